@@ -42,7 +42,7 @@ from trioeval.documents.structure import (
 from trioeval.grading import KINDS, Assertion
 from trioeval.grading.algebra import SET
 from trioeval.grading.model import HEAVIEST
-from trioeval.limits.model import MOST, SPANS, Limit, LimitKey
+from trioeval.limits.model import MOST, SPANS, LimitKey, SharedLimit
 from trioeval.loading.tasks import AGENT, COLUMNS, PROMPT_EVAL, QUESTION_EVAL
 from trioeval.question_eval.form import ROWS_KEY
 from trioeval.question_eval.model import QuestionBudget, QuestionSettings, Tool
@@ -159,7 +159,7 @@ def _reference() -> Shape:
 def _definitions() -> dict[str, Shape]:
     found = {
         LaneSettings: object_shape(LaneSettings, not_yet=NOT_YET_IN_LANES),
-        Limit: _limit(),
+        SharedLimit: _limit(),
         LimitKey: _limits_key(),
         BatchSettings: object_shape(BatchSettings),
         LimitsSettings: object_shape(LimitsSettings),
@@ -268,7 +268,7 @@ def _case() -> Shape:
 def _limit() -> Shape:
     seconds = {"type": "number", "exclusiveMinimum": 0}
     return object_shape(
-        Limit,
+        SharedLimit,
         shapes={
             "key": SOME_TEXT,
             "capacity": {"type": "integer", "minimum": 1, "maximum": MOST},

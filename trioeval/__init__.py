@@ -18,29 +18,29 @@ from trioeval._version import __version__ as __version__
 if TYPE_CHECKING:
     from trioeval.agent.bus.bus import Bus as Bus
     from trioeval.agent.bus.bus import open_bus as open_bus
-    from trioeval.agent.bus.messages import Draft as Draft
     from trioeval.agent.bus.messages import Message as Message
+    from trioeval.agent.bus.messages import MessageDraft as MessageDraft
     from trioeval.agent.bus.reading import read_bus as read_bus
     from trioeval.agent.in_process import AgentCase as AgentCase
     from trioeval.agent.in_process import run_agents as run_agents
     from trioeval.agent.loop import LoopEnd as LoopEnd
-    from trioeval.agent.open import AgentTerms as AgentTerms
+    from trioeval.agent.open import AgentOptions as AgentOptions
     from trioeval.agent.planner import Submission as Submission
     from trioeval.agent.planner import planner_turn as planner_turn
     from trioeval.agent.restarts import Attempt as Attempt
     from trioeval.agent.restarts import AttemptEnd as AttemptEnd
     from trioeval.agent.restarts import AttemptFailure as AttemptFailure
     from trioeval.agent.restarts import RestartPolicy as RestartPolicy
-    from trioeval.columns.events import DatasetBegun as DatasetBegun
     from trioeval.columns.events import DatasetEvent as DatasetEvent
-    from trioeval.columns.events import GroupGivenUp as GroupGivenUp
+    from trioeval.columns.events import DatasetShutDown as DatasetShutDown
+    from trioeval.columns.events import DatasetStarted as DatasetStarted
+    from trioeval.columns.events import GroupAbandoned as GroupAbandoned
     from trioeval.columns.events import GroupOpened as GroupOpened
     from trioeval.columns.events import GroupWritten as GroupWritten
-    from trioeval.columns.events import ManyMishaps as ManyMishaps
-    from trioeval.columns.events import ProcessorBegun as ProcessorBegun
+    from trioeval.columns.events import ManyTransientFailures as ManyTransientFailures
     from trioeval.columns.events import ProcessorEnded as ProcessorEnded
+    from trioeval.columns.events import ProcessorStarted as ProcessorStarted
     from trioeval.columns.events import RowDropped as RowDropped
-    from trioeval.columns.events import ShutDown as ShutDown
     from trioeval.columns.files import DatasetRows as DatasetRows
     from trioeval.columns.result import DatasetResult as DatasetResult
     from trioeval.errors import AgentError as AgentError
@@ -64,8 +64,8 @@ if TYPE_CHECKING:
     from trioeval.errors import TrioevalError as TrioevalError
     from trioeval.errors import UsageError as UsageError
     from trioeval.grading import KINDS as KINDS
-    from trioeval.grading import Asking as Asking
     from trioeval.grading import Assertion as Assertion
+    from trioeval.grading import ExternalJudge as ExternalJudge
     from trioeval.grading import Finding as Finding
     from trioeval.grading import Kind as Kind
     from trioeval.grading import Subject as Subject
@@ -111,16 +111,16 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "agent.bus.bus": "Bus open_bus",
-    "agent.bus.messages": "Draft Message",
+    "agent.bus.messages": "MessageDraft Message",
     "agent.bus.reading": "read_bus",
     "agent.in_process": "AgentCase run_agents",
     "agent.loop": "LoopEnd",
-    "agent.open": "AgentTerms",
+    "agent.open": "AgentOptions",
     "agent.planner": "Submission planner_turn",
     "agent.restarts": "Attempt AttemptEnd AttemptFailure RestartPolicy",
     "columns.events": (
-        "DatasetBegun DatasetEvent GroupGivenUp GroupOpened GroupWritten ManyMishaps"
-        " ProcessorBegun ProcessorEnded RowDropped ShutDown"
+        "DatasetStarted DatasetEvent GroupAbandoned GroupOpened GroupWritten ManyTransientFailures"
+        " ProcessorStarted ProcessorEnded RowDropped DatasetShutDown"
     ),
     "columns.files": "DatasetRows",
     "columns.result": "DatasetResult",
@@ -129,7 +129,7 @@ _HOMES = {
         " DatasetError GradingError MarkerError OutputError PlanError Problem ProviderError"
         " LimitError StoreError SuiteError TemplateError TooLateError TrioevalError UsageError"
     ),
-    "grading": "Asking Assertion Finding KINDS Kind Subject Verdict grade kind_of",
+    "grading": "ExternalJudge Assertion Finding KINDS Kind Subject Verdict grade kind_of",
     "kernel": "LaneSpec Lanes",
     "loading.load": "load_suite parse_suite",
     "providers": "Guardrails Provider Recorder Reply Request Usage",

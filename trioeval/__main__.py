@@ -38,9 +38,9 @@ def _print_constant(arguments: Sequence[str]) -> bool:
     if text is None:
         return False
     try:
-        # Not through the stream's buffer, which would keep what cannot be written and fail again at exit.
+        # Past the stream's buffer, which would keep what cannot be written and fail again at the end.
         os.write(sys.stdout.fileno(), text.encode())
-    except (OSError, AttributeError):  # full, gone, or closed before the program began
+    except (OSError, AttributeError):  # full, gone, or closed before the program started
         return False
     return True
 
@@ -56,7 +56,7 @@ def main() -> None:
 
         interrupts = Interrupts.installed()
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted before the run began; exit 130\n")
+        sys.stderr.write("interrupted before the run started; exit 130\n")
         sys.exit(130)
     sys.excepthook = report_fault
     code = run_command_line(sys.argv[1:], interrupts)

@@ -226,7 +226,7 @@ class GradingError(TrioevalError):
     def __init__(
         self, message: str = "", *, mishap: bool = False, metadata: Mapping[str, Any] | None = None
     ) -> None:
-        self.mishap = mishap
+        self.is_transient = mishap
         self.metadata: Mapping[str, Any] = {} if metadata is None else metadata
         super().__init__(message)
 
@@ -474,7 +474,7 @@ class ProviderError(CallError):
         self.status = status
         self.body_excerpt = body_excerpt
 
-    def told_as(
+    def restated(
         self,
         message: str,
         *,

@@ -187,7 +187,7 @@ def measure_failures(arguments: argparse.Namespace, folder: Path) -> str:
     good = [line["utc_at"] - first for line in lines if line["status"] == 200]
     failed = sum(line["status"] == 500 for line in lines)
     return (
-        f"{len(good)} good replies after {max(good):.1f} s, {failed} failed calls,"
+        f"{len(good)} good replies after {max(good, default=0.0):.1f} s, {failed} failed calls,"
         f" whole run {took:.1f} s, {ended}"
     )
 

@@ -1,4 +1,4 @@
-"""A dataset built inside of a Trio program: its own model and time limit; rows in memory."""
+"""A dataset built inside of a Trio program, with its own model and time limit, and rows in memory."""
 
 import trio
 
@@ -25,12 +25,12 @@ SETTINGS = {
 
 
 async def writer(request: Request) -> str:
-    """Stands for a model that writes a question."""
+    """Replace a model that writes a question."""
     await trio.sleep(0.01)
     return f"What is {request.vars['a']} times {request.vars['b']}?"
 
 
-def tell(event: DatasetEvent) -> None:
+def on_event(event: DatasetEvent) -> None:
     match event:
         case RowDropped(row=row):
             print(f"row {row.row} dropped: {row.cause} by {row.column}")
@@ -41,9 +41,9 @@ def tell(event: DatasetEvent) -> None:
 async def main() -> None:
     dataset = None
     with trio.move_on_after(30):
-        dataset = await build_columns(SETTINGS, providers={"writer": writer}, events=tell)
+        dataset = await build_columns(SETTINGS, providers={"writer": writer}, events=on_event)
     if dataset is None:
-        print("not in time")
+        print("timed out")
         return
     result = dataset.result
     print(f"{result.outcome}: {result.written} of {result.requested} rows, {dict(result.dropped)}")

@@ -1,7 +1,7 @@
-"""Makes `question-replies.jsonl`: what two invented models say to the questions of this folder.
+"""Make `question-replies.jsonl`: the replies of two invented models to the questions of this folder.
 
-Most replies are right. Some choose another answer, or one that is not on the list, or end in another way
-than they were asked to. Who runs this twice gets the same file twice.
+Most replies are correct. Some choose a wrong answer, or one that is not on the list, or do not end as requested.
+The output is the same each time.
 
 python question_replies.py general-knowledge.yaml > question-replies.jsonl
 """
@@ -20,7 +20,7 @@ SHARES = {
     "quick": {"right": 70, "wrong": 14, "unlisted": 4, "missing": 8, "trailing": 4},
     "thorough": {"right": 92, "wrong": 6, "missing": 2},
 }
-"""In per cent, of each model."""
+"""The percentages of the endings of replies, by model."""
 SECONDS = {"quick": (0.01, 0.03), "thorough": (0.04, 0.08)}
 THOUGHTS = {
     "quick": "",
@@ -43,13 +43,13 @@ def main(file: str) -> None:
     for question in yaml.safe_load(Path(file).read_text(encoding="utf-8"))["questions"]:
         prompt = question_prompt(question["question"], question["answers"])
         for model, shares in SHARES.items():
-            draw = random.Random(f"{model} {question['id']}")  # noqa: S311 - the same ones every time
+            draw = random.Random(f"{model} {question['id']}")  # noqa: S311 - the same numbers every time
             (ending,) = draw.choices(list(shares), list(shares.values()))
             output = THOUGHTS[model] + reply(question, ending, draw)
-            words, said = len(prompt) // 4, len(output) // 4
+            sent, received = len(prompt) // 4, len(output) // 4
             line: dict[str, object] = {"prompt": prompt, "output": output, "model": model}
             line["latency_ms"] = round(1000 * draw.uniform(*SECONDS[model]))
-            line["usage"] = {"prompt": words, "completion": said, "total": words + said}
+            line["usage"] = {"prompt": sent, "completion": received, "total": sent + received}
             print(json.dumps(line, ensure_ascii=False))
 
 

@@ -1,4 +1,4 @@
-"""What the tests of agents that are programs share: cases in folders, and scripted agents."""
+"""Shared helpers of the tests of agent programs: cases in folders, and scripted agents."""
 
 import os
 import shlex
@@ -33,7 +33,7 @@ R = TypeVar("R")
 
 @attrs.define(eq=False)
 class Ledger(AgentJournal):
-    """Remembers what it was told, in order."""
+    """A journal that stores its calls, in order."""
 
     told: list[tuple[str, int]] = attrs.field(factory=list)
     processes: list[ProcessIdentity] = attrs.field(factory=list)
@@ -126,7 +126,7 @@ class Rig:
             "children": self.family,
             "posts": CountingPoster(post),
             "attempts": NumberedAttempts(ids=str, ends=[*earlier]),
-            "tell": CaseNotifier(case="calc", agent="scripted"),
+            "notify": CaseNotifier(case="calc", agent="scripted"),
         }
         return LoopConfig(**{**given, **changed})
 
@@ -173,7 +173,7 @@ def in_rig(
 def work_once(
     line: str, folder: Path, prompt: str = "Do it.", number: int = 0, **config: Any
 ) -> AttemptEnd:
-    """How one attempt ends of a program with this line."""
+    """Return the end of one attempt of a program with this command line."""
     names = ("directory", "mark")
     own = {name: config.pop(name) for name in names if name in config}
     rig = {name: config.pop(name) for name in RIG_OPTIONS if name in config}
@@ -186,7 +186,7 @@ def work_once(
 
 
 async def read_pipe(pipe: Path) -> str:
-    """What somebody writes to a named pipe, when they do."""
+    """Return the text that a process writes to a named pipe, as soon as it does."""
     return await trio.to_thread.run_sync(pipe.read_text, abandon_on_cancel=True)
 
 

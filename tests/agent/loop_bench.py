@@ -30,7 +30,7 @@ WELL = AttemptEnd()
 
 @attrs.define(eq=False)
 class FreeSlots:
-    """A slot for everybody, after so many seconds in line each time."""
+    """Slots for all runs, each after a number of seconds in the queue."""
 
     delays: Sequence[float] = ()
     held: list[tuple[float, float]] = attrs.field(factory=list)
@@ -112,7 +112,7 @@ class Bench:
     began: list[tuple[int, float]] = attrs.field(factory=list)
     """Number and instant of each attempt."""
     told: list[tuple[int, AttemptEnd]] = attrs.field(factory=list)
-    """What was written down."""
+    """The recorded ends."""
     posted: list[tuple[str, str]] = attrs.field(factory=list)
     events: list[AgentEvent] = attrs.field(factory=list)
 
@@ -132,7 +132,7 @@ class Bench:
             "posts": CountingPoster(self.post if post is None else post),
             "attempts": BenchAttempts(bench=self, ids=str, ends=[*earlier]),
             "stop": self.stop,
-            "tell": CaseNotifier(
+            "notify": CaseNotifier(
                 observe=self.events.append, task="repairs", case="calc", agent="double"
             ),
         }
@@ -157,7 +157,7 @@ class Bench:
 
 @attrs.define(eq=False, kw_only=True)
 class BenchAttempts(Attempts):
-    """Tells the bench what begins and ends."""
+    """Reports starts and ends to the bench."""
 
     bench: Bench
 

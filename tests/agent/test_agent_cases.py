@@ -10,7 +10,7 @@ import trio
 
 from trioeval import Reply, Request, Row, parse_suite, run_suite
 from trioeval.agent.bus.reading import read_bus
-from trioeval.agent.open import AgentTerms
+from trioeval.agent.open import AgentOptions
 from trioeval.agent.planner import Submission, planner_turn
 from trioeval.agent.protocols import AgentEvent, AttemptStarted, CaseEnded, CaseQueued
 from trioeval.evaluation.reconcile import parse_retry
@@ -49,7 +49,7 @@ class Ran:
 
     @property
     def outcomes(self) -> list[str]:
-        """How each row ended, and whether it passed."""
+        """The outcome of each row, and whether it passed."""
         return [f"{row.outcome} {row.status.value}" for _, row in sorted(self.rows.items())]
 
 
@@ -70,7 +70,7 @@ async def play(*tasks: Mapping[str, Any], folder: Path | None = None, **how: Any
             prepared,
             emit=keep,
             warn=ran.warned.append,
-            agents=AgentTerms(folder=folder, observe=observe, **terms),
+            agents=AgentOptions(folder=folder, observe=observe, **terms),
             **how,
         )
     return ran
@@ -83,7 +83,7 @@ def agent_of(row: Row) -> Mapping[str, Any]:
 
 
 def test_ag_14_buses_that_fail_for_the_whole_run_change_nothing_else(tmp_path: Path) -> None:
-    """That of the run, and those of its cases; it is told once."""
+    """The bus of the run, and those of its cases; the failure is reported once."""
     tests: list[dict[str, Any]] = [
         {"id": "a"},
         {"id": "b", "dependsOn": ["a"]},
@@ -140,7 +140,7 @@ def test_a_stop_ends_the_wait_for_places_that_others_have(tmp_path: Path) -> Non
 
 
 def test_cases_take_their_turns_one_after_the_other(tmp_path: Path) -> None:
-    """In their order; each is told of what becomes of it."""
+    """In their order; the observer gets every event of each."""
     tests = [{"id": case} for case in "abc"]
 
     async def main() -> Ran:
@@ -175,7 +175,7 @@ def test_what_depends_on_a_case_that_is_kept_knows_how_that_ended(
 
 
 def test_a_case_that_is_run_again_waits_for_those_that_are_run_again_too(tmp_path: Path) -> None:
-    """Although its folder says that it is done, until that is moved aside; what is kept is told of."""
+    """Although its folder contains the done file, until that is moved aside; kept dependents are reported."""
     needed = tmp_path / "needed"
     needed.touch()
     tests: list[dict[str, Any]] = [

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from trioeval.agent.cases import WorkspaceTemplates, with_cases, with_names
 from trioeval.agent.form import with_dependencies
 from trioeval.agent.model import AgentSettings, Case, case_of
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.errors import SuiteError
 from trioeval.grading import quote
 from trioeval.loading.load import load_suite, parse_suite
 from trioeval.loading.structure import converter_of
-from trioeval.run.rows_of_task import with_one_test, with_rows
+from trioeval.run.rows_of_task import with_placeholder_test, with_rows
 from trioeval.suite.expand import expand
 from trioeval.suite.extensions import read_extensions, with_before_all
 from trioeval.suite.model import RunLimits, Suite, Test
@@ -34,7 +34,7 @@ def parsed(entry: dict[str, Any], folder: Path | None = None, **top: Any) -> Sui
 
 
 def said_of(entry: dict[str, Any], folder: Path | None = None, **top: Any) -> list[str]:
-    """What is wrong with it, without hints."""
+    """Return the mistakes of an entry, without hints."""
     return [text.partition("\n")[0] for text in told_of(entry, folder, **top)]
 
 
@@ -157,7 +157,7 @@ def test_cases_are_called_by_ids_or_descriptions_or_places() -> None:
 
 @given(st.lists(st.one_of(st.none(), st.text(max_size=120)), max_size=8))
 def test_made_names_are_different_and_names(descriptions: Sequence[str | None]) -> None:
-    """Whatever people write; and a name that is made is one that an id may be."""
+    """For any description; and a made name is a valid id."""
     names = names_of(*(Test(description=text) for text in descriptions))
     assert len(set(names)) == len(descriptions)
     for name in names:
@@ -338,7 +338,7 @@ def test_keys_of_cases_are_for_tests_of_agents() -> None:
 
 
 def test_variables_have_other_names_than_what_cases_have(tmp_path: Path) -> None:
-    """They would be something else in commands than in prompts; each is told where it stands."""
+    """They would mean something else in commands than in prompts; each is reported at its place."""
     (tmp_path / "more.csv").write_text("case,x\n1,2\n3,4\n")
     entry = {"tests": [{"vars": {"attempt": 1, "x": 2, "suite": 3}}, "more.csv"]}
     places = {
@@ -361,7 +361,7 @@ def test_names_of_cases_are_names_of_files_everywhere(name: str) -> None:
 
 
 def test_names_of_cases_are_different() -> None:
-    """It is told where the second one stands."""
+    """The second one is reported at its place."""
     assert said_of({"tests": [{"id": "a"}, {"id": "b"}, {"id": "a"}, {"id": "a"}]}) == [
         '$.tests[2].id: another test has the id "a", too',
         '$.tests[3].id: another test has the id "a", too',
@@ -369,7 +369,7 @@ def test_names_of_cases_are_different() -> None:
 
 
 def test_ag_70_dependencies_must_be_names_of_other_cases() -> None:
-    """Itself, ways through folders and unknown names are told where they stand, with the nearest name."""
+    """The case itself, paths and unknown names are reported at their places, with the nearest name."""
     assert told_of(
         {
             "tests": [
@@ -435,7 +435,7 @@ def test_a_dependency_means_one_row_of_each_column() -> None:
 
 
 def test_tests_of_files_are_cases(tmp_path: Path) -> None:
-    """Beside those that stand in the suite; what is wrong between them is told with their names."""
+    """Besides tests in the suite; contradictions between them are reported with their names."""
     (tmp_path / "more.yaml").write_text(
         "- {id: file, dependsOn: [here]}\n- {description: From file, vars: {x: 1}}\n"
     )
@@ -454,7 +454,7 @@ def test_tests_of_files_are_cases(tmp_path: Path) -> None:
     ]
     (tmp_path / "more.yaml").write_text("- {id: fi le}\n")
     (told,) = said_of({"tests": [{"id": "a", "dependsOn": "file"}, "more.yaml"]}, tmp_path)
-    assert "more.yaml" in told  # whether there is a case `file` nobody knows
+    assert "more.yaml" in told  # the existence of a case `file` is unknown
 
 
 def test_rows_of_a_task_may_be_cases() -> None:
@@ -468,7 +468,7 @@ def test_rows_of_a_task_may_be_cases() -> None:
     }
     suite = parse_suite(document).tasks[1].suite
     assert suite.tests == ()
-    assert cases_of(with_one_test(suite)) == [Case(name="case-1")]
+    assert cases_of(with_placeholder_test(suite)) == [Case(name="case-1")]
     known = with_rows(suite, [{"output": "1"}, {"output": "2"}], Templates())
     assert cases_of(known) == [Case(name="case-1"), Case(name="case-2")]
     assert [one.type for one in expand(known)[1].test.assertions] == ["agent-done"]
@@ -485,7 +485,7 @@ def projects(tmp_path: Path) -> Path:
 
 
 def test_workspaces_are_looked_for_as_far_as_variables_are_known(projects: Path) -> None:
-    """Those of tests stand over that of the task; what is told names the case."""
+    """The workspace of a test replaces that of the task; messages name the case."""
     entry: dict[str, Any] = {
         "workspace": "projects/{{name}}",
         "defaultTest": {"vars": {"name": "calc"}},
@@ -514,7 +514,7 @@ def test_workspaces_are_looked_for_as_far_as_variables_are_known(projects: Path)
 
 
 def test_a_workspace_may_be_a_bundle(projects: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which needs git; another file is none."""
+    """Opening one requires git; any other file is refused."""
     (projects / "p.bundle").write_bytes(b"# v2 git bundle\nrest")
     assert parsed({"workspace": "p.bundle"}, projects).settings == AgentSettings(
         workspace="p.bundle"
@@ -530,7 +530,7 @@ def test_a_workspace_may_be_a_bundle(projects: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_workspace_is_found_with_the_variables_of_its_case(projects: Path) -> None:
     """A variable that is missing is not nothing: the folder above would be copied."""
-    found = WorkspaceTemplates.of(Around(directory=projects), Templates())
+    found = WorkspaceTemplates.of(FileContext(directory=projects), Templates())
     assert found.find("projects/{{name}}", {"name": "calc"}) == projects / "projects" / "calc"
     assert said_of({"workspace": "projects/{{name}}", "tests": [{"id": "a"}]}, projects) == [
         "$.workspace: {{ name }} is not defined; the test has no variables (case a)"
@@ -583,11 +583,11 @@ def test_a_case_in_plain_form_is_read_as_the_same_case() -> None:
     ],
 )
 def test_hooks_may_change_cases(tmp_path: Path, change: str, names: list[str] | None) -> None:
-    """What they add has names as well, and has to go together with the rest."""
+    """Tests that extensions add get names as well, and are checked with the others."""
     code = f"def beforeAll(context, options):\n    context['suite']['tests'].{change}\n"
     (tmp_path / "h.py").write_text(f"{code}    return context\n")
     suite = parsed({"tests": [{"id": "a"}, {"id": "b", "dependsOn": "a"}]}, tmp_path)
-    around = Around(directory=tmp_path)
+    around = FileContext(directory=tmp_path)
     extensions = read_extensions(["file://h.py:beforeAll"], around)
 
     def changed() -> Suite:
@@ -605,11 +605,11 @@ def test_hooks_may_change_cases(tmp_path: Path, change: str, names: list[str] | 
     [
         ({"prompts": None}, "$: there are no prompts, so agents have nothing to do"),
         ({"tests": None}, "$: there are no tests"),
-        ({"tests": []}, "$.tests: the list of tests is empty"),
+        ({"tests": []}, "$.tests: there are no tests"),
     ],
 )
 def test_a_task_of_agents_has_something_to_do(entry: dict[str, Any], told: str) -> None:
-    """What other tasks take for granted would let an agent work without a word of what is to be done."""
+    """The defaults of other tasks would let an agent work without a task."""
     assert said_of(entry) == [told]
 
 
@@ -626,7 +626,7 @@ def test_a_key_of_a_case_that_is_misspelt_is_told_with_what_was_meant() -> None:
 @settings(max_examples=settings().max_examples // 8)
 @given(st.lists(st.sets(st.integers(0, 6), max_size=3), max_size=7), st.sets(st.integers(0, 6)))
 def test_with_a_case_all_that_it_depends_on_is_run(needs: list[set[int]], asked: set[int]) -> None:
-    """Nothing else is, and it is told what nobody asked for; other suites are left as they are."""
+    """No others are, and a warning names the added cases; other suites are not changed."""
     tests = [
         {"id": f"c{place}", "dependsOn": [f"c{one}" for one in sorted(on) if one < place]}
         for place, on in enumerate([set(), *needs])

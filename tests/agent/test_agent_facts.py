@@ -1,4 +1,4 @@
-"""What cases have found out is told on the bus of their run: once, whatever dies in between."""
+"""Facts of cases are posted on the bus of their run: once, even if the run dies in between."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ import trio.testing
 from filelock import FileLock
 
 from trioeval.agent.bus.bus import Bus, open_bus
-from trioeval.agent.bus.messages import Draft, Message, MessageParent
+from trioeval.agent.bus.messages import Message, MessageDraft, MessageParent
 from trioeval.agent.bus.reading import BusReading, read_bus, read_parts
 from trioeval.agent.open import CasePoster, HurriedBus, RunBuses, SharedFacts
 from trioeval.errors import BusError
@@ -19,8 +19,8 @@ from trioeval.errors import BusError
 chance = Random(7).random  # noqa: S311 - no secret
 
 
-def draft(body: str, case: str = "calc", type_: str = "FACT") -> Draft:
-    return Draft(type=type_, project_id="run-1", task_id=case, body=body, meta={"own": "1"})
+def draft(body: str, case: str = "calc", type_: str = "FACT") -> MessageDraft:
+    return MessageDraft(type=type_, project_id="run-1", task_id=case, body=body, meta={"own": "1"})
 
 
 def run_buses(warn: Callable[[str], None] = print) -> RunBuses:
@@ -33,7 +33,7 @@ def told_on(run: Bus, buses: RunBuses) -> SharedFacts:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bus that nobody holds is waited for, however long the machine stands still."""
+    """The wait for a free bus takes as long as necessary, even if the machine is suspended."""
     monkeypatch.setattr("trioeval.agent.open.WAIT", 60.0)
 
 
@@ -43,7 +43,7 @@ def facts_of(folder: Path) -> list[Message]:
 
 @pytest.mark.usefixtures("patient")
 def test_facts_are_passed_on_once_in_their_order(tmp_path: Path) -> None:
-    """Also equal ones that a case tells twice, those of other cases, and later ones."""
+    """Including equal ones of the same case, those of other cases, and later ones."""
 
     async def main() -> list[int]:
         buses, told = run_buses(), []
@@ -54,11 +54,11 @@ def test_facts_are_passed_on_once_in_their_order(tmp_path: Path) -> None:
                     for body in ("first", "second", "second"):
                         await own.append(draft(body, case))
                     await own.append(draft("nothing new", case, "INFO"))
-                told += [await facts.pass_on(tmp_path / case) for _ in range(2)]
+                told += [await facts.forward(tmp_path / case) for _ in range(2)]
             async with open_bus(tmp_path / "calc", rng=chance) as own:
                 await own.append(draft("late"))
-            told.append(await facts.pass_on(tmp_path / "calc"))
-            told.append(await facts.pass_on(tmp_path / "nobody"))
+            told.append(await facts.forward(tmp_path / "calc"))
+            told.append(await facts.forward(tmp_path / "nobody"))
         assert buses.lost == 0
         return told
 
@@ -77,16 +77,16 @@ def test_facts_are_passed_on_once_in_their_order(tmp_path: Path) -> None:
 def test_facts_are_whole_after_a_death_between_two(
     tmp_path: Path, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is there already is not told again."""
+    """Facts that are on the bus are not posted again."""
 
     async def main() -> None:
         buses = run_buses()
         async with open_bus(tmp_path / "calc", rng=chance) as own:
             for number in range(3):
                 await own.append(draft(f"fact {number}"))
-        append, told = Bus.append, list[Draft]()
+        append, told = Bus.append, list[MessageDraft]()
 
-        async def dies(bus: Bus, one: Draft) -> Message:
+        async def dies(bus: Bus, one: MessageDraft) -> Message:
             if len(told) == after:
                 raise BusError("no space left on the device")
             told.append(one)
@@ -96,9 +96,9 @@ def test_facts_are_whole_after_a_death_between_two(
             facts = told_on(run, buses)
             with monkeypatch.context() as patch:
                 patch.setattr(Bus, "append", dies)
-                assert await facts.pass_on(tmp_path / "calc") == after
+                assert await facts.forward(tmp_path / "calc") == after
             assert buses.lost == 3 - after
-            await facts.pass_on(tmp_path / "calc")
+            await facts.forward(tmp_path / "calc")
 
     trio.run(main)
     assert [one.draft.body for one in facts_of(tmp_path / "run")] == [
@@ -136,7 +136,7 @@ async def seconds_of(post: CasePoster) -> float:
 
 
 def test_a_bus_that_others_hold_is_waited_for_once_a_minute(tmp_path: Path) -> None:
-    """A second; what is told in between is told if the lock is free, or counted."""
+    """One second; facts in between are posted if the lock is free, or counted."""
     warned = list[str]()
 
     async def main() -> None:
@@ -160,7 +160,7 @@ def test_a_bus_that_others_hold_is_waited_for_once_a_minute(tmp_path: Path) -> N
 
 
 def test_what_is_told_delays_no_stop(tmp_path: Path) -> None:
-    """Neither a message that waits when it comes, nor one that comes later; it is told if that is quick."""
+    """Neither does a waiting message, nor a later one; it is posted if that is quick."""
 
     async def main() -> None:
         buses = run_buses()
@@ -188,7 +188,7 @@ def test_a_fact_that_cannot_be_passed_on_keeps_no_other_back(
     async def main() -> None:
         buses = run_buses()
         async with open_bus(tmp_path / "calc", rng=chance) as own:
-            large = Draft(type="FACT", project_id="p", body="x" * 2000)
+            large = MessageDraft(type="FACT", project_id="p", body="x" * 2000)
             await own.append(large)
             for number in range(20):
                 parents = (MessageParent(msg_id="of its own bus"),)
@@ -196,7 +196,7 @@ def test_a_fact_that_cannot_be_passed_on_keeps_no_other_back(
                 await own.append(attrs.evolve(one, parents=parents, issue_id="of its own bus"))
         monkeypatch.setattr("trioeval.agent.bus.bus.LARGEST", 2000)
         async with open_bus(tmp_path / "run", rng=chance) as run:
-            assert await told_on(run, buses).pass_on(tmp_path / "calc") == 20
+            assert await told_on(run, buses).forward(tmp_path / "calc") == 20
             assert run.stats.batches < 20
         assert buses.lost == 1
 
@@ -224,11 +224,11 @@ def test_the_bus_of_a_run_is_read_once(tmp_path: Path, monkeypatch: pytest.Monke
                 async with open_bus(tmp_path / case, rng=chance) as own:
                     await own.append(draft("first", case))
                     await own.append(draft("second", case))
-                assert await facts.pass_on(tmp_path / case) == 2
+                assert await facts.forward(tmp_path / case) == 2
             assert since == [None, None, 2]
             for file in (tmp_path / "run").iterdir():
                 file.unlink()
-            assert await facts.pass_on(tmp_path / "c") == 2
+            assert await facts.forward(tmp_path / "c") == 2
             assert since == [None, None, 2, 4, None]
 
     trio.run(main)

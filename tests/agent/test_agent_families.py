@@ -43,11 +43,11 @@ from trioeval.agent.processes import (
 )
 from trioeval.agent.restarts import AttemptEnd, RestartPolicy
 from trioeval.providers.programs import supervisor
-from trioeval.providers.programs.members import Root, find_survivors, read_member
+from trioeval.providers.programs.members import TreeIdentity, find_survivors, read_member
 from trioeval.providers.programs.processes import Tree
 
 PATIENT = 40.0
-"""Seconds of grace that nobody needs who ends when it is asked to."""
+"""Grace in seconds, which programs that end when asked to do not need."""
 """Seconds. Nothing is left after twice that: what is stubborn has its grace at once, not in turn."""
 
 
@@ -56,7 +56,7 @@ HERE = Path(__file__).parent
 
 @pytest.fixture
 def mark() -> str:
-    """What the environment of all processes of a test holds."""
+    """A variable in the environment of all processes of a test."""
     return uuid.uuid4().hex
 
 
@@ -162,7 +162,7 @@ def test_a_python_without_foreign_functions_starts_programs_all_the_same(
 def test_a_supervised_program_fails_as_one_that_is_not(
     tmp_path: Path, program: str, kind: str, code: int | None, said: str
 ) -> None:
-    """What kept it from beginning, and the signal that ended it, are its own; it is named as filled in."""
+    """The start error and the signal are those of the program; messages contain the rendered name."""
     script = tmp_path / "kill.sh"
     script.write_text("#!/bin/sh\nkill -9 $$\n")
     script.chmod(0o755)
@@ -215,7 +215,7 @@ def test_children_that_are_ended_with_their_attempt_are_counted(tmp_path: Path) 
 
 
 def test_what_is_left_is_ended_with_the_family(tmp_path: Path, mark: str) -> None:
-    """Also where nobody ended it; and an error is the same that it was."""
+    """Also if it ended by itself; and the error is unchanged."""
 
     async def work(rig: Rig) -> None:
         await rig.agent(attempt())
@@ -229,7 +229,7 @@ def test_what_is_left_is_ended_with_the_family(tmp_path: Path, mark: str) -> Non
 
 
 def test_children_are_awaited_for_as_long_as_they_take(tmp_path: Path) -> None:
-    """What they say is in the log of their attempt, as long as it is not too much."""
+    """Their output is in the log of their attempt, up to its limit."""
     late = tmp_path / "late"
     make_pipe(late)
     found = settings(scripted("say:now", f"echo:{late}={'x' * 99}"), maxOutputBytes=20)
@@ -331,7 +331,7 @@ def test_ag_08_cancelled_while_children_are_awaited_nothing_is_left(
 def test_last_words_are_in_the_log_although_everything_is_cancelled(
     tmp_path: Path, mark: str
 ) -> None:
-    """What a program says when it is asked to end is wanted most."""
+    """The output of a program that is asked to end matters most."""
     ready = make_pipe(tmp_path / "ready")
     line = (
         f"sh -c 'trap \"echo bye; exit\" TERM; sleep 1000 & echo >{ready}; while :; do wait; done'"
@@ -350,7 +350,7 @@ def test_last_words_are_in_the_log_although_everything_is_cancelled(
 
 
 def trees_of(family: ProcessFamily) -> list[Tree]:
-    """What the attempts of a case have started, and that is not over."""
+    """Return the process trees of a family."""
     return [one.tree for one in family.relatives if isinstance(one, ProcessTree)]
 
 
@@ -388,7 +388,7 @@ def test_catching_up_waits_for_no_more_than_was_there(
             os.write(there, b"x" * 40_000)
             await log.catch_up()
             assert log.kept == 40_000
-            await log.finish()  # somebody still holds the pipe
+            await log.finish()  # another process still holds the pipe
         os.close(there)
         await log.catch_up()
 
@@ -476,7 +476,7 @@ def test_without_a_process_table_the_group_is_known(
             await rig.family.wait()
         assert short.cancelled_caught
         await rig.family.end()
-        assert wait_gone(child, 10)  # who ended it cannot tell when it has
+        assert wait_gone(child, 10)  # the ending code cannot determine when it has ended
 
     in_rig(settings(scripted("0?leave:child"), mark=mark), tmp_path, work)
 
@@ -526,13 +526,13 @@ sys.path[:0] = [sys.argv[1], str(Path(sys.argv[1]).parent / "providers")]
 import attrs
 from agent_processes import Ledger, attempt, in_rig, settings
 
-class Telling(Ledger):
+class NotifyingLedger(Ledger):
     def started(self, running):
         if running.process.pid or running.number:
             print(repr(attrs.astuple(running.process)), flush=True)
 
 async def work(rig):
-    agent = attrs.evolve(rig.agent, journal=Telling())
+    agent = attrs.evolve(rig.agent, journal=NotifyingLedger())
     await agent(attempt(0))
     await agent(attempt(1))
 
@@ -563,7 +563,7 @@ def go_on(supervisors: Sequence[int]) -> None:
 
 @pytest.mark.slow
 def test_ag_78_survivors_of_a_killed_program_are_ended(tmp_path: Path, mark: str) -> None:
-    """What is left of earlier attempts and the one that was cut off, wherever it is; and nobody else."""
+    """Those of earlier attempts and of the interrupted one, wherever they are; and no others."""
     up = make_pipe(tmp_path / "up")
     line = scripted(
         "0?leave:session orphan", "0?exit:1", "leave:stubborn", f"open:{up}", "ignore", "hang"
@@ -598,7 +598,7 @@ def test_ag_78_survivors_of_a_killed_program_are_ended(tmp_path: Path, mark: str
 
 @pytest.mark.slow
 def test_hidden_survivors_of_a_killed_program_are_ended(tmp_path: Path, mark: str) -> None:
-    """A supervisor that lives on tells whose they are; it is none of them, and ends by itself."""
+    """A surviving supervisor identifies the processes; it is not one of them, and ends by itself."""
     up = make_pipe(tmp_path / "up")
     line = scripted("0?leave:bare session orphan", "0?exit:1", f"open:{up}", "hang")
     host = subprocess.Popen(
@@ -644,13 +644,13 @@ def test_ag_78_whoever_has_got_the_number_since_is_left_alone(mistaken: str) -> 
 
 
 def test_survivors_are_found_by_mark_start_session_and_parent(tmp_path: Path) -> None:
-    """A session counts only where one of them is in it: its number may be somebody else's."""
+    """A session counts only if one of the processes is in it: its number may be reused."""
     processes = [
         (10, "S", 1, 10, 100, "MARK=x\0"),  # the first process of one tree
         (11, "S", 10, 10, 101, ""),
         (12, "S", 1, 12, 102, "MARK=w,x\0"),  # its parent has ended
         (13, "S", 12, 13, 103, ""),
-        (20, "S", 1, 20, 900, ""),  # somebody else, with the number of another tree
+        (20, "S", 1, 20, 900, ""),  # another process, with the number of another tree
         (21, "S", 20, 20, 901, ""),
         (31, "S", 1, 30, 300, "MARK=z\0"),  # the first process of a third one has ended
         (32, "S", 1, 30, 301, ""),
@@ -664,11 +664,16 @@ def test_survivors_are_found_by_mark_start_session_and_parent(tmp_path: Path) ->
         stat = f"{pid} (a) {state} {parent} {pid} {session} {'0 ' * 15}{started} 0 0"
         (tmp_path / str(pid) / "stat").write_text(stat)
         (tmp_path / str(pid) / "environ").write_text(environ)
-    roots = [Root(10, b"x", 100), Root(20, b"y", 200), Root(30, b"z", 299), Root(40, b"q", 400)]
+    roots = [
+        TreeIdentity(10, b"x", 100),
+        TreeIdentity(20, b"y", 200),
+        TreeIdentity(30, b"z", 299),
+        TreeIdentity(40, b"q", 400),
+    ]
     found = find_survivors(roots, (), tmp_path)
     assert found is not None
     assert sorted(member.pid for member in found) == [10, 11, 12, 13, 31, 32, 40]
-    assert find_survivors([Root(0, b"v")], (), tmp_path) == {read_member(50, tmp_path)}
+    assert find_survivors([TreeIdentity(0, b"v")], (), tmp_path) == {read_member(50, tmp_path)}
     assert find_survivors([], (), tmp_path) == set()
     assert find_survivors(roots, (), tmp_path / "nothing") is None
 
@@ -685,7 +690,7 @@ def test_a_container_is_a_host_of_its_own(tmp_path: Path) -> None:
 
 
 def test_an_error_of_the_block_is_no_group() -> None:
-    """And a family of nobody costs nothing."""
+    """And an empty family costs nothing."""
 
     async def main() -> None:
         async with open_family() as family:

@@ -17,7 +17,7 @@ from trioeval.testing import run_virtual
 
 
 def test_a_prompt_is_written_down_once(tmp_path: Path) -> None:
-    """What was submitted first is what holds, to the last character, and no other file is left."""
+    """The prompt that was submitted first counts, to the last character, and no other file is left."""
     file = tmp_path / "prompt.md"
     text = "Répare le test.\r\n\n  Then write DONE.\n"
     assert ensure_prompt(file, text) == text
@@ -27,7 +27,7 @@ def test_a_prompt_is_written_down_once(tmp_path: Path) -> None:
 
 
 def test_ag_12_a_prompt_that_is_there_stays_and_holds(tmp_path: Path) -> None:
-    """Whatever else is submitted."""
+    """For any other submitted text."""
     file = tmp_path / "prompt.md"
     file.write_text("What a person wrote.\n")
     before = file.stat()
@@ -42,13 +42,13 @@ def test_a_prompt_whose_writing_was_cut_off_is_not_there(tmp_path: Path) -> None
     begun.write_text("Repa")
     assert ensure_prompt(file, "Repair it.") == "Repair it."
     file.unlink()
-    os.mkfifo(begun)  # an agent may put there what it wants: nobody waits for it
+    os.mkfifo(begun)  # an agent may create anything there, and reading it must not block
     assert ensure_prompt(file, "Repair it.") == "Repair it."
 
 
 @pytest.mark.parametrize("submitted", [None, "", " \n"])
 def test_a_prompt_is_needed(submitted: str | None, tmp_path: Path) -> None:
-    """From the file, or from whoever submits."""
+    """From the file, or from the submission."""
     with pytest.raises(AgentError) as caught:
         ensure_prompt(tmp_path / "prompt.md", submitted)
     file = tmp_path / "prompt.md"
@@ -69,7 +69,7 @@ def test_a_prompt_is_needed(submitted: str | None, tmp_path: Path) -> None:
 def test_a_prompt_that_cannot_be_used_is_told(
     make: Callable[[Path], object], message: str, tmp_path: Path
 ) -> None:
-    """Which file it is; nothing is written over it."""
+    """The message names the file; nothing is overwritten."""
     file = tmp_path / "prompt.md"
     if message.startswith("exceeds"):
         file.touch()
@@ -102,7 +102,7 @@ def test_a_file_says_done_whatever_is_in_it(tmp_path: Path) -> None:
 
 
 def test_ag_06_what_is_no_file_is_an_error(tmp_path: Path) -> None:
-    """A folder, a socket, a place where nobody can look."""
+    """A folder, a socket, an inaccessible place."""
     marker = FileMarker(tmp_path / "DONE")
     marker.path.mkdir()
     with pytest.raises(AgentError) as caught:
@@ -129,7 +129,7 @@ def test_ag_11_a_marker_needs_a_folder_and_a_time(tmp_path: Path) -> None:
 
 
 def test_who_waits_for_a_file_looks_five_times_a_second(tmp_path: Path) -> None:
-    """And at once when it is told to; all who wait are."""
+    """And at once after `wake`; all waiters are notified."""
     marker = FileMarker(tmp_path / "DONE")
 
     async def main() -> list[float]:

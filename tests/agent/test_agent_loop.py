@@ -139,7 +139,7 @@ def test_ag_04_an_agent_that_is_never_done_is_given_up() -> None:
 
 
 def test_ag_05_what_an_agent_raises_is_a_failure() -> None:
-    """It is told as a warning, kept with where it came from, and never leaves the loop."""
+    """It is posted as a warning, stored with its traceback, and never leaves the loop."""
 
     async def play(bench: Bench) -> LoopEnd:
         agent = Scripted(bench, [ValueError("no")])
@@ -155,7 +155,7 @@ def test_ag_05_what_an_agent_raises_is_a_failure() -> None:
 
 
 def test_what_an_agent_raises_out_of_a_nursery_is_told_without_the_group() -> None:
-    """Nobody reads "unhandled errors in a TaskGroup"."""
+    """The message is not "unhandled errors in a TaskGroup"."""
 
     async def play(bench: Bench) -> LoopEnd:
         error = ExceptionGroup("several", [ValueError("one"), OSError("two")])
@@ -172,7 +172,7 @@ def test_what_an_agent_raises_out_of_a_nursery_is_told_without_the_group() -> No
 def test_ag_06_a_folder_in_the_place_of_the_file_is_a_failure_of_the_agent(
     when: str, tmp_path: Path
 ) -> None:
-    """Which one, and what is wrong with it; on the bus as well."""
+    """The message names it and its problem; also on the bus."""
 
     async def play(bench: Bench) -> None:
         bench.marker = FileMarker(tmp_path / "DONE")
@@ -280,7 +280,7 @@ def test_ag_09_a_failure_for_good_ends_the_loop_after_one_attempt() -> None:
 
 
 def test_ag_10_five_failures_alike_come_after_1_2_4_and_8_seconds() -> None:
-    """And there is no sixth."""
+    """The sixth attempt is not made."""
 
     async def play(bench: Bench) -> LoopEnd:
         end = await run_until_done(Scripted(bench, [failed()] * 9, seconds=0), bench.terms())
@@ -316,7 +316,7 @@ def test_ag_13_later_attempts_know_that_they_are() -> None:
 
 
 def test_ag_14_a_bus_that_takes_nothing_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """What it did not take is counted, and logged once a minute."""
+    """Rejected messages are counted, and logged once a minute."""
 
     async def play(bench: Bench) -> LoopEnd:
         bench.bus_works = False
@@ -325,14 +325,14 @@ def test_ag_14_a_bus_that_takes_nothing_ends_nothing(caplog: pytest.LogCaptureFi
 
     with caplog.at_level(logging.WARNING):
         end, _seconds = on_bench(play)
-    assert (end.ending, end.untold) == ("done", 7)
+    assert (end.ending, end.undelivered) == ("done", 7)
     assert [record.getMessage() for record in caplog.records] == [
         "a message cannot be posted on the bus: no space left on the device"
     ] * 2
 
 
 def test_a_bus_that_is_locked_holds_no_slot_for_long() -> None:
-    """The start is told beside the work, and given up after a second; elsewhere a post is waited for."""
+    """The start is posted concurrently with the work, for at most a second; other posts are awaited."""
 
     async def play(bench: Bench) -> LoopEnd:
         async def slow(_type: str, _body: str) -> None:
@@ -343,7 +343,7 @@ def test_a_bus_that_is_locked_holds_no_slot_for_long() -> None:
         return end
 
     end, _seconds = on_bench(play)
-    assert (end.ending, end.untold) == ("done", 1)
+    assert (end.ending, end.undelivered) == ("done", 1)
 
 
 def test_ag_15_a_delay_ends_when_the_task_is_done() -> None:
@@ -462,7 +462,7 @@ def test_an_agent_that_comes_too_late_ends_no_attempt(is_group: bool) -> None:  
 
 
 def test_a_case_that_is_given_up_ends_its_children_before_it_says_so() -> None:
-    """A bus that is locked lets nobody live on."""
+    """A locked bus lets no child survive."""
 
     async def play(bench: Bench) -> LoopEnd:
         end = await run_until_done(
@@ -508,7 +508,7 @@ def test_an_observer_that_raises_is_not_called_again(caplog: pytest.LogCaptureFi
     async def play(bench: Bench) -> LoopEnd:
         return await run_until_done(
             Scripted(bench),
-            bench.terms(tell=CaseNotifier(observe=observe, case="calc", agent="double")),
+            bench.terms(notify=CaseNotifier(observe=observe, case="calc", agent="double")),
         )
 
     end, _seconds = on_bench(play)

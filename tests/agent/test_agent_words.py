@@ -1,4 +1,4 @@
-"""Words of commands of agents whose variables are not there, told before anything runs."""
+"""Words of agent commands with undefined variables are reported before anything runs."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ def document(word: str, *tests: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def told(word: str, *tests: dict[str, Any], folder: Path | None = None, **more: Any) -> list[str]:
-    """What is wrong with it."""
+    """Return the problems of a word."""
     suite = parse_suite(document(word, *tests, **more), directory=folder, environ={})
     try:
         prepare(suite, environ={})

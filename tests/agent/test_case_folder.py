@@ -22,7 +22,10 @@ def open_as(
 ) -> bool:
     """Open the folder of a case that has a digest."""
     wanted = FolderRequest(
-        digest=digest, about="calc", template=template, **{"goes_on": False, "anew": False, **how}
+        digest=digest,
+        about="calc",
+        template=template,
+        **{"is_continued": False, "starts_over": False, **how},
     )
     claim_folder(CaseFiles(folder), wanted, Lock())
     return open_workspace(CaseFiles(folder), wanted)
@@ -34,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_folder_is_made_with_a_copy_and_found_again(folder: Path, tmp_path: Path) -> None:
-    """What the agent has done there stays; the template is asked for once."""
+    """The agent's work is kept; the template is read once."""
     (tmp_path / "template").mkdir()
     (tmp_path / "template" / "given").write_text("1")
     assert not open_as(folder, template=lambda: tmp_path / "template")
@@ -47,8 +50,8 @@ def test_a_folder_is_made_with_a_copy_and_found_again(folder: Path, tmp_path: Pa
         raise AssertionError
 
     assert open_as(folder, template=never)
-    assert open_as(folder, template=never, goes_on=True)
-    assert open_as(folder, template=never, goes_on=True, anew=True)
+    assert open_as(folder, template=never, is_continued=True)
+    assert open_as(folder, template=never, is_continued=True, starts_over=True)
     assert (folder / "workspace" / "given").read_text() == "2"
     assert [one.name for one in folder.parent.iterdir()] == ["calc"]
 
@@ -58,7 +61,7 @@ def test_a_folder_is_made_with_a_copy_and_found_again(folder: Path, tmp_path: Pa
     [
         ({"digest": "e"}, '{"digest": "d"}'),
         ({"digest": "e"}, None),
-        ({"anew": True}, '{"digest": "d"}'),
+        ({"starts_over": True}, '{"digest": "d"}'),
         ({}, "no JSON"),
         ({}, "[]"),
         ({}, '{"digest": 3}'),
@@ -67,7 +70,7 @@ def test_a_folder_is_made_with_a_copy_and_found_again(folder: Path, tmp_path: Pa
 def test_what_does_not_count_is_moved_aside(
     folder: Path, how: dict[str, Any], known: str | None
 ) -> None:
-    """That of another case, of one that is asked for anew, and what nobody can tell; nothing is lost."""
+    """The folder of another case, one that is started over, and an unreadable one; nothing is lost."""
     for number in (1, 2):
         (folder / "workspace").mkdir(parents=True)
         (folder / "workspace" / "mine").write_text(f"{number}")
@@ -86,8 +89,8 @@ def test_a_case_that_goes_on_finds_its_workspace_under_another_name(folder: Path
     for one, digest in ((folder, "first"), (other, "second")):
         open_as(one, digest)
         (one / "workspace" / digest).touch()
-    assert open_as(folder, "second", goes_on=True)
-    assert open_as(other, "first", goes_on=True)
+    assert open_as(folder, "second", is_continued=True)
+    assert open_as(other, "first", is_continued=True)
     assert (folder / "workspace" / "second").exists()
     assert (other / "workspace" / "first").exists()
     assert sorted(one.name for one in folder.parent.iterdir()) == ["calc", "other"]
@@ -96,10 +99,10 @@ def test_a_case_that_goes_on_finds_its_workspace_under_another_name(folder: Path
 def test_a_workspace_that_is_gone_is_not_made_again_where_attempts_count(folder: Path) -> None:
     """They were made in it."""
     with pytest.raises(AgentError, match=r"workspace is missing, .* --retry and its index"):
-        open_as(folder, goes_on=True)
+        open_as(folder, is_continued=True)
     (folder / "case.json").write_text("damaged")
     (folder / "workspace").mkdir()
-    assert open_as(folder, goes_on=True)
+    assert open_as(folder, is_continued=True)
 
 
 def test_a_copy_that_was_cut_off_is_made_once_more(folder: Path) -> None:
@@ -126,7 +129,7 @@ def test_a_copy_that_is_done_is_refused_each_time(folder: Path, tmp_path: Path) 
 
 
 def test_the_folder_of_the_done_file_is_there_whatever_an_agent_removes(folder: Path) -> None:
-    wanted = FolderRequest(digest="d", about="calc", template=nothing, goes_on=False)
+    wanted = FolderRequest(digest="d", about="calc", template=nothing, is_continued=False)
     files = CaseFiles(folder, "out/DONE")
     for _ in range(2):
         claim_folder(files, wanted, Lock())
@@ -151,7 +154,7 @@ def test_what_an_agent_puts_in_place_of_our_files_hangs_nobody(
     open_as(folder)
     (folder / "case.json").unlink()
     put(folder / "case.json")
-    assert open_as(folder, goes_on=True)
+    assert open_as(folder, is_continued=True)
     assert not open_as(folder)
     assert (folder.with_name("calc.old-1") / "workspace").is_dir()
     assert open_as(folder)

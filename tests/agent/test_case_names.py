@@ -49,9 +49,11 @@ def test_no_two_cases_have_one_folder(
     names = names_of(
         [{"id": one} for one in ids], labels, [f"Do {n}." for n in range(prompts)], repeat
     )
-    rooms = [room.lower() for room in names.rooms]
+    rooms = [room.lower() for room in names.folder_names]
     assert len(rooms) == len(set(rooms)) == len(ids) * len(labels) * prompts * repeat
-    assert all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,240}", room) for room in names.rooms)
+    assert all(
+        re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,240}", room) for room in names.folder_names
+    )
     places = [*zip(names.names, names.columns, strict=True)]
     assert len(places) == len(set(places))
     assert {name for name, _ in places} == set(ids)
@@ -60,11 +62,11 @@ def test_no_two_cases_have_one_folder(
 
 
 def test_a_folder_is_called_by_the_case_and_by_what_there_are_several_of() -> None:
-    assert names_of([{"id": "a"}]).rooms == ["a"]
-    assert names_of([{"id": "a"}], prompts=["1", "2"]).rooms == ["a.prompt-1", "a.prompt-2"]
-    assert names_of([{"id": "a"}], repeat=2).rooms == ["a.repeat-1", "a.repeat-2"]
+    assert names_of([{"id": "a"}]).folder_names == ["a"]
+    assert names_of([{"id": "a"}], prompts=["1", "2"]).folder_names == ["a.prompt-1", "a.prompt-2"]
+    assert names_of([{"id": "a"}], repeat=2).folder_names == ["a.repeat-1", "a.repeat-2"]
     several = names_of([{"id": "a"}], ["x", "y"], ["1", "2"])
-    assert several.rooms == ["a.x.prompt-1", "a.x.prompt-2", "a.y.prompt-1", "a.y.prompt-2"]
+    assert several.folder_names == ["a.x.prompt-1", "a.x.prompt-2", "a.y.prompt-1", "a.y.prompt-2"]
 
 
 def test_what_depends_on_a_case_depends_on_that_of_its_own_column() -> None:
@@ -83,7 +85,7 @@ def test_what_depends_on_a_case_depends_on_that_of_its_own_column() -> None:
 
 
 def test_folders_of_tasks_stay_in_that_of_their_run_and_beside_its_bus() -> None:
-    """Whatever their ids are."""
+    """For any ids."""
     assert task_folder("repairs") == "repairs"
     ids = ["bus", "BUS", "..", "a/b", "a-b", "../a", "/a", "", "é", "x" * 300, "x" * 301, None]
     folders = [task_folder(one) for one in ids]

@@ -37,7 +37,7 @@ from trioeval.agent.report_file import (
     set_aside,
 )
 from trioeval.agent.restarts import CONTINUATION, AttemptEnd, AttemptFailure, RestartPolicy
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.evaluation.providers import Resolver
 from trioeval.providers import Usage
 from trioeval.providers.programs.entries import CommandAgentSettings
@@ -63,7 +63,7 @@ def test_what_an_agent_prints_is_its_output(tmp_path: Path) -> None:
 
 
 def test_words_are_filled_in_each_by_itself(tmp_path: Path) -> None:
-    """So what a variable says never becomes two words, and is no template itself."""
+    """So the value of a variable never becomes two words, and is not a template itself."""
     line = (
         'sh -c \'printf "%s|" "$PWD" "$@"\' sh {{ prompt }} \'{{ style }} of {{case}}\' {{attempt}} '
         "{{promptFile}} {{workspace}} {{suite}} {{missing}}"
@@ -77,7 +77,7 @@ def test_words_are_filled_in_each_by_itself(tmp_path: Path) -> None:
         "one {{ two }}",
         "a b; c of calc",
         "0",
-        str(files.told(0)),
+        str(files.attempt_prompt(0)),
         str(files.workspace),
         str(SCRIPTED),
         "",
@@ -96,7 +96,7 @@ def test_the_environment_tells_of_the_case(tmp_path: Path) -> None:
     assert len(variables.pop("TRIOEVAL_TREE")) == 32
     assert Path(variables.pop("TRIOEVAL_PYTHON")).is_file()
     assert variables == {
-        "TRIOEVAL_PROMPT": str(files.told(2)),
+        "TRIOEVAL_PROMPT": str(files.attempt_prompt(2)),
         "TRIOEVAL_WORKSPACE": str(files.workspace),
         "TRIOEVAL_DONE": str(files.done),
         "TRIOEVAL_BUS": str(files.bus),
@@ -123,7 +123,7 @@ def test_a_prompt_that_is_no_word_can_be_read_from_its_file(tmp_path: Path, text
         "sh -c 'cat >copy; cmp copy \"$1\"' sh {{promptFile}}", tmp_path, text, input="stdin"
     )
     assert end.failure is None
-    assert CaseFiles(tmp_path).told(0).read_bytes() == asked
+    assert CaseFiles(tmp_path).attempt_prompt(0).read_bytes() == asked
     assert (tmp_path / "workspace" / "copy").read_bytes() == asked
     end = work_once("true {{prompt}}", tmp_path, text)
     if "\ud800" in text:
@@ -237,7 +237,7 @@ def test_what_an_agent_says_of_its_failure_is_read_before_it_is_judged(tmp_path:
 
 
 def test_other_exit_codes_may_be_successes(tmp_path: Path) -> None:
-    """Where the config says so; a signal never is."""
+    """The config may list successful codes; a signal is never one."""
     assert work_once(scripted("exit:3"), tmp_path, successExitCodes=[3, 9]).failure is None
     assert failure(work_once(scripted("kill:9"), tmp_path, successExitCodes=[9])).kind == "killed"
 
@@ -302,7 +302,7 @@ def test_an_attempt_that_is_begun_again_writes_behind_the_one_that_was_cut_off(
 
 
 def test_a_log_that_is_no_file_is_trouble_and_no_wait(tmp_path: Path) -> None:
-    """Whoever made it there."""
+    """By any program."""
     files = CaseFiles(tmp_path)
     files.logs.mkdir()
     make_pipe(files.stdout(0))
@@ -364,7 +364,7 @@ def test_programs_are_agents_in_tasks_of_agents_only(
     """Elsewhere the same entry is a provider."""
     entry = ProviderEntry(id="exec:sh -c {{prompt}}")
     suite = Suite(prompts=(), providers=(entry,), settings=settings, directory=tmp_path)
-    around = Around(directory=tmp_path, environ=os.environ)
+    around = FileContext(directory=tmp_path, environ=os.environ)
     find = Resolver(suite=suite, around=around, templates=Templates(), custom={})
     assert isinstance(find(entry).settings, kind)
 
@@ -418,7 +418,7 @@ def test_what_is_wrong_in_a_report_is_left_out_and_told(data: bytes, warning: st
 
 
 def test_an_output_that_is_null_is_left_out() -> None:
-    """What the program printed is its output then."""
+    """The standard output of the program is its output then."""
     report = read_report(b'{"output": null}')
     assert attrs_of(report) == attrs_of(AttemptReport())
     assert report.warnings == ()
@@ -446,7 +446,7 @@ def test_what_is_nested_too_deeply_is_no_report() -> None:
 
 
 def test_what_a_report_says_is_bounded() -> None:
-    """Whoever wrote it meant no book."""
+    """Such a long one is not a real message."""
     told = {f"key {n} {'x' * 99}": 1 for n in range(5000)}
     report = read_report(json.dumps({**told, "error": {"message": "x" * 10**6}}).encode())
     first, *_, last = report.warnings
@@ -512,7 +512,7 @@ def test_a_report_never_raises_and_what_it_gives_is_in_range(
     end: int,
     whole: bool,  # noqa: FBT001
 ) -> None:
-    """Whatever was written, and wherever it was cut."""
+    """For any text, cut anywhere."""
     data = json.dumps(told).encode()
     report = read_report(data if whole else data[:end])
     json.dumps(report.output, allow_nan=False)

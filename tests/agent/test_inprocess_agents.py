@@ -16,8 +16,8 @@ from trioeval.agent.in_process import AgentCase, AgentFunction, AgentRun, run_ag
 from trioeval.agent.loop import LoopEnd
 from trioeval.agent.protocols import (
     AgentEvent,
+    AttemptContinued,
     AttemptEnded,
-    AttemptGoesOn,
     AttemptStarted,
     AttemptWaiting,
     RunIds,
@@ -243,7 +243,7 @@ def test_children_are_told_apart_and_who_waits_to_go_on_is_told() -> None:
         (AttemptStarted, "a", 0),
         (AttemptStarted, "a/child", 0),
         (AttemptWaiting, "a", 0.51),
-        (AttemptGoesOn, "a", 1),
+        (AttemptContinued, "a", 1),
         (AttemptStarted, "a/child#2", 1),
     ]
 
@@ -328,7 +328,7 @@ def test_a_time_limit_around_a_wait_does_not_cost_a_slot() -> None:
 
 
 def test_a_slot_is_held_until_a_cancelled_agent_has_cleaned_up() -> None:
-    """What still works is not forgotten."""
+    """Running agents are not forgotten."""
     lanes = slots(1)
     in_flight: list[int] = []
 
@@ -379,7 +379,7 @@ def test_children_live_over_restarts_and_no_longer_than_their_case() -> None:
 
 
 def test_a_child_that_fails_fails_alone() -> None:
-    """Its parent is told, with the failure; so is it of one that was ended."""
+    """Its parent gets the failure; also that of a child that was ended."""
 
     async def parent(run: AgentRun) -> None:
         async def raises(_run: AgentRun) -> None:
@@ -535,7 +535,7 @@ def test_waits_inside_of_waits_are_one() -> None:
 
 
 def test_ids_that_cannot_be_had_end_the_run_of_a_case() -> None:
-    """What begins attempts fails in a slot, and the slot is given back."""
+    """The creation of run ids fails in a slot, and the slot is released."""
 
     def broken() -> datetime:
         raise OSError("no clock")
@@ -566,7 +566,7 @@ def test_ag_11_cases_that_cannot_be_are_told_together() -> None:
 
 
 def test_the_bus_is_told_of_each_case() -> None:
-    """What it raises is counted."""
+    """Its exceptions are counted."""
     posted: list[tuple[str, str, str]] = []
 
     async def post(case: AgentCase, type_: str, body: str) -> None:
@@ -579,12 +579,12 @@ def test_the_bus_is_told_of_each_case() -> None:
     ends, _events, _seconds = run(cases, 1, post=post)
     assert posted[0] == ("a", "INFO", "starting attempt 0")
     assert posted[-1] == ("a", "INFO", "done after 1 attempt")
-    assert [end.untold for end in ends] == [0, 4]
+    assert [end.undelivered for end in ends] == [0, 4]
 
 
 @attrs.frozen
 class Tree:
-    """What a run does: works, and starts others, for which it waits or not."""
+    """The actions of a run: it works, and starts others, for which it may wait."""
 
     before: int
     children: "tuple[Tree, ...]"

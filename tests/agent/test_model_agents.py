@@ -20,8 +20,8 @@ from trioeval.agent.model_agent import ModelAgent
 from trioeval.agent.restarts import CONTINUATION, Attempt, AttemptEnd, AttemptFailure
 from trioeval.agent.workspace_tools import WorkspaceTools
 from trioeval.errors import LaneClosedError, ProviderError, ProviderErrorKind
-from trioeval.evaluation.metering import Meter
-from trioeval.evaluation.provider_calls import Asker
+from trioeval.evaluation.metering import CallMeter
+from trioeval.evaluation.provider_calls import ReplySource
 from trioeval.kernel import Calls, Done, Failed, Job, Lanes, LaneSpec, Outcome, Plan, collect
 from trioeval.providers import OpenProvider, Provider, Usage
 from trioeval.providers.local.custom import CustomProvider
@@ -47,7 +47,7 @@ def gemini(name: str, **arguments: Any) -> Any:
 
 
 def result(prompt: str) -> Any:
-    """What the model was told last of a tool, in chat form."""
+    """The last tool results that the model got, in chat form."""
     return json.loads(prompt)[-1]["content"]
 
 
@@ -102,7 +102,7 @@ class Bench:
         attempts: int = 1,
         busy: float = 0.0,
     ) -> Outcome[AttemptEnd] | None:
-        """What becomes of attempts, one after another; None if they are cut off.
+        """Return the ends of attempts, one after another; None for interrupted ones.
 
         Args:
             model: Who works.
@@ -111,7 +111,7 @@ class Bench:
             notes: What is written down, and found again.
             is_resumed: Whether it was cut off before.
             attempts: How many are made.
-            busy: Seconds for which the lane of the model serves somebody else first.
+            busy: Seconds for which the lane of the model is busy with other calls first.
         """
         self.files.workspace.mkdir(parents=True, exist_ok=True)
         entry = ProviderEntry(id="model", config=self.config)
@@ -123,11 +123,11 @@ class Bench:
             templates=Templates(),
             custom={"model": model},
         )
-        asker = Asker(
+        asker = ReplySource(
             providers=[OpenProvider(found, 0, CustomProvider("model", model), (), None)],
             entries=[entry],
             lanes=["m"],
-            meter=Meter([found.metering], ["m"], bounds_only=False),
+            meter=CallMeter([found.metering], ["m"], bounds_only=False),
             row_ids=str,
             journal=notes,
         )
@@ -143,7 +143,7 @@ class Bench:
                 await calls("m", trio.sleep, busy)
                 return AttemptEnd()
             agent = ModelAgent(
-                asker=asker,
+                reply_source=asker,
                 index=0,
                 place=0,
                 calls=calls,
@@ -152,7 +152,7 @@ class Bench:
                     files=self.files, settings=self.settings, environ=self.environ, post=post
                 ),
             )
-            with calls.waiting():  # as everything does there that is no call
+            with calls.waiting():  # like everything there that is not a call
                 for place in range(number, number + attempts):
                     attempt = Attempt(
                         number=place, run_id="r", task_prompt=prompt, is_resumed=is_resumed
@@ -172,7 +172,7 @@ class Bench:
         return trio.run(main)
 
     def end(self, model: Provider, **how: Any) -> AttemptEnd:
-        """How one attempt ends."""
+        """Return the end of one attempt."""
         outcome = self.outcome(model, **how)
         assert isinstance(outcome, Done), outcome
         return outcome.value
@@ -235,7 +235,7 @@ def test_what_is_offered_stands_behind_the_tools_of_the_provider(bench: Bench) -
 
 @pytest.mark.parametrize("output", ["I give up.", {"status": "tired"}])
 def test_an_attempt_ends_when_nothing_is_called(bench: Bench, output: Any) -> None:
-    """One reply, whatever it is; it is told where the work is, so that it may do it by itself."""
+    """One reply of any kind; it gets the path of the workspace, so that it may work there by itself."""
 
     async def worker(request: Request) -> Reply:
         assert request.vars["name"] == "calc"
@@ -311,7 +311,7 @@ def test_what_stands_in_the_place_of_our_files_is_trouble_and_no_wait(
     bench: Bench, put: Callable[[Path], object]
 ) -> None:
     """A model that runs commands may have put it there; links are not followed."""
-    told, log = bench.files.told(0), bench.files.logs / "attempt-000.tools.jsonl"
+    told, log = bench.files.attempt_prompt(0), bench.files.logs / "attempt-000.tools.jsonl"
     mine = bench.folder / "mine"
 
     class Putting(Script):
@@ -358,7 +358,7 @@ def test_an_edit_that_would_be_too_large_is_refused_before_it_is_made(
 
 
 def test_after_so_many_steps_an_attempt_has_failed(bench: Bench) -> None:
-    """What the last one wanted is done all the same."""
+    """The tool calls of the last reply are still made."""
     bench.settings = AgentSettings(max_steps=2)
     model = Script([chat("list_files"), chat("write_file", path="x", content="y"), "more"])
     end = bench.end(model)
@@ -502,7 +502,7 @@ def test_commands_run_in_the_workspace_and_end(bench: Bench) -> None:
     bench.end(model)
     first, second, third = model.results
     assert first == f"the command ended with exit code 3\n{bench.files.workspace}\nuser key="
-    # A shell that is the last to end may tell of the others.
+    # A shell that is the last to end may report the others.
     assert second.startswith("the command did not end within 1 seconds, and was killed")
     assert third.startswith("the command ended with exit code 0\n[only the end of its output:]")
     assert third.endswith("\n9999\n10000")
@@ -528,7 +528,7 @@ def test_a_failure_of_the_provider_is_one_of_the_attempt(
     failed_as: str,
     is_permanent: bool,  # noqa: FBT001
 ) -> None:
-    """What was used until then is not lost."""
+    """The usage so far is not lost."""
     model = Script([chat("list_files"), ProviderError(kind, "no")])
     end = bench.end(model)
     assert end.failure is not None
@@ -572,7 +572,7 @@ def test_an_attempt_that_works_for_too_long_is_ended(bench: Bench) -> None:
 
 
 def test_an_attempt_does_not_work_while_it_waits(bench: Bench) -> None:
-    """For a lane that serves somebody else."""
+    """For a lane that is busy with other calls."""
     bench.settings = AgentSettings(attempt_timeout=4.0)
     end = bench.end(Script(["ok"]), busy=4.5)
     assert (end.failure, end.output) == (None, "ok")
@@ -595,7 +595,7 @@ def test_an_attempt_that_was_cut_off_goes_on_where_it_was(bench: Bench) -> None:
     assert {call.key.role for call in notes.calls} == {"attempt"}
     second = Script(says[3:])
     end = bench.end(second, notes=notes.next(), is_resumed=True)
-    assert bench.posted == [("INFO", "cut")]  # made again: nobody knows how far it came
+    assert bench.posted == [("INFO", "cut")]  # made again: how far it came is unknown
     assert result(second.requests[1].prompt) == "11"
     assert (end.output, end.metadata["steps"]) == ("ok", 5)
     assert (end.usage.total, end.cost) == (50, 2.5)
@@ -610,7 +610,7 @@ def test_an_attempt_that_was_cut_off_goes_on_where_it_was(bench: Bench) -> None:
 
 
 def test_an_attempt_of_which_nothing_is_known_is_told_that_it_began(bench: Bench) -> None:
-    """What was cut off before the first reply left may have done something."""
+    """An attempt that was interrupted before its first reply was recorded may have done something."""
     model = Script(["ok", "ok"])
     notes = Notes()
     bench.end(model, notes=notes, is_resumed=True)
@@ -620,7 +620,7 @@ def test_an_attempt_of_which_nothing_is_known_is_told_that_it_began(bench: Bench
 
 
 def test_what_another_conversation_did_is_not_taken_for_done(bench: Bench) -> None:
-    """Where replies are asked for anew, their tools run, whatever a file of an earlier execution says."""
+    """With new replies their tools run, ignoring the file of an earlier execution."""
     says = [chat("write_file", path="x", content="1"), "ok"]
     bench.end(Script(says), notes=Notes())
     bench.file("x").unlink()

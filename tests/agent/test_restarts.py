@@ -1,4 +1,4 @@
-"""Whether an agent is started once more: the numbers alone."""
+"""The decisions about restarts: the numbers alone."""
 
 import math
 
@@ -77,7 +77,7 @@ def test_who_reaches_a_bound_may_have_got_further() -> None:
 
 @pytest.mark.parametrize("kind", sorted(PERMANENT))
 def test_ag_09_a_failure_for_good_is_the_last(kind: str) -> None:
-    """And is told instead of whatever else would end it."""
+    """And is reported instead of any other reason."""
     end = failed(kind, "no such program: agent")  # type: ignore[arg-type]
     for policy in (RestartPolicy(), RestartPolicy(max_attempts=1, identical_failures=1)):
         message = f"gave up after 1 attempt: {kind}: no such program: agent"
@@ -97,7 +97,7 @@ def test_ag_04_attempts_that_end_well_are_counted() -> None:
 
 
 def test_what_is_used_up_ends_it() -> None:
-    """Tokens as they were told, in total or in parts; money as far as anybody knows it."""
+    """Tokens as reported, in total or in parts; costs as far as they are known."""
     ends = [
         AttemptEnd(usage=Usage(total=60), cost=0.5),
         AttemptEnd(usage=Usage(prompt=30, completion=9)),
@@ -156,6 +156,6 @@ def test_failures_are_alike_when_kind_and_message_are(ends: list[AttemptEnd], nu
     ],
 )
 def test_times_and_processes_make_no_other_failure(one: str, other: str, alike: bool) -> None:  # noqa: FBT001
-    """They differ each time; how it ended, and how much is left to do, tell failures apart."""
+    """They differ each time; the kind of end and the remaining work distinguish failures."""
     same = AttemptFailure("exit", one).signature == AttemptFailure("exit", other).signature
     assert same == alike

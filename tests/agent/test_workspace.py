@@ -35,7 +35,7 @@ def template(tmp_path: Path) -> Path:
 
 
 def everything(folder: Path) -> Mapping[str, str | bytes | None]:
-    """What there is, by its path: links as texts, files as bytes."""
+    """Return the contents by path: links as texts, files as bytes."""
     return {
         str(path.relative_to(folder)): (
             str(path.readlink())
@@ -49,7 +49,7 @@ def everything(folder: Path) -> Mapping[str, str | bytes | None]:
 
 
 def refused(target: Path, template: Path | None) -> str:
-    """What is said of a workspace that cannot be created, of which nothing is left."""
+    """Return the error for a workspace that cannot be created, after checking that nothing is left."""
     before = sorted(target.parent.iterdir())
     with pytest.raises(AgentError) as caught:
         make_workspace(target, template)
@@ -82,7 +82,7 @@ def test_in_every_folder_of_a_copy_the_agent_may_write(template: Path, target: P
 
 
 def test_a_copy_has_nothing_in_common_with_its_template(template: Path, target: Path) -> None:
-    """What is written into one is not seen in the other."""
+    """Changes in one are not visible in the other."""
     make_workspace(target, template)
     (target / "through").write_text("changed")
     assert (target / "run.sh").read_text() == "changed"
@@ -96,7 +96,7 @@ def test_without_a_template_it_is_empty(target: Path) -> None:
 
 
 def test_the_template_may_be_reached_by_a_link(template: Path, target: Path) -> None:
-    """What is copied is the folder, not the link."""
+    """The folder is copied, not the link."""
     link = template.parent / "link"
     link.symlink_to(template)
     make_workspace(target, link)
@@ -136,7 +136,7 @@ def test_an_absolute_link_is_refused_that_leads_into_the_template(
 
 
 def test_a_repository_elsewhere_is_refused(template: Path, target: Path) -> None:
-    """What the agent commits would go there; one inside of the copy is a submodule."""
+    """The agent's commits would go there; one inside of the copy is a submodule."""
     sub = template / "sub" / ".git"
     sub.write_text("gitdir: ../.git\n")
     make_workspace(target, template)
@@ -161,7 +161,7 @@ def test_what_is_no_file_is_refused(template: Path, target: Path) -> None:
 
 
 def test_a_template_that_is_not_there_is_refused(tmp_path: Path, target: Path) -> None:
-    """And a file that is no bundle."""
+    """And a file that is not a bundle."""
     assert refused(target, tmp_path / "no") == f"{tmp_path / 'no'} does not exist"
     file = tmp_path / "file"
     file.write_text("x")
@@ -179,7 +179,7 @@ def test_a_folder_cannot_be_copied_into_itself(template: Path) -> None:
 
 
 def test_what_is_there_is_not_touched(template: Path, target: Path) -> None:
-    """A workspace in which somebody has worked is never made anew."""
+    """A workspace in which an agent has worked is never replaced."""
     target.mkdir()
     (target / "work").write_text("mine")
     assert refused(target, template) == (
@@ -189,7 +189,7 @@ def test_what_is_there_is_not_touched(template: Path, target: Path) -> None:
 
 
 def test_leftovers_of_a_killed_making_are_removed(template: Path, target: Path) -> None:
-    """They are no part of what is made anew."""
+    """They are not part of the new workspace."""
     leftover = target.parent / ".workspace.making" / "half"
     leftover.mkdir(parents=True)
     (leftover / "file").write_text("x")
@@ -217,7 +217,7 @@ def test_a_place_whose_parent_is_missing_is_told(tmp_path: Path) -> None:
 
 
 def test_a_copy_that_says_that_it_is_done_never_has_its_name(template: Path, target: Path) -> None:
-    """Who found it there later would take it for the work of an agent."""
+    """It would later be taken for the work of an agent."""
     (template / "sub" / "DONE").touch()
     with pytest.raises(AgentError) as caught:
         make_workspace(target, template, "sub/DONE")
@@ -303,7 +303,7 @@ def test_a_bundle_is_checked_out(
 def test_a_bundle_without_a_head_is_checked_out_if_it_has_one_branch(
     repository: Path, tmp_path: Path, target: Path
 ) -> None:
-    """Of several nobody knows which is meant."""
+    """With several branches it is ambiguous."""
     make_workspace(target, bundle(repository, tmp_path, "main"))
     assert sorted(path.name for path in target.iterdir()) == [".git", "a.txt", "run.sh"]
     file = bundle(repository, tmp_path, "main", "work")

@@ -1,4 +1,4 @@
-"""What a model is told of the files of its workspace."""
+"""The results of file actions for a model."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from trioeval.agent.workspace_tools import list_files
 
 
 def test_every_entry_of_a_folder_is_one_line(tmp_path: Path) -> None:
-    """What cannot be printed in its name is escaped: nobody takes one file for two."""
+    """Unprintable characters in its name are escaped: two files never look the same."""
     (tmp_path / "a\nDONE").touch()
     (tmp_path / "b\x1b[2J").mkdir()
     (tmp_path / "ä b").symlink_to("nowhere")

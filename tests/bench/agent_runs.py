@@ -19,7 +19,7 @@ from typing import Any
 import trio
 
 from trioeval import parse_suite, run_suite
-from trioeval.agent.open import AgentTerms
+from trioeval.agent.open import AgentOptions
 from trioeval.run import Row
 
 AGENTS, SLOTS = 50, 10
@@ -60,7 +60,7 @@ async def run(suite: dict[str, Any], folder: Path) -> list[Row]:
     await run_suite(
         parse_suite(suite, environ=dict(os.environ)),
         emit=keep,
-        agents=AgentTerms(folder=folder),
+        agents=AgentOptions(folder=folder),
     )
     return rows
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import trio
 
 from trioeval.agent.bus.bus import open_bus
-from trioeval.agent.bus.messages import Draft
+from trioeval.agent.bus.messages import MessageDraft
 from trioeval.agent.bus.reading import last_messages, read_bus
 from trioeval.agent.bus.segments import frame
 from trioeval.agent.bus.settings import BusSettings
@@ -49,7 +49,9 @@ async def write(folder: Path, writers: int, messages: int) -> tuple[float, float
             begun = time.perf_counter()
             body = f"message {number} of a bench"
             await bus.append(
-                Draft(type="INFO", project_id="bench", task_id="calc", run_id="run-1", body=body)
+                MessageDraft(
+                    type="INFO", project_id="bench", task_id="calc", run_id="run-1", body=body
+                )
             )
             worst = max(worst, time.perf_counter() - begun)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import trio
 
-from trioeval.evaluation.journal import Paid
+from trioeval.evaluation.journal import RecordedReply
 from trioeval.providers import Reply, Request, Usage, open_providers, resolve
 from trioeval.store.cache.cache import Cache, open_cache
 from trioeval.templates import Templates
@@ -31,9 +31,9 @@ REPLY = Reply(
 )
 
 
-async def fetch() -> Paid:  # noqa: ASYNC124 - as calls are
+async def fetch() -> RecordedReply:  # noqa: ASYNC124 - as calls are
     """A call that takes no time."""
-    return Paid(REPLY, 350.0, cached=False)
+    return RecordedReply(REPLY, 350.0, cached=False)
 
 
 async def ask_all(cache: Cache, keys: list[bytes]) -> float:

@@ -19,7 +19,7 @@ import trio
 import trioeval
 from trioeval.columns.events import DatasetEvent, GroupWritten
 from trioeval.columns.files import Header, open_folder
-from trioeval.columns.graph import Grouping, MakeJob
+from trioeval.columns.graph import MakeJob, RowGrouping
 from trioeval.columns.makers.base import CellError, GroupMaker, GroupOrder
 from trioeval.columns.makers.code import TemplateMaker
 from trioeval.columns.makers.samplers import SamplerMaker
@@ -75,7 +75,7 @@ async def parts(rows: int, folder: Path) -> Mapping[str, float]:
     makers: Mapping[str, GroupMaker] = {"a": SamplerMaker(number, 7), "b": TemplateMaker(double)}
     seconds = {"makers": 0.0, "files": 0.0}
     header = Header(
-        columns={"a": "int", "b": "int"}, grouping=Grouping(GROUP, (rows,)), fingerprint={}
+        columns={"a": "int", "b": "int"}, grouping=RowGrouping(GROUP, (rows,)), fingerprint={}
     )
     with open_folder(folder, header, file_format="parquet", existing="never") as files:
         for group, start in enumerate(range(0, rows, GROUP)):

@@ -14,18 +14,18 @@ from trioeval.limits import (
     Actual,
     Granted,
     LeaseRequest,
-    Limit,
     LimitState,
     Requirement,
     Settlement,
+    SharedLimit,
 )
 from trioeval.limits.ledger import LimitLedger
 
 LIMITS = (
-    Limit(key="llm:rpm", kind="rolling", capacity=10**9, window=60),
-    Limit(key="llm:tpm", kind="rolling", capacity=10**12, window=60),
-    Limit(key="llm:concurrency", kind="concurrency", capacity=64, timeout=30),
-    Limit(key="tenant:daily_tokens", kind="budget", capacity=10**12, reset=86_400),
+    SharedLimit(key="llm:rpm", kind="rolling", capacity=10**9, window=60),
+    SharedLimit(key="llm:tpm", kind="rolling", capacity=10**12, window=60),
+    SharedLimit(key="llm:concurrency", kind="concurrency", capacity=64, timeout=30),
+    SharedLimit(key="tenant:daily_tokens", kind="budget", capacity=10**12, reset=86_400),
 )
 LEASES = 20_000
 ROUNDS = 15
@@ -35,7 +35,7 @@ RETENTION = 600
 """Seconds for which the ledger remembers a lease."""
 
 
-def microseconds(limits: Sequence[Limit], tokens: int | None) -> float:
+def microseconds(limits: Sequence[SharedLimit], tokens: int | None) -> float:
     """Of a reserve and its complete, 100 leases a second, those of ten minutes kept; in the best round."""
     ledger = LimitLedger(LimitState(limit=limit) for limit in limits)
     needs = tuple(
@@ -64,7 +64,7 @@ def remembered() -> tuple[list[int], list[float]]:
     """
     tracemalloc.start()
     ledger = LimitLedger(LimitState(limit=limit) for limit in LIMITS if limit.kind != "concurrency")
-    held = Limit(key="llm:concurrency", kind="concurrency", capacity=10**6, timeout=30)
+    held = SharedLimit(key="llm:concurrency", kind="concurrency", capacity=10**6, timeout=30)
     ledger.define(held, 0.0)
     needs = tuple(Requirement(limit.key, 1) for limit in LIMITS)
     gc.collect()

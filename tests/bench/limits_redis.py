@@ -16,7 +16,7 @@ from pathlib import Path
 
 import trio
 
-from trioeval.limits import Granted, LeaseRequest, Limit, Requirement, Settlement
+from trioeval.limits import Granted, LeaseRequest, Requirement, Settlement, SharedLimit
 from trioeval.limits.redis import RedisLimits, RedisLink, open_link, open_redis
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "limits"))
@@ -29,10 +29,10 @@ MOST_RATIO = 2.0
 LEAST_RATE = 4_000  # reserves a second
 ROOM = 10**9
 LIMITS = (
-    Limit(key="rpm", kind="rolling", capacity=ROOM, window=60),
-    Limit(key="tpm", kind="rolling", capacity=ROOM, window=60),
-    Limit(key="slots", kind="concurrency", capacity=ROOM, timeout=60),
-    Limit(key="day", kind="budget", capacity=ROOM, reset=86_400),
+    SharedLimit(key="rpm", kind="rolling", capacity=ROOM, window=60),
+    SharedLimit(key="tpm", kind="rolling", capacity=ROOM, window=60),
+    SharedLimit(key="slots", kind="concurrency", capacity=ROOM, timeout=60),
+    SharedLimit(key="day", kind="budget", capacity=ROOM, reset=86_400),
 )
 ONE = (Requirement("rpm", 1),)
 FOUR = (

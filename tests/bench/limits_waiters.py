@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Outcome, Permits, Plan, run_plan
-from trioeval.limits import Limit
+from trioeval.limits import SharedLimit
 from trioeval.limits.memory import MemoryLimits
 from trioeval.limits.model import LimitKey
 
@@ -28,11 +28,11 @@ def limits_of(slots: int, *more: str) -> MemoryLimits:
     """A limit that is short, and others that are not."""
     return MemoryLimits(
         [
-            Limit(key="slots", kind="concurrency", capacity=slots, timeout=60),
-            Limit(key="rpm", kind="rolling", capacity=MANY, window=60),
-            Limit(key="tpm", kind="rolling", capacity=MANY, window=60),
-            Limit(key="daily", kind="budget", capacity=MANY),
-            *(Limit(key=key, kind="rolling", capacity=MANY, window=60) for key in more),
+            SharedLimit(key="slots", kind="concurrency", capacity=slots, timeout=60),
+            SharedLimit(key="rpm", kind="rolling", capacity=MANY, window=60),
+            SharedLimit(key="tpm", kind="rolling", capacity=MANY, window=60),
+            SharedLimit(key="daily", kind="budget", capacity=MANY),
+            *(SharedLimit(key=key, kind="rolling", capacity=MANY, window=60) for key in more),
         ]
     )
 

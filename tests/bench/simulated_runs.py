@@ -13,7 +13,7 @@ from collections import Counter
 import hypothesis
 from hypothesis import strategies as st
 
-from trioeval.testing import Scenario, check_all, faulty_scenarios, run_scenario
+from trioeval.testing import RunScenario, check_all, faulty_scenarios, run_scenario
 
 
 def main(runs: int = 10_000, seed: int = 1) -> None:
@@ -29,7 +29,7 @@ def main(runs: int = 10_000, seed: int = 1) -> None:
         suppress_health_check=list(hypothesis.HealthCheck),
     )
     @hypothesis.given(scenario=faulty_scenarios(), _schedule=st.random_module())
-    def hold(scenario: Scenario, _schedule: object) -> None:
+    def hold(scenario: RunScenario, _schedule: object) -> None:
         nonlocal requests
         trace = run_scenario(scenario)
         check_all(trace)

@@ -22,7 +22,7 @@ from trioeval.providers import Reply
 from trioeval.store import RunStart, open_store, read_store
 from trioeval.store.database import open_database
 from trioeval.store.schema import RUNS
-from trioeval.store.writes import CALL, RECORD, RESULT, SCORE, Place, RowWork, call_work
+from trioeval.store.writes import CALL, RECORD, RESULT, SCORE, RowWrite, RunPlace, call_write
 from trioeval.usage import Usage
 
 ROWS = 20_000
@@ -93,13 +93,13 @@ def bare(
     path: Path, rows: Sequence[trioeval.Row], calls: Sequence[CallRecord]
 ) -> tuple[float, float]:
     """Seconds of inserting lines that are ready, and the mean size of a record."""
-    place = Place(eval_id="eval-bench", parts={None: 1})
-    works = [RowWork(place, None, row.index, row) for row in rows]
+    place = RunPlace(eval_id="eval-bench", parts={None: 1})
+    works = [RowWrite(place, None, row.index, row) for row in rows]
     size = sum(work.make() for work in works) / len(works)
     lines = [work.lines() for work in works]
     results, records = [line[0] for line in lines], [line[1] for line in lines]
     scores = [[*line[2]] for line in lines]
-    asked = [call_work(place, call) for call in calls]
+    asked = [call_write(place, call) for call in calls]
     for one in asked:
         one.make()
     told = [line for one in asked if (line := one.line) is not None]

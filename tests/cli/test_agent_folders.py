@@ -1,4 +1,4 @@
-"""The folders of agents go with their runs, and nothing else does; and what a plan tells of agents."""
+"""The folders of agents are removed with their runs, and nothing else; and the plan of a run with agents."""
 
 import json
 from contextlib import AsyncExitStack
@@ -10,7 +10,7 @@ import pytest
 import trio
 
 import trioeval
-from trioeval.cli.commands.agent_folders import case_folders, remove_cases, tell_deleted
+from trioeval.cli.commands.agent_folders import case_folders, remove_cases, report_deleted
 from trioeval.cli.run.agents import agent_terms, check_workspaces
 from trioeval.cli.run.plan import plan_lines
 from trioeval.errors import UsageError
@@ -21,7 +21,7 @@ from trioeval.store import RunFacts
 
 
 def run_folder(folder: Path) -> Path:
-    """What a run has left: a bus, a case that was worked on, and one that was only begun."""
+    """Create the remains of a run: a bus, a case that was worked on, and one that was only started."""
     run = folder / ".trioeval" / "agents" / "eval-1"
     for path in ("bus", "t/a/workspace/src", "t/a/logs", "t/a/bus", "t/b/bus", "t/b/logs"):
         (run / path).mkdir(parents=True)
@@ -119,15 +119,15 @@ def facts_of(run: str) -> RunFacts:
 def test_each_run_is_told_with_what_went_with_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What stays is told too; an id that is a path, as files of others may have it, names no folder."""
+    """Remaining folders are reported; an id that is a path, as in foreign files, names no folder."""
     run_folder(tmp_path).rename(tmp_path / ".trioeval" / "agents" / "eval-0")
     run = run_folder(tmp_path)
     ids = ("eval-0", "eval-2", "../agents/eval-1", ".", "..")
     ended = {"eval-0": 1, "eval-2": 3}
-    assert tell_deleted(tmp_path / ".trioeval" / "r.db", map(facts_of, ids), ended)
+    assert report_deleted(tmp_path / ".trioeval" / "r.db", map(facts_of, ids), ended)
     assert run.exists()
     (run / "notes.txt").touch()
-    assert not tell_deleted(tmp_path / ".trioeval" / "r.db", [facts_of("eval-1")])
+    assert not report_deleted(tmp_path / ".trioeval" / "r.db", [facts_of("eval-1")])
     told = capsys.readouterr().err.splitlines()
     assert told[:2] == [
         "deleted eval-0: 2 rows, and 2 folders of cases; ended 1 process of its agents",
@@ -161,7 +161,7 @@ def planned(**task: Any) -> list[str]:
 def test_agents_of_a_run_that_keeps_nothing_take_turns_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    """For as long as the run; without a limit there are no turns. No file is made."""
+    """For the duration of the run; without a limit there are no turns. No file is created."""
     monkeypatch.chdir(tmp_path)
     document = {
         "providers": ["echo"],

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 import trioeval
-from trioeval.agent.open import AgentTerms
+from trioeval.agent.open import AgentOptions
 from trioeval.agent.protocols import (
     AgentEvent,
     AttemptEnded,
@@ -78,9 +78,9 @@ def test_a_task_whose_cases_are_not_known_has_a_line_too() -> None:
     ("event", "line"),
     [
         (told(CaseBlocked, by=("x", "y")), "t/a: blocked by x, y"),
-        (told(CaseBlocked, by=()), "t/a: waits for no other case any more"),
+        (told(CaseBlocked, by=()), "t/a: waits for no other case"),
         (told(CaseQueued, position=2), "t/a: waits for its turn, at position 2"),
-        (told(CaseQueued, position=0), "t/a: has its turn"),
+        (told(CaseQueued, position=0), "t/a: is next"),
         (told(AttemptWaiting, number=3), "t/a: attempt 3 waits for a slot"),
         (told(AttemptStarted, **RUN), "t/a: attempt 0 of coder begins: run r"),
         (told(AttemptEnded, **RUN, failed=False), "t/a: attempt 0 has ended"),
@@ -150,7 +150,7 @@ def test_every_case_ends_exactly_once(tmp_path: Path) -> None:
         prepared = prepare(suite_of(tmp_path))
         (tmp_path / "gone").rmdir()
         async with open_planner(None, 1) as planner:
-            terms = AgentTerms(folder=tmp_path / "agents", planner=planner, observe=observe)
+            terms = AgentOptions(folder=tmp_path / "agents", planner=planner, observe=observe)
             await run_suite(prepared, emit=emit, agents=terms)
 
     trio.run(main)

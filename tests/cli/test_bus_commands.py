@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trioeval.agent.bus.bus import open_bus
-from trioeval.agent.bus.messages import Draft, Message
+from trioeval.agent.bus.messages import Message, MessageDraft
 from trioeval.agent.bus.segments import segment_numbers
 from trioeval.agent.bus.settings import BusSettings
 from trioeval.cli.app import run_command_line
@@ -62,7 +62,7 @@ def fill(folder: Path, *drafts: tuple[str, str], rotate_bytes: int | None = None
     async def main() -> None:
         async with open_bus(folder, settings, rng=lambda: 0.5) as bus:
             for kind, body in drafts:
-                await bus.append(Draft(type=kind, project_id="p", task_id="calc", body=body))
+                await bus.append(MessageDraft(type=kind, project_id="p", task_id="calc", body=body))
 
     trio.run(main)
 
@@ -130,7 +130,7 @@ INPUTS = {
 def test_standard_input_is_posted_as_it_is(
     bus: Path, run: Run, monkeypatch: pytest.MonkeyPatch, name: str, words: list[str]
 ) -> None:
-    """Every line end of it; only what is no text cannot be, and that is told."""
+    """Including every line end; only bytes that are not text are replaced, with a warning."""
     said, body, told = INPUTS[name]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(said)))
     code, _, err = run("post", *words)
@@ -172,7 +172,7 @@ def test_only_what_matters_waits_for_the_disk(
 
     run("post", "the first one makes the files")
     assert count() == 0
-    assert count("--type", "FACT") == 2  # with the name of the file, whoever made it
+    assert count("--type", "FACT") == 2  # with the name of the file, whichever program created it
     assert count("--fsync") == 2
 
 
@@ -187,7 +187,7 @@ def test_a_dash_is_no_value_of_a_flag(bus: Path, run: Run) -> None:
 def test_a_message_needs_a_text_or_an_input(
     bus: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where both are missing nothing is posted."""
+    """Nothing is posted without a text and standard input."""
     monkeypatch.setattr(sys, "stdin", None)
     code, printed, told = run("post")
     assert (code, printed) == (2, "")
@@ -301,7 +301,7 @@ def test_readers_get_what_they_ask_for(
 
 
 def test_a_reader_goes_on_behind_an_id(bus: Path, run: Run) -> None:
-    """That `post` has printed; one that was never there is told with code 2."""
+    """As printed by `post`; an unknown id is an error with code 2."""
     _, first, _ = run("post", "a")
     run("post", "b")
     assert bodies(run("read", "--since", first.strip(), "--json")[1]) == ["b"]
@@ -322,7 +322,7 @@ def test_a_large_bus_is_printed_in_parts(
 
 
 def test_a_cursor_that_has_expired_names_the_oldest(bus: Path, run: Run) -> None:
-    """Which is good to read on with; `follow` says the same."""
+    """It can be used to continue; `follow` reports the same."""
     fill(bus, *[("INFO", str(number) * 200) for number in range(9)], rotate_bytes=600)
     code, printed, told = run("read", "--since", "1")
     assert (code, printed) == (2, "")
@@ -370,12 +370,12 @@ _TEXTS = st.text(st.characters(codec="utf-8") | st.sampled_from("\x1b\x9b\r\n\u2
 @settings(max_examples=settings().max_examples // 2)
 @given(body=_TEXTS, task=_TEXTS)
 def test_no_message_looks_like_another_or_moves_a_terminal(body: str, task: str) -> None:
-    """Whatever it says: one line begins with its number, and no character of it is obeyed."""
+    """For any body: one line starts with its number, and no control character takes effect."""
     message = Message(
         seq=7,
         msg_id="m-7",
         utc="2026-01-02T03:04:05.678901Z",
-        draft=Draft(type="INFO", project_id="p", task_id=task, body=body),
+        draft=MessageDraft(type="INFO", project_id="p", task_id=task, body=body),
     )
     first, *rest = message_text(message, as_json=False).split("\n")
     assert re.match(r"7 2026-01-02T03:04:05Z INFO \S", first)
@@ -388,7 +388,7 @@ def test_no_message_looks_like_another_or_moves_a_terminal(body: str, task: str)
 
 
 def test_a_follower_ends_behind_the_type_it_waits_for(bus: Path, run: Run) -> None:
-    """Whether or not that is printed; with code 100 where time is up first."""
+    """Even if that message is not printed; with code 100 after the timeout."""
     fill(bus, ("INFO", "a"), ("FACT", "b"), ("INFO", "c"), ("ERROR", "d"))
 
     def followed(*words: str) -> tuple[int, str]:
@@ -426,7 +426,7 @@ def test_a_slow_reader_can_be_left(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_long_line_can_be_left_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What does not fit into a pipe is not written before somebody reads."""
+    """Text that does not fit into a pipe waits for a reader."""
     reading, writing = os.pipe()
     with open(reading, "rb"), open(writing, "w", encoding="utf-8") as writer:  # noqa: PTH123
         monkeypatch.setattr(sys, "stdout", writer)
@@ -440,7 +440,7 @@ def test_a_long_line_can_be_left_in_the_middle(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_lines_go_to_files_and_to_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file takes everything; a reader who has gone is told by the answer, a full disk is an error."""
+    """A file takes everything; a closed pipe is reported by the result, a full disk is an error."""
     long = "ü" * 9_000
 
     async def print_to(path: Path) -> bool:

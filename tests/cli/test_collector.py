@@ -74,7 +74,7 @@ def test_a_failed_document_does_not_affect_the_others(
     outputs = [tmp_path / "a.csv", tmp_path / "b.json", tmp_path / "c.csv", tmp_path / "d.yaml"]
     prepared = prepare(trioeval.parse_suite({"providers": ["echo"]}), environ={})
     _, errors = collected(prepared, outputs)
-    fault = "cannot be written: RecursionError: too deep; this is a fault of trioeval"
+    fault = "cannot be written: RecursionError: too deep; this is a bug in trioeval"
     assert [str(error) for error in errors] == [
         f"-o {tmp_path / 'a.csv'}: {fault}",
         f"-o {tmp_path / 'c.csv'}: {fault}",

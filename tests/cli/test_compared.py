@@ -122,7 +122,7 @@ def test_text_and_json_have_the_same_numbers(
     flags = ["latest~2", "latest~1", "--confidence", "0.9"]
     _, told, _ = compare(folder, monkeypatch, capsys, flags)
     lines = told.splitlines()
-    assert [line.split(" of ")[1].split(", begun")[0] for line in lines[:2]] == [
+    assert [line.split(" of ")[1].split(", started")[0] for line in lines[:2]] == [
         "0.json: finished",
         "1.json: finished",
     ]

@@ -96,7 +96,7 @@ def test_a_dataset_is_shown_at_the_end_and_by_show(
     assert run_command_line(["show", "latest", "3"]) == 0
     out, _ = said(capfd)
     assert out[0] == "task problems, row 3"
-    assert "call 1: writer was asked" in out
+    assert "call 1: writer: prompt" in out
     assert run_command_line(["show", "latest", "2"]) == 0
     assert said(capfd)[0][0] == "task problems, row 2: text filtered"
     assert run_command_line(["show", "latest", "9"]) == 2
@@ -172,7 +172,7 @@ def test_an_interrupted_dataset_is_continued(
     assert run_command_line(["show", "datasets/problems/", "6"]) == 0
     assert "  About 6" in said(capfd)[0]
     assert run_command_line(["show", "datasets/nothing"]) == 2
-    assert said(capfd)[1][0].startswith("datasets/nothing holds no dataset that can be read")
+    assert said(capfd)[1][0].startswith("datasets/nothing contains no readable dataset")
 
 
 def test_files_of_another_dataset_are_not_shown(
@@ -189,7 +189,7 @@ def test_files_of_another_dataset_are_not_shown(
     assert out[1].startswith("task problems: 6 of 7 rows written")
     shutil.rmtree(folder / "datasets")
     assert run_command_line(["show", "latest"]) == 0
-    assert any("holds no dataset that can be read" in line for line in said(capfd)[0])
+    assert any("contains no readable dataset" in line for line in said(capfd)[0])
 
 
 def test_a_plan_shows_columns_and_tests_that_are_rows(
@@ -248,7 +248,7 @@ def test_a_preview_shows_rows_and_stores_nothing(
     assert not (folder / "datasets").exists()
     assert not (folder / ".trioeval" / "results.db").exists()
     assert run_command_line(["preview", "s.json", "--task", "other"]) == 2
-    assert "there is no task other of type columns" in said(capfd)[1][0]
+    assert "the suite has no task other of type columns" in said(capfd)[1][0]
 
 
 def test_a_preview_that_loses_rows_fails(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -257,7 +257,7 @@ def test_a_preview_that_loses_rows_fails(folder: Path, capfd: pytest.CaptureFixt
     assert run_command_line(["preview", "s.json", "--rows", "4", "--no-cache"]) == 100
     out, err = said(capfd)
     assert "  row 3: twice failed: gen.py:twice: ValueError: no [31m3" in out
-    assert err[-1] == "dataset problems: 1 rows lost; nothing was stored; exit 100"
+    assert err[-1] == "dataset problems: 1 row lost; nothing was stored; exit 100"
 
 
 def test_a_preview_has_the_numbers_of_rows_among_many_dropped_ones(

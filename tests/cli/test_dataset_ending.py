@@ -5,7 +5,7 @@ import signal
 import attrs
 import pytest
 
-from trioeval.cli.run.exit_status import Ending, is_unfinished, spent_line
+from trioeval.cli.run.exit_status import RunEnd, is_unfinished, spent_line
 from trioeval.columns.result import DatasetResult
 from trioeval.report import Totals
 from trioeval.report.totals import ColumnTotals
@@ -89,8 +89,8 @@ def rows(passed: int, failed: int = 0) -> Totals:
 def test_a_run_succeeds_if_its_datasets_do(
     totals: Totals, datasets: list[DatasetResult], needed: float, code: int, line: str
 ) -> None:
-    """The pass rate threshold does not apply: a row that could not be generated is not a failed row."""
-    ended = Ending(totals=totals, duration=1.25, needed=needed, datasets=datasets)
+    """Whatever share of rows has to pass: a row that could not be made is not a row that failed."""
+    ended = RunEnd(totals=totals, duration=1.25, needed=needed, datasets=datasets)
     assert (ended.code, ended.line) == (code, line)
 
 
@@ -101,9 +101,9 @@ def test_dataset_rows_that_were_not_run_can_be_continued() -> None:
     assert is_unfinished(NONE, [attrs.evolve(FINE, error="a processor failed")])
 
 
-def test_a_signal_determines_the_code_of_datasets_too() -> None:
-    """The numbers of rows are shown as well."""
-    ended = Ending(totals=NONE, duration=1.25, datasets=[CUT], signals=[signal.SIGINT])
+def test_a_signal_decides_the_code_of_datasets_too() -> None:
+    """And the numbers are told."""
+    ended = RunEnd(totals=NONE, duration=1.25, datasets=[CUT], signals=[signal.SIGINT])
     assert (ended.code, ended.line) == (
         130,
         "1 of 4 rows of datasets written in 1.2 s; exit 130: interrupted by SIGINT",

@@ -113,7 +113,7 @@ def test_lost_rows_are_generated_again_when_errors_are_retried(
     wanted = files(folder)
     (folder / "datasets").rename(folder / "whole")
 
-    record(folder, 0, 1, 2, 3, 4, 6, 8)  # without three, of two groups
+    record(folder, 0, 1, 2, 3, 4, 6, 8)  # without three numbers of two groups
     code, told = run(capfd, "s.json", "--no-cache")
     assert code == 100
     assert "7 of 10 rows written" in told
@@ -147,7 +147,7 @@ def test_a_retry_of_lost_rows_survives_an_interruption(
     (folder / "mended").touch()
     code, told = run(capfd, "resume", "--retry", "errors", "--max-requests", "1", "--no-cache")
     assert code == 100
-    # Either group may be the first to ask; all rows of the other one are left.
+    # Either group may be the first to call; all rows of the other one are left.
     assert re.search(r"\b[24] not run: the budget", told), told
     assert len(DatasetRows(folder / "datasets" / "made")) == 9
     code, told = run(capfd, "resume", "--no-cache")

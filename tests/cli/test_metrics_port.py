@@ -96,7 +96,7 @@ def test_metrics_are_served_during_the_run(tmp_path: Path) -> None:
         assert found["agent_cases_blocked"] == 1
         assert found["lane_in_flight agent runs"] == found["lane_limit agent runs"] == 1
         assert found["agent_runs_begun_total waits"] == 1
-        assert found["bus_appends_total"] >= 3  # blocked; starting; has begun
+        assert found["bus_appends_total"] >= 3  # blocked; starting; started
         assert found["bus_lock_wait_seconds_count"] >= found["bus_appends_total"]
         for number in range(1, 4):
             fifo.write_text("go\n")
@@ -116,7 +116,7 @@ def test_a_port_in_use_ends_the_run_before_it_starts(tmp_path: Path) -> None:
             _, told = process.communicate(timeout=60)
     assert process.returncode == 2
     assert told.splitlines() == [
-        f"--metrics-port {port}: another program listens there; 0 takes a free port"
+        f"--metrics-port {port}: the port is in use; 0 chooses a free port"
     ]
     assert not (tmp_path / ".trioeval").exists()
 

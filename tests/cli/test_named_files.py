@@ -61,7 +61,7 @@ def test_files_of_a_suite_are_not_overwritten(folder: Path) -> None:
 
 def test_a_database_and_its_files_are_not_overwritten(folder: Path) -> None:
     """Any path to them is recognised, existing or not; two databases must be different files."""
-    database = folder / "later.json"  # which leads to new.json
+    database = folder / "later.json"  # a link to new.json
     (folder / "new.json-eval-1.lock").touch()
     (folder / "soft.lock").symlink_to("new.json-eval-1.lock")
     for name in ("new.json", "later.json", "new.json-wal", "x/../new.json-shm", "soft.lock"):

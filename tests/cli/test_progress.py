@@ -15,13 +15,13 @@ from trioeval.cli.flags import OutputFlags, ProgressMode, RunFlags, check_flags
 from trioeval.cli.progress.live import pause
 from trioeval.cli.progress.plain import PlainProgress, plain_line
 from trioeval.cli.progress.progress import choose_mode
-from trioeval.cli.progress.run import Picture
+from trioeval.cli.progress.run import RunStateSource
 from trioeval.cli.progress.table import Room, compact, picture, wait_words
 from trioeval.columns.makers.base import OWN_LANES
 from trioeval.errors import UsageError
-from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Plan, Why, collect
+from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Plan, WaitReason, collect
 from trioeval.report.activity import Activity
-from trioeval.report.run_state import LaneState, RunState
+from trioeval.report.run_state import LaneState, RunSnapshot
 from trioeval.run import Status
 from trioeval.testing import run_virtual
 
@@ -38,16 +38,18 @@ def lane(name: str, **more: Any) -> LaneState:
 
 BUSY = lane(
     "openai:gpt-mini", in_flight=3, limit=3, max_concurrency=8, queued=12, rpm=500, used_rpm=120, tpm=30_000,
-    used_tpm=9_950, why=Why.BLOCKED, wait_s=12.2, tokens=1_234_567, cost=0.125,
+    used_tpm=9_950, why=WaitReason.BLOCKED, wait_s=12.2, tokens=1_234_567, cost=0.125,
 )  # fmt: skip
 CLOSED = lane("other", mood="closed", limit=0, reason="401\x1b[2J: no key")
-RUN = RunState(
+RUN = RunSnapshot(
     elapsed_s=75, total=200, done=50, kept=4, passed=40, failed=5, errors=1, eta_s=225.0,
     stopping=False, lanes=(BUSY, CLOSED, lane("idle")),
 )  # fmt: skip
 
 
-def drawn(state: RunState, width: int, height: int = 24, more: tuple[str, ...] = ()) -> list[str]:
+def drawn(
+    state: RunSnapshot, width: int, height: int = 24, more: tuple[str, ...] = ()
+) -> list[str]:
     lines = picture(state, more, Room(width=width, height=height))
     return ["".join(text for text, _ in line) for line in lines]
 
@@ -100,7 +102,7 @@ def test_a_wide_terminal_is_shown_all_of_it() -> None:
 def test_each_of_several_lanes_shows_its_progress() -> None:
     """It also shows the remaining time if that is known."""
     lanes = (
-        lane("slow", rows=100, done=10, eta_s=90.2, why=Why.PACE),
+        lane("slow", rows=100, done=10, eta_s=90.2, why=WaitReason.PACE),
         lane("fast", rows=100, done=100, eta_s=0.0),
         lane("new", rows=4),
     )
@@ -171,12 +173,15 @@ def test_of_many_lanes_the_busiest_are_shown_in_their_order() -> None:
 
 def test_each_reason_of_a_wait_has_a_word() -> None:
     """So has each state of a lane; a wait that is about to end is shown without its time."""
-    assert all(wait_words(lane("a", why=why)) for why in Why if why is not Why.TURN)
-    assert wait_words(lane("a", why=Why.TURN)) == ""
-    assert wait_words(lane("a", why=Why.PACE, wait_s=0.4)) == "rpm"
-    assert wait_words(lane("a", why=Why.TOKENS, wait_s=3.2)) == "tpm, 3 s"
-    assert wait_words(lane("a", mood="probing", why=Why.BLOCKED, wait_s=2)) == "probing, 429, 2 s"
-    assert wait_words(lane("a", mood="paused", why=Why.PAUSED)) == "paused"
+    assert all(wait_words(lane("a", why=why)) for why in WaitReason if why is not WaitReason.TURN)
+    assert wait_words(lane("a", why=WaitReason.TURN)) == ""
+    assert wait_words(lane("a", why=WaitReason.PACE, wait_s=0.4)) == "rpm"
+    assert wait_words(lane("a", why=WaitReason.TOKENS, wait_s=3.2)) == "tpm, 3 s"
+    assert (
+        wait_words(lane("a", mood="probing", why=WaitReason.BLOCKED, wait_s=2))
+        == "probing, 429, 2 s"
+    )
+    assert wait_words(lane("a", mood="paused", why=WaitReason.PAUSED)) == "paused"
 
 
 @given(st.integers(0, 10**14))
@@ -189,9 +194,9 @@ def test_numbers_are_short_and_near(number: int) -> None:
 
 
 def test_the_lanes_of_what_asks_nobody_are_not_told() -> None:
-    async def main() -> RunState:  # noqa: ASYNC124 - lanes are made in Trio
+    async def main() -> RunSnapshot:  # noqa: ASYNC124 - lanes are made in Trio
         lanes = Lanes([LaneSpec(name, 3) for name in ("fast", *OWN_LANES)])
-        found = Picture(
+        found = RunStateSource(
             total=1, lanes=lanes, activity=Activity(0), kept=lambda: 0, stopping=lambda: False
         )
         return found.state()
@@ -205,7 +210,7 @@ def test_lines_show_the_activity_and_waits_of_each_lane() -> None:
     async def main() -> list[str]:
         lanes = Lanes([LaneSpec("fast", 3), LaneSpec("paced", 2, rpm=6), LaneSpec("full", 1)])
         activity = Activity(trio.current_time())
-        told = Picture(
+        told = RunStateSource(
             total=9, lanes=lanes, activity=activity, kept=lambda: 2, stopping=lambda: False
         )
         told.expect({"fast": 4, "full": 2})

@@ -105,7 +105,7 @@ def test_a_graph_is_told_as_json(database: Path, capsys: pytest.CaptureFixture[s
 def test_what_has_begun_is_told_from_what_waits(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of a run that goes on; of one that was interrupted, what has begun is no error of anybody."""
+    """Of a running run; of an interrupted one, started rows are not errors."""
     cases = (HeadCase(name="a", rows=2), HeadCase(name="b", depends_on=("a",)))
     start = RunStart(
         id="eval-1",

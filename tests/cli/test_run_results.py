@@ -38,7 +38,7 @@ def in_terminal(folder: Path, *arguments: str, columns: int) -> str:
     try:
         while piece := os.read(leader, 65_536):
             found += piece
-    except OSError:  # everybody has gone
+    except OSError:  # no process is left
         pass
     done.wait(60)
     os.close(leader)
@@ -63,7 +63,7 @@ def test_hostile_replies_reach_no_terminal(tmp_path: Path) -> None:
     ran = in_terminal(tmp_path, "hostile.json", "--no-progress", columns=40)
     *told, last = ran.rstrip().split("\r\n")
     assert_inert_terminal("\n".join(told), colours=True)
-    # Sentences of our own are as long as they are.
+    # Sentences of trioeval itself are not wrapped.
     drawn = [line for line in told if not line.startswith(("… and ", "waited "))]
     assert_inert_terminal("\n".join(drawn), colours=True, longest=40)
     assert "\x1b[" in ran

@@ -282,7 +282,7 @@ def test_options_of_promptfoo_are_accepted() -> None:
     found = changed(suite)
     assert found.tags == {"a": "1", "b": "2"}
     assert found.extensions == ("file://hooks.py:told",)
-    # What the flag names stands in the suite already.
+    # The suite has the flag's hook already.
     given = attrs.evolve(suite, extensions=("file://own.py:told",))
     found = changed(given, what=SuiteFlags(extension=("own.py:told",), tag=("b=3",)))
     assert found.tags == {"a": "1", "b": "3"}
@@ -339,9 +339,9 @@ def test_options_without_effect_on_questions_cause_warnings(tmp_path: Path) -> N
     assert unused_option_warnings(suite_of(), flags) == ()
 
 
-def test_all_known_keys_are_listed_once() -> None:
+def test_near_keys_are_listed_once() -> None:
     """This holds for any number of wrong keys."""
     with pytest.raises(SuiteError) as caught:
         suite_of(commandLineOptions={"qqq": 1, "zzz": 2, "repaet": 3})
-    assert str(caught.value).count("known are") == 1
+    assert str(caught.value).count("nearest are") == 1
     assert 'did you mean "repeat"?' in str(caught.value)

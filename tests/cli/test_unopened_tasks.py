@@ -58,7 +58,7 @@ def ran(prepared: PreparedSuite, database: Path, interrupts: Interrupts) -> int:
 
 def settled_by(prepared: PreparedSuite, settle: Settle) -> PreparedSuite:
     first, second = prepared.tasks
-    return attrs.evolve(prepared, tasks=(first, attrs.evolve(second, settle=settle)))
+    return attrs.evolve(prepared, tasks=(first, attrs.evolve(second, prepare_with_rows=settle)))
 
 
 def state(database: Path) -> str:
@@ -88,7 +88,7 @@ def test_a_task_that_is_cancelled_while_it_is_opened_is_left_to_run(
     def settle(rows: Sequence[Mapping[str, Any]]) -> PreparedSuite:
         for _ in range(2):
             trio.from_thread.run_sync(interrupts._record, signal.SIGINT, None)
-        plain = prepared.tasks[1].settle
+        plain = prepared.tasks[1].prepare_with_rows
         assert plain is not None
         return plain(rows)
 

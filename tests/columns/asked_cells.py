@@ -14,9 +14,9 @@ from trioeval.columns.graph import MakeJob
 from trioeval.columns.makers.base import CellMaker, CellOrder, JobCosts
 from trioeval.columns.makers.conversations import CellServices
 from trioeval.columns.makers.llm import LlmMaker
-from trioeval.columns.model import Asking, LlmColumn
-from trioeval.evaluation.metering import Meter
-from trioeval.evaluation.provider_calls import Asker
+from trioeval.columns.model import LlmColumn, ModelCallSettings
+from trioeval.evaluation.metering import CallMeter
+from trioeval.evaluation.provider_calls import ReplySource
 from trioeval.kernel import Calls, Done, Failed, Job, Lanes, LaneSpec, Outcome, Plan, collect
 from trioeval.providers import OpenProvider
 from trioeval.providers.local.custom import CustomProvider
@@ -28,11 +28,11 @@ from trioeval.testing import run_virtual
 Row = Mapping[str, Any]
 
 CHAT = "openai:chat:gpt-4.1"
-"""A service that takes schemas."""
+"""A service that supports schemas."""
 
 
 def spec_of(entry: ProviderEntry, model: Any = None) -> ProviderSpec:
-    """The spec of an entry; of an id that means a callable, with that."""
+    """Return the spec of an entry, which may be the id of a callable."""
     is_known = entry.id.partition(":")[0] in {"echo", "openai", "sim"}
     return resolve(
         entry.id,
@@ -54,15 +54,15 @@ def cells_of(
     task: str | None = "t",
     **more: Any,
 ) -> CellServices:
-    """What asks one provider, whose requests a callable answers."""
+    """Return the services of one provider that a callable answers."""
     said = ProviderEntry(id=entry, config=config or {})
     spec = spec_of(said, model)
     provider = OpenProvider(spec, 0, CustomProvider(entry, model), spec.secrets, None)
-    asker = Asker(
+    asker = ReplySource(
         providers=[provider],
         entries=[said],
         lanes=["m"],
-        meter=Meter([spec.metering], ["m"], bounds_only=False),
+        meter=CallMeter([spec.metering], ["m"], bounds_only=False),
         row_ids=str,
         task=task,
         **more,
@@ -72,24 +72,26 @@ def cells_of(
 
 
 def writer(cells: CellServices, prompt: str = "Write about {{ topic }}.", **more: Any) -> LlmMaker:
-    """The maker of a column `text`; keys of `Asking` go there."""
-    named = {field.name for field in attrs.fields(Asking)}
+    """Return the maker of a column `text`; keys of `ModelCallSettings` go there."""
+    named = {field.name for field in attrs.fields(ModelCallSettings)}
     asking = {name: value for name, value in more.items() if name in named}
     own = {name: value for name, value in more.items() if name not in named}
-    column = LlmColumn(name="text", asking=Asking(provider=0, prompt=prompt, **asking), **own)
+    column = LlmColumn(
+        name="text", asking=ModelCallSettings(provider=0, prompt=prompt, **asking), **own
+    )
     return LlmMaker(column, 0, cells)
 
 
 @attrs.define
 class Made:
-    """What came of the cells of one run."""
+    """The results of the cells of one run."""
 
     outcomes: list[Outcome[Row]] = attrs.field(factory=list)
     tallies: list[JobCosts] = attrs.field(factory=list)
 
     @property
     def values(self) -> list[Any]:
-        """What each made, or why it failed."""
+        """Return the value of each cell, or its error."""
         return [
             one.value if isinstance(one, Done) else one.error if isinstance(one, Failed) else one
             for one in self.outcomes
@@ -97,13 +99,13 @@ class Made:
 
     @property
     def value(self) -> Any:
-        """Of the only one."""
+        """Return the value of the only cell."""
         (found,) = self.values
         return found
 
 
 async def make_cells(maker: CellMaker, rows: Sequence[Row], *, width: int = 8, **how: Any) -> Made:
-    """Make one cell for each row, at most `width` calls at once; what else is given is for the run."""
+    """Make one cell per row, with at most `width` concurrent calls; other arguments are for the run."""
     made = Made(tallies=[JobCosts() for _ in rows])
 
     async def perform(job: Job[None], calls: Calls[None]) -> Row:
@@ -120,12 +122,12 @@ async def make_cells(maker: CellMaker, rows: Sequence[Row], *, width: int = 8, *
 
 
 def made(maker: CellMaker, *rows: Row, **how: Any) -> Made:
-    """Make one cell for each row in virtual time."""
+    """Make one cell per row in virtual time."""
     return run_virtual(lambda: make_cells(maker, rows, **how))
 
 
 def saying(*said: Any, **more: Any) -> Model:
-    """A model that says one after another, and the last one for ever; data is written as JSON."""
+    """Return a model that gives several outputs in order, and repeats the last one; data becomes JSON."""
     texts = [one if isinstance(one, str) else json.dumps(one) for one in said]
     left = itertools.chain(texts, itertools.repeat(texts[-1]))
     return Model(says=lambda _: next(left), **more)
@@ -133,7 +135,7 @@ def saying(*said: Any, **more: Any) -> Model:
 
 @attrs.define
 class Pupil:
-    """Answers with what a function makes of a request: a reply, a text, or an exception to raise."""
+    """Answers with the result of a function for a request: a reply, a text, or an exception to raise."""
 
     says: Callable[[Request], Any]
     requests: list[Request] = attrs.field(factory=list)
@@ -146,6 +148,6 @@ class Pupil:
         return said if isinstance(said, Reply) else Reply(output=said)
 
     def messages(self, number: int = -1) -> list[Row]:
-        """What it was sent, which was JSON."""
+        """Return the messages that it was sent as JSON."""
         found: list[Row] = json.loads(self.requests[number].prompt)
         return found

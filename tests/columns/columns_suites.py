@@ -1,4 +1,4 @@
-"""Suites of datasets to be tested with, and what is said of them."""
+"""Suites of datasets for tests, and their mistakes."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ LLM: Mapping[str, Any] = {"name": "text", "type": "llm", "provider": "writer", "
 
 
 def fill(folder: Path) -> Path:
-    """A folder with what such suites name."""
+    """Fill a folder with the files that these suites name."""
     (folder / "people.csv").write_text("name,age\nAda,36\n")
     (folder / "ask.txt").write_text("About {{ topic }}")
     (folder / "answer.json").write_text('{"type": "integer"}')
@@ -35,26 +35,26 @@ def fill(folder: Path) -> Path:
 
 
 def parsed(folder: Path, *columns: Mapping[str, Any], **entry: Any) -> Suite:
-    """A suite of one dataset; `top` of the entry is its top."""
+    """Return a suite of one dataset; `top` of the entry is the top of the file."""
     top = {"providers": list(PROVIDERS), **entry.pop("top", {})}
     task = {"id": "data", "type": "columns", "rows": 3, "columns": [*columns], **entry}
     return parse_suite({**top, "tasks": [task]}, directory=folder)
 
 
 def settings_of(folder: Path, *columns: Mapping[str, Any], **entry: Any) -> ColumnsSettings:
-    """How its dataset is built."""
+    """Return the settings of its dataset."""
     settings = parsed(folder, *columns, **entry).tasks[0].suite.settings
     assert isinstance(settings, ColumnsSettings)
     return settings
 
 
 def column_of(folder: Path, *columns: Mapping[str, Any]) -> Column:
-    """The last of its columns."""
+    """Return the last of its columns."""
     return settings_of(folder, *columns).columns[-1]
 
 
 def hinted(folder: Path, *columns: Any, **entry: Any) -> list[str]:
-    """What is wrong, below the task, with what would be right."""
+    """Return the mistakes below the task, with their hints."""
     try:
         parsed(folder, *columns, **entry)
     except SuiteError as error:
@@ -66,5 +66,5 @@ def hinted(folder: Path, *columns: Any, **entry: Any) -> list[str]:
 
 
 def said_of(folder: Path, *columns: Any, **entry: Any) -> list[str]:
-    """What is wrong, below the task."""
+    """Return the mistakes below the task."""
     return [line.partition(" | ")[0] for line in hinted(folder, *columns, **entry)]

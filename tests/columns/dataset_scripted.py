@@ -1,4 +1,4 @@
-"""Datasets in virtual time: columns whose makers are scripted, and what came of them."""
+"""Datasets in virtual time: columns with scripted makers, and their results."""
 
 import copy
 import json
@@ -14,8 +14,8 @@ from trioeval.columns.cell_types import ColumnType
 from trioeval.columns.events import DatasetEvent
 from trioeval.columns.files import GroupFile
 from trioeval.columns.finish import MemoryOutput
-from trioeval.columns.graph import ColumnGraph, Grouping, Producer
-from trioeval.columns.journal import MadeRecord, Restored
+from trioeval.columns.graph import ColumnGraph, Producer, RowGrouping
+from trioeval.columns.journal import MadeRecord, RestoredGroup
 from trioeval.columns.makers.base import LOCAL, OWN_LANES, CellOrder, GroupOrder, Made
 from trioeval.columns.model import ColumnsSettings, ErrorWindow, Skip
 from trioeval.columns.result import Cause, DatasetResult, DroppedRow
@@ -33,7 +33,7 @@ NO_SHUTDOWN = ErrorWindow(enabled=False)
 
 @attrs.frozen
 class CellOf:
-    """A maker of cells out of a function."""
+    """A maker of cells from a function."""
 
     lane: str
     function: Cell
@@ -44,7 +44,7 @@ class CellOf:
 
 @attrs.frozen
 class GroupOf:
-    """A maker of groups out of a function."""
+    """A maker of groups from a function."""
 
     lane: str
     function: Group
@@ -55,7 +55,7 @@ class GroupOf:
 
 @attrs.frozen(kw_only=True)
 class Col:
-    """A producer and what makes it."""
+    """A producer and its maker."""
 
     producer: Producer
     maker: CellOf | GroupOf
@@ -78,7 +78,7 @@ def cell(
     extras: Sequence[str] = (),
     **more: Any,
 ) -> Col:
-    """A column of cells."""
+    """Return a column of cells."""
     made = (name, *outputs)
     producer = Producer(name=name, outputs=made, extras=tuple(extras), requires=needs, scope="cell")
     return Col(producer=producer, maker=CellOf(lane, function), **more)
@@ -94,7 +94,7 @@ def whole(
     outputs: Sequence[str] = (),
     **more: Any,
 ) -> Col:
-    """A column of groups; from scratch if it needs nothing."""
+    """Return a column of groups; from scratch if it needs nothing."""
     producer = Producer(
         name=name,
         outputs=(name, *outputs),
@@ -108,13 +108,13 @@ def whole(
 def dataset(
     *cols: Col, rows: int, size: int = 1000, stages: Stages | None = None, **more: Any
 ) -> DatasetSpec:
-    """What is to be built; without an early shutdown unless it is given."""
+    """Return a specification; without an early shutdown unless one is given."""
     graph = ColumnGraph.of([col.producer for col in cols])
     by_name = {col.producer.name: col for col in cols}
     ordered = [by_name[producer.name] for producer in graph.producers]
     timeout = more.pop("timeout", math.inf)
     fingerprint = more.pop("fingerprint", {})
-    grouping = more.pop("grouping", None) or Grouping(size, (rows,))
+    grouping = more.pop("grouping", None) or RowGrouping(size, (rows,))
     types: dict[str, ColumnType] = {}
     for col in ordered:
         types |= dict.fromkeys((*col.producer.outputs, *col.producer.extras), "json")
@@ -147,7 +147,7 @@ def dataset(
 
 
 def seeds(seconds: float = 0.0, log: list[Any] | None = None) -> Group:
-    """Gives each row ten times its number."""
+    """Returns ten times its number for each row."""
 
     async def make(order: GroupOrder, _calls: Calls[Any]) -> Made:
         if log is not None:
@@ -161,7 +161,7 @@ def seeds(seconds: float = 0.0, log: list[Any] | None = None) -> Group:
 
 @attrs.define
 class Provider:
-    """Somebody who answers cells in virtual time, and remembers it."""
+    """A provider of cells in virtual time that records its calls."""
 
     name: str
     lane: str
@@ -169,7 +169,7 @@ class Provider:
     says: Callable[[int, int], Any] = lambda row, _attempt: row
     """The value for a row at an attempt (from 0), or an exception to raise."""
     starts: list[tuple[float, int]] = attrs.field(factory=list)
-    """Instants with rows."""
+    """The instants of calls, with their rows."""
     ends: list[tuple[float, int]] = attrs.field(factory=list)
     cancelled: list[int] = attrs.field(factory=list)
     attempts: Counter[int] = attrs.field(factory=Counter)
@@ -178,11 +178,11 @@ class Provider:
     most: int = 0
 
     def col(self, *needs: str, **more: Any) -> Col:
-        """The column that it makes."""
+        """Return the column that it makes."""
         return cell(self.name, self.make, *needs, lane=self.lane, **more)
 
     async def make(self, order: CellOrder, calls: Calls[Any]) -> Values:
-        """One cell."""
+        """Make one cell."""
         self.seen[order.row] = copy.deepcopy(dict(order.values))
         value = await calls(self.lane, self._send, order)
         return {self.name: value}
@@ -191,7 +191,7 @@ class Provider:
         row = order.row
         attempt = self.attempts[row]
         self.attempts[row] += 1
-        order.tally.sent(0)
+        order.tally.on_request(0)
         self.starts.append((trio.current_time(), row))
         self.in_flight += 1
         self.most = max(self.most, self.in_flight)
@@ -212,7 +212,7 @@ class Provider:
 
     @property
     def rows(self) -> list[int]:
-        """Those that it was asked about, in order."""
+        """Return the requested rows, in order."""
         return [row for _, row in self.starts]
 
 
@@ -230,9 +230,9 @@ def busy(retry_after: float | None = None) -> CallError:
 
 @attrs.define(eq=False)
 class MemoryDatasetJournal:
-    """A `DatasetJournal` that can be cut after any of its writes: what a crash leaves.
+    """A `DatasetJournal` that can be truncated after any of its writes, as by a crash.
 
-    What it has is kept as JSON text, so that nobody changes it afterwards.
+    Its records are stored as JSON text, so that no caller can change it afterwards.
     """
 
     earlier: Sequence[tuple[str, Any]] = ()
@@ -249,28 +249,28 @@ class MemoryDatasetJournal:
         return (*self.earlier, *self.writes)
 
     def cut(self, after: int) -> "MemoryDatasetJournal":
-        """What another execution finds if only the first writes are there."""
+        """Return the journal of an execution that was killed after the first writes."""
         return MemoryDatasetJournal(self.all[:after])
 
     @property
-    def grouping(self) -> Grouping | None:
+    def grouping(self) -> RowGrouping | None:
         begun = [what for kind, what in self.earlier if kind == "begin"]
         return begun[-1][0] if begun else None
 
-    def begin(self, grouping: Grouping, fingerprint: Mapping[str, str]) -> None:
+    def on_start(self, grouping: RowGrouping, fingerprint: Mapping[str, str]) -> None:
         self.writes.append(("begin", (grouping, dict(fingerprint))))
 
-    def made(self, record: MadeRecord) -> None:
+    def on_made(self, record: MadeRecord) -> None:
         values = json.dumps({str(row): dict(one) for row, one in record.values.items()})
         self.writes.append(("made", attrs.evolve(record, values={0: {"json": values}})))
 
-    def dropped(self, row: DroppedRow) -> None:
+    def on_dropped(self, row: DroppedRow) -> None:
         self.writes.append(("dropped", row))
 
-    def written(self, group: GroupFile) -> None:
+    def on_written(self, group: GroupFile) -> None:
         self.writes.append(("written", group))
 
-    def stage(self, name: str, state: str) -> None:
+    def on_stage(self, name: str, state: str) -> None:
         self.writes.append(("stage", (name, state)))
 
     def stages(self) -> Mapping[str, str]:
@@ -279,10 +279,10 @@ class MemoryDatasetJournal:
     def groups(self) -> Sequence[GroupFile]:
         return [what for kind, what in self.earlier if kind == "written"]
 
-    def again(self) -> frozenset[int]:
+    def groups_to_rewrite(self) -> frozenset[int]:
         return frozenset()
 
-    def restored(self, group: int, rows: range) -> Restored:
+    def restored(self, group: int, rows: range) -> RestoredGroup:
         made: dict[tuple[str, int], MadeRecord] = {}  # the last one of a unit counts
         dropped = []
         for kind, what in self.earlier:
@@ -294,20 +294,20 @@ class MemoryDatasetJournal:
                     made[what.producer, what.unit] = attrs.evolve(what, values=values)
             elif kind == "dropped" and what.row in rows:
                 dropped.append(what)
-        return Restored(made=tuple(made.values()), dropped=dropped)
+        return RestoredGroup(made=tuple(made.values()), dropped=dropped)
 
     async def durable(self) -> None:
-        """Everything is as safe as it will ever be."""
+        """Do nothing: memory is always durable."""
 
     @property
     def recorded(self) -> list[tuple[str, int]]:
-        """Producers with units that were made."""
+        """Return the producers with the units that were made."""
         return [(what.producer, what.unit) for kind, what in self.all if kind == "made"]
 
 
 @attrs.frozen
 class Built:
-    """What came of a dataset."""
+    """The result of a dataset."""
 
     result: DatasetResult
     run: DatasetRun
@@ -318,7 +318,7 @@ class Built:
 
     @property
     def rows(self) -> Mapping[int, Values]:
-        """Those that are written, by number."""
+        """Return the written rows, by number."""
         return {row: values for group in self.output.last.values() for row, values in group}
 
     @property
@@ -327,18 +327,18 @@ class Built:
 
     @property
     def recorded_once(self) -> list[tuple[str, int]]:
-        """What its journal has of it, of all executions."""
+        """Return the records of all executions, each of which must be unique."""
         journal = self.run._progress.journal
         assert isinstance(journal, MemoryDatasetJournal)
         return journal.recorded
 
     def of(self, kind: type[Any]) -> list[Any]:
-        """Events of a kind."""
+        """Return the events of a kind."""
         return [event for event in self.events if isinstance(event, kind)]
 
 
 def lanes_of(*specs: LaneSpec, cap: int | None = None) -> Lanes:
-    """Those, and the dataset's own."""
+    """Return these lanes, and the dataset's own."""
     return Lanes([*specs, *(LaneSpec(name, 8) for name in sorted(OWN_LANES))], cap=cap)
 
 
@@ -352,7 +352,7 @@ async def building(
     warn: Callable[[str], None] | None = None,
     **more: Any,
 ) -> Built:
-    """Build a dataset within a run of Trio."""
+    """Build a dataset within a Trio run."""
     events: list[DatasetEvent] = []
     kernel: list[Event] = []
     output = output or MemoryOutput(spec.grouping)
@@ -379,7 +379,7 @@ def built(spec: DatasetSpec, *specs: LaneSpec, cap: int | None = None, **more: A
 
 
 def check(built: Built) -> None:
-    """What holds however a dataset ends: COMPLETE, ORDER, and each row has one ending."""
+    """Check the laws of every end of a dataset: COMPLETE, ORDER, and one outcome per row."""
     result, spec = built.result, built.run.spec
     assert (
         result.written + sum(result.dropped.values()) + sum(result.not_run.values())

@@ -8,11 +8,11 @@ from trioeval.columns.files.layout import Disk
 
 
 class Killed(BaseException):
-    """The process is gone."""
+    """The process was killed."""
 
 
 class FaultyDisk(Disk):
-    """Steps are counted from 0. What comes after a kill is not done either."""
+    """Steps are counted from 0. No step is done after a kill."""
 
     def __init__(
         self,

@@ -5,17 +5,17 @@ from typing import Any
 import attrs
 from hypothesis import strategies as st
 
-from trioeval.columns.graph import ColumnGraph, Grouping, Producer
+from trioeval.columns.graph import ColumnGraph, Producer, RowGrouping
 
 
 def producer(name: str, *requires: str, **more: Any) -> Producer:
-    """A producer of one column."""
+    """Return a producer of one column."""
     return attrs.evolve(Producer(name=name, outputs=(name,), requires=requires), **more)
 
 
 @st.composite
 def graphs(draw: st.DrawFn, most: int = 6) -> ColumnGraph:
-    """Of all scopes, some of them ordered."""
+    """Draw graphs with all scopes, some of them ordered."""
     made: list[Producer] = []
     for place in range(draw(st.integers(1, most))):
         scope = draw(st.sampled_from(["scratch", "cell", "cell", "full"]))
@@ -27,8 +27,8 @@ def graphs(draw: st.DrawFn, most: int = 6) -> ColumnGraph:
 
 
 @st.composite
-def groupings(draw: st.DrawFn, most: int = 5) -> Grouping:
-    """Of few groups; some were extended."""
+def groupings(draw: st.DrawFn, most: int = 5) -> RowGrouping:
+    """Draw groupings of few groups, some of them extended."""
     steps = draw(st.lists(st.integers(1, most), min_size=1, max_size=3))
     targets = tuple(sum(steps[: end + 1]) for end in range(len(steps)))
-    return Grouping(draw(st.integers(1, 3)), targets)
+    return RowGrouping(draw(st.integers(1, 3)), targets)

@@ -1,4 +1,4 @@
-"""Calls makers that ask nobody."""
+"""Calls of makers that call no provider."""
 
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ from trioeval.evaluation.scripts import Scripts, open_scripts
 T = TypeVar("T")
 
 NOBODY: Any = None
-"""The calls of who makes none."""
+"""The calls of a maker that makes none."""
 
 
 def group_order(
@@ -33,7 +33,7 @@ def group_order(
     group: int = 0,
     start: int = 0,
 ) -> GroupOrder:
-    """An order of rows with these values, or of so many without."""
+    """Return an order of rows with these values, or of a number of rows without values."""
     known = [{} for _ in range(values)] if isinstance(values, int) else values
     numbers = range(start, start + len(known)) if rows is None else rows
     job, is_later = MakeJob(0, group), start > 0
@@ -43,14 +43,14 @@ def group_order(
 
 
 async def make_group(maker: GroupMaker, order: GroupOrder) -> Made:
-    """What a maker gives for an order."""
+    """Return the result of a maker for an order."""
     runs_code = isinstance(maker, PythonGroupMaker | PythonExpressionMaker)
     assert maker.lane == (CODE if runs_code else LOCAL)
     return await maker.make(order, NOBODY)
 
 
 async def make_cell(maker: CellMaker, row: int, values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a maker gives for a row."""
+    """Return the result of a maker for a row."""
     assert maker.lane == CODE
     order = CellOrder(MakeJob(0, 0, row), values=values)
     order.begin()
@@ -58,17 +58,17 @@ async def make_cell(maker: CellMaker, row: int, values: Mapping[str, Any]) -> Ma
 
 
 def made_by(maker: GroupMaker, order: GroupOrder) -> Made:
-    """The same, in a run of its own."""
+    """Return the result of a maker, in its own run."""
     return trio.run(make_group, maker, order)
 
 
 def column_of(made: Made, name: str) -> list[Any]:
-    """The values of a column, and the texts of what stands for errors."""
+    """Return the values of a column, with the texts of errors."""
     return [str(values) if isinstance(values, CellError) else values[name] for _, values in made]
 
 
 def with_code(folder: Path, code: str, body: Callable[[Scripts], Awaitable[T]]) -> T:
-    """What a body gives that may call functions of `gen.py`."""
+    """Return the result of a body that may call functions of `gen.py`."""
     (folder / "gen.py").write_text(code)
 
     async def main() -> T:

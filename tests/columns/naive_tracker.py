@@ -1,30 +1,32 @@
-"""What open groups have to say, found anew each time by the definition: no counters at all."""
+"""The states of open groups, computed again each time by definition, without counters."""
 
 from collections.abc import Iterable
 
 import attrs
 
-from trioeval.columns.graph import FINISH, PREPARE, ColumnGraph, Grouping, MakeJob
+from trioeval.columns.graph import FINISH, PREPARE, ColumnGraph, MakeJob, RowGrouping
 from trioeval.columns.groups import OpenGroup, OpenGroups
 from trioeval.columns.makers.base import JobOrder
 
 
 @attrs.frozen
 class Change:
-    """What something that happened has changed. A job is in none or one of the three."""
+    """The jobs that a change affected. A job is in at most one of the three."""
 
     ready: tuple[MakeJob, ...] = ()
-    """May be made now; each job is named once."""
+    """Jobs that have become ready; each job is reported once."""
     removed: tuple[MakeJob, ...] = ()
-    """Were named as ready, are not begun, and are not to be made any more."""
+    """Jobs that were reported as ready, have not started, and are no longer needed."""
     never: tuple[MakeJob, ...] = ()
-    """Were never named as ready, and never will be."""
+    """Jobs that were never reported as ready, and never will be."""
 
 
 class Tracker:
-    """Open groups, whose changes are told as jobs; the outcomes of jobs follow at once."""
+    """Open groups that report changes as jobs; the outcomes of jobs follow immediately."""
 
-    def __init__(self, graph: ColumnGraph, grouping: Grouping, *, prepares: bool = False) -> None:
+    def __init__(
+        self, graph: ColumnGraph, grouping: RowGrouping, *, prepares: bool = False
+    ) -> None:
         self.groups = OpenGroups(graph, grouping, prepares=prepares)
 
     @property
@@ -43,7 +45,7 @@ class Tracker:
         return self.changed()
 
     def begin(self, job: MakeJob) -> None:
-        """A job begins; again where it has begun: it was set aside, and its round has come."""
+        """Start a job, or start it again in a later round."""
         named = {order.job: index for index, order in self.groups.orders.items()}
         if job in named and self.of(job.group).is_begun(job):
             self.groups.set_aside(named[job]).aside.clear()
@@ -69,7 +71,7 @@ class Tracker:
         return self.changed()
 
     def changed(self, over: MakeJob | None = None) -> Change:
-        """What has changed since this was asked last, as the kernel asks for it."""
+        """Return the changes since the last call, as the kernel asks for them."""
         orders, job = self.groups.orders, self.groups.numbering.job
         if over is not None:
             orders.pop(self.groups.numbering.index(over), None)
@@ -80,7 +82,7 @@ class Tracker:
         return Change(tuple(map(job, freed.ready)), removed, never)
 
     def in_order(self, jobs: Iterable[MakeJob]) -> tuple[MakeJob, ...]:
-        """By group, and within it as jobs become ready."""
+        """Return jobs by group, and within a group in the order in which they become ready."""
         return tuple(sorted(jobs, key=self.groups.numbering.index))
 
     def active(self, group: int) -> int:
@@ -102,9 +104,9 @@ class Tracker:
 
 
 class NaiveTracker:
-    """Sets of what has happened to the open groups."""
+    """Sets of the events of the open groups."""
 
-    def __init__(self, graph: ColumnGraph, grouping: Grouping, *, prepares: bool) -> None:
+    def __init__(self, graph: ColumnGraph, grouping: RowGrouping, *, prepares: bool) -> None:
         self.graph = graph
         self.grouping = grouping
         self.prepares = prepares
@@ -120,7 +122,7 @@ class NaiveTracker:
         return [row for row in self.grouping.rows_of(group) if row not in self.dropped]
 
     def of_group(self, group: int) -> list[MakeJob]:
-        """All its jobs, whatever became of them, in order."""
+        """Return all jobs of a group in order, whatever their state."""
         stages = [MakeJob(PREPARE, group)] if self.prepares else []
         jobs = []
         for place, made in enumerate(self.graph.producers):
@@ -131,18 +133,18 @@ class NaiveTracker:
         return [*stages, *jobs, MakeJob(FINISH, group)]
 
     def made_for(self, place: int, group: int, row: int) -> bool:
-        """Whether a row has what a producer makes."""
+        """Return True if a row has the columns of a producer."""
         is_cell = self.graph.producers[place].scope == "cell"
         return MakeJob(place, group, row if is_cell else None) in self.done
 
     def is_void(self, job: MakeJob) -> bool:
-        """Whether nobody wants it any more."""
+        """Return True if a job is no longer needed."""
         if job.row is not None:
             return job.row in self.dropped
         return job.producer != FINISH and not self.left(job.group)
 
     def may_be_made(self, job: MakeJob, *, in_turn: bool = True) -> bool:
-        """Whether it has all that it needs; its turn as well if `in_turn`."""
+        """Return True if a job has everything that it needs, and with `in_turn` also its turn."""
         place, group, row = job
         rows = self.left(group)
         if not rows:
@@ -165,18 +167,18 @@ class NaiveTracker:
         return all(self.made_for(need, group, one) for need in needs for one in wanted)
 
     def turn(self, place: int, group: int) -> int | None:
-        """The first group before another one that an ordered producer has not made, and has rows."""
+        """Return the first earlier group with rows that an ordered producer has not made."""
         for before in sorted([*self.open, *self.given_up]):
             if before < group and self.left(before) and MakeJob(place, before) not in self.done:
                 return before
         return None
 
     def stands(self, place: int, group: int) -> bool:
-        """Whether it will not make that in this run."""
+        """Return True if the producer will not make that group in this run."""
         return group in self.given_up or MakeJob(place, group) in self.lost
 
     def is_stuck(self, group: int) -> bool:
-        """Whether nothing of a group can be made, nor could if its turn came that may still come."""
+        """Return True if no job of a group can be made, even after the turns that may still come."""
         over = self.done | self.lost
         return MakeJob(FINISH, group) not in self.done and not any(
             self.may_be_made(job, in_turn=False)
@@ -185,7 +187,7 @@ class NaiveTracker:
         )
 
     def offered(self) -> set[MakeJob]:
-        """What is ready and not begun."""
+        """Return the jobs that are ready and not started."""
         return {
             job
             for group in self.open

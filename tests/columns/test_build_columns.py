@@ -25,8 +25,8 @@ async def model(request: Request) -> str:  # noqa: ASYNC124 - as providers are
     return request.prompt.upper()
 
 
-async def nobody(_row: Row) -> None:  # noqa: ASYNC124 - there are no rows
-    """Datasets have none."""
+async def nobody(_row: Row) -> None:  # noqa: ASYNC124 - it emits nothing
+    """Do nothing: datasets emit no rows."""
 
 
 def built(*columns: dict[str, Any], out: Path | None = None, **more: Any) -> Dataset:
@@ -40,7 +40,7 @@ def built(*columns: dict[str, Any], out: Path | None = None, **more: Any) -> Dat
 
 @pytest.mark.parametrize("is_written", [True, False])
 def test_a_dataset_that_was_built_has_its_rows(tmp_path: Path, *, is_written: bool) -> None:
-    """Those in files are read as they are looked at."""
+    """Rows in files are read on access."""
     dataset = built(A, TEXT, out=tmp_path / "made" if is_written else None)
     assert list(map(dict, dataset.rows)) == [{"a": "x", "text": "SAY X"}] * 3
     assert (tmp_path / "made" / "dataset.json").exists() == is_written
@@ -51,7 +51,7 @@ def test_a_dataset_that_was_built_has_its_rows(tmp_path: Path, *, is_written: bo
 def test_columns_that_a_processor_leaves_out_are_not_written(
     tmp_path: Path, stage: str, *, is_written: bool
 ) -> None:
-    """Whichever stage it has."""
+    """This holds for every stage."""
     dataset = built(
         A,
         TEXT,
@@ -64,7 +64,7 @@ def test_columns_that_a_processor_leaves_out_are_not_written(
 
 
 def test_a_column_that_is_not_kept_is_in_no_file_whatever_else_has_its_name() -> None:
-    """Such as the trace of another one; or the suite is refused for that name."""
+    """The name may be that of another column's trace; otherwise the suite is refused."""
     try:
         dataset = built({**A, "keep": False}, {**TEXT, "trace": "a"})
     except SuiteError as error:
@@ -75,7 +75,7 @@ def test_a_column_that_is_not_kept_is_in_no_file_whatever_else_has_its_name() ->
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_there_are_as_many_rows_as_the_first_seed_has(tmp_path: Path, order: int) -> None:
-    """The first one in the suite, be it a file or the rows of a task."""
+    """The first seed of the suite counts, whether it is a file or the rows of a task."""
     (tmp_path / "three.csv").write_text("n\n1\n2\n3\n")
     seeds = [
         {"type": "seed", "fromTask": "five", "columns": ["a"]},
@@ -95,7 +95,7 @@ def test_there_are_as_many_rows_as_the_first_seed_has(tmp_path: Path, order: int
 
 @pytest.mark.parametrize("preview", [True, False, 1.5, "3", 0, -1])
 def test_a_preview_is_of_a_number_of_rows(preview: Any) -> None:
-    """Of at least one."""
+    """The number must be at least 1."""
     prepared = prepare(
         parse_suite({"tasks": [{"id": "d", "type": "columns", "rows": 2, "columns": [A]}]})
     )
@@ -109,7 +109,7 @@ def test_a_preview_is_of_a_number_of_rows(preview: Any) -> None:
 
 @pytest.mark.parametrize("settings", [None, [A], "columns", 3])
 def test_settings_that_are_no_mapping_are_refused(settings: Any) -> None:
-    """As what they are."""
+    """The message describes the value."""
     with pytest.raises(UsageError, match="settings must be a mapping"):
         trio.run(trioeval.build_columns, settings)
 
@@ -122,10 +122,10 @@ def suite_in(folder: Path, *names: str, **more: Any) -> trioeval.Suite:
     return parse_suite({"tasks": tasks}, directory=folder)
 
 
-def test_a_run_that_is_refused_lets_go_of_the_folders_that_it_has_opened(
+def test_a_run_that_is_refused_releases_the_folders_that_it_has_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever it is refused for, and although somebody still looks at the error."""
+    """This holds for every cause, even while the error is still referenced."""
     monkeypatch.chdir(tmp_path)
 
     async def main() -> None:
@@ -137,10 +137,10 @@ def test_a_run_that_is_refused_lets_go_of_the_folders_that_it_has_opened(
     trio.run(main)
 
 
-def test_folders_that_hold_something_are_told_all_at_once(
+def test_folders_that_hold_something_are_reported_all_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before the run is begun; where a task goes on with what is there, its folder is looked at later."""
+    """They are checked before the run starts; the folder of a task that continues is checked later."""
     monkeypatch.chdir(tmp_path)
     for name in ("one", "two"):
         (tmp_path / name).mkdir()

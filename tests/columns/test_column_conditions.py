@@ -1,4 +1,4 @@
-"""Expressions over a row: `skip.when`, `dropWhen`, and what they look at."""
+"""Expressions over a row: `skip.when`, `dropWhen`, and the names that they use."""
 
 import pytest
 
@@ -38,7 +38,9 @@ ROW = {"a": 5, "t": "x", "none": None, "q": {"clarity": {"score": 3}, "tags": []
         ("t == '}}'", False),
     ],
 )
-def test_a_condition_is_told_of_columns_and_of_what_is_inside(text: str, *, value: bool) -> None:
+def test_a_condition_is_reported_of_columns_and_of_what_is_inside(
+    text: str, *, value: bool
+) -> None:
     assert compile_condition(text)(ROW) is value
     assert expression_error(text) is None
 
@@ -46,11 +48,11 @@ def test_a_condition_is_told_of_columns_and_of_what_is_inside(text: str, *, valu
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("nope", "{{ nope }} is not defined; the row has a, none, q, t"),
-        ("nope == 1", "{{ nope }} is not defined; the row has a, none, q, t"),
-        ("not nope", "{{ nope }} is not defined; the row has a, none, q, t"),
-        ("a > 3 and nope", "{{ nope }} is not defined; the row has a, none, q, t"),
-        ("1 if nope else 2", "{{ nope }} is not defined; the row has a, none, q, t"),
+        ("nope", '{{ nope }} is not defined; did you mean "none"?'),
+        ("nope == 1", '{{ nope }} is not defined; did you mean "none"?'),
+        ("not nope", '{{ nope }} is not defined; did you mean "none"?'),
+        ("a > 3 and nope", '{{ nope }} is not defined; did you mean "none"?'),
+        ("1 if nope else 2", '{{ nope }} is not defined; did you mean "none"?'),
         ("__result", "{{ __result }} is not defined; the row has a, none, q, t"),
         (
             "q.clarty.score == 3",
@@ -123,7 +125,7 @@ def test_a_text_without_marks_is_itself() -> None:
     assert compile_template("no { marks }")({}) == "no { marks }"
 
 
-def test_a_template_tells_what_the_row_lacks() -> None:
+def test_a_template_reports_what_the_row_lacks() -> None:
     with pytest.raises(TemplateError, match=r"\{\{ b \}\} is not defined; the row has a$"):
         compile_template("{{ b }}")({"a": 1})
     with pytest.raises(TemplateError, match="not a template: line 1: "):

@@ -1,4 +1,4 @@
-"""Cells that hold vectors, and providers that cannot make what a column wants."""
+"""Cells with embeddings, and providers that do not support a column."""
 
 from typing import Any
 
@@ -11,12 +11,12 @@ from trioeval.columns.makers.base import CellError
 from trioeval.columns.makers.conversations import CellServices
 from trioeval.columns.makers.llm import EmbeddingMaker
 from trioeval.columns.model import (
-    Asking,
     ColumnsSettings,
     EmbeddingColumn,
     ExpressionColumn,
     JudgeColumn,
     LlmColumn,
+    ModelCallSettings,
     Score,
 )
 from trioeval.columns.model_checks import wrong_models
@@ -39,7 +39,7 @@ def embedding(cells: CellServices, text: str = "{{ problem }}", **more: Any) -> 
 
 
 def test_a_cell_is_the_vector_of_its_text() -> None:
-    """Whatever that looks like."""
+    """The text may look like anything."""
     text = '[{"role": "user", "content": "{{ env.KEY }}"}]'
     pupil = Pupil(lambda _: Reply(output=(1, 0.5)))
     found = made(
@@ -82,7 +82,7 @@ def test_what_is_no_vector_fails_the_cell_and_is_not_given_again(said: Any) -> N
     assert len(notes.rejected) == len(pupil.requests) == 1
 
 
-def test_a_wrong_name_and_a_failed_call_are_told() -> None:
+def test_a_wrong_name_and_a_failed_call_are_reported() -> None:
     pupil = Pupil(lambda _: ProviderError("bad_request", "no"))
     wrong, failed = (
         made(embedding(cells_of(pupil), "{{ problm }}"), {"problem": "a"}).value,
@@ -93,7 +93,7 @@ def test_a_wrong_name_and_a_failed_call_are_told() -> None:
     assert isinstance(failed, ProviderError)
 
 
-TEXT = Asking(provider=0, prompt="p")
+TEXT = ModelCallSettings(provider=0, prompt="p")
 LLM = LlmColumn(name="a", asking=TEXT)
 JUDGE = JudgeColumn(
     name="a", asking=TEXT, scores=(Score(name="s", description="", options={"1": ""}),)
@@ -116,7 +116,7 @@ OTHER = ExpressionColumn(name="b", template="x")
         (VECTOR, "openai:embedding:text-embedding-3-small", None),
     ],
 )
-def test_who_cannot_do_what_a_column_wants_is_told_before_a_call(
+def test_who_cannot_do_what_a_column_wants_is_reported_before_a_call(
     column: Any, entry: str, path: str | None
 ) -> None:
     settings = ColumnsSettings(columns=(OTHER, column))
@@ -127,8 +127,8 @@ def test_who_cannot_do_what_a_column_wants_is_told_before_a_call(
         assert found[0].hint
 
 
-def test_keys_that_a_provider_does_not_know_are_told_before_a_call() -> None:
-    asking = Asking(provider=0, prompt="p", config={"temprature": 1})
+def test_keys_that_a_provider_does_not_know_are_reported_before_a_call() -> None:
+    asking = ModelCallSettings(provider=0, prompt="p", config={"temprature": 1})
     settings = ColumnsSettings(columns=(LlmColumn(name="a", asking=asking),))
     (problem,) = wrong_models(settings, [spec_of(ProviderEntry(id=CHAT))])
     assert problem.path == "$.columns[0].config"

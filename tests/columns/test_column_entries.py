@@ -1,4 +1,4 @@
-"""Tasks that build datasets, in a suite file: what they say, and what is refused."""
+"""Tasks that build datasets, in a suite file: their settings and their mistakes."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,6 @@ from columns_suites import (
 )
 
 from trioeval.columns.model import (
-    Asking,
     CategorySampler,
     ColumnsSettings,
     DatetimeSampler,
@@ -30,6 +29,7 @@ from trioeval.columns.model import (
     GaussianSampler,
     JudgeColumn,
     LlmColumn,
+    ModelCallSettings,
     Processor,
     PythonColumn,
     SamplerColumn,
@@ -52,12 +52,12 @@ _OWN = 'an object such as {"id": "openai:chat:gpt-4.1-mini"} defines a separate 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """With seeds, a prompt, a schema and functions."""
+    """Seeds, a prompt, a schema and functions."""
     return fill(tmp_path)
 
 
 def test_an_entry_says_how_its_dataset_is_built(folder: Path) -> None:
-    """In either spelling; what it does not say has its default."""
+    """Both spellings are accepted; missing settings have their defaults."""
     settings = settings_of(
         folder,
         A,
@@ -109,13 +109,13 @@ def test_an_entry_says_how_its_dataset_is_built(folder: Path) -> None:
 
 
 def test_a_dataset_has_a_folder(folder: Path) -> None:
-    """That of its task, where it says none."""
+    """Without a setting it is that of its task."""
     assert folder_of(settings_of(folder, A), "data") == Path.cwd() / "datasets" / "data"
     assert folder_of(settings_of(folder, A, outputDir="x/y"), "data") == Path.cwd() / "x/y"
 
 
 def test_columns_of_all_types(folder: Path) -> None:
-    """Each is what its entry says, and knows what it needs."""
+    """Each column has the settings of its entry, and the columns that it needs."""
     seed: dict[str, Any] = {"type": "seed", "file": "people.csv", "columns": ["name", "age"]}
     assert column_of(folder, {**seed, "order": "shuffled", "seed": 3}) == SeedColumns(
         name="name",
@@ -154,13 +154,13 @@ def test_columns_of_all_types(folder: Path) -> None:
         name="j",
         outputs=("j",),
         requires=("a",),
-        asking=Asking(provider=0, prompt="{{ a }}"),
+        asking=ModelCallSettings(provider=0, prompt="{{ a }}"),
         scores=(Score(**score),),
     )
 
 
 def test_a_column_of_a_model_says_how_it_is_asked(folder: Path) -> None:
-    """Beside its own keys; what it needs stands in the order of the entry, each once."""
+    """It has its own keys and those of the call; needed columns are in the order of the entry, each once."""
     column = column_of(
         folder,
         A,
@@ -189,7 +189,7 @@ def test_a_column_of_a_model_says_how_it_is_asked(folder: Path) -> None:
         name="text",
         outputs=("text",),
         requires=("a", "topic"),
-        asking=Asking(
+        asking=ModelCallSettings(
             provider=0,
             prompt="{{ topic }} {{ range(a) | length }} {{ env.X }}",
             config={"temperature": 1},
@@ -206,7 +206,7 @@ def test_a_column_of_a_model_says_how_it_is_asked(folder: Path) -> None:
 
 
 def test_prompts_and_schemas_may_be_files(folder: Path) -> None:
-    """And prompts messages."""
+    """Prompts may also be messages."""
     column = column_of(
         folder, TOPIC, {**LLM, "prompt": "file://ask.txt", "schema": "file://answer.json"}
     )
@@ -221,7 +221,7 @@ def test_prompts_and_schemas_may_be_files(folder: Path) -> None:
 
 
 def test_a_function_makes_several_columns(folder: Path) -> None:
-    """The first has the name of the entry; types are those of all or of some."""
+    """The first has the name of the entry; types are given for all columns or for some."""
     made = {"name": "x", "type": "python", "target": "file://gen.py:make"}
     column = column_of(
         folder,
@@ -254,7 +254,7 @@ def test_a_function_makes_several_columns(folder: Path) -> None:
 
 
 def test_a_validation_names_columns_in_its_assertions(folder: Path) -> None:
-    """Also in those of a set, and behind dots in its target."""
+    """This includes the members of a set, and dotted targets."""
     texts = [
         {"type": "contains", "value": "{{ a }}"},
         {"type": "contains-any", "value": ["{{ b }}"]},
@@ -311,13 +311,13 @@ def test_a_validation_names_columns_in_its_assertions(folder: Path) -> None:
     ],
 )
 def test_samplers_of_all_kinds(folder: Path, said: dict[str, Any], sampler: Any) -> None:
-    """Their keys stand beside those of the column."""
+    """Their keys are beside those of the column."""
     column = column_of(folder, {"name": "x", "type": "sampler", "seed": 5, **said})
     assert column == SamplerColumn(name="x", outputs=("x",), sampler=sampler, seed=5)
 
 
 def test_a_subcategory_needs_its_category(folder: Path) -> None:
-    """Of which every value has some to choose from."""
+    """Every value of the category must have values."""
     values = {"apples": ["red"], "trains": ["fast", "slow"]}
     said = {"name": "x", "type": "sampler", "sampler": "subcategory", "category": "topic"}
     sampler = SubcategorySampler(category="topic", values={k: tuple(v) for k, v in values.items()})
@@ -326,7 +326,7 @@ def test_a_subcategory_needs_its_category(folder: Path) -> None:
 
 
 def test_a_dataset_is_a_suite_without_prompts_and_tests(folder: Path) -> None:
-    """It has from the top who is asked and how hard."""
+    """It takes providers and limits from the top."""
     top = {
         "defaultTest": {"threshold": 0.5},
         "evaluateOptions": {"maxConcurrency": 2},
@@ -349,7 +349,7 @@ def test_a_dataset_is_a_suite_without_prompts_and_tests(folder: Path) -> None:
 
 
 def test_its_providers_are_those_that_columns_name(folder: Path) -> None:
-    """By label, else by id, or as they stand there: in the order of their first use, each once."""
+    """They are named by label, by id, or defined in place: in the order of their first use, each once."""
     inline = {"id": "echo:own", "config": {}, "prompts": ["x"]}
 
     def asks(name: str, provider: Any) -> dict[str, Any]:
@@ -384,7 +384,7 @@ def test_its_providers_are_those_that_columns_name(folder: Path) -> None:
 
 
 def test_a_dataset_without_models_needs_no_providers(folder: Path) -> None:
-    """Neither in the task nor at the top; other tasks do."""
+    """They may be missing in the task and at the top; other tasks need them."""
     tasks: list[dict[str, Any]] = [{"id": "d", "type": "columns", "rows": 1, "columns": [A]}]
     assert parse_suite({"tasks": tasks}, directory=folder).tasks[0].suite.providers == ()
     with pytest.raises(SuiteError, match="the suite has no providers"):
@@ -392,7 +392,7 @@ def test_a_dataset_without_models_needs_no_providers(folder: Path) -> None:
 
 
 def test_paths_of_a_file_that_is_laid_over_another_stay_its_own(folder: Path) -> None:
-    """Of seeds, prompts, schemas and functions."""
+    """This holds for seeds, prompts, schemas and functions."""
     below = folder / "below"
     below.mkdir()
     for name in ("people.csv", "ask.txt", "answer.json", "gen.py"):
@@ -489,19 +489,21 @@ def test_paths_of_a_file_that_is_laid_over_another_stay_its_own(folder: Path) ->
         ({"id": "a/b"}, 'id: "a/b" is not a valid name of a folder'),
     ],
 )
-def test_what_an_entry_cannot_say_is_told(folder: Path, entry: dict[str, Any], said: str) -> None:
-    """Where it stands."""
+def test_what_an_entry_cannot_say_is_reported(
+    folder: Path, entry: dict[str, Any], said: str
+) -> None:
+    """Each mistake is reported at its place."""
     where = "$.tasks[0]: " if said.startswith('"') else ""
     assert said_of(folder, A, **entry) == [f"{where}{said}"]
 
 
-def test_co_44_at_least_one_round_of_salvage(folder: Path) -> None:
-    """Without one, what fails by mishap would be lost."""
+def test_co_44_at_least_one_final_retry_round(folder: Path) -> None:
+    """Without one, transient failures would lose cells."""
     assert said_of(folder, A, salvageRounds=0) == ["salvageRounds: must be at least 1, got 0"]
 
 
 def test_datasets_do_not_share_a_folder(folder: Path) -> None:
-    """Whether they name it or not."""
+    """This holds for named folders and defaults."""
     one = {"type": "columns", "rows": 1, "columns": [A]}
     tasks = [
         {**one, "id": "a"},
@@ -514,8 +516,8 @@ def test_datasets_do_not_share_a_folder(folder: Path) -> None:
     assert told == [(f"$.tasks[{place}].outputDir", "$.tasks[0] uses the") for place in (1, 2)]
 
 
-def test_wrong_providers_are_told_where_they_stand(folder: Path) -> None:
-    """At the top, in the task, or in the column; and a column that names one of these is right."""
+def test_wrong_providers_are_reported_at_their_places(folder: Path) -> None:
+    """They may be at the top, in the task, or in the column; a column that names one of these is valid."""
     said = hinted(
         folder,
         A,
@@ -534,15 +536,15 @@ def test_wrong_providers_are_told_where_they_stand(folder: Path) -> None:
 
 
 def test_a_name_of_several_providers_names_none(folder: Path) -> None:
-    """They need labels."""
+    """The providers need labels."""
     two = ["echo", {"id": "echo", "config": {}}]
     assert hinted(folder, A, {**LLM, "provider": "echo"}, top={"providers": two}) == [
         'columns[1].provider: "echo" names 2 providers | give them labels, and name one of these'
     ]
 
 
-def test_a_side_effect_that_is_a_column_is_told(folder: Path) -> None:
-    """It is not kept, which nobody may have meant."""
+def test_a_side_effect_that_is_a_column_is_reported(folder: Path) -> None:
+    """The warning says that it is not kept."""
     suite = parsed(folder, A, {**LLM, "trace": "a"})
     (warning,) = suite.warnings
     assert (warning.path, warning.message) == (

@@ -1,4 +1,4 @@
-"""Columns that follow from others: templates and Python."""
+"""Columns that are computed from others: templates and Python."""
 
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ def test_a_row_that_cannot_be_made_says_why_and_the_others_are_made() -> None:
 
 
 def test_many_rows_let_others_run() -> None:
-    """A task that counts its turns gets several while a thousand rows are rendered."""
+    """Another Trio task gets several turns while a thousand rows are rendered."""
     turns = 0
 
     async def count() -> None:
@@ -163,7 +163,7 @@ def test_a_value_that_does_not_fit_is_refused(given: Any, wanted: Any, message: 
     ],
 )
 def test_a_value_that_no_column_holds_is_refused(given: Any, wanted: Any) -> None:
-    """It is the fault of its row alone: what is found later concerns the whole group."""
+    """Only its row fails: later errors would concern the whole group."""
     with pytest.raises(CellError):
         read_value_as(given, wanted)
     if wanted == "int" and given > 0:
@@ -195,9 +195,6 @@ def test_a_dotted_name_that_is_not_there_says_what_is(name: str, message: str) -
     with pytest.raises(LookupError) as caught:
         member({"a": {"b": 2}}, name)
     assert caught.value.args == (message,)
-
-
-# --- Python
 
 
 def python(
@@ -241,7 +238,7 @@ def test_what_python_gives_has_to_fit_its_type_and_be_json(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_row_that_python_cannot_be_told_is_alone(tmp_path: Path) -> None:
+def test_a_row_that_python_cannot_receive_fails_alone(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [{"a": [1]}, {"a": nested(900)}, {"a": [3]}]
     deep = "a value is nested more than 100 levels deep"
     assert python(tmp_path, "a[0]", rows) == [1, deep, 3]

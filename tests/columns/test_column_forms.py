@@ -1,4 +1,4 @@
-"""Entries of columns that cannot be: each mistake is told where it stands, with what would be right."""
+"""Invalid entries of columns: each mistake is reported at its place, with a hint."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from trioeval.templates import Templates
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """With seeds, a prompt, a schema and functions."""
+    """Seeds, a prompt, a schema and functions."""
     return fill(tmp_path)
 
 
@@ -142,7 +142,7 @@ OUTSIDE = (
             '.category: "topic.x" is not a valid column name: templates cannot use it as a variable',
         ),
         ({**SEED, "file": None}, ": neither file nor fromTask is given"),
-        ({**SEED, "file": "peple.csv"}, '.file: there is no file "peple.csv"'),
+        ({**SEED, "file": "peple.csv"}, '.file: file not found: "peple.csv"'),
         ({**SEED, "file": "ask.txt"}, '.file: "ask.txt" is not a seed file'),
         ({**SEED, "columns": None}, ': "columns" is missing'),
         ({**SEED, "columns": []}, ".columns: no columns are given"),
@@ -250,8 +250,10 @@ OUTSIDE = (
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_a_column_cannot_say_is_told(folder: Path, entry: dict[str, Any], said: str) -> None:
-    """Where it stands, and nothing else."""
+def test_what_a_column_cannot_say_is_reported(
+    folder: Path, entry: dict[str, Any], said: str
+) -> None:
+    """Exactly one mistake is reported, at its place."""
     assert said_of(folder, A, TOPIC, entry) == [f"columns[2]{said}"]
 
 
@@ -280,8 +282,8 @@ def test_what_a_column_cannot_say_is_told(folder: Path, entry: dict[str, Any], s
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_validation_asks_nobody(folder: Path, assertion: dict[str, Any], said: str) -> None:
-    """Neither a model nor code, also in a set."""
+def test_a_validation_makes_no_calls(folder: Path, assertion: dict[str, Any], said: str) -> None:
+    """It calls no model and runs no code, also in a set."""
     entry = {**CHECK, "assert": [assertion]}
     assert hinted(folder, A, entry) == [f"columns[1].assert[0]{said} | {OUTSIDE}"]
 
@@ -312,13 +314,13 @@ def test_a_validation_asks_nobody(folder: Path, assertion: dict[str, Any], said:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_was_meant_is_said(folder: Path, entry: dict[str, Any], hint: str) -> None:
-    """Where it can be guessed; else what there is."""
+    """The hint suggests the probable value, or lists the valid ones."""
     (found,) = hinted(folder, A, TOPIC, entry)
     assert found.partition(" | ")[2] == hint
 
 
-def test_everything_wrong_is_told_at_once(folder: Path) -> None:
-    """Of all columns, each at its place, in their order; a wrong column is still a column."""
+def test_everything_wrong_is_reported_at_once(folder: Path) -> None:
+    """Mistakes of all columns are reported in order; an invalid column still counts as a column."""
     assert said_of(
         folder,
         {**LLM, "prompt": "{{ b }} {{ c }}", "restarts": -1, "skip": {"when": "d"}},
@@ -337,7 +339,7 @@ def test_everything_wrong_is_told_at_once(folder: Path) -> None:
 
 
 def test_a_key_that_is_not_known_hides_nothing_else(folder: Path) -> None:
-    """What does not go together is told as well."""
+    """Contradictions are reported as well."""
     assert said_of(
         folder,
         {"name": "a", "type": "expression", "template": "x", "python": "1", "tmplate": "y"},

@@ -1,4 +1,4 @@
-"""What makes which columns: order, edges and mistakes."""
+"""The producers of columns: order, edges and mistakes."""
 
 import pytest
 from hypothesis import given, settings
@@ -35,7 +35,7 @@ def test_a_column_of_ones_own_is_no_dependency() -> None:
     assert dict(graph.maker) == {"a": 0, "b": 0, "c": 0}
 
 
-def test_co_02_a_cycle_is_told_with_its_path() -> None:
+def test_co_02_a_cycle_is_reported_with_its_path() -> None:
     made = [
         producer("x", "c"),  # needs the cycle, and is not on it
         producer("a", "b"),
@@ -50,7 +50,7 @@ def test_co_02_a_cycle_is_told_with_its_path() -> None:
     ]
 
 
-def test_co_02_an_unknown_column_is_told_with_what_was_meant() -> None:
+def test_co_02_an_unknown_column_is_reported_with_what_was_meant() -> None:
     made = [producer("problem"), producer("answer", "problm", "zzz", "problm")]
     assert ColumnGraph.mistakes(made) == [
         GraphMistake(
@@ -60,7 +60,7 @@ def test_co_02_an_unknown_column_is_told_with_what_was_meant() -> None:
     ]
 
 
-def test_co_02_two_makers_of_a_column_are_told() -> None:
+def test_co_02_two_makers_of_a_column_are_reported() -> None:
     made = [
         producer("a", extras=("trace",)),
         producer("b", extras=("trace",)),

@@ -1,4 +1,4 @@
-"""Cells in which a model judges a row: how it is asked, and which scores are taken."""
+"""Cells in which a model judges a row: the messages, and the accepted scores."""
 
 import json
 from typing import Any
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from trioeval.columns.makers.base import CellError
 from trioeval.columns.makers.conversations import CellServices
 from trioeval.columns.makers.llm import JudgeMaker, judging, schema_of
-from trioeval.columns.model import Asking, JudgeColumn, Score
+from trioeval.columns.model import JudgeColumn, ModelCallSettings, Score
 
 FIT = Score(name="fit", description="Does it fit?", options={"1": "not at all", "5": "entirely"})
 TONE = Score(
@@ -23,7 +23,9 @@ PROBLEM = {"problem": "Two apples?"}
 def judge(
     cells: CellServices, prompt: str = "{{ problem }}", *scores: Score, **more: Any
 ) -> JudgeMaker:
-    asking = Asking(provider=0, prompt=prompt, restarts=0, corrections=more.pop("corrections", 0))
+    asking = ModelCallSettings(
+        provider=0, prompt=prompt, restarts=0, corrections=more.pop("corrections", 0)
+    )
     column = JudgeColumn(name="quality", asking=asking, scores=scores or (FIT,), **more)
     return JudgeMaker(column, 1, cells)
 
@@ -44,7 +46,7 @@ def test_a_cell_has_what_the_judge_says_of_each_score() -> None:
     }
 
 
-def test_the_judge_is_told_the_scores_and_shown_the_prompt_between_marks() -> None:
+def test_the_judge_gets_the_scores_and_the_prompt_between_marks() -> None:
     pupil = Pupil(lambda _: says(fit=5))
     made(judge(cells_of(pupil), "Problem: {{ problem }}"), PROBLEM)
     rules, shown = pupil.messages()
@@ -62,8 +64,8 @@ def test_the_judge_is_told_the_scores_and_shown_the_prompt_between_marks() -> No
 
 
 @given(text=st.text(), tail=st.text(max_size=5))
-def test_nobody_writes_a_text_that_closes_its_own_fence(text: str, tail: str) -> None:
-    """Also not who knows the mark of another text, and puts it into this one."""
+def test_no_text_closes_its_own_fence(text: str, tail: str) -> None:
+    """Even a text that contains the mark of another text cannot."""
 
     def shown(content: str) -> tuple[str, str]:
         _, user = judging([{"role": "user", "content": content}], [FIT])
@@ -160,13 +162,13 @@ def test_a_score_that_is_no_option_is_none(said: Any) -> None:
         ),
     ],
 )
-def test_what_is_no_verdict_is_told(said: str, fault: str) -> None:
+def test_what_is_no_verdict_is_reported(said: str, fault: str) -> None:
     error = made(judge(cells_of(Pupil(lambda _: said)), "{{ problem }}", FIT, TONE), PROBLEM).value
     assert fault in str(error)
 
 
 def test_the_last_verdict_counts_and_reasoning_may_be_left_out() -> None:
-    """A judge may quote what it was shown before it comes to its own."""
+    """A judge may quote its input before it gives its own verdict."""
     pupil = Pupil(lambda _: f'It says {says(fit=5)}, but: {{"fit": {{"score": 1}}}}')
     assert made(judge(cells_of(pupil)), PROBLEM).value["quality"] == {
         "fit": {"score": 1, "reasoning": ""}

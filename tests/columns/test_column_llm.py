@@ -1,4 +1,4 @@
-"""Cells that a model writes: what it is asked, which replies can be used, and what is paid for twice."""
+"""Cells that a model writes: the messages, the usable replies, and repeated costs."""
 
 import json
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from trioeval import Reply, Request
 from trioeval.columns.makers.base import CellError
 from trioeval.errors import ProviderError
 from trioeval.kernel import Failed
-from trioeval.providers.generic.request import Filling
+from trioeval.providers.generic.request import CallVariables
 from trioeval.providers.messages import to_messages
 from trioeval.store import RunStart, open_store
 from trioeval.store.cache.cache import open_cache
@@ -33,7 +33,7 @@ SCHEMA = {
 
 
 def asked(prompt: str, row: dict[str, Any], **more: Any) -> Request:
-    """What one cell asks."""
+    """Return the messages of one cell."""
     pupil = Pupil(lambda _: "x")
     made(writer(cells_of(pupil, **more), prompt), row)
     (request,) = pupil.requests
@@ -65,13 +65,13 @@ def test_what_is_paid_is_counted() -> None:
 )
 def test_what_others_wrote_is_data_in_a_request_too(text: str) -> None:
     request = asked("<{{ x }}>", {"x": text, "y": {"z": [text]}, "other": "OTHER"})
-    filling = Filling.of(Templates(env={"KEY": "k"}), request.vars, request.prompt)
+    filling = CallVariables.of(Templates(env={"KEY": "k"}), request.vars, request.prompt)
     assert filling.text("{{ x }}{{ y.z[0] }}{{ prompt }}", "body") == f"{text}{text}<{text}>"
 
 
 @pytest.mark.attack("texts of models")
 def test_what_others_wrote_is_data() -> None:
-    """It is not rendered, and looks up no key; the prompt itself may."""
+    """It is not rendered, and cannot look up a key; the prompt itself may."""
     row = {"x": "{{ env.KEY }} {{ y }} {% if", "y": "y"}
     request = asked("{{ env.KEY }}: {{ x }}", row, env={"KEY": "k"})
     assert request.prompt == "k: {{ env.KEY }} {{ y }} {% if"
@@ -161,7 +161,7 @@ def test_a_prompt_that_is_other_json_stays_json() -> None:
     assert json.loads(request.prompt) == {"say": 'a "b"'}
 
 
-def test_messages_that_a_template_writes_wrong_are_told() -> None:
+def test_messages_that_a_template_writes_wrong_are_reported() -> None:
     error = made(writer(cells_of(saying("x")), '[{"role": "user", {{ x }}}]'), {"x": 1}).value
     assert isinstance(error, CellError)
     assert "invalid prompt" in str(error)
@@ -179,8 +179,8 @@ def test_a_reply_that_says_nothing_is_asked_for_again_from_the_beginning(useless
     assert [request.repeat_index for request in pupil.requests] == [0, 1, 2]
 
 
-def test_a_cell_fails_for_good_when_no_reply_can_be_used() -> None:
-    """Once: its job is not made again."""
+def test_a_cell_fails_permanently_when_no_reply_can_be_used() -> None:
+    """Its job is not run again."""
     model = saying("seven")
     maker = writer(cells_of(model), schema=SCHEMA, restarts=2, corrections=1)
     (outcome,) = made(maker, APPLES, salvage_rounds=2).outcomes
@@ -193,14 +193,14 @@ def test_a_cell_fails_for_good_when_no_reply_can_be_used() -> None:
     assert model.requests == outcome.calls == 6
 
 
-def test_a_reply_that_was_cut_off_says_so() -> None:
+def test_a_reply_that_was_interrupted_says_so() -> None:
     pupil = Pupil(lambda _: Reply(output='{"n": ', finish_reason="length"))
     error = made(writer(cells_of(pupil), schema=SCHEMA, restarts=0), APPLES).value
-    assert "1 reply was got" in str(error)
+    assert "returned 1 reply, none of which can be used" in str(error)
     assert "raise max_tokens" in str(error)
 
 
-def test_a_correction_goes_on_in_the_same_conversation() -> None:
+def test_a_correction_continues_in_the_same_conversation() -> None:
     said = iter(['{"n": "x"}', "{}", '{"n": 1}'])
     pupil = Pupil(lambda _: next(said))
     maker = writer(cells_of(pupil), schema=SCHEMA, corrections=2, restarts=0, trace="trace")
@@ -271,7 +271,7 @@ def test_a_number_is_one_of_its_column_however_it_is_written(
     ],
 )
 def test_data_that_the_column_cannot_hold_is_asked_for_again(schema: Any, said: str) -> None:
-    """It is as any other reply of no use, and the cell is not lost by it."""
+    """It is like any other unusable reply, and the cell is not lost."""
     right: Any = [1] if schema["type"] == "array" else 7
     found = made(writer(cells_of(saying(said, right)), schema=schema, restarts=1), APPLES)
     assert found.value == {"text": right}
@@ -286,7 +286,7 @@ def test_data_that_the_column_cannot_hold_is_asked_for_again(schema: Any, said: 
         ({"enum": ["a", "ab"]}, "a", "ab"),
     ],
 )
-def test_a_reply_that_is_cut_off_is_no_text_and_no_number(
+def test_a_reply_that_is_interrupted_is_no_text_and_no_number(
     schema: Any, begun: str, whole: str
 ) -> None:
     replies = iter([Reply(output=begun, finish_reason="length"), Reply(output=whole)])
@@ -310,7 +310,7 @@ def test_long_data_is_data() -> None:
 
 
 def test_a_service_that_takes_schemas_is_asked_for_one() -> None:
-    """Where the config does not say how to answer, and the root is an object."""
+    """This holds if the config sets no format, and the root of the schema is an object."""
 
     def options(schema: Any, **config: Any) -> tuple[Any, bool]:
         pupil = Pupil(lambda _: "1")
@@ -362,7 +362,7 @@ def test_a_trace_holds_no_key() -> None:
 
 
 def test_a_trace_holds_no_key_of_the_environment() -> None:
-    """Whoever it is that it is meant for; other values of the environment are texts like all."""
+    """It does not matter for which provider it is; other values of the environment are plain text."""
     env = {"OTHER_API_KEY": "k-0123456789abcdef", "STAGE": "envstage0123456"}
     cells = cells_of(Pupil(lambda _: "x"), env=env)
     prompt = "{{ env.OTHER_API_KEY }} {{ env.STAGE }}"
@@ -370,8 +370,8 @@ def test_a_trace_holds_no_key_of_the_environment() -> None:
     assert found["trace"][0]["content"] == "[hidden] envstage0123456"
 
 
-def test_a_cell_that_failed_by_mishap_goes_on_where_it_was() -> None:
-    """What was answered is not paid for twice, also where there is neither a journal nor a cache."""
+def test_a_cell_that_failed_transiently_continues_where_it_was() -> None:
+    """Replies are not paid for twice, even without a journal and a cache."""
     said: list[Any] = ["?", '{"n": "x"}', *[ProviderError("server", "no")] * 4, '{"n": 1}']
     pupil = Pupil(lambda _: said.pop(0))
     maker = writer(cells_of(pupil), schema=SCHEMA, corrections=1)
@@ -390,7 +390,7 @@ def with_cache(body: Callable[[Any], Any]) -> None:
 
 
 def counting() -> Model:
-    """Says another text each time."""
+    """Returns a different text each time."""
     return saying(*(f"text {number}" for number in range(1, 9)), cacheable=True)
 
 
@@ -433,7 +433,7 @@ def test_a_repeated_run_comes_to_its_value_by_the_same_way_for_nothing() -> None
 
 
 def test_replies_that_were_of_no_use_are_not_given_again() -> None:
-    """Neither from the cache nor from the journal, when the cell failed for good."""
+    """They are in neither the cache nor the journal after the cell failed permanently."""
     model, notes = saying("?", "?", "?", {"n": 1}, cacheable=True), Notes()
 
     async def main(cache: Any) -> None:
@@ -455,7 +455,7 @@ def test_replies_that_were_of_no_use_are_not_given_again() -> None:
 def test_co_70_a_run_that_is_killed_asks_nothing_again_that_is_in_its_journal(
     tmp_path: Path,
 ) -> None:
-    """Of three cells one was done, and one was in the middle of its conversation."""
+    """One of three cells was done, and one was in the middle of its conversation."""
     calls: list[str] = []
     second = trio.Event()
 
@@ -488,7 +488,7 @@ def test_co_70_a_run_that_is_killed_asks_nothing_again_that_is_in_its_journal(
         assert again.values == [{"text": {"n": 1}}] * 3
         tallies = [(tally.calls, tally.recalled) for tally in again.tallies]
         assert tallies[:2] == [(0, 1), (1, 1)]
-        # It began before the kill if its turn came while a reply to another cell was written.
+        # It started before the kill if its turn came while a reply to another cell was written.
         assert sum(tallies[2]) == 1
 
     trio.run(main)

@@ -1,4 +1,4 @@
-"""What columns of a dataset say of each other: names that are there, and what follows from what."""
+"""References between the columns of a dataset: existing names, and dependencies."""
 
 import itertools
 import json
@@ -18,7 +18,7 @@ from trioeval.templates.expressions import python_error, python_names
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """With seeds, a prompt, a schema and functions."""
+    """Seeds, a prompt, a schema and functions."""
     return fill(tmp_path)
 
 
@@ -63,10 +63,10 @@ def template(name: str, text: str) -> dict[str, Any]:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_co_02_an_unknown_column_is_told_where_it_is_named(
+def test_co_02_an_unknown_column_is_reported_where_it_is_named(
     folder: Path, entry: dict[str, Any], at: str
 ) -> None:
-    """With the one that was probably meant."""
+    """The probable name is suggested."""
     assert hinted(folder, A, B, entry) == [
         f'columns[2].{at}: unknown column "aa" in column "x" | did you mean "a"?'
     ]
@@ -79,8 +79,8 @@ def test_co_02_a_condition_on_new_values_may_mean_its_own_column(folder: Path) -
     ]
 
 
-def test_co_02_a_circle_is_told_with_its_path(folder: Path) -> None:
-    """Each once, whatever makes columns need each other."""
+def test_co_02_a_cycle_is_reported_with_its_path(folder: Path) -> None:
+    """Each cycle is reported once, for every kind of dependency."""
     assert said_of(
         folder,
         template("p", "{{ q }}"),
@@ -97,8 +97,8 @@ def test_co_02_a_circle_is_told_with_its_path(folder: Path) -> None:
     ]
 
 
-def test_co_02_a_circle_is_told_beside_other_mistakes(folder: Path) -> None:
-    """Columns that are wrong, names that are not there, and names that are given twice."""
+def test_co_02_a_cycle_is_reported_beside_other_mistakes(folder: Path) -> None:
+    """Other mistakes are invalid columns, unknown names, and duplicate names."""
     assert said_of(
         folder,
         template("p", "{{ q }} {{ nothing }}"),
@@ -113,8 +113,8 @@ def test_co_02_a_circle_is_told_beside_other_mistakes(folder: Path) -> None:
     ]
 
 
-def test_co_02_two_side_effects_of_one_name_are_told(folder: Path) -> None:
-    """Of one entry as well as of two; so are two columns."""
+def test_co_02_two_side_effects_of_one_name_are_reported(folder: Path) -> None:
+    """They may be in one entry or in two; duplicate columns are reported as well."""
     assert said_of(
         folder,
         A,
@@ -130,7 +130,7 @@ def test_co_02_two_side_effects_of_one_name_are_told(folder: Path) -> None:
 
 
 def test_co_03_a_real_column_wins_over_a_side_effect_of_its_name(folder: Path) -> None:
-    """Who needs the name needs the column, also the one whose side effect would have it."""
+    """A reference to the name means the column, even in the column with the side effect."""
     suite = parsed(
         folder,
         {**LLM, "prompt": "{{ a }}", "trace": "a"},
@@ -149,8 +149,8 @@ def test_co_03_a_real_column_wins_over_a_side_effect_of_its_name(folder: Path) -
     ]
 
 
-def test_co_32_an_unknown_name_of_a_condition_is_told(folder: Path) -> None:
-    """As is what is no condition."""
+def test_co_32_an_unknown_name_of_a_condition_is_reported(folder: Path) -> None:
+    """An invalid condition is reported as well."""
     conditions = ["a > bb", "a >", "{{ a }}", "a | nonsense", "range(a) and env.X"]
     entries = [
         {**LLM, "name": f"x{place}", "skip": {"when": text}}
@@ -183,13 +183,13 @@ def test_co_32_an_unknown_name_of_a_condition_is_told(folder: Path) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_no_template_is_told(folder: Path, entry: dict[str, Any], said: str) -> None:
-    """Nor an expression of Python."""
+def test_what_is_no_template_is_reported(folder: Path, entry: dict[str, Any], said: str) -> None:
+    """So is an invalid Python expression."""
     assert said_of(folder, A, entry) == [f"columns[1].{said}"]
 
 
 def test_prompts_that_are_json_name_what_their_texts_name(folder: Path) -> None:
-    """Not what the text of the JSON seems to, where quotes are written otherwise."""
+    """The names are those of the decoded texts, in which quotes are not escaped."""
     messages = [
         {"role": "user", "content": '{{ a | default("{{ x }}") }}', "more": [{"b": "{{ b }}"}]}
     ]
@@ -198,7 +198,7 @@ def test_prompts_that_are_json_name_what_their_texts_name(folder: Path) -> None:
 
 
 def test_filters_of_the_suite_may_be_used(folder: Path) -> None:
-    """In templates and in conditions."""
+    """They may be used in templates and in conditions."""
     entry = {**template("x", "{{ a | shout }}"), "dropWhen": "x | shout == 'A'"}
     (folder / "shout.py").write_text("def shout(text):\n    return text.upper()\n")
     top = {"nunjucksFilters": {"shout": "shout.py"}}
@@ -206,7 +206,7 @@ def test_filters_of_the_suite_may_be_used(folder: Path) -> None:
 
 
 def test_a_column_does_not_look_at_itself(folder: Path) -> None:
-    """What it makes is not there yet, but for `dropWhen`; in `requires` its name means nothing."""
+    """Its value does not exist yet, except in `dropWhen`; in `requires` its name is ignored."""
     x = {**LLM, "name": "x", "trace": "t"}
     told = {
         "prompt": {**x, "prompt": "{{ x }}"},
@@ -222,7 +222,7 @@ def test_a_column_does_not_look_at_itself(folder: Path) -> None:
 
 
 def test_names_that_mean_something_else_are_columns_where_there_are_some(folder: Path) -> None:
-    """Functions of templates and of Python."""
+    """These are functions of templates and of Python."""
     used = [template("x", "{{ range(3) }}"), python("y", "sum([1])")]
     assert [one.requires for one in settings_of(folder, *used).columns] == [(), ()]
     named = [{**A, "name": "range"}, {**A, "name": "sum"}]
@@ -231,7 +231,7 @@ def test_names_that_mean_something_else_are_columns_where_there_are_some(folder:
 
 
 def test_names_of_python_are_those_that_it_does_not_make_itself() -> None:
-    """In comprehensions, functions and walrus assignments; members are no names."""
+    """Names bound in comprehensions, functions and walrus expressions are excluded, and so are attributes."""
     code = "[n.x + a for n in b if (m := n)] + list(map(lambda q: q + c, d)) + [e['f']] + [m]"
     assert python_names(code) == {"a", "b", "c", "d", "e", "list", "map"}
     assert python_names("a +") == frozenset()
@@ -242,7 +242,7 @@ def test_names_of_python_are_those_that_it_does_not_make_itself() -> None:
 
 @st.composite
 def tables(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Columns that need any others."""
+    """Draw columns that need any others."""
     names = [f"c{place}" for place in range(draw(st.integers(1, 6)))]
     found: list[dict[str, Any]] = []
     for name in names:
@@ -255,7 +255,7 @@ def tables(draw: st.DrawFn) -> list[dict[str, Any]]:
 @settings(max_examples=settings().max_examples // 10)
 @given(tables())
 def test_co_02_what_loads_has_a_graph(entries: list[dict[str, Any]]) -> None:
-    """And what has none does not load, with one mistake for each knot."""
+    """Columns without a valid graph are refused, with one mistake for each cycle."""
     folder = Path(__file__).parent
     needs = {
         entry["name"]: {name for name in entry["template"].split() if name.startswith("c")}

@@ -1,4 +1,4 @@
-"""What processors may do with rows, and what they may not."""
+"""Allowed and forbidden changes of rows by processors."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ def answer(*numbers: int) -> list[Any]:
 
 @given(st.lists(st.sampled_from([2, 3, 5, 7])))
 def test_co_60_co_61_rows_may_be_left_out_and_nothing_else(numbers: list[int]) -> None:
-    """What is given back is a part of what was given, in its order, each row once."""
+    """A valid result is a part of the input, in its order, with each row once."""
     is_right = numbers == [number for number in (2, 3, 5) if number in numbers]
     try:
         found = read_answer(ROWS, answer(*numbers), "f")

@@ -1,4 +1,4 @@
-"""What makes the columns of a dataset, and the types of what they make."""
+"""The producers of the columns of a dataset, and the types of columns."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from trioeval.columns.types import column_types, producer_of, producers_of, writ
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """With seeds, a prompt, a schema and functions."""
+    """Seeds, a prompt, a schema and functions."""
     return fill(tmp_path)
 
 
@@ -27,7 +27,7 @@ MADE: dict[str, Any] = {"name": "x", "type": "python", "target": "file://gen.py:
 
 
 def test_each_entry_is_a_producer(folder: Path) -> None:
-    """In their order; what makes cells is asked for each row, the rest for each group."""
+    """Producers are in order; makers of cells are called per row, the others per group."""
     vector = {"name": "v", "type": "embedding", "provider": "writer", "text": "{{ a }}"}
     check = {"name": "ok", "type": "validation", "target": "a", "assert": [{"type": "is-json"}]}
     found = producers_of(
@@ -58,7 +58,7 @@ def test_each_entry_is_a_producer(folder: Path) -> None:
 
 
 def test_a_column_made_in_python_has_its_name_as_output() -> None:
-    """Where nobody says which it has."""
+    """This is the default of `outputs`."""
     column = SamplerColumn(name="x", sampler=UniformSampler(low=0, high=1))
     assert producer_of(column).outputs == ("x",)
     settings = ColumnsSettings(columns=(column,))
@@ -106,12 +106,12 @@ PYTHON: dict[str, Any] = {"name": "x", "type": "expression", "python": "1"}
     ids=str,
 )
 def test_columns_have_types(folder: Path, entry: dict[str, Any], wanted: str) -> None:
-    """As far as the suite says them."""
+    """Types are known as far as the suite states them."""
     assert column_types(settings_of(folder, A, entry))["x"] == wanted
 
 
 def test_types_of_seeds_are_known_where_nothing_is_read(folder: Path) -> None:
-    """All of CSV is text; of other sources nothing is said."""
+    """All CSV columns are text; other sources have no types yet."""
     seed = {"type": "seed", "file": "people.csv", "columns": ["name", "age"]}
     assert column_types(settings_of(folder, seed)) == {"name": "text", "age": "text"}
     other = SeedColumns(name="x", outputs=("x",), file=Path("/x.parquet"), columns={"x": "x"})
@@ -119,7 +119,7 @@ def test_types_of_seeds_are_known_where_nothing_is_read(folder: Path) -> None:
 
 
 def test_side_effects_have_types_and_are_written(folder: Path) -> None:
-    """With their column; a real one of the name comes first."""
+    """They are written with their column; a real column with the same name comes first."""
     kept = {**LLM, "reasoning": "why", "trace": "told"}
     settings = settings_of(folder, kept, A, {**MADE, "extras": ["z", "a"], "as": {"z": "int"}})
     assert column_types(settings) == {
@@ -136,7 +136,7 @@ def test_side_effects_have_types_and_are_written(folder: Path) -> None:
 
 
 def test_a_processor_leaves_columns_out(folder: Path) -> None:
-    """By pattern."""
+    """The names may be patterns."""
     processors = [{"stage": "afterBatch", "dropColumns": ["t*", "b"]}]
     settings = settings_of(folder, A, B, {**LLM, "trace": "told"}, processors=processors)
     assert written_columns(settings) == ("a",)

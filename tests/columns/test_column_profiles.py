@@ -1,4 +1,4 @@
-"""What is in a column."""
+"""Statistics of a column."""
 
 import doctest
 import math
@@ -46,7 +46,7 @@ def test_the_example_holds() -> None:
 @given(st.lists(VALUES, max_size=30), st.randoms(use_true_random=False))
 @FEWER
 def test_a_profile_does_not_depend_on_the_order(values: list[Any], chance: random.Random) -> None:
-    """Not even in its last digits, or in the sign of a zero."""
+    """This includes the last digits, and the sign of a zero."""
     before = repr(profile_of(values))
     chance.shuffle(values)
     assert repr(profile_of(values)) == before
@@ -94,7 +94,7 @@ def test_figures_are_those_of_exact_arithmetic(numbers: list[float]) -> None:
     assert told["min"] == float(min(numbers))
     assert told["max"] == float(max(numbers))
     assert told["mean"] == float(mean)
-    if told["std"] == 0.0 or told["std"] < 1e-300:  # the last digits of what hardly is a number
+    if told["std"] == 0.0 or told["std"] < 1e-300:  # the last digits of nearly denormal numbers
         assert variance < Fraction(1, 10**600)
     else:
         assert abs(Fraction(told["std"]) ** 2 / variance - 1) < 1e-12
@@ -119,7 +119,7 @@ def test_a_column_of_texts() -> None:
     assert told.lengths == Histogram(
         edges=(0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 101.0), counts=(1, 2, 2, 0, 0, 0, 0, 1)
     )
-    assert told.common == ()  # all are different
+    assert told.common == ()  # all are distinct
     assert told.numbers == {}
 
 
@@ -141,7 +141,7 @@ def test_numbers_beyond_floats_have_no_figures() -> None:
     assert profile_of([10**400]).numbers == {}
 
 
-def test_frequent_values_are_told_while_there_are_few_different_and_short_ones() -> None:
+def test_frequent_values_are_reported_while_there_are_few_different_and_short_ones() -> None:
     few = [*range(FEW), 7]
     assert profile_of(few).common[0] == (7, 2)
     assert profile_of([*few, FEW]).common == ()
@@ -158,7 +158,7 @@ def test_different_values_are_counted_exactly_up_to_a_thousand_and_then_estimate
 
 
 def _frozen(value: Any) -> Hashable:
-    """What is equal where the values are, and of one kind."""
+    """Return a hashable value that is equal for equal values of a kind."""
     match value:
         case dict():
             return ("dict", frozenset((key, _frozen(part)) for key, part in value.items()))
@@ -171,7 +171,7 @@ def _frozen(value: Any) -> Hashable:
 
 
 def test_long_values_are_counted_and_not_kept() -> None:
-    """Half a megabyte each, in every column: the frequent ones are never told of such."""
+    """The values have half a megabyte in every column; they are never listed as frequent."""
     tracemalloc.start()
     try:
         profiler = Profiler("a", "llm")
@@ -193,7 +193,7 @@ def test_long_values_are_counted_and_not_kept() -> None:
 
 
 def test_there_are_never_more_different_values_than_values() -> None:
-    """Estimates of as many different values as there are lie above and below it."""
+    """Estimates for values that are all distinct are never above their number."""
     told = [
         profile_of([*(f"{seed}-{number}" for number in range(2000)), None], skipped=3)
         for seed in range(12)

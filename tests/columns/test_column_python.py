@@ -1,4 +1,4 @@
-"""Columns that a function of the suite's own makes, in real processes."""
+"""Columns made by a function of the suite, in real processes."""
 
 from pathlib import Path
 from typing import Any
@@ -127,7 +127,7 @@ def test_co_25_a_function_makes_several_columns_at_once(tmp_path: Path) -> None:
 
 
 @slow
-def test_a_function_that_raises_is_told_with_what_it_raised(tmp_path: Path) -> None:
+def test_a_function_that_raises_is_reported_with_what_it_raised(tmp_path: Path) -> None:
     with pytest.raises(CellError, match=r"gen\.py:fails: ValueError: not 3"):
         cell(tmp_path, "fails", {"a": 3})
 
@@ -195,7 +195,7 @@ def test_co_57_a_process_that_dies_twice_is_given_up(
 def test_an_ordered_function_that_keeps_state_is_refused_where_its_state_is_not(
     tmp_path: Path, function: str, name: str
 ) -> None:
-    """A new process has nothing of what the groups before left: a run that goes on would repeat values."""
+    """A new process has no state of earlier groups: a resumed run would repeat values."""
     column = python(tmp_path, function, scope="scratch", ordered=True)
 
     async def from_the_beginning(scripts: Any) -> list[Any]:
@@ -213,7 +213,7 @@ def test_an_ordered_function_that_keeps_state_is_refused_where_its_state_is_not(
 
 @slow
 @pytest.mark.parametrize("function", ["count", "loads"])
-def test_an_ordered_function_that_only_loads_something_goes_on(
+def test_an_ordered_function_that_only_loads_something_continues(
     tmp_path: Path, function: str
 ) -> None:
     order = group_order(2, group=3, start=6)
@@ -223,7 +223,7 @@ def test_an_ordered_function_that_only_loads_something_goes_on(
 
 @slow
 def test_cells_are_made_by_several_processes_at_once(tmp_path: Path) -> None:
-    """Each waits for the other one, which would never come behind it in one process."""
+    """Each call waits for the other one, which would never start in a single process."""
 
     async def body(scripts: Any) -> None:
         maker = PythonCellMaker(python(tmp_path, "meets", workers=2), scripts)
@@ -238,7 +238,7 @@ def test_cells_are_made_by_several_processes_at_once(tmp_path: Path) -> None:
 def test_a_function_has_a_process_for_each_processor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unless the column or the environment says how many."""
+    """The column or the environment may set another number."""
     monkeypatch.setattr("os.cpu_count", lambda: 6)
 
     async def workers(environ: dict[str, str], wanted: int | None) -> int:

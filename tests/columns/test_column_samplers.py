@@ -1,4 +1,4 @@
-"""Values drawn at random: the same everywhere, within bounds, and as likely as they should be."""
+"""Values drawn at random: reproducible, within bounds, and with the right frequencies."""
 
 import random
 import subprocess
@@ -52,11 +52,8 @@ def drawn(sampler: Sampler, rows: list[int], start: int, group: int = 1) -> dict
     return dict(zip(rows, column_of(made, "x"), strict=True))
 
 
-# --- the same everywhere
-
-
 def test_values_are_the_same_in_all_processes_and_versions() -> None:
-    """These were written down once; whoever changes them changes every dataset that is gone on with."""
+    """These are golden values: changing them changes every dataset that is resumed."""
     assert [values(sampler, 2) for sampler in KINDS] == EXPECTED
 
 
@@ -72,7 +69,7 @@ EXPECTED: list[list[Any]] = [
 
 
 @pytest.mark.slow
-def test_the_stream_does_not_hang_on_the_hashes_of_a_process() -> None:
+def test_the_stream_does_not_depend_on_the_hashes_of_a_process() -> None:
     code = "from trioeval.columns.makers.samplers import stream; print(stream(7, 'x', 3).random())"
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -92,7 +89,7 @@ def test_rows_that_are_dropped_change_nothing_for_the_others(sampler: Sampler) -
 
 
 @pytest.mark.parametrize("sampler", KINDS[3:])
-def test_values_hang_on_seed_column_and_group_alone(sampler: Sampler) -> None:
+def test_values_depend_on_seed_column_and_group_alone(sampler: Sampler) -> None:
     order = group_order(5, group=3, start=15)
     first = column_of(made_by(maker(sampler), order), "x")
     made_by(maker(sampler), group_order(5, group=2, start=10))
@@ -112,16 +109,13 @@ def test_a_large_group_is_drawn_as_one_and_lets_others_run() -> None:
     assert column_of(made, "x") == values(KINDS[2], 2500)
 
 
-# --- within bounds, and as likely as they should be
-
-
 @given(
     st.integers(-(10**6), 10**6), st.integers(0, 10**6), st.integers(0, 4), st.integers(0, 2**64)
 )
 def test_uniform_numbers_are_rounded_and_within_both_ends(
     low: int, width: int, decimals: int, seed: int
 ) -> None:
-    """Drawn on the grid of the decimals, so no number is left out or beyond an end."""
+    """They are drawn on the grid of the decimals, so no number is left out or beyond an end."""
     bottom, top = low / 1000, (low + width) / 1000
     sampler = UniformSampler(low=bottom, high=top, decimals=decimals)
     try:
@@ -142,7 +136,7 @@ def test_both_ends_of_a_uniform_sampler_are_drawn() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_every_number_is_as_likely_as_any_other(seed: int) -> None:
-    """Counts stay within five standard deviations: of 6 × 5 of them none is out by chance (2 in 10⁵)."""
+    """Counts stay within five standard deviations: by chance none of 6 × 5 is outside (2 in 10⁵)."""
     counts = Counter(values(UniformSampler(low=1, high=6, decimals=0), DRAWS, seed))
     deviation = (DRAWS / 6 * 5 / 6) ** 0.5
     assert all(abs(count - DRAWS / 6) < 5 * deviation for count in counts.values())
@@ -225,7 +219,7 @@ def test_uuids_may_be_short_with_a_prefix_and_in_capitals() -> None:
     assert values(UuidSampler(prefix="p-", uppercase=True), 1) == [f"p-{whole.upper()}"]
 
 
-def test_a_subcategory_hangs_on_the_text_of_its_category() -> None:
+def test_a_subcategory_depends_on_the_text_of_its_category() -> None:
     sampler = SubcategorySampler(category="c", values={"a": ("x",), "1": ("y",), "true": ("z",)})
     rows: list[dict[str, Any]] = [{"c": "a"}, {"c": 1}, {"c": True}]
     assert column_of(made_by(maker(sampler), group_order(rows)), "x") == ["x", "y", "z"]
@@ -238,9 +232,6 @@ def test_a_subcategory_of_a_row_does_not_change_when_others_are_dropped() -> Non
     some = column_of(made_by(maker(sampler), group_order(rows[4::2], [4, 6, 8])), "x")
     assert some == every[4::2]
     assert every[1::2] == ["x"] * 5
-
-
-# --- mistakes
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Columns that are there already: which row of a source a row gets, and what is wrong with files."""
+"""Seed columns: the source row of each row, and the mistakes in files."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -43,10 +43,7 @@ def refused(file: Path, columns: Mapping[str, str] = BOTH) -> str:
     return str(caught.value).replace(f"{file}", file.name)
 
 
-# --- which row
-
-
-def test_co_24_a_group_begins_at_its_first_row_whatever_was_made_before() -> None:
+def test_co_24_a_group_starts_at_its_first_row_whatever_was_made_before() -> None:
     seeds = maker(numbers(9))
     found = {
         group: column_of(made_by(seeds, group_order(2, group=group, start=2 * group)), "n")
@@ -55,8 +52,8 @@ def test_co_24_a_group_begins_at_its_first_row_whatever_was_made_before() -> Non
     assert found == {0: [0, 1], 1: [2, 3], 2: [4, 5]}
 
 
-def test_co_74_an_ordered_source_goes_on_where_it_was_and_begins_again() -> None:
-    """3 values; 5 rows, extended to 7: the new rows are 5 and 6, not 0 and 1."""
+def test_co_74_an_ordered_source_continues_where_it_was_and_starts_again() -> None:
+    """With 3 values and 5 rows, extended to 7, the new rows are 5 and 6, not 0 and 1."""
     seeds = maker(numbers(3))
     assert column_of(made_by(seeds, group_order(5)), "n") == [0, 1, 2, 0, 1]
     assert column_of(made_by(seeds, group_order(2, group=1, start=5)), "n") == [2, 0]
@@ -80,10 +77,10 @@ def test_all_orders_are_as_likely() -> None:
 
 
 @given(st.integers(1, 20), st.lists(st.integers(0, 100), min_size=1, unique=True))
-def test_what_a_row_gets_when_shuffled_hangs_on_its_number_alone(
+def test_what_a_row_gets_when_shuffled_depends_on_its_number_alone(
     count: int, rows: list[int]
 ) -> None:
-    """Whatever is asked for first: the same maker, another one, one row at a time."""
+    """The order of calls does not matter: the same maker, another one, one row at a time."""
     rows = sorted(rows)
     source = numbers(count)
     seeds = maker(source, "shuffled")
@@ -105,9 +102,6 @@ def test_a_seed_of_its_own_comes_before_that_of_the_dataset() -> None:
     assert orders[0] == orders[1] != orders[2]
 
 
-# --- files
-
-
 ROWS: list[dict[str, Any]] = [
     {"name": "Ann", "age": 30},
     {"name": 'Böb, "x"\nz', "age": None},
@@ -124,7 +118,7 @@ def parquet(folder: Path, select: str) -> Path:
 
 
 def same_rows(folder: Path) -> dict[str, Path]:
-    """The same three rows in each format; of CSV all is text."""
+    """Return the same three rows in each format; in CSV all values are text."""
     lines = "\n\n".join(json.dumps(row) for row in ROWS)
     table = 'other, name ,age\r\n,Ann,30\r\n\r\nx,"Böb, ""x""\nz",\r\n,,5\r\n'
     values = "VALUES ('Ann', 30), ('Böb, \"x\"\nz', NULL), ('', 5)"
@@ -194,7 +188,7 @@ TYPED = """
 
 
 def table(file: Path) -> tuple[list[Any], list[Any]]:
-    """The names and types of the columns of a Parquet file, and its rows as texts."""
+    """Return the names and types of the columns of a Parquet file, and its rows as texts."""
     import duckdb
 
     with duckdb.connect(config={"threads": 1}) as connection:
@@ -206,7 +200,7 @@ def table(file: Path) -> tuple[list[Any], list[Any]]:
 
 @pytest.mark.parametrize("size", [1, 1000])
 def test_types_of_parquet_are_kept_in_parquet(tmp_path: Path, size: int) -> None:
-    """With every value; as rows they are what they are as seeds."""
+    """Every value is kept; as seeds, rows have the values of their JSON form."""
     nulls = "SELECT " + ", ".join("NULL" for _ in TYPED.split(" AS ")[1:])
     file = parquet(tmp_path, f"SELECT {TYPED} UNION ALL {nulls}")
     kinds, rows = table(file)
@@ -268,9 +262,6 @@ def test_a_file_that_has_changed_is_not_read_on(tmp_path: Path) -> None:
             source.read([0])
 
 
-# --- mistakes
-
-
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
@@ -323,7 +314,7 @@ def test_a_file_that_has_changed_is_not_read_on(tmp_path: Path) -> None:
         ("s.parquet", "PAR1", None),
     ],
 )
-def test_all_that_is_wrong_with_a_file_is_told_with_its_lines(
+def test_all_that_is_wrong_with_a_file_is_reported_with_its_lines(
     tmp_path: Path, name: str, text: str | bytes, message: str | None
 ) -> None:
     told = refused(written(tmp_path, name, text)).replace("$.tasks[0].columns[0].file", "…")
@@ -333,7 +324,7 @@ def test_all_that_is_wrong_with_a_file_is_told_with_its_lines(
         assert told == message
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_reported(tmp_path: Path) -> None:
     for name in ("s.csv", "s.jsonl"):
         assert "cannot be read: No such file or directory" in refused(tmp_path / name)
     assert "cannot be read as Parquet: " in refused(tmp_path / "s.parquet")
@@ -345,13 +336,13 @@ def test_many_mistakes_are_counted(tmp_path: Path) -> None:
     assert told.endswith("… and 950 more mistakes")
 
 
-def test_what_is_wrong_with_parquet_is_told(tmp_path: Path) -> None:
+def test_what_is_wrong_with_parquet_is_reported(tmp_path: Path) -> None:
     file = parquet(tmp_path, "SELECT 'x' AS name, 1 AS agee")
     assert refused(file).endswith('column "age" does not exist\n  did you mean "agee"?')
     file = parquet(
         tmp_path, "SELECT 'x' AS name, 1.5::DOUBLE AS age UNION ALL SELECT 'y', 'nan'::DOUBLE"
     )
-    assert refused(file).endswith('row 2: column "age" contains nan, which is no JSON')
+    assert refused(file).endswith('row 1: column "age" contains nan, which is not valid JSON')
 
 
 @pytest.mark.parametrize(
@@ -375,7 +366,7 @@ def test_what_is_wrong_with_parquet_is_told(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_rows_of_a_task_that_lack_a_column_are_told(
+def test_rows_of_a_task_that_lack_a_column_are_reported(
     rows: Sequence[Mapping[str, Any]], message: str
 ) -> None:
     with pytest.raises(DatasetError) as caught:
@@ -384,7 +375,7 @@ def test_rows_of_a_task_that_lack_a_column_are_told(
 
 
 class _Counted(list[dict[str, Any]]):
-    """Rows that notice in which order they are looked at."""
+    """Rows that record the order of access."""
 
     def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
         super().__init__(rows)
@@ -396,7 +387,7 @@ class _Counted(list[dict[str, Any]]):
 
 
 def test_rows_of_a_task_are_looked_at_in_their_order() -> None:
-    """Those of a dataset are read file by file, and each of its files once."""
+    """Rows of a dataset are read file by file, and each of its files once."""
     rows = _Counted([{"n": number} for number in range(10)])
     source = seed_rows(rows, {"n": "n"}, "the task")
     rows.asked.clear()
@@ -436,7 +427,7 @@ def test_a_hint_about_quotes_is_only_given_of_quotes(tmp_path: Path) -> None:
     told = refused(written(tmp_path, "s.csv", long))
     assert "field larger than field limit" in told
     assert "quote" not in told
-    assert 'write a quote as ""' in refused(written(tmp_path, "q.csv", 'name,age\n"a"b,1\n'))
+    assert "write a quote inside" in refused(written(tmp_path, "q.csv", 'name,age\n"a"b,1\n'))
 
 
 def test_empty_cells_of_csv_are_texts_or_null(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Cells asked of services over real sockets."""
+"""Cells from services over real sockets."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -12,7 +12,7 @@ from loopback import Answer, Seen, as_json, serve
 
 from trioeval.columns.makers.conversations import CellServices
 from trioeval.columns.makers.llm import EmbeddingMaker, JudgeMaker, schema_of
-from trioeval.columns.model import Asking, EmbeddingColumn, JudgeColumn, Score
+from trioeval.columns.model import EmbeddingColumn, JudgeColumn, ModelCallSettings, Score
 from trioeval.kernel import Done
 from trioeval.providers import open_providers
 from trioeval.providers.fake import FakeSettings, ScriptedReplies, serve_fake
@@ -33,7 +33,7 @@ SCHEMA = {
 async def opened(
     url: str, body: Callable[[CellServices], Awaitable[None]], entry: str = CHAT
 ) -> None:
-    """Call with cells that ask a real provider at an address."""
+    """Call a function with cells that use a real provider at an address."""
     found = cells_of(None, entry=entry, config={"apiBaseUrl": url})
     specs = [one.spec for one in found.asker.providers]
     async with open_providers(specs, Templates()) as providers:
@@ -50,7 +50,7 @@ def asked_of(
     body: Callable[[CellServices], Awaitable[None]],
     entry: str = CHAT,
 ) -> list[Seen]:
-    """What a server was asked."""
+    """Return the requests that a server received."""
     seen: list[Seen] = []
 
     async def main() -> None:
@@ -97,7 +97,7 @@ def test_a_judge_is_held_to_its_scores_by_its_service() -> None:
     score = Score(name="fit", description="Does it fit?", options={"1": "no", "5": "yes"})
 
     async def body(cells: CellServices) -> None:
-        asking = Asking(provider=0, prompt="{{ topic }}")
+        asking = ModelCallSettings(provider=0, prompt="{{ topic }}")
         maker = JudgeMaker(JudgeColumn(name="q", asking=asking, scores=(score,)), 0, cells)
         found = await make_cells(maker, [APPLES])
         assert found.value == {"q": {"fit": {"score": 5, "reasoning": "r"}}}

@@ -1,4 +1,4 @@
-"""The JSON Schema of datasets takes what the loader takes, and refuses wrong shapes as it does."""
+"""The JSON Schema of datasets accepts what the loader accepts, and refuses the same wrong shapes."""
 
 import copy
 import json
@@ -102,7 +102,7 @@ DATA: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With seeds, a prompt, a schema and functions."""
+    """Seeds, a prompt, a schema and functions."""
     return fill(tmp_path_factory.mktemp("shapes"))
 
 
@@ -116,7 +116,7 @@ def faults(document: Any) -> list[str]:
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=json.dumps)
 def test_all_entries_are_taken_by_both(folder: Path, entry: dict[str, Any]) -> None:
-    """Whatever their type."""
+    """This holds for every type."""
     document = suite({**DATA, "columns": [A, TOPIC, entry]})
     parse_suite(document, directory=folder)
     assert faults(document) == []
@@ -140,7 +140,7 @@ def test_all_entries_are_taken_by_both(folder: Path, entry: dict[str, Any]) -> N
     ids=json.dumps,
 )
 def test_rows_of_tasks_are_taken_by_both(folder: Path, task: dict[str, Any]) -> None:
-    """As tests and as questions."""
+    """They may be tests and questions."""
     document = suite(task)
     parse_suite(document, directory=folder)
     assert faults(document) == []
@@ -171,7 +171,7 @@ def test_rows_of_tasks_are_taken_by_both(folder: Path, task: dict[str, Any]) -> 
     ids=json.dumps,
 )
 def test_wrong_shapes_are_refused_by_both(folder: Path, part: dict[str, Any]) -> None:
-    """Keys, types, bounds and choices."""
+    """Cases: keys, types, bounds and choices."""
     document = suite({**DATA, "columns": [A, TOPIC], "processors": [], **part})
     assert faults(document)
     with pytest.raises(SuiteError):
@@ -179,7 +179,7 @@ def test_wrong_shapes_are_refused_by_both(folder: Path, part: dict[str, Any]) ->
 
 
 def steps_of(value: Any, above: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """All places in data."""
+    """Return the paths of all parts of data."""
     found = [above] if above else []
     match value:
         case dict():
@@ -201,7 +201,7 @@ JUNK = st.sampled_from([None, 0, -1, 1.5, "", "a", "x", True, [], {}, ["a"], {"a
 def test_what_the_loader_takes_the_schema_takes(
     folder: Path, entry: dict[str, Any], data: st.DataObject
 ) -> None:
-    """A dataset in which anything is something else, or a key more."""
+    """In a dataset, any part is replaced or a key is added."""
     task = copy.deepcopy({**DATA, "columns": [{**A}, {**TOPIC}, entry]})
     *above, last = data.draw(st.sampled_from(steps_of(task)))
     holder: Any = task

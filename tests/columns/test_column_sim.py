@@ -1,4 +1,4 @@
-"""A dataset without a network or a key: simulated models write word problems and judge them."""
+"""A dataset without network or key: simulated models write word problems and judge them."""
 
 import json
 from typing import Any
@@ -9,7 +9,7 @@ from asked_cells import Made, cells_of, make_cells, writer
 from trioeval.columns.makers.base import CellError
 from trioeval.columns.makers.conversations import CellServices
 from trioeval.columns.makers.llm import JudgeMaker
-from trioeval.columns.model import Asking, JudgeColumn, Score
+from trioeval.columns.model import JudgeColumn, ModelCallSettings, Score
 from trioeval.providers import open_providers
 from trioeval.templates import Templates
 from trioeval.testing import run_virtual
@@ -21,14 +21,14 @@ SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required"
 
 
 async def simulated(body: Any, **config: Any) -> Any:
-    """What a body gives that is called with cells which ask a simulated model."""
+    """Return the result of a body that gets cells of a simulated model."""
     found = cells_of(None, entry="sim:pupil", config=config)
     async with open_providers([one.spec for one in found.asker.providers], Templates()) as opened:
         return await body(attrs.evolve(found, asker=attrs.evolve(found.asker, providers=opened)))
 
 
 def written(**config: Any) -> Made:
-    """The problems of some rows, in which servers fail and lanes are throttled."""
+    """Return the problems of some rows, while servers fail and lanes are throttled."""
 
     async def body(cells: CellServices) -> Made:
         return await make_cells(writer(cells, "{{ name }} {{ a }} {{ b }}"), ROWS, salvage_rounds=2)
@@ -52,7 +52,7 @@ def test_a_simulated_judge_gives_two_scores() -> None:
         return json.dumps({"clarity": {"reasoning": "by its words", "score": score}})
 
     async def body(cells: CellServices) -> Made:
-        asking = Asking(provider=0, prompt="{{ name }} {{ a }}")
+        asking = ModelCallSettings(provider=0, prompt="{{ name }} {{ a }}")
         column = JudgeColumn(name="quality", asking=asking, scores=(CLARITY,))
         return await make_cells(JudgeMaker(column, 0, cells), ROWS)
 

@@ -1,4 +1,4 @@
-"""Rows of earlier tasks as tests, questions and seeds: what a suite says of them, and what is refused."""
+"""Rows of earlier tasks as tests, questions and seeds: their settings and mistakes."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ _CIRCLE = "each of them waits for the next; remove one dependency"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """With questions."""
+    """A question file."""
     question = {"question": "?", "answers": ["a"], "correctAnswers": ["a"]}
     (tmp_path / "questions.json").write_text(json.dumps({"version": 1, "questions": [question]}))
     return fill(tmp_path)
@@ -56,7 +56,7 @@ def hinted(folder: Path, *tasks: dict[str, Any]) -> list[str]:
 
 
 def test_rows_are_the_tests_of_a_later_task(folder: Path) -> None:
-    """Which there are, is known when that task is over; it comes first, said or not."""
+    """They are known when that task has ended; it runs first, even without `dependsOn`."""
     assertion = {"type": "equals", "value": "{{ right }}"}
     _, found = parsed(
         folder,
@@ -77,7 +77,7 @@ def test_rows_are_the_tests_of_a_later_task(folder: Path) -> None:
 
 
 def test_rows_are_the_questions_of_a_later_task(folder: Path) -> None:
-    """In place of a file, of which nothing is known then."""
+    """They replace a file, and are not known at load."""
     _, found = parsed(folder, DATA, {**quiz(id="a", limit=3), "workers": 2}).tasks
     assert found.depends_on == ("data",)
     assert found.suite.tests == ()
@@ -90,7 +90,7 @@ def test_rows_are_the_questions_of_a_later_task(folder: Path) -> None:
 
 
 def test_rows_are_the_seeds_of_a_later_dataset(folder: Path) -> None:
-    """Of a dataset, or of replies."""
+    """The rows may be those of a dataset, or replies."""
     of_data = {"type": "seed", "from_task": "data", "columns": ["text"]}
     tasks = parsed(
         folder,
@@ -180,13 +180,13 @@ def test_a_task_may_come_before_its_source_in_the_file(folder: Path) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_cannot_be_is_told_where_it_stands(folder: Path, task: Any, said: str) -> None:
-    """With what would be right."""
+def test_what_cannot_be_is_reported_at_its_place(folder: Path, task: Any, said: str) -> None:
+    """The hints are checked as well."""
     assert hinted(folder, DATA, task) == [f"$.tasks[1].{said}"]
 
 
 def test_columns_that_are_not_written_are_not_there(folder: Path) -> None:
-    """Neither those that are not kept, nor those that a processor leaves out."""
+    """Such columns are not kept, or a processor removes them."""
     processors = [{"stage": "afterGeneration", "dropColumns": ["te*"]}]
     data = {**DATA, "columns": [{**A, "keep": False}, B, {**LLM, "trace": "told"}]}
     data["processors"] = processors
@@ -199,7 +199,7 @@ def test_columns_that_are_not_written_are_not_there(folder: Path) -> None:
 
 
 def test_rows_of_other_tasks_have_other_names(folder: Path) -> None:
-    """Variables stand behind `vars`."""
+    """Variables are below `vars`."""
     tests = {"fromTask": "ask", "vars": {"x": "{{ vars.q }} {{ output }}", "y": "q", "z": "ouput"}}
     seed = {**ROWS, "columns": {"q": "question"}}
     seeded = "$.tasks[2].columns[0].columns.q"
@@ -216,7 +216,7 @@ def test_rows_of_other_tasks_have_other_names(folder: Path) -> None:
     ]
 
 
-def test_of_a_source_that_is_wrong_nothing_more_is_told(folder: Path) -> None:
+def test_of_a_source_that_is_wrong_nothing_more_is_reported(folder: Path) -> None:
     """Its columns are not known."""
     data = {**DATA, "columns": [{**A, "low": 10}]}
     assert hinted(folder, data, exam(vars={"x": "nothing"})) == [
@@ -224,8 +224,8 @@ def test_of_a_source_that_is_wrong_nothing_more_is_told(folder: Path) -> None:
     ]
 
 
-def test_tasks_that_wait_for_each_other_are_told(folder: Path) -> None:
-    """Where one of them takes its rows."""
+def test_tasks_that_wait_for_each_other_are_reported(folder: Path) -> None:
+    """The mistake is at the task that uses the rows."""
     first = {"id": "one", "type": "columns", "columns": [{**ROWS, "fromTask": "two"}]}
     second = {**PROMPTS, "id": "two", "dependsOn": ["one"]}
     assert hinted(folder, first, second) == [
@@ -234,13 +234,13 @@ def test_tasks_that_wait_for_each_other_are_told(folder: Path) -> None:
 
 
 def test_rows_are_of_tasks_alone(folder: Path) -> None:
-    """A suite without tasks has none that come first."""
+    """A suite without tasks has no earlier tasks."""
     with pytest.raises(SuiteError, match='"fromTask" is not a key here'):
         parse_suite({"providers": ["echo"], "tests": {"fromTask": "data"}}, directory=folder)
 
 
 def test_mistakes_of_files_have_lines(folder: Path) -> None:
-    """As all others."""
+    """They have lines like all others."""
     (folder / "suite.json").write_text(
         json.dumps({"providers": ["echo"], "tasks": [PROMPTS, exam(vars={"x": "y"})]}, indent=1)
     )
@@ -259,7 +259,7 @@ _READS = "remove the templates, and read context['vars'] in the code"
 
 
 def test_code_that_is_made_of_rows_is_refused(folder: Path) -> None:
-    """What a model wrote would run."""
+    """The output of a model would run."""
     code = {"type": "python", "value": "output == '{{ text }}'"}
     inverted = {"type": "not-javascript", "value": "output == '{{ text }}'"}
     assertions = [{"type": "contains", "value": "{{ text }}"}, code]

@@ -1,4 +1,4 @@
-"""Kinds of values."""
+"""Types of values."""
 
 import doctest
 from typing import Any, get_args
@@ -79,7 +79,7 @@ def test_a_value_fits_these_types_alone(value: Any, wanted: str) -> None:
     assert [one for one in get_args(ColumnType) if fits(value, one)] == wanted.split()
 
 
-def test_a_deep_value_is_looked_through_all_the_same() -> None:
+def test_a_deep_value_is_looked_through_anyway() -> None:
     value: Any = {1, 2}
     for _ in range(100_000):
         value = [value]

@@ -1,4 +1,4 @@
-"""What assertions say of a column."""
+"""The results of assertions on a column."""
 
 import threading
 from typing import Any
@@ -70,7 +70,7 @@ def test_one_that_does_not_count_may_fail_to_be_evaluated() -> None:
 def test_what_asks_others_is_refused() -> None:
     maker = validation(Assertion(type="llm-rubric", value="nice"))
     [told] = found(maker, {"a": "x"})
-    assert told.startswith("assert[0] (llm-rubric): it asks others")
+    assert told.startswith("assert[0] (llm-rubric): a validation cannot")
 
 
 def test_what_takes_long_is_judged_in_a_thread() -> None:

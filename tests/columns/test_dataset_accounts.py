@@ -1,4 +1,4 @@
-"""What is counted and written down of a dataset, over rounds and executions."""
+"""The counts and records of a dataset, over rounds and executions."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ from dataset_scripted import (
     whole,
 )
 
-from trioeval.columns.events import DatasetBegun
+from trioeval.columns.events import DatasetStarted
 from trioeval.columns.files import GroupFile
 from trioeval.columns.finish import MemoryOutput
 from trioeval.columns.journal import MadeRecord
@@ -34,14 +34,11 @@ P = LaneSpec("p", 4, adaptive="off", retries=0)
 
 
 def records(journal: MemoryDatasetJournal) -> dict[tuple[str, int], MadeRecord]:
-    """What was written down, by producer and unit."""
+    """Return the records, by producer and unit."""
     return {(one.producer, one.unit): one for kind, one in journal.all if kind == "made"}
 
 
-# --- rounds -------------------------------------------------------------------
-
-
-def test_a_record_tells_what_all_rounds_have_cost() -> None:
+def test_a_record_reports_what_all_rounds_have_cost() -> None:
     """So the next execution counts them too."""
     a = Provider("a", "p", says=lambda row, attempt: transient() if attempt < 2 * row else row)
     journal = MemoryDatasetJournal()
@@ -54,8 +51,8 @@ def test_a_record_tells_what_all_rounds_have_cost() -> None:
 
 
 @pytest.mark.parametrize("second", [transient(), refusal()])
-def test_several_errors_are_a_mishap_if_each_of_them_is(second: CallError) -> None:
-    """Else the job fails for good, and counts so."""
+def test_several_errors_are_transient_if_each_of_them_is(second: CallError) -> None:
+    """Otherwise the job fails permanently, and is counted that way."""
     errors = [transient(), second]
     both = second.fault is Fault.TRANSIENT
     assert MakerFailure(ExceptionGroup("two", errors), 1).is_transient is both
@@ -72,8 +69,8 @@ def test_several_errors_are_a_mishap_if_each_of_them_is(second: CallError) -> No
     assert built(spec, P).result.early_shutdown is not both
 
 
-def test_co_64_mishaps_do_not_stand_between_failures() -> None:
-    """Two failures for good in a row are two in a row, whatever else went wrong meanwhile."""
+def test_co_64_transient_failures_do_not_separate_failures() -> None:
+    """Two permanent failures in a row count as two in a row, whatever happens between them."""
     a = Provider("a", "p", says=lambda row, _: transient() if row % 2 else refusal())
     spec = dataset(SEED, a.col("seed"), rows=9, shutdown=ErrorWindow(calls=2, error_rate=1.0))
     found = built(spec, attrs.evolve(P, max_concurrency=1))
@@ -82,23 +79,20 @@ def test_co_64_mishaps_do_not_stand_between_failures() -> None:
     assert max(a.rows) == 2
 
 
-def test_who_watches_is_told_what_is_there_already() -> None:
-    """Rows that are written, and those of the same groups that are not there."""
+def test_an_observer_gets_the_existing_rows() -> None:
+    """The event contains the written rows, and the missing ones of the same groups."""
     a = Provider("a", "p", says=lambda row, _: refusal() if row == 1 else row)
     spec = dataset(SEED, a.col("seed"), rows=5, size=2)
     first = built(spec, P)
-    assert first.of(DatasetBegun) == [DatasetBegun(0.0, 0, 0)]
+    assert first.of(DatasetStarted) == [DatasetStarted(0.0, 0, 0)]
     files = {group: first.output.written[group] for group in (0, 1)}
     left = MemoryOutput(spec.grouping, files, {one: first.output.rows[one] for one in files})
     again = built(spec, P, output=left)
-    assert again.of(DatasetBegun) == [DatasetBegun(0.0, 3, 1)]
-
-
-# --- what is written down -----------------------------------------------------
+    assert again.of(DatasetStarted) == [DatasetStarted(0.0, 3, 1)]
 
 
 def test_a_journal_knows_of_a_dataset_before_its_folder_does() -> None:
-    """It is begun and safe before a cell is made, and a group is told as written behind its file."""
+    """The start is durable before a cell is made, and a group is recorded as written after its file."""
     told: list[str] = []
 
     @attrs.define(eq=False)
@@ -129,7 +123,7 @@ def test_a_journal_knows_of_a_dataset_before_its_folder_does() -> None:
 
 
 def test_what_could_not_be_made_of_a_group_is_in_no_record() -> None:
-    """Only values are; the next execution takes them, and knows of the drop by itself."""
+    """Only values are recorded; the next execution uses them, and finds the drop by itself."""
     asked: list[Sequence[int]] = []
 
     async def make(order: GroupOrder, _calls: Calls[Any]) -> Made:
@@ -152,11 +146,8 @@ def test_what_could_not_be_made_of_a_group_is_in_no_record() -> None:
     assert [one.failed for one in found.result.columns] == [0, 1, 0]
 
 
-# --- records of an earlier execution ------------------------------------------
-
-
 def counted(asked: list[str]) -> DatasetSpec:
-    """A cell, how many of them there are in the group, and a cell of that."""
+    """Return a cell, the number of cells in the group, and a cell that needs it."""
 
     async def count(order: GroupOrder, _calls: Calls[Any]) -> Made:
         asked.append(f"n{len(order.rows)}")
@@ -171,7 +162,7 @@ def counted(asked: list[str]) -> DatasetSpec:
 
 
 def test_a_group_that_has_another_row_now_is_made_again() -> None:
-    """What was made of the others alone does not count, nor what was made of that."""
+    """The record for the other rows is ignored, and so are those that depend on it."""
     asked: list[str] = []
     journal = MemoryDatasetJournal()
     assert built(counted(asked), P, journal=journal).numbers == [0, 1]
@@ -190,7 +181,7 @@ def test_a_group_that_has_another_row_now_is_made_again() -> None:
 
 
 def test_an_early_end_leaves_rows_whose_calls_were_made_before() -> None:
-    """What they lack is written down, although its turn has not come."""
+    """The lacking jobs are recorded, although their turn has not come."""
 
     async def slow(order: CellOrder, _calls: Calls[Any]) -> Values:
         await trio.sleep(10)
@@ -222,11 +213,8 @@ def test_an_early_end_leaves_rows_whose_calls_were_made_before() -> None:
     assert b.rows == []
 
 
-# --- the end ------------------------------------------------------------------
-
-
 def test_a_large_group_that_is_written_at_the_deadline_is_counted_once() -> None:
-    """Its profile is taken in several steps, none of which is cut off."""
+    """Its profile takes several steps, none of which is cut off."""
     writes: list[int] = []
 
     @attrs.define(eq=False)

@@ -34,7 +34,7 @@ from trioeval.columns.files.formats import (
     read_rows,
     write_jsonl,
 )
-from trioeval.columns.graph import Grouping
+from trioeval.columns.graph import RowGrouping
 from trioeval.errors import DatasetError
 
 Format = Literal["parquet", "jsonl"]
@@ -92,7 +92,7 @@ def parquet() -> Iterator[Parquet]:
 def open_new(
     path: Path, columns: Mapping[str, ColumnType], rows: int, file_format: Format, size: int = 1000
 ) -> DatasetFolder:
-    header = Header(columns=columns, grouping=Grouping(size, (rows,)), fingerprint={})
+    header = Header(columns=columns, grouping=RowGrouping(size, (rows,)), fingerprint={})
     return open_folder(path, header, file_format=file_format, existing="never")
 
 
@@ -109,7 +109,7 @@ def written(
 
 
 def exact(value: Any) -> Any:
-    """Values with their types: 1, 1.0 and true are equal otherwise, and so are both zeros."""
+    """Return values with their types: otherwise 1, 1.0 and true are equal, and so are both zeros."""
     match value:
         case dict():
             return {name: exact(one) for name, one in value.items()}
@@ -125,7 +125,7 @@ def exact(value: Any) -> Any:
 def test_what_is_read_is_what_was_written_in_both_formats(
     parquet: Parquet, table: tuple[Mapping[str, ColumnType], Sequence[Mapping[str, Any]]]
 ) -> None:
-    """Every value of every type, with its type, and the columns in their order."""
+    """Every value of every type keeps its type, and columns keep their order."""
     columns, rows = table
     values = file_columns(list(enumerate(rows)), columns)
     with tempfile.TemporaryDirectory() as temporary:
@@ -144,7 +144,7 @@ def test_what_is_read_is_what_was_written_in_both_formats(
 def test_values_at_the_edges_are_read_as_they_were_written(
     tmp_path: Path, file_format: Format
 ) -> None:
-    """The largest numbers, zeros in texts, dates that stay texts, and a text of 20 MB."""
+    """Cases: the largest numbers, zeros in texts, dates that stay texts, and a text of 20 MB."""
     rows = [FULL, dict.fromkeys(EVERY), {**FULL, "int": -(2**63), "text": "ü" * 10 * 2**20}]
     written(tmp_path / "data", EVERY, rows, file_format)
     assert exact(list(DatasetRows(tmp_path / "data"))) == exact(rows)
@@ -156,7 +156,7 @@ def test_values_at_the_edges_are_read_as_they_were_written(
 def test_the_same_rows_make_the_same_bytes_in_every_process(
     tmp_path: Path, file_format: Format
 ) -> None:
-    """No time, no number of a process, and no order of a set stands in them."""
+    """They contain no time, no process id, and no order of a set."""
     rows = [{**FULL, "int": number} for number in range(50)]
     here = [written(tmp_path / f"here-{again}", EVERY, rows, file_format) for again in range(2)]
     program = (
@@ -184,7 +184,7 @@ def test_the_same_rows_make_the_same_bytes_in_every_process(
 def test_halves_of_characters_are_escaped_and_not_lost_with_their_row(
     tmp_path: Path, file_format: Format
 ) -> None:
-    """No file can hold them; a pair of them is the character that it means."""
+    """No file can contain a lone surrogate; a pair of them becomes one character."""
     rows = [{"a": "x\ud800y", "b": {"\udc00": ["\ud83d\ude00"]}}]
     written(tmp_path / "data", {"a": "text", "b": "json"}, rows, file_format)
     assert list(DatasetRows(tmp_path / "data")) == [{"a": r"x\ud800y", "b": {r"\udc00": ["😀"]}}]
@@ -192,7 +192,7 @@ def test_halves_of_characters_are_escaped_and_not_lost_with_their_row(
 
 @given(st.text())
 def test_only_halves_are_mended(text: str) -> None:
-    """What UTF-8 can hold stays as it is, character for character."""
+    """Text that UTF-8 can represent stays unchanged."""
     whole = "".join(rf"\u{ord(one):04x}" if "\ud800" <= one <= "\udfff" else one for one in text)
     pairs = any(
         "\ud800" <= high <= "\udbff" and "\udc00" <= low <= "\udfff"
@@ -227,10 +227,10 @@ def test_only_halves_are_mended(text: str) -> None:
         pytest.param("int", 10**5000, "int is not a whole number of 64 bits (type int)", id="huge"),
     ],
 )
-def test_a_value_that_does_not_fit_is_told_with_its_row(
+def test_a_value_that_does_not_fit_is_reported_with_its_row(
     tmp_path: Path, file_format: Format, kind: ColumnType, value: Any, told: str
 ) -> None:
-    """Nothing is guessed, and nothing is half written."""
+    """No value is converted, and no file is left half written."""
     with open_new(tmp_path / "data", {"a": kind}, 9, file_format) as folder:
         with pytest.raises(DatasetError) as caught:
             folder.write(0, [(3, {"a": None}), (7, {"a": value})])
@@ -241,8 +241,8 @@ def test_a_value_that_does_not_fit_is_told_with_its_row(
     assert [one.name for one in (tmp_path / "data").iterdir()] == ["dataset.json"]
 
 
-def test_all_mistakes_are_told_up_to_five(tmp_path: Path) -> None:
-    """One is repaired as easily as all of them; thousands are not read."""
+def test_all_mistakes_are_reported_up_to_five(tmp_path: Path) -> None:
+    """Five show the pattern; thousands would not be read."""
     with open_new(tmp_path / "data", {"a": "int"}, 9, "jsonl") as folder:
         with pytest.raises(DatasetError, match="row 4") as caught:
             folder.write(0, [(row, {"a": "x"}) for row in range(9)])
@@ -252,13 +252,13 @@ def test_all_mistakes_are_told_up_to_five(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_a_row_is_cut_to_the_columns_that_are_written(tmp_path: Path, file_format: Format) -> None:
-    """What only served to make others is left out; what is missing is null."""
+    """Columns that are not in the header are left out; missing values become null."""
     written(tmp_path / "data", {"a": "int", "b": "int"}, [{"c": object(), "b": 1}], file_format)
     assert list(DatasetRows(tmp_path / "data")) == [{"a": None, "b": 1}]
 
 
 def test_the_numbers_of_rows_are_noted_where_some_are_missing(tmp_path: Path) -> None:
-    """Only how many of a whole group; a group without rows has no file."""
+    """For a whole group only the count is noted; a group without rows has no file."""
     with open_new(tmp_path / "data", {"a": "int"}, 6, "jsonl", size=2) as folder:
         whole = folder.write(2, [(4, {}), (5, {})])
         part = folder.write(0, [(1, {})])
@@ -282,7 +282,7 @@ def test_the_numbers_of_rows_are_noted_where_some_are_missing(tmp_path: Path) ->
 
 
 def test_columns_that_are_left_out_are_kept_in_the_format_of_the_dataset(tmp_path: Path) -> None:
-    """With their types, and the numbers of their rows under a name that is free."""
+    """They keep their types, and the numbers of their rows under a free name."""
     types: dict[str, ColumnType] = {"a": "int", "ROW": "text", "t": "json", "f": "float"}
     with open_new(tmp_path / "data", {"a": "int"}, 2, "parquet") as folder:
         left_out: list[tuple[int, Mapping[str, Any]]] = [
@@ -302,7 +302,7 @@ def test_columns_that_are_left_out_are_kept_in_the_format_of_the_dataset(tmp_pat
 
 
 def test_columns_that_are_left_out_are_kept_aside(tmp_path: Path) -> None:
-    """With the numbers of their rows, whatever they hold."""
+    """They have the numbers of their rows, whatever they contain."""
     with open_new(tmp_path / "data", {"a": "int"}, 2, "jsonl") as folder:
         folder.write_aside(0, [(1, {"t": {"x": "\ud800"}, "row": 2})], {})
         with pytest.raises(DatasetError, match="the columns cannot be written: Object of type set"):
@@ -313,12 +313,14 @@ def test_columns_that_are_left_out_are_kept_aside(tmp_path: Path) -> None:
     ]
 
 
-def test_names_that_differ_in_case_alone_are_told_before_anything_is_made(tmp_path: Path) -> None:
-    """Parquet would call one of them something else."""
+def test_names_that_differ_in_case_alone_are_reported_before_anything_is_made(
+    tmp_path: Path,
+) -> None:
+    """Parquet would rename one of them."""
     columns: Mapping[str, ColumnType] = {"Name": "int", "name": "int"}
     with pytest.raises(DatasetError, match="columns 'Name' and 'name' differ only in case"):
         chosen_format("parquet", columns)
-    with pytest.raises(DatasetError, match=r"data: columns 'Name' and 'name' of a Parquet file"):
+    with pytest.raises(DatasetError, match=r"data: columns 'Name' and 'name' differ"):
         open_new(tmp_path / "data", columns, 1, "parquet")
     assert chosen_format("auto", columns) == "jsonl"
     assert (
@@ -333,7 +335,7 @@ def test_names_that_differ_in_case_alone_are_told_before_anything_is_made(tmp_pa
 def test_without_the_extra_lines_of_json_are_written(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Whoever asks for Parquet is told what to install."""
+    """An explicit request for Parquet is refused with the install command."""
     monkeypatch.setitem(sys.modules, "duckdb", None)
     assert chosen_format("auto", {"a": "int"}) == "jsonl"
     with pytest.raises(
@@ -345,7 +347,7 @@ def test_without_the_extra_lines_of_json_are_written(
 
 
 def test_rows_are_read_group_by_group_as_they_are_looked_at(tmp_path: Path) -> None:
-    """At any place, also behind rows that are not there, and while the dataset is built."""
+    """Any index may be read, also after missing rows, and while the dataset is built."""
     path = tmp_path / "da[ta]*'s"
     with open_new(path, {"n": "int"}, 10, "parquet", size=4) as folder:
         for group, rows in enumerate([(0, 2, 3), (), (8, 9)]):
@@ -370,7 +372,7 @@ def test_rows_are_read_group_by_group_as_they_are_looked_at(tmp_path: Path) -> N
 def test_a_file_that_is_not_as_it_was_written_is_not_read(
     tmp_path: Path, file_format: Format
 ) -> None:
-    """A missing one is told at once, another content when it is met."""
+    """A missing file is reported on opening, a changed one on access."""
     path = tmp_path / "data"
     written(path, {"n": "int"}, [{"n": 1}], file_format)
     file = path / f"batch_00000.{file_format}"
@@ -379,12 +381,12 @@ def test_a_file_that_is_not_as_it_was_written_is_not_read(
     with pytest.raises(DatasetError, match=rf"{file.name}: .* it has changed since it was written"):
         rows[0]
     file.unlink()
-    with pytest.raises(DatasetError, match=rf"{file.name}: .* it is not there"):
+    with pytest.raises(DatasetError, match=rf"{file.name}: .* file not found"):
         DatasetRows(path)
 
 
 def test_what_is_no_dataset_is_not_read(tmp_path: Path) -> None:
-    """The text says which file is looked for."""
+    """The message names the missing file."""
     with pytest.raises(DatasetError, match=r"contains no readable dataset \(dataset.json: No such"):
         DatasetRows(tmp_path)
     (tmp_path / "dataset.json").write_text("{}")
@@ -394,7 +396,7 @@ def test_what_is_no_dataset_is_not_read(tmp_path: Path) -> None:
 
 
 def test_a_dataset_without_rows_is_empty(tmp_path: Path) -> None:
-    """It is no error to look at it."""
+    """Reading it is not an error."""
     with open_new(tmp_path / "data", {"n": "int"}, 2, "parquet") as folder:
         folder.write(0, [])
     assert list(DatasetRows(tmp_path / "data")) == []
@@ -404,7 +406,7 @@ def test_a_dataset_without_rows_is_empty(tmp_path: Path) -> None:
 def test_a_file_that_holds_something_else_than_is_noted_is_not_read(
     tmp_path: Path, file_format: Format
 ) -> None:
-    """Also where whoever changed it noted its digest: no rows, or fewer of them."""
+    """This holds even if the changed digest was noted: without rows, or with fewer of them."""
     path = tmp_path / "data"
     done = written(path, {"n": "int"}, [{"n": 1}, {"n": 2}], file_format)
     fewer = written(tmp_path / "fewer", {"n": "int"}, [{"n": 1}], file_format)
@@ -425,7 +427,7 @@ def test_a_file_that_holds_something_else_than_is_noted_is_not_read(
 def test_a_reader_sees_all_that_was_written_while_its_writer_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """Whenever the lines of groups go into the header: before it was read, or just after."""
+    """The lines of groups may be moved into the header before or just after it was read."""
     path = tmp_path / "data"
     read = Path.read_bytes
     with open_new(path, {"n": "int"}, 2, "jsonl") as folder:
@@ -447,7 +449,7 @@ def test_a_reader_sees_all_that_was_written_while_its_writer_ends(
 
 
 def test_parquet_is_read_of_its_own_folder_alone(tmp_path: Path) -> None:
-    """Whatever signs the names of others match."""
+    """Wildcards in the path match no other names."""
     names = ["run", "run*", "run?", "runx", "run[12]", "run1", "[ab]", "a"]
     for number, name in enumerate(names):
         written(tmp_path / name, {"n": "int"}, [{"n": number}], "parquet")
@@ -457,7 +459,7 @@ def test_parquet_is_read_of_its_own_folder_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_rows_that_are_closed_hold_nothing(tmp_path: Path, file_format: Format) -> None:
-    """Neither a connection nor a group; closing twice is no error."""
+    """They hold no connection and no group; closing twice is allowed."""
     written(tmp_path / "data", {"n": "int"}, [{"n": 1}], file_format)
     with DatasetRows(tmp_path / "data") as rows:
         assert list(rows) == [{"n": 1}]
@@ -526,7 +528,7 @@ ANY = st.one_of(
 @settings(max_examples=settings().max_examples // 2)
 @given(ANY | ANY.map(lambda one: [one]), st.sampled_from(KINDS), st.booleans())
 def test_what_fits_a_type_is_what_files_take(value: Any, kind: ColumnType, derived: bool) -> None:  # noqa: FBT001
-    """One rule: what a maker may give can be written, and read again; none is refused too late."""
+    """Every value that a maker may return can be written and read again."""
     if derived and not isinstance(value, bytes | tuple) and fits(value, "json"):
         value = _of_subclasses(value)
     try:

@@ -1,4 +1,4 @@
-"""What a dataset is made of: what may change when one goes on, and what may not."""
+"""The inputs of a dataset: changes that a resume accepts, and changes that it does not."""
 
 from typing import Any
 
@@ -8,23 +8,23 @@ import pytest
 from trioeval.columns.fingerprints import fingerprint, producer_digests, surroundings_mark
 from trioeval.columns.graph import ColumnGraph
 from trioeval.columns.model import (
-    Asking,
     Column,
     ColumnsSettings,
     ExpressionColumn,
     LlmColumn,
+    ModelCallSettings,
     PythonColumn,
     Skip,
 )
 from trioeval.columns.types import producers_of
 
-ASKING = Asking(provider=0, prompt="Write.")
+ASKING = ModelCallSettings(provider=0, prompt="Write.")
 WRITTEN = LlmColumn(name="a", asking=ASKING)
 MADE = PythonColumn(name="a", target="file://gen.py:make")
 
 
 def same(one: Column, other: Column) -> tuple[bool, bool]:
-    """Whether values are the same, and whether the dataset is."""
+    """Return True for equal values, and for equal datasets."""
 
     def of(column: Column) -> tuple[Any, Any]:
         settings = ColumnsSettings(columns=(column,))
@@ -43,7 +43,7 @@ def same(one: Column, other: Column) -> tuple[bool, bool]:
         (WRITTEN, attrs.evolve(WRITTEN, skip=Skip(on_error="skip"))),
     ],
 )
-def test_who_goes_on_may_try_harder(column: Column, other: Column) -> None:
+def test_who_continues_may_try_harder(column: Column, other: Column) -> None:
     assert same(column, other) == (True, True)
 
 
@@ -69,8 +69,10 @@ def test_other_words_make_other_values() -> None:
         ("{{ env.MY_API_KEY }}", False),
     ],
 )
-def test_values_hang_on_what_they_name_of_the_environment(template: str, *, differs: bool) -> None:
-    """No digest is made of a credential: it is no part of a value that may be told."""
+def test_values_depend_on_what_they_name_of_the_environment(
+    template: str, *, differs: bool
+) -> None:
+    """Credentials are not part of a digest, which may be published."""
     column = ExpressionColumn(name="a", template=template)
     marks = {
         surroundings_mark(column, {"WORD": word, "OTHER": "x", "MY_API_KEY": word}, {})
@@ -79,7 +81,7 @@ def test_values_hang_on_what_they_name_of_the_environment(template: str, *, diff
     assert (len(marks) == 2) is differs
 
 
-def test_values_hang_on_the_filters_that_they_name() -> None:
+def test_values_depend_on_the_filters_that_they_name() -> None:
     column = ExpressionColumn(name="a", template="{{ b | loud }}")
     marks = {surroundings_mark(column, {}, {"loud": digest, "low": "x"}) for digest in ("1", "2")}
     assert len(marks) == 2

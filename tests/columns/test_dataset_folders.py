@@ -1,4 +1,4 @@
-"""A folder is gone on with where it fits, and never half changed, whatever comes between."""
+"""A folder is continued if it fits, and never left half changed by a crash."""
 
 import errno
 import itertools
@@ -17,19 +17,19 @@ from faulty_disk import FaultyDisk, Killed
 
 from trioeval.columns.files import DatasetFolder, DatasetRows, GroupFile, Header, open_folder
 from trioeval.columns.files.layout import (
+    DatasetNote,
     Disk,
-    Note,
     group_line,
     note_text,
     read_group_lines,
     read_note,
 )
-from trioeval.columns.graph import Grouping
+from trioeval.columns.graph import RowGrouping
 from trioeval.errors import DatasetError
 
 HEADER = Header(
     columns={"n": "int", "t": "text"},
-    grouping=Grouping(2, (5,)),
+    grouping=RowGrouping(2, (5,)),
     fingerprint={"columns.n": "a", "columns.t": "b", "seed": "c"},
 )
 ROWS = [(row, {"n": row, "t": f"text {row}"}) for row in range(7)]
@@ -50,7 +50,7 @@ def open_it(
 
 
 def build(path: Path, disk: Disk | None = None, known: Sequence[GroupFile] = ()) -> None:
-    """What a run does with a folder, from whatever is there."""
+    """Perform the steps of a run in a folder, from any state."""
     with open_it(path, disk=disk, known=known) as folder:
         for group, rows in enumerate(GROUPS):
             if group not in folder.written:
@@ -73,16 +73,16 @@ def whole(tmp_path: Path) -> Path:
 
 
 def regrouped(*targets: int, size: int = 2) -> Header:
-    return attrs.evolve(HEADER, grouping=Grouping(size, targets))
+    return attrs.evolve(HEADER, grouping=RowGrouping(size, targets))
 
 
-# What is there already
+# Existing content
 
 
-def test_co_76_a_folder_that_is_not_empty_is_refused_unless_it_may_be_gone_on_with(
+def test_co_76_a_folder_that_is_not_empty_is_refused_unless_it_may_be_continued(
     whole: Path, tmp_path: Path
 ) -> None:
-    """Nothing in it is changed."""
+    """Its content is not changed."""
     before = contents(whole)
     with pytest.raises(DatasetError) as caught:
         open_it(whole, existing="never")
@@ -95,8 +95,8 @@ def test_co_76_a_folder_that_is_not_empty_is_refused_unless_it_may_be_gone_on_wi
     open_it(tmp_path / "empty", existing="never").close()
 
 
-def test_a_dataset_that_was_begun_and_killed_at_once_is_as_good_as_none(tmp_path: Path) -> None:
-    """Whoever says `never` may begin in its place, until a group was written."""
+def test_a_dataset_that_was_started_and_killed_at_once_is_as_good_as_none(tmp_path: Path) -> None:
+    """`never` allows a new start there, until a group was written."""
     folder = tmp_path / "made"
     open_it(folder, existing="never").close()
     with open_it(folder, regrouped(3, size=3), existing="never") as other:
@@ -109,7 +109,7 @@ def test_a_dataset_that_was_begun_and_killed_at_once_is_as_good_as_none(tmp_path
 def test_a_folder_of_other_things_is_never_touched(
     tmp_path: Path, existing: Literal["always", "if_possible"]
 ) -> None:
-    """It is no dataset that does not fit, but somebody's files."""
+    """It contains other files, not a dataset that does not fit."""
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(
         DatasetError, match=r"is not empty and contains no dataset: use another folder"
@@ -119,7 +119,7 @@ def test_a_folder_of_other_things_is_never_touched(
 
 
 def test_what_is_complete_is_found_complete(whole: Path) -> None:
-    """All groups, and how it ended; opening it changes no byte."""
+    """All groups and the result are found; opening changes no byte."""
     before = contents(whole)
     for existing in ("always", "if_possible"):
         with open_it(whole, existing=existing) as folder:
@@ -144,7 +144,7 @@ _OTHERS: Sequence[tuple[Header, str]] = [
     ),
     (
         regrouped(3, 7),
-        "it was made for 5 rows, not for 3, then 7, which results in other groups",
+        "it was made for 5 rows, not for 3 rows, then 7, which results in other groups",
     ),
     (
         attrs.evolve(regrouped(3, size=1), fingerprint=dict(HEADER.fingerprint, seed="x")),
@@ -154,10 +154,10 @@ _OTHERS: Sequence[tuple[Header, str]] = [
 
 
 @pytest.mark.parametrize(("header", "told"), _OTHERS)
-def test_co_75_another_dataset_is_told_with_every_difference(
+def test_co_75_another_dataset_is_reported_with_every_difference(
     whole: Path, header: Header, told: str
 ) -> None:
-    """Group size, configuration, number of rows; nothing is changed."""
+    """Cases: group size, configuration, number of rows; nothing is changed."""
     before = contents(whole)
     with pytest.raises(DatasetError) as caught:
         open_it(whole, header)
@@ -203,10 +203,10 @@ _CORRUPT: Sequence[tuple[Mapping[str, Any] | str, str]] = [
 
 
 @pytest.mark.parametrize(("damage", "told"), _CORRUPT)
-def test_co_75_a_header_that_cannot_be_read_is_told(
+def test_co_75_a_header_that_cannot_be_read_is_reported(
     whole: Path, damage: Mapping[str, Any] | str, told: str
 ) -> None:
-    """What is wrong with it; it stays, and can be moved away."""
+    """The message describes the damage; the file stays, and can be moved away."""
     note = whole / "dataset.json"
     if isinstance(damage, str):
         note.write_text(damage)
@@ -223,7 +223,7 @@ def test_co_75_a_header_that_cannot_be_read_is_told(
 
 
 def test_what_does_not_fit_is_moved_to_a_free_name_and_nothing_is_lost(whole: Path) -> None:
-    """A new dataset begins in its place."""
+    """A new dataset starts in its place."""
     before = contents(whole)
     whole.with_name("whole-old-1").mkdir()
     with open_it(whole, regrouped(3), existing="if_possible") as folder:
@@ -235,13 +235,13 @@ def test_what_does_not_fit_is_moved_to_a_free_name_and_nothing_is_lost(whole: Pa
 
 
 def test_a_format_that_is_there_is_kept(whole: Path) -> None:
-    """A folder never holds both."""
+    """A folder never contains both."""
     with open_folder(whole, HEADER, file_format="parquet", existing="always") as folder:
         assert folder.format == "jsonl"
 
 
 def test_co_73_more_rows_make_groups_behind_those_that_are_there(whole: Path) -> None:
-    """The last group stays as short as it was; whoever asks knows the old targets or only the new one."""
+    """The last old group stays short; the caller may pass the old targets or only the new one."""
     for header, targets in [
         (regrouped(7), (5, 7)),
         (regrouped(5, 7), (5, 7)),
@@ -258,12 +258,12 @@ def test_co_73_more_rows_make_groups_behind_those_that_are_there(whole: Path) ->
     assert [row["n"] for row in DatasetRows(whole)] == list(range(7))
 
 
-# Files that are not as they were
+# Changed files
 
 
 @pytest.mark.parametrize("how", ["gone", "short", "other", "folder"])
 def test_co_72_a_file_that_is_not_as_it_was_is_to_be_written_again(whole: Path, how: str) -> None:
-    """The others stay; then it is as if nothing had been."""
+    """The others stay; after that the state is as before the damage."""
     before = contents(whole)
     file = whole / "batch_00001.jsonl"
     content = file.read_bytes()
@@ -285,7 +285,7 @@ def test_co_72_a_file_that_is_not_as_it_was_is_to_be_written_again(whole: Path, 
 
 
 def test_what_a_journal_knows_is_looked_for(tmp_path: Path) -> None:
-    """A file that is as the journal says counts, also if the folder lost its notes; others are damaged."""
+    """A file that matches the journal counts, even if the folder lost its notes; others are damaged."""
     path = tmp_path / "data"
     with open_it(path) as folder:
         known = [folder.write(group, GROUPS[group]) for group in range(2)]
@@ -303,7 +303,7 @@ def test_what_a_journal_knows_is_looked_for(tmp_path: Path) -> None:
 def test_co_71_a_file_whose_note_is_missing_is_left_alone_and_known_by_its_digest(
     tmp_path: Path,
 ) -> None:
-    """Killed between the rename and the note: a journal that knows its digest finds it."""
+    """After a kill between rename and note, a journal with its digest finds it."""
     path = tmp_path / "data"
     with open_it(path) as folder:
         done = folder.write(0, GROUPS[0])
@@ -317,10 +317,10 @@ def test_co_71_a_file_whose_note_is_missing_is_left_alone_and_known_by_its_diges
 
 
 def test_a_torn_line_of_a_note_says_nothing(tmp_path: Path) -> None:
-    """Neither does what somebody else wrote between; whole lines count, the last one of a group."""
+    """So is foreign text in between; complete lines count, the last one of each group."""
     one, two = (GroupFile(group=0, rows=(1, number), file="a", digest="b") for number in (2, 3))
     lines = b"\n".join([group_line(one), b"[]", b"\xff", group_line(two), group_line(one)[:-1]])
-    assert read_group_lines(lines, Grouping(4, (9,))) == {0: two}
+    assert read_group_lines(lines, RowGrouping(4, (9,))) == {0: two}
     path = tmp_path / "data"
     with open_it(path) as folder:
         folder.write(0, GROUPS[0])
@@ -333,9 +333,9 @@ def test_a_torn_line_of_a_note_says_nothing(tmp_path: Path) -> None:
 
 
 def test_a_note_is_read_as_it_was_written() -> None:
-    """All of it, in the order of the columns."""
+    """All of it is read, in the order of the columns."""
     group = GroupFile(group=1, rows=(2,), file="batch_00001.jsonl", digest="x")
-    note = Note(
+    note = DatasetNote(
         header=HEADER, format="parquet", groups={1: group}, result={"dropped": {"failed": 1}}
     )
     found = read_note(note_text(note).encode())
@@ -347,8 +347,8 @@ def test_a_note_is_read_as_it_was_written() -> None:
 
 
 @pytest.mark.slow
-def test_a_kill_at_every_step_leaves_what_can_be_gone_on_with(whole: Path, tmp_path: Path) -> None:
-    """Then all files are byte for byte those of a run that was not killed, and no part of one is left."""
+def test_a_kill_at_every_step_leaves_what_can_be_continued(whole: Path, tmp_path: Path) -> None:
+    """Afterwards all files equal those of an uninterrupted run, and no partial file is left."""
     counting = FaultyDisk()
     build(tmp_path / "counted", counting)
     assert counting.steps > 15
@@ -357,7 +357,7 @@ def test_a_kill_at_every_step_leaves_what_can_be_gone_on_with(whole: Path, tmp_p
         with pytest.raises(Killed):
             build(path, FaultyDisk(step, how))
         if (path / "dataset.json").exists():
-            for row in DatasetRows(path):  # what can be read is right, at every time
+            for row in DatasetRows(path):  # readable rows are correct at any time
                 assert row == ROWS[row["n"]][1]
         build(path)
         assert contents(path) == contents(whole)
@@ -365,10 +365,10 @@ def test_a_kill_at_every_step_leaves_what_can_be_gone_on_with(whole: Path, tmp_p
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EIO])
-def test_a_disk_that_refuses_is_told_and_nothing_is_half_there(
+def test_a_disk_that_refuses_is_reported_and_nothing_is_half_there(
     whole: Path, tmp_path: Path, number: int
 ) -> None:
-    """At every step; when it works again the dataset is gone on with."""
+    """This holds at every step; when the disk works again the dataset is continued."""
     counting = FaultyDisk()
     build(tmp_path / "counted", counting)
     for step in range(counting.steps):
@@ -382,7 +382,7 @@ def test_a_disk_that_refuses_is_told_and_nothing_is_half_there(
 
 @pytest.mark.slow
 def test_a_full_disk_leaves_no_part_of_a_file(tmp_path: Path) -> None:
-    """Neither of lines nor of Parquet, which another library writes."""
+    """This holds for JSON lines and for Parquet, which another library writes."""
     program = (
         "import resource, signal, sys, pathlib\n"
         "from trioeval.columns.files import *\n"
@@ -413,8 +413,8 @@ def test_a_full_disk_leaves_no_part_of_a_file(tmp_path: Path) -> None:
         assert sorted(one.name for one in (tmp_path / name).iterdir()) == ["dataset.json"]
 
 
-def test_a_path_that_leads_to_a_file_is_told(tmp_path: Path) -> None:
-    """Itself, or on its way."""
+def test_a_path_that_leads_to_a_file_is_reported(tmp_path: Path) -> None:
+    """It may be the path itself, or a parent."""
     (tmp_path / "file").write_text("mine")
     with pytest.raises(DatasetError) as caught:
         open_it(tmp_path / "file")
@@ -427,7 +427,7 @@ def test_a_path_that_leads_to_a_file_is_told(tmp_path: Path) -> None:
 
 
 def test_a_dataset_without_columns_is_refused(tmp_path: Path) -> None:
-    """Nobody could use its rows."""
+    """Its rows would be useless."""
     with pytest.raises(DatasetError, match="the dataset would have no columns"):
         open_it(tmp_path / "data", attrs.evolve(HEADER, columns={}))
     assert list(tmp_path.iterdir()) == []
@@ -437,8 +437,8 @@ def test_a_dataset_without_columns_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_at_once_are_told_apart(tmp_path: Path) -> None:
-    """In one process and in two; whoever is killed is not there any more."""
+def test_two_concurrent_writers_are_refused(tmp_path: Path) -> None:
+    """They may be in one process or in two; a killed process holds no lock."""
     path = tmp_path / "data"
     with open_it(path), pytest.raises(DatasetError) as caught:
         open_it(path)
@@ -468,7 +468,7 @@ def test_two_at_once_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_columns_kept_aside_are_written_whole_or_not(tmp_path: Path) -> None:
-    """As all other files; the second close of a folder is none."""
+    """They are written like all other files; a second close does nothing."""
     counting = FaultyDisk()
     with open_it(tmp_path / "data", disk=counting) as folder:
         begun = counting.steps
@@ -490,7 +490,7 @@ def test_columns_kept_aside_are_written_whole_or_not(tmp_path: Path) -> None:
 def test_a_system_that_cannot_make_names_safe_is_no_failing_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, *, is_told: bool
 ) -> None:
-    """Some network file systems have no such call for folders."""
+    """Some network file systems do not support syncing folders."""
     real = os.fsync
 
     def fsync(descriptor: int) -> None:
@@ -507,7 +507,7 @@ def test_a_system_that_cannot_make_names_safe_is_no_failing_disk(
 
 
 class RememberingDisk(Disk):
-    """Knows which names are not safe yet."""
+    """A disk that knows which names are not durable yet."""
 
     def __init__(self) -> None:
         self.unsafe: dict[Path, str] = {}
@@ -537,8 +537,8 @@ class RememberingDisk(Disk):
             del self.unsafe[path]
 
 
-def test_every_name_is_safe_before_anything_is_told(whole: Path, tmp_path: Path) -> None:
-    """Of new folders, of those above them, and of the file that is added to."""
+def test_every_name_is_safe_before_anything_is_reported(whole: Path, tmp_path: Path) -> None:
+    """This includes new folders, their parents, and the file that is appended to."""
     disk = RememberingDisk()
     with open_it(tmp_path / "new" / "data", disk=disk) as folder:
         assert disk.unsafe == {}
@@ -559,9 +559,9 @@ def test_every_name_is_safe_before_anything_is_told(whole: Path, tmp_path: Path)
 
 
 def test_groups_that_there_cannot_be_are_not_taken(tmp_path: Path) -> None:
-    """Neither from lines nor from a journal: whoever counts jobs by them would fail."""
+    """They may come from lines or from a journal: arithmetic of jobs would fail with them."""
     path = tmp_path / "data"
-    other = attrs.evolve(HEADER, grouping=Grouping(1, (9,)))
+    other = attrs.evolve(HEADER, grouping=RowGrouping(1, (9,)))
     with open_it(tmp_path / "other", other) as folder:
         known = [folder.write(group, [ROWS[group]]) for group in (1, 6)]
     open_it(path).close()

@@ -1,4 +1,4 @@
-"""Datasets whose processors of the whole are cut off: all rows are written, and it is not over."""
+"""Datasets whose final processors are cut off: all rows are written, but the dataset is incomplete."""
 
 import math
 from typing import Any
@@ -17,7 +17,7 @@ SEED = whole("seed", seeds(1.0), is_recorded=False)
 
 
 def processed(seconds: float) -> DatasetSpec:
-    """Four rows, made within a second, and a processor of all of them."""
+    """Return four rows, made within a second, and a processor of all of them."""
 
     async def turn(_group: int | None, rows: Rows) -> Processed:
         await trio.sleep(seconds)
@@ -30,7 +30,7 @@ def processed(seconds: float) -> DatasetSpec:
 def cut_at(
     spec: DatasetSpec, journal: MemoryDatasetJournal, output: MemoryOutput, how: str, at: float
 ) -> tuple[DatasetResult, float]:
-    """What became of it, and when."""
+    """Return the result, and its time."""
 
     async def main() -> Any:
         run = DatasetRun(spec, output, journal=journal)
@@ -43,8 +43,8 @@ def cut_at(
 
 
 @pytest.mark.parametrize("how", ["cancel", "deadline"])
-def test_co_78_a_dataset_whose_last_stage_is_cut_off_is_not_complete(how: str) -> None:
-    """It ends at once, says why, and who goes on with it runs the processors over what was written."""
+def test_co_78_a_dataset_whose_last_stage_is_interrupted_is_not_complete(how: str) -> None:
+    """It ends at once with the reason, and a resumed run processes the written rows."""
     journal = MemoryDatasetJournal()
     output = MemoryOutput(processed(0).grouping)
     result, ended_at = cut_at(processed(100), journal, output, how, 5)
@@ -57,8 +57,8 @@ def test_co_78_a_dataset_whose_last_stage_is_cut_off_is_not_complete(how: str) -
     assert again.numbers == [1, 2, 3]
 
 
-def test_co_78_a_deadline_in_the_past_begins_no_last_stage() -> None:
-    """Its rows are there, and nothing of it runs."""
+def test_co_78_a_deadline_in_the_past_starts_no_last_stage() -> None:
+    """Its rows exist, and no processor runs."""
     journal = MemoryDatasetJournal()
     spec = processed(100)
     output = MemoryOutput(spec.grouping)
@@ -69,14 +69,14 @@ def test_co_78_a_deadline_in_the_past_begins_no_last_stage() -> None:
 
 
 def test_a_dataset_without_a_last_stage_is_complete_when_its_rows_are() -> None:
-    """Nothing is left to be cut off."""
+    """Nothing remains to be cut off."""
     spec = dataset(SEED, rows=4, size=2)
     found = built(spec, deadline=1.5)
     assert (found.result.outcome, found.result.unfinished) == ("complete", None)
 
 
-def test_rows_that_a_deadline_left_complete_and_unwritten_are_told_so() -> None:
-    """Both groups wait for a processor that takes too long, also behind the end."""
+def test_rows_that_a_deadline_left_complete_and_unwritten_are_reported_so() -> None:
+    """Both groups wait for a processor that is too slow, even after the end."""
 
     async def slow(_group: int | None, rows: Rows) -> Processed:
         await trio.sleep(40)

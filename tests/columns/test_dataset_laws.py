@@ -38,30 +38,30 @@ EXAMPLES = settings().max_examples
 
 @attrs.frozen
 class Column:
-    """How a column of a drawn dataset behaves. Everything follows from the numbers of rows."""
+    """The behaviour of a column of a drawn dataset. Everything follows from the numbers of rows."""
 
     name: str
     scope: str
     needs: tuple[str, ...]
     lane: str
     seconds: int
-    """Row r takes r + this modulo 4."""
+    """Row r takes r + this value modulo 4."""
     troubles: Mapping[int, tuple[str, int]]
-    """By row (of groups: by group): how it fails, and how often before it goes well."""
+    """By row (or group): the kind of failure, and the number of failures before it succeeds."""
     skips: int
-    """Rows that this divides, with remainder 1, are skipped; 0 skips none."""
+    """Rows with the remainder 1 modulo this value are skipped; 0 skips none."""
     drops: int
-    """Likewise dropped."""
+    """Rows with the remainder 1 modulo this value are dropped; 0 drops none."""
     ordered: bool = False
 
     def value(self, values: Values, row: int) -> str:
-        """What it makes of a row."""
+        """Return the value for a row."""
         return f"{self.name}{row}({','.join(str(values[need]) for need in self.needs)})"
 
 
 @attrs.frozen
 class Drawn:
-    """A dataset, and what happens to it."""
+    """A dataset, and its events."""
 
     columns: tuple[Column, ...]
     rows: int
@@ -82,9 +82,9 @@ ERRORS: Mapping[str, Callable[[], Exception]] = {
 
 @st.composite
 def drawn_datasets(draw: st.DrawFn, *, calm: bool = False) -> Drawn:
-    """Random columns in a random order of needs."""
+    """Draw random columns with random dependencies."""
     shuts_down = not calm and draw(st.booleans())
-    # What ends early is of interest where much is open and waits.
+    # An early end is only interesting if many groups are open and waiting.
     rows, size = draw(st.integers(4 if shuts_down else 1, 9)), draw(st.integers(1, 4))
     columns: list[Column] = []
     for number in range(draw(st.integers(1, 5))):
@@ -96,7 +96,7 @@ def drawn_datasets(draw: st.DrawFn, *, calm: bool = False) -> Drawn:
         )
         scope = draw(st.sampled_from(["cell", "cell", "full"] if needs else ["cell", "scratch"]))
         lane = draw(st.sampled_from(["p", "q", LOCAL, CODE]))
-        if lane in OWN_LANES:  # who asks nobody is never one too many
+        if lane in OWN_LANES:  # a maker without calls is never rate limited
             kinds = ["mishap"] if calm else ["mishap", "mishap", "mishap", "refusal", "bug"]
         elif shuts_down:
             kinds = ["refusal", "refusal", "refusal", "mishap", "busy"]
@@ -134,17 +134,17 @@ def drawn_datasets(draw: st.DrawFn, *, calm: bool = False) -> Drawn:
 
 @attrs.define
 class Play:
-    """Makers of a drawn dataset, which remember what they made."""
+    """The makers of a drawn dataset, which record what they made."""
 
     drawn: Drawn
     made: Counter[tuple[str, int]] = attrs.field(factory=Counter)
-    """Values that were given, by column and row or group."""
+    """The returned values, by column and row or group."""
     tries: Counter[tuple[str, int]] = attrs.field(factory=Counter)
     begun: list[tuple[str, int]] = attrs.field(factory=list)
-    """Groups in the order in which ordered makers came to them."""
+    """The groups in the order of the ordered makers."""
 
     def spec(self) -> DatasetSpec:
-        """It as it is built."""
+        """The specification to build."""
         stages = Stages(before_batch=(StageProcessor(name="pre", run=self._prepare),))
         return dataset(
             *[self._col(column) for column in self.drawn.columns],
@@ -156,7 +156,7 @@ class Play:
         )
 
     def lanes(self) -> list[LaneSpec]:
-        """Where it asks."""
+        """The lanes of its calls."""
         width = self.drawn.width
         return [
             LaneSpec("p", width, adaptive="off", retries=1, patience=1e5),
@@ -222,7 +222,7 @@ class Play:
         self, column: Column, unit: int, calls: Calls[Any], order: CellOrder | GroupOrder
     ) -> None:
         async def send() -> None:
-            order.tally.sent(0)
+            order.tally.on_request(0)
             await trio.sleep((unit + column.seconds) % 4)
             attempt = self.tries[column.name, unit]
             self.tries[column.name, unit] += 1
@@ -239,7 +239,7 @@ class Play:
 
 
 def check(play: Play, found: Built) -> None:
-    """ONCE, and every written row is as its columns say."""
+    """Check ONCE, and the values of every written row."""
     assert all(times == 1 for times in play.made.values()), play.made
     for name in {name for name, _ in play.begun}:
         groups = [group for one, group in play.begun if one == name]
@@ -281,7 +281,7 @@ AT_ONCE = Drawn(
     prepares=False,
     shutdown=ErrorWindow(calls=1, error_rate=1.0),
 )
-"""The failure of group 0 makes group 1 ready, and ends all of it in the same step."""
+"""The failure of group 0 makes group 1 ready, and ends the dataset in the same step."""
 
 PLAIN = Column(
     name="a", scope="cell", needs=(), lane=LOCAL, seconds=1, troubles={}, skips=0, drops=0
@@ -307,7 +307,7 @@ ASIDE = Drawn(
     prepares=False,
     shutdown=ErrorWindow(calls=1, error_rate=1.0),
 )
-"""The failure of group 0 ends what group 1 waits for, but for a cell of it that is set aside."""
+"""The failure of group 0 ends the jobs of group 1, except a cell that is set aside."""
 
 
 @example(drawn=AT_ONCE, _seed=None)
@@ -315,7 +315,7 @@ ASIDE = Drawn(
 @given(drawn=drawn_datasets(), _seed=st.random_module())
 @settings(max_examples=EXAMPLES * 2 // 3)
 def test_every_row_has_one_ending(drawn: Drawn, _seed: Any) -> None:
-    """COMPLETE, ONCE, ORDER; the numbers add up; nothing is left, and nothing hangs."""
+    """Laws COMPLETE, ONCE, ORDER; the totals add up; nothing remains, and nothing hangs."""
     play = Play(drawn)
     found = built(play.spec(), *play.lanes())
     check(play, found)
@@ -332,7 +332,7 @@ def test_every_row_has_one_ending(drawn: Drawn, _seed: Any) -> None:
 @given(drawn=drawn_datasets(calm=True), _seed=st.random_module())
 @settings(max_examples=EXAMPLES // 3)
 def test_what_recovers_loses_nothing(drawn: Drawn, _seed: Any) -> None:
-    """Mishaps and refusals for now, as often as rounds allow: only what was meant is dropped."""
+    """With transient failures and refusals within the rounds, only rows with a true condition are dropped."""
     play = Play(drawn)
     found = built(play.spec(), *play.lanes())
     check(play, found)
@@ -347,10 +347,10 @@ def test_what_recovers_loses_nothing(drawn: Drawn, _seed: Any) -> None:
     _seed=st.random_module(),
 )
 @settings(max_examples=EXAMPLES // 3)
-def test_a_run_that_is_cut_and_gone_on_with_ends_as_if_it_was_not(
+def test_a_run_that_is_cut_and_resumed_ends_as_if_it_was_not(
     drawn: Drawn, how: str, at: int, _seed: Any
 ) -> None:
-    """RESUME, ONCE over both executions; every row has an ending also at the cut."""
+    """RESUME and ONCE hold over both executions; every row has an outcome after the interruption too."""
     drawn = lasting(drawn)
     reference = built(Play(drawn).spec(), *Play(drawn).lanes())
     play, journal = Play(drawn), MemoryDatasetJournal()
@@ -390,17 +390,17 @@ def test_a_run_that_is_cut_and_gone_on_with_ends_as_if_it_was_not(
     second = built(play.spec(), *play.lanes(), journal=journal.cut(10**9), output=output)
     check(play, second)
     assert second.rows == reference.rows
-    # Which of two causes comes first is chance.
+    # The first of two causes is random.
     assert sum(second.result.dropped.values()) == sum(reference.result.dropped.values())
     assert max(Counter(second.recorded_once).values(), default=1) == 1
 
 
 @given(drawn=drawn_datasets(), data=st.data(), _seed=st.random_module())
 @settings(max_examples=EXAMPLES // 3)
-def test_a_run_that_was_killed_and_gone_on_with_ends_as_if_it_was_not(
+def test_a_run_that_was_killed_and_resumed_ends_as_if_it_was_not(
     drawn: Drawn, data: st.DataObject, _seed: Any
 ) -> None:
-    """RESUME at any record: equal rows, and no recorded cell is made again."""
+    """RESUME holds after any record: equal rows, and no recorded cell is made again."""
     drawn = lasting(drawn)
     play, journal = Play(drawn), MemoryDatasetJournal()
     reference = built(play.spec(), *play.lanes(), journal=journal)
@@ -421,13 +421,13 @@ def test_a_run_that_was_killed_and_gone_on_with_ends_as_if_it_was_not(
 
 
 def lasting(drawn: Drawn) -> Drawn:
-    """Without an early end, and with troubles that do not depend on how often something was tried."""
+    """Draw troubles that do not depend on the number of attempts, without an early shutdown."""
     columns = [attrs.evolve(column, troubles=for_good(column)) for column in drawn.columns]
     return attrs.evolve(drawn, columns=tuple(columns), shutdown=ErrorWindow(enabled=False))
 
 
 def for_good(column: Column) -> Mapping[int, tuple[str, int]]:
-    """Troubles of a column that come at no attempt, or at each."""
+    """Return the troubles of a column that come at no attempt, or at each."""
     return {
         unit: (kind, 10**6)
         for unit, (kind, _) in column.troubles.items()

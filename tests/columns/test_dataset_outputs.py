@@ -1,4 +1,4 @@
-"""Datasets in real files, and what they are known by."""
+"""Datasets in real files, and their digests."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,6 @@ from trioeval.columns.files import DatasetRows, Header, open_folder
 from trioeval.columns.fingerprints import fingerprint, producer_digests
 from trioeval.columns.finish import FolderOutput
 from trioeval.columns.graph import ColumnGraph, Producer
-from trioeval.columns.model import Asking as AskingModel
 from trioeval.columns.model import (
     CategorySampler,
     Column,
@@ -24,6 +23,7 @@ from trioeval.columns.model import (
     SamplerColumn,
     UuidSampler,
 )
+from trioeval.columns.model import ModelCallSettings as AskingModel
 from trioeval.columns.result import DatasetResult
 from trioeval.columns.run import DatasetRun
 from trioeval.columns.spec import DatasetSpec, Processed, Rows, StageProcessor, Stages
@@ -49,7 +49,7 @@ def build_in(path: Path, spec: DatasetSpec) -> DatasetResult:
 
 
 def test_rows_are_in_files_by_group_and_found_again(tmp_path: Path) -> None:
-    """What was dropped is counted by its cause also by the next execution, which makes nothing."""
+    """Dropped rows are counted by cause in the next execution too, which makes nothing."""
     a = Provider("a", "p", seconds=0, says=lambda row, _: refusal() if row == 3 else row)
     spec = dataset(SEED, a.col("seed"), rows=7, size=2)
     first = build_in(tmp_path, spec)
@@ -67,7 +67,7 @@ def test_rows_are_in_files_by_group_and_found_again(tmp_path: Path) -> None:
 
 
 def test_processors_after_generation_leave_out_a_column(tmp_path: Path) -> None:
-    """It is written aside, and the dataset is without it."""
+    """It is written aside, and the dataset does not contain it."""
 
     async def run(_group: int | None, rows: Rows) -> Processed:
         left = [(row, {"seed": values["seed"]}) for row, values in rows]
@@ -82,8 +82,6 @@ def test_processors_after_generation_leave_out_a_column(tmp_path: Path) -> None:
     assert (tmp_path / "aside" / "final" / "batch_00001.jsonl").is_file()
 
 
-# --- fingerprints -------------------------------------------------------------
-
 ID = SamplerColumn(name="id", sampler=UuidSampler())
 TOPIC = SamplerColumn(name="topic", sampler=CategorySampler(values=("a", "b")), seed=3)
 TEXT = ExpressionColumn(name="text", template="{{ topic }}", requires=("topic",))
@@ -95,7 +93,7 @@ COLUMNS: tuple[Column, ...] = (ID, TOPIC, TEXT, ASKED, OWN)
 
 
 def digests(*columns: Column, marks: Any = None, **settings: Any) -> dict[str, str]:
-    """Of each producer, by name."""
+    """Return the digests of producers, by name."""
     graph = ColumnGraph.of(
         [
             Producer(name=one.name, outputs=(one.name,), requires=one.requires, scope="cell")
@@ -107,20 +105,20 @@ def digests(*columns: Column, marks: Any = None, **settings: Any) -> dict[str, s
 
 
 def changed(*columns: Column, **more: Any) -> set[str]:
-    """Whose digests are others than those of `COLUMNS`."""
+    """Return the columns whose digests differ from those of `COLUMNS`."""
     before, after = digests(*COLUMNS), digests(*columns, **more)
     return {name for name in before if before[name] != after[name]}
 
 
 def test_a_digest_is_of_what_values_depend_on() -> None:
-    """Of the column and all that it needs; not of what only becomes of values, nor of where things lie."""
+    """It covers the column and all that it needs; not the conditions that drop values, nor locations."""
     id_, topic, text, asked, own = COLUMNS
     assert isinstance(topic, SamplerColumn)
     assert isinstance(asked, LlmColumn)
     assert isinstance(own, PythonColumn)
     other = attrs.evolve(topic, sampler=CategorySampler(values=("a", "c")))
     assert changed(id_, other, text, asked, own) == {"topic", "text", "asked"}
-    assert changed(*COLUMNS, seed=8) == {"id"}  # the others have no seed, or one of their own
+    assert changed(*COLUMNS, seed=8) == {"id"}  # the others have no seed, or their own
     assert changed(*COLUMNS, marks={"asked": "another model"}) == {"asked"}
     elsewhere = attrs.evolve(own, target="file:///srv/gen.py:make")
     kept = attrs.evolve(text, keep=False, drop_when="text == 'a'")
@@ -130,7 +128,7 @@ def test_a_digest_is_of_what_values_depend_on() -> None:
 
 
 def test_a_fingerprint_names_what_is_another() -> None:
-    """Part by part: a column is another by itself, not by what it needs."""
+    """A column has changed if its own settings have, not those of its dependencies."""
     processors = (Processor(stage="after_batch", drop_columns=("x",)),)
     settings = ColumnsSettings(columns=COLUMNS, processors=processors)
     before = fingerprint(settings, {})

@@ -1,4 +1,4 @@
-"""Datasets whose columns run code of the suite: what takes no time does not wait for it."""
+"""Datasets whose columns run code of the suite: local jobs do not wait for it."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ OPEN = LaneSpec("open", 10)
 
 
 def slow(*needs: str) -> Col:
-    """A function of the suite that eight processes run, a second each."""
+    """Return a function of the suite that eight processes run, a second each."""
     processes = trio.CapacityLimiter(8)
 
     async def make(_order: CellOrder, _calls: Calls[Any]) -> Values:
@@ -53,7 +53,7 @@ def beside(*cols: Col, rows: int, size: int) -> Built:
 
 
 def test_co_50_seeds_do_not_wait_for_slow_functions() -> None:
-    """The model is done with all groups long before the functions are."""
+    """The model finishes all groups long before the functions do."""
     a = Provider("a", "open", seconds=0.05)
     found = beside(a.col("seed"), rows=600, size=50)
     assert a.ends[-1][0] == pytest.approx(600 / 10 * 0.05)
@@ -61,7 +61,7 @@ def test_co_50_seeds_do_not_wait_for_slow_functions() -> None:
 
 
 def test_co_50_a_batch_does_not_wait_for_slow_functions() -> None:
-    """Nor does the model that needs it."""
+    """The model that needs it does not wait either."""
     a = Provider("a", "open", seconds=0.05)
     beside(whole("e", summary, "seed"), a.col("e"), rows=400, size=400)
     assert a.starts[0][0] == 0
@@ -69,7 +69,7 @@ def test_co_50_a_batch_does_not_wait_for_slow_functions() -> None:
 
 
 def test_co_50_cells_that_are_skipped_do_not_wait_for_slow_functions() -> None:
-    """They ask nobody, and the next column may start at once."""
+    """They make no calls, and the next column may start at once."""
     a, b = Provider("a", "open", seconds=0.05), Provider("b", "open", seconds=0.05)
     beside(
         a.col("seed", skip_when=lambda row: row["seed"] % 20 == 0),
@@ -98,8 +98,8 @@ def test_co_50_processors_do_not_keep_out_later_groups() -> None:
     assert found.result.written == 600
 
 
-def test_co_63_code_that_fails_for_good_ends_it() -> None:
-    """Rows that lack it are not made; those that have it are written."""
+def test_co_63_code_that_fails_permanently_ends_it() -> None:
+    """Rows without it are not made; complete ones are written."""
     asked: list[int] = []
 
     async def make(order: CellOrder, _calls: Calls[Any]) -> Values:
@@ -123,7 +123,7 @@ def test_co_63_code_that_fails_for_good_ends_it() -> None:
 
 
 def test_failing_calls_leave_code_that_works_to_its_end() -> None:
-    """What was paid for is finished where only local work is missing."""
+    """Rows that were paid for are finished if they only lack local work."""
 
     async def make(order: CellOrder, _calls: Calls[Any]) -> Values:
         await trio.sleep(5)
@@ -155,7 +155,7 @@ def test_a_wide_lane_is_full_also_while_calls_rest() -> None:
 
 
 def test_what_is_of_a_whole_group_comes_before_its_cells() -> None:
-    """On the lane of what takes no time, and behind all of older groups."""
+    """This holds on the local lane; jobs of older groups come first."""
     spec = dataset(SEED, rows=1)
     progress = DatasetRun(spec, MemoryOutput(spec.grouping))._progress
     jobs = [MakeJob(1, 2, 9), MakeJob(2, 2), MakeJob(0, 1, 3), MakeJob(FINISH, 1)]
@@ -164,7 +164,7 @@ def test_what_is_of_a_whole_group_comes_before_its_cells() -> None:
 
 
 def test_groups_are_opened_some_at_once() -> None:
-    """Nothing else happens while rows are looked at; all are open at the same instant none the less."""
+    """Opening makes no checkpoint between rows; all groups are open at the same instant."""
     a = Provider("a", "open")
     spec = dataset(SEED, a.col("seed", skip_when=lambda _row: False), rows=2400, size=300)
     run = DatasetRun(spec, MemoryOutput(spec.grouping))
@@ -176,7 +176,7 @@ def test_groups_are_opened_some_at_once() -> None:
 
 
 def test_a_group_follows_only_where_its_maker_was_asked_for_another() -> None:
-    """Groups that are skipped leave nothing behind; in a run that goes on nothing is known of them."""
+    """Skipped groups leave no state; a resumed run knows nothing about them."""
     asked: list[tuple[int, bool]] = []
 
     async def made(order: GroupOrder, _calls: Calls[Any]) -> Made:

@@ -1,4 +1,4 @@
-"""A dataset in files that is processed as a whole: once, of what was written, and counted as it is then."""
+"""A dataset in files that is processed as a whole: once, from its written rows, with new statistics."""
 
 from collections import Counter
 from pathlib import Path
@@ -28,7 +28,7 @@ SEED = whole("seed", seeds(), types={"seed": "int"})
 
 
 async def shout(_group: int | None, rows: Rows) -> Processed:
-    """Not the same if it is done twice; leaves out a row."""
+    """A processor that is not idempotent and removes a row."""
     return Processed([(row, {**one, "a": f"{one['a']}!"}) for row, one in rows if row != 3])
 
 
@@ -36,7 +36,7 @@ SHOUTING = Stages(after_generation=(StageProcessor(name="shout", run=shout),))
 
 
 def spoken(rows: int = 5, **more: Any) -> DatasetSpec:
-    """A text beside each number, and then an exclamation mark."""
+    """Return a text for each number, and an exclamation mark."""
     a = Provider("a", "p", seconds=0, says=lambda row, _: f"x{row}")
     return dataset(SEED, a.col("seed"), rows=rows, size=2, stages=SHOUTING, **more)
 
@@ -47,7 +47,7 @@ WANTED = [{"seed": 10 * row, "a": f"x{row}!"} for row in (0, 1, 2, 4)]
 def build_in(
     path: Path, spec: DatasetSpec, journal: MemoryDatasetJournal | None = None
 ) -> DatasetResult:
-    """One execution."""
+    """Run one execution."""
     header = Header(
         columns={name: spec.types[name] for name in spec.columns},
         grouping=spec.grouping,
@@ -63,15 +63,15 @@ def build_in(
 
 
 def told(result: DatasetResult) -> Any:
-    """What does not depend on who has done what."""
+    """Return the facts that do not depend on the split into executions."""
     columns = [
         attrs.evolve(one, calls=0, recalled=0, failed=0, seconds=0.0) for one in result.columns
     ]
     return result.outcome, result.error, result.written, result.dropped, columns
 
 
-def test_a_dataset_is_processed_once_however_often_it_is_gone_on_with(tmp_path: Path) -> None:
-    """Nobody but its folder knows of it."""
+def test_a_dataset_is_processed_once_however_often_it_is_resumed(tmp_path: Path) -> None:
+    """Only its folder records it."""
     first = build_in(tmp_path, spoken())
     assert (first.outcome, first.written, first.dropped) == ("complete", 4, {"processor": 1})
     files = {one: one.read_bytes() for one in tmp_path.rglob("*") if one.is_file()}
@@ -82,7 +82,7 @@ def test_a_dataset_is_processed_once_however_often_it_is_gone_on_with(tmp_path: 
 
 
 def test_a_kill_behind_the_processed_files_does_not_process_them_again(tmp_path: Path) -> None:
-    """And one before them does: of what was written, whatever the journal says."""
+    """A kill before them does: the written rows are processed, whatever the journal contains."""
     journal = MemoryDatasetJournal()
     first = build_in(tmp_path, spoken(), journal)
     states = [place for place, (kind, _) in enumerate(journal.all) if kind == "stage"]
@@ -98,7 +98,7 @@ def test_a_kill_behind_the_processed_files_does_not_process_them_again(tmp_path:
 
 
 def test_a_group_that_is_made_again_is_processed_with_the_others(tmp_path: Path) -> None:
-    """Its file was damaged: what was made of all of them may be another now."""
+    """Its file was damaged: the results for the whole dataset may differ now."""
     build_in(tmp_path, spoken())
     (tmp_path / "batch_00001.jsonl").write_text("")
     a = Provider("a", "p", seconds=0, says=lambda row, _: f"y{row}")
@@ -108,7 +108,7 @@ def test_a_group_that_is_made_again_is_processed_with_the_others(tmp_path: Path)
 
 
 def test_profiles_are_of_what_is_there_in_the_end(tmp_path: Path) -> None:
-    """The processed values, without the columns that were left out; also where all were skipped."""
+    """They cover the processed values, without removed columns; also if all cells were skipped."""
 
     async def change(_group: int | None, rows: Rows) -> Processed:
         left = [(row, {"seed": one["seed"], "a": one["a"] + 1}) for row, one in rows]
@@ -131,7 +131,7 @@ def test_profiles_are_of_what_is_there_in_the_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("when", ["made", "after_batch"])
 def test_a_value_is_what_it_will_be_when_it_is_read(tmp_path: Path, when: str) -> None:
-    """Whole numbers among others, texts that no file can hold, numbers of other classes: in profiles too."""
+    """Cases, also in profiles: whole numbers among floats, lone surrogates, numbers of subclasses."""
 
     class Score(float):
         pass
@@ -178,7 +178,7 @@ def test_a_value_is_what_it_will_be_when_it_is_read(tmp_path: Path, when: str) -
 
 
 def test_a_dataset_without_a_row_has_an_end_as_well(tmp_path: Path) -> None:
-    """It is noted in its folder."""
+    """It is recorded in its folder."""
     a = Provider("a", "p", seconds=0, says=lambda _row, _attempt: refusal())
     spec = dataset(SEED, a.col("seed"), rows=3, size=2)
     assert build_in(tmp_path, spec).outcome == "failed"
@@ -191,10 +191,8 @@ def test_a_dataset_without_a_row_has_an_end_as_well(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("gone", [{0, 1}, {2, 3}, {0, 1, 2, 3, 4}])
 @pytest.mark.parametrize("stages", [Stages(), SHOUTING])
-def test_a_group_without_a_row_is_gone_on_with(
-    tmp_path: Path, gone: set[int], stages: Stages
-) -> None:
-    """Of no row is not of all rows: it is read again as it was written, however often, and made never."""
+def test_a_group_without_a_row_is_resumed(tmp_path: Path, gone: set[int], stages: Stages) -> None:
+    """An empty group differs from a complete one: it is read again as written, and never made again."""
     asked = Counter[int]()
 
     def spec() -> DatasetSpec:
@@ -218,7 +216,7 @@ def test_a_group_without_a_row_is_gone_on_with(
 
 
 def test_groups_are_read_by_their_numbers(tmp_path: Path) -> None:
-    """Also behind one without rows, and one that lacks some."""
+    """This includes groups after an empty one, and groups with missing rows."""
     a = Provider("a", "p", seconds=0, says=lambda row, _: refusal() if row in {2, 3, 5} else row)
     spec = dataset(SEED, a.col("seed"), rows=7, size=2)
     build_in(tmp_path, spec)

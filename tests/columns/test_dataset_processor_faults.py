@@ -1,4 +1,4 @@
-"""What a processor must not give back is its own fault, with its name and what is said of such."""
+"""Invalid results of a processor are its own failure, with its name and its `onError`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +22,7 @@ FAULTS = [
 
 
 def processor(name: str, change: Callable[[Any], Any], **more: Any) -> StageProcessor:
-    """A processor that changes the rows of group 1."""
+    """Return a processor that changes the rows of group 1."""
 
     async def run(group: int | None, rows: Rows) -> Processed:
         if group == 0:
@@ -37,7 +37,7 @@ def processor(name: str, change: Callable[[Any], Any], **more: Any) -> StageProc
 def test_co_62_wrong_values_drop_the_group_where_that_is_said(
     stage: str, change: Callable[[Any], Any], why: str
 ) -> None:
-    """The message names the processor that gave them, not the last one of its stage."""
+    """The message names the processor that returned them, not the last one of its stage."""
     stages = Stages(
         **{
             stage: (

@@ -1,4 +1,4 @@
-"""Datasets that are gone on with, and processors of groups and of the whole."""
+"""Datasets that are resumed, and processors of groups and of the whole dataset."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -34,7 +34,7 @@ P = LaneSpec("p", 4, adaptive="off")
 def processor(
     change: Callable[[int | None, Rows], Rows], name: str = "mine", **more: Any
 ) -> StageProcessor:
-    """A processor that gives what `change` gives."""
+    """Return a processor that returns the result of `change`."""
 
     async def run(group: int | None, rows: Rows) -> Processed:
         await trio.lowlevel.checkpoint()
@@ -51,11 +51,8 @@ def fails(_group: int | None, _rows: Rows) -> Rows:
     raise ValueError("broken")
 
 
-# --- processors ---------------------------------------------------------------
-
-
 def test_co_60_a_processor_before_the_batch_leaves_out_a_row() -> None:
-    """The row is dropped, nobody is asked about it, and the others are as they were."""
+    """The row is dropped without a call, and the others are unchanged."""
     a = Provider("a", "p")
     stages = Stages(before_batch=(processor(without(2)),))
     found = built(dataset(SEED, a.col("seed"), rows=5, size=5, stages=stages), P)
@@ -65,7 +62,7 @@ def test_co_60_a_processor_before_the_batch_leaves_out_a_row() -> None:
 
 
 def test_a_processor_before_the_batch_changes_seeds() -> None:
-    """What is made of them sees the new values; before it nothing else is made."""
+    """Columns made from them see the new values; nothing else is made before."""
     a = Provider("a", "p")
 
     def double(_group: int | None, rows: Rows) -> Rows:
@@ -91,7 +88,7 @@ def test_a_processor_before_the_batch_changes_seeds() -> None:
     ],
 )
 def test_co_61_what_a_processor_must_not_do_is_an_error(change: Any, why: str) -> None:
-    """It adds rows or columns, gives a row twice, in another order, or no value of the type."""
+    """Cases: added rows or columns, a row twice, another order, or a value of another type."""
     stages = Stages(before_batch=(processor(change),))
     found = built(dataset(SEED, rows=2, stages=stages))
     assert found.result.outcome == "failed"
@@ -126,7 +123,7 @@ def test_co_62_a_processor_that_fails_ends_the_run_or_drops_its_group(stage: str
 
 
 def test_co_62_a_group_whose_processor_is_at_work_is_written_when_another_ends_the_run() -> None:
-    """It lacks nothing else: its processor begins again behind the end."""
+    """It lacks nothing else: its processor runs again after the plan."""
     begun: list[float] = []
 
     async def run(group: int | None, rows: Rows) -> Processed:
@@ -147,7 +144,7 @@ def test_co_62_a_group_whose_processor_is_at_work_is_written_when_another_ends_t
 
 
 def test_a_processor_after_the_batch_changes_what_is_written() -> None:
-    """It gets the number of the group, and all columns; rows that it leaves out are dropped."""
+    """It gets the number of the group, and all columns; rows that it removes are dropped."""
     a = Provider("a", "p")
 
     def mark(group: int | None, rows: Rows) -> Rows:
@@ -162,14 +159,14 @@ def test_a_processor_after_the_batch_changes_what_is_written() -> None:
 
 
 def test_a_column_that_a_processor_loses_is_an_error() -> None:
-    """Every row that is written has every column."""
+    """Every written row has every column."""
     stages = Stages(after_batch=(processor(lambda _g, rows: [(row, {}) for row, _ in rows]),))
     found = built(dataset(SEED, rows=2, stages=stages))
     assert found.result.error == "mine (group 0): it lost column 'seed' of row 0"
 
 
 def test_columns_that_are_kept_aside_are_written_beside_the_dataset() -> None:
-    """Group by group."""
+    """They are written group by group."""
 
     async def run(_group: int | None, rows: Rows) -> Processed:
         return Processed(
@@ -189,7 +186,7 @@ def test_columns_that_are_kept_aside_are_written_beside_the_dataset() -> None:
 
 
 def test_processors_after_generation_see_all_rows_once() -> None:
-    """What they leave takes the place of what was written; another execution does not do it again."""
+    """Their result replaces the written rows; another execution does not run them again."""
     seen: list[int] = []
 
     def take(_group: int | None, rows: Rows) -> Rows:
@@ -212,7 +209,7 @@ def test_processors_after_generation_see_all_rows_once() -> None:
     assert again.numbers == [0, 1, 2, 4]
 
 
-def test_co_78_processors_after_generation_that_were_cut_off_run_again() -> None:
+def test_co_78_processors_after_generation_that_were_interrupted_run_again() -> None:
     """The dataset is as it was before them."""
     seen: list[int] = []
 
@@ -233,11 +230,8 @@ def test_co_78_processors_after_generation_that_were_cut_off_run_again() -> None
     assert second.numbers == [0, 1]
 
 
-# --- resume -------------------------------------------------------------------
-
-
 def scenario(log: list[tuple[str, int]]) -> tuple[DatasetSpec, Sequence[Provider]]:
-    """Columns of every sort, with mishaps, a refusal, a filter, a skip and a column of groups."""
+    """Return columns of every kind, with failures, a refusal, a filter, a skip and a column of groups."""
     a = Provider("a", "p", says=lambda row, n: transient() if row == 2 and not n else f"a{row}")
     b = Provider("b", "p", says=lambda row, _: refusal() if row == 4 else f"b{row}")
     c = Provider("c", "p", says=lambda row, _: {"c": [row]})
@@ -257,7 +251,7 @@ def scenario(log: list[tuple[str, int]]) -> tuple[DatasetSpec, Sequence[Provider
 
 
 def test_co_70_a_run_that_was_killed_anywhere_comes_to_the_same_end() -> None:
-    """After each record: the same rows, and no recorded cell is made again."""
+    """After each record the rows are the same, and no recorded cell is made again."""
     log: list[tuple[str, int]] = []
     spec, _ = scenario(log)
     whole_journal = MemoryDatasetJournal()
@@ -283,7 +277,7 @@ def test_co_70_a_run_that_was_killed_anywhere_comes_to_the_same_end() -> None:
 
 
 def profiles(found: Built) -> Sequence[Any]:
-    """What is known of the values of columns."""
+    """Return the statistics of the values of columns."""
     return [
         (one.name, one.type, one.values, one.skipped, one.failed, one.distinct, one.common)
         for one in found.result.columns
@@ -291,7 +285,7 @@ def profiles(found: Built) -> Sequence[Any]:
 
 
 def left_by(reference: Built, journal: MemoryDatasetJournal) -> MemoryOutput:
-    """The files that go with what is left of a journal."""
+    """Return the files that match the rest of a journal."""
     files = {file.group: file for file in journal.groups()}
     rows: Mapping[int, Rows] = {group: reference.output.rows[group] for group in files}
     return MemoryOutput(reference.run.spec.grouping, files, dict(rows))
@@ -299,7 +293,7 @@ def left_by(reference: Built, journal: MemoryDatasetJournal) -> MemoryOutput:
 
 @pytest.mark.parametrize("refused", [{0}, {0, 1, 2}])
 def test_co_70_processors_see_the_same_rows_when_they_see_them_again(refused: set[int]) -> None:
-    """A mean over a group is of all its rows, also of those that were dropped behind it."""
+    """A mean over a group includes all its rows, also those that were dropped later."""
 
     def centred(_group: int | None, rows: Rows) -> Rows:
         mean = sum(values["seed"] for _, values in rows) / len(rows)
@@ -324,7 +318,7 @@ def test_co_70_processors_see_the_same_rows_when_they_see_them_again(refused: se
 
 
 def test_co_77_a_dataset_that_is_complete_needs_no_call() -> None:
-    """It is a success, with the same numbers."""
+    """It succeeds, with the same numbers."""
     log: list[tuple[str, int]] = []
     spec, _ = scenario(log)
     journal = MemoryDatasetJournal()
@@ -334,13 +328,13 @@ def test_co_77_a_dataset_that_is_complete_needs_no_call() -> None:
     assert not any(one.rows for one in providers)
     assert (again.result.written, again.result.outcome) == (5, "complete")
     assert again.result.dropped == first.result.dropped
-    # A row that was dropped has left nothing of what it cost.
+    # The costs of a dropped row are not recorded.
     assert again.result.calls == first.result.calls - 1
     assert again.of(GroupWritten) == []
 
 
 def test_rows_that_were_lost_are_made_by_the_next_execution() -> None:
-    """A stop in the middle; then the rest, and nothing twice."""
+    """After a stop in the middle, the rest is made, and nothing twice."""
     spec, providers = scenario([])
     journal = MemoryDatasetJournal()
     output = MemoryOutput(spec.grouping)
@@ -355,7 +349,7 @@ def test_rows_that_were_lost_are_made_by_the_next_execution() -> None:
 
 
 def test_a_record_of_another_configuration_does_not_count() -> None:
-    """Its digest is another: the cell is made anew."""
+    """Its digest differs: the cell is made again."""
     a = Provider("a", "p")
     journal = MemoryDatasetJournal()
     spec = dataset(SEED, a.col("seed"), rows=3)
@@ -368,7 +362,7 @@ def test_a_record_of_another_configuration_does_not_count() -> None:
 
 
 def test_co_73_a_larger_target_adds_groups() -> None:
-    """5 rows of size 2, extended to 7 and to 6: the old groups stay as they are."""
+    """With 5 rows of size 2, extended to 7 and to 6, the old groups stay as they are."""
     for target, sizes in ((7, [2, 2, 1, 2]), (6, [2, 2, 1, 1])):
         a = Provider("a", "p")
         first = built(dataset(SEED, a.col("seed"), rows=5, size=2), P)
@@ -383,7 +377,7 @@ def test_co_73_a_larger_target_adds_groups() -> None:
 
 
 def test_tallies_come_back_as_they_were() -> None:
-    """What a cell cost is in its record."""
+    """The costs of a cell are in its record."""
     tally = JobCosts(
         calls=2, recalled=1, usages=[Usage(prompt=1), Usage(total=4)], cost=0.5, seconds=2
     )
@@ -397,7 +391,7 @@ def test_tallies_come_back_as_they_were() -> None:
 
 
 def test_profiles_tell_what_is_in_columns_and_what_they_cost() -> None:
-    """Of the rows that are written; calls stand with the first column of a maker."""
+    """They cover the written rows; calls belong to the first column of a maker."""
     spec, _ = scenario([])
     columns = {one.name: one for one in built(spec, P).result.columns}
     assert list(columns) == list(spec.columns)
@@ -407,8 +401,8 @@ def test_profiles_tell_what_is_in_columns_and_what_they_cost() -> None:
     assert (columns["b"].failed, columns["f"].numbers["max"]) == (1, 3)
 
 
-def test_who_asks_is_warned_of_rows_that_are_missing() -> None:
-    """Once, with numbers; not of those that somebody did not want."""
+def test_the_caller_is_warned_of_rows_that_are_missing() -> None:
+    """There is one warning with the numbers; intended drops are not included."""
     for says, expected in ((refusal(), ["1 of 2 rows is written; 1 missing"]), (1, [])):
         a = Provider("a", "p", says=lambda row, _, says=says: says if row else 0)  # type: ignore[misc]
         warnings: list[str] = []

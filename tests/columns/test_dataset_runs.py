@@ -1,4 +1,4 @@
-"""Whole datasets on the kernel: groups, scopes, orders, and what is written when."""
+"""Whole datasets on the kernel: groups, scopes, orders, and the time of writing."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -34,7 +34,7 @@ SEED = whole("seed", seeds())
 
 
 def gives(values: Mapping[int, Any] | list[tuple[int, Any]], name: str = "f") -> Group:
-    """A maker that gives these rows, whatever it is asked for."""
+    """Return a maker that returns these rows, whatever was requested."""
     listed = list(values.items()) if isinstance(values, Mapping) else values
 
     async def make(_order: GroupOrder, _calls: Calls[Any]) -> Made:
@@ -44,7 +44,7 @@ def gives(values: Mapping[int, Any] | list[tuple[int, Any]], name: str = "f") ->
 
 
 def each(name: str = "f", seconds: float = 0.0) -> Group:
-    """A maker that gives each row that it is asked for its number."""
+    """Return a maker that returns the number of each requested row."""
 
     async def make(order: GroupOrder, _calls: Calls[Any]) -> Made:
         if seconds:
@@ -64,7 +64,7 @@ def test_co_20_five_rows_in_groups_of_two() -> None:
 
 
 def test_co_21_a_maker_may_change_what_it_gets() -> None:
-    """It is a copy, all the way down: nobody else sees it."""
+    """It gets a deep copy: no other maker sees the change."""
 
     async def deep(order: GroupOrder, _calls: Calls[Any]) -> Made:
         return [(row, {"seed": {"list": [row]}}) for row in order.rows]
@@ -89,7 +89,7 @@ def test_co_21_a_maker_may_change_what_it_gets() -> None:
 
 
 def test_co_22_a_full_maker_that_may_leaves_out_a_row() -> None:
-    """The row is dropped, as somebody wanted."""
+    """The row is dropped as intended."""
     f = whole("f", gives({0: 1, 2: 3}), "seed", leaves_out=True)
     found = built(dataset(SEED, f, rows=3))
     assert found.numbers == [0, 2]
@@ -106,7 +106,7 @@ def test_co_22_a_full_maker_that_may_leaves_out_a_row() -> None:
     ],
 )
 def test_co_22_a_full_maker_that_gives_others_fails(given: list[Any], why: str) -> None:
-    """A foreign row, one twice, or one less: the batch fails, and other groups go on."""
+    """With a foreign, duplicate or missing row the batch fails, and other groups continue."""
 
     async def make(order: GroupOrder, calls: Calls[Any]) -> Made:
         return await (gives(given) if order.group == 0 else each())(order, calls)
@@ -118,7 +118,7 @@ def test_co_22_a_full_maker_that_gives_others_fails(given: list[Any], why: str) 
 
 
 def test_co_22_a_batch_that_leaves_out_all_rows_fails_the_whole() -> None:
-    """That is never meant: the column is named, and finished groups stay."""
+    """It is never intended: the column is named, and finished groups stay."""
 
     async def make(order: GroupOrder, calls: Calls[Any]) -> Made:
         return await (each() if order.group == 0 else gives({}))(order, calls)
@@ -132,7 +132,7 @@ def test_co_22_a_batch_that_leaves_out_all_rows_fails_the_whole() -> None:
 
 
 def test_co_23_a_scratch_maker_that_gives_a_wrong_number_fails_its_group() -> None:
-    """No row of the group is left, and no file of it; the others are there."""
+    """The group has no rows and no file; the others exist."""
 
     async def make(order: GroupOrder, _calls: Calls[Any]) -> Made:
         rows = order.rows if order.group else order.rows[:-1]
@@ -147,7 +147,7 @@ def test_co_23_a_scratch_maker_that_gives_a_wrong_number_fails_its_group() -> No
 
 
 def test_co_24_an_ordered_maker_goes_from_group_to_group() -> None:
-    """Group N before N + 1, with the number of its first row, in whatever order groups finish."""
+    """Group N comes before N + 1, with the number of its first row, in whatever order groups finish."""
     log: list[Any] = []
     a = Provider("a", "p", seconds=lambda row: 10.0 - row)
     seed = whole("seed", seeds(2, log), ordered=True)
@@ -162,7 +162,7 @@ def test_co_24_an_ordered_maker_goes_from_group_to_group() -> None:
 
 
 def test_co_24_an_ordered_full_maker_waits_for_the_group_before() -> None:
-    """Also where its own group is ready long before: nothing is stuck, nothing out of turn."""
+    """Its own group may be ready long before: nothing is stuck, and the order is kept."""
     log: list[int] = []
 
     async def make(order: GroupOrder, _calls: Calls[Any]) -> Made:
@@ -177,7 +177,7 @@ def test_co_24_an_ordered_full_maker_waits_for_the_group_before() -> None:
 
 
 def test_co_24_the_turn_passes_over_a_group_that_is_lost() -> None:
-    """All rows of group 0 fail: group 1 does not wait for ever."""
+    """All rows of group 0 fail: group 1 does not wait forever."""
     log: list[int] = []
 
     async def make(order: GroupOrder, _calls: Calls[Any]) -> Made:
@@ -192,7 +192,7 @@ def test_co_24_the_turn_passes_over_a_group_that_is_lost() -> None:
 
 
 def test_co_25_several_columns_of_one_maker() -> None:
-    """One job a group makes them all, side effects among them; what is missing of these is null."""
+    """One job per group makes them all, including side effects; missing side effects are null."""
     jobs: list[int] = []
 
     async def make(order: GroupOrder, _calls: Calls[Any]) -> Made:
@@ -225,7 +225,7 @@ def test_co_25_several_columns_of_one_maker() -> None:
     ],
 )
 def test_what_a_maker_must_not_give_drops_its_row(made: Values, why: str) -> None:
-    """A column that is missing, foreign, or of another type."""
+    """Cases: a column that is missing, foreign, or of another type."""
 
     async def make(order: CellOrder, _calls: Calls[Any]) -> Values:
         return made if order.row == 1 else {"a": None}
@@ -238,7 +238,7 @@ def test_what_a_maker_must_not_give_drops_its_row(made: Values, why: str) -> Non
 
 
 def test_rows_of_a_batch_may_fail_alone() -> None:
-    """A row that has an error in place of values is dropped; its neighbours are not."""
+    """A row with an error instead of values is dropped; the others are not."""
 
     async def make(order: GroupOrder, _calls: Calls[Any]) -> Made:
         return [(row, CellError("no") if row == 1 else {"f": row}) for row in order.rows]
@@ -249,7 +249,7 @@ def test_rows_of_a_batch_may_fail_alone() -> None:
 
 
 def test_co_26_a_group_that_is_faster_is_written_first() -> None:
-    """What is read in the end is in the order of rows."""
+    """Rows are read in their order."""
     a = Provider("a", "p", seconds=lambda row: 5.0 if row < 2 else 1.0)
     found = built(dataset(SEED, a.col("seed"), rows=4, size=2), LaneSpec("p", 4))
     assert [(event.at, event.group.group) for event in found.of(GroupWritten)] == [(1, 1), (5, 0)]
@@ -261,7 +261,7 @@ def test_co_26_a_group_that_is_faster_is_written_first() -> None:
 
 
 def test_co_52_a_group_that_is_larger_than_the_budget_is_opened_alone() -> None:
-    """Each in its turn, and all of them complete."""
+    """Each is opened in its turn, and all are completed."""
     a = Provider("a", "p")
     spec = dataset(SEED, a.col("seed"), rows=6, size=2, max_open_cells=1)
     found = built(spec, P)
@@ -270,7 +270,7 @@ def test_co_52_a_group_that_is_larger_than_the_budget_is_opened_alone() -> None:
 
 
 def test_groups_are_opened_as_far_as_the_budget_goes() -> None:
-    """Three groups of 2 rows and 2 columns are 12 cells; bytes stop it as well."""
+    """Three groups of 2 rows and 2 columns are 12 cells; bytes limit it as well."""
     a = Provider("a", "p")
     found = built(dataset(SEED, a.col("seed"), rows=12, size=2, max_open_cells=12), P)
     at = [(event.at, event.group) for event in found.of(GroupOpened)]
@@ -279,7 +279,7 @@ def test_groups_are_opened_as_far_as_the_budget_goes() -> None:
     assert narrow.result.written == 12
 
 
-def test_a_group_that_stands_still_is_not_passed_for_ever() -> None:
+def test_a_group_that_makes_no_progress_is_not_passed_for_ever() -> None:
     """No group is opened more than four budgets ahead of the oldest."""
     a = Provider("a", "p", seconds=lambda row: 1000.0 if row == 0 else 1.0)
     spec = dataset(SEED, a.col("seed"), rows=100, size=2, max_open_cells=8)
@@ -292,7 +292,7 @@ def test_a_group_that_stands_still_is_not_passed_for_ever() -> None:
 def test_co_67_what_can_never_be_made_is_an_error_that_names_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A fault of ours, told as one: never a run that hangs, or ends without a word."""
+    """A bug of ours is reported as one: a run never hangs, or ends silently."""
 
     class Forgetful(DatasetProgress):
         def _name_released(self) -> None:
@@ -314,7 +314,7 @@ def test_co_67_what_can_never_be_made_is_an_error_that_names_it(
 
 
 def test_a_fault_of_ours_ends_the_run_and_keeps_what_is_finished() -> None:
-    """It is raised as it is, and is never a failure of a row."""
+    """It is raised unchanged, and is never a failure of a row."""
     a = Provider("a", "p", seconds=lambda row: 1.0 + 10 * (row // 2))
 
     @attrs.define(eq=False)
@@ -335,7 +335,7 @@ def test_a_fault_of_ours_ends_the_run_and_keeps_what_is_finished() -> None:
 def test_co_79_an_observer_that_raises_is_not_called_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It is logged, and the run goes on."""
+    """It is logged, and the run continues."""
     a = Provider("a", "p")
     told: list[DatasetEvent] = []
 
@@ -351,7 +351,7 @@ def test_co_79_an_observer_that_raises_is_not_called_again(
 
 
 def test_nothing_of_a_dataset_without_columns_to_ask_takes_time() -> None:
-    """A million cheap jobs must not keep others from running: the worker looks up now and then."""
+    """A million cheap jobs must not block other tasks: the worker makes checkpoints."""
     beats = 0
 
     async def instant(_order: CellOrder, _calls: Calls[Any]) -> Values:
@@ -378,7 +378,7 @@ def test_nothing_of_a_dataset_without_columns_to_ask_takes_time() -> None:
 
 
 def test_a_graph_of_one_scratch_column_is_a_dataset() -> None:
-    """There is nothing but groups."""
+    """It consists of groups only."""
     found = built(dataset(SEED, rows=3, size=2))
     assert found.rows == {0: {"seed": 0}, 1: {"seed": 10}, 2: {"seed": 20}}
 
@@ -392,7 +392,7 @@ def test_columns_that_are_not_wanted_are_not_written() -> None:
 
 @pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
 def test_cells_that_need_nothing_are_made_like_others(order: tuple[str, str]) -> None:
-    """A producer of cells without upstream has all rows ready from the start."""
+    """A producer of cells without dependencies has all rows ready from the start."""
     both = {"a": Provider("a", "p"), "b": Provider("b", "p")}
     found = built(dataset(*[both[name].col() for name in order], rows=3, size=2), P)
     assert found.result.written == 3
@@ -401,7 +401,7 @@ def test_cells_that_need_nothing_are_made_like_others(order: tuple[str, str]) ->
 
 
 def test_a_job_is_called_by_its_column_and_row() -> None:
-    """In traces of a run."""
+    """The name is used in traces of a run."""
 
     async def made(order: CellOrder, _calls: Calls[Any]) -> Values:
         return {"a": order.row}

@@ -1,4 +1,4 @@
-"""Datasets that end early because too much of them fails for good."""
+"""Datasets with an early shutdown because too many calls fail permanently."""
 
 from collections import Counter
 from typing import Any
@@ -24,7 +24,7 @@ SEED = whole("seed", seeds())
 
 
 def test_co_63_a_round_of_another_group_comes_behind_the_end() -> None:
-    """The failures are in group 0; what was set aside in group 1 is tried again all the same."""
+    """The failures are in group 0; jobs of group 1 that were set aside are still retried."""
     tries = Counter[int]()
 
     async def make(order: CellOrder, _calls: Calls[Any]) -> Values:
@@ -52,7 +52,7 @@ def test_co_63_a_round_of_another_group_comes_behind_the_end() -> None:
 
 
 def test_co_63_what_was_set_aside_has_its_round() -> None:
-    """A 503 just before the end is no failure for good: its row is asked about once more."""
+    """A 503 just before the end is not a permanent failure: its row is retried once more."""
     a = Provider(
         "a",
         "p",
@@ -75,7 +75,7 @@ def test_co_63_what_was_set_aside_has_its_round() -> None:
 
 
 def test_a_job_that_is_withdrawn_with_its_group_leaves_nothing_behind() -> None:
-    """Row 2 is lost, and the end comes in the step that names column b of row 1: the group is closed."""
+    """Row 2 is lost, and the shutdown comes when column b of row 1 is reported: the group is closed."""
 
     async def make(order: CellOrder, _calls: Calls[Any]) -> Values:
         if order.row == 2:

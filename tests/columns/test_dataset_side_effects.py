@@ -1,4 +1,4 @@
-"""Side effects of columns that are called like other columns."""
+"""Side effects with the names of columns."""
 
 import pytest
 import trio
@@ -10,7 +10,7 @@ from trioeval.run.build_dataset import Dataset
 @pytest.mark.parametrize("effect", ["trace", "reasoning"])
 @pytest.mark.parametrize("name", ["text", "topic"])
 def test_a_side_effect_never_takes_the_place_of_a_column(effect: str, name: str) -> None:
-    """Not of the column whose side effect it is, and not of another one."""
+    """It replaces neither its own column nor another one."""
 
     async def model(_request: Request) -> Reply:  # noqa: ASYNC124 - as providers are
         return Reply(output="hello")

@@ -1,4 +1,4 @@
-"""Whole timelines on the virtual clock: what runs beside what, to the second."""
+"""Whole timelines on the virtual clock, to the second."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ from dataset_scripted import (
     whole,
 )
 
-from trioeval.columns.events import GroupOpened, GroupWritten, ProcessorBegun
+from trioeval.columns.events import GroupOpened, GroupWritten, ProcessorStarted
 from trioeval.columns.finish import MemoryOutput
 from trioeval.columns.makers.base import CellOrder, GroupOrder, Made
 from trioeval.columns.run import DatasetRun
@@ -31,17 +31,17 @@ Span = tuple[float, float]
 
 @attrs.define
 class Chart:
-    """From when to when what was made, by column and group."""
+    """The start and end of each job, by column and group."""
 
     spans: dict[tuple[str, int], Span] = attrs.field(factory=dict)
 
     def add(self, name: str, group: int, began: float) -> None:
-        """Something is over."""
+        """Note that something has ended."""
         first, last = self.spans.get((name, group), (began, began))
         self.spans[name, group] = min(first, began), max(last, trio.current_time())
 
     def group(self, name: str, seconds: float) -> Group:
-        """A maker of groups."""
+        """Return a maker of a group."""
 
         async def make(order: GroupOrder, _calls: Calls[Any]) -> Made:
             began = trio.current_time()
@@ -52,7 +52,7 @@ class Chart:
         return make
 
     def cell(self, name: str, lane: str, seconds: float, size: int) -> Any:
-        """A maker of cells, each of them as long."""
+        """Return a maker of cells that all take the same time."""
 
         async def send() -> None:
             await trio.sleep(seconds)
@@ -66,7 +66,7 @@ class Chart:
         return make
 
     def stage(self, name: str, seconds: float) -> StageProcessor:
-        """A processor that changes nothing."""
+        """Return a processor that changes nothing."""
 
         async def run(group: int | None, rows: Rows) -> Processed:
             began = trio.current_time()
@@ -80,7 +80,7 @@ class Chart:
 def five_columns(
     chart: Chart, rows: int, size: int, *, prepares: bool, ordered: bool
 ) -> tuple[Built, Mapping[tuple[str, int], Span]]:
-    """A makes B and C, these make D, and that makes E."""
+    """Return five columns: A makes B and C, these make D, and that makes E."""
     before = (chart.stage("pre", 1),) if prepares else ()
     spec = dataset(
         whole("E", chart.group("E", 1), "D"),
@@ -96,7 +96,7 @@ def five_columns(
 
 
 def test_the_five_columns_of_one_group() -> None:
-    """Seeds, the stage before all others, B and C side by side, then D, then E, then the checkpoint."""
+    """The order is: seeds, the stage before all others, B and C together, D, E, the checkpoint."""
     found, spans = five_columns(Chart(), 5, 5, prepares=True, ordered=False)
     assert spans == {
         ("A", 0): (0, 2),
@@ -108,12 +108,12 @@ def test_the_five_columns_of_one_group() -> None:
         ("post", 0): (9, 10),
     }
     assert [event.at for event in found.of(GroupWritten)] == [10]
-    assert [event.name for event in found.of(ProcessorBegun)] == ["pre", "post"]
+    assert [event.name for event in found.of(ProcessorStarted)] == ["pre", "post"]
     assert found.result.written == 5
 
 
 def test_groups_overlap_behind_an_ordered_seed() -> None:
-    """Group 1 begins while group 0 is in its later columns; only the seed goes from group to group."""
+    """Group 1 starts while group 0 is in its later columns; only the seed goes from group to group."""
     _, spans = five_columns(Chart(), 9, 3, prepares=False, ordered=True)
     expected: dict[tuple[str, int], Span] = {}
     for group in range(3):
@@ -130,14 +130,14 @@ def test_groups_overlap_behind_an_ordered_seed() -> None:
 
 
 def test_groups_run_side_by_side_where_nothing_is_ordered() -> None:
-    """Then all of them are as far at every instant."""
+    """All of them have the same progress at every instant."""
     _, spans = five_columns(Chart(), 9, 3, prepares=False, ordered=False)
     assert {span for (name, _), span in spans.items() if name == "A"} == {(0, 2)}
     assert {span for (name, _), span in spans.items() if name == "post"} == {(8, 9)}
 
 
 def test_a_narrow_lane_serves_older_groups_first() -> None:
-    """With one slot a group of two rows is over before the next one is asked about."""
+    """With one slot, a group of two rows ends before the next one starts."""
     a = Provider("a", "p", seconds=1.0)
     b = Provider("b", "p", seconds=1.0)
     seed = whole("seed", Chart().group("seed", 0))
@@ -148,7 +148,7 @@ def test_a_narrow_lane_serves_older_groups_first() -> None:
 
 
 def test_co_66_a_cancelled_run_keeps_what_is_complete() -> None:
-    """Calls in flight are cancelled; complete groups are written, which takes its time; nothing is lost."""
+    """Calls in flight are cancelled; complete groups are written, which takes time; nothing is lost."""
     a = Provider("a", "p", seconds=lambda row: 1.0 if row < 2 else 100.0)
     b = Provider("b", "p", seconds=2.0)
     journal = MemoryDatasetJournal()
@@ -184,7 +184,7 @@ def test_co_66_a_cancelled_run_keeps_what_is_complete() -> None:
 
 
 def test_co_66_the_result_of_a_cancelled_run_adds_up() -> None:
-    """Every row has its ending, also of groups that were never opened."""
+    """Every row has its outcome, also in groups that were never opened."""
     a = Provider("a", "p", seconds=10.0)
     seed = whole("seed", Chart().group("seed", 0))
     spec = dataset(seed, a.col("seed"), rows=40, size=2, max_open_cells=12)
@@ -200,7 +200,7 @@ def test_co_66_the_result_of_a_cancelled_run_adds_up() -> None:
 
 
 def test_a_stop_lets_what_is_under_way_come_to_its_end() -> None:
-    """Nothing new begins; what is complete then is written."""
+    """Nothing new starts; complete groups are written."""
     a = Provider("a", "p", seconds=10.0)
     seed = whole("seed", Chart().group("seed", 0))
     spec = dataset(seed, a.col("seed"), rows=20, size=2, max_open_cells=12)
@@ -225,7 +225,7 @@ def test_a_stop_lets_what_is_under_way_come_to_its_end() -> None:
 
 
 def test_a_deadline_cuts_what_is_under_way() -> None:
-    """And what is complete then is written."""
+    """Complete groups are written."""
     a = Provider("a", "p", seconds=lambda row: 10.0 + row)
     seed = whole("seed", Chart().group("seed", 0))
     found = built(dataset(seed, a.col("seed"), rows=6, size=2), LaneSpec("p", 6), deadline=12.0)
@@ -235,7 +235,7 @@ def test_a_deadline_cuts_what_is_under_way() -> None:
 
 
 def test_a_group_that_is_complete_at_the_deadline_is_written_behind_it() -> None:
-    """Its processor was cut off, and begins again."""
+    """Its processor was cut off, and runs again."""
     a = Provider("a", "p", seconds=5.0)
     chart = Chart()
     seed = whole("seed", chart.group("seed", 0))
@@ -248,7 +248,7 @@ def test_a_group_that_is_complete_at_the_deadline_is_written_behind_it() -> None
 
 
 def test_nothing_is_opened_when_the_run_is_at_its_end() -> None:
-    """Groups that would only be lost are left alone."""
+    """Groups that would only be lost stay closed."""
     a = Provider("a", "p", seconds=10.0)
     seed = whole("seed", Chart().group("seed", 0))
     spec = dataset(seed, a.col("seed"), rows=60, size=2, max_open_cells=4)

@@ -17,8 +17,8 @@ from dataset_scripted import (
     whole,
 )
 
-from trioeval.columns.events import GroupGivenUp
-from trioeval.columns.journal import Restored
+from trioeval.columns.events import GroupAbandoned
+from trioeval.columns.journal import RestoredGroup
 from trioeval.columns.makers.base import GroupOrder, Made
 from trioeval.columns.spec import DatasetSpec
 from trioeval.errors import LaneClosedError
@@ -30,7 +30,7 @@ P = LaneSpec("p", 4, adaptive="off")
 
 
 def chained(made: list[int], lost: int | None, **more: Any) -> tuple[DatasetSpec, Provider]:
-    """A cell, one of which is not made in this run; and a number that goes up from group to group."""
+    """Return a cell, one of which is not made in this run; and a number that grows from group to group."""
 
     async def number(order: GroupOrder, _calls: Calls[Any]) -> Made:
         made.append(order.group)
@@ -45,7 +45,7 @@ def chained(made: list[int], lost: int | None, **more: Any) -> tuple[DatasetSpec
 def test_an_ordered_column_makes_no_group_before_the_one_that_lacks_something(
     lost: int, max_open: int
 ) -> None:
-    """That is made by the next execution, and then those behind it: as in one run."""
+    """The next execution makes it, and then the later ones: as in one run."""
     made: list[int] = []
     journal = MemoryDatasetJournal()
     spec, a = chained(made, lost, rows=10, size=2, max_open_cells=max_open)
@@ -55,8 +55,8 @@ def test_an_ordered_column_makes_no_group_before_the_one_that_lacks_something(
     assert first.numbers == list(range(2 * group))
     assert first.result.not_run == {"lane": 10 - 2 * group}
     assert first.result.outcome == "incomplete"
-    assert [event.reason for event in first.of(GroupGivenUp)] == ["lane"] * len(
-        first.of(GroupGivenUp)
+    assert [event.reason for event in first.of(GroupAbandoned)] == ["lane"] * len(
+        first.of(GroupAbandoned)
     )
     asked = [row for _, row in a.ends if row != lost]
     spec, a = chained(made, None, rows=10, size=2, max_open_cells=max_open)
@@ -69,7 +69,7 @@ def test_an_ordered_column_makes_no_group_before_the_one_that_lacks_something(
 
 
 def test_a_group_whose_ordered_column_is_lost_keeps_the_turn() -> None:
-    """Its own maker could not go on: what other columns have made of later groups is kept."""
+    """Its own maker cannot continue; results of other columns for later groups are kept."""
     made: list[int] = []
 
     async def number(order: GroupOrder, _calls: Calls[Any]) -> Made:
@@ -94,7 +94,7 @@ def test_a_group_whose_ordered_column_is_lost_keeps_the_turn() -> None:
 
 
 def test_a_group_that_is_dropped_whole_does_not_keep_the_turn() -> None:
-    """There is nothing of it that later ones could depend on."""
+    """Later groups cannot depend on it."""
     made: list[int] = []
     spec, a = chained(made, None, rows=6, size=1)
     a.says = lambda row, _: refusal() if row == 2 else row
@@ -104,7 +104,7 @@ def test_a_group_that_is_dropped_whole_does_not_keep_the_turn() -> None:
 
 
 def test_what_earlier_executions_have_spent_is_counted_group_by_group() -> None:
-    """Others have their turn between two groups, however many there are."""
+    """Between two groups there is a checkpoint, however many there are."""
     journal = MemoryDatasetJournal()
     a = Provider("a", "p")
     spec = dataset(SEED, a.col("seed"), rows=8, size=2)
@@ -113,7 +113,7 @@ def test_what_earlier_executions_have_spent_is_counted_group_by_group() -> None:
     seen: list[int] = []
 
     class Watched(MemoryDatasetJournal):
-        def restored(self, group: int, rows: range) -> Restored:
+        def restored(self, group: int, rows: range) -> RestoredGroup:
             seen.append(ticks)
             return super().restored(group, rows)
 
@@ -132,7 +132,7 @@ def test_what_earlier_executions_have_spent_is_counted_group_by_group() -> None:
         return found
 
     again = run_virtual(main)
-    # Who of two comes first in a step is chance: two groups may see the same tick, three do not.
+    # The order of two tasks in a step is random: two groups may see the same tick, three do not.
     assert len(seen) == 4
     assert seen[2] > seen[0]
     assert seen[3] > seen[1]

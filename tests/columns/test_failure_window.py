@@ -17,8 +17,8 @@ def test_co_63_a_window_of_two_gives_up_at_one_failure_once_it_is_full() -> None
     ]  # fmt: skip
 
 
-def test_co_64_what_is_not_told_gives_up_nothing() -> None:
-    """Refusals for now and mishaps are not told: between them, successes fill the window."""
+def test_co_64_what_is_not_reported_gives_up_nothing() -> None:
+    """Refusals and transient failures are not added: successes between them fill the window."""
     window = FailureWindow(2, 0.5)
     assert not any(window.add(failed=False) for _ in range(100))
 

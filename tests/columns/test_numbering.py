@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from made_graphs import graphs, groupings, producer
 from naive_tracker import NaiveTracker
 
-from trioeval.columns.graph import FINISH, PREPARE, ColumnGraph, Grouping, JobNumbering, MakeJob
+from trioeval.columns.graph import FINISH, PREPARE, ColumnGraph, JobNumbering, MakeJob, RowGrouping
 
 
 @given(
@@ -17,7 +17,7 @@ from trioeval.columns.graph import FINISH, PREPARE, ColumnGraph, Grouping, JobNu
 )
 @settings(max_examples=settings().max_examples // 2)
 def test_indices_and_jobs_of_unwritten_groups_are_one_to_one(
-    *, graph: ColumnGraph, grouping: Grouping, prepares: bool, written: set[int]
+    *, graph: ColumnGraph, grouping: RowGrouping, prepares: bool, written: set[int]
 ) -> None:
     written &= set(range(len(grouping)))
     numbering = JobNumbering(graph, grouping, written, prepares=prepares)
@@ -43,7 +43,7 @@ def test_jobs_of_a_group_stand_as_they_become_ready_and_cells_row_by_row() -> No
             producer("d", "a"),
         ]
     )
-    numbering = JobNumbering(graph, Grouping(2, (4,)), written=[0], prepares=True)
+    numbering = JobNumbering(graph, RowGrouping(2, (4,)), written=[0], prepares=True)
     assert [(job.producer, job.row) for job in map(numbering.job, range(len(numbering)))] == [
         (0, None), (PREPARE, None), (1, 2), (3, 2), (1, 3), (3, 3), (2, None), (FINISH, None),
     ]  # fmt: skip
@@ -51,7 +51,7 @@ def test_jobs_of_a_group_stand_as_they_become_ready_and_cells_row_by_row() -> No
 
 def test_what_is_not_there_is_an_index_error() -> None:
     graph = ColumnGraph.of([producer("a"), producer("b", scope="full")])
-    numbering = JobNumbering(graph, Grouping(2, (6,)), written=[1])
+    numbering = JobNumbering(graph, RowGrouping(2, (6,)), written=[1])
     for index in (-1, 8):
         with pytest.raises(IndexError, match=f"job {index} does not exist; there are 8"):
             numbering.job(index)
@@ -67,4 +67,4 @@ def test_what_is_not_there_is_an_index_error() -> None:
         with pytest.raises(IndexError, match="does not exist"):
             numbering.index(job)
     with pytest.raises(IndexError, match="group 3 does not exist"):
-        JobNumbering(graph, Grouping(2, (6,)), written=[0, 3])
+        JobNumbering(graph, RowGrouping(2, (6,)), written=[0, 3])

@@ -1,4 +1,4 @@
-"""A dataset that was processed as a whole: `final` is there, whole, or not at all."""
+"""A dataset that was processed as a whole: `final` is either complete or missing."""
 
 import errno
 import itertools
@@ -29,8 +29,8 @@ def process(path: Path, disk: Disk | None = None) -> None:
         folder.replace(PROCESSED, columns={"n": "int"})
 
 
-def test_co_78_a_processed_dataset_stands_beside_the_one_that_it_was_made_of(whole: Path) -> None:
-    """Whoever reads the dataset gets it; what was written before is as it was."""
+def test_co_78_a_processed_dataset_is_beside_the_one_that_it_was_made_of(whole: Path) -> None:
+    """Readers of the dataset get it; the files that were written before are unchanged."""
     before = contents(whole)
     with open_it(whole) as folder:
         assert folder.data == whole
@@ -54,7 +54,7 @@ def test_co_78_a_processed_dataset_stands_beside_the_one_that_it_was_made_of(who
 def test_co_78_a_kill_while_it_is_processed_leaves_the_old_or_the_new(
     tmp_path: Path, again: str
 ) -> None:
-    """At every step: a reader sees one of both, whole; and it can be done again."""
+    """After a kill at any step, a reader sees either version, complete; and it can be repeated."""
     build(tmp_path / "whole")
     if again == "again":
         process(tmp_path / "whole")
@@ -77,7 +77,7 @@ def test_co_78_a_kill_while_it_is_processed_leaves_the_old_or_the_new(
 
 
 def test_a_processed_dataset_that_cannot_be_written_leaves_the_old_one(whole: Path) -> None:
-    """The full disk is told."""
+    """The full disk is reported."""
     before = contents(whole)
     with open_it(whole, disk=FaultyDisk(3, "half", OSError(errno.ENOSPC, "no room"))) as folder:
         with pytest.raises(DatasetError, match=r"final: the dataset cannot be written: no room"):
@@ -93,7 +93,7 @@ NEW = [{"n": 10}, {"n": 40}]
 
 @pytest.mark.slow
 def test_a_disk_that_refuses_leaves_what_was_processed_before(tmp_path: Path) -> None:
-    """At every step: rows that were never processed are not taken for those that were."""
+    """At every step, unprocessed rows are not taken for processed ones."""
     path = tmp_path / "data"
     build(path)
     process(path)
@@ -121,7 +121,7 @@ def test_a_disk_that_refuses_leaves_what_was_processed_before(tmp_path: Path) ->
 def test_co_72_processed_rows_that_are_not_as_they_were_are_made_again(
     whole: Path, how: str
 ) -> None:
-    """What is left of them is removed, and the dataset is not complete any more."""
+    """The rest of them is removed, and the dataset is incomplete again."""
     before = contents(whole)
     build_processed(whole)
     after = contents(whole)
@@ -150,7 +150,7 @@ def test_co_72_processed_rows_that_are_not_as_they_were_are_made_again(
         assert sorted(folder.written) == [0, 1, 2]
         assert folder.result is None or how == "folder"
     assert not final.exists()
-    if how == "folder":  # who has said that there should be one knows it, and asks
+    if how == "folder":  # the caller requested processing, and checks it
         assert contents(whole) == before
     build_processed(whole)
     assert contents(whole) == after
@@ -160,7 +160,7 @@ def test_co_72_processed_rows_that_are_not_as_they_were_are_made_again(
 
 
 def build_processed(path: Path, disk: Disk | None = None) -> None:
-    """What a run does that goes on, and whose processors run at its end."""
+    """Perform the steps of a resumed run whose processors run at its end."""
     with open_it(path, disk=disk) as folder:
         assert sorted(folder.written) == [0, 1, 2]
         if not folder.is_processed:
@@ -173,7 +173,7 @@ def build_processed(path: Path, disk: Disk | None = None) -> None:
 def test_a_kill_while_damaged_rows_are_removed_never_shows_others_as_complete(
     tmp_path: Path,
 ) -> None:
-    """A reader is told of the damage, or that the dataset is not complete; then it is made again."""
+    """A reader gets an error, or an incomplete dataset; then it is made again."""
     build(tmp_path / "whole")
     build_processed(tmp_path / "whole")
 
@@ -203,7 +203,7 @@ def test_a_kill_while_damaged_rows_are_removed_never_shows_others_as_complete(
 
 
 def test_what_was_processed_is_found_where_a_killed_process_has_left_it(whole: Path) -> None:
-    """Between two names; the dataset cannot get more rows then either."""
+    """The dataset is between two names; then it cannot get more rows either."""
     build_processed(whole)
     after = contents(whole)
     (whole / "final").rename(whole / ".old-final.part")
@@ -217,7 +217,7 @@ def test_what_was_processed_is_found_where_a_killed_process_has_left_it(whole: P
 
 
 def test_other_columns_of_processed_rows_are_no_damage(whole: Path) -> None:
-    """A processor may have left some out; the dataset itself has to be the same."""
+    """A processor may have removed some; the dataset itself has to be the same."""
     process(whole)
     with open_it(whole, attrs.evolve(HEADER, fingerprint=dict(HEADER.fingerprint))) as folder:
         assert folder.is_processed

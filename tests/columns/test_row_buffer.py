@@ -20,7 +20,7 @@ ROWS = st.integers(0, 4)
 
 
 class BufferLaws(RuleBasedStateMachine):
-    """A buffer against a mapping of mappings."""
+    """A buffer compared with a mapping of mappings."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ def test_weights_follow_lengths() -> None:
     assert buffer.bytes == 0
 
 
-def test_a_deep_value_is_weighed_and_copied_all_the_same() -> None:
+def test_a_deep_value_is_weighed_and_copied_anyway() -> None:
     value: Any = []
     for _ in range(100_000):
         value = [value]
@@ -129,7 +129,7 @@ def test_a_deep_value_is_weighed_and_copied_all_the_same() -> None:
 
 
 def test_a_list_weighs_what_all_its_members_weigh() -> None:
-    """Also if the first is a number like those of a vector."""
+    """This holds even if the first is a number like those of a vector."""
     buffer = Buffer()
     buffer.open([0])
     buffer.set(0, {"a": [0.5, "x" * 100_000]})

@@ -1,4 +1,4 @@
-"""Rows of files know their numbers, which they have had since they were planned."""
+"""Rows of files keep the numbers that they got when they were planned."""
 
 import tempfile
 from pathlib import Path
@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trioeval.columns.files import DatasetRows, Header, open_folder
-from trioeval.columns.graph import Grouping
+from trioeval.columns.graph import RowGrouping
 
 ROWS = 10
 
@@ -18,8 +18,8 @@ ROWS = 10
 )
 @settings(max_examples=settings().max_examples // 6)
 def test_a_row_is_found_by_its_number(present: set[int], groups: set[int]) -> None:
-    """Whatever was dropped and whichever groups are there; a number that is gone has no place."""
-    grouping = Grouping(4, (ROWS,))
+    """This holds for any dropped rows and groups; a dropped number has no index."""
+    grouping = RowGrouping(4, (ROWS,))
     header = Header(columns={"n": "int"}, grouping=grouping, fingerprint={})
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "data"

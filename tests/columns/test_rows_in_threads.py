@@ -1,4 +1,4 @@
-"""Rows of a dataset that several threads read: each gets those that it asks for."""
+"""Rows of a dataset that several threads read: each gets its own rows."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from trioeval.columns.files import DatasetRows, Header, open_folder
-from trioeval.columns.graph import Grouping
+from trioeval.columns.graph import RowGrouping
 
 
 class Interrupted(DatasetRows):
-    """Another thread reads a row of another group whenever a group is taken."""
+    """Rows for which another thread reads another group whenever a group is fetched."""
 
     others: list[Mapping[str, Any]]
     another: threading.Thread | None = None
@@ -29,12 +29,12 @@ class Interrupted(DatasetRows):
         if held[0] == 0 and self.another is None:
             self.another = threading.Thread(target=self.read_another)
             self.another.start()
-            self.another.join(0.2)  # it waits for its turn, or it has had one that was not its own
+            self.another.join(0.2)  # it waits for its turn, or has had it
 
 
 def test_a_thread_that_reads_another_group_changes_nothing(tmp_path: Path) -> None:
-    """Also where it comes between taking a group and giving a row of it."""
-    header = Header(columns={"a": "int"}, grouping=Grouping(2, (4,)), fingerprint={})
+    """This holds even between fetching a group and returning a row of it."""
+    header = Header(columns={"a": "int"}, grouping=RowGrouping(2, (4,)), fingerprint={})
     folder = open_folder(tmp_path / "made", header, file_format="jsonl", existing="never")
     folder.write(0, [(0, {"a": 0}), (1, {"a": 1})])
     folder.write(1, [(2, {"a": 2}), (3, {"a": 3})])

@@ -1,4 +1,4 @@
-"""Datasets that are built with a real store: what one execution leaves, the next one finds."""
+"""Datasets with a real store: the next execution finds the records of the last one."""
 
 import sqlite3
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ async def execution(
 def test_a_dataset_is_in_the_store_before_it_is_in_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or a run that is killed at once would find a folder that it does not know."""
+    """Otherwise a run that is killed at once would find a folder that it does not know."""
     known: list[int] = []
     plain = Disk.rename
 
@@ -55,7 +55,7 @@ def test_a_dataset_is_in_the_store_before_it_is_in_its_folder(
 
 @pytest.mark.parametrize("rows", [2, 6])
 def test_rows_that_were_dropped_before_a_cut_stay_dropped(tmp_path: Path, rows: int) -> None:
-    """Also in the first groups that are opened again; nobody waits for what will never be made of them."""
+    """This includes the first groups that are opened again; no job waits for them."""
     scope = trio.CancelScope()
     refused: list[str] = []
 

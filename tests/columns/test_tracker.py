@@ -1,4 +1,4 @@
-"""What may be made next, by example; the law over all graphs is `test_tracker_law`."""
+"""Readiness of jobs, by example; the law over all graphs is in `test_tracker_law`."""
 
 import tracemalloc
 
@@ -6,7 +6,7 @@ import pytest
 from made_graphs import producer
 from naive_tracker import Change, Tracker
 
-from trioeval.columns.graph import FINISH, PREPARE, ColumnGraph, Grouping, JobNumbering, MakeJob
+from trioeval.columns.graph import FINISH, PREPARE, ColumnGraph, JobNumbering, MakeJob, RowGrouping
 
 DIAMOND = ColumnGraph.of(
     [producer("a"), producer("b", "a"), producer("c", "a"), producer("d", "b", "c")]
@@ -17,7 +17,7 @@ ORDERED = ColumnGraph.of([producer("a", scope="scratch", ordered=True)])
 
 
 def make(tracker: Tracker, *jobs: MakeJob) -> Change:
-    """Begin and complete jobs; what the last one changed."""
+    """Start and complete jobs; return the last change."""
     change = Change()
     for job in jobs:
         tracker.begin(job)
@@ -26,7 +26,7 @@ def make(tracker: Tracker, *jobs: MakeJob) -> Change:
 
 
 def test_co_01_a_diamond_is_made_from_top_to_bottom() -> None:
-    tracker = Tracker(DIAMOND, Grouping(1, (1,)))
+    tracker = Tracker(DIAMOND, RowGrouping(1, (1,)))
     a, b, c, d = (MakeJob(place, 0, 0) for place in range(4))
     assert tracker.admit(0) == Change(ready=(a,))
     assert make(tracker, a) == Change(ready=(b, c))
@@ -36,27 +36,27 @@ def test_co_01_a_diamond_is_made_from_top_to_bottom() -> None:
 
 
 def test_co_04_a_cell_waits_for_all_cells_of_its_row_that_it_needs() -> None:
-    tracker = Tracker(FAN_IN, Grouping(4, (4,)))
+    tracker = Tracker(FAN_IN, RowGrouping(4, (4,)))
     assert len(tracker.admit(0).ready) == 12
     assert make(tracker, MakeJob(0, 0, 1), MakeJob(1, 0, 1), MakeJob(2, 0, 3)) == Change()
     assert make(tracker, MakeJob(2, 0, 1)) == Change(ready=(MakeJob(3, 0, 1),))
 
 
 def test_co_05_a_full_column_no_longer_waits_for_a_row_that_is_dropped() -> None:
-    tracker = Tracker(LIST_OF_ALL, Grouping(3, (3,)))
+    tracker = Tracker(LIST_OF_ALL, RowGrouping(3, (3,)))
     tracker.admit(0)
     assert make(tracker, MakeJob(0, 0, 0), MakeJob(0, 0, 2)) == Change()
     assert tracker.drop([1]) == Change(ready=(MakeJob(1, 0),), removed=(MakeJob(0, 0, 1),))
     assert tracker.left(0) == (0, 2)
 
 
-def test_co_06_a_job_that_is_begun_is_not_offered_again() -> None:
-    tracker = Tracker(DIAMOND, Grouping(2, (2,)))
+def test_co_06_a_job_that_is_started_is_not_offered_again() -> None:
+    tracker = Tracker(DIAMOND, RowGrouping(2, (2,)))
     first, second = tracker.admit(0).ready
     tracker.begin(first)
-    tracker.begin(first)  # it failed by mishap, and is tried again
+    tracker.begin(first)  # it failed transiently, and is retried
     assert tracker.drop([0, 1]).removed == (second,)
-    assert tracker.active(0) == 1  # the last stage alone
+    assert tracker.active(0) == 1  # only the last stage
     with pytest.raises(RuntimeError, match=r"row=0\) cannot be completed: it was dropped"):
         tracker.complete(first)
 
@@ -69,14 +69,14 @@ def test_co_06_a_job_that_is_begun_is_not_offered_again() -> None:
         (MakeJob(0, 0, 3), "does not exist"),  # a row of another group
         (MakeJob(2, 0), "does not exist"),  # no such column
         (MakeJob(-3, 0), "does not exist"),  # no such stage
-        (MakeJob(PREPARE, 0), "it is complete"),  # a stage that is not wanted
+        (MakeJob(PREPARE, 0), "it is complete"),  # an unused stage
         (MakeJob(0, 1, 3), "group 1 is not open"),
         (MakeJob(0, 9, 3), "group 9 is not open"),
         (MakeJob(1, 0), "it waits"),
     ],
 )
 def test_co_07_what_is_no_job_that_is_ready_is_refused(job: MakeJob, message: str) -> None:
-    tracker = Tracker(LIST_OF_ALL, Grouping(3, (6,)))
+    tracker = Tracker(LIST_OF_ALL, RowGrouping(3, (6,)))
     tracker.admit(0)
     with pytest.raises(RuntimeError, match=message):
         tracker.begin(job)
@@ -84,8 +84,8 @@ def test_co_07_what_is_no_job_that_is_ready_is_refused(job: MakeJob, message: st
         tracker.complete(job)
 
 
-def test_co_07_nothing_is_told_twice_or_in_a_wrong_order() -> None:
-    tracker = Tracker(LIST_OF_ALL, Grouping(3, (6,)))
+def test_co_07_nothing_is_reported_twice_or_in_a_wrong_order() -> None:
+    tracker = Tracker(LIST_OF_ALL, RowGrouping(3, (6,)))
     tracker.admit(0)
     job = MakeJob(0, 0, 0)
     with pytest.raises(RuntimeError, match="cannot be completed: it is ready"):
@@ -106,7 +106,7 @@ def test_co_07_nothing_is_told_twice_or_in_a_wrong_order() -> None:
 
 
 def test_co_08_a_group_of_which_all_rows_are_dropped_is_finished_at_once() -> None:
-    tracker = Tracker(LIST_OF_ALL, Grouping(2, (2,)), prepares=True)
+    tracker = Tracker(LIST_OF_ALL, RowGrouping(2, (2,)), prepares=True)
     finish = MakeJob(FINISH, 0)
     assert tracker.admit(0) == Change(ready=(MakeJob(PREPARE, 0),))
     assert tracker.drop([0, 1]) == Change(
@@ -121,21 +121,21 @@ def test_co_08_a_group_of_which_all_rows_are_dropped_is_finished_at_once() -> No
 
 
 def test_a_group_may_be_opened_without_a_row() -> None:
-    tracker = Tracker(ORDERED, Grouping(2, (4,)))
+    tracker = Tracker(ORDERED, RowGrouping(2, (4,)))
     assert tracker.admit(0, dropped=[0, 1]).ready == (MakeJob(FINISH, 0),)
     assert tracker.admit(1).ready == (MakeJob(0, 1),)
 
 
 def test_prepare_is_between_scratch_columns_and_all_others() -> None:
     graph = ColumnGraph.of([producer("b"), producer("a", scope="scratch")])
-    tracker = Tracker(graph, Grouping(1, (1,)), prepares=True)
+    tracker = Tracker(graph, RowGrouping(1, (1,)), prepares=True)
     assert tracker.admit(0).ready == (MakeJob(1, 0),)
     assert make(tracker, MakeJob(1, 0)).ready == (MakeJob(PREPARE, 0),)
     assert make(tracker, MakeJob(PREPARE, 0)).ready == (MakeJob(0, 0, 0),)
 
 
 def test_an_ordered_producer_makes_one_group_after_another() -> None:
-    tracker = Tracker(ORDERED, Grouping(1, (4,)))
+    tracker = Tracker(ORDERED, RowGrouping(1, (4,)))
     jobs = [MakeJob(0, group) for group in range(4)]
     assert [tracker.admit(group).ready for group in range(4)] == [(jobs[0],), (), (), ()]
     assert not tracker.is_stuck(1)  # its turn will come
@@ -146,9 +146,9 @@ def test_an_ordered_producer_makes_one_group_after_another() -> None:
 
 
 def test_a_group_that_an_ordered_producer_does_not_make_keeps_its_turn() -> None:
-    """Or another run would make it behind those that come after it."""
+    """Otherwise another run would make it after later groups."""
     for is_closed in (True, False):
-        tracker = Tracker(ORDERED, Grouping(1, (4,)))
+        tracker = Tracker(ORDERED, RowGrouping(1, (4,)))
         jobs = [MakeJob(0, group) for group in range(4)]
         for group in range(3):
             tracker.admit(group)
@@ -164,13 +164,13 @@ def test_a_group_that_an_ordered_producer_does_not_make_keeps_its_turn() -> None
         assert tracker.is_stuck(2)
         assert tracker.admit(3) == Change()
         assert tracker.is_stuck(3)
-        if not is_closed:  # its row is gone for good: there is nothing that others could depend on
+        if not is_closed:  # its row is gone: no other group depends on it
             assert tracker.drop([1]).ready == (jobs[2], MakeJob(FINISH, 1))[::-1]
             assert tracker.standing == 0
 
 
-def test_a_group_with_a_loss_goes_on_where_it_can_and_then_is_stuck() -> None:
-    tracker = Tracker(LIST_OF_ALL, Grouping(2, (2,)))
+def test_a_group_with_a_loss_continues_where_it_can_and_then_is_stuck() -> None:
+    tracker = Tracker(LIST_OF_ALL, RowGrouping(2, (2,)))
     tracker.admit(0)
     tracker.lose(MakeJob(0, 0, 0))
     assert not tracker.is_stuck(0)
@@ -180,7 +180,7 @@ def test_a_group_with_a_loss_goes_on_where_it_can_and_then_is_stuck() -> None:
 
 
 def test_what_is_lost_before_it_was_ready_is_never_offered() -> None:
-    tracker = Tracker(DIAMOND, Grouping(1, (1,)))
+    tracker = Tracker(DIAMOND, RowGrouping(1, (1,)))
     tracker.admit(0)
     tracker.lose(MakeJob(1, 0, 0))
     assert make(tracker, MakeJob(0, 0, 0)).ready == (MakeJob(2, 0, 0),)
@@ -191,7 +191,7 @@ def test_what_is_lost_before_it_was_ready_is_never_offered() -> None:
 
 def test_a_group_whose_turn_it_is_is_stuck_when_it_lacks_something_else() -> None:
     graph = ColumnGraph.of([producer("a"), producer("b", "a", scope="full", ordered=True)])
-    tracker = Tracker(graph, Grouping(1, (2,)))
+    tracker = Tracker(graph, RowGrouping(1, (2,)))
     for group in range(2):
         tracker.admit(group)
         tracker.lose(MakeJob(0, group, group))
@@ -201,7 +201,7 @@ def test_a_group_whose_turn_it_is_is_stuck_when_it_lacks_something_else() -> Non
 
 
 def test_a_row_that_has_its_cell_is_not_missing_when_it_is_dropped() -> None:
-    tracker = Tracker(LIST_OF_ALL, Grouping(3, (3,)))
+    tracker = Tracker(LIST_OF_ALL, RowGrouping(3, (3,)))
     tracker.admit(0)
     make(tracker, MakeJob(0, 0, 0), MakeJob(0, 0, 1))
     assert tracker.drop([0, 0]) == Change(never=())
@@ -209,10 +209,10 @@ def test_a_row_that_has_its_cell_is_not_missing_when_it_is_dropped() -> None:
 
 
 def test_co_09_groups_that_are_not_open_cost_nothing() -> None:
-    """A million groups, three of them open: less than 5 MB with the open rows, however many were."""
+    """With a million groups, three of them open, less than 5 MB are used in addition to the open rows."""
     tracemalloc.start()
     try:
-        grouping = Grouping(1000, (10**9,))
+        grouping = RowGrouping(1000, (10**9,))
         numbering = JobNumbering(LIST_OF_ALL, grouping, range(100_000))
         tracker = Tracker(LIST_OF_ALL, grouping)
         for group in range(500_000, 500_020):

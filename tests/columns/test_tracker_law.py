@@ -1,11 +1,11 @@
-"""CO-10: a tracker says after each step what follows from the definition."""
+"""CO-10: after each step a tracker reports what follows from the definition."""
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from made_graphs import graphs, groupings, producer
 from naive_tracker import Change, NaiveTracker, Tracker
 
-from trioeval.columns.graph import FINISH, ColumnGraph, Grouping, MakeJob
+from trioeval.columns.graph import FINISH, ColumnGraph, MakeJob, RowGrouping
 
 FEWER = settings(max_examples=settings().max_examples // 3)
 CALM = [*["begin"] * 6, *["complete"] * 6, *["drop"] * 3]
@@ -13,15 +13,15 @@ ROUGH = [*CALM, *["admit"] * 3, "drop group", "lose", "close"]
 
 
 def steps_of(kinds: list[str]) -> st.SearchStrategy[list[tuple[str, int]]]:
-    """Up to 60 steps, and as often many as few."""
+    """Draw up to 60 steps, with many as likely as few."""
     step = st.tuples(st.sampled_from(kinds), st.integers(0, 30))
     return st.integers(0, 60).flatmap(lambda size: st.lists(step, min_size=size, max_size=size))
 
 
 class Compared:
-    """A tracker beside a naive one."""
+    """A tracker compared with a naive one."""
 
-    def __init__(self, graph: ColumnGraph, grouping: Grouping, *, prepares: bool) -> None:
+    def __init__(self, graph: ColumnGraph, grouping: RowGrouping, *, prepares: bool) -> None:
         self.tracker = Tracker(graph, grouping, prepares=prepares)
         self.naive = NaiveTracker(graph, grouping, prepares=prepares)
         self.offered: set[MakeJob] = set()
@@ -31,12 +31,12 @@ class Compared:
         self.losses = False
 
     def step(self, kind: str, pick: int) -> None:
-        """Something that is possible happens; nothing where nothing is."""
+        """Do one possible step, if there is any."""
         naive = self.naive
         match kind:
             case "admit":
                 left = range(self.next_group, len(naive.grouping))
-                choices: list[object] = [*left[: 1 + (pick > 28)]]  # one may be written already
+                choices: list[object] = [*left[: 1 + (pick > 28)]]  # one may already be written
             case "begin":
                 choices = [*self.tracker.in_order([*self.offered])]
             case "complete":
@@ -66,7 +66,7 @@ class Compared:
             case "begin", MakeJob() as job:
                 naive.begun.add(job)
                 tracker.begin(job)
-                tracker.begin(job)  # again, until it is over
+                tracker.begin(job)  # again, until it has ended
                 self.offered.discard(job)
                 before.discard(job)
             case "complete", MakeJob() as job:
@@ -136,7 +136,7 @@ class Compared:
         )
 
     def run_to_the_end(self) -> None:
-        """Whatever is possible is done, and stuck groups are closed, until nothing is left."""
+        """Do all possible steps, and close stuck groups, until nothing remains."""
         while True:
             if self.naive.begun:
                 self.step("complete", 0)
@@ -155,23 +155,23 @@ class Compared:
 
 
 @given(graph=graphs(), grouping=groupings(), prepares=st.booleans(), steps=steps_of(ROUGH))
-@example(  # the turn stays with a group that was closed before its turn
+@example(  # the turn stays at a group that was closed before
     graph=ColumnGraph.of([producer("a", scope="full", ordered=True)]),
-    grouping=Grouping(1, (3,)),
+    grouping=RowGrouping(1, (3,)),
     prepares=False,
     steps=[("admit", 0)] * 3 + [("close", 1)],
 )
 @example(  # the last row that lacks a cell is dropped
     graph=ColumnGraph.of([producer("a"), producer("b", "a", scope="full")]),
-    grouping=Grouping(2, (2,)),
+    grouping=RowGrouping(2, (2,)),
     prepares=True,
     steps=[("admit", 0), *[("begin", 0), ("complete", 0)] * 2, ("drop", 1)],
 )
 @FEWER
 def test_co_10_a_tracker_equals_a_naive_recomputation_after_each_step(
-    *, graph: ColumnGraph, grouping: Grouping, prepares: bool, steps: list[tuple[str, int]]
+    *, graph: ColumnGraph, grouping: RowGrouping, prepares: bool, steps: list[tuple[str, int]]
 ) -> None:
-    """What is ready, removed, left, active and needed; and in the end nothing hangs."""
+    """Compared are ready, removed, remaining, active and needed jobs; in the end nothing hangs."""
     compared = Compared(graph, grouping, prepares=prepares)
     for kind, pick in steps:
         compared.step(kind, pick)
@@ -181,7 +181,7 @@ def test_co_10_a_tracker_equals_a_naive_recomputation_after_each_step(
 @given(graph=graphs(), grouping=groupings(), prepares=st.booleans(), steps=steps_of(CALM))
 @FEWER
 def test_where_nothing_is_lost_every_group_comes_to_its_end(
-    *, graph: ColumnGraph, grouping: Grouping, prepares: bool, steps: list[tuple[str, int]]
+    *, graph: ColumnGraph, grouping: RowGrouping, prepares: bool, steps: list[tuple[str, int]]
 ) -> None:
     """All groups are open at once, some rows are dropped, and no group is ever stuck."""
     compared = Compared(graph, grouping, prepares=prepares)

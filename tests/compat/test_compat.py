@@ -1,7 +1,7 @@
-"""Configurations and the rows that promptfoo 0.123.1 makes of them, or that are different on purpose.
+"""Configurations and the rows that promptfoo 0.123.1 makes of them, or intended differences.
 
-Each file in `cases` is a table of one part. A case names what goes in, and of what comes out only what it
-is about: rows are compared key by key.
+Each file in `cases` is a table of one part of the format. A case names its input, and only the parts of the
+output that it is about: rows are compared key by key.
 """
 
 import json
@@ -26,14 +26,14 @@ def _cases(kind: str) -> Iterator[Any]:
     for file in sorted(CASES.glob("*.json")):
         for case in json.loads(file.read_text(encoding="utf-8")):
             if case["kind"] == kind:
-                # What needs something starts a process.
+                # Cases with requirements start a process.
                 marks = [pytest.mark.slow] if case.get("needs") else []
                 yield pytest.param(case, id=f"{file.stem}-{case['id']}", marks=marks)
 
 
 @attrs.frozen
 class Outcome:
-    """What a run left behind."""
+    """The results of a run."""
 
     exit_code: int
     rows: list[dict[str, Any]]
@@ -41,7 +41,7 @@ class Outcome:
 
 
 def write_files(case: Mapping[str, Any], folder: Path) -> None:
-    """Put the files of a case where it is run."""
+    """Write the files of a case to the working directory."""
     for name, text in case.get("files", {}).items():
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ def run_case(case: Mapping[str, Any], folder: Path, capsys: pytest.CaptureFixtur
 
 
 def shown(row: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a row a case is about."""
+    """Return the parts of a row that a case is about."""
     found: dict[str, Any] = {}
     for key in wanted:
         match key:
@@ -84,7 +84,7 @@ def shown(row: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def judged(case: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
-    """The row of an output with what is asserted of it, as a result file has it."""
+    """Return the row of an output with its assertions, as in a result file."""
     write_files(case, folder)
     test = {**case["test"], "providerOutput": case["output"]}
     document = {"providers": ["echo"], "prompts": ["p"], "tests": [test], **case.get("top", {})}
@@ -94,7 +94,7 @@ def judged(case: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
 
 
 def components(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What single assertions say."""
+    """Return the results of single assertions."""
     graded = row["gradingResult"] or {"componentResults": []}
     return [
         {
@@ -107,7 +107,7 @@ def components(row: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def set_environment(case: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is switched but what the case switches."""
+    """Only the switches of the case are set."""
     for name in [name for name in os.environ if name.startswith(("PROMPTFOO_", "TRIOEVAL_"))]:
         monkeypatch.delenv(name)
     for name, value in case.get("env", {}).items():
@@ -118,7 +118,7 @@ def set_environment(case: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch) ->
 def test_assertion(
     case: Mapping[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An output with what is asserted of it gives the verdict, or the load error, of its case."""
+    """An output with its assertions gives the verdict, or the load error, of its case."""
     set_environment(case, monkeypatch)
     expected = case["expect"]
     if "load_error" in expected:

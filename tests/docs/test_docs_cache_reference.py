@@ -5,7 +5,7 @@ import re
 
 from snippets import DOCS
 
-from trioeval.providers.cache_key import FORMAT, IGNORED_HEADERS, Question
+from trioeval.providers.cache_key import FORMAT, IGNORED_HEADERS, CacheIdentity
 from trioeval.providers.http.wire import HttpRequest
 from trioeval.store.cache.backends import FIRST_LOOK, LONGEST_LOOK
 from trioeval.store.cache.cache import LEASE
@@ -16,7 +16,7 @@ PAGE = (DOCS / "reference" / "cache.md").read_text()
 
 def test_the_members_of_a_keys_text_are_those_of_the_table() -> None:
     """In their order, which is part of the format."""
-    question = Question(name="", service="", request=HttpRequest("http://h", {}, None))
+    question = CacheIdentity(name="", service="", request=HttpRequest("http://h", {}, None))
     section = PAGE.split("## The key")[1].split("\n## ")[0]
     assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == list(json.loads(question.text()))
     assert f"| `format` | {FORMAT} |" in section

@@ -11,10 +11,10 @@ from workbench import lay_out
 
 from trioeval.columns.column_form import KINDS, SAMPLERS
 from trioeval.columns.model import (
-    Asking,
     ColumnEntry,
     ColumnsSettings,
     ErrorWindow,
+    ModelCallSettings,
     Processor,
     Score,
     Skip,
@@ -81,7 +81,7 @@ _SETTINGS: Mapping[str, Any] = {
         ("## The task", ColumnsSettings, _SETTINGS),
         ("## Columns", ColumnEntry, {}),
         ("## Columns", Skip, {}),
-        ("### `type: llm`", Asking, _WRITTEN),
+        ("### `type: llm`", ModelCallSettings, _WRITTEN),
         ("### `type: judge`", Score, {}),
         ("## Processors", Processor, {}),
         (

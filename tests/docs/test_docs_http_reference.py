@@ -9,7 +9,7 @@ from trioeval.providers.generic import auth, keys, request
 from trioeval.providers.generic import auth as oauth
 from trioeval.providers.generic import http as redirects
 from trioeval.providers.generic.entry import DEFAULT_FUNCTION
-from trioeval.providers.generic.reply import MemberPath, Query, read_transform
+from trioeval.providers.generic.reply import MemberPath, ReplyQuery, read_transform
 from trioeval.scripting.engine import program
 from trioeval.scripting.javascript import Script
 
@@ -40,7 +40,7 @@ def test_every_type_of_auth_stands_in_the_reference() -> None:
 def test_the_examples_of_transforms_are_in_the_languages_that_they_stand_for() -> None:
     """A function of Python is read where the files of the suite are."""
     examples = [example.strip("`") for _, example, _ in table(PAGE, "form")]
-    kinds = [MemberPath, Query, Query, None, Script]
+    kinds = [MemberPath, ReplyQuery, ReplyQuery, None, Script]
     for example, kind in zip(examples, kinds, strict=True):
         assert kind is None or isinstance(read_transform(example), kind)
     assert f"by default `{DEFAULT_FUNCTION}`" in PAGE
@@ -50,6 +50,6 @@ def test_figures_are_those_of_the_code() -> None:
     """Bounds and margins."""
     assert f"at most {request.LARGEST // 1024**2} MiB" in PAGE
     seconds, memory = program.TIME_LIMIT, program.MEMORY_BYTES // 1024**2
-    assert f"at most {seconds:g} seconds of the processor and {memory} MiB for a call" in PAGE
+    assert f"at most {seconds:g} seconds of processor time and {memory} MiB for a call" in PAGE
     assert (redirects.MOST, oauth.MARGIN) == (10, 60)
     assert program.run(Script("1", ()).source, []) == {"value": 1}

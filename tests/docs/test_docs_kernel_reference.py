@@ -17,10 +17,8 @@ from trioeval.kernel import (
     BreakerState,
     Budget,
     Calls,
-    Cut,
     Edge,
     Event,
-    Freed,
     Job,
     Lane,
     Lanes,
@@ -31,8 +29,10 @@ from trioeval.kernel import (
     Plan,
     RateHint,
     Readiness,
+    ReadinessUpdate,
+    StopReason,
     Summary,
-    Why,
+    WaitReason,
     collect,
     run_plan,
 )
@@ -120,15 +120,18 @@ def test_every_outcome_and_event_stands_there_with_its_fields(
 @pytest.mark.parametrize(
     ("function", "name"),
     [
-        *((made, made.__name__) for made in (Job, Plan, Edge, Freed, Metered, RateHint, Budget)),
+        *(
+            (made, made.__name__)
+            for made in (Job, Plan, Edge, ReadinessUpdate, Metered, RateHint, Budget)
+        ),
         (Lanes, "Lanes"),
         (Plan.of, "Plan.of"),
         (CallError, "CallError"),
         (Calls.__call__, "await calls"),
         (Readiness.begin, "begin"),
-        (Readiness.over, "over"),
+        (Readiness.on_outcome, "over"),
         (Readiness.rank, "rank"),
-        (Readiness.aside, "aside"),
+        (Readiness.on_set_aside, "aside"),
     ],
 )
 def test_signatures_are_those_of_the_code(function: Callable[..., object], name: str) -> None:
@@ -140,7 +143,7 @@ def test_signatures_are_those_of_the_code(function: Callable[..., object], name:
     ("heading", "first", "expected"),
     [
         ("The handle", "argument", [p.name for p in parameters(Calls.__call__)]),
-        ("Making lanes", "argument", [p.name for p in parameters(Lanes)]),
+        ("Creating lanes", "argument", [p.name for p in parameters(Lanes)]),
         ("Statistics", "field", fields(LaneStatistics)),
         ("Budgets", "dimension", fields(Budget)),
     ],
@@ -169,11 +172,11 @@ def test_a_lane_is_described_with_its_defaults() -> None:
         for field in attrs.fields(LaneSpec)
         if field.name != "name"
     ]
-    assert [row[:2] for row in table(section("Making lanes"), "field")] == expected
+    assert [row[:2] for row in table(section("Creating lanes"), "field")] == expected
 
 
 @pytest.mark.parametrize(
-    "row", table(section("Making lanes"), "field"), ids=lambda row: str(row[0])
+    "row", table(section("Creating lanes"), "field"), ids=lambda row: str(row[0])
 )
 def test_the_range_of_a_field_is_what_its_refusal_says(row: list[str]) -> None:
     """A value that no field may have is refused with the words of the page."""
@@ -201,7 +204,7 @@ def test_every_number_of_a_summary_is_named() -> None:
 
 @pytest.mark.parametrize(
     ("heading", "first", "words"),
-    [("Outcomes", "cut", Cut), ("Events", "why", Why), ("Failures", "fault", Fault)],
+    [("Outcomes", "cut", StopReason), ("Events", "why", WaitReason), ("Failures", "fault", Fault)],
 )
 def test_every_reason_stands_there(heading: str, first: str, words: type[enum.Enum]) -> None:
     """All members, in their order, by the names under which they are written in a program."""

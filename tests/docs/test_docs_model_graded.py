@@ -6,7 +6,7 @@ from importlib.resources import files
 
 from snippets import DOCS, table
 
-from trioeval.evaluation.graders import BUILT_IN, SEARCHING, BuiltIn
+from trioeval.evaluation.graders import BUILT_IN, SEARCHING, BuiltInJudge
 from trioeval.evaluation.graders import SEARCHING_KINDS as SEARCHING_TYPES
 from trioeval.grading import KINDS
 
@@ -36,7 +36,7 @@ def _names(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
-def _offers() -> list[tuple[str, BuiltIn]]:
+def _offers() -> list[tuple[str, BuiltInJudge]]:
     by_role = [(role, one) for role, offers in BUILT_IN.items() for one in offers]
     (searching,) = SEARCHING_TYPES
     return [*by_role, *((searching, one) for one in SEARCHING)]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from snippets import DOCS, table
 
 from trioeval import testing
-from trioeval.testing import Scenario, SimulatedServer, metamorphic
+from trioeval.testing import RunScenario, SimulatedServer, metamorphic
 
 PAGE = (DOCS / "reference" / "testing.md").read_text()
 
@@ -22,7 +22,7 @@ def _written(field: "attrs.Attribute[object]") -> str:
     return f"`{field.default!r}`"
 
 
-@pytest.mark.parametrize(("first", "model"), [("field", Scenario), ("setting", SimulatedServer)])
+@pytest.mark.parametrize(("first", "model"), [("field", RunScenario), ("setting", SimulatedServer)])
 def test_every_setting_stands_there_with_its_default(
     first: str, model: type[attrs.AttrsInstance]
 ) -> None:

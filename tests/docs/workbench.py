@@ -97,7 +97,9 @@ def start_of(page: Path) -> Start | None:
 
 def requirements(names: Iterable[str]) -> set[str]:
     """Return the distributions that are installed together with some, given as `name` or `name[extra]`."""
-    todo, seen, found = [Requirement(name) for name in names], set(), set()
+    todo = [Requirement(name) for name in names]
+    seen: set[str] = set()
+    found: set[str] = set()
     while todo:
         wanted = todo.pop()
         if str(wanted) in seen:

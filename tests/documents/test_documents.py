@@ -1,4 +1,4 @@
-"""What is said of files that cannot be read as documents, line by line."""
+"""Messages about files that cannot be read as documents, line by line."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -163,32 +163,32 @@ def problems(path: str | Path) -> str:
 def test_a_broken_file_says_where_and_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes, message: str
 ) -> None:
-    """One message, with line and column from 1 where there are any."""
+    """There is one message, with line and column from 1 if they are known."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).write_bytes(content)
     assert problems(name) == message
 
 
 @pytest.mark.parametrize("name", ["suites", "suites.json"])
-def test_a_folder_is_no_suite_file(tmp_path: Path, name: str) -> None:
-    """With a suffix and without one."""
+def test_a_folder_is_not_a_suite_file(tmp_path: Path, name: str) -> None:
+    """The message is the same with a suffix and without one."""
     (tmp_path / name).mkdir()
     assert problems(tmp_path / name) == f"{tmp_path / name}: is a folder, not a suite file"
 
 
-def test_a_file_that_is_not_there_is_told() -> None:
-    """Whatever its suffix."""
+def test_a_file_that_is_not_there_is_reported() -> None:
+    """The message does not depend on the suffix."""
     assert problems("nowhere.json") == "nowhere.json: file not found"
     assert problems("nowhere.xml") == "nowhere.xml: file not found"
 
 
-def test_a_name_that_no_file_can_have_is_told() -> None:
-    """In the words of the system."""
+def test_a_name_that_no_file_can_have_is_reported() -> None:
+    """The message contains the reason of the operating system."""
     assert problems("a\0.json") == "a\0.json: cannot be read: embedded null byte"
 
 
-def test_a_file_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
-    """A loop of links stands for everything that the system refuses."""
+def test_a_file_that_cannot_be_opened_is_reported(tmp_path: Path) -> None:
+    """A loop of links stands for every error of the operating system."""
     loop = tmp_path / "loop.json"
     loop.symlink_to(loop)
     assert problems(loop).startswith(f"{loop}: cannot be read: ")
@@ -196,10 +196,10 @@ def test_a_file_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.json", "a.JSON", "a.yaml", "a.yml"])
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["plain", "byte order mark"])
-def test_json_yaml_and_the_byte_order_mark_are_taken(
+def test_json_yaml_and_the_byte_order_mark_are_accepted(
     tmp_path: Path, name: str, mark: bytes
 ) -> None:
-    """The suffix decides in any case; a path may be anything that names one."""
+    """The suffix determines the format in any case; a path may be text or a Path."""
     (tmp_path / name).write_bytes(mark + GOOD)
     path: os.PathLike[str] = tmp_path / name
     assert load_suite(path).providers[0].id == "echo"
@@ -207,8 +207,8 @@ def test_json_yaml_and_the_byte_order_mark_are_taken(
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.yaml"])
-def test_line_ends_of_any_system_are_taken(tmp_path: Path, name: str) -> None:
-    """And counted as one line end each."""
+def test_line_ends_of_any_system_are_accepted(tmp_path: Path, name: str) -> None:
+    """Each line end counts as one."""
     text = '{"providers":\r\n["echo"],\r\n  "bogus": 1}\r\n'
     (tmp_path / name).write_bytes(text.encode())
     assert problems(tmp_path / name).splitlines()[0] == (
@@ -217,7 +217,7 @@ def test_line_ends_of_any_system_are_taken(tmp_path: Path, name: str) -> None:
 
 
 def test_a_sound_file_has_no_mistakes(tmp_path: Path) -> None:
-    """Its places can be asked for all the same."""
+    """Its positions can be looked up all the same."""
     file = tmp_path / "a.json"
     file.write_bytes(GOOD)
     document = read_document(file)
@@ -228,7 +228,7 @@ def test_a_sound_file_has_no_mistakes(tmp_path: Path) -> None:
 
 
 def test_an_object_that_merges_thousands_of_others_is_read(tmp_path: Path) -> None:
-    """Each through the one before it; nothing climbs down."""
+    """Each merges the one before it; reading uses no recursion."""
     file = tmp_path / "a.yaml"
     merged = "".join(f"k{n}: &a{n} {{<<: *a{n - 1}}}\n" for n in range(1, 2000))
     file.write_text(f"k0: &a0 {{x: 1}}\n{merged}<<: *a1999\nmore: [{'1, ' * 20_000}]\n")

@@ -34,7 +34,7 @@ YAML_DOCUMENTS = st.recursive(
 
 @st.composite
 def spaced_json(draw: st.DrawFn) -> tuple[str, dict[DocumentPath, tuple[int, int | None]]]:
-    """A JSON text with any space in it, and the offset of every value and of its key."""
+    """Draw a JSON text with any white space, and the offset of every value and of its key."""
     space = st.text(" \t\n\r", max_size=3)
     offsets: dict[DocumentPath, tuple[int, int | None]] = {}
     text = ""
@@ -97,7 +97,7 @@ def place_of(text: str, at: int) -> Place:
 def test_json_places_are_where_things_were_written(
     written: tuple[str, dict[DocumentPath, tuple[int, int | None]]],
 ) -> None:
-    """For any document and any space in it, every value and every key is found, and nothing else."""
+    """For any document with any white space, every value and every key is found, and nothing else."""
     text, offsets = written
     assert {path: (place, key) for path, place, key in places(root(json_spots(text)))} == {
         path: (place_of(text, at), None if key_at is None else place_of(text, key_at))
@@ -118,7 +118,7 @@ def composed(node: yaml.Node, path: DocumentPath) -> Iterator[tuple[DocumentPath
 @pytest.mark.slow
 @given(YAML_DOCUMENTS, st.sampled_from([True, False, None]))
 def test_yaml_places_are_those_of_the_composer(document: Any, style: bool | None) -> None:  # noqa: FBT001
-    """In block style, in flow style, and in a mix, by a reader that knows nothing of the scanner."""
+    """Positions in block style, flow style and a mix equal those of an independent reader."""
     text = yaml.safe_dump(document, default_flow_style=style, width=20)
     found = {path: place for path, place, _ in places(root(yaml_spots(text)))}
     node = yaml.compose(text, yaml.CSafeLoader)
@@ -129,7 +129,7 @@ def test_yaml_places_are_those_of_the_composer(document: Any, style: bool | None
 @pytest.mark.slow
 @given(YAML_DOCUMENTS)
 def test_json_read_as_yaml_has_the_same_places(document: Any) -> None:
-    """Two scanners that share no code agree on what both can read."""
+    """Two independent scanners agree on texts that both can read."""
     text = json.dumps(document, indent=1)
     assert root(json_spots(text)) == root(yaml_spots(text))
 
@@ -149,7 +149,7 @@ again: *base
 
 
 def test_merged_members_stand_where_they_are_written() -> None:
-    """Own members win, then the first mapping that is merged; an alias itself stands where it is used."""
+    """Own members win, then the first merged mapping; an alias has the position of its use."""
     spot = root(yaml_spots(NESTED))
     assert spot.find(("one", "rpm")) == (2, 8)
     assert spot.find(("one", "delay")) == (7, 10)
@@ -160,7 +160,7 @@ def test_merged_members_stand_where_they_are_written() -> None:
 
 
 def test_what_is_not_there_is_placed_at_the_nearest_thing_above() -> None:
-    """A missing key stands at its object, and a list's member has no key of its own."""
+    """A missing key has the position of its object; a list's member has no key."""
     spot = root(json_spots('{"a": [\n  {"b": 1}]}'))
     assert spot.find(("a", 0, "c", "d")) == (2, 3)
     assert spot.find(("a", 0, "b")) == (2, 9)
@@ -178,8 +178,8 @@ def test_what_is_not_there_is_placed_at_the_nearest_thing_above() -> None:
     ],
     ids=["json", "yaml flow", "yaml block"],
 )
-def test_keys_that_stand_twice_are_found(spots: Any, text: str) -> None:
-    """Each with the line of the one before it; what YAML merges is not a repetition."""
+def test_keys_that_are_duplicates_are_found(spots: Any, text: str) -> None:
+    """Each is reported with the line of the one before it; merged keys are not duplicates."""
     lines = [mistake.message.rpartition(" ")[2] for mistake in spots(text).repeated]
     paths = [mistake.at for mistake in spots(text).repeated]
     assert paths == [("a", "b"), ("a", "b"), ("a",)]
@@ -188,7 +188,7 @@ def test_keys_that_stand_twice_are_found(spots: Any, text: str) -> None:
 
 
 def test_merged_keys_do_not_count_as_repeated() -> None:
-    """That they may be given again is what merging is for."""
+    """A mapping may override the keys that it merges."""
     assert yaml_spots(NESTED).repeated == []
 
 
@@ -212,7 +212,7 @@ def test_merged_keys_do_not_count_as_repeated() -> None:
 def test_what_yaml_must_not_hold_is_refused_with_its_place(
     text: str, message: str, place: Place
 ) -> None:
-    """Before anything is composed, which some of it would not survive."""
+    """They are refused before anything is composed, which some of them would crash."""
     with pytest.raises(MistakenError) as caught:
         yaml_spots(text)
     (mistake,) = caught.value.parts
@@ -220,7 +220,7 @@ def test_what_yaml_must_not_hold_is_refused_with_its_place(
 
 
 def test_merges_of_merges_cannot_fill_the_memory() -> None:
-    """Although all of them together have one member."""
+    """They are counted before they are expanded, although all together have one member."""
     lines = ["a0: &a0 {x: 1}"]
     lines += [f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}" for n in range(1, 10)]
     with pytest.raises(MistakenError, match=r"^aliases expand \d+ values to \d{9,}$"):
@@ -228,7 +228,7 @@ def test_merges_of_merges_cannot_fill_the_memory() -> None:
 
 
 def test_aliases_of_aliases_cannot_fill_the_memory() -> None:
-    """Ten lines that stand for a thousand million values are refused by counting, not by making them."""
+    """Ten lines that expand to a thousand million values are refused by counting."""
     lines = [
         "a0: &a0 [x]",
         *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)),
@@ -240,14 +240,14 @@ def test_aliases_of_aliases_cannot_fill_the_memory() -> None:
     assert mistake.hint == "use fewer aliases"
 
 
-def test_aliases_in_moderation_are_taken() -> None:
-    """The same settings for a hundred tests are what aliases are for."""
+def test_aliases_in_moderation_are_accepted() -> None:
+    """A hundred tests may share settings by aliases."""
     text = "base: &b [1, 2, 3]\ntests:\n" + "- *b\n" * 100
     assert root(yaml_spots(text)).size == 406
 
 
 def test_many_brackets_are_measured_and_not_climbed() -> None:
-    """Depth costs the JSON scanner neither stack nor long paths; the first bracket too many is told."""
+    """Depth needs neither stack nor long paths; the first excessive bracket is reported."""
     depth = 20_000
     tree = json_spots("[" * depth + "]" * depth)
     assert tree.too_deep == Mistake(

@@ -1,4 +1,4 @@
-"""References, the environment and several files: what becomes of them, and what is said of wrong ones."""
+"""References, the environment and several files: their resolution and their mistakes."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -44,7 +44,7 @@ def placed(document: SuiteDocument, *path: str | int, key: bool = False) -> str:
 
 
 def test_a_reference_stands_for_what_it_leads_to(tmp_path: Path) -> None:
-    """In the document or in another file, over other references, with the keys beside it put over it."""
+    """The target may be in the document or in another file; keys next to the reference override its own."""
     write(
         tmp_path,
         {
@@ -79,15 +79,15 @@ ASTRAY = [
 
 
 @pytest.mark.parametrize(("value", "way"), ASTRAY, ids=[way for _, way in ASTRAY])
-def test_a_circle_of_references_is_spelt_out(tmp_path: Path, value: str, way: str) -> None:
-    """Once, with the way round it."""
+def test_a_cycle_of_references_is_spelt_out(tmp_path: Path, value: str, way: str) -> None:
+    """The cycle is reported once, with its path."""
     write(tmp_path, {"s.json": f'{{"a": {value}}}'})
     (message,) = refused(tmp_path, "s.json")
     assert message.endswith(f"the references form a cycle: {way}")
 
 
-def test_references_through_each_other_are_a_circle(tmp_path: Path) -> None:
-    """Even where neither leads to a place that exists."""
+def test_references_through_each_other_are_a_cycle(tmp_path: Path) -> None:
+    """This holds even if neither target exists."""
     write(tmp_path, {"s.json": '{"a": {"$ref": "#/b/x"}, "b": {"$ref": "#/a/y"}}'})
     assert refused(tmp_path, "s.json") == [
         "s.json:1:16: $.a.$ref: the references form a cycle: #/b/x",
@@ -95,8 +95,8 @@ def test_references_through_each_other_are_a_circle(tmp_path: Path) -> None:
     ]
 
 
-def test_references_that_lead_nowhere_are_told_all_at_once(tmp_path: Path) -> None:
-    """Each in its place, with what was probably meant."""
+def test_references_without_a_target_are_reported_all_at_once(tmp_path: Path) -> None:
+    """Each is reported at its position, with a suggestion."""
     outside = tmp_path.parent / "outside.json"
     outside.write_text("{}")
     write(
@@ -153,7 +153,7 @@ def test_references_that_lead_nowhere_are_told_all_at_once(tmp_path: Path) -> No
 
 
 def test_references_of_references_cannot_fill_the_memory(tmp_path: Path) -> None:
-    """They are counted, not made; and they have a depth like everything else."""
+    """They are counted, not expanded; their depth is bounded as well."""
     bomb = {f"a{n}": [{"$ref": f"#/a{n - 1}"}] * 9 if n else [1] for n in range(12)}
     chain = {f"a{n}": {"$ref": f"#/a{n + 1}"} if n < 1200 else [1] for n in range(1201)}
     write(tmp_path, {"bomb.json": json.dumps(bomb), "chain.json": json.dumps(chain)})
@@ -164,7 +164,7 @@ def test_references_of_references_cannot_fill_the_memory(tmp_path: Path) -> None
 
 
 def test_schemas_of_functions_keep_their_references(tmp_path: Path) -> None:
-    """What a provider offers to its model is sent as it is; everything else of a config is resolved."""
+    """Parameters of a function are sent unchanged; everything else in a config is resolved."""
     kept = {"$ref": "#/$defs/place"}
     config = {
         "tools": [{"type": "function", "function": {"name": "f", "parameters": kept}}],
@@ -181,7 +181,7 @@ def test_schemas_of_functions_keep_their_references(tmp_path: Path) -> None:
 
 
 def test_schemas_of_assertions_keep_references_of_their_own(tmp_path: Path) -> None:
-    """Those that lead nowhere in the document; its own parts come first."""
+    """References without a target in the document stay; targets in the document have precedence."""
     own = {
         "$ref": "#/definitions/tree",
         "definitions": {"tree": {"items": {"$ref": "#/definitions/tree"}, "$ref": "#/shared"}},
@@ -197,7 +197,7 @@ def test_schemas_of_assertions_keep_references_of_their_own(tmp_path: Path) -> N
     kept = {"$ref": "#/definitions/tree", "definitions": {"tree": tree}}
     found = read(tmp_path, "s.json")
     assert found.data["a"]["value"] == kept
-    # The others have no such reference, or are no schemas.
+    # The others have no such reference, or are not schemas.
     assert [mistake.at for mistake in found.mistakes] == [
         ("b", "value", "$ref"),
         ("c", "value", "not", "$ref"),
@@ -206,7 +206,7 @@ def test_schemas_of_assertions_keep_references_of_their_own(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", ["is-json", "not-contains-json"])
 def test_the_root_of_a_schema_is_its_own(name: str, tmp_path: Path) -> None:
-    """Pasted, from a file, or kept elsewhere in the suite; never the suite."""
+    """It is the schema itself, whether pasted, in a file, or elsewhere in the suite; never the suite."""
     tree = {"type": ["array", "number"], "items": {"$ref": "#"}}
     values = [tree, {"$ref": "tree.json"}, {"$ref": "#/trees/own"}]
     tests = [{"assert": [{"type": name, "value": value}]} for value in values]
@@ -216,8 +216,8 @@ def test_the_root_of_a_schema_is_its_own(name: str, tmp_path: Path) -> None:
     assert [test["assert"][0]["value"] for test in found.data["tests"]] == [tree] * 3
 
 
-def test_the_root_of_a_part_of_a_schema_is_told(tmp_path: Path) -> None:
-    """It would be another root where the part is put."""
+def test_the_root_of_a_part_of_a_schema_is_reported(tmp_path: Path) -> None:
+    """It would mean another root after the part has been inserted."""
     value = {"properties": {"a": {"$ref": "tree.json"}}}
     tests = [{"assert": [{"type": "is-json", "value": value}]}]
     tree = '{"items": {"$ref": "#"}}'
@@ -229,7 +229,7 @@ def test_the_root_of_a_part_of_a_schema_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [3, None, ["#/a"]])
 def test_a_reference_is_text(tmp_path: Path, value: Any) -> None:
-    """Anything else is told, and everything of that kind at once."""
+    """Anything else is a mistake; all of them are reported at once."""
     write(tmp_path, {"s.json": json.dumps({"a": {"$ref": value}, "b": [{"$ref": value}]})})
     mistakes = read(tmp_path, "s.json").mistakes
     assert [(mistake.at, mistake.message) for mistake in mistakes] == [
@@ -265,7 +265,7 @@ ENVIRONMENT = [
 def test_templates_that_speak_of_the_environment_are_filled_in(
     tmp_path: Path, text: str, rendered: str
 ) -> None:
-    """With the process environment under that of the suite; all other templates wait for the run."""
+    """The suite's `env` overrides the process environment; all other templates are left to the run."""
     document = {"env": {"OWN": "own-{{env.A}}", "N": 5}, "tests": [{"vars": {"q": text}}]}
     write(tmp_path, {"s.json": json.dumps(document)})
     found = read(tmp_path, "s.json", A="one", EMPTY="").data
@@ -274,7 +274,7 @@ def test_templates_that_speak_of_the_environment_are_filled_in(
 
 
 def test_configs_of_providers_wait_for_the_providers(tmp_path: Path) -> None:
-    """They know which of the variables are secrets; so does what models said wait."""
+    """They know which variables are secrets; outputs of models are not rendered either."""
     secret = {"key": "{{env.A}}"}
     document = {
         "providers": [{"id": "{{env.A}}", "config": secret}, {"x": {"config": secret}}],
@@ -291,8 +291,8 @@ def test_configs_of_providers_wait_for_the_providers(tmp_path: Path) -> None:
     )
 
 
-def test_variables_that_are_not_set_are_warned_of(tmp_path: Path) -> None:
-    """Where they are used; a filter says that it is no mistake."""
+def test_variables_that_are_not_set_cause_warnings(tmp_path: Path) -> None:
+    """Each use is a warning; a use with a filter is not."""
     write(tmp_path, {"s.yaml": "prompts:\n- '{{env.NO}}'\n- '{{env.NEITHER | default(1)}}'\n"})
     document = read(tmp_path, "s.yaml")
     assert [told(warning) for warning in document.warnings] == [
@@ -312,7 +312,7 @@ def test_a_similar_variable_is_suggested_by_its_name(tmp_path: Path) -> None:
     assert "sk-secret" not in warning
 
 
-def test_variables_in_the_notation_of_shells_are_warned_of(tmp_path: Path) -> None:
+def test_variables_in_the_notation_of_shells_cause_warnings(tmp_path: Path) -> None:
     """Among the providers and in `env`, in capitals; a prompt may contain code."""
     suite = {
         "providers": [{"id": "echo", "config": {"apiKey": "${KEY}", "b": "${lower} ${NOT_SET}"}}],
@@ -336,7 +336,7 @@ def test_variables_in_the_notation_of_shells_are_warned_of(tmp_path: Path) -> No
 
 
 def test_the_environment_can_be_left_out(tmp_path: Path) -> None:
-    """That of the process alone, or all rendering."""
+    """This works for the process environment only, and for all rendering."""
     write(tmp_path, {"s.yaml": "env: {B: b}\nprompts: ['{{env.A}}{{env.B}}']\n"})
     without = read(tmp_path, "s.yaml", A="a", TRIOEVAL_DISABLE_TEMPLATE_ENV_VARS="true")
     assert without.data["prompts"] == ["{{env.A}}b"]
@@ -344,8 +344,8 @@ def test_the_environment_can_be_left_out(tmp_path: Path) -> None:
     assert nothing.data["prompts"] == ["{{env.A}}{{env.B}}"]
 
 
-def test_a_variable_that_is_no_text_is_refused(tmp_path: Path) -> None:
-    """Bytes that are not UTF-8 come from the system as halves of characters, which nothing can print."""
+def test_a_variable_that_is_not_a_text_is_refused(tmp_path: Path) -> None:
+    """Bytes that are not UTF-8 come from the system as lone surrogates, which cannot be printed."""
     write(tmp_path, {"s.yaml": "prompts: ['{{env.A}}']\n"})
     assert refused(tmp_path, "s.yaml", A="\udcff") == [
         's.yaml:1:11: $.prompts[0]: the environment variable A is not UTF-8, in "{{env.A}}"'
@@ -353,7 +353,7 @@ def test_a_variable_that_is_no_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_several_files_are_one_suite(tmp_path: Path) -> None:
-    """Lists are appended, equal providers and prompts stand once, objects are merged, later files win."""
+    """Lists are appended without duplicate providers and prompts, objects are merged, later files win."""
     write(
         tmp_path,
         {
@@ -416,7 +416,7 @@ def test_several_files_are_one_suite(tmp_path: Path) -> None:
 
 
 def test_a_file_without_prompts_beside_others_asks_the_plain_prompt(tmp_path: Path) -> None:
-    """As promptfoo does; it is warned of, because every row is asked once more."""
+    """This is as in promptfoo, with a warning, because every row is requested once more."""
     write(tmp_path, {"a.yaml": "prompts: [a]\n", "b.yaml": "tests: []\n"})
     document = read(tmp_path, "a.yaml", "b.yaml")
     assert document.data["prompts"] == ["a", "{{prompt}}"]
@@ -431,7 +431,7 @@ def test_a_file_without_prompts_beside_others_asks_the_plain_prompt(tmp_path: Pa
 
 
 def test_prompts_of_every_form_are_one_list(tmp_path: Path) -> None:
-    """Also files with labels beside texts."""
+    """Files with labels are merged with texts."""
     files = {
         "a.yaml": "prompts: {p.txt: long}\n",
         "b.yaml": "prompts: [b]\n",
@@ -441,8 +441,8 @@ def test_prompts_of_every_form_are_one_list(tmp_path: Path) -> None:
     assert read(tmp_path, *files).data == {"prompts": [{"raw": "p.txt", "label": "long"}, "b", "c"]}
 
 
-def test_null_is_as_good_as_nothing(tmp_path: Path) -> None:
-    """For keys that are known; others are kept, so that they are told."""
+def test_null_counts_as_absent(tmp_path: Path) -> None:
+    """This holds for known keys; unknown ones stay, so that they are reported."""
     write(
         tmp_path,
         {
@@ -458,7 +458,7 @@ def test_null_is_as_good_as_nothing(tmp_path: Path) -> None:
 
 
 def test_values_of_the_wrong_kind_are_kept_for_those_who_judge_them(tmp_path: Path) -> None:
-    """The later one wins, with its place."""
+    """The later value wins, with its position."""
     write(
         tmp_path,
         {"a.yaml": "env: {A: '1'}\ndefaultTest: {}\n", "b.yaml": "env: 5\ndefaultTest: 6\n"},
@@ -470,7 +470,7 @@ def test_values_of_the_wrong_kind_are_kept_for_those_who_judge_them(tmp_path: Pa
 
 
 def test_a_default_test_in_a_file_is_not_merged_with(tmp_path: Path) -> None:
-    """The last text wins; objects beside it have no effect, and are warned of if they come later."""
+    """The last text wins; objects next to it have no effect, with a warning if they come later."""
     files = {"a.yaml": "defaultTest: {threshold: 1}\n", "b.yaml": "defaultTest: file://d.yaml\n"}
     write(tmp_path, files)
     assert read(tmp_path, "a.yaml", "b.yaml").data == {"defaultTest": "file://d.yaml"}
@@ -481,8 +481,8 @@ def test_a_default_test_in_a_file_is_not_merged_with(tmp_path: Path) -> None:
     ]
 
 
-def test_files_that_cannot_be_read_are_told_together(tmp_path: Path) -> None:
-    """Each under its name, with those that are no object, and with what else the others say wrongly."""
+def test_files_that_cannot_be_read_are_reported_together(tmp_path: Path) -> None:
+    """Each is reported with its name, together with files that are not objects and other mistakes."""
     write(tmp_path, {"a.json": "{", "b.yaml": "- 1\n", "c.yaml": "a: {$ref: '#/b'}\n"})
     assert refused(tmp_path, "a.json", "b.yaml", "c.yaml", "d.yaml") == [
         "a.json:1:2: $: not JSON: expecting property name enclosed in double quotes",
@@ -492,8 +492,8 @@ def test_files_that_cannot_be_read_are_told_together(tmp_path: Path) -> None:
     ]
 
 
-def test_keys_that_stand_twice_are_placed_in_their_file(tmp_path: Path) -> None:
-    """They leave a document readable."""
+def test_keys_that_are_duplicates_are_placed_in_their_file(tmp_path: Path) -> None:
+    """Such documents stay readable."""
     write(tmp_path, {"a.yaml": "tests: []\n", "b.yaml": "tests: []\ntests: []\n"})
     document = read(tmp_path, "a.yaml", "b.yaml")
     assert [told(mistake) for mistake in document.mistakes] == [
@@ -502,7 +502,7 @@ def test_keys_that_stand_twice_are_placed_in_their_file(tmp_path: Path) -> None:
 
 
 def test_globs_name_suite_files_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Against the working directory; those of one glob sorted; one that matches nothing is told."""
+    """Relative paths start at the working directory; files of a glob are sorted; it must match."""
     write(
         tmp_path, {"s/b.yaml": "", "s/a.yaml": "", "z.yaml": "", "s/c.yaml/d": "", "[x].yaml": ""}
     )
@@ -540,7 +540,7 @@ def paths(value: Any, path: DocumentPath = ()) -> Iterator[DocumentPath]:
 def test_every_place_of_a_document_can_be_referred_to(
     tmp_path_factory: pytest.TempPathFactory, value: Any, data: st.DataObject
 ) -> None:
-    """Whatever its keys are, and what stands there is traced to where it is written."""
+    """This holds for any keys, and the target is traced to its origin."""
     path = data.draw(st.sampled_from([*paths(value)]))
     pointer = "".join(
         f"/{str(step).replace('~', '~0').replace('/', '~1').replace('%', '%25')}" for step in path

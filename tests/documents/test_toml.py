@@ -62,7 +62,7 @@ PLACES: list[tuple[DocumentPath, Place, Place | None]] = [
 def test_everything_in_toml_has_its_place(
     path: DocumentPath, place: Place, key: Place | None
 ) -> None:
-    """A table that is written in pieces stands where it is first mentioned."""
+    """A table written in several parts has the position of its first mention."""
     root = toml_spots(TEXT).root
     assert root is not None
     assert root.find(path) == place
@@ -70,7 +70,7 @@ def test_everything_in_toml_has_its_place(
 
 
 def test_dates_and_times_are_text() -> None:
-    """As they are in YAML; everything else is what it is."""
+    """This is as in YAML; all other values are unchanged."""
     assert read_toml(
         "a = 2024-01-31\nb = 07:32:00\nc = [1979-05-27T07:32:00Z]\nd = {e = 1.0, f = true}\n"
     ) == {
@@ -116,7 +116,7 @@ def inline(value: Any, draw: st.DrawFn) -> str:
 
 @st.composite
 def toml_texts(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
-    """A document in any mix of headers, dotted keys and inline values, and what it says."""
+    """Draw a document with any mix of headers, dotted keys and inline values, and its data."""
     data = draw(TABLES)
     plain, tables = "", ""
     for key, value in data.items():
@@ -160,7 +160,7 @@ def paths(value: Any, path: DocumentPath = ()) -> Iterator[DocumentPath]:
 def test_the_scanner_and_the_parser_see_the_same_document(
     written: tuple[str, dict[str, Any]],
 ) -> None:
-    """Every value has a place and nothing else has; at the place of a scalar its text begins."""
+    """Every value has a position, and nothing else has; the text of a scalar begins at its position."""
     text, data = written
     assert read_toml(text) == data
     root = toml_spots(text).root

@@ -77,27 +77,27 @@ def read(text: str) -> Any:
 
 @pytest.mark.parametrize(("text", "value"), VALUES, ids=[repr(text) for text, _ in VALUES])
 def test_values_follow_the_core_rules_of_yaml_12(text: str, value: Any) -> None:
-    """With the types that they have there; keys are text as they are written."""
+    """Types follow those rules; keys are their literal text."""
     found = read(f"a: {text}\n" if text != "-" else "a:\n- \n")["a"]
     assert (found, type(found)) == (value, type(value))
 
 
 @pytest.mark.parametrize("text", [".nan", ".NaN", ".NAN"])
 def test_not_a_number_is_a_float(text: str) -> None:
-    """So that it is refused as a number that is none, and not taken as text."""
+    """It is refused as a number that is not finite, instead of being read as text."""
     found = read(f"a: {text}\n")["a"]
     assert isinstance(found, float)
     assert math.isnan(found)
 
 
 def test_integers_beyond_counting_are_infinite() -> None:
-    """So that they are refused with their place."""
+    """They are refused with their position."""
     assert read(f"a: -{'9' * 5000}\n") == {"a": -math.inf}
     assert read(f"a: 0x{'f' * 5000}\n") == {"a": 16**5000 - 1}
 
 
 def test_a_mapping_that_is_merged_twice_is_whole_in_both_places() -> None:
-    """Merging takes nothing away from what is merged, in whatever order it is looked at."""
+    """Merging does not modify the merged mapping, in whatever order it is used."""
     text = "deep: {inner: &a {x: 1}}\nb: &b {<<: *a, y: 2}\nc: {<<: *b, z: 3}\nd: {<<: *b}\n"
     assert read(text) == {
         "deep": {"inner": {"x": 1}},
@@ -108,7 +108,7 @@ def test_a_mapping_that_is_merged_twice_is_whole_in_both_places() -> None:
 
 
 class Composing(yaml.CSafeLoader):
-    """PyYAML's own way from text to values, with the rules of YAML 1.2 and merged keys where they stand."""
+    """PyYAML's own construction of values, with the rules of YAML 1.2 and merged keys in place."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's
 
@@ -147,7 +147,7 @@ OURS = (
 @example("a: &x {b: 1}\nc: {b: 2, <<: *x}\nd: {<<: *x, b: 3}")
 @example("!!str [a]")
 def test_values_are_those_that_pyyaml_would_construct(text: str) -> None:
-    """Of any text: the same values, and refused is what either of two other readers refuses."""
+    """For any text the values are the same; refused is what either of two other readers refuses."""
     try:
         tree = yaml_spots(text)
         composed = yaml.load(text, Loader=Composing)  # noqa: S506 - a safe loader
@@ -167,17 +167,17 @@ def test_values_are_those_that_pyyaml_would_construct(text: str) -> None:
 
 
 def test_merged_keys_stand_where_they_are_merged() -> None:
-    """The order of variables is that of their combinations."""
+    """The order of variables determines that of their combinations."""
     merged = read("base: &b {x: 1, y: 2}\none: {a: 0, <<: *b, z: 3}\ntwo: {y: 0, <<: *b, x: 5}\n")
     assert [*merged["one"]] == ["a", "x", "y", "z"]
     assert [*merged["two"].items()] == [("y", 0), ("x", 5)]
 
 
 def test_a_merge_key_in_quotes_is_a_key() -> None:
-    """Like every other."""
+    """It is an ordinary key."""
     assert read("{'<<': {a: 1}}") == {"<<": {"a": 1}}
 
 
 def test_an_anchor_may_be_given_again() -> None:
-    """An alias stands for the last one before it."""
+    """An alias refers to the last anchor before it."""
     assert read("- &x 1\n- *x\n- &x 2\n- *x\n") == [1, 1, 2, 2]

@@ -1,4 +1,4 @@
-"""Suites whose agents are shell scripts that a test holds, and programs that run them."""
+"""Suites whose agents are shell scripts that a test controls, and programs that run them."""
 
 import contextlib
 import json
@@ -21,7 +21,7 @@ _AGENT = """\
 suite=$(dirname "$0")
 tell() { echo "$TRIOEVAL_CASE $TRIOEVAL_ATTEMPT $1" >>"$suite/log"; }
 hold() { read -r _ <"$suite/$TRIOEVAL_CASE.go"; }
-alive() {  # not one that nobody has looked at since it ended
+alive() {  # except zombies
     case $(cat /proc/$1/stat 2>/dev/null) in "" | *") Z "* | *") X "*) return 1;; esac
 }
 leave() {  # a process in a session of its own that ignores requests to terminate
@@ -33,7 +33,7 @@ tell begins
 . "$suite/${TRIOEVAL_CASE%%.*}.sh"
 tell ends
 """
-"""Does what the file of its case says."""
+"""Runs the script of its case."""
 
 
 @attrs.frozen
@@ -53,11 +53,11 @@ class Bench:
         """Write a suite.
 
         Args:
-            cases: The shell script of each.
-            tests: What else the suite says of some.
-            name: Of the file.
-            top: What the suite says beside its task.
-            **task: What its task says.
+            cases: The shell script of each case.
+            tests: Further keys of some cases.
+            name: The name of the file.
+            top: Keys of the suite beside its task.
+            **task: Keys of its task.
         """
         (self.folder / "agent.sh").write_text(_AGENT)
         for case, script in cases.items():
@@ -83,7 +83,7 @@ class Bench:
 
     @contextlib.contextmanager
     def program(self, *words: str) -> Iterator["subprocess.Popen[str]"]:
-        """A program that is killed if the test ends before it does."""
+        """A program that is killed if the test ends first."""
         with subprocess.Popen(
             [sys.executable, "-m", "trioeval", *words],
             cwd=self.folder,
@@ -98,29 +98,29 @@ class Bench:
                 program.kill()
 
     def run(self, *flags: str) -> contextlib.AbstractContextManager["subprocess.Popen[str]"]:
-        """A program that begins a run."""
+        """A program that starts a run."""
         return self.program(*flags, "--no-progress", "--no-table", "-o", "rows.jsonl")
 
     @property
     def log(self) -> list[str]:
-        """What agents have told, in order: `CASE ATTEMPT WHAT`."""
+        """The entries that agents wrote, in order: `CASE ATTEMPT WHAT`."""
         path = self.folder / "log"
         return path.read_text().splitlines() if path.exists() else []
 
     def begun(self) -> list[str]:
-        """The attempts that have begun, in order: `CASE ATTEMPT`."""
+        """The attempts that have started, in order: `CASE ATTEMPT`."""
         return [line.removesuffix(" begins") for line in self.log if line.endswith(" begins")]
 
     def wait_told(self, *lines: str) -> None:
-        """Return when agents have told all of this."""
+        """Return when agents have written all of these entries."""
         until(lambda: all(self.log.count(line) >= lines.count(line) for line in lines), self)
 
     def release(self, case: str) -> None:
-        """Let the agent of a case go on that is held, or as soon as it is."""
+        """Let the held agent of a case continue, now or when it is held."""
         found: list[int] = []
 
         def opened() -> bool:
-            with contextlib.suppress(OSError):  # nobody reads it yet
+            with contextlib.suppress(OSError):  # it has no reader yet
                 found.append(os.open(self.folder / f"{case}.go", os.O_WRONLY | os.O_NONBLOCK))
             return bool(found)
 
@@ -129,12 +129,12 @@ class Bench:
         os.close(found[0])
 
     def pid(self, name: str) -> int:
-        """Of a process that was left behind."""
+        """The id of a process that was left behind."""
         return int((self.folder / name).read_text())
 
     @property
     def rows(self) -> dict[str, dict[str, Any]]:
-        """What the result file says of each case; each is there once."""
+        """The result row of each case, each exactly once."""
         lines = (self.folder / "rows.jsonl").read_text().splitlines()
         rows = [json.loads(line) for line in lines]
         found = {row["testCase"]["case"]: row for row in rows}
@@ -143,7 +143,7 @@ class Bench:
 
     @property
     def outcomes(self) -> dict[str, str]:
-        """How the row of each case ended, in a word."""
+        """The outcome of each case, in a word."""
         return {case: outcome_of(row) for case, row in self.rows.items()}
 
     def case(self, name: str) -> Path:
@@ -153,7 +153,7 @@ class Bench:
 
 
 def outcome_of(row: Mapping[str, Any]) -> str:
-    """`pass`, `fail`, or how a row ended that has no verdict."""
+    """`pass`, `fail`, or the outcome of a row without a verdict."""
     if row["failureReason"] == 2:
         outcome: str = row["metadata"]["trioeval"]["outcome"]
         return outcome
@@ -161,21 +161,21 @@ def outcome_of(row: Mapping[str, Any]) -> str:
 
 
 def agent_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What a row tells of its agent."""
+    """The data of a row about its agent."""
     found: dict[str, Any] = row["response"]["metadata"]["agent"]
     return found
 
 
 def until(holds: Callable[[], bool], bench: Bench) -> None:
-    """Look until something holds."""
+    """Poll until a condition holds."""
     end = time.monotonic() + PATIENCE
     while not holds():
         assert time.monotonic() < end, bench.log
-        time.sleep(0.005)  # between two looks
+        time.sleep(0.005)  # between two polls
 
 
 def finish(program: "subprocess.Popen[str]", code: int) -> str:
-    """What a program said that ends with a code."""
+    """The output of a program that ends with a given code."""
     said, _ = program.communicate(timeout=PATIENCE)
     assert program.returncode == code, said
     assert "Traceback" not in said, said
@@ -183,7 +183,7 @@ def finish(program: "subprocess.Popen[str]", code: int) -> str:
 
 
 def interrupt(program: "subprocess.Popen[str]", times: int = 1) -> None:
-    """As Ctrl-C does; the second when the first was heard."""
+    """Send SIGINT like Ctrl-C; the second one when the first has been handled."""
     for _ in range(times):
         program.send_signal(signal.SIGINT)
         assert program.stdout is not None
@@ -194,10 +194,10 @@ def interrupt(program: "subprocess.Popen[str]", times: int = 1) -> None:
 
 
 def last(said: str) -> str:
-    """Its last line."""
+    """The last line."""
     return said.strip().splitlines()[-1]
 
 
 def texts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Why rows are no passes."""
+    """The reasons of rows that did not pass."""
     return [row["error"] for row in rows]

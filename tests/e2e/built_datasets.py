@@ -1,4 +1,4 @@
-"""Suites that build datasets, run as a user runs them: real processes, a real store, real files."""
+"""Suites that build datasets, run as by a user: real processes, a real store, real files."""
 
 import contextlib
 import functools
@@ -24,7 +24,7 @@ CALLS = 2 * ROWS
 
 
 def lane_of(url: str, model: str = "fake", **lane: Any) -> dict[str, Any]:
-    """A provider by its label, which is the model."""
+    """A provider with a label, which is the model."""
     return {
         "id": f"openai:chat:{model}",
         "label": model,
@@ -83,7 +83,7 @@ def kill(process: "subprocess.Popen[str]", server: HeldServer) -> None:
 
 
 def finish(folder: Path, *arguments: str, code: int = 0) -> str:
-    """Run the command to its end; what it said."""
+    """Run the command to its end, and return its output."""
     done = trioeval(*arguments, "--no-table", "--no-progress", cwd=folder)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
@@ -91,14 +91,14 @@ def finish(folder: Path, *arguments: str, code: int = 0) -> str:
 
 
 def files_of(folder: Path, task: str = "made") -> Mapping[str, bytes]:
-    """All that a dataset consists of, with its bytes."""
+    """All files of a dataset with their bytes."""
     root = folder / "datasets" / task
     files = [one for one in sorted(root.rglob("*")) if one.is_file()]
     return {str(one.relative_to(root)): one.read_bytes() for one in files}
 
 
 def note_of(folder: Path, task: str = "made") -> Any:
-    """What `dataset.json` says."""
+    """The contents of `dataset.json`."""
     return json.loads((folder / "datasets" / task / "dataset.json").read_text())
 
 
@@ -110,41 +110,41 @@ def rows_of(folder: Path, task: str = "made") -> list[dict[str, Any]]:
 
 
 def stored(folder: Path, query: str) -> list[Any]:
-    """Lines of the store; none where it is not there yet."""
+    """Lines of the store; none if it does not exist yet."""
     path = folder / ".trioeval" / "results.db"
     if not path.exists():
         return []
     with closing(sqlite3.connect(path)) as connection:
         try:
             return connection.execute(query).fetchall()
-        except sqlite3.OperationalError:  # it is being made
+        except sqlite3.OperationalError:  # it is being created
             return []
 
 
 def recorded(folder: Path, table: str = "cell") -> int:
-    """How many cells, or other things, are written down."""
+    """The number of recorded cells, or other records."""
     return len(stored(folder, f"SELECT 1 FROM {table}"))  # noqa: S608 - a name of ours
 
 
 def wait_until(met: Callable[[], bool], process: "subprocess.Popen[str] | None" = None) -> None:
-    """Look again and again."""
+    """Poll until a condition holds."""
     until = time.monotonic() + PATIENCE
     while not met():
         if process is not None and process.poll() is not None:
             raise AssertionError(process.communicate()[1])
         if time.monotonic() > until:
             raise AssertionError("this never happens" if process is None else end(process))
-        time.sleep(0.002)  # between two looks
+        time.sleep(0.002)  # between two polls
 
 
 def end(process: "subprocess.Popen[str]") -> str:
-    """Kill a process; what it said."""
+    """Kill a process, and return its output."""
     process.kill()
     return process.communicate()[1]
 
 
 def whole(folder: Path, suite: Mapping[str, Any]) -> Mapping[str, bytes]:
-    """The files of a run that nobody interrupts, in a folder of its own."""
+    """The files of an uninterrupted run, in a separate folder."""
     folder.mkdir()
 
     async def forget(_row: object) -> None:

@@ -1,10 +1,10 @@
 """A suite, a provider that keeps a log, and runs of the suite that are ended at any instant.
 
-The provider is a process of its own, so it knows what was paid for, whatever became of who asked. What it
-answers depends on the question alone; that it fails, refuses or hangs up now and then depends on chance, and
-is made good by retries. So all runs of the suite have the same rows, however often they are broken off.
+The provider is a separate process, so its log shows what was paid for, whatever happened to the client. Its
+replies depend on the question only; failures, refusals and disconnects are random and are repaired by
+retries. So all runs of the suite have the same rows, however often they are interrupted.
 
-An audit compares three accounts of the same run: the provider's log, the store, and the files of results.
+An audit compares three records of the same run: the provider's log, the store, and the result files.
 """
 
 import hashlib
@@ -35,19 +35,19 @@ JUDGED_EVERY = 4
 REFUSED_EVERY = 25
 TURNS = 6
 TESTS = 100
-"""Of the matrix, which has four rows of each."""
+"""Tests of the matrix, which has four rows of each."""
 
 Question: TypeAlias = tuple[str, str]
-"""The model, and the last user message: what the provider's answer depends on."""
+"""The model and the last user message, on which the provider's reply depends."""
 
 
 def digest(*words: str) -> str:
-    """Some letters that depend on nothing else."""
+    """Letters that depend only on the arguments."""
     return hashlib.sha256("|".join(words).encode()).hexdigest()[:12]
 
 
 def answer(model: str, message: str) -> str:
-    """What a model answers."""
+    """The reply of a model."""
     if model != "judge":
         return f"{model} says {digest(model, message)}"
     fair = int(digest(message), 16) % 5 > 0
@@ -57,17 +57,17 @@ def answer(model: str, message: str) -> str:
 
 
 def message_of(prompt: str, test: int) -> str:
-    """What a row of the matrix asks."""
+    """The message of a row of the matrix."""
     return f"{prompt} answer to question {test}"
 
 
 def judged_as(output: str) -> str:
-    """What the judge is asked of an output."""
+    """The message to the judge about an output."""
     return f"Judge: {output}"
 
 
 def suite_of(base_url: str, tests: int) -> dict[str, Any]:
-    """A matrix of 2 prompts, 2 models and so many tests; and conversations of `TURNS` turns each."""
+    """A matrix of 2 prompts, 2 models and some tests, and conversations of `TURNS` turns each."""
     lane = {"maxConcurrency": 6, "retries": 9}
 
     def entry(model: str) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def suite_of(base_url: str, tests: int) -> dict[str, Any]:
 
 
 def recordings_of(suite: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """All that can be asked, each with its one answer; some rows of the matrix are refused for good."""
+    """All possible requests with their one reply; some rows of the matrix are always refused."""
     matrix, talk = suite["tasks"]
     for model in MODELS:
         for number in range(len(matrix["tests"])):
@@ -144,7 +144,7 @@ def recordings_of(suite: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 @attrs.frozen
 class Entry:
-    """A request that the provider is done with."""
+    """A finished request in the provider's log."""
 
     utc_at: float
     status: int
@@ -153,13 +153,13 @@ class Entry:
 
     @property
     def is_paid(self) -> bool:
-        """Whether its reply went out whole."""
+        """True if its reply was sent completely."""
         return (self.status, self.ending) == (200, "sent")
 
 
 @attrs.define(eq=False)
 class Provider:
-    """A fake provider that is up."""
+    """A running fake provider."""
 
     url: str
     log: Path
@@ -167,7 +167,7 @@ class Provider:
     _read_bytes: int = attrs.field(init=False, default=0)
 
     def entries(self) -> Sequence[Entry]:
-        """All that is over, in that order; a line that is being written is left for the next time."""
+        """All finished requests in their order; a line that is being written is read next time."""
         with self.log.open("rb") as file:
             file.seek(self._read_bytes)
             whole, end, _ = file.read().rpartition(b"\n")
@@ -179,26 +179,26 @@ class Provider:
         return self._entries
 
     def wait_idle(self) -> Sequence[Entry]:
-        """The same, once nobody is answered any more."""
+        """The same, once no request is in progress."""
         with urllib.request.urlopen(self.url.removesuffix("/v1") + "/health"):
-            pass  # it has read what clients that are gone had sent
+            pass  # it has read the requests of disconnected clients
         while self.stats()["in_flight"]:
             pass
         return self.entries()
 
     def stats(self) -> Any:
-        """What it counts."""
+        """The counts of the provider."""
         with urllib.request.urlopen(self.url.removesuffix("/v1") + "/stats") as reply:
             return json.load(reply)
 
 
 @contextmanager
 def open_provider(folder: Path, *flags: str) -> Iterator[Provider]:
-    """A provider in a process of its own, and the suite that asks it.
+    """Start a provider in a separate process, and write the suite that calls it.
 
     Args:
-        folder: Gets `suite.json`, and what the provider reads and writes.
-        *flags: Of `fake-provider`, more.
+        folder: Receives `suite.json` and the files of the provider.
+        *flags: Further flags of `fake-provider`.
     """
     log, replies = folder / "log.jsonl", folder / "replies.jsonl"
     log.touch()
@@ -223,21 +223,21 @@ def open_provider(folder: Path, *flags: str) -> Iterator[Provider]:
 
 @attrs.frozen(kw_only=True)
 class Recorded:
-    """What a store holds of its one run."""
+    """The contents of a store with one run."""
 
     run: str | None
-    """Its id; None if it was not begun."""
+    """Its id; None if it was not started."""
     replies: Counter[Question]
-    """Good replies by question: each of them is paid, and none may be asked again."""
+    """Successful replies by question: each has cost money, and none may be requested again."""
     rows: Counter[tuple[str, int]]
     """Records by task and index."""
 
 
 def recorded_in(folder: Path) -> Recorded:
-    """What the store of a folder holds; of a copy, so that the store stays as whoever wrote it left it.
+    """Return the contents of the store of a folder, read from a copy so that the store is unchanged.
 
     Raises:
-        AssertionError: It is not intact.
+        AssertionError: It is damaged.
     """
     with tempfile.TemporaryDirectory() as elsewhere:
         copy = copy_store(folder, Path(elsewhere))
@@ -259,7 +259,7 @@ def recorded_in(folder: Path) -> Recorded:
 
 
 def copy_store(folder: Path, target: Path) -> Path:
-    """Copy a store as it lies on the disk: the database and its log, not the memory that processes share."""
+    """Copy a store as it is on disk: the database and its log, without the memory that processes share."""
     source = folder / ".trioeval" / "results.db"
     for name in (source.name, source.name + "-wal"):
         if source.with_name(name).exists():
@@ -270,20 +270,20 @@ def copy_store(folder: Path, target: Path) -> Path:
 LOG_HEAD, FRAME_HEAD = 32, 24
 """Bytes; see https://www.sqlite.org/fileformat.html#the_write_ahead_log"""
 PAGE_SIZE_AT = 8
-"""Where the log says how large pages are."""
+"""The offset of the page size in the log."""
 COPIED_AT = 96
-"""Where the memory that processes share says how many frames of the log are in the database already."""
+"""The offset in shared memory of the number of frames that are already in the database."""
 
 
 def cut_log(folder: Path, random: Random) -> None:
-    """Lose some of what was written since the disk was last told to keep it, as a power cut does.
+    """Remove some of what was written since the last flush to disk, like a power failure.
 
-    With `synchronous=NORMAL` that is told before frames of the log go to the database, so these stay.
+    With `synchronous=NORMAL` the log is flushed before its frames go to the database, so these remain.
     """
     log = folder / ".trioeval" / "results.db-wal"
     shared = log.with_name("results.db-shm")
     if not shared.exists() or not (size := log.stat().st_size):
-        return  # nobody has written since the last time
+        return  # nothing was written since the last time
     (page_size,) = struct.unpack_from(">I", log.read_bytes(), PAGE_SIZE_AT)
     (copied,) = struct.unpack_from("=I", shared.read_bytes(), COPIED_AT)
     safe = LOG_HEAD + copied * (FRAME_HEAD + page_size) if copied else 0
@@ -300,8 +300,8 @@ VOLATILE = frozenset(
         *("waitMs", "waits", "attempts", "numRequests", "content-length", "date", "maxEvalTimeMs"),
     }
 )
-"""What differs between equal runs: ids, times (that of a reply too), how often a provider failed, and the
-deadline of the first."""
+"""Fields that differ between equal runs: ids, times, including latencies, the number of provider failures,
+and the deadline of the first execution."""
 
 
 def lasting(value: Any) -> Any:
@@ -312,7 +312,7 @@ def lasting(value: Any) -> Any:
 
 
 def text_of(path: Path) -> str:
-    """A file of results without the port of the provider."""
+    """A result file without the port of the provider."""
     return re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1", path.read_text())
 
 
@@ -329,13 +329,13 @@ def rows_of(folder: Path) -> list[Any]:
 
 
 def lines_of(folder: Path) -> list[Any]:
-    """The same of `out.jsonl`, where tasks may stand in any mixture."""
+    """The same for `out.jsonl`, in which tasks may be mixed."""
     lines = [json.loads(line) for line in text_of(folder / "out.jsonl").splitlines()]
     return lasting(sorted(lines, key=lambda row: str(row["task"])))  # type: ignore[no-any-return]
 
 
 def places_of(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, int, int]]:
-    """Where the rows of a result file stand in the suite."""
+    """The positions of the rows of a result file in the suite."""
     return [(row["task"], row["testIdx"], row["promptIdx"]) for row in rows]
 
 
@@ -351,36 +351,36 @@ def start_run(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
 
 
 def wait_replies(process: "subprocess.Popen[str]", provider: Provider, number: int) -> None:
-    """Return when so many more replies are over, or the process is."""
+    """Return when so many more replies have ended, or the process has."""
     wanted = len(provider.entries()) + number
     while process.poll() is None and len(provider.entries()) < wanted:
-        time.sleep(0.001)  # between two looks
+        time.sleep(0.001)  # between two polls
 
 
 @attrs.define(eq=False)
 class Audit:
-    """Compares what was paid with what is recorded, after each execution of a run."""
+    """Comparison of paid and recorded replies after each execution of a run."""
 
     provider: Provider
     folder: Path
     recorded: Recorded = Recorded(run=None, replies=Counter(), rows=Counter())
     lost_ages: list[float] = attrs.field(factory=list)
-    """Of each reply that went out and is not recorded: seconds from then to the end of its execution."""
+    """For each reply that was sent and not recorded: the seconds from then to the end of its execution."""
     asked_again: list[Question] = attrs.field(factory=list)
-    """What was asked although its reply was recorded before the execution that asked."""
+    """Requests whose reply was recorded before the execution that made them."""
     paid: int = 0
     requests: int = 0
     executions: int = 0
 
     def look(self, ended_at: float, *, keeps_all: bool = True) -> Sequence[float]:
-        """To be called when an execution is over.
+        """Compare the records after the end of an execution.
 
         Args:
-            ended_at: The instant at which it was ended.
-            keeps_all: Whether the disk kept what it was given.
+            ended_at: The instant of its end.
+            keeps_all: Whether the disk kept everything that was written.
 
         Returns:
-            The ages of what was lost in this execution.
+            The ages of replies that were lost in this execution.
         """
         entries = self.provider.wait_idle()[self.requests :]
         before, self.recorded = self.recorded, recorded_in(self.folder)

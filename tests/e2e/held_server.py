@@ -1,4 +1,4 @@
-"""A provider that a test holds: it answers when it is told to, so that what a kill meets is known."""
+"""A provider whose replies a test controls, so that the state at a kill is known."""
 
 import json
 import os
@@ -17,23 +17,23 @@ PATIENCE = 60.0
 
 @attrs.define(eq=False)
 class HeldServer:
-    """An OpenAI-compatible provider that answers with its question."""
+    """An OpenAI-compatible provider that replies with the prompt."""
 
     url: str = ""
     prompts: list[str] = attrs.field(factory=list)
-    """Of all requests, as they came."""
+    """The prompts of all requests, in the order of arrival."""
     answered: list[str] = attrs.field(factory=list)
-    """Of those that were answered."""
+    """The prompts of answered requests."""
     held: int = 0
-    """How many requests wait for their answer."""
+    """The number of held requests."""
     _most: float = float("inf")
-    """How many requests are answered before all others are held."""
+    """The number of requests to answer before all others are held."""
     _before: frozenset[str] = frozenset()
     """Prompts that are answered before anything is held."""
     _victim: tuple[int, int, str] | None = None
-    """A process, and at which request it is killed: its number among those that begin with a text."""
+    """A process and the request at which it is killed: its number among those that begin with a text."""
     _executions: int = 0
-    """Processes that have asked and were killed."""
+    """Processes that made a request and were killed."""
     _refused_models: set[str] = attrs.field(factory=set)
     _changed: threading.Condition = attrs.field(factory=threading.Condition)
 
@@ -44,13 +44,13 @@ class HeldServer:
             self._before = frozenset(prompts)
 
     def release(self) -> None:
-        """Answer everything from now on, also what is held."""
+        """Answer everything from now on, including held requests."""
         with self._changed:
             self._most = float("inf")
             self._changed.notify_all()
 
     def refuse(self, *models: str) -> None:
-        """Let the key be wrong for these models, and right for all others."""
+        """Refuse the key for these models, and accept it for all others."""
         with self._changed:
             self._refused_models = {*models}
 
@@ -64,25 +64,25 @@ class HeldServer:
         """Kill a process in the step in which its request with this number is read.
 
         Args:
-            request: Number, from 1, among those whose prompt begins with `beginning`.
-            pid: Of the process.
-            beginning: Of the prompt.
+            request: The number, from 1, among requests whose prompt begins with `beginning`.
+            pid: The id of the process.
+            beginning: The beginning of the prompt.
         """
         with self._changed:
             self._victim = pid, request, beginning
 
     def forget_held(self) -> None:
-        """Whoever sent what is held is dead: it is not answered; what comes next is held no more."""
+        """Drop held requests, whose clients are dead; hold no further requests."""
         with self._changed:
             self._executions += 1
             self.held, self._most = 0, float("inf")
             self._changed.notify_all()
 
     def receive(self, prompt: str, model: str) -> int:
-        """The status of the reply, when its time has come.
+        """Return the status of the reply when it may be sent.
 
         Raises:
-            ConnectionAbortedError: Nobody waits for it any more.
+            ConnectionAbortedError: Its client is dead.
         """
         with self._changed:
             self.prompts.append(prompt)
@@ -103,7 +103,7 @@ class HeldServer:
             return 401 if model in self._refused_models else 200
 
     def _is_last(self, prompt: str) -> bool:
-        """Whether whoever asks was killed at this request."""
+        """True if the client was killed at this request."""
         if self._victim is None:
             return False
         pid, request, beginning = self._victim
@@ -116,7 +116,7 @@ class HeldServer:
 
 
 def handler_of(server: HeldServer) -> type[BaseHTTPRequestHandler]:
-    """What serves a connection."""
+    """The handler of a connection."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -149,12 +149,12 @@ class _Quiet(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, _request: object, _address: object) -> None:
-        """Clients that were killed are what this is for."""
+        """Ignore clients that were killed, which is the purpose of this server."""
 
 
 @contextmanager
 def held_server() -> Iterator[HeldServer]:
-    """A provider that answers at once until it is told otherwise."""
+    """A provider that answers at once until it is told to hold."""
     server = HeldServer()
     with _Quiet(("127.0.0.1", 0), handler_of(server)) as http:
         server.url = f"http://127.0.0.1:{http.server_address[1]}/v1"

@@ -1,9 +1,9 @@
-"""A program with tasks that stand in a line which it shares with others.
+"""A program with tasks in a queue that it shares with other programs.
 
     python planner_program.py DATABASE NAME LIMIT COUNT LOG [HANGING]
 
-It submits NAME-0, NAME-1, … one after the other, writes to LOG when each starts and ends, and prints which
-ones started. The one with the number HANGING never ends.
+It submits NAME-0, NAME-1, … one after the other, writes to LOG when each starts and ends, and prints those
+that started. The one with the number HANGING never ends.
 """
 
 import os

@@ -147,7 +147,7 @@ def test_the_line_is_steered_from_the_command_line(tmp_path: Path) -> None:
         bench.release("b")
         finish(program, 100)
     assert bench.outcomes == {"a": "pass", "b": "pass", "c": "failed"}
-    assert "cancelled while it waited" in bench.rows["c"]["error"]
+    assert "cancelled while queued" in bench.rows["c"]["error"]
     assert sorted(bench.begun()) == ["a 0", "b 0"]
     with bench.run("s.json", "--retry", "errors") as program:
         bench.wait_told("c 0 held")

@@ -1,4 +1,4 @@
-"""A run whose disk fills up, or whose store another program keeps locked: what is there is kept and told."""
+"""Runs on a full disk or with a locked store: they keep and report what they have."""
 
 import os
 import sqlite3
@@ -42,8 +42,8 @@ def ended(process: "subprocess.Popen[str]") -> tuple[int, str]:
     return process.returncode, said
 
 
-def check_goes_on(audit: Audit, folder: Path) -> None:
-    """Nothing is lost of what was recorded, and the rest follows."""
+def check_continues(audit: Audit, folder: Path) -> None:
+    """Check that nothing recorded is lost and that the rest follows."""
     audit.look(time.time())
     code, said = ended(start_run(folder, "resume", "--no-cache", "-o", "out.json"))
     assert code == 100, said
@@ -52,8 +52,8 @@ def check_goes_on(audit: Audit, folder: Path) -> None:
     assert len(rows_of(folder)) == ROWS
 
 
-def test_a_full_disk_ends_a_run_that_keeps_and_tells_what_it_has(tmp_path: Path) -> None:
-    """It asks nothing more, writes the files that still have room, and says how to go on."""
+def test_a_full_disk_ends_a_run_that_keeps_its_records(tmp_path: Path) -> None:
+    """It makes no more calls, writes files that still have room, and names the command that continues it."""
     with open_provider(tmp_path, *FLAGS) as provider:
         audit = Audit(provider, tmp_path)
         command = [sys.executable, "-c", LIMITED, "400000", "run", "suite.json", "--no-cache"]
@@ -72,12 +72,12 @@ def test_a_full_disk_ends_a_run_that_keeps_and_tells_what_it_has(tmp_path: Path)
         assert len((tmp_path / "out.csv").read_text().splitlines()) > 1
         assert (tmp_path / "out.junit.xml").exists()
         assert provider.stats()["requests"] < ROWS
-        check_goes_on(audit, tmp_path)
+        check_continues(audit, tmp_path)
         assert audit.recorded.rows.total() == ROWS
 
 
-def test_a_store_that_is_locked_is_waited_for_but_not_for_ever(tmp_path: Path) -> None:
-    """Another program writes for a long time: a few seconds are said, and half a minute ends the run."""
+def test_a_run_waits_for_a_locked_store_only_for_a_while(tmp_path: Path) -> None:
+    """After a few seconds it warns, and after half a minute the run ends."""
     with open_provider(tmp_path, *FLAGS) as provider:
         audit = Audit(provider, tmp_path)
         process = start_run(tmp_path, "run", "suite.json", "--no-cache", "-o", "out.json")
@@ -93,7 +93,7 @@ def test_a_store_that_is_locked_is_waited_for_but_not_for_ever(tmp_path: Path) -
             assert code == 1, said
             assert "trioeval resume" in said.strip().rpartition("\n")[2]
             assert len(rows_of(tmp_path)) > 50
-            check_goes_on(audit, tmp_path)
+            check_continues(audit, tmp_path)
         else:
             assert code == 100, said
             assert audit.look(time.time()) == []

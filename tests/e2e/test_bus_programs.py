@@ -25,13 +25,13 @@ PYTHON_AGENT = """
 import os, trio
 from pathlib import Path
 from trioeval.agent.bus.bus import open_bus
-from trioeval.agent.bus.messages import Draft, Parent
+from trioeval.agent.bus.messages import Draft, MessageParent
 
 async def main():
     async with open_bus(Path(os.environ["TRIOEVAL_BUS"]), rng=lambda: 0.5) as bus:
         async for message in bus.follow():
             if message.draft.type == "QUESTION":
-                parent = Parent(msg_id=message.msg_id)
+                parent = MessageParent(msg_id=message.msg_id)
                 await bus.append(
                     Draft(type="DECISION", project_id="p", task_id="py", body="yes", parents=(parent,))
                 )

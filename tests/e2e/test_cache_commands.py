@@ -1,4 +1,4 @@
-"""`trioeval cache`: what people see of the cache of replies."""
+"""`trioeval cache`: the output about the cache of replies."""
 
 import json
 from pathlib import Path
@@ -6,26 +6,26 @@ from pathlib import Path
 import pytest
 
 from trioeval.cli.app import run_command_line
-from trioeval.store.cache.entry import Entry
+from trioeval.store.cache.entry import CacheEntry
 from trioeval.store.cache.file import CACHE, keep_entry
 from trioeval.store.database import open_database
 
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of three replies that were kept long ago."""
+    """A cache of three replies that were cached long ago."""
     path = tmp_path / "cache.db"
     file = open_database(path, CACHE)
     for number, name in enumerate(["openai:m", "openai:m", "http:host"]):
         key = number.to_bytes(32, "big") + name.encode()
-        keep_entry(file, key, Entry('{"output":"yes"}', 5.0, 1_000_000_000.0 + number))
+        keep_entry(file, key, CacheEntry('{"output":"yes"}', 5.0, 1_000_000_000.0 + number))
     file.close()
     monkeypatch.setenv("TRIOEVAL_CACHE_PATH", str(tmp_path))
     return path
 
 
-def test_stats_tell_what_is_there(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By provider, as a table or as JSON."""
+def test_stats_show_the_contents(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are shown by provider, as a table or as JSON."""
     assert run_command_line(["cache", "stats"]) == 0
     told = capsys.readouterr()
     assert told.err.startswith(f"{path}: 3 replies, ")
@@ -38,7 +38,7 @@ def test_stats_tell_what_is_there(path: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_clear_removes_what_is_named(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By provider and by age; then all."""
+    """It removes replies by provider, by age, and all of them."""
     for flags, said in [
         (["--provider", "http"], "1 reply removed"),
         (["--older-than", "100000w"], "0 replies removed"),
@@ -54,7 +54,7 @@ def test_clear_removes_what_is_named(path: Path, capsys: pytest.CaptureFixture[s
 def test_export_writes_a_line_a_reply(
     path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And refuses to write over the cache."""
+    """It refuses to overwrite the cache."""
     file = tmp_path / "out.jsonl"
     assert run_command_line(["cache", "export", str(file)]) == 0
     assert capsys.readouterr().err == f"wrote {file}: 3 replies\n"
@@ -67,10 +67,10 @@ def test_export_writes_a_line_a_reply(
     assert "the suffix must be .jsonl" in capsys.readouterr().err
 
 
-def test_what_is_not_there_or_no_cache_is_said(
+def test_a_missing_or_damaged_cache_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without making a file, and without a traceback."""
+    """No file is created, and no traceback is shown."""
     monkeypatch.setenv("TRIOEVAL_CACHE_PATH", str(tmp_path))
     file = tmp_path / "cache.db"
     for command in ("stats", "clear"):

@@ -1,4 +1,4 @@
-"""Ctrl-C and timeouts leave nothing behind: no process of any generation, no call at a server."""
+"""Ctrl-C and timeouts leave nothing behind: no descendant process, and no call at a server."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def family(marker: str) -> list[int]:
 def test_a_second_signal_ends_everything_within_two_seconds(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    """Programs that ignore signals, their children, hanging functions and open calls."""
+    """This includes programs that ignore signals, their children, hanging functions and open calls."""
     (tmp_path / "stubborn.py").write_text(STUBBORN)
     (tmp_path / "hanging.py").write_text(HANGING)
     marker = f"TRIOEVAL_TEST={os.getpid()}.{number}"
@@ -101,7 +101,7 @@ def test_a_second_signal_ends_everything_within_two_seconds(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts processes by /proc")
 def test_a_timeout_ends_the_whole_tree(tmp_path: Path) -> None:
-    """Each row's own limit is enough; the run goes on and ends as usual."""
+    """The timeout of each row is enough; the run continues and ends as usual."""
     (tmp_path / "stubborn.py").write_text(STUBBORN)
     marker = f"TRIOEVAL_TEST_TIMEOUT={os.getpid()}"
     suite = {
@@ -126,7 +126,7 @@ def test_a_timeout_ends_the_whole_tree(tmp_path: Path) -> None:
 
 
 def test_a_program_runs_as_a_provider(tmp_path: Path) -> None:
-    """The whole way through the command line, with the prompt as its argument."""
+    """It runs through the whole command line, with the prompt as its argument."""
     suite = {
         "providers": [{"id": "exec:printf %s", "label": "printf"}],
         "prompts": ["say {{word}}"],

@@ -1,7 +1,7 @@
-"""Runs that are killed, interrupted and cut off at random instants, and resumed until they are over.
+"""Runs that are killed, interrupted and cut off at random instants, and resumed until they finish.
 
-Nothing that was paid for is lost but what was in flight, nothing that is recorded is asked again, and the
-rows are those of a run that nobody disturbed. The long form, of some minutes, prints what it has counted:
+Only calls in flight are lost, no recorded reply is requested again, and the rows are those of an
+undisturbed run. The long form, of some minutes, prints its counts:
 
     TRIOEVAL_PROFILE=deep pytest tests/e2e/test_chaos.py -s -o faulthandler_timeout=0
 """
@@ -39,12 +39,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.timeout(1200)]
 
 DEEP = os.environ.get("TRIOEVAL_PROFILE") == "deep"
 REPLIES = 550
-"""About what a run of the suite is answered, failures among it."""
+"""The approximate number of replies of a run of the suite, including failures."""
 START = 1.0
-"""Seconds, about, in which a process loads the suite and asks the first question."""
+"""The approximate seconds in which a process loads the suite and makes the first call."""
 IN_FLIGHT = 1.0
-"""Seconds before an execution is ended in which a reply may have been on its way to the disk, on a machine
-that has more to do than it can; on others it is some milliseconds, as is printed."""
+"""Seconds before the end of an execution in which a reply may not have reached the disk yet, on an overloaded
+machine; on others it is some milliseconds, as the output shows."""
 
 FLAGS = ("--latency", "0.02", "--jitter", "1")
 FAULTS = ("--failure-rate", "0.02", "--disconnect-rate", "0.02", "--throttle-rate", "0.02")
@@ -53,38 +53,38 @@ OUTPUTS = ("-o", "out.json", "-o", "out.jsonl")
 
 @attrs.frozen
 class Execution:
-    """One that is under way."""
+    """A running execution."""
 
     process: "subprocess.Popen[str]"
     provider: Provider
     folder: Path
     random: Random = attrs.field(repr=False)
     share: float
-    """Of the whole run that it may make, at most."""
+    """The share of the run that it may make, at most."""
 
     def wait(self) -> None:
-        """Until it has had a random part of its share."""
+        """Wait a random part of its share of the run."""
         wait_replies(self.process, self.provider, self.random.randint(1, int(REPLIES * self.share)))
         time.sleep(self.random.uniform(0, 0.03))  # the instants are what is varied
 
 
 @attrs.frozen(kw_only=True)
 class End:
-    """One way in which executions end too early."""
+    """A way to end an execution early."""
 
     strike: Callable[[Execution], float]
-    """Ends one, and returns the instant from which on it could not do what it would."""
+    """Ends an execution, and returns the instant from which on it could not act as usual."""
     arguments: tuple[str, ...] = ()
     in_flight: float = IN_FLIGHT
-    """As the constant; 0 is nothing lost at all."""
+    """Like the constant; 0 means that nothing may be lost."""
     keeps_all: bool = True
-    """Whether the disk keeps what it was given."""
+    """True if the disk keeps everything that was written."""
     says: bool = True
-    """Whether it can still say how to go on."""
+    """True if it can still name the command that continues the run."""
 
 
 def kill(execution: Execution) -> float:
-    """No warning, at any instant: while it loads, opens the store, asks, or writes its results."""
+    """Kill it at any instant: while it loads, opens the store, calls providers, or writes its results."""
     if execution.random.random() < 0.25:
         time.sleep(execution.random.uniform(0, 1.5 * START))
     else:
@@ -94,7 +94,7 @@ def kill(execution: Execution) -> float:
 
 
 def cut_power(execution: Execution) -> float:
-    """The same, and part of what was written last never came to the disk."""
+    """Kill it, and lose a part of what was written last."""
     at = kill(execution)
     execution.process.wait()
     cut_log(execution.folder, execution.random)
@@ -102,7 +102,7 @@ def cut_power(execution: Execution) -> float:
 
 
 def interrupt(execution: Execution) -> float:
-    """Ctrl-C, or what a service manager sends: it finishes what it has begun."""
+    """Interrupt it as Ctrl-C or a service manager does: it finishes running rows."""
     execution.wait()
     signals = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
     execution.process.send_signal(execution.random.choice(signals))
@@ -110,7 +110,7 @@ def interrupt(execution: Execution) -> float:
 
 
 def interrupt_twice(execution: Execution) -> float:
-    """Ctrl-C, and again before it is over."""
+    """Interrupt it, and again before it has ended."""
     interrupt(execution)
     time.sleep(execution.random.uniform(0, 0.03))
     execution.process.send_signal(signal.SIGINT)
@@ -118,7 +118,7 @@ def interrupt_twice(execution: Execution) -> float:
 
 
 def await_deadline(execution: Execution) -> float:
-    """It has a deadline of its own; then comes the last that was answered."""
+    """Let it reach its own deadline, after which the last running row ends."""
     execution.process.wait(timeout=600)
     return execution.provider.wait_idle()[-1].utc_at
 
@@ -156,7 +156,7 @@ class Stalls:
 
 @contextmanager
 def watch_stalls(folder: Path) -> Iterator[Stalls]:
-    """Look how long small steps take that are done at once where the machine is idle."""
+    """Measure the duration of small steps that take no time on an idle machine."""
     stalls, over = Stalls(), threading.Event()
 
     def watch() -> None:
@@ -180,7 +180,7 @@ def watch_stalls(folder: Path) -> Iterator[Stalls]:
 def chase(
     folder: Path, ends: Sequence[End], *, seed: int = 0, faults: tuple[str, ...] = FAULTS
 ) -> Audit:
-    """Begin a run, end it in all of these ways unless it is over before, and let it come to its end."""
+    """Start a run, end it in all of these ways unless it finishes first, and let it finish."""
     random = Random(seed)  # noqa: S311 - repeatable instants, nothing to keep secret
     with (
         open_provider(folder, *FLAGS, *faults, "--seed", str(seed)) as provider,
@@ -215,7 +215,7 @@ def chase(
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that nobody disturbed, at a provider without faults."""
+    """The folder of an undisturbed run with a provider without failures."""
     folder = tmp_path_factory.mktemp("undisturbed")
     assert chase(folder, (), faults=()).executions == 1
     return folder

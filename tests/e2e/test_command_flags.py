@@ -1,4 +1,4 @@
-"""Flags, starter suites and watching, as a user meets them: real processes, files and signals."""
+"""Flags, starter suites and watching, as a user uses them: real processes, files and signals."""
 
 import json
 import os
@@ -75,12 +75,12 @@ def run_rows(folder: Path, *flags: str) -> list[tuple[int, int, str]]:
 def test_filters_choose_rows_and_flags_change_them(
     folder: Path, flags: str, rows: list[tuple[int, int, str]]
 ) -> None:
-    """Tests keep their numbers; columns are numbered without those that are left out."""
+    """Tests keep their numbers; columns are numbered without those that are filtered out."""
     assert run_rows(folder, *flags.split()) == rows
 
 
-def test_what_did_not_pass_is_run_again(folder: Path) -> None:
-    """From a document or from lines; and a file that holds no results is refused."""
+def test_failing_tests_of_a_result_file_run_again(folder: Path) -> None:
+    """The file may be a document or JSON Lines; a file without results is refused."""
     flags = ["--filter-prompts", "say", "--filter-providers", "second"]
     first = trioeval("suite.json", "-o", "o.json", "-o", "o.jsonl", *flags, cwd=folder)
     assert "exit 100: 3 rows failed" in last_line(first)
@@ -109,13 +109,19 @@ def test_what_did_not_pass_is_run_again(folder: Path) -> None:
     [
         (["--filter-range", "3:1"], "--filter-range begins after its end, got '3:1'"),
         (["--filter-pattern", "("], "--filter-pattern '(' is not a valid regular expression"),
-        (["--filter-pattern", "nobody"], "the filters leave no row to run"),
-        (["--filter-providers", "nobody"], "the filters leave no row to run"),
+        (
+            ["--filter-pattern", "nobody"],
+            "no rows match the filters (pass --allow-empty to accept this)",
+        ),
+        (
+            ["--filter-providers", "nobody"],
+            "no rows match the filters (pass --allow-empty to accept this)",
+        ),
         (["--share"], "--share: results are not shared"),
-        (["--shuffle", "3"], "--shuffle: rows start in the order of the suite"),
+        (["--shuffle", "3"], "--shuffle: rows start and are written in the order of the suite"),
         (["--plan", "-o", "o.json"], "--plan and -o exclude each other"),
         (["-r", "ehco"], '-r ehco: unknown provider "ehco"'),
-        (["-p", "none.txt"], '-p none.txt: there is no file "none.txt"'),
+        (["-p", "none.txt"], '-p none.txt: file not found: "none.txt"'),
         (["-x", "zzz"], "-x zzz: "),
         (["-t", "none.csv"], "-t none.csv: file not found"),
         (["other.json"], "other.json: a run takes one suite file; add others with -c"),
@@ -127,7 +133,7 @@ def test_what_did_not_pass_is_run_again(folder: Path) -> None:
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_flags_that_cannot_be_used_are_refused(folder: Path, flags: list[str], line: str) -> None:
-    """In a line, with exit code 2, and nothing is run or shown."""
+    """The message is one line, the exit code is 2, and nothing runs."""
     done = trioeval("suite.json", *flags, cwd=folder)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(line)
@@ -170,7 +176,7 @@ def test_an_unknown_command_suggests_the_nearest(folder: Path) -> None:
 
 
 def test_results_are_written_through_a_link(folder: Path) -> None:
-    """The link stays one, and the file that it names gets them."""
+    """The link remains, and its target is written."""
     (folder / "there").mkdir()
     (folder / "o.json").symlink_to(folder / "there" / "results.json")
     trioeval("suite.json", "-o", "o.json", cwd=folder)
@@ -178,14 +184,14 @@ def test_results_are_written_through_a_link(folder: Path) -> None:
     assert json.loads((folder / "there" / "results.json").read_text())["results"]["results"]
 
 
-def test_no_rows_may_be_allowed(folder: Path) -> None:
-    """Then nothing to run is no failure."""
+def test_filters_that_match_no_rows_may_be_allowed(folder: Path) -> None:
+    """Then the run succeeds without rows."""
     done = trioeval("suite.json", "--filter-pattern", "nobody", "--allow-empty", cwd=folder)
     assert (done.returncode, last_line(done)) == (0, "no rows to run; exit 0")
 
 
-def test_the_environment_says_what_is_enough_and_what_is_left_out(folder: Path) -> None:
-    """Under promptfoo's names; a value that means nothing is refused."""
+def test_the_environment_sets_the_threshold_and_what_is_stripped(folder: Path) -> None:
+    """The variables have promptfoo's names; an invalid value is refused."""
     env = {"PROMPTFOO_PASS_RATE_THRESHOLD": "25", "PROMPTFOO_STRIP_RESPONSE_OUTPUT": "true"}
     done = trioeval("suite.json", "-o", "o.jsonl", cwd=folder, env=env)
     assert done.returncode == 0
@@ -201,8 +207,8 @@ def test_the_environment_says_what_is_enough_and_what_is_left_out(folder: Path) 
     )
 
 
-def test_a_row_may_end_at_its_first_failure(folder: Path) -> None:
-    """And is a failure then, whatever its threshold; variables without meaning are told."""
+def test_grading_may_stop_at_the_first_failure(folder: Path) -> None:
+    """The row then fails, whatever its threshold is; unsupported variables cause a warning."""
     parts = [{"type": "equals", "value": value} for value in ("no", "say w0", "say w0")]
     tests = [{"vars": {"word": "w0"}, "assert": parts, "threshold": 0.5}]
     write(
@@ -223,8 +229,8 @@ def test_a_row_may_end_at_its_first_failure(folder: Path) -> None:
     )
 
 
-def test_a_suite_says_where_its_results_go(tmp_path: Path) -> None:
-    """Relative to its own folder, wherever it is run from."""
+def test_a_suite_names_its_result_files(tmp_path: Path) -> None:
+    """Paths are relative to its own folder, wherever it is run from."""
     (tmp_path / "suites").mkdir()
     suite = {"providers": ["echo"], "prompts": ["x"], "outputPath": ["out/a.json", "out/a.csv"]}
     write(tmp_path / "suites" / "s.json", suite)
@@ -233,8 +239,8 @@ def test_a_suite_says_where_its_results_go(tmp_path: Path) -> None:
     assert found == ["a.csv", "a.json"]
 
 
-def test_a_plan_asks_nobody(tmp_path: Path) -> None:
-    """It tells rows, columns, lanes with their limits, and the time that these take."""
+def test_a_plan_calls_no_provider(tmp_path: Path) -> None:
+    """It shows rows, columns, lanes with their limits, and the minimum duration."""
     suite = {
         "providers": [
             {
@@ -262,7 +268,7 @@ def test_a_plan_asks_nobody(tmp_path: Path) -> None:
 
 
 def test_the_first_row_that_fails_may_end_the_run(folder: Path) -> None:
-    """Rows that were not started any more say so, and the last line why."""
+    """Rows that were not started have this reason, and so has the last line."""
     done = trioeval("suite.json", "--fail-fast", "-j", "1", "-o", "o.jsonl", cwd=folder)
     assert done.returncode == 100
     assert "--fail-fast left" in last_line(done)
@@ -271,8 +277,8 @@ def test_the_first_row_that_fails_may_end_the_run(folder: Path) -> None:
     assert {row["metadata"]["trioeval"]["outcome"] for row in rows} == {"done", "not_run"}
 
 
-def test_outputs_that_are_there_are_judged(tmp_path: Path) -> None:
-    """A file of assertions and a list of outputs are a suite."""
+def test_given_outputs_are_checked(tmp_path: Path) -> None:
+    """A file of assertions and a list of outputs replace a suite."""
     (tmp_path / "a.yaml").write_text("- type: contains\n  value: hi\n")
     write(tmp_path / "o.json", ["hi there", {"output": "ho", "tags": ["a", "b"]}])
     flags = ["-a", "a.yaml", "--model-outputs", "o.json", "-o", "r.jsonl"]
@@ -295,7 +301,7 @@ def test_outputs_that_are_there_are_judged(tmp_path: Path) -> None:
 
 
 def test_outputs_are_neither_files_nor_templates(tmp_path: Path) -> None:
-    """A model must not be able to read what the user can; neither do assertions from elsewhere."""
+    """A model must not be able to read the user's files; neither must foreign assertions."""
     folder = tmp_path / "mine"
     folder.mkdir()
     (tmp_path / "secret.txt").write_text("secret")
@@ -320,8 +326,8 @@ def test_outputs_are_neither_files_nor_templates(tmp_path: Path) -> None:
     assert "is outside of the suite's folder" in done.stderr
 
 
-def test_files_of_flags_stand_in_place_of_those_of_the_suite(tmp_path: Path) -> None:
-    """Prompts, tests and providers by name; paths are those of the working directory."""
+def test_files_of_flags_replace_those_of_the_suite(tmp_path: Path) -> None:
+    """Prompts, tests and providers are named; paths are relative to the working directory."""
     (tmp_path / "suites").mkdir()
     write(tmp_path / "suites" / "s.json", SUITE)
     (tmp_path / "t.csv").write_text("word,__expected\nhi,contains:hi\n")
@@ -343,14 +349,14 @@ def test_files_of_flags_stand_in_place_of_those_of_the_suite(tmp_path: Path) -> 
     assert trioeval(*flags, cwd=tmp_path).returncode == 0
     (row,) = rows_of(tmp_path / "o.jsonl")
     assert (row["response"]["output"], row["prompt"]["label"]) == ("a hi", "a.txt: a {{word}}")
-    # Whoever names a file may read there, wherever that is.
+    # A file that a flag names may be anywhere.
     flags = ["-t", "../t.csv", "-p", "../a.txt", "-r", "echo", "-o", "o.jsonl"]
     assert trioeval(*flags, cwd=tmp_path / "suites").returncode == 0
     (row,) = rows_of(tmp_path / "suites" / "o.jsonl")
     assert (row["response"]["output"], row["prompt"]["label"]) == ("a hi", "../a.txt: a {{word}}")
 
 
-def test_several_suites_are_one(tmp_path: Path) -> None:
+def test_several_suites_are_combined(tmp_path: Path) -> None:
     """Their prompts and tests are added."""
     write(tmp_path / "a.json", {"providers": ["echo"], "prompts": ["a {{x}}"], "tests": []})
     write(tmp_path / "b1.json", {"providers": ["echo"], "tests": [{"vars": {"x": "1"}}]})
@@ -363,7 +369,7 @@ def test_several_suites_are_one(tmp_path: Path) -> None:
 
 
 def test_environment_files_are_read_in_order(tmp_path: Path) -> None:
-    """Later ones win over earlier ones; what is set wins over all."""
+    """Later files take precedence, and variables that are set take precedence over all."""
     (tmp_path / "a.env").write_text("ONE=a\nTWO=a\nSET=a\n")
     (tmp_path / "b.env").write_text("TWO=b\n")
     prompt = "{{env.ONE}} {{env.TWO}} {{env.SET}}"
@@ -375,7 +381,7 @@ def test_environment_files_are_read_in_order(tmp_path: Path) -> None:
 
 
 def test_a_starter_suite_runs_at_once_and_is_never_overwritten(tmp_path: Path) -> None:
-    """The command that it prints is all that is needed, without any key."""
+    """The printed command runs it, without any key."""
     done = trioeval("init", "new/suite", cwd=tmp_path)
     assert done.returncode == 0
     name, *arguments = done.stdout.split()
@@ -396,7 +402,7 @@ def test_a_starter_suite_runs_at_once_and_is_never_overwritten(tmp_path: Path) -
 
 
 def test_a_watched_suite_runs_again_when_one_of_its_files_changes(tmp_path: Path) -> None:
-    """Also after a mistake that made it unusable; an interrupt while it waits is no failure."""
+    """This includes the correction of an invalid suite; an interrupt between runs is not a failure."""
     (tmp_path / "p.txt").write_text("say {{word}}")
     suite = {"providers": ["echo"], "prompts": ["file://p.txt"], "tests": [{"vars": {"word": "a"}}]}
     write(tmp_path / "s.json", suite)
@@ -429,8 +435,8 @@ def test_a_watched_suite_runs_again_when_one_of_its_files_changes(tmp_path: Path
     assert shown.count("PASS shout a!") == 2
 
 
-def test_watching_goes_on_after_any_mistake_and_any_exit_code(tmp_path: Path) -> None:
-    """A file with a mistake is watched, one that is missing is awaited, and 200 is no signal."""
+def test_watching_continues_after_any_error_and_any_exit_code(tmp_path: Path) -> None:
+    """A wrong file is watched, a missing file is awaited, and 200 is not a signal."""
     suite = {
         "providers": ["echo"],
         "prompts": ["say {{word}}"],

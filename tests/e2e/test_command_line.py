@@ -99,7 +99,7 @@ def http_suite(
 
 
 def test_a_run_writes_its_rows_in_order_and_says_why_it_exits(tmp_path: Path) -> None:
-    """Pass, fail and error are three things; both files hold all rows; the exit code is 100."""
+    """Pass, fail and error differ; both files hold all rows; the exit code is 100."""
     write(tmp_path / "suite.json", echo_suite())
     done = trioeval("suite.json", "-o", "out.json", "-o", "out.jsonl", cwd=tmp_path)
     assert done.returncode == 100
@@ -123,7 +123,7 @@ def test_a_run_writes_its_rows_in_order_and_says_why_it_exits(tmp_path: Path) ->
 
 
 def test_every_format_holds_every_row(tmp_path: Path) -> None:
-    """A mixed run in all of them; folders that are not there are made, and no other file is left."""
+    """A mixed run is written in all formats; missing folders are created, and no other file remains."""
     write(tmp_path / "suite.json", echo_suite())
     names = ("json", "jsonl", "csv", "txt", "yaml", "yml", "xml", "junit.xml")
     flags = [flag for name in names for flag in ("-o", f"new/results/o.{name}")]
@@ -140,7 +140,7 @@ def test_every_format_holds_every_row(tmp_path: Path) -> None:
 
 
 def test_flags_change_the_run_and_not_the_file(tmp_path: Path) -> None:
-    """-n takes the first tests, --repeat asks again, and what passes exits 0."""
+    """-n takes the first tests, --repeat runs them again, and a run that passes exits with 0."""
     write(tmp_path / "suite.json", echo_suite())
     done = trioeval(
         "run", "suite.json", "-n", "1", "--repeat", "3", "-j", "2", "-o", "o.jsonl", cwd=tmp_path
@@ -173,8 +173,16 @@ def test_flags_change_the_run_and_not_the_file(tmp_path: Path) -> None:
             2,
             "-o good.json/out.json: the folder good.json cannot be created: File exists",
         ),
-        (["good.json", "-o", "/proc/x.json"], 2, "-o /proc/x.json: the folder /proc is not writable"),
-        (["good.json", "-o", "/proc/x.jsonl"], 2, "-o /proc/x.jsonl: the folder /proc is not writable"),
+        (
+            ["good.json", "-o", "/proc/x.json"],
+            2,
+            "-o /proc/x.json: the folder /proc is not writable",
+        ),
+        (
+            ["good.json", "-o", "/proc/x.jsonl"],
+            2,
+            "-o /proc/x.jsonl: the folder /proc is not writable",
+        ),
         (["good.json", "--trace", "/proc/x.json"], 2, "--trace /proc/x.json: cannot be written to"),
         (["good.json", "-j", "0"], 2, "Must be >= 1"),
         (["good.json", "--fitler"], 2, "--fitler"),
@@ -182,10 +190,10 @@ def test_flags_change_the_run_and_not_the_file(tmp_path: Path) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_is_wrong_is_said_in_a_line_and_nothing_is_run(
+def test_errors_are_reported_in_a_line_and_nothing_runs(
     tmp_path: Path, arguments: Sequence[str], code: int, line: str
 ) -> None:
-    """Never a traceback; nothing on stdout; the code tells whose fault it is."""
+    """There is no traceback and no stdout; the exit code shows whose error it is."""
     (tmp_path / "broken.json").write_text('{"providers": }')
     (tmp_path / "typo.yaml").write_text("providers: [echo]\npromtps: [x]\n")
     (tmp_path / "none.json").write_text('{"prompts": ["x"]}')
@@ -199,7 +207,7 @@ def test_what_is_wrong_is_said_in_a_line_and_nothing_is_run(
 
 
 def test_a_provider_that_refuses_connections_gives_error_rows(tmp_path: Path) -> None:
-    """Each row says which address refused; the run ends by itself with 100."""
+    """Each row names the address that refused; the run ends by itself with 100."""
     write(tmp_path / "suite.json", http_suite("http://127.0.0.1:9/v1", 2, {"retryDelay": 0.1}))
     done = trioeval("suite.json", "-o", "out.jsonl", cwd=tmp_path)
     assert done.returncode == 100
@@ -226,8 +234,8 @@ def kinds_of(rows: list[dict[str, Any]]) -> set[str]:
     return {row["error"].partition(":")[0] if row["error"] else "pass" for row in rows}
 
 
-def test_replies_come_over_real_http_and_faults_are_rows(tmp_path: Path) -> None:
-    """Without retries, connections that break and servers that fail end single rows."""
+def test_failures_over_real_http_are_error_rows(tmp_path: Path) -> None:
+    """Without retries, broken connections and failing servers end single rows."""
     with fake_provider("--failure-rate", "0.2", "--disconnect-rate", "0.2", "--seed", "3") as url:
         rows = rows_of(tmp_path, http_suite(url, 40, {"retries": 0}))
         assert stats_of(url)["requests"] == 40
@@ -235,16 +243,16 @@ def test_replies_come_over_real_http_and_faults_are_rows(tmp_path: Path) -> None
     assert kinds_of(rows) == {"pass", "server", "connection"}
 
 
-def test_what_fails_by_mishap_is_asked_again_and_salvaged(tmp_path: Path) -> None:
-    """With retries and a salvage round or two, nothing is left of a fifth of broken replies."""
+def test_transient_failures_are_retried(tmp_path: Path) -> None:
+    """With retries and up to two final retry rounds, all of a fifth of broken replies are repaired."""
     with fake_provider("--failure-rate", "0.2", "--seed", "3") as url:
         rows = rows_of(tmp_path, http_suite(url, 40, {"retries": 1}, salvageRounds=3))
         assert stats_of(url)["requests"] > 40
     assert kinds_of(rows) == {"pass"}
 
 
-def test_a_provider_that_counts_requests_is_not_asked_too_often(tmp_path: Path) -> None:
-    """20 a second and a burst of 4: told the rate, no request is refused; told nothing, none is lost."""
+def test_a_rate_limited_provider_gets_no_excess_requests(tmp_path: Path) -> None:
+    """20 a second, a burst of 4: with the rate configured no request is refused; without it none is lost."""
     limits = ("--rpm", "1200", "--burst", "4", "--hints", "retry_after")
     with fake_provider(*limits) as url:
         told = rows_of(tmp_path, http_suite(url, 16, {"rpm": 1200, "burst": 2}))
@@ -256,7 +264,7 @@ def test_a_provider_that_counts_requests_is_not_asked_too_often(tmp_path: Path) 
 
 
 def test_a_spent_budget_ends_the_run_and_says_so(tmp_path: Path) -> None:
-    """Eight requests are allowed; the other rows are not run, and say why."""
+    """Eight requests are allowed; the other rows are not run, with this reason."""
     with fake_provider() as url:
         rows = rows_of(tmp_path, http_suite(url, 20, budget={"requests": 8}))
         assert stats_of(url)["requests"] == 8
@@ -267,7 +275,7 @@ def test_a_spent_budget_ends_the_run_and_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("signals", [1, 2])
 def test_an_interrupted_run_writes_everything_and_says_so(tmp_path: Path, signals: int) -> None:
-    """The first Ctrl-C lets what runs finish, the second cuts it; every row is written either way."""
+    """The first Ctrl-C lets running rows finish, the second one cancels them; every row is written."""
     with held_server() as server:
         server.hold_after(0)
         write(tmp_path / "suite.json", http_suite(server.url, 12))
@@ -297,7 +305,7 @@ def test_an_interrupted_run_writes_everything_and_says_so(tmp_path: Path, signal
 
 
 def test_a_terminated_run_writes_everything_too(tmp_path: Path) -> None:
-    """SIGTERM is a signal like Ctrl-C, with an exit code of its own."""
+    """SIGTERM works like Ctrl-C, with its own exit code."""
     with held_server() as server:
         server.hold_after(0)
         write(tmp_path / "suite.json", http_suite(server.url, 12))
@@ -316,7 +324,7 @@ def test_a_terminated_run_writes_everything_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ignored", ["HUP", "HUP INT TERM"])
 def test_signals_that_are_ignored_for_a_run_do_not_end_it(tmp_path: Path, ignored: str) -> None:
-    """`nohup` means what it says, and so does a script that starts a run in the background."""
+    """This is the case under `nohup`, and in scripts that start a run in the background."""
     with fake_provider("--latency", "0.3") as url:
         write(tmp_path / "suite.json", http_suite(url, 8))
         shell = ["sh", "-c", f'trap \'\' {ignored}; exec "$0" "$@"', sys.executable]
@@ -331,8 +339,8 @@ def test_signals_that_are_ignored_for_a_run_do_not_end_it(tmp_path: Path, ignore
             assert process.wait(timeout=60) == 0
 
 
-def test_the_deadline_leaves_no_row_out(tmp_path: Path) -> None:
-    """MaxEvalTimeMs cuts the run; rows without a verdict say so, and the last line too."""
+def test_every_row_is_recorded_at_the_deadline(tmp_path: Path) -> None:
+    """MaxEvalTimeMs ends the run; rows without a verdict and the last line have this reason."""
     with fake_provider("--latency", "30") as url:
         write(tmp_path / "suite.json", http_suite(url, 6, maxEvalTimeMs=3000))
         done = trioeval("suite.json", "-o", "out.json", cwd=tmp_path)
@@ -342,7 +350,7 @@ def test_the_deadline_leaves_no_row_out(tmp_path: Path) -> None:
     assert [row["error"].partition(":")[0] for row in rows] == ["interrupted"] * 4 + ["not run"] * 2
 
 
-def test_a_row_that_takes_too_long_is_an_error_by_itself(tmp_path: Path) -> None:
+def test_a_timeout_ends_only_its_row(tmp_path: Path) -> None:
     """TimeoutMs ends the row and not the run."""
     with fake_provider("--latency", "30") as url:
         write(tmp_path / "suite.json", http_suite(url, 2, timeoutMs=100))
@@ -354,8 +362,8 @@ def test_a_row_that_takes_too_long_is_an_error_by_itself(tmp_path: Path) -> None
     ] * 2
 
 
-def test_a_full_disk_is_said_and_costs_no_row_that_was_paid(tmp_path: Path) -> None:
-    """What cannot be written stops admission; the other file gets every row."""
+def test_a_full_disk_is_reported_and_loses_no_paid_row(tmp_path: Path) -> None:
+    """A failed file stops admission; the other file gets every row."""
     if not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full on this system")
     (tmp_path / "full.jsonl").symlink_to("/dev/full")
@@ -363,13 +371,13 @@ def test_a_full_disk_is_said_and_costs_no_row_that_was_paid(tmp_path: Path) -> N
     done = trioeval("suite.json", "-o", "full.jsonl", "-o", "good.json", cwd=tmp_path)
     assert done.returncode == 1
     assert "-o full.jsonl: cannot be written: No space left on device\n" in done.stderr
-    assert last_line(done).endswith("exit 1: not everything could be written, see above")
+    assert last_line(done).endswith("exit 1: some results could not be written, see above")
     rows = json.loads((tmp_path / "good.json").read_text())["results"]["results"]
     assert len(rows) == 3
 
 
-def test_rows_that_cannot_be_kept_cost_neither_tables_nor_the_last_line(tmp_path: Path) -> None:
-    """Documents need all rows; each that cannot be made is named, and no traceback is shown."""
+def test_rows_that_cannot_be_stored_do_not_prevent_tables_and_the_last_line(tmp_path: Path) -> None:
+    """Documents need all rows; each one that cannot be written is named, and no traceback is shown."""
     tests = [{"vars": {"word": "x" * 500}} for _ in range(300)]
     write(tmp_path / "suite.json", {**echo_suite(), "tests": tests})
     command = [sys.executable, "-m", "trioeval", "suite.json", "-o", "a.json", "-o", "b.csv"]
@@ -389,11 +397,11 @@ def test_rows_that_cannot_be_kept_cost_neither_tables_nor_the_last_line(tmp_path
     more = re.findall(r"… and (\d+) more rows?", done.stdout)
     not_run = re.findall(r"(\d+) rows not run: ", done.stderr)
     assert sum(map(int, [*more, *not_run])) == 250
-    assert "exit 1: not everything could be written, see above" in last_line(done)
+    assert "exit 1: some results could not be written, see above" in last_line(done)
     assert not (tmp_path / "a.json").exists()
 
 
-def test_a_reply_that_is_nested_too_deeply_costs_no_document(tmp_path: Path) -> None:
+def test_a_reply_that_is_nested_too_deeply_does_not_prevent_documents(tmp_path: Path) -> None:
     """Its row is an error; every file has all rows."""
     inputs = ["1", "[" * 500 + "]" * 500]
     tests = [
@@ -413,10 +421,8 @@ def test_a_reply_that_is_nested_too_deeply_costs_no_document(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("closed", ["stdout", "stderr"])
-def test_a_reader_who_goes_away_changes_neither_results_nor_exit_code(
-    tmp_path: Path, closed: str
-) -> None:
-    """What is printed is only a picture of the results."""
+def test_a_closed_stdout_changes_neither_results_nor_exit_code(tmp_path: Path, closed: str) -> None:
+    """Printed text only displays the results."""
     write(tmp_path / "suite.json", echo_suite())
     command = [sys.executable, "-m", "trioeval", "suite.json", "-o", "out.json"]
     ours, theirs = os.pipe()
@@ -433,8 +439,8 @@ def test_a_reader_who_goes_away_changes_neither_results_nor_exit_code(
         assert "Error" not in done.stderr
 
 
-def test_the_fake_provider_says_when_it_cannot_listen() -> None:
-    """A port that is taken is the user's to change: one line and exit code 2."""
+def test_the_fake_provider_reports_that_it_cannot_listen() -> None:
+    """A port in use is reported in one line with exit code 2."""
     with fake_provider() as url:
         port = url.removesuffix("/v1").rpartition(":")[2]
         done = trioeval("fake-provider", "--port", port, cwd=Path.cwd())
@@ -442,8 +448,8 @@ def test_the_fake_provider_says_when_it_cannot_listen() -> None:
     assert done.stderr.startswith(f"cannot listen on 127.0.0.1:{port}: ")
 
 
-def test_the_fake_provider_answers_what_it_is_told(tmp_path: Path) -> None:
-    """Texts in order, the last one repeated; contradictions and unreadable files are refused."""
+def test_the_fake_provider_replies_with_given_texts(tmp_path: Path) -> None:
+    """Texts are used in order, the last one repeatedly; wrong flags and unreadable files are refused."""
     with fake_provider("--reply", "one", "--reply", "two") as url:
         write(tmp_path / "suite.json", http_suite(url, 3))
         trioeval("suite.json", "-j", "1", "-o", "out.jsonl", cwd=tmp_path)
@@ -458,8 +464,8 @@ def test_the_fake_provider_answers_what_it_is_told(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (2, "--replay and --reply exclude each other\n")
 
 
-def test_version_and_help_are_answered_without_loading_what_they_do_not_need() -> None:
-    """Neither trio nor the HTTP client is imported to say a version, nor to refuse a file."""
+def test_the_version_and_file_errors_load_few_modules() -> None:
+    """Neither trio nor the HTTP client is imported to print the version or to refuse a file."""
     probe = (
         "import sys, runpy\n"
         "sys.argv = ['trioeval', *sys.argv[1:]]\n"

@@ -1,4 +1,4 @@
-"""Datasets that go on: with more rows, after another suite, a signal, a deadline, or a key that was wrong."""
+"""Continued datasets: with more rows, and after a changed suite, a signal, a deadline, or a wrong key."""
 
 import signal
 import subprocess
@@ -49,7 +49,7 @@ def test_co_73_to_76_a_dataset_that_changes_is_extended_refused_or_reconciled(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """More rows are new groups, and an ordered seed goes on where it was; anything else has to be meant."""
+    """More rows are new groups, and an ordered seed continues; other changes need --reconcile."""
     (tmp_path / "names.csv").write_text("name\nann\nbo\ncy\n")
 
     def say(rows: int, prompt: str = "and {{ first }}", size: int = 2) -> None:
@@ -59,7 +59,7 @@ def test_co_73_to_76_a_dataset_that_changes_is_extended_refused_or_reconciled(
         write(tmp_path, {"providers": [lane_of(server.url)], "tasks": [task]})
 
     def refused(command: str, code: int) -> str:
-        """What is said by this process; what is refused needs none of its own."""
+        """The output of this process; a refusal needs no process of its own."""
         assert run_command_line([command, "--no-cache", "--no-table", "--no-progress"]) == code
         return capfd.readouterr().err
 
@@ -119,8 +119,10 @@ def test_co_73_to_76_a_dataset_that_changes_is_extended_refused_or_reconciled(
     assert len(server.prompts) == asked + 21
 
 
-def test_signals_leave_complete_groups_and_a_way_on(tmp_path: Path, server: HeldServer) -> None:
-    """The first lets calls under way end, the second does not; the rest of the dataset costs the rest."""
+def test_interrupted_datasets_have_complete_groups_and_can_continue(
+    tmp_path: Path, server: HeldServer
+) -> None:
+    """The first signal lets running calls end, the second does not; continuing makes only missing calls."""
     suite = suite_of(server.url)
     wanted = whole(tmp_path / "whole", suite)
     group = rows_of(tmp_path / "whole")[:GROUP]
@@ -167,7 +169,7 @@ def test_signals_leave_complete_groups_and_a_way_on(tmp_path: Path, server: Held
 
 
 def test_a_deadline_leaves_rows_that_were_not_run(tmp_path: Path, server: HeldServer) -> None:
-    """They are told as such, and made by the next execution, which asks for nothing else."""
+    """They are reported as not run, and the next execution makes only their calls."""
     write(tmp_path, suite_of(server.url))
     asked = len(server.prompts)
     server.hold_after(13)
@@ -186,9 +188,9 @@ def test_a_deadline_leaves_rows_that_were_not_run(tmp_path: Path, server: HeldSe
 def test_co_42_a_lane_that_closes_leaves_the_columns_of_others(
     tmp_path: Path, server: HeldServer
 ) -> None:
-    """What the other lane makes is kept; when the key is right again, the rest is all that is asked for.
+    """Cells of the other lane are kept; with the right key, only the rest is called.
 
-    Rows that were refused before the lane was closed are gone: that was no mishap.
+    Rows that were refused before the lane closed are lost: that was not a transient failure.
     """
     columns = (number("a"), llm("good", "good {{ a }}"), llm("bad", "bad {{ a }}", model="locked"))
     task = made(*columns, shutdown={"enabled": False})
@@ -229,7 +231,7 @@ sys.exit(run_command_line(sys.argv[1:], Interrupts.installed()))
 
 
 def test_without_duckdb_rows_are_json_lines(tmp_path: Path) -> None:
-    """And Parquet is refused with what helps."""
+    """Parquet is refused with a hint."""
     write(tmp_path, {"tasks": [made(number("a"), rows=GROUP + 1)]})
     command = [sys.executable, "-c", _WITHOUT_DUCKDB, "s.json", "--no-table", "--no-progress"]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Datasets whose processes die: what was written down is not asked for again, and the files are the same."""
+"""Killed datasets: recorded replies are not requested again, and the files are the same."""
 
 import subprocess
 import sys
@@ -46,7 +46,7 @@ def is_recorded(folder: Path, wanted: int, table: str = "cell") -> bool:
 
 
 def has_written(folder: Path, url: str, but: int) -> bool:
-    """Whether all that was asked is written down, but so much at most."""
+    """True if all requests are recorded, but at most so many."""
     return int(stats_of(url)["requests"]) <= recorded(folder, "call") + but
 
 
@@ -54,10 +54,10 @@ def has_asked(url: str, wanted: int) -> bool:
     return bool(stats_of(url)["requests"] >= wanted)
 
 
-def test_co_70_a_killed_dataset_goes_on_and_asks_only_for_what_was_in_flight(
+def test_co_70_a_killed_dataset_repeats_only_calls_in_flight(
     tmp_path: Path, server: HeldServer
 ) -> None:
-    """Killed in the first column, between groups, and near the end; the files are those of one run."""
+    """It is killed in the first column, between groups, and near the end; the files are those of one run."""
     suite = suite_of(server.url)
     wanted = whole(tmp_path / "whole", suite)
     ideal = Counter(server.prompts[-CALLS:])
@@ -83,10 +83,10 @@ def test_co_70_a_killed_dataset_goes_on_and_asks_only_for_what_was_in_flight(
     assert files_of(tmp_path) == wanted
 
 
-def test_a_dataset_that_is_killed_at_any_instant_loses_at_most_what_was_just_answered(
+def test_a_dataset_that_is_killed_at_any_instant_loses_at_most_the_latest_replies(
     tmp_path: Path,
 ) -> None:
-    """Twice, whenever so many replies are out; no reply that is in the store is asked for again."""
+    """It is killed twice, after different numbers of replies; no stored reply is requested again."""
     with fake_provider("--latency", "0.02", "--jitter", "0.5") as url:
         write(tmp_path, suite_of(url))
         for place, replies in enumerate((7, 11)):
@@ -147,12 +147,12 @@ sys.exit(run_command_line(sys.argv[3:], Interrupts.installed()))
 """
 
 
-def test_co_71_and_72_a_dataset_that_dies_while_it_writes_is_written_without_a_call(
+def test_co_71_and_72_a_dataset_that_is_killed_while_writing_needs_no_calls(
     tmp_path: Path, server: HeldServer
 ) -> None:
-    """Before anything is made, before and after a file has its name, before the store knows, at its end.
+    """It is killed before its first file, around a rename, before the store is updated, and at its end.
 
-    A file that somebody cuts off meanwhile is made anew of what the store has.
+    A file that is cut off meanwhile is written again from the store.
     """
     rows = 2 * GROUP
     suite = suite_of(server.url, rows)
@@ -196,10 +196,10 @@ def last(rows, numbers):
 """
 
 
-def test_co_78_a_dataset_that_dies_in_its_last_stage_is_intact_and_the_stage_runs_again(
+def test_co_78_a_dataset_that_is_killed_in_its_last_stage_runs_the_stage_again(
     tmp_path: Path, server: HeldServer
 ) -> None:
-    """And once it has run, it does not again."""
+    """A finished stage does not run again."""
     (tmp_path / "gen.py").write_text(_SLOW_PROCESSOR)
     suite = suite_of(
         server.url,
@@ -229,10 +229,10 @@ def test_co_78_a_dataset_that_dies_in_its_last_stage_is_intact_and_the_stage_run
     assert len(server.prompts) == asked
 
 
-def test_a_chain_of_tasks_over_a_dataset_is_killed_and_goes_on(
+def test_a_killed_chain_of_tasks_over_a_dataset_continues(
     tmp_path: Path, server: HeldServer
 ) -> None:
-    """Answers make seeds, seeds make a dataset, its rows are tests and questions: each is asked for once."""
+    """Replies make seeds, seeds make a dataset, and its rows are tests and questions: each is called once."""
     tests = [{"vars": {"word": f"w{place}"}} for place in range(6)]
     asks = {"fromTask": "made", "question": "ask", "answers": "said", "correctAnswers": "said"}
     suite = {

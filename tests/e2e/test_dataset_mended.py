@@ -1,4 +1,4 @@
-"""A dataset that was complete, and whose files are not as they were any more."""
+"""A complete dataset whose files have changed since."""
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -23,10 +23,10 @@ def fixture_server() -> Iterator[HeldServer]:
         yield server
 
 
-def test_co_72_files_of_a_finished_run_are_mended_without_a_call(
+def test_co_72_files_of_a_finished_run_are_repaired_without_a_call(
     tmp_path: Path, server: HeldServer
 ) -> None:
-    """Whatever of them is gone or cut off; where all is well nothing is made, and no processor runs."""
+    """Missing and cut files are repaired; if nothing is damaged, no cell or processor runs."""
     (tmp_path / "gen.py").write_text(_PROCESSOR)
     last = {"stage": "afterGeneration", "target": "file://gen.py:last"}
     write(tmp_path, suite_of(server.url, GROUP + 1, format="jsonl", processors=[last]))

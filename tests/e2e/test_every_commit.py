@@ -1,4 +1,4 @@
-"""The power may go at any instant: from what was committed by then, a run goes on as if nothing had been."""
+"""A power failure at any instant: from the commits so far, a run continues as if nothing had happened."""
 
 import hashlib
 import json
@@ -62,12 +62,12 @@ def digest(text: str) -> str:
 
 @attrs.define(eq=False)
 class Models:
-    """Those that are asked; what they answer depends on the question alone."""
+    """The models; a reply depends only on the question."""
 
     asked: Counter[tuple[str, str]] = attrs.field(factory=Counter)
 
     async def ask(self, name: str, request: Request) -> Reply:
-        """The answer of one of them; some questions are refused for good."""
+        """The reply of a model; some questions are always refused."""
         self.asked[name, request.prompt] += 1
         await trio.sleep(0.0005)
         if request.prompt.endswith("n7"):
@@ -79,7 +79,7 @@ class Models:
 
 
 async def perform(run: StoredRun, models: Models) -> list[Any]:
-    """Run the suite, and give its rows as the store has them."""
+    """Run the suite, and return its rows as the store has them."""
 
     async def emit(_row: Row) -> None:  # noqa: ASYNC124 - nobody looks
         pass
@@ -90,10 +90,10 @@ async def perform(run: StoredRun, models: Models) -> list[Any]:
     return [lasting(record) for record in run.records(None)]
 
 
-def kept_run(
+def stored_run(
     path: Path, models: Models, *, resumes: bool, after_commit: Callable[[], None] | None = None
 ) -> list[Any]:
-    """Begin the run in a store, or go on with it."""
+    """Start or continue the run in a store."""
 
     async def main() -> list[Any]:
         async with open_store(path, after_commit=after_commit) as store:
@@ -103,8 +103,8 @@ def kept_run(
     return trio.run(main)
 
 
-def test_every_commit_opens_and_goes_on_to_the_same_end(tmp_path: Path) -> None:
-    """Copies of what the disk holds after each commit, some of them cut within what came last."""
+def test_every_commit_opens_and_continues_to_the_same_end(tmp_path: Path) -> None:
+    """Copies of the disk after each commit, some of them cut within the last write."""
     random = Random(7)  # noqa: S311 - repeatable cuts
     path, copies, models = tmp_path / "results.db", list[Path](), Models()
 
@@ -115,7 +115,7 @@ def test_every_commit_opens_and_goes_on_to_the_same_end(tmp_path: Path) -> None:
         subprocess.run(["cp", path, path.with_name("results.db-wal"), target], check=True)
         copies.append(target)
 
-    whole = kept_run(path, models, resumes=False, after_commit=copy)
+    whole = stored_run(path, models, resumes=False, after_commit=copy)
     assert len(whole) == 96
     assert {*models.asked.values()} == {1}
     first = (copies[0] / "results.db").read_bytes()
@@ -124,11 +124,11 @@ def test_every_commit_opens_and_goes_on_to_the_same_end(tmp_path: Path) -> None:
         if (taken / "results.db").read_bytes() == first:  # else the disk had the log before
             size = log.stat().st_size
             os.truncate(log, random.randint(size * 2 // 3, size))
-        check_goes_on(taken, whole)
+        check_continues(taken, whole)
 
 
-def check_goes_on(folder: Path, whole: list[Any]) -> None:
-    """The store of a folder is intact, and its run ends as the whole one did."""
+def check_continues(folder: Path, whole: list[Any]) -> None:
+    """Check that the store of a folder is intact, and that its run ends like the undisturbed one."""
     look = shutil.copytree(folder, folder / "look")  # what looks must change nothing
     with closing(sqlite3.connect(look / "results.db")) as database:
         assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
@@ -137,7 +137,7 @@ def check_goes_on(folder: Path, whole: list[Any]) -> None:
             return
         known = {*database.execute("SELECT provider, prompt FROM calls WHERE error IS NULL")}
     models = Models()
-    assert kept_run(folder / "results.db", models, resumes=True) == whole
+    assert stored_run(folder / "results.db", models, resumes=True) == whole
     assert not known & {*models.asked}
     with read_store(folder / "results.db") as reader:
         assert reader.run("latest").rows == len(whole)

@@ -1,4 +1,4 @@
-"""What comes from the cache is told as such, and not as if it were used and waited for now."""
+"""Cached replies are reported as cached, without usage and waits."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from trioeval.store import read_store
 def test_a_run_from_the_cache_uses_nothing_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No tokens, no latency, no cost, and how many replies came from there; repetitions likewise."""
+    """It has no tokens, latency or cost, and shows the number of cached replies; so do repetitions."""
     monkeypatch.chdir(tmp_path)
     with fake_provider("--latency", "0") as base_url:
         write(tmp_path / "s.json", http_suite(base_url, 3))

@@ -1,4 +1,4 @@
-"""One Ctrl-C while rows wait for a shared limit: the run ends at once, and is gone on with."""
+"""One Ctrl-C while rows wait for a shared limit: the run ends at once, and can be continued."""
 
 import json
 import signal
@@ -24,7 +24,7 @@ _HOUR = {"key": "answers:rpm", "kind": "rolling", "capacity": 2, "windowSeconds"
 
 
 def write_suite(folder: Path) -> None:
-    """A task of questions and one of prompts; a limit lets two calls of a process through in an hour."""
+    """Write a task of questions and a task of prompts; a limit allows two calls of a process in an hour."""
     (folder / "answer.py").write_text(_ANSWER)
     asked = {"answers": ["Red", "Blue"], "correct_answers": ["Blue"]}
     questions = [{"question": f"Colour {n}?", **asked} for n in range(2)]
@@ -42,7 +42,7 @@ def write_suite(folder: Path) -> None:
 
 
 def asked_in(folder: Path) -> int:
-    """Calls that were made."""
+    """The number of calls that were made."""
     path = folder / "asked.txt"
     return len(path.read_text().splitlines()) if path.exists() else 0
 
@@ -50,14 +50,14 @@ def asked_in(folder: Path) -> int:
 def test_one_interrupt_ends_a_run_that_waits_for_a_shared_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """At once, however far off the window; what was left runs when the run is resumed."""
+    """It ends at once, however distant the window is; the rest runs when the run is resumed."""
     write_suite(tmp_path)
     flags = ("s.json", "--no-progress", "--no-table", "--no-cache", "-o", "rows.jsonl")
     command = [sys.executable, "-m", "trioeval", *flags]
     with Popen(command, cwd=tmp_path, env=ENV, stdout=DEVNULL, stderr=PIPE, text=True) as run:
         while asked_in(tmp_path) < 2:
             assert run.poll() is None
-            time.sleep(0.005)  # between two looks
+            time.sleep(0.005)  # between two polls
         run.send_signal(signal.SIGINT)
         _, said = run.communicate(timeout=60)  # of an hour; it takes 0.2 s, where nothing else runs
     assert run.returncode == 130

@@ -1,4 +1,4 @@
-"""What becomes of a run when something ends it early: everything that was recorded is kept, and can go on."""
+"""Runs that end early keep everything that was recorded, and can be continued."""
 
 import json
 import re
@@ -24,7 +24,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 
 def command_of(done: str) -> list[str]:
-    """The command that the last line of a run says goes on with it."""
+    """The continuing command of the last line of a run."""
     found = re.search(r"; continue with: trioeval (resume eval-\S+)$", done.strip())
     assert found is not None, done
     return found[1].split()
@@ -47,7 +47,7 @@ def interrupted(
         said = ""
         for number in signals:
             process.send_signal(number)
-            # Signals may overtake each other: the next one is sent when this one was heard.
+            # Signals may overtake each other: the next one is sent when this one was handled.
             while "stopping: " not in said and (line := process.stderr.readline()):
                 said += line
         if len(signals) == 1:
@@ -65,10 +65,10 @@ def interrupted(
         ([signal.SIGINT, signal.SIGTERM], 130),
     ],
 )
-def test_an_interrupted_run_says_how_it_goes_on_and_does(
+def test_an_interrupted_run_names_a_command_that_continues_it(
     tmp_path: Path, signals: list[signal.Signals], code: int
 ) -> None:
-    """Files hold what there is; what was recorded is not asked again; in the end all rows are there."""
+    """Files hold the finished rows; recorded replies are not requested again; in the end all rows exist."""
     with held_server() as server:
         server.hold_after(0)
         write(tmp_path / "s.json", http_suite(server.url, ROWS))
@@ -86,8 +86,8 @@ def test_an_interrupted_run_says_how_it_goes_on_and_does(
     assert json.loads((tmp_path / "o.json").read_text())["results"]["results"] == rows
 
 
-def test_a_run_whose_time_is_up_says_how_it_goes_on(tmp_path: Path) -> None:
-    """With the exit code of rows without a verdict; the limit may be another one then."""
+def test_a_run_at_its_deadline_names_a_command_that_continues_it(tmp_path: Path) -> None:
+    """The exit code is that of rows without a verdict; the limit may change for the continuation."""
     suite = {
         "providers": ["exec:sh -c 'test -e quick || sleep 60; echo done'"],
         "tests": [{"vars": {"n": n}} for n in range(3)],
@@ -103,10 +103,10 @@ def test_a_run_whose_time_is_up_says_how_it_goes_on(tmp_path: Path) -> None:
     assert (tmp_path / "o.csv").read_text().count("done,PASS") == 3
 
 
-def test_a_full_disk_costs_no_row(tmp_path: Path) -> None:
-    """What memory holds is in the files that could be written; the run goes on when there is room.
+def test_a_full_disk_loses_no_row(tmp_path: Path) -> None:
+    """Rows in memory are in the files that could be written; the run continues when there is room.
 
-    Those beyond the first hundred that never began are counted, and not in the files.
+    Rows that were not run are counted beyond the first hundred, and are not in the files.
     """
     tests = [{"vars": {"word": "x" * 350}} for _ in range(300)]
     write(tmp_path / "s.json", {"providers": ["echo"], "prompts": ["say {{word}}"], "tests": tests})
@@ -138,8 +138,8 @@ def test_a_full_disk_costs_no_row(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_a_store_that_cannot_be_used_ends_a_run_before_it_asks(tmp_path: Path) -> None:
-    """The line names the file and both ways out, which work."""
+def test_an_unusable_store_ends_a_run_before_any_call(tmp_path: Path) -> None:
+    """The line names the file and both remedies, which work."""
     with fake_provider() as url:
         write(tmp_path / "s.json", http_suite(url, 2))
         (tmp_path / "foreign.db").write_text("not a database, but long enough to look like one" * 9)
@@ -158,7 +158,7 @@ def test_a_store_that_cannot_be_used_ends_a_run_before_it_asks(tmp_path: Path) -
 
 @pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="a folder that nobody may write to")
 def test_a_folder_that_cannot_be_written_to_is_refused_at_once(tmp_path: Path) -> None:
-    """Without a cache, which is told and missed, a run that is not kept goes on there."""
+    """A run that is not stored works there without a cache, with a warning."""
     suite = write(tmp_path / "s.json", {"providers": ["echo"], "prompts": ["x"]})
     forbidden = Path("/sys/kernel")
     done = trioeval(suite, cwd=forbidden)
@@ -168,8 +168,8 @@ def test_a_folder_that_cannot_be_written_to_is_refused_at_once(tmp_path: Path) -
     assert trioeval(suite, "--no-write", "--no-cache", cwd=forbidden).returncode == 0
 
 
-def test_a_database_that_another_program_locks_is_waited_for(tmp_path: Path) -> None:
-    """And the run ends as if nothing had been."""
+def test_a_run_waits_for_a_locked_database(tmp_path: Path) -> None:
+    """It then ends as usual."""
     write(tmp_path / "s.json", {"providers": ["echo"], "prompts": ["x"]})
     assert trioeval("s.json", cwd=tmp_path).returncode == 0
     connection = sqlite3.connect(tmp_path / ".trioeval" / "results.db", isolation_level=None)

@@ -1,4 +1,4 @@
-"""Signals at any instant: no traceback, a last line that is true, and files that are whole or absent."""
+"""Signals at any instant: no traceback, a true last line, and files that are complete or absent."""
 
 import json
 import os
@@ -32,7 +32,7 @@ SUITE = {
 
 
 def handles(pid: int, number: signal.Signals) -> bool:
-    """Whether a process has a handler of its own for a signal."""
+    """True if a process has its own handler for a signal."""
     status = Path(f"/proc/{pid}/status").read_text()
     caught = next(line for line in status.splitlines() if line.startswith("SigCgt"))
     return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
@@ -43,7 +43,7 @@ def run_interrupted(
 ) -> tuple[int, str]:
     """Exit code and stderr of a run that gets signals, each so many seconds after the one before.
 
-    The first is counted from when the process begins to listen: before that it is Python that is asked.
+    The first interval starts when the process handles signals: before that, Python handles them.
     """
     command = [sys.executable, "-m", "trioeval", "s.json", "--no-progress"]
     command += [word for name in OUTPUTS for word in ("-o", name)]
@@ -53,7 +53,7 @@ def run_interrupted(
         while process.poll() is None and not handles(process.pid, signal.SIGTERM):
             pass
         for gap, number in signals:
-            time.sleep(gap)  # the instants are what is varied; nothing is waited for
+            time.sleep(gap)  # the instants are varied; there is no condition to wait for
             if process.poll() is None:
                 os.kill(process.pid, number)
         _, said = process.communicate(timeout=60)
@@ -61,14 +61,14 @@ def run_interrupted(
 
 
 def check_end(folder: Path, code: int, said: str) -> str:
-    """The laws of an interrupted run; returns its last line."""
+    """Check the laws of an interrupted run, and return its last line."""
     assert "Traceback" not in said
     last = said.strip().splitlines()[-1]
     found = re.search(r"exit (\d+)", last)
     assert found is not None, said
     assert int(found[1]) == code
     assert code in {0, 100, 129, 130, 143}
-    if "before the run began" in last:
+    if "before the run started" in last:
         assert not any((folder / name).exists() for name in OUTPUTS)
         return last
     assert last.startswith(f"{ROWS} rows in")
@@ -84,7 +84,7 @@ def check_end(folder: Path, code: int, said: str) -> str:
 def test_signals_at_any_instant_leave_whole_files_and_a_true_last_line(
     tmp_path: Path, seed: int
 ) -> None:
-    """From one to six, from all at once to across the whole run and its end."""
+    """One to six signals, from all at once to across the whole run and its end."""
     random = Random(seed)  # noqa: S311 - repeatable instants, nothing to keep secret
     write(tmp_path / "s.json", SUITE)
     spread = random.choice([0.003, 0.02, 0.1, 0.4])
@@ -123,7 +123,7 @@ LOADING = {
 def test_a_signal_while_a_suite_is_loaded_ends_it_before_the_run(
     tmp_path: Path, what: str, number: signal.Signals
 ) -> None:
-    """Also if it is not the terminal's."""
+    """This includes signals that do not come from the terminal."""
     (tmp_path / "tests.py").write_text("import time\n" + dedent(LOADING[what]))
     write(tmp_path / "s.json", {**SUITE, "tests": "file://tests.py:make"})
     command = [sys.executable, "-m", "trioeval", "s.json", "-o", "o.jsonl"]
@@ -135,17 +135,17 @@ def test_a_signal_while_a_suite_is_loaded_ends_it_before_the_run(
         process.send_signal(number)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 128 + number
-    assert said == f"interrupted before the run began; exit {128 + number}\n"
+    assert said == f"interrupted before the run started; exit {128 + number}\n"
     assert not (tmp_path / "o.jsonl").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["s.json"], "interrupted before the run began; exit 130\n"),
-        (["resume", "latest"], "interrupted before the run began; exit 130\n"),
-        (["compare", "a", "b"], "interrupted before it was done; exit 130\n"),
-        (["export", "latest", "-o", "x.csv"], "interrupted before it was done; exit 130\n"),
+        (["s.json"], "interrupted before the run started; exit 130\n"),
+        (["resume", "latest"], "interrupted before the run started; exit 130\n"),
+        (["compare", "a", "b"], "interrupted before it finished; exit 130\n"),
+        (["export", "latest", "-o", "x.csv"], "interrupted before it finished; exit 130\n"),
     ],
 )
 def test_who_runs_nothing_speaks_of_no_run(

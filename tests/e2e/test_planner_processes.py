@@ -1,4 +1,4 @@
-"""Programs that share a planner: real processes on a real database, some of which are killed."""
+"""Programs that share a queue: real processes on a real database, some of which are killed."""
 
 import contextlib
 import os
@@ -28,7 +28,7 @@ QUICK = PlannerSettings(poll=0.02)
 def program(
     folder: Path, name: str, limit: int, count: int, *hanging: int
 ) -> Iterator["subprocess.Popen[str]"]:
-    """A program that is ready, and begins with its tasks when it gets a line."""
+    """A program that is ready, and starts its tasks when it gets a line."""
     arguments = [folder / "results.db", name, limit, count, folder / "log", *hanging]
     with subprocess.Popen(
         [sys.executable, PROGRAM, *map(str, arguments)],
@@ -55,7 +55,7 @@ def go(child: "subprocess.Popen[str]") -> None:
 
 
 def submitted(folder: Path) -> set[str]:
-    """The tasks that stand in the line, and those that have ended."""
+    """The tasks in the queue, and those that have ended."""
     with contextlib.closing(sqlite3.connect(folder / "results.db")) as connection:
         found = {str(name) for (name,) in connection.execute("SELECT id FROM entry")}
     lines = (folder / "log").read_text().splitlines()
@@ -71,10 +71,10 @@ def submission(id_: str) -> Submission:
 
 
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
-def test_ag_36_and_37_a_place_is_taken_back_when_its_program_ends_and_not_before(
+def test_ag_36_and_37_a_slot_is_released_when_its_program_ends_and_not_before(
     tmp_path: Path, ending: signal.Signals
 ) -> None:
-    """However long nothing is heard of it. A killed one keeps its orders, an interrupted one leaves."""
+    """A silent program keeps it. A killed program keeps its submissions, an interrupted one does not."""
 
     async def main(child: "subprocess.Popen[str]") -> None:
         database = tmp_path / "results.db"
@@ -108,9 +108,9 @@ def test_ag_36_and_37_a_place_is_taken_back_when_its_program_ends_and_not_before
 
 
 def test_ag_41_programs_that_share_a_planner_start_each_task_once(tmp_path: Path) -> None:
-    """Three programs with ten tasks each, two places in all, and one program that is killed with a place.
+    """Three programs with ten tasks each, two slots in all, and a program that is killed while it holds one.
 
-    What it had not done stands in the line, in its order, for its next execution.
+    Its remaining tasks stay in the queue, in their order, for its next execution.
     """
     with (
         program(tmp_path, "a", 2, 10) as first,
@@ -123,7 +123,7 @@ def test_ag_41_programs_that_share_a_planner_start_each_task_once(tmp_path: Path
         while "c-4" not in started:
             started.add(read(victim))
         while not {f"c-{number}" for number in range(10)} <= submitted(tmp_path):
-            time.sleep(0.01)  # between two looks
+            time.sleep(0.01)  # between two polls
         victim.send_signal(signal.SIGSTOP)  # or it could begin with something after that line
         os.waitpid(victim.pid, os.WUNTRACED)
         with (tmp_path / "log").open("a") as file:
@@ -153,7 +153,7 @@ def test_ag_41_programs_that_share_a_planner_start_each_task_once(tmp_path: Path
 
 
 def check_log(lines: list[str]) -> None:
-    """Nothing starts twice, and never more than two are under way."""
+    """Check that no task starts twice, and that at most two run at once."""
     running: set[str] = set()
     started: set[str] = set()
     killed = ""

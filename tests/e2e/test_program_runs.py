@@ -1,4 +1,4 @@
-"""Runs that a program keeps are like those of the command line: they are shown, exported, and go on."""
+"""Runs that a program stores can be shown, exported and continued like those of the command line."""
 
 import json
 import re
@@ -47,7 +47,7 @@ SEVERAL = {
 
 
 async def ignore(_row: Row) -> None:
-    """What is kept is looked at later."""
+    """Ignore rows, which are checked later in the store."""
 
 
 def start_of(run: str = "eval-mine") -> trioeval.RunStart:
@@ -55,7 +55,7 @@ def start_of(run: str = "eval-mine") -> trioeval.RunStart:
 
 
 def keep(path: Path, suite: Any, run: str = "eval-mine", **how: Any) -> None:
-    """A program that keeps a run, as the guide has it."""
+    """A program that stores a run as in the guide."""
 
     async def main() -> None:
         async with trioeval.open_store(path) as store:
@@ -86,12 +86,12 @@ Command = Callable[[str], tuple[int, str, str]]
 
 
 def test_a_run_of_a_program_is_read_like_any_other(folder: Path, command: Command) -> None:
-    """With its suite, its tests and how it ended, although no file has it."""
+    """Its suite, its tests and its end are stored, although there is no suite file."""
     keep(folder / "mine.db", trioeval.parse_suite(suite_of("hi", "ho", "x")))
     keep(folder / "mine.db", trioeval.parse_suite(suite_of("hi", "ho", "hx")), "eval-2")
     code, shown, _ = command("show eval-mine")
     assert code == 0
-    assert shown.startswith("eval-mine of words: finished, begun 2026-01-01 00:00 UTC; 3 rows: ")
+    assert shown.startswith("eval-mine of words: finished, started 2026-01-01 00:00 UTC; 3 rows: ")
     assert "word=ho   FAIL" not in shown
     code, _, said = command("export eval-mine -o x.json -o x.html -o x.csv")
     assert (code, said) == (
@@ -109,8 +109,8 @@ def test_a_run_of_a_program_is_read_like_any_other(folder: Path, command: Comman
         assert (facts.expected, facts.description, facts.state) == (3, "words", "finished")
 
 
-def test_the_tasks_of_a_program_are_kept_apart(folder: Path, command: Command) -> None:
-    """A suite of several tasks has the rows of each, also where the run goes on."""
+def test_the_tasks_of_a_program_are_stored_separately(folder: Path, command: Command) -> None:
+    """This holds for a continued run as well."""
     path = folder / "mine.db"
     keep(path, trioeval.parse_suite(SEVERAL))
 
@@ -134,15 +134,15 @@ async def _refuse(row: Row) -> None:  # noqa: ASYNC124
 
 
 def test_keys_of_a_program_are_hidden(folder: Path) -> None:
-    """As they are where the command line keeps a run."""
+    """This is the same as for a run of the command line."""
     suite = suite_of(KEY)
     suite["env"] = {"MY_API_KEY": KEY}
     keep(folder / "mine.db", trioeval.parse_suite(suite))
     assert KEY.encode() not in (folder / "mine.db").read_bytes()
 
 
-def test_a_suite_of_a_program_goes_on_there(folder: Path, command: Command) -> None:
-    """The command line says that, and how."""
+def test_a_suite_of_a_program_is_continued_there(folder: Path, command: Command) -> None:
+    """The command line says so, and names the call."""
     keep(folder / "mine.db", trioeval.parse_suite(suite_of("hi")))
     code, _, said = command("resume eval-mine")
     assert code == 2
@@ -154,7 +154,7 @@ def test_a_suite_of_a_program_goes_on_there(folder: Path, command: Command) -> N
 
 
 def test_a_run_without_a_suite_says_so(folder: Path, command: Command) -> None:
-    """A program that began a run and ran nothing in it has nothing to show."""
+    """A program that started a run and ran nothing in it has nothing to show."""
 
     async def main() -> None:
         async with trioeval.open_store(folder / "mine.db") as store:
@@ -163,12 +163,12 @@ def test_a_run_without_a_suite_says_so(folder: Path, command: Command) -> None:
     trio.run(main)
     code, _, said = command("show eval-mine")
     assert code == 1
-    assert said.startswith("the run does not say what it is of: the program that began it")
+    assert said.startswith("the run has no results to show: the program that started it")
 
 
 @attrs.define
 class Cutting:
-    """Answers, and after some answers ends the run in one of several ways."""
+    """A provider that replies, and after some replies ends the run in one of several ways."""
 
     scope: trio.CancelScope
     after: int
@@ -182,8 +182,10 @@ class Cutting:
         return str(request.prompt)
 
 
-def test_a_file_of_a_program_goes_on_from_the_command_line(folder: Path, command: Command) -> None:
-    """What is left of a run that was stopped is run by `resume`, and nothing else."""
+def test_a_suite_file_of_a_program_is_continued_by_the_command_line(
+    folder: Path, command: Command
+) -> None:
+    """`resume` runs only the rest of a stopped run."""
     (folder / "s.json").write_text(json.dumps(suite_of("hi", "ho", "h")))
     stop = trio.Event()
 
@@ -207,8 +209,8 @@ def test_a_file_of_a_program_goes_on_from_the_command_line(folder: Path, command
         )
 
 
-def test_a_run_that_was_cancelled_goes_on_at_once(folder: Path) -> None:
-    """In the same process and the same store, and nothing that was answered is asked again."""
+def test_a_cancelled_run_can_continue_at_once(folder: Path) -> None:
+    """This works in the same process and store, and no recorded reply is requested again."""
     suite = trioeval.parse_suite({**suite_of("hi", "ho", "hx"), "providers": ["own"]})
     suite = attrs.evolve(suite, evaluate_options=trioeval.EvaluateOptions(max_concurrency=1))
 
@@ -235,7 +237,7 @@ def test_a_run_that_was_cancelled_goes_on_at_once(folder: Path) -> None:
 
 
 def test_rows_of_a_suite_that_changed_are_run_again(folder: Path) -> None:
-    """Rows are kept where provider, prompt and variables are the same, and not by their place."""
+    """Rows are kept if provider, prompt and variables are the same, whatever their positions."""
     keep(folder / "mine.db", trioeval.parse_suite(suite_of("hi", "ho", "hx")))
     emitted: list[Any] = []
 
@@ -256,8 +258,8 @@ def test_rows_of_a_suite_that_changed_are_run_again(folder: Path) -> None:
         assert (facts.state, outputs) == ("finished", ["say hey", "say ho", "say ha", "say hu"])
 
 
-def test_a_run_that_is_over_is_not_run_again(folder: Path) -> None:
-    """Others may continue it by then, so it has to be resumed; how it ended stays as it was."""
+def test_a_finished_run_is_not_run_again(folder: Path) -> None:
+    """It must be resumed, because others may continue it; its recorded end is unchanged."""
 
     async def main() -> None:
         suite = trioeval.parse_suite(suite_of("hi"))
@@ -305,8 +307,10 @@ async def _meets_its_deadline(run: StoredRun) -> None:
 @pytest.mark.parametrize(
     "ends", [_fails_to_emit, _is_no_suite, _is_cancelled_before, _meets_its_deadline]
 )
-def test_a_run_is_free_whatever_ended_it(folder: Path, ends: Callable[[StoredRun], Any]) -> None:
-    """It goes on in the same store at once."""
+def test_a_run_is_released_whatever_ended_it(
+    folder: Path, ends: Callable[[StoredRun], Any]
+) -> None:
+    """It can continue in the same store at once."""
 
     async def main() -> trioeval.SuiteSummary:
         async with trioeval.open_store(folder / "mine.db") as store:
@@ -322,8 +326,8 @@ async def _again(store: Store) -> trioeval.SuiteSummary:
     return await trioeval.run_suite(suite, emit=ignore, journal=run)
 
 
-def test_an_execution_that_ends_late_says_nothing_of_the_next_one(folder: Path) -> None:
-    """What is written of its end does not end a run that goes on meanwhile."""
+def test_a_late_end_of_an_execution_does_not_affect_the_next_one(folder: Path) -> None:
+    """Its end does not end a run that is continued meanwhile."""
 
     async def main() -> None:
         async with trioeval.open_store(folder / "mine.db") as store:

@@ -1,4 +1,4 @@
-"""Progress as a person sees it: real runs on a pseudo-terminal whose screen is interpreted."""
+"""Progress as a user sees it: real runs on a pseudo-terminal whose screen is interpreted."""
 
 import fcntl
 import json
@@ -46,11 +46,11 @@ class Terminal:
         self.is_open = True
 
     def lines(self) -> list[str]:
-        """What is on the screen."""
+        """The contents of the screen."""
         return [line.rstrip() for line in self.screen.display if line.strip()]
 
     def wait_for(self, done: Done) -> list[str]:
-        """Read until the screen is so."""
+        """Read until the screen satisfies a condition."""
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             if done(self.lines()):
@@ -60,19 +60,19 @@ class Terminal:
         raise AssertionError("never seen; the screen is\n" + "\n".join(self.lines()))
 
     def wait_end(self) -> list[str]:
-        """Read until the run is over."""
+        """Read until the run has ended."""
         while self._read(PATIENCE):
             pass
         self.process.wait(timeout=PATIENCE)
         return self.lines()
 
     def resize(self, columns: int) -> None:
-        """As when a person makes the window narrower."""
+        """Make the window narrower."""
         fcntl.ioctl(self.handle, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         self.screen.resize(24, columns)
 
     def close(self) -> None:
-        """As when a person closes the window."""
+        """Close the window."""
         if self.is_open:
             os.close(self.handle)
             self.is_open = False
@@ -163,7 +163,7 @@ def write_suite(folder: Path, url: str, rows: int, lanes: Sequence[Mapping[str, 
 
 @pytest.fixture(scope="module", autouse=True)
 def dumb_run(tmp_path_factory: pytest.TempPathFactory, slow_provider: str) -> Iterator[Terminal]:
-    """A run of eight seconds on a terminal that can do nothing; others are tested meanwhile."""
+    """A run of eight seconds on a dumb terminal, started before the other tests."""
     folder = tmp_path_factory.mktemp("dumb")
     write_suite(folder, slow_provider, 40, [{"key": names_of(), "maxConcurrency": 1, "rpm": 300}])
     with on_terminal(folder, env={"TERM": "dumb"}) as terminal:
@@ -171,15 +171,15 @@ def dumb_run(tmp_path_factory: pytest.TempPathFactory, slow_provider: str) -> It
 
 
 def is_whole(lines: list[str]) -> bool:
-    """Whether a picture stands there once: the line of rows, and one heading."""
+    """True if the screen has one complete picture: the line of rows, and one heading."""
     return (
         sum(bool(re.search(r"\d+/\d+ rows", line)) for line in lines) == 1
         and sum(line.startswith("lane ") for line in lines) == 1
     )
 
 
-def test_a_terminal_is_shown_what_each_lane_does(tmp_path: Path) -> None:
-    """Also when it becomes narrower; when the run is over nothing of it is left."""
+def test_a_terminal_shows_the_activity_of_each_lane(tmp_path: Path) -> None:
+    """It adapts to a narrower window, and disappears when the run ends."""
     lanes = [{"key": "wide", "maxConcurrency": 4}, {"key": "paced", "rpm": 300}]
     with fake_provider("--latency", "0.5") as url, ExitStack() as stack:
         write_suite(tmp_path, url, 34, lanes)  # the picture has time to become narrow
@@ -195,7 +195,7 @@ def test_a_terminal_is_shown_what_each_lane_does(tmp_path: Path) -> None:
         terminal.wait_for(
             lambda lines: (
                 any(re.match(r"paced .* \d+/300 .* \d+/34  0:\d\d  rpm", line) for line in lines)
-                and any("100.0 % pass" in line for line in lines)
+                and any(re.search(r"100\.0 % of \d+ pass", line) for line in lines)
             )
         )
         assert b"\x1b[32m" in terminal.raw  # green
@@ -211,8 +211,8 @@ def test_a_terminal_is_shown_what_each_lane_does(tmp_path: Path) -> None:
     assert "in flight" not in text
 
 
-def test_an_interrupt_is_told_above_the_picture(tmp_path: Path) -> None:
-    """Typed on one of 40 columns in Windows-1252 without colours; characters that it has not are replaced."""
+def test_an_interrupt_is_reported_above_the_picture(tmp_path: Path) -> None:
+    """The terminal has 40 columns, Windows-1252 and no colours; missing characters are replaced."""
     lanes = [{"key": f"Spur Ä 試験 {n}", "maxConcurrency": 1, "rpm": 60} for n in range(30)]
     env = {"NO_COLOR": "1", "PYTHONIOENCODING": "cp1252"}
     with held_server() as server, ExitStack() as stack:
@@ -241,8 +241,8 @@ def test_an_interrupt_is_told_above_the_picture(tmp_path: Path) -> None:
     assert colours <= {b"", b"0", b"1", b"2"}  # bold and dim are no colours
 
 
-def test_after_a_halt_nothing_of_others_is_drawn_over(tmp_path: Path) -> None:
-    """What a shell and its programs have told meanwhile stays; the picture goes on below it."""
+def test_after_a_suspension_no_foreign_output_is_overwritten(tmp_path: Path) -> None:
+    """The output of a shell and its programs remains; the picture continues below it."""
     with held_server() as server, on_terminal_with(tmp_path, server) as terminal:
         terminal.wait_for(lambda lines: any("1/1" in line for line in lines))
         terminal.process.send_signal(signal.SIGSTOP)
@@ -258,17 +258,15 @@ def test_after_a_halt_nothing_of_others_is_drawn_over(tmp_path: Path) -> None:
 
 @contextmanager
 def on_terminal_with(folder: Path, server: HeldServer) -> Iterator[Terminal]:
-    """A run of nine rows of which two are answered, and the others when the server is released."""
+    """A run of nine rows; two get replies at once, and the others when the server is released."""
     server.hold_after(2)
     write_suite(folder, server.url, 9, [{"key": "a", "maxConcurrency": 1}])
     with on_terminal(folder) as terminal:
         yield terminal
 
 
-def test_a_terminal_that_is_held_or_goes_away_is_no_error(
-    tmp_path: Path, slow_provider: str
-) -> None:
-    """The run does not wait for it, and ends as it would have."""
+def test_a_paused_or_closed_terminal_is_not_an_error(tmp_path: Path, slow_provider: str) -> None:
+    """The run does not wait for it, and ends as usual."""
     write_suite(tmp_path, slow_provider, 40, [{"key": "a", "maxConcurrency": 1}])
     with on_terminal(tmp_path, "-o", "out.json") as terminal:
         terminal.wait_for(lambda lines: any("1/1" in line for line in lines))
@@ -284,8 +282,8 @@ def test_a_terminal_that_is_held_or_goes_away_is_no_error(
     assert [row["success"] for row in rows] == [True] * 40
 
 
-def test_a_file_gets_objects_or_the_last_line_alone(tmp_path: Path, slow_provider: str) -> None:
-    """With `--progress-mode json` each line is one; with `--quiet` there is one line."""
+def test_a_file_gets_json_objects_or_only_the_last_line(tmp_path: Path, slow_provider: str) -> None:
+    """With `--progress-mode json` each line is an object; with `--quiet` there is one line."""
     write_suite(tmp_path, slow_provider, 3, [{"key": "a"}])
     command = [sys.executable, "-m", "trioeval", "suite.json", "--no-table"]
 
@@ -316,7 +314,7 @@ def test_a_file_gets_objects_or_the_last_line_alone(tmp_path: Path, slow_provide
 
 
 def test_a_step_of_github_gets_groups_and_a_summary(tmp_path: Path) -> None:
-    """Without being asked; nothing that a suite says is a command."""
+    """This is automatic; no text of a suite becomes a workflow command."""
     suite = {
         "providers": [{"id": "echo", "label": "::add-mask::x"}],
         "prompts": ["{{word}}"],
@@ -347,18 +345,19 @@ def test_a_step_of_github_gets_groups_and_a_summary(tmp_path: Path) -> None:
         "::group::trioeval:", "::endgroup::", "::group::trioeval:", "::endgroup::", "::error", "::error",
     ]  # fmt: skip
     assert (
-        f"file={tmp_path.name}/suite.json,title=FAIL %3A%3Aadd-mask%3A%3Ax%2C test 1" in commands[4]
+        f"file={tmp_path.name}/suite.json,title=FAIL %3A%3Aadd-mask%3A%3Ax%2C row 1 ("
+        in commands[4]
     )
     assert "##[" not in done.stdout
     assert summary.read_text() == "# before\n" + (tmp_path / "page.md").read_text()
-    assert "| `::add-mask::x` | 1 | 2 | 0 | 33.3 % |" in summary.read_text()
+    assert "| `::add-mask::x` | 1 | 2 | 0 | 33.3 % of 3 |" in summary.read_text()
 
 
 def test_a_dumb_terminal_gets_harmless_lines(dumb_run: Terminal) -> None:
-    """Whatever the lane is called."""
+    """This holds for any name of a lane."""
     dumb_run.wait_end()
     assert dumb_run.process.returncode == 0
     assert_inert_terminal(dumb_run.raw.decode())
     assert re.search(
-        rb"\d+/40 rows, 100\.0 % passed, 0:\d\d, 0:\d\d left; <script>window", dumb_run.raw
+        rb"\d+/40 rows, 100\.0 % of \d+ passed, 0:\d\d, 0:\d\d left; <script>window", dumb_run.raw
     )

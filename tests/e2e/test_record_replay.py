@@ -1,4 +1,4 @@
-"""Recording a run and serving it back, as a user does it; keys from files; and no secret anywhere."""
+"""Recording and replaying a run, as a user does it; keys from files; and no secret anywhere."""
 
 import json
 import os
@@ -39,13 +39,13 @@ SIMULATED = {
 
 
 def results(file: Path) -> list[tuple[Any, ...]]:
-    """What must be the same in a rerun."""
+    """The fields that must be the same in a rerun."""
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     return [(row["response"], row["success"], row["score"], row["error"]) for row in rows]
 
 
 def test_a_replayed_run_gives_the_recorded_results(tmp_path: Path) -> None:
-    """Failures that were retried, refusals, costs and repeats come back; nothing else is asked."""
+    """This includes retried failures, refusals, costs and repeats; no provider is called."""
     suite = write(tmp_path / "suite.json", SIMULATED)
     trioeval(suite, "--record", "r.jsonl", "-o", "first.jsonl", cwd=tmp_path)
     again = trioeval(suite, "--replay", "r.jsonl", "-o", "second.jsonl", "-j", "1", cwd=tmp_path)
@@ -57,8 +57,8 @@ def test_a_replayed_run_gives_the_recorded_results(tmp_path: Path) -> None:
     assert any(line.get("cost") for line in lines)
 
 
-def test_a_recording_is_never_written_over(tmp_path: Path) -> None:
-    """What was paid for stays, whatever flag is given twice."""
+def test_a_recording_is_never_overwritten(tmp_path: Path) -> None:
+    """It remains if a flag is given twice."""
     suite = write(tmp_path / "suite.json", SIMULATED)
     (tmp_path / "r.jsonl").write_text("paid for")
     done = trioeval(suite, "--record", "r.jsonl", cwd=tmp_path)
@@ -67,8 +67,8 @@ def test_a_recording_is_never_written_over(tmp_path: Path) -> None:
     assert (tmp_path / "r.jsonl").read_text() == "paid for"
 
 
-def test_a_killed_run_keeps_what_was_recorded(tmp_path: Path) -> None:
-    """Each answer is in the file before the next call starts, also when nothing can be said goodbye."""
+def test_a_killed_run_keeps_its_recording(tmp_path: Path) -> None:
+    """Each reply is in the file before the next call starts."""
     tests = [{"vars": {"word": str(number)}} for number in range(50)]
     provider = {"id": "sim:a", "config": {"latencyMs": 200}, "lane": {"maxConcurrency": 1}}
     suite = write(tmp_path / "suite.json", {**SIMULATED, "providers": [provider], "tests": tests})
@@ -85,8 +85,8 @@ def test_a_killed_run_keeps_what_was_recorded(tmp_path: Path) -> None:
     assert "3 rows" in last_line(replayed)
 
 
-def test_a_disk_that_fills_up_ends_the_run_and_keeps_what_fits(tmp_path: Path) -> None:
-    """Nothing more is paid for that cannot be kept; what was cut off does not spoil the rest."""
+def test_a_full_disk_ends_the_run_and_keeps_what_fits(tmp_path: Path) -> None:
+    """No further call is made whose reply cannot be stored; a cut line does not damage the rest."""
     # Long texts, which the store of runs compresses and a recording does not: it is the one that fills up.
     tests = [{"vars": {"word": f"{number}{'x' * 100_000}"}} for number in range(60)]
     provider = {"id": "sim:a", "config": {"latencyMs": 1}, "lane": {"maxConcurrency": 1}}
@@ -102,8 +102,8 @@ def test_a_disk_that_fills_up_ends_the_run_and_keeps_what_fits(tmp_path: Path) -
         check=False,
     )
     assert done.returncode == 1
-    assert "cannot write the recording r.jsonl: File too large\n" in done.stderr
-    assert "exit 1: not everything could be written, see above; continue with" in last_line(done)
+    assert "the recording r.jsonl cannot be written: File too large\n" in done.stderr
+    assert "exit 1: some results could not be written, see above; continue with" in last_line(done)
     content = (tmp_path / "r.jsonl").read_bytes()
     assert not content.endswith(b"\n")
     whole = content.count(b"\n")
@@ -119,7 +119,7 @@ def test_a_disk_that_fills_up_ends_the_run_and_keeps_what_fits(tmp_path: Path) -
 
 @pytest.mark.parametrize("flag", ["--replay", "--record", "--env-file"])
 def test_no_file_is_destroyed_by_flags_that_name_it_twice(tmp_path: Path, flag: str) -> None:
-    """Nothing is opened before that is known; nor is the suite itself written over."""
+    """This is checked before a file is opened; the suite is not overwritten either."""
     suite = write(tmp_path / "s.json", {"providers": ["echo"], "prompts": ["a"]})
     line = '{"prompt": "a", "output": "b", "provider": "echo"}\n'
     line = "A=1\n" if flag == "--env-file" else line
@@ -133,8 +133,8 @@ def test_no_file_is_destroyed_by_flags_that_name_it_twice(tmp_path: Path, flag: 
     assert suite.read_text() == before
 
 
-def test_keys_come_from_a_file_and_stand_nowhere(tmp_path: Path) -> None:
-    """Nothing that a run writes holds a key: not results, recordings, tables, errors or tracebacks."""
+def test_keys_come_from_a_file_and_are_written_nowhere(tmp_path: Path) -> None:
+    """No output of a run has a key: results, recordings, tables, errors and tracebacks."""
     keys = ["sk-live-0123456789", "hdr-secret-4567", "qry-secret-8901"]
     (tmp_path / ".env").write_text(
         f"OPENAI_API_KEY={keys[0]}\nHEADER_TOKEN='{keys[1]}'\nBAD_KEY={keys[2]}\n"
@@ -177,8 +177,8 @@ def test_keys_come_from_a_file_and_stand_nowhere(tmp_path: Path) -> None:
         assert not any(key in text for key in keys)
 
 
-def test_a_key_in_a_url_stands_nowhere(tmp_path: Path) -> None:
-    """Not in the tables, results and lanes of a suite whose id is a URL with a key."""
+def test_a_key_in_a_url_is_written_nowhere(tmp_path: Path) -> None:
+    """This includes tables, results and lanes of a suite whose provider id is a URL with a key."""
     key = "qry-secret-8901"
     with fake_provider() as url:
         home = url.removesuffix("/v1")
@@ -222,10 +222,10 @@ def test_a_key_in_a_url_stands_nowhere(tmp_path: Path) -> None:
         (b"A=1\nB\n='x\n", ".env:2: must be NAME=value\n.env:3: must be NAME=value"),
     ],
 )
-def test_an_env_file_that_is_wrong_is_told(
+def test_wrong_lines_of_an_env_file_are_reported(
     tmp_path: Path, content: bytes | None, message: str
 ) -> None:
-    """All wrong lines are named, and none is shown."""
+    """All of them are named, and none is shown."""
     if content is not None:
         (tmp_path / ".env").write_bytes(content)
     done = trioeval(write(tmp_path / "s.json", SIMULATED), "--env-file", ".env", cwd=tmp_path)
@@ -233,8 +233,8 @@ def test_an_env_file_that_is_wrong_is_told(
     assert done.stderr.strip() == message
 
 
-def test_variables_that_are_set_win_over_the_file(tmp_path: Path) -> None:
-    """A file gives defaults, also for one that is set to nothing."""
+def test_variables_that_are_set_take_precedence_over_the_file(tmp_path: Path) -> None:
+    """A file gives defaults, also for a variable that is empty."""
     (tmp_path / ".env").write_text("WORD=file\nOTHER=file\nEMPTY=filled\n")
     said = "{{env.WORD}} {{env.OTHER}} {{env.EMPTY}}"
     provider = {"id": "sequence", "config": {"inputs": [said]}}

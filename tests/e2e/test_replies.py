@@ -1,4 +1,4 @@
-"""Replies that are large, broken or no text at all, from a real server to rows of a suite."""
+"""Replies that are large, broken or not text, from a real server to the rows of a suite."""
 
 import json
 import ssl
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.network, pytest.mark.trio]
 async def rows_from(
     nursery: trio.Nursery, replies: Replies, *, disconnect_rate: float = 0.0, **config: object
 ) -> Sequence[Row]:
-    """Two rows of a suite that asks a fake provider over loopback."""
+    """Two rows of a suite that calls a fake provider over loopback."""
     settings = FakeSettings(replies=replies, disconnect_rate=disconnect_rate)
     address = await nursery.start(serve_fake, settings)
     suite = trioeval.parse_suite(
@@ -41,7 +41,7 @@ async def rows_from(
 
 @pytest.mark.slow
 async def test_a_reply_of_ten_megabytes_is_a_reply(nursery: trio.Nursery) -> None:
-    """It was paid for: it is kept whole, and can be written down, if the suite says that so much may come."""
+    """It has cost money: it is kept completely and can be written, if the suite allows its size."""
     for row in await rows_from(nursery, FillerReplies(10_000_000), maxResponseBytes=20_000_000):
         assert row.status is Status.PASS
         assert len(row.output) == 10_000_000
@@ -53,8 +53,8 @@ async def test_a_reply_of_ten_megabytes_is_a_reply(nursery: trio.Nursery) -> Non
 
 
 @pytest.mark.parametrize("kind", ["invalid_utf8", "not_json"])
-async def test_a_reply_that_is_no_reply_is_an_error_row(kind: str, nursery: trio.Nursery) -> None:
-    """Status 200 does not make a reply of anything."""
+async def test_an_invalid_reply_is_an_error_row(kind: str, nursery: trio.Nursery) -> None:
+    """Status 200 alone does not make a valid reply."""
     for row in await rows_from(nursery, GarbageReplies(kind)):  # type: ignore[arg-type]
         assert row.status is Status.ERROR
         assert row.error is not None
@@ -63,21 +63,23 @@ async def test_a_reply_that_is_no_reply_is_an_error_row(kind: str, nursery: trio
 
 
 async def test_a_connection_that_breaks_in_mid_reply_is_an_error_row(nursery: trio.Nursery) -> None:
-    """Half a reply is none."""
+    """A partial reply is not used."""
     for row in await rows_from(nursery, FillerReplies(1000), disconnect_rate=1.0):
         assert row.status is Status.ERROR
         assert row.error is not None
-        assert row.error.startswith("connection: connection lost before the end of the reply from POST http://127.0.0.1:")
+        assert row.error.startswith(
+            "connection: connection lost before the end of the reply from POST http://127.0.0.1:"
+        )
 
 
 def http(body: bytes, status: str = "200 OK", kind: str = "application/json", *more: str) -> bytes:
-    """A reply as it goes over the wire; the connection ends with it."""
+    """A response as bytes; the connection ends with it."""
     head = [f"HTTP/1.1 {status}", f"content-type: {kind}", f"content-length: {len(body)}"]
     return "\r\n".join([*head, *more, "connection: close", "", ""]).encode() + body
 
 
 async def row_from(nursery: trio.Nursery, sent: bytes, **config: object) -> Row:
-    """The row of a suite whose provider answers everything with these bytes; retried once."""
+    """The row of a suite whose provider replies with these bytes; retried once."""
 
     async def answer(stream: trio.SocketStream) -> None:
         with suppress(trio.BrokenResourceError):
@@ -152,7 +154,7 @@ HTML = b"<html><body>Welcome to the captive portal</body></html>"
 async def test_whatever_a_server_sends_is_a_typed_error_row(
     sent: bytes, kind: str, excerpt: str | None, nursery: trio.Nursery
 ) -> None:
-    """With the beginning of what came, short; never a crash, never a result."""
+    """The error has the beginning of the response, shortened; it is never a crash or a result."""
     row = await row_from(nursery, sent)
     assert row.status is Status.ERROR
     assert row.error_kind == kind
@@ -162,23 +164,23 @@ async def test_whatever_a_server_sends_is_a_typed_error_row(
     json.dumps(row_json(row, "e"))
 
 
-async def test_an_empty_text_is_an_answer(nursery: trio.Nursery) -> None:
-    """A model may say nothing; that is graded, as any answer. A null is none."""
+async def test_an_empty_text_is_an_output(nursery: trio.Nursery) -> None:
+    """A model may return an empty text, which is graded as any output. A null is not one."""
     row = await row_from(nursery, http(SILENCE))
     assert (row.status, row.output) == (Status.PASS, "")
 
 
-async def test_an_answer_that_was_cut_off_before_it_began_is_not_asked_for_again(
+async def test_an_output_that_was_cut_off_before_it_began_is_not_requested_again(
     nursery: trio.Nursery,
 ) -> None:
-    """The row says what would be right."""
+    """The row names the remedy."""
     row = await row_from(nursery, http(NOTHING.replace(b"stop", b"length")), maxRetries=3)
     assert (row.error_kind, row.calls) == ("empty_reply", 1)
     assert "raise max_tokens" in str(row.error)
 
 
-async def test_a_refusal_in_a_stream_is_one_answer(nursery: trio.Nursery) -> None:
-    """Not a failure that is asked for again and again."""
+async def test_a_refusal_in_a_stream_is_one_reply(nursery: trio.Nursery) -> None:
+    """It is not a failure that is retried."""
     sent = b'data: {"error": {"code": "content_filter", "message": "flagged"}}\n\n'
     row = await row_from(
         nursery, http(sent, kind="text/event-stream"), metrics=["ttft"], maxRetries=3
@@ -190,10 +192,10 @@ async def test_a_refusal_in_a_stream_is_one_answer(nursery: trio.Nursery) -> Non
 
 @pytest.mark.parametrize("start", [b"", b"\xef\xbb\xbf"])
 @pytest.mark.parametrize("end", [b"\n\n", b"\n", b""])
-async def test_a_stream_may_begin_with_a_mark_and_end_without_a_line(
+async def test_a_stream_may_begin_with_a_byte_order_mark_and_end_without_a_line_break(
     start: bytes, end: bytes, nursery: trio.Nursery
 ) -> None:
-    """What stands between them is the whole answer."""
+    """The text between them is the complete output."""
     said = [b'{"choices": [{"delta": {"content": "%s"}}]}' % part for part in (b"Fo", b"ur")]
     sent = start + b"".join(b"data: %s\n\n" % one for one in said) + b"data: [DONE]" + end
     row = await row_from(nursery, http(sent, kind="text/event-stream"), metrics=["ttft"])
@@ -201,13 +203,13 @@ async def test_a_stream_may_begin_with_a_mark_and_end_without_a_line(
 
 
 async def test_a_stream_that_ends_early_is_a_lost_connection(nursery: trio.Nursery) -> None:
-    """Half of an answer is none, although every part of it was whole."""
+    """A partial output is not used, although each of its parts was complete."""
     row = await row_from(nursery, http(STREAM, kind="text/event-stream"), metrics=["ttft"])
     assert row.error_kind == "connection"
 
 
-async def test_a_name_that_nobody_has_is_a_lost_connection() -> None:
-    """The lookup's failure is told with the host."""
+async def test_an_unknown_host_is_a_connection_error() -> None:
+    """The error names the host."""
     entry = {
         "id": "openai:chat:m",
         "config": {"apiBaseUrl": "http://nowhere.invalid/v1", "apiKey": "sk-1", "maxRetries": 0},
@@ -219,8 +221,8 @@ async def test_a_name_that_nobody_has_is_a_lost_connection() -> None:
     assert "nowhere.invalid" in str(row.error)
 
 
-async def test_a_certificate_that_nobody_vouches_for_is_refused(nursery: trio.Nursery) -> None:
-    """The key is not sent, and the reason is told."""
+async def test_an_untrusted_certificate_is_refused(nursery: trio.Nursery) -> None:
+    """The key is not sent, and the reason is reported."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
     received: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Going on with runs, as a user does it: real processes that are killed, and suites that change."""
+"""Continued runs, as a user continues them: real processes that are killed, and suites that change."""
 
 import contextlib
 import json
@@ -28,7 +28,7 @@ def run_of(folder: Path) -> dict[str, Any]:
 
 
 def kill_after(folder: Path, server: HeldServer, replies: int, *flags: str) -> None:
-    """Begin a run, and kill its process when so many of its replies are recorded, and four are held."""
+    """Start a run, and kill its process when so many replies are recorded and four are held."""
     server.hold_after(replies)
     command = [sys.executable, "-m", "trioeval", "s.json", "--no-progress", *flags]
     with subprocess.Popen(
@@ -45,8 +45,8 @@ def outcomes(rows: Sequence[dict[str, Any]]) -> list[str]:
     return [row["metadata"]["trioeval"]["outcome"] for row in rows]
 
 
-def test_a_killed_run_goes_on_and_asks_nothing_twice(tmp_path: Path) -> None:
-    """Every row is there once, in every file that was wanted at first; only calls in flight are lost."""
+def test_a_killed_run_continues_and_repeats_no_recorded_call(tmp_path: Path) -> None:
+    """Every row is in every file of the start exactly once; only calls in flight are lost."""
     with held_server() as server:
         write(tmp_path / "s.json", http_suite(server.url, 24))
         kill_after(tmp_path, server, 8, "-o", "o.json", "-o", "o.jsonl", "--no-cache")
@@ -72,7 +72,7 @@ def test_a_killed_run_goes_on_and_asks_nothing_twice(tmp_path: Path) -> None:
 
 
 def counting_suite(folder: Path, *words: str, expected: str = "w") -> None:
-    """A suite whose provider writes down what it is asked; `broken` is its failure."""
+    """Write a suite whose provider records its prompts and fails for `broken`."""
     (folder / "ask.py").write_text(_ASK)
     suite = {
         "providers": [f"exec:{sys.executable} ask.py"],
@@ -103,14 +103,14 @@ print(prompt)
 
 
 def asked(folder: Path) -> list[str]:
-    """What was asked since the last look, sorted."""
+    """The prompts since the last call, sorted."""
     found = sorted((folder / "asked").read_text().splitlines())
     (folder / "asked").write_text("")
     return found
 
 
 def test_rows_are_run_again_as_they_are_named(tmp_path: Path) -> None:
-    """Those that failed, those without a verdict, or by their indices; the others stay as they are."""
+    """Failed rows, rows without a verdict, or row numbers; the others are unchanged."""
     counting_suite(tmp_path, "w0", "x1", "broken w2")
     assert trioeval("s.json", cwd=tmp_path).returncode == 100
     assert asked(tmp_path) == ["say broken w2", "say w0", "say x1"]
@@ -127,8 +127,8 @@ def test_rows_are_run_again_as_they_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", ["deadline", "interrupts"])
-def test_a_retry_that_is_cut_takes_nothing_away(tmp_path: Path, cut: str) -> None:
-    """What passed stands in the store and in every file, until it is run again or that is given up."""
+def test_an_interrupted_retry_loses_no_result(tmp_path: Path, cut: str) -> None:
+    """Earlier results remain in the store and in every file until the rerun finishes or is cancelled."""
     counting_suite(tmp_path, "w0", "w1", "w2")
     assert trioeval("s.json", "--no-cache", "-o", "o.jsonl", cwd=tmp_path).returncode == 0
     rows = rows_of(tmp_path / "o.jsonl")
@@ -164,8 +164,8 @@ def test_a_retry_that_is_cut_takes_nothing_away(tmp_path: Path, cut: str) -> Non
     assert (rows_of(tmp_path / "o.jsonl") == rows) is given_up
 
 
-def test_a_changed_suite_is_told_and_refused_or_reconciled(tmp_path: Path) -> None:
-    """Row by row; rows that are the same are kept wherever they stand, and are not asked again."""
+def test_a_changed_suite_is_refused_or_reconciled(tmp_path: Path) -> None:
+    """Changes are shown row by row; unchanged rows are kept at any position, without calls."""
     counting_suite(tmp_path, "w0", "w1", "w2")
     assert trioeval("s.json", cwd=tmp_path).returncode == 0
     run = run_of(tmp_path)["id"]
@@ -189,7 +189,7 @@ def test_a_changed_suite_is_told_and_refused_or_reconciled(tmp_path: Path) -> No
 
 
 def test_a_suite_that_was_edited_after_a_kill_gets_no_reply_of_another_row(tmp_path: Path) -> None:
-    """Killed between replies and verdicts, of which only calls are known: they go with their rows."""
+    """The run was killed between replies and verdicts: recorded calls follow their rows."""
     (tmp_path / "late.py").write_text(
         "import os, time\n\ndef get_assert(o, c):\n"
         "    time.sleep(60 * ('LATE' in os.environ))\n    return o == c['vars']['word']\n"
@@ -237,20 +237,20 @@ def test_a_suite_that_was_edited_after_a_kill_gets_no_reply_of_another_row(tmp_p
 
 
 def calls_in(folder: Path) -> int:
-    """How many calls are written down."""
+    """The number of recorded calls."""
     path = folder / ".trioeval" / "results.db"
     if not path.exists():
         return 0
     with contextlib.closing(sqlite3.connect(path)) as connection:
         try:
             (found,) = connection.execute("SELECT count(*) FROM call").fetchone()
-        except sqlite3.OperationalError:  # it is being made
+        except sqlite3.OperationalError:  # it is being created
             return 0
     return int(found)
 
 
-def test_a_run_goes_on_in_its_own_folder_with_its_own_flags(tmp_path: Path) -> None:
-    """From wherever that is asked for; files that are named now are where they are named."""
+def test_a_run_continues_in_its_own_folder_with_its_own_flags(tmp_path: Path) -> None:
+    """It can be continued from any folder; files of new flags are relative to that folder."""
     (tmp_path / "suite").mkdir()
     (tmp_path / "else").mkdir()
     counting_suite(tmp_path / "suite", "w0", "x1", "w2", "w3")
@@ -267,8 +267,8 @@ def test_a_run_goes_on_in_its_own_folder_with_its_own_flags(tmp_path: Path) -> N
     ]
 
 
-def test_a_run_goes_on_as_it_was_begun_however_it_went_on_before(tmp_path: Path) -> None:
-    """What is said of one execution is of that one alone; nobody finds replies that he wanted anew."""
+def test_a_run_continues_with_the_flags_of_its_start(tmp_path: Path) -> None:
+    """Flags of an execution apply only to it, including --no-cache."""
     counting_suite(tmp_path, "w0", "x1", "w2", "w3")
     flags = ["--no-cache", "--fail-exit-code", "7", "--no-table", "-j", "2", "--max-requests", "1"]
     done = trioeval("s.json", *flags, cwd=tmp_path)
@@ -290,15 +290,15 @@ def test_a_run_goes_on_as_it_was_begun_however_it_went_on_before(tmp_path: Path)
 
 
 def stored_flags_of(folder: Path) -> dict[str, Any]:
-    """Those of the only run."""
+    """The stored flags of the only run."""
     with contextlib.closing(sqlite3.connect(folder / ".trioeval" / "results.db")) as connection:
         ((text,),) = connection.execute("SELECT flags FROM run").fetchall()
     found: dict[str, Any] = json.loads(text)
     return found
 
 
-def test_a_run_that_is_under_way_is_left_alone(tmp_path: Path) -> None:
-    """Nobody goes on with it or deletes it; the list says that it is running."""
+def test_a_running_run_is_neither_continued_nor_deleted(tmp_path: Path) -> None:
+    """The list shows it as running."""
     with fake_provider("--latency", "60") as url:
         write(tmp_path / "s.json", http_suite(url, 2))
         command = [sys.executable, "-m", "trioeval", "s.json", "--no-progress", "-o", "o.jsonl"]

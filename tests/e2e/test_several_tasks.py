@@ -1,4 +1,4 @@
-"""A suite of three tasks and one with extensions, as a user runs them: real processes and real files."""
+"""A suite of three tasks and a suite with extensions, as a user runs them: real processes and real files."""
 
 import csv
 import json
@@ -39,7 +39,7 @@ prompts = ["never asked"]
 
 
 def test_three_tasks_of_a_toml_file(tmp_path: Path) -> None:
-    """Every file tells of every row which task it is of; what is blocked is neither asked nor lost."""
+    """Every file names the task of every row; blocked rows are recorded without calls."""
     (tmp_path / "suite.toml").write_text(SUITE)
     kinds = ("json", "jsonl", "csv", "yaml", "junit.xml")
     outputs = [part for kind in kinds for part in ("-o", f"r.{kind}")]
@@ -85,7 +85,7 @@ def test_three_tasks_of_a_toml_file(tmp_path: Path) -> None:
 
 
 def test_flags_reach_every_task(tmp_path: Path) -> None:
-    """Filters apply inside each task; the rows of an earlier result are found again."""
+    """Filters apply inside each task; the rows of an earlier result are found."""
     (tmp_path / "suite.toml").write_text(SUITE)
     trioeval("suite.toml", "-o", "r.json", cwd=tmp_path)
     again = trioeval("suite.toml", "--filter-errors-only", "r.json", "-o", "a.jsonl", cwd=tmp_path)
@@ -100,8 +100,8 @@ def test_flags_reach_every_task(tmp_path: Path) -> None:
     assert "no rows match the filters (pass --allow-empty to accept this)" in none.stderr
 
 
-def test_one_task_runs_with_what_it_depends_on(tmp_path: Path) -> None:
-    """And nothing is asked or checked of the others."""
+def test_one_task_runs_with_its_dependencies(tmp_path: Path) -> None:
+    """The others make no calls and are not checked."""
     keyless = "providers = ['openai:gpt-4.1']\nprompts = ['hi']\n"
     (tmp_path / "suite.toml").write_text(
         f"{SUITE}\n[[tasks]]\nid = 'keyless'\ntype = 'prompt_eval'\n{keyless}"
@@ -130,8 +130,8 @@ def test_one_task_runs_with_what_it_depends_on(tmp_path: Path) -> None:
     assert several.stderr.splitlines()[-1].startswith("3 rows in ")
 
 
-def test_a_task_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """With those that are."""
+def test_an_unknown_task_is_named(tmp_path: Path) -> None:
+    """The message lists the tasks of the suite."""
     (tmp_path / "suite.toml").write_text(SUITE)
     wrong = trioeval("suite.toml", "--task", "smok", cwd=tmp_path)
     assert wrong.returncode == 2
@@ -143,7 +143,7 @@ def test_a_task_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_extensions_of_a_suite_run_and_warn(tmp_path: Path) -> None:
-    """What fails behind a row is a warning, and the run passes."""
+    """A failure after a row is a warning, and the run passes."""
     (tmp_path / "hooks.py").write_text(
         "def afterEach(context, options):\n"
         "    context['result']['namedScores']['n'] = 2\n"

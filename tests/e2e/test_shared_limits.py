@@ -59,13 +59,13 @@ def test_the_slots_of_a_killed_program_come_back_when_they_expire(tmp_path: Path
         first = start_run(tmp_path / "first", busy, redis.url, limits, AT_ONCE)
         while stats_of(busy)["in_flight"] < AT_ONCE:
             assert first.poll() is None, first.communicate()
-            time.sleep(0.01)  # between two looks
+            time.sleep(0.01)  # between two polls
         held_since = time.monotonic()
         second = start_run(tmp_path / "second", idle, redis.url, limits, AT_ONCE)
         while time.monotonic() < held_since + 1.25 * HOLD:
             assert state_of(redis.url, "m:concurrency").used == AT_ONCE
             assert stats_of(idle)["requests"] == 0
-            time.sleep(0.05)  # between two looks
+            time.sleep(0.05)  # between two polls
         first.send_signal(signal.SIGKILL)
         killed_at = time.monotonic()
         first.communicate()

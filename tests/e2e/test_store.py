@@ -1,4 +1,4 @@
-"""Runs that are kept: listed, shown, exported, imported, compared and deleted, as a user does it."""
+"""Stored runs: listed, shown, exported, imported, compared and deleted, as a user does it."""
 
 import json
 import subprocess
@@ -29,7 +29,7 @@ def suite_of(*words: str, expected: str = "w") -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with three runs: of a suite, of the same with other words, and of an imported file."""
+    """A folder with three runs: of a suite, of the suite with other words, and of an imported file."""
     folder = tmp_path_factory.mktemp("store")
     write(folder / "s.json", suite_of("w0", "w1", "x\x1b[35m"))
     assert trioeval("s.json", "-o", "a.json", "-o", "a.jsonl", cwd=folder).returncode == 100
@@ -49,8 +49,8 @@ def runs_of(folder: Path, *flags: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_the_folder_of_runs_is_no_part_of_the_project(folder: Path) -> None:
-    """Version control leaves it out; beside the databases nothing is left in it."""
+def test_the_folder_of_runs_is_ignored_by_version_control(folder: Path) -> None:
+    """No other file remains beside the databases."""
     assert (folder / ".trioeval" / ".gitignore").read_text() == "*\n"
     names = {path.name for path in (folder / ".trioeval").iterdir()}
     assert {".gitignore", "cache.db", "results.db"} <= names
@@ -58,7 +58,7 @@ def test_the_folder_of_runs_is_no_part_of_the_project(folder: Path) -> None:
 
 
 def test_runs_are_listed_the_latest_first(folder: Path) -> None:
-    """With how they ended; by suite and state, and not more than wanted."""
+    """The list shows their states, and can be limited by suite, state and number."""
     found = runs_of(folder)
     assert found[0]["id"] == "eval-old"
     assert [(run["rows"], run["passed"], run["failed"], run["state"]) for run in found] == [
@@ -74,8 +74,8 @@ def test_runs_are_listed_the_latest_first(folder: Path) -> None:
     assert "s.json" in done.stdout
 
 
-def test_what_is_exported_is_what_was_written(folder: Path) -> None:
-    """The same document, but for the instant of its export; and lines that are its rows."""
+def test_an_export_equals_the_files_of_the_run(folder: Path) -> None:
+    """The document differs only in its export time, and the lines are its rows."""
     done = trioeval(
         "export", "latest~1", "-o", "c.json", "-o", "c.jsonl", "-o", "c.html", cwd=folder
     )
@@ -94,7 +94,7 @@ def test_what_is_exported_is_what_was_written(folder: Path) -> None:
 
 
 def test_a_run_is_shown_and_so_is_one_row(folder: Path) -> None:
-    """All of them, only those that did not pass, or all that is known of one; hostile text is inert."""
+    """All rows, only those that did not pass, or everything about one row; hostile text is harmless."""
     whole = trioeval("show", "latest~1", cwd=folder)
     assert whole.returncode == 0
     assert "PASS say w1" in whole.stdout
@@ -110,7 +110,7 @@ def test_a_run_is_shown_and_so_is_one_row(folder: Path) -> None:
 
 
 def test_two_runs_are_compared_row_by_row(folder: Path) -> None:
-    """Wherever rows stand; for people and as JSON."""
+    """Rows match at any position, in text and JSON."""
     oldest, newest = "latest~2", "latest~1"
     done = trioeval("compare", oldest, newest, "--json", cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -162,7 +162,7 @@ def test_two_runs_are_compared_row_by_row(folder: Path) -> None:
         ("s.json --db s.json", 2, ""),
     ],
 )
-def test_what_cannot_be_done_is_said_in_a_line(
+def test_errors_are_reported_in_a_line(
     folder: Path,
     arguments: str,
     code: int,
@@ -171,7 +171,7 @@ def test_what_cannot_be_done_is_said_in_a_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """With the exit code of a mistake, or of a file that cannot be used; and nothing is run or changed."""
+    """The exit code is that of a usage error or of an unusable file; nothing runs or changes."""
     monkeypatch.chdir(folder)  # in this process: what is asked is answered before anything begins
     assert run_command_line(arguments.split()) == code
     said = capsys.readouterr()
@@ -180,8 +180,8 @@ def test_what_cannot_be_done_is_said_in_a_line(
     assert "Traceback" not in said.err
 
 
-def test_a_reader_who_has_gone_is_no_error(folder: Path) -> None:
-    """`| head` ends what is printed, without a word."""
+def test_a_closed_stdout_is_not_an_error(folder: Path) -> None:
+    """`| head` ends the output silently."""
     for command in ("runs --json", "show latest", "compare latest latest~1 --json --changed"):
         line = f"{sys.executable} -m trioeval {command} | true; echo ${{PIPESTATUS[0]}}"
         done = subprocess.run(
@@ -190,8 +190,8 @@ def test_a_reader_who_has_gone_is_no_error(folder: Path) -> None:
         assert (done.stdout, done.stderr) == ("0\n", "")
 
 
-def test_runs_go_when_they_are_named_or_old(tmp_path: Path) -> None:
-    """For good, and only they."""
+def test_runs_are_deleted_by_name_or_age(tmp_path: Path) -> None:
+    """Only these runs are deleted, permanently."""
     write(tmp_path / "s.json", suite_of("w"))
     for _ in range(3):
         assert trioeval("s.json", "--no-table", cwd=tmp_path).returncode == 0
@@ -205,8 +205,8 @@ def test_runs_go_when_they_are_named_or_old(tmp_path: Path) -> None:
     assert [run["id"] for run in runs_of(tmp_path)] == [latest]
 
 
-def test_a_run_that_is_not_kept_leaves_nothing(tmp_path: Path) -> None:
-    """But the files that were asked for, with all rows."""
+def test_a_run_that_is_not_stored_leaves_nothing(tmp_path: Path) -> None:
+    """It writes only the requested files, with all rows."""
     write(tmp_path / "s.json", suite_of("w0", "w1"))
     env = {"TMPDIR": str(tmp_path / "tmp")}
     (tmp_path / "tmp").mkdir()
@@ -225,7 +225,7 @@ def test_a_run_that_is_not_kept_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_flag_environment_and_folder_say_where_runs_are(tmp_path: Path) -> None:
-    """In this order; a suite's own `env` does not."""
+    """They apply in this order; a suite's own `env` does not count."""
     suite = {**suite_of("w"), "env": {"TRIOEVAL_DB": "suite.db", "TRIOEVAL_CONFIG_DIR": "suite"}}
     write(tmp_path / "s.json", suite)
     places = [
@@ -243,7 +243,7 @@ def test_flag_environment_and_folder_say_where_runs_are(tmp_path: Path) -> None:
 
 
 def test_the_cache_serves_the_next_run_unless_it_is_told_not_to(tmp_path: Path) -> None:
-    """A provider over HTTP is asked once for equal questions; `--refresh` and `--record` ask anew."""
+    """An HTTP provider is called once for equal requests; `--refresh` and `--record` call it again."""
     with fake_provider() as url:
         write(tmp_path / "s.json", http_suite(url, 3))
         counts = []
@@ -257,10 +257,10 @@ def test_the_cache_serves_the_next_run_unless_it_is_told_not_to(tmp_path: Path) 
         assert len((tmp_path / "r.jsonl").read_text().splitlines()) == 3
 
 
-def test_a_damaged_database_is_not_said_to_be_gone_on_with(
+def test_the_last_line_names_no_command_for_a_damaged_database(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The run ends before anything is asked: a small one is looked through, a large one cannot be begun."""
+    """The run ends before any call: a small database is checked, a large one cannot be used."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "s.json", suite_of("w0", "w1"))
     run = ["s.json", "--db", "r.db", "--no-cache", "-o", "out.json"]

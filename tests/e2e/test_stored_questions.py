@@ -1,7 +1,7 @@
-"""Tasks of questions as a user runs them: real processes that are killed, resumed and read.
+"""Question tasks as a user runs them: real processes that are killed, resumed and read.
 
-What is killed or interrupted is a process of its own. What comes before and after it is the same command in
-this process, which need not be started for it.
+A process that is killed or interrupted is a separate one. The commands before and after it run in this
+process, which need not be started for them.
 """
 
 import json
@@ -43,7 +43,7 @@ _QUIET = ("--no-table", "--no-cache", "--no-progress")
 
 
 def questions_in(folder: Path, size: int, **entry: Any) -> None:
-    """A suite of so many questions, with a provider that writes down what it is asked."""
+    """Write a suite of so many questions, with a provider that records its prompts."""
     questions = [
         {"question": f"Colour {number}?", "answers": ["Red", "Blue"], "correct_answers": ["Blue"]}
         for number in range(size)
@@ -86,14 +86,14 @@ def document(path: Path) -> Any:
 
 
 def wait_until(process: subprocess.Popen[bytes], holds: Callable[[], bool]) -> None:
-    """Return when it holds; fail if the process is over before."""
+    """Return when a condition holds; fail if the process ends before."""
     while not holds():
         assert process.poll() is None
-        time.sleep(0.005)  # between two looks
+        time.sleep(0.005)  # between two polls
 
 
 def rows_of(path: Path) -> list[Any]:
-    """The whole lines of a result file, as far as it is written."""
+    """The complete lines of a result file."""
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
@@ -106,7 +106,7 @@ class Here:
         self._capsys = capsys
 
     def __call__(self, folder: Path, *arguments: str) -> tuple[int, str]:
-        """Run it to its end; returns the exit code, and what it said."""
+        """Run it to its end, and return the exit code and its output."""
         self._monkeypatch.chdir(folder)
         code = run_command_line(arguments)
         return code, self._capsys.readouterr().err
@@ -117,8 +117,8 @@ def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     return Here(monkeypatch, capsys)
 
 
-def test_qe_43_a_killed_run_asks_what_is_left_and_nothing_else(tmp_path: Path, here: Here) -> None:
-    """After five of ten terminal records the other five run; then it is as if nothing had happened."""
+def test_qe_43_a_killed_run_calls_only_for_the_rest(tmp_path: Path, here: Here) -> None:
+    """After five of ten terminal records the other five run, with the results of an undisturbed run."""
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     for folder in (whole, cut):
         folder.mkdir()
@@ -151,8 +151,10 @@ def test_qe_43_a_killed_run_asks_what_is_left_and_nothing_else(tmp_path: Path, h
     assert "fail (incorrect_answers): 9 of 10 correct, accuracy 0.900" in said
 
 
-def test_what_is_told_of_a_question_was_written_down_before(tmp_path: Path, here: Here) -> None:
-    """A run that is killed at the very line which tells of an outcome has that row, with its end."""
+def test_outcomes_of_questions_are_recorded_before_they_are_reported(
+    tmp_path: Path, here: Here
+) -> None:
+    """A run that is killed at the line about an outcome has that row, with its end."""
     questions_in(tmp_path, 2)
     (tmp_path / "hang-1").touch()
     command = [sys.executable, "-m", "trioeval", "s.json", "--verbose", "--no-cache"]
@@ -173,10 +175,10 @@ def test_what_is_told_of_a_question_was_written_down_before(tmp_path: Path, here
     assert asked_in(tmp_path) == [1]
 
 
-def test_qe_44_what_was_cancelled_is_run_again_and_errors_where_that_is_wanted(
+def test_qe_44_cancelled_questions_run_again_and_errors_on_request(
     tmp_path: Path, here: Here
 ) -> None:
-    """Two questions were cancelled and one had failed: two run, and one more with `--retry errors`."""
+    """Two questions were cancelled and one failed: two run, and one more with `--retry errors`."""
     questions_in(tmp_path, 4)
     (tmp_path / "fail-1").touch()
     (tmp_path / "hang-2").touch()
@@ -203,7 +205,7 @@ def test_qe_44_what_was_cancelled_is_run_again_and_errors_where_that_is_wanted(
 
 
 def test_qe_42_lines_of_a_verbose_run_are_whole(tmp_path: Path) -> None:
-    """With eight workers, and whatever models write, each event is one line."""
+    """With eight workers, and any text from models, each event is one line."""
     questions = [
         {"question": f"Line\n{n}\r\x1b[31m?", "answers": ["a\nb", "c"], "correct_answers": ["c"]}
         for n in range(40)

@@ -1,4 +1,4 @@
-"""`--trace` and `--otel` as a user has them: real processes, files, servers and exporters."""
+"""`--trace` and `--otel` as a user uses them: real processes, files, servers and exporters."""
 
 import json
 import signal
@@ -31,7 +31,7 @@ QUIET = ("--no-table", "--no-progress", "--no-cache", "--no-live")
 
 @contextmanager
 def fake_provider(*flags: str) -> Iterator[str]:
-    """The base URL of a fake provider in a process of its own."""
+    """The base URL of a fake provider in a separate process."""
     command = [sys.executable, "-m", "trioeval", "fake-provider", "--port", "0", *flags]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENV
@@ -62,7 +62,7 @@ def asking(url: str, tests: int, **lane: Any) -> dict[str, Any]:
 
 
 def test_a_run_that_is_killed_leaves_a_trace_that_viewers_open(tmp_path: Path) -> None:
-    """Everything until then is there, with the calls that were in flight."""
+    """It has everything until then, including the calls in flight."""
     with fake_provider("--latency", "600") as url:
         write(tmp_path / "s.json", asking(url, 3))
         process = subprocess.Popen(
@@ -83,7 +83,7 @@ def test_a_run_that_is_killed_leaves_a_trace_that_viewers_open(tmp_path: Path) -
 
 @attrs.define
 class Collector:
-    """What a collector of OpenTelemetry got."""
+    """The requests that an OpenTelemetry collector received."""
 
     url: str
     spans: list[Any] = attrs.field(factory=list)
@@ -135,7 +135,7 @@ def collector() -> Iterator[Collector]:
 
 
 def check_collected(got: Collector, *, rows: int, calls: int, refused: int) -> None:
-    """Every row, call and verdict is there, below what it belongs to."""
+    """Check that every row, call and verdict exists under its parent."""
     assert Counter(span.name for span in got.spans) == {
         "trioeval.run": 1,
         "trioeval.row": rows,
@@ -166,8 +166,8 @@ def check_collected(got: Collector, *, rows: int, calls: int, refused: int) -> N
     assert {event.event_name for event in got.events} == {"gen_ai.evaluation.result"}
 
 
-def test_a_real_run_is_told_to_a_file_and_to_a_collector(tmp_path: Path) -> None:
-    """All sums are those of the provider, and of what is kept; a resumed run has a trace of its own.
+def test_a_real_run_is_traced_to_a_file_and_a_collector(tmp_path: Path) -> None:
+    """All sums are those of the provider and the store; a resumed run has its own trace.
 
     No prompt, reply or key is in any of it.
     """
@@ -202,8 +202,8 @@ def test_a_real_run_is_told_to_a_file_and_to_a_collector(tmp_path: Path) -> None
         assert secret not in text + repr(got.spans) + repr(got.events)
 
 
-def test_what_cannot_be_told_is_said_once_and_costs_no_run(tmp_path: Path) -> None:
-    """A full disk, and a collector that is not there; it delays the end by little."""
+def test_failed_tracing_is_reported_once_and_does_not_fail_the_run(tmp_path: Path) -> None:
+    """A full disk and a missing collector delay the end only a little."""
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
     write(tmp_path / "s.json", ECHO)
     environ = {
@@ -235,7 +235,7 @@ main()
 
 
 def run_with(before: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """A run in a process in which something came before."""
+    """A run in a process in which some code ran before."""
     return subprocess.run(
         [sys.executable, "-c", RUN_WITH.format(before=before), "s.json", "--otel", *QUIET],
         cwd=folder,
@@ -252,7 +252,7 @@ def test_the_package_that_is_missing_is_named_before_anything_is_asked(tmp_path:
     done = run_with("sys.modules['opentelemetry'] = None", tmp_path)
     assert done.returncode == 2
     assert done.stderr == (
-        "--otel needs the extra `otel`, and what exports: pip install 'trioeval[otel]' "
+        "--otel needs the extra `otel` and an exporter: pip install 'trioeval[otel]' "
         "opentelemetry-sdk opentelemetry-exporter-otlp-proto-http\n"
     )
 
@@ -269,8 +269,8 @@ os.environ["OTEL_LOGS_EXPORTER"] = "none"
 """
 
 
-def test_what_a_process_has_configured_is_used(tmp_path: Path) -> None:
-    """As `opentelemetry-instrument` does it; what is left is sent before the run says how it ended."""
+def test_the_configuration_of_the_process_is_used(tmp_path: Path) -> None:
+    """`opentelemetry-instrument` configures it like this; the rest is sent before the last line."""
     write(tmp_path / "s.json", ECHO)
     done = run_with(CONFIGURED, tmp_path)
     assert done.returncode == 0, done.stderr

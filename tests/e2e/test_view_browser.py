@@ -1,4 +1,4 @@
-"""`trioeval view` in a real browser: real runs of a real provider, watched and steered from its pages."""
+"""`trioeval view` in a real browser: real runs of a real provider, watched and controlled from its pages."""
 
 import json
 import os
@@ -28,7 +28,7 @@ HOSTILE = "<script>window.hostileRan=1</script><img src=x onerror=window.hostile
 
 @attrs.define
 class Machine:
-    """A folder with suites, a provider, a view, and runs in processes of their own."""
+    """A folder with suites, a provider, a view, and runs in separate processes."""
 
     folder: Path
     server: subprocess.Popen[str]
@@ -39,13 +39,13 @@ class Machine:
     def run(
         self, name: str, tests: int, width: int, silent: str | None = None
     ) -> tuple[subprocess.Popen[str], str]:
-        """Begin a run whose rows pass but for the third; it, and its name.
+        """Start a run whose rows pass except for the third, and return it with its name.
 
         Args:
-            name: Of its suite.
-            tests: How many.
-            width: Of its lane.
-            silent: Of a provider that does not reply, with a lane of its own.
+            name: The name of its suite.
+            tests: The number of tests.
+            width: The max concurrency of its lane.
+            silent: The tests of a provider that does not reply, with its own lane.
         """
         places = {"slow": self._provider} | ({} if silent is None else {"silent": silent})
         suite = {
@@ -108,7 +108,7 @@ def machine(
                 pass
 
         trio.run(make)
-        # They begin while the browser does.
+        # They start while the browser does.
         provider = start("fake-provider", "--port", "0", "--latency", "0.1", "--hints", "none")
         view = start("view", "--port", "0", "--db", str(folder / "runs.db"))
         request.getfixturevalue("chromium")
@@ -116,7 +116,7 @@ def machine(
 
 
 def standing(folder: Path) -> Mapping[str, Any]:
-    """How the latest run stands, as it says itself to whoever asks it."""
+    """The state of the latest run as its live server reports it."""
     with read_store(folder / "runs.db") as reader:
         run_id = reader.run("latest").id
 
@@ -130,13 +130,13 @@ def standing(folder: Path) -> Mapping[str, Any]:
 
 
 def latest(folder: Path) -> str:
-    """What the latest run is called."""
+    """The id of the latest run."""
     with read_store(folder / "runs.db") as reader:
         return "".join(str(run.description) for run in reader.runs(limit=1))
 
 
 def hasten(folder: Path) -> None:
-    """Let the latest run come to its end soon."""
+    """Let the latest run end soon."""
     with read_store(folder / "runs.db") as reader:
         run_id = reader.run("latest").id
 
@@ -148,7 +148,7 @@ def hasten(folder: Path) -> None:
 
 
 def open_latest(browser: Browser, name: str) -> None:
-    """From the list to a run, which appears there by itself."""
+    """Go from the list to a run, which appears there by itself."""
     link = browser.wait(
         lambda: next((one for one in browser.all("#runs a") if name in one.text), None), name
     )
@@ -160,11 +160,11 @@ def inert(browser: Browser) -> bool:
     return bool(browser.js("return window.hostileRan === undefined"))
 
 
-def test_a_run_is_watched_to_its_end_and_looked_through(machine: Machine, browser: Browser) -> None:
-    """It appears in the list, its rows grow, it ends, and all of that without loading a page again."""
+def test_a_run_is_watched_to_its_end_and_browsed(machine: Machine, browser: Browser) -> None:
+    """It appears in the list, its rows grow, and it ends, all without loading a page again."""
     browser.open(machine.view)
     assert browser.text("h1") == "Runs"
-    assert browser.text("#runs p") == "No run has begun yet."
+    assert browser.text("#runs p") == "No run yet."
     process, name = machine.run("watched", 40, 1)
     open_latest(browser, name)
     browser.js("window.sameAsBefore = 1")
@@ -172,7 +172,7 @@ def test_a_run_is_watched_to_its_end_and_looked_through(machine: Machine, browse
     assert browser.find(".lane h3").text.startswith("slow")
     browser.wait(lambda: browser.all(".lane .chart canvas"), "a timeline")
     browser.wait(lambda: 0 < len(browser.all("#rows tbody tr")) < 40, "some rows")
-    # A second window, which is loaded again in the middle, hears the same.
+    # A second window, which is reloaded in the middle, gets the same updates.
     first = browser.driver.current_window_handle
     browser.driver.switch_to.new_window("tab")
     browser.open(machine.view)
@@ -194,7 +194,7 @@ def test_a_run_is_watched_to_its_end_and_looked_through(machine: Machine, browse
     browser.find("#filter select[name=status] option[value='']").click()
     browser.type("#filter input[type=search]", "W1")
     browser.wait(lambda: len(browser.all("#rows tbody tr")) == 11, "w1 and w10 to w19")
-    browser.driver.refresh()  # what was chosen stands in the address
+    browser.driver.refresh()  # the choice is in the address
     browser.wait(lambda: len(browser.all("#rows tbody tr")) == 11, "the same rows")
     assert browser.find("#filter input[type=search]").get_attribute("value") == "W1"
     assert inert(browser)
@@ -217,7 +217,7 @@ def test_a_run_is_watched_to_its_end_and_looked_through(machine: Machine, browse
 def test_a_run_is_paused_retuned_stopped_and_cancelled_from_its_page(
     machine: Machine, browser: Browser
 ) -> None:
-    """Each time the run itself says so, and the page shows it."""
+    """Each time the run itself reports it, and the page shows it."""
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         silent = f"http://127.0.0.1:{deaf.getsockname()[1]}/v1"
         process, name = machine.run("steered", 240, 6, silent)
@@ -231,7 +231,7 @@ def test_a_run_is_paused_retuned_stopped_and_cancelled_from_its_page(
     browser.wait(lambda: all_rows(browser) == 480, "all rows, most of them not run")
     browser.find("#rows .pager a").click()
     browser.wait(lambda: browser.text("#rows tbody td").strip() == "50", "the second page")
-    choose_while_rows_are_looked_at_again(browser)
+    choose_while_rows_are_reloaded(browser)
     assert inert(browser)
 
     assert not browser.find("#lost").is_displayed()
@@ -239,18 +239,18 @@ def test_a_run_is_paused_retuned_stopped_and_cancelled_from_its_page(
     assert machine.server.wait(60) == 0
     browser.js("htmx.trigger(document.body, 'rows')")
     browser.wait(lambda: browser.find("#lost").is_displayed(), "nobody answers")
-    assert browser.text("#total") == "1 row"  # what was shown is not gone
+    assert browser.text("#total") == "1 row"  # the shown row is still there
     assert {*re.findall(r"net::([A-Z_]+)", "".join(browser.errors()))} == {"ERR_CONNECTION_REFUSED"}
 
 
 def all_rows(browser: Browser) -> int:
-    """How many the page speaks of: those that are listed, and those that never began and are not."""
+    """The number of rows on the page: listed rows, and rows that were not run."""
     told = browser.text("#total"), browser.text("#unlisted") if browser.all("#unlisted") else ""
     return sum(int(found[0]) for one in told if (found := re.search(r"\d+", one)) is not None)
 
 
-def choose_while_rows_are_looked_at_again(browser: Browser) -> None:
-    """A slow answer to what was asked before does not take the place of what is asked for now."""
+def choose_while_rows_are_reloaded(browser: Browser) -> None:
+    """A slow response to an earlier request does not replace the latest one."""
     browser.js(
         """
         const real = window.fetch;
@@ -275,7 +275,7 @@ def choose_while_rows_are_looked_at_again(browser: Browser) -> None:
 
 
 def steer(browser: Browser, folder: Path) -> None:
-    """Every button of a run's page, while it goes on."""
+    """Every button of a run's page, while it runs."""
     browser.wait(lambda: browser.all(".lane"), "the lane")
 
     browser.find(".lane details summary").click()
@@ -289,7 +289,9 @@ def steer(browser: Browser, folder: Path) -> None:
     assert browser.find(".lane details").get_attribute("open") is not None  # pictures leave it so
 
     browser.find(".lane form button").click()
-    browser.wait(lambda: "0 in flight, no more start" in browser.text(".lane .flight"), "a pause")
+    browser.wait(
+        lambda: "0 in flight, no further starts" in browser.text(".lane .flight"), "a pause"
+    )
     assert browser.text(".lane h3 .badge") == "paused"
     paused = standing(folder)
     assert (paused["lanes"][0]["mood"], paused["lanes"][0]["inFlight"]) == ("paused", 0)
@@ -304,7 +306,7 @@ def steer(browser: Browser, folder: Path) -> None:
     browser.driver.switch_to.alert.accept()
     browser.wait(lambda: browser.text("#stopping button") == "Cancel", "calls that go on")
     assert browser.text("#state") == "stopping"
-    assert standing(folder)["lanes"][1]["inFlight"] > 0  # of who never replies
+    assert standing(folder)["lanes"][1]["inFlight"] > 0  # of the provider that never replies
     browser.find("#stopping button").click()
     browser.driver.switch_to.alert.accept()
     browser.wait(lambda: browser.text("#state") == "interrupted", "the end")

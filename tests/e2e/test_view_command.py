@@ -1,4 +1,4 @@
-"""`trioeval view` as a command: what it refuses, what it prints, and how it ends."""
+"""`trioeval view` as a command: its errors, its output, and its end."""
 
 import os
 import re
@@ -26,10 +26,8 @@ def database(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_cannot_be_shown_is_refused(
-    database: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """With a sentence and an exit code, and before anybody can connect."""
+def test_invalid_arguments_are_refused(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The message is one sentence with an exit code, before any browser can connect."""
 
     def refusal(*flags: str, db: Path = database, port: int = 0) -> tuple[int, str]:
         capsys.readouterr()
@@ -39,7 +37,7 @@ def test_what_cannot_be_shown_is_refused(
         return code, told.err
 
     code, said = refusal(db=database.with_name("none.db"))
-    assert (code, "no run has begun" in said) == (2, True)
+    assert (code, "no suite has been run here" in said) == (2, True)
     code, said = refusal(db=database.with_name("suite.yaml"))
     assert (code, "is not an SQLite database" in said) == (1, True)
     for token in ("short", "with a blank inside", "ünicode-token", "a&b=cdefghij"):
@@ -67,7 +65,7 @@ def test_a_missing_part_of_the_extra_is_named(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Whichever it is: other programs bring one without the other."""
+    """This holds for each part: other programs may install one without the others."""
     monkeypatch.delitem(sys.modules, "trioeval.web.security", raising=False)
     monkeypatch.setitem(sys.modules, missing, None)
     assert run_command_line(["view", "--port", "0", "--db", str(database)]) == 2
@@ -75,10 +73,10 @@ def test_a_missing_part_of_the_extra_is_named(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_where_others_can_connect_a_token_is_made_and_a_signal_ends_it_at_once(
+def test_a_token_is_created_for_other_machines_and_a_signal_ends_it_at_once(
     database: Path, number: signal.Signals
 ) -> None:
-    """Though somebody listens to a run, or has sent half a request."""
+    """This holds with a connected viewer and with a partial request."""
     command = [sys.executable, "-m", "trioeval", "view", "--host", "0.0.0.0", "--port", "0"]  # noqa: S104
     with subprocess.Popen(
         [*command, "--db", str(database)],
@@ -115,7 +113,7 @@ def test_where_others_can_connect_a_token_is_made_and_a_signal_ends_it_at_once(
 
 
 def test_a_view_may_be_open_before_the_first_run(tmp_path: Path) -> None:
-    """It says that there is none, and shows it when it has begun; a token need not stand in a flag."""
+    """It shows that there are no runs, and then the first run; a token need not be a flag."""
     (tmp_path / "suite.yaml").write_text(
         '{providers: [echo], prompts: ["{{a}}"], tests: [{vars: {a: x}}]}'
     )

@@ -1,4 +1,4 @@
-"""What a user is told of suites that are wrong: real processes and files."""
+"""Messages about wrong suites: real processes and files."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_problems_of_the_file_come_before_those_of_its_providers(tmp_path: Path) -> None:
-    """Each list is complete: two looks at the messages are enough to mend all of it."""
+    """Each list is complete: two runs show all problems."""
     right = "providers:\n- id: echo\n  transform: '}{'\n- opnai:x\n"
     suites = {
         "prompts: ['{% if x %}']\ntests: file://t.csv\nbogus: 1\n": ["5:11", "6:8", "7:1"],
@@ -23,8 +23,8 @@ def test_problems_of_the_file_come_before_those_of_its_providers(tmp_path: Path)
         assert told == [f"s.yaml:{place}" for place in places]
 
 
-def test_a_suite_is_not_laid_over_itself(tmp_path: Path) -> None:
-    """Whatever it is called the second time."""
+def test_a_suite_must_not_be_named_twice(tmp_path: Path) -> None:
+    """This holds for any second name of the file."""
     (tmp_path / "s.yaml").write_text("providers: [echo]\nprompts: [a]\n")
     for again in ("s.yaml", "./s.yaml", "*.yaml"):
         done = trioeval("s.yaml", "-c", again, cwd=tmp_path)

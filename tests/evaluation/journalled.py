@@ -11,14 +11,14 @@ import trio
 
 from trioeval import Reply, Request, Row, SuiteSummary, parse_suite, run_suite
 from trioeval.columns.result import DatasetResult
-from trioeval.evaluation.journal import CallKey, CallRecord, Paid
+from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.providers import Usage
-from trioeval.providers.cache_key import Question
+from trioeval.providers.cache_key import CacheIdentity
 from trioeval.providers.http.wire import HttpRequest
 from trioeval.report import row_json
 from trioeval.run import RowsNotRun
-from trioeval.store.cache.backends import MemoryTables
+from trioeval.store.cache.backends import MemoryBackend
 from trioeval.store.cache.cache import Cache
 from trioeval.store.cache.file import LIFETIME
 from trioeval.testing import run_virtual
@@ -27,7 +27,7 @@ from trioeval.testing import run_virtual
 @contextmanager
 def shared_cache() -> Iterator[Cache]:
     """A cache in memory for several executions, each of which is a run of Trio."""
-    with closing(MemoryTables(LIFETIME, time.time)) as tables:
+    with closing(MemoryBackend(LIFETIME, time.time)) as tables:
         yield Cache(tables, time.time)
 
 
@@ -53,12 +53,12 @@ class Notes:
 
     before: Sequence[CallRecord | Row] = ()
     keeps: Callable[[Row], bool] = lambda row: row.outcome in {"done", "failed", "timed_out"}
-    """Which rows are not run again."""
+    """Indices of the rows that are not run again."""
     writes: list[CallRecord | Row] = attrs.field(factory=list)
     rows_at: dict[int, float] = attrs.field(factory=dict)
     """When each row was written down."""
     durable_at: int = 0
-    """How many of them were safe when somebody last asked for that."""
+    """Number of rows that were durable at the last request."""
     anew: Container[int] = ()
     """Rows for which other replies are wanted."""
     rejected: set[CallKey] = attrs.field(factory=set)
@@ -70,10 +70,10 @@ class Notes:
         return bool(self.before)
 
     def begin(self, suite: PreparedSuite) -> None:
-        """What is run is known to the test."""
+        """The test knows what is run."""
 
     async def end(self, *, finished: bool, duration: float) -> None:
-        """Nobody waits for it."""
+        """Do nothing: no caller waits for it."""
 
     def dataset_ended(self, result: DatasetResult) -> None:
         """Not written down."""
@@ -81,32 +81,32 @@ class Notes:
     def call(self, call: CallRecord) -> None:
         self.writes.append(call)
 
-    def recall(self, key: CallKey) -> Paid | None:
+    def recorded_reply(self, key: CallKey) -> RecordedReply | None:
         for one in reversed(self.before):
             if key in self.rejected or key.index in self.anew:
                 return None
             if isinstance(one, CallRecord) and one.key == key and isinstance(one.answer, Reply):
-                return Paid(one.answer, one.latency_ms, one.cached)
+                return RecordedReply(one.answer, one.latency_ms, one.cached)
         return None
 
     def row(self, row: Row) -> None:
         self.writes.append(row)
         self.rows_at[row.index] = trio.current_time()
 
-    def first_alone(self, _task: str | None, rows: range) -> int:
+    def first_single_row(self, _task: str | None, rows: range) -> int:
         """Every row is given alone."""
         return rows.start
 
     def rows_not_run(self, rows: RowsNotRun) -> None:
         raise AssertionError(rows)
 
-    def standing(self, _row: Row) -> None:
+    def superseding_record(self, _row: Row) -> None:
         """Rows are written down as they come."""
 
     def reject(self, key: CallKey) -> None:
         self.rejected.add(key)
 
-    def asks_anew(self, _task: str | None, index: int) -> bool:
+    def needs_new_reply(self, _task: str | None, index: int) -> bool:
         return index in self.anew
 
     async def durable(self, _row: Row | None = None) -> None:
@@ -114,15 +114,15 @@ class Notes:
         await trio.sleep(self.lasts)
         self.durable_at = max(self.durable_at, written)
 
-    def kept(self, task: str | None) -> Kept:
+    def reused_rows(self, task: str | None) -> Kept:
         rows = [one for one in self.before if isinstance(one, Row) and one.task == task]
         return Kept({row.index: row_json(row, "eval-1") for row in rows if self.keeps(row)})
 
     def dataset(self, task: str | None) -> None:
-        """It knows rows alone."""
+        """Return None: it stores no datasets."""
 
     def agents(self, task: str | None) -> None:
-        """Likewise."""
+        """Return None: it stores no processes of agents."""
 
     @property
     def calls(self) -> list[CallRecord]:
@@ -133,7 +133,7 @@ class Notes:
         return [one for one in self.writes if isinstance(one, Row)]
 
     def next(self, **how: Any) -> "Notes":
-        """What another execution finds, after all that was written."""
+        """Return the journal of the next execution, with all records so far."""
         return Notes([*self.before, *self.writes], rejected={*self.rejected}, **how)
 
 
@@ -143,7 +143,7 @@ class Model:
 
     takes: float = 1.0
     slow: Mapping[str, float] = attrs.field(factory=dict)
-    """How long other prompts take."""
+    """Seconds that other prompts take."""
     cacheable: bool = False
     fails: Callable[[Request], Exception | None] = lambda _: None
     says: Callable[[Request], str] = lambda request: request.prompt
@@ -165,13 +165,13 @@ class Model:
         usage = Usage(prompt=3, completion=4, total=7)
         return Reply(output=self.says(request), usage=usage, cost=0.25)
 
-    def cache_question(self, request: Request) -> Question | None:
+    def cache_question(self, request: Request) -> CacheIdentity | None:
         if not self.cacheable:
             return None
         sent = HttpRequest(
             method="POST", url="https://model", headers={}, body=request.prompt.encode()
         )
-        return Question(name="model", service="test", request=sent)
+        return CacheIdentity(name="model", service="test", request=sent)
 
     @property
     def requests(self) -> int:
@@ -181,7 +181,7 @@ class Model:
 
 @attrs.define
 class Ran:
-    """What came of an execution."""
+    """The result of an execution."""
 
     rows: list[Row] = attrs.field(factory=list)
     at: dict[int, float] = attrs.field(factory=dict)

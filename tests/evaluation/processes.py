@@ -1,4 +1,4 @@
-"""Which processes of a test are still there."""
+"""The remaining processes of a test."""
 
 from pathlib import Path
 

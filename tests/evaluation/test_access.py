@@ -1,4 +1,4 @@
-"""Which registers and conversations a step may use, found in its texts."""
+"""The registers and conversations that a step may use, found in its texts."""
 
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ def finder(steps: Expansion, opaque: frozenset[int] = frozenset()) -> FindAccess
 
 
 def reads(prompt: str, test: Any, **more: Any) -> bool:
-    """Whether the step of a test behind one that stores `r` may read registers."""
+    """Return whether the step of a test after one that stores `r` may read registers."""
     return bool(finder(steps_of(prompt, STORES, test, **more))(1).reads)
 
 
@@ -105,7 +105,7 @@ def test_a_provider_that_is_given_the_variables_may_read_them_all() -> None:
 
 
 def test_a_row_sees_what_its_texts_name_and_not_what_answers_name() -> None:
-    """What a model wrote names nothing."""
+    """A text written by a model names no register."""
     steps = steps_of("{{a}}", STORES, {"vars": {"q": "1"}})
     found = {"a": "{{ b }}", "b": ["see {{c}}"], "c": "3", "d": "{{a}}", "e": "{"}
     visible = finder(steps).visible

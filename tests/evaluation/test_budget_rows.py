@@ -1,4 +1,4 @@
-"""What the run's own budget refuses is left for another time, and keeps what was paid for."""
+"""Rows that the run's own budget refuses are left for later, and keep their paid replies."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,9 +8,9 @@ from journalled import Model, Notes, Ran, execute, told
 
 from trioeval import Status
 from trioeval.errors import BudgetError, GradingError
-from trioeval.evaluation.outcomes import as_refused, refusal_in
+from trioeval.evaluation.outcomes import refusal_in, with_refusals
 from trioeval.grading import Verdict
-from trioeval.kernel import Cut, Done, Failed, Interrupted, NotRun, Outcome
+from trioeval.kernel import Done, Failed, Interrupted, NotRun, Outcome, StopReason
 from trioeval.testing.journals import MemoryJournal
 
 GOOD = '{"pass": true, "score": 1, "reason": "r"}'
@@ -35,7 +35,7 @@ def suite(
 
 
 def run(document: Mapping[str, Any], journal: Any = None, **models: Any) -> tuple[Ran, int]:
-    """What came of it, and the requests that were made."""
+    """Return the rows, and the number of requests."""
     judge, chooser = Model(says=lambda _: GOOD), Model(says=lambda _: "1")
     every = {"model": Model(), "judge": judge, "chooser": chooser, **models}
     ran = execute(document, every, journal)
@@ -46,7 +46,7 @@ def test_a_row_whose_first_call_is_refused_was_not_run() -> None:
     """It says so like those behind it, though it is the one that found out."""
     ran, asked = run(suite(words="abcd", requests=2))
     assert [row.outcome for row in ran.rows] == ["done", "done", "not_run", "not_run"]
-    assert {row.cut for row in ran.rows[2:]} == {Cut.BUDGET}
+    assert {row.cut for row in ran.rows[2:]} == {StopReason.BUDGET}
     assert {row.error for row in ran.rows[2:]} == {NO_REPLY}
     assert (ran.rows[2].calls, asked) == (0, 2)
 
@@ -57,7 +57,7 @@ def test_a_row_whose_first_call_is_refused_was_not_run() -> None:
         ([RUBRIC], 1, 1),
         ([THRICE], 3, 1),  # two of its judges have answered
         ([RUBRIC, OTHER], 2, 3),
-        ([{**RUBRIC, "weight": 0}], 1, 1),  # its verdict does not count, but is told
+        ([{**RUBRIC, "weight": 0}], 1, 1),  # its verdict does not count, but is reported
         ([{"type": "equals", "value": "no"}, RUBRIC], 1, 1),
     ],
 )
@@ -69,7 +69,7 @@ def test_a_row_whose_judge_is_refused_keeps_its_reply_and_is_interrupted(
     journal = MemoryJournal()
     ran, first = run(suite(*assertions, words="a", requests=requests, width=width), journal)
     row = ran.rows[0]
-    assert (row.outcome, row.cut, row.error) == ("interrupted", Cut.BUDGET, NO_JUDGE)
+    assert (row.outcome, row.cut, row.error) == ("interrupted", StopReason.BUDGET, NO_JUDGE)
     assert (row.status, row.output, row.calls) == (Status.NOT_RUN, "a", requests)
     assert first == requests
     again = journal.cut(10**9)
@@ -84,8 +84,8 @@ def test_rows_whose_comparison_is_refused_keep_their_replies() -> None:
     journal = MemoryJournal()
     ran, asked = run(document, journal)
     assert [(row.outcome, row.cut, row.output) for row in ran.rows] == [
-        ("interrupted", Cut.BUDGET, "a"),
-        ("interrupted", Cut.BUDGET, "a!"),
+        ("interrupted", StopReason.BUDGET, "a"),
+        ("interrupted", StopReason.BUDGET, "a!"),
     ]
     assert asked == 2
     ran, asked = run(document, journal.cut(10**9))
@@ -113,7 +113,7 @@ def test_a_run_that_is_cut_by_budgets_again_and_again_is_one_run(
         told(row)["response"] for row in whole.rows
     ]
     assert all(record["success"] for record in records.values())
-    assert len(journal.kept(None)) == len(whole.rows)
+    assert len(journal.reused_rows(None)) == len(whole.rows)
 
 
 def test_a_call_that_no_such_budget_could_serve_is_a_failure() -> None:
@@ -124,7 +124,7 @@ def test_a_call_that_no_such_budget_could_serve_is_a_failure() -> None:
 
 
 def error_of(*, used: int = 5, within: int = 0) -> Exception:
-    """A refusal, as so many others tell it."""
+    """A refusal, wrapped in several other exceptions."""
     error: Exception = BudgetError("requests", limit=5, used=used, wanted=1)
     for _ in range(within):
         outer = GradingError("no judge")
@@ -145,9 +145,9 @@ def test_a_refusal_is_known_however_it_is_told(within: int) -> None:
 @pytest.mark.parametrize(
     ("calls", "begun", "expected"),
     [
-        (0, False, NotRun(3, Cut.BUDGET, str(error_of()))),
-        (0, True, Interrupted(3, 1.0, 2.0, 0.5, 0, Cut.BUDGET)),
-        (1, False, Interrupted(3, 1.0, 2.0, 0.5, 1, Cut.BUDGET)),
+        (0, False, NotRun(3, StopReason.BUDGET, str(error_of()))),
+        (0, True, Interrupted(3, 1.0, 2.0, 0.5, 0, StopReason.BUDGET)),
+        (1, False, Interrupted(3, 1.0, 2.0, 0.5, 1, StopReason.BUDGET)),
     ],
 )
 def test_what_has_begun_to_be_paid_for_is_interrupted(
@@ -155,8 +155,8 @@ def test_what_has_begun_to_be_paid_for_is_interrupted(
 ) -> None:
     """A first call that failed and may not be made again was a call."""
     failed = Failed(3, 1.0, 2.0, 0.5, calls, error_of())
-    assert as_refused(failed, begun=begun) == expected
+    assert with_refusals(failed, begun=begun) == expected
     other = Failed(3, 1.0, 2.0, 0.5, calls, ValueError("other"))
-    assert as_refused(other, begun=begun) is other
+    assert with_refusals(other, begun=begun) is other
     done: Outcome[None] = Done(3, 1.0, 2.0, 0.5, calls, None)
-    assert as_refused(done, begun=begun) is done
+    assert with_refusals(done, begun=begun) is done

@@ -11,35 +11,35 @@ import pytest
 import trio
 from processes import alive
 
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.errors import GradingError
-from trioeval.evaluation.grader_calls import together
-from trioeval.evaluation.judge_services import open_means
+from trioeval.evaluation.grader_calls import gather_in_order
+from trioeval.evaluation.judge_services import open_judge_services
 from trioeval.grading import KINDS, Assertion, Finding, Subject
 from trioeval.grading.grade import check_assertion, make_ready, with_code_as_written
-from trioeval.grading.kind import Asking
-from trioeval.grading.services import Grader, Outside, ScriptRunner
+from trioeval.grading.kind import ExternalJudge
+from trioeval.grading.services import ExternalServices, Grader, ScriptRunner
 
 pytestmark = pytest.mark.slow  # processes
 
 
 def found(workspace: Path, value: Any, environ: Mapping[str, str] | None = None) -> Finding:
-    """What a command says of a workspace; nothing that it started is left then."""
+    """Return the result of a command in a workspace, after checking that no process is left."""
     mark = uuid.uuid4().hex
     whole = {**os.environ, **(environ or {}), "OUR_MARK": mark}
-    around = Around(directory=workspace.parent, environ=whole)
+    around = FileContext(directory=workspace.parent, environ=whole)
     judge = KINDS["command"].judge
-    assert isinstance(judge, Asking)
+    assert isinstance(judge, ExternalJudge)
 
     async def main() -> Finding:
         with trio.fail_after(60):
-            async with open_means(around) as means:
-                outside = Outside(
+            async with open_judge_services(around) as means:
+                outside = ExternalServices(
                     grader=cast("Grader", None),
                     code=cast("ScriptRunner", None),
                     post=means.webhooks.post,
                     run=means.commands,
-                    together=together,
+                    together=gather_in_order,
                 )
                 subject = Subject.of("", workspace=workspace)
                 return await judge.judge(subject, value, Assertion(type="command"), outside)
@@ -58,7 +58,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 def test_a_command_that_ends_well_holds(workspace: Path) -> None:
-    """It runs in the workspace, with the environment of the suite's code, and is told where it is."""
+    """It runs in the workspace, with the environment of the suite's code and its paths."""
     script = "import os; print(os.getcwd(), os.environ['A'], os.environ['TRIOEVAL_SUITE'])"
     told = found(workspace, {"command": [sys.executable, "-c", script], "env": {"A": "b c"}})
     assert told.holds
@@ -93,7 +93,7 @@ def test_another_exit_code_may_be_wanted(workspace: Path) -> None:
 
 
 def test_a_command_that_hangs_is_ended_with_all_that_it_started(workspace: Path) -> None:
-    """That is the work of the agent: it fails, under `not-` as well."""
+    """A missing program of the workspace is a failure of the agent, under `not-` as well."""
     script = "setsid sleep 60 & sleep 60 & echo started; sleep 60"
     told = found(workspace, {"command": ["sh", "-c", script], "timeoutMs": 300})
     assert (told.holds, told.invertible) == (False, False)
@@ -101,7 +101,7 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_started(workspace: Path)
 
 
 def test_a_command_that_is_killed_is_no_verdict(workspace: Path) -> None:
-    """It fails, under `not-` as well: whoever killed it, it has not said what it found."""
+    """It fails, under `not-` as well: a killed command has no result."""
     told = found(workspace, ["sh", "-c", "kill -9 $$"])
     assert (told.holds, told.invertible) == (False, False)
 
@@ -113,7 +113,7 @@ def test_what_a_command_leaves_behind_is_ended(workspace: Path) -> None:
 
 
 def test_a_program_that_the_agent_was_to_make_is_its_failure(workspace: Path) -> None:
-    """One that is not on this machine is no verdict."""
+    """A program that is missing on this machine is an error, not a verdict."""
     told = found(workspace, "./check.sh now")
     assert (told.holds, told.invertible) == (False, False)
     assert told.reason == '"./check.sh now" cannot be started: No such file or directory'
@@ -174,15 +174,15 @@ def test_mistakes_are_told_before_a_run(value: Any, told: str) -> None:
 
 
 def test_a_template_is_split_when_it_is_rendered() -> None:
-    """What stands in it is known only then."""
+    """Its contents are known only then."""
     assert not list(check_assertion(Assertion(type="command", value="python '{{file}}")))
 
 
 def test_without_a_workspace_no_command_runs() -> None:
     """It would run who knows where."""
     judge = KINDS["command"].judge
-    assert isinstance(judge, Asking)
-    outside = cast("Outside", None)
+    assert isinstance(judge, ExternalJudge)
+    outside = cast("ExternalServices", None)
     with pytest.raises(GradingError, match="only what a task of type agent makes"):
         trio.run(judge.judge, Subject.of(""), "true", Assertion(type="command"), outside)
 

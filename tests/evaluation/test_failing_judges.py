@@ -16,12 +16,12 @@ from judged import JUDGED, suite_of
 import trioeval
 from trioeval import Reply, Row, Status, SuiteError, parse_suite
 from trioeval.errors import GradingError, ProviderError
-from trioeval.evaluation.judging import Bench, Consulted, Judging
+from trioeval.evaluation.judging import AssertionServices, Judging, JudgingContext
 from trioeval.evaluation.scoring import Spending
-from trioeval.grading import Assertion, Finding, Kind, Kinds, Spent, Subject
+from trioeval.grading import Assertion, Finding, JudgeUsage, Kind, Kinds, Subject
 from trioeval.grading.grade import check_assertion
-from trioeval.grading.kind import Asking, Comparing, Contender
-from trioeval.grading.services import Outside
+from trioeval.grading.kind import ComparisonJudge, Contender, ExternalJudge
+from trioeval.grading.services import ExternalServices
 from trioeval.run.prepare import prepare
 from trioeval.suite.model import Suite
 from trioeval.suite.sources import jsonl_tests
@@ -34,8 +34,8 @@ def broken() -> KeyError:
     return KeyError("x")
 
 
-async def raises(_: Subject, value: Any, __: Assertion, outside: Outside) -> Finding:
-    """Fails as it is told to."""
+async def raises(_: Subject, value: Any, __: Assertion, outside: ExternalServices) -> Finding:
+    """A judge that fails as configured."""
     await trio.lowlevel.checkpoint()
     match value:
         case "nursery":
@@ -50,7 +50,9 @@ async def raises(_: Subject, value: Any, __: Assertion, outside: Outside) -> Fin
     raise broken()
 
 
-async def fails_when_cut_off(_: Subject, __: Any, ___: Assertion, ____: Outside) -> Finding:
+async def fails_when_cut_off(
+    _: Subject, __: Any, ___: Assertion, ____: ExternalServices
+) -> Finding:
     async def clean_up() -> None:
         try:
             await trio.sleep_forever()
@@ -64,7 +66,7 @@ async def fails_when_cut_off(_: Subject, __: Any, ___: Assertion, ____: Outside)
 
 
 async def compares_badly(
-    contenders: Sequence[Contender | None], value: Any, _: Assertion, __: Outside
+    contenders: Sequence[Contender | None], value: Any, _: Assertion, __: ExternalServices
 ) -> Sequence[Finding]:
     await trio.lowlevel.checkpoint()
     if value == "few":
@@ -81,19 +83,19 @@ async def seems(*asked: Any) -> Any:
 
 
 def picky(value: Any) -> bool:
-    """Whether a value is accepted; fails for what is no template and no number."""
+    """Return whether a value is accepted; fail for a value that is not a template or a number."""
     return isinstance(value, str) and ("{{" in value or 1 / int(value) > 0)
 
 
 KINDS: Kinds = {
     **JUDGED,
-    "raises": Kind("text", lambda _: True, Asking(raises, frozenset({"text"})), bare=True),
-    "cut-off": Kind("nothing", lambda _: True, Asking(fails_when_cut_off), bare=True),
-    "seems": Kind("any value", lambda _: True, Asking(seems)),
-    "picky": Kind("a number", picky, Asking(raises)),
+    "raises": Kind("text", lambda _: True, ExternalJudge(raises, frozenset({"text"})), bare=True),
+    "cut-off": Kind("nothing", lambda _: True, ExternalJudge(fails_when_cut_off), bare=True),
+    "seems": Kind("any value", lambda _: True, ExternalJudge(seems)),
+    "picky": Kind("a number", picky, ExternalJudge(raises)),
     "picky-here": Kind("a number", picky, lambda *_: Finding(holds=True, reason="fine")),
-    "select-best": Kind("text", lambda _: True, Comparing(compares_badly), bare=True),
-    "my-best": Kind("text", lambda _: True, Comparing(compares_badly), bare=True),
+    "select-best": Kind("text", lambda _: True, ComparisonJudge(compares_badly), bare=True),
+    "my-best": Kind("text", lambda _: True, ComparisonJudge(compares_badly), bare=True),
 }
 
 
@@ -138,7 +140,7 @@ def rows_of(suite: Suite | dict[str, Any], judge: Any = yes) -> list[Row]:
 def test_whatever_a_judge_raises_is_the_error_of_its_assertion(
     assertion: dict[str, Any], told: str
 ) -> None:
-    """What others were paid for is kept; without weight it does not count."""
+    """The spending of other judges is kept; without weight the failure does not count."""
     wrong = {**assertion, "provider": "judge"}
     (row,) = rows_of(document(ASKS, wrong))
     assert (row.status, row.spent.calls, len(row.graded)) == (Status.ERROR, 1, 1)
@@ -188,7 +190,7 @@ def test_a_mishap_out_of_a_nursery_stays_one() -> None:
 
 
 def test_a_judge_that_fails_when_it_is_cut_off_fails_nobody() -> None:
-    """The failure that decided is told."""
+    """The deciding failure is reported."""
 
     async def untouched(_transform: str, subject: Subject) -> Any:
         await trio.lowlevel.checkpoint()
@@ -198,11 +200,11 @@ def test_a_judge_that_fails_when_it_is_cut_off_fails_nobody() -> None:
         await trio.sleep(1)
         return Finding(holds=False, reason="no")
 
-    bench = Bench(
+    bench = JudgingContext(
         subject=Subject.of("a"),
         render=str,
-        kinds={**KINDS, "no": Kind("nothing", lambda _: True, Asking(no), bare=True)},
-        consult=lambda _assertion: Consulted(None),  # type: ignore[arg-type] # nobody asks
+        kinds={**KINDS, "no": Kind("nothing", lambda _: True, ExternalJudge(no), bare=True)},
+        services_for=lambda _assertion: AssertionServices(None),  # type: ignore[arg-type] # never called
         transform=untouched,
         short_circuit=True,
     )
@@ -230,7 +232,7 @@ def test_whatever_a_comparison_raises_is_its_own_error(value: str, told: str) ->
 
 
 def test_a_comparison_of_ones_own_is_refused() -> None:
-    """When the suite is loaded, and by a suite that was made otherwise: nobody would ask it."""
+    """At loading, and for a suite that was made in Python: the judge would never be called."""
     for name in ("my-best", "not-my-best"):
         (problem,) = check_assertion(Assertion(type=name), value_given=False, kinds=KINDS)
         assert problem.path == ".type"
@@ -298,7 +300,7 @@ def test_a_transform_of_a_line_that_was_not_read_fails_its_assertion(
     (row,) = rows_of(suite)
     assert (row.status, row.spent.calls) == (Status.PASS, 1)
     assert row.verdict is not None
-    assert row.verdict.parts[1].reason.startswith("transform: $.[[[ is not a JSONPath")
+    assert row.verdict.parts[1].reason.startswith("transform: $.[[[ is not a valid JSONPath")
 
 
 COSTS = st.lists(st.floats(0, 1e6) | st.none(), max_size=8)
@@ -309,10 +311,10 @@ COSTS = st.lists(st.floats(0, 1e6) | st.none(), max_size=8)
 def test_what_was_spent_is_the_same_in_any_order(costs: list[float | None], random: Any) -> None:
     """To the last bit."""
 
-    def spent(each: Sequence[float | None]) -> Spent:
+    def spent(each: Sequence[float | None]) -> JudgeUsage:
         spending = Spending()
         for cost in each:
-            spending.add(Spent(cost=cost, calls=1, judges=("judge",)))
+            spending.add(JudgeUsage(cost=cost, calls=1, judges=("judge",)))
         return spending.total
 
     mixed = list(costs)

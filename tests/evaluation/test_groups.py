@@ -6,24 +6,24 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.evaluation.groups import ByGroups, Group, Layout
+from trioeval.evaluation.groups import Group, GroupReadiness, Layout
 from trioeval.evaluation.registers import SerialReadiness
-from trioeval.kernel import Freed, Rank, Readiness
-from trioeval.suite.expand import Span
+from trioeval.kernel import Rank, Readiness, ReadinessUpdate
+from trioeval.suite.expand import StepSpan
 
 SHAPES = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4), st.booleans()), max_size=5)
 """Groups, their width, and whether they are compared."""
 
 
-def spans_of(shapes: Sequence[tuple[int, int, bool]]) -> list[Span]:
+def spans_of(shapes: Sequence[tuple[int, int, bool]]) -> list[StepSpan]:
     spans, at = [], 0
     for groups, width, compared in shapes:
-        spans.append(Span(at, at + groups * width, width, compared))
+        spans.append(StepSpan(at, at + groups * width, width, compared))
         at += groups * width
     return spans
 
 
-def listed(spans: Sequence[Span]) -> list[int | range]:
+def listed(spans: Sequence[StepSpan]) -> list[int | range]:
     """Every job: the step that it is, or the steps that it compares."""
     jobs: list[int | range] = []
     for span in spans:
@@ -64,12 +64,12 @@ def test_a_comparison_is_ready_with_the_last_step_of_its_group(
     spans = spans_of(shapes)
     layout, jobs = Layout.of(spans), listed(spans)
     size = spans[-1].stop if spans else 0
-    order = ByGroups(layout, SerialReadiness.of(size, ()) if in_order else None)
+    order = GroupReadiness(layout, SerialReadiness.of(size, ()) if in_order else None)
     ready, over = list(order.begin()), set[int]()
     while ready:
         index = ready.pop(chance.randrange(len(ready)))
         over.add(index)
-        freed = order.over(index, done=chance.random() < 0.5)
+        freed = order.on_outcome(index, done=chance.random() < 0.5)
         assert not freed.blocked
         job = jobs[index]
         steps = [other for other in freed.ready if isinstance(jobs[other], int)]
@@ -95,22 +95,22 @@ class Says(Readiness):
     def begin(self) -> Sequence[int]:
         return range(4)
 
-    def over(self, index: int, *, done: bool) -> Freed:  # noqa: ARG002 - whatever it is
-        return Freed(blocked=[(3, 2)]) if index == 2 else Freed()
+    def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:  # noqa: ARG002 - whatever it is
+        return ReadinessUpdate(blocked=[(3, 2)]) if index == 2 else ReadinessUpdate()
 
     def rank(self, index: int) -> Rank:
         return (-index,)
 
-    def aside(self, index: int) -> Freed | None:
-        return Freed([index]) if index == 1 else None
+    def on_set_aside(self, index: int) -> ReadinessUpdate | None:
+        return ReadinessUpdate([index]) if index == 1 else None
 
 
 def test_ranks_rounds_and_withdrawals_are_those_of_the_steps() -> None:
-    """Told of jobs; comparisons have no rank, and the run says when their round comes."""
-    order = ByGroups(Layout.of([Span(0, 4, 2, compared=True)]), Says())
+    """The inner readiness gets jobs; comparisons have no rank, and the run decides about their rounds."""
+    order = GroupReadiness(Layout.of([StepSpan(0, 4, 2, compared=True)]), Says())
     assert order.begin() == [0, 1, 3, 4]
     assert [order.rank(job) for job in range(6)] == [(0,), (-1,), (), (-2,), (-3,), ()]
-    assert [order.aside(job) for job in (0, 1, 2)] == [None, Freed([1], []), None]
-    assert order.over(3, done=True) == Freed([], [(4, 3)])
-    plain = ByGroups(Layout.of([Span(0, 4, 2, compared=True)]), None)
-    assert (plain.rank(0), plain.aside(0)) == ((), None)
+    assert [order.on_set_aside(job) for job in (0, 1, 2)] == [None, ReadinessUpdate([1], []), None]
+    assert order.on_outcome(3, done=True) == ReadinessUpdate([], [(4, 3)])
+    plain = GroupReadiness(Layout.of([StepSpan(0, 4, 2, compared=True)]), None)
+    assert (plain.rank(0), plain.on_set_aside(0)) == ((), None)

@@ -1,11 +1,11 @@
-"""What steps see of what others left: that of a serial run, in whatever order they end."""
+"""Steps see the data of a serial run, in whatever order they end."""
 
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.evaluation.registers import History, serial_rank
+from trioeval.evaluation.registers import SharedData, serial_rank
 from trioeval.loading.load import parse_suite
 from trioeval.suite.expand import Expansion, expand
 
@@ -36,7 +36,7 @@ def test_a_step_sees_what_a_serial_run_would_show_it(
     assert [step.index for step in in_turn] == sorted(
         range(len(steps)), key=lambda index: (not serial[index // 2], index)
     )
-    history = History(scope)
+    history = SharedData(scope)
     for step in data.draw(st.permutations(list(steps))):
         if step.index in storing:
             history.store(step, "r", step.index)
@@ -52,7 +52,7 @@ def test_a_step_sees_what_a_serial_run_would_show_it(
 def test_conversations_and_registers_do_not_meet() -> None:
     """Nor do two of either."""
     first, second = steps_of((False, False))
-    history = History()
+    history = SharedData()
     history.store(first, "r", [1])
     history.store(first, "s", None)
     history.add_turn(first, ("a", 1), {"output": "x"})
@@ -65,7 +65,7 @@ def test_conversations_and_registers_do_not_meet() -> None:
 def test_a_step_that_runs_again_replaces_what_it_left() -> None:
     """Its output and its turn."""
     first, second = steps_of((False, False))
-    history = History()
+    history = SharedData()
     for text in ("a", "b"):
         history.store(first, "r", text)
         history.add_turn(first, "talk", {"output": text})
@@ -78,9 +78,9 @@ def test_a_step_that_runs_again_replaces_what_it_left() -> None:
 def test_only_what_somebody_may_still_see_is_kept(
     serial: tuple[bool, ...], data: st.DataObject
 ) -> None:
-    """What is dropped changes nothing; of a register behind all steps that are over, one value is left."""
+    """Dropping values changes nothing; after all readers of a register have ended, one value is left."""
     steps = steps_of(serial)
-    history, whole = History(), History()
+    history, whole = SharedData(), SharedData()
     over = 0
     for step in sorted(steps, key=serial_rank):
         assert list(history.registers(step).items()) == list(whole.registers(step).items())
@@ -90,22 +90,22 @@ def test_only_what_somebody_may_still_see_is_kept(
         # Rows come in index order, each as soon as all before it are over.
         done = {one.index for one in steps if serial_rank(one) <= serial_rank(step)}
         while over in done:
-            history.over(steps[over])
+            history.on_row_end(steps[over])
             over += 1
     assert over == len(steps)
     assert len(history) <= 2
 
 
 def test_registers_come_in_the_order_in_which_names_were_first_used() -> None:
-    """In that of a serial run, whichever step ended first, and whatever is settled."""
+    """In the order of a serial run, independent of the order of ends and of settling."""
     steps = steps_of((False,) * 4)
-    history = History()
+    history = SharedData()
     history.store(steps[2], "c", 1)
     history.store(steps[1], "a", 2)
     history.store(steps[0], "b", 3)
     assert list(history.registers(steps[3])) == ["b", "a", "c"]
-    history.over(steps[0])
-    history.over(steps[1])
+    history.on_row_end(steps[0])
+    history.on_row_end(steps[1])
     history.store(steps[2], "b", 4)
     assert history.registers(steps[3]) == {"b": 4, "a": 2, "c": 1}
     assert list(history.registers(steps[3])) == ["b", "a", "c"]

@@ -80,7 +80,7 @@ def test_before_all_may_change_tests_prompts_and_the_default_test(tmp_path: Path
 
 
 def test_what_before_all_does_wrong_is_told_before_anything_is_asked(tmp_path: Path) -> None:
-    """An exception, something that is no suite, and a suite that is wrong."""
+    """An exception, a result that is not a suite, and an invalid suite."""
     code = """
         def raises(event, context):
             raise RuntimeError("no database")
@@ -119,7 +119,7 @@ def test_what_before_all_does_wrong_is_told_before_anything_is_asked(tmp_path: P
     ],
 )
 def test_extensions_that_cannot_be_called(tmp_path: Path, text: str, said: str) -> None:
-    """All of them are told, each at its place."""
+    """All of them are reported, each at its place."""
     (tmp_path / "hooks.js").write_text("module.exports = () => 1")
     suite = suite_of(tmp_path, "def f(a, b): pass", extensions=["file://hooks.py:f", text])
     (problem,) = wrong(suite)
@@ -153,7 +153,7 @@ def test_before_each_may_change_the_test_of_a_row(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["secret.txt", "evil.py", "*.txt"])
 def test_before_each_names_no_file_outside_of_the_suites_folder(tmp_path: Path, name: str) -> None:
-    """What a hook returns is not looked at when the suite is loaded."""
+    """The result of a hook is not checked when the suite is loaded."""
     (tmp_path / "secret.txt").write_text("secret")
     (tmp_path / "evil.py").write_text("open(__file__ + '.ran', 'w')")
     (tmp_path / "suite").mkdir()
@@ -239,7 +239,7 @@ SLOW_AFTER_EACH = """
 
 @pytest.mark.parametrize("limit", ["timeoutMs", "maxEvalTimeMs"])
 def test_after_each_that_takes_too_long_costs_no_verdict(tmp_path: Path, limit: str) -> None:
-    """It is cut off and told of; the row is what it was before."""
+    """It is cut off with a warning; the row is not changed."""
     warnings: list[str] = []
     suite = suite_of(tmp_path, SLOW_AFTER_EACH, "afterEach", evaluateOptions={limit: 6000})
     (row,) = ran(suite, warnings)
@@ -277,7 +277,7 @@ def test_the_end_of_a_run_is_not_told_of_for_ever(tmp_path: Path) -> None:
 
 
 def test_after_each_adds_scores_and_metadata(tmp_path: Path) -> None:
-    """One extension sees what the one before it added; what is no number is left out."""
+    """Each extension sees the additions of the one before it; values that are not numbers are left out."""
     suite = suite_of(
         tmp_path,
         """
@@ -354,7 +354,7 @@ def test_what_is_not_json_is_a_warning(tmp_path: Path) -> None:
 
 
 def test_after_all_is_told_of_all_rows(tmp_path: Path) -> None:
-    """Once, when the last row is over; each task tells of its own."""
+    """Once, after the end of the last row; each task reports its own."""
     suite = suite_of(
         tmp_path,
         """

@@ -1,4 +1,4 @@
-"""Which row is which: what counts for the identity of a row, and what does not."""
+"""The properties that count for the identity of a row, and those that do not."""
 
 import json
 from collections.abc import Mapping
@@ -16,9 +16,9 @@ from trioeval.evaluation.identity import (
     Identities,
     Identity,
     content_digest,
-    name_of_record,
+    recorded_row_id,
+    recorded_row_name,
     row_id,
-    row_id_of,
     row_name,
     settings_digest,
 )
@@ -44,7 +44,7 @@ SUITE: Mapping[str, Any] = {
 
 
 def identity(document: Mapping[str, Any]) -> Identity:
-    """That of its first row."""
+    """Return the identity of its first row."""
     steps = expand(parse_suite(document))
     return Identities().of(steps[0], steps.providers[0])
 
@@ -72,7 +72,7 @@ def changed(where: str, key: str, value: Any) -> dict[str, Any]:
 def test_a_row_is_known_by_its_provider_prompt_variables_and_description(
     where: str, key: str, value: Any
 ) -> None:
-    """Whatever else is the same; and its content is not concerned by what it is called."""
+    """With everything else equal; and its content does not depend on its name."""
     found, before = identity(changed(where, key, value)), identity(SUITE)
     assert found.id != before.id
     assert found.content == before.content
@@ -127,12 +127,12 @@ def test_what_decides_how_a_row_ends_is_its_content(where: str, key: str, value:
     ],
 )
 def test_places_limits_and_credentials_change_no_row(where: str, key: str, value: Any) -> None:
-    """How hard a provider is used, with which key and how often decides nothing about a row."""
+    """The rate limits, the key and the repeats of a provider do not affect rows."""
     assert identity(changed(where, key, value)) == identity(SUITE)
 
 
 def test_identities_are_the_same_in_every_version() -> None:
-    """What stands in stores of today is found by the program of tomorrow."""
+    """Ids in existing stores are found by later versions."""
     assert identity(SUITE) == Identity(
         id="d7afa20f325b4d663859a8e8b96b3d81",
         content="bda7c7f60a7c867021d5e85c74fd3586",
@@ -174,7 +174,7 @@ def test_members_of_sets_count() -> None:
 
 @pytest.mark.slow
 def test_the_same_identity_comes_of_one_step_and_of_many() -> None:
-    """What is remembered of other rows changes nothing, however many assertions there are."""
+    """Cached texts of other rows change nothing, for any number of assertions."""
     tests = [
         {"vars": {"x": str(i % 7)}, "assert": [{"type": "contains", "value": str(i)}]}
         for i in range(5000)
@@ -276,15 +276,15 @@ def test_a_record_tells_the_id_of_its_row() -> None:
     identities = Identities()
     for row in rows:
         record = json.loads(json.dumps(row_json(row, "eval-1")))
-        assert row_id_of(record) == identities.of(row.step, row.provider).id
-        assert name_of_record(record) == row_name(row.step)
-    assert len({row_id_of(row_json(row, "eval-1")) for row in rows}) == len(rows) == 16
+        assert recorded_row_id(record) == identities.of(row.step, row.provider).id
+        assert recorded_row_name(record) == row_name(row.step)
+    assert len({recorded_row_id(row_json(row, "eval-1")) for row in rows}) == len(rows) == 16
 
 
 def test_a_record_of_another_program_has_an_id_too() -> None:
-    """Whatever it lacks."""
-    assert row_id_of({}) == row_id("", "", {}, None)
-    assert row_id_of({"provider": "x", "vars": None, "testCase": 3}) == row_id("", "", {}, "")
+    """With any part missing."""
+    assert recorded_row_id({}) == row_id("", "", {}, None)
+    assert recorded_row_id({"provider": "x", "vars": None, "testCase": 3}) == row_id("", "", {}, "")
 
 
 def test_people_are_told_of_a_test_by_its_description_or_its_variables() -> None:
@@ -301,7 +301,7 @@ def test_people_are_told_of_a_test_by_its_description_or_its_variables() -> None
 
 
 def test_edited_code_is_another_content(tmp_path: Path) -> None:
-    """That of assertions, transforms and filters; where nobody looks at files, they do not count."""
+    """Those of assertions, transforms and filters; without `sources`, files do not count."""
     for name in ("check.py", "change.py", "filters.py"):
         (tmp_path / name).write_text("def get_assert(output, context): return True")
     document = changed("tests.0", "assert", [{"type": "python", "value": "file://check.py"}])

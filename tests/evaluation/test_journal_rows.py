@@ -1,4 +1,4 @@
-"""What was paid for is written down as soon as it is there, and is not asked for again."""
+"""Paid replies are recorded as soon as they arrive, and are not requested again."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -103,7 +103,7 @@ def test_a_reply_is_recalled_only_where_its_provider_sees_the_same_variables(
     notes = Notes()
     execute(document("a"), {"model": Model(), "judge": judge(takes=10.0)}, notes, cut_at=5.0)
     (call,) = notes.calls
-    # As if it were the same row: variables that are made, of files or by extensions, are no part of its id.
+    # As if it were the same row: variables made by code, files or extensions are not part of its id.
     row = RowIds(expand(parse_suite(document(seen), environ={})))(0)
     before = [attrs.evolve(call, key=attrs.evolve(call.key, row=row))]
     model = Model()
@@ -112,7 +112,7 @@ def test_a_reply_is_recalled_only_where_its_provider_sees_the_same_variables(
 
 
 def test_a_reply_is_recalled_by_its_own_row_only() -> None:
-    """Whatever stands at its place by now, and asks the same."""
+    """Even if another row is at its position now, with the same prompt."""
     notes = Notes()
     named = test("a", rubric("x")) | {"description": "one"}
     execute(suite(named), {"model": Model(), "judge": judge(takes=10.0)}, notes, cut_at=5.0)
@@ -237,7 +237,7 @@ def test_a_reply_is_safe_before_anything_is_made_of_it() -> None:
 
 
 def test_a_slot_is_free_while_a_reply_is_made_safe() -> None:
-    """SLOT, LIMIT: the next row asks at once, and the wait is no working time."""
+    """SLOT, LIMIT: the next row's call starts at once, and the wait is not working time."""
     notes = Notes(lasts=3.0)
     asked_at: list[float] = []
 
@@ -370,7 +370,7 @@ def test_a_run_that_is_cut_anywhere_goes_on_as_if_it_had_not_been(name: str) -> 
         notes = Notes(whole.writes[:cut])
         models = scenario.models()
         ran = execute(scenario.document, models, notes)
-        kept = notes.kept(None)
+        kept = notes.reused_rows(None)
         found = {
             index: {key: record[key] for key in expected[index]}
             for index, record in kept.records.items()

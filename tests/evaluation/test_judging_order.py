@@ -10,23 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trioeval.errors import GradingError
-from trioeval.evaluation.judging import Bench, Consulted, Judging
+from trioeval.evaluation.judging import AssertionServices, Judging, JudgingContext
 from trioeval.grading import KINDS, Assertion, Finding, Kind, Subject, Verdict
-from trioeval.grading.kind import Asking
+from trioeval.grading.kind import ExternalJudge
 from trioeval.testing import run_virtual
 
 
 async def slow_judge(
     _subject: Subject, value: Any, _assertion: Assertion, _outside: Any
 ) -> Finding:
-    """Says what it is told to say, after as long as it is told to wait."""
+    """A judge with a given reply and duration."""
     await trio.sleep(value["wait"])
     if value["error"]:
         raise GradingError(value["reason"])
     return Finding(value["holds"], value["reason"], named_scores={"own": value["score"]})
 
 
-KIND = Kind("what a judge says and when", lambda _: True, Asking(slow_judge))
+KIND = Kind("what a judge says and when", lambda _: True, ExternalJudge(slow_judge))
 
 
 async def untouched(_transform: str, subject: Subject) -> Any:
@@ -34,12 +34,12 @@ async def untouched(_transform: str, subject: Subject) -> Any:
     return subject.output
 
 
-def bench(width: int, *, short_circuit: bool = False) -> Bench:
-    return Bench(
+def bench(width: int, *, short_circuit: bool = False) -> JudgingContext:
+    return JudgingContext(
         subject=Subject.of("a"),
         render=str,
         kinds={**KINDS, "slow": KIND},
-        consult=lambda _assertion: Consulted(None),  # type: ignore[arg-type] # nobody asks
+        services_for=lambda _assertion: AssertionServices(None),  # type: ignore[arg-type] # never called
         transform=untouched,
         width=width,
         short_circuit=short_circuit,
@@ -127,7 +127,7 @@ def test_as_48_any_order_of_answers_gives_the_same_verdict(
     width: int,
     threshold: float | None,
 ) -> None:
-    """Whoever is slow, and however many are asked at once; also where one of them fails."""
+    """For any durations and concurrency; also if one of them fails."""
     first = judged(row_of(shape, one), width, threshold)
     second = judged(row_of(shape, other), 3, threshold)
     assert timeless(first) == timeless(second)
@@ -184,7 +184,7 @@ def test_a_lone_assertion_needs_no_task_of_its_own() -> None:
 
     async def of(count: int) -> int:
         tasks.clear()
-        kinds = {"notes": Kind("anything", lambda _: True, Asking(notes))}
+        kinds = {"notes": Kind("anything", lambda _: True, ExternalJudge(notes))}
         row = attrs.evolve(bench(3), kinds=kinds)
         await Judging(row, [Assertion(type="notes", value=n) for n in range(count)]).run()
         return len({*tasks} - {trio.lowlevel.current_task()})

@@ -1,4 +1,4 @@
-"""What calls reserve, what a budget of money allows, and which lane a provider is on."""
+"""The reservations of calls, budgets of money, and the lanes of providers."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import trioeval
 from trioeval import Reply, Request, Row, Status, SuiteError, Usage
 from trioeval.errors import CallError, Fault, ProviderError
-from trioeval.evaluation.metering import Meter
+from trioeval.evaluation.metering import CallMeter
 from trioeval.providers import Metering, resolve
 from trioeval.providers.metering import find_counter
 from trioeval.providers.prices import Price, list_prices
@@ -25,7 +25,7 @@ PRICE = Price(input=1, output=4)
 @given(st.text())
 def test_a_text_is_reserved_with_its_bytes_at_first(text: str) -> None:
     """No vocabulary of byte pairs needs more; lone surrogates count as what is sent for them."""
-    meter = Meter([Metering(longest_reply=10, price=PRICE)], ["lane"], bounds_only=False)
+    meter = CallMeter([Metering(longest_reply=10, price=PRICE)], ["lane"], bounds_only=False)
     estimate = meter.estimate(0, text)
     assert estimate.prompt_bound == len(text.encode("utf-8", "replace"))
     assert estimate.tokens == estimate.prompt_bound + 10
@@ -35,8 +35,8 @@ def test_a_text_is_reserved_with_its_bytes_at_first(text: str) -> None:
 def test_a_lane_learns_what_its_calls_use() -> None:
     """Both providers of a lane gain; another lane does not, nor does a run with a budget."""
     known = [Metering(longest_reply=1000)] * 3
-    meter = Meter(known, ["a", "a", "b"], bounds_only=False)
-    strict = Meter(known, ["a", "a", "b"], bounds_only=True)
+    meter = CallMeter(known, ["a", "a", "b"], bounds_only=False)
+    strict = CallMeter(known, ["a", "a", "b"], bounds_only=True)
     for each in (meter, strict):
         for _ in range(200):
             estimate = each.estimate(0, "x" * 400)
@@ -60,7 +60,7 @@ def test_openai_texts_are_counted_exactly_with_the_extra() -> None:
 
 
 def metering_of(entry_id: str, environ: dict[str, str] | None = None, **config: Any) -> Metering:
-    """What is known of an entry before it is asked."""
+    """Return the metering of an entry."""
     spec = resolve(
         entry_id,
         {"apiKey": "sk-1234", **config},
@@ -96,7 +96,7 @@ def metering_of(entry_id: str, environ: dict[str, str] | None = None, **config: 
 def test_the_longest_reply_is_what_is_asked_for(
     entry_id: str, config: dict[str, Any], environ: dict[str, str], tokens: int
 ) -> None:
-    """Whoever asks for it: the config, what is passed through, or the environment."""
+    """From any source: the config, passed-through keys, or the environment."""
     known = metering_of(entry_id, environ, **config)
     assert (known.longest_reply, known.is_bounded) == (tokens, True)
 
@@ -127,7 +127,7 @@ def test_what_goes_with_every_prompt_is_reserved() -> None:
     ],
 )
 def test_who_is_paid_is_known(entry_id: str, *, paid: bool) -> None:
-    """Whatever client asks; a server on this machine costs nothing, a proxy does."""
+    """For any client; a server on this machine costs nothing, a proxy does."""
     if entry_id == "echo":
         assert (
             resolve(
@@ -179,7 +179,7 @@ def test_a_budget_of_money_holds() -> None:
 
 
 def test_a_budget_of_money_needs_prices() -> None:
-    """It could not hold for a model whose price nobody knows."""
+    """It could not be enforced for a model with an unknown price."""
     suite = {
         "providers": [{"id": "openai:nobody-knows", "config": {"apiKey": "sk-1234"}}, "echo"],
         "evaluateOptions": {"budget": {"usd": 1}},
@@ -332,11 +332,13 @@ def test_a_budget_needs_bounds(budget: dict[str, int]) -> None:
     with pytest.raises(SuiteError) as caught:
         trioeval.prepare(trioeval.parse_suite(suite))
     (problem,) = caught.value.problems
-    assert problem.message == "a budget is set, but the replies of openai:chat:o3 have no token limit"
+    assert (
+        problem.message == "a budget is set, but the replies of openai:chat:o3 have no token limit"
+    )
 
 
 def test_usage_without_a_total_is_the_sum_of_its_parts() -> None:
-    """A call that tells both parts is not settled at all that it reserved."""
+    """A call with both parts reported is not settled with its whole reservation."""
 
     async def mine(_request: Request) -> Reply:
         return Reply(output="x", usage=Usage(prompt=5, completion=5))
@@ -370,7 +372,7 @@ def test_what_a_failure_used_is_counted() -> None:
 
 
 def test_lanes_with_one_key_are_one_lane() -> None:
-    """Two accounts that share a limit are told to; an entry of `lanes` may have a key as well."""
+    """Two accounts share a limit if configured so; an entry of `lanes` may have a key as well."""
     suite = trioeval.parse_suite(
         {
             "providers": [
@@ -389,7 +391,7 @@ def test_lanes_with_one_key_are_one_lane() -> None:
 
 @pytest.mark.parametrize(("statuses", "passed"), [([], 0), ([500, 503], 1)])
 def test_a_status_may_mean_too_many_calls(statuses: list[int], passed: int) -> None:
-    """Where 503 is overload it is waited for, however few retries there are."""
+    """If 503 means overload it is awaited, however few retries there are."""
     left = iter([503, 503, 503])
 
     async def busy(_request: Request) -> Reply:
@@ -414,7 +416,7 @@ def test_the_price_table_is_whole() -> None:
 
 
 def test_cost_is_unknown_without_tokens() -> None:
-    """Never 0 for what nobody counted; tokens from and into a cache have prices of their own."""
+    """Never 0 for uncounted tokens; tokens from and into a cache have their own prices."""
     price = Price(input=1, output=10, cached_input=0.1, cache_write=2)
     assert price.cost(Usage(prompt=5)) is None
     tiers = Price(input=1, output=10, up_to=1000, beyond=Price(input=2, output=30))
@@ -435,7 +437,7 @@ def test_cost_is_unknown_without_tokens() -> None:
 def test_the_most_is_never_less_than_the_cost(
     prompt: int, completion: int, cached: int, input_price: float, output_price: float
 ) -> None:
-    """What is reserved of a budget covers what is settled."""
+    """A reservation of a budget covers the settled amount."""
     price = Price(input=input_price, output=output_price, cached_input=input_price / 2)
     cost = price.cost(Usage(prompt=prompt, completion=completion, cached=min(cached, prompt)))
     assert cost is not None

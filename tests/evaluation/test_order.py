@@ -34,12 +34,12 @@ def test_a_step_is_ready_when_the_last_it_waits_for_is_over(
     ready = list(order.begin())
     assert ready == [index for index, others in waiting.items() if not others]
     for index in sorted(serial & set(range(size))):
-        assert not order.over(index, done=True).ready  # nobody waits for those
+        assert not order.on_outcome(index, done=True).ready  # no step waits for those
     ended: set[int] = set()
     while ready:
         index = ready.pop(chance.randrange(len(ready)))
         ended.add(index)
-        freed = order.over(index, done=chance.random() < 0.5)
+        freed = order.on_outcome(index, done=chance.random() < 0.5)
         wanted = [
             other
             for other, others in waiting.items()
@@ -75,7 +75,7 @@ def test_of_a_long_run_only_so_many_steps_are_looked_at(
         index = ready.pop(chance.randrange(len(ready)))
         assert waits_for(accesses, serial, index) <= ended
         ended.add(index)
-        ready += order.over(index, done=True).ready
+        ready += order.on_outcome(index, done=True).ready
     assert ended == set(range(size)) - serial
     assert looked == sorted(ended)
 
@@ -88,16 +88,16 @@ def test_one_by_one_is_index_order_without_the_serial_steps(
     order = SerialReadiness.of(size, serial)
     ready, seen = list(order.begin()), []
     for index in sorted(serial & set(range(size))):
-        assert not order.over(index, done=False).ready
+        assert not order.on_outcome(index, done=False).ready
     while ready:
         (index,) = ready
         seen.append(index)
-        ready = list(order.over(index, done=index % 2 == 0).ready)
+        ready = list(order.on_outcome(index, done=index % 2 == 0).ready)
     assert seen == [index for index in range(size) if index not in serial]
 
 
 def test_a_cell_that_a_step_reads_and_writes_makes_a_chain() -> None:
-    """As the turns of a conversation; what writes only waits for nobody."""
+    """Like the turns of a conversation; a step that only writes waits for no other."""
     turn = CellAccess(frozenset("c"), frozenset("c"))
     accesses: Mapping[int, CellAccess] = {
         0: turn,
@@ -107,8 +107,8 @@ def test_a_cell_that_a_step_reads_and_writes_makes_a_chain() -> None:
     }
     order = CellReadiness.of(4, (), accesses.__getitem__)
     assert order.begin() == [0, 1, 3]
-    assert order.over(3, done=True).ready == []
-    assert order.over(0, done=False).ready == [2]
+    assert order.on_outcome(3, done=True).ready == []
+    assert order.on_outcome(0, done=False).ready == [2]
 
 
 @pytest.mark.slow
@@ -127,7 +127,7 @@ def test_order_costs_microseconds_a_step() -> None:
         order = CellReadiness.of(size, (), access)
         ready = list(order.begin())
         for index in ready:
-            ready += order.over(index, done=True).ready
+            ready += order.on_outcome(index, done=True).ready
         assert len(ready) == size
 
     assert takes_less(0.6, submit)  # some 60 ms on an idle machine

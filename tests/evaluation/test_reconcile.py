@@ -1,4 +1,4 @@
-"""A stored run and a suite that has changed: which rows are which, and what people are told of it."""
+"""Matching of a stored run with a changed suite, and its summary."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -15,11 +15,11 @@ from trioeval.evaluation.reconcile import (
     Reconciled,
     Retry,
     StoredIdentity,
-    asks_anew,
+    needs_new_replies,
     parse_retry,
     reconcile,
     runs_again,
-    told,
+    summarize,
 )
 from trioeval.suite.expand import Expansion, expand
 
@@ -32,7 +32,7 @@ def steps_of(*tests: Any, **more: Any) -> Expansion:
 
 
 def stored(steps: Expansion) -> Iterator[StoredIdentity]:
-    """What a run of them has written down."""
+    """Return the records of a run of them."""
     identities = Identities()
     for step in steps:
         found = identities.of(step, steps.providers[step.column.provider_index])
@@ -55,7 +55,7 @@ def test_the_same_suite_keeps_every_row() -> None:
     assert dict(found.moves) == {0: 0, 1: 1, 2: 2}
     assert found.is_same
     assert list(found.moved()) == []
-    assert told(found) == "of 3 rows: 3 kept"
+    assert summarize(found) == "of 3 rows: 3 kept"
 
 
 def test_a_test_in_front_moves_all_others_and_changes_none() -> None:
@@ -68,7 +68,7 @@ def test_a_test_in_front_moves_all_others_and_changes_none() -> None:
     assert -1 not in found.moves
     assert 3 not in found.moves
     assert not found.is_same
-    assert told(found).splitlines() == [
+    assert summarize(found).splitlines() == [
         "of 3 rows: 2 kept (2 of them at other positions), 1 new",
         "  new: 0 (x=new)",
     ]
@@ -83,14 +83,14 @@ def test_a_changed_assertion_changes_its_row_alone() -> None:
 
 
 def test_rows_that_the_suite_has_no_more_are_gone() -> None:
-    """And are told of by whatever name is known of them."""
+    """The summary names them if a name is known."""
     found = reconcile(stored(steps_of("a", "b", "c", "d")), steps_of("d", "b"))
     assert found.gone == [0, 2]
-    assert told(found, "the old {}".format).splitlines() == [
+    assert summarize(found, "the old {}".format).splitlines() == [
         "of 2 rows: 2 kept (1 of them at other positions); 2 are gone",
         "  gone: 0 (the old 0), 2 (the old 2)",
     ]
-    assert told(found).endswith("  gone: 0, 2")
+    assert summarize(found).endswith("  gone: 0, 2")
 
 
 def test_repeats_are_told_apart_by_their_order() -> None:
@@ -124,13 +124,13 @@ def test_other_settings_of_the_suite_change_every_row() -> None:
 
 
 def test_of_rows_that_were_never_written_down_nobody_can_say_whether_they_changed() -> None:
-    """Where a run was killed, it has fewer rows than its suite; that is told."""
+    """A killed run has fewer rows than its suite; the summary says so."""
     steps = steps_of("a", "b", "c")
     killed = list(stored(steps))[1:2]
     found = reconcile(killed, steps, expected=3)
     assert not found.is_same
     assert found.unrecorded == 2
-    assert told(found).splitlines()[:2] == [
+    assert summarize(found).splitlines()[:2] == [
         "of 3 rows: 1 kept, 2 new, or not run before",
         "  2 unrecorded rows run as the suite says now",
     ]
@@ -155,11 +155,11 @@ def test_calls_of_rows_that_were_never_written_down_go_with_their_rows() -> None
 def test_at_most_ten_rows_of_a_kind_are_named() -> None:
     """And the others are counted."""
     now = steps_of(*(f"word {i}" for i in range(13)))
-    lines = told(reconcile([], now)).splitlines()
+    lines = summarize(reconcile([], now)).splitlines()
     assert lines[0] == "of 13 rows: 13 new"
     assert lines[1].startswith("  new: 0 (x=word 0), 1 (x=word 1), ")
     assert lines[1].endswith(", 9 (x=word 9), and 3 more")
-    gone = told(reconcile(stored(now), steps_of("other")))
+    gone = summarize(reconcile(stored(now), steps_of("other")))
     assert gone.splitlines()[-1].endswith(", 9, and 3 more")
 
 
@@ -169,8 +169,8 @@ def test_a_suite_without_rows_has_nothing_to_keep() -> None:
     found = reconcile(stored(steps_of("a")), none)
     assert found.gone == [0]
     assert len(found.moves) == 0
-    assert told(found) == "of 0 rows: none; 1 is gone\n  gone: 0"
-    assert told(reconcile([], none)) == "of 0 rows: none"
+    assert summarize(found) == "of 0 rows: none; 1 is gone\n  gone: 0"
+    assert summarize(reconcile([], none)) == "of 0 rows: none"
 
 
 def test_all_columns_of_a_test_move_with_it() -> None:
@@ -281,7 +281,7 @@ UNENDED = {"interrupted", "not run", "blocked"}
 def test_what_runs_again_and_what_of_that_asks_anew(
     retry: Retry, again: set[str], anew: set[str]
 ) -> None:
-    """What never came to an end always does, and is never asked twice for what it has."""
+    """An unfinished row always runs again, and never repeats calls that have replies."""
     found = {
         name
         for name, (outcome, passed) in ENDINGS.items()
@@ -291,5 +291,5 @@ def test_what_runs_again_and_what_of_that_asks_anew(
     assert anew == {
         name
         for name, (outcome, passed) in ENDINGS.items()
-        if asks_anew(retry, outcome, passed=passed, index=5)
+        if needs_new_replies(retry, outcome, passed=passed, index=5)
     }

@@ -1,24 +1,24 @@
-"""Which jobs leave their rows for another time, and why."""
+"""The jobs that leave their rows for later, and the reasons."""
 
 import pytest
 
 from trioeval.errors import BudgetError
-from trioeval.evaluation.outcomes import StoppedError, as_refused, cut_by
-from trioeval.kernel import Cut, Failed, Interrupted, NotRun
+from trioeval.evaluation.outcomes import StoppedError, cut_by, with_refusals
+from trioeval.kernel import Failed, Interrupted, NotRun, StopReason
 
 USED_UP = BudgetError("requests", limit=3, used=3, wanted=1)
 
 
-@pytest.mark.parametrize("cut", [Cut.STOP, Cut.BUDGET])
-def test_a_job_that_asked_for_nothing_was_not_run(cut: Cut) -> None:
+@pytest.mark.parametrize("cut", [StopReason.STOP, StopReason.BUDGET])
+def test_a_job_that_asked_for_nothing_was_not_run(cut: StopReason) -> None:
     """Also if it had a slot, and was stopped in it before its first attempt began."""
     ended = Failed(7, 0.0, 1.0, 0.5, 1, StoppedError(cut))
-    assert as_refused(ended, begun=False) == NotRun(7, cut)
-    assert as_refused(ended, begun=True) == Interrupted(7, 0.0, 1.0, 0.5, 1, cut)
+    assert with_refusals(ended, begun=False) == NotRun(7, cut)
+    assert with_refusals(ended, begun=True) == Interrupted(7, 0.0, 1.0, 0.5, 1, cut)
 
 
 def test_what_nobody_allowed_is_left_and_what_nobody_could_is_not() -> None:
     """A call that is larger than the whole budget would fail again."""
     too_large = BudgetError("tokens", limit=3, used=0, wanted=4)
-    assert cut_by(ExceptionGroup("nursery", [ValueError("beside"), USED_UP])) is Cut.BUDGET
+    assert cut_by(ExceptionGroup("nursery", [ValueError("beside"), USED_UP])) is StopReason.BUDGET
     assert cut_by(too_large) is cut_by(ValueError("no")) is None

@@ -14,16 +14,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from trioeval import Row, collect, parse_suite, run_suite
-from trioeval.evaluation.groups import ByGroups, Layout
+from trioeval.evaluation.groups import GroupReadiness, Layout
 from trioeval.evaluation.registers import CellAccess, CellReadiness, SerialReadiness
-from trioeval.evaluation.resumed import Resumed
+from trioeval.evaluation.resumed import ResumedTask
 from trioeval.kernel import (
     Blocked,
     Calls,
     Done,
     Edge,
     Failed,
-    Freed,
     Job,
     Lanes,
     LaneSpec,
@@ -31,6 +30,7 @@ from trioeval.kernel import (
     Plan,
     Rank,
     Readiness,
+    ReadinessUpdate,
     run_plan,
 )
 from trioeval.report import row_json
@@ -59,24 +59,24 @@ class Kept:
 class Forgetful:
     """No row leaves anything."""
 
-    remembers = False
+    shares_data = False
 
-    def stores(self, step: Step) -> bool:
+    def may_store(self, step: Step) -> bool:
         raise AssertionError(step)
 
-    def leaves(self, step: Step) -> bool:
+    def may_share(self, step: Step) -> bool:
         raise AssertionError(step)
 
     def restore(self, step: Step, record: Mapping[str, Any]) -> None:
         raise AssertionError(step, record)
 
-    def over(self, step: Step) -> None:
+    def on_row_end(self, step: Step) -> None:
         raise AssertionError(step)
 
 
 @attrs.define(eq=False)
 class Toy:
-    """A body whose jobs take a second each and tell in which order they ran."""
+    """A body whose jobs take a second each and record their order."""
 
     made: Plan[str]
     failing: frozenset[int] = frozenset()
@@ -103,7 +103,7 @@ class Toy:
     def unstarted(self, _jobs: range) -> None:
         """Every job that never began is reported by itself."""
 
-    def emitted(self, row: Row) -> None:
+    def on_emitted(self, row: Row) -> None:
         raise AssertionError(row)
 
 
@@ -124,11 +124,11 @@ def jobs_of(size: int, key: Callable[[int], Any] = lambda _: None) -> list[Job[s
     return [Job(index, "a", f"job {index}", key=key(index)) for index in range(size)]
 
 
-def resumed(toy: Toy, size: int, kept: Sequence[int]) -> Resumed:
-    return Resumed(toy, Kept(frozenset(kept)), steps_of(size), None, Forgetful())
+def resumed(toy: Toy, size: int, kept: Sequence[int]) -> ResumedTask:
+    return ResumedTask(toy, Kept(frozenset(kept)), steps_of(size), None, Forgetful())
 
 
-def run(toy: Toy, size: int, kept: Sequence[int], width: int = 3, **more: Any) -> Resumed:
+def run(toy: Toy, size: int, kept: Sequence[int], width: int = 3, **more: Any) -> ResumedTask:
     body = resumed(toy, size, kept)
 
     async def emit(outcome: Outcome[Any]) -> None:  # noqa: ASYNC124 - nothing to wait for
@@ -174,7 +174,7 @@ def test_nothing_kept_is_the_whole_plan_and_everything_kept_an_empty_one() -> No
 
 
 def test_serial_jobs_stay_serial() -> None:
-    """Those that are kept keep nobody waiting."""
+    """Kept rows delay no others."""
     toy = Toy(Plan.of(jobs_of(5), serial_indices=[1, 3]))
     run(toy, 5, [0, 1])
     assert toy.started == [(3, 0), (2, 1), (4, 1)]
@@ -229,14 +229,14 @@ class Chain(Readiness):
     def begin(self) -> Sequence[int]:
         return [0]
 
-    def over(self, index: int, *, done: bool) -> Freed:
+    def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:
         if index + 1 == self.size:
-            return Freed()
-        return Freed([index + 1]) if done else Freed((), [(index + 1, index)])
+            return ReadinessUpdate()
+        return ReadinessUpdate([index + 1]) if done else ReadinessUpdate((), [(index + 1, index)])
 
 
 def test_a_readiness_that_blocks_jobs_blocks_those_that_are_left() -> None:
-    """What is kept is done, also behind one that failed, and so is free what waits for that alone."""
+    """A kept row counts as done, also after a failed one, and releases its dependents."""
     toy = Toy(attrs.evolve(Plan.of(jobs_of(6)), readiness=lambda: Chain(6)), failing=frozenset({1}))
     run(toy, 6, [0, 3])
     assert [index for index, _ in toy.started] == [1, 4, 5]
@@ -249,14 +249,14 @@ class Ranked(Readiness):
     def begin(self) -> Sequence[int]:
         return range(6)
 
-    def over(self, index: int, *, done: bool) -> Freed:  # noqa: ARG002 - whatever it is
-        return Freed(blocked=[(1, 4)]) if index == 4 else Freed()
+    def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:  # noqa: ARG002 - whatever it is
+        return ReadinessUpdate(blocked=[(1, 4)]) if index == 4 else ReadinessUpdate()
 
     def rank(self, index: int) -> Rank:
         return (-index,)
 
-    def aside(self, index: int) -> Freed | None:
-        return Freed([index]) if index == 2 else None
+    def on_set_aside(self, index: int) -> ReadinessUpdate | None:
+        return ReadinessUpdate([index]) if index == 2 else None
 
 
 def test_ranks_rounds_and_withdrawals_are_those_of_the_whole_plan() -> None:
@@ -267,8 +267,12 @@ def test_ranks_rounds_and_withdrawals_are_those_of_the_whole_plan() -> None:
     left = make()
     assert left.begin() == [0, 1, 2, 3]
     assert [left.rank(place) for place in range(4)] == [(-1,), (-2,), (-4,), (-5,)]
-    assert [left.aside(place) for place in range(3)] == [None, Freed([1], []), None]
-    assert left.over(2, done=True) == Freed([], [(0, 2)])
+    assert [left.on_set_aside(place) for place in range(3)] == [
+        None,
+        ReadinessUpdate([1], []),
+        None,
+    ]
+    assert left.on_outcome(2, done=True) == ReadinessUpdate([], [(0, 2)])
     run(toy, 6, [0, 3], width=1)
     assert [index for index, _ in toy.started] == [5, 4, 2]
     assert toy.outcomes[0] == Blocked(1, by=4)
@@ -345,12 +349,12 @@ def test_groups_are_kept_whole_or_not_at_all(kept: frozenset[int], order: str) -
     plan = Plan.of(jobs_of(len(layout)))
     plan = attrs.evolve(
         plan,
-        readiness=lambda: ByGroups(
+        readiness=lambda: GroupReadiness(
             layout, SerialReadiness.of(8, ()) if order == "one by one" else None
         ),
     )
     toy = Toy(plan)
-    body = Resumed(toy, Kept(kept), steps, layout, Forgetful())
+    body = ResumedTask(toy, Kept(kept), steps, layout, Forgetful())
     whole = [start for start in (0, 2, 4, 6) if {start, start + 1} <= kept]
     assert list(body.kept_rows()) == [step for start in whole for step in (start, start + 1)]
 
@@ -386,32 +390,32 @@ class Notes:
     def call(self, call: object) -> None:
         pass
 
-    def recall(self, key: object) -> None:
+    def recorded_reply(self, key: object) -> None:
         pass
 
     def row(self, row: Row) -> None:
         pass
 
-    def first_alone(self, _task: str | None, rows: range) -> int:
+    def first_single_row(self, _task: str | None, rows: range) -> int:
         """Every row is given alone."""
         return rows.start
 
     def rows_not_run(self, rows: RowsNotRun) -> None:
         raise AssertionError(rows)
 
-    def standing(self, row: Row) -> None:
+    def superseding_record(self, row: Row) -> None:
         pass
 
     def reject(self, key: object) -> None:
         pass
 
-    def asks_anew(self, task: str | None, index: int) -> bool:  # noqa: ARG002
+    def needs_new_reply(self, task: str | None, index: int) -> bool:  # noqa: ARG002
         return False
 
     async def durable(self, row: Row | None = None) -> None:
         pass
 
-    def kept(self, task: str | None) -> Kept:  # noqa: ARG002 - there is one
+    def reused_rows(self, task: str | None) -> Kept:  # noqa: ARG002 - there is one
         return self.rows
 
     def dataset(self, task: str | None) -> None:

@@ -95,14 +95,14 @@ def test_objects_may_be_left_open() -> None:
     ],
 )
 def test_a_prompt_of_which_nothing_is_left_is_an_error_of_grading(text: str) -> None:
-    """Whatever a judge says to nothing is no verdict."""
+    """A judge's reply to an empty prompt is not a verdict."""
     with pytest.raises(GradingError, match="the grading prompt is empty"):
         rendered(text, rubric="kind")
 
 
 @pytest.mark.parametrize("text", ["{{ x", '["{% if %}"]', "{{ x | nothing }}"])
 def test_a_prompt_that_cannot_be_rendered_is_an_error_of_grading(text: str) -> None:
-    """What is found out at load for suites, but not for prompts that are made in Python."""
+    """Suites are checked at loading, but prompts made in Python are not."""
     if text == "{{ x":
         assert rendered(text) == text  # no template, as elsewhere
         return

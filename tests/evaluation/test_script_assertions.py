@@ -1,4 +1,4 @@
-"""Assertions in code, in real processes: what they are told, and what their answers become."""
+"""Assertions in code, in real processes: their context, and the handling of their results."""
 
 import os
 import sys
@@ -166,7 +166,7 @@ def test_processes_stay_for_the_next_assertion(
 
 
 def test_programs_compute_values(tmp_path: Path) -> None:
-    """What they give is compared with as it is: it is no template."""
+    """Their results are compared unchanged: they are not templates."""
     row = row_of(
         tmp_path,
         {"type": "contains", "value": "file://checks.py:word"},
@@ -197,7 +197,7 @@ def test_programs_compute_values(tmp_path: Path) -> None:
 def test_programs_that_compute_no_value(
     value: str, status: Status, error: str, tmp_path: Path
 ) -> None:
-    """A Python program that fails fails the assertion, also under `not-`; a verdict is no value."""
+    """A failing Python program fails the assertion, also under `not-`; a verdict is not a value."""
     suite = suite_of(tmp_path, {"type": "not-contains", "value": value})
     with (tmp_path / "checks.py").open("a") as file:
         file.write("# gone\n")

@@ -1,4 +1,4 @@
-"""What code that judges is told, as JSON."""
+"""The context of judging code, as JSON."""
 
 import datetime as dt
 import json

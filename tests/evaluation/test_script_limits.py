@@ -13,9 +13,9 @@ import trio.testing
 from processes import alive
 
 import trioeval
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.errors import GradingError, ScriptError
-from trioeval.evaluation.judge_services import JudgeServices, UserCode, open_means
+from trioeval.evaluation.judge_services import JudgeServices, UserCode, open_judge_services
 from trioeval.providers.programs.workers import Encoded
 from trioeval.scripting.engine import program
 from trioeval.scripting.javascript import assertion_script
@@ -31,13 +31,13 @@ def with_code(
     clock: trio.testing.MockClock | None = None,
     **environ: str,
 ) -> T:
-    """What a body gives; no process of it is left then."""
+    """Return the result of a function, after checking that no process is left."""
     mark = uuid.uuid4().hex
-    around = Around(directory=folder, environ={**os.environ, "OUR_MARK": mark, **environ})
+    around = FileContext(directory=folder, environ={**os.environ, "OUR_MARK": mark, **environ})
 
     async def main() -> T:
         with trio.fail_after(60):
-            async with open_means(around) as means:
+            async with open_judge_services(around) as means:
                 return await body(code_of(means))
 
     found = trio.run(main, clock=clock)
@@ -107,7 +107,7 @@ def test_what_code_forks_does_not_answer(tmp_path: Path) -> None:
 
 
 def test_what_code_prints_is_read_and_forgotten(tmp_path: Path) -> None:
-    """100 MB, and closed streams, hurt nobody."""
+    """100 MB, and closed streams, do no harm."""
     closes = "import os, sys\nsys.stdout.close()\nos.close(1)\nos.close(2)\nreturn 2"
 
     async def body(code: UserCode) -> list[Any]:
@@ -118,7 +118,7 @@ def test_what_code_prints_is_read_and_forgotten(tmp_path: Path) -> None:
 
 
 def test_code_that_never_ends_is_given_up(tmp_path: Path) -> None:
-    """That says nothing of the output: an error, which tells what limits it."""
+    """It is no evidence about the output: an error, which names the limit."""
 
     async def body(code: UserCode) -> tuple[str, Any]:
         with pytest.raises(GradingError) as caught:

@@ -208,7 +208,7 @@ def test_javascript_sees_nothing_but_its_arguments(tmp_path: Path) -> None:
 
 
 def test_javascript_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
-    """By whichever of the two limits is reached first."""
+    """By the first of the two limits that is reached."""
 
     async def body(scripts: Scripts) -> list[str]:
         endless = transform_script("for (;;) {\n}", ())
@@ -273,7 +273,7 @@ def prompt(function: str | None, folder: Path, **config: Any) -> Prompt:
 def test_a_function_makes_text_messages_or_both_with_config(
     function: str, made: GeneratedPrompt, tmp_path: Path
 ) -> None:
-    """Its config stands over that of the prompt; a label that is not there is not told."""
+    """Its config overrides that of the prompt; a missing label is left out."""
 
     async def body(scripts: Scripts) -> GeneratedPrompt:
         wanted = prompt(function, tmp_path, language="German")
@@ -296,7 +296,7 @@ def test_a_function_makes_text_messages_or_both_with_config(
 def test_a_function_that_makes_no_prompt_is_told(
     function: str, message: str, tmp_path: Path
 ) -> None:
-    """Nothing is no prompt."""
+    """An empty result is not a prompt."""
 
     async def body(scripts: Scripts) -> ScriptError:
         made = render_function(prompt(function, tmp_path), {}, {"id": "echo"}, scripts)

@@ -1,4 +1,4 @@
-"""What becomes of an output."""
+"""The results of transforms."""
 
 import importlib.util
 import json
@@ -11,12 +11,12 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import MistakenError
 from trioeval.errors import ScriptError
 from trioeval.evaluation.scripts import open_scripts
 from trioeval.evaluation.transforms import apply_transform, read_output_transform
-from trioeval.providers.generic.reply import MemberPath, Query
+from trioeval.providers.generic.reply import MemberPath, ReplyQuery
 from trioeval.scripting.engine import program
 from trioeval.scripting.javascript import Script, transform_script
 
@@ -25,8 +25,8 @@ DATA = {"a": [1, {"b": None, "c": 0}], "t": "x"}
 
 
 def outputs(folder: Path, *applied: tuple[str, Any]) -> list[Any]:
-    """What each transform gives for its output; a text of what is wrong begins with a mark."""
-    around = Around(directory=folder, environ=dict(os.environ))
+    """Return the result of each transform for its output; an error as a text that starts with a mark."""
+    around = FileContext(directory=folder, environ=dict(os.environ))
     transforms = [(read_output_transform(text, around), output) for text, output in applied]
     found: list[Any] = []
 
@@ -92,7 +92,7 @@ def outputs(folder: Path, *applied: tuple[str, Any]) -> list[Any]:
     ],
 )
 def test_code_makes_another_output(text: str, output: Any, expected: Any, tmp_path: Path) -> None:
-    """On one line it is an expression, on several a body; nothing is no output."""
+    """One line is an expression, several are a body; None is not an output."""
     (tmp_path / "t.py").write_text(
         "def get_transform(output, context):\n    return output[::-1]\n"
         "def second(output, context):\n    return output[1] + context['vars']['q']\n"
@@ -121,7 +121,7 @@ def test_code_makes_another_output(text: str, output: Any, expected: Any, tmp_pa
         (
             "$.t",
             "not JSON",
-            "! the transform failed: the reply is not JSON, and $.t looks into JSON",
+            "! the transform failed: the reply is not JSON, which $.t needs",
         ),
         ("$.no", DATA, "! the transform failed: $.no finds nothing in the reply"),
         ("jmespath: a[1].c", json.dumps(DATA), 0),
@@ -131,14 +131,14 @@ def test_code_makes_another_output(text: str, output: Any, expected: Any, tmp_pa
         (
             "output.t",
             '{"t": 1}',
-            "! the transform failed: the reply is not JSON, and output.t looks into JSON",
+            "! the transform failed: the reply is not JSON, which output.t needs",
         ),
     ],
 )
 def test_paths_are_followed_at_once(text: str, output: Any, expected: Any, tmp_path: Path) -> None:
     """No process is needed for them, and no engine."""
-    transform = read_output_transform(text, Around(directory=tmp_path))
-    assert isinstance(transform, Query | MemberPath)
+    transform = read_output_transform(text, FileContext(directory=tmp_path))
+    assert isinstance(transform, ReplyQuery | MemberPath)
     assert outputs(tmp_path, (text, output)) == [expected]
 
 
@@ -177,7 +177,7 @@ def test_what_is_wrong_as_it_is_written_is_told_before_the_run(
     (tmp_path / "bad.py").write_text("def get_transform(:\n")
     (tmp_path / "bad.js").write_text("module.exports = (\n")
     with pytest.raises(MistakenError) as caught:
-        read_output_transform(text, Around(directory=tmp_path))
+        read_output_transform(text, FileContext(directory=tmp_path))
     (part,) = caught.value.parts
     assert message in part.message
 
@@ -192,7 +192,7 @@ def test_javascript_without_an_engine_is_refused(
         "find_spec",
         lambda name, *rest: None if name == "quickjs" else find(name, *rest),
     )
-    around = Around(directory=tmp_path)
+    around = FileContext(directory=tmp_path)
     with pytest.raises(MistakenError, match=r"requires an engine: pip install 'trioeval\[js\]'"):
         read_output_transform("output.trim()", around)
     assert isinstance(read_output_transform("output.a[0]", around), MemberPath)

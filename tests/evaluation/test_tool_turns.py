@@ -1,4 +1,4 @@
-"""What models say when they call tools, in every vendor's form, and what they are told in turn."""
+"""Outputs with tool calls in every vendor's form, and the messages that return the results."""
 
 import json
 from typing import Any
@@ -73,7 +73,7 @@ def test_responses_get_items_of_calls_and_results(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "Let me see.\n\n"])
 def test_anthropic_gets_blocks(text: str) -> None:
-    """What it said with its `tool_use`, and a message of the user with the results."""
+    """The model's message with its `tool_use`, and a message of the user with the results."""
     block = {"type": "tool_use", "id": "t1", "name": "add", "input": {"a": 2}}
     output = f"{text}{json.dumps(block)}\n\n{json.dumps({**block, 'id': 't2'})}"
     told = read_conversation(prompt_after(output, ToolResult("5"), ToolResult("no", failed=True)))
@@ -87,7 +87,7 @@ def test_anthropic_gets_blocks(text: str) -> None:
 
 
 def test_gemini_gets_parts() -> None:
-    """What it said as it was, with its signatures, and the responses of its functions."""
+    """The model's message unchanged, with its signatures, and the responses of its functions."""
     parts = [
         {"text": "Let me see."},
         {"functionCall": {"name": "add", "args": {"a": 2}}, "thoughtSignature": "s"},
@@ -204,7 +204,7 @@ def test_arguments_come_as_text_or_as_data() -> None:
     ],
 )
 def test_a_call_that_cannot_be_made_is_told_to_the_model(call: ToolCall, why: str) -> None:
-    """It is no failure of the question."""
+    """It is not a failure of the question."""
     (found,), _ = results_of(call)
     assert found.failed
     assert why in found.value

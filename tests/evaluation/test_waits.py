@@ -1,4 +1,4 @@
-"""What rows waited for."""
+"""The waits of rows."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from journalled import Model, Notes, execute
 from trioeval.errors import ProviderError
 from trioeval.evaluation.waits import NO_WAITS, WaitTimes
 from trioeval.kernel import Admitted, CallStarted, Event, Lanes, LaneSpec, Waiting
-from trioeval.kernel.events import Why
+from trioeval.kernel.events import WaitReason
 
 
 def suite(*words: str, **lane: Any) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def test_waits_for_judges_count() -> None:
     who = {"id": "judge", "lane": {"maxConcurrency": 1}}
     document["defaultTest"] = {"assert": [{"type": "llm-rubric", "value": "x", "provider": who}]}
     ran = execute(document, {"model": Model(), "judge": judge}, Notes())
-    # Whoever of the two comes first.
+    # The first one to arrive.
     assert sorted((row.waits.get("slot", 0.0), row.wait_ms) for row in ran.rows) == [
         (0.0, 0.0),
         (10.0, 10_000.0),
@@ -70,14 +70,14 @@ def test_nobody_is_watched_where_nobody_is_told() -> None:
 def test_a_row_that_is_run_once_more_adds_to_what_it_waited() -> None:
     waits = WaitTimes(Lanes([LaneSpec("m"), LaneSpec("n")]))
     events: list[Event] = [
-        Waiting(0.0, "m", Why.PACE, None, None),
+        Waiting(0.0, "m", WaitReason.PACE, None, None),
         Admitted(1.0, 7, "m"),
-        Waiting(1.0, "m", Why.SLOT, None, 7),
-        Waiting(2.0, "m", Why.BLOCKED, 4.0, 7),
+        Waiting(1.0, "m", WaitReason.SLOT, None, 7),
+        Waiting(2.0, "m", WaitReason.BLOCKED, 4.0, 7),
         CallStarted(4.0, 7, "m"),
-        Waiting(5.0, "m", Why.PACE, None, None),
+        Waiting(5.0, "m", WaitReason.PACE, None, None),
         Admitted(9.0, 7, "m"),
-        Waiting(9.0, "n", Why.SLOT, None, 7),
+        Waiting(9.0, "n", WaitReason.SLOT, None, 7),
     ]
     for event in events:
         waits(event)
@@ -89,8 +89,8 @@ def test_what_the_job_that_is_started_had_waited_for_is_its_own() -> None:
     """Not that of the one before, nor of the next one of another lane."""
     waits = WaitTimes(Lanes([LaneSpec("m"), LaneSpec("n")]))
     events: list[Event] = [
-        Waiting(1.0, "m", Why.PACE, None, None),
-        Waiting(1.0, "n", Why.TURN, None, None),
+        Waiting(1.0, "m", WaitReason.PACE, None, None),
+        Waiting(1.0, "n", WaitReason.TURN, None, None),
         Admitted(3.0, 0, "m"),
     ]
     for event in events:

@@ -9,11 +9,11 @@ import jinja2
 import trio
 
 from trioeval.errors import GradingError
-from trioeval.evaluation.grader_calls import together
+from trioeval.evaluation.grader_calls import gather_in_order
 from trioeval.grading import KINDS, Assertion, Finding, Subject, Verdict
 from trioeval.grading.grade import make_ready, verdict_of
-from trioeval.grading.kind import Asking
-from trioeval.grading.services import Answer, Commands, Flag, Outside, ScriptRunner
+from trioeval.grading.kind import ExternalJudge
+from trioeval.grading.services import Commands, ExternalServices, Flag, JudgeReply, ScriptRunner
 
 PROSE = "I think that the output is quite good, all in all."
 HTML = "<!doctype html><html><body><h1>502 Bad Gateway</h1></body></html>"
@@ -69,14 +69,14 @@ class Judge:
 
     async def ask(
         self, prompt: str, *, schema: Mapping[str, Any] | None = None, again: bool = False
-    ) -> Answer:
+    ) -> JudgeReply:
         await trio.lowlevel.checkpoint()
         place = len(self.asked)
         self.asked.append(Question(prompt, schema, again))
         reply = self.replies(prompt) if callable(self.replies) else self.replies[place]
         if isinstance(reply, Exception):
             raise reply
-        return Answer(reply if isinstance(reply, str) else json.dumps(reply), reply)
+        return JudgeReply(reply if isinstance(reply, str) else json.dumps(reply), reply)
 
     async def embed(self, text: str) -> Sequence[float]:
         await trio.lowlevel.checkpoint()
@@ -100,14 +100,14 @@ async def _nobody(*_args: Any) -> NoReturn:  # noqa: ASYNC124 - it never gets so
     raise AssertionError("nothing is sent anywhere")
 
 
-def outside_of(judge: Judge, **settings: Any) -> Outside:
+def outside_of(judge: Judge, **settings: Any) -> ExternalServices:
     """The services of a judge: only this judge."""
-    return Outside(
+    return ExternalServices(
         grader=judge,
         code=cast("ScriptRunner", None),
         post=_nobody,
         run=cast("Commands", _nobody),
-        together=together,
+        together=gather_in_order,
         **settings,
     )
 
@@ -126,7 +126,7 @@ def find(
         subject = Subject.of(subject, prompt="the prompt")
     wanted = Assertion(type=type_name, value=value, **assertion)
     kind = KINDS[type_name.removeprefix("not-")].judge
-    assert isinstance(kind, Asking)
+    assert isinstance(kind, ExternalJudge)
     outside = outside_of(judge, **(settings or {}))
     return trio.run(kind.judge, subject, value, wanted, outside)
 

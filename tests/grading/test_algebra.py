@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from trioeval.grading import Assertion, Finding, Kind, Verdict
 from trioeval.grading.algebra import aggregate
-from trioeval.grading.grade import Ready, verdict_of
+from trioeval.grading.grade import ReadyAssertion, verdict_of
 
 WEIGHTS = st.sampled_from([0.0, 0.1, 0.2, 0.3, 1.0, 3.0]) | st.floats(0, 1e9)
 METRICS = st.none() | st.sampled_from(["m", "n"])
@@ -163,15 +163,19 @@ def test_turning_round_twice_changes_nothing(
     """For types that can be inverted; an undetermined finding is a failure either way."""
     finding = Finding(holds, "", score=score, invertible=invertible)
     kind = Kind("any value", lambda _: True, lambda _subject, _value, _assertion: finding)
-    plain = verdict_of(Ready(Assertion(type="x"), kind, inverted=False, value=None), finding)
-    turned = verdict_of(Ready(Assertion(type="x"), kind, inverted=True, value=None), finding)
+    plain = verdict_of(
+        ReadyAssertion(Assertion(type="x"), kind, inverted=False, value=None), finding
+    )
+    turned = verdict_of(
+        ReadyAssertion(Assertion(type="x"), kind, inverted=True, value=None), finding
+    )
     if not invertible:
         assert (plain.passed, plain.score) == (turned.passed, turned.score) == (False, 0)
         return
     assert turned.passed is not plain.passed
     assert turned.score == 1 - plain.score
     back = attrs.evolve(finding, holds=turned.passed, score=None if score is None else 1 - score)
-    again = verdict_of(Ready(Assertion(type="x"), kind, inverted=True, value=None), back)
+    again = verdict_of(ReadyAssertion(Assertion(type="x"), kind, inverted=True, value=None), back)
     assert again.passed is plain.passed
     assert again.score == pytest.approx(plain.score)
 

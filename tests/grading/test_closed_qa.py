@@ -7,7 +7,7 @@ from judge_double import HTML, PROSE, Judge, find, verdict
 
 from trioeval.errors import GradingError
 from trioeval.grading.judges.facts import read_letter
-from trioeval.grading.services import Answer
+from trioeval.grading.services import JudgeReply
 from trioeval.grading.strict_reading import UnusableReplyError
 
 
@@ -70,7 +70,7 @@ def test_lenient_reading_looks_at_the_last_character() -> None:
 def test_a_letter_is_found_behind_anything(before: str, letter: str, behind: str) -> None:
     """And marks before and behind it change nothing."""
     reply = f"{before} {letter}{behind}"
-    assert read_letter(Answer(reply, reply)) is (letter == "Y")
+    assert read_letter(JudgeReply(reply, reply)) is (letter == "Y")
 
 
 @settings(max_examples=100)
@@ -78,7 +78,7 @@ def test_a_letter_is_found_behind_anything(before: str, letter: str, behind: str
 def test_what_strict_reading_takes_ends_with_that_letter(reply: str) -> None:
     """Or is refused."""
     try:
-        holds = read_letter(Answer(reply, reply))
+        holds = read_letter(JudgeReply(reply, reply))
     except UnusableReplyError:
         return
     assert reply.rstrip(" .*")[-1] == ("Y" if holds else "N")

@@ -10,7 +10,7 @@ from judge_double import HTML, PROSE, Judge, find, verdict
 from trioeval.errors import GradingError
 from trioeval.grading import Subject
 from trioeval.grading.judges.rag import read_quotes, read_verdicts, units_of
-from trioeval.grading.services import Answer
+from trioeval.grading.services import JudgeReply
 from trioeval.grading.strict_reading import UnusableReplyError
 
 FACTS = "Salt melts ice. Rome is old. Cats purr. Iron rusts."
@@ -21,8 +21,8 @@ def subject(output: Any = "It is old.", **variables: Any) -> Subject:
     return Subject.of(output, prompt="the prompt", vars={"query": "How old?", **variables})
 
 
-def answer(text: str) -> Answer:
-    return Answer(text, text)
+def answer(text: str) -> JudgeReply:
+    return JudgeReply(text, text)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from trioeval.errors import GradingError
 from trioeval.grading import KINDS, Assertion, Finding, Subject
 from trioeval.grading.judge_calls import Count, judge_calls
 from trioeval.grading.judges import KINDS as JUDGES
-from trioeval.grading.kind import Asking, Kind
+from trioeval.grading.kind import ExternalJudge, Kind
 
 YES = {"pass": True, "score": 1, "reason": "r", "verdict": "yes", "category": "A", "steps": ["a"]}
 ANSWERS: dict[str, Any] = {
@@ -53,7 +53,11 @@ def counted(name: str, judge: Judge, value: Any, config: Any) -> tuple[Finding |
 
 
 CASES = [
-    *((name, "a text", None) for name, kind in JUDGES.items() if isinstance(kind.judge, Asking)),
+    *(
+        (name, "a text", None)
+        for name, kind in JUDGES.items()
+        if isinstance(kind.judge, ExternalJudge)
+    ),
     *((name, ["a", "b", "c"], None) for name in ("similar", "similar:dot", "g-eval")),
     *((name, "a text", {"repeat": 3}) for name in ("llm-rubric", "g-eval", "answer-relevance")),
 ]
@@ -88,7 +92,7 @@ def test_a_comparison_asks_once_for_each_order() -> None:
     """Types of one's own, and conversations, have no bound that is known."""
     best = Assertion(type="select-best", value="kindest", config={"repeat": 3, "swap": True})
     assert list(judge_calls(best, KINDS["select-best"])) == [("text", Count(6, 12))]
-    own = Kind("a", lambda _: True, Asking(_own, frozenset({"text"})))
+    own = Kind("a", lambda _: True, ExternalJudge(_own, frozenset({"text"})))
     talk = Assertion(type="conversation-relevance")
     assert list(judge_calls(Assertion(type="own"), own)) == [("text", Count(1, math.inf))]
     assert list(judge_calls(talk, KINDS[talk.type])) == [("text", Count(1, math.inf))]

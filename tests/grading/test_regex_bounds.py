@@ -9,7 +9,7 @@ import trio.lowlevel
 from pace import takes_less
 
 from trioeval.errors import GradingError
-from trioeval.evaluation.judging import Bench, Consulted, Judging
+from trioeval.evaluation.judging import AssertionServices, Judging, JudgingContext
 from trioeval.grading import Assertion, Kinds, Subject, grade
 from trioeval.grading import patterns as pattern_search
 from trioeval.grading.kind import Finding, Kind, SlowError
@@ -22,14 +22,14 @@ SLOW = r"\s+$"
 SPACES = " " * 6000 + "x"
 
 
-def bench(kinds: Kinds = KINDS, output: str = OUTPUT) -> Bench:
+def bench(kinds: Kinds = KINDS, output: str = OUTPUT) -> JudgingContext:
     nothing: Any = None
 
-    def consult(_assertion: Assertion) -> Consulted:
-        return Consulted(nothing)
+    def consult(_assertion: Assertion) -> AssertionServices:
+        return AssertionServices(nothing)
 
-    return Bench(
-        subject=Subject.of(output), render=str, kinds=kinds, consult=consult, transform=nothing
+    return JudgingContext(
+        subject=Subject.of(output), render=str, kinds=kinds, services_for=consult, transform=nothing
     )
 
 

@@ -12,9 +12,9 @@ from judge_double import NO_VERDICTS, Judge, find, outside_of, verdict
 from trioeval.errors import GradingError
 from trioeval.grading import KINDS, Assertion, Finding, Subject, Verdict, check_assertion
 from trioeval.grading.comparison import combine_choices, orders_of, read_choice, swapped
-from trioeval.grading.kind import Comparing, Contender
+from trioeval.grading.kind import ComparisonJudge, Contender
 from trioeval.grading.kinds.measures import combined
-from trioeval.grading.services import Answer
+from trioeval.grading.services import JudgeReply
 from trioeval.grading.strict_reading import UnusableReplyError
 
 THREE = [
@@ -170,7 +170,7 @@ def test_the_median_reaches_a_threshold_if_the_majority_does(
 
 def compare(judge: Judge, *outputs: str | None, **config: Any) -> list[bool]:
     kind = KINDS["select-best"].judge
-    assert isinstance(kind, Comparing)
+    assert isinstance(kind, ComparisonJudge)
     passed = Verdict(passed=True, score=1, reason="")
     contenders = [
         None if output is None else Contender(Subject.of(output, prompt="p"), passed)
@@ -229,7 +229,7 @@ def test_choices_are_counted_by_output_not_by_place() -> None:
 def test_choices(reply: Any, chosen: int) -> None:
     """The index of an object, or else the only number."""
     text = reply if isinstance(reply, str) else json.dumps(reply)
-    assert read_choice(Answer(text, reply), [True] * 3) == chosen
+    assert read_choice(JudgeReply(text, reply), [True] * 3) == chosen
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_choices(reply: Any, chosen: int) -> None:
 def test_what_is_no_choice(reply: str) -> None:
     """An index without an output chooses none."""
     with pytest.raises(UnusableReplyError):
-        read_choice(Answer(reply, reply), [True] * 3)
+        read_choice(JudgeReply(reply, reply), [True] * 3)
 
 
 @pytest.mark.parametrize("reply", ["1", '{"index": 1, "reason": "it is short"}'])
@@ -263,8 +263,8 @@ def test_an_output_that_is_absent_cannot_be_chosen(reply: str) -> None:
     """It has its number all the same, so that those of the others are those of their columns."""
     there = [True, False, True]
     with pytest.raises(UnusableReplyError, match="output 1 does not exist"):
-        read_choice(Answer(reply, reply), there)
-    assert read_choice(Answer("2", "2"), there) == 2
+        read_choice(JudgeReply(reply, reply), there)
+    assert read_choice(JudgeReply("2", "2"), there) == 2
     judge = Judge(lambda prompt: "2" if prompt.index("\\na\\n") < prompt.index("\\nc\\n") else "0")
     assert compare(judge, "a", None, "c", swap=True) == [False, True]
     assert sorted(names["outputs"] for names in judge.rendered) == [

@@ -8,7 +8,7 @@ from judge_double import Judge, find, verdict
 
 from trioeval.errors import GradingError
 from trioeval.grading import KINDS, Assertion, Subject, check_assertion
-from trioeval.grading.kind import Asking
+from trioeval.grading.kind import ExternalJudge
 
 RUBRICS = ("llm-rubric", "agent-rubric")
 
@@ -181,7 +181,7 @@ def test_every_type_says_whom_it_asks() -> None:
     roles = {
         name: kind.judge.roles
         for name, kind in KINDS.items()
-        if isinstance(kind.judge, Asking) and kind.judge.roles
+        if isinstance(kind.judge, ExternalJudge) and kind.judge.roles
     }
     assert roles.pop("answer-relevance") == {"text", "embedding"}
     assert {name for name, needed in roles.items() if "embedding" in needed} == {

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from trioeval.errors import GradingError, ScriptError
 from trioeval.grading import KINDS, Assertion, Computed, Finding, Subject, check_assertion, grade
-from trioeval.grading.grade import Ready, make_ready, verdict_of
-from trioeval.grading.kind import Asking
+from trioeval.grading.grade import ReadyAssertion, make_ready, verdict_of
+from trioeval.grading.kind import ExternalJudge
 from trioeval.grading.kinds.scripts import read_result
-from trioeval.grading.services import Outside
+from trioeval.grading.services import ExternalServices
 
 GIVEN = {"pass": True, "score": 0.3, "reason": "r"}
 PROGRAM = Computed(Path("/suite/check.py"), "judge", "file://check.py:judge")
@@ -253,14 +253,14 @@ async def nothing(*_: Any) -> Any:
 def judged(name: str, value: Any, code: Told, reply: Any = None) -> Finding:
     """Return the finding of a type with external calls."""
     kind = KINDS[name]
-    assert isinstance(kind.judge, Asking)
+    assert isinstance(kind.judge, ExternalJudge)
 
     async def post(url: str, sent: Any) -> Any:
         await asyncio.sleep(0)
         code.asked.append((url, sent))
         return reply
 
-    outside = Outside(grader=None, code=code, post=post, run=nothing, together=nothing)  # type: ignore[arg-type]
+    outside = ExternalServices(grader=None, code=code, post=post, run=nothing, together=nothing)  # type: ignore[arg-type]
     subject = Subject.of({"a": 1}, prompt="p", vars={"v": 1})
     found = kind.judge.judge(subject, value, Assertion(type=name, value=value), outside)
     return asyncio.run(_awaited(found))
@@ -347,7 +347,7 @@ def test_a_value_that_a_program_computes_needs_a_run() -> None:
     with pytest.raises(GradingError, match=r"check\.py:judge, which only run_suite can call"):
         grade("a", [Assertion(type="contains", value=PROGRAM)])
     ready = make_ready(Assertion(type="python", value=PROGRAM), str, KINDS)
-    assert isinstance(ready, Ready)
+    assert isinstance(ready, ReadyAssertion)
     assert ready.value is PROGRAM
 
 

@@ -15,15 +15,15 @@ from trioeval.errors import GradingError
 from trioeval.grading import Finding
 from trioeval.grading.judges.rubric import read_verdict
 from trioeval.grading.reply_json import objects_in
-from trioeval.grading.services import Answer
+from trioeval.grading.services import JudgeReply
 from trioeval.grading.strict_reading import UnusableReplyError, names_of, score_of, with_hint
 from trioeval.grading.strict_reading import ask as ask_judge
 
 GOOD = '{"pass": true, "score": 0.9, "reason": "fine"}'
 
 
-def answer(text: Any) -> Answer:
-    return Answer(text if isinstance(text, str) else json.dumps(text), text)
+def answer(text: Any) -> JudgeReply:
+    return JudgeReply(text if isinstance(text, str) else json.dumps(text), text)
 
 
 @pytest.mark.parametrize("reply", NO_VERDICTS.values(), ids=NO_VERDICTS)
@@ -227,7 +227,7 @@ def test_the_reply_that_is_read_is_the_last_one() -> None:
     """And the prompt that is kept is the one that it answers."""
     judge = Judge(["no", "7"])
 
-    def read(said: Answer) -> int:
+    def read(said: JudgeReply) -> int:
         if not said.text.isdecimal():
             raise UnusableReplyError("it is not a number")
         return int(said.text)
@@ -236,7 +236,7 @@ def test_the_reply_that_is_read_is_the_last_one() -> None:
         found = await ask_judge(outside_of(judge), "How many?", read, wanted="a number")
         assert (found.value, found.replies) == (7, ("no", "7"))
         assert found.prompt == judge.asked[1].prompt
-        assert "it is not a number. Answer with a number and nothing else" in found.prompt
+        assert "it is not a number. JudgeReply with a number and nothing else" in found.prompt
 
     trio.run(main)
 
@@ -245,7 +245,7 @@ def test_a_reply_that_was_cut_off_says_so() -> None:
     """The fault is named, not its consequence."""
 
     class Cut(Judge):
-        async def ask(self, prompt: str, **more: Any) -> Answer:
+        async def ask(self, prompt: str, **more: Any) -> JudgeReply:
             return attrs.evolve(await super().ask(prompt, **more), is_cut_off=True)
 
     with pytest.raises(GradingError) as caught:

@@ -1,11 +1,11 @@
-"""The jobs of a plan that are not started, lane by lane."""
+"""The pending jobs of a plan, lane by lane."""
 
 from trioeval.kernel import Job, Plan
 from trioeval.kernel.backlog import Backlog
 
 
 def test_what_is_walked_past_waits_in_order_for_its_own_lane() -> None:
-    """Ten thousand indices of one lane, passed on the way to another, come out once each."""
+    """Jobs that the walk passes are handed out later in order, once each."""
     jobs = [Job(i, "b" if i == 10_000 else "a", None) for i in range(10_001)]
     backlog = Backlog(Plan.of(jobs))
     looks = 0
@@ -19,7 +19,7 @@ def test_what_is_walked_past_waits_in_order_for_its_own_lane() -> None:
 
 
 def test_serial_jobs_are_left_out() -> None:
-    """They are run before, by themselves."""
+    """Serial jobs are not in the backlog."""
     backlog = Backlog(Plan.of([Job(i, "a", None) for i in range(4)], serial_indices=[0, 2]))
     assert [job.index for job in (backlog.pop("a"), backlog.pop("a")) if job] == [1, 3]
     assert backlog.pop("a") is None

@@ -1,4 +1,4 @@
-"""Input that no run could serve, bodies and consumers that misbehave: a typed error or an outcome."""
+"""Invalid input, and misbehaving bodies and consumers: a typed error or an outcome."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,10 +11,8 @@ from trioeval.kernel import (
     Backoff,
     Budget,
     Calls,
-    Cut,
     Done,
     Failed,
-    Freed,
     Interrupted,
     Job,
     Lanes,
@@ -22,6 +20,8 @@ from trioeval.kernel import (
     Outcome,
     Plan,
     Readiness,
+    ReadinessUpdate,
+    StopReason,
     TimedOut,
     collect,
     run_plan,
@@ -66,7 +66,7 @@ def test_a_lane_refuses_what_no_lane_could_have(limits: Mapping[str, object], me
 
 @pytest.mark.parametrize("timeout", [0, -1.0, NAN])
 def test_a_job_has_some_time(timeout: float) -> None:
-    """More than none."""
+    """A timeout must be more than 0."""
     with pytest.raises(PlanError, match=r"^Job\.timeout must be more than 0 seconds, got "):
         Job(0, "a", None, timeout)
 
@@ -83,7 +83,7 @@ def test_indices_of_a_plan_are_its_positions(indices: Sequence[int]) -> None:
 
 @pytest.mark.parametrize(("serial", "wrong"), [([0, 2], [2]), ([-1], [-1])])
 def test_serial_indices_name_jobs(serial: Sequence[int], wrong: Sequence[int]) -> None:
-    """With those that do not."""
+    """Serial indices that are not jobs are refused by name."""
     jobs = [Job(i, "a", None) for i in range(2)]
     with pytest.raises(PlanError, match=rf"\(0 to 1\), got \{wrong}"[:-1]):
         Plan.of(jobs, serial_indices=serial)
@@ -95,7 +95,7 @@ async def quick(job: Job[None], calls: Calls[None]) -> None:
 
 @pytest.mark.parametrize("body_hides", [False, True], ids=["timeout", "deadline"])
 def test_a_body_that_swallows_its_cancellation_is_done_when_it_returns(body_hides: bool) -> None:  # noqa: FBT001
-    """A result that exists is never thrown away, and the run goes on as it can."""
+    """A body that swallows its cancellation is done when it returns."""
 
     async def stubborn(job: Job[None], calls: Calls[None]) -> str:
         try:
@@ -113,7 +113,7 @@ def test_a_body_that_swallows_its_cancellation_is_done_when_it_returns(body_hide
 
 
 def test_a_body_that_calls_after_its_timeout_gets_no_slot() -> None:
-    """In its cleanup it is cancelled at the first wait; in a shield it is served as long as it has a job."""
+    """After its timeout a body gets no slot, unless in a shield."""
     served: list[float] = []
 
     async def late(job: Job[None], calls: Calls[None]) -> None:
@@ -133,7 +133,7 @@ def test_a_body_that_calls_after_its_timeout_gets_no_slot() -> None:
 
 
 def test_a_call_after_the_deadline_is_too_late() -> None:
-    """DEADLINE: in a shield it fails with a typed error, and the job is interrupted."""
+    """DEADLINE: a shielded call after the deadline fails with a typed error."""
     heard: list[str] = []
 
     async def late(job: Job[None], calls: Calls[None]) -> None:
@@ -150,12 +150,12 @@ def test_a_call_after_the_deadline_is_too_late() -> None:
     (outcome,) = run_virtual(
         lambda: collect(plan, late, lanes=Lanes([LaneSpec("a")]), deadline=4.0)
     )
-    assert outcome == Interrupted(0, 0.0, 4.0, 0.0, 0, Cut.DEADLINE)
+    assert outcome == Interrupted(0, 0.0, 4.0, 0.0, 0, StopReason.DEADLINE)
     assert heard == ["job 0 requested a call after the run's deadline"]
 
 
 def test_a_consumer_that_never_returns_ends_with_its_caller() -> None:
-    """The run waits for it, as it was told to; cancelled, it waits for the grace and no longer."""
+    """A consumer that never returns ends with its caller, after the grace period."""
 
     async def never(outcome: Outcome[None]) -> None:
         await trio.sleep_forever()
@@ -207,7 +207,7 @@ def test_bounds_out_of_range_are_refused(make: object) -> None:
 
 
 def test_a_lane_that_is_not_there_fails_only_the_job_that_calls_it() -> None:
-    """The others are served."""
+    """A call to an unknown lane fails only its job."""
 
     async def body(job: Job[None], calls: Calls[None]) -> None:
         await calls("b" if job.index else "a", trio.sleep, 1)
@@ -222,13 +222,13 @@ def test_a_lane_that_is_not_there_fails_only_the_job_that_calls_it() -> None:
 class Misbehaving(Readiness):
     """A readiness that does what it is told to, at the first outcome."""
 
-    def __init__(self, freed: Freed | Exception) -> None:
+    def __init__(self, freed: ReadinessUpdate | Exception) -> None:
         self.freed = freed
 
     def begin(self) -> Sequence[int]:
         return [0]
 
-    def over(self, index: int, *, done: bool) -> Freed:  # noqa: ARG002 - the protocol's
+    def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:  # noqa: ARG002 - the protocol's
         if isinstance(self.freed, Exception):
             raise self.freed
         return self.freed
@@ -238,13 +238,21 @@ class Misbehaving(Readiness):
     ("freed", "message"),
     [
         (KeyError("x"), "the readiness of the plan failed: KeyError: 'x'"),
-        (Freed(ready=[0]), "the readiness of the plan names job 0 as ready, which is over"),
-        (Freed(ready=[7]), "the readiness of the plan names 7; its jobs are 0 to 2"),
-        (Freed(blocked=[(-1, 0)]), "the readiness of the plan names -1; its jobs are 0 to 2"),
+        (
+            ReadinessUpdate(ready=[0]),
+            "the readiness of the plan names job 0 as ready, which is over",
+        ),
+        (ReadinessUpdate(ready=[7]), "the readiness of the plan names 7; its jobs are 0 to 2"),
+        (
+            ReadinessUpdate(blocked=[(-1, 0)]),
+            "the readiness of the plan names -1; its jobs are 0 to 2",
+        ),
     ],
 )
-def test_a_readiness_that_misbehaves_ends_the_run(freed: Freed | Exception, message: str) -> None:
-    """As a fault of the plan, with what it did; not as a fault of the kernel."""
+def test_a_readiness_that_misbehaves_ends_the_run(
+    freed: ReadinessUpdate | Exception, message: str
+) -> None:
+    """A readiness that misbehaves ends the run with a PlanError."""
     jobs = [Job(i, "a", None) for i in range(3)]
     plan = Plan(jobs, ("a",), readiness=lambda: Misbehaving(freed))
 
@@ -257,7 +265,7 @@ def test_a_readiness_that_misbehaves_ends_the_run(freed: Freed | Exception, mess
 
 
 def test_a_key_must_be_hashable() -> None:
-    """Said when the plan is made."""
+    """An unhashable key is refused when the plan is created."""
     with pytest.raises(PlanError) as caught:
         Plan.of([Job(0, "a", None, key=["k"])])  # type: ignore[arg-type]
     assert str(caught.value) == "job 0 has the key ['k']; a key must be hashable"
@@ -276,7 +284,7 @@ def test_a_key_must_be_hashable() -> None:
     ],
 )
 def test_times_of_a_run_are_numbers(times: dict[str, float], message: str) -> None:
-    """NaN would make a run that never ends, or never starts."""
+    """NaN is refused as a deadline and a grace period."""
 
     async def ignore(_: object) -> None:
         pass
@@ -294,14 +302,14 @@ def test_times_of_a_run_are_numbers(times: dict[str, float], message: str) -> No
 
 
 def test_a_failure_keeps_no_hint_that_cannot_be_true() -> None:
-    """A budget cannot grow by a failure, and no rest is negative."""
+    """Impossible values of a failure are dropped."""
     error = CallError(Fault.REFUSED, "x", retry_after=-5.0, tokens=-1000, money=math.nan)
     assert (error.retry_after, error.tokens, error.money) == (None, None, None)
     assert CallError(Fault.TRANSIENT, retry_after=math.nan).retry_after is None
 
 
 def test_a_busy_back_off_needs_a_base() -> None:
-    """A server that refuses at once would be asked again in the same instant, for ever."""
+    """A busy back-off with a base of 0 is refused."""
     with pytest.raises(PlanError) as caught:
         LaneSpec("a", busy_backoff=Backoff(base=0.0))
     assert "busy_backoff must be a back-off whose base is more than 0 seconds" in str(caught.value)

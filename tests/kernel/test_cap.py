@@ -1,4 +1,4 @@
-"""The bound over all lanes: fair between them, and free again whatever becomes of a call."""
+"""The cap over all lanes: fair between them, and released however a call ends."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,18 @@ import pytest
 import trio
 
 from trioeval.errors import PlanError
-from trioeval.kernel import Calls, Done, Job, Lanes, LaneSpec, Outcome, Plan, Waiting, Why, collect
+from trioeval.kernel import (
+    Calls,
+    Done,
+    Job,
+    Lanes,
+    LaneSpec,
+    Outcome,
+    Plan,
+    Waiting,
+    WaitReason,
+    collect,
+)
 from trioeval.testing import run_virtual
 
 
@@ -22,21 +33,21 @@ def run_capped(
 
 
 def starts(outcomes: Sequence[Outcome[None]]) -> list[float]:
-    """When calls started: a job may be admitted, and then wait for the cap."""
+    """Return the starts of calls, which may wait for the cap after their job's admission."""
     return [
         outcome.started_at + outcome.waited for outcome in outcomes if isinstance(outcome, Done)
     ]
 
 
 def test_the_cap_bounds_all_lanes_together() -> None:
-    """WIDTH: two lanes of four, two at a time."""
+    """WIDTH: a cap of two bounds two lanes of four slots."""
     jobs = [("a", 1.0), ("b", 1.0)] * 4
     outcomes = run_capped(2, jobs, LaneSpec("a"), LaneSpec("b"))
     assert sorted(starts(outcomes)) == [0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0]
 
 
 def test_lanes_take_turns_at_the_cap() -> None:
-    """A hundred jobs of one lane, listed first, do not keep out the ten of another: no lane starves."""
+    """A lane with a hundred jobs does not starve another one with ten."""
     jobs = [("busy", 1.0)] * 100 + [("other", 1.0)] * 10
     begun = starts(run_capped(1, jobs, LaneSpec("busy", 50), LaneSpec("other", 50)))
     assert sorted(begun) == [float(n) for n in range(110)]
@@ -44,7 +55,7 @@ def test_lanes_take_turns_at_the_cap() -> None:
 
 
 def test_a_body_that_calls_again_at_once_does_not_pass_a_lane_that_waits() -> None:
-    """Its next call finds the slot that it gave back, and another lane before it."""
+    """A body that calls again at once queues behind a lane that waits for the cap."""
     started: list[tuple[str, float]] = []
 
     async def send(lane: str) -> None:
@@ -70,7 +81,7 @@ def test_a_body_that_calls_again_at_once_does_not_pass_a_lane_that_waits() -> No
 
 
 def test_a_lane_that_waits_for_its_pace_holds_nothing_of_the_cap() -> None:
-    """The cap is taken last: a lane of one request a minute delays the other by nothing."""
+    """A lane that waits for its pace holds no part of the cap."""
     jobs = [("slow", 1.0)] * 2 + [("fast", 1.0)] * 20
     begun = starts(run_capped(2, jobs, LaneSpec("slow", rpm=1), LaneSpec("fast")))
     assert begun[:2] == [0.0, 60.0]
@@ -78,14 +89,14 @@ def test_a_lane_that_waits_for_its_pace_holds_nothing_of_the_cap() -> None:
 
 
 def test_a_call_that_times_out_gives_its_part_back() -> None:
-    """LEAK: a cancelled call frees the cap at that instant."""
+    """LEAK: a cancelled call releases the cap at that instant."""
     jobs = [("a", 9.0), ("b", 1.0)]
     outcomes = run_capped(1, jobs, LaneSpec("a"), LaneSpec("b"), timeout=3.0)
     assert starts(outcomes) in ([0.0], [3.0])  # whichever lane is first
 
 
 def test_a_waiter_that_goes_away_does_not_keep_its_place_at_the_cap() -> None:
-    """LEAK: the first in the queue is cancelled, and the next lane is served."""
+    """LEAK: a cancelled first waiter releases its lane's place at the cap."""
 
     async def main() -> tuple[float, bool]:
         lanes = Lanes([LaneSpec(name) for name in "abc"], cap=1)
@@ -113,7 +124,7 @@ def test_a_waiter_that_goes_away_does_not_keep_its_place_at_the_cap() -> None:
 
 
 def test_a_wait_for_the_cap_is_told() -> None:
-    """With its reason."""
+    """A wait for the cap is reported with its reason."""
     waits: list[Waiting] = []
 
     async def main() -> None:
@@ -130,12 +141,12 @@ def test_a_wait_for_the_cap_is_told() -> None:
             )
 
     run_virtual(main)
-    assert waits == [Waiting(1.0, "b", Why.CAP, None, None)]
+    assert waits == [Waiting(1.0, "b", WaitReason.CAP, None, None)]
 
 
 @pytest.mark.parametrize("cap", [0, -1, 1.5, True])
 def test_a_cap_is_a_whole_number_of_at_least_one(cap: int) -> None:
-    """The message names it."""
+    """A cap that is not a whole number of at least 1 is refused."""
     with pytest.raises(PlanError) as caught:
         Lanes([LaneSpec("a")], cap=cap)
     assert str(caught.value) == f"cap must be a whole number of at least 1, got {cap!r}"

@@ -1,4 +1,4 @@
-"""Dependencies: who starts when, who never does, and which plans are refused."""
+"""Dependencies: starts, blocked jobs, and plans that are refused."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +13,6 @@ from trioeval.kernel import (
     Done,
     Edge,
     Failed,
-    Freed,
     Interrupted,
     Job,
     Lanes,
@@ -22,6 +21,7 @@ from trioeval.kernel import (
     Outcome,
     Plan,
     Readiness,
+    ReadinessUpdate,
     collect,
     run_plan,
 )
@@ -51,13 +51,13 @@ def starts(outcomes: Sequence[Outcome[None]]) -> list[float | None]:
 
 
 def test_a_job_starts_when_the_last_of_its_dependencies_is_done() -> None:
-    """BLOCK: a diamond, and a job listed before what it depends on."""
+    """BLOCK: a job starts when its last dependency is done, wherever it is listed."""
     assert starts(run_edges([1, 2, 4, 1], {1: [0], 2: [0], 3: [1, 2]})) == [0.0, 1.0, 1.0, 5.0]
     assert starts(run_edges([1, 2], {0: [1]})) == [2.0, 0.0]
 
 
 def test_a_failure_blocks_those_that_need_success_and_frees_those_that_do_not() -> None:
-    """BLOCK: each names the job nearest to it, and `always` follows any outcome."""
+    """BLOCK: a failure blocks dependants on its success, and `always` follows any outcome."""
     edges: Edges = {1: [0], 2: [1], 3: [Edge(0, "always")], 4: [Edge(2, "always"), 3]}
     outcomes = run_edges([-1, 1, 1, 1, 1], edges)
     assert outcomes[1:3] == [Blocked(1, 0), Blocked(2, 1)]
@@ -65,27 +65,27 @@ def test_a_failure_blocks_those_that_need_success_and_frees_those_that_do_not() 
 
 
 def test_a_job_is_blocked_by_the_first_of_its_dependencies_to_fail_and_only_once() -> None:
-    """Whatever the others do later."""
+    """A job is blocked once, by its first dependency to fail."""
     outcomes = run_edges([-2, -1, 3, 1], {3: [0, 1, 2]})
     assert outcomes[3] == Blocked(3, 1)
 
 
 @pytest.mark.slow
 def test_ten_thousand_jobs_are_blocked_one_by_another() -> None:
-    """A chain as long as that is no recursion, and each names the one before it."""
+    """A chain of ten thousand blocked jobs causes no recursion error."""
     size = 10_000
     outcomes = run_edges([-1] + [1] * (size - 1), {i: [i - 1] for i in range(1, size)})
     assert outcomes[1:] == [Blocked(i, i - 1) for i in range(1, size)]
 
 
 def test_freed_jobs_start_in_index_order_among_those_that_were_always_free() -> None:
-    """2 is freed before 3 to 5 have started, and goes first."""
+    """Released jobs start in index order among the others."""
     assert starts(run_edges([1, 1, 1, 1, 1, 1], {2: [0]}, width=1)) == [0, 1, 2, 3, 4, 5]
     assert starts(run_edges([4, 1, 1, 1, 1, 1], {1: [0]}, width=2)) == [0, 4, 0, 1, 2, 3]
 
 
 def test_serial_jobs_may_depend_on_serial_jobs_before_them() -> None:
-    """A serial job that is blocked is passed by."""
+    """A blocked serial job is skipped."""
     plan = Plan.of(
         [Job(0, "a", -1.0), Job(1, "a", 1.0), Job(2, "a", 1.0), Job(3, "a", 1.0)],
         serial_indices=[0, 1, 2],
@@ -111,7 +111,7 @@ JOIN = "the edges of a plan must join its jobs (0 to 3): "
     ids=["circle", "itself", "nowhere", "all at once", "twice"],
 )
 def test_edges_that_can_never_be_met_are_refused(edges: Edges, message: str) -> None:
-    """Before anything starts, with the path or the indices."""
+    """Impossible edges are refused before anything starts, with the path or the indices."""
     with pytest.raises(PlanError) as caught:
         run_edges([1, 1, 1, 1], edges)
     said = str(caught.value)
@@ -126,7 +126,7 @@ def test_edges_that_can_never_be_met_are_refused(edges: Edges, message: str) -> 
 
 
 def test_the_order_of_a_key_counts_as_a_dependency_in_a_circle() -> None:
-    """1 waits for the key that 0 has, and 0 for 1: nobody would ever start."""
+    """A cycle through the order of a key is refused."""
     jobs = [Job(i, "a", 1.0, key="k") for i in range(2)]
     with pytest.raises(PlanError, match="in a cycle: "):
         run_virtual(
@@ -148,7 +148,7 @@ def test_edges_against_the_order_of_serial_jobs_are_refused(
     edges: Edges,
     message: str,
 ) -> None:
-    """Serial jobs come first and in index order, whatever edges say."""
+    """Edges that contradict the order of serial jobs are refused."""
     jobs = [Job(i, "a", 1.0) for i in range(2)]
     plan = Plan.of(jobs, serial=serial, serial_indices=serial_indices, edges=edges)
     with pytest.raises(PlanError, match=message):
@@ -156,7 +156,7 @@ def test_edges_against_the_order_of_serial_jobs_are_refused(
 
 
 def test_an_edge_is_of_one_of_two_kinds() -> None:
-    """The message names both."""
+    """An edge of an unknown kind is refused."""
     with pytest.raises(PlanError) as caught:
         Edge(0, "never")  # type: ignore[arg-type]
     assert str(caught.value) == "Edge.when must be success or always, got 'never'"
@@ -168,22 +168,22 @@ class Decides(Readiness):
     def begin(self) -> Sequence[int]:
         return [0]
 
-    def over(self, index: int, *, done: bool) -> Freed:
+    def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:
         if index:
-            return Freed()
-        return Freed([1], [(2, 0)]) if done else Freed([2], [(1, 0)])
+            return ReadinessUpdate()
+        return ReadinessUpdate([1], [(2, 0)]) if done else ReadinessUpdate([2], [(1, 0)])
 
 
 class NeverReady(Decides):
     """One that forgets all jobs but the first."""
 
-    def over(self, index: int, *, done: bool) -> Freed:  # noqa: ARG002 - it forgets
-        return Freed()
+    def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:  # noqa: ARG002 - it forgets
+        return ReadinessUpdate()
 
 
 @pytest.mark.parametrize("first", [1.0, -1.0])
 def test_a_readiness_decides_while_the_plan_runs(first: float) -> None:
-    """The same plan takes one way or the other."""
+    """A readiness may react to outcomes."""
     jobs = [Job(0, "a", first), Job(1, "a", 1.0), Job(2, "b", 1.0)]
     plan = Plan(jobs, {"a", "b"}, readiness=Decides)
     outcomes = run_virtual(lambda: collect(plan, take, lanes=Lanes([LaneSpec("a"), LaneSpec("b")])))
@@ -194,7 +194,7 @@ def test_a_readiness_decides_while_the_plan_runs(first: float) -> None:
 
 
 def test_keys_hold_under_a_readiness() -> None:
-    """Jobs that become ready together and share a key run one after another."""
+    """Keys apply to jobs that a readiness releases together."""
 
     class Together(NeverReady):
         def begin(self) -> Sequence[int]:
@@ -206,7 +206,7 @@ def test_keys_hold_under_a_readiness() -> None:
 
 
 def test_a_readiness_that_forgets_a_job_ends_the_run() -> None:
-    """Nothing is under way and nothing can start: the plan's fault, said with the number of jobs."""
+    """A readiness that never names a job ends the run with the number of missing jobs."""
     emitted: list[Outcome[None]] = []
 
     async def emit(outcome: Outcome[None]) -> None:  # noqa: ASYNC124 - lists do not wait
@@ -224,7 +224,7 @@ def test_a_readiness_that_forgets_a_job_ends_the_run() -> None:
 
 @pytest.mark.parametrize("extra", [{"edges": {1: [Edge(0)]}}, {"serial": True}])
 def test_a_readiness_decides_alone(extra: Mapping[str, object]) -> None:
-    """A plan that has one has no edges, and is not serial as a whole."""
+    """A plan with a readiness cannot have edges or be serial as a whole."""
     plan = Plan([Job(i, "a", 1.0) for i in range(2)], {"a"}, readiness=Decides, **extra)  # type: ignore[arg-type]
     with pytest.raises(PlanError, match="cannot have edges or be serial as a whole"):
         run_virtual(lambda: collect(plan, take, lanes=Lanes([LaneSpec("a")])))
@@ -233,7 +233,7 @@ def test_a_readiness_decides_alone(extra: Mapping[str, object]) -> None:
 class Listed(Readiness):
     """A readiness that says what it is told to say, and writes down what it is told."""
 
-    def __init__(self, ready: Sequence[int], freed: Mapping[int, Freed]) -> None:
+    def __init__(self, ready: Sequence[int], freed: Mapping[int, ReadinessUpdate]) -> None:
         self.ready = ready
         self.freed = freed
         self.told: list[tuple[int, bool]] = []
@@ -241,9 +241,9 @@ class Listed(Readiness):
     def begin(self) -> Sequence[int]:
         return self.ready
 
-    def over(self, index: int, *, done: bool) -> Freed:
+    def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:
         self.told.append((index, done))
-        return self.freed.get(index, Freed())
+        return self.freed.get(index, ReadinessUpdate())
 
 
 def run_listed(
@@ -258,14 +258,14 @@ def run_listed(
 
 @pytest.mark.parametrize("named", [[0, 2], [0, 1, 2, 3], [3, 2, 1, 0]])
 def test_serial_jobs_run_first_whether_a_readiness_names_them_or_not(named: Sequence[int]) -> None:
-    """SERIAL: one by one in index order, and each once; then the others, side by side."""
+    """SERIAL: serial jobs run first, once each, whether a readiness names them or not."""
     outcomes = run_listed(Listed(named, {}), [1, 3], [1, 1, 1, 1])
     assert starts(outcomes) == [2.0, 0.0, 2.0, 1.0]
 
 
 def test_a_readiness_is_told_of_serial_jobs_as_of_all_others() -> None:
-    """BLOCK: what it frees then waits for the end of the serial line; what it blocks never starts."""
-    freed = {1: Freed([0]), 3: Freed([2], [(4, 3)])}
+    """BLOCK: a readiness is notified of the outcomes of serial jobs."""
+    freed = {1: ReadinessUpdate([0]), 3: ReadinessUpdate([2], [(4, 3)])}
     listed = Listed([], freed)
     outcomes = run_listed(listed, [1, 3, 5], [1, 1, 1, -1, 1, 1])
     assert starts(outcomes) == [3.0, 0.0, 3.0, 1.0, None, 2.0]
@@ -274,7 +274,7 @@ def test_a_readiness_is_told_of_serial_jobs_as_of_all_others() -> None:
 
 
 def test_a_plan_of_serial_jobs_only_needs_nothing_of_its_readiness() -> None:
-    """Nothing is left to become ready."""
+    """A plan of serial jobs only needs no action of its readiness."""
     listed = Listed([], {})
     assert starts(run_listed(listed, range(3), [1, 1, 1])) == [0.0, 1.0, 2.0]
     assert listed.told == [(0, True), (1, True), (2, True)]
@@ -282,23 +282,25 @@ def test_a_plan_of_serial_jobs_only_needs_nothing_of_its_readiness() -> None:
 
 @pytest.mark.parametrize("blocks", [0, 2])
 def test_a_readiness_cannot_block_a_serial_job(blocks: int) -> None:
-    """Neither one that is over nor one to come; a fault of the plan, which ends the run."""
+    """A readiness that blocks a serial job ends the run with a PlanError."""
     with pytest.raises(PlanError) as caught:
-        run_listed(Listed([3], {0: Freed(blocked=[(blocks, 0)])}), [0, 1, 2], [1, 1, 1, 1])
+        run_listed(
+            Listed([3], {0: ReadinessUpdate(blocked=[(blocks, 0)])}), [0, 1, 2], [1, 1, 1, 1]
+        )
     assert str(caught.value) == (
         f"the readiness of the plan blocks job {blocks}, which is serial: it runs anyway"
     )
 
 
 def test_a_readiness_that_forgets_a_job_behind_serial_ones_ends_the_run() -> None:
-    """Said when the serial line is over, and not before."""
+    """A missing job is reported after the serial jobs, not before."""
     with pytest.raises(PlanError) as caught:
         run_listed(Listed([0], {}), [1], [1, 1, 1])
     assert str(caught.value) == "1 jobs of the plan never became ready"
 
 
 def test_the_deadline_cuts_serial_jobs_and_what_waits_for_them() -> None:
-    """TOTAL: the one under way is interrupted; those behind it, ready or not, were not run."""
-    listed = Listed([0], {1: Freed([2])})
+    """TOTAL: at the deadline the running serial job is interrupted and the rest is not run."""
+    listed = Listed([0], {1: ReadinessUpdate([2])})
     outcomes = run_listed(listed, [1, 3], [1, 1, 1, 5], deadline=3.0)
     assert [type(outcome) for outcome in outcomes] == [NotRun, Done, NotRun, Interrupted]

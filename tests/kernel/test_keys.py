@@ -1,4 +1,4 @@
-"""Jobs that share a key: in index order, one at a time, however the one before them ends."""
+"""Jobs that share a key run in index order, one at a time, however the previous one ends."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,7 +8,6 @@ from trioeval.errors import CallError, Fault
 from trioeval.kernel import (
     Blocked,
     Calls,
-    Cut,
     Done,
     Edge,
     Failed,
@@ -18,6 +17,7 @@ from trioeval.kernel import (
     NotRun,
     Outcome,
     Plan,
+    StopReason,
     collect,
 )
 from trioeval.testing import run_virtual
@@ -47,7 +47,7 @@ def times(outcomes: Sequence[Outcome[None]]) -> list[tuple[float, float] | None]
 
 
 def test_jobs_of_one_key_run_one_at_a_time_in_index_order_and_others_freely() -> None:
-    """Two keys and none, on a lane that is wide enough for all."""
+    """Jobs of one key run in index order, one at a time, and others freely."""
     jobs = [Job(i, "a", 2.0, key=key) for i, key in enumerate(["k", "m", "k", None, "m", "k"])]
     assert times(outcomes_of(jobs, [LaneSpec("a", 9)])) == [
         (0.0, 2.0),
@@ -60,14 +60,14 @@ def test_jobs_of_one_key_run_one_at_a_time_in_index_order_and_others_freely() ->
 
 
 def test_a_key_holds_over_lanes() -> None:
-    """The second job of a conversation may be on another lane, and waits all the same."""
+    """A key applies across lanes."""
     jobs = [Job(0, "a", 3.0, key="k"), Job(1, "b", 1.0, key="k"), Job(2, "b", 1.0)]
     outcomes = outcomes_of(jobs, [LaneSpec("a", 1), LaneSpec("b", 1)])
     assert times(outcomes) == [(0.0, 3.0), (3.0, 4.0), (0.0, 1.0)]
 
 
 def test_a_job_that_fails_gives_its_key_on() -> None:
-    """A key is an order, not a dependency."""
+    """A failed job passes its key on: a key is an order, not a dependency."""
     jobs = [Job(0, "a", -1.0, key="k"), Job(1, "a", 1.0, key="k")]
     failed, done = outcomes_of(jobs, [LaneSpec("a")])
     assert isinstance(failed, Failed)
@@ -75,7 +75,7 @@ def test_a_job_that_fails_gives_its_key_on() -> None:
 
 
 def test_a_job_blocked_in_the_middle_of_its_key_is_left_out() -> None:
-    """1 waits for its key when it is blocked; 2 is the next after 0."""
+    """A job that is blocked while it waits for its key is skipped."""
     jobs = [Job(i, "a", 4.0, key="k") for i in range(3)] + [Job(3, "a", -1.0)]
     outcomes = outcomes_of(jobs, [LaneSpec("a", 4)], {1: [3]})
     assert outcomes[1] == Blocked(1, 3)
@@ -83,7 +83,7 @@ def test_a_job_blocked_in_the_middle_of_its_key_is_left_out() -> None:
 
 
 def test_a_job_blocked_with_its_key_in_hand_gives_it_on() -> None:
-    """0 is the first of its key and waits for 2; when that fails, it is 1's turn."""
+    """A job that is blocked while it has its key passes it on."""
     jobs = [Job(0, "a", 4.0, key="k"), Job(1, "a", 4.0, key="k"), Job(2, "a", -1.0)]
     outcomes = outcomes_of(jobs, [LaneSpec("a", 4)], {0: [2]})
     assert outcomes[0] == Blocked(0, 2)
@@ -91,23 +91,23 @@ def test_a_job_blocked_with_its_key_in_hand_gives_it_on() -> None:
 
 
 def test_jobs_of_one_key_are_blocked_together() -> None:
-    """What blocks the first of a key blocks the second, which does not get the key for it."""
+    """Two jobs of one key that depend on a failure are both blocked."""
     jobs = [Job(0, "a", 4.0, key="k"), Job(1, "a", 4.0, key="k"), Job(2, "a", -1.0)]
     outcomes = outcomes_of(jobs, [LaneSpec("a", 4)], {0: [2], 1: [2]})
     assert outcomes[:2] == [Blocked(0, 2), Blocked(1, 2)]
 
 
 def test_a_job_of_a_closed_lane_gives_its_key_on_unstarted() -> None:
-    """1 has the key and is never run; 2, on another lane, has it at that instant."""
+    """An unstarted job of a closed lane passes its key on at that instant."""
     jobs = [Job(0, "shut", -1.0), Job(1, "shut", 1.0, key="k"), Job(2, "free", 1.0, key="k")]
     shut = LaneSpec("shut", 1, breaker_threshold=1)
     outcomes = outcomes_of(jobs, [shut, LaneSpec("free", 1)])
     reason = "1 calls in a row were refused: no such key"
-    assert outcomes[1:] == [NotRun(1, Cut.LANE, reason), Done(2, 1.0, 2.0, 0.0, 1, None)]
+    assert outcomes[1:] == [NotRun(1, StopReason.LANE, reason), Done(2, 1.0, 2.0, 0.0, 1, None)]
 
 
 def test_a_job_whose_dependency_is_met_still_waits_for_its_key() -> None:
-    """Both must be free, in whatever order they come."""
+    """A job waits for both its dependency and its key, in any order."""
     jobs = [Job(0, "a", 4.0, key="k"), Job(1, "a", 1.0), Job(2, "a", 1.0, key="k")]
     assert times(outcomes_of(jobs, [LaneSpec("a", 4)], {2: [1]}))[2] == (4.0, 5.0)
     jobs = [Job(0, "a", 1.0, key="k"), Job(1, "a", 4.0), Job(2, "a", 1.0, key="k")]

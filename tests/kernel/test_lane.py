@@ -1,4 +1,4 @@
-"""One lane: waits that are cancelled, waits that end at the same instant, and what it says of itself."""
+"""One lane: cancelled waits, waits that end at the same instant, and statistics."""
 
 import itertools
 import math
@@ -18,7 +18,7 @@ from trioeval.kernel import (
     LaneStatistics,
     Plan,
     Waiting,
-    Why,
+    WaitReason,
     collect,
 )
 from trioeval.kernel.reservations import CallRequest
@@ -52,13 +52,13 @@ def test_a_lane_refuses_limits_out_of_range(limits: dict[str, float], message: s
 
 
 def test_lanes_have_different_names() -> None:
-    """Two lanes of one name would be one lane with two limits."""
+    """Two lanes with one name are refused."""
     with pytest.raises(PlanError, match="two lanes are named 'a'"):
         Lanes([LaneSpec("a"), LaneSpec("a", max_concurrency=2)])
 
 
 def test_statistics_and_repr_are_snapshots() -> None:
-    """A lane tells its name, width, calls in flight, who waits and its next start."""
+    """Statistics have the name, max concurrency, calls in flight, waiters and next start."""
 
     async def main() -> tuple[LaneStatistics, str, LaneStatistics]:
         lanes = Lanes([LaneSpec("a", max_concurrency=2, rpm=30)])
@@ -101,7 +101,7 @@ def test_statistics_and_repr_are_snapshots() -> None:
 
 
 def test_waits_are_told_with_reason_and_end() -> None:
-    """Whoever waits says for what, and until when if that is known."""
+    """Every wait is reported with its reason, and its end if known."""
 
     async def main() -> list[Event]:
         events: list[Event] = []
@@ -117,16 +117,16 @@ def test_waits_are_told_with_reason_and_end() -> None:
         return [event for event in events if isinstance(event, Waiting)]
 
     assert run_virtual(main) == [
-        Waiting(0.0, "a", Why.DELAY, 2.0, 0),
-        Waiting(0.0, "a", Why.TURN, None, 0),
-        Waiting(2.0, "a", Why.DELAY, 4.0, 0),
-        Waiting(4.0, "a", Why.SLOT, None, 0),
+        Waiting(0.0, "a", WaitReason.DELAY, 2.0, 0),
+        Waiting(0.0, "a", WaitReason.TURN, None, 0),
+        Waiting(2.0, "a", WaitReason.DELAY, 4.0, 0),
+        Waiting(4.0, "a", WaitReason.SLOT, None, 0),
     ]
 
 
 @pytest.mark.parametrize("cancel_at", [0.5, 1.0, 2.0])
 def test_a_wait_that_is_cancelled_costs_nothing(cancel_at: float) -> None:
-    """PACE: waiters cancelled in line, at the instant of success, and after it leave no hole."""
+    """PACE: cancelled waiters leave no hole, whether queued, just served or served."""
 
     async def main() -> list[float]:
         lanes, starts = Lanes([LaneSpec("a", rpm=60)]), list[float]()
@@ -158,7 +158,7 @@ def test_a_wait_that_is_cancelled_costs_nothing(cancel_at: float) -> None:
 
 
 def test_calls_start_in_the_order_in_which_they_came() -> None:
-    """The turn is strictly first come, first served, over jobs and branches."""
+    """Calls start first come, first served, over jobs and branches."""
 
     async def main() -> list[int]:
         order: list[int] = []
@@ -181,7 +181,7 @@ def test_calls_start_in_the_order_in_which_they_came() -> None:
 
 
 def test_a_job_that_pauses_before_its_call_stands_in_line() -> None:
-    """The favour of the lane ends when anyone else touches it."""
+    """An admitted job that pauses queues like all others once the lane was used."""
 
     async def main() -> list[tuple[int, float]]:
         starts: list[tuple[int, float]] = []
@@ -203,7 +203,7 @@ def test_a_job_that_pauses_before_its_call_stands_in_line() -> None:
 
 
 def test_a_newcomer_does_not_pass_who_is_woken_in_the_same_instant() -> None:
-    """The slot that comes free goes to the one in line, not to the next call of the one who had it."""
+    """A released slot goes to the waiter, not to the next call of its former holder."""
 
     async def main() -> list[str]:
         order: list[str] = []
@@ -231,7 +231,7 @@ def test_a_newcomer_does_not_pass_who_is_woken_in_the_same_instant() -> None:
 
 
 def test_the_favour_of_a_lane_ends_with_the_turn_of_another() -> None:
-    """A job that was favoured and paused does not pass the one who waits for the pace meanwhile."""
+    """An admitted job that pauses does not pass a waiter for the pace."""
 
     async def main() -> bool:
         clock, lane = trio.lowlevel.current_clock(), Lanes([LaneSpec("a", min_gap=2)])["a"]

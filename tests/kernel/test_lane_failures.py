@@ -1,4 +1,4 @@
-"""What a failed call means: whether it is made again and when, and when its lane is given up."""
+"""Failed calls: whether and when they are retried, and when their lane is closed."""
 
 import gc
 import weakref
@@ -12,7 +12,6 @@ from trioeval.errors import CallError, Fault, LaneClosedError
 from trioeval.kernel import (
     Backoff,
     Calls,
-    Cut,
     Done,
     Event,
     Failed,
@@ -24,9 +23,10 @@ from trioeval.kernel import (
     NotRun,
     Outcome,
     Plan,
+    StopReason,
     Throttled,
     Waiting,
-    Why,
+    WaitReason,
     collect,
 )
 from trioeval.rates import Allowance, RateHint
@@ -49,7 +49,7 @@ def run_lanes(
 
 
 class Answers:
-    """A body of one call whose requests end in these ways, a second each; the last again and again."""
+    """A body with one call whose requests end in given ways, a second each; the last repeated."""
 
     def __init__(self, *errors: Exception | None) -> None:
         self.errors = errors
@@ -97,7 +97,7 @@ class Answers:
 def test_a_failed_call_is_made_again_as_often_as_it_may_help(
     limits: Mapping[str, object], error: Exception, starts: list[float]
 ) -> None:
-    """ATTEMPTS: chance is a half here, so rests are half of their bounds; the last failure is the outcome."""
+    """ATTEMPTS: a failed call is retried as often as allowed, and not before its back-offs."""
     body = Answers(error)
     lane = LaneSpec("a", **{"backoff": Backoff(base=1.0), **limits})  # type: ignore[arg-type]
     (outcome,), _ = run_lanes(body, [lane], [Job(0, "a", 0.0)])
@@ -108,7 +108,7 @@ def test_a_failed_call_is_made_again_as_often_as_it_may_help(
 
 
 def test_a_rest_is_off_the_clock_and_holds_no_slot() -> None:
-    """LIMIT and SLOT: another job is served meanwhile, and the timeout counts calls in flight only."""
+    """LIMIT and SLOT: a back-off is not working time and holds no slot."""
     body = Answers(CallError(TRANSIENT), None)
     jobs = [Job(i, "a", 0.0, timeout=2.5) for i in range(2)]
     lane = LaneSpec("a", 1, backoff=Backoff(base=1.0))
@@ -116,12 +116,12 @@ def test_a_rest_is_off_the_clock_and_holds_no_slot() -> None:
     assert body.starts == [0.0, 1.0, 2.0]
     assert outcomes == [Done(0, 0.0, 3.0, 1.0, 2, 3), Done(1, 1.0, 2.0, 0.0, 1, 2)]
     waits = [e for e in events if isinstance(e, Waiting) and e.index is not None]
-    assert waits[0] == Waiting(1.0, "a", Why.BACKOFF, 1.5, 0)
+    assert waits[0] == Waiting(1.0, "a", WaitReason.BACKOFF, 1.5, 0)
 
 
 @pytest.mark.parametrize("fault", [TRANSIENT, BUSY])
 def test_a_wait_that_one_call_is_asked_for_holds_for_the_lane(fault: Fault) -> None:
-    """RETRY_AFTER: also where a service is unavailable (503); then one call probes, then two start."""
+    """RETRY_AFTER: a named wait of a 503 blocks the lane; then one call probes, then two start."""
     body = Answers(None, CallError(fault, retry_after=5), None)
     lane = LaneSpec("a", 2, adaptive="off")
     outcomes, _ = run_lanes(body, [lane], [Job(i, "a", 0.0) for i in range(4)])
@@ -133,7 +133,7 @@ def test_a_wait_that_one_call_is_asked_for_holds_for_the_lane(fault: Fault) -> N
 
 
 def test_a_call_made_again_stands_before_what_is_new() -> None:
-    """By index among themselves; jobs that were never started come after them."""
+    """Retries go before new jobs, ordered by index."""
     order: list[int] = []
 
     async def body(job: Job[float], calls: Calls[float]) -> None:
@@ -151,7 +151,7 @@ def test_a_call_made_again_stands_before_what_is_new() -> None:
 
 
 def test_a_refusal_that_names_a_wait_keeps_the_whole_lane_back() -> None:
-    """RETRY_AFTER: the others wait as long, one call probes, and a success lets two start."""
+    """RETRY_AFTER: a refusal with a wait blocks the whole lane; then calls start one, two, …."""
     starts: list[tuple[int, float]] = []
 
     async def body(job: Job[float], calls: Calls[float]) -> None:
@@ -183,7 +183,7 @@ def test_a_refusal_that_names_a_wait_keeps_the_whole_lane_back() -> None:
 
 
 def test_a_lane_that_refuses_for_good_is_closed_and_its_jobs_are_not_run() -> None:
-    """Three in a row; the rest hears why, at once, and the other lane is not concerned."""
+    """Three fatal refusals close a lane and end its jobs; another lane is not affected."""
     body = Answers(CallError(FATAL, "no such key"))
 
     async def by_lane(job: Job[float], calls: Calls[float]) -> None:
@@ -194,14 +194,14 @@ def test_a_lane_that_refuses_for_good_is_closed_and_its_jobs_are_not_run() -> No
     reason = "3 calls in a row were refused: no such key"
     assert len(body.starts) == 3
     assert all(isinstance(outcome, Failed) for outcome in outcomes[:3])
-    assert outcomes[3:3000] == [NotRun(i, Cut.LANE, reason) for i in range(3, 3000)]
+    assert outcomes[3:3000] == [NotRun(i, StopReason.LANE, reason) for i in range(3, 3000)]
     done = [outcome.finished_at for outcome in outcomes[3000:] if isinstance(outcome, Done)]
     assert done == [float(n) for n in range(1, 11)]
     assert [e for e in events if isinstance(e, LaneClosed)] == [LaneClosed(3.0, "a", reason)]
 
 
 def test_refusals_of_single_requests_close_no_lane() -> None:
-    """A bad request is that request's fault; a success in between starts the count anew."""
+    """Refusals of single requests do not close a lane, and a success resets the count."""
     bad = Answers(CallError(Fault.REFUSED))
     outcomes, _ = run_lanes(bad, [LaneSpec("a", 1)], [Job(i, "a", 0.0) for i in range(9)])
     assert all(isinstance(outcome, Failed) for outcome in outcomes)
@@ -211,7 +211,7 @@ def test_refusals_of_single_requests_close_no_lane() -> None:
 
 
 def test_whoever_waits_or_rests_hears_of_the_closing() -> None:
-    """One in line, one in its back-off, and one that asks later: all at that instant."""
+    """Waiting, resting and later calls all fail at the instant of the closing."""
     heard: dict[str, float] = {}
 
     async def refused() -> None:
@@ -253,7 +253,7 @@ def test_whoever_waits_or_rests_hears_of_the_closing() -> None:
 
 
 def test_a_lane_without_a_success_for_longer_than_its_patience_is_closed() -> None:
-    """Refused again and again, the only call fails in the end, and the next is not run."""
+    """A lane without success for longer than its patience is closed."""
     body = Answers(CallError(BUSY, "too many"))
     jobs = [Job(i, "a", 0.0) for i in range(2)]
     outcomes, _ = run_lanes(body, [LaneSpec("a", 1, patience=60)], jobs)
@@ -262,24 +262,24 @@ def test_a_lane_without_a_success_for_longer_than_its_patience_is_closed() -> No
 
 
 def test_a_wait_longer_than_the_patience_is_not_begun() -> None:
-    """A day's allowance: the lane is closed at once."""
+    """A named wait longer than the patience closes the lane at once."""
     body = Answers(CallError(BUSY, "come back tomorrow", retry_after=86_400))
     outcomes, _ = run_lanes(body, [LaneSpec("a", 1)], [Job(i, "a", 0.0) for i in range(2)])
     reason = "asked to wait 86400 s, longer than the patience of 300 s: come back tomorrow"
     assert isinstance(outcomes[0], Failed)
-    assert outcomes[1] == NotRun(1, Cut.LANE, reason)
+    assert outcomes[1] == NotRun(1, StopReason.LANE, reason)
     assert body.starts == [0.0]
 
 
 def test_a_used_up_account_closes_the_lane_at_once() -> None:
-    """One call is enough."""
+    """One exhausted account closes the lane at once."""
     body = Answers(CallError(Fault.QUOTA_EXHAUSTED, "no credit"))
     outcomes, _ = run_lanes(body, [LaneSpec("a", 1)], [Job(i, "a", 0.0) for i in range(3)])
-    assert outcomes[1:] == [NotRun(i, Cut.LANE, "no credit") for i in (1, 2)]
+    assert outcomes[1:] == [NotRun(i, StopReason.LANE, "no credit") for i in (1, 2)]
 
 
 def test_serial_jobs_of_a_closed_lane_are_not_run() -> None:
-    """Each is passed by with the reason; serial jobs of other lanes go on."""
+    """Serial jobs of a closed lane are not run; those of other lanes continue."""
 
     async def by_lane(job: Job[float], calls: Calls[float]) -> None:
         async def send() -> None:
@@ -298,7 +298,7 @@ def test_serial_jobs_of_a_closed_lane_are_not_run() -> None:
 
 
 def test_calls_that_are_refused_again_and_again_take_turns_with_what_is_new() -> None:
-    """Only the second attempt passes: two that are always refused do not keep a narrow lane to themselves."""
+    """Calls refused twice or more take turns with new ones."""
     order: list[int] = []
 
     async def body(job: Job[float], calls: Calls[float]) -> None:
@@ -315,7 +315,7 @@ def test_calls_that_are_refused_again_and_again_take_turns_with_what_is_new() ->
 
 
 def test_a_refusal_tells_the_rate_and_the_lane_keeps_to_it() -> None:
-    """Sixty a minute, says the refusal, and none is left: after its wait the calls come a second apart."""
+    """A rate in a refusal paces the lane after its wait."""
     hint = RateHint(requests=Allowance(limit=60, remaining=0, reset_after=30))
     starts: list[float] = []
 
@@ -339,7 +339,7 @@ def test_a_refusal_tells_the_rate_and_the_lane_keeps_to_it() -> None:
 
 
 def test_a_call_that_failed_keeps_nothing_of_what_it_sent() -> None:
-    """It is gone at once, and not when somebody looks for garbage: a refused request may be large."""
+    """A failed call releases its arguments at once, without garbage collection."""
 
     class Sent:
         """What is sent."""
@@ -377,7 +377,7 @@ def test_a_call_that_failed_keeps_nothing_of_what_it_sent() -> None:
 def test_a_call_that_is_refused_alone_fails_when_that_can_hardly_be_chance(
     latency: float, refused_every: int, requests: int
 ) -> None:
-    """ATTEMPTS: the more of the other calls are refused, or the fewer there are, the longer it takes."""
+    """ATTEMPTS: a call that is refused alone fails once chance is an unlikely cause."""
     asked, is_refused_alone = 0, True
 
     async def send(index: int) -> int:
@@ -412,7 +412,7 @@ def test_a_call_that_is_refused_alone_fails_when_that_can_hardly_be_chance(
 def test_the_last_call_of_a_run_outlasts_a_time_in_which_its_provider_is_busy(
     busy: float, retry_after: float | None, *, ends_well: bool
 ) -> None:
-    """ATTEMPTS: what was served before says little of it; it decides after a quarter of the patience."""
+    """ATTEMPTS: refusals without other served calls decide after a quarter of the patience."""
 
     async def send(index: int) -> int:
         await trio.sleep(2.0 if index == 0 else 0.01)
@@ -434,7 +434,7 @@ def test_the_last_call_of_a_run_outlasts_a_time_in_which_its_provider_is_busy(
 
 
 def test_a_call_that_nothing_else_was_served_beside_is_made_until_the_patience_ends() -> None:
-    """Its refusals may be those of the whole lane."""
+    """A call with no served calls beside it is retried until the patience ends."""
     body = Answers(CallError(BUSY))
     outcomes, events = run_lanes(body, [LaneSpec("a", patience=3000.0)], [Job(0, "a", 0.0)])
     assert isinstance(outcomes[0], Failed)

@@ -1,4 +1,4 @@
-"""Jobs on no lane, as callers meet them: from the beginning, or found as the next of their lane."""
+"""Named examples of jobs on no lane: from the beginning, or found when next of their lane."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,7 +13,6 @@ from trioeval.kernel import (
     Admitted,
     Budget,
     Calls,
-    Cut,
     Done,
     Event,
     Failed,
@@ -25,9 +24,10 @@ from trioeval.kernel import (
     NotRun,
     Outcome,
     Plan,
+    StopReason,
     TimedOut,
     Waiting,
-    Why,
+    WaitReason,
     collect,
     run_plan,
 )
@@ -36,7 +36,7 @@ from trioeval.testing import run_virtual
 
 @attrs.frozen
 class Work:
-    """What a job of these tests does."""
+    """The script of a job in these tests."""
 
     known: bool | None = False
     """Whether it needs no lane; None fails to say."""
@@ -89,13 +89,13 @@ def starts(outcomes: Sequence[Outcome[Any]]) -> list[float | None]:
 
 
 def test_jobs_found_to_need_no_lane_start_while_it_is_full_each_at_its_turn() -> None:
-    """They take no slot; one that stands behind a job that needs the lane waits for it."""
+    """Jobs that need no lane take no slot, and start at their turn."""
     slow = Work(calls=5.0)
     assert starts(run(plan_of(slow, HERE, HERE, slow, HERE))) == [0.0, 0.0, 0.0, 5.0, 5.0]
 
 
 def test_jobs_on_no_lane_take_no_start_of_the_pace() -> None:
-    """Two calls a minute apart, and three known jobs among them."""
+    """Jobs on no lane take no start of the pace."""
     asks = Work(calls=0.0)
     outcomes = run(plan_of(asks, HERE, asks, HERE, HERE), LaneSpec("a", 1, rpm=1))
     assert starts(outcomes) == [0.0, 0.0, 60.0, 60.0, 60.0]
@@ -103,7 +103,7 @@ def test_jobs_on_no_lane_take_no_start_of_the_pace() -> None:
 
 @pytest.mark.parametrize("serial", [False, True])
 def test_jobs_found_to_need_no_lane_start_while_it_is_paused(serial: bool) -> None:  # noqa: FBT001 - a case
-    """Serial ones as well."""
+    """Jobs that need no lane start while it is paused, serial ones too."""
 
     async def main() -> list[Outcome[float]]:
         lanes = Lanes([LaneSpec("a", 1)])
@@ -116,11 +116,11 @@ def test_jobs_found_to_need_no_lane_start_while_it_is_paused(serial: bool) -> No
     first, second, third = run_virtual(main)
     assert first == Done(0, 0.0, 0.0, 0.0, 0, 0.0)
     assert second == Done(1, 0.0, 0.0, 0.0, 0, 0.0)
-    assert third == NotRun(2, Cut.DEADLINE)
+    assert third == NotRun(2, StopReason.DEADLINE)
 
 
 def test_a_job_on_no_lane_that_calls_after_all_stands_in_line_like_any_other() -> None:
-    """Its small call fits the budget at once; the large one before it waits until another one is over."""
+    """A call of a job on no lane queues like any other."""
 
     async def main() -> list[tuple[int, float]]:
         started: list[tuple[int, float]] = []
@@ -148,21 +148,21 @@ def test_a_job_on_no_lane_that_calls_after_all_stands_in_line_like_any_other() -
 
 
 def test_a_look_that_fails_is_a_no() -> None:
-    """The job waits for its lane like any other."""
+    """An inspection that raises counts as false."""
     outcomes = run(plan_of(Work(calls=4.0), Work(known=None, calls=3.0), timeout=5.0))
     assert starts(outcomes) == [0.0, 4.0]
     assert all(isinstance(one, Done) for one in outcomes)
 
 
 def test_a_call_on_no_lane_is_refused() -> None:
-    """A body that asks for the lane of a job that has none is told which there are."""
+    """A call on lane None is refused with the names of the lanes."""
     outcomes = run(Plan.of([Job(0, None, Work(calls=1.0))]))
     assert isinstance(outcomes[0], Failed)
     assert str(outcomes[0].error) == "job 0 calls lane None, which is not one of ['a']"
 
 
 def test_jobs_on_no_lane_start_beside_a_blocked_lane_and_do_not_delay_it() -> None:
-    """Wherever they stand in the plan."""
+    """Jobs on no lane start beside a blocked lane and do not delay it."""
     slow = Work(calls=5.0)
     lanes = ["a", "a", None, "a", None]
     plan = Plan.of(Job(i, lane, slow if lane else Work()) for i, lane in enumerate(lanes))
@@ -170,9 +170,11 @@ def test_jobs_on_no_lane_start_beside_a_blocked_lane_and_do_not_delay_it() -> No
 
 
 @pytest.mark.parametrize("serial", [False, True])
-@pytest.mark.parametrize("cut", [Cut.STOP, Cut.CANCEL, Cut.DEADLINE])
-def test_a_job_that_has_left_its_lane_when_the_run_ends_is_not_run(cut: Cut, serial: bool) -> None:  # noqa: FBT001 - a case
-    """It has waited for the one before it."""
+@pytest.mark.parametrize("cut", [StopReason.STOP, StopReason.CANCEL, StopReason.DEADLINE])
+def test_a_job_that_has_left_its_lane_when_the_run_ends_is_not_run(
+    cut: StopReason, serial: bool
+) -> None:  # noqa: FBT001 - a case
+    """An unstarted job that has left its lane is not run when the run ends."""
 
     async def main() -> tuple[list[Outcome[float]], float]:
         stop, outcomes = trio.Event(), []
@@ -187,12 +189,12 @@ def test_a_job_that_has_left_its_lane_when_the_run_ends_is_not_run(cut: Cut, ser
 
         async def end() -> None:
             await trio.sleep(3.0)
-            if cut is Cut.STOP:
+            if cut is StopReason.STOP:
                 stop.set()
-            elif cut is Cut.CANCEL:
+            elif cut is StopReason.CANCEL:
                 scope.cancel()
 
-        deadline = 3.0 if cut is Cut.DEADLINE else math.inf
+        deadline = 3.0 if cut is StopReason.DEADLINE else math.inf
         lanes = Lanes([LaneSpec("a", 1)])
         async with trio.open_nursery() as nursery:
             nursery.start_soon(end)
@@ -210,14 +212,14 @@ def test_a_job_that_has_left_its_lane_when_the_run_ends_is_not_run(cut: Cut, ser
 
     outcomes, ended_at = run_virtual(main)
     first: Outcome[float] = Done(0, 0.0, 4.0, 0.0, 0, 4.0)
-    if cut is not Cut.STOP:
+    if cut is not StopReason.STOP:
         first = Interrupted(0, 0.0, 3.0, 0.0, 0, cut)
     assert outcomes == [first, NotRun(1, cut), NotRun(2, cut)]
-    assert ended_at == (4.0 if cut is Cut.STOP else 3.0)
+    assert ended_at == (4.0 if cut is StopReason.STOP else 3.0)
 
 
 def test_jobs_that_are_still_on_a_lane_that_closes_are_not_looked_at() -> None:
-    """They are not run, known or not."""
+    """Jobs on a closed lane are neither inspected nor run."""
 
     async def main() -> tuple[list[Outcome[None]], float]:
         async def refuse() -> None:
@@ -235,12 +237,12 @@ def test_jobs_that_are_still_on_a_lane_that_closes_are_not_looked_at() -> None:
 
     outcomes, ended_at = run_virtual(main)
     closed = [(one.cut, one.reason) for one in outcomes if isinstance(one, NotRun)]
-    assert closed == [(Cut.LANE, REFUSED)] * 2
+    assert closed == [(StopReason.LANE, REFUSED)] * 2
     assert ended_at == 2.0
 
 
 def test_a_serial_job_of_a_closed_lane_is_not_run_known_or_not() -> None:
-    """What is closed serves nobody."""
+    """A serial job of a closed lane is not run, even if its reply is known."""
 
     async def main() -> list[Outcome[None]]:
         async def refuse() -> None:  # noqa: ASYNC124 - never waits
@@ -252,11 +254,11 @@ def test_a_serial_job_of_a_closed_lane_is_not_run_known_or_not() -> None:
         plan = plan_of(Work(), HERE, serial_indices=(0, 1))
         return await collect(plan, perform, lanes=Lanes([LaneSpec("a", breaker_threshold=1)]))
 
-    assert run_virtual(main)[1] == NotRun(1, Cut.LANE, REFUSED)
+    assert run_virtual(main)[1] == NotRun(1, StopReason.LANE, REFUSED)
 
 
 def test_jobs_on_no_lane_wait_for_a_serial_job_of_another_run() -> None:
-    """And the observer is told that it is the gate."""
+    """Jobs on no lane wait for the serial gate, which is reported."""
 
     async def main() -> tuple[list[Outcome[float]], list[Event]]:
         lanes = Lanes([LaneSpec("a", 4)])
@@ -278,7 +280,7 @@ def test_jobs_on_no_lane_wait_for_a_serial_job_of_another_run() -> None:
 
     outcomes, events = run_virtual(main)
     assert starts(outcomes) == [5.0, 5.0]
-    assert Waiting(1.0, None, Why.GATE, None, None) in events
+    assert Waiting(1.0, None, WaitReason.GATE, None, None) in events
 
 
 def admissions(
@@ -295,21 +297,21 @@ def admissions(
 
 
 def test_a_job_that_waits_for_another_one_is_passed_by() -> None:
-    """The later one is the next of its lane until then; on no lane both of them."""
+    """A blocked job is skipped until it may start."""
     works = [Work(calls=1.0), HERE, HERE]
     found = admissions(works, LaneSpec("a", 4), {1: (0,)})
     assert found == [Admitted(0.0, 0, "a"), Admitted(0.0, 2, None), Admitted(1.0, 1, None)]
 
 
 def test_a_job_starts_at_once_that_is_found_while_a_later_one_stands_in_line() -> None:
-    """The lane can serve job 2 after two seconds; job 1 becomes ready after one."""
+    """A job found to need no lane starts at once while a later one queues."""
     works = [Work(calls=1.0), HERE, Work(calls=1.0)]
     found = admissions(works, LaneSpec("a", 4, rpm=30), {1: (0,)})
     assert found == [Admitted(0.0, 0, "a"), Admitted(1.0, 1, None), Admitted(2.0, 2, "a")]
 
 
 def test_jobs_on_no_lane_count_among_the_live_ones() -> None:
-    """Whoever waits long for a judge keeps the next ones from starting; few of them are looked at before."""
+    """Jobs on no lane count as live, and few are inspected ahead."""
 
     async def main() -> tuple[list[float], list[float | None]]:
         looked = []
@@ -332,7 +334,7 @@ def test_jobs_on_no_lane_count_among_the_live_ones() -> None:
 
 
 def test_the_clock_of_a_job_on_no_lane_runs() -> None:
-    """Its body is work like any other's."""
+    """LIMIT: the body of a job on no lane is working time."""
 
     async def main() -> list[Outcome[None]]:
         async def work(_job: Job[Work], _calls: Calls[Work]) -> None:
@@ -363,6 +365,6 @@ class Wrong(Sequence[Job[Work]]):
 
 @pytest.mark.parametrize("serial", [False, True])
 def test_a_plan_that_cannot_give_the_job_to_look_at_ends_the_run(serial: bool) -> None:  # noqa: FBT001 - a case
-    """It is a fault of the plan, and said so."""
+    """A plan that cannot return the job to inspect ends the run with a PlanError."""
     with pytest.raises(PlanError, match="cannot return job 1: LookupError: no such job"):
         run(Plan(Wrong(), ("a",), serial=serial, needs_no_lane=is_known))

@@ -1,4 +1,4 @@
-"""Lanes with permits, by example: who asks, what is held meanwhile, and how every wait for a permit ends."""
+"""Lanes with permits: requests for permits, what is held meanwhile, and the end of every wait."""
 
 from collections.abc import Callable
 from functools import partial
@@ -37,51 +37,51 @@ from trioeval.kernel import (
     Shortage,
     TimedOut,
     Waiting,
-    Why,
+    WaitReason,
     collect,
 )
 from trioeval.kernel.reservations import CallRequest
 from trioeval.testing import (
-    Attempt,
-    Call,
+    AttemptScript,
+    CallScript,
     Caps,
+    JobScript,
     Pause,
     Retune,
-    Scenario,
-    Script,
-    Shared,
-    Trace,
+    RunScenario,
+    RunTrace,
+    SharedLimitScript,
     check_all,
     run_scenario,
     run_virtual,
 )
 
 
-def seen(scenario: Scenario) -> Trace:
+def seen(scenario: RunScenario) -> RunTrace:
     """A run that keeps every law."""
     trace = run_scenario(scenario)
     check_all(trace)
     return trace
 
 
-def jobs(lane: str, *durations: float) -> tuple[Script, ...]:
+def jobs(lane: str, *durations: float) -> tuple[JobScript, ...]:
     """One call a job."""
-    return tuple(Script(lane, (Call(lane, duration),)) for duration in durations)
+    return tuple(JobScript(lane, (CallScript(lane, duration),)) for duration in durations)
 
 
-def starts(trace: Trace, lane: str = "a") -> list[tuple[int, float]]:
+def starts(trace: RunTrace, lane: str = "a") -> list[tuple[int, float]]:
     """Which job's requests started when."""
     return [(span.index, span.started_at) for span in trace.calls if span.lane == lane]
 
 
-def told(trace: Trace, *kinds: type) -> list[Event]:
+def told(trace: RunTrace, *kinds: type) -> list[Event]:
     """What the observer was told of some kinds."""
     return [event for event in trace.events if isinstance(event, kinds)]
 
 
 def test_a_permit_that_can_be_had_at_once_takes_no_step() -> None:
-    """The call starts in the instant in which it is made, and says that it has asked."""
-    trace = seen(Scenario((LaneSpec("a"),), jobs("a", 1.0), shared=(Shared(("a",)),)))
+    """A permit that is available at once delays nothing, and its request is reported."""
+    trace = seen(RunScenario((LaneSpec("a"),), jobs("a", 1.0), shared=(SharedLimitScript(("a",)),)))
     assert told(trace, Reserving, Waiting, CallStarted) == [
         Reserving(0.0, 0, "a"),
         CallStarted(0.0, 0, "a"),
@@ -89,20 +89,20 @@ def test_a_permit_that_can_be_had_at_once_takes_no_step() -> None:
 
 
 def test_a_wait_for_a_permit_is_told_with_what_it_is_for() -> None:
-    """One question, then what it waits for, then the start; room comes back at 2.5."""
-    limit = Shared(("a",), room=1, lasts=2.5)
-    trace = seen(Scenario((LaneSpec("a"),), jobs("a", 1.0, 1.0), shared=(limit,)))
+    """A wait for a permit is reported once with its reason."""
+    limit = SharedLimitScript(("a",), room=1, lasts=2.5)
+    trace = seen(RunScenario((LaneSpec("a"),), jobs("a", 1.0, 1.0), shared=(limit,)))
     mine = [one for one in told(trace, Reserving, Waiting, CallStarted) if _index(one) == 1]
     assert mine == [
         Reserving(0.0, 1, "a"),
-        Waiting(0.0, "a", Why.SHARED_LIMIT, None, 1, Shortage("rate_limit")),
-        Waiting(1.0, "a", Why.SHARED_LIMIT, 2.5, 1, Shortage("rate_limit", until=2.5)),
+        Waiting(0.0, "a", WaitReason.SHARED_LIMIT, None, 1, Shortage("rate_limit")),
+        Waiting(1.0, "a", WaitReason.SHARED_LIMIT, 2.5, 1, Shortage("rate_limit", until=2.5)),
         CallStarted(2.5, 1, "a"),
     ]
 
 
 def test_who_waits_for_a_permit_holds_no_slot_and_is_first() -> None:
-    """What the lane says of itself while its only permit is out."""
+    """A waiter for a permit holds no slot and stays first."""
 
     async def main() -> tuple[object, ...]:
         lanes = Lanes([LaneSpec("a", max_concurrency=3)], permits={"a": never()})
@@ -114,32 +114,34 @@ def test_who_waits_for_a_permit_holds_no_slot_and_is_first() -> None:
         after = lanes["a"].statistics()
         return said.in_flight, said.waiting, said.why, after.waiting, after.why
 
-    assert run_virtual(main) == (0, 1, Why.SHARED_LIMIT, 0, None)
+    assert run_virtual(main) == (0, 1, WaitReason.SHARED_LIMIT, 0, None)
 
 
 def test_only_the_first_in_line_asks() -> None:
-    """Five jobs on a lane of four slots whose permits are a second away: one question at a time."""
-    limit = Shared(("a",), room=9, delay=1.0)
-    trace = seen(Scenario((LaneSpec("a", 4),), jobs("a", *[9.0] * 5), shared=(limit,)))
+    """Only the first waiter of a lane requests a permit."""
+    limit = SharedLimitScript(("a",), room=9, delay=1.0)
+    trace = seen(RunScenario((LaneSpec("a", 4),), jobs("a", *[9.0] * 5), shared=(limit,)))
     assert starts(trace) == [(0, 1.0), (1, 2.0), (2, 3.0), (3, 4.0), (4, 11.0)]
     assert len(told(trace, Reserving)) == 5
 
 
 def test_a_permit_that_comes_too_late_is_given_back_and_asked_for_anew() -> None:
-    """The lane is blocked by a refusal while the second call asks."""
-    refused = Call("a", 0.0, attempts=(Attempt(1.0, Fault.RATE_LIMITED, 4.0), Attempt(1.0)))
+    """A permit that arrives while the lane is blocked is given back and requested again."""
+    refused = CallScript(
+        "a", 0.0, attempts=(AttemptScript(1.0, Fault.RATE_LIMITED, 4.0), AttemptScript(1.0))
+    )
     trace = seen(
-        Scenario(
+        RunScenario(
             (LaneSpec("a", adaptive="off"),),
-            (Script("a", (refused,)), *jobs("a", 1.0)),
-            shared=(Shared(("a",), room=9, delay=0.75),),
+            (JobScript("a", (refused,)), *jobs("a", 1.0)),
+            shared=(SharedLimitScript(("a",), room=9, delay=0.75),),
             spread=0.0,
         )
     )
     # Job 0 starts at 0.75 and is refused at 1.75, until 5.75; job 1 asks from 0.75 to 1.5 and starts;
     # so the second question of job 0 is the first after the block.
     assert starts(trace)[:2] == [(0, 0.75), (1, 1.5)]
-    slower = attrs.evolve(trace.scenario, shared=(Shared(("a",), room=9, delay=1.5),))
+    slower = attrs.evolve(trace.scenario, shared=(SharedLimitScript(("a",), room=9, delay=1.5),))
     trace = seen(slower)
     # Now job 1 asks from 1.5 to 3.0, and job 0 is refused at 2.5, until 6.5.
     unused = [lent for lent in trace.permits if lent.ends[0].used is None]
@@ -151,12 +153,14 @@ def test_a_permit_that_comes_too_late_is_given_back_and_asked_for_anew() -> None
 
 
 def test_a_retry_does_not_pass_who_asks() -> None:
-    """The question under way is not taken back, and the retry follows."""
-    failing = Call("a", 0.0, attempts=(Attempt(0.5, Fault.TRANSIENT, 0.0), Attempt(1.0)))
-    scenario = Scenario(
+    """A retry does not pass a waiter that has requested a permit."""
+    failing = CallScript(
+        "a", 0.0, attempts=(AttemptScript(0.5, Fault.TRANSIENT, 0.0), AttemptScript(1.0))
+    )
+    scenario = RunScenario(
         (LaneSpec("a", 4),),
-        (Script("a", (failing,)), *jobs("a", 1.0, 1.0)),
-        shared=(Shared(("a",), room=9, delay=2.0),),
+        (JobScript("a", (failing,)), *jobs("a", 1.0, 1.0)),
+        shared=(SharedLimitScript(("a",), room=9, delay=2.0),),
         spread=0.0,
     )
     trace = seen(scenario)
@@ -165,13 +169,13 @@ def test_a_retry_does_not_pass_who_asks() -> None:
 
 
 def test_a_lane_that_closes_ends_the_question() -> None:
-    """Nobody waits for a permit of a lane that serves nothing more."""
-    fatal = Call("a", 0.0, attempts=(Attempt(1.0, Fault.FATAL),))
+    """The closing of a lane ends a request for a permit."""
+    fatal = CallScript("a", 0.0, attempts=(AttemptScript(1.0, Fault.FATAL),))
     trace = seen(
-        Scenario(
+        RunScenario(
             (LaneSpec("a", 4, breaker_threshold=1),),
-            (Script("a", (fatal,)), *jobs("a", 1.0)),
-            shared=(Shared(("a",), room=1, lasts=9.0),),
+            (JobScript("a", (fatal,)), *jobs("a", 1.0)),
+            shared=(SharedLimitScript(("a",), room=1, lasts=9.0),),
         )
     )
     assert trace.ended_at == 1.0
@@ -180,7 +184,7 @@ def test_a_lane_that_closes_ends_the_question() -> None:
 
 
 def test_a_closed_lane_gives_back_what_it_gets_all_the_same() -> None:
-    """A keeper that does not let itself be cancelled: its permit is given back, the call fails."""
+    """A permit granted despite cancellation is given back."""
 
     async def main() -> tuple[Exception | None, list[str]]:
         permits = Stubborn()
@@ -200,10 +204,10 @@ def test_a_closed_lane_gives_back_what_it_gets_all_the_same() -> None:
 
 
 def test_a_cut_job_gives_up_its_question() -> None:
-    """By the deadline of the run, and by the patience of its own body."""
-    limit = Shared(("a",), room=1)
-    impatient = Script("a", (Call("a", 1.0, patience=2.0), Pause(1.0)))
-    scenario = Scenario(
+    """The deadline and the body's own timeout end a request for a permit."""
+    limit = SharedLimitScript(("a",), room=1)
+    impatient = JobScript("a", (CallScript("a", 1.0, patience=2.0), Pause(1.0)))
+    scenario = RunScenario(
         (LaneSpec("a"),), (*jobs("a", 9.0), impatient, *jobs("a", 1.0)), shared=(limit,), deadline=5
     )
     trace = seen(scenario)
@@ -214,43 +218,47 @@ def test_a_cut_job_gives_up_its_question() -> None:
 
 
 def test_a_permit_of_the_very_instant_of_the_deadline_is_not_used() -> None:
-    """Whichever comes first at that instant: nothing starts, and nothing is kept."""
-    limit = Shared(("a",), room=2, delay=2.0)
+    """A permit granted at the instant of the deadline is not used and not kept."""
+    limit = SharedLimitScript(("a",), room=2, delay=2.0)
     for _ in range(8):
-        trace = seen(Scenario((LaneSpec("a"),), jobs("a", 1.0), shared=(limit,), deadline=2.0))
+        trace = seen(RunScenario((LaneSpec("a"),), jobs("a", 1.0), shared=(limit,), deadline=2.0))
         assert not trace.calls
 
 
 def test_the_wait_for_a_permit_is_no_working_time() -> None:
-    """A job of a second's timeout waits for eight, and works for less than one."""
-    limit = Shared(("a",), room=1)
-    short = Script("a", (Call("a", 0.75),), timeout=1.0)
-    trace = seen(Scenario((LaneSpec("a"),), (*jobs("a", 8.0), short), shared=(limit,)))
+    """LIMIT: the wait for a permit is not working time."""
+    limit = SharedLimitScript(("a",), room=1)
+    short = JobScript("a", (CallScript("a", 0.75),), timeout=1.0)
+    trace = seen(RunScenario((LaneSpec("a"),), (*jobs("a", 8.0), short), shared=(limit,)))
     assert isinstance(outcome(trace, 1), Done)
-    long = attrs.evolve(short, actions=(Call("a", 1.25),))
-    trace = seen(Scenario((LaneSpec("a"),), (*jobs("a", 8.0), long), shared=(limit,)))
+    long = attrs.evolve(short, actions=(CallScript("a", 1.25),))
+    trace = seen(RunScenario((LaneSpec("a"),), (*jobs("a", 8.0), long), shared=(limit,)))
     assert isinstance(outcome(trace, 1), TimedOut)
 
 
 def test_every_request_of_a_call_has_a_permit_of_its_own() -> None:
-    """Each is settled to what the request used: nothing if it was turned away, all where nobody knows."""
+    """Each request of a call has its own permit, settled to its usage."""
     attempts = (
-        Attempt(1.0, Fault.RATE_LIMITED, 0.5),
-        Attempt(1.0, Fault.TRANSIENT),
-        Attempt(1.0, Fault.TRANSIENT, tokens=1),
-        Attempt(1.0, None, tokens=3),
+        AttemptScript(1.0, Fault.RATE_LIMITED, 0.5),
+        AttemptScript(1.0, Fault.TRANSIENT),
+        AttemptScript(1.0, Fault.TRANSIENT, tokens=1),
+        AttemptScript(1.0, None, tokens=3),
     )
-    call = Call("a", 0.0, attempts=attempts, tokens=6)
-    trace = seen(Scenario((LaneSpec("a"),), (Script("a", (call,)),), shared=(Shared(("a",)),)))
+    call = CallScript("a", 0.0, attempts=attempts, tokens=6)
+    trace = seen(
+        RunScenario(
+            (LaneSpec("a"),), (JobScript("a", (call,)),), shared=(SharedLimitScript(("a",)),)
+        )
+    )
     assert [lent.ends[0].used for lent in trace.permits] == [0, 6, 1, 3]
 
 
 def test_a_call_that_can_never_have_a_permit_fails_alone() -> None:
-    """At once, also where others wait; the jobs behind it go on."""
-    big = Script("a", (Call("a", 1.0, tokens=9),))
+    """A call that can never get a permit fails at once, and others continue."""
+    big = JobScript("a", (CallScript("a", 1.0, tokens=9),))
     for delay in (0.0, 1.0):
-        limit = Shared(("a",), room=1, delay=delay, most=5)
-        trace = seen(Scenario((LaneSpec("a"),), (big, *jobs("a", 1.0)), shared=(limit,)))
+        limit = SharedLimitScript(("a",), room=1, delay=delay, most=5)
+        trace = seen(RunScenario((LaneSpec("a"),), (big, *jobs("a", 1.0)), shared=(limit,)))
         error = failure(trace, 0)
         assert isinstance(error, LimitError)
         assert error.reason == "exceeds_capacity"
@@ -258,21 +266,21 @@ def test_a_call_that_can_never_have_a_permit_fails_alone() -> None:
 
 
 def test_a_keeper_that_does_not_answer_fails_the_call_that_asked() -> None:
-    """It is no trouble of the provider: nothing is called again, and the lane stays open."""
-    limit = Shared(("a",), silent=(0.0, 1.0), delay=0.5)
-    trace = seen(Scenario((LaneSpec("a"),), jobs("a", 1.0, 1.0, 1.0), shared=(limit,)))
+    """A limiter that does not respond fails the call, and the lane stays open."""
+    limit = SharedLimitScript(("a",), silent=(0.0, 1.0), delay=0.5)
+    trace = seen(RunScenario((LaneSpec("a"),), jobs("a", 1.0, 1.0, 1.0), shared=(limit,)))
     assert [type(one.outcome) for one in trace.emissions] == [Failed, Done, Done]
     assert starts(trace) == [(1, 1.0), (2, 1.5)]
 
 
 def test_no_permit_is_asked_for_while_the_budget_has_no_room() -> None:
-    """The second call waits for what the first one holds, and asks when that is settled."""
-    call = Call("a", 0.0, attempts=(Attempt(4.0, tokens=1),), tokens=6)
-    scenario = Scenario(
+    """No permit is requested while the budget has no room."""
+    call = CallScript("a", 0.0, attempts=(AttemptScript(4.0, tokens=1),), tokens=6)
+    scenario = RunScenario(
         (LaneSpec("a"),),
-        (Script("a", (call,)),) * 2,
+        (JobScript("a", (call,)),) * 2,
         budget=Caps(tokens=8),
-        shared=(Shared(("a",), delay=0.5),),
+        shared=(SharedLimitScript(("a",), delay=0.5),),
     )
     trace = seen(scenario)
     assert questions(trace) == [(0, 0.0), (1, 4.5)]
@@ -280,25 +288,25 @@ def test_no_permit_is_asked_for_while_the_budget_has_no_room() -> None:
 
 
 def test_who_waits_for_the_budget_of_another_lane_asks_when_that_has_room() -> None:
-    """The other lane gives back what it did not use, and nothing else happens then."""
-    call = Call("b", 0.0, attempts=(Attempt(4.0, tokens=1),), tokens=6)
-    late = Script("a", (Pause(1.0), attrs.evolve(call, lane="a")))
-    scenario = Scenario(
+    """A waiter for the budget requests its permit when another lane releases some."""
+    call = CallScript("b", 0.0, attempts=(AttemptScript(4.0, tokens=1),), tokens=6)
+    late = JobScript("a", (Pause(1.0), attrs.evolve(call, lane="a")))
+    scenario = RunScenario(
         (LaneSpec("a"), LaneSpec("b")),
-        (late, Script("b", (call,))),
+        (late, JobScript("b", (call,))),
         budget=Caps(tokens=8),
-        shared=(Shared(("a",)),),
+        shared=(SharedLimitScript(("a",)),),
     )
     assert starts(seen(scenario)) == [(0, 4.0)]
 
 
 def test_a_budget_that_ran_out_while_it_was_asked_leaves_no_permit() -> None:
-    """The other lane spends the last request while the permit is on its way."""
-    scenario = Scenario(
+    """If the budget runs out during a request, no permit is left over."""
+    scenario = RunScenario(
         (LaneSpec("a"), LaneSpec("b")),
-        (*jobs("a", 1.0), Script("b", (Pause(1.0), Call("b", 1.0)))),
+        (*jobs("a", 1.0), JobScript("b", (Pause(1.0), CallScript("b", 1.0)))),
         budget=Caps(requests=1),
-        shared=(Shared(("a",), delay=2.0),),
+        shared=(SharedLimitScript(("a",), delay=2.0),),
     )
     trace = seen(scenario)
     assert isinstance(failure(trace, 0), BudgetError)
@@ -306,24 +314,24 @@ def test_a_budget_that_ran_out_while_it_was_asked_leaves_no_permit() -> None:
 
 
 def test_a_full_cap_does_not_starve_a_lane_whose_permits_are_away() -> None:
-    """While the keeper has not answered, the lane keeps its place for the cap."""
-    scenario = Scenario(
+    """While a request for a permit is open, the lane keeps its place for the cap."""
+    scenario = RunScenario(
         (LaneSpec("a"), LaneSpec("b")),
         (*jobs("a", 1.0, 1.0), *jobs("b", *[1.0] * 20)),
         cap=1,
-        shared=(Shared(("a",), room=9, delay=0.25),),
+        shared=(SharedLimitScript(("a",), room=9, delay=0.25),),
     )
     # Which lane is the first of all is open; from then on they take turns.
     assert [at for _, at in starts(seen(scenario))] in ([0.25, 2.5], [1.25, 3.5])
 
 
 def test_who_is_told_to_wait_for_its_permit_leaves_the_cap_to_others() -> None:
-    """The only permit is out for long, and the other lane has all of the cap that is left."""
-    scenario = Scenario(
+    """A lane that has to wait for its permit leaves the cap to others."""
+    scenario = RunScenario(
         (LaneSpec("a"), LaneSpec("b")),
         (*jobs("a", 8.0, 1.0), *jobs("b", *[1.0] * 6)),
         cap=2,
-        shared=(Shared(("a",), room=1),),
+        shared=(SharedLimitScript(("a",), room=1),),
     )
     trace = seen(scenario)
     assert starts(trace, "b") == [(index + 2, float(index)) for index in range(6)]
@@ -331,12 +339,12 @@ def test_who_is_told_to_wait_for_its_permit_leaves_the_cap_to_others() -> None:
 
 
 def test_a_pause_while_it_asks_is_kept() -> None:
-    """The permit that comes in a pause is given back; the call asks again after it."""
-    scenario = Scenario(
+    """A permit that arrives in a pause is given back, and requested again after it."""
+    scenario = RunScenario(
         (LaneSpec("a"),),
         jobs("a", 1.0),
         retunes=(Retune(1.0, "a", "pause"), Retune(5.0, "a", "resume")),
-        shared=(Shared(("a",), delay=2.0),),
+        shared=(SharedLimitScript(("a",), delay=2.0),),
     )
     trace = seen(scenario)
     assert starts(trace) == [(0, 7.0)]
@@ -344,7 +352,7 @@ def test_a_pause_while_it_asks_is_kept() -> None:
 
 
 def test_an_observer_that_pauses_the_lane_at_a_question_loses_no_permit() -> None:
-    """Whoever is told may change the lane in that moment, whether the permit is there or on its way."""
+    """An observer that pauses the lane at a request for a permit loses none."""
 
     async def main(*, at_once: bool) -> tuple[list[str], float]:
         permits = Counting(at_once=at_once)
@@ -355,7 +363,7 @@ def test_an_observer_that_pauses_the_lane_at_a_question_loses_no_permit() -> Non
             if isinstance(event, Reserving) and not paused:
                 paused.append(event)
                 lanes["a"].pause()
-            elif isinstance(event, Waiting) and event.why is Why.PAUSED:
+            elif isinstance(event, Waiting) and event.why is WaitReason.PAUSED:
                 lanes["a"].resume()
 
         plan = Plan.of([Job(0, "a", None)])
@@ -367,11 +375,13 @@ def test_an_observer_that_pauses_the_lane_at_a_question_loses_no_permit() -> Non
 
 
 def test_a_first_in_line_that_is_cancelled_hands_the_line_on() -> None:
-    """The next one asks in the instant in which the first gives up."""
-    limit = Shared(("a",), room=1)
-    impatient = Script("a", (Call("a", 1.0, patience=2.0),))
+    """When the first waiter is cancelled, the next one requests a permit at that instant."""
+    limit = SharedLimitScript(("a",), room=1)
+    impatient = JobScript("a", (CallScript("a", 1.0, patience=2.0),))
     trace = seen(
-        Scenario((LaneSpec("a"),), (*jobs("a", 4.0), impatient, *jobs("a", 1.0)), shared=(limit,))
+        RunScenario(
+            (LaneSpec("a"),), (*jobs("a", 4.0), impatient, *jobs("a", 1.0)), shared=(limit,)
+        )
     )
     asked = questions(trace)
     assert asked == [(0, 0.0), (1, 0.0), (2, 2.0)]
@@ -379,7 +389,7 @@ def test_a_first_in_line_that_is_cancelled_hands_the_line_on() -> None:
 
 
 def test_permits_for_a_lane_that_is_not_there_are_refused() -> None:
-    """With the lanes that there are."""
+    """Permits for an unknown lane are refused with the names of the lanes."""
     with pytest.raises(
         PlanError, match=r"permits are given for unknown lanes \['c'\]; the lanes are \['a', 'b'\]"
     ):
@@ -387,7 +397,7 @@ def test_permits_for_a_lane_that_is_not_there_are_refused() -> None:
 
 
 def test_a_body_says_what_it_does() -> None:
-    """Between its admission and its end, in its own words; nobody has to listen."""
+    """A body may report what it does, with or without an observer."""
 
     async def body(job: Job[None], calls: Calls[None]) -> Calls[None]:
         calls.note("parsing", index=job.index, what="the answer")
@@ -414,7 +424,7 @@ def test_a_body_says_what_it_does() -> None:
 
 
 def test_an_amount_of_money_is_asked_for_and_settled() -> None:
-    """What the call may cost at most, and what it has cost."""
+    """A call reserves its maximum cost and is settled to the actual cost."""
 
     async def main() -> list[str]:
         permits = Counting()
@@ -503,19 +513,19 @@ async def one_call(lanes: Lanes, outcomes: list[Outcome[None]]) -> None:
     outcomes += await collect(Plan.of([Job(0, "a", None)]), call_nothing, lanes=lanes)
 
 
-def questions(trace: Trace) -> list[tuple[int, float]]:
+def questions(trace: RunTrace) -> list[tuple[int, float]]:
     """Which job asked for a permit when."""
     return [(event.index, event.at) for event in trace.events if isinstance(event, Reserving)]
 
 
-def failure(trace: Trace, index: int) -> Exception:
+def failure(trace: RunTrace, index: int) -> Exception:
     """What a job failed with."""
     found = outcome(trace, index)
     assert isinstance(found, Failed)
     return found.error
 
 
-def outcome(trace: Trace, index: int) -> Outcome[object]:
+def outcome(trace: RunTrace, index: int) -> Outcome[object]:
     """Of one job."""
     return trace.emissions[index].outcome
 

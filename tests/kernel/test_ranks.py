@@ -1,4 +1,4 @@
-"""What a readiness decides beyond who may start: the order on a lane, withdrawal, salvage rounds."""
+"""Decisions of a readiness beyond the start: order on a lane, withdrawal, salvage rounds."""
 
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,7 +16,6 @@ from trioeval.kernel import (
     Done,
     Event,
     Failed,
-    Freed,
     Job,
     Lanes,
     LaneSpec,
@@ -25,6 +24,7 @@ from trioeval.kernel import (
     Plan,
     Rank,
     Readiness,
+    ReadinessUpdate,
     Salvaged,
     collect,
     run_plan,
@@ -37,9 +37,9 @@ class Told(Readiness):
     """Says what it is told to say; writes down for whom its rank was asked."""
 
     ready: Sequence[int]
-    freed: Mapping[int, Freed] = attrs.field(factory=dict)
+    freed: Mapping[int, ReadinessUpdate] = attrs.field(factory=dict)
     """By the job that is over."""
-    again: Mapping[int, Freed] = attrs.field(factory=dict)
+    again: Mapping[int, ReadinessUpdate] = attrs.field(factory=dict)
     """By the job that is set aside; the run says of all others when their round comes."""
     ranks: Mapping[int, Any] = attrs.field(factory=dict)
     asked: list[int] = attrs.field(factory=list)
@@ -47,15 +47,15 @@ class Told(Readiness):
     def begin(self) -> Sequence[int]:
         return self.ready
 
-    def over(self, index: int, *, done: bool) -> Freed:  # noqa: ARG002 - whatever it is
-        return self.freed.get(index, Freed())
+    def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:  # noqa: ARG002 - whatever it is
+        return self.freed.get(index, ReadinessUpdate())
 
     def rank(self, index: int) -> Rank:
         self.asked.append(index)
         ranks: Rank = self.ranks.get(index, ())
         return ranks
 
-    def aside(self, index: int) -> Freed | None:
+    def on_set_aside(self, index: int) -> ReadinessUpdate | None:
         return self.again.get(index)
 
 
@@ -154,7 +154,7 @@ def run_told(
 
 
 def test_ready_jobs_of_a_lane_start_by_rank_and_then_by_index() -> None:
-    """As tuples are compared; those without a rank come first."""
+    """Ready jobs start by rank, compared as tuples, then by index."""
     ranks = {0: (2,), 1: (1, 5), 2: (1,), 3: (1, -math.inf), 5: (2,)}
     seen = run_told(Told(range(6), ranks=ranks), [1] * 6)
     assert seen.order == [4, 2, 3, 1, 0, 5]
@@ -162,13 +162,13 @@ def test_ready_jobs_of_a_lane_start_by_rank_and_then_by_index() -> None:
 
 
 def test_a_job_that_becomes_ready_later_passes_those_of_a_higher_rank() -> None:
-    """It does not come back to who has started."""
-    told = Told([0, 1, 2], {0: Freed([3])}, ranks={0: (0,), 1: (4,), 2: (6,), 3: (5,)})
+    """A job that becomes ready later passes unstarted jobs of a higher rank."""
+    told = Told([0, 1, 2], {0: ReadinessUpdate([3])}, ranks={0: (0,), 1: (4,), 2: (6,), 3: (5,)})
     assert run_told(told, [1] * 4).order == [0, 1, 3, 2]
 
 
 def test_the_rank_is_asked_each_time_that_a_job_may_start() -> None:
-    """Also when the run itself says that a salvage round has come; once each time."""
+    """The rank is computed once each time that a job becomes ready."""
     told = Told([0, 1], ranks={0: (1,), 1: (0,)})
     seen = run_told(told, [-1, -1], salvage_rounds=1)
     assert seen.order == [1, 0, 1, 0]
@@ -176,15 +176,15 @@ def test_the_rank_is_asked_each_time_that_a_job_may_start() -> None:
 
 
 def test_ranks_order_those_that_wait_for_their_key_when_it_is_theirs() -> None:
-    """A key goes by index; the rank counts among those that may start."""
+    """A key passes by index; the rank orders jobs that have theirs."""
     told = Told(range(4), ranks={0: (0,), 1: (9,), 2: (8,), 3: (7,)})
     seen = run_told(told, [1] * 4, keys={0: "k", 1: "k", 2: "k"})
     assert seen.order == [0, 3, 1, 2]
 
 
 def test_who_was_ready_or_waited_for_its_key_may_be_withdrawn() -> None:
-    """BLOCK: its outcome comes at once, it never starts, and its key goes on to the next."""
-    told = Told(range(5), {0: Freed(blocked=[(3, 0), (2, 4)])})
+    """BLOCK: a ready or key-waiting job can be withdrawn, and its key passes on."""
+    told = Told(range(5), {0: ReadinessUpdate(blocked=[(3, 0), (2, 4)])})
     seen = run_told(told, [1] * 5, keys={0: "k", 2: "k", 4: "k"})
     assert seen.order == [0, 1, 4]
     assert seen.settled[:3] == [0, 3, 2]
@@ -192,17 +192,17 @@ def test_who_was_ready_or_waited_for_its_key_may_be_withdrawn() -> None:
 
 
 def test_who_is_named_and_blocked_at_once_is_withdrawn() -> None:
-    """`ready` counts before `blocked`."""
-    told = Told([0], {0: Freed([2, 1], [(2, 0)])})
+    """A job in both `ready` and `blocked` is withdrawn."""
+    told = Told([0], {0: ReadinessUpdate([2, 1], [(2, 0)])})
     seen = run_told(told, [1] * 3)
     assert seen.order == [0, 1]
     assert seen.outcomes[2] == Blocked(2, 0)
 
 
 def test_who_is_set_aside_may_be_withdrawn_and_keeps_its_failure() -> None:
-    """TOTAL: whoever was to say when its round comes."""
-    for again in ({}, {0: Freed()}):
-        told = Told([0, 1], {1: Freed(blocked=[(0, 1)])}, again)
+    """TOTAL: a withdrawn job that was set aside keeps its failure."""
+    for again in ({}, {0: ReadinessUpdate()}):
+        told = Told([0, 1], {1: ReadinessUpdate(blocked=[(0, 1)])}, again)
         seen = run_told(told, [-1, 1], salvage_rounds=1)
         assert seen.order == [0, 1]
         assert seen.settled == [1, 0]
@@ -211,8 +211,10 @@ def test_who_is_set_aside_may_be_withdrawn_and_keeps_its_failure() -> None:
 
 
 def test_who_waits_for_its_next_round_on_the_lane_may_be_withdrawn() -> None:
-    """It was named again and has not started: the failure of its last run is its outcome."""
-    told = Told([0, 1], {1: Freed(blocked=[(0, 1)])}, {0: Freed([0, 2])}, {0: (5,)})
+    """A job that waits for its next round can be withdrawn and keeps its failure."""
+    told = Told(
+        [0, 1], {1: ReadinessUpdate(blocked=[(0, 1)])}, {0: ReadinessUpdate([0, 2])}, {0: (5,)}
+    )
     seen = run_told(told, [-1, 2, 3], lanes=[attrs.evolve(A, max_concurrency=2)], salvage_rounds=1)
     assert seen.order == [1, 0, 2]
     assert seen.settled == [1, 0, 2]
@@ -222,7 +224,7 @@ def test_who_waits_for_its_next_round_on_the_lane_may_be_withdrawn() -> None:
 
 
 def test_a_withdrawal_of_all_that_a_lane_had_leaves_nobody_in_line() -> None:
-    """LEAK: who stood in line for the job goes home, while the run goes on and when it ends."""
+    """LEAK: after the withdrawal of all jobs of a lane no worker stays in its queue."""
     waiting = list[int]()
 
     async def watch(lanes: Lanes) -> None:
@@ -231,25 +233,27 @@ def test_a_withdrawal_of_all_that_a_lane_had_leaves_nobody_in_line() -> None:
             waiting.append(lanes["a"].statistics().waiting)
 
     lanes = [attrs.evolve(A, min_gap=1e6), LaneSpec("b", 1)]
-    told = Told([0, 1, 2], {0: Freed([3], [(2, 0)])})
+    told = Told([0, 1, 2], {0: ReadinessUpdate([3], [(2, 0)])})
     on = {0: "b", 3: "b"}
     seen = run_told(told, [1, 0, 1, 1], lanes=lanes, on=on, watch=watch)
     assert waiting == [1, 0]
     assert seen.ended_at == 2
-    seen = run_told(Told([0, 1, 2], {0: Freed(blocked=[(2, 0)])}), [1, 0, 1], lanes=lanes, on=on)
+    seen = run_told(
+        Told([0, 1, 2], {0: ReadinessUpdate(blocked=[(2, 0)])}), [1, 0, 1], lanes=lanes, on=on
+    )
     assert seen.ended_at == 1
 
 
 def test_a_lane_whose_jobs_were_withdrawn_takes_what_becomes_ready_later() -> None:
-    """Somebody stands in line again."""
+    """A lane whose jobs were withdrawn starts jobs that become ready later."""
     lanes = [attrs.evolve(A, min_gap=4.0), LaneSpec("b", 1)]
-    told = Told([0, 1, 2], {0: Freed([3], [(2, 0)]), 3: Freed([4])})
+    told = Told([0, 1, 2], {0: ReadinessUpdate([3], [(2, 0)]), 3: ReadinessUpdate([4])})
     seen = run_told(told, [1, 0, 1, 1, 1], lanes=lanes, on={0: "b", 3: "b"})
     assert seen.starts[-1] == (4, 4.0)
 
 
 def test_a_job_that_has_left_its_lane_may_be_withdrawn() -> None:
-    """It waits until another one is over, and does not start then; nobody waits for it at the end."""
+    """A job that has left its lane can be withdrawn."""
     looked = list[int]()
 
     def needs_no_lane(job: Job[float]) -> bool:
@@ -257,27 +261,29 @@ def test_a_job_that_has_left_its_lane_may_be_withdrawn() -> None:
         return job.index > 0
 
     lanes = [A, LaneSpec("b", 1)]
-    told = Told([0, 1, 2, 3], {0: Freed(blocked=[(2, 0)])})
+    told = Told([0, 1, 2, 3], {0: ReadinessUpdate(blocked=[(2, 0)])})
     more: dict[str, Any] = {"lanes": lanes, "on": {0: "b"}, "max_live_jobs": 1}
     more["needs_no_lane"] = needs_no_lane
     seen = run_told(told, [1, 2, 1, 1], **more)
     assert sorted(looked) == [0, 1, 2, 3]
     assert seen.starts[-1] == (3, 2.0)
     assert seen.ended_at == 3
-    told = Told([0, 1, 2], {0: Freed(blocked=[(2, 0)])})
+    told = Told([0, 1, 2], {0: ReadinessUpdate(blocked=[(2, 0)])})
     assert run_told(told, [1, 2, 1], **more).ended_at == 2
 
 
 def test_a_rank_is_kept_by_a_job_that_leaves_its_lane() -> None:
-    """Those on no lane start by rank and index, too."""
+    """Jobs on no lane start by rank and index, too."""
     told = Told([0, 1, 2, 3], ranks={1: (2,), 2: (1,), 3: (1,)})
     seen = run_told(told, [1, 1, 1, 1], needs_no_lane=lambda _job: True, max_live_jobs=1)
     assert seen.order == [0, 2, 3, 1]
 
 
 def test_a_readiness_says_when_the_round_of_a_job_comes() -> None:
-    """While others go on: in the answer itself, or in a later one; told of when it is named."""
-    told = Told([0, 1, 2, 3], {2: Freed([0])}, {0: Freed(), 1: Freed([1])})
+    """A readiness chooses the time of a salvage round, at once or later."""
+    told = Told(
+        [0, 1, 2, 3], {2: ReadinessUpdate([0])}, {0: ReadinessUpdate(), 1: ReadinessUpdate([1])}
+    )
     seen = run_told(told, [-1, -1, 1, 1], salvage_rounds=1)
     assert seen.starts == [(0, 0), (1, 1), (1, 2), (2, 3), (0, 4), (3, 5)]
     assert seen.salvaged == [Salvaged(2.0, (1,)), Salvaged(4.0, (0,))]
@@ -285,8 +291,8 @@ def test_a_readiness_says_when_the_round_of_a_job_comes() -> None:
 
 
 def test_a_job_that_is_named_again_and_blocked_at_once_has_no_round() -> None:
-    """Blocked wins: no round is announced that never comes, and its failure is its outcome."""
-    told = Told([0, 1], {}, {0: Freed([0], [(0, 0)])})
+    """A job named again and blocked at once gets no round, and keeps its failure."""
+    told = Told([0, 1], {}, {0: ReadinessUpdate([0], [(0, 0)])})
     seen = run_told(told, [-1, 1], salvage_rounds=1)
     assert seen.order == [0, 1]
     assert seen.salvaged == []
@@ -294,30 +300,32 @@ def test_a_job_that_is_named_again_and_blocked_at_once_has_no_round() -> None:
 
 
 def test_jobs_named_again_together_are_told_of_together_in_index_order() -> None:
-    """Beside jobs that were never set aside."""
-    told = Told([0, 1, 2], {2: Freed([1, 3, 0])}, {0: Freed(), 1: Freed()})
+    """Jobs named again together are reported together in index order."""
+    told = Told(
+        [0, 1, 2], {2: ReadinessUpdate([1, 3, 0])}, {0: ReadinessUpdate(), 1: ReadinessUpdate()}
+    )
     seen = run_told(told, [-1, -1, 1, 1], salvage_rounds=1)
     assert seen.salvaged == [Salvaged(3.0, (0, 1))]
     assert seen.order == [0, 1, 2, 0, 1, 3]
 
 
 def test_a_job_that_keeps_its_key_is_run_again_before_the_next_of_the_key() -> None:
-    """It has no outcome, so it has its key."""
-    told = Told([0, 1], again={0: Freed([0])})
+    """A job that is set aside keeps its key until its outcome."""
+    told = Told([0, 1], again={0: ReadinessUpdate([0])})
     assert run_told(told, [-1, 1], keys={0: "k", 1: "k"}, salvage_rounds=1).order == [0, 0, 1]
 
 
 def test_a_job_whose_round_never_comes_ends_the_run() -> None:
-    """No hang, whatever else was forgotten; what it failed with is its outcome."""
-    seen = run_told(Told([0, 1], again={0: Freed()}), [-1, 1, 1], salvage_rounds=1)
+    """A job that is never named again ends the run and keeps its failure."""
+    seen = run_told(Told([0, 1], again={0: ReadinessUpdate()}), [-1, 1, 1], salvage_rounds=1)
     assert str(seen.error) == "2 jobs of the plan never became ready, 1 of them again"
     assert [type(outcome) for outcome in seen.outcomes] == [Failed, Done, NotRun]
 
 
 @pytest.mark.parametrize("ends", [{"stop_at": 2.5}, {"deadline": 2.5}])
 def test_who_is_set_aside_when_the_run_ends_keeps_its_failure(ends: Mapping[str, Any]) -> None:
-    """TOTAL: named again or not."""
-    again = {0: Freed(), 1: Freed([1, 3])}
+    """TOTAL: a job that is set aside when the run ends keeps its failure."""
+    again = {0: ReadinessUpdate(), 1: ReadinessUpdate([1, 3])}
     told = Told([0, 1, 2], again=again, ranks={1: (1,), 2: (2,)})
     seen = run_told(told, [-1, -1, 1, 5], salvage_rounds=1, **ends)
     assert seen.order == [0, 1, 3]
@@ -326,9 +334,9 @@ def test_who_is_set_aside_when_the_run_ends_keeps_its_failure(ends: Mapping[str,
 
 
 def test_who_is_named_again_on_a_lane_that_was_closed_keeps_its_failure() -> None:
-    """HONEST: it is not said never to have run, and its readiness hears of its outcome."""
+    """HONEST: a job named again on a closed lane keeps its failure."""
     lanes = [attrs.evolve(A, breaker_threshold=1), LaneSpec("b", 1)]
-    told = Told([0, 1], {1: Freed([0]), 0: Freed([2])}, {0: Freed()})
+    told = Told([0, 1], {1: ReadinessUpdate([0]), 0: ReadinessUpdate([2])}, {0: ReadinessUpdate()})
     seen = run_told(told, [-1, -1, 1], lanes=lanes, on={2: "b"}, fatal=1, salvage_rounds=1)
     assert seen.starts == [(0, 0), (1, 1), (2, 2)]
     assert [type(outcome) for outcome in seen.outcomes] == [Failed, Failed, Done]
@@ -337,7 +345,7 @@ def test_who_is_named_again_on_a_lane_that_was_closed_keeps_its_failure() -> Non
 
 
 def test_a_withdrawal_costs_the_same_however_many_jobs_wait() -> None:
-    """Ten thousand are withdrawn one by one: the plan is looked up a few times for each."""
+    """Each of ten thousand withdrawals costs a few look-ups."""
     size, looked = 10_000, 0
 
     class Counting(Sequence[Job[None]]):
@@ -351,8 +359,8 @@ def test_a_withdrawal_costs_the_same_however_many_jobs_wait() -> None:
             looked += 1
             return Job(index, "a", None)
 
-    freed = {i: Freed(blocked=[(i - 1, i)]) for i in range(2, size)}
-    told = Told(range(size), {0: Freed(blocked=[(size - 1, 0)]), **freed})
+    freed = {i: ReadinessUpdate(blocked=[(i - 1, i)]) for i in range(2, size)}
+    told = Told(range(size), {0: ReadinessUpdate(blocked=[(size - 1, 0)]), **freed})
 
     async def body(_job: Job[None], calls: Calls[None]) -> None:
         await calls("a", trio.lowlevel.checkpoint)
@@ -374,25 +382,28 @@ BLOCKS = "the readiness of the plan blocks job "
     ("told", "message"),
     [
         (Told([0, 0]), NAMES + "0 as ready twice"),
-        (Told([0, 1], {0: Freed([1])}), NAMES + "1 as ready twice"),
-        (Told([0, 1], {0: Freed([2, 2])}), NAMES + "2 as ready twice"),
-        (Told([0, 1], {0: Freed([0])}), NAMES + "0 as ready, which is over"),
-        (Told([0, 3], {0: Freed([3])}), NAMES + "3 as ready, which has started"),
-        (Told([0], {0: Freed([1], [(1, 0), (1, 0)])}), BLOCKS + "1, which is over"),
-        (Told([0], {0: Freed(blocked=[(0, 0)])}), BLOCKS + "0, which is over"),
-        (Told([0, 3], {0: Freed(blocked=[(3, 0)])}), BLOCKS + "3, which has started"),
+        (Told([0, 1], {0: ReadinessUpdate([1])}), NAMES + "1 as ready twice"),
+        (Told([0, 1], {0: ReadinessUpdate([2, 2])}), NAMES + "2 as ready twice"),
+        (Told([0, 1], {0: ReadinessUpdate([0])}), NAMES + "0 as ready, which is over"),
+        (Told([0, 3], {0: ReadinessUpdate([3])}), NAMES + "3 as ready, which has started"),
+        (Told([0], {0: ReadinessUpdate([1], [(1, 0), (1, 0)])}), BLOCKS + "1, which is over"),
+        (Told([0], {0: ReadinessUpdate(blocked=[(0, 0)])}), BLOCKS + "0, which is over"),
+        (Told([0, 3], {0: ReadinessUpdate(blocked=[(3, 0)])}), BLOCKS + "3, which has started"),
         (
-            Told([0, 1], {0: Freed(blocked=[(1, 0)]), 1: Freed([1])}),
+            Told([0, 1], {0: ReadinessUpdate(blocked=[(1, 0)]), 1: ReadinessUpdate([1])}),
             NAMES + "1 as ready, which is over",
         ),
         (
-            Told([4, 0], {0: Freed([4])}),
+            Told([4, 0], {0: ReadinessUpdate([4])}),
             NAMES + "4 as ready, although it left the time of its round to the run",
         ),
-        (Told([4, 0], again={4: Freed([4, 4])}), NAMES + "4 as ready twice"),
-        (Told([4, 0], {4: Freed([4])}, {4: Freed([4])}), NAMES + "4 as ready, which is over"),
+        (Told([4, 0], again={4: ReadinessUpdate([4, 4])}), NAMES + "4 as ready twice"),
         (
-            Told([4], again={4: Freed([9])}),
+            Told([4, 0], {4: ReadinessUpdate([4])}, {4: ReadinessUpdate([4])}),
+            NAMES + "4 as ready, which is over",
+        ),
+        (
+            Told([4], again={4: ReadinessUpdate([9])}),
             "the readiness of the plan names 9; its jobs are 0 to 4",
         ),
         (
@@ -410,7 +421,7 @@ BLOCKS = "the readiness of the plan blocks job "
     ],
 )
 def test_what_a_readiness_may_not_say_ends_the_run(told: Told, message: str) -> None:
-    """As a fault of the plan that names the job and what is wrong. 3 is under way when 0 is over."""
+    """A violation by a readiness ends the run with a PlanError that names the job."""
     lanes = [A, LaneSpec("b", 1), attrs.evolve(A, name="c")]
     seen = run_told(told, [1, 1, 1, 9, -0.5], lanes=lanes, on={3: "b", 4: "c"}, salvage_rounds=1)
     assert str(seen.error) == message

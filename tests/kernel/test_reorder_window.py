@@ -11,15 +11,15 @@ from trioeval.kernel import (
     Calls,
     Edge,
     Event,
-    Freed,
     Job,
     Lanes,
     LaneSpec,
     Outcome,
     Plan,
     Readiness,
+    ReadinessUpdate,
     Waiting,
-    Why,
+    WaitReason,
     run_plan,
 )
 from trioeval.testing import run_virtual
@@ -85,7 +85,7 @@ def test_a_slow_consumer_holds_jobs_back_only_with_a_window() -> None:
 def test_a_wait_for_the_window_is_told() -> None:
     """With its reason; nobody knows its end."""
     waits = [e for e in run_window([3, 1], window=1).events if isinstance(e, Waiting)]
-    assert Waiting(0.0, "a", Why.WINDOW, None, None) in waits
+    assert Waiting(0.0, "a", WaitReason.WINDOW, None, None) in waits
 
 
 class Ready(Readiness):
@@ -94,8 +94,8 @@ class Ready(Readiness):
     def begin(self) -> Sequence[int]:
         return [0, 1]
 
-    def over(self, index: int, *, done: bool) -> Freed:  # noqa: ARG002 - it decides nothing
-        return Freed()
+    def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:  # noqa: ARG002 - it decides nothing
+        return ReadinessUpdate()
 
 
 JOBS = [Job(i, "a", 1.0) for i in range(2)]

@@ -1,4 +1,4 @@
-"""What somebody does to a lane while runs go on: another width, a pause, and opening it again."""
+"""Changes of lanes during runs: another max concurrency, a pause, and resuming."""
 
 from collections.abc import Callable, Sequence
 
@@ -19,7 +19,7 @@ from trioeval.kernel import (
     Outcome,
     Plan,
     Waiting,
-    Why,
+    WaitReason,
     collect,
 )
 from trioeval.testing import run_virtual
@@ -32,7 +32,7 @@ async def take(job: Job[float], calls: Calls[float]) -> None:
 def run_retuned(
     durations: Sequence[float], width: int, changes: Sequence[tuple[float, Callable[[Lane], None]]]
 ) -> list[tuple[float, float]]:
-    """Starts and ends of jobs, with changes of their lane at some instants."""
+    """Return starts and ends of jobs, with changes of their lane at some instants."""
 
     async def main() -> list[Outcome[None]]:
         lanes = Lanes([LaneSpec("a", width)])
@@ -63,7 +63,7 @@ def widen(to: int) -> Callable[[Lane], None]:
 
 
 def test_a_larger_width_wakes_those_who_wait_at_once() -> None:
-    """EAGER: all that fit start in that instant."""
+    """EAGER: with more slots, all calls that fit start at that instant."""
     assert run_retuned([8] * 4, 1, [(2.0, widen(3))]) == [
         (0.0, 8.0),
         (2.0, 10.0),
@@ -73,7 +73,7 @@ def test_a_larger_width_wakes_those_who_wait_at_once() -> None:
 
 
 def test_a_smaller_width_interrupts_nobody() -> None:
-    """What is in flight goes on; the next one starts when there is room under the new width."""
+    """With fewer slots calls in flight continue; the next one starts when there is room."""
     assert run_retuned([2, 4, 6, 1], 3, [(1.0, widen(1))]) == [
         (0.0, 2.0),
         (0.0, 4.0),
@@ -83,19 +83,19 @@ def test_a_smaller_width_interrupts_nobody() -> None:
 
 
 def test_a_paused_lane_starts_nothing_and_interrupts_nobody() -> None:
-    """From `pause` to `resume`, also where all its slots are free."""
+    """A paused lane starts nothing, even with free slots, and calls in flight continue."""
     changes = [(1.0, Lane.pause), (8.0, Lane.resume)]
     assert run_retuned([2, 1, 1], 1, changes) == [(0.0, 2.0), (8.0, 9.0), (9.0, 10.0)]
 
 
 def test_a_width_set_during_a_pause_holds_after_it() -> None:
-    """The pause goes on."""
+    """A max concurrency set during a pause applies after it."""
     changes = [(1.0, Lane.pause), (3.0, widen(2)), (5.0, Lane.resume)]
     assert run_retuned([2, 1, 1], 1, changes) == [(0.0, 2.0), (5.0, 6.0), (5.0, 6.0)]
 
 
 def test_a_paused_lane_says_so() -> None:
-    """In its statistics and its repr."""
+    """Statistics and repr of a lane show a pause."""
     lane = Lanes([LaneSpec("a")])["a"]
 
     async def main() -> None:
@@ -111,7 +111,7 @@ def test_a_paused_lane_says_so() -> None:
 
 @pytest.mark.parametrize("width", [0, -2, 1.5, True])
 def test_a_width_out_of_range_is_refused_and_changes_nothing(width: int) -> None:
-    """By the rule of the lane's description."""
+    """A max concurrency out of range is refused and changes nothing."""
     lane = Lanes([LaneSpec("a", 3)])["a"]
     with pytest.raises(
         PlanError, match="lane 'a': max_concurrency must be a whole number of at least 1, got"
@@ -121,7 +121,7 @@ def test_a_width_out_of_range_is_refused_and_changes_nothing(width: int) -> None
 
 
 def test_resume_opens_a_lane_that_was_closed() -> None:
-    """A run that starts after it is served; the breaker has forgotten."""
+    """`resume` opens a closed lane with a reset breaker."""
 
     async def main() -> tuple[Outcome[None], str, BreakerState, Outcome[None]]:
         lanes = Lanes([LaneSpec("a", breaker_threshold=1)])
@@ -147,14 +147,14 @@ def test_resume_opens_a_lane_that_was_closed() -> None:
 
 
 def test_who_is_told_of_a_wait_may_end_it_at_once() -> None:
-    """EAGER: an observer that resumes the lane in the very moment in which a job waits for that."""
+    """EAGER: an observer may resume the lane at the moment in which a wait is reported."""
 
     async def main() -> list[Outcome[None]]:
         lanes = Lanes([LaneSpec("a")])
         lanes["a"].pause()
 
         def resume(event: Event) -> None:
-            if isinstance(event, Waiting) and event.why is Why.PAUSED:
+            if isinstance(event, Waiting) and event.why is WaitReason.PAUSED:
                 lanes["a"].resume()
 
         plan = Plan.of(Job(i, "a", 10.0) for i in range(4))

@@ -1,4 +1,4 @@
-"""run_plan as its callers meet it: named examples of what the laws say in general."""
+"""Named examples of run_plan for what the laws state in general."""
 
 import gc
 import logging
@@ -12,7 +12,6 @@ import trio.lowlevel
 from trioeval.errors import CallError, Fault, PlanError, TooLateError
 from trioeval.kernel import (
     Calls,
-    Cut,
     Done,
     Event,
     Failed,
@@ -23,10 +22,11 @@ from trioeval.kernel import (
     NotRun,
     Outcome,
     Plan,
+    StopReason,
     Summary,
     TimedOut,
     Waiting,
-    Why,
+    WaitReason,
     collect,
     run_plan,
 )
@@ -36,7 +36,7 @@ Body = Callable[[Job[float], Calls[float]], Awaitable[float]]
 
 
 async def call_for(job: Job[float], calls: Calls[float]) -> float:
-    """A body of one call that takes as many seconds as the job's payload says."""
+    """Return a body with one call that takes as many seconds as the job's payload says."""
     return await calls(job.lane, answer_after, job.payload)
 
 
@@ -50,7 +50,7 @@ def plan_of(*durations: float, timeout: float = math.inf) -> Plan[float]:
 
 
 class Consumer:
-    """Keeps outcomes, and with each the instant at which it came."""
+    """Stores outcomes, each with the instant of its arrival."""
 
     def __init__(self) -> None:
         self.outcomes: list[Outcome[float]] = []
@@ -62,7 +62,7 @@ class Consumer:
 
 
 def test_outcomes_come_in_index_order_as_soon_as_their_prefix_is_complete() -> None:
-    """ORDER and PROMPT: 0 takes longest, so 1 and 2 wait for it and come with it."""
+    """ORDER and PROMPT: job 0 takes longest, so outcomes 1 and 2 are emitted with it."""
 
     async def main() -> Consumer:
         consumer = Consumer()
@@ -80,7 +80,7 @@ def test_outcomes_come_in_index_order_as_soon_as_their_prefix_is_complete() -> N
 
 
 def test_summary_counts_every_job_once() -> None:
-    """The six numbers add up to the plan, and the instants are the run's."""
+    """The six numbers add up to the size of the plan, and the instants are the run's."""
 
     async def main() -> Summary:
         async def body(job: Job[float], calls: Calls[float]) -> float:
@@ -102,7 +102,7 @@ def test_summary_counts_every_job_once() -> None:
 
 
 def test_deadline_cuts_what_runs_and_still_emits_everything() -> None:
-    """DEADLINE: done before, interrupted during, not run after, and all of them emitted in order."""
+    """DEADLINE: finished, interrupted and unstarted jobs are all emitted in order."""
     outcomes = run_virtual(
         lambda: collect(
             plan_of(2, 9, 9),
@@ -113,21 +113,21 @@ def test_deadline_cuts_what_runs_and_still_emits_everything() -> None:
     )
     assert outcomes == [
         Done(0, 0.0, 2.0, 0.0, 1, 2),
-        Interrupted(1, 2.0, 5.0, 0.0, 1, Cut.DEADLINE),
-        NotRun(2, Cut.DEADLINE),
+        Interrupted(1, 2.0, 5.0, 0.0, 1, StopReason.DEADLINE),
+        NotRun(2, StopReason.DEADLINE),
     ]
 
 
 def test_what_is_done_beyond_a_job_that_never_ran_is_emitted_as_done() -> None:
-    """HONEST: 1 has no outcome when the deadline passes, and 2 on another lane has had one for long."""
+    """HONEST: a job done before the deadline is Done, even after an unstarted one."""
     plan = Plan.of([Job(0, "a", 9.0), Job(1, "a", 9.0), Job(2, "b", 1.0)])
     lanes = Lanes([LaneSpec("a", max_concurrency=1), LaneSpec("b")])
     outcomes = run_virtual(lambda: collect(plan, call_for, lanes=lanes, deadline=5.0))
-    assert outcomes[1:] == [NotRun(1, Cut.DEADLINE), Done(2, 0.0, 1.0, 0.0, 1, 1.0)]
+    assert outcomes[1:] == [NotRun(1, StopReason.DEADLINE), Done(2, 0.0, 1.0, 0.0, 1, 1.0)]
 
 
 def test_stop_lets_what_runs_finish() -> None:
-    """DRAIN: after stop nothing is admitted, also not by who already stands in line."""
+    """DRAIN: after a stop no job is admitted, not even one that already waits in a queue."""
 
     async def main() -> list[Outcome[float]]:
         stop = trio.Event()
@@ -144,13 +144,13 @@ def test_stop_lets_what_runs_finish() -> None:
 
     assert run_virtual(main) == [
         Done(0, 0.0, 8.0, 0.0, 1, 8),
-        NotRun(1, Cut.STOP),
-        NotRun(2, Cut.STOP),
+        NotRun(1, StopReason.STOP),
+        NotRun(2, StopReason.STOP),
     ]
 
 
 def test_a_cancelled_caller_still_gets_every_outcome() -> None:
-    """TOTAL under cancellation: what was finished out of order is emitted too."""
+    """TOTAL under cancellation: jobs that finished out of order are emitted too."""
 
     async def main() -> Consumer:
         consumer = Consumer()
@@ -162,17 +162,17 @@ def test_a_cancelled_caller_still_gets_every_outcome() -> None:
         return consumer
 
     assert run_virtual(main).outcomes == [
-        Interrupted(0, 0.0, 2.5, 0.0, 1, Cut.CANCEL),
+        Interrupted(0, 0.0, 2.5, 0.0, 1, StopReason.CANCEL),
         Done(1, 0.0, 1.0, 0.0, 1, 1),
         Done(2, 1.0, 2.0, 0.0, 1, 1),
-        Interrupted(3, 2.0, 2.5, 0.0, 1, Cut.CANCEL),
-        NotRun(4, Cut.CANCEL),
+        Interrupted(3, 2.0, 2.5, 0.0, 1, StopReason.CANCEL),
+        NotRun(4, StopReason.CANCEL),
     ]
 
 
 @pytest.mark.parametrize("attempt", range(20))
 def test_no_job_begins_after_the_caller_was_cancelled(attempt: int) -> None:
-    """Also none for which a worker was on its way: Trio runs what is ready in an order that is drawn."""
+    """No job starts after a cancellation, even if its worker was already scheduled."""
     begun: list[int] = []
 
     async def main() -> Consumer:
@@ -191,11 +191,11 @@ def test_no_job_begins_after_the_caller_was_cancelled(attempt: int) -> None:
 
     outcomes = run_virtual(main).outcomes
     assert begun == [0, 1]
-    assert outcomes[2] == NotRun(2, Cut.CANCEL)
+    assert outcomes[2] == NotRun(2, StopReason.CANCEL)
 
 
 def test_a_cancelled_caller_waits_for_its_consumer_no_longer_than_the_grace() -> None:
-    """The shield around emitting has an end."""
+    """The shield around emitting is bounded."""
 
     async def main() -> float:
         async def hang(_outcome: Outcome[float]) -> None:
@@ -210,7 +210,7 @@ def test_a_cancelled_caller_waits_for_its_consumer_no_longer_than_the_grace() ->
 
 
 def test_outcomes_of_bodies_that_clean_up_for_long_are_emitted_too() -> None:
-    """The grace of emitting begins when the last job is over, not when the caller was cancelled."""
+    """The grace period begins when the last job is over, not at the cancellation."""
 
     async def tidy(job: Job[float], calls: Calls[float]) -> float:
         try:
@@ -228,14 +228,14 @@ def test_outcomes_of_bodies_that_clean_up_for_long_are_emitted_too() -> None:
 
     consumer = run_virtual(main)
     assert consumer.outcomes == [
-        Interrupted(0, 0.0, 8.0, 0.0, 1, Cut.CANCEL),
-        NotRun(1, Cut.CANCEL),
+        Interrupted(0, 0.0, 8.0, 0.0, 1, StopReason.CANCEL),
+        NotRun(1, StopReason.CANCEL),
     ]
     assert consumer.instants == [8.0, 8.0]
 
 
 def test_an_error_in_the_cleanup_of_a_body_stays_with_its_job() -> None:
-    """Cut at the deadline, a branch of a body fails: the run still returns, and says interrupted."""
+    """An error during clean-up at the deadline leaves the job Interrupted, and the run returns."""
 
     async def body(job: Job[float], calls: Calls[float]) -> float:
         async with trio.open_nursery() as nursery:
@@ -245,7 +245,7 @@ def test_an_error_in_the_cleanup_of_a_body_stays_with_its_job() -> None:
     outcomes = run_virtual(
         lambda: collect(plan_of(9, 9), body, lanes=Lanes([LaneSpec("a")]), deadline=2.0)
     )
-    assert outcomes == [Interrupted(i, 0.0, 2.0, 0.0, 1, Cut.DEADLINE) for i in range(2)]
+    assert outcomes == [Interrupted(i, 0.0, 2.0, 0.0, 1, StopReason.DEADLINE) for i in range(2)]
 
 
 async def fail_in_cleanup() -> None:
@@ -257,7 +257,7 @@ async def fail_in_cleanup() -> None:
 
 @pytest.mark.parametrize("rpm", [None, 6])
 def test_no_call_starts_after_the_deadline_in_a_shield_either(rpm: float | None) -> None:
-    """DEADLINE: who hides from cancellation gets an error for each call it still asks for."""
+    """DEADLINE: a shielded body gets an error for each call after the deadline."""
     errors: list[str] = []
 
     async def body(job: Job[float], calls: Calls[float]) -> float:
@@ -280,7 +280,7 @@ def test_no_call_starts_after_the_deadline_in_a_shield_either(rpm: float | None)
 
 
 def test_a_handle_is_of_no_use_after_its_job() -> None:
-    """A task that outlives its job cannot call through it, nor touch the time of the next job."""
+    """A task that outlives its job cannot call through its handle, nor change the next job's time."""
     errors: list[str] = []
 
     async def main() -> list[Outcome[float]]:
@@ -312,7 +312,7 @@ def test_a_handle_is_of_no_use_after_its_job() -> None:
 
 
 def test_waits_for_the_serial_gate_are_told() -> None:
-    """Every wait has a reason, also that of a job which another run's serial job keeps out."""
+    """A wait for another run's serial job is reported with its reason."""
     told: list[Waiting] = []
 
     def observe(event: Event) -> None:
@@ -328,11 +328,11 @@ def test_waits_for_the_serial_gate_are_told() -> None:
             nursery.start_soon(lambda: collect(plan_of(1), call_for, lanes=lanes, observe=observe))
 
     run_virtual(main)
-    assert told == [Waiting(1.0, "a", Why.GATE, None, None)]
+    assert told == [Waiting(1.0, "a", WaitReason.GATE, None, None)]
 
 
 def test_a_plan_that_cannot_give_a_job_ends_the_run_with_a_plan_error() -> None:
-    """The fault of a lazy sequence is said as the plan's, with its cause; what ran is cut by a fault."""
+    """A lazy sequence that raises ends the run with a PlanError that has the cause."""
     cut: list[Outcome[float]] = []
 
     class Broken(Sequence[Job[float]]):
@@ -352,11 +352,11 @@ def test_a_plan_that_cannot_give_a_job_ends_the_run_with_a_plan_error() -> None:
         run_virtual(main)
     assert str(caught.value) == "the plan cannot return job 1: KeyError: 1"
     assert isinstance(caught.value.__cause__, KeyError)
-    assert cut == [Interrupted(0, 0.0, 0.0, 0.0, 1, Cut.FAULT), NotRun(1, Cut.FAULT)]
+    assert cut == [Interrupted(0, 0.0, 0.0, 0.0, 1, StopReason.FAULT), NotRun(1, StopReason.FAULT)]
 
 
 def test_a_lane_whose_next_job_is_far_away_does_not_hold_up_the_others() -> None:
-    """The walk through a long plan goes in strides, and finds every job."""
+    """The walk through a long plan stops after each stride, and finds every job."""
 
     async def main() -> tuple[int, int]:
         turns = 0
@@ -384,7 +384,7 @@ def test_a_lane_whose_next_job_is_far_away_does_not_hold_up_the_others() -> None
 
 
 def test_a_caller_cancelled_before_the_start_gets_only_not_run() -> None:
-    """Nothing is started in a scope that is cancelled already."""
+    """No job starts in a scope that is already cancelled."""
 
     async def main() -> Consumer:
         consumer = Consumer()
@@ -399,7 +399,7 @@ def test_a_caller_cancelled_before_the_start_gets_only_not_run() -> None:
 
 
 def test_a_slow_consumer_does_not_hold_the_jobs_back() -> None:
-    """The sink waits for its consumer; lanes do not, and the deadline does not count its time."""
+    """A slow consumer delays neither lanes nor the deadline."""
 
     async def main() -> tuple[list[float], float]:
         finished: list[float] = []
@@ -417,7 +417,7 @@ def test_a_slow_consumer_does_not_hold_the_jobs_back() -> None:
 
 
 def test_an_error_of_the_consumer_ends_the_run_and_is_raised_bare() -> None:
-    """The jobs are cut, and the caller gets the very exception, in no group."""
+    """An exception of the consumer cuts the jobs off and is raised without a group."""
 
     async def main() -> float:
         async def refuse(_outcome: Outcome[float]) -> None:
@@ -432,7 +432,7 @@ def test_an_error_of_the_consumer_ends_the_run_and_is_raised_bare() -> None:
 
 @pytest.mark.parametrize("error", [trio.WouldBlock, trio.EndOfChannel, StopAsyncIteration])
 def test_no_error_of_the_consumer_is_taken_for_one_of_ours(error: type[Exception]) -> None:
-    """A full channel of the caller's is the caller's to know of, and no outcome is emitted twice."""
+    """A WouldBlock of the consumer is raised to the caller, and no outcome is emitted twice."""
 
     async def main() -> list[int]:
         seen: list[int] = []
@@ -450,7 +450,7 @@ def test_no_error_of_the_consumer_is_taken_for_one_of_ours(error: type[Exception
 
 
 def test_a_failing_body_is_an_outcome_and_nobody_elses_business() -> None:
-    """Errors are data, also those that come out of a nursery of the body's own."""
+    """Exceptions of a body, also from its nursery, become outcomes."""
 
     async def body(job: Job[float], calls: Calls[float]) -> float:
         if job.index == 0:
@@ -469,7 +469,7 @@ def test_a_failing_body_is_an_outcome_and_nobody_elses_business() -> None:
 
 
 def test_timeout_starts_with_the_call_and_not_in_the_line() -> None:
-    """LIMIT: the second job waits 4 s for the slot and still has all of its 5 s."""
+    """LIMIT: a job that waits 4 s for the slot still has all of its 5 s."""
     outcomes = run_virtual(
         lambda: collect(
             plan_of(4, 4.5, 9, timeout=5), call_for, lanes=Lanes([LaneSpec("a", max_concurrency=1)])
@@ -483,7 +483,7 @@ def test_timeout_starts_with_the_call_and_not_in_the_line() -> None:
 
 
 def test_a_second_call_waits_off_the_clock() -> None:
-    """LIMIT: the wait between two calls of one job is counted as waiting, not as work."""
+    """LIMIT: the wait between two calls of one job is not working time."""
 
     async def body(job: Job[float], calls: Calls[float]) -> float:
         await call_for(job, calls)
@@ -501,7 +501,7 @@ def test_a_second_call_waits_off_the_clock() -> None:
 
 
 def test_a_job_that_is_late_without_ever_pausing_is_done_and_the_next_is_not_hurt() -> None:
-    """A result that exists is never thrown away; the spent scope does not reach the next job."""
+    """A late result is kept, and the used scope does not affect the next job."""
 
     async def body(job: Job[float], calls: Calls[float]) -> float:
         if job.index == 0:
@@ -515,14 +515,14 @@ def test_a_job_that_is_late_without_ever_pausing_is_done_and_the_next_is_not_hur
 
 
 async def hold_the_thread(seconds: float) -> None:
-    """Work that never pauses: the clock moves on and nobody else runs."""
+    """Work without a checkpoint: the clock advances and no other task runs."""
     clock = trio.lowlevel.current_clock()
     assert isinstance(clock, trio.testing.MockClock)
     clock.jump(seconds)
 
 
 def test_no_job_starts_at_the_very_instant_of_the_deadline() -> None:
-    """DEADLINE: also where the deadline has passed and nothing has been cancelled yet."""
+    """DEADLINE: no job starts at the deadline, even before the cancellation."""
 
     async def body(job: Job[float], calls: Calls[float]) -> float:
         await hold_the_thread(job.payload)
@@ -530,11 +530,11 @@ def test_no_job_starts_at_the_very_instant_of_the_deadline() -> None:
 
     lanes = Lanes([LaneSpec("a", max_concurrency=1)])
     outcomes = run_virtual(lambda: collect(plan_of(5, 1), body, lanes=lanes, deadline=5.0))
-    assert outcomes == [Done(0, 0.0, 5.0, 0.0, 0, 5), NotRun(1, Cut.DEADLINE)]
+    assert outcomes == [Done(0, 0.0, 5.0, 0.0, 0, 5), NotRun(1, StopReason.DEADLINE)]
 
 
 def test_no_call_starts_at_the_very_instant_of_the_deadline() -> None:
-    """DEADLINE: a job that is late makes no call any more."""
+    """DEADLINE: a late job makes no further call."""
 
     async def body(job: Job[float], calls: Calls[float]) -> float:
         await hold_the_thread(5)
@@ -542,11 +542,11 @@ def test_no_call_starts_at_the_very_instant_of_the_deadline() -> None:
 
     lanes = Lanes([LaneSpec("a")])
     outcomes = run_virtual(lambda: collect(plan_of(1), body, lanes=lanes, deadline=5.0))
-    assert outcomes == [Interrupted(0, 0.0, 5.0, 0.0, 0, Cut.DEADLINE)]
+    assert outcomes == [Interrupted(0, 0.0, 5.0, 0.0, 0, StopReason.DEADLINE)]
 
 
 def test_a_job_that_returns_as_its_timeout_strikes_does_not_hurt_the_next() -> None:
-    """Woken before its limit and run after it, a job is done; the spent scope serves nobody else."""
+    """A job that returns as its timeout expires is done, and its scope is not reused."""
     tick = 1 / 1024  # so short that the worker does not pause between the two jobs
 
     async def main() -> list[Outcome[float]]:
@@ -577,7 +577,7 @@ def test_a_job_that_returns_as_its_timeout_strikes_does_not_hurt_the_next() -> N
 
 
 def test_a_serial_job_of_another_run_keeps_out_who_already_stands_in_line() -> None:
-    """SERIAL: whoever led before the gate closed looks at it again when the lane is ready."""
+    """SERIAL: a worker that queued before the gate closed checks it again."""
 
     async def main() -> list[Outcome[float]]:
         lanes = Lanes([LaneSpec("a", min_gap=4), LaneSpec("b")])
@@ -597,7 +597,7 @@ def test_a_serial_job_of_another_run_keeps_out_who_already_stands_in_line() -> N
 
 
 def test_a_timeout_is_a_timeout_whatever_the_cleanup_raises() -> None:
-    """An error that a branch of the body raises while it is cancelled does not hide the timeout."""
+    """An error in a cancelled branch does not hide the timeout."""
 
     async def body(job: Job[float], calls: Calls[float]) -> float:
         async with trio.open_nursery() as nursery:
@@ -612,7 +612,7 @@ def test_a_timeout_is_a_timeout_whatever_the_cleanup_raises() -> None:
 
 
 def test_a_job_that_waits_for_a_judge_leaves_its_slot_to_the_next() -> None:
-    """EAGER and SLOT: width 1 serves a new job every second, while the judge takes ten for each."""
+    """EAGER and SLOT: a lane of one slot starts a job every second while judges take ten each."""
 
     async def body(job: Job[float], calls: Calls[float]) -> float:
         await calls("a", answer_after, 1)
@@ -631,7 +631,7 @@ def test_a_job_that_waits_for_a_judge_leaves_its_slot_to_the_next() -> None:
 
 
 def test_live_jobs_are_bounded() -> None:
-    """No more than max_live_jobs of a lane are started and not over, whatever they wait for."""
+    """At most max_live_jobs of a lane are started and not over, whatever they wait for."""
     live: list[int] = []
 
     async def body(job: Job[float], calls: Calls[float]) -> float:
@@ -650,7 +650,7 @@ def test_live_jobs_are_bounded() -> None:
 
 
 def test_live_jobs_follow_the_widths() -> None:
-    """EAGER: a lane of 500 slots has 500 calls in flight, and while they are judged 500 more."""
+    """EAGER: a lane of 500 slots has 500 calls in flight, and 500 more while those are judged."""
     most = 0
 
     async def body(job: Job[float], calls: Calls[float]) -> float:
@@ -667,7 +667,7 @@ def test_live_jobs_follow_the_widths() -> None:
 
 
 def test_jobs_that_rest_keep_no_other_from_starting() -> None:
-    """EAGER: 300 jobs of a service that fails come first; the good ones start while those rest."""
+    """EAGER: good jobs start while 300 jobs of a failing service rest."""
     started: list[float] = []
 
     async def fail() -> float:
@@ -692,7 +692,7 @@ def test_jobs_that_rest_keep_no_other_from_starting() -> None:
 
 
 def test_jobs_that_rest_are_bounded_too() -> None:
-    """WIDTH: at most 16 times as many as are live otherwise, so that memory stays flat."""
+    """WIDTH: including resting jobs, at most 16 times the bound are live."""
     live, most = 0, 0
 
     async def fail() -> float:
@@ -716,7 +716,7 @@ def test_jobs_that_rest_are_bounded_too() -> None:
 
 
 def test_jobs_without_calls_and_empty_plans_end() -> None:
-    """A body need not call anybody, and a plan need not hold a job."""
+    """A body without calls and a plan without jobs end."""
 
     async def silent(job: Job[float], calls: Calls[float]) -> float:
         return job.payload
@@ -732,7 +732,7 @@ def test_jobs_without_calls_and_empty_plans_end() -> None:
 
 
 def test_bodies_that_never_pause_do_not_stop_the_world() -> None:
-    """Other tasks have their turns, and outcomes come out, while such jobs run."""
+    """Other tasks and outcomes proceed while bodies without checkpoints run."""
 
     async def silent(job: Job[float], calls: Calls[float]) -> float:
         return job.payload
@@ -761,7 +761,7 @@ def test_bodies_that_never_pause_do_not_stop_the_world() -> None:
 
 
 def test_two_runs_share_lanes_fairly() -> None:
-    """Runs that meet on a lane take turns, and together keep within its width."""
+    """Two runs on a lane take turns, and together obey its max concurrency."""
 
     async def main() -> list[tuple[float, str]]:
         lanes, starts = Lanes([LaneSpec("a", max_concurrency=1)]), list[tuple[float, str]]()
@@ -785,7 +785,7 @@ def test_two_runs_share_lanes_fairly() -> None:
 
 
 def test_a_run_that_comes_to_a_busy_lane_gets_its_turn() -> None:
-    """EAGER for newcomers: a run that finds all slots taken stands in line, and is next."""
+    """EAGER: a new run on a full lane queues, and is next."""
 
     async def main() -> list[float]:
         lanes, starts = Lanes([LaneSpec("a", max_concurrency=1)]), list[float]()
@@ -804,7 +804,7 @@ def test_a_run_that_comes_to_a_busy_lane_gets_its_turn() -> None:
 
 
 def test_a_job_that_is_freed_gets_its_turn_on_a_lane_that_another_run_keeps_busy() -> None:
-    """EAGER: nobody stood in line for it, and the live job of its run waits for a judge."""
+    """EAGER: a released job queues on a busy lane although its run had no waiter there."""
 
     async def main() -> float:
         lanes, freed_at = Lanes([LaneSpec("a", max_concurrency=1), LaneSpec("b")]), math.inf
@@ -829,7 +829,7 @@ def test_a_job_that_is_freed_gets_its_turn_on_a_lane_that_another_run_keeps_busy
 
 
 def test_time_that_was_worked_before_a_wait_counts_after_it() -> None:
-    """LIMIT: 2 s, a wait of 6 s, and 2 s more are not within 3 s."""
+    """LIMIT: 2 s of work, a wait of 6 s, and 2 s of work exceed a timeout of 3 s."""
 
     async def body(job: Job[float], calls: Calls[float]) -> float:
         if job.index:
@@ -845,7 +845,7 @@ def test_time_that_was_worked_before_a_wait_counts_after_it() -> None:
 
 
 def test_stop_ends_a_run_as_soon_as_the_last_job_under_way_is_over() -> None:
-    """DRAIN: nobody waits for the pace of a job that would not start any more."""
+    """DRAIN: a stopped run does not wait for the pace of unstarted jobs."""
 
     async def main() -> float:
         stop = trio.Event()
@@ -860,7 +860,7 @@ def test_stop_ends_a_run_as_soon_as_the_last_job_under_way_is_over() -> None:
 
 
 def test_the_clock_stands_until_the_last_wait_of_a_job_is_over() -> None:
-    """LIMIT: one branch gives its wait up, the other one still waits, and nobody works."""
+    """LIMIT: the clock is stopped while one of several branches still waits."""
 
     async def body(job: Job[float], calls: Calls[float]) -> float:
         if not job.index:
@@ -881,7 +881,7 @@ def test_the_clock_stands_until_the_last_wait_of_a_job_is_over() -> None:
 
 
 def test_new_jobs_have_their_turn_among_calls_that_keep_a_lane_busy() -> None:
-    """Jobs that wait to be admitted stand in line like calls, although no worker of theirs is free."""
+    """Jobs waiting for admission queue like calls."""
 
     async def main() -> list[float]:
         starts: list[float] = []
@@ -912,7 +912,7 @@ def test_new_jobs_have_their_turn_among_calls_that_keep_a_lane_busy() -> None:
 
 
 def test_an_observer_that_raises_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
-    """Watching a run cannot break it: one log record, and silence."""
+    """An observer that raises is logged once and not called again."""
     told: list[Event] = []
 
     def observe(event: Event) -> None:
@@ -931,7 +931,7 @@ def test_an_observer_that_raises_is_dropped(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_a_call_to_an_unknown_lane_fails_its_job() -> None:
-    """The message names the lanes that exist."""
+    """A call to an unknown lane fails with the names of the lanes."""
 
     async def body(job: Job[float], calls: Calls[float]) -> float:
         return await calls("b", answer_after, 1)
@@ -942,7 +942,7 @@ def test_a_call_to_an_unknown_lane_fails_its_job() -> None:
 
 
 def test_a_plan_on_unknown_lanes_is_refused_before_anything_starts() -> None:
-    """All lanes that are missing are named at once."""
+    """All unknown lanes of a plan are reported at once."""
 
     async def main() -> None:
         plan = Plan.of([Job(0, "x", 1.0), Job(1, "y", 1.0)])
@@ -955,7 +955,7 @@ def test_a_plan_on_unknown_lanes_is_refused_before_anything_starts() -> None:
 
 @pytest.mark.parametrize("serial", [False, True])
 def test_a_lazy_plan_that_lies_ends_the_run_with_a_plan_error(serial: bool) -> None:  # noqa: FBT001
-    """The fault is the plan's and comes out bare; jobs under way are cut."""
+    """A lazy plan with wrong declarations raises a bare PlanError and cuts running jobs."""
     jobs = [Job(0, "a", 5.0), Job(2, "a", 1.0)]
 
     async def main() -> None:
@@ -967,7 +967,7 @@ def test_a_lazy_plan_that_lies_ends_the_run_with_a_plan_error(serial: bool) -> N
 
 
 def test_max_live_jobs_must_be_positive() -> None:
-    """Zero live jobs would never end."""
+    """max_live_jobs must be at least 1."""
     with pytest.raises(
         PlanError, match="max_live_jobs must be a whole number of at least 1, got 0"
     ):
@@ -977,7 +977,7 @@ def test_max_live_jobs_must_be_positive() -> None:
 
 
 def test_many_lanes_and_many_jobs_are_each_run_once() -> None:
-    """Indices that wait in the queues of other lanes, thousands of them, come out once each."""
+    """Thousands of jobs on many lanes each run once."""
     names = [str(n) for n in range(3)]
 
     async def main() -> list[Outcome[float]]:
@@ -992,7 +992,7 @@ def test_many_lanes_and_many_jobs_are_each_run_once() -> None:
 
 
 def test_lanes_keep_nothing_of_a_run_that_is_over() -> None:
-    """They outlive runs: neither a job that called nor one that did not stays with its lane."""
+    """A lane keeps no object of a finished run alive."""
 
     async def main() -> None:
         lanes = Lanes([LaneSpec("a")])

@@ -1,4 +1,4 @@
-"""Budgets as a run meets them: who waits, who fails, and how the run ends."""
+"""Budgets of runs: waits, failures, and the end of the run."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,6 @@ from trioeval.errors import BudgetError, CallError, Fault, PlanError, UsageError
 from trioeval.kernel import (
     Budget,
     Calls,
-    Cut,
     Done,
     Failed,
     Job,
@@ -20,8 +19,9 @@ from trioeval.kernel import (
     NotRun,
     Outcome,
     Plan,
+    StopReason,
     Waiting,
-    Why,
+    WaitReason,
     collect,
 )
 from trioeval.testing import run_virtual
@@ -29,7 +29,7 @@ from trioeval.testing import run_virtual
 
 @attrs.frozen
 class Use:
-    """What a call reserves, and what it turns out to use; None says nothing."""
+    """The reservation and the usage of a call; None reports nothing."""
 
     tokens: int = 0
     money: float = 0.0
@@ -39,7 +39,7 @@ class Use:
 
 
 async def use(job: Job[Use], calls: Calls[Use]) -> str:
-    """One call that says what it used."""
+    """Make one call that reports its usage."""
     want = job.payload
 
     async def send() -> Metered[str]:
@@ -59,7 +59,7 @@ def spend(uses: Sequence[Use], budget: Budget, width: int = 4) -> list[Outcome[s
 
 
 def test_a_call_waits_until_another_gives_back_what_it_did_not_use() -> None:
-    """BUDGET: 8 of 10 are held, 2 are used: the next one starts when that is known."""
+    """BUDGET: a call waits until another one releases its unused reservation."""
     budget = Budget(tokens=10)
     outcomes = spend([Use(8, used=2), Use(8, used=8)], budget)
     assert outcomes == [Done(0, 0.0, 1.0, 0.0, 1, "served"), Done(1, 0.0, 2.0, 1.0, 1, "served")]
@@ -67,7 +67,7 @@ def test_a_call_waits_until_another_gives_back_what_it_did_not_use() -> None:
 
 
 def test_a_wait_for_the_budget_is_told() -> None:
-    """With its reason, and nobody knows its end."""
+    """A wait for the budget is reported with its reason and no end."""
     waits: list[Waiting] = []
 
     async def main() -> None:
@@ -80,18 +80,18 @@ def test_a_wait_for_the_budget_is_told() -> None:
         )
 
     run_virtual(main)
-    assert waits == [Waiting(0.0, "a", Why.BUDGET, None, 1)]
+    assert waits == [Waiting(0.0, "a", WaitReason.BUDGET, None, 1)]
 
 
 def test_a_budget_that_is_used_up_ends_the_run() -> None:
-    """The call that finds it so fails; what has not started is not run, with the reason."""
+    """An exhausted budget fails the call and ends the run; unstarted jobs are not run."""
     outcomes = spend([Use()] * 5, Budget(requests=2), width=1)
     reason = "budget exhausted: 2 of 2 requests spent"
     assert [type(outcome) for outcome in outcomes] == [Done, Done, Failed, NotRun, NotRun]
     assert isinstance(outcomes[2], Failed)
     assert isinstance(outcomes[2].error, BudgetError)
     assert str(outcomes[2].error) == reason
-    assert outcomes[3] == NotRun(3, Cut.BUDGET, reason)
+    assert outcomes[3] == NotRun(3, StopReason.BUDGET, reason)
 
 
 @pytest.mark.parametrize("width", [1, 4])
@@ -101,7 +101,7 @@ def test_a_budget_that_is_used_up_ends_the_run() -> None:
     ids=["money", "tokens"],
 )
 def test_a_call_of_the_whole_budget_uses_it_up(budget: Budget, whole: Use, width: int) -> None:
-    """BUDGET: calls of that size that come behind it end the run; they are not too large for it."""
+    """BUDGET: a call of the whole budget is served, and the next one ends the run."""
     budget = attrs.evolve(budget)
     outcomes = spend([whole] * 4, budget, width)
     assert [type(outcome) for outcome in outcomes] == [Done, Failed, NotRun, NotRun]
@@ -110,19 +110,19 @@ def test_a_call_of_the_whole_budget_uses_it_up(budget: Budget, whole: Use, width
 
 @pytest.mark.parametrize("width", [1, 4])
 def test_calls_that_cost_less_than_a_millionth_use_a_budget_up(width: int) -> None:
-    """BUDGET: each counts as a millionth, so two of them are all that two millionths allow."""
+    """BUDGET: amounts below a millionth count as a millionth."""
     outcomes = spend([Use(money=6e-7, cost=6e-7)] * 5, Budget(money=2e-6), width)
     assert [type(outcome) for outcome in outcomes] == [Done, Done, Failed, NotRun, NotRun]
 
 
 def test_calls_under_way_go_on_when_the_budget_is_used_up() -> None:
-    """BUDGET bounds what starts; what was paid for is not thrown away."""
+    """BUDGET: running calls continue when the budget is exhausted."""
     outcomes = spend([Use(5, seconds=4.0), Use(5), Use(5), Use(5)], Budget(tokens=10), width=2)
     assert [type(outcome) for outcome in outcomes] == [Done, Done, Failed, NotRun]
 
 
 def test_a_call_larger_than_the_whole_budget_fails_alone() -> None:
-    """No budget of that size could serve it, so it tells nothing of the others."""
+    """A call larger than the whole budget fails alone."""
     outcomes = spend([Use(11), Use(4), Use(money=0.5), Use(4)], Budget(tokens=10, money=0.25))
     assert [type(outcome) for outcome in outcomes] == [Failed, Done, Failed, Done]
     assert [str(o.error) for o in outcomes if isinstance(o, Failed)] == [
@@ -132,7 +132,7 @@ def test_a_call_larger_than_the_whole_budget_fails_alone() -> None:
 
 
 def test_runs_that_share_a_budget_wake_each_other() -> None:
-    """What one run gives back, the other one may use at that instant, on lanes of its own."""
+    """A release by one run wakes the waiters of another run with the same budget."""
     budget = Budget(tokens=10)
 
     async def main() -> list[list[Outcome[str]]]:
@@ -155,7 +155,7 @@ def test_runs_that_share_a_budget_wake_each_other() -> None:
 
 
 def test_what_a_call_cost_is_settled_as_it_says_or_as_it_held() -> None:
-    """A reply that says nothing has used what was reserved; more than that is spent as well."""
+    """A call is settled to its reported usage, or else to its reservation."""
     budget = Budget(tokens=100, money=1.0)
     spend([Use(10, 0.25), Use(10, 0.25, used=4, cost=0.125), Use(1, used=30)], budget)
     assert (budget.spent.tokens, budget.spent.money) == (44, 0.375)
@@ -172,7 +172,7 @@ def test_what_a_call_cost_is_settled_as_it_says_or_as_it_held() -> None:
     ],
 )
 def test_a_failed_call_is_paid_for_unless_it_was_turned_away(error: Exception, spent: int) -> None:
-    """What is not known is taken for used; its reply may have been lost on the way."""
+    """A failed call counts as used unless it was refused."""
     budget = Budget(tokens=10)
 
     async def body(job: Job[Use], calls: Calls[Use]) -> None:
@@ -187,7 +187,7 @@ def test_a_failed_call_is_paid_for_unless_it_was_turned_away(error: Exception, s
 
 
 def test_a_call_that_is_cancelled_in_flight_is_paid_for_and_holds_nothing() -> None:
-    """LEAK: the hold does not outlive the call."""
+    """LEAK: a cancelled call counts as used and holds nothing."""
     budget = Budget(tokens=10)
     lanes, plan = Lanes([LaneSpec("a", tpm=600)]), plan_of([Use(8, seconds=5.0)])
     run_virtual(lambda: collect(plan, use, lanes=lanes, budget=budget, deadline=1.0))
@@ -205,7 +205,7 @@ def test_a_call_that_is_cancelled_in_flight_is_paid_for_and_holds_nothing() -> N
 def test_metered_refuses_amounts_that_nothing_costs(
     amounts: dict[str, float], message: str
 ) -> None:
-    """In the sender, where the mistake is."""
+    """Metered refuses impossible amounts in the sender."""
     with pytest.raises(UsageError) as caught:
         Metered(None, **amounts)  # type: ignore[arg-type]
     assert str(caught.value) == message
@@ -213,7 +213,7 @@ def test_metered_refuses_amounts_that_nothing_costs(
 
 @pytest.mark.parametrize("want", [Use(-1), Use(money=-0.5), Use(money=float("inf"))])
 def test_a_call_asks_for_amounts_of_at_least_nothing(want: Use) -> None:
-    """A mistake of the body is its job's outcome."""
+    """A call with a negative amount fails its job."""
     (outcome,) = spend([want], Budget())
     assert isinstance(outcome, Failed)
     assert isinstance(outcome.error, PlanError)
@@ -224,7 +224,7 @@ def test_a_call_asks_for_amounts_of_at_least_nothing(want: Use) -> None:
 def test_a_call_of_more_tokens_than_a_minute_has_starts_alone_or_is_refused(
     oversize: str, start: float | None
 ) -> None:
-    """PACE: alone, it waits until everything before it is paid off, and is paid off itself after it."""
+    """PACE: a call larger than a minute's tokens starts alone or is refused."""
     starts: list[tuple[int, float]] = []
 
     async def body(job: Job[int], calls: Calls[int]) -> None:
@@ -247,7 +247,7 @@ def test_a_call_of_more_tokens_than_a_minute_has_starts_alone_or_is_refused(
 
 
 def test_tokens_that_were_not_used_let_the_next_call_start_earlier() -> None:
-    """PACE of tokens: 30 are reserved for half a minute, 4 are used."""
+    """PACE: unused tokens let the next call start earlier."""
     lanes = Lanes([LaneSpec("a", tpm=60)])
     plan = plan_of([Use(30, used=4), Use(1)])
     outcomes = run_virtual(lambda: collect(plan, use, lanes=lanes))

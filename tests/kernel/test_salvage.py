@@ -1,4 +1,4 @@
-"""Salvage rounds: who is run again, when, how often, and what becomes of those that are not."""
+"""Salvage rounds: the jobs, the time and the number of reruns, and jobs that are not run again."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,6 @@ from trioeval.errors import CallError, Fault, PlanError
 from trioeval.kernel import (
     Blocked,
     Calls,
-    Cut,
     Done,
     Edge,
     Event,
@@ -22,6 +21,7 @@ from trioeval.kernel import (
     Outcome,
     Plan,
     Salvaged,
+    StopReason,
     collect,
     run_plan,
 )
@@ -34,7 +34,7 @@ MISHAP, REFUSED, FATAL = Fault.TRANSIENT, Fault.REFUSED, Fault.FATAL
 
 
 class Bodies:
-    """Bodies of one call; remembers when each request started."""
+    """Bodies with one call; records the start of each request."""
 
     def __init__(self) -> None:
         self.starts: dict[int, list[float]] = {}
@@ -89,7 +89,7 @@ def salvage(
 
 
 def test_a_job_that_failed_by_mishap_is_run_again_when_all_others_are_over() -> None:
-    """It becomes Done, counts its requests of both runs, and comes out in its place."""
+    """A job with a transient failure is rerun at the end, and counts the requests of both runs."""
     outcomes, bodies, events = salvage([MISHAP, None], [None], [None], rounds=1, width=1)
     assert outcomes == [
         Done(0, 3.0, 4.0, 0.0, 2, 0),
@@ -101,7 +101,7 @@ def test_a_job_that_failed_by_mishap_is_run_again_when_all_others_are_over() -> 
 
 
 def test_each_round_is_one_request_and_jobs_go_in_index_order() -> None:
-    """ATTEMPTS: retries belong to the first run; after the last round the failure is the outcome."""
+    """ATTEMPTS: each round is one request; after the last one the failure is the outcome."""
     outcomes, bodies, events = salvage([MISHAP], [MISHAP], [None], rounds=2, retries=1, width=1)
     assert [len(bodies.starts[i]) for i in range(3)] == [4, 4, 1]
     assert [event.indices for event in events if isinstance(event, Salvaged)] == [(0, 1), (0, 1)]
@@ -110,7 +110,7 @@ def test_each_round_is_one_request_and_jobs_go_in_index_order() -> None:
 
 
 def test_outcomes_are_emitted_only_when_they_are_final() -> None:
-    """ORDER and TOTAL: what is set aside holds back what comes after it, and is emitted once."""
+    """ORDER and TOTAL: a job that is set aside delays later outcomes, and is emitted once."""
     instants: list[tuple[int, float]] = []
 
     async def emit(outcome: Outcome[int]) -> None:
@@ -128,14 +128,14 @@ def test_outcomes_are_emitted_only_when_they_are_final() -> None:
 
 @pytest.mark.parametrize("fault", [REFUSED, FATAL, Fault.QUOTA_EXHAUSTED])
 def test_what_will_not_do_better_is_not_run_again(fault: Fault) -> None:
-    """Only mishaps and refusals for being too many are."""
+    """Only transient failures and refusals are salvaged."""
     outcomes, bodies, _ = salvage([fault], rounds=3)
     assert isinstance(outcomes[0], Failed)
     assert len(bodies.starts[0]) == 1
 
 
 def test_an_error_of_the_body_is_not_salvaged() -> None:
-    """It says nothing of a provider."""
+    """An error of the body itself is not salvaged."""
     runs = 0
 
     async def body(job: Job[None], calls: Calls[None]) -> None:
@@ -149,7 +149,7 @@ def test_an_error_of_the_body_is_not_salvaged() -> None:
 
 
 def test_a_lane_that_closes_leaves_what_was_set_aside_as_it_failed() -> None:
-    """A job that was run has the outcome of that run, and is not said never to have run."""
+    """If the lane closes, a job that is set aside keeps its failure."""
     outcomes, bodies, _ = salvage([MISHAP], [FATAL], rounds=1, width=1, threshold=1)
     assert all(isinstance(outcome, Failed) for outcome in outcomes)
     assert isinstance(outcomes[0], Failed)
@@ -159,23 +159,23 @@ def test_a_lane_that_closes_leaves_what_was_set_aside_as_it_failed() -> None:
 
 
 def test_a_deadline_in_a_round_interrupts_one_and_leaves_the_others_failed() -> None:
-    """DEADLINE: who is under way again is cut; who waits for its turn has failed before, and did."""
+    """DEADLINE: in a round the running job is interrupted, and the others keep their failures."""
     outcomes, _, _ = salvage([MISHAP], [MISHAP], [MISHAP], rounds=1, width=1, deadline=4.5)
     assert isinstance(outcomes[0], Failed)
     assert outcomes[0].calls == 2
-    assert outcomes[1] == Interrupted(1, 4.0, 4.5, 0.0, 2, Cut.DEADLINE)
+    assert outcomes[1] == Interrupted(1, 4.0, 4.5, 0.0, 2, StopReason.DEADLINE)
     assert isinstance(outcomes[2], Failed)
     assert outcomes[2].calls == 1
 
 
 def test_a_deadline_before_the_round_leaves_all_as_they_failed() -> None:
-    """Nothing is forgotten that was set aside."""
+    """A deadline before the round leaves all failures."""
     outcomes, _, _ = salvage([MISHAP], [None, None], [None], rounds=1, width=1, deadline=2.5)
     assert [type(outcome) for outcome in outcomes] == [Failed, Done, Interrupted]
 
 
 def test_dependants_wait_for_what_is_salvaged() -> None:
-    """BLOCK: a job set aside has no outcome yet, so it neither blocks nor frees."""
+    """BLOCK: a job that is set aside neither blocks nor releases its dependants."""
     edges: dict[int, Sequence[int | Edge]] = {1: [0], 2: [Edge(0, "always")]}
     outcomes, bodies, _ = salvage([MISHAP, None], [None], [None], rounds=1, edges=edges)
     assert [type(outcome) for outcome in outcomes] == [Done, Done, Done]
@@ -186,14 +186,14 @@ def test_dependants_wait_for_what_is_salvaged() -> None:
 
 
 def test_a_serial_job_is_salvaged_before_the_next_one() -> None:
-    """SERIAL: in index order, so what follows it finds it over."""
+    """SERIAL: a serial job is salvaged before the next serial job."""
     outcomes, bodies, _ = salvage([MISHAP, None], [None], rounds=1, serial=True)
     assert [type(outcome) for outcome in outcomes] == [Done, Done]
     assert bodies.starts == {0: [0.0, 1.0], 1: [2.0]}
 
 
 def test_rounds_are_not_negative() -> None:
-    """The message names the argument."""
+    """A negative number of rounds is refused."""
     with pytest.raises(
         PlanError, match="salvage_rounds must be a whole number of at least 0, got -1"
     ):
@@ -204,6 +204,6 @@ def test_rounds_are_not_negative() -> None:
     ("max_retries", "calls"), [(0, 1), (1, 2), (2, 3), (3, 4), (4, 4), (None, 4)]
 )
 def test_max_retries_bounds_all_rounds_together(max_retries: int | None, calls: int) -> None:
-    """ATTEMPTS: two calls of the first run, and one of each round, as long as the bound allows them."""
+    """ATTEMPTS: max_retries bounds the first run and all rounds together."""
     _, bodies, _ = salvage([MISHAP], rounds=2, retries=1, max_retries=max_retries)
     assert len(bodies.starts[0]) == calls

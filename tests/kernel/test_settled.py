@@ -1,4 +1,4 @@
-"""Who is told of outcomes as soon as they are there."""
+"""The `settled` callback, which gets outcomes as soon as they exist."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ async def take(job: Job[float], calls: Calls[float]) -> float:
 
 
 def test_outcomes_are_settled_as_jobs_end_and_emitted_in_index_order() -> None:
-    """Each before it is emitted; those that the run never came to are only emitted."""
+    """Each outcome is settled before it is emitted; unstarted jobs are only emitted."""
 
     async def main() -> list[str]:
         said = []
@@ -59,7 +59,7 @@ def test_outcomes_are_settled_as_jobs_end_and_emitted_in_index_order() -> None:
 
 
 def test_a_job_that_is_salvaged_is_settled_once() -> None:
-    """What may still become better is no outcome yet."""
+    """A salvaged job is settled once, with its final outcome."""
 
     async def main() -> list[Outcome[None]]:
         settled: list[Outcome[None]] = []
@@ -90,7 +90,7 @@ def test_a_job_that_is_salvaged_is_settled_once() -> None:
 
 
 def test_an_exception_ends_the_run_and_nobody_is_told_again() -> None:
-    """Every outcome is emitted all the same."""
+    """An exception of `settled` ends the run, and every outcome is still emitted."""
 
     async def main() -> tuple[list[int], list[type[Any]]]:
         told: list[int] = []

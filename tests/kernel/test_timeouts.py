@@ -1,7 +1,7 @@
-"""LIMIT where Trio does not know every deadline: whoever starts while the timekeeper counts is told of later.
+"""LIMIT where Trio does not know every deadline: jobs during a round pass theirs later.
 
-The first job with a timeout starts a round of one second. What starts within it and ends within it costs
-no deadline of Trio's; everything else must be cut off as if it had one from its first step on.
+The first job with a timeout starts a round of one second. A job that starts and ends within it sets no
+deadline of Trio; every other job must be cut off as if it had one from its first step.
 """
 
 import math
@@ -16,7 +16,7 @@ from trioeval.testing import run_virtual
 
 
 def run_jobs(*jobs: tuple[float, float], width: int = 99) -> list[Outcome[None]]:
-    """The outcomes of jobs that make one call each, given their seconds and their timeouts."""
+    """Return the outcomes of jobs with one call each, given their seconds and their timeouts."""
 
     async def body(job: Job[float], calls: Calls[float]) -> None:
         await calls("a", trio.sleep, job.payload)
@@ -35,7 +35,7 @@ def test_timeouts_of_every_length_are_met_to_the_instant() -> None:
 
 
 def test_timeouts_side_by_side_are_met_to_the_instant() -> None:
-    """Also of jobs that start while the timekeeper counts, in any order of their lengths."""
+    """Concurrent timeouts are exact, also for jobs that start during a round."""
     timeouts = [0.125, 300.0, 0.75, 1.0, 64.0, 1.25, 1.75, 2.0, 3.0, 2.5, 0.5]
     first = [(0.25, 9.0)] * len(timeouts)
     outcomes = run_jobs(*first, *((9e9, timeout) for timeout in timeouts), width=len(timeouts))
@@ -45,14 +45,14 @@ def test_timeouts_side_by_side_are_met_to_the_instant() -> None:
 
 @pytest.mark.parametrize("timeout", [0.75, 1.75, 5.0])
 def test_a_call_that_ends_as_the_timeout_strikes_has_timed_out(timeout: float) -> None:
-    """Also if the job is young, and if a round of the timekeeper ends at that instant."""
+    """A call that ends at the instant of the timeout has timed out."""
     for _ in range(20):  # Trio runs its tasks in an order of its own
         _, outcome = run_jobs((0.25, 9.0), (timeout, timeout), width=1)
         assert outcome == TimedOut(1, 0.25, 0.25 + timeout, 0.0, 1, timeout)
 
 
 def test_the_timeout_of_a_job_is_over_with_it() -> None:
-    """The second job runs on when the first one's timeout would have struck: one worker has both."""
+    """The timeout of a job does not affect the next job of its worker."""
     outcomes = run_jobs((0.5, 10.0), (9.75, 10.0), width=1)
     assert outcomes == [Done(0, 0.0, 0.5, 0.0, 1, None), Done(1, 0.5, 10.25, 0.0, 1, None)]
 
@@ -74,22 +74,22 @@ def test_trio_is_told_of_the_young_when_they_have_lived_for_a_round() -> None:
     async def use(timeouts: Timeouts) -> None:
         with Timer(timeouts) as first, Timer(timeouts) as second, Timer(timeouts) as third:
             first.set(60.0)
-            assert first.told == 60.0  # nobody counts yet
+            assert first.known_deadline == 60.0  # nobody counts yet
             await trio.testing.wait_all_tasks_blocked()
             second.set(61.0)
             third.set(1.5)
-            assert (second.told, third.told) == (math.inf, 1.5)
+            assert (second.known_deadline, third.known_deadline) == (math.inf, 1.5)
             third.set(math.inf)
-            assert third.told == math.inf
+            assert third.known_deadline == math.inf
             await trio.sleep(1.0)
             await trio.testing.wait_all_tasks_blocked()
-            assert second.told == 61.0
+            assert second.known_deadline == 61.0
 
     with_timekeeper(use)
 
 
 def test_the_timekeeper_sleeps_while_no_job_starts() -> None:
-    """It wakes at most once for a start, and never for jobs without a timeout."""
+    """The timekeeper wakes at most once per start, and never without timeouts."""
 
     async def use(timeouts: Timeouts) -> None:
         with Timer(timeouts) as timer:

@@ -1,4 +1,4 @@
-"""What a body waits for by itself is no working time, if it says so."""
+"""`calls.waiting()` excludes a body's own waits from its working time."""
 
 from collections.abc import Awaitable, Callable
 
@@ -15,7 +15,7 @@ from trioeval.kernel import (
     Plan,
     TimedOut,
     Waiting,
-    Why,
+    WaitReason,
     collect,
 )
 from trioeval.testing import run_virtual
@@ -33,7 +33,7 @@ def run_one(body: Body, timeout: float) -> Outcome[None]:
 
 
 def test_the_clock_stands_while_a_body_waits() -> None:
-    """And goes on with what is left: half a second of work, ten of waiting, half a second again."""
+    """LIMIT: the clock is stopped during a marked wait and continues after it."""
 
     async def body(_job: Job[None], calls: Calls[None]) -> None:
         await trio.sleep(0.5)
@@ -48,14 +48,16 @@ def test_the_clock_stands_while_a_body_waits() -> None:
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
-        (LaneSpec("a", 2, min_gap=5.0), Why.DELAY),
-        (LaneSpec("a", 2, rpm=60, min_gap=5.0), Why.DELAY),
-        (LaneSpec("a", 2, rpm=12), Why.PACE),
-        (LaneSpec("a", 2, rpm=12, min_gap=1.0), Why.PACE),
+        (LaneSpec("a", 2, min_gap=5.0), WaitReason.DELAY),
+        (LaneSpec("a", 2, rpm=60, min_gap=5.0), WaitReason.DELAY),
+        (LaneSpec("a", 2, rpm=12), WaitReason.PACE),
+        (LaneSpec("a", 2, rpm=12, min_gap=1.0), WaitReason.PACE),
     ],
 )
-def test_a_wait_says_whether_a_rate_or_the_gap_is_its_reason(spec: LaneSpec, why: Why) -> None:
-    """That which ends later."""
+def test_a_wait_says_whether_a_rate_or_the_gap_is_its_reason(
+    spec: LaneSpec, why: WaitReason
+) -> None:
+    """The reason of a wait is the rate or the gap, whichever ends later."""
     waits: list[Waiting] = []
 
     async def body(job: Job[None], calls: Calls[None]) -> None:
@@ -74,7 +76,7 @@ def test_a_wait_says_whether_a_rate_or_the_gap_is_its_reason(spec: LaneSpec, why
 
 
 def test_a_call_in_flight_beside_a_branch_that_waits_is_work() -> None:
-    """Two seconds of a call, and one more until the last branch has waited."""
+    """LIMIT: a call in flight beside a waiting branch is working time."""
 
     async def wait(calls: Calls[None], seconds: float) -> None:
         with calls.waiting():
@@ -91,7 +93,7 @@ def test_a_call_in_flight_beside_a_branch_that_waits_is_work() -> None:
 
 
 def test_a_call_made_while_waiting_is_work() -> None:
-    """The clock runs while it is in flight, and stands before and after."""
+    """LIMIT: a call inside a marked wait is working time."""
 
     async def body(job: Job[None], calls: Calls[None]) -> None:
         with calls.waiting():
@@ -103,7 +105,7 @@ def test_a_call_made_while_waiting_is_work() -> None:
 
 
 def test_a_wait_that_is_given_up_is_over() -> None:
-    """The clock goes on also if what was waited for was cancelled."""
+    """LIMIT: the clock continues after a cancelled wait."""
 
     async def body(_job: Job[None], calls: Calls[None]) -> None:
         with trio.move_on_after(3.0), calls.waiting():

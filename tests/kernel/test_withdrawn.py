@@ -1,4 +1,4 @@
-"""What a stop does with jobs that wait for the permit of their first request, by example."""
+"""The effect of a stop on jobs that wait for the permit of their first request."""
 
 import math
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from trioeval.errors import Fault, TooLateError
 from trioeval.kernel import (
     Calls,
-    Cut,
     Done,
     Failed,
     Interrupted,
@@ -23,17 +22,18 @@ from trioeval.kernel import (
     Outcome,
     Plan,
     Shortage,
+    StopReason,
     collect,
 )
 from trioeval.testing import (
-    Attempt,
-    Call,
+    AttemptScript,
+    CallScript,
+    JobScript,
     Pause,
-    Scenario,
-    Script,
-    Shared,
+    RunScenario,
+    RunTrace,
+    SharedLimitScript,
     Together,
-    Trace,
     check_all,
     run_scenario,
     run_side_by_side,
@@ -43,119 +43,121 @@ from trioeval.testing import (
 DAY = 86400.0
 
 
-def seen(scenario: Scenario) -> Trace:
+def seen(scenario: RunScenario) -> RunTrace:
     """A run that keeps every law."""
     trace = run_scenario(scenario)
     check_all(trace)
     return trace
 
 
-def stopped(*scripts: Script, room: int = 1, lasts: float = DAY, **more: Any) -> Trace:
-    """What becomes of jobs on a shared limit, which is used up, when the run is stopped after 3 s."""
-    limit = Shared(("a",), room=room, lasts=lasts)
-    scenario = Scenario((LaneSpec("a"), LaneSpec("b")), scripts, shared=(limit,), stop_at=3.0)
+def stopped(*scripts: JobScript, room: int = 1, lasts: float = DAY, **more: Any) -> RunTrace:
+    """Return the outcomes of jobs on an exhausted shared limit in a run stopped after 3 s."""
+    limit = SharedLimitScript(("a",), room=room, lasts=lasts)
+    scenario = RunScenario((LaneSpec("a"), LaneSpec("b")), scripts, shared=(limit,), stop_at=3.0)
     return seen(attrs.evolve(scenario, **more))
 
 
-def endings(trace: Trace) -> list[tuple[str, float]]:
+def endings(trace: RunTrace) -> list[tuple[str, float]]:
     """How jobs ended, and when those that were started did."""
     outcomes = [emission.outcome for emission in trace.emissions]
     return [(type(one).__name__, getattr(one, "finished_at", -1.0)) for one in outcomes]
 
 
-def script(*actions: Call | Pause | Together, lane: str = "a") -> Script:
+def script(*actions: CallScript | Pause | Together, lane: str = "a") -> JobScript:
     """One job."""
-    return Script(lane, actions)
+    return JobScript(lane, actions)
 
 
-ONE = script(Call("a", 1.0))
+ONE = script(CallScript("a", 1.0))
 
 
 def test_a_stop_does_not_wait_for_a_shared_limit() -> None:
-    """The run ends at the stop; nobody had a permit who made no request."""
+    """A stop ends the run at once if no job has made a request."""
     trace = stopped(ONE, ONE, ONE, room=2)
     assert trace.ended_at == 3.0
     assert [emission.outcome for emission in trace.emissions][2] == Interrupted(
-        2, 0.0, 3.0, waited=3.0, calls=0, cut=Cut.STOP
+        2, 0.0, 3.0, waited=3.0, calls=0, cut=StopReason.STOP
     )
     assert [lent.index for lent in trace.permits] == [0, 1]
 
 
 def test_all_that_stand_in_line_are_withdrawn() -> None:
-    """Also those behind the first, who came to the lane one after the other."""
-    late = script(Pause(0.5), Call("a", 1.0))
+    """All waiting jobs without a request are withdrawn, not only the first."""
+    late = script(Pause(0.5), CallScript("a", 1.0))
     trace = stopped(ONE, late, late, late)
     assert endings(trace) == [("Done", 1.0)] + [("Interrupted", 3.0)] * 3
 
 
 @pytest.mark.parametrize("room", [1, 9])
 def test_who_comes_to_its_first_request_after_the_stop_asks_for_no_permit(room: int) -> None:
-    """Whether one could be had or not: how a run ends does not depend on who keeps its limits."""
-    trace = stopped(ONE, script(Pause(5.0), Call("a", 1.0)), room=room)
+    """After a stop no first request asks for a permit, available or not."""
+    trace = stopped(ONE, script(Pause(5.0), CallScript("a", 1.0)), room=room)
     assert endings(trace) == [("Done", 1.0), ("Interrupted", 5.0)]
     assert [lent.index for lent in trace.permits] == [0]
 
 
 def test_a_job_that_has_made_a_request_goes_on() -> None:
-    """It waits for the permit of its next one as for any other limit of its lane."""
-    trace = stopped(script(Call("a", 1.0), Call("a", 1.0)), ONE, lasts=10.0)
+    """A job that has made a request continues and waits for its next permit."""
+    trace = stopped(script(CallScript("a", 1.0), CallScript("a", 1.0)), ONE, lasts=10.0)
     assert endings(trace) == [("Done", 11.0), ("Interrupted", 3.0)]
 
 
 @pytest.mark.parametrize("pause", [0.0, 4.0])
 def test_a_request_on_another_lane_is_one(pause: float) -> None:
-    """The reply that a judge has to see is there, and has been paid for; also if it is sent there later."""
-    scripts = (ONE, script(Call("b", 1.0), Pause(pause), Call("a", 1.0), lane="b"))
+    """A request on another lane counts as a request of the job."""
+    scripts = (ONE, script(CallScript("b", 1.0), Pause(pause), CallScript("a", 1.0), lane="b"))
     assert endings(stopped(*scripts, lasts=10.0)) == [("Done", 1.0), ("Done", 11.0)]
 
 
 def test_a_request_that_is_made_again_goes_on() -> None:
-    """Its first permit was used."""
-    mishap = Call("a", 0.0, attempts=(Attempt(1.0, Fault.TRANSIENT), Attempt(1.0)))
+    """A retry continues after a stop."""
+    mishap = CallScript(
+        "a", 0.0, attempts=(AttemptScript(1.0, Fault.TRANSIENT), AttemptScript(1.0))
+    )
     assert endings(stopped(script(mishap), lasts=10.0)) == [("Done", 11.0)]
 
 
 def test_a_job_is_not_withdrawn_while_another_request_of_it_is_in_flight() -> None:
-    """One branch of it waits for a permit, the other one has been paid for."""
-    both = script(Together((Call("a", 1.0), Call("b", 5.0))))
+    """A job with a request in flight is not withdrawn."""
+    both = script(Together((CallScript("a", 1.0), CallScript("b", 5.0))))
     assert endings(stopped(ONE, both, lasts=10.0)) == [("Done", 1.0), ("Done", 11.0)]
 
 
 def test_lanes_without_permits_serve_whoever_is_under_way() -> None:
-    """A job that stands in the line of its lane at the stop is served, as ever."""
-    soon, late = (script(Pause(delay), Call("b", 1.0), lane="b") for delay in (1.0, 1.5))
+    """On lanes without permits running jobs are served after a stop."""
+    soon, late = (script(Pause(delay), CallScript("b", 1.0), lane="b") for delay in (1.0, 1.5))
     trace = stopped(soon, late, lanes=(LaneSpec("a"), LaneSpec("b", rpm=10)))
     assert endings(trace) == [("Done", 2.0), ("Done", 8.0)]
 
 
 def test_a_serial_job_is_withdrawn_likewise() -> None:
-    """It gives the gate back, and none follows it."""
+    """A serial job is withdrawn too and releases the gate."""
     trace = stopped(ONE, ONE, ONE, serial=True)
     assert endings(trace) == [("Done", 1.0), ("Interrupted", 3.0), ("NotRun", -1.0)]
 
 
 def test_a_job_that_is_run_again_is_withdrawn_if_this_run_of_it_has_made_no_request() -> None:
-    """What it used before is told."""
-    mishap = Call("a", 0.0, attempts=(Attempt(1.0, Fault.TRANSIENT),))
+    """A salvaged job without a request in this run is withdrawn; earlier usage is reported."""
+    mishap = CallScript("a", 0.0, attempts=(AttemptScript(1.0, Fault.TRANSIENT),))
     trace = stopped(script(mishap), lanes=(LaneSpec("a", retries=0),), salvage_rounds=1)
     assert [emission.outcome for emission in trace.emissions] == [
-        Interrupted(0, 1.0, 3.0, waited=2.0, calls=1, cut=Cut.STOP)
+        Interrupted(0, 1.0, 3.0, waited=2.0, calls=1, cut=StopReason.STOP)
     ]
 
 
 @settings(max_examples=30)
 @given(_schedule=st.random_module())
 def test_who_is_withdrawn_makes_no_request_on_other_lanes_either(_schedule: object) -> None:
-    """Who gives up waiting in the very step of the stop goes on elsewhere, or is cut off; never both."""
-    trace = stopped(ONE, script(Call("a", 1.0, patience=3.0), Call("b", 1.0)))
+    """A withdrawn job makes no request on other lanes."""
+    trace = stopped(ONE, script(CallScript("a", 1.0, patience=3.0), CallScript("b", 1.0)))
     lanes = [call.lane for call in trace.calls if call.index == 1]
     assert (lanes, endings(trace)[1]) in [([], ("Interrupted", 3.0)), (["b"], ("Done", 4.0))]
 
 
 def test_another_run_on_the_same_lanes_gets_its_permits() -> None:
-    """The stop is of one run; the place of its job in line is the other one's."""
-    limit = Shared(("a",), room=1, lasts=10.0)
-    plain = Scenario((LaneSpec("a"),), (ONE,), shared=(limit,))
+    """A stop affects its own run only."""
+    limit = SharedLimitScript(("a",), room=1, lasts=10.0)
+    plain = RunScenario((LaneSpec("a"),), (ONE,), shared=(limit,))
     ends = {
         stop_at: [
             endings(trace)
@@ -175,28 +177,28 @@ def test_another_run_on_the_same_lanes_gets_its_permits() -> None:
 
 @attrs.define(eq=False)
 class Desk:
-    """Grants when it is told to, and counts what becomes of its permits."""
+    """Grants permits when told to, and counts their ends."""
 
     granted: trio.Event = attrs.field(factory=trio.Event)
     settled: int = 0
     given_back: int = 0
 
     def take_nowait(self, index: int, tokens: int, money: float) -> None:
-        """Never at once."""
+        """Grant nothing at once."""
 
     async def take(
         self, _index: int, _tokens: int, _money: float, _told: Callable[[Shortage], None]
     ) -> "Desk":
-        """When it is told to."""
+        """Grant when released."""
         await self.granted.wait()
         return self
 
     def settle(self, tokens: int, money: float) -> None:  # noqa: ARG002
-        """Used."""
+        """Count a settlement."""
         self.settled += 1
 
     def give_back(self) -> None:
-        """Not used."""
+        """Count a return."""
         self.given_back += 1
 
 
@@ -206,7 +208,7 @@ def granted_and_stopped(
     stop_first: bool = True,
     between: float = 0.0,
 ) -> tuple[Outcome[None], Desk]:
-    """How a job ends that gets its permit in the step in which its run is stopped, or some seconds apart."""
+    """Return the end of a job whose permit and stop come in one step, or some seconds apart."""
 
     async def main() -> tuple[Outcome[None], Desk]:
         desk, stop = Desk(), trio.Event()
@@ -231,7 +233,7 @@ def granted_and_stopped(
 
 
 async def call_once(_job: Job[None], calls: Calls[None]) -> None:
-    """Two seconds in flight."""
+    """Make one call of two seconds."""
     await calls("a", trio.sleep, 2)
 
 
@@ -240,7 +242,7 @@ async def call_once(_job: Job[None], calls: Calls[None]) -> None:
 def test_a_permit_of_the_very_step_of_the_stop_is_used_or_given_back(
     *, stop_first: bool, _schedule: object
 ) -> None:
-    """Never both, never neither; a request that starts is one that ends."""
+    """LEASE: a permit granted in the step of the stop is either used or given back."""
     outcome, desk = granted_and_stopped(call_once, stop_first=stop_first)
     assert (type(outcome), desk.settled, desk.given_back) in {
         (Done, 1, 0),
@@ -251,7 +253,7 @@ def test_a_permit_of_the_very_step_of_the_stop_is_used_or_given_back(
 
 
 def test_a_body_in_a_shield_hears_that_it_is_too_late() -> None:
-    """It cannot be cancelled, and makes no request."""
+    """A shielded body of a withdrawn job gets a TooLateError."""
 
     async def shielded(_job: Job[None], calls: Calls[None]) -> None:
         with trio.CancelScope(shield=True):

@@ -17,9 +17,9 @@ from trioeval.limits import (
     Denied,
     Granted,
     LeaseRequest,
-    Limit,
     LimitState,
     Settlement,
+    SharedLimit,
     Unknown,
 )
 from trioeval.limits.ledger import LimitLedger
@@ -83,7 +83,7 @@ class FaultyNetwork:
 
     @classmethod
     def over(
-        cls, nursery: trio.Nursery, limits: Iterable[Limit], faults: Iterable[Fault] = ()
+        cls, nursery: trio.Nursery, limits: Iterable[SharedLimit], faults: Iterable[Fault] = ()
     ) -> Self:
         """Make a network in front of a ledger of these limits."""
         return cls(nursery, LimitLedger(LimitState(limit=one) for one in limits), iter(faults))
@@ -116,7 +116,7 @@ class FaultyNetwork:
     async def states(self) -> Sequence[LimitState]:
         return await self._send(next(self._faults, Fault()), self.ledger.states)
 
-    async def define(self, limit: Limit, /) -> LimitState:
+    async def define(self, limit: SharedLimit, /) -> LimitState:
         return await self._send(Fault(), lambda now: self.ledger.define(limit, now))
 
     async def pause(self, key: str, seconds: float, /) -> LimitState:

@@ -22,10 +22,10 @@ from trioeval.limits import (
     Denied,
     Granted,
     LeaseRequest,
-    Limit,
     LimitState,
     Requirement,
     Settlement,
+    SharedLimit,
 )
 
 
@@ -44,7 +44,7 @@ class Subject(Protocol):
         """Postpone the expiry of holds."""
         ...
 
-    def define(self, limit: Limit, now: float, /) -> LimitState:
+    def define(self, limit: SharedLimit, now: float, /) -> LimitState:
         """Create or change a limit; `LimitError` for another kind."""
         ...
 
@@ -72,10 +72,10 @@ AMOUNTS = st.integers(1, 6)
 OVERAGES = st.sampled_from(["debt", "debt", "deny"])
 
 
-def rolling(key: str) -> st.SearchStrategy[Limit]:
+def rolling(key: str) -> st.SearchStrategy[SharedLimit]:
     """A rolling limit."""
     return st.builds(
-        Limit,
+        SharedLimit,
         key=st.just(key),
         kind=st.just("rolling"),
         capacity=CAPACITIES,
@@ -84,10 +84,10 @@ def rolling(key: str) -> st.SearchStrategy[Limit]:
     )
 
 
-def concurrency(key: str) -> st.SearchStrategy[Limit]:
+def concurrency(key: str) -> st.SearchStrategy[SharedLimit]:
     """A concurrency limit."""
     return st.builds(
-        Limit,
+        SharedLimit,
         key=st.just(key),
         kind=st.just("concurrency"),
         capacity=st.integers(1, 3),
@@ -95,10 +95,10 @@ def concurrency(key: str) -> st.SearchStrategy[Limit]:
     )
 
 
-def budget(key: str) -> st.SearchStrategy[Limit]:
+def budget(key: str) -> st.SearchStrategy[SharedLimit]:
     """A budget."""
     return st.builds(
-        Limit,
+        SharedLimit,
         key=st.just(key),
         kind=st.just("budget"),
         capacity=CAPACITIES.map(lambda n: 3 * n),
@@ -176,7 +176,7 @@ class LimitsMachine(RuleBasedStateMachine):
         raise NotImplementedError
 
     @initialize(limits=FIRST_LIMITS, looks=st.booleans())
-    def begin(self, limits: tuple[Limit, ...], looks: bool) -> None:  # noqa: FBT001 - drawn by name
+    def begin(self, limits: tuple[SharedLimit, ...], looks: bool) -> None:  # noqa: FBT001 - drawn by name
         self.looks = looks
         for limit in limits:
             self._define(limit)
@@ -267,7 +267,7 @@ class LimitsMachine(RuleBasedStateMachine):
         assert [*self.subject.extend(lease_ids, self.now)] == expected
 
     @rule(limit=ANY_LIMIT)
-    def define(self, limit: Limit) -> None:
+    def define(self, limit: SharedLimit) -> None:
         kept = self.model.kept.get(limit.key)
         if kept is not None and kept.limit.kind != limit.kind:
             with pytest.raises(LimitError, match="invalid_request"):
@@ -314,7 +314,7 @@ class LimitsMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.subject.close()
 
-    def _define(self, limit: Limit) -> None:
+    def _define(self, limit: SharedLimit) -> None:
         self.model.define(limit, self.now)
         told = self.subject.define(limit, self.now)
         assert told == self.model.state(limit.key, self.now)

@@ -7,7 +7,7 @@ import math
 
 import attrs
 
-from trioeval.limits import Denied, Granted, LeaseRequest, Limit, LimitState, Settlement
+from trioeval.limits import Denied, Granted, LeaseRequest, LimitState, Settlement, SharedLimit
 
 MIN_RETENTION = 600
 """Seconds for which leases are remembered at least."""
@@ -42,7 +42,7 @@ class Known:
 class Kept:
     """A limit."""
 
-    limit: Limit
+    limit: SharedLimit
     began_at: float
     pending: int | None = None
     paused_until: float = -math.inf
@@ -175,7 +175,7 @@ class Model:
             if isinstance(known.answer, Denied):
                 del self.known[lease_id]
 
-    def define(self, limit: Limit, now: float) -> None:
+    def define(self, limit: SharedLimit, now: float) -> None:
         """Create or change a limit, except for its kind."""
         kept = self.kept.get(limit.key)
         if kept is None:

@@ -10,7 +10,7 @@ import attrs
 import trio
 from patience import PATIENCE
 
-from trioeval.limits import Denied, Granted, LeaseRequest, Limit, LimitState, Settlement
+from trioeval.limits import Denied, Granted, LeaseRequest, LimitState, Settlement, SharedLimit
 from trioeval.limits.backend import Backend
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ class Asked:
     def extend(self, lease_ids: Sequence[str], now: float, /) -> list[bool]:
         return list(self.portal.call(lambda: self.backend.extend(lease_ids), now))
 
-    def define(self, limit: Limit, now: float, /) -> LimitState:
+    def define(self, limit: SharedLimit, now: float, /) -> LimitState:
         return self.portal.call(lambda: self.backend.define(limit), now)
 
     def pause(self, key: str, until: float, now: float, /) -> LimitState:

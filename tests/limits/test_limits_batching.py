@@ -14,10 +14,10 @@ from trioeval.limits import (
     Denied,
     Granted,
     LeaseRequest,
-    Limit,
     LimitState,
     Requirement,
     Settlement,
+    SharedLimit,
     Unknown,
 )
 from trioeval.limits.backend import Backend
@@ -59,13 +59,13 @@ class Keeper:
         return [True for _ in lease_ids]
 
     async def states(self) -> Sequence[LimitState]:
-        return [LimitState(limit=Limit(key="rpm", kind="budget", capacity=1))]
+        return [LimitState(limit=SharedLimit(key="rpm", kind="budget", capacity=1))]
 
-    async def define(self, limit: Limit, /) -> LimitState:
+    async def define(self, limit: SharedLimit, /) -> LimitState:
         return LimitState(limit=limit)
 
     async def pause(self, key: str, seconds: float, /) -> LimitState:
-        limit = Limit(key=key, kind="budget", capacity=1)
+        limit = SharedLimit(key=key, kind="budget", capacity=1)
         return LimitState(limit=limit, paused_until=seconds)
 
     async def remove(self, key: str, /) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trioeval.errors import OutputError, SuiteError
-from trioeval.limits import Limit, LimitState
+from trioeval.limits import LimitState, SharedLimit
 from trioeval.limits.json import from_json, limit_data, state_data
 from trioeval.limits.limits_file import read_limits, write_limits
 from trioeval.limits.model import MOST
@@ -28,9 +28,9 @@ SECONDS = st.floats(min_value=0, max_value=1e9, exclude_min=True)
 # Whole milliseconds of this century.
 BEGINNINGS = st.none() | st.integers(10**12, 4 * 10**12).map(lambda n: n / 1000)
 WORDS = {"unit": st.text(), "description": st.text()}
-LIMITS: st.SearchStrategy[Limit] = st.one_of(
+LIMITS: st.SearchStrategy[SharedLimit] = st.one_of(
     st.builds(
-        Limit,
+        SharedLimit,
         key=NAMES,
         kind=st.just("rolling"),
         capacity=COUNTS,
@@ -39,10 +39,15 @@ LIMITS: st.SearchStrategy[Limit] = st.one_of(
         **WORDS,
     ),
     st.builds(
-        Limit, key=NAMES, kind=st.just("concurrency"), capacity=COUNTS, timeout=SECONDS, **WORDS
+        SharedLimit,
+        key=NAMES,
+        kind=st.just("concurrency"),
+        capacity=COUNTS,
+        timeout=SECONDS,
+        **WORDS,
     ),
     st.builds(
-        Limit,
+        SharedLimit,
         key=NAMES,
         kind=st.just("budget"),
         capacity=COUNTS,
@@ -85,7 +90,7 @@ def test_a_limit_reads_as_it_was_written(state: LimitState) -> None:
     assert (
         from_json({snake.get(key, key): value for key, value in data.items()}, LimitState) == state
     )
-    assert from_json(limit_data(state.limit), Limit) == state.limit
+    assert from_json(limit_data(state.limit), SharedLimit) == state.limit
 
 
 @pytest.mark.parametrize(
@@ -187,7 +192,7 @@ def test_a_definition_that_is_wrong_is_told_with_what_would_be_right(
     change: dict[str, Any], wrong: list[str]
 ) -> None:
     """Each field has its own rules."""
-    assert told(Limit, RPM | change) == wrong
+    assert told(SharedLimit, RPM | change) == wrong
 
 
 @pytest.mark.parametrize(
@@ -233,7 +238,7 @@ def test_a_state_that_cannot_be_is_told(change: dict[str, Any], wrong: list[str]
 def test_everything_that_is_wrong_with_a_list_is_told_at_once() -> None:
     """Each problem has its path."""
     data = [RPM, {"kind": "concurrency", "capacity": 1}, 5, DAILY | {"windowSeconds": 5}, RPM]
-    assert told(tuple[Limit, ...], data) == [
+    assert told(tuple[SharedLimit, ...], data) == [
         "$[1].key: is missing\n  a name",
         """$[1].timeoutSeconds: is missing
   a concurrency limit needs the seconds after which a lost hold is returned""",
@@ -244,7 +249,7 @@ def test_everything_that_is_wrong_with_a_list_is_told_at_once() -> None:
     assert told(tuple[LimitState, ...], {"limits": []}) == [
         "$: an object is not a list\n  a list of limits"
     ]
-    assert from_json([], tuple[Limit, ...]) == ()
+    assert from_json([], tuple[SharedLimit, ...]) == ()
 
 
 @pytest.mark.slow
@@ -265,7 +270,7 @@ def test_ql_34_concurrent_writers_leave_one_whole_file(tmp_path: Path) -> None:
     """A concurrent reader sees one of the versions, and no temporary file is left."""
     path = tmp_path / "limits.json"
     both = [
-        [LimitState(limit=from_json(RPM | {"key": f"{name}{n}"}, Limit)) for n in range(50)]
+        [LimitState(limit=from_json(RPM | {"key": f"{name}{n}"}, SharedLimit)) for n in range(50)]
         for name in "ab"
     ]
     write_limits(path, both[0])
@@ -338,9 +343,9 @@ def test_a_file_is_replaced_where_it_is_linked_and_keeps_its_rights(tmp_path: Pa
     target.write_text("[]")
     target.chmod(0o640)
     link.symlink_to(target)
-    write_limits(link, [LimitState(limit=from_json(SLOTS, Limit))])
+    write_limits(link, [LimitState(limit=from_json(SLOTS, SharedLimit))])
     assert link.is_symlink()
-    assert read_limits(target)[0].limit == from_json(SLOTS, Limit)
+    assert read_limits(target)[0].limit == from_json(SLOTS, SharedLimit)
     assert stat.S_IMODE(target.stat().st_mode) == 0o640
 
 
@@ -397,7 +402,7 @@ def test_a_disk_that_fails_is_told_with_what_stands_in_the_file(
     write_limits(path, [])
     Disk(monkeypatch, fails_on)
     with pytest.raises(OutputError, match=told):
-        write_limits(path, [LimitState(limit=from_json(SLOTS, Limit))])
+        write_limits(path, [LimitState(limit=from_json(SLOTS, SharedLimit))])
     assert [state.limit.key for state in read_limits(path)] == keys
     assert [*tmp_path.iterdir()] == [path]
 

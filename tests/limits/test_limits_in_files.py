@@ -21,20 +21,20 @@ from trioeval.limits import (
     Denied,
     Granted,
     LeaseRequest,
-    Limit,
     LimitState,
     Requirement,
     Settlement,
+    SharedLimit,
 )
 from trioeval.limits.backend import Backend
 from trioeval.limits.file import _FileLimits, file_states, open_file_limits
 from trioeval.limits.json import limit_data
 from trioeval.limits.ledger import LimitLedger
 
-DAILY = Limit(key="daily", kind="budget", capacity=100)
-SLOTS = Limit(key="slots", kind="concurrency", capacity=1, timeout=60)
+DAILY = SharedLimit(key="daily", kind="budget", capacity=100)
+SLOTS = SharedLimit(key="slots", kind="concurrency", capacity=1, timeout=60)
 GONE = attrs.evolve(SLOTS, key="gone")
-RPM = Limit(key="rpm", kind="rolling", capacity=1, window=60)
+RPM = SharedLimit(key="rpm", kind="rolling", capacity=1, window=60)
 
 
 def in_trio(main: Callable[[], Awaitable[None]]) -> None:

@@ -12,10 +12,10 @@ from trioeval.limits import (
     Denied,
     Granted,
     LeaseRequest,
-    Limit,
     LimitState,
     Requirement,
     Settlement,
+    SharedLimit,
 )
 from trioeval.limits.ledger import LimitLedger
 from trioeval.limits.model import Overage
@@ -23,22 +23,22 @@ from trioeval.limits.model import Overage
 
 def rolling(
     key: str = "rpm", capacity: int = 2, window: float = 10, overage: Overage = "debt"
-) -> Limit:
+) -> SharedLimit:
     """A rolling limit."""
-    return Limit(key=key, kind="rolling", capacity=capacity, window=window, overage=overage)
+    return SharedLimit(key=key, kind="rolling", capacity=capacity, window=window, overage=overage)
 
 
-def concurrency(key: str = "slots", capacity: int = 1, timeout: float = 3) -> Limit:
+def concurrency(key: str = "slots", capacity: int = 1, timeout: float = 3) -> SharedLimit:
     """A concurrency limit."""
-    return Limit(key=key, kind="concurrency", capacity=capacity, timeout=timeout)
+    return SharedLimit(key=key, kind="concurrency", capacity=capacity, timeout=timeout)
 
 
-def budget(key: str = "tokens", capacity: int = 1000, reset: float | None = None) -> Limit:
+def budget(key: str = "tokens", capacity: int = 1000, reset: float | None = None) -> SharedLimit:
     """A budget."""
-    return Limit(key=key, kind="budget", capacity=capacity, reset=reset)
+    return SharedLimit(key=key, kind="budget", capacity=capacity, reset=reset)
 
 
-def book_of(*limits: Limit) -> LimitLedger:
+def book_of(*limits: SharedLimit) -> LimitLedger:
     """Return a ledger of unused limits."""
     return LimitLedger(LimitState(limit=limit) for limit in limits)
 

@@ -19,7 +19,7 @@ from redis_server import RedisServer, needs_redis, open_server
 
 from trioeval import Row, parse_suite, run_suite
 from trioeval.errors import LimitError, SuiteError
-from trioeval.limits import LeaseRequest, Limit, LimitState, Requirement, Unknown, remote
+from trioeval.limits import LeaseRequest, LimitState, Requirement, SharedLimit, Unknown, remote
 from trioeval.limits.backend import Backend, SharedLimits, difference
 from trioeval.limits.http_client import open_http_limits
 from trioeval.limits.limits_file import write_limits
@@ -32,8 +32,8 @@ from trioeval.testing import run_virtual
 
 R = TypeVar("R")
 
-RPM = Limit(key="rpm", kind="rolling", capacity=2, window=60)
-SLOTS = Limit(key="slots", kind="concurrency", capacity=1, timeout=30)
+RPM = SharedLimit(key="rpm", kind="rolling", capacity=2, window=60)
+SLOTS = SharedLimit(key="slots", kind="concurrency", capacity=1, timeout=30)
 
 
 def drawing() -> random.Random:
@@ -87,7 +87,7 @@ def test_ql_15_a_limit_that_is_to_be_smaller_becomes_so_by_itself(tmp_path: Path
     """The file says that it decreases; the end of the usage is enough."""
     file = tmp_path / "limits.json"
     decreasing = LimitState(
-        limit=Limit(key="slots", kind="concurrency", capacity=5, timeout=30),
+        limit=SharedLimit(key="slots", kind="concurrency", capacity=5, timeout=30),
         status="decreasing",
         pending_capacity=2,
         used=3,
@@ -107,7 +107,7 @@ def test_ql_15_a_limit_that_is_to_be_smaller_becomes_so_by_itself(tmp_path: Path
 def test_a_period_that_began_before_goes_on(tmp_path: Path) -> None:
     """A run that reads the file starts no period, whatever its clock."""
     file = tmp_path / "limits.json"
-    daily = Limit(key="daily", kind="budget", capacity=10, reset=86_400)
+    daily = SharedLimit(key="daily", kind="budget", capacity=10, reset=86_400)
     began_at = time.time() - 86_000
     write_limits(file, [LimitState(limit=daily, used=8, began_at=began_at)])
 
@@ -175,7 +175,7 @@ def test_limits_that_a_server_lacks_are_made_and_those_it_has_are_left(batch: Ba
     told: list[str] = []
 
     async def main() -> None:
-        keeper = MemoryLimits([Limit(key="rpm", kind="rolling", capacity=7, window=60)])
+        keeper = MemoryLimits([SharedLimit(key="rpm", kind="rolling", capacity=7, window=60)])
         async with (
             served(keeper) as url,
             open_limits(
@@ -372,7 +372,7 @@ def test_a_limit_of_another_kind_is_refused_where_it_is_kept() -> None:
 
     async def main() -> None:
         keeper = MemoryLimits([SLOTS])
-        other = Limit(key="slots", kind="rolling", capacity=5, window=1)
+        other = SharedLimit(key="slots", kind="rolling", capacity=5, window=1)
         async with served(keeper) as url:
             told = (
                 r"^invalid_request: 'slots' is a concurrency limit and cannot become a rolling one"
@@ -408,7 +408,7 @@ def test_a_limit_that_decreases_in_a_file_is_made_as_it_is_to_be(tmp_path: Path)
                 backend="http", url=url, limits_file=file, request_timeout=PATIENCE, rng=drawing()
             ) as limits,
         ):
-            made = Limit(key="rpm", kind="rolling", capacity=1, window=60)
+            made = SharedLimit(key="rpm", kind="rolling", capacity=1, window=60)
             assert [*await limits.states()] == [LimitState(limit=made)]
 
     in_trio(main)

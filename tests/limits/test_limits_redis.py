@@ -15,7 +15,15 @@ from patience import PATIENCE
 from redis_server import RedisServer, needs_redis, open_server
 
 from trioeval.errors import LimitError
-from trioeval.limits import Actual, Denied, Granted, LeaseRequest, Limit, Requirement, Settlement
+from trioeval.limits import (
+    Actual,
+    Denied,
+    Granted,
+    LeaseRequest,
+    Requirement,
+    Settlement,
+    SharedLimit,
+)
 from trioeval.limits.backend import Backend
 from trioeval.limits.memory import MemoryLimits
 from trioeval.limits.redis import RedisLimits, open_redis
@@ -24,9 +32,9 @@ pytestmark = [needs_redis, pytest.mark.network, pytest.mark.slow]
 
 T = TypeVar("T")
 
-RPM = Limit(key="rpm", kind="rolling", capacity=1000, window=60)
-SLOTS = Limit(key="slots", kind="concurrency", capacity=2, timeout=60)
-PURSE = Limit(key="purse", kind="budget", capacity=1000)
+RPM = SharedLimit(key="rpm", kind="rolling", capacity=1000, window=60)
+SLOTS = SharedLimit(key="slots", kind="concurrency", capacity=2, timeout=60)
+PURSE = SharedLimit(key="purse", kind="budget", capacity=1000)
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +135,7 @@ def run(url: str, body: Callable[[RedisLimits], Awaitable[None]], **settings: An
     trio.run(main)
 
 
-async def define(limits: RedisLimits, *defined: Limit) -> None:
+async def define(limits: RedisLimits, *defined: SharedLimit) -> None:
     for limit in defined:
         await limits.define(limit)
 
@@ -149,7 +157,7 @@ def test_limits_are_a_backend(server: RedisServer) -> None:
 
 def test_what_is_defined_is_told(server: RedisServer) -> None:
     """All fields of a limit are returned: over TCP and over a Unix socket."""
-    daily = Limit(
+    daily = SharedLimit(
         key="tenant:ü:daily {x}",
         kind="budget",
         capacity=2**53 - 1,
@@ -171,7 +179,7 @@ def test_amounts_are_exact_up_to_the_largest(server: RedisServer) -> None:
     most = 2**53 - 1
 
     async def body(limits: RedisLimits) -> None:
-        await define(limits, Limit(key="money", kind="budget", capacity=most))
+        await define(limits, SharedLimit(key="money", kind="budget", capacity=most))
         first, second, third = await limits.reserve(
             [ask("a", money=most - 1), ask("b", money=2), ask("c", money=1)]
         )
@@ -290,7 +298,7 @@ def test_cancelled_requests_do_not_mix_up_answers(server: RedisServer) -> None:
         assert again.message.endswith(f"lease-{number} was granted for other requirements")
 
     async def body(limits: RedisLimits) -> None:
-        await define(limits, Limit(key="rpm", kind="rolling", capacity=10**6, window=60))
+        await define(limits, SharedLimit(key="rpm", kind="rolling", capacity=10**6, window=60))
         async with trio.open_nursery() as nursery:
             for number in range(60):
                 nursery.start_soon(asked, limits, number)
@@ -540,7 +548,7 @@ def test_what_is_no_url_or_namespace_is_refused(url: str, namespace: str, told: 
 def test_spans_are_those_that_can_be_counted(server: RedisServer) -> None:
     """They count in millionths; longer spans are refused, as in memory; pauses are shorter."""
     most, week = 10.0**9, 7 * 86_400.0
-    longest = Limit(key="long", kind="rolling", capacity=1, window=most)
+    longest = SharedLimit(key="long", kind="rolling", capacity=1, window=most)
 
     async def body(limits: Backend) -> None:
         assert (await limits.define(longest)).limit == longest
@@ -715,7 +723,9 @@ def test_whoever_was_denied_hears_of_room(server: RedisServer) -> None:
 
             news = trio.Event()
             await limits.reserve([ask("e", slots=1), ask("f", slots=1)])
-            await limits.define(Limit(key="slots", kind="concurrency", capacity=3, timeout=60))
+            await limits.define(
+                SharedLimit(key="slots", kind="concurrency", capacity=3, timeout=60)
+            )
             await news.wait()
             assert heard[2:] == [("slots",)]
             nursery.cancel_scope.cancel()

@@ -16,7 +16,7 @@ from patience import PATIENCE
 from redis_server import needs_redis, open_server
 
 from trioeval.errors import LimitError
-from trioeval.limits import Actual, Denied, LeaseRequest, Limit, Requirement, Settlement
+from trioeval.limits import Actual, Denied, LeaseRequest, Requirement, Settlement, SharedLimit
 from trioeval.limits.ledger import LimitLedger
 from trioeval.limits.redis import open_redis
 
@@ -59,15 +59,15 @@ overages = st.sampled_from(["debt", "deny"])
 lease_ids = st.integers(0, 9).map(str)
 
 
-def limits_of(key: str) -> st.SearchStrategy[Limit]:
+def limits_of(key: str) -> st.SearchStrategy[SharedLimit]:
     """Definitions of one key, which always have the same kind."""
     common = {"key": st.just(key), "capacity": capacities, "overage": overages}
     if key in ("rpm", "tpm"):
-        return st.builds(Limit, kind=st.just("rolling"), window=spans, **common)
+        return st.builds(SharedLimit, kind=st.just("rolling"), window=spans, **common)
     if key == "slots":
-        return st.builds(Limit, kind=st.just("concurrency"), timeout=spans, **common)
+        return st.builds(SharedLimit, kind=st.just("concurrency"), timeout=spans, **common)
     resets = spans if key == "daily" else st.none()
-    return st.builds(Limit, kind=st.just("budget"), reset=resets, **common)
+    return st.builds(SharedLimit, kind=st.just("budget"), reset=resets, **common)
 
 
 @st.composite
@@ -94,7 +94,7 @@ def unused(lease_id: str) -> Settlement:
     return Settlement(lease_id, "job", tuple(Actual(key, 0) for key in KEYS))
 
 
-other_kind = Limit(key="rpm", kind="budget", capacity=1)
+other_kind = SharedLimit(key="rpm", kind="budget", capacity=1)
 operations = st.one_of(
     st.tuples(st.just("reserve"), asks()),
     st.tuples(st.just("reserve"), asks()),
@@ -122,10 +122,10 @@ def _told(subject: Any, now: float, name: str, *values: Any) -> object:
     return None if name == "complete" else answer
 
 
-RPM = Limit(key="rpm", kind="rolling", capacity=8, window=10.0)
+RPM = SharedLimit(key="rpm", kind="rolling", capacity=8, window=10.0)
 TPM = attrs.evolve(RPM, key="tpm")
-SLOTS = Limit(key="slots", kind="concurrency", capacity=4, timeout=10.0)
-PURSE = Limit(key="purse", kind="budget", capacity=8)
+SLOTS = SharedLimit(key="slots", kind="concurrency", capacity=4, timeout=10.0)
+PURSE = SharedLimit(key="purse", kind="budget", capacity=8)
 DAILY = attrs.evolve(PURSE, key="daily", reset=10.0)
 
 
@@ -199,7 +199,7 @@ def want(lease_id: str, **amounts: int) -> tuple[str, LeaseRequest]:
 @settings(max_examples=50, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 def test_redis_says_what_the_book_says(
     open_limits: Callable[[], Asked],
-    defined: tuple[Limit, ...],
+    defined: tuple[SharedLimit, ...],
     script: list[tuple[float, tuple[Any, ...]]],
 ) -> None:
     """Every answer, and the state of every limit after it, equals that of the ledger."""

@@ -20,10 +20,10 @@ from trioeval.limits import (
     Denied,
     Granted,
     LeaseRequest,
-    Limit,
     LimitState,
     Requirement,
     Settlement,
+    SharedLimit,
     Unknown,
 )
 from trioeval.limits.backend import Backend
@@ -38,10 +38,10 @@ from trioeval.providers.http.wire import HttpRequest
 
 pytestmark = pytest.mark.network
 
-RPM = Limit(key="global:llm:openai/gpt:rpm", kind="rolling", capacity=2, window=60)
-SLOTS = Limit(key="slots", kind="concurrency", capacity=1, timeout=30)
+RPM = SharedLimit(key="global:llm:openai/gpt:rpm", kind="rolling", capacity=2, window=60)
+SLOTS = SharedLimit(key="slots", kind="concurrency", capacity=1, timeout=30)
 SECRET, WRONG = "s3cret", "wrong"
-DAILY = Limit(key="daily", kind="budget", capacity=100, unit="tokens")
+DAILY = SharedLimit(key="daily", kind="budget", capacity=100, unit="tokens")
 
 
 @pytest.fixture(autouse=True)
@@ -161,7 +161,7 @@ def test_a_limit_is_removed_over_http() -> None:
     """The key may be any text; a missing limit is reported with its key."""
 
     async def main() -> None:
-        odd = Limit(key="a/b ?ü", kind="budget", capacity=1)
+        odd = SharedLimit(key="a/b ?ü", kind="budget", capacity=1)
         limits = MemoryLimits([odd, SLOTS])
         async with (
             served(limits) as url,
@@ -353,7 +353,7 @@ class Broken:
         self._fail()
         return []
 
-    async def define(self, limit: Limit, /) -> LimitState:
+    async def define(self, limit: SharedLimit, /) -> LimitState:
         return LimitState(limit=limit)
 
     async def pause(self, key: str, seconds: float, /) -> LimitState:
@@ -449,7 +449,7 @@ def test_more_than_a_batch_goes_in_several() -> None:
     """Each batch has at most 256 items, and all are answered in order."""
 
     async def main() -> None:
-        wide = Limit(key="wide", kind="budget", capacity=1000)
+        wide = SharedLimit(key="wide", kind="budget", capacity=1000)
         async with (
             served(MemoryLimits([wide])) as url,
             open_http_limits(url, request_timeout=PATIENCE) as backend,

@@ -12,7 +12,15 @@ from redis_server import RedisServer, needs_redis, open_server
 
 from trioeval.cli.app import run_command_line
 from trioeval.errors import LimitError
-from trioeval.limits import Denied, Granted, LeaseRequest, Limit, Requirement, Settlement, Unknown
+from trioeval.limits import (
+    Denied,
+    Granted,
+    LeaseRequest,
+    Requirement,
+    Settlement,
+    SharedLimit,
+    Unknown,
+)
 from trioeval.limits.backend import create_missing
 from trioeval.limits.http_client import open_http_limits
 from trioeval.limits.redis import open_redis
@@ -20,7 +28,7 @@ from trioeval.limits.server import ServeSettings, serve_limits
 
 pytestmark = [pytest.mark.network, needs_redis]
 
-SLOTS = Limit(key="slots", kind="concurrency", capacity=1, timeout=30)
+SLOTS = SharedLimit(key="slots", kind="concurrency", capacity=1, timeout=30)
 
 
 @pytest.fixture(autouse=True)
@@ -122,12 +130,12 @@ def test_limits_in_redis_are_set_and_shown(
 
 def test_a_file_of_limits_fills_a_redis_where_it_has_none(redis: RedisServer) -> None:
     """Existing limits stay as they are, with a warning."""
-    theirs = Limit(key="theirs", kind="budget", capacity=5)
+    theirs = SharedLimit(key="theirs", kind="budget", capacity=5)
 
     async def main() -> None:
         async with open_redis(redis.url, namespace="filled", request_timeout=PATIENCE) as backend:
             await backend.define(theirs)
-            mine = Limit(key="theirs", kind="budget", capacity=7)
+            mine = SharedLimit(key="theirs", kind="budget", capacity=7)
             told = await create_missing(backend, [SLOTS, mine])
             assert [state.limit for state in await backend.states()] == [SLOTS, theirs]
         stands = (

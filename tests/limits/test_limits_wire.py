@@ -14,10 +14,10 @@ from trioeval.limits import (
     Denied,
     Granted,
     LeaseRequest,
-    Limit,
     LimitState,
     Requirement,
     Settlement,
+    SharedLimit,
     Unknown,
 )
 from trioeval.limits.model import MOST
@@ -123,7 +123,7 @@ def test_a_wait_without_an_end_is_a_long_one() -> None:
 
 limits = st.one_of(
     st.builds(
-        Limit,
+        SharedLimit,
         key=keys,
         kind=st.just("rolling"),
         capacity=amounts,
@@ -132,14 +132,16 @@ limits = st.one_of(
         unit=texts,
         description=texts,
     ),
-    st.builds(Limit, key=keys, kind=st.just("concurrency"), capacity=amounts, timeout=spans),
-    st.builds(Limit, key=keys, kind=st.just("budget"), capacity=amounts, reset=st.none() | spans),
+    st.builds(SharedLimit, key=keys, kind=st.just("concurrency"), capacity=amounts, timeout=spans),
+    st.builds(
+        SharedLimit, key=keys, kind=st.just("budget"), capacity=amounts, reset=st.none() | spans
+    ),
 )
 
 
 @given(limits, st.none() | amounts, amounts, amounts, amounts, st.none() | seconds)
 def test_a_state_is_read_as_it_was_written(  # noqa: PLR0917
-    limit: Limit,
+    limit: SharedLimit,
     pending: int | None,
     used: int,
     outstanding: int,
@@ -304,7 +306,7 @@ def test_what_is_no_decision_is_unknown(answer: object) -> None:
 def test_a_newer_server_may_say_more() -> None:
     """Unknown parts of an answer are ignored."""
     assert read_decision({"granted": True, "reserved_at": 1, "zone": "eu"}) == Granted(1.0)
-    state = LimitState(limit=Limit(key="a", kind="budget", capacity=5), used=3)
+    state = LimitState(limit=SharedLimit(key="a", kind="budget", capacity=5), used=3)
     assert read_state({**state_json(state), "zone": "eu"}) == state
     assert read_state({**state_json(state), "kind": "sliding"}) is None
     assert read_state(attrs.asdict(state)) is None

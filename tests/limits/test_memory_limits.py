@@ -15,10 +15,10 @@ from trioeval.limits import (
     Denied,
     Granted,
     LeaseRequest,
-    Limit,
     LimitState,
     Requirement,
     Settlement,
+    SharedLimit,
 )
 from trioeval.limits.backend import Backend, SharedLimits
 from trioeval.limits.memory import MemoryLimits, MemoryStatistics
@@ -26,16 +26,16 @@ from trioeval.limits.model import LimitKey, Unit
 from trioeval.testing import run_virtual
 
 
-def rolling(key: str, capacity: int, window: float = 60.0) -> Limit:
-    return Limit(key=key, kind="rolling", capacity=capacity, window=window)
+def rolling(key: str, capacity: int, window: float = 60.0) -> SharedLimit:
+    return SharedLimit(key=key, kind="rolling", capacity=capacity, window=window)
 
 
-def concurrency(key: str, capacity: int, timeout: float = 60.0) -> Limit:
-    return Limit(key=key, kind="concurrency", capacity=capacity, timeout=timeout)
+def concurrency(key: str, capacity: int, timeout: float = 60.0) -> SharedLimit:
+    return SharedLimit(key=key, kind="concurrency", capacity=capacity, timeout=timeout)
 
 
-def budget(key: str, capacity: int, reset: float | None = None) -> Limit:
-    return Limit(key=key, kind="budget", capacity=capacity, reset=reset)
+def budget(key: str, capacity: int, reset: float | None = None) -> SharedLimit:
+    return SharedLimit(key=key, kind="budget", capacity=capacity, reset=reset)
 
 
 def tokens_of(*keys: str) -> list[LimitKey]:
@@ -82,7 +82,7 @@ class Clients:
 
 
 def played(
-    states: Sequence[Limit | LimitState], scene: Callable[[Clients], Awaitable[None]]
+    states: Sequence[SharedLimit | LimitState], scene: Callable[[Clients], Awaitable[None]]
 ) -> Clients:
     """Play a scene on the virtual clock; no call may wait at its end."""
 

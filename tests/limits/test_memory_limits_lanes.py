@@ -25,10 +25,10 @@ from trioeval.kernel import (
     Shortage,
     TimedOut,
     Waiting,
-    Why,
+    WaitReason,
     run_plan,
 )
-from trioeval.limits import Limit
+from trioeval.limits import SharedLimit
 from trioeval.limits.memory import MemoryLimits, MemoryStatistics
 from trioeval.limits.model import LimitKey, Unit
 from trioeval.testing import run_virtual
@@ -105,7 +105,7 @@ class Ran:
 
 
 def run(
-    limits: Sequence[Limit],
+    limits: Sequence[SharedLimit],
     keys: Mapping[str, Sequence[tuple[str, Unit]]],
     jobs: Sequence[Work],
     *,
@@ -150,12 +150,12 @@ def run(
     return run_virtual(main)
 
 
-def concurrency(key: str, capacity: int, timeout: float = 5.0) -> Limit:
-    return Limit(key=key, kind="concurrency", capacity=capacity, timeout=timeout)
+def concurrency(key: str, capacity: int, timeout: float = 5.0) -> SharedLimit:
+    return SharedLimit(key=key, kind="concurrency", capacity=capacity, timeout=timeout)
 
 
-def rolling(key: str, capacity: int, window: float = 60.0) -> Limit:
-    return Limit(key=key, kind="rolling", capacity=capacity, window=window)
+def rolling(key: str, capacity: int, window: float = 60.0) -> SharedLimit:
+    return SharedLimit(key=key, kind="rolling", capacity=capacity, window=window)
 
 
 def test_ql_23_every_lease_is_ended_once_however_its_call_ends() -> None:
@@ -245,7 +245,7 @@ def test_a_lane_that_waits_for_a_limit_says_so() -> None:
     waits = [
         event
         for event in ran.events
-        if isinstance(event, Waiting) and event.why is Why.SHARED_LIMIT
+        if isinstance(event, Waiting) and event.why is WaitReason.SHARED_LIMIT
     ]
     assert [(wait.at, wait.until, wait.index) for wait in waits] == [(0.0, 30.0, 1)]
     assert waits[0].shortage == Shortage("rate_limit", ("rpm",), 30.0)

@@ -15,7 +15,7 @@ import trio.testing
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from trioeval.limits import Limit
+from trioeval.limits import SharedLimit
 from trioeval.limits.memory import MemoryLimits, MemoryStatistics
 from trioeval.limits.model import LimitKey, Unit
 from trioeval.testing import run_virtual
@@ -23,9 +23,9 @@ from trioeval.testing import run_virtual
 pytestmark = pytest.mark.slow
 
 LIMITS = {
-    "rpm": Limit(key="rpm", kind="rolling", capacity=3, window=2.0),
-    "tpm": Limit(key="tpm", kind="rolling", capacity=10, window=3.0),
-    "slots": Limit(key="slots", kind="concurrency", capacity=2, timeout=0.5),
+    "rpm": SharedLimit(key="rpm", kind="rolling", capacity=3, window=2.0),
+    "tpm": SharedLimit(key="tpm", kind="rolling", capacity=10, window=3.0),
+    "slots": SharedLimit(key="slots", kind="concurrency", capacity=2, timeout=0.5),
 }
 UNITS: dict[str, Unit] = {"rpm": "requests", "tpm": "tokens", "slots": "slots"}
 STEP = 0.25

@@ -11,16 +11,24 @@ from faulty_network import Fault, FaultyNetwork
 
 from trioeval.errors import LimitError
 from trioeval.kernel import Permit, Permits, Shortage
-from trioeval.limits import Actual, Denied, Granted, LeaseRequest, Limit, Requirement, Settlement
+from trioeval.limits import (
+    Actual,
+    Denied,
+    Granted,
+    LeaseRequest,
+    Requirement,
+    Settlement,
+    SharedLimit,
+)
 from trioeval.limits.backend import actuals_of
 from trioeval.limits.ledger import LimitLedger
 from trioeval.limits.model import LimitKey
 from trioeval.limits.remote import RemoteLimits, open_remote
 from trioeval.testing import run_virtual
 
-SLOTS = Limit(key="slots", kind="concurrency", capacity=1, timeout=3.0)
-RPM = Limit(key="rpm", kind="rolling", capacity=2, window=60.0)
-TPM = Limit(key="tpm", kind="rolling", capacity=1000, window=60.0)
+SLOTS = SharedLimit(key="slots", kind="concurrency", capacity=1, timeout=3.0)
+RPM = SharedLimit(key="rpm", kind="rolling", capacity=2, window=60.0)
+TPM = SharedLimit(key="tpm", kind="rolling", capacity=1000, window=60.0)
 LOST = Fault(loses="answer")
 BACK = "holds end by their timeout"
 
@@ -43,12 +51,12 @@ class Program:
 
 def with_program(
     body: Callable[[Program], Awaitable[None]],
-    limits: Sequence[Limit],
+    limits: Sequence[SharedLimit],
     faults: Sequence[Fault] = (),
     *,
     spread: float = 0.5,
     network: type[FaultyNetwork] = FaultyNetwork,
-    brought: Sequence[Limit] = (),
+    brought: Sequence[SharedLimit] = (),
     **settings: Any,
 ) -> FaultyNetwork:
     """Run a body on virtual time. What the network knows at the end.
@@ -209,7 +217,7 @@ def test_ql_12_a_hold_lives_as_long_as_its_call() -> None:
 
 def test_what_a_call_of_an_hour_uses_counts() -> None:
     """Also of limits without holds: its lease is remembered as long as it runs."""
-    daily = Limit(key="daily", kind="budget", capacity=1000, reset=86400.0)
+    daily = SharedLimit(key="daily", kind="budget", capacity=1000, reset=86400.0)
 
     async def body(program: Program) -> None:
         permit = await program.take(program.permits(("daily", "tokens")), tokens=600)
@@ -427,8 +435,8 @@ def test_ql_25_two_requests_a_job_are_enough_over_a_network() -> None:
 
 def test_ql_28_who_waits_for_a_paused_limit_holds_nobody_back_elsewhere() -> None:
     """Lane B shares a limit with lane A, whose own limit is paused for a minute."""
-    team = Limit(key="team", kind="concurrency", capacity=2, timeout=60.0)
-    own = Limit(key="own", kind="rolling", capacity=100, window=1.0)
+    team = SharedLimit(key="team", kind="concurrency", capacity=2, timeout=60.0)
+    own = SharedLimit(key="own", kind="rolling", capacity=100, window=1.0)
 
     async def body(program: Program) -> None:
         await program.network.pause("own", 60.0)
@@ -528,7 +536,7 @@ def grants_beside(*, lacked_first: bool | None) -> int:
         lacked_first: Beside it one call of another lane waits for a slot that others have all the time, and
             for the window too; whether it lacked the window alone when it first asked. None is without it.
     """
-    window = Limit(key="window", kind="rolling", capacity=1, window=1.5)
+    window = SharedLimit(key="window", kind="rolling", capacity=1, window=1.5)
     slots = attrs.evolve(SLOTS, timeout=1e5)
     count = 0
 

@@ -24,7 +24,7 @@ from trioeval.kernel import (
     TimedOut,
     collect,
 )
-from trioeval.limits import Actual, Decision, Granted, LeaseRequest, Limit, LimitState
+from trioeval.limits import Actual, Decision, Granted, LeaseRequest, LimitState, SharedLimit
 from trioeval.limits.backend import Backend
 from trioeval.limits.batching import open_batching
 from trioeval.limits.ledger import LimitLedger
@@ -34,14 +34,14 @@ from trioeval.testing import run_virtual
 
 R = TypeVar("R")
 
-SLOTS = Limit(key="slots", kind="concurrency", capacity=2, timeout=60.0)
-TPM = Limit(key="tpm", kind="rolling", capacity=1000, window=60.0)
+SLOTS = SharedLimit(key="slots", kind="concurrency", capacity=2, timeout=60.0)
+TPM = SharedLimit(key="tpm", kind="rolling", capacity=1000, window=60.0)
 USES = (LimitKey("slots", "slots"), LimitKey("tpm", "tokens"))
 
 
 def with_limits(
     body: Callable[[RemoteLimits], Awaitable[R]],
-    limits: Sequence[Limit],
+    limits: Sequence[SharedLimit],
     faults: Sequence[Fault] = (),
     *,
     batched: bool = False,
@@ -120,7 +120,7 @@ def test_ql_23_a_lease_is_completed_once_however_its_call_ends(faults: tuple[Fau
     ],
 )
 def test_ql_16_and_ql_17_a_call_that_is_never_allowed_fails_at_once(
-    keys: str, limits: Sequence[Limit], reason: str
+    keys: str, limits: Sequence[SharedLimit], reason: str
 ) -> None:
     """It sends one request, and the run returns."""
 
@@ -146,7 +146,7 @@ def test_ql_16_and_ql_17_a_call_that_is_never_allowed_fails_at_once(
 
 def test_ql_32_a_batch_that_nobody_answers_is_asked_again_with_the_same_ids() -> None:
     """Two lanes without a common limit send one message."""
-    limits = [Limit(key=key, kind="rolling", capacity=5, window=60.0) for key in "ab"]
+    limits = [SharedLimit(key=key, kind="rolling", capacity=5, window=60.0) for key in "ab"]
 
     async def body(shared: RemoteLimits) -> None:
         async def take(key: str) -> None:
@@ -167,7 +167,7 @@ def test_ql_32_a_batch_that_nobody_answers_is_asked_again_with_the_same_ids() ->
 
 def test_ql_24_a_lane_that_is_denied_does_not_hold_up_another() -> None:
     """No call waits for a slot of the other lane's limit."""
-    full = Limit(key="full", kind="concurrency", capacity=1, timeout=60.0)
+    full = SharedLimit(key="full", kind="concurrency", capacity=1, timeout=60.0)
 
     async def send() -> str:
         await trio.sleep(1)

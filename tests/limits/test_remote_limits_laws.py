@@ -13,7 +13,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from trioeval.errors import LimitError
-from trioeval.limits import Denied, Granted, Limit, Settlement
+from trioeval.limits import Denied, Granted, Settlement, SharedLimit
 from trioeval.limits.model import LimitKey
 from trioeval.limits.remote import RemoteLimits, open_remote
 from trioeval.testing import run_virtual
@@ -118,8 +118,8 @@ def perform(case: Case) -> Trace:
     async def main() -> Trace:
         async with trio.open_nursery() as nursery:
             limits = [
-                Limit(key="slots", kind="concurrency", capacity=case.slots, timeout=TIMEOUT),
-                Limit(key="rpm", kind="rolling", capacity=case.rpm, window=WINDOW),
+                SharedLimit(key="slots", kind="concurrency", capacity=case.slots, timeout=TIMEOUT),
+                SharedLimit(key="rpm", kind="rolling", capacity=case.rpm, window=WINDOW),
             ]
             trace = Trace(FaultyNetwork.over(nursery, limits, case.faults))
             async with trio.open_nursery() as programs:

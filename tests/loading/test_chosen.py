@@ -1,4 +1,4 @@
-"""Parts of a suite that a command line gives."""
+"""Parts of a suite that the command line replaces."""
 
 from pathlib import Path
 from typing import Any
@@ -30,19 +30,19 @@ ENTRIES = [
     ],
 )
 def test_a_name_means_a_provider_by_label_id_or_end(name: str, meant: list[int]) -> None:
-    """What is the same wins over what only ends so, and an end begins where a name does."""
+    """An equal name wins over one that only ends alike, and an end begins after a separator."""
     assert chosen_providers(ENTRIES, [name]) == [ENTRIES[place] for place in meant]
 
 
 def test_a_name_that_means_none_is_a_provider_of_its_own() -> None:
-    """No entry is taken twice, and the order is that of the names."""
+    """No entry is used twice, and the order is that of the names."""
     names = ["4.1", "echo", "small", "gpt-4.1", "openai:chat:gpt-4.1-mini"]
     assert chosen_providers(ENTRIES, names) == ["4.1", "echo", ENTRIES[1], ENTRIES[0]]
 
 
 @pytest.mark.parametrize("document", [{"providers": "echo"}, {"targets": ["echo"]}, {}])
-def test_given_parts_stand_in_place_of_others(document: dict[str, Any]) -> None:
-    """Under whatever name the file has them, also as a single one."""
+def test_given_parts_replace_others(document: dict[str, Any]) -> None:
+    """This holds for any spelling of the key, and for a single value."""
     assert apply_given({"tests": [], **document}, {"providers": ["echo"], "prompts": ["x"]}) == {
         "tests": [],
         "providers": ["echo"],
@@ -51,14 +51,14 @@ def test_given_parts_stand_in_place_of_others(document: dict[str, Any]) -> None:
 
 
 def test_nothing_given_changes_nothing() -> None:
-    """Nor is anything put into what is no suite."""
+    """A document that is not a suite stays unchanged as well."""
     document = {"targets": ["echo"]}
     assert apply_given(document, {}) is document
     assert apply_given([1], {"prompts": ["x"]}) == [1]
 
 
-def test_folders_of_given_files_are_each_told_once() -> None:
-    """Prompts that are no files have none."""
+def test_folders_of_given_files_are_each_reported_once() -> None:
+    """Prompts that are not files have no folder."""
     given = {
         "prompts": ["file:///p/a.txt", "file:///p/b.txt", "a text"],
         "tests": "file:///t/t.csv",

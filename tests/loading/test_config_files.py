@@ -1,4 +1,4 @@
-"""Files that the config of a provider names: they are read with the suite."""
+"""Files in the config of a provider are read with the suite."""
 
 import json
 from pathlib import Path
@@ -57,7 +57,7 @@ def test_files_of_a_config_are_data_or_text_wherever_they_stand(tmp_path: Path) 
 
 
 def test_files_stand_in_every_form_and_in_what_changes_a_config(tmp_path: Path) -> None:
-    """By id, in the provider of a test, in the config of a prompt, in the options of a test."""
+    """In a provider by id, in one of a test, in the config of a prompt, in the options of a test."""
     named = {"tools": "file://tools.yaml"}
     suite = loaded(
         tmp_path,
@@ -87,13 +87,13 @@ def test_files_stand_in_every_form_and_in_what_changes_a_config(tmp_path: Path) 
 def test_what_a_provider_reads_itself_keeps_its_name(
     tmp_path: Path, name: str, config: dict[str, Any]
 ) -> None:
-    """Code for each reply runs later, parts of a body are sent as they are, a command gets its text."""
+    """Code for each reply runs later, parts of a body are sent unchanged, a command gets its text."""
     suite = loaded(tmp_path, providers=[{"id": name, "config": config}])
     assert suite.providers[0].config == config
 
 
 def test_a_function_in_a_config_stands_for_what_it_returns(tmp_path: Path) -> None:
-    """In providers, prompts and the options of tests; `get_config` where none is named."""
+    """This holds in providers, prompts and options of tests; the default name is `get_config`."""
     code = "def tools():\n    return [{'n': 1}]\ndef get_config():\n    return 'all'\n"
     (tmp_path / "own.py").write_text(code)
     named = {"tools": "file://own.py:tools", "deep": [{"a": "file://own.py"}]}
@@ -117,8 +117,8 @@ def test_a_function_in_a_config_that_cannot_be_called_is_refused(tmp_path: Path)
     assert 'config.b[0]: "file://x.js:f" is JavaScript, which is not run for a config' in script
 
 
-def test_what_is_wrong_with_files_is_told_where_it_is(tmp_path: Path) -> None:
-    """Missing ones in the suite, broken ones in themselves, and none from outside."""
+def test_what_is_wrong_with_files_is_reported_where_it_is(tmp_path: Path) -> None:
+    """Missing files are reported in the suite, invalid ones in themselves; files outside are refused."""
     (tmp_path / "broken.yaml").write_text("a: [1\n")
     config = {"a": {"b": "file://tool.yaml"}, "c": "file://broken.yaml", "d": "file:///etc/hosts"}
     missing, outside, broken = said_of(tmp_path, providers=["echo", {"id": "x", "config": config}])

@@ -1,4 +1,4 @@
-"""Keys that say nothing, or nothing here: they are as good as none."""
+"""Keys with empty values, and keys without effect: they are the same as absent ones."""
 
 from typing import Any
 
@@ -47,15 +47,15 @@ NULLS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("said", "meant"), NULLS, ids=[str(said) for said, _ in NULLS])
-def test_a_key_with_nothing_behind_it_is_as_good_as_none(
+def test_a_key_with_nothing_behind_it_counts_as_absent(
     said: dict[str, Any], meant: dict[str, Any]
 ) -> None:
-    """As YAML has it where the lines below a key are commented out."""
+    """In YAML the lines below a key may be commented out."""
     assert parsed(**said) == parsed(**meant)
 
 
 def test_null_is_a_value_where_any_value_may_stand() -> None:
-    """For variables, and for keys of a config."""
+    """This holds for variables, and for keys of a config."""
     suite = parsed(
         providers=[{"id": "openai:x", "config": {"a": None}}],
         tests=[{"vars": {"x": None}, "options": {"stop": None}}],
@@ -66,7 +66,7 @@ def test_null_is_a_value_where_any_value_may_stand() -> None:
 
 
 def test_null_is_nothing_where_something_is_needed() -> None:
-    """It is told as what it is."""
+    """The message names the value."""
     assert said_of(providers=None) == [
         '$.providers: the suite has no providers\n  for example "providers": ["echo"]'
     ]
@@ -76,14 +76,14 @@ def test_null_is_nothing_where_something_is_needed() -> None:
 
 
 def test_a_key_of_a_task_with_nothing_behind_it_hides_nothing_of_the_top() -> None:
-    """What the top says holds then."""
+    """The value of the top applies."""
     task = {"type": "prompt_eval", "prompts": ["a"], "evaluateOptions": None, "dependsOn": None}
     suite = parsed(evaluateOptions={"repeat": 3}, tasks=[task])
     assert suite.tasks[0].suite.evaluate_options.repeat == 3
 
 
 def test_a_description_may_be_a_number() -> None:
-    """Everywhere; it is text then."""
+    """This holds for all descriptions; it becomes text."""
     suite = parsed(
         description=2024,
         tests=[{"description": 1.5, "vars": {}}],
@@ -97,7 +97,7 @@ def test_a_description_may_be_a_number() -> None:
 
 @pytest.mark.parametrize("nothing", [None, [], {}, ""])
 def test_keys_that_are_not_supported_may_be_empty(nothing: Any) -> None:
-    """Nothing would come of them anyway; nought and false say something."""
+    """They would have no effect anyway; 0 and false are values."""
     assert parsed(lanes={"a": {"itpm": nothing}}) == parsed(lanes={"a": {}})
     values: list[Any] = [0, False, [[]]]
     for something in values:
@@ -107,7 +107,7 @@ def test_keys_that_are_not_supported_may_be_empty(nothing: Any) -> None:
 
 
 def test_limits_of_zero_are_none() -> None:
-    """As nobody means a row that may take no time; what is below is a mistake."""
+    """A time limit of 0 is never meant; a negative one is a mistake."""
     options = parsed(evaluateOptions={"timeoutMs": 0, "maxEvalTimeMs": 0}).evaluate_options
     assert (options.timeout_ms, options.max_eval_time_ms) == (0, 0)
     assert said_of(evaluateOptions={"timeoutMs": -1}) == [
@@ -115,8 +115,8 @@ def test_limits_of_zero_are_none() -> None:
     ]
 
 
-def test_options_without_meaning_are_taken_and_told_of_once() -> None:
-    """In either spelling, also if several tasks have them from the top."""
+def test_options_without_meaning_are_accepted_and_reported_once() -> None:
+    """This holds in either spelling; one warning suffices, even if several tasks inherit them."""
     said = dict.fromkeys(IGNORED_OPTIONS, True)
     task = {"type": "prompt_eval", "prompts": ["a"]}
     suite = parsed(evaluateOptions={**said, "repeat": 2}, tasks=[task, task])
@@ -129,12 +129,12 @@ def test_options_without_meaning_are_taken_and_told_of_once() -> None:
 
 
 def test_definitions_mean_nothing_by_themselves() -> None:
-    """They are there to be referred to, and that is not worth telling."""
+    """They are targets of references, so they cause no warning."""
     assert parsed(**{key: {"a": {"type": "no such"}} for key in DEFINITIONS}) == parsed()
 
 
 def test_a_provider_that_is_replaced_by_an_echo_keeps_its_config() -> None:
-    """It is not looked at, and that is told."""
+    """The config is ignored, with a warning."""
     suite = parsed(providers=[{"id": "echo", "config": {"temperature": 0}}])
     assert attrs.evolve(suite, providers=(), warnings=()) == attrs.evolve(parsed(), providers=())
     (warning,) = suite.warnings
@@ -142,8 +142,8 @@ def test_a_provider_that_is_replaced_by_an_echo_keeps_its_config() -> None:
     assert parsed(providers=[{"id": "echo", "config": {}}]).warnings == ()
 
 
-def test_a_key_that_is_misspelt_is_no_id_of_a_provider() -> None:
-    """Where nothing stands in it that could belong to one."""
+def test_a_key_that_is_misspelt_is_not_the_id_of_a_provider() -> None:
+    """This holds if the value is empty."""
     assert said_of(providers=[{"lable": "x"}]) == [
         '$.providers[0].lable: "lable" is not a key here\n  did you mean "label"?',
         '$.providers[0]: "id" is missing',
@@ -153,8 +153,8 @@ def test_a_key_that_is_misspelt_is_no_id_of_a_provider() -> None:
     ]
 
 
-def test_a_test_that_says_nothing_is_told_all_that_it_may_say() -> None:
-    """Also who answers, and what."""
+def test_a_test_that_says_nothing_is_reported_with_all_its_possible_keys() -> None:
+    """The message lists all keys, including those for replies."""
     (problem,) = said_of(tests=[{}])
     wanted = "assert, metadata, options, provider, providerOutput, threshold, vars"
     assert problem == f"$.tests[0]: a test needs at least one of {wanted}"

@@ -1,4 +1,4 @@
-"""The published schema against the loader: it never refuses what the loader takes."""
+"""The published schema against the loader: it never refuses what the loader accepts."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ WORDS = st.sampled_from(["a", "echo", "x {{ y }}", "contains", "file://no.txt"])
 
 @st.composite
 def documents(draw: st.DrawFn, shape: Shape | bool, mutants: bool) -> Any:  # noqa: C901, FBT001, PLR0912 - one case a form
-    """Something that a schema describes; with mutants, now and then something else inside."""
+    """Draw a value that a schema describes; with mutations, sometimes with an invalid part."""
     if isinstance(shape, bool) or (mutants and draw(st.integers(0, 30)) == 0):
         return draw(JUNK)
     match shape:
@@ -73,7 +73,7 @@ def members(draw: st.DrawFn, shape: Shape, keys: set[str], mutants: bool) -> dic
         keys = {*keys, draw(st.sampled_from(["openai:x", "temperature"]))}
     if "maxProperties" in shape:
         keys = {"echo"}
-    # References are of files, and told of elsewhere.
+    # References are a matter of files, and tested elsewhere.
     keys -= {"$ref"}
     return {key: draw(documents(known.get(key, rest), mutants)) for key in sorted(keys)}
 
@@ -82,7 +82,7 @@ def members(draw: st.DrawFn, shape: Shape, keys: set[str], mutants: bool) -> dic
 @settings(suppress_health_check=list(HealthCheck))
 @given(st.booleans().flatmap(lambda mutants: documents(SCHEMA, mutants)))
 def test_what_the_loader_takes_the_schema_takes(document: Any) -> None:
-    """So nothing that an editor underlines is right."""
+    """An editor must not underline anything that is valid."""
     try:
         parse_suite(document, directory=Path(__file__).parent)
     except SuiteError:
@@ -92,7 +92,7 @@ def test_what_the_loader_takes_the_schema_takes(document: Any) -> None:
 
 @pytest.fixture(scope="module")
 def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a file of questions and one of limits, under names that are drawn."""
+    """Create a folder with a file of questions and one of limits, with drawn names."""
     folder = tmp_path_factory.mktemp("questions")
     question = {"question": "?", "answers": ["a"], "correctAnswers": ["a"]}
     (folder / "a").write_text(json.dumps({"version": 1, "questions": [question]}))
@@ -121,7 +121,7 @@ _OWN_KEYS = {
 def test_the_schema_accepts_the_questions_and_limits_that_the_loader_accepts(
     questions: Path, entry: Any, limits: Any
 ) -> None:
-    """With a file of questions, which most entries would miss."""
+    """A file of questions exists; otherwise most entries would be refused for its absence."""
     if isinstance(entry, dict):
         entry = {**entry, "questionsFile": "a"}
     document = {"providers": ["echo"], "tasks": [entry], "limits": limits}
@@ -148,7 +148,7 @@ _AGENT_KEYS = {
     limits=st.booleans().flatmap(lambda mutants: documents(SCHEMA["$defs"]["RunLimits"], mutants)),
 )
 def test_what_the_loader_takes_of_agents_the_schema_takes(entry: Any, limits: Any) -> None:
-    """Cases and settings, without folders, which most entries would miss."""
+    """Cases and settings have no folders; otherwise most entries would be refused for their absence."""
     document = {"providers": ["echo"], "tasks": [entry], "agents": limits}
     try:
         parse_suite(document, directory=Path(__file__).parent)
@@ -221,7 +221,7 @@ WRONG: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("part", WRONG, ids=json.dumps)
 def test_wrong_shapes_are_refused_by_both(part: dict[str, Any]) -> None:
-    """Keys, types, bounds and choices."""
+    """This covers keys, types, bounds and choices."""
     document = part if "prompts" in part else {"providers": ["echo"], **part}
     assert not VALIDATOR.is_valid(document)
     with pytest.raises(SuiteError):
@@ -253,15 +253,15 @@ RIGHT: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("part", RIGHT, ids=json.dumps)
-def test_all_forms_of_entries_are_taken(part: dict[str, Any]) -> None:
-    """Also those that name files, which the schema does not look for."""
+def test_all_forms_of_entries_are_accepted(part: dict[str, Any]) -> None:
+    """This includes entries that name files, which the schema does not look up."""
     assert [*VALIDATOR.iter_errors({"providers": ["echo"], **part})] == []
 
 
 def test_the_schema_that_is_shipped_is_that_of_the_models(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """`trioeval schema` prints it; `python tests/suite_schema.py` makes it anew."""
+    """`trioeval schema` prints it; `python tests/suite_schema.py` regenerates it."""
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     assert (
         SCHEMA["$defs"]["EvaluateOptions"]["properties"]["maxConcurrency"]["anyOf"][0]["minimum"]
@@ -273,7 +273,7 @@ def test_the_schema_that_is_shipped_is_that_of_the_models(
 
 
 def test_fields_are_described_in_the_words_of_the_models() -> None:
-    """So an editor shows what the documentation says."""
+    """An editor shows the text of the documentation."""
     lane = SCHEMA["$defs"]["LaneSettings"]
     assert lane["description"] == "The limits of the calls to one provider key."
     assert lane["properties"]["rpm"] == {
@@ -327,7 +327,7 @@ REFERRING: dict[str, Any] = {
 def test_references_stand_wherever_the_loader_takes_them(
     document: dict[str, Any], tmp_path: Path
 ) -> None:
-    """For lists, for their entries, and for objects; what stands beside them is looked at."""
+    """This holds for lists, for their entries, and for objects; keys next to them are checked."""
     file = tmp_path / "suite.json"
     file.write_text(json.dumps(document))
     (tmp_path / "base.json").write_text('{"providers": ["echo"]}')
@@ -339,7 +339,7 @@ def test_references_stand_wherever_the_loader_takes_them(
     "entry", [{"$ref": 5}, {"$ref": "#/x-own", "vrs": {}}, {"$ref": "#/x-own", "threshold": "1"}]
 )
 def test_what_stands_beside_a_reference_is_looked_at(entry: dict[str, Any], tmp_path: Path) -> None:
-    """It is put over what the reference leads to."""
+    """They override the target of the reference."""
     document = {"providers": ["echo"], "tests": [entry], "x-own": {"vars": {"x": 1}}}
     file = tmp_path / "suite.json"
     file.write_text(json.dumps(document))

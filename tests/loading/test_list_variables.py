@@ -25,14 +25,14 @@ def values_of(suite: Suite) -> list[Any]:
 
 
 def test_a_list_of_texts_expands_and_a_list_of_numbers_does_not() -> None:
-    """As in promptfoo, which goes by the type of the first member."""
+    """This is as in promptfoo, which goes by the type of the first member."""
     assert values_of(suite_of({"vars": {"n": ["1", "2"]}})) == ["1", "2"]
     assert values_of(suite_of({"vars": {"n": ["1", 2]}})) == ["1", 2]
     assert values_of(suite_of({"vars": {"n": [1, 2]}})) == [[1, 2]]
 
 
 def test_a_list_of_numbers_that_is_printed_whole_is_a_warning() -> None:
-    """Once for each variable, with its first place."""
+    """There is one warning per variable, at its first position."""
     suite = suite_of({"vars": {"n": "a"}}, {"vars": {"n": [1, 2.5, 3]}}, {"vars": {"n": [4, 5]}})
     [warning] = suite.warnings
     assert warning.path == "$.tests[1].vars.n"
@@ -55,7 +55,7 @@ def test_a_list_of_numbers_that_is_printed_whole_is_a_warning() -> None:
         ("{{n}}", {"vars": {"m": [1, 2]}}),
     ],
 )
-def test_a_list_that_seems_to_be_meant_as_it_is_is_no_warning(
+def test_a_list_that_seems_to_be_meant_as_it_is_is_not_a_warning(
     prompt: str, test: dict[str, Any]
 ) -> None:
     assert suite_of(test, prompt=prompt).warnings == ()

@@ -1,4 +1,4 @@
-"""What is said of documents that are no suites: everything, once, where it stands."""
+"""Messages about documents that are not valid suites: all mistakes, once, at their positions."""
 
 from pathlib import Path
 
@@ -157,10 +157,10 @@ def said_of(name: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch)
     ("name", "text", "problems"),
     [("suite.json", JSON, JSON_PROBLEMS), ("suite.yaml", YAML, YAML_PROBLEMS)],
 )
-def test_everything_wrong_is_told_at_once_in_the_order_of_the_file(
+def test_everything_wrong_is_reported_at_once_in_the_order_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str, problems: str
 ) -> None:
-    """With line, column, path, value, and what would be right."""
+    """Messages contain line, column, path, value, and a correction."""
     assert said_of(name, text, tmp_path, monkeypatch) == problems
 
 
@@ -280,17 +280,17 @@ SINGLE: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("text", "problems"), SINGLE, ids=[text[:60] for text, _ in SINGLE])
-def test_a_problem_stands_where_it_is(
+def test_a_problem_has_its_position(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, problems: str
 ) -> None:
-    """A missing key at its object, an unknown key at itself, a wrong value at the value."""
+    """A missing key is reported at its object, an unknown key at the key, an invalid value at the value."""
     assert said_of("s.json", text, tmp_path, monkeypatch) == problems
 
 
 def test_merged_settings_are_wrong_where_they_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not where they are merged."""
+    """They are not reported where they are merged."""
     text = "x-base: &b {rpm: 0}\nproviders: [echo]\nlanes:\n  1: {<<: *b, burst: 2}\n  true: *b\n"
     assert said_of("s.yaml", text, tmp_path, monkeypatch) == (
         's.yaml:1:18: $.lanes["1"].rpm: must be more than 0, got 0\n'
@@ -299,7 +299,7 @@ def test_merged_settings_are_wrong_where_they_are_written(
 
 
 def test_problems_are_data(tmp_path: Path) -> None:
-    """The text is made from them."""
+    """The text is generated from them."""
     (tmp_path / "s.yaml").write_text("providers: [echo]\nprompt: [a]\n")
     with pytest.raises(SuiteError) as caught:
         load_suite(tmp_path / "s.yaml")

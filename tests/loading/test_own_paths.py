@@ -1,4 +1,4 @@
-"""Paths of a suite file mean the same whether it is run alone or laid over one of another folder."""
+"""Paths of a suite file have the same meaning alone and merged with a file of another folder."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,7 +67,7 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """One suite in a folder, and one with all its files in another."""
+    """Create one suite in a folder, and one with all of its files in another."""
     write(tmp_path / "here", {"s.yaml": FIRST})
     write(tmp_path / "over there", {"s.yaml": SECOND, **FILES})
     return tmp_path
@@ -79,7 +79,7 @@ def prompts(suite: Suite) -> list[tuple[str, str, str]]:
 
 @pytest.mark.slow
 def test_a_suite_laid_over_another_is_what_it_is_alone(folder: Path) -> None:
-    """Prompts with their labels and ids, tests, and everything that is named beside them."""
+    """Prompts keep labels and ids; tests and named files stay the same."""
     alone = load_suite(folder / "over there" / "s.yaml")
     both = load_suite(folder / "here" / "s.yaml", folder / "over there" / "s.yaml")
     assert prompts(both)[0][0] == "first"
@@ -106,13 +106,13 @@ def test_a_suite_laid_over_another_is_what_it_is_alone(folder: Path) -> None:
 
 
 def test_labels_name_no_folder_of_the_machine(folder: Path) -> None:
-    """They are those of every other machine."""
+    """They are equal on every machine."""
     both = load_suite(folder / "here" / "s.yaml", folder / "over there" / "s.yaml")
     assert str(folder) not in str([(*one, both.providers[-1].label) for one in prompts(both)])
 
 
 def test_what_is_missing_is_named_as_it_is_written(folder: Path) -> None:
-    """A file of the same name in the first folder is no stand-in."""
+    """A file of the same name in the first folder is not used instead."""
     write(folder, {"here/only.txt": "x", "here/only.csv": "x\n1\n"})
     write(folder, {"over there/s.yaml": "prompts: [only.txt]\ntests: only.csv\n"})
     with pytest.raises(SuiteError) as caught:
@@ -124,7 +124,7 @@ def test_what_is_missing_is_named_as_it_is_written(folder: Path) -> None:
 
 
 def test_texts_of_two_folders_are_one_prompt_and_files_are_two(tmp_path: Path) -> None:
-    """Only what names a file depends on the folder."""
+    """Only entries that name files depend on the folder."""
     write(tmp_path, {"a/s.yaml": "providers: [echo]\nprompts: [same, p.txt]\n", "a/p.txt": "one"})
     write(tmp_path, {"b/s.yaml": "prompts: [same, p.txt]\n", "b/p.txt": "two"})
     suite = load_suite(tmp_path / "a" / "s.yaml", tmp_path / "b" / "s.yaml")
@@ -132,7 +132,7 @@ def test_texts_of_two_folders_are_one_prompt_and_files_are_two(tmp_path: Path) -
 
 
 def test_tasks_have_paths_too(tmp_path: Path) -> None:
-    """What a task of another folder names is in that folder."""
+    """A task of another folder names files in that folder."""
     write(tmp_path, {"a/s.yaml": "providers: [echo]\ntasks: []\n", "b/p.txt": "two"})
     task = "tasks: [{type: prompt_eval, prompts: [p.txt], tests: [{vars: v.yaml}]}]\n"
     write(tmp_path, {"b/s.yaml": task, "b/v.yaml": "v: 1\n"})

@@ -1,4 +1,4 @@
-"""What suites mean, and what is said of data that never was a file."""
+"""The meaning of suites, and messages about data without a file."""
 
 import datetime as dt
 import hashlib
@@ -42,7 +42,7 @@ def digest(text: str) -> str:
 
 
 def test_the_least_suite_is_one_provider() -> None:
-    """One prompt, one test without variables, the working directory, no file."""
+    """It has one prompt, one test without variables, the working directory, and no file."""
     assert parsed() == Suite(
         providers=(ProviderEntry(id="echo"),),
         prompts=(Prompt(raw="{{prompt}}", label="{{prompt}}", id=digest("{{prompt}}")),),
@@ -64,7 +64,7 @@ def test_scenarios_need_settings_unless_none_are_allowed() -> None:
 
 
 def test_an_unknown_key_names_the_nearest_keys() -> None:
-    """The one that was probably meant, else three; case and `_` do not count."""
+    """Either one suggestion, or three keys; case and `_` are ignored."""
     unknown = '"{}" is not a key here'
     options = {"MaxConcurency": 1, "xyzzy": 1}
     assert said_of({"providers": ["echo"], "promtps": ["a"], "evaluateOptions": options}) == [
@@ -81,7 +81,7 @@ def test_an_unknown_key_names_the_nearest_keys() -> None:
 
 
 def test_an_empty_list_of_tests_is_refused_unless_it_is_allowed() -> None:
-    """Every prompt would be sent once, and pass."""
+    """Otherwise every prompt would be sent once, and pass."""
     document = {"providers": ["echo"], "tests": []}
     with pytest.raises(SuiteError) as caught:
         parse_suite(document)
@@ -128,7 +128,7 @@ FORMS: list[tuple[Any, ProviderEntry]] = [
 def test_a_provider_may_be_written_in_three_forms(
     key: str, form: Any, entry: ProviderEntry
 ) -> None:
-    """Text, an object with an id, an object whose one key is the id; under either key."""
+    """Text, an object with an id, an object whose only key is the id; under either key."""
     suite = parse_suite({key: [form], "prompts": ["p1"], "lanes": {"shared": {}}})
     assert suite.providers == (entry,)
 
@@ -147,12 +147,12 @@ def test_a_provider_may_be_written_in_three_forms(
     ],
 )
 def test_a_prompt_is_known_by_label_then_id_then_text(form: Any, prompt: Prompt) -> None:
-    """Its digest is over the first of them, so it changes only when that does."""
+    """The digest is that of the first one that is given, so it changes only with it."""
     assert parsed(prompts=[form]).prompts == (prompt,)
 
 
 def test_a_test_has_everything_in_its_place() -> None:
-    """Key by key; `assert` is the one key that Python cannot spell."""
+    """Keys map to fields; `assert` is the only key that is not a valid name in Python."""
     suite = parsed(
         description="all of it",
         tests=[
@@ -199,16 +199,16 @@ def test_a_test_has_everything_in_its_place() -> None:
     assert suite.lanes == {"slow": LaneSettings(rpm=6)}
 
 
-def test_keys_without_meaning_are_taken() -> None:
-    """Whatever stands under them, and told of; so is every key at the top that begins with x-, untold."""
+def test_keys_without_meaning_are_accepted() -> None:
+    """Their values are ignored, with a warning; top-level keys beginning with x- are ignored without one."""
     suite = parsed(**dict.fromkeys(IGNORED_KEYS, 5), **{"x-": [], "x-mine": {}})
     assert attrs.evolve(suite, warnings=()) == parsed()
     told = {warning.path for warning in suite.warnings}
     assert told == {f"$.{key}" for key in IGNORED_KEYS if key not in IGNORED_SILENTLY}
 
 
-def test_null_is_as_good_as_nothing_where_there_is_a_choice() -> None:
-    """For text, numbers and parts that need not be there."""
+def test_null_counts_as_absent_where_there_is_a_choice() -> None:
+    """This holds for text, numbers and optional parts."""
     suite = parse_suite(
         {
             "description": None,
@@ -222,22 +222,22 @@ def test_null_is_as_good_as_nothing_where_there_is_a_choice() -> None:
 
 @pytest.mark.parametrize("number", [0, -1, 1.5, "5", True, 10**400, []])
 def test_a_count_is_a_whole_number_of_at_least_1(number: Any) -> None:
-    """Not a text of one, not true, not a half, and not more than can be counted with."""
+    """Text, true, fractions and numbers beyond floats are refused."""
     (problem,) = said_of({"providers": ["echo"], "evaluateOptions": {"repeat": number}})
     assert problem.startswith("$.evaluateOptions.repeat: must be ")
 
 
 @settings(max_examples=20)
 @given(st.integers(1, 10**300))
-def test_every_count_is_taken_as_it_is(number: int) -> None:
-    """And a whole number is a number."""
+def test_every_count_is_used_unchanged(number: int) -> None:
+    """A whole number is accepted as a number."""
     options = {"repeat": number, "timeoutMs": number}
     suite = parsed(evaluateOptions=options)
     assert (suite.evaluate_options.repeat, suite.evaluate_options.timeout_ms) == (number, number)
 
 
 def test_every_promptfoo_key_is_known_or_refused_by_name() -> None:
-    """None of them is taken for a misspelling, and none is passed over."""
+    """None of them counts as a misspelling, and none is ignored silently."""
     problems = said_of(
         {
             "providers": [{"id": "echo", "env": {"A": 1}, "transform": "x"}],
@@ -262,7 +262,7 @@ def test_every_promptfoo_key_is_known_or_refused_by_name() -> None:
 
 
 def test_other_options_of_a_test_are_those_of_its_provider() -> None:
-    """All but those that look like an option that is misspelt."""
+    """This holds for all keys except those that look like a misspelt option."""
     suite = parsed(tests=[{"options": {"temperature": 0, "prefix": "a"}}])
     assert suite.tests[0].options == TestOptions(prefix="a", overrides={"temperature": 0})
     (problem,) = said_of({"providers": ["echo"], "tests": [{"options": {"storeOutputsAs": "x"}}]})
@@ -270,7 +270,7 @@ def test_other_options_of_a_test_are_those_of_its_provider() -> None:
 
 
 def test_one_spelling_of_a_key_is_enough() -> None:
-    """Both at once are a mistake, whichever comes first."""
+    """Both spellings at once are a mistake, in either order."""
     assert said_of(
         {"providers": ["echo"], "evaluate_options": {"timeout_ms": 1, "timeoutMs": 1}}
     ) == [
@@ -305,12 +305,12 @@ FOREIGN: list[tuple[Any, list[str]]] = [
 
 @pytest.mark.parametrize(("document", "problems"), FOREIGN)
 def test_data_that_json_cannot_hold_is_refused(document: Any, problems: list[str]) -> None:
-    """Each piece with its path."""
+    """Each part is reported with its path."""
     assert said_of(document) == problems
 
 
 def test_data_that_contains_itself_is_refused() -> None:
-    """However it does, and in no time; data that stands in two places does not contain itself."""
+    """All cycles are found quickly; data that is contained twice is not a cycle."""
     loop: dict[str, Any] = {"providers": ["echo"]}
     loop["tests"] = [loop, loop]
     assert said_of(loop) == ["$.tests[0]: contains itself", "$.tests[1]: contains itself"]
@@ -319,14 +319,14 @@ def test_data_that_contains_itself_is_refused() -> None:
 
 
 def test_data_nested_too_deeply_is_refused() -> None:
-    """Before anything climbs it."""
+    """It is refused before any recursion."""
     deep: Any = []
     for _ in range(5000):
         deep = [deep]
     assert said_of({"x": deep}) == ["$.x[0][0][0]: is nested more than 200 levels deep"]
 
 
-def test_a_fault_of_ours_is_not_told_as_one_of_the_suite() -> None:
-    """What no rule of ours raised is raised as it is."""
+def test_a_fault_of_ours_is_not_reported_as_one_of_the_suite() -> None:
+    """An error that is not a mistake of the suite is raised unchanged."""
     with pytest.raises(ZeroDivisionError):
         list(find_mistakes(ZeroDivisionError()))

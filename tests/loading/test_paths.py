@@ -22,7 +22,7 @@ ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
     ],
 )
 def test_a_path_is_shown_on_one_printable_line(path: DocumentPath, shown: str) -> None:
-    """Plain keys behind points, others quoted as in JSON."""
+    """Plain keys follow a dot, others are quoted as in JSON."""
     assert show_path(path) == shown
     assert shown.encode()
 
@@ -31,12 +31,12 @@ def test_a_path_is_shown_on_one_printable_line(path: DocumentPath, shown: str) -
 @given(st.lists(ANY_TEXT | st.text('[]".$a1\\') | st.integers(0)).map(tuple))
 @example(("\ud800", '"]["', "a.b"))
 def test_a_path_that_is_shown_reads_as_itself(path: DocumentPath) -> None:
-    """Whatever its keys are."""
+    """This holds for any keys."""
     assert read_path(show_path(path)) == path
 
 
 def test_problems_found_later_are_placed_in_the_file(tmp_path: Path) -> None:
-    """Also where the file says targets; what has a file of its own is left as it is."""
+    """This also holds for a file that uses `targets`; a problem with its own file is unchanged."""
     file = tmp_path / "s.yaml"
     file.write_text("targets:\n- id: echo\n  config: {sped: 1}\n")
     elsewhere = Problem("$", "broken", file="replies.jsonl", line=7)
@@ -55,6 +55,6 @@ def test_problems_found_later_are_placed_in_the_file(tmp_path: Path) -> None:
 
 
 def test_problems_of_data_have_no_place() -> None:
-    """There is no file that they could be in."""
+    """Data has no file."""
     suite = parse_suite({"providers": ["echo"]})
     assert place_problems([Problem("$.a", "no")], suite) == [Problem("$.a", "no")]

@@ -1,4 +1,4 @@
-"""Problems of a suite come in lists: those of its file first, then those of what a right file names."""
+"""Problems are reported in lists: those of the file first, then those of the things it names."""
 
 import os
 from collections.abc import Mapping
@@ -72,7 +72,7 @@ def places(error: SuiteError) -> list[tuple[str | None, int | None, str]]:
 
 
 def problems_of(text: str) -> list[tuple[int | None, str]]:
-    """Line and path of each problem of a suite of this text, in the working directory."""
+    """Return line and path of each problem of a suite with this text, in the working directory."""
     Path("s.yaml").write_text(text)
     with pytest.raises(SuiteError) as caught:
         prepare("s.yaml", environ={"PATH": os.environ["PATH"]})
@@ -82,7 +82,7 @@ def problems_of(text: str) -> list[tuple[int | None, str]]:
 
 @pytest.mark.slow
 def test_each_list_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every problem once, in the order of the file, and without what only follows from something else."""
+    """Every problem is reported once, in the order of the file, without consequences of others."""
     monkeypatch.chdir(tmp_path)
     assert problems_of(FULL) == [
         (6, "$.targets[2].label"),
@@ -95,7 +95,7 @@ def test_each_list_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         (22, "$.provders"),
         (23, "$.lanes.slow.rpm"),
     ]
-    # Code that makes variables runs before anything else is looked at that the file names.
+    # Code that returns variables runs before anything else that the file names is checked.
     assert problems_of(MENDED) == [(16, "$.tests[1].options.transformVars")]
     assert problems_of(MENDED.replace("python:nope", "python:vars")) == [
         (2, "$.targets[0].id"),
@@ -114,7 +114,7 @@ _BEST = "tests: [{assert: [{type: select-best, value: x, provider: echo}]}]"
 
 
 def test_a_wrong_assertion_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In sets as well; then the same of the test's judges, comparisons and transforms."""
+    """This also holds in sets, and for the test's judges, comparisons and transforms."""
     text = """\
 providers: [echo]
 tests:
@@ -154,10 +154,10 @@ tests:
 @pytest.mark.parametrize(
     ("text", "paths"),
     [
-        # A provider whose config or environment is wrong may be right once it is mended.
+        # A provider with an invalid config or environment may be valid after its correction.
         ("providers: [{id: 'https://x', env: {A: []}}]", ["$.providers[0].env.A"]),
         ("providers: ['openai:gpt-4.1']\nenv: {OPENAI_API_KEY: []}", ["$.env.OPENAI_API_KEY"]),
-        # A prompt, a lane or a variable that cannot be read is there all the same.
+        # A prompt, a lane or a variable that cannot be read exists all the same.
         ("providers: [{id: echo, prompts: [p]}]\nprompts: [{label: p}]", ["$.prompts[0]"]),
         ("providers: [{id: echo, lane: a}]\nlanes: {a: {rpm: 0}}", ["$.lanes.a.rpm"]),
         (
@@ -167,7 +167,7 @@ tests:
             ),
             ["$.tests[0].threshold", "$.defaultTest.vars.b"],
         ),
-        # Judges, and what they are asked, may be right once they are mended.
+        # Judges and their prompts may be valid after their correction.
         (
             f"{_RUBRIC}, options: {{provider: {{id: 5}}}}}}]",
             ["$.tests[0].options.provider.id"],
@@ -200,10 +200,10 @@ tests:
         ("providers: [echo]\nprompts: [a]\nscenarios: 5\ncommandLineOptions: []", None),
     ],
 )
-def test_nothing_is_told_that_only_follows(
+def test_nothing_is_reported_that_only_follows(
     tmp_path: Path, text: str, paths: list[str] | None
 ) -> None:
-    """What is left out of the rest makes no complaint of its own."""
+    """Removed parts cause no further problems."""
     write(tmp_path, {"s.yaml": text})
     with pytest.raises(SuiteError) as loaded:
         load_suite(tmp_path / "s.yaml", environ={})
@@ -215,7 +215,7 @@ def test_nothing_is_told_that_only_follows(
 
 
 def test_programs_that_make_tests_are_called_once(tmp_path: Path) -> None:
-    """Whatever else is wrong."""
+    """This holds whatever the other mistakes."""
     generator = "def make():\n    open('calls', 'a').write('x')\n    return [{'vars': {'a': 1}}]\n"
     write(
         tmp_path,
@@ -238,7 +238,7 @@ def test_programs_that_make_tests_are_called_once(tmp_path: Path) -> None:
 def test_problems_of_all_tasks_are_in_one_list(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each where it stands; then likewise what tasks that can be read name."""
+    """Each has its position; then the problems of things that valid tasks name follow."""
     monkeypatch.chdir(tmp_path)
     text = (
         "providers: [opnai:x]\n"
@@ -258,7 +258,7 @@ def test_problems_of_all_tasks_are_in_one_list(
 def test_a_mistake_hides_no_names_of_a_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Names of providers, columns, rows, cases and tasks are looked for beside any other mistake."""
+    """Names of providers, columns, rows, cases and tasks are checked despite other mistakes."""
     monkeypatch.chdir(tmp_path)
     text = """\
 providers: [{id: echo, label: back, delay: x}]
@@ -291,7 +291,7 @@ tasks:
 def test_files_that_can_be_read_are_looked_at_beside_one_that_cannot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each in its turn. What may stand in the broken one is not missed."""
+    """They are checked in order. Names that the broken file may define are not reported."""
     monkeypatch.chdir(tmp_path)
     write(
         tmp_path,
@@ -314,7 +314,7 @@ def test_files_that_can_be_read_are_looked_at_beside_one_that_cannot(
 def test_what_is_found_later_stands_in_the_file_that_says_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of several files, the right one; and providers of the command line in none."""
+    """The position is in the file that contains the cause; providers of the command line have none."""
     monkeypatch.chdir(tmp_path)
     write(
         tmp_path,
@@ -340,7 +340,7 @@ def test_what_is_found_later_stands_in_the_file_that_says_it(
 
 
 def test_an_option_at_the_top_is_wrong_there(tmp_path: Path) -> None:
-    """Not where options usually stand."""
+    """The position is not that of the usual place of options."""
     write(
         tmp_path,
         {
@@ -356,8 +356,8 @@ def test_an_option_at_the_top_is_wrong_there(tmp_path: Path) -> None:
     ]
 
 
-def test_a_reference_that_leads_nowhere_hides_nothing_and_is_told_once(tmp_path: Path) -> None:
-    """What stands in its place is not complained of, nor are names that it may have brought."""
+def test_a_reference_without_a_target_hides_nothing_and_is_reported_once(tmp_path: Path) -> None:
+    """Neither its replacement nor names that it may have defined are reported."""
     write(
         tmp_path,
         {
@@ -377,7 +377,7 @@ def test_a_reference_that_leads_nowhere_hides_nothing_and_is_told_once(tmp_path:
 
 
 def test_definitions_are_for_references(tmp_path: Path) -> None:
-    """They are no keys that have a meaning by themselves."""
+    """They have no effect by themselves."""
     write(
         tmp_path,
         {
@@ -395,7 +395,7 @@ def test_definitions_are_for_references(tmp_path: Path) -> None:
 def test_files_beside_the_suite_are_named_from_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where they are below it, as the suite is."""
+    """This holds if they are below it, as the suite is."""
     write(tmp_path, {"in/s.yaml": "providers: [echo]\ntests: t.yaml\n", "in/t.yaml": "- {a: 1}\n"})
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SuiteError) as caught:

@@ -1,4 +1,4 @@
-"""Python of a suite that the running version cannot read."""
+"""Python code of a suite that the running version cannot parse."""
 
 import sys
 from pathlib import Path
@@ -25,7 +25,7 @@ RUNNING = ".".join(map(str, sys.version_info[:3]))
 def test_newer_syntax_is_named_with_both_versions(
     tmp_path: Path, code: str, version: tuple[int, int], line: int
 ) -> None:
-    """That it is not Python would be wrong, and no help."""
+    """Calling it invalid Python would be wrong, and would not help."""
     if sys.version_info >= version:
         pytest.skip("this Python reads it")
     (tmp_path / "new.py").write_text(f"{code}def get_assert(output, context):\n    return True\n")
@@ -41,7 +41,7 @@ def test_newer_syntax_is_named_with_both_versions(
     "code", ["def f(:\n    pass\n", "x = f'{a'\n", "except A:\n", "print 'a'\n"]
 )
 def test_other_mistakes_are_not_newer_syntax(code: str) -> None:
-    """They are wrong in every version."""
+    """They are invalid in every version."""
     with pytest.raises(SyntaxError) as caught:
         compile(code, "x.py", "exec")
     assert python_fault(caught.value, code).startswith("is not Python: ")

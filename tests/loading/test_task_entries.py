@@ -1,4 +1,4 @@
-"""Tasks of a suite file: what they have from its top, and where their mistakes are told."""
+"""Tasks of a suite file: what they inherit from its top, and the positions of their mistakes."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ def said_of(*tasks: Any, **top: Any) -> list[str]:
 
 
 def test_a_task_has_from_the_top_what_it_does_not_say() -> None:
-    """All of it but prompts, tests and what only the command line looks at."""
+    """It inherits everything except prompts, tests and keys of the command line."""
     top: dict[str, Any] = {
         "description": "all",
         "defaultTest": {"threshold": 0.5},
@@ -53,7 +53,7 @@ def test_a_task_has_from_the_top_what_it_does_not_say() -> None:
 
 
 def test_what_a_task_says_replaces_what_the_top_says() -> None:
-    """A list, the default test, a description; options one by one, in either spelling."""
+    """A list, the default test, a description; options are merged key by key, in either spelling."""
     suite = parsed(
         {
             "id": "one",
@@ -79,7 +79,7 @@ def test_what_a_task_says_replaces_what_the_top_says() -> None:
 
 
 def test_a_text_names_a_provider_of_the_top_or_is_an_id() -> None:
-    """Labels come before ids; the entry is the whole one of the top."""
+    """Labels have precedence over ids; the whole entry of the top is used."""
     suite = parsed(
         {"providers": ["gpt", "exec:cat"]},
         {"providers": "echo"},
@@ -94,7 +94,7 @@ def test_a_text_names_a_provider_of_the_top_or_is_an_id() -> None:
 
 
 def test_the_top_needs_no_providers_if_every_task_has_some() -> None:
-    """But a task without any is told of."""
+    """A task without any is a mistake."""
     suite = parsed({"providers": ["echo"]}, providers=[])
     assert suite.tasks[0].suite.providers[0].id == "echo"
     assert said_of({"providers": ["echo"]}, {}, providers=[]) == [
@@ -103,15 +103,15 @@ def test_the_top_needs_no_providers_if_every_task_has_some() -> None:
 
 
 def test_a_suite_with_tasks_has_no_rows_of_its_own() -> None:
-    """Its prompts and tests would be nobody's."""
+    """They would belong to no task."""
     assert said_of({}, prompts=["a"], tests=[], scenarios=[]) == [
         f"$.{key}: {key} and $.tasks exclude each other\n  move it to one of the tasks"
         for key in ("prompts", "scenarios", "tests")
     ]
 
 
-def test_mistakes_of_the_top_are_told_once_and_those_of_tasks_in_them() -> None:
-    """However many tasks have them from there."""
+def test_mistakes_of_the_top_are_reported_once_and_those_of_tasks_in_them() -> None:
+    """This holds for any number of tasks that inherit them."""
     said = said_of(
         {"tests": [{"vrs": {}}]},
         {"evaluateOptions": {"timeoutMs": -1}, "prompts": ["{% if %}"]},
@@ -133,14 +133,14 @@ def test_mistakes_of_the_top_are_told_once_and_those_of_tasks_in_them() -> None:
 
 
 def test_targets_are_named_as_the_file_names_them() -> None:
-    """Also where a task uses one."""
+    """This also holds if a task names one."""
     with pytest.raises(SuiteError) as caught:
         parse_suite({"targets": [{"id": "echo", "x": 1}], "tasks": [{"type": "prompt_eval"}]})
     assert [problem.path for problem in caught.value.problems] == ["$.targets[0].x"]
 
 
 def test_keys_and_types_of_tasks() -> None:
-    """What is not known is told with what was probably meant; of other types nothing else is told."""
+    """Unknown keys and types are reported with a suggestion; for an unknown type nothing else is."""
     assert said_of(
         {"promts": [], "dependsOn": [1], "depends_on": []},
         {"type": "agents", "columns": []},
@@ -172,13 +172,13 @@ def test_keys_and_types_of_tasks() -> None:
     ],
 )
 def test_tasks_are_a_list(tasks: object, said: str) -> None:
-    """A list with something in it."""
+    """The list must not be empty."""
     with pytest.raises(SuiteError, match=said):
         parse_suite({"providers": ["echo"], "tasks": tasks})
 
 
 def test_dependencies_must_be_able_to_hold() -> None:
-    """Unknown tasks, itself, and cycles with the whole path; a task of another type is known by its id."""
+    """Refused are unknown tasks, the task itself, and cycles with their path; all types of tasks have ids."""
     assert said_of(
         {"id": "a", "dependsOn": ["c", "a"]},
         {"id": "b", "dependsOn": ["a", "later", "fist"]},
@@ -194,7 +194,7 @@ def test_dependencies_must_be_able_to_hold() -> None:
 
 
 def test_what_becomes_of_a_task_whose_dependency_fails() -> None:
-    """Tasks of all types say it; one that is made of the rows of another cannot do without them."""
+    """Tasks of all types may set it; one whose tests are rows of another task cannot run without them."""
     tasks = parsed(
         {"id": "a"},
         {"dependsOn": "a"},
@@ -212,8 +212,8 @@ def test_what_becomes_of_a_task_whose_dependency_fails() -> None:
     ]
 
 
-def test_every_cycle_is_told() -> None:
-    """Each once, although they share a task."""
+def test_every_cycle_is_reported() -> None:
+    """Each is reported once, even if they share a task."""
     said = said_of(
         {"id": "a", "dependsOn": ["b"]},
         {"id": "b", "dependsOn": ["a", "c"]},
@@ -226,7 +226,7 @@ def test_every_cycle_is_told() -> None:
 
 
 def test_ids_are_different() -> None:
-    """Those that a file leaves out count as well."""
+    """Default ids count as well."""
     assert said_of({"id": "x"}, {"id": "x"}, {"id": "task-4"}, {}) == [
         '$.tasks[1].id: duplicate id "x": $.tasks[0] has it as well',
         '$.tasks[3].id: duplicate id "task-4": $.tasks[2] has it as well',
@@ -234,7 +234,7 @@ def test_ids_are_different() -> None:
 
 
 def test_what_holds_for_the_whole_run_stands_at_the_top() -> None:
-    """One deadline, one budget."""
+    """There is one deadline and one budget."""
     options = {"max_eval_time_ms": 5, "budget": {"usd": 1}}
     hint = "\n  move it to $.evaluateOptions: it applies to all tasks together"
     assert sorted(said_of({"evaluateOptions": options})) == [
@@ -244,7 +244,7 @@ def test_what_holds_for_the_whole_run_stands_at_the_top() -> None:
 
 
 def test_a_name_that_means_two_providers_is_refused() -> None:
-    """Nobody knows which of them is meant."""
+    """The intended one would be unclear."""
     top = ["echo", {"id": "echo", "label": "x"}]
     (said,) = said_of({"providers": ["echo"]}, providers=top)
     assert said == (
@@ -254,7 +254,7 @@ def test_a_name_that_means_two_providers_is_refused() -> None:
 
 
 def test_mistakes_are_placed_in_the_file(tmp_path: Path) -> None:
-    """Line and column of the entry, or of what it has from the top."""
+    """The position is that of the entry, or of the inherited part."""
     file = tmp_path / "s.toml"
     file.write_text(
         'providers = ["echo"]\n'
@@ -275,7 +275,7 @@ def test_mistakes_are_placed_in_the_file(tmp_path: Path) -> None:
 
 
 def test_files_of_tasks_are_relative_to_the_suite_that_names_them(tmp_path: Path) -> None:
-    """Two suites in different folders, each with a task that reads a file beside it."""
+    """Two suites in different folders each have a task that reads a file next to the suite."""
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "p.txt").write_text(f"from {name}")
@@ -290,7 +290,7 @@ def test_files_of_tasks_are_relative_to_the_suite_that_names_them(tmp_path: Path
 
 
 def test_a_change_reaches_every_task() -> None:
-    """And the suite itself, of which it comes last."""
+    """It also reaches the suite itself, last."""
     suite = parsed({"id": "a"}, {"id": "b"})
     seen: list[int] = []
 

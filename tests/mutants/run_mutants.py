@@ -51,7 +51,7 @@ NEAR_RATES = {
     "backoff": ("test_backoff", "test_breaker"),
     "budget": ("test_budget", "test_estimate"),
     "pace": ("test_pace", "test_token_pace"),
-    "throttle": ("test_throttle", "test_delivery"),
+    "throttle": ("test_throttle", "test_measured_rate"),
 }
 """The tests nearest to a mutant of rates/, by its module."""
 
@@ -177,12 +177,12 @@ def page(found: Mapping[Mutant, str | None]) -> str:
     lines = [
         "# Mutants",
         "",
-        "Each line is one change of one place of the kernel or of the arithmetic of rates.",
-        "Every one of them makes a test fail.",
+        "Each line is a change of one place of the kernel or of the arithmetic of rates.",
+        "Each of them makes a test fail.",
         "The changes are in `tests/mutants/*.toml`.",
         "`python tests/mutants/run_mutants.py --report` writes this page.",
-        "The law is the one that forbids the change; where only named examples do, it is `example`.",
-        "Killed by is the first test that failed: others may fail as well.",
+        "The law is the one that the change violates; `example` means that only named examples detect it.",
+        "The last column is the first test that failed; others may fail as well.",
         "",
         "| mutant | place | law | killed by |",
         "|---|---|---|---|",

@@ -1,4 +1,4 @@
-"""Outputs of one test that are compared: rows wait for it, and nothing else does."""
+"""Outputs of one test that are compared: only its rows wait for the comparison."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -38,7 +38,7 @@ def document(**keys: Any) -> dict[str, Any]:
 
 
 def chooser(place: int | str, seconds: float = 0.2) -> Provider:
-    """A judge that takes its time and always says the same."""
+    """A slow judge that always gives the same reply."""
 
     async def judge(_request: Request) -> Reply:
         await trio.sleep(seconds)
@@ -48,7 +48,7 @@ def chooser(place: int | str, seconds: float = 0.2) -> Provider:
 
 
 async def model(request: Request) -> Reply:
-    """Says what it is asked, at once."""
+    """Returns the prompt, at once."""
     await trio.lowlevel.checkpoint()
     return Reply(output=request.prompt, cost=1.0)
 
@@ -77,14 +77,14 @@ def test_one_output_wins_and_every_other_row_fails() -> None:
 
 @pytest.mark.parametrize("reply", ["3", "7", "none", "-1"])
 def test_as_43_an_output_that_there_is_not_cannot_win(reply: str) -> None:
-    """Nobody loses by it either: the rows are errors."""
+    """No row loses by it: all rows are errors."""
     rows = rows_of(document(), chooser(reply))
     assert [told(row)[:2] for row in rows] == [("error", 0)] * 3
     assert all("is unusable" in (row.error or "") for row in rows)
 
 
 def test_what_the_judge_used_is_counted_once() -> None:
-    """By the first row that was compared."""
+    """The first row that was compared is charged."""
     rows = rows_of(document(), chooser("0"))
     assert [(row.spent.usage.total, row.spent.cost) for row in rows] == [
         (7, 0.25),
@@ -95,7 +95,7 @@ def test_what_the_judge_used_is_counted_once() -> None:
 
 @pytest.mark.parametrize("groups", [1, 30])
 def test_groups_are_compared_side_by_side(groups: int) -> None:
-    """Thirty groups with a judge of 200 ms at width 20 take two rounds of it."""
+    """Thirty groups with a judge of 200 ms at width 20 take two rounds."""
     suite = document(
         prompts=["a {{x}}", "b {{x}}"],
         tests=[{"vars": {"x": f"{n}"}, "assert": [BEST]} for n in range(groups)],
@@ -119,7 +119,7 @@ def test_groups_are_compared_side_by_side(groups: int) -> None:
 
 
 def test_a_judge_on_the_lane_of_the_model_gets_its_turn() -> None:
-    """Width 1: a call from inside another would wait for ever."""
+    """At width 1, a call from within another would wait forever."""
     one = {"key": "k", "maxConcurrency": 1}
     suite = document(
         providers=[{"id": "model", "lane": "only"}],
@@ -146,7 +146,7 @@ def failing(*prompts: str, kind: Any = "bad_request") -> Provider:
 
 @pytest.mark.parametrize("failed", ["a 1", "bb 1", "ccc 1"])
 def test_a_row_without_an_output_takes_part_with_none(failed: str) -> None:
-    """It stays the error that it was; the others keep the numbers of their columns, for everybody."""
+    """It stays an error; the other rows keep their column numbers for the judge."""
     prompts = ["a 1", "bb 1", "ccc 1"]
     best = max(place for place, prompt in enumerate(prompts) if prompt != failed)
     rows = rows_of(document(), chooser(best), failing(failed))
@@ -159,7 +159,7 @@ def test_a_row_without_an_output_takes_part_with_none(failed: str) -> None:
 
 
 def test_a_row_without_an_output_cannot_win() -> None:
-    """A judge that names it is asked once more; then the rows are errors."""
+    """A judge that chooses it is called once more; then the rows are errors."""
     rows = rows_of(document(), chooser("1"), failing("bb 1"))
     assert [row.status for row in rows] == [Status.ERROR] * 3
     assert "the judge's reply is unusable: output 1 does not exist" in (rows[0].error or "")
@@ -167,7 +167,7 @@ def test_a_row_without_an_output_cannot_win() -> None:
 
 
 def test_the_highest_score_is_one_of_those_that_there_are() -> None:
-    """A row in error is passed over."""
+    """A row with an error is skipped."""
     contains = {"type": "contains", "value": "b"}
     tests = [{"vars": {"x": "b"}, "assert": [contains, {"type": "max-score"}]}]
     rows = rows_of(document(tests=tests), chooser("0"), failing("a b"))
@@ -175,7 +175,7 @@ def test_the_highest_score_is_one_of_those_that_there_are() -> None:
 
 
 def test_one_output_alone_cannot_be_compared() -> None:
-    """The row that is left is an error, and keeps its reply."""
+    """The remaining row is an error, and keeps its reply."""
     rows = rows_of(document(), chooser("0"), failing("a 1", "ccc 1"))
     assert [row.status for row in rows] == [Status.ERROR] * 3
     assert rows[1].error == (
@@ -184,23 +184,21 @@ def test_one_output_alone_cannot_be_compared() -> None:
     assert rows[1].output == "bb 1"
 
 
-def test_rows_that_nobody_could_compare_keep_what_is_known() -> None:
-    """Reply, cost and the verdicts of their other assertions; what the judge used is counted."""
+def test_rows_that_could_not_be_compared_keep_what_is_known() -> None:
+    """They keep the reply, the cost and their other verdicts; the judge's costs are counted."""
     tests = [{"vars": {"x": "1"}, "assert": [{"type": "contains", "value": "b"}, BEST]}]
     rows = rows_of(document(tests=tests), chooser("none of them"))
     for row in rows:
         assert row.status is Status.ERROR
         assert row.error is not None
-        assert row.error.startswith(
-            "assert[1] (select-best): the judge's reply is unusable"
-        )
+        assert row.error.startswith("assert[1] (select-best): the judge's reply is unusable")
         assert row.reply is not None
         assert [part.assertion and part.assertion.type for part in row.graded] == ["contains"]
-    assert rows[0].spent.calls == 2  # it was asked once more
+    assert rows[0].spent.calls == 2  # one repeated call
 
 
 def test_the_members_of_a_set_are_scored_and_not_the_set_besides() -> None:
-    """A winner with nothing else says why it won."""
+    """The reason of a winner without other assertions is its win."""
     both = [{"type": "contains", "value": "a", "weight": 10}, {"type": "contains", "value": "b"}]
     tests = [
         {
@@ -213,14 +211,14 @@ def test_the_members_of_a_set_are_scored_and_not_the_set_besides() -> None:
         }
     ]
     rows = rows_of(document(tests=tests, prompts=["b {{x}}", "a {{x}}"]), chooser("0"))
-    assert [row.status for row in rows] == [Status.PASS, Status.FAIL]  # both have one half
+    assert [row.status for row in rows] == [Status.PASS, Status.FAIL]  # each has one half
     alone = rows_of(document(), chooser("0"))[0].verdict
     assert alone is not None
     assert alone.reason == "output 0 is the best by the criterion: the longest"
 
 
-def test_so_many_assertions_ask_at_once_as_the_suite_says() -> None:
-    """Six judges of a second each."""
+def test_concurrent_assertions_follow_the_suite() -> None:
+    """Six judges take a second each."""
     asks = [{"type": "llm-rubric", "value": f"{n}", "provider": "judge"} for n in range(6)]
 
     async def judge(_request: Request) -> Reply:
@@ -239,8 +237,8 @@ def test_so_many_assertions_ask_at_once_as_the_suite_says() -> None:
     assert [run_virtual(seconds, width) for width in (None, 1, 6)] == [2, 6, 1]
 
 
-def test_a_comparison_that_does_not_count_fails_nobody() -> None:
-    """Weight 0: it is kept, with its score."""
+def test_a_comparison_that_does_not_count_fails_no_row() -> None:
+    """With weight 0 it is stored, with its score."""
     tests = [{"vars": {"x": "1"}, "assert": [{**BEST, "weight": 0}]}]
     for judge in (chooser("0"), chooser("nobody")):
         rows = rows_of(document(tests=tests), judge)
@@ -249,7 +247,7 @@ def test_a_comparison_that_does_not_count_fails_nobody() -> None:
 
 
 def test_a_group_waits_for_its_row_that_is_run_once_more() -> None:
-    """A reply that comes in the second round is compared as well."""
+    """A reply of the second round is compared as well."""
     asked: list[str] = []
 
     async def unsteady(request: Request) -> Reply:
@@ -266,8 +264,8 @@ def test_a_group_waits_for_its_row_that_is_run_once_more() -> None:
     assert [row.status for row in rows] == [Status.FAIL, Status.PASS, Status.FAIL]
 
 
-def test_a_judge_that_failed_by_mishap_is_asked_once_more() -> None:
-    """Nothing else is."""
+def test_a_judge_that_failed_transiently_is_asked_once_more() -> None:
+    """No other call is repeated."""
     asked: list[str] = []
 
     async def unsteady(request: Request) -> Reply:
@@ -288,8 +286,8 @@ def test_a_judge_that_failed_by_mishap_is_asked_once_more() -> None:
     assert [row.status for row in rows] == [Status.PASS, Status.FAIL, Status.FAIL]
 
 
-def test_a_run_that_is_cut_off_while_it_compares_keeps_every_reply() -> None:
-    """Rows of the group are errors that say so; rows before it are as they were."""
+def test_a_run_that_is_interrupted_while_it_compares_keeps_every_reply() -> None:
+    """Rows of the group are errors with the reason; rows before it are unchanged."""
     tests = [{"vars": {"x": "0"}}, {"vars": {"x": "1"}, "assert": [BEST]}]
     rows: list[Row] = []
 
@@ -313,7 +311,7 @@ def test_a_run_that_is_cut_off_while_it_compares_keeps_every_reply() -> None:
 
 
 def test_a_limit_of_a_row_holds_for_its_comparison_too() -> None:
-    """TimeoutMs is counted anew: it is another job."""
+    """`timeoutMs` starts again, because it is another job."""
     rows = rows_of(document(evaluateOptions={"timeoutMs": 500}), chooser("0", seconds=5))
     assert {row.error for row in rows} == {
         "not compared with other rows: timed out after 0.5 s of working time (timeoutMs)"
@@ -322,7 +320,7 @@ def test_a_limit_of_a_row_holds_for_its_comparison_too() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"maxConcurrency": 1}])
 def test_steps_that_run_in_order_are_compared_too(options: Mapping[str, Any]) -> None:
-    """A register makes every step wait for the one before; comparisons wait for their groups alone."""
+    """A register makes every step wait for the one before; comparisons only wait for their groups."""
     tests = [
         {"vars": {"x": f"{n}"}, "assert": [BEST], "options": {"storeOutputAs": "last"}}
         for n in range(3)
@@ -340,7 +338,7 @@ DELAYS = st.lists(st.integers(0, 5), min_size=1, max_size=7)
 def test_rows_are_the_same_in_whatever_order_replies_come(
     models: list[int], judges: list[int], compared: list[bool], width: int
 ) -> None:
-    """The order of rows, their verdicts and their costs do not depend on time."""
+    """The order of rows, their verdicts and their costs do not depend on timing."""
     tests: list[dict[str, Any]] = [
         {
             "vars": {"x": f"{n}"},
@@ -372,8 +370,8 @@ def test_rows_are_the_same_in_whatever_order_replies_come(
     assert run(float) == run(lambda _: 0.0)
 
 
-def test_what_cannot_be_compared_is_told_before_anything_is_asked() -> None:
-    """One column, nothing to score by, a comparison in a set, and a `not-`."""
+def test_what_cannot_be_compared_is_reported_before_anything_is_asked() -> None:
+    """Cases: one column, no scores, a comparison in a set, and a `not-`."""
     suite = parse_suite(
         document(
             prompts=["a"],

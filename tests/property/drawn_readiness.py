@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from trioeval.errors import CallError, Fault
 from trioeval.kernel import (
     Calls,
-    Freed,
     Job,
     Lanes,
     LaneSpec,
@@ -20,9 +19,19 @@ from trioeval.kernel import (
     Plan,
     Rank,
     Readiness,
+    ReadinessUpdate,
     run_plan,
 )
-from trioeval.testing import Attempt, Call, Known, Recorder, Scenario, Script, Trace, run_virtual
+from trioeval.testing import (
+    AttemptScript,
+    CallScript,
+    JobScript,
+    Known,
+    RunScenario,
+    RunTrace,
+    TraceRecorder,
+    run_virtual,
+)
 from trioeval.testing.perform import needs_no_lane
 from trioeval.testing.strategies import durations, lane_specs
 
@@ -37,7 +46,7 @@ Kind: TypeAlias = Literal["ranked", "blocked", "aside", "began", "settled"]
 class Case:
     """A scenario, and what its readiness says; everything by the index of the job."""
 
-    scenario: Scenario
+    scenario: RunScenario
     needs: tuple[frozenset[int], ...]
     """Jobs that have to be over first."""
     patient: tuple[bool, ...]
@@ -101,7 +110,7 @@ class DrawnReadiness(Readiness):
             self._states[index] = "ready"
         return ready
 
-    def over(self, index: int, *, done: bool) -> Freed:
+    def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:
         """Free and block those that need it, and withdraw what the case says."""
         self.told.append(index)
         self._states[index] = "over"
@@ -124,7 +133,7 @@ class DrawnReadiness(Readiness):
         self.note("ranked", index, rank)
         return rank
 
-    def aside(self, index: int) -> Freed | None:
+    def on_set_aside(self, index: int) -> ReadinessUpdate | None:
         """As the case says of the job; if the run says when, nothing is withdrawn."""
         self.note("aside", index)
         self._states[index] = "aside"
@@ -137,7 +146,7 @@ class DrawnReadiness(Readiness):
                 self._owned.add(index)
                 return self._answer(index, [], [])
 
-    def _answer(self, index: int, ready: list[int], blocked: list[int]) -> Freed:
+    def _answer(self, index: int, ready: list[int], blocked: list[int]) -> ReadinessUpdate:
         for one in ready:
             self._states[one] = "ready"
         blocked += [
@@ -149,7 +158,7 @@ class DrawnReadiness(Readiness):
             self.note("blocked", one, by=index, state=self._states[one])
             self._states[one] = "over"
             self._owned.discard(one)
-        return Freed(ready + self._rounds(), [(one, index) for one in blocked])
+        return ReadinessUpdate(ready + self._rounds(), [(one, index) for one in blocked])
 
     def _rounds(self) -> list[int]:
         busy = {
@@ -164,23 +173,23 @@ class DrawnReadiness(Readiness):
         return due
 
 
-def run_case(case: Case) -> tuple[Trace, DrawnReadiness]:
+def run_case(case: Case) -> tuple[RunTrace, DrawnReadiness]:
     """Run a case in a Trio run of its own, and return what was seen."""
     return run_virtual(_run, case)
 
 
-async def _run(case: Case) -> tuple[Trace, DrawnReadiness]:
-    scenario, recorder = case.scenario, Recorder()
+async def _run(case: Case) -> tuple[RunTrace, DrawnReadiness]:
+    scenario, recorder = case.scenario, TraceRecorder()
     readiness = DrawnReadiness(case, recorder.ticks)
     lanes = Lanes(scenario.lanes, rng=lambda: scenario.spread)
     jobs = [Job(i, s.lane, s, s.timeout) for i, s in enumerate(scenario.scripts)]
     numbers = [itertools.count() for _ in jobs]
 
-    async def perform(job: Job[Script], calls: Calls[Script]) -> int:
+    async def perform(job: Job[JobScript], calls: Calls[JobScript]) -> int:
         with recorder.body(job.index, job.lane):
             readiness.began(job.index)
             (call,) = job.payload.actions
-            assert isinstance(call, Call)
+            assert isinstance(call, CallScript)
             with recorder.asking(job.index, call.lane) as asked:
 
                 async def send() -> None:
@@ -242,7 +251,7 @@ async def _run(case: Case) -> tuple[Trace, DrawnReadiness]:
     ]
     if trio.lowlevel.current_statistics().tasks_living != living:
         left_over.append("tasks")
-    trace = Trace(
+    trace = RunTrace(
         scenario,
         ended_at,
         recorder.bodies,
@@ -259,7 +268,7 @@ async def _run(case: Case) -> tuple[Trace, DrawnReadiness]:
 
 _some = st.sampled_from
 _attempts = st.builds(
-    Attempt,
+    AttemptScript,
     durations,
     _some((None, None, *(Fault.TRANSIENT,) * 4, Fault.RATE_LIMITED, Fault.REFUSED, Fault.FATAL)),
     _some((None, None, 1.25)),
@@ -295,14 +304,14 @@ def cases(draw: st.DrawFn, *, calm: bool = False) -> Case:
     for _ in range(size):
         lane = draw(_some(names))
         several = () if calm else tuple(draw(st.lists(_attempts, max_size=3)))
-        call = Call(lane, draw(durations), attempts=several)
+        call = CallScript(lane, draw(durations), attempts=several)
         timeout = math.inf if calm else draw(_some((math.inf, math.inf, 3.0)))
         own = None if leaves and draw(st.booleans()) else lane
-        scripts.append(Script(own, (call,), timeout, known=draw(_looks) if looks else None))
+        scripts.append(JobScript(own, (call,), timeout, known=draw(_looks) if looks else None))
     endless = (math.inf,) * 4
     lanes = tuple(draw((_calm_lanes if calm else _lanes)(name)) for name in names)
     # Edges that say nothing: laws of plans in index order leave such jobs out.
-    scenario = Scenario(lanes, tuple(scripts), edges=dict.fromkeys(range(size), ()))
+    scenario = RunScenario(lanes, tuple(scripts), edges=dict.fromkeys(range(size), ()))
     if not calm:
         scenario = attrs.evolve(
             scenario,

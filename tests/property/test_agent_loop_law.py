@@ -1,8 +1,8 @@
-"""Restart loops of every kind against a model that knows no tasks: what begins when, and how it ends.
+"""Restart loops compared with a model without tasks: starts, ends and results.
 
-The model is a walk along the clock. Instants of the script have fractions of their own (attempts and waits
+The model is a walk along the clock. Instants of the script have their own fractions (attempts and waits
 whole seconds, DONE a quarter, a stop a half, a cancellation three quarters, children sixteenths), so that
-no two things fall together whose order nobody has promised.
+no two events coincide whose order is not specified.
 """
 
 import math
@@ -60,7 +60,7 @@ class Foretold:
 
 
 class Cut(Exception):  # noqa: N818 - no error: where the walk ends
-    """The walk has come to the cancellation."""
+    """The walk has reached the cancellation."""
 
 
 @attrs.define
@@ -161,7 +161,7 @@ class Found:
 
 
 def play(script: Script) -> Found:
-    """The loop itself."""
+    """Run the loop itself."""
 
     async def main() -> Found:
         async with trio.open_nursery() as nursery:
@@ -240,7 +240,7 @@ def kinds(ends: Sequence[AttemptEnd]) -> list[object]:
 
 
 def check_events(script: Script, foretold: Foretold, found: Found) -> None:
-    """Each attempt begins and ends once, in order, and has a wait before it only where it had one."""
+    """Each attempt starts and ends once, in order, with a wait before it only where one was due."""
     events = found.bench.events
     starts = [(e.number, e.at) for e in events if isinstance(e, AttemptStarted)]
     ends = [e for e in events if isinstance(e, AttemptEnded)]
@@ -260,7 +260,7 @@ def check_events(script: Script, foretold: Foretold, found: Found) -> None:
 @pytest.mark.slow
 @given(SCRIPTS, st.random_module())
 def test_a_loop_is_what_its_model_foretells(script: Script, _seed: object) -> None:
-    """AG-01 to AG-15: which attempts begin when, how it ends and when, what is told to whom."""
+    """AG-01 to AG-15: attempts, ends, results and notifications equal those of the model."""
     foretold, found = Walk(script).foretell(), play(script)
     bench, end = found.bench, found.end
     event(foretold.ending if foretold.why is None else foretold.why)
@@ -275,7 +275,7 @@ def test_a_loop_is_what_its_model_foretells(script: Script, _seed: object) -> No
         assert (end.ending, end.gave_up) == (foretold.ending, foretold.why)
         assert end.children_ended == foretold.children_ended
         assert list(end.attempts) == [told for _number, told in bench.told]
-        assert (end.untold == 0) == script.bus_works
+        assert (end.undelivered == 0) == script.bus_works
     check_events(script, foretold, found)
     if script.bus_works:
         begun = [body for body in bench.bodies("RUN_START") if body.startswith("attempt")]
@@ -291,7 +291,7 @@ def test_a_loop_is_what_its_model_foretells(script: Script, _seed: object) -> No
 def test_a_loop_that_is_cut_and_gone_on_with_makes_the_same_attempts(
     script: Script, cut: int
 ) -> None:
-    """RESUME: whatever was written down is not made again, and it ends alike."""
+    """RESUME: recorded attempts are not repeated, and the loop ends the same."""
     script = attrs.evolve(
         script, done_at=math.inf, stop_at=math.inf, cancel_at=math.inf, bus_works=True
     )

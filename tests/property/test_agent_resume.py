@@ -1,7 +1,7 @@
-"""RESUME, ONCE: a run of agents that is cut anywhere and resumed comes to what an uninterrupted one comes to.
+"""RESUME, ONCE: a run of agents that is cut anywhere and resumed equals an uninterrupted one.
 
-The agents are callables that play scripts, and work on real files: their folders are as the cut has left
-them. So time is real, and examples are few.
+The agents are callables that play scripts and work on real files, whose state is that of the cut. So time
+is real, and examples are few.
 """
 
 import math
@@ -19,7 +19,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from trioeval import ProviderError, Reply, Request, Row, parse_suite, run_suite
-from trioeval.agent.open import AgentTerms
+from trioeval.agent.open import AgentOptions
 from trioeval.evaluation.journal import CallRecord
 from trioeval.run.prepare import prepare
 from trioeval.testing.journals import MemoryJournal, Write
@@ -101,7 +101,7 @@ def play(
 
     async def main() -> None:
         prepared = prepare(parse_suite(suite), providers=players, environ={})
-        terms = AgentTerms(folder=folder / "run")
+        terms = AgentOptions(folder=folder / "run")
         with trio.fail_after(60), journal.scope:
             await run_suite(prepared, emit=nobody, journal=journal, agents=terms)
 
@@ -167,7 +167,7 @@ def alike(found: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
 def test_a_run_of_agents_that_dies_at_any_write_comes_to_the_same_when_it_is_resumed(
     drawn: tuple[Mapping[str, str], Mapping[str, Mapping[str, Any]]], deaths: list[int]
 ) -> None:
-    """No attempt whose end is written down is made again, and of others only those that were cut off."""
+    """RESUME: no recorded attempt is made again; only those that were cut off are."""
     scripts, needs = drawn
     suite = document(scripts, needs)
     with tempfile.TemporaryDirectory() as name:

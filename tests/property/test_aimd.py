@@ -1,4 +1,4 @@
-"""AIMD, on the arithmetic alone: what a lane's limit makes of any sequence of events."""
+"""AIMD, on the arithmetic alone: the limit of a lane under any sequence of events."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ widths = st.integers(1, 40)
 
 @attrs.frozen
 class Begun:
-    """A call starts; so much of the limit is in flight then."""
+    """A call starts; the share of the limit in flight then."""
 
     share: float
 
@@ -34,7 +34,7 @@ class Failed:
 
 @attrs.frozen
 class Refused:
-    """A call that started so many cuts ago."""
+    """A refusal of a call that started a number of cuts ago."""
 
     cuts_ago: int
     beside: int = 0
@@ -66,7 +66,7 @@ limits = st.builds(AimdLimit, widths, st.booleans())
 def tell(limit: AimdLimit, event: Event) -> None:
     match event:
         case Begun(share):
-            limit.begun(math.ceil(share * limit.limit))
+            limit.started(math.ceil(share * limit.limit))
         case Succeeded(retried):
             limit.succeeded(1.0, retried=retried)
         case Failed():
@@ -83,14 +83,14 @@ def tell_all(limit: AimdLimit, several: Sequence[Event]) -> None:
 
 
 def serve_round(limit: AimdLimit, *, share: float = 1.0) -> None:
-    """As many good completions as make a round, with so much of the limit in use."""
-    limit.begun(math.ceil(share * limit.limit))
+    """Serve one round of calls, with a share of the limit in use."""
+    limit.started(math.ceil(share * limit.limit))
     for _ in range(max(4, limit.limit)):
         limit.succeeded(1.0, retried=False)
 
 
 def serve_until(limit: AimdLimit, wanted: int) -> int:
-    """Good rounds until the limit is there; not for ever."""
+    """Serve rounds until the limit has a value; bounded."""
     for rounds in range(200):
         if limit.limit >= wanted:
             return rounds
@@ -100,7 +100,7 @@ def serve_until(limit: AimdLimit, wanted: int) -> int:
 
 
 def refuse_burst(limit: AimdLimit, size: int) -> None:
-    """Calls that started together are refused, one after another."""
+    """Refuse calls that started together, one after another."""
     epoch = limit.epoch
     for _ in range(size):
         limit.congested(Refusal(epoch))
@@ -108,7 +108,7 @@ def refuse_burst(limit: AimdLimit, size: int) -> None:
 
 @given(limits, events)
 def test_aimd_stays_between_one_and_the_width(limit: AimdLimit, several: list[Event]) -> None:
-    """Whatever is told in whatever order, 1 ≤ limit ≤ width."""
+    """AIMD: 1 ≤ limit ≤ max concurrency, after any sequence of events."""
     for event in several:
         tell(limit, event)
         assert 1 <= limit.limit <= limit.max_concurrency
@@ -118,7 +118,10 @@ def test_aimd_stays_between_one_and_the_width(limit: AimdLimit, several: list[Ev
 def test_aimd_shrinks_only_with_a_new_epoch_and_by_a_refusal_of_the_present_one(
     limit: AimdLimit, several: list[Event]
 ) -> None:
-    """At most one cut for each epoch; a call from before the last cut tells only what is served beside it."""
+    """AIMD: at most one cut for each epoch, by a refusal of a call of that epoch.
+
+    A call from before the last cut only adds evidence of the calls served beside it.
+    """
     for event in several:
         epoch, before = limit.epoch, limit.limit
         tell(limit, event)
@@ -141,14 +144,14 @@ def test_aimd_shrinks_only_with_a_new_epoch_and_by_a_refusal_of_the_present_one(
 
 @given(widths, st.integers(2, 50))
 def test_aimd_takes_a_burst_of_refusals_of_one_epoch_for_one_cut(width: int, size: int) -> None:
-    """However many are refused, the limit is cut once, to seven tenths."""
+    """AIMD: a burst of refusals cuts the limit once, to seven tenths."""
     limit = AimdLimit(width)
     refuse_burst(limit, size)
     assert (limit.limit, limit.epoch) == (max(1, int(0.7 * width)), 1)
 
 
 def test_aimd_cuts_8_to_5_to_3() -> None:
-    """Two bursts of eight are two cuts."""
+    """Two bursts of refusals at a limit of 8 cut it to 5 and then to 3."""
     limit, seen = AimdLimit(8), []
     for _ in range(2):
         refuse_burst(limit, 8)
@@ -158,7 +161,7 @@ def test_aimd_cuts_8_to_5_to_3() -> None:
 
 @given(widths, st.integers(1, 30), st.integers(0, 5))
 def test_aimd_does_not_cut_for_isolated_refusals(width: int, times: int, more: int) -> None:
-    """A refusal and then a whole round without one leaves the limit alone, for ever."""
+    """A refusal followed by a round without one never cuts the limit."""
     limit = AimdLimit(width)
     for _ in range(times):
         limit.congested(Refusal(limit.epoch))
@@ -177,7 +180,7 @@ def test_aimd_grows_only_where_the_limit_is_reached(
     refuse_burst(limit, 2)  # a round begins
     before = limit.limit
     for _ in range(rounds):
-        limit.begun(math.ceil(0.8 * limit.limit) - 1)
+        limit.started(math.ceil(0.8 * limit.limit) - 1)
         for _ in range(max(4, limit.limit)):
             limit.succeeded(1.0, retried=False)
     assert limit.limit == before
@@ -187,12 +190,12 @@ def test_aimd_grows_only_where_the_limit_is_reached(
 def test_aimd_does_not_grow_in_a_round_with_a_failure(
     limit: AimdLimit, several: list[Event], rounds: int
 ) -> None:
-    """One mishap a round is enough, however well the rest goes."""
+    """A round with one transient failure does not raise the limit."""
     tell_all(limit, several)
     refuse_burst(limit, 2)
     before = limit.limit
     for _ in range(rounds):
-        limit.begun(limit.limit)
+        limit.started(limit.limit)
         limit.failed()
         for _ in range(max(4, limit.limit) - 1):
             limit.succeeded(1.0, retried=False)
@@ -203,18 +206,18 @@ def test_aimd_does_not_grow_in_a_round_with_a_failure(
 def test_aimd_learns_nothing_from_retries_that_succeed(
     limit: AimdLimit, several: list[Event], times: int
 ) -> None:
-    """They say when to call, not how many may."""
+    """Successful retries do not raise the limit."""
     tell_all(limit, several)
     before = limit.limit
     for _ in range(times):
-        limit.begun(limit.limit)
+        limit.started(limit.limit)
         limit.succeeded(1.0, retried=True)
     assert limit.limit == before
 
 
 @given(st.integers(2, 40))
 def test_aimd_steps_back_from_a_refused_trial_and_waits_twice_as_long(width: int) -> None:
-    """Above the remembered ceiling one refusal is enough; trials come after 3, 6, 12, 24, 24 clean rounds."""
+    """One refusal ends a trial above the ceiling; trials come after 3, 6, 12, 24, 24 clean rounds."""
     limit = AimdLimit(width)
     refuse_burst(limit, 2)
     serve_until(limit, width - 1)
@@ -227,7 +230,7 @@ def test_aimd_steps_back_from_a_refused_trial_and_waits_twice_as_long(width: int
 
 
 def refuse_wave(limit: AimdLimit, served: int, wait: float = 1.0) -> None:
-    """All calls of a full lane but so many are refused, one after another, and asked to wait."""
+    """Refuse all calls of a full lane except some, one after another, with a wait."""
     epoch = limit.epoch
     for beside in range(limit.limit - 1, served - 1, -1):
         limit.congested(Refusal(epoch, beside, wait))
@@ -237,7 +240,7 @@ def refuse_wave(limit: AimdLimit, served: int, wait: float = 1.0) -> None:
 def test_aimd_is_cut_to_what_is_served_beside_a_wave_that_is_asked_to_wait(
     width: int, served: int
 ) -> None:
-    """A server that takes so many at once is found by one wave, which is one cut."""
+    """A wave of refusals with a wait cuts the limit once, to the number of calls served beside it."""
     limit, served = AimdLimit(width), min(served, width - 1)
     refuse_wave(limit, served)
     assert (limit.limit, limit.epoch) == (served, 1)
@@ -246,7 +249,7 @@ def test_aimd_is_cut_to_what_is_served_beside_a_wave_that_is_asked_to_wait(
 
 @given(st.integers(4, 40))
 def test_aimd_takes_a_wave_of_which_nothing_is_served_for_no_limit_of_calls(width: int) -> None:
-    """A server that has used up its rate refuses all, however few they are: one usual cut."""
+    """A wave of refusals beside which nothing is served makes one usual cut."""
     limit, bare = AimdLimit(width), AimdLimit(width)
     refuse_wave(limit, 0)
     refuse_burst(bare, width)
@@ -254,17 +257,17 @@ def test_aimd_takes_a_wave_of_which_nothing_is_served_for_no_limit_of_calls(widt
 
 
 def test_aimd_hears_nothing_more_of_a_wave_when_calls_start_again() -> None:
-    """A late refusal of that wave stands beside the few calls that probe, which tell nothing."""
+    """A late refusal of a wave has no effect once calls start again."""
     limit = AimdLimit(16)
     epoch = limit.epoch
     refuse_wave(limit, 8)
-    limit.begun(1)
+    limit.started(1)
     limit.congested(Refusal(epoch, 1, 1.0))
     assert limit.limit == 8
 
 
 def test_aimd_is_not_cut_by_a_single_call_at_a_width_that_was_served() -> None:
-    """Also if it is asked to wait; a second one in the round shows that the server takes less now."""
+    """A single refusal at a served limit does not cut it, even with a wait; a second one does."""
     limit = AimdLimit(16)
     refuse_wave(limit, 8)
     serve_round(limit)
@@ -278,7 +281,7 @@ def test_aimd_is_not_cut_by_a_single_call_at_a_width_that_was_served() -> None:
 def test_aimd_tries_again_when_the_wait_of_a_refused_trial_is_a_small_part(
     served: int, wait: float
 ) -> None:
-    """Calls take a second, and so do rounds: 16 times as long as the wait and a second for the probe."""
+    """The next trial comes after 16 times the wait of a refused one and the second of its probe."""
     limit, waited = AimdLimit(40), []
     refuse_wave(limit, served, wait)
     for _ in range(4):
@@ -291,7 +294,7 @@ def test_aimd_tries_again_when_the_wait_of_a_refused_trial_is_a_small_part(
 
 
 def test_aimd_doubles_when_what_a_wave_told_turns_out_to_be_no_limit_of_calls() -> None:
-    """A rate leaves anything in flight: once one more is served, the way back is short."""
+    """If a trial above a wave's ceiling is served, the limit doubles."""
     limit, seen = AimdLimit(40), []
     refuse_wave(limit, 3)
     for _ in range(8):
@@ -301,7 +304,7 @@ def test_aimd_doubles_when_what_a_wave_told_turns_out_to_be_no_limit_of_calls() 
 
 
 def test_aimd_forgets_the_ceiling_when_a_trial_is_served() -> None:
-    """From then on it grows by one in every clean round, and a single refusal is isolated again."""
+    """After a served trial the limit grows by one per clean round, and a single refusal is isolated again."""
     limit = AimdLimit(20)
     refuse_burst(limit, 2)
     refuse_burst(limit, 2)  # at 14: the ceiling is 13
@@ -316,9 +319,9 @@ def test_aimd_forgets_the_ceiling_when_a_trial_is_served() -> None:
 
 @given(limits, events)
 def test_aimd_comes_back_to_full_width(limit: AimdLimit, several: list[Event]) -> None:
-    """From any state, saturated success leads to the width: nothing is remembered for ever.
+    """AIMD: from any state, saturated success leads back to the max concurrency.
 
-    Where a refused trial costs a wait, the next one comes when it was served for 16 times as long.
+    If a refused trial costs a wait, the next one comes after 16 times that time of service.
     """
     tell_all(limit, several)
     waits = [event.wait for event in several if isinstance(event, Refused)]
@@ -331,7 +334,7 @@ def test_aimd_comes_back_to_full_width(limit: AimdLimit, several: list[Event]) -
 
 @given(st.integers(1, 100))
 def test_aimd_starts_slowly_and_doubles(width: int) -> None:
-    """1, 2, 4, … up to the width, one step a clean round."""
+    """With slow start the limit is 1, 2, 4, … up to the max concurrency, doubled per clean round."""
     limit = AimdLimit(width, slow_start=True)
     for doublings in range(8):
         assert limit.limit == min(2**doublings, width)
@@ -339,7 +342,7 @@ def test_aimd_starts_slowly_and_doubles(width: int) -> None:
 
 
 def test_aimd_doubles_no_more_after_the_first_refusal() -> None:
-    """The slow start has found what it looked for."""
+    """The first refusal ends the slow start."""
     limit = AimdLimit(40, slow_start=True)
     for _ in range(3):
         serve_round(limit)
@@ -353,7 +356,7 @@ def test_aimd_doubles_no_more_after_the_first_refusal() -> None:
 def test_aimd_keeps_a_full_limit_full_and_only_bounds_a_learned_one(
     limit: AimdLimit, several: list[Event], width: int
 ) -> None:
-    """Another width is no news of the server; one that was never refused is as wide as it may be."""
+    """A new max concurrency keeps a full limit full, and only bounds a learned one."""
     tell_all(limit, several)
     before, full = limit.limit, limit.limit == limit.max_concurrency
     never_refused = not any(isinstance(event, Refused) for event in several)
@@ -364,7 +367,7 @@ def test_aimd_keeps_a_full_limit_full_and_only_bounds_a_learned_one(
 
 
 def test_aimd_remembers_what_was_learned_over_a_narrow_width() -> None:
-    """Not all of the width is tried again at once; nor is a slow start left out."""
+    """A small max concurrency in between does not erase the learned limit or the slow start."""
     limit = AimdLimit(10)
     for _ in range(2):
         limit.congested(Refusal(0))
@@ -384,12 +387,12 @@ def test_aimd_remembers_what_was_learned_over_a_narrow_width() -> None:
 
 @given(limits, events)
 def test_aimd_is_calm_where_nothing_is_learned(limit: AimdLimit, several: list[Event]) -> None:
-    """Good news that is not told while the limit is calm is not missed: it would change nothing."""
+    """Events that are not reported while the limit is calm would not change it."""
     tell_all(limit, several)
     if limit.calm:
         before = limit.limit
         for _ in range(100):
-            limit.begun(limit.limit)
+            limit.started(limit.limit)
             limit.succeeded(1.0, retried=False)
             assert limit.limit == before
     else:
@@ -398,10 +401,10 @@ def test_aimd_is_calm_where_nothing_is_learned(limit: AimdLimit, several: list[E
 
 @given(widths, widths, st.integers(1, 20))
 def test_a_fixed_limit_is_the_width_whatever_happens(width: int, other: int, times: int) -> None:
-    """No adaptation, and always calm."""
+    """A fixed limit always equals the max concurrency and is always calm."""
     limit = Limit(width)
     for _ in range(times):
-        limit.begun(width)
+        limit.started(width)
         limit.succeeded(1.0, retried=False)
         limit.failed()
         limit.congested(Refusal(0))

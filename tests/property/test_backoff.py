@@ -21,7 +21,7 @@ spreads = st.floats(0, 1, exclude_max=True)
 @example(Backoff(5e-324, 1e308), 10**30, 0.5)
 @example(Backoff(0.0, 0.0), 10**30, 0.5)
 def test_delay_is_finite_and_within_the_cap(backoff: Backoff, attempt: int, spread: float) -> None:
-    """However many failures: from 0 to the cap, and a number."""
+    """After any number of failures the delay is a number from 0 to the cap."""
     assert 0 <= backoff.delay(attempt, spread) <= backoff.cap < math.inf
 
 
@@ -29,7 +29,7 @@ def test_delay_is_finite_and_within_the_cap(backoff: Backoff, attempt: int, spre
 def test_delay_never_shrinks_with_failures(
     backoff: Backoff, one: int, other: int, spread: float
 ) -> None:
-    """For one draw of chance, more failures never wait less."""
+    """For one random number, more failures never wait less."""
     fewer, more = sorted((one, other))
     assert backoff.delay(fewer, spread) <= backoff.delay(more, spread)
 
@@ -38,13 +38,13 @@ def test_delay_never_shrinks_with_failures(
 def test_delay_is_the_share_of_the_doubled_base(
     backoff: Backoff, attempt: int, spread: float
 ) -> None:
-    """Full jitter: chance takes its share of the whole bound, and the bound doubles."""
+    """Full jitter: the random share applies to the whole bound, and the bound doubles."""
     assert backoff.delay(attempt, spread) == spread * min(backoff.cap, backoff.base * 2**attempt)
 
 
 @given(backoffs, st.floats(0, 1e308), spreads)
 def test_after_hint_is_never_before_the_hint(backoff: Backoff, hint: float, spread: float) -> None:
-    """The server's wait is kept in full, and exceeded by a second or a fifth of it at most."""
+    """The server's wait is observed in full, and exceeded by a second or a fifth of it at most."""
     wait = backoff.after_hint(hint, spread)
     assert hint <= wait <= hint + min(1.0, hint / 5) < math.inf
 
@@ -54,7 +54,7 @@ def test_after_hint_is_never_before_the_hint(backoff: Backoff, hint: float, spre
     st.floats() | st.sampled_from((math.nan, math.inf)),
 )
 def test_backoff_takes_exactly_the_bounds_in_range(base: float, cap: float) -> None:
-    """0 ≤ base ≤ cap, both finite; anything else is refused."""
+    """0 ≤ base ≤ cap, both finite; all other bounds are refused."""
     if 0 <= base <= cap < math.inf:
         Backoff(base, cap)
     else:
@@ -63,7 +63,7 @@ def test_backoff_takes_exactly_the_bounds_in_range(base: float, cap: float) -> N
 
 
 def test_refused_bounds_are_named_with_value_and_range() -> None:
-    """The whole line of either refusal."""
+    """The message of a refused bound has the value and the range."""
     with pytest.raises(PlanError) as base:
         Backoff(base=-1.0)
     assert str(base.value) == "backoff: base must be at least 0 seconds and finite, got -1.0"

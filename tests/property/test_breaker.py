@@ -1,4 +1,4 @@
-"""When a lane is given up, on the arithmetic alone."""
+"""The circuit breaker of a lane, on the arithmetic alone."""
 
 import itertools
 import math
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 @attrs.frozen
 class Event:
-    """Something that a lane tells its breaker, some seconds after the last."""
+    """A report of a lane to its breaker, some seconds after the last."""
 
     what: str
     after: float
@@ -50,7 +50,7 @@ def tell(breaker: Breaker, event: Event, now: float) -> None:
 
 @attrs.define
 class Expected:
-    """The rules said once more, in the plainest way: over everything since the last success."""
+    """The rules in their simplest form: computed over everything since the last success."""
 
     breaker: Breaker
     refusals: int = 0
@@ -74,7 +74,7 @@ class Expected:
                 return event.wait > self.breaker.patience
 
     def trouble(self) -> float:
-        """From each trouble to the next, as far as somebody can have tried in between."""
+        """Return the failure time from each failure to the next, without time lacking due attempts."""
         pairs = itertools.pairwise(self.troubles)
         return sum(min(after - at, rest + 60) for (at, rest), (after, _) in pairs)
 
@@ -83,7 +83,7 @@ class Expected:
 def test_a_breaker_opens_by_its_three_rules_and_stays_open(
     breaker: Breaker, several: list[Event]
 ) -> None:
-    """Refusals in a row, a used-up account, or trouble beyond the patience; nothing closes it again."""
+    """A breaker opens by one of its three rules and stays open."""
     expected, now, opened = Expected(breaker), 0.0, False
     for event in several:
         now += event.after
@@ -94,7 +94,7 @@ def test_a_breaker_opens_by_its_three_rules_and_stays_open(
 
 @given(breakers, events)
 def test_the_first_reason_stays(breaker: Breaker, several: list[Event]) -> None:
-    """Whoever asks why a lane is closed hears what closed it."""
+    """The reason of a closed lane is the first one."""
     now, first = 0.0, None
     for event in several:
         now += event.after
@@ -107,7 +107,7 @@ def test_the_first_reason_stays(breaker: Breaker, several: list[Event]) -> None:
 def test_a_reset_breaker_is_a_new_one(
     threshold: int, patience: float, before: list[Event], after: list[Event]
 ) -> None:
-    """Nothing that spoke against the provider before counts after it."""
+    """After a reset no earlier failure counts."""
     breaker, new, now = Breaker(threshold, patience), Breaker(threshold, patience), 0.0
     for event in before:
         now += event.after
@@ -125,7 +125,7 @@ def test_a_reset_breaker_is_a_new_one(
 
 @given(st.integers(1, 8), st.integers(0, 60), st.integers(400, 100_000))
 def test_idle_time_is_no_trouble(failures: int, rest: int, idle: int) -> None:
-    """A failure, hours in which nobody tries, a failure: of all that the rest and a minute count."""
+    """Hours without attempts count at most as the rest and a minute."""
     breaker = Breaker(patience=300.0)
     breaker.troubled(0.0, rest, "why")
     for nth in range(1, failures + 1):
@@ -134,7 +134,7 @@ def test_idle_time_is_no_trouble(failures: int, rest: int, idle: int) -> None:
 
 
 def test_trouble_without_a_pause_opens_at_the_patience() -> None:
-    """Of a provider that is tried again as soon as it may be, all the time counts."""
+    """With attempts as soon as possible, all the time counts as failure."""
     breaker = Breaker(patience=300.0)
     for now in (0.0, 60.0, 120.0, 180.0, 240.0, 299.75):
         breaker.troubled(now, 0.0, "why")
@@ -144,7 +144,7 @@ def test_trouble_without_a_pause_opens_at_the_patience() -> None:
 
 
 def test_a_rest_that_was_kept_is_trouble() -> None:
-    """However long the provider is left alone at its own wish, it has not served."""
+    """The time of a named wait counts as failure."""
     breaker = Breaker(patience=300.0)
     breaker.troubled(0.0, 240.0, "why")
     breaker.troubled(299.0, 0.0, "why")
@@ -180,5 +180,5 @@ def reason_of(what: str) -> str | None:
     ],
 )
 def test_a_reason_is_a_whole_line(what: str, reason: str) -> None:
-    """It says how often or how long, and what the provider said last."""
+    """The reason has the count or duration, and the provider's last message."""
     assert reason_of(what) == reason

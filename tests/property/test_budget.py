@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 @attrs.frozen
 class Use:
-    """A call that wants to start."""
+    """A call that requests a start."""
 
     tokens: int
     cents: int
@@ -23,7 +23,7 @@ class Use:
 
 @attrs.frozen
 class Settle:
-    """The open call in `place` (counted around) is over and has used so much."""
+    """The open call in `place` (modulo their number) is over and has used so much."""
 
     place: int
     tokens: int
@@ -46,7 +46,7 @@ steps = st.lists(
 
 
 def used(budget: Budget) -> list[tuple[Fraction, int | float | None]]:
-    """What is spent and held of each dimension, exactly, beside what is allowed of it."""
+    """Return the spent and held amounts of each dimension, exactly, with their limits."""
     spent, held = budget.spent, budget.reserved
     return [
         (Fraction(spent.requests + held.requests), budget.requests),
@@ -59,7 +59,7 @@ def used(budget: Budget) -> list[tuple[Fraction, int | float | None]]:
 def test_budget_is_never_overspent_by_those_who_keep_to_what_they_hold(
     budget: Budget, script: list[Step]
 ) -> None:
-    """BUDGET: spent and held together are within every limit, at all times."""
+    """BUDGET: spent and held amounts together are within every limit, at all times."""
     holds: list[tuple[Hold, Use]] = []
     for step in script:
         match step:
@@ -82,14 +82,14 @@ def test_budget_is_never_overspent_by_those_who_keep_to_what_they_hold(
 
 @attrs.define
 class Model:
-    """The budget by its definition: a list of everything, in requests, tokens, cents."""
+    """The budget by its definition: a list of all amounts, in requests, tokens, cents."""
 
     limits: tuple[int | None, int | None, int | None]
     spent: list[tuple[int, int, int]] = attrs.field(factory=list)
     held: list[tuple[int, int, int]] = attrs.field(factory=list)
 
     def fits(self, amounts: tuple[int, int, int], *, despite_held: bool) -> bool:
-        """Whether so much can be added, with what is held counted or not."""
+        """Return whether an amount can be added, with held amounts counted or not."""
         taken = [*self.spent, *(() if despite_held else self.held), amounts]
         return all(
             limit is None or sum(column) <= limit
@@ -97,7 +97,7 @@ class Model:
         )
 
     def total(self, amounts: list[tuple[int, int, int]]) -> Amounts:
-        """As the budget tells it."""
+        """Return the totals as the budget reports them."""
         requests, tokens, cents = (sum(column) for column in zip((0, 0, 0), *amounts, strict=True))
         return Amounts(requests, tokens, cents / 100)
 
@@ -107,7 +107,7 @@ class Model:
 def test_budget_is_the_sum_of_what_was_held_and_used(
     limits: tuple[int | None, int | None, int | None], script: list[Step]
 ) -> None:
-    """All or nothing, exactly while it fits, and an excess is spent and stops everything after it."""
+    """Holds are all or nothing, exact, and an excess is spent and stops everything after it."""
     requests, tokens, cents = limits
     budget = Budget(requests, tokens, None if cents is None else cents / 100)
     model = Model(limits)
@@ -139,7 +139,7 @@ def test_budget_is_the_sum_of_what_was_held_and_used(
 def test_budget_is_overspent_by_no_more_than_the_excess(
     budget: Budget, calls: list[tuple[int, int, int, int]]
 ) -> None:
-    """BUDGET: calls that use more than they hold overspend by what they used more, and by nothing else."""
+    """BUDGET: the budget is overspent only by what calls use beyond their holds."""
     excess = [Fraction(0), Fraction(0), Fraction(0)]
     for tokens, cents, tokens_used, cents_used in calls:
         hold = budget.reserve(tokens=tokens, money=cents / 100)
@@ -153,7 +153,7 @@ def test_budget_is_overspent_by_no_more_than_the_excess(
 
 @given(st.floats(0, 1e9), st.lists(st.floats(0, 10), min_size=1, max_size=20))
 def test_money_held_and_spent_is_never_less_than_asked(cap: float, asked: list[float]) -> None:
-    """Rounding errs on the side of the limit, by less than a millionth for each amount."""
+    """Rounding favours the limit, by less than a millionth for each amount."""
     budget = Budget(money=cap)
     taken = [money for money in asked if budget.reserve(money=money) is not None]
     exact = sum((Fraction(repr(money)) for money in taken), Fraction(0))
@@ -174,7 +174,7 @@ small = st.floats(0, 4e-6)
 def test_costs_below_a_millionth_are_never_overspent(
     cap: float, calls: list[tuple[float, float]]
 ) -> None:
-    """BUDGET: one call after another; a call that fits is not known to be too much, and the reverse."""
+    """BUDGET: sequences of calls with costs below a millionth never overspend."""
     budget, spent = Budget(money=cap), Fraction(0)
     for money, used in calls:
         fits, could_fit = budget.fits(money=money), budget.shortage(money=money) is None
@@ -191,7 +191,7 @@ def test_costs_below_a_millionth_are_never_overspent(
 def test_after_a_call_of_the_whole_size_only_what_it_gave_back_fits(
     micros: int, used: int | None
 ) -> None:
-    """BUDGET: while it is open nothing fits, and then exactly the rest."""
+    """BUDGET: while a call holds the whole budget nothing fits, and then exactly the rest."""
     whole = micros / 10**6
     budget = Budget(money=whole)
     hold = budget.reserve(money=whole)
@@ -215,20 +215,20 @@ def test_tenths_fit_as_they_do_on_paper() -> None:
 
 
 def test_the_smallest_amounts_count() -> None:
-    """What is less than a millionth is a millionth, so that a million of them are not free."""
+    """An amount below a millionth counts as a millionth."""
     budget = Budget(money=3e-6)
     assert [budget.reserve(money=1e-12) is not None for _ in range(4)] == [True, True, True, False]
 
 
 def test_a_refused_reservation_holds_nothing() -> None:
-    """All or nothing: what lacks money takes no request and no tokens."""
+    """A reservation that lacks money takes no request and no tokens."""
     budget = Budget(requests=5, tokens=100, money=1.0)
     assert budget.reserve(tokens=10, money=2.0) is None
     assert budget.spent == budget.reserved == Amounts()
 
 
 def test_requests_are_spent_at_once_and_never_come_back() -> None:
-    """Waiting for the calls in flight would not help, and the shortage says so."""
+    """Requests are spent at once, and a shortage of them is final."""
     budget = Budget(requests=1)
     hold = budget.reserve()
     assert hold is not None
@@ -259,14 +259,14 @@ def test_requests_are_spent_at_once_and_never_come_back() -> None:
 def test_a_shortage_names_what_is_short(
     budget: Budget, tokens: int, money: float, text: str
 ) -> None:
-    """The dimension, what was allowed, what is spent and what was wanted."""
+    """A shortage has the dimension, the limit, the spent and the requested amount."""
     shortage = budget.shortage(tokens=tokens, money=money)
     assert isinstance(shortage, BudgetError)
     assert str(shortage) == text
 
 
 def test_a_hold_is_settled_once() -> None:
-    """A second settlement is a fault of ours, and so is one of another budget's hold."""
+    """A second settlement, or one of another budget's hold, raises an internal error."""
     budget = Budget(tokens=10)
     hold = budget.reserve(tokens=4)
     assert hold is not None
@@ -298,7 +298,7 @@ def test_a_limit_out_of_range_is_refused(limits: dict[str, float], text: str) ->
 
 @attrs.define(eq=False)
 class Listener:
-    """Counts what it is told."""
+    """Counts its notifications."""
 
     heard: int = 0
 
@@ -307,7 +307,7 @@ class Listener:
 
 
 def test_a_follower_hears_of_the_next_settlement_once() -> None:
-    """Whoever waits for a budget looks again when something came back, and follows again if it must."""
+    """A follower is notified once, at the next settlement."""
     budget, listener = Budget(tokens=10), Listener()
     holds = [budget.reserve(tokens=5) for _ in range(2)]
     budget.follow(listener)

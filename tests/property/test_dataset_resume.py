@@ -1,4 +1,4 @@
-"""RESUME and ONCE for datasets, with a real store and real files: cut anywhere, one dataset in the end."""
+"""RESUME and ONCE for datasets, with a real store and real files, cut at any point."""
 
 import functools
 import json
@@ -159,7 +159,7 @@ def told(result: DatasetResult | None, *, has_rivals: bool) -> Any:
 def test_co_70_a_dataset_that_is_cut_anywhere_is_the_same_in_the_end(
     document: dict[str, Any], cuts: list[int], *, fails: bool
 ) -> None:
-    """Same files, same numbers; nothing that is in the store is asked for again."""
+    """RESUME: a cut and resumed dataset has the same files and numbers, without repeated calls."""
     filters = ["dropWhen" in column for column in document["columns"]].count(True)
     fails = fails and not filters
     has_rivals = filters > 1

@@ -1,4 +1,4 @@
-"""The learnt share of a bound: in range, never below what was just seen, and not above it for long."""
+"""The learned share of a bound: in range, never below the latest one, and not above it for long."""
 
 import math
 
@@ -15,7 +15,7 @@ USED = st.tuples(BOUND, st.integers(-5, 2 * 10**6))
 def test_what_is_expected_is_between_nothing_and_the_bound(
     seen: list[tuple[int, int]], bound: int
 ) -> None:
-    """Whatever was seen, wrong numbers of a server among it."""
+    """The expected usage is between 0 and the bound, even after impossible reports."""
     share = LearntShare()
     for pair in seen:
         share.learn(*pair)
@@ -28,7 +28,7 @@ def test_what_is_expected_is_between_nothing_and_the_bound(
 def test_what_was_just_used_is_expected_again(
     seen: list[tuple[int, int]], bound: int, part: float
 ) -> None:
-    """The share rises at once: two equal calls in a row are not refused for the second one's tokens."""
+    """The share rises at once: a repeated call reserves enough."""
     share = LearntShare()
     for pair in seen:
         share.learn(*pair)
@@ -39,7 +39,7 @@ def test_what_was_just_used_is_expected_again(
 
 @given(st.floats(0.01, 0.9), st.integers(100, 10**5))
 def test_a_steady_share_is_found(part: float, bound: int) -> None:
-    """After a hundred like calls little more is reserved than they use."""
+    """After a hundred equal calls the reservation is little above their usage."""
     share = LearntShare()
     used = math.ceil(bound * part)
     for _ in range(100):
@@ -49,7 +49,7 @@ def test_a_steady_share_is_found(part: float, bound: int) -> None:
 
 @given(st.integers(1, 10**5))
 def test_one_short_reply_says_little(bound: int) -> None:
-    """A single small call does not shrink the reservation of the next large one by more than a tenth."""
+    """A single small call lowers the next reservation by a tenth at most."""
     share = LearntShare()
     share.learn(bound, 0)
     assert share.expected(bound) >= 0.9 * bound

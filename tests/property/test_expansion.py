@@ -1,4 +1,4 @@
-"""Expansion against nested loops: the order of the specification, written as it is written there."""
+"""Expansion equals nested loops in the order of the specification."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -216,7 +216,7 @@ def found(steps: Sequence[Any]) -> list[Wanted]:
 def test_steps_are_those_of_the_nested_loops(
     suite: Suite, selected: set[int] | None, first_n: int | None
 ) -> None:
-    """Every index, in whatever order it is looked at; what is not selected leaves holes."""
+    """Every index gives the step of the nested loops, in any order; unselected steps leave holes."""
     steps = expand(suite, selected, first_n=first_n)
     wanted = list(by_nested_loops(suite, selected, first_n))
     assert len(steps) == len(wanted)
@@ -229,7 +229,7 @@ def test_steps_are_those_of_the_nested_loops(
 
 @given(SUITES, st.none() | st.sets(st.integers(0, 8)))
 def test_serial_indices_are_the_steps_that_say_so(suite: Suite, selected: set[int] | None) -> None:
-    """Ascending, and by the merged options: a test may say no where the default says yes."""
+    """Serial indices are ascending and follow the merged options."""
     steps = expand(suite, selected)
     serial = [step.index for step in steps if step.test.options.run_serially]
     assert list(steps.serial_indices) == serial
@@ -237,7 +237,7 @@ def test_serial_indices_are_the_steps_that_say_so(suite: Suite, selected: set[in
 
 @given(SUITES, st.sets(st.integers(0, 8)))
 def test_filters_never_renumber(suite: Suite, selected: set[int]) -> None:
-    """What a filter leaves is the same row as without it."""
+    """A filtered row has the same index and content as without the filter."""
 
     def rows(steps: Expansion) -> list[tuple[Any, ...]]:
         return [(step.test_idx, step.prompt_idx, step.test, dict(step.vars)) for step in steps]
@@ -277,7 +277,7 @@ def test_spans_say_where_groups_are_and_which_are_compared(suite: Suite) -> None
 @given(SUITES, st.sets(st.tuples(st.integers(0, 12), st.integers(0, 8))))
 @settings(max_examples=settings().max_examples // 2)
 def test_single_rows_are_those_of_the_whole(suite: Suite, wanted: set[tuple[int, int]]) -> None:
-    """With them come those that they are compared with, and no others; their places are filled up."""
+    """A selection of rows adds exactly those that they are compared with."""
     steps = expand(suite)
     compared = {
         steps[index].test_idx

@@ -1,7 +1,8 @@
-"""The latency limit against simulated servers: it settles where throughput is best at twice the base latency.
+"""The latency limit on simulated servers: it settles where throughput is best at twice the base latency.
 
-The target of a server: among the fixed widths whose mean latency is at most twice that of width 1, those
-whose throughput is within 2 % of the best. The time mean of the settled limit lies within 20 % of that range.
+The target of a server: among the fixed limits whose mean latency is at most twice that of limit 1, those
+whose throughput is within 2 % of the best. The time mean of the settled limit lies within 20 % of that
+range.
 """
 
 import heapq
@@ -26,21 +27,21 @@ Course = Callable[[float], float]
 
 
 class Server(Protocol):
-    """What serves calls, each known by the instant at which it entered."""
+    """A simulated server; calls are identified by their instants of arrival."""
 
     def enter(self, now: float) -> None:
-        """A call arrives."""
+        """Add a call."""
 
     def next_at(self, now: float) -> float:
-        """When the next call is over."""
+        """Return when the next call is over."""
 
     def leave(self, now: float) -> float:
-        """That call is over; when it entered."""
+        """Remove the call that is over; return its arrival."""
 
 
 @attrs.define(eq=False)
 class Workers:
-    """So many calls at once, the others in a queue."""
+    """A server with a number of workers and a queue."""
 
     count: Course
     base: Course
@@ -105,7 +106,7 @@ class Batch:
 
 @attrs.frozen
 class Measured:
-    """What came of a stretch of time."""
+    """The results of a period."""
 
     limit: float
     """Mean over time."""
@@ -116,7 +117,7 @@ class Measured:
 
 
 def serve(server: Server, limit: Limit, spans: list[float], demand: Course) -> list[Measured]:
-    """Run calls as fast as limit and demand allow; what came of each span, one after the other."""
+    """Run calls as fast as limit and demand allow; return the results of each period."""
     now, in_flight, measured = 0.0, 0, []
     for end in itertools.accumulate(spans):
         begin, latencies, area, highest = now, [], 0.0, 0
@@ -124,7 +125,7 @@ def serve(server: Server, limit: Limit, spans: list[float], demand: Course) -> l
             while in_flight < min(limit.limit, demand(now)):
                 in_flight += 1
                 server.enter(now)
-                limit.begun(in_flight)
+                limit.started(in_flight)
             over_at = server.next_at(now)
             area += limit.limit * (over_at - now)
             now = over_at
@@ -139,17 +140,17 @@ def serve(server: Server, limit: Limit, spans: list[float], demand: Course) -> l
 
 
 def steadily(amount: float) -> Course:
-    """Always the same."""
+    """Return a constant."""
     return lambda _now: amount
 
 
 def chance(seed: int) -> random.Random:
-    """Reproducible."""
+    """Return reproducible random numbers."""
     return random.Random(seed)  # noqa: S311 - a simulation
 
 
 def first_then(first: float, then: float, at: float) -> Course:
-    """One amount before an instant, and another from it on."""
+    """Return one amount before an instant, and another from it on."""
     return lambda now: first if now < at else then
 
 
@@ -162,20 +163,20 @@ jitters = pytest.mark.parametrize("jitter", [0.0, 0.3])
 
 @attrs.frozen
 class Target:
-    """What the best fixed widths of a server achieve."""
+    """The results of the best fixed limits of a server."""
 
     least: int
     greatest: int
     throughput: float
 
     def check(self, measured: Measured) -> None:
-        """Within 20 % of the best widths, and nearly as much throughput."""
+        """Check a limit within 20 % of the best ones, and nearly the same throughput."""
         assert 0.8 * self.least <= measured.limit <= 1.2 * self.greatest
         assert measured.throughput >= 0.9 * self.throughput
 
 
 def target(make: Callable[[], Server], highest: int, length: float = 200.0) -> Target:
-    """The best fixed widths of a server up to `highest`, found by trying them all."""
+    """Return the best fixed limits of a server up to `highest`, by trying all."""
     by_width = {
         width: serve(make(), Limit(width), [length / 4, length], always_busy)[1]
         for width in range(1, highest + 1)
@@ -194,7 +195,7 @@ def target(make: Callable[[], Server], highest: int, length: float = 200.0) -> T
 @kinds
 @pytest.mark.parametrize("size", [1, 8, 32])
 def test_limit_settles_where_throughput_is_best(kind: Kind, size: int, jitter: float) -> None:
-    """Workers behind a queue or batches, with jitter or without: within 20 % of the best widths."""
+    """The limit settles within 20 % of the best fixed ones, for queues and batches, with jitter or without."""
 
     def make() -> Server:
         return kind(steadily(size), one_second, chance(size), jitter)
@@ -207,7 +208,7 @@ def test_limit_settles_where_throughput_is_best(kind: Kind, size: int, jitter: f
 @kinds
 @pytest.mark.parametrize(("before", "after"), [(16, 4), (4, 16)])
 def test_limit_follows_the_capacity(kind: Kind, before: int, after: int, jitter: float) -> None:
-    """A server that gets smaller or larger is matched again, in either direction."""
+    """The limit follows a server whose capacity changes, in either direction."""
     changing = kind(first_then(before, after, 300.0), one_second, chance(1), jitter)
     spans = [300.0, 200.0, 1000.0]
     measured = serve(changing, GradientLimit(WIDTH), spans, always_busy)[-1]
@@ -220,7 +221,7 @@ def test_limit_follows_the_capacity(kind: Kind, before: int, after: int, jitter:
 def test_limit_follows_the_base_latency(
     kind: Kind, before: float, after: float, jitter: float
 ) -> None:
-    """Calls that become slower or faster by themselves are not taken for a queue, or for its absence."""
+    """Slower or faster calls are not mistaken for a queue, or for its absence."""
     base = first_then(before, after, 300.0)
     changing = kind(steadily(12), base, chance(2), jitter)
     spans = [300.0, 2500.0, 1500.0]
@@ -230,7 +231,7 @@ def test_limit_follows_the_base_latency(
 
 @kinds
 def test_a_full_server_never_becomes_the_base(kind: Kind) -> None:
-    """However long it is full, the limit does not run away."""
+    """A permanently full server never becomes the base."""
     server = kind(steadily(8), one_second, chance(3), 0.3)
     measured = serve(server, GradientLimit(WIDTH), [200.0, 20_000.0], always_busy)[1]
     best = target(lambda: kind(steadily(8), one_second, chance(3)), 20)
@@ -241,7 +242,7 @@ def test_a_full_server_never_becomes_the_base(kind: Kind) -> None:
 @jitters
 @kinds
 def test_limit_does_not_grow_while_few_are_in_flight(kind: Kind, jitter: float) -> None:
-    """Idle phases teach nothing, and the burst after one meets the limit from before it."""
+    """The limit does not grow in idle phases, and applies to the burst after one."""
     server = kind(steadily(12), one_second, chance(4), jitter)
     busy, idle, burst = serve(
         server,
@@ -254,7 +255,7 @@ def test_limit_does_not_grow_while_few_are_in_flight(kind: Kind, jitter: float) 
 
 
 def test_an_idle_lane_never_grows() -> None:
-    """One call at a time shows nothing of what the server could do."""
+    """The limit of a lane with one call at a time never grows."""
     server = Workers(steadily(100), one_second, chance(5))
     measured = serve(server, GradientLimit(WIDTH), [1000.0], steadily(1))[0]
     assert measured.highest == 2
@@ -300,7 +301,7 @@ events = st.lists(
 def feed(limit: GradientLimit, count: int, latency: float) -> None:
     """So many calls, one after the other, each beside as many as the limit allows."""
     for _ in range(count):
-        limit.begun(limit.limit)
+        limit.started(limit.limit)
         limit.succeeded(latency, retried=False)
 
 
@@ -318,7 +319,7 @@ def refuse_two(limit: GradientLimit) -> None:
 
 @given(st.integers(1, 20), events)
 def test_gradient_limit_keeps_the_laws_of_limits(width: int, script: list[Round | Refused]) -> None:
-    """AIMD: 1 ≤ limit ≤ width, one cut for two refusals of its calls and by 0.7, no growth by them."""
+    """AIMD: 1 ≤ limit ≤ max concurrency; two refusals of an epoch cut it once, by 0.7, without growth."""
     limit = GradientLimit(width)
     for event in script:
         before, epoch = limit.limit, limit.epoch
@@ -336,7 +337,7 @@ def test_gradient_limit_keeps_the_laws_of_limits(width: int, script: list[Round 
                 assert limit.limit == min(before, width)
             case Round(in_flight, latency, failed):
                 for _ in range(in_flight):
-                    limit.begun(min(in_flight, limit.limit))
+                    limit.started(min(in_flight, limit.limit))
                     limit.succeeded(latency, retried=False)
                     if failed:
                         limit.failed()
@@ -345,7 +346,7 @@ def test_gradient_limit_keeps_the_laws_of_limits(width: int, script: list[Round 
 
 
 def test_a_burst_of_refusals_cuts_once() -> None:
-    """Calls that started before the cut know nothing of it; two of the new epoch cut again."""
+    """Refusals of calls from before a cut do not cut again; two of the new epoch do."""
     limit = GradientLimit(64)
     while limit.limit < 32:
         go_round(limit)
@@ -359,7 +360,7 @@ def test_a_burst_of_refusals_cuts_once() -> None:
 
 
 def test_a_lone_refusal_does_not_cut_a_latency_limit() -> None:
-    """Servers refuse at random: one in a round is no signal, however many rounds have one."""
+    """A single refusal per round never cuts the limit."""
     limit = GradientLimit(64)
     while limit.limit < 32:
         go_round(limit)
@@ -370,7 +371,7 @@ def test_a_lone_refusal_does_not_cut_a_latency_limit() -> None:
 
 
 def test_growth_doubles_until_a_refusal_and_is_by_one_after_it() -> None:
-    """Latency shows a queue; where a server refuses it does not show."""
+    """The limit doubles until a refusal and grows by one after it."""
     limit, seen = GradientLimit(64), []
     for _ in range(4):
         go_round(limit)
@@ -383,7 +384,7 @@ def test_growth_doubles_until_a_refusal_and_is_by_one_after_it() -> None:
 
 
 def test_a_round_with_a_failure_does_not_grow_but_may_shrink() -> None:
-    """A server in trouble is not given more."""
+    """A round with a failure may lower the limit but not raise it."""
     limit = GradientLimit(64)
     go_round(limit)
     go_round(limit)
@@ -398,7 +399,7 @@ def test_a_round_with_a_failure_does_not_grow_but_may_shrink() -> None:
 
 
 def test_one_slow_round_halves_the_limit_and_no_more() -> None:
-    """A hiccup of the server is not taken for a new capacity at once."""
+    """One slow round at most halves the limit."""
     limit = GradientLimit(64)
     while limit.limit < 32:
         go_round(limit)
@@ -407,7 +408,7 @@ def test_one_slow_round_halves_the_limit_and_no_more() -> None:
 
 
 def test_a_change_of_the_limit_is_judged_by_calls_that_started_after_it() -> None:
-    """What was in flight at a cut ends slowly all the same, and says nothing against the new limit."""
+    """Calls in flight at a cut do not count against the new limit."""
     limit = GradientLimit(64)
     while limit.limit < 8:
         go_round(limit)
@@ -422,7 +423,7 @@ def test_a_change_of_the_limit_is_judged_by_calls_that_started_after_it() -> Non
 
 
 def test_a_refusal_while_the_base_is_measured_cuts_where_it_goes_back_to() -> None:
-    """The calls that were refused had started at the limit from before."""
+    """A refusal while the base is measured cuts the limit from before."""
     limit = GradientLimit(10)
     while limit.limit < 10:
         go_round(limit)
@@ -435,7 +436,7 @@ def test_a_refusal_while_the_base_is_measured_cuts_where_it_goes_back_to() -> No
 
 
 def test_a_narrow_lane_goes_on_at_its_width_after_the_base_is_measured() -> None:
-    """A width that became less while the limit was 1 is not exceeded afterwards."""
+    """A max concurrency lowered while the base is measured is not exceeded afterwards."""
     limit = GradientLimit(10)
     while limit.limit < 10:
         go_round(limit)

@@ -1,7 +1,7 @@
-"""The laws of the kernel over drawn scenarios, each in a Trio run of its own on a virtual clock.
+"""The laws of the kernel over drawn scenarios, each in a separate Trio run on a virtual clock.
 
-Laws: TOTAL ORDER PROMPT HONEST WIDTH PACE TURN RETRY_AFTER SERIAL LIMIT DEADLINE DRAIN BLOCK AIMD
-ATTEMPTS BUDGET SLOT LEAK (here, together), EAGER, ISOLATION (below, on traces of their own).
+Laws: TOTAL ORDER PROMPT HONEST WIDTH PACE TURN RETRY_AFTER SERIAL LIMIT DEADLINE DRAIN BLOCK AIMD ATTEMPTS
+BUDGET SLOT LEAK (here, together), EAGER, ISOLATION (below, on special traces).
 """
 
 from collections import Counter
@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from trioeval.errors import Fault
 from trioeval.kernel import Done, LaneSpec, LimitChanged, Outcome
 from trioeval.testing import (
-    Attempt,
-    Call,
-    Scenario,
-    Script,
+    AttemptScript,
+    CallScript,
+    JobScript,
+    RunScenario,
     check_aimd,
     check_all,
     check_eager,
@@ -30,7 +30,7 @@ from trioeval.testing import (
 
 
 @given(scenario=scenarios(), _schedule=st.random_module())
-def test_every_law_holds_whatever_befalls_a_run(scenario: Scenario, _schedule: object) -> None:
+def test_every_law_holds_whatever_befalls_a_run(scenario: RunScenario, _schedule: object) -> None:
     """All laws of `LAWS` hold under errors, timeouts, stop, deadline, cancellation and every schedule."""
     trace = run_scenario(scenario)
     check_all(trace)
@@ -38,40 +38,40 @@ def test_every_law_holds_whatever_befalls_a_run(scenario: Scenario, _schedule: o
     assert all(o.value == o.index for o in outcomes if isinstance(o, Done))  # as scripts return
 
 
-_REFUSED = Call("a", 0.0, attempts=(Attempt(6.0, Fault.RATE_LIMITED, 1.25),))
+_REFUSED = CallScript("a", 0.0, attempts=(AttemptScript(6.0, Fault.RATE_LIMITED, 1.25),))
 
 
 @given(scenario=faulty_scenarios(), _schedule=st.random_module())
 @example(  # the walk ends at the window, and a salvage round is due
-    scenario=Scenario(
+    scenario=RunScenario(
         (LaneSpec("a", 3, max_retries=1),),
-        (Script("a", (_REFUSED,)), *[Script("a", ())] * 3),
+        (JobScript("a", (_REFUSED,)), *[JobScript("a", ())] * 3),
         salvage_rounds=2,
         reorder_window=2,
     ),
     _schedule=None,
 )
 def test_every_law_holds_with_faulty_providers_dependencies_and_budgets(
-    scenario: Scenario, _schedule: object
+    scenario: RunScenario, _schedule: object
 ) -> None:
     """All laws of `LAWS` hold with retries, breakers, salvage, edges, keys, budgets, a cap, retunes."""
     check_all(run_scenario(scenario))
 
 
 @given(scenario=simple_scenarios(), _schedule=st.random_module())
-def test_eager(scenario: Scenario, _schedule: object) -> None:
+def test_eager(scenario: RunScenario, _schedule: object) -> None:
     """EAGER: a lane with an eligible call, a free slot and an open pace starts it at that instant."""
     check_eager(run_scenario(scenario))
 
 
 @given(scenario=simple_scenarios(), _schedule=st.random_module())
-def test_isolation(scenario: Scenario, _schedule: object) -> None:
-    """ISOLATION: the starts on a lane do not change when the jobs of all other lanes are taken away."""
+def test_isolation(scenario: RunScenario, _schedule: object) -> None:
+    """ISOLATION: the starts on a lane stay the same when the jobs of all other lanes are removed."""
     assume(len(scenario.lanes) > 1)
     beside = run_scenario(scenario)
     for lane in scenario.lanes:
         scripts = tuple(script for script in scenario.scripts if script.lane == lane.name)
-        alone = run_scenario(Scenario(scenario.lanes, scripts))
+        alone = run_scenario(RunScenario(scenario.lanes, scripts))
         check_isolation(alone, beside, lane.name)
 
 
@@ -85,17 +85,19 @@ def test_isolation(scenario: Scenario, _schedule: object) -> None:
 def test_the_limit_returns_to_the_width(
     width: int, rpm: float | None, waits: list[float | None], _schedule: object
 ) -> None:
-    """AIMD: some calls are refused, hundreds after them are served: the limit is the width again.
+    """AIMD: after some refusals and hundreds of successes the limit is the max concurrency again.
 
-    With a rate or without, calls of two seconds fill the lane.
+    Calls of two seconds fill the lane, with a rate or without.
     """
     refused = [
-        Call("a", 0.0, attempts=(Attempt(0.25, Fault.RATE_LIMITED, wait), Attempt(2.0)))
+        CallScript(
+            "a", 0.0, attempts=(AttemptScript(0.25, Fault.RATE_LIMITED, wait), AttemptScript(2.0))
+        )
         for wait in waits
     ]
-    good = [Call("a", 2.0)] * (60 * max(4, width))
-    scripts = tuple(Script("a", (call,)) for call in [*refused, *good])
-    trace = run_scenario(Scenario((LaneSpec("a", width, rpm=rpm, burst=3),), scripts))
+    good = [CallScript("a", 2.0)] * (60 * max(4, width))
+    scripts = tuple(JobScript("a", (call,)) for call in [*refused, *good])
+    trace = run_scenario(RunScenario((LaneSpec("a", width, rpm=rpm, burst=3),), scripts))
     check_aimd(trace)
     limits = [event.adaptive for event in trace.events if isinstance(event, LimitChanged)]
     assert min(limits) < width  # or else there is nothing to come back from
@@ -103,16 +105,16 @@ def test_the_limit_returns_to_the_width(
 
 
 def test_a_wave_that_ends_with_nothing_in_flight_keeps_the_usual_cut() -> None:
-    """AIMD: 4 calls are refused one by one, and only the first and the last are asked to wait: 4, 3, 2."""
+    """AIMD: 4 calls are refused one by one, the first and the last with a wait: the limit becomes 4, 3, 2."""
     waits = (1.25, None, None, 1.25)
     scripts = tuple(
-        Script("a", (Call("a", 0.0, attempts=(refused, Attempt(2.0))),))
+        JobScript("a", (CallScript("a", 0.0, attempts=(refused, AttemptScript(2.0))),))
         for refused in (
-            Attempt(0.25 * (place + 1), Fault.RATE_LIMITED, wait)
+            AttemptScript(0.25 * (place + 1), Fault.RATE_LIMITED, wait)
             for place, wait in enumerate(waits)
         )
     )
-    trace = run_scenario(Scenario((LaneSpec("a", 4),), scripts))
+    trace = run_scenario(RunScenario((LaneSpec("a", 4),), scripts))
     check_aimd(trace)
     limits = [event.adaptive for event in trace.events if isinstance(event, LimitChanged)]
     assert limits[:2] == [3, 2]
@@ -130,11 +132,11 @@ def test_a_wave_that_ends_with_nothing_in_flight_keeps_the_usual_cut() -> None:
 def test_a_serial_job_does_not_start_in_the_step_of_the_stop_or_after_it(
     ended: int, duration: float, steps: int, _schedule: object
 ) -> None:
-    """DRAIN: the stop comes in the instant in which one serial job ends and the next would start."""
+    """DRAIN: no serial job starts at the instant of a stop at which another one ends."""
     trace = run_scenario(
-        Scenario(
+        RunScenario(
             (LaneSpec("a", 2),),
-            (Script("a", (Call("a", duration),)),) * 5,
+            (JobScript("a", (CallScript("a", duration),)),) * 5,
             serial=True,
             stop_at=(ended + 1) * duration,
             stop_steps=steps,
@@ -145,12 +147,12 @@ def test_a_serial_job_does_not_start_in_the_step_of_the_stop_or_after_it(
 
 
 def test_drawn_scenarios_reach_every_outcome() -> None:
-    """A law over runs in which nothing happens says nothing: all outcomes are drawn."""
+    """The drawn scenarios contain every kind of outcome, so that the laws are not vacuous."""
     reached: Counter[type[Outcome[object]]] = Counter()
 
     @given(scenario=scenarios() | faulty_scenarios())
     @settings(max_examples=300, derandomize=True, database=None)
-    def draw(scenario: Scenario) -> None:
+    def draw(scenario: RunScenario) -> None:
         reached.update({type(emission.outcome) for emission in run_scenario(scenario).emissions})
 
     draw()

@@ -1,4 +1,4 @@
-"""LEASE over random runs: what a lane does with permits of limits that others share."""
+"""LEASE over drawn runs: lanes with permits of shared limits."""
 
 import math
 from collections import Counter
@@ -8,12 +8,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from trioeval.errors import LimitError
-from trioeval.kernel import Cut, Failed, Interrupted, Reserving, Waiting, Why
+from trioeval.kernel import Failed, Interrupted, Reserving, StopReason, Waiting, WaitReason
 from trioeval.testing import (
-    Call,
-    Scenario,
-    Script,
-    Shared,
+    CallScript,
+    JobScript,
+    RunScenario,
+    SharedLimitScript,
     check_all,
     check_generous,
     check_isolation,
@@ -27,15 +27,17 @@ from trioeval.testing import (
 
 
 @given(scenario=shared_scenarios(), _schedule=st.random_module())
-def test_every_law_holds_under_shared_limits(scenario: Scenario, _schedule: object) -> None:
-    """All laws of `LAWS`, LEASE among them, when permits come late, or never, and everything else happens."""
+def test_every_law_holds_under_shared_limits(scenario: RunScenario, _schedule: object) -> None:
+    """All laws of `LAWS`, including LEASE, hold when permits come late or never."""
     check_all(run_scenario(scenario))
 
 
 @settings(max_examples=120)  # three runs each
 @given(scenario=plain_scenarios(), _schedule=st.random_module())
-def test_a_limit_with_room_for_all_changes_nothing(scenario: Scenario, _schedule: object) -> None:
-    """Nothing starts or ends at another instant than without permits."""
+def test_a_limit_with_room_for_all_changes_nothing(
+    scenario: RunScenario, _schedule: object
+) -> None:
+    """LEASE: with permits for all, every start and end is as without permits."""
     scenario = attrs.evolve(scenario, stop_at=math.inf)
     assume(not predict(scenario).tied_at)
     check_generous(scenario)
@@ -48,9 +50,9 @@ def test_a_limit_with_room_for_all_changes_nothing(scenario: Scenario, _schedule
     _schedule=st.random_module(),
 )
 def test_permits_at_once_limit_a_lane_as_its_width_does(
-    scenario: Scenario, room: int, *, at_once: bool, _schedule: object
+    scenario: RunScenario, room: int, *, at_once: bool, _schedule: object
 ) -> None:
-    """A lane starts its calls at the very instants at which a narrower lane would."""
+    """LEASE: a number of permits gives the same starts as the same max concurrency."""
     calling = (
         attrs.evolve(one, known=None)
         for one in scenario.scripts
@@ -76,20 +78,20 @@ def test_permits_at_once_limit_a_lane_as_its_width_does(
     _schedule=st.random_module(),
 )
 def test_how_a_stopped_run_ends_does_not_depend_on_who_keeps_its_limits(
-    scenario: Scenario, stop_at: float, lasts: float, _schedule: object
+    scenario: RunScenario, stop_at: float, lasts: float, _schedule: object
 ) -> None:
-    """DRAIN: where jobs are single requests nothing is left after the stop but what was in flight by then."""
+    """DRAIN: after a stop only requests in flight are left, wherever the limits are held."""
     single = (
         attrs.evolve(call, attempts=call.attempts[:1], patience=math.inf)
         for script in scenario.scripts
         for call in script.actions
-        if isinstance(call, Call) and call.lane == script.lane
+        if isinstance(call, CallScript) and call.lane == script.lane
     )
     lanes = (attrs.evolve(lane, retries=0, max_retries=0) for lane in scenario.lanes)
     scenario = attrs.evolve(
         scenario,
         lanes=tuple(lanes),
-        scripts=tuple(Script(call.lane, (call,)) for call in single),
+        scripts=tuple(JobScript(call.lane, (call,)) for call in single),
         shared=tuple(attrs.evolve(limit, lasts=lasts) for limit in scenario.shared),
         stop_at=stop_at,
         salvage_rounds=0,
@@ -111,12 +113,12 @@ def test_how_a_stopped_run_ends_does_not_depend_on_who_keeps_its_limits(
     _schedule=st.random_module(),
 )
 def test_lanes_without_a_shared_limit_do_not_notice_it(
-    scenario: Scenario, room: int, delay: float, _schedule: object
+    scenario: RunScenario, room: int, delay: float, _schedule: object
 ) -> None:
-    """ISOLATION: lanes of no permits, and of permits of another limit, start what they start alone."""
+    """ISOLATION: lanes without permits, or with permits of another limit, start as they do alone."""
     assume(len(scenario.lanes) > 1)
     first, *others = [lane.name for lane in scenario.lanes]
-    mine, theirs = (Shared((name,), room, 2.5, delay) for name in (first, others[0]))
+    mine, theirs = (SharedLimitScript((name,), room, 2.5, delay) for name in (first, others[0]))
     limited = attrs.evolve(scenario, shared=(mine, theirs))
     beside = run_scenario(limited)
     for name in (first, *others):
@@ -125,16 +127,16 @@ def test_lanes_without_a_shared_limit_do_not_notice_it(
 
 
 def test_drawn_limits_do_what_limits_do() -> None:
-    """Permits are waited for, refused and given back, among the drawn runs."""
+    """The drawn runs contain permits that are waited for, refused and given back."""
     reached: Counter[str] = Counter()
 
     @given(scenario=shared_scenarios())
     @settings(max_examples=150, derandomize=True, database=None)
-    def draw(scenario: Scenario) -> None:
+    def draw(scenario: RunScenario) -> None:
         trace = run_scenario(scenario)
         outcomes = [emission.outcome for emission in trace.emissions]
         reached["withdrawn"] += any(
-            isinstance(one, Interrupted) and one.cut is Cut.STOP for one in outcomes
+            isinstance(one, Interrupted) and one.cut is StopReason.STOP for one in outcomes
         )
         failed = [one.error for one in outcomes if isinstance(one, Failed)]
         reached.update(error.reason for error in failed if isinstance(error, LimitError))
@@ -142,7 +144,7 @@ def test_drawn_limits_do_what_limits_do() -> None:
         reached["given back"] += any(ends)
         reached["settled"] += not all(ends)
         waits = [event for event in trace.events if isinstance(event, Waiting)]
-        reached["waited for"] += any(event.why is Why.SHARED_LIMIT for event in waits)
+        reached["waited for"] += any(event.why is WaitReason.SHARED_LIMIT for event in waits)
         reached["asked for"] += any(isinstance(event, Reserving) for event in trace.events)
 
     draw()

@@ -1,8 +1,8 @@
-"""The order of those that wait for shares of several limits: nobody is starved, nobody waits in vain.
+"""Fairness between waiters for several limits: none starves, and none waits without need.
 
-A small world: three keys of some capacity, of which requests take and to which they give back. After every
-step all that may start do. The laws are read off its history; `plainly` says the rule itself once more,
-without the lines that make it fast.
+A small model: three keys of some capacity, which requests take from and return to. After every step all
+startable requests start. The laws are checked on its history; `plainly` implements the rule without
+optimizations.
 """
 
 from collections.abc import Mapping, Sequence
@@ -228,7 +228,7 @@ B_AND_SHARED = Arrive({"b": 1, "shared": 1})
     ]
 )
 def test_all_that_may_start_do_and_nobody_else(script: Sequence[Step]) -> None:
-    """Whoever waits is held back by the rule, as it reads on a plain list; whoever starts is not."""
+    """Exactly the waiters that the simple rule allows start."""
     world = World()
     for step in script:
         world.take(step)
@@ -244,10 +244,10 @@ def test_all_that_may_start_do_and_nobody_else(script: Sequence[Step]) -> None:
 
 @given(script=steps)
 def test_who_passes_a_waiter_is_never_the_reason_why_it_waits(script: Sequence[Step]) -> None:
-    """The starvation bound.
+    """A waiter never waits for capacity taken by a request that passed it.
 
-    Were all that passed a waiter undone, it could not start either: it waits for what was taken before it
-    came, or while it was parked, or by those before it; or for one before it that still waits.
+    The starvation bound: without all that passed it, it could not start either; it waits for earlier
+    capacity, for capacity taken while it was parked, or for an earlier waiter.
     """
     world = World()
     for step in script:
@@ -276,7 +276,7 @@ def test_who_passes_a_waiter_is_never_the_reason_why_it_waits(script: Sequence[S
 
 @given(script=steps)
 def test_the_same_keys_are_served_first_in_first_out(script: Sequence[Step]) -> None:
-    """Who needs the same keys starts in the order of arrival, pauses or not."""
+    """Requests for the same keys start in the order of arrival, with pauses or not."""
     kinds = [frozenset(step.needs) for step in script if isinstance(step, Arrive)]
     world = played(script)
     for kind in set(kinds):
@@ -288,7 +288,7 @@ def test_the_same_keys_are_served_first_in_first_out(script: Sequence[Step]) -> 
 def test_disjoint_keys_do_not_delay_each_other(
     script: Sequence[Step], more: Sequence[tuple[int, int]]
 ) -> None:
-    """Others that need only a key of their own change nothing: not who starts, nor after which step."""
+    """Requests for disjoint keys do not change each other's starts."""
     alone, crowded = World(), World()
     there: list[int] = []  # what those of `alone` are called in `crowded`
     for at, step in enumerate(script):
@@ -311,7 +311,7 @@ def test_disjoint_keys_do_not_delay_each_other(
 
 @given(script=steps)
 def test_everybody_is_served_in_the_end(script: Sequence[Step]) -> None:
-    """When all keys are open and what runs ends, one after the other, nobody waits for ever."""
+    """When all keys are open and running requests end, every waiter starts."""
     world = played(script)
     for key in sorted(world.paused):
         world.take(RequestTurn(key))
@@ -323,7 +323,7 @@ def test_everybody_is_served_in_the_end(script: Sequence[Step]) -> None:
 
 
 def test_a_large_request_is_not_starved_by_small_ones() -> None:
-    """Small ones come for ever, each of which would fit: the large one waits for what was there before."""
+    """A large request starts although small ones that fit arrive for ever."""
     world = World()
     for _ in range(CAPACITY):
         world.take(Arrive({"a": 1}))
@@ -337,7 +337,7 @@ def test_a_large_request_is_not_starved_by_small_ones() -> None:
 
 
 def test_many_that_wait_for_one_key_leave_the_rest_of_another() -> None:
-    """Room is left for each that waits, not for all together."""
+    """Each waiter reserves room only for itself, not for all waiters together."""
     world = World()
     world.take(A_FULL)
     for _ in range(100):
@@ -349,7 +349,7 @@ def test_many_that_wait_for_one_key_leave_the_rest_of_another() -> None:
 
 
 def test_what_is_not_known_of_a_key_holds_nobody_back() -> None:
-    """Who keeps no count may say infinite; a bound below what one was denied holds back who needs the key."""
+    """A key of unknown capacity blocks none; a bound below a denied amount blocks that key's waiters."""
     order = WaitingOrder[LimitWaiter]()
     order.join(LimitWaiter({"tokens": 90, "calls": 1}))
     known: dict[str, float] = {"tokens": 89}

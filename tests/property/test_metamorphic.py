@@ -1,4 +1,4 @@
-"""Metamorphic relations: what a known change of a scenario does to its run, whatever the run is."""
+"""Metamorphic relations: the effect of a known change of a scenario on its run, whatever the run is."""
 
 import math
 from collections import defaultdict
@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from trioeval.errors import Fault
 from trioeval.kernel import Backoff, Edge, LaneSpec
 from trioeval.testing import (
-    Attempt,
-    Call,
+    AttemptScript,
+    CallScript,
+    JobScript,
     Pause,
     Retune,
-    Scenario,
-    Script,
+    RunScenario,
+    RunTrace,
     Together,
-    Trace,
     run_scenario,
     simple_scenarios,
 )
@@ -41,9 +41,9 @@ pytestmark = pytest.mark.slow
     _schedule=st.random_module(),
 )
 def test_a_faster_world_is_the_same_world(
-    scenario: Scenario, factor: float, _schedule: object
+    scenario: RunScenario, factor: float, _schedule: object
 ) -> None:
-    """Everything is scaled by a factor that keeps hints below five seconds."""
+    """Scaling all times by a factor, with hints below five seconds, scales the run."""
     assume(not predict(scenario).tied_at)
     check_scaling(scenario, factor)
 
@@ -54,9 +54,9 @@ def test_a_faster_world_is_the_same_world(
     _schedule=st.random_module(),
 )
 def test_a_slower_world_is_the_same_world(
-    scenario: Scenario, factor: float, _schedule: object
+    scenario: RunScenario, factor: float, _schedule: object
 ) -> None:
-    """Everything is scaled by any power of two; nothing is told to wait."""
+    """Scaling all times by any power of two, without hints, scales the run."""
     assume(not predict(scenario).tied_at)
     check_scaling(scenario, factor)
 
@@ -67,9 +67,9 @@ def test_a_slower_world_is_the_same_world(
     _schedule=st.random_module(),
 )
 def test_a_lane_more_changes_no_other(
-    scenario: Scenario, other: Scenario, _schedule: object
+    scenario: RunScenario, other: RunScenario, _schedule: object
 ) -> None:
-    """ISOLATION: the jobs of the lane come first in the plan, and fail and wait as they like."""
+    """ISOLATION: an added lane with jobs that fail and wait changes no other lane."""
     scenario = attrs.evolve(scenario, salvage_rounds=0)
     assume(not predict(scenario).tied_at)
     added = [_moved(script, "z") for script in other.scripts if script.lane == "a"]
@@ -78,14 +78,14 @@ def test_a_lane_more_changes_no_other(
 
 @given(scenario=simple_scenarios(), data=st.data(), _schedule=st.random_module())
 def test_results_of_equal_duration_may_change_places(
-    scenario: Scenario, data: st.DataObject, _schedule: object
+    scenario: RunScenario, data: st.DataObject, _schedule: object
 ) -> None:
-    """Whether a job returns or fails plays no part in when anything starts."""
+    """Swapping results of equal duration changes no start."""
     alike: dict[tuple[str | None, float], list[int]] = defaultdict(list)
     scripts = []
     for index, script in enumerate(scenario.scripts):
         (call,) = script.actions
-        assert isinstance(call, Call)
+        assert isinstance(call, CallScript)
         alike[script.lane, call.duration].append(index)
         fails = data.draw(st.booleans())
         scripts.append(attrs.evolve(script, actions=(attrs.evolve(call, fails=fails),)))
@@ -102,22 +102,22 @@ def test_results_of_equal_duration_may_change_places(
     _schedule=st.random_module(),
 )
 def test_a_wider_lane_makes_nothing_later(
-    scenario: Scenario, lane: str, more: int, _schedule: object
+    scenario: RunScenario, lane: str, more: int, _schedule: object
 ) -> None:
-    """Also with a pace of requests, and beside other lanes."""
+    """More slots delay no start, also with a pace and beside other lanes."""
     assume(any(spec.name == lane for spec in scenario.lanes))
     check_wider(scenario, lane, more)
 
 
 _LANE = LaneSpec("a", 1, rpm=60, adaptive="off")
-_SCRIPTS = tuple(Script("a", (Call("a", duration),)) for duration in (2.0, 0.5, 0.5, 1.0))
-_SCENARIO = Scenario((_LANE,), _SCRIPTS)
+_SCRIPTS = tuple(JobScript("a", (CallScript("a", duration),)) for duration in (2.0, 0.5, 0.5, 1.0))
+_SCENARIO = RunScenario((_LANE,), _SCRIPTS)
 
 
 def test_a_scheduler_with_a_time_of_its_own_is_found() -> None:
-    """One that rounds every start up to a whole second does not scale."""
+    """A scheduler that rounds starts to whole seconds fails the scaling check."""
 
-    def rounding(scenario: Scenario) -> Trace:
+    def rounding(scenario: RunScenario) -> RunTrace:
         trace = run_scenario(scenario)
         for span in trace.calls:
             span.started_at = math.ceil(span.started_at)
@@ -128,26 +128,26 @@ def test_a_scheduler_with_a_time_of_its_own_is_found() -> None:
 
 
 def test_a_scheduler_that_shares_between_lanes_is_found() -> None:
-    """One whose lanes have a slot together delays what stands beside."""
+    """A scheduler whose lanes share a slot fails the check of an added lane."""
 
-    def shared(scenario: Scenario) -> Trace:
+    def shared(scenario: RunScenario) -> RunTrace:
         return run_scenario(attrs.evolve(scenario, cap=1))
 
-    beside = [Script("b", (Call("b", 4.0),))]
+    beside = [JobScript("b", (CallScript("b", 4.0),))]
     with pytest.raises(AssertionError, match="requests beside lane 'b'"):
         check_added_lane(_SCENARIO, LaneSpec("b"), beside, run=shared)
 
 
 def test_a_scheduler_that_looks_at_results_is_found() -> None:
-    """One that learns from failures does what they say, in their order."""
+    """A scheduler that depends on results fails the permutation check."""
     fails = tuple(
-        attrs.evolve(script, actions=(Call("a", 0.5, fails=index == 0),))
+        attrs.evolve(script, actions=(CallScript("a", 0.5, fails=index == 0),))
         for index, script in enumerate(_SCRIPTS)
     )
 
-    def learning(scenario: Scenario) -> Trace:
+    def learning(scenario: RunScenario) -> RunTrace:
         first = scenario.scripts[0].actions[0]
-        assert isinstance(first, Call)
+        assert isinstance(first, CallScript)
         return run_scenario(attrs.evolve(scenario, start_at=1.0 if first.fails else 0.0))
 
     with pytest.raises(AssertionError, match="requests after jobs changed places"):
@@ -155,9 +155,9 @@ def test_a_scheduler_that_looks_at_results_is_found() -> None:
 
 
 def test_a_scheduler_that_slows_down_with_its_width_is_found() -> None:
-    """One that takes two slots for twice the gap."""
+    """A scheduler that is slower with more slots fails the check of a wider lane."""
 
-    def slowing(scenario: Scenario) -> Trace:
+    def slowing(scenario: RunScenario) -> RunTrace:
         lanes = tuple(
             attrs.evolve(lane, min_gap=2.0 * lane.max_concurrency) for lane in scenario.lanes
         )
@@ -168,11 +168,11 @@ def test_a_scheduler_that_slows_down_with_its_width_is_found() -> None:
 
 
 def test_a_wider_lane_can_make_jobs_later_that_wait_for_each_other() -> None:
-    """Graham's example: nine jobs, two of which others wait for, take 12 s at width 3 and 15 s at 4."""
+    """Graham's anomaly: nine dependent jobs take 12 s with 3 slots and 15 s with 4."""
     durations = (3.0, 2.0, 2.0, 2.0, 4.0, 4.0, 4.0, 4.0, 9.0)
-    scenario = Scenario(
+    scenario = RunScenario(
         (LaneSpec("a", 3),),
-        tuple(Script("a", (Call("a", duration),)) for duration in durations),
+        tuple(JobScript("a", (CallScript("a", duration),)) for duration in durations),
         edges={8: (Edge(0),), **{index: (Edge(3),) for index in range(4, 8)}},
     )
     assert run_scenario(scenario).ended_at == 12.0
@@ -181,29 +181,31 @@ def test_a_wider_lane_can_make_jobs_later_that_wait_for_each_other() -> None:
 
 
 def test_a_wider_lane_can_make_retries_later() -> None:
-    """A call that fails earlier is made again earlier, and passes one that is longer."""
+    """With more slots an earlier failure's retry can delay a longer call."""
     mishap = Fault.TRANSIENT
     several = (
-        (Attempt(0.375, mishap), Attempt(1.0625)),
-        (Attempt(1.1875, mishap), Attempt(3.9375)),
-        (Attempt(1.625),),
-        (Attempt(2.125, mishap), Attempt(0.0625)),
-        (Attempt(0.8125, mishap), Attempt(0.4375)),
+        (AttemptScript(0.375, mishap), AttemptScript(1.0625)),
+        (AttemptScript(1.1875, mishap), AttemptScript(3.9375)),
+        (AttemptScript(1.625),),
+        (AttemptScript(2.125, mishap), AttemptScript(0.0625)),
+        (AttemptScript(0.8125, mishap), AttemptScript(0.4375)),
     )
-    scripts = tuple(Script("a", (Call("a", 0.0, attempts=attempts),)) for attempts in several)
+    scripts = tuple(
+        JobScript("a", (CallScript("a", 0.0, attempts=attempts),)) for attempts in several
+    )
     lane = LaneSpec("a", 2, adaptive="off", backoff=Backoff(base=1.0))
-    scenario = Scenario((lane,), scripts)
+    scenario = RunScenario((lane,), scripts)
     assert run_scenario(scenario).ended_at == 6.125
     with pytest.raises(AssertionError, match="requests that start later on a wider lane 'a'"):
         check_wider(scenario, "a")
 
 
 def test_scaling_reaches_every_time_of_a_scenario() -> None:
-    """Scaled there and back, a scenario is what it was; scaled once, no time of it is."""
-    call = Call("a", 1.0, patience=3.0, attempts=(Attempt(1.0, retry_after=2.0),))
+    """Scaling changes every time of a scenario, and scaling back restores it."""
+    call = CallScript("a", 1.0, patience=3.0, attempts=(AttemptScript(1.0, retry_after=2.0),))
     scenario = attrs.evolve(
         _SCENARIO,
-        scripts=(Script("a", (Pause(1.0), call, Together((call, call))), timeout=8.0),),
+        scripts=(JobScript("a", (Pause(1.0), call, Together((call, call))), timeout=8.0),),
         deadline=16.0,
         stop_at=12.0,
         cancel_at=14.0,
@@ -214,15 +216,17 @@ def test_scaling_reaches_every_time_of_a_scenario() -> None:
     slow = scaled(scenario, 4.0)
     pause, slow_call, together = slow.scripts[0].actions
     assert pause == Pause(4.0)
-    assert slow_call == Call("a", 4.0, patience=12.0, attempts=(Attempt(4.0, retry_after=8.0),))
+    assert slow_call == CallScript(
+        "a", 4.0, patience=12.0, attempts=(AttemptScript(4.0, retry_after=8.0),)
+    )
     assert together == Together((slow_call, slow_call))
     instants = (slow.deadline, slow.stop_at, slow.cancel_at, slow.start_at, slow.retunes[0].at)
     assert instants == (64.0, 48.0, 56.0, 4.0, 8.0)
     assert slow.lanes[0].rpm == 15.0
 
 
-def _moved(script: Script, lane: str) -> Script:
+def _moved(script: JobScript, lane: str) -> JobScript:
     (action,) = script.actions
-    if isinstance(action, Call):
+    if isinstance(action, CallScript):
         action = attrs.evolve(action, lane=lane)
     return attrs.evolve(script, lane=lane, actions=(action,))

@@ -1,6 +1,6 @@
-"""Jobs on no lane, among jobs on lanes: from the beginning, or found when they are the next of their lane.
+"""Jobs on no lane, among jobs on lanes: from the beginning, or found when they are next of their lane.
 
-Start by start they are held against the reference scheduler in `test_reference_model.py`.
+`test_reference_model.py` compares them with the reference scheduler, start by start.
 """
 
 import math
@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from trioeval.kernel import Finished, NotRun
 from trioeval.testing import (
     Retune,
-    Scenario,
-    Trace,
+    RunScenario,
+    RunTrace,
     check_all,
     check_unknown,
     no_lane_scenarios,
@@ -31,17 +31,17 @@ pytestmark = pytest.mark.slow
 @settings(max_examples=120)  # three runs each
 @given(scenario=plain_scenarios(), _schedule=st.random_module())
 def test_jobs_that_need_their_lanes_do_what_they_do_if_nobody_looks(
-    scenario: Scenario, _schedule: object
+    scenario: RunScenario, _schedule: object
 ) -> None:
-    """Metamorphic: a look that always says no, or fails, leaves the trace as it is."""
+    """An inspection that always says no, or fails, leaves the trace unchanged."""
     assume(not any(script.known == "yes" for script in scenario.scripts))
     assume(not predict(scenario).tied_at)
     check_unknown(scenario)
 
 
 @given(scenario=no_lane_scenarios(), _schedule=st.random_module())
-def test_every_law_holds_with_jobs_on_no_lane(scenario: Scenario, _schedule: object) -> None:
-    """All laws of `LAWS`, and who is told of settled outcomes hears of all that the observer hears of."""
+def test_every_law_holds_with_jobs_on_no_lane(scenario: RunScenario, _schedule: object) -> None:
+    """All laws of `LAWS` hold with jobs on no lane, and `settled` gets what the observer gets."""
     trace = run_scenario(scenario)
     check_all(trace)
     heard = [event.outcome for event in trace.events if isinstance(event, Finished)]
@@ -57,11 +57,11 @@ def test_every_law_holds_with_jobs_on_no_lane(scenario: Scenario, _schedule: obj
     _schedule=st.random_module(),
 )
 def test_lanes_and_jobs_on_no_lane_do_not_delay_each_other(
-    scenario: Scenario,
+    scenario: RunScenario,
     blocked: bool,  # noqa: FBT001 - drawn
     _schedule: object,
 ) -> None:
-    """ISOLATION: each kind starts when it starts without the other, also beside a lane that is blocked."""
+    """ISOLATION: jobs on lanes and on no lane start as they do without the other kind."""
     scripts = tuple(
         attrs.evolve(script, known=None if script.known is None else "no")
         for script in scenario.scripts
@@ -85,15 +85,15 @@ def test_lanes_and_jobs_on_no_lane_do_not_delay_each_other(
         assert _starts(together, kind) == _starts(run_scenario(alone), range(len(kind)))
 
 
-def _starts(trace: Trace, indices: Collection[int]) -> list[list[float]]:
+def _starts(trace: RunTrace, indices: Collection[int]) -> list[list[float]]:
     return [[body.started_at for body in trace.bodies if body.index == i] for i in indices]
 
 
 @given(scenario=no_lane_scenarios(), _schedule=st.random_module())
 def test_jobs_on_no_lane_start_at_once_as_far_as_they_may_be_live(
-    scenario: Scenario, _schedule: object
+    scenario: RunScenario, _schedule: object
 ) -> None:
-    """EAGER: where nothing else holds them, they all start with the run; by index if they may not."""
+    """EAGER: jobs on no lane all start with the run, or by index if the number of live jobs is bounded."""
     scenario = attrs.evolve(
         scenario,
         scripts=tuple(attrs.evolve(one, key=None, known=None) for one in scenario.scripts),
@@ -115,12 +115,12 @@ def test_jobs_on_no_lane_start_at_once_as_far_as_they_may_be_live(
 
 
 def test_drawn_jobs_are_on_no_lane_in_every_way() -> None:
-    """A law over runs in which every job needs its lane says nothing."""
+    """The drawn scenarios contain jobs that need no lane in every way."""
     seen: Counter[str] = Counter()
 
     @given(scenario=no_lane_scenarios())
     @settings(max_examples=300, derandomize=True, database=None)
-    def draw(scenario: Scenario) -> None:
+    def draw(scenario: RunScenario) -> None:
         trace = run_scenario(scenario)
         for body in trace.bodies:
             script = scenario.scripts[body.index]

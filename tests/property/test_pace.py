@@ -1,4 +1,4 @@
-"""PACE, on the arithmetic alone: whatever is asked whenever, no window holds too many starts."""
+"""PACE, on the arithmetic alone: no window holds too many starts, whatever the requests."""
 
 import math
 
@@ -28,7 +28,7 @@ def start_times(pace: Pace, asked_at: list[float]) -> list[float]:
 
 @given(paces, arrivals)
 def test_pace_holds_in_every_window(pace: Pace, asked_at: list[float]) -> None:
-    """PACE: n + burst starts span at least n periods, and any two are a least gap apart."""
+    """PACE: n + burst starts span at least n periods, and any two are at least the minimum gap apart."""
     starts = start_times(pace, asked_at)
     for first in range(len(starts)):
         for last in range(first + 1, len(starts)):
@@ -55,7 +55,7 @@ def test_pace_never_holds_back_without_need(pace: Pace, asked_at: list[float]) -
 
 @given(paces, arrivals, st.floats(-1e6, 1e6))
 def test_asking_changes_nothing(pace: Pace, asked_at: list[float], now: float) -> None:
-    """`earliest` has no effect and never lies before now: who looks and goes away leaves no hole."""
+    """`earliest` has no effect and never lies before now."""
     for at in asked_at:
         pace = pace.take(pace.earliest(at))
     before = pace

@@ -1,8 +1,7 @@
-"""A readiness decides who may start, in which order, who never does, and when salvage rounds come.
+"""Runs with a readiness obey the laws, and do what it decides.
 
-Whatever a lawful one says, under failures, questions, stop, deadline and cancellation: the laws of every run
-hold, and what it says is done. Laws: TOTAL ORDER PROMPT HONEST WIDTH PACE TURN RETRY_AFTER LIMIT DEADLINE
-DRAIN ATTEMPTS SLOT LEAK, and BLOCK as it is said here.
+For every lawful readiness, under failures, stop, deadline and cancellation. Laws: TOTAL ORDER PROMPT HONEST
+WIDTH PACE TURN RETRY_AFTER LIMIT DEADLINE DRAIN ATTEMPTS SLOT LEAK, and BLOCK as it is checked here.
 """
 
 import itertools
@@ -16,14 +15,14 @@ from hypothesis import strategies as st
 
 from trioeval.errors import CallError, Fault
 from trioeval.kernel import Blocked, Failed, LaneSpec, Rank, Salvaged
-from trioeval.testing import LAWS, Trace
+from trioeval.testing import LAWS, RunTrace
 
 pytestmark = pytest.mark.slow
 
 
 @given(case=cases(), _schedule=st.random_module())
 def test_what_a_readiness_says_is_done_and_every_law_holds(case: Case, _schedule: object) -> None:
-    """Needs, ranks, withdrawals and salvage rounds, whatever befalls the run."""
+    """Dependencies, ranks, withdrawals and salvage rounds happen as a readiness decides."""
     trace, readiness = run_case(case)
     for law, check in LAWS.items():
         if law != "BLOCK":  # it reads edges
@@ -43,7 +42,7 @@ def test_what_a_readiness_says_is_done_and_every_law_holds(case: Case, _schedule
 @given(case=cases(calm=True), _schedule=st.random_module())
 @settings(max_examples=settings().max_examples // 2)
 def test_no_slot_is_free_while_a_job_is_ready(case: Case, _schedule: object) -> None:
-    """EAGER: also right after the job that somebody stood in line for was withdrawn."""
+    """EAGER: no slot stays free while a job is ready, even after a queued job was withdrawn."""
     trace, readiness = run_case(case)
     widths: dict[str | int | None, int] = {
         lane.name: lane.max_concurrency for lane in case.scenario.lanes
@@ -68,7 +67,7 @@ def test_no_slot_is_free_while_a_job_is_ready(case: Case, _schedule: object) -> 
 
 
 def check_starts(case: Case, readiness: DrawnReadiness) -> None:
-    """A job starts only if it may, and none of its lane that may start has a lower rank and index."""
+    """A job starts only if it may, and no startable job of its lane has a lower rank and index."""
     for notes in by_lane(case, readiness.notes).values():
         ready: dict[int, Rank] = {}
         for note in notes:
@@ -82,15 +81,15 @@ def check_starts(case: Case, readiness: DrawnReadiness) -> None:
                 ready.pop(note.index, None)
 
 
-def check_needs(case: Case, trace: Trace) -> None:
-    """A body begins only after all that its job needs."""
+def check_needs(case: Case, trace: RunTrace) -> None:
+    """A body starts only after all jobs that it depends on."""
     ended = {body.index: body.last for body in trace.bodies}
     for body in trace.bodies:
         assert all(ended.get(on, 0) < body.started for on in case.needs[body.index])
 
 
-def check_withdrawn(trace: Trace, readiness: DrawnReadiness) -> None:
-    """Who is blocked never starts any more, and has its outcome at once."""
+def check_withdrawn(trace: RunTrace, readiness: DrawnReadiness) -> None:
+    """A blocked job never starts, and has its outcome at once."""
     outcomes = {one.outcome.index: (one.at, one.outcome) for one in trace.settled}
     blocked = {note.index: note for note in readiness.notes if note.kind == "blocked"}
     bodies = defaultdict(list)
@@ -109,8 +108,8 @@ def check_withdrawn(trace: Trace, readiness: DrawnReadiness) -> None:
     assert ended <= set(blocked)
 
 
-def check_rounds(trace: Trace, readiness: DrawnReadiness) -> None:
-    """ATTEMPTS: mishaps in all are bounded; each round is told of when it comes, and comes once."""
+def check_rounds(trace: RunTrace, readiness: DrawnReadiness) -> None:
+    """ATTEMPTS: transient failures are bounded; each round is reported once, when it starts."""
     lanes: dict[str | None, LaneSpec] = {lane.name: lane for lane in trace.lanes}
     mishaps: Counter[int] = Counter()
     for call in trace.calls:
@@ -135,7 +134,7 @@ def check_rounds(trace: Trace, readiness: DrawnReadiness) -> None:
 
 
 def test_drawn_readinesses_reach_every_withdrawal_and_every_round() -> None:
-    """A law over runs in which nothing happens says nothing."""
+    """The drawn readinesses contain every kind of withdrawal and round."""
     seen: Counter[str] = Counter()
 
     @given(case=cases())

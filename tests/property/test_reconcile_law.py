@@ -1,4 +1,4 @@
-"""Rows of a stored run find themselves in a suite that was changed, as a slow search would find them."""
+"""Rows of a stored run are matched with a changed suite as a slow search would match them."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -71,7 +71,7 @@ def searched(before: Written, now: Written) -> dict[int, tuple[int, str]]:
 @example([("a", "1"), ("a", "1")], [("a", "1")])
 @example([("a", "1"), ("a", "2")], [("a", "2"), ("a", "3"), ("a", "1")])
 def test_every_row_finds_the_one_that_a_search_finds(before: Written, now: Written) -> None:
-    """Each stored row has one row of the suite at most, and what has none is gone."""
+    """Each stored row matches at most one row of the suite; unmatched rows are removed."""
     steps = steps_of(now)
     found = reconcile(stored(steps_of(before)), steps)
     right = searched(before, now)
@@ -88,7 +88,7 @@ def test_every_row_finds_the_one_that_a_search_finds(before: Written, now: Writt
 @settings(max_examples=100)
 @given(WRITTEN, EDITS)
 def test_what_was_not_edited_is_kept(before: Written, edits: list[tuple[str, int, int]]) -> None:
-    """Wherever it stands now: as many rows as are equal in both, and never a row with another content."""
+    """All unedited rows are kept, wherever they moved, and none matches another content."""
     now = list(before)
     for what, one, other in edits:
         place = one % (len(now) + 1)
@@ -119,7 +119,7 @@ def test_what_was_not_edited_is_kept(before: Written, edits: list[tuple[str, int
 @settings(max_examples=100)
 @given(WRITTEN)
 def test_an_unchanged_suite_keeps_everything_at_its_place(rows: Written) -> None:
-    """However many of its rows are alike."""
+    """An unchanged suite keeps all rows at their indices, even equal ones."""
     steps = steps_of(rows)
     found = reconcile(stored(steps), steps)
     assert dict(found.moves) == {index: index for index in range(len(rows))}
@@ -132,7 +132,7 @@ def test_an_unchanged_suite_keeps_everything_at_its_place(rows: Written) -> None
 def test_rows_that_are_missing_in_the_store_take_no_other_places(
     rows: Written, data: st.DataObject
 ) -> None:
-    """A run that was killed: every row that it has is kept, among equal ones in their order."""
+    """Missing rows of a killed run shift no others: each stored row is kept, equal ones in order."""
     steps = steps_of(rows)
     there = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))
     left = [row for row, is_there in zip(stored(steps), there, strict=True) if is_there]

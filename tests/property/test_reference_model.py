@@ -1,8 +1,8 @@
-"""The kernel does what the reference scheduler predicts, start by start and outcome by outcome.
+"""The kernel's runs equal the predictions of the reference scheduler, start by start.
 
 Compared are the instants, jobs, lanes and numbers of all requests, the kinds and ends of all outcomes, and
-the end of the run, all exactly. Durations have fractions of their own (see
-`trioeval.testing.strategies`), and the few runs with ties that the rules leave open are left out.
+the end of the run, all exactly. Durations have their own fractions (see `trioeval.testing.strategies`), and
+the few runs with ties that the rules leave open are left out.
 """
 
 import itertools
@@ -16,77 +16,77 @@ from hypothesis import strategies as st
 
 from trioeval.errors import Fault, UsageError
 from trioeval.kernel import Edge, LaneClosed, LaneSpec, LimitChanged
-from trioeval.testing import Attempt, Call, Pause, Scenario, Script, run_scenario
+from trioeval.testing import AttemptScript, CallScript, JobScript, Pause, RunScenario, run_scenario
 from trioeval.testing.model import predict, predictions
 from trioeval.testing.model_parts import Prediction
 from trioeval.testing.strategies import adaptive_scenarios, plain_scenarios
-from trioeval.testing.trace import Trace
+from trioeval.testing.trace import RunTrace
 
 _MOST_WAYS = 12
 _LANE = LaneSpec("a", adaptive="off")
 
 
 @given(scenario=plain_scenarios(failures=False, order=False), _schedule=st.random_module())
-def test_lanes_start_and_end_calls_as_predicted(scenario: Scenario, _schedule: object) -> None:
-    """Widths, paces, gaps, timeouts, deadline and stop."""
+def test_lanes_start_and_end_calls_as_predicted(scenario: RunScenario, _schedule: object) -> None:
+    """Calls start and end as predicted under max concurrency, paces, gaps, timeouts, deadline and stop."""
     assume(not predict(scenario).tied_at)
     _compare(scenario)
 
 
 @given(scenario=plain_scenarios(order=False), _schedule=st.random_module())
-def test_failures_are_answered_as_predicted(scenario: Scenario, _schedule: object) -> None:
-    """Back-offs, blocks, recoveries, retries and salvage rounds as well."""
+def test_failures_are_answered_as_predicted(scenario: RunScenario, _schedule: object) -> None:
+    """Back-offs, blocks, recoveries, retries and salvage rounds happen as predicted."""
     assume(not predict(scenario).tied_at)
     _compare(scenario)
 
 
 @given(scenario=plain_scenarios(failures=False), _schedule=st.random_module())
-def test_jobs_wait_for_each_other_as_predicted(scenario: Scenario, _schedule: object) -> None:
-    """Serial jobs, keys and edges as well."""
+def test_jobs_wait_for_each_other_as_predicted(scenario: RunScenario, _schedule: object) -> None:
+    """Serial jobs, keys and edges delay jobs as predicted."""
     assume(not predict(scenario).tied_at)
     _compare(scenario)
 
 
 @given(scenario=plain_scenarios(), _schedule=st.random_module())
-def test_everything_together_goes_as_predicted(scenario: Scenario, _schedule: object) -> None:
-    """All that the reference scheduler knows."""
+def test_everything_together_goes_as_predicted(scenario: RunScenario, _schedule: object) -> None:
+    """Runs with every feature that the reference scheduler supports go as predicted."""
     assume(not predict(scenario).tied_at)
     _compare(scenario)
 
 
 @given(scenario=adaptive_scenarios(hints=False, wild=False), _schedule=st.random_module())
-def test_limits_learn_as_predicted(scenario: Scenario, _schedule: object) -> None:
-    """Rounds, cuts, the ceiling and its trials, by refusals that name no wait."""
+def test_limits_learn_as_predicted(scenario: RunScenario, _schedule: object) -> None:
+    """Rounds, cuts, the ceiling and its trials follow bare refusals as predicted."""
     _compare_ways(scenario)
 
 
 @given(scenario=adaptive_scenarios(hints=False), _schedule=st.random_module())
-def test_lanes_are_closed_as_predicted(scenario: Scenario, _schedule: object) -> None:
-    """Waits that are named, measured rates, patience and refusals for good as well."""
+def test_lanes_are_closed_as_predicted(scenario: RunScenario, _schedule: object) -> None:
+    """Named waits, measured rates, patience and permanent refusals act as predicted."""
     _compare_ways(scenario)
 
 
 @given(scenario=adaptive_scenarios(), _schedule=st.random_module())
-def test_hints_are_followed_as_predicted(scenario: Scenario, _schedule: object) -> None:
-    """What replies say is left as well."""
+def test_hints_are_followed_as_predicted(scenario: RunScenario, _schedule: object) -> None:
+    """Hints of replies act as predicted."""
     _compare_ways(scenario)
 
 
 @given(scenario=adaptive_scenarios(tied=True), _schedule=st.random_module())
 def test_ties_are_broken_in_one_of_the_ways_that_the_rules_leave_open(
-    scenario: Scenario, _schedule: object
+    scenario: RunScenario, _schedule: object
 ) -> None:
-    """Several calls start, end and are refused at one instant."""
+    """With ties at one instant, the run is one of the predicted alternatives."""
     _compare_ways(scenario, 300)
 
 
 def test_hardly_any_drawn_scenario_is_left_out() -> None:
-    """Ties are rare, and every kind of outcome and every kind of failure is drawn often."""
+    """Ties are rare, and every kind of outcome and failure is drawn often."""
     seen: Counter[str] = Counter()
 
     @given(scenario=plain_scenarios())
     @settings(max_examples=300, derandomize=True, database=None)
-    def draw(scenario: Scenario) -> None:
+    def draw(scenario: RunScenario) -> None:
         prediction = predict(scenario)
         seen["runs"] += 1
         seen["tied"] += bool(prediction.tied_at)
@@ -108,7 +108,7 @@ def test_lanes_learn_in_drawn_scenarios() -> None:
 
     @settings(max_examples=300, derandomize=True, database=None)
     @given(tame=adaptive_scenarios(hints=False, wild=False), scenario=adaptive_scenarios())
-    def draw(tame: Scenario, scenario: Scenario) -> None:
+    def draw(tame: RunScenario, scenario: RunScenario) -> None:
         for prediction in (predict(tame), predict(scenario)):
             seen["runs"] += 1
             seen["tied"] += bool(prediction.tied_at)
@@ -127,11 +127,13 @@ def test_lanes_learn_in_drawn_scenarios() -> None:
 
 
 def test_a_block_is_followed_by_one_probe_and_then_by_twice_as_many() -> None:
-    """Worked out by hand: four calls at width 4, the first of them told to wait for five seconds."""
-    told = Call("a", 0.0, attempts=(Attempt(1.0, Fault.RATE_LIMITED, 5.0), Attempt(0.25)))
-    longer = (Call("a", 2.0 + index / 64) for index in range(1, 8))
-    scripts = tuple(Script("a", (call,)) for call in (told, *longer))
-    scenario = Scenario((LaneSpec("a", 4, adaptive="off"),), scripts)
+    """After a block one call probes, then two run: a worked example of four calls."""
+    told = CallScript(
+        "a", 0.0, attempts=(AttemptScript(1.0, Fault.RATE_LIMITED, 5.0), AttemptScript(0.25))
+    )
+    longer = (CallScript("a", 2.0 + index / 64) for index in range(1, 8))
+    scripts = tuple(JobScript("a", (call,)) for call in (told, *longer))
+    scenario = RunScenario((LaneSpec("a", 4, adaptive="off"),), scripts)
     prediction = predict(scenario)
     assert [(call.index, call.started_at) for call in prediction.calls] == [
         *((index, 0.0) for index in range(4)),
@@ -146,11 +148,13 @@ def test_a_block_is_followed_by_one_probe_and_then_by_twice_as_many() -> None:
 
 
 def test_a_job_that_failed_is_run_again_when_nothing_else_can_go_on() -> None:
-    """Worked out by hand: the salvage round waits for job 1; job 2 waits for what becomes of job 0."""
-    mishap = Call("a", 0.0, attempts=(Attempt(1.0, Fault.TRANSIENT),))
-    scripts = tuple(Script("a", (call,)) for call in (mishap, Call("a", 4.0), Call("a", 1.0)))
+    """The salvage round waits for job 1, and job 2 for the result of job 0: a worked example."""
+    mishap = CallScript("a", 0.0, attempts=(AttemptScript(1.0, Fault.TRANSIENT),))
+    scripts = tuple(
+        JobScript("a", (call,)) for call in (mishap, CallScript("a", 4.0), CallScript("a", 1.0))
+    )
     lane = LaneSpec("a", 2, adaptive="off", retries=0)
-    prediction = predict(Scenario((lane,), scripts, edges={2: (Edge(0),)}, salvage_rounds=1))
+    prediction = predict(RunScenario((lane,), scripts, edges={2: (Edge(0),)}, salvage_rounds=1))
     assert [(call.index, call.started_at) for call in prediction.calls] == [(0, 0), (1, 0), (0, 4)]
     assert [(end.kind, end.finished_at) for end in prediction.outcomes] == [
         ("Failed", 5.0),
@@ -160,39 +164,41 @@ def test_a_job_that_failed_is_run_again_when_nothing_else_can_go_on() -> None:
 
 
 def test_a_blocked_job_leaves_its_key_to_a_blocked_job() -> None:
-    """Two jobs of one key wait for a third: its failure blocks both, and starts neither."""
-    refused = Call("a", 0.0, attempts=(Attempt(1.0, Fault.REFUSED),))
+    """A failure blocks two jobs of one key that depend on it, and neither starts."""
+    refused = CallScript("a", 0.0, attempts=(AttemptScript(1.0, Fault.REFUSED),))
     scripts = (
-        Script("a", (refused,)),
-        Script("a", (Call("a", 0.25),), key="x"),
-        Script("a", (Call("a", 0.5),), key="x"),
-        Script("a", (Call("a", 0.75),), key="x"),
+        JobScript("a", (refused,)),
+        JobScript("a", (CallScript("a", 0.25),), key="x"),
+        JobScript("a", (CallScript("a", 0.5),), key="x"),
+        JobScript("a", (CallScript("a", 0.75),), key="x"),
     )
-    scenario = Scenario((_LANE,), scripts, edges={1: (Edge(0),), 2: (Edge(0),)})
+    scenario = RunScenario((_LANE,), scripts, edges={1: (Edge(0),), 2: (Edge(0),)})
     kinds = [outcome.kind for outcome in predict(scenario).outcomes]
     assert kinds == ["Failed", "Blocked", "Blocked", "Done"]
     _compare(scenario)
 
 
 def test_a_tie_is_told_of() -> None:
-    """Two calls of one lane that end together leave open whose end comes first."""
-    scripts = (Script("a", (Call("a", 1.0),)),) * 3
-    assert predict(Scenario((LaneSpec("a", 2, adaptive="off"),), scripts)).tied_at == {1.0}
-    assert not predict(Scenario((LaneSpec("a", 1, adaptive="off"),), scripts)).tied_at
+    """Two calls of one lane that end together are reported as a tie."""
+    scripts = (JobScript("a", (CallScript("a", 1.0),)),) * 3
+    assert predict(RunScenario((LaneSpec("a", 2, adaptive="off"),), scripts)).tied_at == {1.0}
+    assert not predict(RunScenario((LaneSpec("a", 1, adaptive="off"),), scripts)).tied_at
 
 
-def _with_refusals(width: int, *jobs: tuple[float | tuple[float, float | None], ...]) -> Scenario:
-    """Calls of which each request takes some seconds; those with a pair are refused, with a wait or None."""
+def _with_refusals(
+    width: int, *jobs: tuple[float | tuple[float, float | None], ...]
+) -> RunScenario:
+    """Return calls from the durations of their requests; a pair means a refusal, with a wait or None."""
     scripts = []
     for requests in jobs:
         attempts = tuple(
-            Attempt(request)
+            AttemptScript(request)
             if isinstance(request, float)
-            else Attempt(request[0], Fault.RATE_LIMITED, request[1])
+            else AttemptScript(request[0], Fault.RATE_LIMITED, request[1])
             for request in requests
         )
-        scripts.append(Script("a", (Call("a", 0.0, attempts=attempts),)))
-    return Scenario((LaneSpec("a", width),), tuple(scripts), spread=95 / 256)
+        scripts.append(JobScript("a", (CallScript("a", 0.0, attempts=attempts),)))
+    return RunScenario((LaneSpec("a", width),), tuple(scripts), spread=95 / 256)
 
 
 @pytest.mark.parametrize(
@@ -245,16 +251,20 @@ def _with_refusals(width: int, *jobs: tuple[float | tuple[float, float | None], 
         ),
     ],
 )
-def test_what_was_found_once(scenario: Scenario) -> None:
-    """Runs in which the kernel once did something else than its rules say."""
+def test_what_was_found_once(scenario: RunScenario) -> None:
+    """Runs in which the kernel once violated the rules go as predicted."""
     assert not predict(scenario).tied_at
     _compare(scenario)
 
 
 def test_a_lane_that_is_closed_because_calls_get_no_answer_is_told_of() -> None:
-    """One refusal that names a wait, then a probe that runs into its timeout."""
-    refused = Call("a", 0.0, attempts=(Attempt(1.0, Fault.RATE_LIMITED, 1.0), Attempt(20.0)))
-    scenario = Scenario((LaneSpec("a", patience=6.0),), (Script("a", (refused,), timeout=9.0),))
+    """A lane whose probe times out is closed as predicted."""
+    refused = CallScript(
+        "a", 0.0, attempts=(AttemptScript(1.0, Fault.RATE_LIMITED, 1.0), AttemptScript(20.0))
+    )
+    scenario = RunScenario(
+        (LaneSpec("a", patience=6.0),), (JobScript("a", (refused,), timeout=9.0),)
+    )
     (lane,) = predict(scenario).lanes
     assert lane.closed_at > 9.0
     _check(scenario, run_scenario(scenario), predict(scenario))
@@ -262,45 +272,45 @@ def test_a_lane_that_is_closed_because_calls_get_no_answer_is_told_of() -> None:
     assert told == [pytest.approx(lane.closed_at)]
 
 
-_ONE = Script("a", (Call("a", 1.0),))
+_ONE = JobScript("a", (CallScript("a", 1.0),))
 
 
 @pytest.mark.parametrize(
     ("scenario", "why"),
     [
-        (Scenario((LaneSpec("a", adaptive="latency"),), (_ONE,)), "a lane adapts to latency"),
-        (Scenario((_LANE,), (_ONE,), cancel_at=1.0), "its caller cancels it"),
-        (Scenario((_LANE,), (_ONE,), cap=1), "it has a budget or a cap"),
-        (Scenario((_LANE,), (_ONE,), reorder_window=1), "it has a window"),
+        (RunScenario((LaneSpec("a", adaptive="latency"),), (_ONE,)), "a lane adapts to latency"),
+        (RunScenario((_LANE,), (_ONE,), cancel_at=1.0), "its caller cancels it"),
+        (RunScenario((_LANE,), (_ONE,), cap=1), "it has a budget or a cap"),
+        (RunScenario((_LANE,), (_ONE,), reorder_window=1), "it has a window"),
         (
-            Scenario((_LANE,), (_ONE,), serial=True, salvage_rounds=1),
+            RunScenario((_LANE,), (_ONE,), serial=True, salvage_rounds=1),
             "serial jobs are salvaged",
         ),
         (
-            Scenario((_LANE,), (Script("a", (Pause(1.0),)),)),
+            RunScenario((_LANE,), (JobScript("a", (Pause(1.0),)),)),
             "job 0 is not one patient call on its lane",
         ),
-        (Scenario((_LANE,), (Script("a", ()),)), "job 0 is not one patient call on its lane"),
+        (RunScenario((_LANE,), (JobScript("a", ()),)), "job 0 is not one patient call on its lane"),
         (
-            Scenario((_LANE,), (_ONE,), edges={0: (Edge(0),)}),
+            RunScenario((_LANE,), (_ONE,), edges={0: (Edge(0),)}),
             "its jobs wait for each other",
         ),
     ],
 )
-def test_what_is_not_plain_is_refused(scenario: Scenario, why: str) -> None:
-    """With what it is, in place of a prediction that would be wrong."""
+def test_what_is_not_plain_is_refused(scenario: RunScenario, why: str) -> None:
+    """A scenario that is not plain is refused with the reason."""
     with pytest.raises(UsageError) as caught:
         predict(scenario)
     assert str(caught.value) == f"the scenario is not plain: {why}"
 
 
-def _compare(scenario: Scenario) -> None:
-    """With a run of the kernel: exactly, but rates that were told or measured are no dyadic fractions."""
+def _compare(scenario: RunScenario) -> None:
+    """Compare with a run of the kernel: exactly, except for reported or measured rates."""
     _check(scenario, run_scenario(scenario), predict(scenario))
 
 
-def _compare_ways(scenario: Scenario, most: int = _MOST_WAYS) -> None:
-    """One of the ways in which the run may go is the one it went; left out if there are too many of them."""
+def _compare_ways(scenario: RunScenario, most: int = _MOST_WAYS) -> None:
+    """Check that the run is one of the predicted ones; leave out scenarios with too many."""
     trace = run_scenario(scenario)
     ways = itertools.islice(predictions(scenario), most)
     first, *others = itertools.islice(ways, 2)
@@ -316,7 +326,7 @@ def _compare_ways(scenario: Scenario, most: int = _MOST_WAYS) -> None:
     pytest.fail(f"none of {tried} ways; one of them: {first}")
 
 
-def _is_as_predicted(scenario: Scenario, trace: Trace, prediction: Prediction) -> bool:
+def _is_as_predicted(scenario: RunScenario, trace: RunTrace, prediction: Prediction) -> bool:
     try:
         _check(scenario, trace, prediction)
     except AssertionError:
@@ -324,7 +334,7 @@ def _is_as_predicted(scenario: Scenario, trace: Trace, prediction: Prediction) -
     return True
 
 
-def _check(scenario: Scenario, trace: Trace, prediction: Prediction) -> None:
+def _check(scenario: RunScenario, trace: RunTrace, prediction: Prediction) -> None:
     calls = sorted(
         (span.index, span.attempt, span.lane, span.started_at, span.ended_at)
         for span in trace.calls
@@ -354,7 +364,9 @@ def _check(scenario: Scenario, trace: Trace, prediction: Prediction) -> None:
     assert trace.ended_at == pytest.approx(prediction.ended_at, rel=0, abs=slack)
 
 
-def _learns_rates(spec: LaneSpec, scenario: Scenario) -> bool:
+def _learns_rates(spec: LaneSpec, scenario: RunScenario) -> bool:
     calls = [action for script in scenario.scripts for action in script.actions]
-    hears = any(attempt.hint for call in calls if type(call) is Call for attempt in call.attempts)
+    hears = any(
+        attempt.hint for call in calls if type(call) is CallScript for attempt in call.attempts
+    )
     return spec.adaptive != "off" or hears

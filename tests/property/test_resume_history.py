@@ -1,7 +1,7 @@
-"""Rows that are run again see what an uninterrupted run would have shown them, whichever others are kept.
+"""Rows that are run again see what an uninterrupted run would have shown them.
 
-Suites with registers and conversations, as in `test_serialize`, are run once as a whole. Then any of their
-rows are taken as there already, from what is recorded of them, and the rest is run again.
+Suites with registers and conversations, as in `test_serialize`, are run once completely. Then any subset of
+their rows is taken from records, and the rest is run again.
 """
 
 import json
@@ -30,7 +30,7 @@ from test_serialize import (
 
 from trioeval import Reply, Request, Row, Status, collect, parse_suite, run_suite
 from trioeval.columns.result import DatasetResult
-from trioeval.evaluation.journal import CallKey, CallRecord, Paid
+from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply
 from trioeval.report import row_json
 from trioeval.run import PreparedSuite, RowsNotRun
 from trioeval.run.prepare import prepare
@@ -80,32 +80,32 @@ class Notes:
     def call(self, call: CallRecord) -> None:
         pass
 
-    def recall(self, key: CallKey) -> Paid | None:  # noqa: ARG002 - there are none
+    def recorded_reply(self, key: CallKey) -> RecordedReply | None:  # noqa: ARG002 - there are none
         return None
 
     def row(self, row: Row) -> None:
         pass
 
-    def first_alone(self, _task: str | None, rows: range) -> int:
+    def first_single_row(self, _task: str | None, rows: range) -> int:
         """Every row is given alone."""
         return rows.start
 
     def rows_not_run(self, rows: RowsNotRun) -> None:
         raise AssertionError(rows)
 
-    def standing(self, row: Row) -> None:
+    def superseding_record(self, row: Row) -> None:
         pass
 
     def reject(self, key: CallKey) -> None:
         pass
 
-    def asks_anew(self, task: str | None, index: int) -> bool:  # noqa: ARG002 - there are none
+    def needs_new_reply(self, task: str | None, index: int) -> bool:  # noqa: ARG002 - there are none
         return False
 
     async def durable(self, row: Row | None = None) -> None:
         pass
 
-    def kept(self, task: str | None) -> Kept:  # noqa: ARG002 - there is one
+    def reused_rows(self, task: str | None) -> Kept:  # noqa: ARG002 - there is one
         return self.rows
 
     def dataset(self, task: str | None) -> None:
@@ -168,7 +168,7 @@ TALK = of([HISTORY + "{{q}}"], *({"vars": {"q": text}} for text in "1234"), colu
 def test_what_is_run_again_is_what_it_was(
     case: Case, mode: str, indices: frozenset[int], _random: object
 ) -> None:
-    """In every mode; kept rows are counted and not emitted."""
+    """Rows that are run again have the same content in every mode; kept rows are counted, not emitted."""
     whole = run_whole(case.prepared("all"))
     rows, counted = run_rest(case.prepared(mode), kept_of(whole, indices))
     assert [content(row) for row in rows] == [
@@ -207,7 +207,7 @@ COMPARED = {
 def test_rows_that_are_compared_are_kept_together(
     indices: frozenset[int], failing: frozenset[int], mode: str
 ) -> None:
-    """A group of which a row is missing is run again as a whole, and seen by others as it was."""
+    """A group with a missing row is run again completely, and others see its rows as before."""
     case = Case(COMPARED, (1, 5, 2), failing=failing)
     whole = run_whole(case.prepared("all"))
     rows, counted = run_rest(case.prepared(mode), kept_of(whole, indices))
@@ -224,7 +224,7 @@ def test_rows_that_are_compared_are_kept_together(
 
 
 def test_a_task_of_which_everything_is_there_asks_nobody_and_reads_no_more_than_it_counts() -> None:
-    """Nothing is restored either: nobody is left who could see it."""
+    """A complete task makes no call and restores nothing."""
     asked: list[Request] = []
 
     async def ask(request: Request) -> Reply:  # noqa: ASYNC124 - answers at once
@@ -243,7 +243,7 @@ def test_a_task_of_which_everything_is_there_asks_nobody_and_reads_no_more_than_
 
 
 def test_a_run_that_kept_rows_can_be_cut_like_any_other() -> None:
-    """Every row that is not kept is emitted once, in order."""
+    """A cut run with kept rows emits every other row once, in order."""
 
     async def ask(request: Request) -> Reply:
         await trio.sleep(1)

@@ -1,7 +1,7 @@
-"""RESUME: a run that is cut anywhere and resumed is one uninterrupted run.
+"""RESUME: a run that is cut anywhere and resumed equals one uninterrupted run.
 
-Suites are generated with registers, conversations, judges and comparisons, and with providers that fail.
-They are run, cut after any prefix of what they wrote down, and resumed, several times over.
+Suites are drawn with registers, conversations, judges and comparisons, and with providers that fail. They
+are run, cut after any prefix of their writes, and resumed, several times.
 """
 
 import json
@@ -37,7 +37,7 @@ def chance(text: str, among: int) -> int:
 
 @attrs.define
 class World:
-    """Providers that answer equal questions alike."""
+    """Providers that return equal replies to equal requests."""
 
     failing: frozenset[int] = frozenset()
     """Tests whose calls fail."""
@@ -234,7 +234,7 @@ def test_a_run_that_is_cut_anywhere_and_resumed_is_one_uninterrupted_run(
     cuts: list[tuple[int, float]],
     _random: object,
 ) -> None:
-    """RESUME: the rows are the same, every index comes once, and no reply that is recorded is asked for."""
+    """RESUME: the rows are the same, every index comes once, and no recorded reply is requested again."""
     uninterrupted = MemoryJournal()
     whole, summary = play(World(failing).prepared(document), uninterrupted)
     assert summary is not None
@@ -249,7 +249,7 @@ def test_a_run_that_is_cut_anywhere_and_resumed_is_one_uninterrupted_run(
         journal = journal.cut(len(journal.earlier) + math.ceil(written * percent / 100))
 
     world = World(failing)
-    kept = {index for index in right if index in journal.kept(None)}
+    kept = {index for index in right if index in journal.reused_rows(None)}
     rows, ending = play(world.prepared(document), journal)
     found = {index: row_content(one) for index, one in journal.records().items()}
     assert found == right
@@ -281,13 +281,13 @@ def test_a_retry_that_is_cut_anywhere_takes_nothing_away(
     cuts: list[tuple[int, float]],
     _random: object,
 ) -> None:
-    """Every row stands until it has come to an end again, and is still run again by a plain resume."""
+    """RESUME: an earlier result counts until its row has finished again, over any cuts of a retry."""
     journal = MemoryJournal()
     _, summary = play(World(failing).prepared(document), journal)
     assert summary is not None
     right = {index: row_content(one) for index, one in journal.records().items()}
     marked = journal.again(retry)
-    kept = {index for index in right if index in marked.kept(None)}
+    kept = {index for index in right if index in marked.reused_rows(None)}
 
     journal = marked
     for percent, cancel_at in cuts:
@@ -306,4 +306,4 @@ def test_a_retry_that_is_cut_anywhere_takes_nothing_away(
         if isinstance(write, WrittenRow) and has_ended(write.outcome)
     }
     assert set(right) - kept - done <= {row.index for row in again}
-    assert len(journal.cut(10**9).kept(None)) == len(right)
+    assert len(journal.cut(10**9).reused_rows(None)) == len(right)

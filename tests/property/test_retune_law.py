@@ -1,4 +1,4 @@
-"""PACE while rates change: what was started before still counts, and from then on the new rate holds.
+"""PACE while rates change: earlier starts still count, and from then on the new rate applies.
 
 Periods are powers of two and instants are whole quarters, so every comparison is exact.
 """
@@ -66,7 +66,7 @@ def test_pace_holds_in_every_window_across_changes_of_the_rate(
     changes: list[tuple[float, float]],
     asked_at: list[float],
 ) -> None:
-    """PACE: no window has more than burst + what its rates are worth; the least gap is always kept."""
+    """PACE: no window exceeds the burst plus the sum of its rates; the minimum gap always holds."""
     starts = starts_of(Pace.per_minute(first, burst=burst, min_gap=gap), changes, asked_at)
     for one in range(len(starts)):
         for other in range(one, len(starts)):
@@ -103,7 +103,7 @@ eighths = st.integers(0, 60).map(lambda n: n / 8)
 def test_a_lane_whose_rate_changes_starts_its_calls_as_early_as_they_may(
     first: float, burst: int, gap: float, changes: list[tuple[float, float]], size: int
 ) -> None:
-    """EAGER: in whole runs, at the instants of the arithmetic; a change wakes who waits."""
+    """EAGER: a lane starts calls at the instants of the arithmetic; a change wakes waiters."""
     seen: list[float] = []
 
     async def main() -> None:
@@ -136,7 +136,7 @@ def test_a_lane_whose_rate_changes_starts_its_calls_as_early_as_they_may(
 def test_a_lane_without_a_rate_gets_one(
     changes: list[tuple[float, float]], asked_at: list[float]
 ) -> None:
-    """PACE: before it everything starts as it comes; after it, what came before does not count."""
+    """PACE: a new rate applies from its instant on, and earlier starts do not count."""
     starts = starts_of(Pace.per_minute(None), changes, asked_at)
     free = [at for at in asked_at if at < changes[0][0]]
     assert starts[: len(free)] == free
@@ -212,7 +212,7 @@ def owed(calls: list[Call], changes: list[tuple[float, float]], first: float, no
 def test_tokens_are_owed_as_if_known_from_the_start_across_changes(
     first: float, script: list[Step]
 ) -> None:
-    """PACE: however reservations, settlements and changes mix, what is owed is a queue of tokens."""
+    """PACE: reservations, settlements and changes of the rate give the debt of a simple queue of tokens."""
     pace, now = TokenPace.per_minute(first), 0.0
     calls: list[Call] = []
     changes: list[tuple[float, float]] = []

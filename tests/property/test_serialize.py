@@ -1,8 +1,7 @@
-"""What steps leave for each other is the same however many of them run side by side.
+"""Registers and conversations have the same contents however many steps run concurrently.
 
-Suites are generated whose prompts, variables and assertions use registers and conversations, with calls
-that take all sorts of times, fail, or answer nothing. The rows of a run in which one step follows another
-are the measure of all other modes.
+Suites are drawn whose prompts, variables and assertions use registers and conversations, with calls of
+various durations that may fail or return nothing. A fully serial run is the reference for all other modes.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -16,7 +15,7 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from trioeval import Provider, ProviderError, Reply, Request, Row, collect, parse_suite, run_suite
-from trioeval.providers.config import Shared
+from trioeval.providers.config import ProviderResources
 from trioeval.providers.local.custom import CustomProvider
 from trioeval.providers.local.echo import EchoSettings
 from trioeval.run import PreparedSuite
@@ -28,18 +27,18 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # a whole suite an ex
 
 @attrs.frozen
 class PromptOnly(EchoSettings):
-    """Like an echo, a provider that looks at nothing but the prompt; others may look at any register."""
+    """A provider that reads only the prompt, like an echo; others may read any register."""
 
     ask: Provider
 
     @asynccontextmanager
-    async def open(self, _shared: Shared) -> AsyncGenerator[CustomProvider]:  # type: ignore[override]
+    async def open(self, _shared: ProviderResources) -> AsyncGenerator[CustomProvider]:  # type: ignore[override]
         yield CustomProvider("mine", self.ask)
 
 
 @attrs.frozen
 class Case:
-    """A suite, and how its calls go."""
+    """A suite, and the behaviour of its calls."""
 
     document: Mapping[str, Any]
     delays: tuple[int, ...]
@@ -170,7 +169,7 @@ MODES = st.sampled_from(["auto", "auto", "conversation", "register"])
 
 
 def content(row: Row) -> dict[str, Any]:
-    """All of a row but its times."""
+    """Return a row without its times."""
     verdict = row.verdict
     return {
         "place": (row.index, row.step.test_idx, row.step.prompt_idx, row.step.repeat_index),
@@ -189,7 +188,7 @@ def content(row: Row) -> dict[str, Any]:
 
 
 def run(prepared: PreparedSuite) -> tuple[list[dict[str, Any]], float]:
-    """The rows, and the seconds that they took."""
+    """Return the rows, and the seconds that they took."""
 
     async def main() -> tuple[list[Row], float]:
         rows = await collect(prepared)
@@ -255,7 +254,7 @@ LATER_WRITER = of(["{{q}}"], stores("r", "1"), {"vars": {"q": "see {{r}}"}}, sto
     None,
 )
 def test_every_mode_gives_the_rows_of_a_serial_run(case: Case, mode: str, _random: object) -> None:
-    """And is never slower than it."""
+    """Every mode gives the rows of a serial run, and is never slower."""
     serial, slow = run(case.prepared("all"))
     rows, fast = run(case.prepared(mode))
     assert rows == serial
@@ -269,7 +268,7 @@ def test_every_mode_gives_the_rows_of_a_serial_run(case: Case, mode: str, _rando
 def test_a_run_that_is_cut_emits_every_row_once_and_what_is_done_is_right(
     case: Case, at: int, how: str, _random: object
 ) -> None:
-    """TOTAL, and no row is made of less than a serial run would have given it."""
+    """TOTAL: a cut run emits every row once, and finished rows equal those of a serial run."""
     limit = {"maxEvalTimeMs": 1000 * at + 1} if how == "deadline" else {}
     whole, _ = run(case.prepared("all"))
     prepared = case.prepared("auto", **limit)
@@ -304,7 +303,7 @@ def test_a_run_that_is_cut_emits_every_row_once_and_what_is_done_is_right(
 
 
 def starts(case: Case, mode: str = "auto") -> dict[tuple[int, int], float]:
-    """When the call of each test and column begins."""
+    """Return the start of the call of each test and column."""
     found: dict[tuple[int, int], float] = {}
 
     async def ask(request: Request) -> Reply:
@@ -318,7 +317,7 @@ def starts(case: Case, mode: str = "auto") -> dict[tuple[int, int], float]:
 
 
 def test_sc_16_conversations_of_two_columns_run_side_by_side() -> None:
-    """Three turns each, one after another; in order for all, they take twice as long."""
+    """Conversations of two columns run concurrently, each in order."""
     turns = [{"vars": {"q": text}} for text in "123"]
     case = Case(of([HISTORY + "{{q}}"], *turns, columns="left right"), (1,))
     assert starts(case) == {(test, column): test for test in range(3) for column in range(2)}
@@ -326,7 +325,7 @@ def test_sc_16_conversations_of_two_columns_run_side_by_side() -> None:
 
 
 def test_conversations_with_names_of_their_own_run_side_by_side() -> None:
-    """So do those of the settings of a scenario, and steps whose prompt has none."""
+    """Separately named conversations run concurrently, as do steps without one."""
     turns = [{"vars": {"q": name}, "metadata": {"conversationId": name}} for name in "abab"]
     found = starts(Case(of([HISTORY + "{{q}}", "{{q}}"], *turns), (1,)))
     assert [found[test, 0] for test in range(4)] == [0, 0, 1, 1]
@@ -337,7 +336,7 @@ def test_conversations_with_names_of_their_own_run_side_by_side() -> None:
 
 
 def test_only_readers_of_registers_wait_and_only_for_earlier_writers() -> None:
-    """For all of them: an answer that is a template may name any register."""
+    """Only readers of registers wait, for all earlier writers, since an output may name any register."""
     document = of(
         ["{{q}}"],
         stores("r", "1"),
@@ -352,7 +351,7 @@ def test_only_readers_of_registers_wait_and_only_for_earlier_writers() -> None:
 
 
 def test_registers_of_columns_keep_only_their_own_column_waiting() -> None:
-    """With `registerScope: column`, the slow column does not hold up the other."""
+    """With `registerScope: column`, a slow column does not delay the other."""
     options = {"evaluateOptions": {"registerScope": "column"}}
     document = of(
         ["{{q}}{{r}}"], stores("r", "1"), {"vars": {"q": "2"}}, columns="left right", **options
@@ -361,7 +360,7 @@ def test_registers_of_columns_keep_only_their_own_column_waiting() -> None:
 
 
 def test_readers_run_after_a_writer_that_failed() -> None:
-    """Whatever became of it: they see what was there before."""
+    """Readers after a failed writer see the previous value."""
     document = of(["{{q}}<{{r}}>"], stores("r", "1"), stores("r", "2"), {"vars": {"q": "3"}})
     rows, _ = run(Case(document, (1,), failing=frozenset({1})).prepared("auto"))
     assert [row["status"].value for row in rows] == ["pass", "error", "pass"]
@@ -369,14 +368,14 @@ def test_readers_run_after_a_writer_that_failed() -> None:
 
 
 def test_a_name_that_is_put_together_of_pieces_names_a_register() -> None:
-    """In every mode, whichever text becomes the reference."""
+    """A composed name refers to a register in every mode."""
     for mode in ("all", "auto"):
         rows, _ = run(Case(NAME_OF_PIECES, (1,)).prepared(mode))
         assert [row["prompt"] for row in rows] == ["1", "<0 1 >", "<0 1 >"]
 
 
 def test_a_register_that_is_no_template_is_data_for_rows_that_name_it() -> None:
-    """In every mode."""
+    """A register that is not a template is data in every mode."""
     for mode in ("all", "auto"):
         rows, _ = run(Case(BROKEN, (1,)).prepared(mode))
         assert [row["status"].value for row in rows] == ["pass", "pass", "pass"]

@@ -1,6 +1,6 @@
-"""Several runs on the same lanes at once: WIDTH, PACE, SERIAL and LEAK hold over all of them together.
+"""WIDTH, PACE, SERIAL and LEAK hold over several runs on the same lanes together.
 
-Each run keeps TOTAL, ORDER, PROMPT, HONEST, LIMIT, DEADLINE and DRAIN by itself.
+Each run obeys TOTAL, ORDER, PROMPT, HONEST, LIMIT, DEADLINE and DRAIN by itself.
 """
 
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from trioeval.kernel import LaneSpec
 from trioeval.testing import (
     LAWS,
-    Call,
-    Scenario,
-    Script,
-    Trace,
+    CallScript,
+    JobScript,
+    RunScenario,
+    RunTrace,
     check_retry_after,
     faulty_scenarios,
     run_side_by_side,
@@ -32,7 +32,7 @@ HALF = settings(max_examples=settings().max_examples // 2)
 
 
 @st.composite
-def neighbours(draw: st.DrawFn) -> list[Scenario]:
+def neighbours(draw: st.DrawFn) -> list[RunScenario]:
     """Two scenarios that use the lanes of the first."""
     first, second = draw(scenarios()), draw(scenarios())
     names = {lane.name for lane in first.lanes}
@@ -45,9 +45,9 @@ def neighbours(draw: st.DrawFn) -> list[Scenario]:
 @settings(HALF)
 @given(runs=neighbours(), _schedule=st.random_module())
 def test_runs_that_share_lanes_keep_the_laws_together(
-    runs: list[Scenario], _schedule: object
+    runs: list[RunScenario], _schedule: object
 ) -> None:
-    """What a lane allows, it allows to all runs together; a serial job is alone among all of them."""
+    """The limits of a lane apply to all runs together, and a serial job is alone among all of them."""
     traces = run_side_by_side(runs)
     for trace in traces:
         for law in OF_ONE_RUN:
@@ -69,7 +69,7 @@ def test_runs_that_share_lanes_keep_the_laws_together(
 
 
 @st.composite
-def faulty_neighbours(draw: st.DrawFn) -> list[Scenario]:
+def faulty_neighbours(draw: st.DrawFn) -> list[RunScenario]:
     """Two runs on the same lanes, whose providers fail in every way."""
     first, second = draw(faulty_scenarios()), draw(faulty_scenarios())
     names = {lane.name for lane in first.lanes}
@@ -84,9 +84,9 @@ def faulty_neighbours(draw: st.DrawFn) -> list[Scenario]:
 @settings(HALF)
 @given(runs=faulty_neighbours(), _schedule=st.random_module())
 def test_runs_that_share_failing_lanes_keep_the_laws(
-    runs: list[Scenario], _schedule: object
+    runs: list[RunScenario], _schedule: object
 ) -> None:
-    """Each run keeps its own laws, and a wait that one of them is asked for holds for both."""
+    """Each run obeys its own laws, and a wait named to one of them applies to both."""
     traces = run_side_by_side(runs)
     for trace in traces:
         for law in (*OF_ONE_RUN, "BLOCK", "ATTEMPTS", "BUDGET"):
@@ -95,7 +95,7 @@ def test_runs_that_share_failing_lanes_keep_the_laws(
     check_retry_after(attrs.evolve(traces[0], calls=together))
 
 
-def assert_serial_jobs_were_alone(traces: Sequence[Trace]) -> None:
+def assert_serial_jobs_were_alone(traces: Sequence[RunTrace]) -> None:
     bodies = [(span, span.index in trace.serial) for trace in traces for span in trace.bodies]
     for span, alone in bodies:
         for other, _ in bodies:
@@ -104,9 +104,9 @@ def assert_serial_jobs_were_alone(traces: Sequence[Trace]) -> None:
 
 
 def test_runs_that_share_a_lane_take_turns() -> None:
-    """First come, first served: of three runs on one lane none gets far ahead of the others."""
+    """Of three runs on one lane none gets far ahead of the others."""
     lane = LaneSpec("a", max_concurrency=2)
-    run = Scenario((lane,), (Script("a", (Call("a", 1.0),)),) * 6)
+    run = RunScenario((lane,), (JobScript("a", (CallScript("a", 1.0),)),) * 6)
     traces = run_side_by_side([run, run, run])
     for instant in range(9):
         begun = [sum(s.started_at <= instant for s in trace.calls) for trace in traces]

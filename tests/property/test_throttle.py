@@ -1,4 +1,4 @@
-"""RETRY_AFTER, AIMD and PACE, on the arithmetic alone: what a lane makes of the ends of its calls."""
+"""RETRY_AFTER, AIMD and PACE, on the arithmetic alone: a lane's reaction to the ends of its calls."""
 
 import math
 from collections.abc import Iterator
@@ -15,8 +15,8 @@ from trioeval.rates import (
     Backoff,
     Breaker,
     BreakerState,
-    Delivery,
     Limit,
+    MeasuredRate,
     Pace,
     RateHint,
     Throttle,
@@ -31,14 +31,14 @@ BUSY = Backoff(base=0.5, cap=16.0)
 
 @attrs.frozen
 class Begin:
-    """A call starts as soon as it may, if one may be in flight more."""
+    """A call starts as soon as possible, if one more may be in flight."""
 
     tokens: int
 
 
 @attrs.frozen
 class Succeed:
-    """One of the calls in flight (counted around) is served."""
+    """One of the calls in flight (modulo their number) succeeds."""
 
     place: int
     retried: bool
@@ -47,7 +47,7 @@ class Succeed:
 
 @attrs.frozen
 class Refuse:
-    """One of the calls in flight was one too many, so often by now."""
+    """One of the calls in flight is refused, with its number of refusals so far."""
 
     place: int
     retry_after: float | None
@@ -62,7 +62,7 @@ class Fail:
 
 @attrs.frozen
 class GiveUp:
-    """One of the calls in flight gets no answer."""
+    """One of the calls in flight is cancelled."""
 
     place: int
 
@@ -111,7 +111,7 @@ def make(
     adaptive: bool = True,
     rpm: float | None = None,
     tpm: float | None = None,
-    delivery: Delivery | None = None,
+    measured_rate: MeasuredRate | None = None,
     patience: float = PATIENCE,
 ) -> Throttle:
     return Throttle(
@@ -121,7 +121,7 @@ def make(
         breaker=Breaker(patience=patience),
         backoff=Backoff(base=1.0),
         busy_backoff=BUSY,
-        delivery=delivery,
+        measured_rate=measured_rate,
     )
 
 
@@ -131,7 +131,7 @@ throttles = st.builds(
     adaptive=st.booleans(),
     rpm=some((None, None, 60.0)),
     tpm=some((None, None, 240.0)),
-    delivery=st.builds(Delivery) | st.none(),
+    measured_rate=st.builds(MeasuredRate) | st.none(),
     patience=some((PATIENCE, PATIENCE, math.inf)),
 )
 
@@ -146,7 +146,7 @@ class Lane:
     """Of the calls in flight."""
 
     def play(self, steps: list[Step]) -> Iterator[Step]:
-        """Yields each step after it was made."""
+        """Yield each step after it was applied."""
         for step in steps:
             self.make(step)
             yield step
@@ -162,7 +162,7 @@ class Lane:
                 self.begin(tokens)
             case Succeed(place, retried, hint) if self.marks:
                 if hint is not None:
-                    throttle.hear(self.now, hint)
+                    throttle.apply_hint(self.now, hint)
                 self.succeed(place % len(self.marks), retried=retried)
             case Refuse(place, retry_after, refusals) if self.marks:
                 self.refuse(retry_after, place % len(self.marks), refusals=refusals)
@@ -170,7 +170,7 @@ class Lane:
                 fail(throttle, self.now, 0, retry_after)
                 self.end(place % len(self.marks))
             case GiveUp(place) if self.marks:
-                throttle.unanswered(self.now)
+                throttle.cancelled_in_flight(self.now)
                 self.end(place % len(self.marks))
             case _:
                 pass
@@ -181,7 +181,7 @@ class Lane:
             self.now = throttle.open_at(self.now)
             throttle.take(self.now, tokens)
             self.marks.append(throttle.mark)
-            throttle.limit.begun(len(self.marks))
+            throttle.limit.started(len(self.marks))
 
     def succeed(self, place: int = 0, *, retried: bool = False) -> None:
         self.throttle.succeeded(1.0, self.marks[place], retried=retried)
@@ -202,7 +202,7 @@ class Lane:
         return math.inf if again_at is None else again_at
 
     def end(self, place: int) -> None:
-        """A call is over; a calm throttle is not told."""
+        """End a call; a calm throttle is not notified."""
         mark = self.marks.pop(place)
         if not self.throttle.calm:
             self.throttle.ended(mark)
@@ -211,7 +211,7 @@ class Lane:
 def fail(
     throttle: Throttle, now: float, attempt: int, retry_after: float | None, spread: float = 0.5
 ) -> float | None:
-    """A call fails by mishap at its `attempt`-th attempt, from 0."""
+    """Fail a call transiently at attempt number `attempt`, from 0."""
     error = CallError(Fault.TRANSIENT, "why", retry_after=retry_after)
     return throttle.failed(
         error, now, mark=0, in_flight=1, mishaps=attempt + 1, refusals=0, spread=spread
@@ -219,14 +219,14 @@ def fail(
 
 
 def refuse_for_good(throttle: Throttle, fault: Fault, why: str) -> None:
-    """A call is refused, and not made again."""
+    """Refuse a call permanently."""
     error = CallError(fault, why)
     again_at = throttle.failed(error, 0.0, mark=0, in_flight=1, mishaps=0, refusals=0, spread=0.5)
     assert again_at is None
 
 
 def is_open(throttle: Throttle) -> bool:
-    """Whether its lane is closed: the breaker's state, read anew."""
+    """Return the current state of the breaker."""
     return throttle.state is BreakerState.OPEN
 
 
@@ -234,7 +234,7 @@ def is_open(throttle: Throttle) -> bool:
 def test_a_block_never_ends_earlier_than_was_asked_for(
     throttle: Throttle, script: list[Step]
 ) -> None:
-    """RETRY_AFTER: `blocked_until` never moves back, and covers each wait asked for."""
+    """RETRY_AFTER: `blocked_until` never moves back, and covers each named wait."""
     lane, blocked = Lane(throttle), -math.inf
     for step in script:
         asked = isinstance(step, Refuse | Fail) and bool(lane.marks) and step.retry_after
@@ -248,7 +248,7 @@ def test_a_block_never_ends_earlier_than_was_asked_for(
 
 @given(st.integers(1, 32), st.integers(1, 32))
 def test_the_longest_of_several_waits_is_kept(first: int, second: int) -> None:
-    """RETRY_AFTER: two calls that are refused together may be told different things."""
+    """RETRY_AFTER: of several named waits the longest one is observed."""
     lane = Lane(make(2))
     lane.begin()
     lane.begin()
@@ -262,7 +262,7 @@ def test_the_longest_of_several_waits_is_kept(first: int, second: int) -> None:
 def test_what_is_allowed_is_within_the_limit_and_the_width(
     throttle: Throttle, script: list[Step]
 ) -> None:
-    """WIDTH: 1 ≤ allowed ≤ limit ≤ width on an open lane, 0 on a closed one."""
+    """WIDTH: 1 ≤ allowed ≤ limit ≤ max concurrency on an open lane, 0 on a closed one."""
     lane = Lane(throttle)
     for _ in lane.play(script):
         allowed, limit = throttle.limits
@@ -276,7 +276,7 @@ def test_what_is_allowed_is_within_the_limit_and_the_width(
 
 @given(throttles, steps)
 def test_a_free_throttle_never_says_wait(throttle: Throttle, script: list[Step]) -> None:
-    """The short way of a lane may be taken only where the long one would find the same."""
+    """A free throttle allows every instant, so a lane may skip the check."""
     lane = Lane(throttle)
     for _ in lane.play(script):
         if throttle.free:
@@ -290,7 +290,7 @@ def test_a_free_throttle_never_says_wait(throttle: Throttle, script: list[Step])
 def test_a_calm_throttle_learns_nothing_from_success(
     throttle: Throttle, script: list[Step]
 ) -> None:
-    """A lane need not tell it of what would change nothing."""
+    """Successes do not change a calm throttle, so a lane need not report them."""
     lane = Lane(throttle)
     for _ in lane.play(script):
         if throttle.calm:
@@ -307,7 +307,7 @@ def test_a_throttle_cuts_at_most_once_for_calls_of_one_epoch(
 ) -> None:
     """AIMD: after a cut only calls that started after it can cut again, each by its first refusal.
 
-    A refusal that names a wait ends a trial of one call more also if it is not the call's first.
+    A refusal that names a wait also ends a trial if it is not the call's first.
     """
     lane = Lane(throttle)
     began: dict[int, int] = {}  # epoch by mark
@@ -326,7 +326,7 @@ def test_a_throttle_cuts_at_most_once_for_calls_of_one_epoch(
 
 @given(st.integers(1, 8), st.sampled_from((0.5, 2.0, 64.0)))
 def test_after_a_block_one_call_probes_and_each_success_doubles(width: int, wait: float) -> None:
-    """At most one in flight until a success, then 2, 4, … up to the limit."""
+    """After a block at most one call is in flight until a success, then 2, 4, … up to the limit."""
     lane = Lane(make(width, adaptive=False))
     throttle = lane.throttle
     lane.begin()
@@ -346,7 +346,7 @@ def test_after_a_block_one_call_probes_and_each_success_doubles(width: int, wait
 def test_replies_of_calls_that_started_before_the_block_tell_nothing(
     width: int, replies: int
 ) -> None:
-    """A late success does not end the recovery."""
+    """A success of a call from before the block does not end the recovery."""
     lane = Lane(make(width, adaptive=False))
     for _ in range(2):
         lane.begin()
@@ -363,7 +363,7 @@ def test_replies_of_calls_that_started_before_the_block_tell_nothing(
 def test_an_isolated_refusal_without_a_wait_blocks_nobody(
     throttle: Throttle, retry_after: float | None
 ) -> None:
-    """It costs its own call a short rest; "after 0 s" names no wait."""
+    """A bare refusal costs its own call a short back-off; "after 0 s" counts as bare."""
     lane, limits = Lane(throttle), throttle.limits
     lane.begin()
     again_at = lane.refuse(retry_after)
@@ -374,7 +374,7 @@ def test_an_isolated_refusal_without_a_wait_blocks_nobody(
 
 @given(st.integers(1, 8), st.integers(1, 6))
 def test_a_generation_of_which_none_succeeds_shows_an_outage(width: int, generations: int) -> None:
-    """It counts once, however many calls it has; the fourth in a row makes the lane probe."""
+    """A generation without success counts once, whatever its size; the fourth in a row starts a probe."""
     lane = Lane(make(width, adaptive=False, patience=math.inf))
     throttle = lane.throttle
     for barren in range(1, generations + 1):
@@ -388,7 +388,7 @@ def test_a_generation_of_which_none_succeeds_shows_an_outage(width: int, generat
 
 @given(st.integers(1, 9))
 def test_one_success_clears_an_outage(generations: int) -> None:
-    """A refusal after it rests as if it were the first."""
+    """A refusal after a success rests as if it were the first."""
     lane = Lane(make(adaptive=False, patience=math.inf))
     for _ in range(generations):
         lane.begin()
@@ -406,7 +406,7 @@ def test_one_success_clears_an_outage(generations: int) -> None:
 def test_a_call_refused_among_others_that_succeed_shows_no_outage(
     width: int, waves: int, *, late: bool
 ) -> None:
-    """However often it happens, the lane does not probe, block, or rest longer."""
+    """Refusals of one call among successes never make the lane probe, block or rest longer."""
     lane = Lane(make(width, adaptive=False))
     for _ in range(waves):
         for _ in range(width):
@@ -423,7 +423,7 @@ def test_a_call_refused_among_others_that_succeed_shows_no_outage(
 
 
 def test_a_generation_is_over_when_its_last_call_is() -> None:
-    """Whoever starts meanwhile belongs to none; a mishap is an end too, but not a success."""
+    """A generation ends with its last call; later calls do not belong to it."""
     lane = Lane(make(4, adaptive=False))
     seen = []
     for _ in range(3):
@@ -438,7 +438,7 @@ def test_a_generation_is_over_when_its_last_call_is() -> None:
 
 
 def test_a_success_ends_the_generation_too() -> None:
-    """Whoever is refused after it begins the next one, though it started before."""
+    """A success ends the generation; a later refusal begins the next one, even of an older call."""
     lane = Lane(make(3, adaptive=False))
     for _ in range(3):
         lane.begin()
@@ -451,7 +451,7 @@ def test_a_success_ends_the_generation_too() -> None:
 
 @pytest.mark.parametrize("adaptive", [False, True])
 def test_a_reset_forgets_the_generation(*, adaptive: bool) -> None:
-    """Its calls may end unseen, since the lane is calm; they must not hide an outage that follows."""
+    """A reset forgets the generation, whose unseen ends must not hide a later outage."""
     lane = Lane(make(3, adaptive=adaptive))
     for _ in range(3):
         lane.begin()
@@ -466,7 +466,7 @@ def test_a_reset_forgets_the_generation(*, adaptive: bool) -> None:
 
 
 def worst_rest(refusals: int) -> float:
-    """The most that a call rests after so many refusals."""
+    """Return the longest back-off after a number of refusals."""
     return min(BUSY.cap, BUSY.base * 2.0 ** (refusals - 1))
 
 
@@ -474,7 +474,7 @@ def worst_rest(refusals: int) -> float:
 def test_a_call_refused_again_and_again_cuts_only_once_and_rests_longer_each_time(
     width: int, times: int, retry_after: float | None
 ) -> None:
-    """It may be one that is never served; while others are, the lane is not to suffer for it."""
+    """A call that is always refused cuts the limit once and rests longer each time."""
     lane, cuts = Lane(make(width, patience=math.inf)), []
     for _ in range(2):  # the first opens a round, and is no signal yet
         lane.begin()
@@ -492,7 +492,7 @@ def test_a_call_refused_again_and_again_cuts_only_once_and_rests_longer_each_tim
 
 
 def test_first_refusals_of_other_calls_cut_again() -> None:
-    """What distinguishes a busy server from one call that it does not like."""
+    """First refusals of other calls cut the limit again."""
     lane = Lane(make(patience=math.inf))
     for _ in range(8):
         lane.begin()
@@ -503,7 +503,7 @@ def test_first_refusals_of_other_calls_cut_again() -> None:
 
 
 def test_an_outage_is_probed_less_and_less_often() -> None:
-    """Bare refusals rest for 0.5, 1, 2, … s; from the fourth on the whole lane does, and probes."""
+    """Bare refusals rest for 0.5, 1, 2, … s; from the fourth generation on the whole lane does."""
     lane = Lane(make(patience=math.inf))
     bounds, blocks, states = [], [], []
     for _ in range(9):
@@ -520,7 +520,7 @@ def test_an_outage_is_probed_less_and_less_often() -> None:
 
 
 def test_a_named_wait_that_did_not_help_is_doubled() -> None:
-    """The first is kept as it is; each that follows it without a success rests longer than asked for."""
+    """The first named wait is observed as it is; each later one without a success grows."""
     lane = Lane(make(patience=math.inf))
     blocks = []
     for _ in range(6):
@@ -534,7 +534,7 @@ def test_a_named_wait_that_did_not_help_is_doubled() -> None:
 def test_a_mishap_that_names_no_wait_waits_for_itself_alone(
     throttle: Throttle, attempt: int, retry_after: float | None
 ) -> None:
-    """It blocks no other call and cuts nothing; "after 0 s" names no wait."""
+    """A transient failure without a wait blocks no other call and cuts nothing."""
     limits = throttle.limits
     again_at = fail(throttle, 4.0, attempt, retry_after)
     assert again_at == 4.0 + (0.0 if retry_after == 0.0 else 0.5 * min(60.0, 2.0**attempt))
@@ -546,7 +546,7 @@ def test_a_mishap_that_names_no_wait_waits_for_itself_alone(
 def test_a_wait_that_a_mishap_names_holds_for_the_lane(
     throttle: Throttle, attempt: int, wait: float
 ) -> None:
-    """RETRY_AFTER: as after a refusal, nothing starts before it is over, and then one call probes."""
+    """RETRY_AFTER: nothing starts before a wait that a transient failure names, then one call probes."""
     limit, epoch = throttle.limit.limit, throttle.limit.epoch
     again_at = fail(throttle, 4.0, attempt, wait)
     assert again_at == 4.0 + wait + 0.5 * min(1.0, wait / 5)
@@ -558,7 +558,7 @@ def test_a_wait_that_a_mishap_names_holds_for_the_lane(
 def test_a_mishap_asked_to_wait_longer_than_the_patience_closes_the_lane(
     throttle: Throttle, attempt: int
 ) -> None:
-    """As a refusal does. A wait as long as the patience is kept."""
+    """A transient failure with a wait beyond the patience closes the lane; one equal to it does not."""
     fail(throttle, 4.0, attempt, PATIENCE, 0.0)
     assert not is_open(throttle)
     fail(throttle, 4.0, attempt, PATIENCE + 0.5, 0.0)
@@ -566,7 +566,7 @@ def test_a_mishap_asked_to_wait_longer_than_the_patience_closes_the_lane(
 
 
 def test_a_call_without_an_answer_counts_as_trouble_only_while_the_lane_recovers() -> None:
-    """A server that hangs when it is probed must not be probed for ever; a slow call is no trouble."""
+    """A cancelled probe counts as a failure; a slow call outside a recovery does not."""
     lane = Lane(make())
     for _ in range(9):
         lane.begin()
@@ -590,7 +590,7 @@ def spent(reset: float | None, *, limit: float | None = None, remaining: float =
 
 @given(st.integers(1, 64), st.integers(1, 64))
 def test_a_spent_allowance_blocks_until_its_own_reset(requests: int, tokens: int) -> None:
-    """Of requests until theirs, of tokens until theirs; what is left of the other does not matter."""
+    """A spent allowance of requests or tokens blocks until its own reset."""
     plenty = Allowance(100.0, 90.0, 60.0)
     for hint, until in (
         (RateHint(spent(requests), plenty), requests),
@@ -598,7 +598,7 @@ def test_a_spent_allowance_blocks_until_its_own_reset(requests: int, tokens: int
         (RateHint(spent(requests), spent(tokens)), max(requests, tokens)),
     ):
         throttle = make()
-        throttle.hear(1.0, hint)
+        throttle.apply_hint(1.0, hint)
         assert throttle.blocked_until == 1.0 + until
 
 
@@ -616,9 +616,9 @@ def test_a_spent_allowance_blocks_until_its_own_reset(requests: int, tokens: int
     ids=["nothing", "no numbers", "no reset", "reset now", "some left", "too long", "a tenth left"],
 )
 def test_a_hint_that_names_no_wait_to_keep_blocks_nobody(hint: RateHint) -> None:
-    """Also one of a wait beyond the patience: the server may mean a day, and still serve."""
+    """A hint without a reset, or with one beyond the patience, does not block."""
     throttle = make()
-    throttle.hear(1.0, hint)
+    throttle.apply_hint(1.0, hint)
     assert throttle.blocked_until == -math.inf
 
 
@@ -632,15 +632,15 @@ def test_a_hint_that_names_no_wait_to_keep_blocks_nobody(hint: RateHint) -> None
     ],
 )
 def test_an_allowance_that_cannot_be_true_is_ignored(field: str, value: float) -> None:
-    """Of requests and of tokens; what the same reply says of the other is still heard."""
+    """An inconsistent allowance is ignored; the other one of the same reply applies."""
     sound = Allowance(100.0, 0.0, 8.0)
     garbage = attrs.evolve(sound, **{field: value})
     throttle = make()
-    throttle.hear(1.0, RateHint(garbage, garbage))
+    throttle.apply_hint(1.0, RateHint(garbage, garbage))
     assert (throttle.free, throttle.calm, throttle.blocked_until) == (True, True, -math.inf)
     for hint in (RateHint(garbage, sound), RateHint(sound, garbage)):
         throttle = make()
-        throttle.hear(1.0, hint)
+        throttle.apply_hint(1.0, hint)
         assert throttle.blocked_until == 9.0
 
 
@@ -652,19 +652,19 @@ def test_a_lane_with_a_rate_of_its_own_waits_only_for_the_next_request() -> None
         (spent(30.0), 31.0),
     ):
         throttle = make(rpm=60.0)
-        throttle.hear(1.0, RateHint(allowance))
+        throttle.apply_hint(1.0, RateHint(allowance))
         assert throttle.blocked_until == until
 
 
 def test_nearly_spent_tokens_are_waited_for_until_a_tenth_is_back() -> None:
-    """With 4 of 100 left, 6 more take 3.6 s of a minute; no longer than the reset."""
+    """With 4 of 100 tokens left, starts wait until a tenth is available, at most until the reset."""
     for allowance, until in (
         (Allowance(100.0, 4.0, 60.0), 4.6),
         (Allowance(100.0, 4.0, 2.0), 3.0),
         (Allowance(100.0, 4.0, None), -math.inf),
     ):
         throttle = make()
-        throttle.hear(1.0, RateHint(None, allowance))
+        throttle.apply_hint(1.0, RateHint(None, allowance))
         assert throttle.blocked_until == pytest.approx(until)
 
 
@@ -679,30 +679,30 @@ def starts_of(throttle: Throttle, count: int, now: float) -> list[float]:
 
 
 def test_little_left_slows_starts_down_to_what_the_server_sustains() -> None:
-    """Below a tenth: one start a period; told again it goes on; up to a fifth it stays, beyond it ends."""
+    """Below a tenth of the requests, starts follow the server's rate until a fifth is left."""
     throttle, little = make(), RateHint(Allowance(60.0, 5.0, 30.0))
-    throttle.hear(0.0, little)
+    throttle.apply_hint(0.0, little)
     assert starts_of(throttle, 4, 0.0) == [0.0, 0.0, 1.0, 2.0]
-    throttle.hear(2.0, little)
+    throttle.apply_hint(2.0, little)
     assert starts_of(throttle, 2, 2.0) == [3.0, 4.0]
-    throttle.hear(4.0, RateHint(Allowance(60.0, 12.0, 30.0)))
+    throttle.apply_hint(4.0, RateHint(Allowance(60.0, 12.0, 30.0)))
     assert starts_of(throttle, 2, 4.0) == [5.0, 6.0]
-    throttle.hear(6.0, RateHint(Allowance(60.0, 12.5, 30.0)))
+    throttle.apply_hint(6.0, RateHint(Allowance(60.0, 12.5, 30.0)))
     assert throttle.free
     assert starts_of(throttle, 3, 6.0) == [6.0, 6.0, 6.0]
 
 
 def test_a_rate_that_is_told_replaces_another_and_never_a_slower_one_of_the_lane() -> None:
-    """The slower of what was declared and what was told is kept."""
+    """The slower of the declared and the reported rate applies."""
     throttle = make(rpm=30.0)
-    throttle.hear(0.0, RateHint(Allowance(60.0, 1.0, 30.0)))
+    throttle.apply_hint(0.0, RateHint(Allowance(60.0, 1.0, 30.0)))
     assert starts_of(throttle, 4, 0.0) == [0.0, 0.0, 2.0, 4.0]
-    throttle.hear(4.0, RateHint(Allowance(15.0, 1.0, 30.0)))
+    throttle.apply_hint(4.0, RateHint(Allowance(15.0, 1.0, 30.0)))
     assert starts_of(throttle, 4, 8.0) == [8.0, 8.0, 12.0, 16.0]
 
 
 def test_a_wait_beyond_the_patience_closes_the_lane() -> None:
-    """A refusal that asks for it is believed; the same number on a good reply is not (above)."""
+    """A refusal with a wait beyond the patience closes the lane."""
     lane = Lane(make())
     lane.begin()
     lane.refuse(PATIENCE)
@@ -715,7 +715,7 @@ def test_a_wait_beyond_the_patience_closes_the_lane() -> None:
 
 
 def test_fatal_refusals_and_a_used_up_account_close_it_and_a_reset_opens_it() -> None:
-    """Three of the first in a row, or one of the second."""
+    """Three fatal refusals in a row, or one exhausted account, close the lane; a reset opens it."""
     throttle = make()
     refuse_for_good(throttle, Fault.FATAL, "no such key")
     throttle.succeeded(1.0, 0, retried=False)
@@ -731,7 +731,7 @@ def test_fatal_refusals_and_a_used_up_account_close_it_and_a_reset_opens_it() ->
 
 
 def test_tokens_are_waited_for_and_given_back() -> None:
-    """PACE of tokens: a lane that reserved too much is as free as if it had not."""
+    """PACE: a lane that reserved too many tokens is as free as if it had not."""
     throttle = make(tpm=60.0)
     reservation = throttle.take(0.0, 10)
     assert reservation is not None
@@ -743,10 +743,10 @@ def test_tokens_are_waited_for_and_given_back() -> None:
     assert free.open_at(0.0) == 0.0
 
 
-def delivery_of(throttle: Throttle) -> Delivery:
-    """There must be one."""
-    assert throttle.delivery is not None
-    return throttle.delivery
+def delivery_of(throttle: Throttle) -> MeasuredRate:
+    """Return the measured rate, which must exist."""
+    assert throttle.measured_rate is not None
+    return throttle.measured_rate
 
 
 def refuse_wave(lane: Lane, calls: int, wait: float) -> None:
@@ -759,15 +759,15 @@ def refuse_wave(lane: Lane, calls: int, wait: float) -> None:
 
 
 def serve(lane: Lane, calls: int) -> None:
-    """One after the other, at one instant if the pace allows."""
+    """Serve calls one after the other, at one instant if the pace allows."""
     for _ in range(calls):
         lane.begin()
         lane.succeed()
 
 
 def test_an_untold_rate_is_measured_between_waves_of_refusals() -> None:
-    """PACE: what was served between two waves of which each has company is the rate."""
-    lane = Lane(make(2, adaptive=False, delivery=Delivery()))
+    """PACE: the calls served between two waves of several refusals give the rate."""
+    lane = Lane(make(2, adaptive=False, measured_rate=MeasuredRate()))
     throttle = lane.throttle
     refuse_wave(lane, 2, 1.0)
     assert not throttle.calm
@@ -782,8 +782,8 @@ def test_an_untold_rate_is_measured_between_waves_of_refusals() -> None:
 
 
 def test_the_last_refusal_of_a_wave_does_not_measure_again() -> None:
-    """It comes a second after the first, and what was served in that second is no rate."""
-    lane = Lane(make(8, adaptive=False, delivery=Delivery()))
+    """A later refusal of the same wave does not measure again."""
+    lane = Lane(make(8, adaptive=False, measured_rate=MeasuredRate()))
     throttle = lane.throttle
     for _ in range(3):
         lane.begin()
@@ -801,20 +801,20 @@ def test_the_last_refusal_of_a_wave_does_not_measure_again() -> None:
 def test_a_lone_hinted_refusal_measures_no_rate(
     width: int, served: int, waves: int, wait: float
 ) -> None:
-    """It may mean anything, unless it comes again before four were served after the wait."""
-    lane = Lane(make(width, adaptive=False, delivery=Delivery()))
-    delivery = delivery_of(lane.throttle)
+    """A single refusal with a wait is not measured, unless it comes soon after another wait."""
+    lane = Lane(make(width, adaptive=False, measured_rate=MeasuredRate()))
+    measured_rate = delivery_of(lane.throttle)
     for _ in range(waves):
         refuse_wave(lane, 1, wait)
         serve(lane, served)
         lane.now += 4
-    assert (delivery.pace, delivery.measuring) == (None, False)
+    assert (measured_rate.pace, measured_rate.measuring) == (None, False)
 
 
 @given(st.integers(5, 8), st.integers(0, 2))
 def test_a_refusal_soon_after_a_wait_begins_to_measure(width: int, served: int) -> None:
-    """Alone as it is: the server has had its rest, and is full again at once."""
-    lane = Lane(make(width, adaptive=False, delivery=Delivery()))
+    """A single refusal soon after a wait begins a measurement."""
+    lane = Lane(make(width, adaptive=False, measured_rate=MeasuredRate()))
     refuse_wave(lane, 1, 2.0)
     serve(lane, served)  # the third success would end the recovery
     refuse_wave(lane, 1, 2.0)
@@ -822,30 +822,30 @@ def test_a_refusal_soon_after_a_wait_begins_to_measure(width: int, served: int) 
 
 
 def test_a_lone_refusal_slows_a_measured_rate_down_by_a_tenth() -> None:
-    """It says at least that the lane was not too slow."""
-    lane = Lane(make(2, adaptive=False, delivery=Delivery()))
-    delivery = delivery_of(lane.throttle)
+    """A single refusal slows a measured rate down by a tenth."""
+    lane = Lane(make(2, adaptive=False, measured_rate=MeasuredRate()))
+    measured_rate = delivery_of(lane.throttle)
     refuse_wave(lane, 2, 8.0)
     serve(lane, 5)
     lane.now = 18.0
     refuse_wave(lane, 2, 8.0)
-    assert delivery.pace is not None
-    period = delivery.pace.period
+    assert measured_rate.pace is not None
+    period = measured_rate.pace.period
     serve(lane, 4)
-    assert delivery.pace.period == period
+    assert measured_rate.pace.period == period
     refuse_wave(lane, 1, 8.0)
-    assert delivery.pace.period == pytest.approx(1.1 * period)
+    assert measured_rate.pace.period == pytest.approx(1.1 * period)
 
 
 def test_a_rate_below_four_calls_a_wave_is_measured_over_several_waves() -> None:
-    """PACE: two calls served between any two waves, 10 s apart; after two of them it is known."""
-    lane = Lane(make(2, adaptive=False, delivery=Delivery()))
-    delivery = delivery_of(lane.throttle)
+    """PACE: two calls served between any two waves, 10 s apart, give a rate after two of them."""
+    lane = Lane(make(2, adaptive=False, measured_rate=MeasuredRate()))
+    measured_rate = delivery_of(lane.throttle)
     paces = []
     for wave in range(3):
         lane.now = 10.0 * wave
         refuse_wave(lane, 2, 8.0)
-        paces.append(delivery.pace)
+        paces.append(measured_rate.pace)
         serve(lane, 2)
     assert paces[:2] == [None, None]
     assert paces[2] is not None
@@ -853,13 +853,13 @@ def test_a_rate_below_four_calls_a_wave_is_measured_over_several_waves() -> None
 
 
 def test_bare_refusals_measure_nothing() -> None:
-    """Whoever names no wait may be full, and not only busy: the server's slots are no rate."""
-    lane = Lane(make(delivery=Delivery()))
+    """Refusals without a wait do not measure a rate."""
+    lane = Lane(make(measured_rate=MeasuredRate()))
     for _ in range(3):
         lane.begin()
         lane.refuse(None)
         for _ in range(9):
             lane.throttle.succeeded(1.0, lane.throttle.mark, retried=False)
         lane.now += 4
-    assert lane.throttle.delivery is not None
-    assert not lane.throttle.delivery.measuring
+    assert lane.throttle.measured_rate is not None
+    assert not lane.throttle.measured_rate.measuring

@@ -67,7 +67,7 @@ def paid_off_at(calls: list[Call], period: float) -> float:
 @example(60.0, [Reserve(0.0, 1), Reserve(20.0, 5), Settle(0, 9)])  # an old excess paid in a pause
 @example(60.0, [Reserve(0.0, 10), Reserve(4.0, 10), Settle(1, 0), Settle(0, 0)])
 def test_state_is_as_if_actual_tokens_had_been_reserved(tpm: float, script: list[Step]) -> None:
-    """However reservations and settlements mix, and whether less or more was used: equal, always."""
+    """Settlements give the state of a reservation of the actual tokens, in any order."""
     pace, now = TokenPace.per_minute(tpm), 0.0
     calls: list[Call] = []
     for step in script:
@@ -90,7 +90,7 @@ def test_state_is_as_if_actual_tokens_had_been_reserved(tpm: float, script: list
 def test_pace_of_tokens_holds_in_every_window(
     tpm: float, burst: int, script: list[tuple[float, int, int]]
 ) -> None:
-    """PACE: from one start to the next of any later call, no more than burst + time/period are used."""
+    """PACE: between any two starts at most burst + time/period tokens are used."""
     pace, now = TokenPace.per_minute(tpm, burst=burst), 0.0
     starts: list[tuple[float, int]] = []
     open_calls: list[tuple[Reservation, int]] = []
@@ -124,7 +124,7 @@ def test_tokens_hold_back_no_longer_than_needed(
 
 @given(rates, steps, st.floats(-1e6, 1e6))
 def test_asking_for_tokens_changes_nothing(tpm: float, script: list[Step], now: float) -> None:
-    """`earliest` has no effect, never lies before now, and is not told the call's own tokens."""
+    """`earliest` has no effect and never lies before now."""
     pace, at = TokenPace.per_minute(tpm), 0.0
     for step in script:
         if isinstance(step, Reserve):
@@ -136,7 +136,7 @@ def test_asking_for_tokens_changes_nothing(tpm: float, script: list[Step], now: 
 
 
 def test_a_call_larger_than_a_minute_starts_alone_and_is_paid_off() -> None:
-    """It waits for the debt before it, and the next call, even of no tokens, waits for its own."""
+    """A call larger than a minute's tokens waits for earlier debt, and later calls wait for its own."""
     pace = TokenPace.per_minute(60)
     assert not pace.fits(61)
     assert pace.fits(60)
@@ -147,12 +147,12 @@ def test_a_call_larger_than_a_minute_starts_alone_and_is_paid_off() -> None:
 
 
 def test_a_minute_of_tokens_fits_at_any_rate() -> None:
-    """What fits is what was declared, not what its period rounds to."""
+    """A call of a minute's declared tokens fits, whatever its period rounds to."""
     assert all(TokenPace.per_minute(tpm).fits(tpm) for tpm in range(1, 10_000))
 
 
 def test_unused_tokens_come_back_but_no_idle_time() -> None:
-    """A refund of what was long paid off gives nothing to those who start later."""
+    """A late refund gives no credit for idle time."""
     pace = TokenPace.per_minute(60)
     early = pace.reserve(0.0, 10)
     pace.reserve(100.0, 3)
@@ -161,7 +161,7 @@ def test_unused_tokens_come_back_but_no_idle_time() -> None:
 
 
 def test_a_reservation_is_settled_once() -> None:
-    """A second settlement is a fault of ours, and so is one of another lane's reservation."""
+    """A second settlement, or one of another lane's reservation, raises an internal error."""
     pace = TokenPace.per_minute(60)
     reservation = pace.reserve(0.0, 10)
     with pytest.raises(RuntimeError, match=r"^a reservation of tokens was settled twice; "):

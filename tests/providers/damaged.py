@@ -1,4 +1,4 @@
-"""Replies with something wrong in them: what tests of adapters throw at `parse`."""
+"""Damaged replies, which tests of adapters pass to `parse`."""
 
 import copy
 import json
@@ -16,12 +16,12 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
     max_leaves=12,
 )
-"""Any JSON, with the numbers that Python's parser takes beside those of the standard."""
+"""Any JSON, including the numbers that Python's parser accepts beyond the standard."""
 
 
 @st.composite
 def damaged(draw: st.DrawFn, whole: Any) -> Any:
-    """A JSON value in which up to four places are missing or hold something else."""
+    """A JSON value in which up to four places are missing or replaced."""
     data = copy.deepcopy(whole)
     for _ in range(draw(st.integers(1, 4))):
         places = list(_places(data))
@@ -43,7 +43,7 @@ def _places(data: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def check_parse(adapter: Adapter, reply: HttpReply) -> None:
-    """It gives a reply that can be written, or fails in a known way."""
+    """Assert that parsing gives a writable reply, or fails in a known way."""
     try:
         read = adapter.parse(reply)
     except ProviderError:

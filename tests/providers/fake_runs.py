@@ -1,4 +1,4 @@
-"""What the network tests of providers share: a server and a client in one Trio run."""
+"""Shared parts of the providers' network tests: a server and a client in one Trio run."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ from trioeval.templates import Templates
 
 @attrs.frozen
 class FakeRun:
-    """A fake provider that is up, and a client."""
+    """A running fake provider, and a client."""
 
     address: FakeAddress
     client: HttpClient
@@ -28,7 +28,7 @@ class FakeRun:
         return openai_provider(self.address.base_url, self.client, **config)
 
     async def stats(self) -> Any:
-        """What the fake has seen, asked over a connection of its own."""
+        """Return the fake's statistics, read over a separate connection."""
         return json.loads((await exchange(self.address, get("/stats"))).body)
 
 
@@ -62,7 +62,7 @@ def with_raw_server(
     *,
     max_reply_bytes: int = 1024,
 ) -> None:
-    """Run a test body against a server that answers everything with these bytes and hangs up."""
+    """Run a test body with a server that sends these bytes to every request and closes the connection."""
 
     async def answer(stream: trio.SocketStream) -> None:
         received = b""

@@ -1,4 +1,4 @@
-"""A server of a test's own: HTTP on loopback, whose replies the test writes."""
+"""A server for tests: HTTP on loopback, with replies from the test."""
 
 import json
 import ssl
@@ -30,7 +30,7 @@ class Seen:
 
 @attrs.frozen
 class Answer:
-    """What the server says."""
+    """A reply of the server."""
 
     status: int = 200
     body: bytes = b""
@@ -38,11 +38,11 @@ class Answer:
 
 
 Respond: TypeAlias = Callable[[Seen], Answer | None]
-"""None keeps the client waiting for ever."""
+"""None never replies."""
 
 
 def as_json(data: Any, status: int = 200, **headers: str) -> Answer:
-    """An answer of JSON."""
+    """Return a JSON reply."""
     headers = {name.replace("_", "-"): text for name, text in headers.items()}
     return Answer(
         status, json.dumps(data).encode(), {"content-type": "application/json", **headers}
@@ -50,13 +50,13 @@ def as_json(data: Any, status: int = 200, **headers: str) -> Answer:
 
 
 def redirect(status: int, location: str) -> Answer:
-    """An answer that sends elsewhere."""
+    """Return a redirect."""
     return Answer(status, b"", {"location": location})
 
 
 @attrs.define(eq=False)
 class Server:
-    """A server that is up, and what it was asked."""
+    """A running server, and the requests it has received."""
 
     url: str
     seen: list[Seen] = attrs.field(factory=list)
@@ -114,7 +114,7 @@ async def _receive(http: h11.Connection, stream: Any) -> Seen | None:
 
 
 def generic(entry_id: str, directory: Path | None = None, **config: Any) -> ProviderSpec:
-    """The spec of an entry, with `MY_TOKEN` in its environment."""
+    """Return the spec of an entry, with `MY_TOKEN` in its environment."""
     return resolve(
         entry_id,
         config,
@@ -126,7 +126,7 @@ def generic(entry_id: str, directory: Path | None = None, **config: Any) -> Prov
 
 
 def problems(entry_id: str, directory: Path | None = None, **config: Any) -> list[str]:
-    """What is wrong with an entry, as it is told."""
+    """Return the problems of an entry, as shown to the user."""
     try:
         generic(entry_id, directory, **config)
     except SuiteError as error:
@@ -136,6 +136,6 @@ def problems(entry_id: str, directory: Path | None = None, **config: Any) -> lis
 
 @asynccontextmanager
 async def opened(spec: ProviderSpec) -> AsyncGenerator[OpenProvider]:
-    """The provider of a spec."""
+    """Open the provider of a spec."""
     async with open_providers([spec], Templates()) as (provider,):
         yield provider

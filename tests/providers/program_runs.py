@@ -1,4 +1,4 @@
-"""What the tests of programs share: real processes, and whether they are alive."""
+"""Shared parts of the program tests: real processes, and checks whether they are alive."""
 
 import os
 import select
@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from trioeval.providers import Reply, Request
-from trioeval.providers.config import Settings, Surroundings
+from trioeval.providers.config import EntryContext, ProviderSettings
 from trioeval.providers.http.wire import HttpClient, TlsSettings
 from trioeval.templates import Templates
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class NothingShared:
-    """Programs share nothing."""
+    """Programs share no resources."""
 
     templates = Templates()
     runs_code = True
@@ -30,7 +30,7 @@ class NothingShared:
 
 
 def run(main: Callable[[], Awaitable[T]]) -> T:
-    """Run it on Trio; what takes too long fails."""
+    """Run a function on Trio, with a time limit."""
 
     async def bounded() -> T:
         with trio.fail_after(60):
@@ -40,9 +40,9 @@ def run(main: Callable[[], Awaitable[T]]) -> T:
 
 
 def run_when_ready(pipe: Path, main: Callable[[], Awaitable[T]]) -> T:
-    """Run it on a clock that stands still until a program has opened this named pipe to write, and closed it.
+    """Run a function on a clock that stops until a program has opened this named pipe, and closed it.
 
-    So whatever is late was ready before that, however slow the machine is.
+    So a late program was ready before that, however slow the machine is.
     """
     os.mkfifo(pipe)
     clock = trio.testing.MockClock()
@@ -61,15 +61,15 @@ def run_when_ready(pipe: Path, main: Callable[[], Awaitable[T]]) -> T:
     return trio.run(both, clock=clock)
 
 
-def around(directory: Path, **environ: str) -> Surroundings:
-    """A suite in this directory; the environment is that of the tests, and more."""
-    return Surroundings(
+def around(directory: Path, **environ: str) -> EntryContext:
+    """Return a suite's context for this directory, with the environment of the tests and more variables."""
+    return EntryContext(
         environ={**os.environ, **environ}, directory=directory, templates=Templates()
     )
 
 
-async def ask(settings: Settings, prompt: str = "Hi", **request: Any) -> Reply:
-    """One call to a provider that is opened for it."""
+async def ask(settings: ProviderSettings, prompt: str = "Hi", **request: Any) -> Reply:
+    """Open a provider and send one request."""
     async with settings.open(NothingShared()) as provider:
         reply = await provider(Request(prompt=prompt, **request))
     assert isinstance(reply, Reply)
@@ -77,7 +77,7 @@ async def ask(settings: Settings, prompt: str = "Hi", **request: Any) -> Reply:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and that nobody looked at yet does not."""
+    """Return whether a process runs; one that has ended but was not waited for does not."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
@@ -86,7 +86,7 @@ def is_alive(pid: int) -> bool:
 
 
 def carriers(text: str) -> list[int]:
-    """The live processes that have a text in their environment."""
+    """Return the live processes with a text in their environment."""
     found = []
     for folder in Path("/proc").iterdir():
         try:
@@ -99,10 +99,10 @@ def carriers(text: str) -> list[int]:
 
 
 def environment_of(process: Path) -> bytes:
-    """What a process was started with; a child of ours is read again until it has one.
+    """Return the environment of a process; a child of this one is read again until it has one.
 
-    `exec` closes what tells the parent that it worked a moment before the new
-    program has its environment, so a child that was just started can be without.
+    `exec` closes the pipe that reports its success a moment before the new program has its environment,
+    so a child that was just started may have none.
     """
     pid = int(process.name)
     while not (environment := (process / "environ").read_bytes()):
@@ -113,7 +113,7 @@ def environment_of(process: Path) -> bytes:
 
 
 def wait_gone(pid: int, limit: float) -> bool:
-    """Whether a process of somebody else ends within `limit` seconds."""
+    """Return whether another program's process ends within `limit` seconds."""
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""What the tests of SDKs share: a scripted HTTP server, and the same case for every SDK."""
+"""Shared parts of the SDK tests: a scripted HTTP server, and the same case for every SDK."""
 
 import importlib
 import json
@@ -18,7 +18,7 @@ from vendor_openai import CHAT
 
 from trioeval.errors import Problem
 from trioeval.providers.base import Provider
-from trioeval.providers.config import Reader, Settings, Surroundings
+from trioeval.providers.config import EntryContext, ProviderSettings, Reader
 from trioeval.providers.http.client import open_http
 from trioeval.providers.http.wire import HttpClient, TlsSettings
 from trioeval.providers.sdk import bedrock, entries
@@ -29,7 +29,7 @@ KEY = "sk-very-secret"
 
 @attrs.frozen
 class Answer:
-    """What the server says to one request."""
+    """The server's reply to one request."""
 
     status: int = 200
     body: Any = attrs.field(factory=dict)
@@ -38,7 +38,7 @@ class Answer:
 
 @attrs.frozen
 class Echo:
-    """The prompt of a request of Converse, as the text of the reply."""
+    """A Converse reply with the prompt of its request."""
 
     good: Mapping[str, Any]
 
@@ -49,12 +49,12 @@ class Echo:
 
 @attrs.frozen
 class HangUp:
-    """The connection is closed without a word."""
+    """Closes the connection without a reply."""
 
 
 @attrs.define
 class Hold:
-    """The request is left waiting."""
+    """Never replies."""
 
     until: trio.Event = attrs.field(factory=trio.Event)
 
@@ -69,7 +69,7 @@ class Received:
 
 @attrs.define(eq=False)
 class Server:
-    """Answers requests in turn, the last answer for ever, and keeps what it got."""
+    """Replies to requests in turn, repeats the last reply, and stores the requests."""
 
     answers: Sequence[Answer | Echo | HangUp | Hold]
     received: list[Received] = attrs.field(factory=list)
@@ -147,42 +147,42 @@ async def _next(stream: trio.SocketStream, wire: h11.Connection) -> Any:
 
 @attrs.frozen
 class Case:
-    """One SDK, an entry for it, and what its service answers."""
+    """One SDK, an entry for it, and the replies of its service."""
 
     prefix: str
     model: str
     reader: Reader
     vendor: Vendor
-    """What its service says without the SDK."""
+    """Replies of its service without the SDK."""
     overloaded: Answer
     config: Callable[[str], dict[str, Any]]
-    """The config of an entry, for a server's URL."""
+    """Returns the config of an entry, for a server's URL."""
     plain: str | None = None
     """The prefix without the SDK."""
 
     @property
     def good(self) -> Mapping[str, Any]:
-        """The body of a reply that says "Four"."""
+        """Return the body of a reply with the text "Four"."""
         return self.vendor.good
 
-    def read(self, url: str, **config: Any) -> Settings | list[Problem]:
+    def read(self, url: str, **config: Any) -> ProviderSettings | list[Problem]:
         merged = {**self.config(url), **config}
         return self.reader(self.prefix, self.model, merged, around())
 
-    def read_plain(self, url: str, **config: Any) -> Settings | list[Problem]:
-        """The same entry without the SDK."""
+    def read_plain(self, url: str, **config: Any) -> ProviderSettings | list[Problem]:
+        """Return the same entry without the SDK."""
         assert self.plain is not None
         vendor = importlib.import_module(
             f"trioeval.providers.vendors.{entries.SDKS[self.prefix].vendor}"
         )
-        settings: Settings | list[Problem] = vendor.read(
+        settings: ProviderSettings | list[Problem] = vendor.read(
             self.plain, self.model, {**self.config(url), **config}, around()
         )
         return settings
 
 
-def around() -> Surroundings:
-    return Surroundings(environ={}, directory=Path(), templates=Templates())
+def around() -> EntryContext:
+    return EntryContext(environ={}, directory=Path(), templates=Templates())
 
 
 def busy(body: Any, **headers: str) -> Answer:
@@ -252,7 +252,7 @@ CASES = (
 
 @attrs.frozen
 class RunShared:
-    """What the providers of a run share."""
+    """Shared resources of the providers of a run."""
 
     client: HttpClient
     templates: Templates = attrs.field(factory=Templates)
@@ -264,8 +264,8 @@ class RunShared:
 
 
 @asynccontextmanager
-async def opened(settings: Settings | list[Problem]) -> AsyncGenerator[Provider]:
-    """The provider of an entry, with the HTTP client of a run."""
+async def opened(settings: ProviderSettings | list[Problem]) -> AsyncGenerator[Provider]:
+    """Open the provider of an entry, with the HTTP client of a run."""
     assert not isinstance(settings, list), settings
     async with open_http() as client, settings.open(RunShared(client)) as provider:
         yield provider
@@ -274,7 +274,7 @@ async def opened(settings: Settings | list[Problem]) -> AsyncGenerator[Provider]
 def with_server(
     answers: Sequence[Answer | Echo | HangUp | Hold], body: Callable[[Server], Any]
 ) -> None:
-    """Run a test body beside a server, which ends with it."""
+    """Run a test body with a server that ends with it."""
 
     async def main() -> None:
         with trio.fail_after(60):

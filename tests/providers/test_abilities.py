@@ -1,4 +1,4 @@
-"""What settings tell of what a provider can be asked for; see `trioeval.providers.abilities`."""
+"""Features of providers, by their settings; see `trioeval.providers.abilities`."""
 
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ def form_of(entry_id: str, schema: Any = CLOSED, **config: Any) -> Any:
     ],
 )
 def test_a_service_is_known_by_the_request_that_is_built(entry_id: str, able: set[str]) -> None:
-    """Programs may answer anything."""
+    """A service is judged by its request; programs may return anything."""
     assert abilities(spec_of(entry_id).settings) == able
 
 
@@ -69,18 +69,18 @@ def test_a_service_is_known_by_the_request_that_is_built(entry_id: str, able: se
         ("exec:cat", {}, True),
     ],
 )
-def test_a_model_searches_if_its_config_says_so(
+def test_a_model_searches_if_its_config_requests_it(
     entry_id: str, config: dict[str, Any], *, searches: bool
 ) -> None:
-    """Or if nobody can know."""
+    """A model may search if its config requests it, or if that is unknown."""
     assert may_search(spec_of(entry_id, **config).settings) is searches
 
 
 @pytest.mark.parametrize(
     "entry_id", ["openai:gpt-4.1", "openai:responses:gpt-4.1", "google:gemini-2.5-pro"]
 )
-def test_a_schema_is_asked_for_where_services_take_one(entry_id: str) -> None:
-    """The options that are made are options of such a call."""
+def test_a_schema_is_requested_where_services_support_it(entry_id: str) -> None:
+    """The options for a schema are valid options of a call."""
     spec = spec_of(entry_id)
     form = form_of(entry_id)
     assert form["json_schema"]["schema"] == CLOSED
@@ -105,10 +105,10 @@ def test_a_schema_is_asked_for_where_services_take_one(entry_id: str) -> None:
         ("echo", {}),
     ],
 )
-def test_nothing_is_asked_for_where_that_is_not_known(
+def test_no_schema_is_requested_where_support_is_unknown(
     entry_id: str, config: dict[str, Any]
 ) -> None:
-    """Or where the config says how to answer: a request that is refused would be worse."""
+    """No schema is requested if support is unknown, or if the config sets a format: a refusal is worse."""
     assert form_of(entry_id, **config) is None
 
 
@@ -123,5 +123,5 @@ def test_nothing_is_asked_for_where_that_is_not_known(
     ],
 )
 def test_a_service_is_held_to_a_schema_that_it_can_hold_to(schema: Any, *, strict: bool) -> None:
-    """Others are given as what is wanted."""
+    """A schema that the service can enforce is strict; others are only requested."""
     assert form_of("openai:gpt-4.1", schema)["json_schema"]["strict"] is strict

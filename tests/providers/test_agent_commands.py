@@ -44,19 +44,19 @@ def program(path: Path, mode: int = 0o755) -> Path:
 
 
 def test_words_are_kept_as_templates() -> None:
-    """Also those with spaces in them."""
+    """Templates with spaces are single words."""
     found = settings("sh -c {{ prompt }} '{{a}} b' {% if x %}c{% endif %}")
     assert found.words == ("sh", "-c", "{{ prompt }}", "{{a}} b", "{% if x %}c{% endif %}")
     assert (found.timeout, found.stdin, found.success) == (None, False, frozenset({0}))
 
 
 def test_all_agents_share_the_run_slots() -> None:
-    """Whatever their lines are."""
+    """All command lines share one lane."""
     assert {settings("sh").lane_key, settings("true x").lane_key} == {AGENT_RUNS}
 
 
-def test_a_config_says_how_it_is_run() -> None:
-    """In both spellings; null takes nothing away that is not there."""
+def test_a_config_sets_how_it_is_run() -> None:
+    """Keys are accepted in both spellings; null is ignored for a key without a default."""
     found = settings(
         "sh",
         timeoutMs=1500,
@@ -72,8 +72,8 @@ def test_a_config_says_how_it_is_run() -> None:
     assert settings("sh", input=None, timeoutMs=None).stdin is False
 
 
-def test_all_that_is_wrong_with_an_entry_is_told_at_once() -> None:
-    """Keys, values, words and the program."""
+def test_all_mistakes_of_an_entry_are_reported_at_once() -> None:
+    """Problems of keys, values, words and the program are reported together."""
     mistaken = "not a valid template: not a template: line 1: No filter named 'nothing'."
     assert problems(
         "no-such-program {{ x | nothing }}", timeoutMs=0, input="argument", cwd=".", env=1
@@ -98,13 +98,13 @@ def test_all_that_is_wrong_with_an_entry_is_told_at_once() -> None:
         ("a\0b", ".id: a command line must not contain a NUL character"),
     ],
 )
-def test_a_line_that_is_no_command_is_a_problem(line: str, problem: str) -> None:
-    """Shown as it stands in the suite."""
+def test_an_invalid_command_line_is_a_problem(line: str, problem: str) -> None:
+    """The problem shows the line as written in the suite."""
     assert problems(line) == [problem]
 
 
 def test_a_program_with_a_path_is_beside_the_suite(tmp_path: Path) -> None:
-    """Not in the workspace, in which it runs; a bare name is looked for in PATH."""
+    """A path is relative to the suite, not to the workspace; a bare name is searched in PATH."""
     program(tmp_path / "bin" / "agent")
     program(tmp_path / "flat", 0o644)
     assert settings("bin/agent x", tmp_path).command(str) == (f"{tmp_path}/bin/agent", "x")
@@ -117,14 +117,14 @@ def test_a_program_with_a_path_is_beside_the_suite(tmp_path: Path) -> None:
 
 
 def test_a_program_that_is_a_template_is_known_when_it_runs(tmp_path: Path) -> None:
-    """Then it is treated in the same way."""
+    """The rendered path is handled like a fixed one."""
     filled = {"{{tool}}": "bin/x", "{{workspace}}/y": "/w/y", "{{name}}": "sh"}
     found = [settings(line, tmp_path).command(filled.__getitem__) for line in filled]
     assert found == [(f"{tmp_path}/bin/x",), ("/w/y",), ("sh",)]
 
 
-def test_what_is_beside_the_suite_is_looked_for(tmp_path: Path) -> None:
-    """The program, and the script of an interpreter; what other words name may not be there yet."""
+def test_files_beside_the_suite_must_exist(tmp_path: Path) -> None:
+    """The program and an interpreter's script must exist; files in other words may be created later."""
     program(tmp_path / "agent.sh")
     for line in ("{{suite}}/agent.sh", "sh -e {{ suite }}/agent.sh", "sh agent.sh", "sh -c x"):
         assert settings(line, tmp_path).words
@@ -141,8 +141,8 @@ def test_what_is_beside_the_suite_is_looked_for(tmp_path: Path) -> None:
         assert problems(line, tmp_path) == [told]
 
 
-def test_an_agent_cannot_be_asked(tmp_path: Path) -> None:
-    """As a judge, for one."""
+def test_an_agent_cannot_answer_requests(tmp_path: Path) -> None:
+    """A request to an agent fails, for example one of a judge."""
     with pytest.raises(ProviderError) as caught:
         run(lambda: ask(settings("sh -c x")))
     assert str(caught.value) == (
@@ -164,7 +164,7 @@ def resolved(entry_id: str, **readers: Any) -> ProviderSpec:
 
 
 def test_a_reader_wins_over_the_usual_one_for_its_prefix() -> None:
-    """And over no other."""
+    """The reader is used for its prefix only."""
     own = {"readers": {"exec": read_agent_command}}
     spec = resolved("exec:sh x", **own)
     assert isinstance(spec.settings, CommandAgentSettings)
@@ -177,14 +177,14 @@ def test_a_reader_wins_over_the_usual_one_for_its_prefix() -> None:
 @given(st.text(st.sampled_from("ab \t'\"\\$"), max_size=12))
 @hypothesis_settings(max_examples=hypothesis_settings().max_examples // 2)
 def test_a_line_without_templates_is_split_as_a_shell_would(line: str) -> None:
-    """As for programs that are no agents."""
+    """Agents and other programs split lines in the same way."""
     assert split_templates(line) == split_line(line)
 
 
 @given(st.lists(st.text(st.sampled_from("ab '\"|{}%\\"), max_size=6), min_size=1, max_size=4))
 @hypothesis_settings(max_examples=hypothesis_settings().max_examples // 2)
-def test_what_a_template_encloses_is_never_split(inner: list[str]) -> None:
-    """Whatever stands in it that a shell would look at."""
+def test_a_template_is_never_split(inner: list[str]) -> None:
+    """Shell syntax inside a template does not split it."""
     words = [f"x{{{{{text.replace('}', '')}}}}}y" for text in inner]
     found = split_templates(" ".join(words))
     assert found == words

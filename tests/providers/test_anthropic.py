@@ -59,7 +59,7 @@ def body(prompt: str = "Hi", model: str = MODEL, /, **config: Any) -> Any:
 
 @pytest.mark.parametrize("rest", ["messages:m", "m"])
 def test_the_kind_may_be_left_out(rest: str) -> None:
-    """There is one kind."""
+    """There is only one kind, so it may be omitted."""
     assert entry(rest, ENVIRON).endpoint.model == "m"
 
 
@@ -80,7 +80,7 @@ def test_the_kind_may_be_left_out(rest: str) -> None:
 def test_the_base_url_is_given_with_or_without_its_version(
     environ: Mapping[str, str], config: Mapping[str, Any], url: str
 ) -> None:
-    """The config wins over the environment, and a host over a URL."""
+    """The config takes precedence over the environment, and a host over a URL."""
     assert entry("m", {**ENVIRON, **environ}, **config).build(Request(prompt="Hi")).url == url
 
 
@@ -110,7 +110,7 @@ def test_the_base_url_is_given_with_or_without_its_version(
 def test_a_temperature_is_sent_where_it_is_taken(
     model: str, config: Mapping[str, Any], temperature: float | None
 ) -> None:
-    """Not beside thinking or top_p, and not to models that reject it."""
+    """No temperature is sent with thinking or top_p, or to models that refuse it."""
     assert body("Hi", model, **config).get("temperature") == temperature
 
 
@@ -133,20 +133,20 @@ def test_a_temperature_is_sent_where_it_is_taken(
 def test_a_reply_has_room_beside_its_thoughts(
     config: Mapping[str, Any], environ: Mapping[str, str], most: int
 ) -> None:
-    """The service insists on a limit, and that it is above the budget of thinking."""
+    """The service requires a token limit above the budget of thinking."""
     ready = entry("m", {**ENVIRON, **environ}, **config).build(Request(prompt="Hi"))
     assert json.loads(ready.body or b"")["max_tokens"] == most
 
 
 def test_the_environment_may_name_the_temperature() -> None:
-    """For entries that do not."""
+    """The variable applies to entries without a temperature."""
     ready = entry("m", {**ENVIRON, "ANTHROPIC_TEMPERATURE": "0.25"}).build(Request(prompt="Hi"))
     assert json.loads(ready.body or b"")["temperature"] == 0.25
 
 
 @pytest.mark.parametrize("tool", [CLOCK, CHAT_CLOCK])
 def test_tools_are_understood_in_both_forms(tool: Mapping[str, Any]) -> None:
-    """As the service has them, and as chat completions do."""
+    """The service's own form and that of chat completions are accepted."""
     assert body(tools=[tool])["tools"] == [CLOCK]
 
 
@@ -166,7 +166,7 @@ def test_tools_are_understood_in_both_forms(tool: Mapping[str, Any]) -> None:
     ],
 )
 def test_tool_choices_are_understood_in_both_forms(choice: Any, sent: object) -> None:
-    """As the service has them, and as chat completions do."""
+    """The service's own form and that of chat completions are accepted."""
     assert body(tools=[CLOCK], tool_choice=choice)["tool_choice"] == sent
 
 
@@ -179,7 +179,7 @@ def test_tool_choices_are_understood_in_both_forms(choice: Any, sent: object) ->
     ],
 )
 def test_a_schema_is_understood_in_each_form(config: Mapping[str, Any]) -> None:
-    """It goes where the service wants it, and what it needs is asked for."""
+    """The schema is sent in the service's form, with the beta feature that it needs."""
     asked = adapter(**config)
     ready = asked.build(Request(prompt="Hi"))
     assert json.loads(ready.body or b"")["output_config"] == {"format": FORMAT}
@@ -187,7 +187,7 @@ def test_a_schema_is_understood_in_each_form(config: Mapping[str, Any]) -> None:
 
 
 def test_beta_features_are_those_of_config_headers_and_tools_together() -> None:
-    """Each is named once."""
+    """Each feature is requested once."""
     config: dict[str, Any] = {
         "beta": ["context-1m-2025-08-07", "skills-2025-10-02"],
         "headers": {"Anthropic-Beta": "files-api-2025-04-14, skills-2025-10-02"},
@@ -199,7 +199,7 @@ def test_beta_features_are_those_of_config_headers_and_tools_together() -> None:
 
 
 def test_configured_headers_win() -> None:
-    """Over the version too."""
+    """Configured headers take precedence, also for the version."""
     headers = {"Anthropic-Version": "2024-01-01", "X-Team": "blue"}
     assert adapter(headers=headers).build(Request(prompt="Hi")).headers == {
         "x-api-key": KEY,
@@ -211,8 +211,8 @@ def test_configured_headers_win() -> None:
 # --- prompts -------------------------------------------------------------------
 
 
-def test_system_messages_stand_beside_the_others() -> None:
-    """That of the config first; text stays text."""
+def test_system_messages_are_separate() -> None:
+    """The system text of the config comes first; text stays text."""
     prompt = json.dumps(
         [
             {"role": "system", "content": "Be brief."},
@@ -228,7 +228,7 @@ def test_system_messages_stand_beside_the_others() -> None:
 
 
 def test_system_blocks_stay_blocks() -> None:
-    """Where one of them is a list, so that what it says of caching is kept."""
+    """All become blocks if one of them is a list, so that cache settings are kept."""
     cached = {"type": "text", "text": "Rules.", "cache_control": {"type": "ephemeral"}}
     sent = body('[{"role": "system", "content": "Be brief."}, {"role": "user"}]', system=[cached])
     assert sent["system"] == [cached, {"type": "text", "text": "Be brief."}]
@@ -252,17 +252,17 @@ def test_system_blocks_stay_blocks() -> None:
         ("users: 4", None, [("user", "users: 4")]),
     ],
 )
-def test_a_transcript_begins_with_who_speaks(
+def test_a_transcript_starts_with_a_role(
     prompt: str, system: str | None, messages: list[tuple[str, str]]
 ) -> None:
-    """A text that only has such a line somewhere is no transcript."""
+    """A text with such a line in the middle is not a transcript."""
     sent = body(prompt)
     assert sent.get("system") == system
     assert [(one["role"], one["content"]) for one in sent["messages"]] == messages
 
 
 def test_images_are_brought_into_form() -> None:
-    """Data URIs are split, images of chat completions rewritten; other blocks pass untouched."""
+    """Data URIs are split, images of chat completions are converted; other blocks are unchanged."""
     png = {"type": "base64", "media_type": "image/png", "data": "iVBORw=="}
     content = [
         {"type": "text", "text": "What is it?", "cache_control": {"type": "ephemeral"}},
@@ -308,7 +308,7 @@ def test_images_are_brought_into_form() -> None:
 def test_the_blocks_give_the_output(
     blocks: list[Mapping[str, Any]], config: Mapping[str, Any], output: object
 ) -> None:
-    """Texts, thoughts and tools each have one form; what was hidden is left out."""
+    """Texts, thinking and tools each have one form; redacted thinking is left out."""
     assert adapter(**config).parse(reply(message(*blocks))).output == output
 
 
@@ -316,7 +316,7 @@ def test_the_blocks_give_the_output(
 
 
 def test_the_input_of_a_tool_that_was_cut_off_stays_text() -> None:
-    """The limit of tokens may end a reply anywhere."""
+    """The token limit may end a reply anywhere."""
     events = streamed(message(TOOL_USE, stop_reason="max_tokens"))
     del events[4]
     answer = adapter().parse(HttpReply(200, STREAM, written(events)))
@@ -327,7 +327,7 @@ def test_the_input_of_a_tool_that_was_cut_off_stays_text() -> None:
 
 
 def test_events_that_are_not_known_are_left_out() -> None:
-    """The service may add some, and a block that never began does not grow."""
+    """Unknown events are ignored, and a block that never started does not grow."""
     events: list[Any] = list(streamed(message(TEXT)))
     delta = {"type": "text_delta", "text": "?"}
     events[2:2] = [
@@ -343,7 +343,7 @@ def test_events_that_are_not_known_are_left_out() -> None:
 
 
 def test_a_stream_nested_too_deeply_is_malformed() -> None:
-    """Joining may nest deeper than reading did: the input of a tool is read by itself."""
+    """Joining may nest deeper than reading, because the input of a tool is parsed separately."""
     deep: dict[str, Any] = {}
     for _ in range(2000):
         deep = {"a": deep}
@@ -359,8 +359,8 @@ def test_a_stream_nested_too_deeply_is_malformed() -> None:
 # --- entries -------------------------------------------------------------------
 
 
-def test_all_mistakes_are_told_together() -> None:
-    """Keys, environment, endpoint and what does not go together."""
+def test_all_mistakes_are_reported_together() -> None:
+    """Problems of keys, environment, endpoint and their combinations are reported together."""
     environ = {"ANTHROPIC_TEMPERATURE": "hot"}
     config = {"top_k": 0, "apiHost": "a/b", "extra_body": {"messages": []}, "y": 1}
     found = read_entry(read, f"anthropic:{MODEL}", config, environ)

@@ -36,7 +36,7 @@ GRACE = 0.1
 
 
 def with_bridge(body: Callable[[AsyncioBridge], Awaitable[None]]) -> None:
-    """A bridge that is left in time, also where the machine stands still for a while."""
+    """Open a bridge with a time limit that allows for a slow machine."""
 
     async def main() -> None:
         async with asyncio_bridge(grace=20.0) as bridge:
@@ -47,7 +47,7 @@ def with_bridge(body: Callable[[AsyncioBridge], Awaitable[None]]) -> None:
 
 
 def test_an_asyncio_function_answers_as_a_provider() -> None:
-    """A text becomes a reply, and a reply stays what it is."""
+    """A text becomes a reply, and a reply is unchanged."""
 
     async def shout(request: Request) -> str:
         await asyncio.sleep(0)
@@ -66,8 +66,8 @@ def test_an_asyncio_function_answers_as_a_provider() -> None:
     run(body)
 
 
-def test_two_hundred_calls_are_under_way_together() -> None:
-    """One thread carries them all: the last to come lets all of them go."""
+def test_two_hundred_calls_run_concurrently() -> None:
+    """One thread runs all calls concurrently: the last call releases all others."""
     width = 200
     waiting: list[asyncio.Future[None]] = []
 
@@ -97,7 +97,7 @@ def test_two_hundred_calls_are_under_way_together() -> None:
 
 @attrs.define(eq=False)
 class Tired:
-    """Waits for ever, and tells what it sees of its end."""
+    """Waits forever, and records its end."""
 
     started: trio.Event = attrs.field(factory=trio.Event)
     token: trio.lowlevel.TrioToken = attrs.field(factory=trio.lowlevel.current_trio_token)
@@ -117,7 +117,7 @@ class Tired:
 
 
 def test_cancelling_a_call_cancels_its_task_and_waits_for_its_clean_up() -> None:
-    """When the call has ended, so have the `finally` blocks on the other side."""
+    """When the call ends, the task's `finally` blocks have run."""
 
     async def body(bridge: AsyncioBridge) -> None:
         tired = Tired()
@@ -132,8 +132,8 @@ def test_cancelling_a_call_cancels_its_task_and_waits_for_its_clean_up() -> None
     with_bridge(body)
 
 
-def test_a_call_that_is_cancelled_already_does_not_begin() -> None:
-    """The function is never called."""
+def test_a_call_that_is_already_cancelled_does_not_start() -> None:
+    """The function of a cancelled call is never called."""
     called: list[Request] = []
 
     async def never(request: Request) -> str:
@@ -154,7 +154,7 @@ def test_a_call_that_is_cancelled_already_does_not_begin() -> None:
 
 @pytest.mark.slow
 def test_a_function_that_will_not_be_cancelled_delays_the_call_by_the_grace_only() -> None:
-    """The run's deadline holds, and the bridge serves others meanwhile."""
+    """The run's deadline holds, and the bridge serves other calls meanwhile."""
 
     async def body(bridge: AsyncioBridge) -> None:
         started, let_go = trio.Event(), asyncio.Event()
@@ -185,7 +185,7 @@ def test_a_function_that_will_not_be_cancelled_delays_the_call_by_the_grace_only
 
 @pytest.mark.slow
 def test_a_function_that_blocks_its_thread_does_not_block_trio() -> None:
-    """The other tasks of the run go on, and cancelling is bounded as well."""
+    """Other Trio tasks continue, and cancellation is limited in time."""
 
     async def body(bridge: AsyncioBridge) -> None:
         started, let_go = trio.Event(), threading.Event()
@@ -214,8 +214,8 @@ def close_all_threads() -> None:
 
 
 @pytest.mark.slow
-def test_a_thread_that_does_not_end_is_told() -> None:
-    """Closing is bounded, and says why it gave up."""
+def test_a_thread_that_does_not_end_is_reported() -> None:
+    """Closing is limited in time, and warns about the thread."""
     let_go = threading.Event()
 
     async def body() -> None:
@@ -239,11 +239,11 @@ def test_a_thread_that_does_not_end_is_told() -> None:
 
 
 class StrangeError(Exception):
-    """Of a client that nobody knows."""
+    """An exception of an unknown client."""
 
 
-def test_an_exception_comes_back_as_it_is() -> None:
-    """With its type and its traceback; only a provider says that it is unexpected."""
+def test_an_exception_is_raised_unchanged() -> None:
+    """Type and traceback are preserved; only a provider converts it to `unexpected`."""
 
     async def fail(request: Request) -> str:
         await asyncio.sleep(0)
@@ -261,8 +261,8 @@ def test_an_exception_comes_back_as_it_is() -> None:
     with_bridge(body)
 
 
-def test_what_a_function_knows_of_a_failure_reaches_the_lane() -> None:
-    """A `ProviderError` passes through the bridge."""
+def test_a_failure_of_a_function_reaches_the_lane() -> None:
+    """A `ProviderError` passes through the bridge unchanged."""
 
     async def busy(request: Request) -> str:
         await asyncio.sleep(0)
@@ -276,8 +276,8 @@ def test_what_a_function_knows_of_a_failure_reaches_the_lane() -> None:
     with_bridge(body)
 
 
-def test_a_function_that_is_not_async_is_told() -> None:
-    """It would block all other calls."""
+def test_a_function_that_is_not_async_is_reported() -> None:
+    """A function that is not async would block all other calls, and is refused."""
 
     def answer(request: Request) -> str:
         return "hello"
@@ -291,7 +291,7 @@ def test_a_function_that_is_not_async_is_told() -> None:
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
 def test_a_function_cannot_end_the_loop(error: type[BaseException]) -> None:
-    """Other calls live on that loop."""
+    """`SystemExit` and the like do not end the loop of the other calls."""
 
     async def leave() -> None:
         await asyncio.sleep(0)
@@ -306,7 +306,7 @@ def test_a_function_cannot_end_the_loop(error: type[BaseException]) -> None:
 
 
 def test_a_task_that_cancels_itself_is_a_failure_and_no_cancellation() -> None:
-    """Trio did not cancel anything, so nothing of Trio's may look cancelled."""
+    """A task's own cancellation is not reported as a cancellation by Trio."""
 
     async def give_up() -> None:
         await asyncio.sleep(0)
@@ -320,7 +320,7 @@ def test_a_task_that_cancels_itself_is_a_failure_and_no_cancellation() -> None:
 
 
 def test_functions_see_the_context_of_their_caller() -> None:
-    """Each call has a copy: what it sets is seen by nobody else."""
+    """Each call has a copy of the context, and its changes are not visible elsewhere."""
     name: ContextVar[str] = ContextVar("name")
 
     async def tell() -> str:
@@ -337,8 +337,8 @@ def test_functions_see_the_context_of_their_caller() -> None:
     with_bridge(body)
 
 
-def test_closing_ends_calls_before_what_they_use() -> None:
-    """Calls first, then what was entered, the last first; and nothing is begun any more."""
+def test_closing_ends_calls_before_their_resources() -> None:
+    """Closing ends calls first, then exits what was entered in reverse order; no call starts any more."""
     order: list[str] = []
 
     @asynccontextmanager
@@ -367,8 +367,8 @@ def test_closing_ends_calls_before_what_they_use() -> None:
     run(body)
 
 
-def test_what_cannot_be_closed_is_told_on_leaving() -> None:
-    """A failure of the other thread is not lost."""
+def test_an_error_on_closing_is_raised_on_leaving() -> None:
+    """An exception in the other thread is raised on leaving."""
 
     @asynccontextmanager
     async def bad() -> AsyncGenerator[None]:
@@ -383,8 +383,8 @@ def test_what_cannot_be_closed_is_told_on_leaving() -> None:
     run(body)
 
 
-def test_what_a_client_left_running_ends_with_the_bridge() -> None:
-    """Background tasks of a client do not hold up the thread."""
+def test_background_tasks_of_a_client_end_with_the_bridge() -> None:
+    """Background tasks of a client do not delay the end of the thread."""
     ended: list[bool] = []
 
     async def linger() -> None:
@@ -408,7 +408,7 @@ def test_what_a_client_left_running_ends_with_the_bridge() -> None:
 
 @pytest.mark.slow
 def test_cancelling_at_any_moment_leaves_the_bridge_usable() -> None:
-    """A hundred calls, cancelled before, during and after their work."""
+    """The bridge survives a hundred calls cancelled before, during and after their work."""
 
     async def nap(request: Request) -> str:
         await asyncio.sleep(0.002)
@@ -426,7 +426,7 @@ def test_cancelling_at_any_moment_leaves_the_bridge_usable() -> None:
 
 @pytest.mark.network
 def test_a_client_that_knows_only_asyncio_is_a_provider() -> None:
-    """aiohttp, with a session that lives as long as the bridge, against a server of Trio."""
+    """An aiohttp client works as a provider, with one session for the bridge, against a Trio server."""
     aiohttp = pytest.importorskip("aiohttp")
 
     async def talk(stream: trio.SocketStream) -> None:
@@ -466,7 +466,7 @@ def test_a_client_that_knows_only_asyncio_is_a_provider() -> None:
 
 
 def test_the_name_of_a_provider_is_that_of_its_function() -> None:
-    """Messages say which one failed; an object without a name is known by its type."""
+    """Messages name the function; an object without a name is shown by its type."""
 
     class Answering:
         async def __call__(self, _: Request) -> str:
@@ -480,7 +480,7 @@ def test_the_name_of_a_provider_is_that_of_its_function() -> None:
 
 
 def test_calls_end_where_the_run_ends_first() -> None:
-    """A task that outlives its run wakes nobody, and complains to nobody."""
+    """A task that outlives its run wakes no task and warns of nothing."""
     let_go = threading.Event()
     ended = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Marks of JSON are counted without parsing it, and as many as a parser finds."""
+"""JSON marks are counted without parsing, and equal those that a parser finds."""
 
 import json
 from typing import Any
@@ -19,7 +19,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 
 
 def marks(value: Any) -> int:
-    """The texts, opening brackets and commas of a value."""
+    """Return the number of texts, opening brackets and commas of a value."""
     match value:
         case str():
             return 1

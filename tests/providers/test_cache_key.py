@@ -1,4 +1,4 @@
-"""Two requests have one key if and only if all is equal that decides their replies."""
+"""Two requests have the same key if and only if everything that decides their replies is equal."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from trioeval.errors import SuiteError
 from trioeval.providers import Reply, Request, open_providers, resolve
-from trioeval.providers.cache_key import Question, name_in
+from trioeval.providers.cache_key import CacheIdentity, name_in
 from trioeval.providers.http.wire import HttpRequest
 from trioeval.templates import Templates
 
@@ -36,7 +36,7 @@ def key(
     folder: Path | None = None,
     **asked: Any,
 ) -> bytes | None:
-    """The key of a request to one provider."""
+    """Return the key of a request to one provider."""
 
     async def main() -> bytes | None:
         spec = resolve(
@@ -73,7 +73,7 @@ SERVICES = [
 def test_every_service_has_keys_that_tell_requests_apart(
     entry_id: str, config: Mapping[str, Any]
 ) -> None:
-    """By prompt and by repeat; not by the place in the suite or by variables that are not sent."""
+    """Keys differ by prompt and repeat, but not by position in the suite or unsent variables."""
     first = key(entry_id, config)
     assert first is not None
     assert len(first) > 32
@@ -93,8 +93,8 @@ def test_every_service_has_keys_that_tell_requests_apart(
 @pytest.mark.parametrize(
     "entry_id", ["echo", "sequence", "sim:m", "mine", "exec:date", "python:code.py"]
 )
-def test_what_is_no_service_is_not_cached(entry_id: str, tmp_path: Path) -> None:
-    """It costs nothing, or may do anything."""
+def test_providers_that_are_not_services_are_not_cached(entry_id: str, tmp_path: Path) -> None:
+    """Other providers cost nothing, or may do anything, and are not cached."""
     (tmp_path / "code.py").write_text(
         "def call_api(prompt, options, context): return {'output': 1}"
     )
@@ -106,16 +106,16 @@ def test_what_is_no_service_is_not_cached(entry_id: str, tmp_path: Path) -> None
     assert key(entry_id, config, custom={"mine": mine}, folder=tmp_path) is None
 
 
-def test_a_callable_of_ones_own_may_say_what_decides_its_replies() -> None:
-    """Then it is cached like a service."""
+def test_a_callable_may_define_what_decides_its_replies() -> None:
+    """A callable that implements the protocol is cached like a service."""
 
     class Mine:
         async def __call__(self, request: Request) -> Reply:
             return Reply(output=request.prompt)
 
-        def cache_question(self, request: Request) -> Question:
+        def cache_question(self, request: Request) -> CacheIdentity:
             asked = HttpRequest("mine:", {}, request.prompt.encode())
-            return Question(name="mine", service="mine", request=asked)
+            return CacheIdentity(name="mine", service="mine", request=asked)
 
     found = key("mine", custom={"mine": Mine()})
     assert found is not None
@@ -141,10 +141,10 @@ CHAT = "openai:chat:gpt-4.1"
     ],
     ids=str,
 )
-def test_what_decides_a_reply_is_in_the_key(
+def test_everything_that_decides_a_reply_is_in_the_key(
     one: Mapping[str, Any], other: Mapping[str, Any]
 ) -> None:
-    """The body, headers, place and account, and how the reply is read."""
+    """Body, headers, URL, account and the reading of the reply are part of the key."""
     try:
         assert key(CHAT, one) != key(CHAT, other)
     except SuiteError as error:
@@ -162,27 +162,25 @@ def test_what_decides_a_reply_is_in_the_key(
     ],
     ids=str,
 )
-def test_what_decides_nothing_is_not_in_the_key(
-    one: Mapping[str, Any], other: Mapping[str, Any]
-) -> None:
-    """The order of a config, tracing, and other ways to say the same."""
+def test_nothing_else_is_in_the_key(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
+    """The order of a config, tracing headers and equal spellings do not change the key."""
     assert key(CHAT, one) == key(CHAT, other)
 
 
-def test_options_of_a_call_are_as_if_the_config_had_said_them() -> None:
-    """Also those that only say how the reply is read; wrong ones have no key."""
+def test_options_of_a_call_count_like_the_config() -> None:
+    """Options of a call count like the config, also those for reading the reply; invalid ones have no key."""
     assert key(CHAT, options={"temperature": 0.5}) == key(CHAT, {"temperature": 0.5})
     assert key(CHAT, options={"nonsense": 1}) is None
 
 
-def test_an_sdk_asks_what_is_asked_without_it() -> None:
-    """Two ways to ask one thing."""
+def test_an_sdk_sends_the_request_of_the_plain_provider() -> None:
+    """An SDK and the plain provider have equal keys."""
     pytest.importorskip("openai")
     assert key("openai-sdk:chat:gpt-4.1") == key(CHAT)
 
 
 def test_the_order_of_a_schemas_properties_is_in_the_key() -> None:
-    """It is the order in which a model writes them; that of other members is not."""
+    """Models write properties in the order of the schema; the order of other members does not matter."""
 
     def form(*names: str, first: str = "type") -> dict[str, Any]:
         members = {name: {"type": "string"} for name in names}
@@ -221,12 +219,12 @@ HTTP = "http://host.example/ask"
     ],
     ids=str,
 )
-def test_a_described_service_is_asked_what_is_sent(
+def test_a_described_service_is_keyed_by_its_rendered_request(
     one: Mapping[str, Any],
     other: Mapping[str, Any],
     is_same: bool,  # noqa: FBT001
 ) -> None:
-    """With its variables filled in, whatever the config looks like."""
+    """The rendered request is in the key, not the form of the config."""
     body = {"body": "{{prompt}}", "method": "POST"}
     keys = [key(HTTP, {**body, **config}, vars={"a": 1}) for config in (one, other)]
     assert None not in keys
@@ -271,7 +269,7 @@ SEE_NONE = [
 
 @pytest.mark.parametrize("transform", [*SEE_VARIABLES, *SEE_NONE])
 def test_a_transform_that_may_see_variables_has_them_in_its_key(transform: str) -> None:
-    """However it gets at them; those that surely do not, have not."""
+    """A transform that may read variables has them in its key; others do not."""
     pytest.importorskip("quickjs")
     config = {"body": "{{prompt}}", "transformResponse": transform}
     keys = [key(HTTP, config, vars={"a": value}) for value in (1, 2)]
@@ -279,8 +277,8 @@ def test_a_transform_that_may_see_variables_has_them_in_its_key(transform: str) 
     assert (keys[0] == keys[1]) is (transform in SEE_NONE)
 
 
-def test_a_script_before_the_request_counts_by_what_it_is_given() -> None:
-    """What it makes of that is known only when it has run."""
+def test_a_script_before_the_request_counts_by_its_arguments() -> None:
+    """The result of the script is unknown before it runs, so its arguments are in the key."""
     pytest.importorskip("quickjs")
     config = {"body": {"q": "{{prompt}}"}, "transformRequest": "(prompt) => prompt + '!'"}
     first = key(HTTP, config)
@@ -292,7 +290,7 @@ def test_a_script_before_the_request_counts_by_what_it_is_given() -> None:
 
 
 def test_functions_in_files_and_files_that_go_along_are_not_cached(tmp_path: Path) -> None:
-    """Both may change, and what a function looks at cannot be seen."""
+    """Files may change, and the inputs of a function are unknown, so neither is cached."""
     (tmp_path / "t.py").write_text("def transform(json, text, context): return text")
     (tmp_path / "a.txt").write_text("a")
     function = {"body": "{{prompt}}", "transformResponse": "file://t.py"}
@@ -301,14 +299,14 @@ def test_functions_in_files_and_files_that_go_along_are_not_cached(tmp_path: Pat
     assert key(HTTP, {"multipart": {"parts": [part]}}, folder=tmp_path) is None
 
 
-def test_the_text_of_a_key_is_what_is_documented() -> None:
-    """Entries outlive versions: this text changes only together with its number."""
+def test_the_text_of_a_key_is_the_documented_one() -> None:
+    """The text of a key changes only together with its format number, because entries outlive versions."""
     asked = HttpRequest(
         "https://host.example/v1/chat?k=sk-secret-012345",
         {"x-b": "2", "authorization": "Bearer sk-secret-012345", "user-agent": "me"},
         b'{"b": [1.0, 1], "a": {"properties": {"z": 1, "y": "sk-secret-012345"}}}',
     )
-    question = Question(
+    question = CacheIdentity(
         name="openai:m",
         service="openai",
         request=asked,
@@ -337,11 +335,11 @@ def test_the_text_of_a_key_is_what_is_documented() -> None:
 
 
 def test_the_names_of_headers_mean_the_same_in_any_case() -> None:
-    """Those that count, those that do not, and those that say that a value is secret."""
+    """The case of header names matters neither for ignored nor for secret headers."""
 
     def text(headers: Mapping[str, str]) -> str:
         asked = HttpRequest("http://h", headers, None)
-        return Question(name="", service="", request=asked).text()
+        return CacheIdentity(name="", service="", request=asked).text()
 
     low = text({"authorization": "Bearer a", "x-b": "2"})
     assert text({"X-B": "2", "Authorization": "Bearer a", "X-Request-Id": "1"}) == low
@@ -361,11 +359,11 @@ VALUES = st.recursive(
 def test_bodies_have_one_text_if_and_only_if_they_are_the_same_data(
     one: Any, other: Any, random: Any
 ) -> None:
-    """However their members are ordered."""
+    """The order of members does not matter."""
 
     def text(data: Any) -> str:
         request = HttpRequest("http://h", {}, json.dumps(data).encode())
-        return Question(name="", service="", request=request).text()
+        return CacheIdentity(name="", service="", request=request).text()
 
     def shuffled(data: Any) -> Any:
         match data:
@@ -378,14 +376,14 @@ def test_bodies_have_one_text_if_and_only_if_they_are_the_same_data(
                 return data
 
     assert text(shuffled(one)) == text(one)
-    # json.dumps tells True from 1, which == does not
+    # json.dumps distinguishes True from 1, unlike ==
     same = json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
     assert (text(one) == text(other)) is same
 
 
 @pytest.mark.parametrize("body", [b"\xff\xfe", b"no json", b"[" * 100_000, b"", None])
-def test_a_body_that_is_no_json_counts_as_it_is(body: bytes | None) -> None:
-    """By its digest."""
+def test_a_body_that_is_not_json_counts_unchanged(body: bytes | None) -> None:
+    """A body that is not JSON is in the key by its digest."""
     request = HttpRequest("http://h", {}, body)
-    content = json.loads(Question(name="", service="", request=request).text())["content"]
+    content = json.loads(CacheIdentity(name="", service="", request=request).text())["content"]
     assert content == (None if body is None else {"sha256": hashlib.sha256(body).hexdigest()})

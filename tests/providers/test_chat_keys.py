@@ -34,7 +34,7 @@ def parameters(
 
 
 def test_defaults_are_sent_to_ordinary_models() -> None:
-    """Without config a request is repeatable and bounded."""
+    """Without config a request is repeatable and limited."""
     assert parameters({}) == {"temperature": 0, "max_tokens": 1024}
 
 
@@ -84,10 +84,10 @@ def test_defaults_are_sent_to_ordinary_models() -> None:
         ),
     ],
 )
-def test_what_is_configured_stands_over_defaults(
+def test_the_config_takes_precedence_over_defaults(
     model: str, config: Mapping[str, Any], expected: Mapping[str, Any]
 ) -> None:
-    """Null takes a default away; reasoning models get none, and no key that they would refuse."""
+    """Null removes a default; reasoning models get none, and no key that they would refuse."""
     assert parameters(config, model=model) == expected
 
 
@@ -124,19 +124,19 @@ def test_what_is_configured_stands_over_defaults(
 def test_the_environment_sets_defaults(
     model: str, config: Mapping[str, Any], environ: Mapping[str, str], expected: Mapping[str, Any]
 ) -> None:
-    """They stand under the config, and each kind of model has its own."""
+    """The config takes precedence over variables; each kind of model has its own."""
     assert parameters(config, environ, model) == expected
 
 
 def test_the_variables_of_openai_are_of_no_account_elsewhere() -> None:
-    """A default for one vendor's models says nothing of another's."""
+    """OpenAI's variables do not apply to other vendors."""
     defaults = parameters({}, {"OPENAI_TEMPERATURE": "1"}, "llama", "groq")
     assert defaults == {"temperature": 0, "max_tokens": 1024}
 
 
 @pytest.mark.parametrize("written", ["warm", "nan", "-", "1,5"])
-def test_a_default_that_is_none_is_told(written: str) -> None:
-    """With the variable that holds it."""
+def test_an_invalid_default_is_reported(written: str) -> None:
+    """The problem names the variable."""
     assert read({}, {"OPENAI_TEMPERATURE": written}) == [
         Problem(
             ".config.temperature",
@@ -160,12 +160,12 @@ def test_a_default_that_is_none_is_told(written: str) -> None:
 def test_a_service_gets_its_own_words(
     service: str, config: Mapping[str, Any], expected: Mapping[str, Any]
 ) -> None:
-    """One config means the same wherever it goes."""
+    """Keys are renamed for services with other names."""
     assert parameters(config, model="m", service=service) == expected
 
 
-def test_what_a_service_does_not_take_is_told_before_the_first_call() -> None:
-    """It is neither sent nor left out in silence; null is nothing to send."""
+def test_keys_that_a_service_refuses_are_reported_before_the_first_call() -> None:
+    """A key that a service refuses is a problem; null is not sent."""
     fault = "not supported by mistral"
     assert read({"user": "u", "logprobs": None}, service="mistral") == [
         Problem(".config.user", fault, "leave it out")
@@ -191,8 +191,8 @@ def test_what_a_service_does_not_take_is_told_before_the_first_call() -> None:
         ),
     ],
 )
-def test_a_wrong_value_is_told(config: Mapping[str, Any], path: str, message: str) -> None:
-    """With its place, and what would be right."""
+def test_a_wrong_value_is_reported(config: Mapping[str, Any], path: str, message: str) -> None:
+    """The problem has the place, the value and the requirement."""
     found = read(config)
     assert isinstance(found, list)
     assert [(one.path, one.message) for one in found] == [(path, message)]
@@ -218,7 +218,7 @@ def test_a_wrong_value_is_told(config: Mapping[str, Any], path: str, message: st
     ],
 )
 def test_reasoning_models_are_known_by_name(model: str, *, answer: bool) -> None:
-    """The name alone decides, without vendor and tuning prefixes."""
+    """The name decides, without vendor and tuning prefixes."""
     assert is_reasoning(model) is answer
 
 
@@ -246,6 +246,6 @@ def test_reasoning_models_are_known_by_name(model: str, *, answer: bool) -> None
         ("gpt-35-turbo", False),
     ],
 )
-def test_models_that_are_asked_at_responses_are_known_by_name(model: str, *, answer: bool) -> None:
-    """Version or kind of the model decides."""
+def test_models_of_the_responses_endpoint_are_known_by_name(model: str, *, answer: bool) -> None:
+    """Version or kind in the name decides."""
     assert needs_responses(model) is answer

@@ -27,12 +27,12 @@ def adapter(service: str = "openai", **config: Any) -> ChatAdapter:
 
 
 def streamed(*chunks: object) -> HttpReply:
-    """A stream of these chunks, as it arrives."""
+    """Return a stream of these chunks, as it arrives."""
     return HttpReply(200, STREAM, write_events(chunks))
 
 
 def test_log_probabilities_and_filters_of_all_chunks_are_kept() -> None:
-    """Azure tells of the prompt in a chunk without choices, and of the answer in parts."""
+    """Azure reports on the prompt in a chunk without choices, and on the reply in parts."""
     clean = {"hate": {"filtered": False}}
     chunks = [
         {"choices": [], "prompt_filter_results": [{"content_filter_results": clean}]},
@@ -48,7 +48,7 @@ def test_log_probabilities_and_filters_of_all_chunks_are_kept() -> None:
 
 
 def test_the_first_choice_is_the_answer_in_whatever_order_they_come() -> None:
-    """Others are in what is kept as it came."""
+    """Other choices are in the raw reply."""
     reply = adapter(n=2).parse(
         streamed(
             chunk({"content": "x"}, index=1),
@@ -71,8 +71,8 @@ def test_a_message_that_is_repeated_beside_its_deltas_is_read_once() -> None:
     assert adapter().parse(streamed(*chunks, END)).output == "ab"
 
 
-def test_what_adds_nothing_changes_nothing() -> None:
-    """A delta that is none, an empty name behind a real one, a null behind a text."""
+def test_empty_deltas_change_nothing() -> None:
+    """Null deltas, empty names after a real one, and nulls after a text are ignored."""
     chunks = [
         chunk({"tool_calls": [call(0, "{", id="a", name="f")], "content": "x"}),
         chunk("x"),
@@ -86,14 +86,14 @@ def test_what_adds_nothing_changes_nothing() -> None:
 
 
 def test_tool_calls_without_an_index_are_whole() -> None:
-    """Each is a call of its own."""
+    """Each is a separate call."""
     calls = [{"id": name, "function": {"name": name, "arguments": "{}"}} for name in "ab"]
     reply = adapter().parse(streamed(*(chunk({"tool_calls": [one]}) for one in calls), END))
     assert reply.output == calls
 
 
 def test_reasoning_in_parts_and_text_behind_it_are_one_content() -> None:
-    """As Mistral streams it."""
+    """Mistral streams in this form."""
     thought = {"type": "thinking", "thinking": [{"type": "text", "text": "2 + 2"}]}
     chunks = [chunk({"content": [thought]}), chunk({"content": "It is "}), chunk({"content": "4"})]
     assert adapter("mistral").parse(streamed(*chunks, END)).output == "Thinking: 2 + 2\n\nIt is 4"
@@ -112,8 +112,8 @@ def test_reasoning_in_parts_and_text_behind_it_are_one_content() -> None:
         (streamed(usage_chunk(), END), "empty_reply: the reply has no choice"),
     ],
 )
-def test_a_stream_that_is_no_reply_is_an_error(reply: HttpReply, told: str) -> None:
-    """By what it says."""
+def test_an_invalid_stream_is_an_error(reply: HttpReply, told: str) -> None:
+    """The content decides the kind of error."""
     assert str(parse_failure(adapter(), reply)) == told
 
 
@@ -124,10 +124,10 @@ def test_a_stream_that_is_no_reply_is_an_error(reply: HttpReply, told: str) -> N
         ("mistral", {"stream": True}),
     ],
 )
-def test_a_stream_is_asked_for_where_the_first_token_is_timed(
+def test_a_stream_is_requested_where_the_first_token_is_timed(
     service: str, expected: Mapping[str, Any]
 ) -> None:
-    """With its usage, unless the service refuses to be asked."""
+    """A stream is requested with its usage, unless the service refuses the option."""
     body = json.loads(adapter(service).build(Request(prompt="Hi")).body or b"")
     assert {name: body[name] for name in body if name.startswith("stream")} == expected
 
@@ -135,7 +135,7 @@ def test_a_stream_is_asked_for_where_the_first_token_is_timed(
 @pytest.mark.slow
 @given(st.text(), st.data())
 def test_however_a_text_is_cut_it_is_the_same_text(text: str, data: st.DataObject) -> None:
-    """The law of streams."""
+    """The position of a cut does not change the text."""
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=5)))
     parts = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     events = [ServerEvent(json.dumps(chunk({"content": part}))) for part in parts]
@@ -146,8 +146,8 @@ def test_however_a_text_is_cut_it_is_the_same_text(text: str, data: st.DataObjec
 
 
 @pytest.mark.network
-def test_a_large_event_that_says_nothing_is_no_first_token() -> None:
-    """Some services begin with the whole request, however long it is."""
+def test_a_large_event_without_output_is_not_the_first_token() -> None:
+    """An event with many values is not the first token: some services begin with the whole request."""
     silent = {**chunk({"role": "assistant"}), "instructions": "x" * 200_000}
     body = streamed(silent, chunk({"content": ""}), chunk(finish_reason="stop"), END).body
     head = (

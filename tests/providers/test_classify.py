@@ -76,7 +76,7 @@ def reply(status: int, error: object = None, **headers: str) -> HttpReply:
     ],
 )
 def test_status_and_body_give_the_kind(given_reply: HttpReply, kind: str) -> None:
-    """Each row of the table of failures is recognised, and codes are stronger than the status."""
+    """Each row of the table is recognised, and codes take precedence over the status."""
     assert classify(given_reply).kind == kind
 
 
@@ -105,8 +105,8 @@ def test_status_and_body_give_the_kind(given_reply: HttpReply, kind: str) -> Non
         ("something broke", "server"),
     ],
 )
-def test_an_error_in_a_success_is_judged_by_what_is_inside(error: object, kind: str) -> None:
-    """A status of 200 does not hide a failure."""
+def test_an_error_in_a_success_is_classified_by_its_body(error: object, kind: str) -> None:
+    """A failure with status 200 is classified by its body."""
     assert classify(reply(200, error)).kind == kind
 
 
@@ -136,13 +136,13 @@ def test_an_error_in_a_success_is_judged_by_what_is_inside(error: object, kind: 
         ),
     ],
 )
-def test_the_message_says_status_and_reason(given_reply: HttpReply, text: str) -> None:
-    """The message has the status in words, and what the provider said."""
+def test_the_message_has_status_and_reason(given_reply: HttpReply, text: str) -> None:
+    """The message has the status in words, what to check, and the provider's own message."""
     assert str(classify(given_reply)) == text
 
 
-def test_the_wait_that_is_asked_for_is_kept() -> None:
-    """Headers count at any status; words only where the provider is busy."""
+def test_a_requested_wait_is_read() -> None:
+    """Headers count for any status; texts only if the provider is busy."""
     said = {"message": "Please try again in 2s."}
     assert classify(reply(503, retry_after="7")).retry_after == 7
     assert classify(reply(429, said)).retry_after == 2
@@ -163,15 +163,15 @@ def test_the_wait_that_is_asked_for_is_kept() -> None:
 def test_words_are_trusted_wherever_the_provider_is_busy(
     status: int, named: dict[str, object]
 ) -> None:
-    """Its status may say nothing of it, as in a stream."""
+    """The text is used even if the status does not show it, as in a stream."""
     said = {"message": "Please try again in 3s.", **named}
     assert classify(reply(status, said)).retry_after == 3
     assert classify(reply(status, {**said, "message": "No."})).retry_after is None
     assert classify(reply(200, {**said, "code": 503, "type": None})).retry_after is None
 
 
-def test_what_a_refused_call_tells_of_limits_goes_with_it() -> None:
-    """Also where a router passes it on; nothing is no hint."""
+def test_limits_in_a_refused_call_are_read() -> None:
+    """Limits of a failed call are used, also from a router; without any there is no hint."""
     limits = {"x_ratelimit_limit_requests": "14400", "x_ratelimit_remaining_requests": "0"}
     error = classify(reply(429, **limits), host="api.groq.com")
     assert error.hint == RateHint(Allowance(14400, 0, None, 86400))
@@ -202,7 +202,7 @@ def test_what_a_refused_call_tells_of_limits_goes_with_it() -> None:
 def test_each_kind_means_one_thing_for_its_lane(
     kind: ProviderErrorKind, fault: Fault, retries: int | None
 ) -> None:
-    """Whether to call again, and whom it concerns, follows from the kind alone."""
+    """The kind alone determines retries and scope."""
     error = ProviderError(kind, "m")
     assert (error.fault, error.retries) == (fault, retries)
 
@@ -225,7 +225,7 @@ def test_each_kind_means_one_thing_for_its_lane(
 def test_a_service_may_say_itself_whether_to_call_again(
     status: int, advice: str, fault: Fault, retries: int | None
 ) -> None:
-    """Its advice stands over the kind, except where an account is used up."""
+    """The advice takes precedence over the kind, unless the account is exhausted."""
     error = classify(reply(status, x_should_retry=advice))
     assert (error.fault, error.retries) == (fault, retries)
     assert error.kind == classify(reply(status)).kind
@@ -243,7 +243,7 @@ def gemini(delay: object, quota: str = "RequestsPerMinute", **headers: str) -> H
 
 
 def test_a_delay_in_the_details_is_a_wait() -> None:
-    """Gemini names it in the body only; a header is still believed first."""
+    """Gemini sends the wait only in the body; a header takes precedence."""
     error = classify(gemini("38s"))
     assert (error.kind, error.retry_after) == ("rate_limited", 38.0)
     assert classify(gemini("0s")).retry_after == 0.0
@@ -252,14 +252,14 @@ def test_a_delay_in_the_details_is_a_wait() -> None:
 
 
 def test_a_quota_of_a_day_that_is_far_from_its_end_is_exhausted() -> None:
-    """Its id names the day; near its end it is a wait like others."""
+    """The quota's id names the day; near its end it is a wait like others."""
     assert classify(gemini("3600s", "RequestsPerDay")).kind == "quota_exhausted"
     assert classify(gemini("38s", "RequestsPerDay")).kind == "rate_limited"
     assert classify(gemini("3600s")).kind == "rate_limited"
 
 
 def test_headers_inside_the_body_are_read_where_a_router_put_them() -> None:
-    """They are those of the service behind it; its own headers stand over them."""
+    """Headers in the body are those of the service behind the router; its own take precedence."""
     date = "Sat, 25 Jul 2026 17:19:30 GMT"  # 30 s before the instant below
     inner = {"X-RateLimit-Remaining": 0, "X-RateLimit-Reset": "1785000000000"}
     said = {"message": "busy", "metadata": {"headers": inner}}
@@ -269,8 +269,8 @@ def test_headers_inside_the_body_are_read_where_a_router_put_them() -> None:
     assert classify(reply(429, {"metadata": {"headers": []}}, date=date)).retry_after is None
 
 
-def test_a_message_is_short_however_much_a_server_says() -> None:
-    """The excerpt has more; a secret is not cut into what nobody recognises."""
+def test_a_message_is_short_whatever_the_server_sends() -> None:
+    """The excerpt has more text; a secret is not cut into an unrecognisable part."""
     error = classify(reply(400, {"message": "x " * 30_000}))
     said = str(error).removeprefix("bad_request: HTTP 400 Bad Request: ")
     assert said == f"{'x ' * 249}x…"
@@ -281,26 +281,26 @@ def test_a_message_is_short_however_much_a_server_says() -> None:
 
 
 def test_secrets_are_neither_in_the_message_nor_in_the_excerpt() -> None:
-    """A provider that repeats the key does not get it into an error."""
+    """A key that a provider repeats is hidden."""
     error = classify(reply(401, {"message": "bad key sk-1234"}), secrets=["sk-1234", ""])
     assert str(error) == "auth: HTTP 401 Unauthorized: check the credentials; bad key [hidden]"
     assert error.body_excerpt == '{"error": {"message": "bad key [hidden]"}}'
 
 
 def test_a_secret_at_the_edge_of_the_excerpt_is_not_kept_in_part() -> None:
-    """Secrets are blanked before the excerpt is cut."""
+    """Secrets are hidden before the excerpt is cut."""
     assert "sk-12" not in excerpt(b"x" * 2045 + b"sk-1234567890", ["sk-1234567890"])
 
 
 def test_an_excerpt_is_at_most_two_kilobytes() -> None:
-    """The bound is in bytes, and cuts no character."""
+    """The maximum is in bytes, and no character is cut."""
     cut = excerpt("é".encode() * 5000)
     assert len(cut.encode()) == 2048
     assert set(cut) == {"é"}
 
 
 def test_codes_are_not_looked_for_in_large_bodies() -> None:
-    """A page of a proxy is not read to its end."""
+    """A large page is not searched."""
     body = json.dumps({"error": {"code": "insufficient_quota", "message": "x" * 70_000}})
     assert classify(HttpReply(429, {}, body.encode())).kind == "rate_limited"
 
@@ -320,7 +320,7 @@ BODIES = st.fixed_dictionaries({}, optional={"error": VALUES | FIELDS, "code": V
 @pytest.mark.slow
 @given(st.integers(200, 599), st.binary() | BODIES.map(lambda data: json.dumps(data).encode()))
 def test_every_reply_has_a_kind(status: int, body: bytes) -> None:
-    """No status and no body breaks the reading."""
+    """No status and no body raises another exception."""
     error = classify(HttpReply(status, {}, body))
     assert error.kind in get_args(ProviderErrorKind)
     assert error.retry_after is None or 0 <= error.retry_after < math.inf

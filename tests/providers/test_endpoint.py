@@ -58,7 +58,7 @@ def problems(
 def test_the_first_base_url_wins(
     config: Mapping[str, Any], environ: Mapping[str, str], base_url: str
 ) -> None:
-    """Config stands over the environment, and a host over a URL."""
+    """The config takes precedence over the environment, and a host over a URL."""
     assert endpoint(config, {**KEY, **environ}).base_url == base_url
 
 
@@ -74,14 +74,14 @@ def test_the_first_base_url_wins(
 def test_the_first_key_wins(
     config: Mapping[str, Any], environ: Mapping[str, str], key: str
 ) -> None:
-    """The key of the config stands over the variable it names, and that over the usual one."""
+    """The key in the config takes precedence over its variable, and that over the default one."""
     read = endpoint(config, environ)
     assert read.headers["authorization"] == f"Bearer {key}"
     assert read.credential == key
 
 
 def test_headers_and_organisation_are_sent() -> None:
-    """Configured headers stand over our own, whatever their case."""
+    """Configured headers take precedence, whatever their case."""
     headers = {"X-Title": "evals", "Authorization": "Token abc"}
     read = endpoint({"organization": "acme", "headers": headers}, {})
     assert read.headers == {
@@ -97,7 +97,7 @@ def test_headers_and_organisation_are_sent() -> None:
     ["http://127.0.0.1:8080", "http://127.9.9.9/v1", "http://[::1]:80/v1", "http://localhost"],
 )
 def test_this_machine_needs_no_key(url: str) -> None:
-    """Local services are asked without a key, and get one only if it is there."""
+    """Local services get a key only if one is set."""
     assert "authorization" not in endpoint({"apiBaseUrl": url}, {}).headers
     assert endpoint({"apiBaseUrl": url}).credential == "sk-env"
 
@@ -214,28 +214,28 @@ def test_this_machine_needs_no_key(url: str) -> None:
         ),
     ],
 )
-def test_each_mistake_is_told_before_the_first_call(
+def test_each_mistake_is_reported_before_the_first_call(
     config: Mapping[str, Any], environ: Mapping[str, str], problem: Problem
 ) -> None:
-    """What cannot work is a problem of the entry, with the place and the way out."""
+    """A problem has the place and what to do."""
     assert problems(config, environ) == [problem]
 
 
-def test_a_broken_url_is_told_beside_a_missing_key() -> None:
-    """Whether a broken URL needs a key is not known, so both are told."""
+def test_a_broken_url_is_reported_beside_a_missing_key() -> None:
+    """A broken URL may or may not need a key, so both problems are reported."""
     assert problems({"apiBaseUrl": "http://[::1"}, {}) == [
         Problem(".config.apiBaseUrl", "must be an http or https URL with a host"),
         NO_KEY,
     ]
 
 
-def test_all_mistakes_are_told_together() -> None:
-    """Keys, base URL and parameters are checked in one go."""
+def test_all_mistakes_are_reported_together() -> None:
+    """Problems of keys, base URL and parameters are reported together."""
     assert len(problems({"seed": "x", "apiHost": "a/b", "apiKeyEnvar": "X", "y": 1}, {})) == 4
 
 
 def test_no_key_is_shown() -> None:
-    """The representation of settings holds no credential."""
+    """The representation of settings contains no credential."""
     read = endpoint({"headers": {"x-api-key": "hidden-1"}})
     assert "sk-env" not in repr(read)
     assert "hidden-1" not in repr(read)
@@ -246,19 +246,19 @@ def test_no_key_is_shown() -> None:
     "header", ["x-auth", "api_key", "x-authtoken", "x-credential", "x-access-token", "Session"]
 )
 def test_headers_that_carry_credentials_are_known_by_their_names(header: str) -> None:
-    """Services call them what they like."""
+    """Headers with secret names are credentials, whatever the service calls them."""
     read = endpoint({"headers": {header: "hidden-1"}})
     assert "hidden-1" in read.secrets
 
 
 def test_each_part_of_a_header_is_a_secret() -> None:
-    """A server may send back one of several cookies."""
+    """A server may return one of several cookies."""
     read = endpoint({"headers": {"cookie": "sid=SECRET123; theme=dark"}})
     assert set(read.secrets) == {"sk-env", "sid=SECRET123; theme=dark", "SECRET123", "dark"}
 
 
 def test_the_representation_shows_nothing_that_a_variable_may_have_filled_in() -> None:
-    """A token may stand in a path or be the name of an account."""
+    """The path may contain a token or an account name."""
     read = endpoint(
         {"apiBaseUrl": "http://a/tok-1/v1", "organization": "tok-2", "project": "tok-3"}
     )
@@ -283,7 +283,7 @@ def test_the_representation_shows_nothing_that_a_variable_may_have_filled_in() -
 def test_two_ways_to_say_the_same_are_one_lane(
     one: Mapping[str, Any], other: Mapping[str, Any]
 ) -> None:
-    """Who is asked, and as whom, counts as it is sent."""
+    """Equal endpoints and accounts share a lane, whatever their spelling."""
     assert endpoint(one).lane_key == endpoint(other).lane_key
     assert endpoint(one).lane_key != endpoint({"apiKey": "sk-2"}).lane_key
 
@@ -297,21 +297,21 @@ def test_two_ways_to_say_the_same_are_one_lane(
         ({"headers": {"openai-organization": "a"}}, {}),
     ],
 )
-def test_what_is_not_the_same_is_two_lanes(
+def test_different_endpoints_are_two_lanes(
     one: Mapping[str, Any], other: Mapping[str, Any]
 ) -> None:
-    """Paths have a case, and ports differ by scheme."""
+    """Paths are case-sensitive, and default ports differ by scheme."""
     assert endpoint(one).lane_key != endpoint(other).lane_key
 
 
 def test_a_key_that_is_given_as_a_header_is_the_credential_without_its_scheme() -> None:
-    """For services that take it in a header of their own, too."""
+    """This also applies to services with their own key header."""
     config = {"apiHost": "acme.openai.azure.com", "headers": {"api-key": "k-1234"}}
     assert endpoint(config, {}, "azure").credential == "k-1234"
 
 
 def test_a_lane_is_one_account_and_model() -> None:
-    """The lane key tells accounts, endpoints and models apart, and never holds the key."""
+    """The lane key distinguishes accounts, endpoints and models, and never contains the key."""
     digest = hashlib.sha256(b"sk-env").hexdigest()[:12]
     read = endpoint()
     assert read.lane_key == f"openai|https://api.openai.com/v1|{digest}|-|gpt-4.1"
@@ -335,16 +335,16 @@ def test_a_lane_is_one_account_and_model() -> None:
         ({"timeoutMs": 20}, {"REQUEST_TIMEOUT_MS": "never"}, 0.02),
     ],
 )
-def test_an_exchange_takes_no_longer_than_the_config_or_the_environment_says(
+def test_an_exchange_is_limited_by_the_config_or_the_environment(
     config: dict[str, Any], environ: dict[str, str], seconds: float
 ) -> None:
-    """The config wins, and then nobody looks at the environment."""
+    """The config takes precedence, and then the environment is ignored."""
     assert endpoint(config, KEY | environ).timeout == seconds
 
 
 @pytest.mark.parametrize("written", ["never", "0", "-5", "inf", "nan"])
 def test_a_limit_of_the_environment_must_be_one(written: str) -> None:
-    """It is told before the first call."""
+    """An invalid variable is reported before the first call."""
     fault = "the environment variable REQUEST_TIMEOUT_MS must be a number of milliseconds above 0"
     assert problems({}, KEY | {"REQUEST_TIMEOUT_MS": written}) == [
         Problem(".config.timeoutMs", f'{fault}, got "{written}"')

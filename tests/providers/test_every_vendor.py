@@ -1,4 +1,4 @@
-"""The laws that the adapters of all vendors keep; a record a vendor says how its API looks."""
+"""The laws of all vendors' adapters; a record for each vendor describes its API."""
 
 import json
 from collections import Counter
@@ -54,12 +54,12 @@ OVER_HTTP = tuple(
 
 
 def name(value: object) -> str:
-    """The part of a test's id that a vendor is."""
+    """Return the vendor's part of a test's id."""
     return value.name if isinstance(value, Vendor) else ""
 
 
 def rows(names: str, found: Iterable[tuple[Vendor, Any]]) -> pytest.MarkDecorator:
-    """One test for each vendor and row, whose id counts the rows of its vendor."""
+    """Return one test for each vendor and row, numbered by vendor."""
     number: Counter[str] = Counter()
     cases = []
     for vendor, row in found:
@@ -69,17 +69,17 @@ def rows(names: str, found: Iterable[tuple[Vendor, Any]]) -> pytest.MarkDecorato
 
 
 def each(names: str, of: Callable[[Vendor], Iterable[Any]]) -> pytest.MarkDecorator:
-    """One test for each row of each vendor."""
+    """Parametrise a test with each row of each vendor."""
     return rows(names, ((vendor, row) for vendor in VENDORS for row in of(vendor)))
 
 
 def each_text(names: str, of: Callable[[Texts], Iterable[Any]]) -> pytest.MarkDecorator:
-    """Likewise, of those that answer in words."""
+    """Parametrise a test with each row of the vendors that return text."""
     return rows(names, ((vendor, row) for vendor, texts in IN_WORDS for row in of(texts)))
 
 
 def each_stream(names: str, of: Callable[[Stream], Iterable[Any]]) -> pytest.MarkDecorator:
-    """Likewise, of those that stream."""
+    """Parametrise a test with each row of the vendors that stream."""
     return rows(
         names, ((vendor, (stream, row)) for vendor, stream in STREAMING for row in of(stream))
     )
@@ -95,7 +95,7 @@ streaming = pytest.mark.parametrize(("vendor", "stream"), STREAMING, ids=name)
 
 @every
 def test_the_smallest_request_holds_model_prompt_defaults_and_key(vendor: Vendor) -> None:
-    """And nothing else."""
+    """The request contains nothing else."""
     ready = vendor.adapter().build(Request(prompt="Hi"))
     assert (ready.method, ready.url, ready.headers) == ("POST", vendor.url, vendor.headers)
     assert json.loads(ready.body or b"") == {**vendor.asked, **vendor.defaults}
@@ -103,14 +103,14 @@ def test_the_smallest_request_holds_model_prompt_defaults_and_key(vendor: Vendor
 
 @each("row", lambda vendor: vendor.sends)
 def test_parameters_are_sent_under_their_names(vendor: Vendor, row: tuple[Data, Data]) -> None:
-    """In any spelling; what is passed through wins."""
+    """Keys are accepted in any spelling; `passthrough` takes precedence."""
     config, fields = row
     assert vendor.body(vendor.adapter(**config)) == {**vendor.asked, **fields}
 
 
 @each("call", lambda vendor: vendor.calls)
 def test_options_of_a_call_win_over_the_config(vendor: Vendor, call: Call) -> None:
-    """In any spelling and for that call alone; null takes away what the config says."""
+    """Options are accepted in any spelling for one call; null removes a value of the config."""
     adapter = vendor.adapter(**call.config)
     before = vendor.body(adapter)
     assert vendor.body(adapter, **call.options) == {**vendor.asked, **call.sent}
@@ -123,7 +123,7 @@ def test_options_of_a_call_win_over_the_config(vendor: Vendor, call: Call) -> No
 def test_wrong_options_of_a_call_are_reported_together(
     vendor: Vendor, row: tuple[Data, str]
 ) -> None:
-    """Nothing is sent, and the call is not repeated."""
+    """No request is sent, and the call is not retried."""
     options, told = row
     message = f"invalid call options: {told}"
     assert build_failure(vendor.adapter(), "Hi", **options) == message
@@ -136,7 +136,7 @@ ADVISED = ("auth", "permission", "not_found")
 @every
 @pytest.mark.parametrize("key", ["apiKey", "apiBaseUrl", "zzzzzz"])
 def test_options_of_a_call_change_neither_account_nor_address(vendor: Vendor, key: str) -> None:
-    """The call belongs to the lane of its entry; the value is not repeated."""
+    """The call belongs to the lane of its entry; the value is not shown."""
     message = build_failure(vendor.adapter(), "Hi", **{key: "sk-other"})
     assert message.startswith(f'invalid call options: {key}: "{key}" is not a key')
     assert "sk-other" not in message
@@ -146,7 +146,7 @@ def test_options_of_a_call_change_neither_account_nor_address(vendor: Vendor, ke
 def test_a_prompt_that_the_api_does_not_take_is_not_sent(
     vendor: Vendor, row: tuple[str, str]
 ) -> None:
-    """Before anything is paid for."""
+    """The prompt is refused before anything is paid."""
     prompt, reason = row
     assert build_failure(vendor.adapter(), prompt) == f"invalid prompt: {reason}"
 
@@ -154,7 +154,7 @@ def test_a_prompt_that_the_api_does_not_take_is_not_sent(
 @every
 @pytest.mark.parametrize("prompt", ['[{"role": "user"', '[{"role": "user"}, {"a": 1}]'])
 def test_broken_messages_are_not_sent(vendor: Vendor, prompt: str) -> None:
-    """What opens like messages was meant to be messages; an API without them takes any text."""
+    """Text that starts like messages was meant to be messages; an API without messages accepts any text."""
     if vendor.texts is not None:
         message = build_failure(vendor.adapter(), prompt)
         assert message.startswith("invalid prompt: ")
@@ -177,7 +177,7 @@ DEFAULT_ADAPTERS = {vendor.name: vendor.priced() for vendor in VENDORS}
 @every
 @given(prompt=st.text() | (damaged(CONVERSATION) | JSON).map(json.dumps))
 def test_any_prompt_is_built_or_refused(vendor: Vendor, prompt: str) -> None:
-    """A request is JSON with the fields of every request, whatever the prompt."""
+    """A request is JSON with all required fields, whatever the prompt."""
     adapter = DEFAULT_ADAPTERS[vendor.name]
     try:
         ready = adapter.build(Request(prompt=prompt))
@@ -193,7 +193,7 @@ def test_any_prompt_is_built_or_refused(vendor: Vendor, prompt: str) -> None:
 
 @every
 def test_a_reply_is_read_with_usage_cost_and_origin(vendor: Vendor) -> None:
-    """Output, finish reason, tokens, cost, id and model; cookies are not kept."""
+    """Output, finish reason, tokens, cost, id and model are read; cookies are not kept."""
     answer = vendor.priced().parse(reply(vendor.good))
     http = {"status": 200, "headers": HEADERS}
     assert answer.cost == pytest.approx(vendor.answer.cost)
@@ -208,8 +208,8 @@ def test_a_reply_is_read_with_usage_cost_and_origin(vendor: Vendor) -> None:
 
 
 @every
-def test_what_a_reply_says_of_limits_goes_with_it(vendor: Vendor) -> None:
-    """With good replies, with refusals and with failures."""
+def test_limits_in_a_reply_are_read(vendor: Vendor) -> None:
+    """Good replies, refusals and failures report limits."""
     _, hint = vendor.limits
     adapter = vendor.adapter()
     assert adapter.parse(vendor.limited(vendor.good)).hint == hint
@@ -235,7 +235,7 @@ def test_numbers_that_were_not_reported_stay_absent(vendor: Vendor, count: objec
 @in_words
 @pytest.mark.parametrize("text", ["", "4", "Ein Gruß 😀", '{"sum": 4}', "[1]"])
 def test_a_text_is_the_output(vendor: Vendor, texts: Texts, text: str) -> None:
-    """As it is; an empty one is an answer."""
+    """The text is unchanged; an empty one is a reply."""
     assert vendor.adapter().parse(reply(texts.say(text))).output == text
 
 
@@ -251,7 +251,7 @@ def test_a_text_is_the_output(vendor: Vendor, texts: Texts, text: str) -> None:
 def test_an_answer_by_a_schema_is_data(
     vendor: Vendor, texts: Texts, text: str, output: object
 ) -> None:
-    """Of the config, or of one call; thoughts do not disturb it, and text that is no JSON stays text."""
+    """The schema may be in the config or in a call; thinking is ignored, text that is not JSON stays text."""
     if texts.schema is None:
         assert vendor.adapter().parse(reply(texts.say(text))).output == text
         return
@@ -266,7 +266,7 @@ def test_an_answer_by_a_schema_is_data(
 
 @in_words
 def test_thinking_is_shown_where_it_is_wanted(vendor: Vendor, texts: Texts) -> None:
-    """Before the answer; without it, an answer may be nothing."""
+    """Thinking precedes the text; without it, the output may be empty."""
     answer = reply(texts.think("2 + 2", "4"))
     assert vendor.adapter().parse(answer).output == f"Thinking: 2 + 2{texts.gap}4"
     hidden = vendor.adapter(showThinking=False)
@@ -277,14 +277,14 @@ def test_thinking_is_shown_where_it_is_wanted(vendor: Vendor, texts: Texts) -> N
 
 @in_words
 def test_a_call_of_a_tool_is_the_output(vendor: Vendor, texts: Texts) -> None:
-    """Assertions can read it."""
+    """Assertions can read the call."""
     data, output = texts.called
     assert vendor.adapter().parse(reply(data)).output == output
 
 
 @each_text("row", lambda texts: texts.stops)
 def test_reasons_to_stop_have_common_words(vendor: Vendor, row: tuple[Data, str | None]) -> None:
-    """What has none stays what it is, in lower case."""
+    """A reason without a common word stays unchanged, in lower case."""
     data, reason = row
     answer = vendor.adapter().parse(reply(data))
     assert (answer.finish_reason, answer.is_refusal) == (reason, False)
@@ -293,7 +293,7 @@ def test_reasons_to_stop_have_common_words(vendor: Vendor, row: tuple[Data, str 
 
 @each_text("refusal", lambda texts: texts.refusals)
 def test_a_refusal_is_an_answer(vendor: Vendor, refusal: Refusal) -> None:
-    """What was said before it is kept; the reply is marked and says who refused what."""
+    """Text before the refusal is kept; the reply is marked with the reason."""
     answer = vendor.adapter().parse(reply(refusal.data, refusal.status))
     assert (answer.output, answer.is_refusal) == (refusal.output, True)
     assert answer.finish_reason == refusal.finish_reason
@@ -309,7 +309,7 @@ def test_a_refusal_is_an_answer(vendor: Vendor, refusal: Refusal) -> None:
 def test_a_prompt_that_a_gateway_does_not_take_concerns_this_prompt_alone(
     vendor: Vendor, code: str, status: int
 ) -> None:
-    """It is a refusal, whatever the API; the key is not repeated."""
+    """It is a refusal, whatever the API; the key is not shown."""
     answer = reply({"error": {"code": code, "message": f"Not allowed for {KEY}."}}, status)
     told = "Not allowed for [hidden]."
     refused = vendor.adapter().parse(answer)
@@ -320,8 +320,8 @@ def test_a_prompt_that_a_gateway_does_not_take_concerns_this_prompt_alone(
 
 
 @each_text("data", lambda texts: texts.nothing)
-def test_an_answer_that_holds_nothing_is_an_error(vendor: Vendor, data: Data) -> None:
-    """It is repeated once unless it would be cut off again; what it cost goes with the error."""
+def test_an_empty_reply_is_an_error(vendor: Vendor, data: Data) -> None:
+    """It is retried once unless it was cut off; its cost is in the error."""
     texts = vendor.texts
     assert texts is not None
     error = parse_failure(vendor.priced(), vendor.limited(data))
@@ -339,7 +339,7 @@ def test_an_answer_that_holds_nothing_is_an_error(vendor: Vendor, data: Data) ->
 
 @in_words
 def test_half_of_a_surrogate_pair_does_not_reach_the_output(vendor: Vendor, texts: Texts) -> None:
-    """Everything in a reply can be written as UTF-8, and whole pairs stay what they are."""
+    """Everything in a reply can be written as UTF-8, and whole pairs are unchanged."""
     assert vendor.adapter().parse(reply(texts.say("😀 \ud83d"))).output == "😀 ?"
 
 
@@ -347,8 +347,8 @@ def test_half_of_a_surrogate_pair_does_not_reach_the_output(vendor: Vendor, text
 
 
 @each("row", lambda vendor: vendor.strangers)
-def test_a_success_that_is_no_answer_is_an_error(vendor: Vendor, row: tuple[Data, str]) -> None:
-    """Each way of not answering has its kind, and no error repeats the key."""
+def test_an_invalid_success_is_an_error(vendor: Vendor, row: tuple[Data, str]) -> None:
+    """Each invalid success has its kind, and no error shows the key."""
     data, told = row
     error = parse_failure(vendor.adapter(), reply(data))
     assert (str(error), error.status) == (told, 200)
@@ -368,10 +368,10 @@ def test_a_success_that_is_no_answer_is_an_error(vendor: Vendor, row: tuple[Data
         (204, b"", "malformed_reply: the reply is not JSON"),
     ],
 )
-def test_a_success_that_is_no_object_is_malformed(
+def test_a_success_that_is_not_an_object_is_malformed(
     vendor: Vendor, status: int, body: bytes, told: str
 ) -> None:
-    """It is repeated once."""
+    """It is retried once."""
     error = parse_failure(vendor.adapter(), HttpReply(status, {}, body))
     assert (str(error), error.status, error.retries) == (told, status, 1)
 
@@ -395,8 +395,8 @@ def test_a_success_that_is_no_object_is_malformed(
         (529, "overloaded"),
     ],
 )
-def test_the_status_says_what_failed(vendor: Vendor, status: int, kind: str) -> None:
-    """With the message of the service and the wait that it asks for; no error repeats the key."""
+def test_the_status_decides_the_kind(vendor: Vendor, status: int, kind: str) -> None:
+    """The message has the service's text and the wait is read; no error shows the key."""
     answer = attrs.evolve(reply(vendor.fail(f"No, {KEY}."), status), headers={"retry-after": "3"})
     error = parse_failure(vendor.adapter(), answer)
     assert (error.kind, error.status, error.retry_after) == (kind, status, 3)
@@ -407,7 +407,7 @@ def test_the_status_says_what_failed(vendor: Vendor, status: int, kind: str) -> 
 
 @each("row", lambda vendor: vendor.errors)
 def test_errors_of_the_api_have_their_kinds(vendor: Vendor, row: tuple[int, Data, str]) -> None:
-    """By status, code and message."""
+    """Status, code and message decide."""
     status, data, kind = row
     error = parse_failure(vendor.adapter(), reply(data, status))
     assert (error.kind, error.status) == (kind, status)
@@ -415,7 +415,7 @@ def test_errors_of_the_api_have_their_kinds(vendor: Vendor, row: tuple[int, Data
 
 @every
 def test_an_error_inside_a_success_is_that_error(vendor: Vendor) -> None:
-    """The status says nothing then."""
+    """The status is then ignored."""
     data = {"error": {"code": "rate_limit_exceeded", "message": f"Slow down, {KEY}"}}
     error = parse_failure(vendor.adapter(), reply(data))
     assert str(error) == "rate_limited: HTTP 200 OK: Slow down, [hidden]"
@@ -424,8 +424,8 @@ def test_an_error_inside_a_success_is_that_error(vendor: Vendor) -> None:
 # --- streams -------------------------------------------------------------------
 
 
-def test_what_does_not_stream_has_no_first_token() -> None:
-    """Whatever it is sent."""
+def test_a_complete_reply_has_no_first_token() -> None:
+    """Such replies have no time to the first token."""
     for vendor in VENDORS:
         if vendor.stream is None:
             assert not vendor.adapter().streams
@@ -436,8 +436,8 @@ def test_what_does_not_stream_has_no_first_token() -> None:
 
 
 @streaming
-def test_a_stream_is_asked_for_to_time_its_first_token(vendor: Vendor, stream: Stream) -> None:
-    """By the body or the address; without it, and with an empty list, replies come whole."""
+def test_a_stream_is_requested_to_time_its_first_token(vendor: Vendor, stream: Stream) -> None:
+    """Body or URL request the stream; without the key, and with an empty list, replies are complete."""
     for metrics in ("ttft", ["ttft"]):
         asked = vendor.adapter(metrics=metrics)
         ready = asked.build(Request(prompt="Hi"))
@@ -452,7 +452,7 @@ def test_a_stream_is_asked_for_to_time_its_first_token(vendor: Vendor, stream: S
 
 @each_stream("row", lambda stream: stream.cases)
 def test_a_streamed_reply_is_the_same_reply(vendor: Vendor, row: tuple[Stream, Streamed]) -> None:
-    """Only what is known of the exchange itself differs."""
+    """Only metadata of the exchange differs."""
     stream, case = row
     adapter = vendor.priced(metrics="ttft", **case.config)
     whole = adapter.parse(reply(case.whole))
@@ -466,7 +466,7 @@ def test_a_streamed_reply_is_the_same_reply(vendor: Vendor, row: tuple[Stream, S
 def test_a_reply_that_does_not_stream_after_all_is_read_plainly(
     vendor: Vendor, stream: Stream
 ) -> None:
-    """The content type says what came, unless it failed."""
+    """The content type decides, unless the call failed."""
     adapter = vendor.adapter(metrics="ttft")
     assert adapter.parse(reply(vendor.good)).output == vendor.answer.output
     failed = attrs.evolve(reply(vendor.fail("Down."), 503), headers=STREAM)
@@ -474,8 +474,8 @@ def test_a_reply_that_does_not_stream_after_all_is_read_plainly(
 
 
 @streaming
-def test_a_stream_that_breaks_off_is_no_reply(vendor: Vendor, stream: Stream) -> None:
-    """However much of it came."""
+def test_an_incomplete_stream_is_not_a_reply(vendor: Vendor, stream: Stream) -> None:
+    """Any part of a stream without its end fails."""
     adapter, events = vendor.adapter(metrics="ttft"), stream.cases[0].events
     whole = stream.write(events)
     for length in range(len(events) - stream.spare):
@@ -491,7 +491,7 @@ def test_a_stream_that_breaks_off_is_no_reply(vendor: Vendor, stream: Stream) ->
 def test_an_error_in_a_stream_is_that_error(
     vendor: Vendor, row: tuple[Stream, tuple[Any, str]]
 ) -> None:
-    """The status was sent before the service knew; what is not known is skipped."""
+    """The status was sent before the error; unknown events are ignored."""
     stream, (event, told) = row
     body = stream.write(stream.cases[0].events[:1]) + b"data: {\n\n" + stream.write([event])
     error = parse_failure(vendor.adapter(metrics="ttft"), HttpReply(200, STREAM, body))
@@ -502,7 +502,7 @@ def test_an_error_in_a_stream_is_that_error(
 def test_the_first_token_is_the_first_part_of_an_answer(
     vendor: Vendor, row: tuple[Stream, tuple[ServerEvent, bool]]
 ) -> None:
-    """Thoughts and calls of tools are parts of it; what only describes the reply is not."""
+    """Thinking and tool calls count; events that only describe the reply do not."""
     _, (event, has_output) = row
     assert vendor.adapter(metrics="ttft").has_output(event) is has_output
 
@@ -511,7 +511,7 @@ def test_the_first_token_is_the_first_part_of_an_answer(
 
 
 def bodies(vendor: Vendor) -> st.SearchStrategy[Any]:
-    """Bodies of a vendor with something wrong in them."""
+    """Damaged bodies of a vendor."""
     known = [vendor.good, *vendor.samples]
     if vendor.stream is not None:
         known += [case.whole for case in vendor.stream.cases]
@@ -533,7 +533,7 @@ BODIES = {vendor.name: bodies(vendor) for vendor in VENDORS}
 def test_any_json_is_read_or_fails_in_a_known_way(
     vendor: Vendor, data: st.DataObject, status: int
 ) -> None:
-    """Nothing that a service answers breaks the adapter, and what comes of it can be written."""
+    """No body raises another exception, and every reply can be written."""
     answer = reply(data.draw(BODIES[vendor.name]), status)
     check_parse(SCHEMA_ADAPTERS[vendor.name], answer)
 
@@ -544,7 +544,7 @@ def test_any_json_is_read_or_fails_in_a_known_way(
 def test_any_stream_is_read_or_fails_in_a_known_way(
     vendor: Vendor, stream: Stream, data: st.DataObject
 ) -> None:
-    """Whatever is wrong with its events, and wherever it is cut."""
+    """Damaged events and cuts raise no other exception."""
     case = data.draw(st.sampled_from(stream.cases))
     events = data.draw(damaged(list(case.events)))
     body = stream.write(events if isinstance(events, list) else [events])
@@ -563,7 +563,7 @@ def test_any_stream_is_read_or_fails_in_a_known_way(
 def test_any_bytes_are_read_or_fail_in_a_known_way(
     vendor: Vendor, status: int, body: bytes, headers: dict[str, str]
 ) -> None:
-    """Not even their encoding is trusted."""
+    """Invalid encodings raise no other exception."""
     check_parse(SCHEMA_ADAPTERS[vendor.name], HttpReply(status, headers, body))
 
 
@@ -572,7 +572,7 @@ def test_any_bytes_are_read_or_fail_in_a_known_way(
 
 @every
 def test_a_lane_is_one_account_and_model_and_holds_no_key(vendor: Vendor) -> None:
-    """Parameters do not change it; a service hides its key, and the settings all that is secret."""
+    """Parameters do not change it; neither service nor settings show secrets."""
     settings = vendor.read({})
     other = vendor.read({"price": {"input": 2, "output": 3}})
     assert not isinstance(settings, list)
@@ -584,13 +584,13 @@ def test_a_lane_is_one_account_and_model_and_holds_no_key(vendor: Vendor) -> Non
 
 @each("mistake", lambda vendor: vendor.mistakes)
 def test_each_mistake_is_reported_before_the_first_call(vendor: Vendor, mistake: Mistake) -> None:
-    """What cannot work is a problem of the entry, with the place and the way out."""
+    """A problem has the place and what to do."""
     assert vendor.read(mistake.config, mistake.environ, mistake.entry) == list(mistake.problems)
 
 
 @every
 def test_all_mistakes_are_reported_together(vendor: Vendor) -> None:
-    """Those of the config, of the address and of the environment."""
+    """Problems of config, URL and environment are reported together."""
     address = "endpointUrl" if vendor is CONVERSE else "apiBaseUrl"
     found = vendor.read({"zzzzzz": 1, address: "nowhere"}, {})
     assert isinstance(found, list)
@@ -616,7 +616,7 @@ every_way = pytest.mark.parametrize(
 
 
 def written(vendor: Vendor, *, streams: bool) -> Answer:
-    """A good reply, as a server sends it."""
+    """Return a good reply as sent by a server."""
     if not streams:
         return Answer(200, json.dumps(vendor.good).encode(), HEADERS | COOKIE)
     assert vendor.stream is not None
@@ -625,8 +625,8 @@ def written(vendor: Vendor, *, streams: bool) -> Answer:
 
 @pytest.mark.network
 @every_way
-def test_what_was_built_is_sent_and_what_comes_is_read(vendor: Vendor, streams: bool) -> None:  # noqa: FBT001
-    """In one exchange; a stream says when its first token came."""
+def test_a_request_is_sent_as_built_and_its_reply_read(vendor: Vendor, streams: bool) -> None:  # noqa: FBT001
+    """One exchange is made; a stream reports the time of its first token."""
 
     async def main() -> None:
         async with (
@@ -651,7 +651,7 @@ def test_what_was_built_is_sent_and_what_comes_is_read(vendor: Vendor, streams: 
 @pytest.mark.network
 @every_way
 def test_a_cancelled_call_closes_its_connection(vendor: Vendor, streams: bool) -> None:  # noqa: FBT001
-    """At once: the service need not answer what nobody waits for."""
+    """The connection closes at once, so that the service can stop."""
 
     async def main() -> None:
         with trio.fail_after(30):

@@ -21,7 +21,7 @@ from trioeval.providers.programs.exec import (
     EXCERPT_BYTES,
     KEYS,
     ExecSettings,
-    Tail,
+    OutputTail,
     WholeOutput,
     read,
     to_text,
@@ -65,7 +65,7 @@ def program(directory: Path, text: str, name: str = "program.sh") -> Path:
 
 
 def test_prompt_options_and_context_are_arguments(tmp_path: Path) -> None:
-    """The last two as JSON, behind the words of the command line."""
+    """The last two are JSON, after the words of the command line."""
     program(tmp_path, 'printf "%s\\n" "$@"')
     reply = run(
         lambda: ask(
@@ -94,30 +94,30 @@ def test_prompt_options_and_context_are_arguments(tmp_path: Path) -> None:
 
 
 def test_the_prompt_may_come_on_the_standard_input() -> None:
-    """Then there are no arguments, and its length has no limit."""
+    """Then there are no arguments, and no limit on its length."""
     long = "é" * 200_000
     assert call("sh -c 'cat; echo $#' sh", long, input="stdin").output == f"{long}0"
 
 
 def test_a_program_need_not_read_its_input() -> None:
-    """It is not an error to answer without having looked."""
+    """A program may reply without reading its input."""
     assert call("echo no", "x" * 200_000, input="stdin").output == "no"
 
 
 def test_the_standard_input_is_empty_otherwise() -> None:
-    """A program that reads gets nothing, and does not wait."""
+    """A program that reads gets an end of file."""
     assert call("sh -c 'cat; echo done'").output == "done"
 
 
 def test_a_program_runs_where_the_suite_is(tmp_path: Path) -> None:
-    """Or in a directory beside it."""
+    """The default is the suite's directory; `cwd` is relative to it."""
     (tmp_path / "sub").mkdir()
     assert call("sh -c pwd", directory=tmp_path).output == str(tmp_path)
     assert call("sh -c pwd", directory=tmp_path, cwd="sub").output == str(tmp_path / "sub")
 
 
 def test_a_program_gets_the_environment_and_more() -> None:
-    """What the config says wins."""
+    """Variables of the config take precedence."""
     found = settings("sh -c 'echo $OUTER $INNER'", environ={"OUTER": "a", "INNER": "b"})
     assert run(lambda: ask(found)).output == "a b"
     found = settings("sh -c 'echo $OUTER $INNER'", environ={"OUTER": "a"}, env={"OUTER": "c"})
@@ -125,32 +125,32 @@ def test_a_program_gets_the_environment_and_more() -> None:
 
 
 def test_no_shell_is_involved() -> None:
-    """What a shell would replace stays as it is."""
+    """Shell syntax is passed on unchanged."""
     assert call("echo $HOME * '`'").output.startswith("$HOME * ` Hi ")
 
 
-def test_the_output_is_what_was_written() -> None:
-    """Without escape sequences and the space around it, whatever its bytes are."""
+def test_the_output_is_the_standard_output() -> None:
+    """Escape sequences and surrounding space are removed, whatever the bytes are."""
     line = r"printf '\n\033[1;31mred\033[0m \377 é\033]0;title\007\n\n'"
     assert call(f"sh -c {json.dumps(line, ensure_ascii=False)}").output == "red � é"
 
 
-def test_a_program_that_says_nothing_says_nothing() -> None:
+def test_a_program_without_output_has_an_empty_reply() -> None:
     """An empty output is a reply."""
     assert call("true") == Reply(output="")
 
 
 def test_warnings_beside_an_output_do_no_harm() -> None:
-    """The standard error matters only where there is nothing else."""
+    """The standard error matters only without a standard output."""
     assert call("sh -c 'echo careful >&2; echo 4'").output == "4"
 
 
 @pytest.mark.slow
 @given(st.lists(st.binary(max_size=40)), st.integers(1, 100))
 def test_a_capture_keeps_a_beginning_or_an_end(parts: list[bytes], limit: int) -> None:
-    """However the bytes were cut into parts."""
+    """The division of the bytes into parts does not matter."""
     everything = b"".join(parts)
-    whole, tail = WholeOutput(limit), Tail()
+    whole, tail = WholeOutput(limit), OutputTail()
     for part in parts:
         assert whole.feed(part) is (not whole.overflown)
         assert tail.feed(part)
@@ -159,9 +159,9 @@ def test_a_capture_keeps_a_beginning_or_an_end(parts: list[bytes], limit: int) -
     assert tail.text == (to_text(everything) or None)
 
 
-def test_a_long_tail_begins_with_a_line() -> None:
-    """And a line that is longer than that is cut."""
-    tail = Tail()
+def test_a_long_tail_starts_with_a_line() -> None:
+    """A longer line is cut."""
+    tail = OutputTail()
     for number in range(1000):
         tail.feed(b"line %03d\n" % number)
     text = tail.text or ""
@@ -172,25 +172,25 @@ def test_a_long_tail_begins_with_a_line() -> None:
     assert tail.text is None
 
 
-def test_a_tail_shows_no_part_of_a_secret_wherever_it_begins() -> None:
-    """Not in another spelling either; nor where blanks make room for what stood before."""
+def test_a_tail_shows_no_part_of_a_secret_wherever_it_starts() -> None:
+    """No part of a secret is shown in any spelling, wherever the excerpt starts."""
     key = "sk-abc/defghijklmn"
     quoted = key.replace("/", "\\u002f").encode()
     for size in range(60, 140):
-        tail = Tail(100, [key])
+        tail = OutputTail(100, [key])
         for part in (b"before ", quoted, key.encode(), b"B" * size):
             tail.feed(part)
         text = tail.text or ""
         assert set(text) <= {*"[hidden]", *"before ", "B"}
         assert (text.count("B"), tail.is_cut) == (min(size, 100), True)
-    assert Tail(100, [key]).text is None
-    short = Tail(100, [key])
+    assert OutputTail(100, [key]).text is None
+    short = OutputTail(100, [key])
     short.feed(f"the key {key}".encode())
     assert (short.text, short.is_cut) == ("the key [hidden]", False)
 
 
-def test_an_exit_code_is_an_error_with_what_was_said() -> None:
-    """PR-28: the code, the last line, and the rest as an excerpt."""
+def test_an_exit_code_is_an_error_with_the_last_output() -> None:
+    """PR-28: the message has the code and the last line; the rest is the excerpt."""
     error = failure("sh -c 'echo 4; echo one >&2; echo two >&2; exit 3'")
     assert (error.kind, error.fault, error.body_excerpt) == ("bad_exit", Fault.REFUSED, "one\ntwo")
     line = "exec:sh -c 'echo 4; echo one >&2; echo two >&2; exit 3'"
@@ -198,7 +198,7 @@ def test_an_exit_code_is_an_error_with_what_was_said() -> None:
 
 
 def test_other_exit_codes_may_be_successes() -> None:
-    """Instead of 0, or besides it; a signal never is."""
+    """Other codes may replace or join 0; a signal is never a success."""
     assert call("sh -c 'echo 4; exit 1'", successExitCodes=[0, 1]).output == "4"
     assert call("sh -c 'echo 4'", successExitCodes=[0, 1]).output == "4"
     assert failure("true", successExitCodes=[1]).message == "exec:true ended with exit code 0"
@@ -207,7 +207,7 @@ def test_other_exit_codes_may_be_successes() -> None:
 
 @pytest.mark.parametrize("codes", [0, [], [-1], [256], [True], ["0"]])
 def test_exit_codes_are_numbers_that_a_program_can_end_with(codes: Any) -> None:
-    """And at least one."""
+    """At least one code is required, from 0 to 255."""
     (problem,) = problems("true", successExitCodes=codes)
     assert str(problem).startswith(
         ".config.successExitCodes: must be a list of whole numbers from 0 to 255, got "
@@ -215,19 +215,19 @@ def test_exit_codes_are_numbers_that_a_program_can_end_with(codes: Any) -> None:
 
 
 def test_nothing_but_errors_is_an_error() -> None:
-    """PR-28: although the exit code is 0."""
+    """PR-28: this holds even with exit code 0."""
     error = failure("sh -c 'echo oops >&2'")
     assert error.kind == "bad_exit"
     assert error.message.endswith("wrote only to its standard error: oops")
 
 
-def test_a_signal_is_told_by_its_name() -> None:
-    """It is not an exit code."""
+def test_a_signal_is_described_by_its_name() -> None:
+    """A signal is not an exit code."""
     assert failure("sh -c 'kill -SEGV $$'").message.endswith(" was ended by SIGSEGV")
 
 
 def test_too_much_output_ends_the_program() -> None:
-    """What never stops is stopped at the limit."""
+    """Endless output is stopped at the limit."""
     error = failure("yes", maxOutputBytes=1000)
     assert str(error) == (
         "bad_exit: exec:yes wrote more than 1000 bytes (maxOutputBytes) to its standard output"
@@ -236,14 +236,14 @@ def test_too_much_output_ends_the_program() -> None:
 
 
 def test_endless_errors_are_read_and_forgotten() -> None:
-    """Only their end is kept."""
+    """Only its end is kept."""
     error = failure("sh -c 'yes no | head -c 5000000 >&2; exit 1'")
     assert set((error.body_excerpt or "").split()) == {"no"}
     assert len(error.body_excerpt or "") <= EXCERPT_BYTES
 
 
-def test_a_prompt_that_is_too_long_for_an_argument_says_what_to_do() -> None:
-    """And so does one that no argument can hold."""
+def test_a_prompt_that_is_too_long_for_an_argument_suggests_stdin() -> None:
+    """The same holds for a NUL, which no argument can contain."""
     error = failure("true", "x" * 200_000)
     assert str(error) == (
         "bad_request: exec:true cannot get the prompt and the variables as arguments: "
@@ -253,12 +253,12 @@ def test_a_prompt_that_is_too_long_for_an_argument_says_what_to_do() -> None:
 
 
 def test_half_a_surrogate_pair_is_replaced() -> None:
-    """No program could be given it."""
+    """No argument can contain it."""
     assert call("cat", "a\ud800b", input="stdin").output == "a?b"
 
 
-def test_a_program_that_has_gone_is_told_as_one(tmp_path: Path) -> None:
-    """Nobody who calls it will be served."""
+def test_a_removed_program_is_reported(tmp_path: Path) -> None:
+    """The failure is fatal for the lane: every call would fail."""
     path = program(tmp_path, "echo hi")
     found = settings("./program.sh", tmp_path)
     path.unlink()
@@ -275,15 +275,17 @@ def test_a_program_that_has_gone_is_told_as_one(tmp_path: Path) -> None:
         ({"input": "stdin"}, '.config: "input" cannot differ for one call'),
     ],
 )
-def test_what_cannot_differ_for_one_call_is_refused(options: dict[str, Any], message: str) -> None:
-    """Before anything is started."""
+def test_keys_that_cannot_differ_for_one_call_are_refused(
+    options: dict[str, Any], message: str
+) -> None:
+    """It is refused before anything starts."""
     with pytest.raises(ProviderError) as caught:
         run(lambda: ask(settings("false"), options=options))
     assert str(caught.value) == f"bad_request: {message}"
 
 
-def test_variables_that_are_no_json_are_refused() -> None:
-    """They cannot be handed over."""
+def test_variables_that_are_not_json_are_refused() -> None:
+    """They cannot be passed to the program."""
     with pytest.raises(ProviderError) as caught:
         run(lambda: ask(settings("false"), vars={"x": {1, 2}}))
     assert str(caught.value) == "bad_request: the variables of the test are not JSON"
@@ -291,7 +293,7 @@ def test_variables_that_are_no_json_are_refused() -> None:
 
 @pytest.mark.slow
 def test_nothing_of_a_program_is_alive_after_its_time(tmp_path: Path) -> None:
-    """PR-26: its children and theirs, in whatever session."""
+    """PR-26: children and their children are gone, in any session."""
     inner = "sh -c 'sleep 1000 & setsid sleep 1000 & wait'"
     program(tmp_path, f"{inner} & echo up >&2; echo >ready; wait")
     mark = uuid.uuid4().hex
@@ -304,7 +306,7 @@ def test_nothing_of_a_program_is_alive_after_its_time(tmp_path: Path) -> None:
 
 
 def test_a_call_may_have_less_time_than_others() -> None:
-    """Its options say so."""
+    """Its options may set a shorter time."""
     with pytest.raises(ProviderError) as caught:
         run(lambda: ask(settings("sleep 1000", input="stdin"), options={"timeout_ms": 50}))
     assert str(caught.value).endswith("did not end within 0.05 seconds (timeoutMs)")
@@ -312,7 +314,7 @@ def test_a_call_may_have_less_time_than_others() -> None:
 
 @pytest.mark.slow
 def test_a_program_that_will_not_end_is_killed_soon(tmp_path: Path) -> None:
-    """Ignoring the request buys it a grace, and no more."""
+    """Ignoring the request gives it only the grace period."""
     mark, ready = uuid.uuid4().hex, tmp_path / "ready"
     line = f"sh -c 'trap \"\" TERM; echo >{ready}; while :; do sleep 1000; done'"
     found = settings(line, environ={"FAMILY": mark}, timeoutMs=200)
@@ -328,8 +330,8 @@ def test_a_program_that_will_not_end_is_killed_soon(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_cleaning_up_is_no_time_of_the_program(tmp_path: Path) -> None:
-    """What it left behind may take its whole grace to end, and the reply is still a reply."""
+def test_cleaning_up_does_not_count_as_time_of_the_program(tmp_path: Path) -> None:
+    """Ending remaining processes may use the whole grace period without failing the call."""
     os.mkfifo(tmp_path / "armed")
     stays = "trap 'echo >ready' TERM; echo >armed; while :; do sleep 1000 & wait; done"
     program(tmp_path, f'sh -c "{stays}" & read -r _ <armed; echo 4')
@@ -341,7 +343,7 @@ def test_cleaning_up_is_no_time_of_the_program(tmp_path: Path) -> None:
 
 
 def test_last_words_of_a_program_that_is_late_are_kept(tmp_path: Path) -> None:
-    """It may say where it was."""
+    """The excerpt of a late program has its last output."""
     ready = tmp_path / "ready"
     line = f"sh -c 'trap \"echo here >&2; exit\" TERM; sleep 1000 & echo >{ready}; while :; do wait; done'"
     patient = attrs.evolve(settings(line, timeoutMs=100), grace=30)  # on a busy machine, too
@@ -351,7 +353,7 @@ def test_last_words_of_a_program_that_is_late_are_kept(tmp_path: Path) -> None:
 
 
 def test_children_in_the_background_do_not_hold_up_a_reply() -> None:
-    """The program is over when its first process is, and they are over with it."""
+    """The program is over when its first process is, and its children are ended."""
     mark = uuid.uuid4().hex
     found = settings("sh -c 'sleep 1000 & echo 4'", environ={"FAMILY": mark})
     assert run(lambda: ask(found)).output == "4"
@@ -360,7 +362,7 @@ def test_children_in_the_background_do_not_hold_up_a_reply() -> None:
 
 @pytest.mark.slow
 def test_nothing_remains_of_calls_that_are_cancelled_at_any_instant(tmp_path: Path) -> None:
-    """Fifty programs with children, cut before, while and after they start; the next one is served."""
+    """Fifty programs with children are cancelled before, while and after they start; the next one works."""
     program(tmp_path, "sleep 1000 & setsid sleep 1000")
     mark = uuid.uuid4().hex
     found = settings("./program.sh", tmp_path, environ={"CHURN": mark})
@@ -393,7 +395,7 @@ trio.run(ask, read("exec", line, {}, around(Path())))
 
 @pytest.mark.slow
 def test_ctrl_c_ends_programs_and_their_children(tmp_path: Path) -> None:
-    """As any cancellation does."""
+    """Ctrl-C acts like any cancellation."""
     pipe = tmp_path / "pids"
     os.mkfifo(pipe)
     with subprocess.Popen(
@@ -409,8 +411,8 @@ def test_ctrl_c_ends_programs_and_their_children(tmp_path: Path) -> None:
     assert all(wait_gone(pid, 0) for pid in pids)
 
 
-def test_all_that_is_wrong_with_an_entry_is_told_at_once() -> None:
-    """Keys, values and the command line."""
+def test_all_mistakes_of_an_entry_are_reported_at_once() -> None:
+    """Problems of keys, values and the command line are reported together."""
     found = problems(
         "no-such-program x", timeoutMs=-1, input="file", maxOutputBytes=0, cwd=3, env=1
     )
@@ -435,13 +437,13 @@ def test_all_that_is_wrong_with_an_entry_is_told_at_once() -> None:
         ),
     ],
 )
-def test_a_line_that_is_no_command_is_a_problem(line: str, problem: str) -> None:
-    """With what would be right."""
+def test_an_invalid_command_line_is_a_problem(line: str, problem: str) -> None:
+    """The hint says what to write."""
     assert [str(one) for one in problems(line)] == [problem]
 
 
 def test_a_program_is_looked_for_where_it_will_run(tmp_path: Path) -> None:
-    """In PATH, or as a path from its directory."""
+    """A bare name is searched in PATH, a path relative to the working directory."""
     path = program(tmp_path, "echo hi")
     assert settings("./program.sh", tmp_path).command == ("./program.sh",)
     assert settings(str(path)).command == (str(path),)
@@ -460,13 +462,13 @@ def test_a_program_is_looked_for_where_it_will_run(tmp_path: Path) -> None:
 
 
 def test_a_directory_has_to_be_there(tmp_path: Path) -> None:
-    """Not only when the program is started."""
+    """A missing directory is reported when the entry is read."""
     (problem,) = problems("true", tmp_path, cwd="no")
     assert str(problem) == f'.config.cwd: folder "{tmp_path}/no" not found'
 
 
 def test_config_of_the_users_own_is_json() -> None:
-    """Anything else cannot be handed over; a known key in another spelling is a mistake."""
+    """Other values cannot be passed on; a misspelt known key is a problem."""
     found = problems("true", style={1, 2}, TIMEOUTMS=3)
     assert [str(problem) for problem in found] == [
         ".config.style: must be JSON, because it is passed to the program, got {1, 2}",
@@ -475,7 +477,7 @@ def test_config_of_the_users_own_is_json() -> None:
 
 
 def test_secrets_are_known_and_in_no_key() -> None:
-    """Neither those of the config nor those of the environment are shown."""
+    """Secrets of config and environment are not shown."""
     found = settings(
         "true",
         environ={"SOME_TOKEN": "t0ken-of-the-environment", "SHORT_KEY": "short"},
@@ -490,7 +492,7 @@ def test_secrets_are_known_and_in_no_key() -> None:
 
 
 def test_the_page_lists_every_key() -> None:
-    """With what its value must be."""
+    """The page has every key with its requirement."""
     page = (HERE.parents[1] / "docs" / "reference" / "providers" / "programs.md").read_text()
     _, exec_page, python_page = re.split(r"^## (?:exec|python)$", page, flags=re.MULTILINE)
     for keys, text in ((KEYS, exec_page), (PYTHON_KEYS, python_page)):

@@ -43,7 +43,7 @@ def text(answer: FakeReply) -> Any:
 
 
 def test_an_echo_looks_like_a_chat_completion() -> None:
-    """The last user message comes back, with tokens of four characters each."""
+    """The last user message is returned, with tokens of four characters each."""
     assert json.loads(ask(model()).body) == {
         "id": "chatcmpl-fake00000001",
         "object": "chat.completion",
@@ -68,25 +68,25 @@ def test_an_echo_looks_like_a_chat_completion() -> None:
 
 
 def test_the_text_of_message_parts_is_read() -> None:
-    """Content may be a list of parts; those without text say nothing."""
+    """Content may be a list of parts; parts without text are ignored."""
     parts = [{"type": "text", "text": "a"}, {"type": "image_url"}, {"type": "text", "text": "b"}]
     assert text(ask(model(), parts)) == "ab"
     assert text(ask(model(), None)) == ""
 
 
 def test_a_script_is_answered_in_order_and_its_end_repeated() -> None:
-    """Requests get the texts one after the other."""
+    """Requests get the texts in turn."""
     fake = model(replies=ScriptedReplies(("a", "b")))
     assert [text(ask(fake)) for _ in range(3)] == ["a", "b", "b"]
 
 
-def test_filler_has_the_size_that_was_asked_for() -> None:
-    """Large replies need no script."""
+def test_filler_has_the_configured_size() -> None:
+    """The reply has the configured size."""
     assert len(text(ask(model(replies=FillerReplies(1000))))) == 1000
 
 
-def test_garbage_is_no_json() -> None:
-    """A success may hold what no client can read."""
+def test_garbage_is_not_json() -> None:
+    """A success may contain a body that no client can read."""
     with pytest.raises(UnicodeDecodeError):
         ask(model(replies=GarbageReplies("invalid_utf8"))).body.decode()
     with pytest.raises(json.JSONDecodeError):
@@ -110,7 +110,7 @@ RECORDED = RecordedReplies(
 
 
 def test_recordings_are_answered_as_they_were() -> None:
-    """Output, tokens, reason and time are those of the recording, in its order."""
+    """Output, tokens, reason and time are those of the recording, in order."""
     fake = model(replies=RECORDED, latency_s=2)
     first, second = ask(fake, "a"), ask(fake, "a")
     data = json.loads(first.body)
@@ -142,7 +142,7 @@ def test_recordings_are_answered_as_they_were() -> None:
         "server",
     ],
 )
-def test_a_recorded_error_is_understood_as_what_it_was(kind: Any) -> None:
+def test_a_recorded_error_keeps_its_kind(kind: Any) -> None:
     """Replayed over HTTP, a failure is classified as the kind it was recorded with."""
     recording = Recording(prompt="Hello", error=RecordedError(kind, "as recorded"))
     answer = ask(model(replies=RecordedReplies((recording,))))
@@ -162,8 +162,8 @@ def test_a_recorded_error_is_understood_as_what_it_was(kind: Any) -> None:
         (b'{"model": "m", "messages": [1]}', "messages must be objects with a role"),
     ],
 )
-def test_a_bad_request_is_told_what_is_wrong(content: bytes, message: str) -> None:
-    """What is no chat completion request is 400 with a reason, and keeps nobody busy."""
+def test_a_bad_request_gets_the_reason(content: bytes, message: str) -> None:
+    """An invalid request gets a 400 with the reason, and does not count as in flight."""
     answer = model(rpm=1).begin(100.0, content)
     assert (answer.status, answer.is_let_in) == (400, False)
     assert json.loads(answer.body)["error"] == {
@@ -178,7 +178,7 @@ LIMITS = [f"x-ratelimit-{fact}-requests" for fact in ("limit", "remaining", "res
 
 
 def test_too_many_requests_in_a_window_are_refused_with_the_wait() -> None:
-    """A refused request is told when to come back, and fits then."""
+    """A refused request gets the wait, after which it fits."""
     fake = model(rpm=2, window_s=60)
     assert [ask(fake, now=at).status for at in (100.0, 110.5)] == [200, 200]
     answer = ask(fake, now=120.25)
@@ -210,10 +210,10 @@ def test_too_many_requests_in_a_window_are_refused_with_the_wait() -> None:
         ("none", [], None),
     ],
 )
-def test_a_refusal_tells_no_more_than_it_is_set_to(
+def test_a_refusal_has_only_the_configured_hints(
     hints: Any, names: list[str], wait: float | None
 ) -> None:
-    """Nothing else gives the wait away, neither a header nor the words of the message."""
+    """Neither a header nor the message reveals a hidden wait."""
     fake = model(rpm=2, window_s=60, hints=hints)
     served = [ask(fake, now=at) for at in (100.0, 110.5)]
     answer = ask(fake, now=120.25)
@@ -225,15 +225,15 @@ def test_a_refusal_tells_no_more_than_it_is_set_to(
 
 
 def test_a_bucket_of_requests_is_refilled_evenly() -> None:
-    """With a burst the minute is not a window: what was taken comes back one by one."""
+    """With a burst the limit is a bucket, not a window: units are refilled one by one."""
     fake = model(rpm=60, burst=2)
     served = [ask(fake, now=at).status for at in (100, 100, 100, 100.5, 101, 101, 102)]
     assert served == [200, 200, 429, 429, 200, 429, 200]
     assert fake.statistics.to_json()["by_status"] == {"200": 4, "429": 3}
 
 
-def test_throttling_comes_at_its_rate_and_without_a_word() -> None:
-    """A random refusal is a bare 429, uses nothing up, and moves no other draw."""
+def test_throttling_has_its_rate_and_no_hint() -> None:
+    """A random refusal is a bare 429, uses nothing, and does not shift other random numbers."""
 
     def run(**settings: Any) -> list[FakeReply]:
         fake = model(**settings)
@@ -254,28 +254,28 @@ def test_throttling_comes_at_its_rate_and_without_a_word() -> None:
 
 
 def test_a_crowded_server_slows_down_in_proportion() -> None:
-    """Up to so many at once the latency is what it is; twice as many take twice as long."""
+    """Up to the threshold the latency is constant; twice as many requests take twice as long."""
     fake = model(latency_s=0.5, slow_from=2)
     delays = [fake.begin(100.0, body()).delay for _ in range(6)]
     assert delays == [0.5, 0.5, 0.75, 1.0, 1.25, 1.5]
 
 
 def test_tokens_of_prompt_and_reply_count() -> None:
-    """The limit of tokens is kept by what replies report."""
+    """The token limit counts the tokens that replies report."""
     fake = model(tpm=11, window_s=60)
     assert [ask(fake).status for _ in range(2)] == [200, 429]
     assert json.loads(ask(fake).body)["error"]["type"] == "tokens"
 
 
 def test_a_refused_request_uses_nothing_up() -> None:
-    """Script, limits and chance stand where they stood before a refusal."""
+    """Script, limits and random numbers are unchanged by a refusal."""
     fake = model(rpm=1, window_s=60, replies=ScriptedReplies(("a", "b")))
     assert [ask(fake, now=at).status for at in (100, 101, 102, 160)] == [200, 429, 429, 200]
     assert text(ask(fake, now=220)) == "b"
 
 
 def test_only_so_many_are_answered_at_once() -> None:
-    """Requests above the limit are refused without a hint, until one is done."""
+    """Requests above the limit are refused without a hint, until one is finished."""
     fake = model(max_in_flight=1)
     first = fake.begin(100.0, body())
     refused = fake.begin(100.0, body())
@@ -288,7 +288,7 @@ def test_only_so_many_are_answered_at_once() -> None:
 def test_a_client_that_has_its_reply_may_ask_again_before_the_server_knows_that_it_is_over() -> (
     None
 ):
-    """The place is free when the last of the reply is about to be sent, and it is given back once."""
+    """The slot is free when the end of the reply is about to be sent, and it is released once."""
     fake = model(max_in_flight=1)
     first = fake.begin(100.0, body())
     fake.reply(first)
@@ -298,7 +298,7 @@ def test_a_client_that_has_its_reply_may_ask_again_before_the_server_knows_that_
 
 
 def test_faults_come_at_their_rates_and_in_the_same_order_for_a_seed() -> None:
-    """Chance is repeatable, and one rate does not move the draws of another."""
+    """Faults are repeatable, and one rate does not shift the random numbers of another."""
 
     def run(**settings: Any) -> list[tuple[int, bool]]:
         fake = model(**settings)
@@ -316,7 +316,7 @@ def test_faults_come_at_their_rates_and_in_the_same_order_for_a_seed() -> None:
 @pytest.mark.slow
 @given(st.floats(0, 1), st.floats(0, 10))
 def test_jitter_is_a_share_of_the_latency(jitter: float, latency: float) -> None:
-    """Delays stay within the jitter on both sides of the latency."""
+    """Delays stay within the jitter in both directions."""
     fake = model(latency_s=latency, jitter=jitter)
     for _ in range(5):
         delay = ask(fake).delay
@@ -326,7 +326,7 @@ def test_jitter_is_a_share_of_the_latency(jitter: float, latency: float) -> None
 @pytest.mark.slow
 @given(st.lists(st.sampled_from(["sent", "cut", "abandoned", "open"]), max_size=20))
 def test_every_request_is_counted_once(endings: list[Any]) -> None:
-    """Requests are the sum of what became of them."""
+    """The number of requests is the sum of their endings."""
     fake = model(max_in_flight=3)
     for ending in endings:
         answer = fake.begin(100.0, body())
@@ -343,7 +343,7 @@ def test_every_request_is_counted_once(endings: list[Any]) -> None:
 
 
 def test_the_instants_of_requests_are_kept_up_to_a_bound() -> None:
-    """A server that runs for long does not grow with its requests."""
+    """Memory does not grow with the number of requests."""
     statistics = FakeStatistics(0.0)
     for _ in range(KEPT_STARTS + 5):
         statistics.arrive(1.0)
@@ -351,8 +351,8 @@ def test_the_instants_of_requests_are_kept_up_to_a_bound() -> None:
     assert (seen["requests"], len(seen["started_at"])) == (KEPT_STARTS + 5, KEPT_STARTS)
 
 
-def test_a_reset_forgets_what_was_seen() -> None:
-    """After a reset the provider is new, but knows what is still in flight."""
+def test_a_reset_clears_the_statistics() -> None:
+    """A reset clears everything except the requests in flight."""
     fake = model(rpm=1, replies=ScriptedReplies(("a", "b")))
     pending = fake.begin(100.0, body())
     fake.reset(150.0)
@@ -398,14 +398,14 @@ def test_a_reset_forgets_what_was_seen() -> None:
     ],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], text: str) -> None:
-    """The message names the setting, the range and the value."""
+    """The message has the setting, the range and the value."""
     with pytest.raises(UsageError) as caught:
         FakeSettings(**settings)
     assert str(caught.value) == text
 
 
 def test_hints_are_chosen_by_name() -> None:
-    """The command line takes the same names as the settings, and says which they are."""
+    """The command line accepts the same names as the settings."""
     names = ("all", "limits", "retry_after", "none")
     assert tuple(map(choose_hints, names)) == get_args(Hints) == names
     with pytest.raises(UsageError) as caught:
@@ -415,7 +415,7 @@ def test_hints_are_chosen_by_name() -> None:
 
 
 def test_replies_out_of_range_are_refused() -> None:
-    """There is something to say, and of a possible size."""
+    """Replies must exist and have a possible size."""
     with pytest.raises(UsageError, match=r"^scripted replies must have at least one text$"):
         ScriptedReplies(())
     with pytest.raises(UsageError, match=r"^reply_bytes must be at least 0, got -1$"):

@@ -1,4 +1,4 @@
-"""What the fake provider says of what it sent, so that clients can be audited."""
+"""The fake provider's log of sent replies, used to audit clients."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ import pytest
 import trio
 from fake_runs import exchange, get, post, read_reply
 
-from trioeval.providers.fake import FakeSettings, Served, serve_fake
+from trioeval.providers.fake import FakeSettings, ServedCompletion, serve_fake
 
 pytestmark = pytest.mark.network
 
@@ -22,13 +22,13 @@ REQUEST = post("/chat/completions", ASK)
 
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loopback is reached directly, whatever the machine's environment says."""
+    """Loopback is reached directly, whatever the machine's proxy variables are."""
     monkeypatch.setenv("NO_PROXY", "*")
 
 
-def served(settings: FakeSettings, *, leaves: bool = False) -> Served:
-    """What is told of one completion, whose client may leave before its reply comes."""
-    told: list[Served] = []
+def served(settings: FakeSettings, *, leaves: bool = False) -> ServedCompletion:
+    """Return the log record of one completion, whose client may leave before its reply."""
+    told: list[ServedCompletion] = []
 
     async def main() -> None:
         with trio.fail_after(60):
@@ -57,15 +57,15 @@ def served(settings: FakeSettings, *, leaves: bool = False) -> Served:
     return one
 
 
-def test_a_reply_that_went_out_is_told_with_its_request() -> None:
-    """Whole, with the bytes that the operating system took."""
+def test_a_sent_reply_is_logged_with_its_request() -> None:
+    """The record has the request and the bytes that the operating system accepted."""
     one = served(FakeSettings())
     assert (one.body, one.status, one.ending) == (ASK, 200, "sent")
     assert one.sent_bytes > 300
 
 
-def test_what_did_not_go_out_is_told_as_such() -> None:
-    """Replies that were cut, found nobody, or were refusals."""
+def test_unsent_replies_are_logged_as_such() -> None:
+    """Cut, abandoned and refused replies are recorded as such."""
     whole = served(FakeSettings()).sent_bytes
     cut = served(FakeSettings(disconnect_rate=1))
     assert (cut.status, cut.ending) == (200, "cut")
@@ -77,8 +77,10 @@ def test_what_did_not_go_out_is_told_as_such() -> None:
 
 
 def test_a_line_names_instant_digest_and_question() -> None:
-    """What is not a question is told without one."""
-    one = Served(body=ASK, status=200, ending="sent", seconds=0.5, busy_seconds=0.25, sent_bytes=7)
+    """A request that is not a completion has no prompt."""
+    one = ServedCompletion(
+        body=ASK, status=200, ending="sent", seconds=0.5, busy_seconds=0.25, sent_bytes=7
+    )
     assert one.to_line(12.5).endswith("}\n")
     assert json.loads(one.to_line(12.5)) == {
         "utc_at": 12.5,
@@ -91,7 +93,7 @@ def test_a_line_names_instant_digest_and_question() -> None:
         "model": "m",
         "prompt": "Hi",
     }
-    other = Served(
+    other = ServedCompletion(
         body=b"?", status=400, ending="sent", seconds=0.5, busy_seconds=0.25, sent_bytes=7
     )
     assert "prompt" not in json.loads(other.to_line(12.5))
@@ -99,7 +101,7 @@ def test_a_line_names_instant_digest_and_question() -> None:
 
 @pytest.mark.slow
 def test_the_log_of_the_command_is_whole_at_any_instant_and_kept(tmp_path: Path) -> None:
-    """A line is in the file before the next request is answered; another server adds to it."""
+    """A line is in the file before the next request is answered; another server appends to it."""
     command = [sys.executable, "-m", "trioeval", "fake-provider", "--port", "0"]
     command += ["--log", str(tmp_path / "log.jsonl")]
     for round_ in (1, 2):
@@ -118,8 +120,8 @@ def test_the_log_of_the_command_is_whole_at_any_instant_and_kept(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_a_log_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    """Before anything is served, in one line."""
+def test_a_log_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
+    """The error is one line, before anything is served."""
     command = [sys.executable, "-m", "trioeval", "fake-provider", "--log", "no/log.jsonl"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2

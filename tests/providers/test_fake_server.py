@@ -15,7 +15,7 @@ ASK = json.dumps({"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loopback is reached directly, whatever the machine's environment says."""
+    """Loopback is reached directly, whatever the machine's proxy variables are."""
     monkeypatch.setenv("NO_PROXY", "*")
 
 
@@ -25,7 +25,7 @@ def message(reply: HttpReply) -> Any:
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/chat/completions?x=1"])
 def test_completions_are_served_with_and_without_the_version(path: str) -> None:
-    """Base URLs with and without /v1 both work, and a query does not matter."""
+    """Base URLs with and without /v1 both work, and a query is ignored."""
 
     async def body(run: FakeRun) -> None:
         reply = await exchange(run.address, post(path, ASK))
@@ -39,9 +39,9 @@ def test_completions_are_served_with_and_without_the_version(path: str) -> None:
 @pytest.mark.parametrize(
     ("request_bytes", "status", "text"),
     [
-        (get("/v2"), 404, "There is no /v2 here."),
-        (get("/v1/chat/completions"), 405, "/v1/chat/completions takes POST only."),
-        (post("/stats", b""), 405, "/stats takes GET only."),
+        (get("/v2"), 404, "Path /v2 not found."),
+        (get("/v1/chat/completions"), 405, "/v1/chat/completions supports only POST."),
+        (post("/stats", b""), 405, "/stats supports only GET."),
         (post("/v1/chat/completions", b"Hi"), 400, "the body is not JSON"),
         (b"Hello?\r\n\r\n", 400, "Invalid HTTP: illegal request line: bytearray(b'Hello?')."),
         (
@@ -52,7 +52,7 @@ def test_completions_are_served_with_and_without_the_version(path: str) -> None:
     ],
 )
 def test_a_bad_request_gets_an_error_in_json(request_bytes: bytes, status: int, text: str) -> None:
-    """Wrong paths, methods, bodies and bytes are answered, not dropped."""
+    """Wrong paths, methods, bodies and bytes get a reply."""
 
     async def body(run: FakeRun) -> None:
         reply = await exchange(run.address, request_bytes)
@@ -62,7 +62,7 @@ def test_a_bad_request_gets_an_error_in_json(request_bytes: bytes, status: int, 
 
 
 def test_head_gets_no_body() -> None:
-    """A method without bodies does not upset the server."""
+    """A HEAD request gets headers only."""
 
     async def body(run: FakeRun) -> None:
         stream = await trio.open_tcp_stream(run.address.host, run.address.port)
@@ -76,7 +76,7 @@ def test_head_gets_no_body() -> None:
 
 
 def test_a_body_without_a_length_is_bounded_too() -> None:
-    """A chunked body is refused as soon as it is too large, and its sender sees the reply."""
+    """A chunked body is refused as soon as it is too large, and its sender receives the reply."""
     head = b"POST /chat/completions HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
 
     async def body(run: FakeRun) -> None:
@@ -91,8 +91,8 @@ def test_a_body_without_a_length_is_bounded_too() -> None:
     with_fake(FakeSettings(max_body_bytes=10), body)
 
 
-def test_a_client_that_asks_first_is_told_to_go_on() -> None:
-    """Expect: 100-continue is answered before the body comes."""
+def test_a_client_that_expects_100_continue_gets_it() -> None:
+    """Expect: 100-continue is answered before the body is read."""
     head = b"POST /chat/completions HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\n"
 
     async def body(run: FakeRun) -> None:
@@ -107,7 +107,7 @@ def test_a_client_that_asks_first_is_told_to_go_on() -> None:
 
 
 def test_one_connection_serves_many_requests() -> None:
-    """Connections stay open, also for requests that come while a reply is delayed."""
+    """Connections stay open, also for requests that arrive while a reply is delayed."""
     request = post("/chat/completions", ASK)
 
     async def body(run: FakeRun) -> None:
@@ -161,7 +161,7 @@ def test_a_client_that_leaves_is_noticed_while_its_reply_is_delayed() -> None:
 
 
 def test_a_client_that_leaves_at_any_point_does_not_end_the_server() -> None:
-    """Connections that end early, or in the middle of a request, are forgotten."""
+    """Connections that end early, or within a request, do not end the server."""
     request = post("/chat/completions", ASK)
 
     async def body(run: FakeRun) -> None:
@@ -175,6 +175,6 @@ def test_a_client_that_leaves_at_any_point_does_not_end_the_server() -> None:
 
 
 def test_an_address_is_written_as_a_base_url() -> None:
-    """Addresses of both families can be put into a suite."""
+    """Addresses of both families are valid base URLs."""
     assert FakeAddress("127.0.0.1", 80).base_url == "http://127.0.0.1:80/v1"
     assert FakeAddress("::1", 80).base_url == "http://[::1]:80/v1"

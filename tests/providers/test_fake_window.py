@@ -15,7 +15,7 @@ ASKS = st.lists(st.tuples(st.integers(0, 8), st.integers(1, 12)), max_size=30)
 
 
 def run(limit: int, length: int, asks: list[tuple[int, int]]) -> list[tuple[int, int, float]]:
-    """Time, amount and wait of each ask, after pauses of whole seconds."""
+    """Return time, amount and wait of each request, after pauses of whole seconds."""
     window, now, seen = RollingWindow(limit, length), 0, []
     for pause, amount in asks:
         now += pause
@@ -31,7 +31,7 @@ def run(limit: int, length: int, asks: list[tuple[int, int]]) -> list[tuple[int,
 def test_no_window_holds_more_than_the_limit(
     limit: int, length: int, asks: list[tuple[int, int]]
 ) -> None:
-    """In any window of the length at most the limit is taken, wherever the window begins."""
+    """No window of this length contains more than the limit."""
     taken = [(at, amount) for at, amount, wait in run(limit, length, asks) if wait == 0]
     for start, _ in taken:
         assert sum(amount for at, amount in taken if start <= at < start + length) <= limit
@@ -52,7 +52,7 @@ def test_nothing_is_refused_that_fits(limit: int, length: int, asks: list[tuple[
 def test_a_wait_is_exactly_long_enough(
     limit: int, length: int, asks: list[tuple[int, int]], amount: int
 ) -> None:
-    """After the wait the amount fits, and at no earlier instant."""
+    """After the wait the amount fits, and not before."""
     window, now = RollingWindow(limit, length), 0
     for pause, part in asks:
         now += pause
@@ -71,7 +71,7 @@ def test_a_wait_is_exactly_long_enough(
 def test_a_bucket_lets_in_its_burst_and_its_rate_and_no_more(
     burst: int, limit: int, pauses: list[int]
 ) -> None:
-    """In any span T at most burst + T × rate is taken; and nothing is refused that fits."""
+    """In any span T at most burst + T × rate is taken; no amount that fits is refused."""
     bucket, now, taken = TokenBucket(limit, 8.0, burst), 0.0, [0.0]
     for pause in pauses:
         now += pause / 4
@@ -92,7 +92,7 @@ def test_a_bucket_lets_in_its_burst_and_its_rate_and_no_more(
 
 
 def test_a_bucket_fills_evenly_up_to_its_burst() -> None:
-    """What was taken comes back at the rate, and never more than the burst is there."""
+    """Units are refilled at the rate, up to the burst."""
     bucket = TokenBucket(limit=60, length=60.0, burst=4)
     for _ in range(4):
         bucket.take(10.0, 1)
@@ -102,7 +102,7 @@ def test_a_bucket_fills_evenly_up_to_its_burst() -> None:
 
 
 def test_headers_tell_limit_rest_and_reset() -> None:
-    """Each limit that is set has three headers; a refused request takes nothing of any."""
+    """Each limit has three headers; a refused request takes nothing."""
     limits = Limits.of(FakeSettings(rpm=2, tpm=10, window_s=60))
     assert limits.take(0.0, 4) is None
     excess = limits.take(1.5, 7)
@@ -119,8 +119,8 @@ def test_headers_tell_limit_rest_and_reset() -> None:
     assert Limits.of(FakeSettings()).headers(0.0) == ()
 
 
-def test_a_bucket_of_requests_tells_its_rate_and_what_it_holds() -> None:
-    """The limit is that of a minute; what remains is never more than the burst."""
+def test_a_bucket_of_requests_reports_its_rate_and_remaining_amount() -> None:
+    """The limit is per minute; the remaining amount never exceeds the burst."""
     limits = Limits.of(FakeSettings(rpm=120, burst=2))
     assert [limits.take(0.0, 1), limits.take(0.0, 1)] == [None, None]
     excess = limits.take(0.25, 1)
@@ -134,7 +134,7 @@ def test_a_bucket_of_requests_tells_its_rate_and_what_it_holds() -> None:
 
 
 def test_waits_are_rounded_up_in_headers() -> None:
-    """Whoever waits as long as a header says has waited long enough."""
+    """Waiting as long as a header says always suffices."""
     assert retry_headers(1.2345) == (("retry-after", "2"), ("retry-after-ms", "1235"))
     durations = [0, 0.0115, 1.5, 59.999, 60, 360, 3661.25]
     assert [format_duration(seconds) for seconds in durations] == [

@@ -73,13 +73,13 @@ def parse(*parts: Mapping[str, Any], **more: Any) -> Reply:
 def test_the_version_is_a_part_of_the_path(
     environ: Mapping[str, str], config: Mapping[str, Any], base: str
 ) -> None:
-    """A base URL is given with or without it."""
+    """A base URL may or may not contain it."""
     ready = entry(MODEL, {**ENVIRON, **environ}, **config).build(Request(prompt="Hi"))
     assert ready.url == f"{base}/models/{MODEL}:generateContent"
 
 
 def test_the_first_key_wins() -> None:
-    """Both variables are known."""
+    """Both variables are read, in order."""
     assert entry(MODEL, {"GOOGLE_API_KEY": "b"}).endpoint.credential == "b"
     assert entry(MODEL, {"GOOGLE_API_KEY": "b", "GEMINI_API_KEY": "a"}).endpoint.credential == "a"
 
@@ -109,12 +109,12 @@ def test_the_first_key_wins() -> None:
 def test_a_schema_sets_the_type_of_the_reply(
     config: Mapping[str, Any], generation: Mapping[str, Any]
 ) -> None:
-    """Unless the config names another."""
+    """The type is set unless the config sets one."""
     assert body(**config)["generationConfig"] == generation
 
 
 def test_functions_of_chat_completions_are_declared_together() -> None:
-    """Other tools stand before them as they are."""
+    """Other tools precede them unchanged."""
     assert body(tools=[CHAT_CLOCK, {"googleSearch": {}}])["tools"] == [{"googleSearch": {}}, CLOCK]
 
 
@@ -132,7 +132,7 @@ def test_functions_of_chat_completions_are_declared_together() -> None:
     ],
 )
 def test_tool_choices_of_chat_completions_are_modes(choice: object, calling: object) -> None:
-    """So that suites say it once for all."""
+    """The form of chat completions is converted to modes."""
     assert body(tools=[CLOCK], tool_choice=choice)["toolConfig"] == {
         "functionCallingConfig": calling
     }
@@ -142,7 +142,7 @@ def test_tool_choices_of_chat_completions_are_modes(choice: object, calling: obj
 
 
 def test_messages_get_the_roles_of_the_service() -> None:
-    """The assistant is the model, and system messages stand beside the others."""
+    """The assistant becomes the model, and system messages are separate."""
     prompt = json.dumps(
         [
             {"role": "system", "content": "Be brief."},
@@ -192,13 +192,13 @@ PNG_URI = "data:image/png;base64,iVBORw=="
     ],
 )
 def test_contents_become_parts(block: object, parts: object) -> None:
-    """Texts, images in the forms of other services, and parts that are right already."""
+    """Texts, images in other services' forms, and parts in the service's own form are accepted."""
     (sent,) = body(json.dumps([{"role": "user", "content": [block]}]))["contents"]
     assert sent == {"role": "user", "parts": parts}
 
 
 def test_a_plain_prompt_may_hold_an_image() -> None:
-    """On a line of its own, as a template puts it there."""
+    """The image is on a separate line, as rendered by a template."""
     (sent,) = body(f"What is it?\n{PNG_URI}")["contents"]
     assert sent["parts"] == [{"text": "What is it?"}, PNG]
 
@@ -213,8 +213,8 @@ def test_a_plain_prompt_may_hold_an_image() -> None:
         ({"thoughtsTokenCount": 7}, Usage(completion=7, reasoning=7)),
     ],
 )
-def test_usage_may_be_told_in_part(usage: object, read_: Usage) -> None:
-    """Thoughts are a part of the completion."""
+def test_usage_may_be_reported_in_part(usage: object, read_: Usage) -> None:
+    """Thoughts are part of the completion."""
     data = generated(candidate(TEXT), usageMetadata=usage)
     assert adapter().parse(reply(data)).usage == read_
 
@@ -232,19 +232,19 @@ def test_usage_may_be_told_in_part(usage: object, read_: Usage) -> None:
 def test_the_parts_give_the_output(
     parts: list[Mapping[str, Any]], config: Mapping[str, Any], output: object
 ) -> None:
-    """Texts are one text; whatever else there is makes a list."""
+    """Texts are joined; any other part makes the output a list."""
     assert adapter(**config).parse(reply(generated(candidate(*parts)))).output == output
 
 
 def test_log_probabilities_are_those_of_the_chosen_tokens() -> None:
-    """All of them, or none."""
+    """Either all tokens have one, or the result is None."""
     assert parse(TEXT, logprobsResult=LOG_PROBS).log_probs == (-0.25, -1.0)
     broken = {"chosenCandidates": [{"logProbability": -1}, {"logProbability": "-Infinity"}]}
     assert parse(TEXT, logprobsResult=broken).log_probs is None
 
 
 def test_an_answer_that_was_rated_was_not_flagged() -> None:
-    """Filters spoke, and let it through."""
+    """A rated reply that was not filtered is not flagged."""
     answer = parse(TEXT, safetyRatings=RATINGS)
     assert (answer.is_refusal, answer.guardrails) == (False, Guardrails(flagged=False))
 
@@ -286,7 +286,7 @@ DAY = quota("GenerateRequestsPerDayPerProjectPerModel-FreeTier")
 def test_a_wait_is_read_from_the_body(
     details: list[Mapping[str, Any]], kind: str, retry_after: float | None
 ) -> None:
-    """There is no header for it; a quota of a day that does not come back soon is exhausted."""
+    """There is no header for it; a daily quota that is not available soon is exhausted."""
     data = api_error(429, "RESOURCE_EXHAUSTED", "You exceeded your current quota.", *details)
     error = parse_failure(adapter(), reply(data, 429))
     assert (error.kind, error.retry_after, error.status) == (kind, retry_after, 429)
@@ -295,8 +295,8 @@ def test_a_wait_is_read_from_the_body(
 # --- entries -------------------------------------------------------------------
 
 
-def test_all_mistakes_are_told_together() -> None:
-    """Keys, endpoint and what does not go together."""
+def test_all_mistakes_are_reported_together() -> None:
+    """Problems of keys, endpoint and their combinations are reported together."""
     config = {"seed": "x", "apiHost": "a/b", "passthrough": {"contents": []}, "y": 1}
     found = GENERATE.read(config)
     assert isinstance(found, list)

@@ -1,4 +1,4 @@
-"""What an entry may say, and what is told of one that is wrong."""
+"""Entries of HTTP providers, and the problems of wrong ones."""
 
 import hashlib
 from pathlib import Path
@@ -382,10 +382,10 @@ BEARER = {"type": "bearer", "token": "sk-very-secret"}
         ),
     ],
 )
-def test_all_that_is_wrong_is_told_at_once(
+def test_all_mistakes_of_an_http_entry_are_reported_at_once(
     tmp_path: Path, entry_id: str, config: dict[str, Any], told: list[str]
 ) -> None:
-    """With its place, and what would be right; no secret is shown."""
+    """A problem has the place and the requirement; no secret is shown."""
     (tmp_path / "here.pem").write_text("")
     (tmp_path / "here.py").write_text(HERE)
     (tmp_path / "stars.py").write_text("from json import *")
@@ -428,12 +428,12 @@ def sha(text: str) -> str:
     ],
 )
 def test_a_lane_is_a_place_and_an_account(entry_id: str, config: dict[str, Any], key: str) -> None:
-    """Queries, bodies and other headers do not make another one."""
+    """Queries, bodies and other headers do not change the lane."""
     assert settings(entry_id, body={"a": 1} if not config else None, **config).lane_key == key
 
 
-def test_accounts_have_lanes_of_their_own() -> None:
-    """Whatever they are told by."""
+def test_accounts_have_separate_lanes() -> None:
+    """Any credential distinguishes accounts."""
     configs: list[dict[str, Any]] = [
         {"auth": BEARER},
         {"auth": {"type": "basic", "username": "a", "password": "b"}},
@@ -446,8 +446,8 @@ def test_accounts_have_lanes_of_their_own() -> None:
     assert len(keys) == 6
 
 
-def test_secrets_are_found_where_they_stand() -> None:
-    """In headers, in parameters, in auth; what is a template is not one, nor is a short parameter."""
+def test_secrets_are_found_everywhere() -> None:
+    """Headers, parameters and auth contain secrets; templates and short parameters are not secrets."""
     read = settings(
         f"{URL}?signature=abc/defgh&key=short",
         headers={"X-Api-Key": "key-0", "Cookie": "session=1", "Authorization": "Bearer {{x}}"},
@@ -461,14 +461,14 @@ def test_secrets_are_found_where_they_stand() -> None:
 
 
 def test_a_price_is_known_before_the_first_call() -> None:
-    """Budgets ask for it."""
+    """Budgets need the price."""
     spec = generic(URL, price={"input": 2, "output": 8})
     assert spec.metering.price == Price(input=2, output=8)
     assert settings(URL).price is None
 
 
 def test_files_of_the_suite_are_read_once(tmp_path: Path) -> None:
-    """A request, a body, certificates and functions stand beside the suite."""
+    """A request, a body, certificates and functions are files beside the suite."""
     (tmp_path / "raw.txt").write_text("POST /x HTTP/1.1\nHost: a.example\n\n{{prompt}}")
     (tmp_path / "body.json").write_text('{"q": "{{prompt}}"}')
     trustme.CA().cert_pem.write_to_path(tmp_path / "ca.pem")
@@ -492,6 +492,6 @@ ANY = st.recursive(
 
 @pytest.mark.slow
 @given(st.dictionaries(st.sampled_from([key.name for key in KEYS]), ANY, max_size=4))
-def test_every_config_is_right_or_is_told_why_not(config: dict[str, Any]) -> None:
-    """Nothing that a suite may say is a crash."""
+def test_every_config_is_valid_or_has_a_problem(config: dict[str, Any]) -> None:
+    """No config raises another exception."""
     assert isinstance(problems("http", **config), list)

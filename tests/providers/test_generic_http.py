@@ -1,4 +1,4 @@
-"""The whole way of a generic HTTP call, over real sockets."""
+"""Complete calls of HTTP providers, over real sockets."""
 
 import datetime as dt
 import json
@@ -20,7 +20,7 @@ from trioeval.errors import Fault, ProviderError
 from trioeval.providers import Request
 from trioeval.providers.generic import request as parts_module
 from trioeval.providers.generic.http import open_code
-from trioeval.providers.generic.reply import Answer as TransformAnswer
+from trioeval.providers.generic.reply import TransformInput as TransformAnswer
 from trioeval.providers.generic.reply import apply_query
 from trioeval.scripting.engine import program
 from trioeval.scripting.javascript import Script
@@ -32,7 +32,7 @@ SECRET = "sk-very-secret-7"  # noqa: S105 - made up
 
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loopback is reached directly, whatever the machine's environment says."""
+    """Loopback is reached directly, whatever the machine's proxy variables are."""
     monkeypatch.setenv("NO_PROXY", "*")
 
 
@@ -57,8 +57,8 @@ async def failing(entry_id: str, prompt: str = "hi", /, **config: Any) -> Provid
     return caught.value
 
 
-def test_a_prompt_goes_out_as_the_suite_says_and_the_path_finds_the_answer() -> None:
-    """Without a method a body is posted; the reply's numbers and headers are kept."""
+def test_a_prompt_is_sent_as_configured_and_the_path_finds_the_output() -> None:
+    """A body without a method is posted; status and headers of the reply are kept."""
 
     def respond(_seen: Seen) -> Answer:
         data = {"choices": [{"message": {"content": "good day"}}]}
@@ -89,7 +89,7 @@ def test_a_prompt_goes_out_as_the_suite_says_and_the_path_finds_the_answer() -> 
 
 
 def test_without_a_body_a_request_is_a_get_with_its_parameters() -> None:
-    """Values are encoded; the URL's own parameters stay."""
+    """Values are encoded; the URL's own parameters remain."""
 
     async def body(server: Server) -> None:
         reply = await ask(
@@ -104,7 +104,7 @@ def test_without_a_body_a_request_is_a_get_with_its_parameters() -> None:
 
 
 def test_a_raw_request_is_sent_with_its_parts() -> None:
-    """What belongs to the connection is made anew."""
+    """Headers of the connection are created anew."""
 
     async def body(server: Server) -> None:
         host = server.url.removeprefix("http://")
@@ -135,10 +135,10 @@ def test_a_raw_request_is_sent_with_its_parts() -> None:
         ("200", 202, "malformed_reply"),
     ],
 )
-def test_the_suite_says_which_statuses_are_a_success(
+def test_the_suite_sets_the_statuses_of_a_success(
     statuses: str | None, status: int, kind: str | None
 ) -> None:
-    """All others are failures, told by their status."""
+    """All other statuses are failures."""
 
     async def body(server: Server) -> None:
         if kind is None:
@@ -151,7 +151,7 @@ def test_the_suite_says_which_statuses_are_a_success(
 
 
 def test_files_and_fields_go_out_as_a_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The files are those of the suite; a variable may name one of them, and no other."""
+    """The files are those of the suite; a variable cannot name others."""
     (tmp_path / "a.txt").write_bytes(b"one\r\n--two")
     parts: list[dict[str, Any]] = [
         {"kind": "field", "name": "question", "value": "{{prompt}}"},
@@ -192,7 +192,7 @@ def test_files_and_fields_go_out_as_a_form(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_credentials_stay_with_their_origin() -> None:
-    """A redirect elsewhere goes without key, cookie and whatever auth sets; other headers go along."""
+    """A redirect to another origin gets no key, cookie or auth header; other headers are sent."""
 
     async def main() -> None:
         with trio.fail_after(60):
@@ -218,7 +218,7 @@ def test_credentials_stay_with_their_origin() -> None:
 
 
 def test_credentials_go_along_on_the_same_origin() -> None:
-    """A POST that is told to look elsewhere becomes a GET."""
+    """A redirected POST becomes a GET."""
 
     def respond(seen: Seen) -> Answer:
         return redirect(303, "/b?x=1 2") if seen.target == "/a" else as_json("done")
@@ -237,7 +237,7 @@ def test_credentials_go_along_on_the_same_origin() -> None:
 
 
 def test_redirects_in_a_circle_are_a_bad_request() -> None:
-    """They are found out at the first step that was there before."""
+    """The loop is detected at the first repeated step."""
 
     def respond(seen: Seen) -> Answer:
         return redirect(302, "/b" if seen.target == "/a" else "/a")
@@ -251,7 +251,7 @@ def test_redirects_in_a_circle_are_a_bad_request() -> None:
 
 
 def test_endless_redirects_are_a_bad_request() -> None:
-    """Ten are followed."""
+    """At most ten redirects are followed."""
 
     def respond(seen: Seen) -> Answer:
         return redirect(302, f"/{int(seen.target[1:]) + 1}?token={SECRET}".partition("?")[0])
@@ -268,7 +268,7 @@ OAUTH = {"type": "oauth", "clientId": "me", "clientSecret": SECRET, "scopes": ["
 
 
 def test_calls_share_one_token() -> None:
-    """It is fetched by the first of them, while the others wait."""
+    """The first call fetches it, while the others wait."""
 
     def respond(seen: Seen) -> Answer:
         if seen.target == "/token":
@@ -295,8 +295,8 @@ def test_calls_share_one_token() -> None:
     with_server(respond, body)
 
 
-def test_a_refused_client_is_told_without_its_secret() -> None:
-    """All calls that waited fail with the one refusal."""
+def test_a_refused_client_is_reported_without_its_secret() -> None:
+    """All waiting calls fail with the same refusal."""
 
     def respond(_seen: Seen) -> Answer:
         return as_json({"error": {"message": f"no {SECRET}"}}, 401)
@@ -326,7 +326,7 @@ def test_a_refused_client_is_told_without_its_secret() -> None:
 
 
 def test_a_token_that_came_to_its_end_is_worth_another_attempt() -> None:
-    """One that was never good is not."""
+    """A token that was never accepted is not replaced."""
     good: list[str] = ["Bearer t1"]
     given = iter(["t1", "t2", "t3"])
 
@@ -355,10 +355,10 @@ def test_a_token_that_came_to_its_end_is_worth_another_attempt() -> None:
     with_server(respond, body)
 
 
-def test_a_server_with_an_authority_of_its_own_is_trusted_if_the_suite_says_so(
+def test_a_private_authority_is_trusted_if_configured(
     tmp_path: Path,
 ) -> None:
-    """With another authority, or none, its certificate is not valid; a client can show its own."""
+    """With another authority, or none, its certificate is invalid; a client can present its own."""
     ours, theirs = trustme.CA(), trustme.CA()
     ours.cert_pem.write_to_path(tmp_path / "ours.pem")
     theirs.cert_pem.write_to_path(tmp_path / "theirs.pem")
@@ -420,10 +420,10 @@ def test_a_server_with_an_authority_of_its_own_is_trusted_if_the_suite_says_so(
         (as_json({"e": "bad"}), "jmespath:{error: e}", "unexpected: the reply: bad"),
     ],
 )
-def test_what_is_no_answer_is_a_failure_that_shows_the_body(
+def test_an_invalid_reply_is_a_failure_that_shows_the_body(
     answer: Answer, transform: str | None, message: str
 ) -> None:
-    """A page for people, half of a JSON, or a path that leads nowhere is no output."""
+    """An HTML page, incomplete JSON, and a path that finds nothing are not an output."""
 
     async def body(server: Server) -> None:
         error = await failing(f"{server.url}/x", transformResponse=transform)
@@ -436,7 +436,7 @@ def test_what_is_no_answer_is_a_failure_that_shows_the_body(
 
 
 def test_a_failure_names_the_url_without_its_query_and_secrets() -> None:
-    """A query may hold a key under any name, and a path one that the headers hold as well."""
+    """A query may contain a key under any name, and a path one that is also in the headers."""
 
     async def body(server: Server) -> None:
         headers = {"x-api-key": "hunter22hunter22"}
@@ -447,8 +447,8 @@ def test_a_failure_names_the_url_without_its_query_and_secrets() -> None:
     with_server(lambda _seen: Answer(404), body)
 
 
-def test_an_html_page_is_an_output_if_the_suite_says_so() -> None:
-    """And JSON is JSON, whatever it is declared as."""
+def test_an_html_page_is_an_output_if_configured() -> None:
+    """JSON is JSON, whatever its content type."""
 
     def respond(seen: Seen) -> Answer:
         return Answer(200, b"[1]", {"content-type": "text/html; charset=latin-1"})
@@ -461,7 +461,7 @@ def test_an_html_page_is_an_output_if_the_suite_says_so() -> None:
 
 
 def test_a_function_of_python_reads_the_reply(tmp_path: Path) -> None:
-    """It runs in a worker, and may say more than the output."""
+    """It runs in a worker, and may return more than the output."""
     (tmp_path / "read.py").write_text(
         "def transform(json, text, context):\n"
         "    status = context['response']['status']\n"
@@ -480,7 +480,7 @@ def test_a_function_of_python_reads_the_reply(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_code_that_gives_nothing_is_a_failure(tmp_path: Path) -> None:
-    """Of the reply, if it was to read it; of the request, if it was to make it."""
+    """A failing transform is a malformed reply, a failing transformRequest a bad request."""
     (tmp_path / "read.py").write_text("def nothing(json, text, context):\n    return None\n")
 
     async def body(server: Server) -> None:
@@ -511,8 +511,8 @@ def test_code_that_gives_nothing_is_a_failure(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_script_without_end_is_ended_and_delays_nobody() -> None:
-    """JavaScript runs beside the calls of others, and its time is bounded."""
+def test_an_endless_script_is_ended_and_delays_no_other_call() -> None:
+    """JavaScript does not delay other calls, and its time is limited."""
 
     async def body(server: Server) -> None:
         order: list[str] = []
@@ -549,8 +549,8 @@ def test_a_script_makes_the_prompt_and_a_template_wraps_it() -> None:
     with_server(lambda _seen: as_json("ok"), body)
 
 
-def test_a_server_that_says_nothing_is_left_after_the_time_of_the_entry() -> None:
-    """Its time is one for everything: token, redirects and reply."""
+def test_a_silent_server_times_out() -> None:
+    """The time limit is for token, redirects and reply together."""
 
     async def body(server: Server) -> None:
         error = await failing(f"{server.url}/x", timeoutMs=60)
@@ -563,7 +563,7 @@ def test_a_server_that_says_nothing_is_left_after_the_time_of_the_entry() -> Non
 
 
 def test_a_cancelled_call_leaves_a_provider_that_serves_the_next() -> None:
-    """Also when it was the one that fetched the token for others."""
+    """This also holds for the call that fetched the token for others."""
     asked = 0
     waits: list[trio.Event] = []
 
@@ -598,8 +598,8 @@ def test_a_cancelled_call_leaves_a_provider_that_serves_the_next() -> None:
     with_server(respond, body)
 
 
-def test_no_secret_stands_in_what_comes_back() -> None:
-    """Those of headers, parameters, URLs and auth, whoever repeats them."""
+def test_no_secret_appears_in_the_result() -> None:
+    """Secrets of headers, parameters, URLs and auth are hidden, wherever they come from."""
 
     def respond(seen: Seen) -> Answer:
         return as_json({"told": [seen.target, *seen.headers.values()]})
@@ -625,8 +625,8 @@ def test_no_secret_stands_in_what_comes_back() -> None:
     with_server(respond, body)
 
 
-def test_what_is_filled_into_a_secret_header_stands_in_nothing_either() -> None:
-    """Nor does a token that was fetched."""
+def test_values_in_a_secret_header_are_hidden() -> None:
+    """A fetched token is hidden as well."""
 
     def respond(seen: Seen) -> Answer:
         if seen.target == "/token":
@@ -647,8 +647,8 @@ def test_what_is_filled_into_a_secret_header_stands_in_nothing_either() -> None:
     with_server(respond, body)
 
 
-def test_a_call_may_say_what_is_different() -> None:
-    """What it says and how it is read, but not who is asked."""
+def test_a_call_may_have_other_options() -> None:
+    """Request and reading may differ for a call, but not the account."""
 
     async def body(server: Server) -> None:
         spec = generic(f"{server.url}/x", body={"q": "{{prompt}}"}, transformResponse="json.a")
@@ -670,8 +670,8 @@ def test_a_call_may_say_what_is_different() -> None:
     with_server(lambda _seen: as_json({"a": 1, "b": 2}), body)
 
 
-def test_a_provider_without_workers_says_whose_mistake_that_is() -> None:
-    """It cannot be one of the suite."""
+def test_a_provider_without_workers_reports_a_bug() -> None:
+    """The error reports a fault of trioeval, not of the suite."""
     answer = TransformAnswer(json=1, text="1", context={})
 
     async def main() -> None:
@@ -683,7 +683,7 @@ def test_a_provider_without_workers_says_whose_mistake_that_is() -> None:
 
 
 def test_values_of_the_environment_stay_with_their_origin() -> None:
-    """Whatever the header is called, and whatever the variable is called."""
+    """The names of header and variable do not matter."""
 
     async def main() -> None:
         with trio.fail_after(60):
@@ -706,9 +706,9 @@ def test_values_of_the_environment_stay_with_their_origin() -> None:
 
 
 async def longest_stall(work: Callable[[], Awaitable[None]]) -> float:
-    """The longest time for which nothing else could run, in seconds of this process's processor time.
+    """Return the longest time in which no other task ran, in seconds of this process's processor time.
 
-    What other programs take of the processor holds up nobody here.
+    Processor time of other programs does not count.
     """
     stall = 0.0
     async with trio.open_nursery() as nursery:
@@ -741,7 +741,7 @@ async def longest_stall(work: Callable[[], Awaitable[None]]) -> float:
 def test_a_large_reply_does_not_hold_up_others(
     transform: str | None, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Five megabytes are read beside them, also where a secret is looked for."""
+    """Five megabytes are read without delaying others, even if secrets are searched."""
     patient = partial(apply_query, limit=60.0)  # it takes some seconds
     monkeypatch.setattr("trioeval.providers.generic.http.apply_query", patient)
     rows = [{"n": n, "text": f"row {n} " + "x" * 60, "tags": ["a", "b"]} for n in range(48_000)]
@@ -762,7 +762,7 @@ def test_a_large_reply_does_not_hold_up_others(
                     await provider(Request(prompt="p", vars={"key": f"{SECRET}-1"}))
 
             await call()  # workers start, libraries are imported
-            # The least of three: other programs hold up this one as well.
+            # The minimum of three: other programs delay this one as well.
             assert min([await longest_stall(call) for _ in range(3)]) < 0.8
 
     with_server(lambda _seen: large, body)
@@ -770,7 +770,7 @@ def test_a_large_reply_does_not_hold_up_others(
 
 @pytest.mark.slow
 def test_the_time_of_a_script_is_its_own() -> None:
-    """Two at once do not count each other's, nor that of this process."""
+    """Two concurrent scripts do not count each other's time, nor that of this process."""
     script = (
         "() => { let n = 0; const end = %d; for (let i = 0; i < end; i++) n += i %% 7; return n }"
     )
@@ -793,7 +793,7 @@ def test_the_time_of_a_script_is_its_own() -> None:
 
 
 async def measured(code: str) -> float:
-    """Processor seconds of a script."""
+    """Return the processor seconds of a script."""
     before = time.process_time()
     told = await trio.to_thread.run_sync(program.run, Script(code, ()).source, [])
     assert "error" not in told
@@ -801,7 +801,7 @@ async def measured(code: str) -> float:
 
 
 def test_variables_of_a_script_are_data() -> None:
-    """A date is its text."""
+    """A date becomes its text."""
 
     async def body(server: Server) -> None:
         rewrite = "(prompt, vars) => prompt + vars.day"

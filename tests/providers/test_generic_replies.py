@@ -38,7 +38,7 @@ JSON = st.recursive(
 
 
 def read(reply: HttpReply, transform: str | None = None, price: Price | None = None) -> Reply:
-    """What the provider does with a reply, except for code that blocks."""
+    """Read a reply like the provider, without blocking code."""
     reading, answer = ReplyReading(price=price), read_answer(reply, {})
     reading.check(reply)
     if transform is None:
@@ -70,7 +70,7 @@ def reply(data: Any, status: int = 200, **headers: str) -> HttpReply:
 def test_every_reply_is_an_output_or_a_provider_error(
     status: int, headers: Mapping[str, str], body: bytes, transform: str | None
 ) -> None:
-    """Whatever a service sends."""
+    """No reply raises another exception."""
     try:
         told = read(HttpReply(status, headers, body), transform)
     except ProviderError:
@@ -79,7 +79,7 @@ def test_every_reply_is_an_output_or_a_provider_error(
 
 
 def test_an_object_with_an_output_may_say_more() -> None:
-    """The same keys as those of a function of Python."""
+    """The keys are those of a Python function."""
     told = read(
         reply(
             {
@@ -105,10 +105,10 @@ def test_an_object_with_an_output_may_say_more() -> None:
 @pytest.mark.parametrize(
     ("said", "cost"), [({"cost": 7}, 7.0), ({}, 3.0), ({"tokenUsage": {"total": 1}}, None)]
 )
-def test_a_cost_follows_from_the_price_if_the_reply_tells_none(
+def test_a_cost_follows_from_the_price_if_the_reply_has_none(
     said: dict[str, Any], cost: float | None
 ) -> None:
-    """A cost that cannot be known is none."""
+    """An unknown cost is None."""
     usage = {"prompt": 1_000_000, "completion": 500_000}
     told = read(reply({"output": "o", "tokenUsage": usage, **said}), price=Price(input=2, output=2))
     assert told.cost == cost
@@ -118,13 +118,13 @@ def test_a_cost_follows_from_the_price_if_the_reply_tells_none(
     ("data", "output"),
     [({"a": 1}, {"a": 1}), ([], []), (0, 0), ("", ""), ({"error": None, "a": 1}, {"error": None, "a": 1})],
 )  # fmt: skip
-def test_json_is_the_output_where_nothing_else_is_said(data: Any, output: Any) -> None:
-    """Also what is empty."""
+def test_json_is_the_output_by_default(data: Any, output: Any) -> None:
+    """An empty value is an output too."""
     assert read(reply(data)).output == output
 
 
 def test_a_text_is_read_in_its_own_charset() -> None:
-    """UTF-8 where none is named, or one that there is not."""
+    """UTF-8 is used without a charset, or with an unknown one."""
     for kind, body in [
         ("text/plain; charset=latin-1", "é".encode("latin-1")),
         ("text/plain", "é".encode()),
@@ -136,7 +136,7 @@ def test_a_text_is_read_in_its_own_charset() -> None:
 ASKED = TokenRequest(url="http://a.example/t", client_id="a:b", client_secret="s e")  # noqa: S106 - made up
 
 
-def test_a_token_is_asked_for_as_the_standard_says() -> None:
+def test_a_token_is_requested_according_to_the_standard() -> None:
     """Both credentials are encoded before they are joined."""
     request = token_request(ASKED)
     assert request.headers["authorization"] == "Basic YSUzQWI6cyUyMGU="
@@ -161,7 +161,7 @@ def test_a_token_is_asked_for_as_the_standard_says() -> None:
     ],
 )
 def test_a_reply_without_a_token_is_a_failure(answer: HttpReply, message: str) -> None:
-    """One that passes if the service says so, of the credentials otherwise."""
+    """It is transient if the status is, and `auth` otherwise."""
     with pytest.raises(ProviderError) as caught:
         read_token(answer, "s e")
     assert str(caught.value) == message
@@ -171,7 +171,7 @@ def test_a_reply_without_a_token_is_a_failure(answer: HttpReply, message: str) -
     ("life", "until"), [(3600, 3540), (100, 90), (None, 10**6), (-1, 10**6), ("5", 10**6)]
 )
 def test_a_token_is_replaced_before_it_expires(life: Any, until: float) -> None:
-    """A minute before, or a tenth of its life; one that tells no end has none."""
+    """It is replaced a minute before, or a tenth of its lifetime; without an expiry never."""
 
     async def main() -> None:
         fetched = 0
@@ -193,7 +193,7 @@ def test_a_token_is_replaced_before_it_expires(life: Any, until: float) -> None:
 
 
 def test_a_refused_request_for_a_token_is_made_again_by_the_next_call() -> None:
-    """Those that waited for it share its failure; it is not kept for later ones."""
+    """Waiting calls share the failure; later calls try again."""
 
     async def main() -> None:
         answers = iter([reply({}, 503), reply({"access_token": "t"})])
@@ -240,7 +240,7 @@ HERE = HttpRequest(
 def test_a_redirect_makes_the_next_request(
     status: int, location: str, url: str, names: set[str], method: str
 ) -> None:
-    """An origin is scheme, host and port; to another one only where `followRedirects: any` is said."""
+    """An origin is scheme, host and port; another one requires `followRedirects: any`."""
     answer = HttpReply(status, {"location": location}, b"")
     within, anywhere = (
         OriginGuard(frozenset({"x-own"}), elsewhere=allowed) for allowed in (False, True)
@@ -273,7 +273,7 @@ def test_a_redirect_makes_the_next_request(
     ],
 )
 def test_a_redirect_to_where_nothing_may_go_is_refused(location: str, message: str) -> None:
-    """Neither to other schemes nor into the open."""
+    """Other schemes, private addresses and unencrypted URLs are refused."""
     with pytest.raises(ProviderError) as caught:
         next_request(HERE, HttpReply(307, {"location": location}, b""), OriginGuard())
     assert str(caught.value) == f"bad_request: {message}"
@@ -285,7 +285,7 @@ WITH_KEY = json.dumps({"account": KEY}).encode()
 
 
 def test_headers_that_hold_a_secret_stay_whatever_they_are_called() -> None:
-    """Also where it is a part of the value, and `followRedirects: any` is said."""
+    """A value that contains a secret counts, even with `followRedirects: any`."""
     here = HttpRequest(HERE.url, {"X-Acct": f"<{KEY}>", "X-Team": "blue"}, None, "GET")
     answer = HttpReply(302, {"location": ELSEWHERE}, b"")
     guard = OriginGuard(secrets=frozenset({KEY}), elsewhere=True)
@@ -316,10 +316,10 @@ def test_headers_that_hold_a_secret_stay_whatever_they_are_called() -> None:
         ),
     ],
 )
-def test_a_secret_in_a_body_or_a_url_goes_nowhere_else(
+def test_a_secret_in_a_body_or_a_url_is_not_sent_elsewhere(
     body: bytes, status: int, location: str, message: str | None
 ) -> None:
-    """It cannot be left out, so the call fails, also where `followRedirects: any` is said."""
+    """It cannot be left out, so the call fails, even with `followRedirects: any`."""
     here = HttpRequest(HERE.url, {}, body, "POST")
     answer = HttpReply(status, {"location": location}, b"")
     guard = OriginGuard(secrets=frozenset({KEY, "short"}), elsewhere=True)

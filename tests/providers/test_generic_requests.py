@@ -1,4 +1,4 @@
-"""From the templates of an entry to a request, without a network."""
+"""Rendering of an entry's templates to a request, without a network."""
 
 import datetime as dt
 import email
@@ -16,9 +16,9 @@ from trioeval.errors import ProviderError
 from trioeval.providers.generic.auth import Auth
 from trioeval.providers.generic.json_text import JsonText
 from trioeval.providers.generic.request import (
+    CallVariables,
     FieldPart,
     FilePart,
-    Filling,
     FormFile,
     JsonBody,
     MultipartBody,
@@ -38,7 +38,7 @@ DATA = st.recursive(
 
 def render(prompt: Any = "hi", variables: Any = None, **parts: Any) -> HttpRequest:
     template = RequestTemplate(**{"url": "http://a.example/x", **parts})
-    return template.render(Filling.of(Templates(strict=True), variables or {}, prompt), {})
+    return template.render(CallVariables.of(Templates(strict=True), variables or {}, prompt), {})
 
 
 def sent(body: Any, prompt: Any = "hi", **variables: Any) -> Any:
@@ -59,7 +59,7 @@ def refusal(**parts: Any) -> str:
 @example('x", "admin": "true')
 @example("\n")
 def test_a_prompt_is_text_whatever_is_in_it(prompt: str) -> None:
-    """It breaks out of no string, is no template, and is not changed."""
+    """A prompt cannot end a string, is not a template, and is not changed."""
     for body in (JsonBody({"q": "{{ prompt }}"}), text_body('{"q": "{{prompt}}"}', None)):
         assert sent(body, prompt) == {"q": prompt}
 
@@ -70,21 +70,21 @@ def test_a_prompt_is_text_whatever_is_in_it(prompt: str) -> None:
 @example("a{{{%b")
 @example("{{ x \r\n")
 def test_a_prompt_beside_other_text_is_as_it_is(prompt: str) -> None:
-    """Also the line feed at its end, which templates take from every variable."""
+    """The line feed at its end is kept, which templates otherwise remove."""
     assert sent(JsonBody(["<{{prompt}}>"]), prompt) == [f"<{prompt}>"]
 
 
 @pytest.mark.slow
 @given(DATA)
 def test_a_variable_alone_in_a_text_keeps_its_type(value: Any) -> None:
-    """Lists are lists and numbers are numbers, in JSON."""
+    """Lists stay lists and numbers stay numbers, in JSON."""
     assert sent(JsonBody({"a": ["{{ v }}"]}), v=value) == {"a": [value]}
 
 
 @pytest.mark.slow
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="{}")))
 def test_a_text_variable_stays_text(value: str) -> None:
-    """It is not taken for the JSON that it may be."""
+    """JSON inside the text is not parsed."""
     assert sent(JsonBody("{{ v }}"), v=value) == value.removesuffix("\n")
 
 
@@ -98,7 +98,7 @@ CAPTURED = '{% set all %}<{{prompt}}>{% endset %}{"q": "{{ all }}"}'
 @example("1")
 @example("a\n")
 def test_a_prompt_between_quotes_changes_nothing_else(prompt: str) -> None:
-    """Also where the template itself is no JSON, because another value stands outside of quotes."""
+    """This also holds if another value outside of quotes makes the template invalid JSON."""
     for written, expected in (
         ('{"n": {{n}}, "q": "{{prompt}}"}', {"n": 1, "q": prompt}),
         ('{"q": "a{{prompt}}b{{ prompt }}", "n": {{n}}}', {"n": 1, "q": f"a{prompt}b{prompt}"}),
@@ -117,7 +117,7 @@ def test_a_prompt_between_quotes_changes_nothing_else(prompt: str) -> None:
 @example("[1]")
 @example("}")
 def test_a_prompt_outside_of_quotes_is_one_value_or_is_refused(prompt: str) -> None:
-    """It adds no member."""
+    """It cannot add a member."""
     try:
         expected = json.loads(prompt, parse_constant=lambda _: 1 / 0)
     except (ValueError, ZeroDivisionError):
@@ -131,7 +131,7 @@ def test_a_prompt_outside_of_quotes_is_one_value_or_is_refused(prompt: str) -> N
 
 
 def test_a_template_of_json_may_be_a_program() -> None:
-    """Loops print commas; blocks that are captured are printed once more."""
+    """Loops may print commas; captured blocks may be printed again."""
     body = text_body(
         '[{% for x in xs %}{"q": "{{x}}", "p": "{{prompt}}"}{{ ", " if not loop.last }}{% endfor %}]',
         "application/json",
@@ -168,20 +168,20 @@ def test_a_template_of_json_may_be_a_program() -> None:
         ),
     ],
 )
-def test_what_makes_a_body_no_json_is_said(written: str, fault: str) -> None:
-    """Without the value."""
+def test_a_body_that_is_invalid_json_is_reported(written: str, fault: str) -> None:
+    """The message does not show the value."""
     told = refusal(prompt='x", "admin": true', variables={"n": 1}, body=text_body(written, None))
     assert told == f"bad_request: the body {fault}"
 
 
-def test_a_body_that_is_no_template_is_told_as_such() -> None:
-    """Where the entry is read; here only by who renders it all the same."""
+def test_an_invalid_template_in_a_body_is_reported() -> None:
+    """The entry's reader reports it; here rendering fails."""
     assert JsonText('{"q": {{ ? }}}').marked == '{"q": {{ ? }}}'
     assert "not a template" in refusal(variables={"n": 1}, body=text_body('{"q": {% nix %}}', None))
 
 
 def test_escapes_reach_into_variables() -> None:
-    """Into those that hold templates, and those that hold more than text."""
+    """Escaping also applies to variables with templates or structured values."""
     body = text_body('{"n": {{n}}, "q": "{{a}} {{b.c}} {{d[0]}}"}', None)
     values = {"n": 1, "a": 'say "{{e}}"', "e": 'x"', "b": {"c": 'y"'}, "d": ['"z', 5]}
     assert sent(body, **values) == {"n": 1, "q": 'say "x"" y" "z'}
@@ -203,13 +203,13 @@ def test_escapes_reach_into_variables() -> None:
 def test_a_text_is_json_if_it_looks_like_it_or_is_declared(
     written: str, content_type: str | None, prompt: str, data: bytes, declared: str
 ) -> None:
-    """A template at the beginning does not look like it."""
+    """A text that starts with a template does not count as JSON."""
     request = render(prompt, body=text_body(written, content_type))
     assert (request.body, request.headers["content-type"]) == (data, declared)
 
 
-def test_what_cannot_be_sent_is_a_bad_request_that_says_where() -> None:
-    """Without the value, which may be secret."""
+def test_requests_that_cannot_be_sent_name_the_place() -> None:
+    """The message does not show the value, which may be secret."""
     assert refusal(body=JsonBody("{{ x }}")) == (
         "bad_request: the body: {{ x }} is not defined; the test has prompt"
     )
@@ -246,7 +246,7 @@ def test_what_cannot_be_sent_is_a_bad_request_that_says_where() -> None:
         (None, None, {"made": "by code"}, "POST"),
     ],
 )
-def test_a_request_with_a_body_is_a_post_unless_it_says_otherwise(
+def test_a_request_with_a_body_is_a_post_by_default(
     method: str | None, body: Any, prompt: Any, sent_method: str
 ) -> None:
     """A body is never dropped."""
@@ -257,8 +257,8 @@ def test_a_request_with_a_body_is_a_post_unless_it_says_otherwise(
 
 @pytest.mark.slow
 @given(ANY_TEXT.filter(lambda text: not text.endswith("\n")))
-def test_a_parameter_is_what_the_service_decodes(prompt: str) -> None:
-    """No value ends its parameter."""
+def test_a_parameter_is_decoded_unchanged(prompt: str) -> None:
+    """No value can end its parameter."""
     auth = Auth(query={"key": "a&b"})
     url = render(prompt, url="http://a.example?x=1", query={"q": "{{prompt}}"}, auth=auth).url
     pairs = urllib.parse.parse_qsl(urllib.parse.urlsplit(url).query, keep_blank_values=True)
@@ -268,7 +268,7 @@ def test_a_parameter_is_what_the_service_decodes(prompt: str) -> None:
 @pytest.mark.slow
 @given(ANY_TEXT.filter(lambda text: not has_dot_segments(f"http://a.example/{text}")))
 def test_a_url_can_be_sent_whatever_is_filled_in(prompt: str) -> None:
-    """What may not stand in a URL is encoded; the host stays."""
+    """Invalid characters are encoded; the host is unchanged."""
     url = render(prompt, url="http://a.example/say/{{prompt}}").url
     assert url.startswith("http://a.example/say/")
     assert url.isascii()
@@ -285,14 +285,12 @@ def test_a_url_can_be_sent_whatever_is_filled_in(prompt: str) -> None:
     ),
     st.binary(),
 )
-def test_a_form_comes_apart_as_it_was_put_together(
-    parts: list[FieldPart | FilePart], data: bytes
-) -> None:
-    """Read by the standard library; no part can end another one."""
+def test_a_form_is_parsed_into_its_parts(parts: list[FieldPart | FilePart], data: bytes) -> None:
+    """No part can end another one, as the standard library's parser shows."""
     files = {part: FormFile(Path("p"), data) for part in parts if isinstance(part, FilePart)}
     template = RequestTemplate(url="http://a.example", body=MultipartBody(tuple(parts)))
     assert set(template.files) == set(files)
-    request = template.render(Filling.of(Templates(strict=True), {}, "hi"), files)
+    request = template.render(CallVariables.of(Templates(strict=True), {}, "hi"), files)
     assert request.body is not None
     boundary = request.headers["content-type"].partition("boundary=")[2].encode()
     assert request.body.count(b"--" + boundary) == len(parts) + 1
@@ -309,7 +307,7 @@ def test_a_form_comes_apart_as_it_was_put_together(
     "climb", ["..", ".", "x/../y", "%2e%2E", "..%2fadmin", "..\\admin", "..;a=b", "/.."]
 )
 def test_a_value_does_not_climb(climb: str) -> None:
-    """Neither as it is nor encoded."""
+    """Plain and encoded dot segments are refused."""
     told = refusal(prompt=climb, url="http://a.example/chat/{{prompt}}/x")
     assert told == (
         'bad_request: the url has a path with "." or ".." when its variables are filled in'
@@ -318,7 +316,7 @@ def test_a_value_does_not_climb(climb: str) -> None:
 
 @pytest.mark.parametrize("name", ["a..b", "...", ".hidden", "v1.2"])
 def test_dots_in_names_are_dots(name: str) -> None:
-    """Nor does the query matter, or what the suite itself writes."""
+    """Dots in names and queries, and paths of the suite itself, are unchanged."""
     request = render(name, url="http://a.example/{{prompt}}?p=../{{prompt}}")
     assert request.url == f"http://a.example/{name}?p=../{name}"
     assert render(url="http://a.example/x/../y").url == "http://a.example/x/../y"

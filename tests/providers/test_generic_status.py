@@ -1,4 +1,4 @@
-"""Which statuses are a success."""
+"""The statuses of a success."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ from trioeval.providers.generic.keys import STATUSES, read_statuses
     ],
 )  # fmt: skip
 def test_lists_ranges_and_comparisons(written: Any, holds: Any) -> None:
-    """As services' documents and programs write them."""
+    """The forms of documentation and of program code are accepted."""
     assert read_statuses(written) == frozenset(status for status in STATUSES if holds(status))
 
 
@@ -50,13 +50,13 @@ def test_lists_ranges_and_comparisons(written: Any, holds: Any) -> None:
         "__import__('os').system('true') == 0",
     ],
 )
-def test_what_is_none_of_these_is_refused(written: Any) -> None:
-    """Also what would accept no status at all, and a mistake that could never matter."""
+def test_other_forms_are_refused(written: Any) -> None:
+    """An empty set of statuses and an ineffective mistake are refused as well."""
     assert read_statuses(written) is None
 
 
 @given(st.text() | st.text("status<>=!&|()0123456789 -,x"))
 def test_every_text_is_a_set_of_statuses_or_none(text: str) -> None:
-    """Nothing that a suite may say is a crash, and nothing in it is run."""
+    """No text raises another exception, and none is executed."""
     read = read_statuses(text)
     assert read is None or (read and read <= set(STATUSES))

@@ -107,7 +107,7 @@ def tokens(**facts: float) -> RateHint:
     ],
 )
 def test_each_spelling_of_a_limit_is_understood(headers: Mapping[str, str], hint: RateHint) -> None:
-    """Services name limits, rests, resets and windows differently, and mean the same."""
+    """Services have different names for the same limits, remaining amounts, resets and windows."""
     assert read_hints(headers) == hint
 
 
@@ -143,7 +143,7 @@ def test_each_spelling_of_a_limit_is_understood(headers: Mapping[str, str], hint
     ],
 )
 def test_a_reset_becomes_seconds_from_the_reply(reset: str, seconds: float | None) -> None:
-    """Durations, instants and dates give the same; nothing is read by its leading digits."""
+    """Durations, instants and dates give the same; no text is read by its leading digits alone."""
     read = read_hints({"date": DATE, "x-ratelimit-reset": reset}).requests
     assert read == (None if seconds is None else Allowance(reset_after=seconds))
 
@@ -153,8 +153,8 @@ def test_a_reset_becomes_seconds_from_the_reply(reset: str, seconds: float | Non
     "reset",
     ["1786136400", "1786136400000", "2026-08-07T21:00:00Z", "Fri, 07 Aug 2026 21:00:00 GMT"],
 )
-def test_an_instant_says_nothing_without_the_date_of_the_reply(date: str, reset: str) -> None:
-    """The clock of this machine is not asked what the server's says."""
+def test_an_instant_is_ignored_without_the_date_of_the_reply(date: str, reset: str) -> None:
+    """The clock of this machine is not used for the server's."""
     assert read_hints({"date": date, "x-ratelimit-reset": reset}) == RateHint()
 
 
@@ -186,8 +186,8 @@ def test_a_duration_has_units_in_their_order(text: str, seconds: float | None) -
 
 
 @pytest.mark.parametrize("garbage", ["-1", "inf", "nan", "", "1.5", "1e3", "many", "9" * 5000])
-def test_what_is_no_count_is_not_believed(garbage: str) -> None:
-    """A limit and what remains of it are whole numbers, or nothing was said."""
+def test_invalid_counts_are_ignored(garbage: str) -> None:
+    """A limit and its remaining amount are whole numbers, or are ignored."""
     for fact in ("limit", "remaining"):
         assert read_hints({f"x-ratelimit-{fact}-requests": garbage}) == RateHint()
     assert read_hints({"x-ratelimit-limit-requests": "0"}) == RateHint()
@@ -204,13 +204,13 @@ def test_what_is_no_count_is_not_believed(garbage: str) -> None:
         "x-limit",
     ],
 )
-def test_a_name_outside_the_grammar_says_nothing(name: str) -> None:
-    """A limit of something unknown is not taken for one of requests."""
+def test_a_name_outside_the_grammar_is_ignored(name: str) -> None:
+    """A limit of an unknown dimension does not count as one of requests."""
     assert read_hints({name: "5"}) == RateHint()
 
 
 def test_of_several_limits_the_scarcest_is_kept() -> None:
-    """It stops the lane first; where two are spent, the one that takes longer to come back."""
+    """It stops the lane first; of two exhausted limits the one with the later reset is kept."""
     headers = {
         "anthropic-ratelimit-tokens-limit": "1000",
         "anthropic-ratelimit-tokens-remaining": "900",
@@ -233,8 +233,8 @@ def test_of_several_limits_the_scarcest_is_kept() -> None:
     )
 
 
-def test_a_window_that_no_name_tells_comes_from_the_table() -> None:
-    """Groq counts requests by the day and tokens by the minute, and says neither."""
+def test_a_window_without_a_name_comes_from_the_table() -> None:
+    """Groq counts requests per day and tokens per minute, and documents neither in its headers."""
     headers = {"x-ratelimit-limit-requests": "14400", "x-ratelimit-limit-tokens": "18000"}
     assert read_hints(headers) == RateHint(Allowance(14400), Allowance(18000))
     expected = RateHint(Allowance(14400, window=DAY), Allowance(18000))
@@ -243,8 +243,8 @@ def test_a_window_that_no_name_tells_comes_from_the_table() -> None:
     assert read_hints(named, host="api.groq.com") == requests(limit=30)
 
 
-def test_the_reset_of_what_is_spent_is_found() -> None:
-    """Of several spent ones the longest; never that of another limit."""
+def test_the_reset_of_an_exhausted_limit_is_found() -> None:
+    """Of several exhausted limits the longest wait counts, never that of another limit."""
     spent = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1s"}
     left = {"x-ratelimit-remaining-tokens": "7", "x-ratelimit-reset-tokens": "6m0s"}
     assert read_spent_reset({**spent, **left}) == 1
@@ -274,7 +274,7 @@ VALUES = st.one_of(
 @pytest.mark.slow
 @given(st.dictionaries(NAMES, VALUES, max_size=8))
 def test_no_header_breaks_the_reading(headers: dict[str, str]) -> None:
-    """Whatever a server sends, every number of a hint is in its range or absent."""
+    """Every number of a hint is in its range or absent, whatever a server sends."""
     hint = read_hints(headers)
     for one in (hint.requests, hint.tokens):
         if one is not None:

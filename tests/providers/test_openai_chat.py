@@ -66,7 +66,7 @@ def test_the_message_gives_the_output(
 def test_filters_tell_of_prompt_and_answer(
     of_prompt: object, of_answer: object, guardrails: Guardrails
 ) -> None:
-    """Those of Azure do on every reply, and mostly that there is nothing to tell."""
+    """Azure's filters report on every reply, and mostly that nothing was found."""
     choice = {"message": {"content": "4"}, "content_filter_results": of_answer}
     filtered = {"prompt_index": 0, "content_filter_results": of_prompt}
     data = {"choices": [choice], "prompt_filter_results": [filtered]}
@@ -89,22 +89,22 @@ def test_filters_tell_of_prompt_and_answer(
 def test_log_probabilities_are_those_of_all_tokens(
     logprobs: object, expected: tuple[float, ...] | None
 ) -> None:
-    """Of some of them they would say nothing of the reply."""
+    """Those of some tokens alone would be useless."""
     choice = {"message": {"content": "4"}, "logprobs": logprobs}
     answer = adapter().parse(reply({"choices": [choice]}))
     assert answer.log_probs == expected
 
 
 def test_spoken_replies_give_their_transcript() -> None:
-    """The sound itself is kept beside it."""
+    """The sound is in the metadata."""
     audio = {"id": "a1", "data": "UklGRg==", "transcript": "Four.", "expires_at": 1}
     answer = adapter().parse(reply(completion({"content": None, "audio": audio})))
     assert answer.output == "Four."
     assert answer.metadata["audio"] == audio
 
 
-def test_reasoning_in_parts_of_the_content_is_told_from_the_answer() -> None:
-    """As Mistral writes it; parts that are not known leave the content as it is."""
+def test_reasoning_in_parts_of_the_content_is_separated_from_the_text() -> None:
+    """Mistral's form is supported; with unknown parts the content is unchanged."""
     thought = {"type": "thinking", "thinking": [{"type": "text", "text": "2 + 2"}]}
     content = [thought, {"type": "text", "text": "It is "}, {"type": "text", "text": "4"}]
     told = reply(completion({"content": content}))
@@ -148,7 +148,7 @@ def test_reasoning_in_parts_of_the_content_is_told_from_the_answer() -> None:
     ],
 )
 def test_usage_means_the_same_of_every_service(usage: object, expected: Usage) -> None:
-    """Reasoning is a part of the completion, where a service counts it apart as well."""
+    """Reasoning is part of the completion, even if a service counts it separately."""
     assert adapter().parse(reply(completion({"content": "4"}, usage=usage))).usage == expected
 
 
@@ -169,13 +169,13 @@ def test_usage_means_the_same_of_every_service(usage: object, expected: Usage) -
 def test_a_service_may_tell_the_cost(
     told: object, config: Mapping[str, Any], cost: float | None
 ) -> None:
-    """A price in the config stands over it."""
+    """A price in the config takes precedence."""
     asked = adapter("m", "openrouter", **config)
     assert asked.parse(reply(completion({"content": "4"}, usage=told))).cost == cost
 
 
-def test_what_stands_beside_the_answer_is_kept() -> None:
-    """Where it came from, and how fast it was served."""
+def test_other_fields_of_a_reply_are_kept() -> None:
+    """Source and service tier are in the metadata."""
     annotations = [{"type": "url_citation", "url_citation": {"url": "https://a.example"}}]
     more: Any = {"provider": "p", "service_tier": "flex", "citations": ["https://b.example"]}
     message = {"content": "4", "annotations": annotations}
@@ -202,7 +202,7 @@ FLAGGED = {
     ],
 )
 def test_a_prompt_that_a_router_flags_is_a_refusal(flagged: HttpReply) -> None:
-    """It concerns this prompt alone, so others are still asked; a 403 without it does not."""
+    """It concerns only this prompt, so other prompts are still sent; a plain 403 is a permission error."""
     refused = adapter().parse(flagged)
     assert (refused.output, refused.is_refusal) == ("Your input was flagged", True)
     assert refused.guardrails == Guardrails(
@@ -212,14 +212,14 @@ def test_a_prompt_that_a_router_flags_is_a_refusal(flagged: HttpReply) -> None:
 
 @pytest.mark.parametrize("metadata", [None, "x", {}, {"reasons": [], "flagged_input": ""}])
 def test_any_other_403_is_a_matter_of_permission(metadata: object) -> None:
-    """Whatever a router says beside it."""
+    """Other metadata of a router does not matter."""
     error = {"code": 403, "message": "No.", "metadata": metadata}
     failure = parse_failure(adapter(), reply({"error": error}, 403))
     assert str(failure) == "permission: HTTP 403 Forbidden: check config.apiKey; No."
 
 
-def test_what_is_no_number_of_json_is_null() -> None:
-    """Some servers write it, and the rest of their reply is good."""
+def test_nan_in_a_reply_is_null() -> None:
+    """Some servers send NaN, and the rest of their reply is valid."""
     body = (
         b'{"choices": [{"message": {"content": "4"}, "logprobs": {"content": [{"logprob": NaN}]}}]}'
     )
@@ -228,15 +228,15 @@ def test_what_is_no_number_of_json_is_null() -> None:
     assert b"null" in json.dumps(answer.raw, allow_nan=False).encode()
 
 
-def test_numbers_beyond_all_measure_are_no_counts() -> None:
-    """A cost cannot be made of them, and the reply is good."""
+def test_infinite_numbers_are_not_counts() -> None:
+    """No cost can be computed from them, but the reply is valid."""
     usage = {"prompt_tokens": 10**400, "completion_tokens": 1}
     answer = adapter().parse(reply(completion({"content": "4"}, usage=usage)))
     assert (answer.output, answer.usage, answer.cost) == ("4", Usage(completion=1), None)
 
 
-def test_a_server_of_ones_own_needs_no_key() -> None:
-    """And a name of a model may hold a colon."""
+def test_a_private_server_needs_no_key() -> None:
+    """A model's name may contain a colon."""
     config = {"apiBaseUrl": "http://127.0.0.1:1/v1"}
     spec = resolve(
         "openai:chat:m:1", config, environ={}, directory=Path(), templates=Templates(), custom={}
@@ -248,7 +248,7 @@ def test_a_server_of_ones_own_needs_no_key() -> None:
 
 
 def test_limits_of_a_service_are_of_its_window() -> None:
-    """Groq counts requests by the day."""
+    """Groq counts requests per day."""
     groq = adapter(apiBaseUrl="https://api.groq.com/openai/v1")
     answer = groq.parse(attrs.evolve(reply(CHAT.good), headers=LIMITS))
     assert answer.hint == RateHint(Allowance(50, 0, window=86400))
@@ -258,7 +258,7 @@ def test_limits_of_a_service_are_of_its_window() -> None:
     ("finish_reason", "told"), [(None, ""), (KEY, " (finish reason [hidden])")]
 )
 def test_an_empty_message_names_its_finish_reason(finish_reason: str | None, told: str) -> None:
-    """If there is one; a service may write anything there."""
+    """A service may send any text as the reason."""
     error = parse_failure(adapter(), reply(completion({}, finish_reason)))
     assert str(error) == f"empty_reply: the message is empty{told}"
     assert error.retries == 1
@@ -270,5 +270,5 @@ ROUTER = adapter("m", "openrouter")
 @pytest.mark.slow
 @given(damaged(FULL))
 def test_whatever_a_router_answers_is_a_reply_or_an_error(data: Any) -> None:
-    """It reports costs of its own."""
+    """A router's reported costs are arbitrary as well."""
     check_parse(ROUTER, reply(data))

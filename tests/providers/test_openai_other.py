@@ -15,14 +15,14 @@ CLEAN = {"flagged": False, "categories": {"hate": False}, "category_scores": {"h
 
 
 def test_a_packed_vector_is_a_list_of_numbers() -> None:
-    """It is kept as it came."""
+    """The raw body is unchanged."""
     answer = EMBEDDINGS.adapter().parse(reply(embedded(PACKED)))
     assert answer.output == VECTOR
     assert answer.raw["data"][0]["embedding"] == PACKED
 
 
 def test_cost_is_known_only_with_price_and_tokens() -> None:
-    """A total is that of the prompt: vectors have no tokens."""
+    """The total counts as the prompt: vectors have no tokens."""
     assert EMBEDDINGS.adapter().parse(reply(embedded(VECTOR))).cost is None
     priced = EMBEDDINGS.adapter(price={"input": 10, "output": 0})
     answer = priced.parse(reply(embedded(VECTOR, usage={"total_tokens": 3})))
@@ -33,12 +33,12 @@ def test_cost_is_known_only_with_price_and_tokens() -> None:
 @pytest.mark.slow
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1))
 def test_a_packed_vector_is_the_vector(numbers: list[float]) -> None:
-    """Every 32-bit float comes back as it was."""
+    """Every 32-bit float is read back unchanged."""
     assert read_vector(b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()) == numbers
 
 
 def test_a_clean_text_has_no_flags() -> None:
-    """And guardrails that say so."""
+    """The guardrails say that it was not flagged."""
     answer = MODERATIONS.adapter().parse(reply(judged(CLEAN)))
     assert answer.output == CLEAN
     assert answer.guardrails == Guardrails(flagged=False)
@@ -46,7 +46,7 @@ def test_a_clean_text_has_no_flags() -> None:
 
 
 def test_a_flag_without_a_score_is_one() -> None:
-    """What the service does not say is not made up; it comes after what it does."""
+    """A missing score is not invented; the flag follows those with scores."""
     said = {"flagged": True, "categories": {"a": True, "b": True}, "category_scores": {"b": 0.1}}
     flags = MODERATIONS.adapter().parse(reply(judged(said))).metadata["flags"]
     assert [(flag["code"], flag["confidence"]) for flag in flags] == [("b", 0.1), ("a", None)]

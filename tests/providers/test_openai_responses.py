@@ -55,7 +55,7 @@ def parse(*items: Mapping[str, Any], **more: Any) -> Reply:
 
 
 def test_a_reasoning_model_gets_no_temperature_and_no_limit() -> None:
-    """Neither defaults nor what is set for other models; a limit and an effort of its own it gets."""
+    """Neither defaults nor values for other models are sent; its own limit and effort are."""
     assert body("Hi", "o3", temperature=0.5, topP=0.5) == {"model": "o3", "input": "Hi"}
     assert body("Hi", "gpt-5", reasoning_effort="low", max_completion_tokens=9) == {
         "model": "gpt-5",
@@ -65,8 +65,8 @@ def test_a_reasoning_model_gets_no_temperature_and_no_limit() -> None:
     }
 
 
-def test_a_reasoning_model_that_is_told_not_to_reason_takes_a_temperature() -> None:
-    """With effort "none" it is like any other; a model can also be said to be no such."""
+def test_a_reasoning_model_without_reasoning_accepts_a_temperature() -> None:
+    """Effort "none" makes it an ordinary model, and so does `isReasoningModel: false`."""
     config = {"reasoning": {"effort": "none"}, "temperature": 0.5}
     assert body("Hi", "gpt-5.1", **config)["temperature"] == 0.5
     assert body("Hi", "o3", isReasoningModel=False)["temperature"] == 0
@@ -119,16 +119,16 @@ def test_a_reasoning_model_that_is_told_not_to_reason_takes_a_temperature() -> N
         ),
     ],
 )
-def test_what_is_written_for_chat_completions_is_understood(
+def test_config_of_chat_completions_is_accepted(
     config: Mapping[str, Any], field: str, value: object
 ) -> None:
-    """Names and forms of chat completions become those of responses; its own stay."""
+    """Names and forms of chat completions are converted; those of responses are unchanged."""
     assert body(**config)[field] == value
 
 
 @pytest.mark.parametrize("key", ["temperature", "max_tokens", "tools", "text", "reasoning"])
 def test_a_null_sends_nothing(key: str) -> None:
-    """It takes a default away, and is not sent itself."""
+    """It removes a default, and is not sent itself."""
     defaults = {"temperature", "max_output_tokens"}
     taken = {"max_tokens": "max_output_tokens"}.get(key, key)
     assert body(**{key: None}).keys() == {"model", "input", *defaults} - {taken}
@@ -136,7 +136,7 @@ def test_a_null_sends_nothing(key: str) -> None:
 
 
 def test_defaults_come_from_the_environment() -> None:
-    """It says other defaults, also where those of ours are omitted; the config wins."""
+    """Variables replace defaults, even omitted ones; the config takes precedence."""
     environ = {
         **ENVIRON,
         "OPENAI_TEMPERATURE": "0.5",
@@ -161,8 +161,8 @@ def test_defaults_come_from_the_environment() -> None:
     assert body(omitDefaults=True) == start
 
 
-def test_all_mistakes_are_told_at_once() -> None:
-    """Those of the config, of the endpoint and of the environment."""
+def test_all_mistakes_are_reported_at_once() -> None:
+    """Problems of config, endpoint and environment are reported together."""
     environ = {"OPENAI_TEMPERATURE": "hot"}
     read = read_responses(OPENAI, "m", {"stor": True, "user": 1}, environ)
     assert isinstance(read, list)
@@ -182,14 +182,14 @@ def inputs(*messages: Mapping[str, Any]) -> Any:
 
 
 def test_messages_are_items() -> None:
-    """Roles and texts stay as they are, in JSON and in YAML."""
+    """Roles and texts are unchanged, in JSON and in YAML."""
     system, user = {"role": "system", "content": "Be brief"}, {"role": "user", "content": "Hi"}
     assert inputs(system, user) == [system, user]
     assert body("- role: user\n  content: 12:30")["input"] == [{"role": "user", "content": "12:30"}]
 
 
 def test_parts_of_a_content_get_their_names() -> None:
-    """Texts, images and files of chat completions; parts that are the service's own stay."""
+    """Texts, images and files of chat completions are converted; other parts are unchanged."""
     parts = [
         {"type": "text", "text": "What is this?"},
         {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA", "detail": "low"}},
@@ -213,8 +213,8 @@ def test_parts_of_a_content_get_their_names() -> None:
     assert assistant["content"] == [{"type": "output_text", "text": "A cat"}]
 
 
-def test_calls_and_their_results_are_items_of_their_own() -> None:
-    """A conversation with tools, as chat completions write it."""
+def test_calls_and_their_results_are_separate_items() -> None:
+    """A conversation with tools in the form of chat completions is converted."""
     call = {"id": "c1", "type": "function", "function": {"name": "clock", "arguments": "{}"}}
     asked = {"role": "assistant", "content": None, "tool_calls": [call]}
     said = {"role": "assistant", "content": "One moment", "tool_calls": [call, {"id": "c2"}]}
@@ -227,7 +227,7 @@ def test_calls_and_their_results_are_items_of_their_own() -> None:
 
 
 def test_items_of_the_service_pass_as_they_are() -> None:
-    """A prompt of which some items are no messages, and have a type instead of a role."""
+    """A prompt may contain items with a type instead of a role."""
     user, output = (
         {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
         {"type": "function_call_output", "call_id": "c1", "output": "4"},
@@ -239,7 +239,7 @@ def test_items_of_the_service_pass_as_they_are() -> None:
 
 @pytest.mark.parametrize("prompt", ["[1, 2]", '[{"a": 1}]', '{"role": "user"}', "[INST] Hi", "[]"])
 def test_other_json_is_text(prompt: str) -> None:
-    """What has neither roles nor types was not meant to be items."""
+    """JSON without roles or types is text."""
     assert body(prompt)["input"] == prompt
 
 
@@ -254,7 +254,7 @@ CONVERSATION = [
 @pytest.mark.slow
 @given(st.text() | (damaged(CONVERSATION) | JSON).map(json.dumps))
 def test_any_prompt_is_sent_as_it_is_or_as_items_or_refused(prompt: str) -> None:
-    """What is sent is JSON, and no text is changed."""
+    """The request is JSON, and no text is changed."""
     kind: str
     try:
         request = adapter().build(Request(prompt=prompt))
@@ -318,7 +318,7 @@ TOOLS = {
     ],
 )
 def test_items_are_lines_of_the_output(items: list[dict[str, Any]], output: str) -> None:
-    """In their order; what is not known is skipped."""
+    """Items are in order; unknown ones are skipped."""
     assert parse(*items).output == output
 
 
@@ -334,23 +334,23 @@ def test_items_are_lines_of_the_output(items: list[dict[str, Any]], output: str)
     ],
 )
 def test_an_answer_by_a_schema_is_data(items: list[dict[str, Any]], output: object) -> None:
-    """Text that is no JSON stays text; so do refusals, and calls of functions."""
+    """Text that is not JSON stays text; so do refusals and function calls."""
     asked = adapter(response_format=CHAT_FORMAT)
     assert asked.parse(reply(response(*items))).output == output
-    # The service repeats the format, which tells of one that was asked for in a single call.
+    # The service repeats the format, which also shows the format of a single call.
     assert adapter().parse(reply(response(*items, text={"format": FORMAT}))).output == output
     told = response(message('{"sum": 4}'), text={"format": {"type": "text"}})
     assert asked.parse(reply(told)).output == '{"sum": 4}'
 
 
 def test_log_probabilities_are_kept() -> None:
-    """Those of all texts, in their order."""
+    """Those of all texts are kept, in order."""
     reply = parse(message("4!", logprobs=LOG_PROBS), message("5", logprobs=[{"logprob": 0}]))
     assert reply.log_probs == (-0.25, -1.5, 0)
 
 
 def test_citations_and_tier_are_kept_with_the_reply() -> None:
-    """They are no part of the output, and not there where there are none."""
+    """They are in the metadata, and absent if there are none."""
     cited = [{"type": "url_citation", "url": "https://example.org", "title": "Sums"}]
     said = parse(message("4", annotations=cited), message("5"), service_tier="flex").metadata
     assert (said["annotations"], said["service_tier"]) == (cited, "flex")
@@ -358,15 +358,15 @@ def test_citations_and_tier_are_kept_with_the_reply() -> None:
 
 
 def test_the_error_of_a_large_response_is_found() -> None:
-    """However much the service repeats of the request."""
+    """The service may repeat a request of any size."""
     error = {"code": "rate_limit_exceeded", "message": "Slow"}
     large = response(instructions="x" * 100_000, status="failed", error=error)
     assert parse_failure(adapter(), reply(large)).kind == "rate_limited"
 
 
 @pytest.mark.parametrize("text", ["", "4"])
-def test_an_item_that_is_not_known_is_no_answer_of_its_own(text: str) -> None:
-    """Beside others it is left out; alone, it is an empty answer."""
+def test_an_unknown_item_is_not_a_reply_of_its_own(text: str) -> None:
+    """Beside other items it is skipped; alone, it is a reply with an empty output."""
     new = {"type": "something_new"}
     thought = {"type": "reasoning", "summary": []}
     assert parse(thought, message(text)).output == text
@@ -378,7 +378,7 @@ def test_an_item_that_is_not_known_is_no_answer_of_its_own(text: str) -> None:
 
 
 def test_items_that_the_end_leaves_out_are_those_before_it() -> None:
-    """In their order, for services that end a stream with an empty response."""
+    """The items of earlier events are used if the last event has none."""
     done = [
         event("response.output_item.done", output_index=1, item=message("5")),
         event("response.output_item.done", output_index=0, item=message("4")),
@@ -394,7 +394,7 @@ def test_items_that_the_end_leaves_out_are_those_before_it() -> None:
 
 @pytest.mark.slow
 def test_a_reply_that_is_nested_too_deeply_is_malformed() -> None:
-    """Also one that can just be parsed, and not be written again."""
+    """This also holds for a body that can be parsed but not written again."""
     told = set()
     for depth in range(500, 1100):
         call = f'{{"type": "function_call", "x": {"[" * depth}{"]" * depth}}}'

@@ -1,4 +1,4 @@
-"""What holds for all open providers: no secret in what comes back, and every answer is recorded."""
+"""Guarantees of all open providers: returned values contain no secret, and every reply is recorded."""
 
 import json
 import traceback
@@ -26,7 +26,7 @@ def ask(
     prompt: str = "Hi",
     overload_statuses: frozenset[int] = frozenset(),
 ) -> Reply:
-    """Ask a function of the user's, beside an entry whose key is known."""
+    """Call a user's function, with another entry whose key is known."""
 
     async def main() -> Reply:
         specs = [
@@ -48,8 +48,44 @@ def ask(
     return trio.run(main)
 
 
+def test_a_label_is_the_name_of_a_function_in_errors() -> None:
+    """The user's label, and not the id, begins the message."""
+
+    async def mine(_request: Request) -> str:
+        raise ValueError("no luck")
+
+    with pytest.raises(ProviderError, match="unexpected: provider small: ValueError: no luck"):
+        ask(mine, label="small")
+    with pytest.raises(ProviderError, match="unexpected: provider mine: ValueError: no luck"):
+        ask(mine)
+
+
+@pytest.mark.parametrize(
+    ("label", "name"), [("small", "small"), (None, "exec:sh -c 'exit 3'")], ids=["label", "id"]
+)
+def test_a_label_is_the_name_of_a_program_in_errors(label: str | None, name: str) -> None:
+    """Without a label it is the command line."""
+
+    async def main() -> None:
+        spec = resolve(
+            "exec:sh -c 'exit 3'",
+            {},
+            environ={"PATH": "/usr/bin:/bin"},
+            directory=Path(),
+            templates=Templates(),
+            custom={},
+            label=label,
+        )
+        async with open_providers([spec], Templates()) as [provider]:
+            with pytest.raises(ProviderError) as caught:
+                await provider(Request(prompt="Hi"))
+        assert caught.value.message == f"{name} ended with exit code 3"
+
+    trio.run(main)
+
+
 def test_a_reply_that_holds_a_key_is_cleaned() -> None:
-    """Servers that say what they were sent give no key away, in values or names."""
+    """Servers that return their requests reveal no key, in values or names."""
 
     async def mine(_request: Request) -> Reply:
         return Reply(
@@ -64,7 +100,7 @@ def test_a_reply_that_holds_a_key_is_cleaned() -> None:
 
 
 def test_a_failure_that_holds_a_key_is_cleaned_with_its_causes() -> None:
-    """What a person or a log sees of an error has no key; what it means stays."""
+    """The error contains no key; its meaning is unchanged."""
 
     async def mine(_request: Request) -> str:
         raise ProviderError(
@@ -90,7 +126,7 @@ def test_a_failure_that_holds_a_key_is_cleaned_with_its_causes() -> None:
 
 
 def test_a_failure_without_a_key_keeps_its_causes() -> None:
-    """Cleaning takes nothing that helps."""
+    """Without a secret nothing is removed."""
 
     async def mine(_request: Request) -> str:
         raise ValueError("no luck")
@@ -100,8 +136,8 @@ def test_a_failure_without_a_key_keeps_its_causes() -> None:
     assert isinstance(caught.value.__cause__, ValueError)
 
 
-def test_what_was_answered_and_what_failed_is_recorded(tmp_path: Path) -> None:
-    """In the step in which it came, without secrets."""
+def test_replies_and_failures_are_recorded(tmp_path: Path) -> None:
+    """Replies and failures are recorded in order, without secrets."""
     answers: list[str | ProviderError] = [
         f"the key is {KEY}",
         ProviderError("server", "down", status=500),
@@ -127,7 +163,7 @@ def test_what_was_answered_and_what_failed_is_recorded(tmp_path: Path) -> None:
 
 
 def test_a_call_that_was_cancelled_is_not_recorded(tmp_path: Path) -> None:
-    """It has no answer that could be repeated."""
+    """It has no reply that could be replayed."""
 
     async def mine(_request: Request) -> NoReturn:
         await trio.sleep_forever()
@@ -151,7 +187,7 @@ def test_a_call_that_was_cancelled_is_not_recorded(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_fills_up_costs_no_reply() -> None:
-    """The reply arrives all the same, and the first error is kept."""
+    """The reply still arrives, and the first error is stored."""
 
     async def mine(_request: Request) -> str:
         return "fine"
@@ -165,7 +201,7 @@ def test_a_disk_that_fills_up_costs_no_reply() -> None:
 
 
 def test_references_to_the_environment_are_filled_in() -> None:
-    """At any depth; values of variables that are called secret are secrets; all that lack are told."""
+    """They are replaced at any depth; secret variables have secret values; all missing ones are reported."""
     config = {
         "headers": {"authorization": "Bearer {{ env.MY_TOKEN }}", "x-region": "{{env.REGION}}"},
         "list": ["{{env.GONE}}", {"b": "{{-env.LOST-}}"}],
@@ -183,7 +219,7 @@ def test_references_to_the_environment_are_filled_in() -> None:
 
 @pytest.mark.parametrize("value", [-1, 1.5, "3", True])
 def test_max_retries_of_a_config_is_checked(value: Any) -> None:
-    """Every provider's config may bound the retries of its lane."""
+    """Every provider's config may limit the retries of its lane."""
     around: dict[str, Any] = {
         "environ": {},
         "directory": Path(),
@@ -196,14 +232,14 @@ def test_max_retries_of_a_config_is_checked(value: Any) -> None:
 
 
 def test_parts_of_a_secret_variable_are_secrets() -> None:
-    """A variable may hold a whole header; names that are no secret ones give none."""
+    """A variable may contain a whole header; other names add no secrets."""
     config = {"a": "{{env.MY_AUTH}} {{env.AUTHOR}} {{env.MAX_TOKENS}}"}
     environ = {"MY_AUTH": "Bearer sk-1234", "AUTHOR": "John", "MAX_TOKENS": "1000"}
     assert expand_env(config, environ, Templates()).secrets == ["sk-1234"]
 
 
 def test_references_behind_a_filter_are_filled_in() -> None:
-    """They may name what is not set; what is made of a secret is one, and what cannot be made is told."""
+    """Such a variable may be unset; a value made from a secret is a secret, and errors are reported."""
     environ = {"MY_TOKEN": " t0ken-1234 "}
     config = {
         "apiKey": "{{ env['MY_TOKEN'] | trim }}",
@@ -219,8 +255,8 @@ def test_references_behind_a_filter_are_filled_in() -> None:
     assert "nothing" in problem.message
 
 
-def test_what_was_answered_is_graded_as_it_came() -> None:
-    """A key that is a word is blanked in what tells of the call, and in no answer."""
+def test_replies_are_graded_unchanged() -> None:
+    """A key that is a word is hidden in data about the call, but not in the reply."""
 
     async def mine(_request: Request) -> Reply:
         return Reply(
@@ -244,7 +280,7 @@ def test_what_was_answered_is_graded_as_it_came() -> None:
 
 
 def test_all_of_a_reply_is_cleaned_of_keys() -> None:
-    """Wherever a provider puts what a server said."""
+    """Every field of a reply is cleaned."""
 
     async def mine(_request: Request) -> Reply:
         said = f"no {KEY}"
@@ -261,7 +297,7 @@ def test_all_of_a_reply_is_cleaned_of_keys() -> None:
 
 
 def test_a_clean_failure_leads_to_no_other() -> None:
-    """Neither as its cause nor as its context, which a debugger shows."""
+    """Neither its cause nor its context, which a debugger shows, has the secret."""
 
     def fail() -> str:
         raise ValueError(f"inner {KEY}")
@@ -292,7 +328,7 @@ def circular() -> list[Any]:
 
 @pytest.mark.parametrize("output", [nested(KEY, 700), nested(KEY, 100_000), circular()])
 def test_a_key_that_lies_too_deep_is_a_reply_that_cannot_be_read(output: Any) -> None:
-    """Nothing is given away, and nothing crashes; what the call has used is known."""
+    """Nothing is revealed, and nothing crashes; the usage of the call is known."""
 
     async def mine(_request: Request) -> Reply:
         return Reply(output=output, usage=Usage(total=5), cost=0.25)
@@ -308,7 +344,7 @@ def test_a_key_that_lies_too_deep_is_a_reply_that_cannot_be_read(output: Any) ->
 
 
 def test_a_deep_reply_without_a_key_is_a_reply() -> None:
-    """It is looked through without walking through it."""
+    """The search does not need to walk through the value."""
     output = nested("a", 700)
 
     async def mine(_request: Request) -> Reply:
@@ -318,7 +354,7 @@ def test_a_deep_reply_without_a_key_is_a_reply() -> None:
 
 
 def test_names_and_prompts_are_recorded_without_keys(tmp_path: Path) -> None:
-    """An id may be a URL with a key; a prompt is found again by its words."""
+    """An id may be a URL with a key; a prompt is found again by its text."""
 
     async def mine(_request: Request) -> str:
         return "fine"
@@ -331,8 +367,8 @@ def test_names_and_prompts_are_recorded_without_keys(tmp_path: Path) -> None:
     assert (second["provider"], second["prompt"]) == ("a [hidden]", "a test")
 
 
-def test_a_failure_that_means_too_many_calls_keeps_what_it_told() -> None:
-    """Of the call's use and of the server's limits."""
+def test_an_overloaded_failure_keeps_its_details() -> None:
+    """Usage and limits are preserved."""
 
     async def mine(_request: Request) -> str:
         raise ProviderError("server", "busy", status=503, tokens=3, money=0.5, hint="h")

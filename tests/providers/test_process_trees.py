@@ -14,7 +14,7 @@ from program_runs import is_alive as is_running
 from trioeval.providers.programs.members import (
     Clocks,
     Member,
-    Root,
+    TreeIdentity,
     find_members,
     find_root,
     is_alive,
@@ -35,7 +35,7 @@ async def start(script: str, grace: float = 2.0, **environ: str) -> Tree:
 
 
 async def read_words(tree: Tree, count: int) -> list[str]:
-    """What the program says first; it has said it when this returns."""
+    """Return the program's first output, after waiting for it."""
     text = ""
     while len(text.split()) < count or not text.endswith("\n"):
         assert tree.process.stdout is not None
@@ -63,7 +63,7 @@ async def read_rest(tree: Tree) -> str:
     ids=["child", "grandchild", "session", "no mark", "orphan", "another mark"],
 )
 def test_a_tree_ends_with_its_block(script: str) -> None:
-    """Children of children as well, and those that left the session."""
+    """Descendants in other sessions end as well."""
 
     async def main() -> None:
         async with await start(script) as tree:
@@ -78,8 +78,8 @@ def test_a_tree_ends_with_its_block(script: str) -> None:
     run(main)
 
 
-def test_what_a_program_left_behind_is_ended() -> None:
-    """A tree is not over because its first process is; what that wrote can be read."""
+def test_processes_left_behind_by_a_program_are_ended() -> None:
+    """A tree does not end with its first process, whose output can still be read."""
 
     async def main() -> None:
         async with await start("sleep 1000 & setsid sleep 1000 & echo $!") as tree:
@@ -94,7 +94,7 @@ def test_what_a_program_left_behind_is_ended() -> None:
 
 
 def test_a_tree_that_is_over_is_not_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine with many processes a look costs more than the program; one is enough."""
+    """With many processes on the machine a search is expensive; one is enough."""
     looks: list[Any] = []
 
     def count(*arguments: Any) -> Any:
@@ -112,8 +112,8 @@ def test_a_tree_that_is_over_is_not_looked_for_again(monkeypatch: pytest.MonkeyP
     run(main)
 
 
-def test_a_program_may_end_by_itself_when_it_is_asked_to() -> None:
-    """Its last words and its exit code are kept."""
+def test_a_program_may_end_by_itself_after_the_request() -> None:
+    """Its last output and its exit code are kept."""
 
     async def main() -> None:
         async with await start('trap "echo bye; exit 7" TERM; echo up; sleep 1000 & wait') as tree:
@@ -131,11 +131,11 @@ setsid sh -c 'trap "" TERM; echo up; exec sleep 1000' & wait; wait; wait"""
 
 @pytest.mark.slow
 @pytest.mark.parametrize("has_handles", [True, False])
-def test_a_program_is_asked_once_and_then_killed(
+def test_a_program_gets_one_request_to_end_and_then_a_kill(
     monkeypatch: pytest.MonkeyPatch,
     has_handles: bool,  # noqa: FBT001
 ) -> None:
-    """What goes on regardless has as long as its grace, in its session or out of it."""
+    """A process that ignores the request gets the grace period, in its session or outside."""
 
     def refuse(_pid: int) -> int:
         raise OSError(errno.ENOSYS, "an old system")
@@ -160,7 +160,7 @@ def test_a_program_is_asked_once_and_then_killed(
 
 @pytest.mark.slow
 def test_a_stubborn_process_whose_parent_has_ended_is_killed() -> None:
-    """It left the session and lost its mark; but it was seen while its parent was there."""
+    """It left the session and lost its mark; but it was seen while its parent existed."""
     stubborn = 'trap "" TERM; echo $$; exec sleep 1000'
     script = 'env -i setsid sh -c "$STUBBORN" & wait'
 
@@ -173,7 +173,7 @@ def test_a_stubborn_process_whose_parent_has_ended_is_killed() -> None:
 
 
 def test_a_tree_in_a_tree_belongs_to_both() -> None:
-    """So the outer one ends what the inner one started, and not the other way round."""
+    """The outer tree ends the inner one, and not the other way round."""
     script = "setsid sleep 1000 & echo $! $TRIOEVAL_TREE; wait"
 
     async def main() -> None:
@@ -193,7 +193,7 @@ def test_a_tree_in_a_tree_belongs_to_both() -> None:
 
 
 def test_a_tree_ends_also_when_its_block_is_cancelled() -> None:
-    """The end is not cut short by what ended the block."""
+    """The end is not cut short by the cancellation."""
 
     async def main() -> None:
         with trio.CancelScope() as scope:
@@ -209,7 +209,7 @@ def test_a_tree_ends_also_when_its_block_is_cancelled() -> None:
 
 
 def test_an_error_of_the_block_is_kept() -> None:
-    """Ending the tree replaces nothing."""
+    """Ending the tree does not replace the error."""
 
     async def main() -> None:
         async with await start("sleep 1000"):
@@ -220,21 +220,21 @@ def test_an_error_of_the_block_is_kept() -> None:
 
 
 def test_without_a_process_table_the_group_is_ended() -> None:
-    """Where the system cannot tell who belongs to a tree, what stayed in its group still does."""
+    """Without a table only the process group is known."""
 
     async def main() -> None:
         async with await start('trap "" TERM; sleep 1000 & echo $!; wait', grace=0.1) as tree:
             tree._table = HERE / "no such table"
             (pid,) = map(int, await read_words(tree, 1))
             await tree.end()
-            assert wait_gone(pid, 10)  # who ended it cannot tell when it has
+            assert wait_gone(pid, 10)  # the process that ended it does not know when it has
 
     run(main)
 
 
 @pytest.mark.slow
 def test_nothing_remains_of_trees_that_are_cancelled_at_any_instant() -> None:
-    """Fifty trees, cut before, while and after they start."""
+    """Fifty trees are cancelled before, while and after they start."""
     mark = uuid.uuid4().hex
 
     async def one(instant: float) -> None:
@@ -253,14 +253,14 @@ def test_nothing_remains_of_trees_that_are_cancelled_at_any_instant() -> None:
 
 
 def test_ends_are_described() -> None:
-    """Also by signals that have no name."""
+    """Signals without a name are described too."""
     assert describe_end(0) == "ended with exit code 0"
     assert describe_end(-15) == "was ended by SIGTERM"
     assert describe_end(-35) == "was ended by signal 35"
 
 
 STARTED = 100
-"""When the first process of a tree in a table was."""
+"""Start time of the first process of the test's tree."""
 
 
 def table_of(folder: Path, processes: Iterable[tuple[int, str, int, int, int, int, str]]) -> Path:
@@ -272,14 +272,14 @@ def table_of(folder: Path, processes: Iterable[tuple[int, str, int, int, int, in
     return folder
 
 
-def found_in(table: Path, root: Root, known: Iterable[Member] = ()) -> list[int]:
+def found_in(table: Path, root: TreeIdentity, known: Iterable[Member] = ()) -> list[int]:
     found = find_members(root, set(known), table)
     assert found is not None
     return sorted(member.pid for member in found)
 
 
 def test_members_are_found_by_session_mark_and_parent(tmp_path: Path) -> None:
-    """And those that have ended already, or are older than the tree, are none."""
+    """Processes that have ended, or are older than the tree, do not belong."""
     table = table_of(
         tmp_path,
         [
@@ -298,13 +298,13 @@ def test_members_are_found_by_session_mark_and_parent(tmp_path: Path) -> None:
     )
     (tmp_path / "18").mkdir()  # ended while the table was read
     (tmp_path / "self").mkdir()
-    assert found_in(table, Root(10, b"x", STARTED)) == [10, 11, 12, 13, 14, 20]
-    assert found_in(table, Root(99, b"z", STARTED)) == []
-    assert find_members(Root(10, b"x", STARTED), (), tmp_path / "nothing") is None
+    assert found_in(table, TreeIdentity(10, b"x", STARTED)) == [10, 11, 12, 13, 14, 20]
+    assert found_in(table, TreeIdentity(99, b"z", STARTED)) == []
+    assert find_members(TreeIdentity(10, b"x", STARTED), (), tmp_path / "nothing") is None
 
 
-def test_what_belonged_once_belongs_until_it_ends(tmp_path: Path) -> None:
-    """With what it starts; but not whoever gets its number then."""
+def test_a_member_belongs_until_it_ends(tmp_path: Path) -> None:
+    """Its children belong too; another process with a reused id does not."""
     table = table_of(
         tmp_path,
         [
@@ -314,40 +314,42 @@ def test_what_belonged_once_belongs_until_it_ends(tmp_path: Path) -> None:
         ],
     )
     known = [Member(30, 105, 10, 30, 30), Member(32, 103, 10, 32, 32)]
-    assert found_in(table, Root(10, b"x", STARTED)) == []
-    assert found_in(table, Root(10, b"x", STARTED), known) == [30, 31]
+    assert found_in(table, TreeIdentity(10, b"x", STARTED)) == []
+    assert found_in(table, TreeIdentity(10, b"x", STARTED), known) == [30, 31]
     assert is_alive(known[0], table)
     assert not is_alive(known[1], table)
 
 
-def test_a_session_of_somebody_else_is_not_the_trees(tmp_path: Path) -> None:
-    """Who got the number of the first process, and opened a session with it."""
+def test_another_programs_session_is_not_the_trees(tmp_path: Path) -> None:
+    """Another process may reuse the id of the first one, and open a session with it."""
     table = table_of(
         tmp_path, [(10, "S", 1, 10, 10, 300, ""), (11, "S", 10, 10, 10, 301, "MARK=y\0")]
     )
-    assert found_in(table, Root(10, b"x", STARTED)) == []
-    assert found_in(table, Root(10, b"x", 300)) == [10, 11]
+    assert found_in(table, TreeIdentity(10, b"x", STARTED)) == []
+    assert found_in(table, TreeIdentity(10, b"x", 300)) == [10, 11]
 
 
 def test_a_process_that_is_started_while_another_one_ends_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was not listed yet, and who started it was not there any more when it was read."""
+    """It was not listed yet, and its parent had ended when the parent was read."""
     table = table_of(tmp_path, [(12, "S", 1, 12, 12, 101, "MARK=x\0")])
     (tmp_path / "11").mkdir()
     lists = iter([["11"], ["11", "12"]])
     monkeypatch.setattr(os, "listdir", lambda _table: next(lists))
-    assert found_in(table, Root(10, b"x", STARTED)) == [12]
+    assert found_in(table, TreeIdentity(10, b"x", STARTED)) == [12]
 
 
 def test_entries_that_are_older_than_the_tree_are_not_read(tmp_path: Path) -> None:
-    """Unless a clock was set back since, or the table does not tell how old they are."""
+    """They are read if a clock was set back, or if the table does not show their age."""
     table = table_of(tmp_path, [(10, "S", 1, 10, 10, STARTED, "")])
     now = Clocks()
     later = Clocks(now.wall + 3600, now.steady + 3600)
-    assert found_in(table, Root(10, b"x", STARTED, now)) == [10]
-    assert found_in(table, Root(10, b"x", STARTED, later)) == []
-    assert found_in(table, Root(10, b"x", STARTED, Clocks(now.wall + 3600, now.steady))) == [10]
-    assert find_root(10, b"x", now, table) == Root(10, b"x", STARTED, now)
-    assert find_root(10, b"x", later, table) == Root(10, b"x", STARTED, None)
-    assert find_root(11, b"x", now, table) == Root(11, b"x")
+    assert found_in(table, TreeIdentity(10, b"x", STARTED, now)) == [10]
+    assert found_in(table, TreeIdentity(10, b"x", STARTED, later)) == []
+    assert found_in(
+        table, TreeIdentity(10, b"x", STARTED, Clocks(now.wall + 3600, now.steady))
+    ) == [10]
+    assert find_root(10, b"x", now, table) == TreeIdentity(10, b"x", STARTED, now)
+    assert find_root(10, b"x", later, table) == TreeIdentity(10, b"x", STARTED, None)
+    assert find_root(11, b"x", now, table) == TreeIdentity(11, b"x")

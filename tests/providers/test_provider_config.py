@@ -16,12 +16,12 @@ KEYS = (
 
 @pytest.mark.parametrize("spelling", ["maxTokens", "max_tokens"])
 def test_both_spellings_are_one_key(spelling: str) -> None:
-    """CamelCase and snake_case mean the same."""
+    """CamelCase and snake_case are the same key."""
     assert read_config({spelling: 3}, KEYS) == ({"max_tokens": 3}, [])
 
 
 def test_null_is_kept() -> None:
-    """Null is right for every key, so that it can take a default away."""
+    """Null is valid for every key, so that it can remove a default."""
     assert read_config({"stop": None}, KEYS) == ({"stop": None}, [])
 
 
@@ -51,7 +51,7 @@ def test_null_is_kept() -> None:
     ],
 )
 def test_each_mistake_is_named_with_its_place(config: Mapping[str, Any], problem: Problem) -> None:
-    """A problem says where, what is there, and what would be right; never a secret."""
+    """A problem has the place, the value and the requirement; never a secret."""
     assert read_config(config, KEYS)[1] == [problem]
 
 
@@ -60,15 +60,15 @@ def test_all_mistakes_are_found_together() -> None:
     assert len(read_config({"a": 1, "maxTokens": "x", "stop": 1}, KEYS)[1]) == 3
 
 
-def test_where_no_key_is_known_that_is_said() -> None:
-    """A provider without config does not suggest keys."""
+def test_a_provider_without_keys_says_so() -> None:
+    """A provider without config suggests no keys."""
     assert read_config({"a": 1}, ())[1] == [
         Problem(".config.a", '"a" is not a key', "this provider takes no config")
     ]
 
 
 def test_long_and_odd_values_can_be_shown() -> None:
-    """Shown values are short, and nothing fails to be shown."""
+    """Shown values are short, and every value can be shown."""
     assert show("é" * 100) == '"' + "é" * 58 + "…"
     assert show({1, 2}) == "{1, 2}"
     assert config_path(3) == '.config["3"]'

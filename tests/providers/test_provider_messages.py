@@ -29,7 +29,7 @@ USER = {"role": "user", "content": "Hi"}
     ],
 )
 def test_chat_prompts_are_lists_in_json_or_yaml(prompt: str, messages: list[Any]) -> None:
-    """Messages are taken as they are written, and scalars of YAML stay text."""
+    """Messages are unchanged, and scalars of YAML stay text."""
     assert to_messages(prompt) == messages
 
 
@@ -48,7 +48,7 @@ def test_chat_prompts_are_lists_in_json_or_yaml(prompt: str, messages: list[Any]
     ],
 )
 def test_any_other_text_is_one_user_message(prompt: str) -> None:
-    """Text that is not a list of messages is asked as it stands."""
+    """Text that is not a list of messages is sent unchanged."""
     assert to_messages(prompt) == [{"role": "user", "content": prompt}]
 
 
@@ -80,7 +80,7 @@ def test_any_other_text_is_one_user_message(prompt: str) -> None:
     ],
 )
 def test_broken_messages_are_refused(prompt: str, reason: str) -> None:
-    """What was meant to be messages and is none is never asked as plain text."""
+    """Invalid messages are never sent as plain text."""
     with pytest.raises(ProviderError) as caught:
         to_messages(prompt)
     assert str(caught.value) == f"bad_request: invalid prompt: {reason}"

@@ -89,7 +89,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("mode", ["process", "thread"])
 def test_a_function_gets_prompt_options_and_context(folder: Path, mode: str) -> None:
-    """Where it runs makes no difference to it."""
+    """The arguments do not depend on the mode."""
     found = settings("mine.py", folder, mode=mode, style="dry")
     reply = run(
         lambda: ask(
@@ -115,14 +115,14 @@ def test_a_function_gets_prompt_options_and_context(folder: Path, mode: str) -> 
 
 
 def test_a_function_may_return_text_and_have_another_name(folder: Path) -> None:
-    """The name stands behind the file."""
+    """The name follows the file in the id."""
     found = settings("mine.py:shout", folder)
     assert found.lane_key == "python:mine.py:shout"
     assert run(lambda: ask(found)) == Reply(output="HI")
 
 
-def test_embeddings_and_classifications_have_functions_of_their_own(folder: Path) -> None:
-    """They are called without the context, and return something else."""
+def test_embeddings_and_classifications_have_separate_functions(folder: Path) -> None:
+    """They are called without the context, and return another field."""
     reply = run(lambda: ask(settings("mine.py:call_embedding_api", folder)))
     assert (reply.output, reply.usage.total) == ([2, 0.5], 3)
     reply = run(lambda: ask(settings("mine.py:call_classification_api", folder)))
@@ -131,7 +131,7 @@ def test_embeddings_and_classifications_have_functions_of_their_own(folder: Path
 
 @pytest.mark.parametrize("mode", ["process", "thread"])
 def test_a_method_of_a_class_is_a_function(folder: Path, mode: str) -> None:
-    """If it needs no object; its own name says what it returns."""
+    """It must not need an instance; its own name decides the field that it returns."""
     assert run(lambda: ask(settings("mine.py:Model.call_api", folder, mode=mode))).output == (
         "model: Hi"
     )
@@ -147,12 +147,12 @@ def test_a_method_of_a_class_is_a_function(folder: Path, mode: str) -> None:
 
 
 def test_async_functions_run_on_asyncio_in_workers(folder: Path) -> None:
-    """Which nothing has to be said for."""
+    """No setting is needed for it."""
     assert run(lambda: ask(settings("mine.py:later", folder))).output == "Hi"
 
 
 def test_workers_run_another_interpreter(folder: Path) -> None:
-    """By its name in PATH, or as a path from the suite."""
+    """It is searched in PATH, or relative to the suite."""
     (folder / "python-2").symlink_to(sys.executable)
     (folder / "who.py").write_text("import sys\ndef call_api(*_): return sys.executable")
     relative = settings("who.py", folder, pythonExecutable="./python-2")
@@ -167,7 +167,7 @@ def test_workers_run_another_interpreter(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_a_call_has_its_time(folder: Path) -> None:
-    """That of the config, or of its options."""
+    """The config or the call's options set it."""
     (folder / "hang.py").write_text("def call_api(*_):\n    while True: pass")
     found = settings("hang.py", folder, timeoutMs=300)
     with pytest.raises(ProviderError) as caught:
@@ -191,12 +191,12 @@ def test_a_call_has_its_time(folder: Path) -> None:
 def test_the_number_of_workers(
     folder: Path, config: dict[str, Any], environ: dict[str, str], workers: int
 ) -> None:
-    """The config says it, or the environment, or it is one."""
+    """The config sets it, else the environment; the default is one."""
     assert settings("mine.py", folder, environ, **config).workers.workers == workers
 
 
 def test_an_async_function_is_awaited_on_trio(folder: Path) -> None:
-    """In this process, with arguments that are its own."""
+    """The function gets a copy of its arguments, in this process."""
     found = settings("slow.py", folder, mode="trio", list=[])
     for _ in range(2):
         assert run(lambda: ask(found)).output == [1]
@@ -204,8 +204,8 @@ def test_an_async_function_is_awaited_on_trio(folder: Path) -> None:
         run(lambda: ask(settings("slow.py:forever", folder, mode="trio", timeoutMs=10)))
 
 
-def test_all_that_is_wrong_with_an_entry_is_told_at_once(folder: Path) -> None:
-    """Keys, values, and the id."""
+def test_all_mistakes_of_an_entry_are_reported_at_once(folder: Path) -> None:
+    """Problems of keys, values and the id are reported together."""
     assert problems("no.py:not a name", folder, timeoutMs="5", mode="fibre", workers=65) == [
         '.config.timeoutMs: must be a number of milliseconds above 0, got "5"',
         '.config.mode: must be "process" or "thread" or "trio", got "fibre"',
@@ -243,7 +243,7 @@ def test_all_that_is_wrong_with_an_entry_is_told_at_once(folder: Path) -> None:
 def test_a_file_that_cannot_be_loaded_is_a_problem(
     tmp_path: Path, text: str, mode: str, problem: str | None
 ) -> None:
-    """As far as it is looked at: what runs in workers is only parsed."""
+    """A file for workers is only parsed."""
     (tmp_path / "bad.py").write_text(text)
     (found,) = problems("bad.py", tmp_path, mode=mode)
     if problem is None:
@@ -272,21 +272,21 @@ def test_a_file_that_cannot_be_loaded_is_a_problem(
         "match x:\n    case {**call_api}: pass",
     ],
 )
-def test_a_function_that_may_be_there_is_no_problem(tmp_path: Path, text: str) -> None:
-    """However it gets its name; the file is not run to find out."""
+def test_a_function_that_may_exist_is_not_a_problem(tmp_path: Path, text: str) -> None:
+    """A function may be defined dynamically; the file is not run to find out."""
     (tmp_path / "may.py").write_text(text)
     assert settings("may.py", tmp_path).mode == "process"
 
 
 def test_the_syntax_of_another_interpreter_is_not_judged(tmp_path: Path) -> None:
-    """It may be newer, or older."""
+    """Another interpreter may support newer, or older syntax."""
     (tmp_path / "old.py").write_text("print 'hello'")
     assert settings("old.py", tmp_path, pythonExecutable=sys.executable).mode == "process"
     assert problems("old.py", tmp_path)
 
 
 def test_a_file_that_runs_in_workers_is_not_run_when_it_is_read(tmp_path: Path) -> None:
-    """Reading a suite runs nobody's code without need."""
+    """Reading a suite runs no code unnecessarily."""
     (tmp_path / "touch.py").write_text("open('ran', 'w')\ndef call_api(*_): return 'x'")
     found = settings("touch.py", tmp_path)
     assert not (tmp_path / "ran").exists()
@@ -295,7 +295,7 @@ def test_a_file_that_runs_in_workers_is_not_run_when_it_is_read(tmp_path: Path) 
 
 
 def test_secrets_are_known_and_not_shown(folder: Path) -> None:
-    """Neither in keys nor in what is printed of the settings."""
+    """Neither lane keys nor representations show them."""
     found = settings(
         "mine.py",
         folder,
@@ -342,10 +342,10 @@ def raises(_prompt: str) -> None:
     ("function", "message"),
     [(raises, "mine: ValueError: no luck"), (exits, "mine: SystemExit: 3")],
 )
-def test_what_code_in_this_process_raises_ends_its_call_alone(
+def test_exceptions_of_code_in_this_process_end_only_their_call(
     kind: str, function: Callable[..., Any], message: str
 ) -> None:
-    """Also where it means to end the program."""
+    """This includes exceptions that would end the program."""
     with pytest.raises(ProviderError) as caught:
         in_process(kind, function)
     assert str(caught.value) == f"unexpected: {message}"
@@ -353,14 +353,14 @@ def test_what_code_in_this_process_raises_ends_its_call_alone(
 
 
 def test_a_cancelled_task_of_a_thread_ends_its_call_alone() -> None:
-    """Not the run, which has not been cancelled."""
+    """The run continues, because it was not cancelled."""
     with pytest.raises(ProviderError, match="unexpected: mine: CancelledError"):
         in_process("thread", is_cancelled)
 
 
 @pytest.mark.parametrize("kind", ["trio", "thread"])
-def test_what_code_says_of_its_lane_is_kept(kind: str) -> None:
-    """A call error is raised as it is."""
+def test_faults_of_code_for_its_lane_are_kept(kind: str) -> None:
+    """A `CallError` is raised unchanged."""
 
     def busy(_prompt: str) -> None:
         raise CallError(Fault.RATE_LIMITED, "later", retry_after=2.0)
@@ -370,8 +370,8 @@ def test_what_code_says_of_its_lane_is_kept(kind: str) -> None:
     assert (caught.value.fault, caught.value.retry_after) == (Fault.RATE_LIMITED, 2.0)
 
 
-def test_a_function_of_the_wrong_kind_is_told() -> None:
-    """With the mode that would be right."""
+def test_a_function_of_the_wrong_kind_is_reported() -> None:
+    """The message suggests the right mode."""
     with pytest.raises(ProviderError) as caught:
         in_process("trio", str.upper)
     assert str(caught.value) == (
@@ -386,7 +386,7 @@ def test_a_function_of_the_wrong_kind_is_told() -> None:
 
 
 def test_waiting_for_a_thread_is_not_time_of_the_call() -> None:
-    """A late thread keeps its place; a quick call behind a long one is not late."""
+    """A late thread counts until it is done; a short call after a long one is not late."""
     late, end, begun, go = (threading.Event() for _ in range(4))
 
     def block(prompt: str) -> str:
@@ -425,7 +425,7 @@ def test_waiting_for_a_thread_is_not_time_of_the_call() -> None:
 
 
 def test_when_all_threads_are_stuck_no_call_waits() -> None:
-    """Neither one that waits already nor a later one; when a thread is done, calls are served again."""
+    """Waiting and later calls fail; when a thread is done, calls are served again."""
     begun, done, late = threading.Semaphore(0), threading.Semaphore(0), threading.Event()
 
     def block(prompt: str) -> str:
@@ -474,10 +474,10 @@ def test_when_all_threads_are_stuck_no_call_waits() -> None:
     run(main)
 
 
-def test_a_thread_that_is_done_after_the_run_disturbs_nobody(
+def test_a_thread_that_is_done_after_the_run_is_ignored(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """Nobody is there any more to be told."""
+    """The end of the thread is ignored."""
     late, threads = threading.Event(), list[threading.Thread]()
 
     def block(_prompt: str) -> None:
@@ -491,7 +491,7 @@ def test_a_thread_that_is_done_after_the_run_disturbs_nobody(
 
 
 def test_a_call_in_a_thread_can_be_cancelled() -> None:
-    """At once, whatever the thread does."""
+    """The call ends at once, whatever the thread does."""
     begun, end = threading.Event(), threading.Event()
 
     def block(_prompt: str) -> None:
@@ -520,7 +520,7 @@ def result(value: Any, function: str = "call_api") -> Reply:
 
 
 def test_every_field_of_a_result_is_read() -> None:
-    """In either spelling; what is not known is kept in `raw`."""
+    """Keys are accepted in either spelling; unknown ones are kept in `raw`."""
     value = {
         "output": {"a": 1},
         "tokenUsage": {"total": 9, "prompt": 5, "completion": 4, "cached": 2, "numRequests": 1},
@@ -595,8 +595,8 @@ def test_every_field_of_a_result_is_read() -> None:
         ),
     ],
 )
-def test_a_result_that_is_none_is_shown(value: Any, function: str, message: str) -> None:
-    """With what would be right; it is not asked for again."""
+def test_an_invalid_result_is_shown(value: Any, function: str, message: str) -> None:
+    """The message has the requirement; the call is not retried."""
     with pytest.raises(ProviderError) as caught:
         result(value, function)
     assert (str(caught.value), caught.value.fault) == (f"unexpected: {message}", Fault.REFUSED)
@@ -617,7 +617,7 @@ NAMES = st.sampled_from(
 @example({"output": "x", "cost": 10**400})
 @example({"output": "x", "logProbs": [-(10**400)]})
 def test_any_result_is_a_reply_or_one_error(value: Any) -> None:
-    """Whatever the user's code returns."""
+    """No result of the user's code raises another exception."""
     found: Reply | ProviderError
     try:
         found = result(value)
@@ -632,7 +632,7 @@ def test_any_result_is_a_reply_or_one_error(value: Any) -> None:
 
 @pytest.mark.slow
 def test_a_provider_serves_many_calls_at_once(folder: Path) -> None:
-    """More than there are workers: they wait inside."""
+    """More calls than workers wait inside the provider."""
     answers: list[Any] = []
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""Requests as they are written on the wire."""
+"""Requests in wire format."""
 
 import pytest
 from hypothesis import given
@@ -10,8 +10,8 @@ WHOLE = "POST /a HTTP/1.1\nHost: a.example\nX-B: c\n\nbody\n"
 
 
 @pytest.mark.parametrize("text", [WHOLE, WHOLE.replace("\n", "\r\n"), f"\n\n{WHOLE}"])
-def test_a_request_comes_apart(text: str) -> None:
-    """However its lines end."""
+def test_a_request_is_split_into_its_parts(text: str) -> None:
+    """Any line ends are accepted."""
     expected = RawRequest("POST", "https://a.example/a", {"x-b": "c"}, "body")
     assert read_raw_request(text, "https") == expected
 
@@ -31,8 +31,8 @@ def test_a_request_comes_apart(text: str) -> None:
         ),
     ],
 )
-def test_what_is_about_the_connection_is_left_out(text: str, request_: RawRequest) -> None:
-    """Templates stay as they are."""
+def test_headers_of_the_connection_are_left_out(text: str, request_: RawRequest) -> None:
+    """Templates are unchanged."""
     assert read_raw_request(text, "http") == request_
 
 
@@ -47,15 +47,15 @@ def test_what_is_about_the_connection_is_left_out(text: str, request_: RawReques
         ("GET /a\nHost: b\nA: 1\na: 2", "has the header a twice"),
     ],
 )
-def test_what_is_no_request_is_told(text: str, fault: str) -> None:
-    """Without the line, which may hold a key."""
+def test_an_invalid_request_is_reported(text: str, fault: str) -> None:
+    """The message does not show the line, which may contain a key."""
     assert read_raw_request(text, "http") == fault
 
 
 @pytest.mark.slow
 @given(st.text() | st.text("GET /:\r\n"))
-def test_every_text_is_a_request_or_is_told_why_not(text: str) -> None:
-    """Nothing that a suite may say is a crash, and no part has a line too many."""
+def test_every_text_is_a_request_or_has_a_fault(text: str) -> None:
+    """No text raises another exception, and no part contains a further line."""
     read = read_raw_request(text, "http")
     if isinstance(read, RawRequest):
         assert "\n" not in read.url

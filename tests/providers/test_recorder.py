@@ -1,4 +1,4 @@
-"""The file that a run is recorded in: whatever a reply holds, the reply goes on and the file can be read."""
+"""The recording of a run: any reply is returned, and the file can always be read."""
 
 import json
 import math
@@ -20,7 +20,7 @@ from trioeval.templates import Templates
 
 
 def recorded(folder: Path, *answers: Reply | ProviderError) -> list[dict[str, Any]]:
-    """What stands in the file after these answers to one prompt."""
+    """Return the file's recordings after these replies to one prompt."""
     file = folder / "r.jsonl"
     with Recorder.create(file) as recorder:
         for answer in answers:
@@ -30,7 +30,7 @@ def recorded(folder: Path, *answers: Reply | ProviderError) -> list[dict[str, An
 
 
 def replay(folder: Path) -> Any:
-    """What a replay of the file answers to that prompt."""
+    """Return the replay's reply to that prompt."""
     suite = parse_suite({"providers": ["mine"], "prompts": ["a"]})
 
     async def main() -> Any:
@@ -66,7 +66,7 @@ class Word(StrEnum):
     ],
 )
 def test_outputs_come_back_as_they_were(tmp_path: Path, output: Any, again: Any) -> None:
-    """Tuples as lists, which is all that JSON has."""
+    """Tuples become lists, because JSON has no tuples."""
     recorded(tmp_path, Reply(output=output))
     found = replay(tmp_path)
     assert (type(found), found) == (type(again), again)
@@ -105,10 +105,10 @@ class Hostile(dict[str, Any]):
     ],
     ids=["set", "bytes", "path", "tuple key", "int key", "long", "deep", "circle", "hostile"],
 )
-def test_what_json_cannot_hold_is_said_and_never_answered(
+def test_values_that_json_cannot_hold_are_never_replayed(
     tmp_path: Path, output: Any, reason: str
 ) -> None:
-    """The reply goes on, its line says why, and a replay fails there instead of saying something else."""
+    """The reply is returned, its line has the reason, and a replay fails there."""
     lines = recorded(tmp_path, Reply(output=output, cost=0.5), Reply(output="next"))
     assert lines[0]["left_out"] == {"output": reason}
     assert lines[1]["output"] == "next"
@@ -119,7 +119,7 @@ def test_what_json_cannot_hold_is_said_and_never_answered(
 
 
 def test_values_up_to_the_bound_can_be_read_back(tmp_path: Path) -> None:
-    """The bound holds for what can be read."""
+    """Values up to the maximum depth can be read back."""
     assert json_fault(deep(500)) is None
     assert json_fault(deep(501)) is not None
     recorded(tmp_path, Reply(output=deep(500)))
@@ -138,10 +138,8 @@ ODD: Any = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_what_else_is_wrong_with_a_reply_costs_neither_reply_nor_file(
-    tmp_path: Path, name: str
-) -> None:
-    """The field is left out, and the line says why; the output is there."""
+def test_an_invalid_field_loses_neither_reply_nor_file(tmp_path: Path, name: str) -> None:
+    """The field is left out with the reason; the output is kept."""
     (line,) = recorded(tmp_path, Reply(output="x", **{name: ODD[name]}))
     assert line["output"] == "x"
     assert replay(tmp_path) == "x"
@@ -150,8 +148,8 @@ def test_what_else_is_wrong_with_a_reply_costs_neither_reply_nor_file(
     assert not reasons.keys() & (line.keys() - {"left_out"})
 
 
-def test_the_reason_says_what_would_be_right(tmp_path: Path) -> None:
-    """As reading would say it."""
+def test_the_reason_is_that_of_the_reader(tmp_path: Path) -> None:
+    """The reason is that of the reader."""
     (line,) = recorded(tmp_path, Reply(output="x", usage=Usage(total=-1), cost=math.nan))
     assert line["left_out"] == {
         "usage": "must be an object of token counts (prompt, completion, total, cached, "
@@ -160,8 +158,8 @@ def test_the_reason_says_what_would_be_right(tmp_path: Path) -> None:
     }
 
 
-def test_an_error_is_recorded_with_what_its_kind_does_not_say(tmp_path: Path) -> None:
-    """What is usual for its kind is left out; what nothing can hold as well."""
+def test_an_error_is_recorded_with_what_its_kind_does_not_imply(tmp_path: Path) -> None:
+    """Defaults of the kind are left out, and so are values that cannot be written."""
     usual = ProviderError("malformed_reply", "no JSON")
     unusual = ProviderError(
         "bad_request", "again", fault=Fault.TRANSIENT, retries=2, tokens=5, money=0.5
@@ -181,8 +179,8 @@ def test_an_error_is_recorded_with_what_its_kind_does_not_say(tmp_path: Path) ->
     ]
 
 
-def test_a_recorder_that_is_closed_says_so_instead_of_raising(tmp_path: Path) -> None:
-    """A reply that comes late is not lost for that."""
+def test_a_closed_recorder_stores_the_error_instead_of_raising(tmp_path: Path) -> None:
+    """A late reply is still returned."""
     with Recorder.create(tmp_path / "r.jsonl") as recorder:
         pass
     recorder.write("mine", Request(prompt="a"), Reply(output="x"), 0.1)
@@ -205,7 +203,7 @@ def suite_of(**more: Any) -> Suite:
 
 
 def rerun(folder: Path, suite: Suite, mine: Any) -> tuple[list[Any], list[Any]]:
-    """The rows of a run, and those of its replay."""
+    """Return the rows of a run, and those of its replay."""
 
     async def main() -> tuple[list[Any], list[Any]]:
         with trio.fail_after(60):
@@ -217,7 +215,7 @@ def rerun(folder: Path, suite: Suite, mine: Any) -> tuple[list[Any], list[Any]]:
 
 
 def test_tests_that_render_alike_keep_their_own_answers(tmp_path: Path) -> None:
-    """Also where the second was answered first."""
+    """This also holds if the second call was answered first."""
     second_is_done = trio.Event()
 
     async def mine(request: Request) -> str:
@@ -235,7 +233,7 @@ def test_tests_that_render_alike_keep_their_own_answers(tmp_path: Path) -> None:
 
 
 def test_a_refusal_that_was_worth_a_retry_is_retried_in_the_replay(tmp_path: Path) -> None:
-    """What a failure means for the lane is recorded with it."""
+    """The fault for the lane is recorded."""
     failures = [ProviderError("bad_request", "again", fault=Fault.TRANSIENT, retry_after=0.001)]
 
     async def mine(_request: Request) -> str:  # noqa: ASYNC124 - nothing to wait for
@@ -248,8 +246,8 @@ def test_a_refusal_that_was_worth_a_retry_is_retried_in_the_replay(tmp_path: Pat
     assert again == first
 
 
-def test_what_a_config_says_of_retries_holds_in_the_replay(tmp_path: Path) -> None:
-    """All else of the config is the recorded provider's affair."""
+def test_retries_in_a_config_apply_to_the_replay(tmp_path: Path) -> None:
+    """Other keys of the config only concern the recorded provider."""
 
     async def mine(_request: Request) -> str:  # noqa: ASYNC124 - nothing to wait for
         raise ProviderError("server", "down", retry_after=0.001)
@@ -280,15 +278,15 @@ def ask_all(prepared: PreparedSuite) -> list[Any]:
 
 
 def test_two_entries_of_one_name_keep_their_own_answers(tmp_path: Path) -> None:
-    """The name alone does not tell them apart."""
+    """The index distinguishes entries with equal names."""
     write_for_entries(tmp_path / "r.jsonl")
     suite = suite_of(providers=["mine", {"id": "mine"}])
     found = ask_all(prepare(suite, replay=tmp_path / "r.jsonl"))
     assert found == ["of the first", "of the second"]
 
 
-def test_a_run_says_which_of_its_entries_answered(tmp_path: Path) -> None:
-    """Two entries of one id, the second of which is faster."""
+def test_a_run_records_which_of_its_entries_replied(tmp_path: Path) -> None:
+    """Two entries have one id, and the second is faster."""
     entries = [
         {"id": "sim:x", "config": {"latencyMs": 5, "answer": "A"}, "lane": {"key": "a"}},
         {"id": "sim:x", "config": {"latencyMs": 0, "answer": "B"}, "lane": {"key": "b"}},
@@ -299,7 +297,7 @@ def test_a_run_says_which_of_its_entries_answered(tmp_path: Path) -> None:
 
 
 def test_a_file_is_read_once_for_all_entries(tmp_path: Path) -> None:
-    """Their settings share what was read; what is wrong with it is told once."""
+    """The settings share the recordings, and its problems are reported once."""
     write_for_entries(tmp_path / "r.jsonl")
     suite = suite_of(providers=["mine", "mine", "other"])
     settings: list[Any] = [
@@ -313,7 +311,7 @@ def test_a_file_is_read_once_for_all_entries(tmp_path: Path) -> None:
 
 
 def test_a_name_in_which_a_secret_was_hidden_is_found_again(tmp_path: Path) -> None:
-    """The suite still says it, the recording does not; nor does what is written of the replay."""
+    """The suite still has the secret, the recording does not; output about the replay does not either."""
     with Recorder.create(tmp_path / "r.jsonl") as recorder:
         recorder.write("http://a/?key=[hidden]&b", Request(prompt="same"), Reply(output="x"), 0.1)
     entry = {"id": "http://a/?key=SECRETLIT99&b"}
@@ -325,8 +323,8 @@ def test_a_name_in_which_a_secret_was_hidden_is_found_again(tmp_path: Path) -> N
         ask_all(prepare(suite_of(providers=["other"]), replay=tmp_path / "r.jsonl"))
 
 
-def test_a_line_knows_where_it_stands() -> None:
-    """So that what is said of it can be looked up; empty lines count."""
+def test_a_recording_has_its_line_number() -> None:
+    """Messages can name the line; empty lines count."""
     line = b'{"prompt": "a", "output": "b"}'
     found = parse_file(line + b"\n\n" + line, "f").recordings
     assert [one.line for one in found] == [1, 3]

@@ -111,14 +111,14 @@ OUTPUT = {"prompt": "a", "output": "b"}
     ],
 )
 def test_each_mistake_is_named_with_file_and_line(line: bytes, message: str) -> None:
-    """A line that cannot be read says what is wrong with it, and where."""
+    """The problem of an invalid line has the file and the line."""
     good = lines(OUTPUT)[0]
     recordings, problems = parse_recordings([good, line, good], "replies.jsonl")
     assert problems == (Problem(".id", message, file="replies.jsonl", line=2),)
     assert len(recordings) == 2
 
 
-def test_an_unknown_kind_of_error_is_told_with_the_known_ones() -> None:
+def test_an_unknown_kind_of_error_is_reported_with_the_known_ones() -> None:
     """The kinds are those of provider errors."""
     line = lines({"prompt": "a", "error": {"kind": "sulking", "message": "no"}})
     (problem,) = parse_recordings(line, "f")[1]
@@ -145,7 +145,7 @@ def play(tape: Tape, prompt: str, model: str | None = None) -> Any:
 
 
 def test_recordings_of_a_prompt_are_played_in_order_and_the_last_repeats() -> None:
-    """Each prompt has its own position; looking does not move it."""
+    """Each prompt has its own position; `find` does not move it."""
     tape = Tape(
         (
             Recording(prompt="a", output=1),
@@ -157,8 +157,8 @@ def test_recordings_of_a_prompt_are_played_in_order_and_the_last_repeats() -> No
     assert play(tape, "c") is None
 
 
-def test_a_model_hears_its_own_recordings_and_those_of_nobody() -> None:
-    """Recordings that use another header model are left out, and positions are kept by model."""
+def test_a_model_gets_its_own_recordings_and_those_without_a_model() -> None:
+    """Recordings of other models are excluded, and positions are separate for each model."""
     tape = Tape(
         (
             Recording(prompt="a", output=1, model="m"),
@@ -171,8 +171,8 @@ def test_a_model_hears_its_own_recordings_and_those_of_nobody() -> None:
     assert [play(tape, "a") for _ in range(3)] == [1, 2, 3]
 
 
-def test_a_repeat_hears_its_own_recordings_whatever_the_order_of_calls() -> None:
-    """Concurrent repeats do not swap their answers; a repeat that was not recorded hears any."""
+def test_a_repeat_gets_its_own_recordings_whatever_the_order_of_calls() -> None:
+    """Concurrent repeats do not swap their replies; a repeat without a recording gets any."""
     tape = Tape(tuple(Recording(prompt="a", output=n, repeat=n % 2) for n in range(4)))
 
     def played(repeat: int) -> Any:
@@ -192,10 +192,10 @@ WHERE: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 
 
 @given(places=st.lists(WHERE, min_size=1, max_size=8), asked=st.lists(WHERE, max_size=12))
-def test_a_call_hears_the_recordings_that_fit_it_best(
+def test_a_call_gets_the_best_matching_recordings(
     places: list[dict[str, Any]], asked: list[dict[str, Any]]
 ) -> None:
-    """Entry before test before prompt before repeat; each choice of recordings is played in order."""
+    """Entry precedes test, prompt and repeat; each choice of recordings is returned in order."""
     takes = [Recording(prompt="a", output=n, **place) for n, place in enumerate(places)]
     tape = Tape(tuple(takes))
     played: Counter[tuple[int | None, ...]] = Counter()
@@ -213,8 +213,8 @@ def test_a_call_hears_the_recordings_that_fit_it_best(
         played[track] += 1
 
 
-def test_each_call_of_a_run_hears_its_own_answer_whatever_the_order() -> None:
-    """Two entries of one name, two tests with one prompt, two prompts that render alike, repeats."""
+def test_each_call_of_a_run_gets_its_own_reply_whatever_the_order() -> None:
+    """Two entries of one name, two tests with one prompt, two equal prompts and repeats are distinguished."""
     places: list[dict[str, Any]] = [
         {"entry_idx": entry, "test_idx": test, "prompt_idx": prompt, "repeat": repeat}
         for entry in range(2)
@@ -230,7 +230,7 @@ def test_each_call_of_a_run_hears_its_own_answer_whatever_the_order() -> None:
 
 
 def test_a_suite_that_has_changed_is_served_as_well_as_it_can_be() -> None:
-    """What is not the same any more does not count, what still is does."""
+    """Fields that no longer match are ignored, the others still count."""
     tape = Tape(
         tuple(
             Recording(
@@ -254,7 +254,7 @@ def test_a_suite_that_has_changed_is_served_as_well_as_it_can_be() -> None:
 
 
 def test_a_call_costs_the_same_however_often_its_prompt_was_recorded() -> None:
-    """Two thousand repeats are found and played without looking through two thousand recordings."""
+    """Two thousand repeats are returned without searching two thousand recordings."""
     compared = 0
 
     class Repeat(int):
@@ -299,14 +299,14 @@ WHOLE = b'{"prompt": "a", "output": "b"}'
 def test_a_last_line_that_was_cut_off_is_left_out(
     content: bytes, *, is_cut: bool, count: int, problems: int
 ) -> None:
-    """Whoever wrote it was killed; a line that is wrong anywhere else, or otherwise, is a mistake."""
+    """It was cut by a killed process; an invalid line anywhere else is a problem."""
     found = parse_file(content, "f")
     assert (found.is_cut, len(found.recordings), len(found.problems)) == (is_cut, count, problems)
 
 
 @given(cut=st.integers(0, 200))
 def test_a_file_is_read_up_to_wherever_it_was_cut(cut: int) -> None:
-    """What stands before the cut is whole."""
+    """All lines before the cut are read."""
     whole = to_line(to_recording("é", Request(prompt="é\n"), Reply(output=["ü"]), 0.1)).encode()
     found = parse_file(whole + b"\n" + whole[:cut], "f")
     assert len(found.recordings) == (2 if cut >= len(whole) else 1)
@@ -343,10 +343,10 @@ ERRORS = st.builds(
 
 
 @given(prompt=st.text(), answer=REPLIES | ERRORS, places=st.tuples(*[st.integers(0, 3)] * 4))
-def test_what_was_recorded_is_read_back(
+def test_a_recording_is_read_back_unchanged(
     prompt: str, answer: Reply | ProviderError, places: tuple[int, int, int, int]
 ) -> None:
-    """Writing a line and reading it loses nothing that a recording keeps."""
+    """A recording that is written and read back is unchanged."""
     position, test, variant, repeat = places
     request = Request(prompt=prompt, test_idx=test, prompt_idx=variant, repeat_index=repeat)
     recording = to_recording("mine", request, answer, 0.25, position=position)

@@ -8,7 +8,7 @@ from trio.testing import MockClock
 
 from trioeval.errors import Problem, ProviderError
 from trioeval.providers import Reply, Request, Usage
-from trioeval.providers.config import Surroundings
+from trioeval.providers.config import EntryContext
 from trioeval.providers.local.replay import ReplayProvider, ReplaySettings, read
 from trioeval.templates import Templates
 
@@ -27,7 +27,7 @@ def write(directory: Path, *objects: Any) -> None:
 def read_replay(
     file: str, config: dict[str, Any], directory: Path
 ) -> ReplaySettings | list[Problem]:
-    around = Surroundings(environ={}, directory=directory, templates=Templates())
+    around = EntryContext(environ={}, directory=directory, templates=Templates())
     return read("replay", file, config, around)
 
 
@@ -45,7 +45,7 @@ def ask(provider: ReplayProvider, *prompts: str) -> list[Reply]:
 
 
 def test_recorded_replies_come_in_order(tmp_path: Path) -> None:
-    """Everything that was recorded of a reply is in the reply."""
+    """Every recorded part of a reply is returned."""
     write(tmp_path)
     assert ask(opened(tmp_path), "a", "a", "a") == [
         Reply(output="first", usage=Usage(total=3), metadata={"model": "m"}),
@@ -63,7 +63,7 @@ def test_a_provider_starts_from_the_first_recording(tmp_path: Path) -> None:
 
 
 def test_recorded_errors_are_raised(tmp_path: Path) -> None:
-    """A recorded failure fails again, in the same way."""
+    """A recorded failure is raised again unchanged."""
     write(tmp_path)
     with pytest.raises(ProviderError) as caught:
         ask(opened(tmp_path), "b")
@@ -80,8 +80,8 @@ def test_recorded_errors_are_raised(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_miss_says_which_prompt(tmp_path: Path, config: dict[str, Any], text: str) -> None:
-    """A prompt that was not recorded is an error that names it, the model and the file."""
+def test_a_miss_names_the_prompt(tmp_path: Path, config: dict[str, Any], text: str) -> None:
+    """The error names the prompt, the model and the file."""
     write(tmp_path)
     with pytest.raises(ProviderError) as caught:
         ask(opened(tmp_path, **config), "c")
@@ -94,7 +94,7 @@ def test_a_miss_says_which_prompt(tmp_path: Path, config: dict[str, Any], text: 
 def test_latency_is_a_factor_of_the_recorded_one(
     tmp_path: Path, latency: object, seconds: float
 ) -> None:
-    """A replay can be instant, true to life, or slower by any factor."""
+    """A replay can be immediate, true to life, or slower by any factor."""
     write(tmp_path)
     provider = opened(tmp_path, latency=latency)
 
@@ -107,7 +107,7 @@ def test_latency_is_a_factor_of_the_recorded_one(
     assert took == pytest.approx(seconds)
 
 
-def test_all_problems_of_config_and_file_are_told(tmp_path: Path) -> None:
+def test_all_problems_of_config_and_file_are_reported(tmp_path: Path) -> None:
     """Wrong keys, values and lines are found in one reading."""
     write(tmp_path, {"prompt": "a"})
     assert read_replay("replies.jsonl", {"latency": "fast", "sped": 1}, tmp_path) == [

@@ -51,7 +51,7 @@ def ask(spec: ProviderSpec, prompt: str) -> Reply:
 
 
 def test_local_providers_answer_without_a_network(tmp_path: Path) -> None:
-    """Echoes, replays and callables open without a client."""
+    """Echoes, replays and callables need no client."""
     (tmp_path / "r.jsonl").write_text(json.dumps({"prompt": "a", "output": "b"}))
     specs = {
         "a": resolved("echo"),
@@ -63,7 +63,7 @@ def test_local_providers_answer_without_a_network(tmp_path: Path) -> None:
 
 
 def test_a_spec_does_not_show_its_key() -> None:
-    """What is printed while debugging holds no secret."""
+    """The representation contains no secret."""
     spec = resolved("openai:gpt-4.1")
     assert spec.secrets == ("sk-1234",)
     assert "sk-1234" not in repr(spec)
@@ -84,7 +84,7 @@ def test_everything_behind_the_kind_is_the_model(entry_id: str, model: str) -> N
 
 
 def test_a_callable_wins_over_a_known_id() -> None:
-    """What the caller passes is what the caller means."""
+    """The caller's callables take precedence."""
     assert ask(resolved("echo", custom={"echo": mine}), "a").output == "A"
 
 
@@ -104,6 +104,8 @@ def unknown(entry_id: str, hint: str) -> Problem:
             "opanai:chat:gpt-4.1",
             unknown("opanai:chat:gpt-4.1", 'did you mean "openai:chat:gpt-4.1"?'),
         ),
+        ("mistralai:large", unknown("mistralai:large", 'did you mean "mistral:large"?')),
+        ("llamacp:x", unknown("llamacp:x", 'did you mean "llamacpp:x"?')),
         ("antropic", unknown("antropic", 'did you mean "anthropic:<model>"?')),
         ("openai/gpt-4.1", unknown("openai/gpt-4.1", 'did you mean "openai:gpt-4.1"?')),
         ("", unknown("", FORM)),
@@ -117,11 +119,72 @@ def unknown(entry_id: str, hint: str) -> Problem:
         ("openai", Problem(".id", '"openai:" has no model name', "write openai:<model>")),
     ],
 )
-def test_an_id_that_means_nothing_is_told_with_what_was_meant(
-    entry_id: str, problem: Problem
-) -> None:
-    """Unknown, unfinished and unsupported ids are problems of the entry."""
+def test_an_unknown_id_suggests_the_nearest(entry_id: str, problem: Problem) -> None:
+    """Unknown, incomplete and unsupported ids are problems of the entry."""
     assert problems(entry_id, custom={"mine": mine}) == (problem,)
+
+
+@pytest.mark.parametrize(
+    ("model", "meant"),
+    [
+        ("gpt-4.1-mini", ["openai"]),
+        ("o1", ["openai"]),
+        ("o3-mini", ["openai"]),
+        ("o4-mini", ["openai"]),
+        ("claude-haiku-4-5", ["anthropic"]),
+        ("gemini-2.5-pro", ["google"]),
+        ("mistral-large-latest", ["mistral"]),
+        ("deepseek-chat", ["deepseek"]),
+        ("grok-4", ["xai"]),
+        ("llama3:8b", ["ollama", "groq"]),
+        ("meta-llama/Llama-3-8b", ["openrouter", "together"]),
+    ],
+)
+def test_a_model_without_its_vendor_suggests_the_vendor(model: str, meant: list[str]) -> None:
+    """A well-known model name suggests ids that exist, with its vendors."""
+    ids = " or ".join(f'"{vendor}:{model}"' for vendor in meant)
+    assert problems(model) == (unknown(model, f"did you mean {ids}?"),)
+    assert all(find_reader(vendor) for vendor in meant)
+
+
+@pytest.mark.parametrize(
+    ("brand", "vendor"),
+    [("claude", "anthropic"), ("grok", "xai"), ("gpt", "openai"), ("ChatGPT", "openai")],
+)
+def test_a_product_in_place_of_its_vendor_suggests_the_vendor(brand: str, vendor: str) -> None:
+    """The rest of the id is kept."""
+    assert problems(f"{brand}:x") == (unknown(f"{brand}:x", f'did you mean "{vendor}:x"?'),)
+
+
+def test_at_most_three_ids_are_suggested() -> None:
+    """The nearest ids that exist, never the whole list."""
+    custom: dict[str, Provider] = {f"model-{letter}": mine for letter in "abcdefgh"}
+    (problem,) = problems("model-x", custom)
+    assert problem.hint is not None
+    assert problem.hint.count('"') == 2 * 3
+
+
+@pytest.mark.parametrize("label", [None, "small"])
+def test_a_missing_key_names_the_provider_and_the_variable(label: str | None) -> None:
+    """The provider has the name that the user gave it."""
+    name = label or "openai:gpt-4.1-mini"
+    with pytest.raises(SuiteError) as caught:
+        resolve(
+            "openai:gpt-4.1-mini",
+            {},
+            environ={},
+            directory=Path(),
+            templates=Templates(),
+            custom={},
+            label=label,
+        )
+    assert caught.value.problems == (
+        Problem(
+            ".config.apiKey",
+            f"{name} needs an API key",
+            "set OPENAI_API_KEY in the environment or in a file given with --env-file, or config.apiKey",
+        ),
+    )
 
 
 @pytest.mark.parametrize(
@@ -162,7 +225,7 @@ def test_an_id_that_means_nothing_is_told_with_what_was_meant(
     ],
 )
 def test_a_kind_of_provider_of_other_tools_is_refused_by_name(entry_id: str, named: str) -> None:
-    """It must not be asked for as the model of that name."""
+    """It must not be called as a model of that name."""
     [problem] = problems(entry_id)
     assert (problem.path, problem.message) == (".id", f'"{named}" is not supported')
     assert re.search(r"(write|use) [\w:-]+<|https://<url>", problem.hint)
@@ -170,25 +233,25 @@ def test_a_kind_of_provider_of_other_tools_is_refused_by_name(entry_id: str, nam
 
 @pytest.mark.parametrize("model", ["ft:gpt-4.1:org::id", "gpt-4o-transcribe-x", "videos"])
 def test_a_model_is_not_taken_for_a_kind(model: str) -> None:
-    """Names of models may hold colons, and begin like a kind."""
-    assert resolved(f"openai:{model}").asked.model == model
+    """Names of models may contain colons, and begin like a kind."""
+    assert resolved(f"openai:{model}").identity.model == model
 
 
 def test_problems_of_id_and_config_come_together() -> None:
-    """One loading tells all that is wrong with an entry."""
+    """One loading reports all problems of an entry."""
     found = problems("openai:", seed="x", temprature=1)
     assert [problem.path for problem in found] == [".id", ".config.seed", ".config.temprature"]
 
 
-def test_config_that_nobody_reads_is_a_problem() -> None:
-    """A key that would be ignored is told."""
+def test_unused_config_is_a_problem() -> None:
+    """A key that would be ignored is reported."""
     (problem,) = problems("mine", custom={"mine": mine}, delay=3)
     assert str(problem) == '.config.delay: "delay" is not a key\n  this provider takes no config'
 
 
 @pytest.mark.slow
 def test_importing_providers_loads_no_http_library() -> None:
-    """Runs without a network do not pay for one."""
+    """Runs without a network do not pay for the import."""
     code = "import sys, trioeval.providers as _; print({'httpx2', 'h11'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
@@ -196,13 +259,13 @@ def test_importing_providers_loads_no_http_library() -> None:
 
 @pytest.mark.parametrize("prefix", MODULES)
 def test_every_prefix_has_a_reader(prefix: str) -> None:
-    """The modules that are named are there, and read."""
+    """The named modules exist and have a reader."""
     assert callable(find_reader(prefix))
 
 
 @pytest.mark.parametrize("tail", ["", "x" * 80])
-def test_what_a_variable_filled_in_is_not_shown_where_it_is_wrong(tail: str) -> None:
-    """Not even its beginning, where the message shortens it."""
+def test_values_of_variables_are_not_shown_in_problems(tail: str) -> None:
+    """Not even its beginning is shown where the message shortens it."""
     with pytest.raises(SuiteError) as caught:
         resolve(
             "sim:x",
@@ -217,7 +280,7 @@ def test_what_a_variable_filled_in_is_not_shown_where_it_is_wrong(tail: str) -> 
 
 
 def test_the_representation_of_a_spec_shows_no_secret() -> None:
-    """Neither what a variable filled in nor a key in an id that is a URL."""
+    """Neither a variable's value nor a key in a URL id is shown."""
     spec = resolve(
         "https://a.example/chat?key=sk-12345678",
         {"body": {"prompt": "{{prompt}}", "team": "{{env.MY_TOKEN}}"}},

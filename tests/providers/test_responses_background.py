@@ -30,23 +30,23 @@ DONE = {"id": ID, "status": "completed", "output": [{"type": "message", "content
 ASK = Request(prompt="2 + 2")
 
 Look: TypeAlias = tuple[int, Any]
-"""The status and the body of an answer."""
+"""Status and body of a reply."""
 
 
 @attrs.define(eq=False)
 class Service:
-    """A service that answers from a list, and remembers what it was asked."""
+    """A service that replies from a list, and stores its requests."""
 
     answers: deque[Look]
     seen: list[tuple[float, str, str]] = attrs.field(factory=list)
     """Time, method and path of each request."""
     asked: trio.Event = attrs.field(factory=trio.Event)
-    """Set by the request for which there is no answer."""
+    """Set by the request without a reply."""
     stuck: bool = False
-    """Whether what is asked beyond the list is never answered."""
+    """True if requests after the end of the list get no reply."""
 
     def respond(self, request: Seen) -> Answer | None:
-        """The next answer."""
+        """Return the next reply."""
         self.seen.append((trio.current_time(), request.method, request.target))
         if self.answers:
             status, data = self.answers.popleft()
@@ -61,7 +61,7 @@ class Service:
 
 @asynccontextmanager
 async def opened(service: Service, **config: Any) -> AsyncGenerator[OpenProvider]:
-    """The provider against the service; both end with the block."""
+    """Open the provider against the service; both end with the block."""
     templates = Templates()
     async with serve(service.respond) as server:
         own = {"apiBaseUrl": f"{server.url}/v1", "apiKey": "sk-1", "background": True}
@@ -80,7 +80,7 @@ async def opened(service: Service, **config: Any) -> AsyncGenerator[OpenProvider
 
 
 def run(service: Service, body: Callable[[OpenProvider], Awaitable[None]], **config: Any) -> None:
-    """Run a test body on a clock that jumps to the next thing to do when sockets are quiet."""
+    """Run a test body on a clock that jumps to the next deadline when sockets are quiet."""
 
     async def main() -> None:
         with trio.fail_after(3600):
@@ -96,7 +96,7 @@ CANCEL = ("POST", "/v1/responses/resp%2F1/cancel")
 
 
 def test_a_response_is_looked_at_every_second_until_it_is_finished() -> None:
-    """The last look holds the answer, and nothing is stopped."""
+    """The last poll has the reply, and nothing is cancelled."""
     service = Service(deque([(200, PENDING), (200, RUNNING), (200, RUNNING), (200, DONE)]))
 
     async def body(provider: OpenProvider) -> None:
@@ -109,7 +109,7 @@ def test_a_response_is_looked_at_every_second_until_it_is_finished() -> None:
 
 
 def test_a_response_that_is_finished_at_once_is_the_answer() -> None:
-    """Nothing is asked twice."""
+    """No second request is sent."""
     service = Service(deque([(200, DONE)]))
 
     async def body(provider: OpenProvider) -> None:
@@ -120,7 +120,7 @@ def test_a_response_that_is_finished_at_once_is_the_answer() -> None:
 
 
 def test_a_cancelled_call_stops_its_response() -> None:
-    """The service hears of it, although nobody waits for the call any more."""
+    """The service is notified, although the caller has gone."""
     service = Service(deque([(200, PENDING), (200, RUNNING)]))
 
     async def body(provider: OpenProvider) -> None:
@@ -133,7 +133,7 @@ def test_a_cancelled_call_stops_its_response() -> None:
 
 
 def test_a_call_that_is_cancelled_during_a_look_stops_its_response() -> None:
-    """Also while a request is on its way."""
+    """This also holds while a request is in progress."""
     service = Service(deque([(200, PENDING)]), stuck=True)
 
     async def body(provider: OpenProvider) -> None:
@@ -148,7 +148,7 @@ def test_a_call_that_is_cancelled_during_a_look_stops_its_response() -> None:
 
 
 def test_a_call_that_takes_too_long_stops_its_response() -> None:
-    """`timeoutMs` is for all of it, looks and waits."""
+    """`timeoutMs` is for the whole call, including polls and waits."""
     service = Service(deque([(200, PENDING), *[(200, RUNNING)] * 3]))
 
     async def body(provider: OpenProvider) -> None:
@@ -165,7 +165,7 @@ def test_a_call_that_takes_too_long_stops_its_response() -> None:
 
 
 def test_stopping_a_response_takes_ten_seconds_at_most() -> None:
-    """A service that does not even answer that holds nobody up."""
+    """A service that does not answer the cancellation delays nothing further."""
     service = Service(deque([(200, PENDING), (200, RUNNING)]), stuck=True)
 
     async def body(provider: OpenProvider) -> None:
@@ -186,7 +186,7 @@ def test_stopping_a_response_takes_ten_seconds_at_most() -> None:
     ],
 )
 def test_a_look_that_fails_is_the_failure_of_the_call(look: Look, kind: str) -> None:
-    """Only the lane repeats; what would go on unwatched is stopped, whatever comes of that."""
+    """Only the lane retries; the unwatched response is cancelled, and failures of that are ignored."""
     service = Service(deque([(200, PENDING), look, (500, {})]))
 
     async def body(provider: OpenProvider) -> None:
@@ -226,7 +226,7 @@ def test_a_response_that_fails_is_not_stopped(data: Any, told: str) -> None:
 
 
 def test_a_request_that_is_refused_has_no_response() -> None:
-    """There is nothing to look at, and nothing to stop."""
+    """There is nothing to poll, and nothing to cancel."""
     service = Service(
         deque([(429, {"error": {"message": "slow down"}}), (200, {"status": "queued"})])
     )
@@ -252,6 +252,8 @@ def test_a_request_that_is_refused_has_no_response() -> None:
         (200, [PENDING], None),
     ],
 )
-def test_only_what_is_being_made_is_waited_for(status: int, body: Any, found: str | None) -> None:
-    """Anything else is the answer, or the failure."""
+def test_only_an_unfinished_response_is_waited_for(
+    status: int, body: Any, found: str | None
+) -> None:
+    """Any other reply is final."""
     assert read_unfinished(HttpReply(status, {}, json.dumps(body).encode())) == found

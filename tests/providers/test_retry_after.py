@@ -36,7 +36,7 @@ DATE = "Wed, 21 Oct 2026 07:28:00 GMT"
 def test_headers_are_read_only_where_they_are_certain(
     headers: dict[str, str], wait: float | None
 ) -> None:
-    """A number is seconds, a date counts from the reply's own date, the rest is no hint."""
+    """A number is seconds, a date counts from the reply's own date, other values are ignored."""
     assert read_retry_after(headers) == wait
 
 
@@ -56,13 +56,13 @@ def test_headers_are_read_only_where_they_are_certain(
     ],
 )
 def test_words_are_the_last_resort(text: str, wait: float | None) -> None:
-    """A message that names a wait is believed, but never against a header."""
+    """A wait in a message is used, but never instead of a header."""
     assert read_retry_after({}, text) == (None if wait is None else pytest.approx(wait))
     assert read_retry_after({"retry-after": "3"}, text) == 3.0
 
 
-def test_a_delay_in_the_body_stands_between_the_headers_and_the_resets() -> None:
-    """Whoever names the wait in a field made for it is believed before what follows from limits."""
+def test_a_delay_in_the_body_ranks_between_the_headers_and_the_resets() -> None:
+    """A field for the wait takes precedence over one that follows from limits."""
     spent = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "2s"}
     assert read_retry_after({"retry-after": "7", **spent}, "try again in 9s", delay=38.0) == 7.0
     assert read_retry_after(spent, "try again in 9s", delay=38.0) == 38.0
@@ -70,8 +70,8 @@ def test_a_delay_in_the_body_stands_between_the_headers_and_the_resets() -> None
     assert read_retry_after({}, "try again in 9s") == 9.0
 
 
-def test_only_the_reset_of_what_is_spent_is_a_wait() -> None:
-    """The reset of an allowance that is left says when it is full again, which is no reason to wait."""
+def test_only_the_reset_of_an_exhausted_limit_is_a_wait() -> None:
+    """The reset of a limit that is not exhausted only says when it is full again."""
     headers = {
         "x-ratelimit-remaining-requests": "0",
         "x-ratelimit-reset-requests": "2s",
@@ -84,7 +84,7 @@ def test_only_the_reset_of_what_is_spent_is_a_wait() -> None:
 
 
 def test_words_are_not_read_where_they_must_not_be_trusted() -> None:
-    """Without a text there is only what the headers say."""
+    """Without a text only headers count."""
     assert read_retry_after({}, None) is None
 
 
@@ -94,7 +94,7 @@ def test_words_are_not_read_where_they_must_not_be_trusted() -> None:
 def test_no_header_and_no_text_breaks_the_reading(
     after: str, milliseconds: str, date: str, text: str
 ) -> None:
-    """Whatever a server sends, a hint is a finite number of at least 0, or none."""
+    """A hint is a finite number of at least 0, or None, whatever a server sends."""
     headers = {"retry-after": after, "retry-after-ms": milliseconds, "date": date}
     wait = read_retry_after(headers, f"try again in {text}")
     assert wait is None or 0 <= wait < math.inf

@@ -12,17 +12,23 @@ from sdk_runs import CASES, KEY, Answer, Echo, Hold, Server, opened, with_server
 from trioeval.errors import ProviderError
 from trioeval.providers.base import Request
 from trioeval.providers.http.adapter import HttpProvider
+from trioeval.providers.sdk.bedrock import BedrockSettings
 from trioeval.providers.sdk.boto import MAX_THREADS, BotoClient, _explain
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]  # importing boto3 takes its time
 
 BEDROCK = CASES[-1]
 HELLO = Request(prompt="Say hello")
+NO_CREDENTIALS = "no AWS credentials for"
+SET_THEM = (
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment or in a file given with "
+    "--env-file, or config.profile"
+)
 
 
 @pytest.fixture(autouse=True)
 def nothing_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No proxies, and no credentials but those of the test."""
+    """Use no proxies, and no credentials except those of the test."""
     monkeypatch.setenv("NO_PROXY", "*")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -38,7 +44,7 @@ async def failure(provider: object, request: Request = HELLO) -> ProviderError:
 
 
 def test_cancelled_threads_are_bounded_and_give_their_places_back() -> None:
-    """More calls than that wait; those left behind count until they end."""
+    """Further calls wait; abandoned threads count until they end."""
     hold = Hold()
 
     async def body(server: Server) -> None:
@@ -64,20 +70,25 @@ def test_cancelled_threads_are_bounded_and_give_their_places_back() -> None:
 
 
 def test_a_missing_credential_is_a_failure_of_authentication() -> None:
-    """Found when it is asked for: boto3 looks in many places."""
+    """It is found at the first call: boto3 searches many places."""
 
     async def body(server: Server) -> None:
         settings = BEDROCK.read(server.url, accessKeyId=None, secretAccessKey=None)
         async with opened(settings) as provider:
             error = await failure(provider)
-        assert str(error) == "auth: Unable to locate credentials"
+        assert isinstance(settings, BedrockSettings)
+        source = f"POST {settings.adapter.url}"
+        assert (
+            str(error)
+            == f"auth: {NO_CREDENTIALS} {source}: {SET_THEM}; Unable to locate credentials"
+        )
         assert not server.received
 
     with_server([Answer()], body)
 
 
-def test_a_profile_that_is_not_there_is_told_on_opening() -> None:
-    """Before anything is asked."""
+def test_a_missing_profile_is_reported_on_opening() -> None:
+    """The error is raised before any call."""
 
     async def body(server: Server) -> None:
         settings = BEDROCK.read(
@@ -86,7 +97,10 @@ def test_a_profile_that_is_not_there_is_told_on_opening() -> None:
         with pytest.raises(ProviderError) as caught:
             async with opened(settings):
                 pass
-        assert str(caught.value) == "auth: The config profile (nobody) could not be found"
+        detail = "The config profile (nobody) could not be found"
+        assert (
+            str(caught.value) == f"auth: {NO_CREDENTIALS} POST {server.url}/: {SET_THEM}; {detail}"
+        )
 
     with_server([Answer()], body)
 
@@ -105,8 +119,8 @@ def test_credentials_of_the_entry_sign_the_request() -> None:
     with_server([Answer(body=BEDROCK.good)], body)
 
 
-def test_a_model_with_colons_and_slashes_is_asked_for_by_its_whole_name() -> None:
-    """Ids of models and ARNs have both."""
+def test_a_model_with_colons_and_slashes_is_called_by_its_whole_name() -> None:
+    """Model ids and ARNs contain both."""
     arn = "arn:aws:bedrock:us-east-1:1234:inference-profile/us.maker.model-v1:0"
     entry = attrs.evolve(BEDROCK, model=arn)
 
@@ -121,8 +135,8 @@ def test_a_model_with_colons_and_slashes_is_asked_for_by_its_whole_name() -> Non
     with_server([Answer(body=BEDROCK.good)], body)
 
 
-def test_images_are_sent_as_they_stand_in_the_prompt() -> None:
-    """boto3 wants bytes, the wire wants base64, and so does the prompt."""
+def test_images_are_sent_as_in_the_prompt() -> None:
+    """boto3 requires bytes, the request contains base64, and so does the prompt."""
     image = {"image": {"format": "png", "source": {"bytes": "iVBORw=="}}}
     prompt = json.dumps([{"role": "user", "content": [{"text": "What is it?"}, image]}])
     broken = prompt.replace("iVBORw==", "no base64")
@@ -138,8 +152,8 @@ def test_images_are_sent_as_they_stand_in_the_prompt() -> None:
     with_server([Answer(body=BEDROCK.good)], body)
 
 
-def test_what_boto3_would_not_send_is_a_bad_request() -> None:
-    """Its own check of arguments speaks before the service does."""
+def test_requests_that_boto3_refuses_are_bad_requests() -> None:
+    """boto3 validates arguments before it sends them."""
     prompt = json.dumps([{"role": "user", "content": [{"picture": "x"}]}])
 
     async def body(server: Server) -> None:
@@ -156,7 +170,7 @@ def test_what_boto3_would_not_send_is_a_bad_request() -> None:
     "body", ["[]", '{"output": 5}', '{"output": [1]}', '{"output": {"message": {"content": 5}}}']
 )
 def test_a_reply_that_boto3_cannot_read_is_malformed(body: str) -> None:
-    """Its parser breaks on them, each time in another way."""
+    """Its parser fails in a different way on each."""
 
     async def main(server: Server) -> None:
         async with opened(BEDROCK.read(server.url)) as provider:
@@ -166,7 +180,7 @@ def test_a_reply_that_boto3_cannot_read_is_malformed(body: str) -> None:
 
 
 def test_a_reply_is_kept_as_it_was_on_the_wire() -> None:
-    """With bytes in base64, and with blocks that boto3 does not know."""
+    """Bytes stay base64, and unknown blocks are kept."""
     hidden = {"reasoningContent": {"redactedContent": "c2VjcmV0"}}
     content = [hidden, {"text": "Hello"}, {"future": {"a": 1}}]
     good = {**BEDROCK.good, "output": {"message": {"role": "assistant", "content": content}}}
@@ -182,7 +196,7 @@ def test_a_reply_is_kept_as_it_was_on_the_wire() -> None:
 
 
 def test_concurrent_calls_get_their_own_replies() -> None:
-    """Threads share the client and nothing else."""
+    """Threads share only the client."""
     replies: dict[int, object] = {}
 
     async def body(server: Server) -> None:
@@ -201,16 +215,17 @@ def test_concurrent_calls_get_their_own_replies() -> None:
     with_server([Echo(BEDROCK.good)], body)
 
 
-def test_failures_without_a_reply_are_told_by_their_nature() -> None:
-    """What boto3 says of TLS, and what nobody foresaw."""
+def test_failures_without_a_reply_are_classified() -> None:
+    """TLS errors and unexpected ones are classified."""
     certificate = exceptions.SSLError(endpoint_url="https://x", error="CERTIFICATE_VERIFY_FAILED")
     handshake = exceptions.SSLError(endpoint_url="https://x", error="EOF")
-    kinds = [_explain(error).kind for error in (certificate, handshake, ValueError("odd"))]
+    errors = (certificate, handshake, ValueError("odd"))
+    kinds = [_explain(error, "POST https://x").kind for error in errors]
     assert kinds == ["tls", "connection", "unexpected"]
 
 
 def test_a_server_that_is_not_there_is_a_lost_connection() -> None:
-    """And may be there the next time."""
+    """The server may exist later."""
 
     async def main() -> None:
         with trio.fail_after(60):

@@ -1,4 +1,4 @@
-"""Calls through SDKs, over real sockets: what they send, what they give, and how often they ask."""
+"""Calls through SDKs, over real sockets: requests, replies, and the number of requests."""
 
 import json
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ every_wrapped_sdk = pytest.mark.parametrize("case", THROUGH, ids=lambda case: ca
 
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loopback is reached directly, whatever the machine's environment says."""
+    """Loopback is reached directly, whatever the machine's proxy variables are."""
     monkeypatch.setenv("NO_PROXY", "*")
 
 
@@ -43,7 +43,7 @@ async def ask(provider: Provider, request: Request = HELLO) -> Reply:
 
 
 async def failure(provider: Provider) -> ProviderError:
-    """The error of a call, with nothing of the key in it or in its causes."""
+    """Return the error of a call, after asserting that it and its causes do not contain the key."""
     with pytest.raises(ProviderError) as caught:
         await provider(HELLO)
     for error in chain(caught.value):
@@ -59,7 +59,7 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
 
 @every_sdk
 def test_a_call_through_an_sdk_gives_a_reply(case: Case) -> None:
-    """Output, usage and the end of the reply, as every provider tells them."""
+    """Output, usage and finish reason are those of every provider."""
 
     async def body(server: Server) -> None:
         async with opened(case.read(server.url)) as provider:
@@ -72,8 +72,8 @@ def test_a_call_through_an_sdk_gives_a_reply(case: Case) -> None:
 
 
 @every_wrapped_sdk
-def test_what_is_asked_is_the_same_with_and_without_the_sdk(case: Case) -> None:
-    """Address and body are equal, and so are all headers that the plain request has, but the key's."""
+def test_the_request_is_the_same_with_and_without_the_sdk(case: Case) -> None:
+    """URL and body are equal, and so are all headers of the plain request except the key's."""
     assert case.plain is not None
     own = {"host", "user-agent", "accept", "content-length", "authorization", "x-api-key"}
 
@@ -102,14 +102,14 @@ def test_what_is_asked_is_the_same_with_and_without_the_sdk(case: Case) -> None:
 
 
 def undated(reply: Reply) -> Reply:
-    """A reply without the second in which the server sent it."""
+    """Return a reply without the time at which the server sent it."""
     http = {**reply.metadata["http"], "headers": {**reply.metadata["http"]["headers"], "date": ""}}
     return attrs.evolve(reply, metadata={**reply.metadata, "http": http})
 
 
 @every_wrapped_sdk
 def test_a_call_through_an_sdk_uses_the_lane_of_the_plain_entry(case: Case) -> None:
-    """The service counts both together; neither name holds the key."""
+    """The service counts both together; neither name contains the key."""
     url = "http://127.0.0.1:1"
     plain, through = case.read_plain(url), case.read(url)
     assert not isinstance(plain, list)
@@ -120,8 +120,8 @@ def test_a_call_through_an_sdk_uses_the_lane_of_the_plain_entry(case: Case) -> N
 
 
 @every_sdk
-def test_one_call_is_one_request_whatever_comes_of_it(case: Case) -> None:
-    """An SDK that retried would ask a second time, and hide from the lane what happened."""
+def test_one_call_is_one_request_whatever_happens(case: Case) -> None:
+    """An SDK's retry would send a second request, and hide the failure from the lane."""
     answers: list[Answer | Echo | HangUp | Hold] = [
         Answer(500, {"message": "oops"}),
         Answer(503, {"message": "oops"}),
@@ -143,7 +143,7 @@ def test_one_call_is_one_request_whatever_comes_of_it(case: Case) -> None:
 
 @every_sdk
 def test_failures_are_those_of_the_one_table(case: Case) -> None:
-    """Status, headers and body decide, and not the SDK's own exceptions."""
+    """Status, headers and body decide, not the SDK's own exceptions."""
     kinds = ["server", "rate_limited", "connection", "auth"]
     answers: list[Answer | Echo | HangUp | Hold] = [
         Answer(500, {}),
@@ -165,7 +165,7 @@ def test_failures_are_those_of_the_one_table(case: Case) -> None:
 
 @every_sdk
 def test_the_lane_is_the_only_one_that_tries_again(case: Case) -> None:
-    """Two retries and two failures are three requests, not one more."""
+    """Two retries are three requests, and not one more."""
 
     async def body(server: Server) -> None:
         spec = LaneSpec("lane", 1, retries=2, backoff=Backoff(base=0.0))
@@ -190,7 +190,7 @@ def test_the_lane_is_the_only_one_that_tries_again(case: Case) -> None:
 
 @every_sdk
 def test_a_lane_without_retries_asks_once(case: Case) -> None:
-    """No layer below makes up for it."""
+    """No lower layer retries instead."""
 
     async def body(server: Server) -> None:
         spec = LaneSpec("lane", 1, max_retries=0)
@@ -229,7 +229,7 @@ def test_a_hundred_cancelled_calls_leave_the_sdk_usable(case: Case) -> None:
 
 @every_sdk
 def test_cancelling_at_any_moment_leaves_the_sdk_usable(case: Case) -> None:
-    """Before the request, while it is sent, while the reply is read."""
+    """Calls are cancelled before the request, while it is sent, and while the reply is read."""
 
     async def body(server: Server) -> None:
         async with opened(case.read(server.url)) as provider:
@@ -243,8 +243,8 @@ def test_cancelling_at_any_moment_leaves_the_sdk_usable(case: Case) -> None:
 
 
 @every_sdk
-def test_a_call_that_takes_too_long_is_given_up_by_us(case: Case) -> None:
-    """The limit is the config's; that of the SDK does not fire before it."""
+def test_a_call_that_takes_too_long_is_ended_by_our_limit(case: Case) -> None:
+    """The config sets the limit; that of the SDK does not apply before it."""
 
     async def body(server: Server) -> None:
         async with opened(case.read(server.url, timeoutMs=500)) as provider:
@@ -258,8 +258,8 @@ def test_a_call_that_takes_too_long_is_given_up_by_us(case: Case) -> None:
 
 
 @every_wrapped_sdk
-def test_what_replies_say_of_limits_reaches_the_lane(case: Case) -> None:
-    """Headers are not lost in the SDK."""
+def test_limits_in_replies_reach_the_lane(case: Case) -> None:
+    """The SDK does not lose headers."""
     headers, hint = case.vendor.limits
 
     async def body(server: Server) -> None:
@@ -272,7 +272,7 @@ def test_what_replies_say_of_limits_reaches_the_lane(case: Case) -> None:
 
 @pytest.mark.parametrize("prefix", ["openai-sdk", "anthropic-sdk"])
 def test_the_first_token_is_timed_through_an_sdk(prefix: str) -> None:
-    """The parts of a stream are heard as they come, though the SDK gets the whole."""
+    """The parts of a stream are observed as they arrive, although the SDK gets the whole."""
     (case,) = [case for case in CASES if case.prefix == prefix]
     stream = case.vendor.stream
     assert stream is not None
@@ -290,8 +290,8 @@ def test_the_first_token_is_timed_through_an_sdk(prefix: str) -> None:
 
 
 @every_sdk
-def test_an_sdk_is_told_not_to_retry(case: Case) -> None:
-    """It would wait between its attempts, in a slot, for nothing."""
+def test_an_sdk_is_configured_not_to_retry(case: Case) -> None:
+    """It would wait between its attempts, and hold a slot."""
 
     async def body(server: Server) -> None:
         async with opened(case.read(server.url)) as provider:
@@ -310,7 +310,7 @@ def test_an_sdk_is_told_not_to_retry(case: Case) -> None:
 
 
 def test_an_sdk_that_retries_all_the_same_gets_no_second_request() -> None:
-    """The first reply is what the lane sees; nothing is asked behind its back."""
+    """The lane sees the first reply; no further request is sent."""
 
     async def body(server: Server) -> None:
         async with open_http() as client:
@@ -344,8 +344,8 @@ def test_cookies_of_a_reply_do_not_colour_the_next_call() -> None:
     with_server([Answer(body=case.good, headers={"set-cookie": "a=b"})], body)
 
 
-def test_a_failure_before_anything_is_sent_is_told() -> None:
-    """There is no reply that could say more."""
+def test_a_failure_before_the_request_is_reported() -> None:
+    """The SDK's exception is the only information."""
 
     async def nothing() -> None:
         await trio.lowlevel.checkpoint()
@@ -366,10 +366,10 @@ def test_a_failure_before_anything_is_sent_is_told() -> None:
     trio.run(main)
 
 
-def test_the_environment_of_an_sdk_does_not_change_who_asks(
+def test_the_environment_of_an_sdk_does_not_change_the_account(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Lane and request agree on the account: what only the SDK would read is not read."""
+    """Lane and request use the same account: variables that only the SDK knows are ignored."""
     monkeypatch.setenv("OPENAI_ORG_ID", "org-other")
     monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-other")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1")
@@ -387,7 +387,7 @@ def test_the_environment_of_an_sdk_does_not_change_who_asks(
 
 
 def test_an_authorization_of_the_config_is_sent_as_it_is() -> None:
-    """Some gateways want another scheme than the SDK's."""
+    """Some gateways require another scheme than the SDK's."""
     case = CASES[0]
 
     async def body(server: Server) -> None:
@@ -399,8 +399,8 @@ def test_an_authorization_of_the_config_is_sent_as_it_is() -> None:
     with_server([Answer(body=case.good)], body)
 
 
-def test_a_local_service_without_a_key_is_asked_all_the_same() -> None:
-    """SDKs insist on a key; such a service does not look at it."""
+def test_a_local_service_without_a_key_is_called() -> None:
+    """SDKs require a key; such a service ignores it."""
     case = CASES[0]
 
     async def body(server: Server) -> None:
@@ -411,7 +411,7 @@ def test_a_local_service_without_a_key_is_asked_all_the_same() -> None:
 
 
 def test_a_request_beyond_one_call_is_refused_without_being_sent() -> None:
-    """Also where the SDK would take the refusal for a lost connection."""
+    """This also holds if the SDK treats the refusal as a lost connection."""
 
     async def body(server: Server) -> None:
         async with open_http() as client:
@@ -428,8 +428,8 @@ def test_a_request_beyond_one_call_is_refused_without_being_sent() -> None:
     with_server([Answer()], body)
 
 
-def test_google_is_asked_for_generate_content_only() -> None:
-    """Whatever else is built for it would be sent to another address by the SDK."""
+def test_google_supports_only_generate_content() -> None:
+    """The SDK would send any other request to another URL."""
     (case,) = [case for case in CASES if case.prefix == "google-sdk"]
 
     async def body(server: Server) -> None:
@@ -437,7 +437,7 @@ def test_google_is_asked_for_generate_content_only() -> None:
         assert isinstance(settings, SdkSettings)
         async with open_http() as client:
             sdk = wrap_google(settings.adapter.endpoint, client)
-            with pytest.raises(ProviderError, match="is asked for generateContent only"):
+            with pytest.raises(ProviderError, match="supports only generateContent"):
                 await sdk.send(HttpRequest(f"{server.url}/v1beta/models/m:embedContent", {}, b"{}"))
         assert not server.received
 
@@ -446,7 +446,7 @@ def test_google_is_asked_for_generate_content_only() -> None:
 
 @every_sdk
 def test_a_suite_asks_through_an_sdk_by_its_id(case: Case) -> None:
-    """From the file's id and config to the output of a row."""
+    """The id and config of the file lead to the output of a row."""
 
     async def body(server: Server) -> None:
         suite = trioeval.parse_suite(

@@ -17,8 +17,8 @@ def built(messages: object) -> Any:
     return CONVERSE.body(ADAPTER, json.dumps(messages))
 
 
-def test_system_messages_stand_beside_the_others() -> None:
-    """Converse has a field for them; contents become blocks."""
+def test_system_messages_are_separate() -> None:
+    """Converse has a separate field for them; contents become blocks."""
     messages = [
         {"role": "system", "content": "Be brief"},
         {"role": "user", "content": [{"type": "text", "text": "Hi"}, {"text": "there"}]},
@@ -34,7 +34,7 @@ def test_system_messages_stand_beside_the_others() -> None:
 
 
 def test_an_image_in_a_data_uri_becomes_an_image_block() -> None:
-    """With its format and its bytes as they are on the wire."""
+    """Format and bytes are those of the HTTP API."""
     part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw=="}}
     body = built([{"role": "user", "content": [part]}])
     (block,) = body["messages"][0]["content"]
@@ -42,7 +42,7 @@ def test_an_image_in_a_data_uri_becomes_an_image_block() -> None:
 
 
 def test_an_image_somewhere_else_is_refused() -> None:
-    """Converse would not fetch it."""
+    """Converse does not fetch URLs."""
     part = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
     with pytest.raises(ProviderError, match="bad_request: an image must be a base64 data: URI"):
         built([{"role": "user", "content": [part]}])
@@ -74,8 +74,8 @@ def test_texts_are_joined_by_blank_lines() -> None:
         (403, "InvalidSignatureException", "forged", "auth"),
     ],
 )
-def test_codes_of_bedrock_say_what_failed(status: int, code: str, message: str, kind: str) -> None:
-    """With the message, the status and the wait, as every classified failure."""
+def test_codes_of_bedrock_decide_the_kind(status: int, code: str, message: str, kind: str) -> None:
+    """Message, status and wait are read, as in every classified failure."""
     headers = {"x-amzn-errortype": f"{code}:http://internal.amazon.com/", "retry-after": "3"}
     refused = attrs.evolve(reply({"message": message}, status), headers=headers)
     error = parse_failure(ADAPTER, refused)
@@ -85,10 +85,8 @@ def test_codes_of_bedrock_say_what_failed(status: int, code: str, message: str, 
 
 @pytest.mark.parametrize("secret", ["the-secret", "the-session-token"])
 @pytest.mark.parametrize("status", [200, 403])
-def test_what_a_request_is_signed_with_is_hidden_where_a_server_repeats_it(
-    secret: str, status: int
-) -> None:
-    """In the message and in the excerpt, of an error as of a reply that is not one of Converse."""
+def test_signing_secrets_are_hidden_where_a_server_repeats_them(secret: str, status: int) -> None:
+    """Message and excerpt of every error are cleaned."""
     account = {"accessKeyId": "AKIA-1", "secretAccessKey": "the-secret"}
     adapter = CONVERSE.adapter(**account, sessionToken="the-session-token")
     error = parse_failure(adapter, reply({"message": f"Wrong: {secret}."}, status))
@@ -122,7 +120,7 @@ _JSON = st.recursive(
 @pytest.mark.slow
 @given(content=st.lists(_JSON, max_size=3), stop=st.sampled_from(["end_turn", "x", None]))
 def test_whatever_blocks_come_the_output_is_a_text(content: list[Any], stop: str | None) -> None:
-    """Also of blocks that do not exist yet."""
+    """Unknown blocks are part of it."""
     try:
         said = ADAPTER.parse(reply(answer(*content, stop=stop)))
     except ProviderError as error:

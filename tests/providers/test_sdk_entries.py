@@ -22,7 +22,7 @@ every_sdk = pytest.mark.parametrize("case", CASES, ids=lambda case: case.prefix)
 
 
 def told(case: Case, rest: str | None = None, **config: Any) -> list[str]:
-    """What is wrong with an entry, as its user reads it."""
+    """Return the problems of an entry, as shown to the user."""
     case = case if rest is None else attrs.evolve(case, model=rest)
     found = case.read(URL, **config)
     assert isinstance(found, list), found
@@ -30,10 +30,10 @@ def told(case: Case, rest: str | None = None, **config: Any) -> list[str]:
 
 
 @every_sdk
-def test_a_missing_sdk_is_told_with_everything_else(
+def test_a_missing_sdk_is_reported_with_all_other_problems(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The extra is named, and so is every other mistake of the entry."""
+    """The problem names the extra, and all other problems are reported too."""
     package = "boto3" if case.prefix == "bedrock" else entries.SDKS[case.prefix].package
     extra = "bedrock" if case.prefix == "bedrock" else entries.SDKS[case.prefix].name
     monkeypatch.setitem(sys.modules, package, None)
@@ -45,20 +45,20 @@ def test_a_missing_sdk_is_told_with_everything_else(
 
 
 def test_a_missing_package_around_an_sdk_is_a_missing_sdk() -> None:
-    """`google.genai` is looked for inside of `google`, which may not be there either."""
+    """`google.genai` is searched inside of `google`, which may be missing as well."""
     (problem,) = entries.check_extra("x-sdk", "no_such_package.inside", "x")
     assert problem.hint == "pip install 'trioeval[x]'"
 
 
 @every_sdk
 def test_an_entry_names_its_model(case: Case) -> None:
-    """With the id that would be right."""
+    """The hint has the right id."""
     (problem,) = told(case, rest="")
     assert problem == (f'.id: "{case.prefix}:" has no model name\n  write {case.prefix}:<model>')
 
 
-def test_what_an_sdk_cannot_be_asked_for_names_the_way_without_it() -> None:
-    """Rather than failing at the first call."""
+def test_unsupported_features_of_an_sdk_suggest_the_plain_id() -> None:
+    """The problem is reported before the first call."""
     google = CASES[2]
     assert told(google, rest="embedding:e-1") == [
         ".id: the SDK does not support embeddings\n  use google:embedding:e-1"
@@ -69,7 +69,7 @@ def test_what_an_sdk_cannot_be_asked_for_names_the_way_without_it() -> None:
 
 
 def test_a_provider_of_several_requests_is_not_for_an_sdk() -> None:
-    """A response in the background is asked for again and again."""
+    """A response in the background is polled."""
     (problem,) = told(CASES[0], rest="responses:m-1", background=True)
     assert problem == (
         ".id: this needs several requests, and the SDK sends only one\n  use openai:responses:m-1"
@@ -78,7 +78,7 @@ def test_a_provider_of_several_requests_is_not_for_an_sdk() -> None:
 
 @pytest.mark.slow
 def test_an_entry_is_read_without_importing_its_sdk() -> None:
-    """SDKs take up to a second; who only checks a suite does not wait for them."""
+    """SDKs take up to a second to import; checking a suite does not need them."""
     probe = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
@@ -111,14 +111,14 @@ def endpoint(header: str, credential: str, value: str) -> Endpoint:
         ("authorization", "", "", PLACEHOLDER, True),
     ],
 )
-def test_the_key_goes_to_the_sdk_and_other_headers_along_with_the_request(
+def test_the_sdk_gets_the_key_and_the_request_the_other_headers(
     header: str,
     credential: str,
     value: str,
     key: str,
     passed_on: bool,  # noqa: FBT001
 ) -> None:
-    """Only an authorization that the config spells out is passed on as it is."""
+    """Only a complete authorization in the config is passed on unchanged."""
     where = endpoint(header, credential, value)
     request = HttpRequest(URL, {header: value, "x-team": "blue"}, b"{}")
     assert own_key(where) == key
@@ -138,8 +138,8 @@ def read_bedrock(
     return [str(problem) for problem in found]
 
 
-def test_the_region_of_bedrock_must_be_said() -> None:
-    """In the config or the environment; the config wins."""
+def test_the_region_of_bedrock_is_required() -> None:
+    """The config takes precedence over the environment."""
     hint = "set config.region, or AWS_REGION in the environment or in a file given with --env-file"
     assert read_bedrock({}) == [f".config.region: this provider needs a region\n  {hint}"]
     fault = 'the environment variable AWS_REGION is "the moon", which is not a valid region'
@@ -153,21 +153,21 @@ def test_the_region_of_bedrock_must_be_said() -> None:
     assert found.lane_key == "bedrock|https://bedrock-runtime.eu-west-1.amazonaws.com|-|-|maker.m-1"
 
 
-def test_half_of_a_credential_of_bedrock_is_told() -> None:
-    """Not the half that is there."""
+def test_half_of_a_credential_of_bedrock_is_reported() -> None:
+    """The problem names the missing half."""
     problems = read_bedrock({"region": "us-east-1", "secretAccessKey": KEY})
     fault = "accessKeyId and secretAccessKey must both be set"
     assert problems == [f".config.accessKeyId: {fault}\n  set accessKeyId as well"]
 
 
-def test_a_wrong_url_of_bedrock_is_told_at_its_own_key() -> None:
-    """Not at that of other services."""
+def test_a_wrong_url_of_bedrock_is_reported_at_its_own_key() -> None:
+    """The problem names Bedrock's key, not that of other services."""
     (problem,) = read_bedrock({"region": "us-east-1", "endpointUrl": "ftp://x"})  # type: ignore[misc]
     assert str(problem).startswith(".config.endpointUrl: must be an http or https URL")
 
 
-def test_who_asks_bedrock_is_found_in_the_config_and_then_in_the_environment() -> None:
-    """A profile of the config wins over keys of the environment; secrets are known as such."""
+def test_credentials_of_bedrock_come_from_the_config_and_then_from_the_environment() -> None:
+    """A profile in the config takes precedence over environment keys; secrets are known."""
     environ = {
         "AWS_REGION": "us-east-1",
         "AWS_ACCESS_KEY_ID": "AKIA-env",
@@ -191,7 +191,7 @@ def test_who_asks_bedrock_is_found_in_the_config_and_then_in_the_environment() -
 
 
 def test_the_config_of_bedrock_becomes_the_arguments_of_its_calls() -> None:
-    """In any spelling; a null says nothing."""
+    """Keys are accepted in any spelling; a null is not sent."""
     found = read_bedrock(
         {
             "region": "us-east-1",
@@ -212,8 +212,8 @@ def test_the_config_of_bedrock_becomes_the_arguments_of_its_calls() -> None:
     assert adapter.build(Request(prompt="Hi")).url.endswith("/model/maker.m-1/converse")
 
 
-def test_all_mistakes_of_a_bedrock_entry_are_told_at_once() -> None:
-    """Keys, values and what is missing."""
+def test_all_mistakes_of_a_bedrock_entry_are_reported_at_once() -> None:
+    """Problems of keys, values and missing settings are reported together."""
     problems = read_bedrock({"maxToken": 3, "topP": "x", "region": "nowhere"})
     assert isinstance(problems, list)
     assert [problem.partition(": ")[0] for problem in problems] == [
@@ -224,8 +224,8 @@ def test_all_mistakes_of_a_bedrock_entry_are_told_at_once() -> None:
     ]
 
 
-def test_the_page_about_sdks_lists_what_the_code_takes() -> None:
-    """Every id, every extra, and every key of Bedrock with its meaning, in order."""
+def test_the_page_about_sdks_lists_all_ids_and_keys() -> None:
+    """The page has every id, every extra, and every key of Bedrock with its meaning, in order."""
     page = (Path(__file__).parents[2] / "docs" / "reference" / "providers" / "sdk.md").read_text()
     ids = re.findall(r"^\| `([\w-]+):<model>` \| `trioeval\[(\w+)\]`", page, re.MULTILINE)
     through = [(prefix, sdk.name) for prefix, sdk in entries.SDKS.items()]

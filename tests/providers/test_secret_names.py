@@ -22,7 +22,7 @@ from trioeval.providers.secrets import is_secret_name
     ],
 )
 def test_names_of_secrets_are_known_by_their_words(name: str) -> None:
-    """However the words are joined."""
+    """Any way of joining the words is recognised."""
     assert is_secret_name(name)
 
 
@@ -35,6 +35,6 @@ def test_names_of_secrets_are_known_by_their_words(name: str) -> None:
         *("x-ratelimit-remaining-tokens", "x-amzn-bedrock-input-token-count", "x-request-id"),
     ],
 )
-def test_names_that_only_look_like_it_are_none(name: str) -> None:
-    """Blanking what is no secret hides what a person wants to see."""
+def test_similar_names_are_not_secret(name: str) -> None:
+    """Hiding a text that is not secret hides useful information."""
     assert not is_secret_name(name)

@@ -1,4 +1,4 @@
-"""Every secret is blanked, in whatever stands where; what was answered loses only what is surely a key."""
+"""Every secret is hidden everywhere; replies lose only texts that are surely keys."""
 
 import json
 import string
@@ -37,7 +37,7 @@ JSON = st.recursive(
 
 @given(value=JSON, secrets=st.lists(st.text(alphabet="ab1", min_size=4, max_size=6), max_size=3))
 def test_no_secret_survives_and_nothing_else_changes(value: Any, secrets: list[str]) -> None:
-    """Wherever it stands; a value without one comes back as the very same object."""
+    """Any position counts; a value without a secret is returned as the same object."""
     text = json.dumps(value)
     clean = hide_in(value, secrets)
     if any(secret in text for secret in secrets):
@@ -46,14 +46,14 @@ def test_no_secret_survives_and_nothing_else_changes(value: Any, secrets: list[s
         assert clean is value
 
 
-def test_short_texts_are_no_secrets() -> None:
-    """A key of one letter would blank every word."""
+def test_short_texts_are_not_secrets() -> None:
+    """A key of one letter would hide every word."""
     assert hide("abc a", ["a", ""]) == "abc a"
 
 
 @given(bare=st.text(string.ascii_letters + string.digits + "-_./+", max_size=30))
-def test_what_is_surely_a_key_is_long_and_has_letters_and_digits(bare: str) -> None:
-    """The rule is one of the text alone, whatever word is in front."""
+def test_a_text_that_is_surely_a_key_is_long_and_has_letters_and_digits(bare: str) -> None:
+    """The text alone decides, whatever scheme precedes it."""
     has_both = any(char in string.digits for char in bare) and any(
         char in string.ascii_letters for char in bare
     )
@@ -71,7 +71,7 @@ def test_what_is_surely_a_key_is_long_and_has_letters_and_digits(bare: str) -> N
     "word", ["test", "none", "EMPTY", "ollama", "John", "1000", "Bearer test1"]
 )
 def test_words_are_not_surely_keys(word: str) -> None:
-    """Servers of one's own are asked with them, and answers hold them."""
+    """They are keys of private servers, and occur in replies."""
     assert surely_keys([word, KEY]) == (KEY,)
 
 
@@ -91,12 +91,12 @@ def test_words_are_not_surely_keys(word: str) -> None:
     ],
 )
 def test_each_part_of_a_credential_is_a_secret(credential: str, parts: set[str]) -> None:
-    """A server may send back one cookie of several, or the key without the word in front."""
+    """A server may return one cookie of several, or the key without its scheme."""
     assert secret_parts(credential) == parts
 
 
 def test_the_longest_secret_is_blanked_first() -> None:
-    """Otherwise the rest of it would be left."""
+    """Otherwise a part of it would remain."""
     secrets = longest_first(["abcd", "abcd-efgh", "abcd"])
     assert secrets == ("abcd-efgh", "abcd")
     assert hide("abcd-efgh abcd", secrets) == "[hidden] [hidden]"
@@ -133,7 +133,7 @@ class Mute:
     ],
 )
 def test_no_value_keeps_a_secret(value: Any, clean: Any) -> None:
-    """Whatever a function of the user's has answered with."""
+    """This includes any result of a user's function."""
     assert hide_in(value, [KEY]) == clean
 
 
@@ -142,7 +142,7 @@ def test_no_value_keeps_a_secret(value: Any, clean: Any) -> None:
     [b"a", Path("a"), {1, 2}, Pair("a", "b"), Thing("a"), [Mute()], 1.5, None, bytearray(b"a")],
 )
 def test_a_value_without_a_secret_stays_the_same_object(value: Any) -> None:
-    """Also where it is no JSON."""
+    """This includes values that are not JSON."""
     assert hide_in(value, [KEY]) is value
 
 
@@ -161,8 +161,8 @@ def chain(error: BaseException) -> Iterator[BaseException]:
             yield from chain(before)
 
 
-def test_what_led_to_an_error_is_looked_through() -> None:
-    """Groups, notes, what stands in quotes, and the excerpts of other errors."""
+def test_causes_of_an_error_are_searched() -> None:
+    """Groups, notes, quoted texts, and the excerpts of other errors are searched."""
     noted = ValueError("a")
     noted.add_note(f"with {KEY}")
     inner = ProviderError("server", "b", body_excerpt=f"c {KEY}")

@@ -11,7 +11,7 @@ ONE_AND_TWO = (ServerEvent("1"), ServerEvent("2"))
 
 
 def fed(parts: Iterable[bytes]) -> list[ServerEvent]:
-    """The events of a stream that arrives in these parts."""
+    """Return the events of a stream that arrives in these parts."""
     reader = EventReader()
     found = [event for part in parts for event in reader.feed(part)]
     return [*found, *reader.finish()]
@@ -45,7 +45,7 @@ def fed(parts: Iterable[bytes]) -> list[ServerEvent]:
     ],
 )
 def test_a_stream_is_its_events(stream: bytes, events: tuple[ServerEvent, ...]) -> None:
-    """As the standard cuts lines; beyond it, what the end leaves open counts."""
+    """Lines end as in the standard; in addition, the end of the stream ends an event."""
     assert read_events(stream) == events
 
 
@@ -60,7 +60,7 @@ ENDS = st.sampled_from([b"\n", b"\r\n", b"\r"])
 def test_however_a_stream_arrives_it_is_the_same_events(
     lines: list[tuple[bytes, bytes]], last: bytes, data: st.DataObject
 ) -> None:
-    """Cut anywhere, also inside a line end, a character or the byte-order mark."""
+    """It may be cut anywhere, also inside a line end, a character or the byte-order mark."""
     stream = b"".join(line + end for line, end in lines) + last
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
     parts = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
@@ -68,8 +68,8 @@ def test_however_a_stream_arrives_it_is_the_same_events(
     assert fed(bytes([byte]) for byte in stream) == list(read_events(stream))
 
 
-def test_an_event_is_told_as_soon_as_its_line_has_ended() -> None:
-    """A lone carriage return may be half of a line end, and is one all the same."""
+def test_an_event_is_yielded_as_soon_as_its_line_has_ended() -> None:
+    """A single carriage return may be half of a line end, but ends the line."""
     reader = EventReader()
     assert not list(reader.feed(b"data: 1\r"))
     assert list(reader.feed(b"\n\r")) == [ServerEvent("1")]
@@ -79,7 +79,7 @@ def test_an_event_is_told_as_soon_as_its_line_has_ended() -> None:
 
 @pytest.mark.slow
 def test_a_line_of_any_length_is_read_in_time_that_grows_with_it() -> None:
-    """However small its parts: what has come is not looked through again."""
+    """Received parts are not searched again, however small they are."""
 
     def seconds(length: int) -> float:
         started = time.process_time()

@@ -9,7 +9,7 @@ import pytest
 
 from trioeval.errors import Problem, SuiteError
 from trioeval.providers import Request
-from trioeval.providers.config import Settings, Surroundings
+from trioeval.providers.config import EntryContext, ProviderSettings
 from trioeval.providers.http.adapter import AdapterSettings
 from trioeval.providers.http.endpoint import Endpoint, Service
 from trioeval.providers.resolve import MODULES, resolve
@@ -21,16 +21,16 @@ KEY = "sk-1234"
 
 
 def environ(service: Service) -> dict[str, str]:
-    """All that a service needs to be reached."""
+    """Return the variables that a service needs."""
     url = {} if service.default_url else {service.url_variables[0]: "https://mine.example"}
     return {service.key_variables[0]: KEY, **url}
 
 
-def surroundings(environ: Mapping[str, str]) -> Surroundings:
-    return Surroundings(environ=environ, directory=Path(), templates=Templates())
+def surroundings(environ: Mapping[str, str]) -> EntryContext:
+    return EntryContext(environ=environ, directory=Path(), templates=Templates())
 
 
-def settings(entry_id: str, environ: Mapping[str, str], **config: Any) -> Settings:
+def settings(entry_id: str, environ: Mapping[str, str], **config: Any) -> ProviderSettings:
     prefix, _, rest = entry_id.partition(":")
     found = read(prefix, rest, config, surroundings(environ))
     assert not isinstance(found, list), found
@@ -51,7 +51,7 @@ def endpoint(entry_id: str, environ: Mapping[str, str], **config: Any) -> Endpoi
 
 
 def url(entry_id: str, environ: Mapping[str, str], **config: Any) -> str:
-    """Where a request goes."""
+    """Return the URL of a request."""
     found = settings(entry_id, environ, **config)
     assert isinstance(found, AdapterSettings)
     return found.adapter.build(Request(prompt="Hi")).url
@@ -66,7 +66,7 @@ def is_loopback(url: str) -> bool:
 
 @pytest.mark.parametrize("prefix", SERVICES)
 def test_every_service_can_be_reached(prefix: str) -> None:
-    """Its prefix leads to it, over a safe way or on this machine, with its own key alone."""
+    """Its prefix leads to it, over HTTPS or on this machine, with its own key alone."""
     service = SERVICES[prefix]
     assert service.family == prefix
     assert MODULES[prefix] == "vendors.openai"
@@ -92,7 +92,7 @@ def test_every_service_can_be_reached(prefix: str) -> None:
 
 @pytest.mark.parametrize("prefix", SERVICES)
 def test_a_service_on_this_machine_needs_no_key_and_any_other_does(prefix: str) -> None:
-    """What is free to ask is found without any setting."""
+    """Local servers work without any setting."""
     service = SERVICES[prefix]
     assert service.needs_key is not is_loopback(service.default_url or "https://mine.example")
     config = {} if service.default_url else {"apiBaseUrl": "https://mine.example"}
@@ -106,14 +106,14 @@ def test_a_service_on_this_machine_needs_no_key_and_any_other_does(prefix: str) 
 
 @pytest.mark.parametrize("prefix", SERVICES)
 def test_models_share_a_lane_where_they_share_limits(prefix: str) -> None:
-    """And nowhere else."""
+    """Other models have separate lanes."""
     service = SERVICES[prefix]
     one, other = (endpoint(f"{prefix}:{model}", environ(service)) for model in "ab")
     assert (one.lane_key != other.lane_key) is service.limits_per_model
 
 
-def test_keys_and_organisations_have_lanes_of_their_own() -> None:
-    """Whatever the entries say of their requests."""
+def test_keys_and_organizations_have_separate_lanes() -> None:
+    """Other settings of the entries do not matter."""
     (one, same, *others) = (
         endpoint("openai:m", {"OPENAI_API_KEY": "sk-1"}),
         endpoint("openai:chat:m", {}, apiKey="sk-1", temperature=1),
@@ -128,7 +128,7 @@ def test_keys_and_organisations_have_lanes_of_their_own() -> None:
 
 @pytest.mark.parametrize("name", ["organization", "project"])
 def test_only_openai_knows_organisations_and_projects(name: str) -> None:
-    """Elsewhere they would be ignored, and that is told."""
+    """Elsewhere they would be ignored, which is reported."""
     assert endpoint("openai:m", {}, apiKey=KEY, **{name: "x"}).headers[f"openai-{name}"] == "x"
     assert problems("groq:m", {}, apiKey=KEY, **{name: "x"}) == [
         Problem(f".config.{name}", f"groq does not support {name}", "leave it out")
@@ -156,13 +156,15 @@ AZURE_URL = "https://a.openai.azure.com/openai"
         ),
     ],
 )
-def test_azure_is_asked_with_or_without_a_version(config: Mapping[str, Any], expected: str) -> None:
-    """The deployment stands in the URL of a version; without one, in the body."""
+def test_azure_is_called_with_or_without_a_version(
+    config: Mapping[str, Any], expected: str
+) -> None:
+    """With a version the deployment is in the URL; without one, in the body."""
     assert url("azure:my/one", AZURE, **config) == expected
 
 
 def test_azure_takes_a_token_in_place_of_a_key() -> None:
-    """It is what the lane is told by, then."""
+    """The token then identifies the lane."""
     one, other = (
         endpoint("azure:m", {}, apiHost="a", headers={"Authorization": f"Bearer {token}"})
         for token in ("t-1", "t-2")
@@ -220,15 +222,15 @@ def test_azure_takes_a_token_in_place_of_a_key() -> None:
         ),
     ],
 )
-def test_the_id_says_what_is_asked_and_where(
+def test_the_id_determines_kind_and_endpoint(
     entry_id: str, environ: Mapping[str, str], expected: str
 ) -> None:
-    """Kinds may be left out; OpenAI's own models then tell theirs by their names."""
+    """Kinds may be omitted; then the names of OpenAI's own models decide."""
     assert url(entry_id, environ) == expected
 
 
 def test_a_version_of_azure_is_one_of_chat_completions() -> None:
-    """A model that would answer elsewhere is asked there only if the entry says so."""
+    """A model of another endpoint is called there only if the id says so."""
     config = {"apiVersion": "2024-10-21"}
     assert url("azure:gpt-5.6", AZURE, **config).endswith(
         "/deployments/gpt-5.6/chat/completions?api-version=2024-10-21"
@@ -296,10 +298,10 @@ def test_a_version_of_azure_is_one_of_chat_completions() -> None:
         ),
     ],
 )
-def test_what_names_nothing_is_told(
+def test_incomplete_ids_are_reported(
     entry_id: str, config: Mapping[str, Any], expected: list[Problem]
 ) -> None:
-    """With what would be right, and with all else that is wrong."""
+    """The hint says what to write, and all other problems are reported too."""
     assert problems(entry_id, {}, apiKey=KEY, **config) == expected
 
 
@@ -307,16 +309,16 @@ def test_what_names_nothing_is_told(
     ("entry_id", "meant"),
     [("opnrouter:a/b:free", "openrouter:a/b:free"), ("mistal:m", "mistral:m")],
 )
-def test_a_misspelt_service_is_told_with_what_was_meant(entry_id: str, meant: str) -> None:
-    """With all of the id, to be copied."""
+def test_a_misspelt_service_suggests_the_nearest(entry_id: str, meant: str) -> None:
+    """The hint has the whole id, to be copied."""
     with pytest.raises(SuiteError) as caught:
         resolve(entry_id, {}, environ={}, directory=Path(), templates=Templates(), custom={})
     (problem,) = caught.value.problems
     assert (problem.hint or "").startswith(f'did you mean "{meant}"?')
 
 
-def test_a_request_to_mistral_holds_only_what_it_knows() -> None:
-    """One stranger in the body would fail every call."""
+def test_a_request_to_mistral_has_only_known_keys() -> None:
+    """One unknown key in the body would fail every call."""
     found = settings("mistral:m", {"MISTRAL_API_KEY": KEY}, seed=3, metrics="ttft")
     assert isinstance(found, AdapterSettings)
     body = json.loads(found.adapter.build(Request(prompt="Hi")).body or b"")

@@ -1,4 +1,4 @@
-"""The simulated model: its promises, on the virtual clock."""
+"""The guarantees of the simulated model, on the virtual clock."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ def spec(entry_id: str = "sim:m", **config: Any) -> ProviderSpec:
 
 
 def answers(prompts: list[str], *, at_once: bool = False, **config: Any) -> list[Reply | str]:
-    """What comes of each prompt, errors as their kind; one after another or all together."""
+    """Return the result of each prompt, errors as their kind; sequentially or concurrently."""
     found: dict[int, Reply | str] = {}
 
     async def main() -> None:
@@ -57,7 +57,7 @@ MIXED: dict[str, Any] = {
 }
 
 
-def test_what_happens_does_not_depend_on_the_order_of_calls() -> None:
+def test_results_do_not_depend_on_the_order_of_calls() -> None:
     """A wider lane gives the same results sooner."""
     prompts = [f"prompt {number % 40}" for number in range(200)]
     one_by_one = answers(prompts, **MIXED)
@@ -65,8 +65,8 @@ def test_what_happens_does_not_depend_on_the_order_of_calls() -> None:
     assert answers(prompts, seed=1, **MIXED) != one_by_one
 
 
-def test_tests_that_render_alike_have_fates_of_their_own() -> None:
-    """Whichever of them comes first, and however often each has to be asked again."""
+def test_tests_that_render_alike_are_independent() -> None:
+    """The order of calls and the number of retries do not matter."""
 
     def fates(order: Sequence[int]) -> dict[int, list[Any]]:
         found: dict[int, list[Any]] = {}
@@ -91,7 +91,7 @@ def test_tests_that_render_alike_have_fates_of_their_own() -> None:
     assert len({tuple(answers) for answers in one_by_one.values()}) > 1
 
 
-def test_shares_are_what_was_configured() -> None:
+def test_shares_match_the_config() -> None:
     """Of many calls about the configured share fails, is refused or is wrong."""
     found = answers([str(number) for number in range(4000)], at_once=True, **MIXED)
     errors = [answer for answer in found if isinstance(answer, str)]
@@ -105,7 +105,7 @@ def test_shares_are_what_was_configured() -> None:
 
 
 def test_a_wrong_answer_stays_wrong_and_a_mishap_passes() -> None:
-    """Asking again helps against mishaps, never against a lack of wit."""
+    """A retry helps against transient failures, never against wrong answers."""
 
     async def main() -> None:
         settings = spec(errorRate=0.5, quality=0.5, answer="right", wrongAnswer="wrong")
@@ -125,7 +125,7 @@ def test_a_wrong_answer_stays_wrong_and_a_mishap_passes() -> None:
 
 
 def test_time_is_latency_and_writing() -> None:
-    """Without spread a call takes its latency, and what its tokens take."""
+    """Without spread a call takes its latency plus the time of its tokens."""
 
     async def main() -> tuple[float, Reply]:
         settings = spec(latencyMs=500, tokensPerSecond=2, price={"input": 1, "output": 4})
@@ -140,8 +140,8 @@ def test_time_is_latency_and_writing() -> None:
     assert reply.cost == pytest.approx((4 * 1 + 4 * 4) / 1e6)
 
 
-def test_all_that_is_wrong_with_an_entry_is_told() -> None:
-    """Shares, templates and names."""
+def test_all_mistakes_of_an_entry_are_reported() -> None:
+    """Problems of shares, templates and names are reported together."""
     with pytest.raises(SuiteError) as caught:
         spec("sim", quality=2, answer="{% if %}", throttleRate=0.6, errorRate=0.6)
     assert caught.value.problems == (
@@ -158,12 +158,12 @@ def test_all_that_is_wrong_with_an_entry_is_told() -> None:
 
 
 def test_a_template_that_cannot_be_rendered_is_a_bad_request() -> None:
-    """A variable that the test does not have is told, and not retried."""
+    """A missing variable is reported, and the call is not retried."""
     assert answers(["a"], answer="{{nothing}}") == ["bad_request"]
 
 
-def test_a_sequence_says_its_inputs_and_repeats_the_last() -> None:
-    """One after another, over all calls; a strict one ends."""
+def test_a_sequence_returns_its_inputs_and_repeats_the_last() -> None:
+    """All calls share one position; a strict sequence ends."""
 
     async def said(calls: int, **config: Any) -> list[Any]:
         async with open_providers([spec("sequence", **config)], Templates(strict=True)) as [

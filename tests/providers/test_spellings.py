@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.providers.secrets import spelt
+from trioeval.providers.secrets import spellings
 
 SPELLINGS: list[Callable[[str], str]] = [
     str,
@@ -33,9 +33,9 @@ SPELLINGS: list[Callable[[str], str]] = [
 def test_a_text_is_found_however_it_is_escaped(
     text: str, around: tuple[str, str], spell: Callable[[str], str]
 ) -> None:
-    """What JSON, HTML and URLs make of it is the same text."""
+    """Escapes of JSON, HTML and URLs are recognised."""
     before, after = around
-    assert spelt(text).replace(f"{before}{spell(text)}{after}", "") in (
+    assert spellings(text).replace(f"{before}{spell(text)}{after}", "") in (
         before + after,
         (before + after).replace(text, ""),
     )
@@ -43,10 +43,10 @@ def test_a_text_is_found_however_it_is_escaped(
 
 @given(text=st.text(alphabet="ab/\\", min_size=1, max_size=6), other=st.text(alphabet="ab/-"))
 def test_other_texts_are_left_alone(text: str, other: str) -> None:
-    """Only what is a spelling of the text is replaced."""
+    """Only spellings of the text are replaced."""
     if text not in other:
         plain = text.replace("\\", "")
-        assert plain in other or spelt(text).replace(other, "?") == other
+        assert plain in other or spellings(text).replace(other, "?") == other
 
 
 @pytest.mark.parametrize(
@@ -54,18 +54,18 @@ def test_other_texts_are_left_alone(text: str, other: str) -> None:
     [r"ab\/cd+ef", "ab&#x2F;cd&#43;ef", "ab&sol;cd&plus;ef", "ab%2fcd%2Bef", r"ab\u002fcd\u002Bef"],
 )
 def test_spellings_may_be_mixed(quoted: str) -> None:
-    """Servers escape some characters and leave others."""
-    assert spelt("ab/cd+ef").replace(f"<{quoted}>", "?") == "<?>"
+    """Servers escape some characters and not others."""
+    assert spellings("ab/cd+ef").replace(f"<{quoted}>", "?") == "<?>"
 
 
 def test_a_quoted_backslash_is_found() -> None:
     """Each time that a text is quoted its backslashes double."""
     key = 'a\\b"c'
     for _ in range(3):
-        assert spelt('a\\b"c').replace(f"<{key}>", "?") == "<?>"
+        assert spellings('a\\b"c').replace(f"<{key}>", "?") == "<?>"
         key = json.dumps(key)[1:-1]
 
 
 def test_the_representation_of_a_spelling_is_not_the_text() -> None:
-    """It is made of secrets."""
-    assert "hidden" not in repr(spelt("hidden-1"))
+    """It is made from secrets."""
+    assert "hidden" not in repr(spellings("hidden-1"))

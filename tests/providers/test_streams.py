@@ -11,8 +11,8 @@ from trioeval.providers.vendors.gemini import read_reply
 from trioeval.providers.vendors.openai_chat import join_chunks
 
 
-def test_what_replaced_a_text_stands() -> None:
-    """Only a text that is still there grows."""
+def test_replaced_text_is_kept() -> None:
+    """Only a text that still exists grows."""
     texts = Texts()
     block: dict[str, object] = {"a": "", "b": "x", "c": "x"}
     for name in block:
@@ -57,7 +57,7 @@ def gemini(length: int) -> list[ServerEvent]:
 
 
 def texts_in(data: Any) -> Iterator[str]:
-    """The texts in a value, wherever they are."""
+    """Yield the texts in a value, at any depth."""
     if isinstance(data, str):
         yield data
     elif isinstance(data, dict | list):
@@ -72,7 +72,7 @@ def texts_in(data: Any) -> Iterator[str]:
 def test_a_stream_is_joined_in_time_that_grows_with_it(
     make: Callable[[int], list[ServerEvent]], join: Callable[[list[ServerEvent]], object]
 ) -> None:
-    """Nothing that has come is copied for each part: the whole run waits meanwhile."""
+    """Received parts are not copied for each new part, which would block the run."""
 
     def seconds(length: int) -> float:
         stream = make(length)

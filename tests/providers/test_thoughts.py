@@ -1,4 +1,4 @@
-"""What models thought, in the forms of all services, and outputs without it: by their real adapters."""
+"""Reasoning of models in the forms of all services, and outputs without it, by their real adapters."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from trioeval.templates import Templates
 
 
 def read(entry: str, data: Any, **config: Any) -> Reply:
-    """A reply as the adapter of a service reads it."""
+    """Read a reply with the adapter of a service."""
     keys = dict.fromkeys(("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY"), "key")
     spec = resolve(entry, config, environ=keys, directory=Path(), templates=Templates(), custom={})
     assert isinstance(spec.settings, AdapterSettings)
@@ -67,10 +67,10 @@ PARTS = [{"text": "Hm. ", "thought": True}, {"text": "So.", "thought": True}, {"
         ),
     ],
 )
-def test_what_was_thought_is_told_apart_from_what_was_said(
+def test_reasoning_is_separated_from_the_output(
     entry: str, data: Any, thoughts: list[str], said: str, config: dict[str, Any]
 ) -> None:
-    """Whether or not the output shows it."""
+    """The distinction does not depend on whether the output shows it."""
     reply = read(entry, data, **config)
     assert thoughts_in(reply.raw) == thoughts
     assert without_thinking(reply) == said
@@ -81,7 +81,7 @@ def test_what_was_thought_is_told_apart_from_what_was_said(
 @pytest.mark.parametrize(
     "raw", [None, "text", [], {"choices": [1]}, {"content": "text"}, {"output": [{"type": 1}]}]
 )
-def test_who_tells_no_thoughts_has_none(raw: Any) -> None:
+def test_a_reply_without_reasoning_has_none(raw: Any) -> None:
     assert thoughts_in(raw) == []
     text = "Thinking: is hard.\n\nYes."
     assert without_thinking(Reply(output=text, raw=raw)) == text

@@ -1,4 +1,4 @@
-"""Certificates and keys of a suite: tried when the entry is read, without a question at the terminal."""
+"""Certificates and keys of a suite: checked when the entry is read, without a prompt at the terminal."""
 
 import ssl
 import subprocess
@@ -19,7 +19,7 @@ ENCRYPTED = "the key is encrypted; use a key without a passphrase"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Good files and bad ones."""
+    """Create a folder with valid and invalid files."""
     folder = tmp_path_factory.mktemp("tls")
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "ca.pem")
@@ -72,31 +72,31 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_files_that_cannot_be_used_are_problems_of_the_entry(
     folder: Path, files: dict[str, str], told: list[str]
 ) -> None:
-    """Each at the key that names it."""
+    """Each problem is at the key that names the file."""
     assert problems(URL, folder, tls=files) == told
 
 
-def test_files_that_went_away_are_told(folder: Path) -> None:
-    """They may go between the look for them and the reading."""
+def test_removed_files_are_reported(folder: Path) -> None:
+    """They may be removed between the check and the reading."""
     missing, one = folder / "none.pem", folder / "one.pem"
     told = "cannot be read: No such file or directory"
     assert check_tls(TlsSettings(ca=missing)) == {"ca": told}
     assert check_tls(TlsSettings(certificate=one, key=missing)) == {"key": told}
 
 
-def test_who_has_no_certificate_shows_none() -> None:
-    """The context stays as it is."""
+def test_a_client_without_a_certificate_presents_none() -> None:
+    """The context is unchanged."""
     load_identity(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), TlsSettings())
 
 
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    """It is told as a file that is not there."""
+def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
+    """It is reported as a missing file."""
     assert problems(URL, tmp_path, tls={"ca": "."}) == ['.config.tls.ca: file "." not found']
 
 
 @pytest.mark.slow
-def test_nobody_is_asked_for_a_passphrase(folder: Path) -> None:
-    """A process whose terminal waits for no answer comes to its end."""
+def test_no_passphrase_is_requested(folder: Path) -> None:
+    """A process without an interactive terminal must not wait for input."""
     code = (
         "import sys; from pathlib import Path; from trioeval.providers.http.tls import check_tls\n"
         "from trioeval.providers.http.wire import TlsSettings\n"

@@ -1,4 +1,4 @@
-"""What of a reply is the output."""
+"""Selection of the output in a reply."""
 
 import builtins
 import importlib.util
@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from trioeval.providers.generic.reply import (
     NOTHING,
-    Answer,
     MemberPath,
     Transform,
     TransformError,
+    TransformInput,
     read_transform,
     script_output,
 )
@@ -39,7 +39,7 @@ def transform(text: str) -> Transform:
     return read
 
 
-def output_of(text: str, of: Answer) -> Any:
+def output_of(text: str, of: TransformInput) -> Any:
     read = read_transform(text)
     if isinstance(read, Script):
         return script_output(read, program.run(read.source, of.arguments()))
@@ -47,9 +47,9 @@ def output_of(text: str, of: Answer) -> Any:
     return read.apply(of)
 
 
-def answer(data: Any = DATA, text: str = "raw") -> Answer:
+def answer(data: Any = DATA, text: str = "raw") -> TransformInput:
     context = {"response": {"status": 200, "headers": {"x-id": "7"}}, "vars": {"v": 1}}
-    return Answer(json=data, text=text, context=context)
+    return TransformInput(json=data, text=text, context=context)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def answer(data: Any = DATA, text: str = "raw") -> Answer:
     ],
 )
 def test_each_form_finds_its_value(written: str, output: Any) -> None:
-    """The form tells the language."""
+    """The form determines the language."""
     assert output_of(written, answer()) == output
 
 
@@ -117,15 +117,15 @@ def test_each_form_finds_its_value(written: str, output: Any) -> None:
         ),
     ],
 )
-def test_a_transform_that_finds_nothing_says_so(written: str, message: str) -> None:
-    """No output is made up."""
+def test_a_transform_that_finds_nothing_is_reported(written: str, message: str) -> None:
+    """No output is invented."""
     with pytest.raises(TransformError) as caught:
         output_of(written, answer())
     assert str(caught.value) == message
 
 
-def test_a_reply_that_is_too_deep_for_a_path_is_told() -> None:
-    """On one line, as every message."""
+def test_a_reply_that_is_too_deep_for_a_path_is_reported() -> None:
+    """The message is one line, like every message."""
     data: Any = 1
     for _ in range(300):
         data = {"a": data}
@@ -136,13 +136,13 @@ def test_a_reply_that_is_too_deep_for_a_path_is_told() -> None:
 
 @pytest.mark.parametrize("written", ["json.a", "$.a", "jmespath:a"])
 def test_paths_into_json_need_json(written: str) -> None:
-    """A page of an error is told as what it is."""
+    """An error page is reported as such."""
     with pytest.raises(TransformError, match=r"the reply is not JSON, which .*a needs"):
         transform(written).apply(answer(NOTHING))
 
 
-def test_code_sees_null_where_there_is_no_json() -> None:
-    """It may look at the text instead."""
+def test_code_gets_null_for_a_reply_that_is_not_json() -> None:
+    """Code may use the text instead."""
     assert output_of("json ?? text", answer(NOTHING)) == "raw"
 
 
@@ -156,8 +156,8 @@ def test_code_sees_null_where_there_is_no_json() -> None:
         ("file://read.js", "names a file that is not a Python file; "),
     ],
 )
-def test_what_is_no_transform_is_told_before_the_first_call(written: str, fault: str) -> None:
-    """With the reason of the language."""
+def test_an_invalid_transform_is_reported_before_the_first_call(written: str, fault: str) -> None:
+    """The problem has the language's reason."""
     read = read_transform(written)
     assert isinstance(read, str)
     assert read.startswith(fault)
@@ -176,14 +176,14 @@ def test_javascript_without_its_engine_names_the_extra(monkeypatch: pytest.Monke
 
 @pytest.mark.slow
 def test_code_cannot_take_all_memory_or_call_itself_for_ever() -> None:
-    """Both end the call, and nothing else."""
+    """Both end only the call."""
     for code in ("() => { let a = []; while (true) a.push('x'.repeat(1e5)); }", "(f = () => f())"):
         with pytest.raises(TransformError, match=r"out of memory|Maximum call stack"):
             output_of(code, answer())
 
 
 def test_a_call_leaves_nothing_behind_for_the_next() -> None:
-    """Every call has an engine of its own, which knows nothing of the machine."""
+    """Every call has a separate engine, without access to the machine."""
     count = "globalThis.n = (globalThis.n ?? 0) + 1"
     assert [output_of(count, answer()), output_of(count, answer())] == [1, 1]
     names = "typeof require + typeof process + typeof fetch + typeof std + typeof os"
@@ -192,8 +192,8 @@ def test_a_call_leaves_nothing_behind_for_the_next() -> None:
 
 @pytest.mark.slow
 @given(JSON, st.sampled_from(["json.a[0]", "$..a", "$.a.b[0]", "jmespath:a.b[0]", "jmespath:a"]))
-def test_a_path_gives_a_value_or_says_that_there_is_none(data: Any, written: str) -> None:
-    """Whatever the reply is."""
+def test_a_path_returns_a_value_or_fails(data: Any, written: str) -> None:
+    """This holds for any reply."""
     try:
         value = transform(written).apply(answer(data))
     except TransformError:
@@ -204,8 +204,8 @@ def test_a_path_gives_a_value_or_says_that_there_is_none(data: Any, written: str
 
 @pytest.mark.slow
 @given(st.text())
-def test_every_text_is_a_transform_or_is_told_why_not(text: str) -> None:
-    """Nothing that a suite may say is a crash."""
+def test_every_text_is_a_transform_or_has_a_fault(text: str) -> None:
+    """No text raises another exception."""
     read = read_transform(text)
     assert isinstance(read, str | Script) or callable(read.apply)
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.network
 
 
 def posted(respond: Callable[[Seen], Answer | None], data: Any, **environ: str) -> Any:
-    """What comes of sending something to a server; an error as its text."""
+    """Return the result of a request to a server; an error as its text."""
 
     async def main() -> Any:
         with trio.fail_after(60):
@@ -32,10 +32,10 @@ def posted(respond: Callable[[Seen], Answer | None], data: Any, **environ: str) 
     return trio.run(main)
 
 
-def test_a_webhook_is_told_the_variables_of_its_row_and_nothing_of_its_run(
+def test_a_webhook_gets_the_variables_of_its_row_and_nothing_of_its_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The same in each run, so that a server may keep its answers."""
+    """The request is the same in each run, so that a server may cache its replies."""
     monkeypatch.setenv("WEBHOOK_TIMEOUT", "60000")
     seen: list[Seen] = []
 
@@ -61,7 +61,7 @@ def test_a_webhook_is_told_the_variables_of_its_row_and_nothing_of_its_run(
 
 
 def test_a_webhook_is_sent_json_and_answers_with_json() -> None:
-    """One request, with numbers that JSON does not know as nothing."""
+    """One request is sent; numbers that JSON does not support become null."""
     seen: list[Seen] = []
 
     def respond(request: Seen) -> Answer:
@@ -85,25 +85,25 @@ def test_a_webhook_is_sent_json_and_answers_with_json() -> None:
         (Answer(200, b" " * (LARGEST + 1)), "the webhook is unreachable"),
     ],
 )
-def test_what_is_no_answer_is_an_error(answer: Answer, said: str) -> None:
-    """It says nothing of the output."""
+def test_an_invalid_reply_is_an_error(answer: Answer, said: str) -> None:
+    """It is not a judgement of the output."""
     assert posted(lambda _: answer, {}).startswith(said)
 
 
-def test_a_webhook_that_is_silent_is_given_up() -> None:
-    """After as long as the environment says."""
+def test_a_silent_webhook_times_out() -> None:
+    """The environment sets the time limit."""
     said = posted(lambda _: None, {}, WEBHOOK_TIMEOUT="50")
     assert said == "the webhook did not reply within 0.05 seconds (WEBHOOK_TIMEOUT)"
 
 
 @pytest.mark.parametrize("milliseconds", ["", "soon", "0", "-1", "inf"])
 def test_odd_limits_are_the_usual_one(milliseconds: str) -> None:
-    """A server that answers is heard."""
+    """An invalid limit is replaced by the default."""
     assert posted(lambda _: as_json(1), {}, WEBHOOK_TIMEOUT=milliseconds) == 1
 
 
 def test_a_webhook_that_is_not_there_is_an_error() -> None:
-    """The key in its URL is told to nobody."""
+    """The key in its URL is not shown."""
 
     async def main() -> str:
         async with open_webhooks({"WEBHOOK_TIMEOUT": "60000"}) as webhooks:

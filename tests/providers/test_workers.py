@@ -49,7 +49,7 @@ def execute(prompt):
 
 @pytest.fixture(autouse=True)
 def last_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that ends has the time to do so, also where the machine stands still for a while."""
+    """Allow ending workers more time, for slow machines."""
     monkeypatch.setattr("trioeval.providers.programs.workers._LAST_WORDS", 30.0)
 
 
@@ -70,7 +70,7 @@ def spec(folder: Path, function: str = "call_api", text: str = FILE, **more: Any
 def with_workers(
     found: WorkerSpec, body: Callable[[Workers], Awaitable[T]], ready: Path | None = None
 ) -> T:
-    """What comes of it; with a pipe, no time passes before it is written to: see `run_when_ready`."""
+    """Run a test body with workers; with a pipe, the clock waits for it: see `run_when_ready`."""
 
     async def main() -> T:
         async with open_workers(found) as workers:
@@ -90,17 +90,17 @@ async def failure(workers: Workers, prompt: str, limit: float = 30.0) -> Provide
 
 
 def failed(folder: Path, prompt: str, function: str = "call_api", **more: Any) -> ProviderError:
-    """The failure of a single call."""
+    """Return the failure of a single call."""
     return with_workers(spec(folder, function, **more), partial(failure, prompt=prompt))
 
 
 async def read_pipe(pipe: Path) -> str:
-    """What a program writes into a named pipe; it has been written when this returns."""
+    """Read a program's output from a named pipe, after waiting for it."""
     return await trio.Path(pipe).read_text()
 
 
 def test_a_worker_stays_for_later_calls(tmp_path: Path) -> None:
-    """One process, one loading of the file."""
+    """One process loads the file once."""
 
     async def body(workers: Workers) -> list[Any]:
         return [await call(workers, "[calls, os.getpid()]") for _ in range(3)]
@@ -111,7 +111,7 @@ def test_a_worker_stays_for_later_calls(tmp_path: Path) -> None:
 
 
 def test_no_worker_is_started_before_it_is_needed(tmp_path: Path) -> None:
-    """A provider that is not called costs no process."""
+    """A provider without calls starts no process."""
     mark = uuid.uuid4().hex
 
     async def body(workers: Workers) -> list[int]:
@@ -122,8 +122,8 @@ def test_no_worker_is_started_before_it_is_needed(tmp_path: Path) -> None:
     assert with_workers(spec(tmp_path, environ={"FAMILY": mark}, workers=8), body) == [0, 1]
 
 
-def test_calls_side_by_side_have_workers_of_their_own(tmp_path: Path) -> None:
-    """As many as are allowed: none of the three answers before all have begun."""
+def test_concurrent_calls_have_separate_workers(tmp_path: Path) -> None:
+    """Up to the maximum: none of the three replies before all have started."""
     for place in range(3):
         os.mkfifo(tmp_path / f"pid{place}")
         os.mkfifo(tmp_path / f"go{place}")
@@ -142,7 +142,7 @@ def test_calls_side_by_side_have_workers_of_their_own(tmp_path: Path) -> None:
 
 
 def test_calls_wait_in_their_order(tmp_path: Path) -> None:
-    """Also when one of them gives up waiting."""
+    """This also holds if one of them stops waiting."""
     os.mkfifo(tmp_path / "go")
     answers: list[Any] = []
 
@@ -173,7 +173,7 @@ def test_calls_wait_in_their_order(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_waiting_for_a_worker_is_not_time_of_the_call(tmp_path: Path) -> None:
-    """A quick call behind a long one is not late."""
+    """A short call after a long one is not late."""
     os.mkfifo(tmp_path / "go")
     clock = trio.testing.MockClock()
 
@@ -205,8 +205,8 @@ def test_waiting_for_a_worker_is_not_time_of_the_call(tmp_path: Path) -> None:
         "sys.stdout.close()",
     ],
 )
-def test_what_the_code_prints_is_no_answer(tmp_path: Path, noise: str) -> None:
-    """However it does it."""
+def test_output_of_the_code_is_not_a_reply(tmp_path: Path, noise: str) -> None:
+    """Output is ignored, however it is printed."""
 
     async def body(workers: Workers) -> list[Any]:
         return [await call(workers, f"[{noise}, {n}][1]") for n in range(2)]
@@ -214,8 +214,8 @@ def test_what_the_code_prints_is_no_answer(tmp_path: Path, noise: str) -> None:
     assert with_workers(spec(tmp_path), body) == [0, 1]
 
 
-def test_what_the_code_starts_does_not_hold_the_channel(tmp_path: Path) -> None:
-    """Not even if it is given every descriptor there is."""
+def test_child_processes_do_not_hold_the_channel(tmp_path: Path) -> None:
+    """This holds even if a child gets every open descriptor."""
     look = (
         "subprocess.run(['ls', '-l', '/proc/self/fd'], close_fds=False, stdout=-1).stdout.decode()"
     )
@@ -225,7 +225,7 @@ def test_what_the_code_starts_does_not_hold_the_channel(tmp_path: Path) -> None:
 
 
 def test_async_functions_share_one_loop(tmp_path: Path) -> None:
-    """Clients that the code keeps go on working in later calls."""
+    """Clients of the code keep working in later calls."""
 
     async def body(workers: Workers) -> list[Any]:
         return [await call(workers, prompt) for prompt in "ab"]
@@ -236,7 +236,7 @@ def test_async_functions_share_one_loop(tmp_path: Path) -> None:
 
 
 def test_code_runs_as_if_its_file_were_the_program(tmp_path: Path) -> None:
-    """With the modules beside it, and none of ours; in the directory of the suite; with nothing to read."""
+    """Modules beside it can be imported, but none of ours; it runs in the suite's directory without input."""
     (tmp_path / "beside.py").write_text("x = 5")
     sub = tmp_path / "sub"
     sub.mkdir()
@@ -253,8 +253,8 @@ def test_code_runs_as_if_its_file_were_the_program(tmp_path: Path) -> None:
     assert with_workers(found, body) == expected
 
 
-def test_an_exception_is_told_with_its_place(tmp_path: Path) -> None:
-    """And concerns no other call: the worker stays."""
+def test_an_exception_is_reported_with_its_place(tmp_path: Path) -> None:
+    """Other calls are not affected: the worker stays."""
 
     async def body(workers: Workers) -> tuple[ProviderError, Any, Any]:
         first = await call(workers, "os.getpid()")
@@ -278,14 +278,14 @@ def test_an_exception_is_told_with_its_place(tmp_path: Path) -> None:
         ("(_ for _ in ()).throw(ValueError('a\\n  b'))", "ValueError: a b"),
     ],
 )
-def test_a_result_that_is_no_json_is_shown(tmp_path: Path, prompt: str, message: str) -> None:
-    """It cannot be handed over."""
+def test_a_result_that_is_not_json_is_shown(tmp_path: Path, prompt: str, message: str) -> None:
+    """It cannot be passed on."""
     assert str(failed(tmp_path, prompt)) == f"unexpected: python:mine.py: {message}"
 
 
 @pytest.mark.slow
 def test_large_results_are_handed_over_up_to_a_limit(tmp_path: Path) -> None:
-    """One that is larger is an error of its call; so are arguments that are."""
+    """A larger result is an error of its call; so are larger arguments."""
 
     async def body(workers: Workers) -> list[Any]:
         large = await call(workers, "'x' * 5_000_000")
@@ -303,7 +303,7 @@ def test_large_results_are_handed_over_up_to_a_limit(tmp_path: Path) -> None:
 
 
 def test_half_a_surrogate_pair_is_replaced(tmp_path: Path) -> None:
-    """No file and no terminal would take it."""
+    """No file and no terminal can hold it."""
     assert with_workers(spec(tmp_path), partial(call, prompt="'a\\ud800b'")) == "a?b"
 
 
@@ -321,7 +321,7 @@ def test_half_a_surrogate_pair_is_replaced(tmp_path: Path) -> None:
     ],
 )
 def test_a_worker_that_ends_is_replaced(tmp_path: Path, prompt: str, fate: str, words: str) -> None:
-    """PR-27: the call fails with what was printed last, and the next one is fine."""
+    """PR-27: the call fails with the last output, and the next one works."""
 
     async def body(workers: Workers) -> tuple[ProviderError, Any]:
         error = await failure(workers, f"[print('last words'), {prompt}]")
@@ -335,7 +335,7 @@ def test_a_worker_that_ends_is_replaced(tmp_path: Path, prompt: str, fate: str, 
 
 
 def test_a_worker_that_exits_waits_for_no_thread(tmp_path: Path) -> None:
-    """A thread of the user's code would keep it until the call is late."""
+    """A thread of the user's code does not delay the end."""
     thread = "threading.Thread(target=time.sleep, args=(1000,)).start()"
     error = failed(tmp_path, f"[{thread}, sys.exit(3)]")
     assert (error.kind, "exit code 3" in error.message) == ("worker_crashed", True)
@@ -348,10 +348,10 @@ def test_a_worker_that_exits_waits_for_no_thread(tmp_path: Path) -> None:
         ("throw(BaseExceptionGroup('two', [KeyboardInterrupt()]))", "BaseExceptionGroup: two"),
     ],
 )
-def test_what_a_cancelled_task_raises_ends_its_call_alone(
+def test_an_exception_of_a_cancelled_task_ends_only_its_call(
     tmp_path: Path, prompt: str, what: str
 ) -> None:
-    """The worker lives."""
+    """The worker continues."""
 
     async def body(workers: Workers) -> tuple[ProviderError, Any]:
         return await failure(workers, prompt), await call(workers, "1")
@@ -361,8 +361,8 @@ def test_what_a_cancelled_task_raises_ends_its_call_alone(
     assert error.message.startswith(f"python:mine.py: {what}".strip())
 
 
-def test_a_worker_that_somebody_kills_in_the_middle_of_a_call_is_replaced(tmp_path: Path) -> None:
-    """It is noticed at once."""
+def test_a_worker_that_is_killed_in_the_middle_of_a_call_is_replaced(tmp_path: Path) -> None:
+    """The end is noticed at once."""
     os.mkfifo(tmp_path / "pid")
 
     async def body(workers: Workers) -> ProviderError:
@@ -395,7 +395,7 @@ def test_an_idle_worker_that_ends_is_replaced_without_a_failure(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_a_worker_that_hangs_is_replaced_with_all_it_started(tmp_path: Path) -> None:
-    """PR-27: a loop that nothing interrupts, with a child in another session."""
+    """PR-27: an endless loop with a child in another session is ended."""
     mark = uuid.uuid4().hex
     hang = (
         "print('busy'); subprocess.Popen(['setsid', 'sleep', '1000']); open('ready', 'w').close()\n"
@@ -416,7 +416,7 @@ def test_a_worker_that_hangs_is_replaced_with_all_it_started(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_a_worker_that_ignores_the_request_to_end_is_killed(tmp_path: Path) -> None:
-    """After its grace."""
+    """It is killed after its grace period."""
     stubborn = (
         "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('busy')\n"
         "open('ready', 'w').close()\n"
@@ -434,7 +434,7 @@ def test_a_worker_that_ignores_the_request_to_end_is_killed(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_a_cancelled_call_ends_its_worker(tmp_path: Path) -> None:
-    """Nobody waits for what it was doing; the next call is served by another one."""
+    """The next call is served by another worker."""
     os.mkfifo(tmp_path / "pid")
 
     async def body(workers: Workers) -> int:
@@ -452,8 +452,8 @@ def test_a_cancelled_call_ends_its_worker(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_file_that_crashes_three_times_in_a_row_is_given_up(tmp_path: Path) -> None:
-    """Its lane is told to; a success in between begins anew, and a call that is late does not count."""
+def test_a_file_that_crashes_three_times_in_a_row_is_fatal(tmp_path: Path) -> None:
+    """The failure is fatal for the lane; a success resets the count, and a late call does not count."""
 
     async def body(workers: Workers) -> list[Any]:
         faults: list[Any] = []
@@ -492,7 +492,7 @@ def test_a_file_that_crashes_three_times_in_a_row_is_given_up(tmp_path: Path) ->
 def test_a_worker_that_sends_garbage_is_replaced(
     tmp_path: Path, garbage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Code that writes to every socket it finds gets no other call's answer wrong."""
+    """Code that writes to every open socket cannot change another call's reply."""
     monkeypatch.setattr("trioeval.providers.programs.workers._LAST_WORDS", 0.5)  # it stays
     write = f"""
 import stat
@@ -515,7 +515,7 @@ time.sleep(1000)
 
 
 def test_a_copy_that_outlives_its_worker_is_not_waited_for(tmp_path: Path) -> None:
-    """It holds the channel open, and is ended."""
+    """It keeps the socket open, and is ended."""
     mark = uuid.uuid4().hex
     fork = "os._exit(5) if os.fork() else [os.setsid(), time.sleep(1000)]"
 
@@ -537,25 +537,25 @@ def test_a_copy_that_outlives_its_worker_is_not_waited_for(tmp_path: Path) -> No
         ("def call_api(:", "SyntaxError: "),
     ],
 )
-def test_a_file_that_cannot_be_loaded_serves_nobody(
+def test_a_file_that_cannot_be_loaded_fails_every_call(
     tmp_path: Path, text: str, message: str
 ) -> None:
-    """Its lane is told so."""
+    """The failure is fatal for the lane."""
     error = failed(tmp_path, "1", text=text)
     assert (error.kind, error.fault) == ("unexpected", Fault.FATAL)
     assert error.message.startswith(f"python:mine.py: {message}")
 
 
 def test_a_file_that_ends_the_program_is_a_crash(tmp_path: Path) -> None:
-    """It never comes to a call."""
+    """No call is made."""
     error = failed(tmp_path, "1", text="import sys; sys.exit('no licence')")
     assert str(error) == (
         "worker_crashed: python:mine.py: the worker ended with exit code 1: SystemExit: no licence"
     )
 
 
-def test_an_interpreter_that_cannot_be_started_is_told(tmp_path: Path) -> None:
-    """As a failure of the call."""
+def test_an_interpreter_that_cannot_be_started_is_reported(tmp_path: Path) -> None:
+    """It is a failure of the call."""
     found = spec(tmp_path)
     missing = WorkerSpec(
         name="python:mine.py",
@@ -571,8 +571,8 @@ def test_an_interpreter_that_cannot_be_started_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_idle_workers_may_finish_what_they_have_to(tmp_path: Path) -> None:
-    """At the end of a run that was not cancelled."""
+def test_idle_workers_may_finish_their_work(tmp_path: Path) -> None:
+    """This holds at the end of a run that was not cancelled."""
     later = "__import__('atexit').register(open('done', 'w').close)"
 
     async def body(workers: Workers) -> None:
@@ -584,7 +584,7 @@ def test_idle_workers_may_finish_what_they_have_to(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_idle_workers_that_do_not_end_are_ended(tmp_path: Path) -> None:
-    """Code that waits for a thread of its own is not waited for."""
+    """Code that waits for its own thread is not waited for."""
 
     async def body(workers: Workers) -> int:
         thread = "threading.Thread(target=time.sleep, args=(1000,)).start()"
@@ -596,7 +596,7 @@ def test_idle_workers_that_do_not_end_are_ended(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_nothing_remains_of_calls_that_are_cancelled_at_any_instant(tmp_path: Path) -> None:
-    """Fifty calls of four workers, cut before, while and after they start; the next one is served."""
+    """Fifty calls of four workers are cancelled before, while and after they start; the next one works."""
     mark = uuid.uuid4().hex
 
     async def one(workers: Workers, instant: float) -> None:
@@ -632,8 +632,8 @@ trio.run(main)
 
 
 @pytest.mark.slow
-def test_workers_end_when_the_program_that_asked_is_killed(tmp_path: Path) -> None:
-    """Nobody can end them any more; they notice, even in a loop that nothing interrupts."""
+def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    """Workers notice it themselves, even in an endless loop."""
     spec(tmp_path)
     os.mkfifo(tmp_path / "pids")
     busy = (
@@ -651,7 +651,7 @@ def test_workers_end_when_the_program_that_asked_is_killed(tmp_path: Path) -> No
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(fcntl, "F_SETSIG"), reason="only Linux ends such a process")
 def test_a_worker_ends_also_where_no_other_thread_can_run(tmp_path: Path) -> None:
-    """It holds the lock of its interpreter, and the program that asked is killed."""
+    """It holds the interpreter's lock, and the program that started it is killed."""
     spec(tmp_path)
     os.mkfifo(tmp_path / "pids")
     deaf = (
@@ -674,7 +674,7 @@ def count_descriptors() -> int:
 def test_a_worker_that_is_closed_while_its_call_is_cancelled_leaves_nothing(
     tmp_path: Path,
 ) -> None:
-    """Neither a process nor a descriptor, although no step of the closing has any time."""
+    """Neither a process nor a descriptor is left, although every step of the closing is cancelled."""
     mark = uuid.uuid4().hex
 
     async def main() -> int:
@@ -691,7 +691,7 @@ def test_a_worker_that_is_closed_while_its_call_is_cancelled_leaves_nothing(
 
 
 def test_the_worker_runs_on_older_interpreters() -> None:
-    """Its syntax is that of Python 3.9, and it imports nothing that has to be installed."""
+    """Its syntax is that of Python 3.9, and it imports only the standard library."""
     tree = ast.parse(Path(worker.__file__).read_text(), feature_version=(3, 9))
     imported = {
         name.partition(".")[0]

@@ -89,7 +89,7 @@ def api_error(kind: str, text: str = "No.") -> dict[str, Any]:
 
 
 def grown(index: int, block: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The events of a block, cut in the middle of its texts."""
+    """Return the events of a block, cut in the middle of its texts."""
     start = dict(block)
     deltas: list[dict[str, Any]] = []
 
@@ -118,7 +118,7 @@ def grown(index: int, block: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def streamed(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The events that a message comes as when it is streamed."""
+    """Return the events of a streamed message."""
     ends = {
         name: whole[name]
         for name in ("stop_reason", "stop_sequence", "stop_details")
@@ -144,7 +144,7 @@ def written(events: Sequence[Any]) -> bytes:
 
 
 def split_emoji() -> list[dict[str, Any]]:
-    """A character that is cut into two events, between the halves of its surrogate pair."""
+    """Return a character that is cut into two events, between the halves of its surrogate pair."""
     events = streamed(message(said("😀")))
     halves = ["\ud83d", "\ude00"]
     for event in events:
@@ -176,7 +176,7 @@ KEEP_ONE = "keep one of them"
 
 
 def mistake(key: str, fault: str, hint: str | None = None, /, **config: Any) -> Mistake:
-    """A wrong config with one problem."""
+    """Return a wrong config with one problem."""
     return Mistake(config, [Problem(f".config.{key}", fault, hint)])
 
 

@@ -1,4 +1,4 @@
-"""What the tests of every vendor need to know of one API: how its requests, replies and errors look."""
+"""The description of one API for the tests of all vendors: its requests, replies and errors."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ import pytest
 
 from trioeval.errors import Problem, ProviderError
 from trioeval.providers.base import Guardrails, Reply, Request
-from trioeval.providers.config import Reader, Settings, Surroundings
+from trioeval.providers.config import EntryContext, ProviderSettings, Reader
 from trioeval.providers.http.adapter import Adapter, AdapterSettings
 from trioeval.providers.http.streams import ServerEvent
 from trioeval.providers.http.wire import HttpReply
@@ -50,7 +50,7 @@ class Call:
 
 @attrs.frozen
 class Refusal:
-    """A reply by which the prompt or the answer is refused."""
+    """A reply that refuses the prompt or the reply."""
 
     data: Data
     output: str
@@ -61,18 +61,18 @@ class Refusal:
 
 @attrs.frozen
 class Mistake:
-    """A config that is wrong, and everything that is reported of it."""
+    """A wrong config, and all of its problems."""
 
     config: Data
     problems: Sequence[Problem]
     environ: Mapping[str, str] = attrs.field(factory=lambda: ENVIRON)
     entry: str | None = None
-    """None where it is that of the vendor."""
+    """None uses that of the vendor."""
 
 
 @attrs.frozen
 class Streamed:
-    """The body of a reply, and the data of the events that it comes as."""
+    """The body of a reply, and the data of its events when it is streamed."""
 
     whole: Data
     events: Sequence[Any]
@@ -81,43 +81,43 @@ class Streamed:
 
 @attrs.frozen(kw_only=True)
 class Stream:
-    """How an API streams."""
+    """The streaming of an API."""
 
     write: Callable[[Sequence[Any]], bytes]
-    """The events as bytes; a text is written as it stands."""
+    """Returns the events as bytes; a text is written unchanged."""
     cases: Sequence[Streamed]
-    """The first one says what `Texts.say` does."""
+    """The first one has the text of `Texts.say`."""
     spare: int = 0
     """The number of events at the end of a stream without which it is complete."""
     errors: Sequence[tuple[Any, str]]
-    """An event that ends a stream, and the error that it is."""
+    """Events that end a stream, and their errors."""
     speech: Sequence[tuple[ServerEvent, bool]]
-    """Whether an event is the first token."""
+    """Events, and whether they are the first token."""
 
 
 @attrs.frozen(kw_only=True)
 class Texts:
-    """How an API that answers in words does so."""
+    """The replies of an API that returns text."""
 
     say: Callable[[str], Data]
-    """The body of a reply that says it."""
+    """Returns the body of a reply with this text."""
     think: Callable[[str, str], Data]
-    """The body of a reply with a thought and an answer."""
+    """The body of a reply with reasoning and text."""
     gap: str = "\n\n"
-    """What stands between them in the output."""
+    """The separator between them in the output."""
     called: tuple[Data, Any]
-    """A reply that calls a tool, and its output."""
+    """A reply with a tool call, and its output."""
     schema: Data | None
-    """The config that asks for JSON; None where the adapter parses none."""
+    """The config that requests JSON; None if the adapter parses none."""
     stops: Sequence[tuple[Data, str | None]]
     """Replies with their finish reasons."""
     refusals: Sequence[Refusal]
     nothing: Sequence[Data]
-    """Replies that ended by themselves and hold nothing."""
+    """Complete replies without content."""
     cut: Callable[[Data], Data]
-    """The same reply, cut off at its limit."""
+    """Returns the same reply, cut off at its limit."""
     what: str
-    """What holds nothing."""
+    """The part that is empty."""
     limit: str
     """The key of the limit."""
 
@@ -132,19 +132,19 @@ class Vendor:
     url: str
     headers: Mapping[str, str]
     asked: Data
-    """The fields of a request that are the prompt "Hi"."""
+    """The fields of a request with the prompt "Hi"."""
     defaults: Data = attrs.field(factory=dict)
     """The other fields of a request of an entry without config."""
     good: Data
     """The body of a reply."""
     answer: Reply
-    """What it is read as, with the cost of `PRICE`; headers and the body itself are the same for all."""
+    """The reply that is read from it, with the cost of `PRICE`; without headers and body."""
     lane: str
     secrets: tuple[str, ...] = (KEY,)
     missing: Problem
-    """What is reported where the environment says nothing."""
+    """The problems without any environment variable."""
     fail: Callable[[str], Data] = lambda message: {"error": {"message": message}}
-    """The body of an error with a message."""
+    """Returns the body of an error with a message."""
     errors: Sequence[tuple[int, Data, str]] = ()
     """Statuses and bodies of errors with their kinds, beyond those that all have."""
     limits: tuple[Mapping[str, str], RateHint] = (LIMITS, RateHint(Allowance(50, 0)))
@@ -155,9 +155,9 @@ class Vendor:
     calls: Sequence[Call] = ()
     wrong_options: Sequence[tuple[Data, str]] = ()
     unsendable: Sequence[tuple[str, str]] = ()
-    """Prompts that are not sent, with the reasons; of an API without messages there are none."""
+    """Prompts that are not sent, with the reasons; empty for an API without messages."""
     strangers: Sequence[tuple[Data, str]] = ()
-    """Bodies of a success that are no answer."""
+    """Bodies of a success that are not a valid reply."""
     mistakes: Sequence[Mistake] = ()
     samples: Sequence[Data] = ()
     """More bodies, to be damaged."""
@@ -166,52 +166,52 @@ class Vendor:
 
     def read(
         self, config: Data, environ: Mapping[str, str] = ENVIRON, entry: str | None = None
-    ) -> Settings | list[Problem]:
-        """The entry, or what is wrong with it."""
+    ) -> ProviderSettings | list[Problem]:
+        """Return the entry's settings, or its problems."""
         return read_entry(self.reader, entry or self.entry, config, environ)
 
     def adapter(self, **config: Any) -> Adapter:
-        """The adapter of an entry with this config."""
+        """Return the adapter of an entry with this config."""
         settings = self.read(config)
         assert isinstance(settings, AdapterSettings), settings
         return settings.adapter
 
     def priced(self, **config: Any) -> Adapter:
-        """The same with prices, where its calls cost something."""
+        """Return the same with prices, if its calls cost money."""
         return self.adapter(**({} if self.usage is None else {"price": PRICE}), **config)
 
     def body(self, adapter: Adapter, prompt: str = "Hi", **options: Any) -> Any:
-        """What is sent."""
+        """Return the body that is sent."""
         return json.loads(adapter.build(Request(prompt=prompt, options=options)).body or b"")
 
     def limited(self, data: object, status: int = 200) -> HttpReply:
-        """A reply that reports limits."""
+        """Return a reply that reports limits."""
         return attrs.evolve(reply(data, status), headers=self.limits[0])
 
 
 def read_entry(
     reader: Reader, entry: str, config: Data, environ: Mapping[str, str] = ENVIRON
-) -> Settings | list[Problem]:
-    """The settings of an id and its config, or what is wrong with them."""
+) -> ProviderSettings | list[Problem]:
+    """Return the settings of an id and its config, or their problems."""
     prefix, _, rest = entry.partition(":")
-    around = Surroundings(environ=environ, directory=Path(), templates=TEMPLATES)
+    around = EntryContext(environ=environ, directory=Path(), templates=TEMPLATES)
     return reader(prefix, rest, config, around)
 
 
 def reply(data: object, status: int = 200) -> HttpReply:
-    """A reply of JSON, as it arrives."""
+    """Return a JSON reply as it arrives."""
     return HttpReply(status, HEADERS | COOKIE, json.dumps(data).encode())
 
 
 def parse_failure(adapter: Adapter, answer: HttpReply) -> ProviderError:
-    """The error that a reply is."""
+    """Return the error for a reply."""
     with pytest.raises(ProviderError) as caught:
         adapter.parse(answer)
     return caught.value
 
 
 def build_failure(adapter: Adapter, prompt: str, **options: Any) -> str:
-    """Why a prompt, or an option, cannot be sent."""
+    """Return the error for a prompt, or an option, that cannot be sent."""
     with pytest.raises(ProviderError) as caught:
         adapter.build(Request(prompt=prompt, options=options))
     assert caught.value.kind == "bad_request"
@@ -219,7 +219,7 @@ def build_failure(adapter: Adapter, prompt: str, **options: Any) -> str:
 
 
 def no_key(variables: str) -> Problem:
-    """What is reported where a key is missing."""
+    """Return the problem of a missing key."""
     hint = (
         f"set {variables} in the environment or in a file given with --env-file, or config.apiKey"
     )

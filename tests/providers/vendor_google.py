@@ -59,7 +59,7 @@ def api_error(code: int, status: str, message: str, *details: Mapping[str, Any])
 
 
 def pieces(part: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A part as it comes: texts in two halves, what is beside them at the end."""
+    """Return a part in pieces: texts in two halves, with the other fields at the end."""
     if "text" not in part:
         return [dict(part)]
     half = len(part["text"]) // 2
@@ -68,7 +68,7 @@ def pieces(part: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def streamed(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The replies that one comes as when it is streamed."""
+    """Return the replies of a stream."""
     rest = {name: value for name, value in whole.items() if name != "candidates"}
     named = ("modelVersion", "responseId")
     common: dict[str, Any] = {name: rest[name] for name in named if name in rest}
@@ -100,7 +100,7 @@ def written(chunks: Sequence[Any]) -> bytes:
 
 
 def split_emoji() -> list[dict[str, Any]]:
-    """A character that is cut into two events, between the halves of its surrogate pair."""
+    """Return a character that is cut into two events, between the halves of its surrogate pair."""
     first, second, *rest = streamed(generated(candidate({"text": "😀"})))
     for chunk, half in ((first, "\ud83d"), (second, "\ude00")):
         chunk["candidates"][0]["content"]["parts"] = [{"text": half}]
@@ -133,12 +133,12 @@ HI = {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]}
 
 
 def no_model(entry: str) -> Mistake:
-    """An id that has no model name."""
+    """Return a mistake: an id without a model name."""
     return Mistake({}, [Problem(".id", f'"{entry}" is not a valid Gemini id', FORMS)], entry=entry)
 
 
 def mistake(key: str, fault: str, hint: str | None = None, /, **config: Any) -> Mistake:
-    """A wrong config with one problem."""
+    """Return a wrong config with one problem."""
     return Mistake(config, [Problem(f".config.{key}", fault, hint)])
 
 

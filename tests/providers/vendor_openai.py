@@ -1,4 +1,4 @@
-"""Chat completions, the API of OpenAI that most services have."""
+"""Chat completions, the API of OpenAI that most services support."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ MISSING = no_key("OPENAI_API_KEY")
 
 
 def write_events(events: Sequence[Any]) -> bytes:
-    """A stream whose events have no names."""
+    """Return a stream whose events have no names."""
     texts = (one if isinstance(one, str) else json.dumps(one) for one in events)
     return "".join(f"data: {text}\n\n" for text in texts).encode()
 
@@ -56,7 +56,7 @@ def completion(
 
 
 def chunk(delta: object = None, **more: Any) -> dict[str, Any]:
-    """A part of a stream with one choice."""
+    """Return a part of a stream with one choice."""
     choice = {"index": 0, "delta": {} if delta is None else delta, "finish_reason": None, **more}
     return {
         "id": "chatcmpl-1",
@@ -71,7 +71,7 @@ def usage_chunk() -> dict[str, Any]:
 
 
 def call(index: int, arguments: str, **named: Any) -> dict[str, Any]:
-    """A part of a call of a tool."""
+    """Return a part of a tool call."""
     name = {"name": named.pop("name")} if "name" in named else {}
     return {"index": index, **named, "function": {**name, "arguments": arguments}}
 
@@ -79,7 +79,7 @@ def call(index: int, arguments: str, **named: Any) -> dict[str, Any]:
 def chunked(
     whole: Mapping[str, Any], *deltas: object, finish_reason: str = "stop", **config: Any
 ) -> Streamed:
-    """A message, and the deltas that it comes as."""
+    """Return a message, and its deltas."""
     events = [*map(chunk, deltas), chunk(finish_reason=finish_reason), usage_chunk(), END]
     return Streamed(completion(whole, finish_reason), events, config)
 

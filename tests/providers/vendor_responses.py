@@ -71,7 +71,7 @@ def event(kind: str, **data: Any) -> dict[str, Any]:
 
 
 def itemised(whole: Mapping[str, Any], end: str = "response.completed") -> Streamed:
-    """A response, and the events that it comes as."""
+    """Return a response, and its events."""
     early = {**whole, "status": "in_progress", "output": [], "usage": None}
     items = enumerate(whole["output"])
     events = [

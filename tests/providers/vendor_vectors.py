@@ -1,4 +1,4 @@
-"""The APIs that answer in numbers: embeddings of OpenAI and Gemini, moderations of OpenAI."""
+"""The APIs that return numbers: embeddings of OpenAI and Gemini, moderations of OpenAI."""
 
 import struct
 from base64 import b64encode

@@ -1,4 +1,4 @@
-"""What items are, how they end, and what is run for them: decided without pytest."""
+"""Items, their results, and the rows that run for them, without pytest."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,8 +13,14 @@ from trioeval.loading.load import parse_suite
 from trioeval.pytest_plugin.host import Host, Session, WantedFile
 from trioeval.pytest_plugin.items import SuiteSession
 from trioeval.pytest_plugin.keys import Key, RowKey, TaskKey
-from trioeval.pytest_plugin.loading import LoadedFile, Names, Settings, load_file, named_items
-from trioeval.pytest_plugin.outcome import Answers, Told, told_of_row, told_of_task
+from trioeval.pytest_plugin.loading import (
+    CollectedSuite,
+    Names,
+    PluginSettings,
+    load_file,
+    named_items,
+)
+from trioeval.pytest_plugin.outcome import ItemResult, ItemResults, result_of_row, result_of_task
 from trioeval.pytest_plugin.suite_run import FileRun, chosen
 from trioeval.report import row_json
 from trioeval.report.records import RowRecord
@@ -22,7 +28,7 @@ from trioeval.run import Row, collect, prepare
 
 
 def records(**suite: Any) -> list[RowRecord]:
-    """The records of a suite's rows."""
+    """Return the records of a suite's rows."""
     found = trio.run(collect, parse_suite({"providers": ["echo"], **suite}))
     return [RowRecord.of(row_json(row, "r")) for row in found]
 
@@ -35,12 +41,12 @@ EQUALS = {"assert": [{"type": "equals", "value": "good"}]}
 
 
 def test_every_end_of_a_row_has_one_of_its_item() -> None:
-    """Only what was never begun is skipped."""
+    """Only rows that never started are skipped."""
     good, bad = rows(
         prompts=["{{x}}"], defaultTest=EQUALS, tests=[{"vars": {"x": x}} for x in ("good", "bad")]
     )
-    assert told_of_row(RowRecord.of(row_json(good, "r"))).ending == "passed"
-    told = told_of_row(RowRecord.of(row_json(bad, "r")))
+    assert result_of_row(RowRecord.of(row_json(good, "r"))).ending == "passed"
+    told = result_of_row(RowRecord.of(row_json(bad, "r")))
     assert (told.ending, told.text.splitlines()[1:]) == (
         "failed",
         ["prompt:", "    bad", "output:", "    bad"],
@@ -55,20 +61,20 @@ def test_every_end_of_a_row_has_one_of_its_item() -> None:
         row = attrs.evolve(
             bad, outcome=outcome, status=type(bad.status).ERROR, error="\x1b[2Jwhy", verdict=None
         )
-        told = told_of_row(RowRecord.of(row_json(row, "r")))
+        told = result_of_row(RowRecord.of(row_json(row, "r")))
         assert told.ending == ending
         assert "\x1b" not in told.text
         assert told.text.startswith("no verdict: " if ending == "failed" else "[2Jwhy")
 
 
 def test_a_task_ends_as_the_worst_of_its_rows() -> None:
-    """What is listed is bounded."""
+    """The list of failed rows is bounded."""
     found = records(
         prompts=["{{x}}"],
         defaultTest=EQUALS,
         tests=[{"vars": {"x": x}} for x in ("good", *map(str, range(20)))],
     )
-    told = told_of_task("t", found, None, is_dataset=False)
+    told = result_of_task("t", found, None, is_dataset=False)
     lines = told.text.splitlines()
     assert told.ending == "failed"
     assert (lines[0], len(lines), lines[-1]) == (
@@ -76,14 +82,14 @@ def test_a_task_ends_as_the_worst_of_its_rows() -> None:
         12,
         "… and 10 more",
     )
-    assert told_of_task("t", found[:1], None, is_dataset=False).ending == "passed"
-    assert told_of_task("t", [], None, is_dataset=False).ending == "skipped"
-    assert told_of_task("t", [], None, is_dataset=True).ending == "passed"
-    assert told_of_task("t", [], "2 rows lost", is_dataset=True).ending == "failed"
+    assert result_of_task("t", found[:1], None, is_dataset=False).ending == "passed"
+    assert result_of_task("t", [], None, is_dataset=False).ending == "skipped"
+    assert result_of_task("t", [], None, is_dataset=True).ending == "passed"
+    assert result_of_task("t", [], "2 rows lost", is_dataset=True).ending == "failed"
 
 
 def test_what_a_row_cannot_be_without_is_run_with_it() -> None:
-    """Tasks before its own come whole, cases before its own with the same agent; nothing else does."""
+    """Dependencies come whole: earlier tasks, and earlier cases of the same agent; nothing else does."""
     cases = [{"id": "a"}, {"id": "b", "dependsOn": "a"}, {"id": "c", "dependsOn": "b"}, {"id": "d"}]
     tests = [{"vars": {"x": x}} for x in "12"]
     asked = {"type": "prompt_eval", "prompts": ["{{x}}"], "tests": tests}
@@ -117,7 +123,7 @@ def test_what_a_row_cannot_be_without_is_run_with_it() -> None:
 
 
 def test_names_are_parts_of_ids_that_pytest_and_github_leave_alone() -> None:
-    """Nor is there a character in them that the environment of the process cannot hold."""
+    """Names have no character that an environment variable cannot hold."""
     names = Names("cp1252")
     assert [names.only(name) for name in (":::", "a::::b", "::", "é中")] == [
         ":",
@@ -130,14 +136,14 @@ def test_names_are_parts_of_ids_that_pytest_and_github_leave_alone() -> None:
 
 @pytest.mark.parametrize("text", ["::error::x", "a\n  ::add-mask::x", "a\r::x::", "a ##[group]x"])
 def test_no_reason_is_a_command_of_github(text: str) -> None:
-    """Indented or not, on whatever line."""
-    told = Told(ending="failed", text=text)
+    """Workflow commands are broken, indented or not, on any line."""
+    told = ItemResult(ending="failed", text=text)
     assert_inert_log(told.text)
     assert told.text.replace("\\", "") == text
 
 
 def test_every_item_has_a_name_of_its_own_and_a_line(tmp_path: Path) -> None:
-    """Also where tests are alike, or have no variables."""
+    """Names are unique, also for equal tests, or tests without variables."""
     path = tmp_path / "a.trioeval.yaml"
     path.write_text(
         "providers: [echo]\nprompts: [p]\ntests:\n"
@@ -155,9 +161,9 @@ def test_every_item_has_a_name_of_its_own_and_a_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("failure", "ending"), [(None, "skipped"), ("the disk is full", "failed")])
 def test_what_is_never_told_is_no_success(failure: str | None, ending: str) -> None:
-    """Whoever waits is told how the run ended."""
-    answers, key = Answers(), RowKey(None, 0, 0)
-    answers.tell({key: Told(ending="passed")})
+    """A waiting thread gets the failure of the run."""
+    answers, key = ItemResults(), RowKey(None, 0, 0)
+    answers.tell({key: ItemResult(ending="passed")})
     answers.end(failure)
     assert answers.wait(key).ending == "passed"
     assert answers.wait(RowKey(None, 1, 0)).ending == ending
@@ -170,31 +176,31 @@ async def leave(_run: FileRun) -> None:
 def test_nobody_waits_for_a_thread_that_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither the items that it ran, nor those of files that come later."""
+    """After the end, items of all files get the failure."""
     path = tmp_path / "a.trioeval.json"
     path.write_text('{"providers": ["echo"], "prompts": ["p"], "tests": [{"vars": {"x": 1}}]}')
     key = RowKey(None, 0, 0)
     wanted = {file: WantedFile(file, "f", frozenset([key])) for file in two_of(path)}
-    host = Host(Session(tmp_path, "s", Settings(is_cached=False)), wanted)
+    host = Host(Session(tmp_path, "s", PluginSettings(is_cached=False)), wanted)
     monkeypatch.setattr(FileRun, "serve", leave)
     for file in wanted:
         assert host.wait(file, key).ending == "failed"
     host.close(at_once=True)
     (tmp_path / "results.db").unlink()
     (tmp_path / "results.db").mkdir()
-    host = Host(Session(tmp_path, "s", Settings(is_cached=False)), wanted)
+    host = Host(Session(tmp_path, "s", PluginSettings(is_cached=False)), wanted)
     for file in wanted:
         assert "this is a folder" in host.wait(file, key).text
     host.close(at_once=True)
 
 
-def two_of(path: Path) -> list[LoadedFile]:
+def two_of(path: Path) -> list[CollectedSuite]:
     return [load_file(path, None), load_file(path, None)]
 
 
 @attrs.define
 class Closing:
-    """In place of a host: sees how it is closed, which is interrupted."""
+    """A host that records how it is closed, and is interrupted."""
 
     at_once: list[bool] = attrs.field(factory=list)
 
@@ -206,8 +212,8 @@ class Closing:
 def test_a_session_that_broke_off_starts_nothing_more(
     tmp_path: Path,
 ) -> None:
-    """Whatever pytest says of its end; and what is interrupted again lets pytest tell the rest."""
-    session = SuiteSession(Session(tmp_path, "s", Settings()))
+    """The host is closed in any case; after a further interrupt pytest reports the rest."""
+    session = SuiteSession(Session(tmp_path, "s", PluginSettings()))
     session.host = host = cast("Any", Closing())
     about = SimpleNamespace(config=SimpleNamespace(pluginmanager=pytest.PytestPluginManager()))
     session.pytest_sessionfinish(cast("Any", about), pytest.ExitCode.TESTS_FAILED)

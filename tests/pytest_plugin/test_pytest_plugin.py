@@ -1,7 +1,7 @@
-"""Suites as tests of pytest: real sessions and a real server that counts what it is asked.
+"""Suites as tests of pytest: real sessions and a real server that counts requests.
 
-Sessions run in this process, where everything is imported already, but for those that are interrupted or
-have workers.
+Sessions run in this process, where everything is imported already, except interrupted ones and those with
+workers.
 """
 
 import json
@@ -34,7 +34,7 @@ UNCACHED = ("-o", "trioeval_cache=off")
 def libraries_stay(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """A library that a session here is the first to import is not forgotten with the session.
+    """A library that a session here is the first to import stays imported after the session.
 
     Imported again by later tests of this process, its exceptions would be other classes than those which
     libraries that had been there before know.
@@ -56,7 +56,7 @@ def libraries_stay(
 
 @attrs.frozen
 class Provider:
-    """A fake provider in a process of its own."""
+    """A fake provider in its own process."""
 
     url: str
     root: str
@@ -70,12 +70,12 @@ class Provider:
         urllib.request.urlopen(f"{self.root}/reset", data=b"").close()
 
     def wait_requests(self, count: int) -> None:
-        """Wait until it was asked so often."""
+        """Wait until it has got this many requests."""
         while self.stats()["requests"] < count:
             time.sleep(0.02)
 
     def suite(self, words: str, *, width: int = 8, **more: Any) -> str:
-        """A suite with a row a word; rows of words with an x fail."""
+        """Return a suite with a row for each word; rows of words with an x fail."""
         entry = {
             "id": "openai:chat:fake",
             "label": "fake",
@@ -117,7 +117,7 @@ def provider(server: Provider) -> Provider:
 
 @pytest.fixture(autouse=True)
 def _alone(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No settings of this session reach those that are tested."""
+    """Settings of this session do not affect the tested ones."""
     for name in [*os.environ]:
         if name.startswith(("TRIOEVAL_", "PROMPTFOO_", "PYTEST_", "COV_")):
             monkeypatch.delenv(name)
@@ -137,7 +137,7 @@ def left_behind(folder: Path) -> list[str]:
 def test_rows_are_items_that_end_as_the_rows_do(
     pytester: pytest.Pytester, provider: Provider
 ) -> None:
-    """Failing rows say why without a traceback, and so do those without a verdict; they run at once."""
+    """Failing rows and errors have their reasons without a traceback; rows run concurrently."""
     pytester.makefile(
         ".trioeval.json",
         words=provider.suite("a b\u202e d x\u001b[31mx y", evaluateOptions={"repeat": 2}),
@@ -209,7 +209,7 @@ def test_rows_are_items_that_end_as_the_rows_do(
 def test_only_what_is_selected_is_asked_for_and_paid_for_once(
     pytester: pytest.Pytester, provider: Provider
 ) -> None:
-    """Collecting asks nobody; what is deselected is not run; what is in the cache is not paid for again."""
+    """Collecting makes no calls; deselected rows are not run; cached replies are not paid for again."""
     pytester.makefile(".trioeval.json", words=provider.suite("a b x"))
     pytester.makefile(
         ".trioeval.yaml",
@@ -239,7 +239,7 @@ def test_only_what_is_selected_is_asked_for_and_paid_for_once(
 
 
 def test_what_cannot_be_run_is_told_in_a_few_lines(pytester: pytest.Pytester) -> None:
-    """Files, settings and warnings that are errors; a cache that cannot be kept is only a warning."""
+    """Invalid files, settings and warnings are errors; a cache that cannot be written is a warning."""
     said = {"providers": ["echo"], "prompts": ["{{env.UNKNOWN}}"], "tests": [{"vars": {"a": 1}}]}
     unfiled = {**said, "commandLineOptions": {"envFile": "none.env"}}
     pytester.makefile(".trioeval.json", warns=json.dumps(said), unfiled=json.dumps(unfiled))
@@ -263,7 +263,7 @@ def test_what_cannot_be_run_is_told_in_a_few_lines(pytester: pytest.Pytester) ->
 
 
 def test_nothing_in_a_row_is_more_than_text(pytester: pytest.Pytester) -> None:
-    """In what pytest says in the end and on the way, to people, to GitHub and to files."""
+    """Texts are inert in all output of pytest, for people, GitHub and files."""
     suite = hostile_suite(SHORT, "python:mine.py")
     pytester.makepyfile(
         mine="def call_api(prompt, options, context):\n    return {'output': prompt}"
@@ -278,7 +278,7 @@ def test_nothing_in_a_row_is_more_than_text(pytester: pytest.Pytester) -> None:
 
 
 def test_workers_pay_for_each_row_once(pytester: pytest.Pytester, provider: Provider) -> None:
-    """Whichever worker asks first runs the rows of a file; all others read how they end."""
+    """The first worker runs the rows of a file; all others read their results."""
     for name in ("one", "two", "three"):
         pytester.makefile(
             ".trioeval.json", **{name: provider.suite(" ".join(f"{name}{n}" for n in range(12)))}
@@ -292,7 +292,7 @@ def test_workers_pay_for_each_row_once(pytester: pytest.Pytester, provider: Prov
 def test_a_worker_that_dies_costs_what_was_under_way_and_no_more(
     pytester: pytest.Pytester, provider: Provider
 ) -> None:
-    """The next one goes on with the run, and asks nothing again; too many failures anywhere stop it."""
+    """The next worker continues the run and repeats no call; too many failures anywhere stop it."""
     words = "a b c d e f " + " ".join(f"x{n}" for n in range(60))
     pytester.makefile(".trioeval.json", words=provider.suite(words, width=1))
     pytester.makeconftest(
@@ -326,7 +326,7 @@ def test_a_worker_that_dies_costs_what_was_under_way_and_no_more(
 def test_an_interrupt_lets_rows_under_way_finish(
     pytester: pytest.Pytester, provider: Provider
 ) -> None:
-    """They are paid for, and found in the cache by the next session."""
+    """Running rows are completed, as they are paid for, and cached for the next session."""
     words = " ".join(f"w{n}" for n in range(60))
     pytester.makefile(".trioeval.json", words=provider.suite(words, width=2))
     with subprocess.Popen(
@@ -351,7 +351,7 @@ def test_an_interrupt_lets_rows_under_way_finish(
 
 
 def test_it_costs_next_to_nothing_where_no_suite_is_wanted(pytester: pytest.Pytester) -> None:
-    """Not even where one lies beside the tests."""
+    """Nothing is imported, even if a suite is next to the tests."""
     pytester.makefile(".trioeval.json", words="no JSON")
     pytester.makepyfile(
         test_plain="""

@@ -1,4 +1,4 @@
-"""Question tasks in virtual time: a file of questions, somebody who answers them, and what came of it."""
+"""Question tasks in virtual time: a question file, a scripted model, and the results."""
 
 import json
 from collections import Counter
@@ -24,7 +24,7 @@ NO_FILTERS = Filters()
 
 
 def quiz(folder: Path, size: int = 2, *, entry: Mapping[str, Any] | None = None, **top: Any) -> Any:
-    """A suite with one task, `quiz`, of so many questions, all of which "Blue" answers."""
+    """Return a suite with one task, `quiz`, of some questions that "Blue" answers."""
     file = folder / "questions.json"
     questions = [
         {
@@ -41,22 +41,22 @@ def quiz(folder: Path, size: int = 2, *, entry: Mapping[str, Any] | None = None,
 
 
 def number_of(request: Request) -> int:
-    """Which question is asked."""
+    """Return the number of the question in a request."""
     return int(request.vars["question"].removeprefix("Colour ").removesuffix("?"))
 
 
 @attrs.define
 class Pupil:
-    """Answers question n, in its step m, with `says(n, m)`: a text, a reply, or an exception to raise."""
+    """Answers question n in its step m with `says(n, m)`: a text, a reply, or an exception to raise."""
 
     says: Callable[[int, int], Any] = lambda _number, _step: RIGHT
     takes: Callable[[int], float] = lambda _number: 1.0
-    """Seconds that a step of a question takes."""
+    """The duration of a step of a question, in seconds."""
     asked: Counter[int] = attrs.field(factory=Counter)
     requests: list[Request] = attrs.field(factory=list)
     began_at: list[float] = attrs.field(factory=list)
     over: int = 0
-    """Calls that were not cut off."""
+    """Calls that were not interrupted."""
 
     async def __call__(self, request: Request) -> Reply:
         number = number_of(request)
@@ -76,7 +76,7 @@ class Pupil:
 
 @attrs.define
 class Ran:
-    """What came of a run."""
+    """The results of a run."""
 
     rows: list[Row] = attrs.field(factory=list)
     events: list[QuestionEvent] = attrs.field(factory=list)
@@ -92,12 +92,12 @@ class Ran:
         return [question.outcome for question in self.questions]
 
     def names(self, index: int) -> list[str]:
-        """What was told of one question."""
+        """Return the names of the events of one question."""
         return [event.name for event in self.events if event.index == index]
 
     @property
     def end(self) -> Mapping[str, Any]:
-        """Status and reason of the task."""
+        """Return the status and reason of the task."""
         (found,) = [event.details for event in self.events if event.name == "task_end"]
         return found
 
@@ -113,17 +113,17 @@ def asked(
     filters: Filters = NO_FILTERS,
     **more: Any,
 ) -> Ran:
-    """Run a suite, in virtual time unless `run` is another.
+    """Run a suite, in virtual time unless `run` is given.
 
     Args:
-        document: As of a suite file.
-        pupil: Who answers.
-        permits: Gives those of lanes, inside of the run.
-        around: Calls what it is given, which runs the suite, in its own way.
-        longest_reply: Tokens that no reply exceeds; None bounds none.
-        run: Begins a Trio run.
-        filters: Choose among the questions.
-        **more: For `run_suite`.
+        document: The data of a suite file.
+        pupil: The model.
+        permits: Returns the permits of lanes, within the run.
+        around: Called with a function that runs the suite.
+        longest_reply: The maximum tokens of a reply; None for no limit.
+        run: Starts a Trio run.
+        filters: Filters of the questions.
+        **more: Further arguments of `run_suite`.
     """
     suite = parse_suite(document, environ={}, allow_outside=True)
     ran = Ran()
@@ -157,7 +157,7 @@ def asked(
 
 
 def _bounded(prepared: PreparedSuite, longest_reply: int) -> PreparedSuite:
-    """The same suite with a task whose provider bounds its replies."""
+    """Return the suite with a task whose provider bounds its replies."""
     (task,) = prepared.tasks
     metering = Metering(longest_reply=longest_reply, is_bounded=True)
     specs = tuple(attrs.evolve(spec, metering=metering) for spec in task.prepared.specs)
@@ -166,7 +166,7 @@ def _bounded(prepared: PreparedSuite, longest_reply: int) -> PreparedSuite:
 
 
 def calls_tool(*names: str, **arguments: Any) -> Reply:
-    """A reply that calls tools, as chat completions write it."""
+    """Return a reply that calls tools, in the format of chat completions."""
     calls: Sequence[Any] = [
         {
             "id": f"call-{place}",

@@ -1,4 +1,4 @@
-"""Judges that would be asked without what they judge, told before a run."""
+"""Judges without a required variable are reported before a run."""
 
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,8 @@ def refused(*tests: Any, **keys: Any) -> list[str]:
     return [str(problem).removesuffix(HINT) for problem in caught.value.problems]
 
 
-def test_a_question_that_is_missing_is_told_at_every_assertion() -> None:
-    """In sets and under `not-` too."""
+def test_a_question_that_is_missing_is_reported_at_every_assertion() -> None:
+    """This includes sets and `not-`."""
     inner = {"type": "not-context-faithfulness", "provider": "echo"}
     test = {
         "vars": {"context": "c"},
@@ -47,8 +47,8 @@ def test_a_question_that_is_missing_is_told_at_every_assertion() -> None:
     assert told.startswith("$.scenarios: context-relevance judges")
 
 
-def test_an_assertion_for_all_tests_is_told_once() -> None:
-    """With the first test that has no question."""
+def test_an_assertion_for_all_tests_is_reported_once() -> None:
+    """It is reported with the first test without a question."""
     (told,) = refused(
         {"vars": {"query": "q"}},
         {"vars": {"x": "1"}},
@@ -78,7 +78,7 @@ def test_a_question_that_may_be_there_is_not_missed(test: Any, keys: Any) -> Non
 
 @pytest.mark.slow
 def test_a_question_that_code_makes_is_not_missed(tmp_path: Path) -> None:
-    """What it makes is there when it has run, and may depend on anything."""
+    """The results of code are only known when it has run."""
     (tmp_path / "more.py").write_text("def f(vars, context):\n    return {'query': 'q'}\n")
     (tmp_path / "suite.yaml").write_text(
         "providers: [echo]\nprompts: [a]\ntests:\n- vars: {x: '1'}\n"
@@ -111,8 +111,8 @@ def judged_by(prompt: Any, **more: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_prompt_that_names_nothing_of_a_row_is_told(prompt: Any, told: str) -> None:
-    """Every row would be judged alike, whatever was answered; each prompt is told once."""
+def test_a_prompt_that_names_nothing_of_a_row_is_reported(prompt: Any, told: str) -> None:
+    """Every row would be judged the same, whatever its output; each prompt is reported once."""
     path = "$.tests[0].assert[0].rubricPrompt"
     expected = [f"{path}: the judge's prompt does not contain what is judged{told}"]
     assert warned_of(judged_by(prompt), judged_by(prompt)) == expected
@@ -133,14 +133,14 @@ def test_a_prompt_that_names_nothing_of_a_row_is_told(prompt: Any, told: str) ->
         "",
     ],
 )
-def test_a_prompt_that_names_something_is_not_told(prompt: Any) -> None:
-    """A variable is enough, and so is what another row leaves."""
+def test_a_prompt_that_names_something_is_not_reported(prompt: Any) -> None:
+    """A variable is enough, and so is a register."""
     stores = {"vars": {"y": "1"}, "options": {"storeOutputAs": "last"}}
     assert warned_of(judged_by(prompt), stores) == []
 
 
-def test_a_name_that_is_nearly_right_is_told() -> None:
-    """It prints nothing, and the judge does not see what it is for."""
+def test_a_name_that_is_nearly_right_is_reported() -> None:
+    """It would render as nothing, and the judge would not see the value."""
     told = '$.tests[0].assert[0].rubricPrompt: unknown variable outptu\n  did you mean "output"?'
     prompt = "{{ outptu }} by {{ rubric }}, for {{ tone }}"
     assert warned_of(judged_by(prompt)) == [told]

@@ -1,4 +1,4 @@
-"""Tasks of questions in a suite file: what they say, what they have from the top, and what is refused."""
+"""Tasks of questions in a suite file: their settings, the keys from the top, and their mistakes."""
 
 import json
 from pathlib import Path
@@ -58,7 +58,7 @@ def said_of(folder: Path, *entries: dict[str, Any], **top: Any) -> list[str]:
 
 
 def test_questions_are_the_tests_of_their_task(folder: Path) -> None:
-    """Taken as they stand: they are no templates, name no files, and their answers are no alternatives."""
+    """Their texts are used unchanged: they are not templates, name no files, and lists are not expanded."""
     (task,) = parsed(folder, {"id": "colours"}).tasks
     suite = task.suite
     assert suite.prompts == (QUESTION_PROMPT,)
@@ -80,7 +80,7 @@ def test_questions_are_the_tests_of_their_task(folder: Path) -> None:
 
 
 def test_every_provider_is_asked_every_question(folder: Path) -> None:
-    """Also one that gets only some prompts of other tasks; and as often as the suite says."""
+    """A provider with `prompts` gets them as well; they are repeated as configured."""
     providers = ["echo", {"id": "echo:b", "label": "b", "prompts": ["mine"]}]
     suite = parse_suite(
         {
@@ -100,7 +100,7 @@ def test_every_provider_is_asked_every_question(folder: Path) -> None:
 
 
 def test_what_the_top_says_of_prompts_and_tests_is_not_for_questions(folder: Path) -> None:
-    """Who is asked and how hard is; and an entry says it over the top."""
+    """Providers and limits apply; the entry overrides the top."""
     (task,) = parsed(
         folder,
         {
@@ -128,7 +128,7 @@ def test_what_the_top_says_of_prompts_and_tests_is_not_for_questions(folder: Pat
 
 
 def test_an_entry_says_how_its_questions_are_asked(folder: Path) -> None:
-    """In either spelling; `concurrency` is `workers`."""
+    """Both spellings are accepted; `concurrency` means `workers`."""
     tool = {
         "name": "add",
         "target": "file://tools.py:add",
@@ -208,15 +208,15 @@ def test_an_entry_says_how_its_questions_are_asked(folder: Path) -> None:
         ),
     ],
 )
-def test_qe_21_what_an_entry_cannot_say_is_told(
+def test_qe_21_what_an_entry_cannot_say_is_reported(
     folder: Path, entry: dict[str, Any], said: str
 ) -> None:
-    """Where it stands."""
+    """Each mistake is reported at its place."""
     assert said_of(folder, entry) == [f"$.tasks[0].{said}".replace("{folder}", str(folder))]
 
 
 def test_qe_21_concurrency_belongs_to_questions(folder: Path) -> None:
-    """As does everything else that is said of them; and a file of them is needed."""
+    """So do all other settings of questions; and a question file is required."""
     other = {"type": "prompt_eval", "concurrency": 2, "budget": {}}
     assert said_of(folder, other) == [
         "$.tasks[0].questionsFile: questionsFile is a key of tasks of type question_eval",
@@ -226,8 +226,8 @@ def test_qe_21_concurrency_belongs_to_questions(folder: Path) -> None:
     assert said_of(folder, {"questionsFile": None}) == ['$.tasks[0]: "questionsFile" is missing']
 
 
-def test_all_mistakes_of_an_entry_and_its_file_are_told_at_once(folder: Path) -> None:
-    """And those of the top once."""
+def test_all_mistakes_of_an_entry_and_its_file_are_reported_at_once(folder: Path) -> None:
+    """Those of the top are reported once."""
     write(folder, [{**QUESTIONS[0], "answers": []}, {}])
     top = [{"id": "echo", "lable": "x"}]
     said = said_of(folder, {"workers": 0}, {"tools": 5}, providers=top)
@@ -242,8 +242,8 @@ def test_all_mistakes_of_an_entry_and_its_file_are_told_at_once(folder: Path) ->
     ]
 
 
-def test_all_mistakes_of_a_tool_are_told_at_once(folder: Path) -> None:
-    """One of its fields hides nothing of the others."""
+def test_all_mistakes_of_a_tool_are_reported_at_once(folder: Path) -> None:
+    """A mistake in one field does not hide those in others."""
     tools: list[dict[str, Any]] = [
         {"name": "a b", "target": "tools.js:add", "parameters": {"type": "array"}},
         {"name": 5, "target": "file://none.py:add", "parameters": []},
@@ -259,7 +259,7 @@ def test_all_mistakes_of_a_tool_are_told_at_once(folder: Path) -> None:
 
 
 def test_qe_22_workers_of_the_task_come_before_those_of_the_limits() -> None:
-    """And without either there is one."""
+    """Without either there is one worker."""
     file = Path("q.json")
     five = LimitsSettings(workers=5)
     assert QuestionSettings(file=file, workers=3).rows_at_once(five) == 3
@@ -269,18 +269,18 @@ def test_qe_22_workers_of_the_task_come_before_those_of_the_limits() -> None:
 
 
 def hinted(folder: Path, *entries: dict[str, Any], **top: Any) -> list[str]:
-    """What is wrong, with what would be right."""
+    """Return the mistakes with their hints."""
     with pytest.raises(SuiteError) as caught:
         parsed(folder, *entries, **top)
     return [" | ".join(str(one).splitlines()) for one in caught.value.problems]
 
 
 def test_a_file_of_questions_is_one_file(folder: Path) -> None:
-    """What is said of a name that is none helps."""
+    """The hint for an invalid name helps."""
     (folder / "below").mkdir()
     names = {
         "below": '"below" is a folder |   write the name of a file',
-        "*.json": 'there is no file "*.json"',
+        "*.json": 'file not found: "*.json"',
         " ": 'must be a file name, got the text " "',
     }
     for name, told in names.items():
@@ -292,7 +292,7 @@ def test_a_file_of_questions_is_one_file(folder: Path) -> None:
 
 
 def test_what_belongs_elsewhere_says_where(folder: Path) -> None:
-    """To the top of the file, or to providers."""
+    """The hints point to the top of the file, or to providers."""
     found = hinted(folder, {"limits": {}, "lanes": {}, "command_line_options": {}, "model": "m"})
     top = "write it at the top of the file"
     wanted = {
@@ -307,7 +307,7 @@ def test_what_belongs_elsewhere_says_where(folder: Path) -> None:
 
 
 def test_filters_of_the_top_are_those_of_question_tasks(folder: Path) -> None:
-    """Providers use them in what they send."""
+    """Providers use them in their requests."""
     (folder / "shout.py").write_text("def shout(text):\n    return text.upper()\n")
     config = {"method": "POST", "body": "{{ prompt | shout }}"}
     providers = [{"id": "http://127.0.0.1:9/", "config": config}]
@@ -320,7 +320,7 @@ def test_filters_of_the_top_are_those_of_question_tasks(folder: Path) -> None:
 
 
 def test_filters_choose_among_questions_as_among_tests(folder: Path) -> None:
-    """By place and by id."""
+    """They filter by index and by id."""
     (task,) = parsed(folder, {}).tasks
     chosen = select_tests(task.suite, Filters(range=slice(1, 3), first_n=1))
     assert [as_question(step.test).question for step in expand(task.suite, chosen)] == [
@@ -329,7 +329,7 @@ def test_filters_choose_among_questions_as_among_tests(folder: Path) -> None:
 
 
 def test_questions_of_another_folder_are_found_there(folder: Path) -> None:
-    """Where several files are one suite, paths stay those of their own file."""
+    """If several files form a suite, paths are relative to their own file."""
     below = folder / "below"
     below.mkdir()
     write(below, QUESTIONS[:1])
@@ -357,7 +357,7 @@ def _identities(suite: Suite) -> list[StoredIdentity]:
 
 
 def test_a_changed_question_is_a_new_row(folder: Path) -> None:
-    """Whatever of it is another one; the others are kept where they now are."""
+    """Each part counts; the other questions keep their rows at their new indices."""
     stored = _identities(parsed(folder, {}).tasks[0].suite)
     first, second, third = QUESTIONS
     write(folder, [third, {**second, "correctAnswers": ["1"]}, first])
@@ -368,7 +368,7 @@ def test_a_changed_question_is_a_new_row(folder: Path) -> None:
 
 
 def test_budgets_and_tools_decide_how_questions_end(folder: Path) -> None:
-    """What a tool does as well; how many are asked at once does not."""
+    """The code of a tool counts as well; the number of workers does not."""
 
     def digest(**entry: Any) -> str:
         suite = parsed(folder, entry).tasks[0].suite
@@ -386,7 +386,7 @@ def test_budgets_and_tools_decide_how_questions_end(folder: Path) -> None:
 
 
 def test_a_question_is_its_test_and_back() -> None:
-    """With or without an id."""
+    """This holds with and without an id."""
     for name in (None, "a"):
         question = Question(id=name, question="?", answers=("a", "b"), correct_answers=("b",))
         assert as_question(as_test(question)) == question

@@ -1,4 +1,4 @@
-"""The life of questions, out of what the kernel tells."""
+"""The events of questions, from the events of the kernel."""
 
 import itertools
 import logging
@@ -10,19 +10,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.kernel import Admitted, CallEnded, CallStarted, Cut, Event, NotRun, Waiting
-from trioeval.kernel.events import Finished, Noted, Reserving, Shortage, Throttled, Why, guarded
+from trioeval.kernel import Admitted, CallEnded, CallStarted, Event, NotRun, StopReason, Waiting
+from trioeval.kernel.events import (
+    Finished,
+    Noted,
+    Reserving,
+    Shortage,
+    Throttled,
+    WaitReason,
+    guarded,
+)
 from trioeval.question_eval.answer import QuestionEvent
 from trioeval.question_eval.events import QuestionRun
 
 
 def told_of(*events: Event, rows: range | list[int] = range(2)) -> list[QuestionEvent]:
-    """What is told of a task whose kernel told this."""
+    """Return the question events for some kernel events."""
     told: list[QuestionEvent] = []
     life = QuestionRun(told.append).task("quiz", rows)
-    life.begin(0.0)
+    life.on_task_start(0.0)
     for event in events:
-        life.observe(event)
+        life.on_event(event)
     return told
 
 
@@ -30,7 +38,7 @@ def names_of(*events: Event) -> list[str]:
     return [event.name for event in told_of(*events) if event.index == 0][1:]
 
 
-def waits(why: Why, shortage: Shortage | None = None, until: float | None = None) -> Waiting:
+def waits(why: WaitReason, shortage: Shortage | None = None, until: float | None = None) -> Waiting:
     return Waiting(1.0, "lane", why, until, 0, shortage)
 
 
@@ -39,10 +47,14 @@ SHORT = Shortage("rate_limit", ("a:rpm",), 1.5)
 
 def test_one_event_a_reason_however_often_it_is_polled() -> None:
     """Another key, or another kind, is another reason."""
-    polls = [waits(Why.SHARED_LIMIT, attrs.evolve(SHORT, until=at), at) for at in (1.5, 2.5, 3.5)]
-    other = waits(Why.SHARED_LIMIT, attrs.evolve(SHORT, keys=("b:tpm",)))
-    shrinks = waits(Why.SHARED_LIMIT, Shortage("limit_decreasing", ("a:rpm",)))
-    fails = waits(Why.SHARED_LIMIT, Shortage("limiter_error", (), 9.0, "nobody answers"), 9.0)
+    polls = [
+        waits(WaitReason.SHARED_LIMIT, attrs.evolve(SHORT, until=at), at) for at in (1.5, 2.5, 3.5)
+    ]
+    other = waits(WaitReason.SHARED_LIMIT, attrs.evolve(SHORT, keys=("b:tpm",)))
+    shrinks = waits(WaitReason.SHARED_LIMIT, Shortage("limit_decreasing", ("a:rpm",)))
+    fails = waits(
+        WaitReason.SHARED_LIMIT, Shortage("limiter_error", (), 9.0, "nobody answers"), 9.0
+    )
     started = CallStarted(4.0, 0, "lane")
     told = told_of(
         Admitted(0.0, 0, "lane"), Reserving(0.0, 0, "lane"), *polls, other, shrinks, fails, started
@@ -63,100 +75,108 @@ def test_one_event_a_reason_however_often_it_is_polled() -> None:
     assert mine[9].details == {"retry_after_ms": 8000.0, "message": "nobody answers"}
 
 
-@pytest.mark.parametrize("why", [Why.PACE, Why.TOKENS, Why.BLOCKED])
-def test_rates_of_a_lane_are_rate_limits(why: Why) -> None:
-    """As those that are shared are."""
+@pytest.mark.parametrize("why", [WaitReason.PACE, WaitReason.TOKENS, WaitReason.BLOCKED])
+def test_rates_of_a_lane_are_rate_limits(why: WaitReason) -> None:
+    """They are named like shared limits."""
     assert names_of(waits(why))[-1] == "waiting_rate_limit"
 
 
-@pytest.mark.parametrize("why", [Why.SLOT, Why.TURN, Why.CAP, Why.BACKOFF, Why.PAUSED])
-def test_other_waits_are_for_the_lane(why: Why) -> None:
-    """With the word of the kernel."""
+@pytest.mark.parametrize(
+    "why", [WaitReason.SLOT, WaitReason.TURN, WaitReason.CAP, WaitReason.BACKOFF, WaitReason.PAUSED]
+)
+def test_other_waits_are_for_the_lane(why: WaitReason) -> None:
+    """They contain the kernel's word for the reason."""
     told = told_of(waits(why))
     assert (told[-1].name, told[-1].details) == ("waiting_lane", {"lane": "lane", "why": why.value})
 
 
 def turn(job: int, lane: str = "lane") -> Waiting:
-    return Waiting(2.0, lane, Why.TURN, None, job)
+    return Waiting(2.0, lane, WaitReason.TURN, None, job)
 
 
-def test_who_stands_behind_waits_for_what_the_first_waits_for() -> None:
-    """With the limits that lack room; on another lane, or when the first has gone, it is the lane's turn."""
+def test_a_queued_question_waits_for_the_same_cause_as_the_first() -> None:
+    """It names the limits without room; on another lane, or when the first has gone, that is its turn."""
     shrinks = Shortage("limit_decreasing", ("a:tpm",))
     for first, name, more in (
-        (waits(Why.SHARED_LIMIT, SHORT), "waiting_rate_limit", {"keys": ["a:rpm"]}),
-        (waits(Why.SHARED_LIMIT, shrinks), "waiting_limit_decreasing", {"keys": ["a:tpm"]}),
-        (waits(Why.BLOCKED, until=9.0), "waiting_rate_limit", {}),
-        (waits(Why.SLOT), "waiting_lane", {}),
-        (attrs.evolve(waits(Why.PACE), index=None), "waiting_rate_limit", {}),
-        (waits(Why.BACKOFF), "waiting_lane", {}),
+        (waits(WaitReason.SHARED_LIMIT, SHORT), "waiting_rate_limit", {"keys": ["a:rpm"]}),
+        (waits(WaitReason.SHARED_LIMIT, shrinks), "waiting_limit_decreasing", {"keys": ["a:tpm"]}),
+        (waits(WaitReason.BLOCKED, until=9.0), "waiting_rate_limit", {}),
+        (waits(WaitReason.SLOT), "waiting_lane", {}),
+        (attrs.evolve(waits(WaitReason.PACE), index=None), "waiting_rate_limit", {}),
+        (waits(WaitReason.BACKOFF), "waiting_lane", {}),
     ):
         told = told_of(first, turn(1))[-1]
         assert (told.name, told.details) == (name, {"lane": "lane", "why": "turn", **more})
     for gone in (
         CallStarted(1.5, 0, "lane"),
-        Finished(1.5, NotRun(0, Cut.CANCEL)),
+        Finished(1.5, NotRun(0, StopReason.CANCEL)),
         turn(0),
-        Waiting(1.5, "lane", Why.BACKOFF, 3.0, 0),
+        Waiting(1.5, "lane", WaitReason.BACKOFF, 3.0, 0),
     ):
-        assert told_of(waits(Why.SHARED_LIMIT, SHORT), gone, turn(1))[-1].name == "waiting_lane"
+        assert (
+            told_of(waits(WaitReason.SHARED_LIMIT, SHORT), gone, turn(1))[-1].name == "waiting_lane"
+        )
     started = Admitted(1.5, 0, "lane")
-    paced = attrs.evolve(waits(Why.PACE), index=None)
+    paced = attrs.evolve(waits(WaitReason.PACE), index=None)
     assert told_of(paced, started, turn(1))[-1].name == "waiting_lane"
-    assert told_of(waits(Why.SHARED_LIMIT, SHORT), turn(1, "other"))[-1].name == "waiting_lane"
-    # Of two it is the one that was told of last.
-    later = attrs.evolve(waits(Why.SHARED_LIMIT, shrinks), index=2)
+    assert (
+        told_of(waits(WaitReason.SHARED_LIMIT, SHORT), turn(1, "other"))[-1].name == "waiting_lane"
+    )
+    # Of two reasons, the last reported one counts.
+    later = attrs.evolve(waits(WaitReason.SHARED_LIMIT, shrinks), index=2)
     for several in (
-        [waits(Why.SHARED_LIMIT, SHORT), later],
-        [later, waits(Why.SHARED_LIMIT, SHORT), later],
+        [waits(WaitReason.SHARED_LIMIT, SHORT), later],
+        [later, waits(WaitReason.SHARED_LIMIT, SHORT), later],
     ):
         assert told_of(*several, turn(1), rows=range(3))[-1].details["keys"] == ["a:tpm"]
 
 
 def test_the_rest_of_a_call_is_named_by_why_it_was_refused() -> None:
-    """One too many is a rate; a failure is not, nor is one that comes after a call that was served."""
+    """A rate limit is a rate; a failure is not, nor is one after a successful call."""
     refused = Throttled(0.5, 0, "lane", 3.0, -math.inf)
-    rest = waits(Why.BACKOFF, until=3.5)
+    rest = waits(WaitReason.BACKOFF, until=3.5)
     assert names_of(refused, rest)[-1] == "waiting_rate_limit"
     assert names_of(attrs.evolve(refused, index=1), rest)[-1] == "waiting_lane"
     assert names_of(refused, CallStarted(0.75, 0, "lane"), rest)[-1] == "waiting_lane"
-    assert names_of(refused, Finished(0.75, NotRun(0, Cut.CANCEL)), rest)[-1] == "waiting_lane"
+    assert (
+        names_of(refused, Finished(0.75, NotRun(0, StopReason.CANCEL)), rest)[-1] == "waiting_lane"
+    )
 
 
-def test_who_is_started_late_says_what_for() -> None:
-    """The limits are those of whoever stood before it meanwhile, on its lane; without a wait none."""
-    behind = Waiting(0.5, "lane", Why.TURN, None, None)
-    other = waits(Why.SHARED_LIMIT, attrs.evolve(SHORT, keys=("b:tpm",)))
+def test_a_late_start_contains_its_reasons() -> None:
+    """The limits are those of the questions before it on its lane; without a wait there are none."""
+    behind = Waiting(0.5, "lane", WaitReason.TURN, None, None)
+    other = waits(WaitReason.SHARED_LIMIT, attrs.evolve(SHORT, keys=("b:tpm",)))
 
     def scheduled(*events: Event, waited: Mapping[str, float]) -> Mapping[str, object]:
         life = QuestionRun(None).task("quiz", range(2))
         for event in events:
-            life.observe(event)
-        life.observe(Admitted(3.0, 1, "lane"), waited)
+            life.on_event(event)
+        life.on_event(Admitted(3.0, 1, "lane"), waited)
         (found,) = [event for event in life.of(1) if event.name == "scheduled"]
         return found.details
 
     waited = {"turn": 1.5, "pace": 1.0}
     told = {"waited_ms": 2500, "reasons": ["turn", "pace"]}
     assert scheduled(waited=waited) == told
-    assert scheduled(waits(Why.SHARED_LIMIT, SHORT), behind, waited=waited) == {
+    assert scheduled(waits(WaitReason.SHARED_LIMIT, SHORT), behind, waited=waited) == {
         **told,
         "keys": ["a:rpm"],
     }
-    found = scheduled(behind, waits(Why.SHARED_LIMIT, SHORT), other, waited=waited)
+    found = scheduled(behind, waits(WaitReason.SHARED_LIMIT, SHORT), other, waited=waited)
     assert found == {**told, "keys": ["a:rpm", "b:tpm"]}
     elsewhere = attrs.evolve(behind, lane="elsewhere")
-    assert scheduled(waits(Why.SHARED_LIMIT, SHORT), elsewhere, waited=waited) == told
-    once = (waits(Why.SHARED_LIMIT, SHORT), behind, Admitted(1.0, 0, "lane"))
+    assert scheduled(waits(WaitReason.SHARED_LIMIT, SHORT), elsewhere, waited=waited) == told
+    once = (waits(WaitReason.SHARED_LIMIT, SHORT), behind, Admitted(1.0, 0, "lane"))
     assert scheduled(*once, waited=waited) == told
-    assert scheduled(waits(Why.SHARED_LIMIT, SHORT), behind, waited={}) == {}
+    assert scheduled(waits(WaitReason.SHARED_LIMIT, SHORT), behind, waited={}) == {}
 
 
-def test_what_belongs_to_no_question_is_not_told() -> None:
+def test_what_belongs_to_no_question_is_not_reported() -> None:
     """The next job of a lane is not started yet, and not every note is an event."""
     assert (
         names_of(
-            Waiting(0.0, "lane", Why.SLOT, None, None),
+            Waiting(0.0, "lane", WaitReason.SLOT, None, None),
             Noted(0.0, 0, "thinking", {}),
             CallEnded(0.0, 0, "lane"),
         )
@@ -165,7 +185,7 @@ def test_what_belongs_to_no_question_is_not_told() -> None:
 
 
 def test_rows_that_are_left_have_their_own_indices() -> None:
-    """Of a resumed task jobs are numbered anew; questions are not."""
+    """The jobs of a resumed task are numbered again; questions are not."""
     told = told_of(Admitted(0.0, 1, "lane"), rows=[3, 8])
     assert [(event.name, event.index, event.job) for event in told] == [
         ("task_start", None, None),
@@ -175,13 +195,13 @@ def test_rows_that_are_left_have_their_own_indices() -> None:
     ]
 
 
-def test_what_is_kept_with_a_row_is_what_was_told() -> None:
-    """Also where nobody listens."""
+def test_what_is_kept_with_a_row_is_what_was_reported() -> None:
+    """This holds without an observer too."""
     told = told_of(Admitted(0.5, 1, "lane"), CallStarted(0.75, 1, "lane"))
     life = QuestionRun(None).task("quiz", range(2))
-    life.begin(0.0)
-    life.observe(Admitted(0.5, 1, "lane"))
-    life.observe(CallStarted(0.75, 1, "lane"))
+    life.on_task_start(0.0)
+    life.on_event(Admitted(0.5, 1, "lane"))
+    life.on_event(CallStarted(0.75, 1, "lane"))
     assert list(life.of(1)) == [event for event in told if event.index == 1]
     assert [event.name for event in life.of(1)] == ["queued"]
     assert life.of(7) == ()
@@ -191,7 +211,7 @@ some_waits = st.builds(
     Waiting,
     st.just(1.0),
     st.just("lane"),
-    st.sampled_from(Why),
+    st.sampled_from(WaitReason),
     st.none() | st.just(2.0),
     st.integers(0, 1),
     st.none()
@@ -218,7 +238,7 @@ some_events = st.lists(
 
 @given(some_events)
 def test_waits_and_runs_come_behind_a_reservation(events: list[Event]) -> None:
-    """Whatever the kernel tells: nothing waits or runs that did not ask, and no two of either in a row."""
+    """Nothing waits or runs without a reservation, and no event is repeated in a row."""
     told = told_of(*events)
     assert [event.sequence for event in told] == list(range(len(told)))
     for index in (0, 1):
@@ -230,8 +250,8 @@ def test_waits_and_runs_come_behind_a_reservation(events: list[Event]) -> None:
                 assert before != "reserving"
 
 
-def test_an_observer_that_raises_is_told_nothing_more(caplog: pytest.LogCaptureFixture) -> None:
-    """One entry of the log, with its traceback."""
+def test_an_observer_that_raises_is_not_called_again(caplog: pytest.LogCaptureFixture) -> None:
+    """The log has one entry, with its traceback."""
     told: list[str] = []
 
     def observe(event: QuestionEvent) -> None:
@@ -242,6 +262,6 @@ def test_an_observer_that_raises_is_told_nothing_more(caplog: pytest.LogCaptureF
     assert tell is not None
     with caplog.at_level(logging.ERROR):
         life = QuestionRun(tell).task(None, range(3))
-        life.begin(0.0)
+        life.on_task_start(0.0)
     assert told == ["task_start"]
     assert len(caplog.records) == 1

@@ -1,4 +1,4 @@
-"""Files of questions: what is taken, and everything that is wrong with one at once."""
+"""Question files: accepted content, and all mistakes of a file at once."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ def document(*questions: Any, **more: Any) -> dict[str, Any]:
 
 
 def loaded(folder: Path, name: str, text: str) -> Suite:
-    """The suite of one task whose questions stand in a file."""
+    """Load a suite with one task whose questions are in a file."""
     (folder / name).write_text(text)
     entry = {"id": "sky", "type": "question_eval", "questionsFile": name}
     (folder / "suite.json").write_text(json.dumps({"providers": ["echo"], "tasks": [entry]}))
@@ -45,7 +45,7 @@ def problems_of(folder: Path, name: str, text: str) -> list[str]:
 
 
 def mistakes_in(data: Any) -> list[tuple[str, str]]:
-    """Paths, as the fields of issues are called, and messages."""
+    """Return the paths and messages of all mistakes."""
     with pytest.raises(MistakenError) as caught:
         questions_in(data)
     found = []
@@ -56,7 +56,7 @@ def mistakes_in(data: Any) -> list[tuple[str, str]]:
 
 
 def test_qe_01_yaml_and_json_are_the_same_and_trimmed(tmp_path: Path) -> None:
-    """In both spellings of the keys, and whatever a file that is not `.json` is called."""
+    """Both spellings of the keys are accepted; a file that is not `.json` is YAML."""
     padded = {
         "id": " q1 ",
         "question": "\tSky? \n",
@@ -75,7 +75,7 @@ def test_qe_01_yaml_and_json_are_the_same_and_trimmed(tmp_path: Path) -> None:
 
 
 def test_qe_02_all_issues_are_in_one_error_with_exact_fields() -> None:
-    """A duplicate id, and a correct answer that is none."""
+    """The cases are a duplicate id, and a correct answer that is not among the answers."""
     unknown = {**SKY, "id": " a ", "correct_answers": ["Green", "blue"]}
     assert mistakes_in(document({**SKY, "id": "a"}, unknown)) == [
         ("questions[1].id", '$.questions[0] has the same id, "a"'),
@@ -97,12 +97,12 @@ def test_qe_02_all_issues_are_in_one_error_with_exact_fields() -> None:
     ],
 )
 def test_qe_03_the_version_is_one(version: dict[str, Any], message: str) -> None:
-    """And has to be said."""
+    """It is required."""
     assert mistakes_in({**version, "questions": [SKY]}) == [("version", message)]
 
 
-def test_qe_04_what_is_no_file_of_questions_is_told(tmp_path: Path) -> None:
-    """Two documents; unknown keys on both levels; what is blank, empty or missing."""
+def test_qe_04_what_is_no_file_of_questions_is_reported(tmp_path: Path) -> None:
+    """The cases are two documents, unknown keys on both levels, and blank, empty or missing values."""
     two = f"{yaml.safe_dump(document(SKY))}---\nx: 1\n"
     (told,) = problems_of(tmp_path, "q.yaml", two)
     assert told.startswith("q.yaml:9:1: $: not YAML: expected a single document in the stream")
@@ -132,8 +132,8 @@ def test_qe_04_what_is_no_file_of_questions_is_told(tmp_path: Path) -> None:
     ]
 
 
-def test_answers_that_are_the_same_are_told() -> None:
-    """Nobody could say which was meant."""
+def test_answers_that_are_the_same_are_reported() -> None:
+    """It would be unclear which answer is meant."""
     same = {**SKY, "answers": ["Straße", "Weg", "STRASSE "], "correctAnswers": ["Weg"]}
     del same["correct_answers"]
     assert mistakes_in(document(same)) == [
@@ -146,8 +146,8 @@ def test_answers_that_are_the_same_are_told() -> None:
 
 
 @pytest.mark.parametrize("name", ["", " \t"])
-def test_an_id_that_is_blank_is_told(name: str) -> None:
-    """It names nothing; a question without an id has none."""
+def test_an_id_that_is_blank_is_reported(name: str) -> None:
+    """It names nothing; a question without a name must have no id."""
     assert mistakes_in(document({**SKY, "id": name})) == [("questions[0].id", "must not be blank")]
     assert questions_in(document({**SKY, "id": None}))[0].id is None
 
@@ -169,12 +169,12 @@ def test_an_id_that_is_blank_is_told(name: str) -> None:
     ],
 )
 def test_nothing_is_converted(data: Any, told: list[tuple[str, str]]) -> None:
-    """A number in an answer could be meant as 1 or as 1.0."""
+    """A number in an answer could mean 1 or 1.0."""
     assert mistakes_in(data) == told
 
 
-def test_qe_40_no_questions_and_unreadable_files_are_told_at_load(tmp_path: Path) -> None:
-    """Before anybody is asked, with the place."""
+def test_qe_40_no_questions_and_unreadable_files_are_reported_at_load(tmp_path: Path) -> None:
+    """They are reported before the first call, with the place."""
     assert problems_of(tmp_path, "q.json", '{"version": 1,\n "questions": []}') == [
         "q.json:2:15: $.questions: no questions are given"
     ]
@@ -184,7 +184,7 @@ def test_qe_40_no_questions_and_unreadable_files_are_told_at_load(tmp_path: Path
 
 
 def test_mistakes_are_placed_in_their_file_with_line_and_column(tmp_path: Path) -> None:
-    """Together with those of the suite, which come first."""
+    """They are reported together with those of the suite, which come first."""
     text = "version: 3\nquestions:\n- question: a\n  answers: [x, X]\n  correct_answers: [y]\n"
     (tmp_path / "q.yaml").write_text(text)
     entry = {"type": "question_eval", "questionsFile": "q.yaml", "workers": 0}
@@ -225,8 +225,8 @@ QUESTIONS = st.builds(
         unique_by=lambda one: one.get("id", "").strip() or id(one),
     )
 )
-def test_every_right_file_is_taken_as_it_stands(questions: list[dict[str, Any]]) -> None:
-    """In its order, with nothing but the blanks around texts left out."""
+def test_every_right_file_is_taken_unchanged(questions: list[dict[str, Any]]) -> None:
+    """Its order is kept; only surrounding blanks are removed."""
     found = questions_in(document(*questions))
     assert [
         {
@@ -268,8 +268,8 @@ ANYTHING = st.recursive(
 
 
 @given(ANYTHING)
-def test_whatever_a_file_holds_is_taken_or_told(data: Any) -> None:
-    """With a message at every place, each told once."""
+def test_whatever_a_file_holds_is_taken_or_reported(data: Any) -> None:
+    """Each mistake is reported once, with a message and a place."""
     parts: tuple[Mistake, ...] = ()
     found: tuple[Question, ...] = ()
     try:

@@ -1,4 +1,4 @@
-"""Suites that name shared limits: opened for a run, asked by its lanes, told of in rows and events."""
+"""Suites with shared limits: opened for a run, used by its lanes, reported in rows and events."""
 
 from pathlib import Path
 from typing import Any
@@ -9,9 +9,9 @@ from asked_questions import RIGHT, Pupil, asked, quiz
 
 from trioeval import Reply, Request, Row, make_lanes, parse_suite, prepare, run_suite
 from trioeval.errors import LimitError, SuiteError
-from trioeval.evaluation.metering import Meter
+from trioeval.evaluation.metering import CallMeter
 from trioeval.limits.memory import MemoryLimits
-from trioeval.limits.model import Limit
+from trioeval.limits.model import SharedLimit
 from trioeval.providers import Usage
 from trioeval.providers.metering import Metering
 from trioeval.question_eval.result import question_of
@@ -21,7 +21,7 @@ from trioeval.testing import run_virtual
 
 
 def limited(folder: Path, size: int, limit: dict[str, Any], **entry: Any) -> Any:
-    """Questions whose provider counts against one limit."""
+    """Return questions whose provider counts against one limit."""
     return quiz(
         folder,
         size,
@@ -32,7 +32,7 @@ def limited(folder: Path, size: int, limit: dict[str, Any], **entry: Any) -> Any
 
 
 def test_a_run_opens_the_limits_of_its_suite(tmp_path: Path) -> None:
-    """The second question waits for the window, without a slot, and says so."""
+    """The second question waits for the window, without a slot, and reports it."""
     limit = {"key": "pupils:rpm", "kind": "rolling", "capacity": 1, "windowSeconds": 60}
     ran = asked(limited(tmp_path, 2, limit, workers=2), Pupil())
     assert ran.ended_at == 61
@@ -42,10 +42,10 @@ def test_a_run_opens_the_limits_of_its_suite(tmp_path: Path) -> None:
     assert ran.rows[1].waits == {"shared_limit": 60}
 
 
-def test_who_is_started_late_says_how_long_and_which_limits_held_up_the_line(
+def test_a_late_start_contains_its_duration_and_limits(
     tmp_path: Path,
 ) -> None:
-    """The third question is not begun while the second waits for the limit; all of its wait is told."""
+    """The third question is not started while the second waits for the limit; its whole wait is reported."""
     limit = {"key": "pupils:rpm", "kind": "rolling", "capacity": 1, "windowSeconds": 60}
     ran = asked(limited(tmp_path, 3, limit, workers=3), Pupil())
     assert ran.ended_at == 121
@@ -57,7 +57,7 @@ def test_who_is_started_late_says_how_long_and_which_limits_held_up_the_line(
 
 
 def test_qe_23_the_ceiling_of_a_reply_is_the_budget_of_its_question(tmp_path: Path) -> None:
-    """A reservation is the prompt, at most, and 500: with one token less the limit never allows it."""
+    """A reservation is the maximum prompt and 500 tokens: with one token less, the limit never allows it."""
     pupil = Pupil()
     asked(quiz(tmp_path, 1), pupil)
     prompt = len(pupil.requests[0].prompt.encode())
@@ -86,10 +86,10 @@ def test_what_was_not_used_of_a_reservation_is_free_again(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("usage", "used"), [(Usage(), 0), (Usage(prompt=9, completion=1, total=10), 60)]
 )
-def test_what_a_provider_does_not_count_is_settled_as_it_is_told(
+def test_what_a_provider_does_not_count_is_settled_as_it_is_reported(
     tmp_path: Path, usage: Usage, used: int
 ) -> None:
-    """With a quarter of the characters: the limit has what the rows have, and not what was reserved."""
+    """A quarter of the characters counts: the limit agrees with the rows, not with the reservations."""
     limit = {"key": "pupils:tokens", "kind": "budget", "capacity": 100_000}
     suite = prepare(
         parse_suite(limited(tmp_path, 6, limit), allow_outside=True),
@@ -113,15 +113,15 @@ def test_what_a_provider_does_not_count_is_settled_as_it_is_told(
     assert not used or counted == used
 
 
-def test_a_budget_keeps_what_nobody_counted(tmp_path: Path) -> None:
-    """It has to hold, so nothing is given back for a guess: two calls of 1,024 and more fit."""
+def test_a_budget_keeps_uncounted_tokens(tmp_path: Path) -> None:
+    """A budget must hold, so an estimate releases nothing: two calls of 1,024 tokens and more fit."""
     document = quiz(tmp_path, 4, evaluateOptions={"budget": {"tokens": 3000}})
     ran = asked(document, Pupil(says=lambda *_: Reply(output=RIGHT)))
     assert ran.outcomes == ["correct", "correct", "cancelled", "cancelled"]
 
 
 def test_a_limit_that_is_used_up_ends_the_question(tmp_path: Path) -> None:
-    """It says that it was the limit, and the task is an error."""
+    """It names the limit, and the task is an error."""
     limit = {"key": "pupils:requests", "kind": "budget", "capacity": 1}
     ran = asked(limited(tmp_path, 2, limit), Pupil())
     assert ran.outcomes == ["correct", "runtime_error"]
@@ -131,7 +131,7 @@ def test_a_limit_that_is_used_up_ends_the_question(tmp_path: Path) -> None:
 
 
 def test_limits_that_no_lane_uses_are_not_opened(tmp_path: Path) -> None:
-    """It costs nothing, and whoever keeps it need not be there."""
+    """This costs nothing, and the limit server need not exist."""
     document = quiz(tmp_path, 1, limits={"backend": "redis", "url": "redis://127.0.0.1:1"})
     assert asked(document, Pupil()).outcomes == ["correct"]
 
@@ -141,7 +141,7 @@ def test_unreachable_limits_are_reported_before_any_call(
     tmp_path: Path,
     are_said: bool,  # noqa: FBT001
 ) -> None:
-    """The run does not begin, whether or not limits are to be made there."""
+    """The run does not start, whether or not limits are to be created there."""
     limit = {"key": "pupils:rpm", "kind": "rolling", "capacity": 1, "windowSeconds": 60}
     document = limited(tmp_path, 1, limit)
     document["limits"] |= {
@@ -179,7 +179,7 @@ def prepared(limits: list[Any]) -> PreparedSuite:
 
 
 def test_suites_that_share_lanes_share_their_limits() -> None:
-    """Calls of a lane count against all that either of them names."""
+    """Calls of a lane count against all limits of both suites."""
     one, other = prepared(["a:rpm"]), prepared(["a:rpm", "b:tokens"])
     keys: list[Any] = []
 
@@ -195,7 +195,7 @@ def test_suites_that_share_lanes_share_their_limits() -> None:
 
 
 def test_two_units_of_one_limit_on_a_lane_are_refused() -> None:
-    """Which of them held would be chance; the limit is kept for both or for none."""
+    """Either could apply; a limit counts the same unit for both suites."""
     one, other = prepared(["a:rpm"]), prepared([{"key": "a:rpm", "unit": "tokens"}])
     told = (
         "lane pupil counts requests of its calls in one place and tokens in another against a:rpm"
@@ -223,9 +223,9 @@ def test_a_prompt_evaluation_counts_against_limits_as_well() -> None:
 
 
 def test_estimates_on_a_lane_with_a_limit_of_tokens_are_bounds() -> None:
-    """Whatever was learnt; of the others they are what is likely."""
+    """They ignore learned values; on other lanes estimates are likely values."""
     known = Metering(longest_reply=1000)
-    meter = Meter(
+    meter = CallMeter(
         [known, known], ["a", "b"], bounds_only=False, bounded_lanes=frozenset({"a"}), guess=2048
     )
     for place in (0, 1):
@@ -238,7 +238,7 @@ def test_estimates_on_a_lane_with_a_limit_of_tokens_are_bounds() -> None:
 
 
 def test_a_provider_that_bounds_its_replies_is_believed() -> None:
-    """Its bound is better than any guess."""
+    """Its limit is better than an estimate."""
     cases: list[tuple[Metering, dict[str, int], int, int]] = [
         (Metering(longest_reply=300, is_bounded=True), {"guess": 2048}, 300, 300),
         (Metering(longest_reply=300, is_bounded=True), {"ceiling": 500}, 300, 300),
@@ -251,7 +251,7 @@ def test_a_provider_that_bounds_its_replies_is_believed() -> None:
     ]
     for known, given, budgeted, shared in cases:
         for bounds_only, bound in ((True, budgeted), (False, shared)):
-            meter = Meter(
+            meter = CallMeter(
                 [known],
                 ["a"],
                 bounds_only=bounds_only,
@@ -265,7 +265,7 @@ def test_a_provider_that_bounds_its_replies_is_believed() -> None:
 def test_the_budget_of_a_question_makes_that_of_the_run_no_larger(
     tmp_path: Path, max_tokens: int
 ) -> None:
-    """It cuts no reply: what each may have at most is reserved, so what is used stays below the budget."""
+    """It limits no reply: the maximum of each reply is reserved, so usage stays below the budget."""
     document = quiz(
         tmp_path,
         8,
@@ -280,7 +280,7 @@ def test_the_budget_of_a_question_makes_that_of_the_run_no_larger(
 
 
 def test_a_question_may_use_more_than_a_limit_ever_has(tmp_path: Path) -> None:
-    """In many steps: what each takes is bounded by its provider; where nothing bounds it, that is told."""
+    """Each of its steps is limited by its provider; an unlimited one causes a warning."""
     limit = {"key": "pupils:tpm", "kind": "rolling", "capacity": 20_000, "windowSeconds": 60}
     document = limited(tmp_path, 2, limit, budget={"maxTokens": 100_000})
     ran = asked(document, Pupil())
@@ -311,7 +311,7 @@ def test_a_question_may_use_more_than_a_limit_ever_has(tmp_path: Path) -> None:
 def test_replies_that_are_longer_than_a_limit_are_warned_of(
     settings: dict[str, Any], told: list[tuple[str, str]] | None
 ) -> None:
-    """In every task, of tokens and of money, and only where the limits are known."""
+    """The warning covers every task, tokens and money, and known limits only."""
     lane = {"limits": ["a:tpm", "b:cost_micro"]}
     paid = {"max_tokens": 2000, "apiKey": "sk-1234", "price": {"input": 0, "output": 4}}
     limits = [
@@ -339,13 +339,13 @@ def test_replies_that_are_longer_than_a_limit_are_warned_of(
 
 
 def test_tools_count_as_part_of_the_prompt() -> None:
-    """What goes with one call alone is in no overhead."""
-    meter = Meter([Metering()], ["a"], bounds_only=True)
+    """Parts of a single call are not part of the overhead."""
+    meter = CallMeter([Metering()], ["a"], bounds_only=True)
     assert meter.estimate(0, "", {"tools": ["x"]}).prompt_bound == len('{"tools": ["x"]}')
 
 
 def test_failures_settle_their_permits(tmp_path: Path) -> None:
-    """Failed, timed out or answered: nothing is held when the next question comes."""
+    """After a failure, timeout or answer, nothing is held when the next question comes."""
     limit = {
         "key": "pupils:concurrency",
         "kind": "concurrency",
@@ -365,8 +365,10 @@ def test_failures_settle_their_permits(tmp_path: Path) -> None:
 
 
 def test_definitions_of_limits_are_those_of_the_suite(tmp_path: Path) -> None:
-    """As they stand there."""
+    """They are used unchanged."""
     limit = {"key": "pupils:rpm", "kind": "rolling", "capacity": 3, "windowSeconds": 60}
     suite = parse_suite(limited(tmp_path, 1, limit), allow_outside=True)
     assert suite.limits is not None
-    assert suite.limits.limits == (Limit(key="pupils:rpm", kind="rolling", capacity=3, window=60),)
+    assert suite.limits.limits == (
+        SharedLimit(key="pupils:rpm", kind="rolling", capacity=3, window=60),
+    )

@@ -1,4 +1,4 @@
-"""Tasks of questions, run in virtual time: what becomes of each question, and of the task."""
+"""Tasks of questions, run in virtual time: the results of each question, and of the task."""
 
 import json
 import logging
@@ -17,7 +17,7 @@ from trioeval.errors import ProviderError, SuiteError
 from trioeval.grading.patterns import compile_javascript
 from trioeval.kernel.reservations import Permits
 from trioeval.limits.memory import MemoryLimits
-from trioeval.limits.model import Decision, LeaseRequest, Limit, LimitKey
+from trioeval.limits.model import Decision, LeaseRequest, LimitKey, SharedLimit
 from trioeval.limits.remote import open_remote
 from trioeval.providers import Usage
 from trioeval.question_eval.result import question_of
@@ -26,7 +26,7 @@ from trioeval.suite.filters import Filters
 
 
 def test_qe_30_one_of_two_answered_right(tmp_path: Path) -> None:
-    """A wrong answer fails the task and nothing else; what was used is told."""
+    """A wrong answer only fails the task; usage is reported."""
     ran = asked(quiz(tmp_path), Pupil(says=lambda number, _: WRONG if number else RIGHT))
     assert ran.outcomes == ["correct", "incorrect"]
     assert ran.end == {"status": "fail", "reason": "incorrect_answers"}
@@ -44,14 +44,14 @@ def test_qe_30_one_of_two_answered_right(tmp_path: Path) -> None:
 def test_qe_31_workers_are_the_questions_under_way(
     tmp_path: Path, workers: int, seconds: float
 ) -> None:
-    """Two calls of 150 ms take as long as one if there are two workers; results are the same."""
+    """Two calls of 150 ms take as long as one with two workers; results are the same."""
     ran = asked(quiz(tmp_path, entry={"workers": workers}), Pupil(takes=lambda _: 0.15))
     assert ran.ended_at == pytest.approx(seconds)
     assert ran.outcomes == ["correct", "correct"]
 
 
 def test_workers_make_no_difference_but_to_time(tmp_path: Path) -> None:
-    """One worker is the plain sequential path: same rows, same life of each question."""
+    """One worker is the plain sequential path: the same rows, the same events of each question."""
 
     def shown(workers: int) -> Any:
         pupil = Pupil(says=lambda n, _: [RIGHT, WRONG, "?", ProviderError("auth", "no")][n % 4])
@@ -74,7 +74,7 @@ def test_qe_32_results_are_in_question_order(tmp_path: Path) -> None:
 
 
 def test_qe_33_one_call_that_raises_costs_no_other_question(tmp_path: Path) -> None:
-    """The task is an error, and all results are there."""
+    """The task is an error, and all results exist."""
     pupil = Pupil(says=lambda n, _: ProviderError("bad_request", "no") if n == 1 else RIGHT)
     ran = asked(quiz(tmp_path, 3), pupil)
     assert ran.outcomes == ["correct", "runtime_error", "correct"]
@@ -85,7 +85,7 @@ def test_qe_33_one_call_that_raises_costs_no_other_question(tmp_path: Path) -> N
 
 
 def _steps(pupil_steps: dict[int, int], **more: Any) -> Callable[[int, int], Any]:
-    """Calls a tool so often before it answers."""
+    """Return a model that calls a tool several times before it answers."""
 
     def says(number: int, step: int) -> Any:
         if step < pupil_steps.get(number, 0):
@@ -97,7 +97,7 @@ def _steps(pupil_steps: dict[int, int], **more: Any) -> Callable[[int, int], Any
 
 @pytest.fixture
 def tools(tmp_path: Path) -> list[dict[str, Any]]:
-    """A tool that runs in a process; virtual time knows of none, so pupils there call one that is unknown."""
+    """Return a tool that runs in a process; with virtual time, models call an unknown tool instead."""
     (tmp_path / "look.py").write_text(
         "def look(arguments):\n"
         "    if arguments.get('fails'):\n"
@@ -108,7 +108,7 @@ def tools(tmp_path: Path) -> list[dict[str, Any]]:
 
 
 def test_qe_34_a_budget_stop_beside_a_wrong_answer(tmp_path: Path, tools: Any) -> None:
-    """The task fails for the budget, which comes first."""
+    """The budget determines the reason of the failure."""
     document = quiz(tmp_path, entry={"tools": tools, "budget": {"maxSteps": 1}})
     ran = asked(document, Pupil(says=_steps({0: 1}, q1=WRONG)))
     assert ran.outcomes == ["budget_exceeded", "incorrect"]
@@ -127,8 +127,8 @@ def test_qe_35_a_runtime_error_comes_before_a_budget_stop(tmp_path: Path, tools:
     assert error.retryable
 
 
-def test_qe_36_steps_are_bounded_and_none_is_cut_off(tmp_path: Path, tools: Any) -> None:
-    """Who wants a third step of two has made two whole ones."""
+def test_qe_36_steps_are_bounded_and_none_is_interrupted(tmp_path: Path, tools: Any) -> None:
+    """Two complete steps are made, and the third is not started."""
     document = quiz(tmp_path, 1, entry={"tools": tools, "budget": {"maxSteps": 2}})
     pupil = Pupil(says=_steps({0: 5}))
     ran = asked(document, pupil)
@@ -146,7 +146,7 @@ def test_qe_36_steps_are_bounded_and_none_is_cut_off(tmp_path: Path, tools: Any)
 
 
 def test_qe_37_seconds_stop_between_steps(tmp_path: Path, tools: Any) -> None:
-    """A call of 30 seconds ends, and no other one is made after the 5 that are allowed."""
+    """A call of 30 seconds ends, and no other one is made after the 5 allowed seconds."""
     document = quiz(tmp_path, 1, entry={"tools": tools, "budget": {"maxSeconds": 5}})
     pupil = Pupil(says=_steps({0: 5}), takes=lambda _: 30.0)
     ran = asked(document, pupil)
@@ -165,8 +165,8 @@ def test_tokens_stop_between_steps_and_equality_is_allowed(tmp_path: Path, tools
     assert ran.outcomes == ["correct"]
 
 
-def test_qe_38_the_hard_limit_cuts_a_call_off(tmp_path: Path) -> None:
-    """Ten seconds of thirty, then it is over."""
+def test_qe_38_the_hard_limit_interrupts_a_call(tmp_path: Path) -> None:
+    """It ends after ten of thirty seconds."""
     document = quiz(tmp_path, 1, evaluateOptions={"timeoutMs": 10_000})
     ran = asked(document, Pupil(takes=lambda _: 30.0))
     assert ran.outcomes == ["runtime_error"]
@@ -177,7 +177,7 @@ def test_qe_38_the_hard_limit_cuts_a_call_off(tmp_path: Path) -> None:
 
 
 def test_qe_39_fail_fast_skips_the_rest(tmp_path: Path) -> None:
-    """The third of ten fails: none of the other seven is started."""
+    """The third of ten fails: none of the other seven starts."""
     pupil = Pupil(says=lambda n, _: ProviderError("bad_request", "no") if n == 2 else RIGHT)
     ran = asked(quiz(tmp_path, 10, entry={"failFast": True}), pupil)
     assert ran.outcomes == ["correct", "correct", "runtime_error", *["skipped"] * 7]
@@ -189,7 +189,7 @@ def test_qe_39_fail_fast_skips_the_rest(tmp_path: Path) -> None:
 
 
 def test_a_wrong_answer_does_not_fail_fast(tmp_path: Path) -> None:
-    """Nor does a reply without an answer: they are results."""
+    """A reply without an answer does not either: both are results."""
     ran = asked(quiz(tmp_path, 3, entry={"failFast": True}), Pupil(says=lambda *_: "no idea"))
     assert ran.outcomes == ["parse_error"] * 3
     assert ran.questions[0].parse_error is not None
@@ -198,7 +198,7 @@ def test_a_wrong_answer_does_not_fail_fast(tmp_path: Path) -> None:
 
 
 def test_fail_fast_stops_its_own_task_alone(tmp_path: Path) -> None:
-    """Another task of the same suite is run to its end."""
+    """Another task of the same suite runs to its end."""
     document = quiz(tmp_path, 3, entry={"failFast": True})
     (first,) = document["tasks"]
     document["tasks"].append({**first, "id": "other", "failFast": False})
@@ -214,7 +214,7 @@ def test_fail_fast_stops_its_own_task_alone(tmp_path: Path) -> None:
 
 
 def test_qe_40_no_questions_and_a_file_that_is_none(tmp_path: Path) -> None:
-    """Nothing to ask is an error of the task; a file that cannot be read is told before anything runs."""
+    """A task without questions is an error; an unreadable file is reported before the run."""
     pupil = Pupil()
     ran = asked(quiz(tmp_path), pupil, filters=Filters(pattern=compile_javascript("nothing")))
     assert ran.end == {"status": "error", "reason": "no_questions"}
@@ -235,9 +235,9 @@ def test_qe_40_no_questions_and_a_file_that_is_none(tmp_path: Path) -> None:
 
 @attrs.define
 class _Limits:
-    """Opens limits in memory inside of the run, and keeps it."""
+    """Opens limits in memory during the run, and keeps a reference."""
 
-    limits: list[Limit]
+    limits: list[SharedLimit]
     uses: list[LimitKey]
     opened: MemoryLimits | None = None
 
@@ -249,7 +249,7 @@ class _Limits:
 
 
 def _two_at_once() -> _Limits:
-    limit = Limit(key="pupils:concurrency", kind="concurrency", capacity=2, timeout=60)
+    limit = SharedLimit(key="pupils:concurrency", kind="concurrency", capacity=2, timeout=60)
     return _Limits([limit], [LimitKey("pupils:concurrency", "slots")])
 
 
@@ -275,9 +275,9 @@ def test_qe_41_a_cancelled_run_leaves_results_and_no_leases(tmp_path: Path) -> N
 
 
 class _Keeper(MemoryLimits):
-    """Keeps limits for others, and counts what it is asked for."""
+    """A limit server that counts its requests."""
 
-    def __init__(self, limits: Sequence[Limit]) -> None:
+    def __init__(self, limits: Sequence[SharedLimit]) -> None:
         super().__init__(limits)
         self.asked: list[LeaseRequest] = []
 
@@ -293,8 +293,8 @@ class _Keeper(MemoryLimits):
 def test_ql_16_and_17_a_limit_that_never_allows_a_call_is_a_runtime_error(
     tmp_path: Path, key: str, reason: str, *, is_remote: bool
 ) -> None:
-    """The question ends at once, with the reason of whoever keeps the limits, who is asked once."""
-    small = Limit(key="few:tokens", kind="budget", capacity=10)
+    """The question ends at once, with the reason of the limit server, which is called once."""
+    small = SharedLimit(key="few:tokens", kind="budget", capacity=10)
     uses, permits, asked_for = [LimitKey(key, "tokens")], dict[str, Permits](), list[LeaseRequest]()
 
     async def around(go: Callable[..., Awaitable[None]], _ran: Ran) -> None:
@@ -318,7 +318,7 @@ def test_ql_16_and_17_a_limit_that_never_allows_a_call_is_a_runtime_error(
 
 
 def test_a_closed_lane_cancels_what_it_did_not_serve(tmp_path: Path) -> None:
-    """A key that is refused is an error of its question; the others are left for another time."""
+    """A refused key is an error of its question; the others are not run."""
     document = quiz(tmp_path, 4, providers=[{"id": "pupil", "lane": {"breakerThreshold": 1}}])
     ran = asked(document, Pupil(says=lambda *_: ProviderError("auth", "wrong key")))
     assert ran.outcomes == ["runtime_error", "cancelled", "cancelled", "cancelled"]
@@ -329,7 +329,7 @@ def test_a_closed_lane_cancels_what_it_did_not_serve(tmp_path: Path) -> None:
 
 
 def test_the_deadline_cancels(tmp_path: Path) -> None:
-    """Started or not: each question says that it was the deadline."""
+    """Started or not: each question names the deadline."""
     document = quiz(tmp_path, 3, evaluateOptions={"maxEvalTimeMs": 1500})
     ran = asked(document, Pupil())
     assert ran.outcomes == ["correct", "cancelled", "cancelled"]
@@ -337,8 +337,8 @@ def test_the_deadline_cancels(tmp_path: Path) -> None:
     assert kinds == [None, "deadline", "deadline"]
 
 
-def test_the_budget_of_the_run_leaves_questions_for_another_time(tmp_path: Path) -> None:
-    """They were not asked, which says nothing of them."""
+def test_the_budget_of_the_run_leaves_questions_for_later(tmp_path: Path) -> None:
+    """They were not asked, and have no result."""
     document = quiz(tmp_path, 3, evaluateOptions={"budget": {"requests": 1}})
     ran = asked(document, Pupil())
     assert ran.outcomes == ["correct", "cancelled", "cancelled"]
@@ -348,7 +348,7 @@ def test_the_budget_of_the_run_leaves_questions_for_another_time(tmp_path: Path)
 
 
 def test_a_stop_of_the_run_stops_a_task_that_may_fail_fast(tmp_path: Path) -> None:
-    """What is under way ends; the rest is cancelled, not skipped."""
+    """Running questions end; the rest is cancelled, not skipped."""
     stop = trio.Event()
 
     async def around(go: Callable[..., Awaitable[None]], _ran: Ran) -> None:
@@ -362,7 +362,7 @@ def test_a_stop_of_the_run_stops_a_task_that_may_fail_fast(tmp_path: Path) -> No
 
 
 def test_a_failure_after_the_stop_of_a_run_skips_nothing(tmp_path: Path) -> None:
-    """It was not the failure that left the others, though it would have; nor is it when it came first."""
+    """The failure did not stop the others, although it would have; a failure that came first does."""
     stop = trio.Event()
 
     async def around(go: Callable[..., Awaitable[None]], _ran: Ran) -> None:
@@ -385,8 +385,8 @@ def test_a_failure_after_the_stop_of_a_run_skips_nothing(tmp_path: Path) -> None
     assert outcomes(1.25) == ["runtime_error", "correct", "skipped", "skipped"]
 
 
-def test_a_tool_that_was_cut_off_was_called(tmp_path: Path) -> None:
-    """How often each tool was called is counted when it is."""
+def test_a_tool_that_was_interrupted_was_called(tmp_path: Path) -> None:
+    """Calls of a tool are counted when they start."""
     (tmp_path / "slow.py").write_text("import time\n\ndef slow(_arguments):\n    time.sleep(30)\n")
     tools = [{"name": "slow", "target": f"file://{tmp_path}/slow.py:slow"}]
     document = quiz(tmp_path, 1, entry={"tools": tools}, evaluateOptions={"timeoutMs": 500})
@@ -397,7 +397,7 @@ def test_a_tool_that_was_cut_off_was_called(tmp_path: Path) -> None:
 
 
 def test_an_empty_reply_is_tried_again_and_paid_for(tmp_path: Path) -> None:
-    """It is no step; what it used counts."""
+    """It is not a step; its usage counts."""
     document = quiz(tmp_path, 1, evaluateOptions={"salvageRounds": 1})
 
     def says(_number: int, step: int) -> Any:
@@ -414,8 +414,8 @@ def test_an_empty_reply_is_tried_again_and_paid_for(tmp_path: Path) -> None:
     assert names == ["queued", *once, *once, "parsing", "correct"]
 
 
-def test_a_question_that_is_salvaged_goes_on_where_it_failed(tmp_path: Path, tools: Any) -> None:
-    """Its steps are not made twice."""
+def test_a_question_that_is_retried_continues_where_it_failed(tmp_path: Path, tools: Any) -> None:
+    """Its completed steps are not repeated."""
 
     def says(_number: int, step: int) -> Any:
         plan = [calls_tool("glance"), ProviderError("server", "down", retries=0), RIGHT]
@@ -430,16 +430,16 @@ def test_a_question_that_is_salvaged_goes_on_where_it_failed(tmp_path: Path, too
     assert ran.questions[0].wall_time_s == 3
 
 
-def test_tokens_that_nobody_counted_are_estimated(tmp_path: Path) -> None:
-    """A quarter of the characters of prompt and reply."""
+def test_tokens_that_are_not_counted_are_estimated(tmp_path: Path) -> None:
+    """The estimate is a quarter of the characters of prompt and reply."""
     pupil = Pupil(says=lambda *_: Reply(output=RIGHT))
     ran = asked(quiz(tmp_path, 1), pupil)
     length = len(pupil.requests[0].prompt) + len(RIGHT)
     assert ran.questions[0].tokens_total == -(-length // 4)
 
 
-def test_models_are_not_told_which_answers_are_right(tmp_path: Path) -> None:
-    """Neither in the prompt nor among the variables."""
+def test_models_do_not_get_the_correct_answers(tmp_path: Path) -> None:
+    """They are neither in the prompt nor among the variables."""
     pupil = Pupil()
     asked(quiz(tmp_path, 1), pupil)
     (request,) = pupil.requests
@@ -448,7 +448,7 @@ def test_models_are_not_told_which_answers_are_right(tmp_path: Path) -> None:
 
 
 def test_templates_in_a_question_are_text(tmp_path: Path) -> None:
-    """What looks like one is asked as it is."""
+    """They are sent unchanged."""
     document = quiz(tmp_path, 1)
     file = tmp_path / "questions.json"
     file.write_text(file.read_text().replace('"Red"', '"{{env.HOME}} {% if %}"'))
@@ -458,15 +458,15 @@ def test_templates_in_a_question_are_text(tmp_path: Path) -> None:
 
 
 def test_the_transform_of_a_provider_gives_what_is_parsed(tmp_path: Path) -> None:
-    """A provider that answers with data says how to find the text in it."""
+    """A provider that returns data configures how to get the text."""
     document = quiz(tmp_path, 1, providers=[{"id": "pupil", "transform": "output.said"}])
     ran = asked(document, Pupil(says=lambda *_: Reply(output={"said": RIGHT})))
     assert ran.outcomes == ["correct"]
     assert ran.rows[0].output == RIGHT
 
 
-def test_qe_50_the_life_of_a_question_that_waits_for_nothing(tmp_path: Path) -> None:
-    """Six events, in order, which are kept with the row."""
+def test_qe_50_the_events_of_a_question_that_waits_for_nothing(tmp_path: Path) -> None:
+    """There are six events, in order, which are stored with the row."""
     ran = asked(quiz(tmp_path, 1), Pupil())
     life = ["queued", "scheduled", "reserving", "running", "parsing", "correct"]
     assert ran.names(0) == life
@@ -478,16 +478,16 @@ def test_qe_50_the_life_of_a_question_that_waits_for_nothing(tmp_path: Path) -> 
 
 
 def test_all_questions_are_queued_first(tmp_path: Path) -> None:
-    """In index order, before any of them is scheduled."""
+    """They are queued in index order, before any of them is scheduled."""
     ran = asked(quiz(tmp_path, 5, entry={"workers": 3}), Pupil())
     names = [event.name for event in ran.events]
     assert names[:7] == ["run_start", "task_start", *["queued"] * 5]
     assert [event.index for event in ran.events[2:7]] == [0, 1, 2, 3, 4]
 
 
-def test_qe_51_a_limit_without_room_is_told_once(tmp_path: Path) -> None:
-    """It says how long it takes and of which limit; then the question is reserved."""
-    limit = Limit(key="pupils:rpm", kind="rolling", capacity=1, window=60)
+def test_qe_51_a_limit_without_room_is_reported_once(tmp_path: Path) -> None:
+    """The event contains the delay and the limit; then the question is reserved."""
+    limit = SharedLimit(key="pupils:rpm", kind="rolling", capacity=1, window=60)
     limits = _Limits([limit], [LimitKey("pupils:rpm", "requests")])
     ran = asked(quiz(tmp_path, 2), Pupil(), permits=limits)
     wait = "waiting_rate_limit"
@@ -500,8 +500,8 @@ def test_qe_51_a_limit_without_room_is_told_once(tmp_path: Path) -> None:
     assert ran.ended_at == 61
 
 
-def test_a_lane_that_is_full_is_told_as_such(tmp_path: Path) -> None:
-    """More workers than slots: the second question waits for its lane, and is not short of a limit."""
+def test_a_lane_that_is_full_is_reported_as_such(tmp_path: Path) -> None:
+    """With more workers than slots the second question waits for its lane, not for a limit."""
     document = quiz(
         tmp_path,
         1,
@@ -517,8 +517,8 @@ def test_a_lane_that_is_full_is_told_as_such(tmp_path: Path) -> None:
     assert ran.outcomes == ["correct"]
 
 
-def test_a_question_that_was_refused_as_one_too_many_waits_for_a_rate(tmp_path: Path) -> None:
-    """Told by the cause: its provider asked it to come back later. Who came next says what it waited for."""
+def test_a_question_that_was_refused_as_rate_limited_waits_for_a_rate(tmp_path: Path) -> None:
+    """The event is named after the cause, a rate limit. The next question reports its wait."""
     pupil = Pupil(
         says=lambda number, step: (
             ProviderError("rate_limited", "slow down", retry_after=5.0)
@@ -539,8 +539,8 @@ def test_a_question_that_was_refused_as_one_too_many_waits_for_a_rate(tmp_path: 
     assert ran.questions[2].wait_s == 4.5
 
 
-def test_qe_52_tools_are_told_with_their_duration_and_error(tmp_path: Path, tools: Any) -> None:
-    """Each start has its finish; what failed says why, and the model goes on."""
+def test_qe_52_tools_are_reported_with_their_duration_and_error(tmp_path: Path, tools: Any) -> None:
+    """Each start has its finish; a failure contains the reason, and the model continues."""
 
     def says(_number: int, step: int) -> Any:
         replies = [calls_tool("look", "glance"), calls_tool("look", fails=True), RIGHT]
@@ -577,7 +577,7 @@ def test_qe_52_tools_are_told_with_their_duration_and_error(tmp_path: Path, tool
 def test_qe_53_an_observer_that_raises_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The run goes on without it."""
+    """The run continues without it."""
     seen = []
 
     def observe(event: Any) -> None:
@@ -594,7 +594,7 @@ def test_qe_53_an_observer_that_raises_is_logged_once(
 
 
 def test_an_observer_of_the_kernel_that_raises_costs_no_event(tmp_path: Path) -> None:
-    """The lives of questions are the run's own."""
+    """The events of questions are recorded by the run itself."""
 
     def observe(_event: Any) -> None:
         raise RuntimeError("no")
@@ -604,7 +604,7 @@ def test_an_observer_of_the_kernel_that_raises_costs_no_event(tmp_path: Path) ->
 
 
 def test_steps_that_were_paid_for_are_not_asked_again(tmp_path: Path, tools: Any) -> None:
-    """A question that was cut between two steps goes on with the second, and stops where it would have."""
+    """A question that was interrupted continues with its second step, and stops at the same step."""
     document = quiz(tmp_path, 1, entry={"tools": tools, "budget": {"maxSeconds": 2.5}})
     pupil = Pupil(says=_steps({0: 9}), takes=lambda _: 1.0)
     whole = asked(document, pupil)
@@ -633,8 +633,8 @@ def test_steps_that_were_paid_for_are_not_asked_again(tmp_path: Path, tools: Any
         assert one.attempts == other.attempts
 
 
-def test_rows_are_written_down_before_their_end_is_told(tmp_path: Path) -> None:
-    """The event of an outcome comes behind the row in the journal."""
+def test_rows_are_written_down_before_their_end_is_reported(tmp_path: Path) -> None:
+    """The journal contains the row before the event of its outcome is reported."""
     notes, seen = Notes(), []
 
     def observe(event: Any) -> None:
@@ -645,8 +645,8 @@ def test_rows_are_written_down_before_their_end_is_told(tmp_path: Path) -> None:
     assert seen == [[0], [0, 1], [0, 1, 2]]
 
 
-def test_an_outcome_is_told_when_its_row_is_safe_and_not_in_its_turn(tmp_path: Path) -> None:
-    """A reply takes a moment to be written, and so does its row; a long first question delays no other."""
+def test_an_outcome_is_reported_when_its_row_is_safe_and_not_in_its_turn(tmp_path: Path) -> None:
+    """Replies and rows take a moment to store; a long first question delays no other."""
     notes, seen = Notes(lasts=0.25), []
 
     def observe(event: Any) -> None:
@@ -664,8 +664,8 @@ def test_an_outcome_is_told_when_its_row_is_safe_and_not_in_its_turn(tmp_path: P
     assert [row.index for row in ran.rows] == [0, 1, 2]
 
 
-def test_outcomes_of_a_cancelled_run_are_told_once_before_its_task_ends(tmp_path: Path) -> None:
-    """Though nobody waits for single rows any more."""
+def test_outcomes_of_a_cancelled_run_are_reported_once_before_its_task_ends(tmp_path: Path) -> None:
+    """This holds although single rows are no longer awaited."""
     notes = Notes(lasts=0.25)
 
     async def around(go: Callable[..., Awaitable[None]], _ran: Ran) -> None:
@@ -682,7 +682,7 @@ def test_outcomes_of_a_cancelled_run_are_told_once_before_its_task_ends(tmp_path
 
 
 def test_a_reply_that_is_there_already_is_parsed_without_a_reservation(tmp_path: Path) -> None:
-    """A resumed question that had its reply asks nobody."""
+    """A resumed question with a recorded reply makes no call."""
     document = quiz(tmp_path, 2)
     notes = Notes()
     asked(document, Pupil(), journal=notes)

@@ -1,4 +1,4 @@
-"""How a task of questions ended, out of how each of them did."""
+"""The status of a task of questions, from the outcomes of its questions."""
 
 from typing import get_args
 
@@ -13,7 +13,7 @@ some_outcomes = st.lists(st.sampled_from(get_args(QuestionOutcome)), max_size=8)
 
 
 def expected(outcomes: list[QuestionOutcome]) -> tuple[str, str | None]:
-    """The precedence as it is written in the reference, rule by rule."""
+    """Return the status and reason by the rules of the reference, in their order."""
     if not outcomes:
         return "error", "no_questions"
     if "runtime_error" in outcomes:
@@ -29,7 +29,7 @@ def expected(outcomes: list[QuestionOutcome]) -> tuple[str, str | None]:
 
 @given(some_outcomes)
 def test_the_first_rule_that_holds_decides(outcomes: list[QuestionOutcome]) -> None:
-    """Whatever the order of questions, and however they are joined."""
+    """The order of questions, and how counts are joined, do not matter."""
     counts = QuestionCounts.of(outcomes)
     assert (counts.status, counts.reason) == expected(outcomes)
     half = len(outcomes) // 2
@@ -39,7 +39,7 @@ def test_the_first_rule_that_holds_decides(outcomes: list[QuestionOutcome]) -> N
 
 @given(some_outcomes)
 def test_errors_never_make_the_denominator_smaller(outcomes: list[QuestionOutcome]) -> None:
-    """Accuracy is a share of all questions that were run to their end, whatever became of them."""
+    """Accuracy is a share of all questions that were run to their end, including errors."""
     counts = QuestionCounts()
     for outcome in outcomes:
         counts.add(outcome)
@@ -57,7 +57,7 @@ def test_errors_never_make_the_denominator_smaller(outcomes: list[QuestionOutcom
 def test_every_task_of_a_run_is_in_one_number(
     tasks: list[list[tuple[QuestionOutcome, int]]],
 ) -> None:
-    """Passed, failed and errored are all of them; questions and tokens are those of all together."""
+    """Every task has one of the three statuses; questions and tokens are totals."""
     each = []
     for questions in tasks:
         each.append(QuestionCounts())
@@ -83,6 +83,6 @@ def test_every_task_of_a_run_is_in_one_number(
 
 
 def test_rows_that_are_no_questions_have_no_outcome() -> None:
-    """Their records say nothing of one."""
+    """Their records contain no question."""
     assert outcome_of({}) is None
     assert outcome_of({"question": {"outcome": "skipped"}}) == "skipped"

@@ -1,4 +1,4 @@
-"""How wide lanes are under tasks of questions: workers are there for something."""
+"""The widths of lanes for tasks of questions follow the number of workers."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from trioeval import parse_suite, prepare
 
 
 async def pupil(_request: Any) -> str:
-    return ""  # nobody asks
+    return ""  # it is not used
 
 
 def widths(document: Any, cap: int | None = None) -> dict[str, int]:
@@ -34,10 +34,10 @@ def widths(document: Any, cap: int | None = None) -> dict[str, int]:
         (8, {}, {"maxConcurrency": 3}, 5, 3),
     ],
 )
-def test_a_lane_has_room_for_all_workers_where_nobody_says_its_width(
+def test_a_lane_has_room_for_all_workers_where_its_width_is_not_configured(
     tmp_path: Path, *, workers: int | None, options: Any, lane: Any, cap: int | None, width: int
 ) -> None:
-    """What a lane says of itself holds, and so does the cap of whoever runs it."""
+    """A configured width holds, and so does a cap."""
     document = quiz(
         tmp_path,
         entry={"workers": workers},
@@ -48,13 +48,13 @@ def test_a_lane_has_room_for_all_workers_where_nobody_says_its_width(
 
 
 def test_the_workers_of_limits_have_room_as_well(tmp_path: Path) -> None:
-    """They are those of every task that does not say how many."""
+    """They apply to every task without its own workers."""
     document = quiz(tmp_path, limits={"limits": [], "workers": 9})
     assert list(widths(document).values()) == [9]
 
 
 def test_tasks_that_share_a_lane_share_its_room(tmp_path: Path) -> None:
-    """A lane that another task uses as well is no narrower for it; lanes that only others use stay."""
+    """A lane that another task also uses is not narrower; lanes of other tasks are unchanged."""
     document = quiz(tmp_path, entry={"workers": 8, "providers": ["pupil"]})
     (task,) = document["tasks"]
     said = {"type": "prompt_eval", "prompts": ["a"], "providers": ["pupil", "other"]}
@@ -77,7 +77,7 @@ def test_a_width_that_one_of_several_tasks_names_holds_for_all(tmp_path: Path) -
 
 
 def test_eight_workers_have_eight_calls_in_flight(tmp_path: Path) -> None:
-    """Sixteen questions of a second each take two."""
+    """Sixteen questions of a second each take two seconds."""
     asker = Pupil()
     ran = asked(quiz(tmp_path, 16, entry={"workers": 8}), asker)
     assert asker.began_at == [0] * 8 + [1] * 8

@@ -1,4 +1,4 @@
-"""Several tasks of questions in one run, in virtual time: who is asked at once, and what is told of all."""
+"""Several tasks of questions in one run, in virtual time: concurrency, and the events of the run."""
 
 from collections import Counter
 from pathlib import Path
@@ -14,15 +14,15 @@ from trioeval import Reply, Request, Row
 
 
 def two(folder: Path, size: int = 3) -> Any:
-    """Two tasks of the same questions, side by side."""
+    """Return two tasks of the same questions that run concurrently."""
     document = quiz(folder, size)
     (first,) = document["tasks"]
     document["tasks"].append({**first, "id": "other"})
     return document
 
 
-def test_a_run_begins_and_ends_with_events_of_its_own(tmp_path: Path) -> None:
-    """All events have one row of numbers, and the last one has the numbers of both tasks."""
+def test_a_run_starts_and_ends_with_events_of_its_own(tmp_path: Path) -> None:
+    """All events share one sequence of numbers, and the last one contains the totals of both tasks."""
     pupil = Pupil(says=lambda number, step: WRONG if (number, step) == (2, 1) else RIGHT)
     ran = asked(two(tmp_path), pupil)
     first, *_, last = ran.events
@@ -49,7 +49,7 @@ def test_a_run_begins_and_ends_with_events_of_its_own(tmp_path: Path) -> None:
 
 
 def test_what_was_there_already_is_counted_at_the_end(tmp_path: Path) -> None:
-    """Rows of an earlier execution are not asked again, and their tokens were used all the same."""
+    """Rows of an earlier execution are not run again, and their tokens are counted."""
     document = quiz(tmp_path, 3)
     whole = Notes()
     asked(document, Pupil(), journal=whole)
@@ -75,7 +75,7 @@ def test_a_run_that_is_cancelled_has_its_end(tmp_path: Path) -> None:
 
 
 def test_a_run_without_questions_has_no_such_events(tmp_path: Path) -> None:
-    """Nobody asks for them."""
+    """No task of the run needs them."""
 
     async def pupil(_request: Request) -> str:  # noqa: ASYNC124
         return "hi"
@@ -88,7 +88,7 @@ def test_a_run_without_questions_has_no_such_events(tmp_path: Path) -> None:
 
 @attrs.define
 class _Busy:
-    """Counts how many questions are under way at once."""
+    """Counts the concurrent questions."""
 
     now: int = 0
     most: int = 0

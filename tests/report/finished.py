@@ -1,4 +1,4 @@
-"""A run that is over, for tests of what is told of it."""
+"""An ended run for tests of reports."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ def rows_of(
 
 
 def records_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """As they are read back from wherever they are kept."""
+    """Return the records of rows as they are read back from the store."""
     return [json.loads(to_json(row_json(row, "e1"))) for row in rows]
 
 
@@ -67,7 +67,7 @@ def headed(
     depends_on: tuple[str, ...] = (),
     keys: Sequence[str] = (),
 ) -> Head:
-    """The head of a suite, as it is read back."""
+    """Return the head of a suite as it is read back."""
     head = head_of(
         suite,
         expand(suite),

@@ -1,10 +1,10 @@
-"""Texts that try to break out of wherever they are shown, and checks that none did.
+"""Texts that try to break out of the place where they are shown.
 
-`TEXTS` are those by name. `SUITE` and `hostile` are a suite and a provider that put each of them
+`TEXTS` holds them by name. `SUITE` and `hostile` are a suite and a provider that put each of them
 everywhere: into variables, descriptions, metadata, labels, names of metrics, assertions, replies and errors.
 `write_hostile_suite` makes the same as files, for the command line.
 
-What a payload would do is recognised by the word `hostile` in some case: it is in every tag, handler, link
+The effect of a payload is recognized by the word `hostile` in any case: it is in every tag, handler, link
 and command of them.
 """
 
@@ -83,7 +83,7 @@ MARKUP: Mapping[str, str] = {
     "doctype": '<!DOCTYPE x [<!ENTITY hostile SYSTEM "file:///etc/passwd">]><x>&hostile;</x>',
     "rich": "[bold red]hostile[/bold red][link=https://hostile.invalid]x[/link][/][@click=hostile]",
 }
-"""For browsers and parsers."""
+"""Payloads for browsers and parsers."""
 
 CONTROLS: Mapping[str, str] = {
     "colours": "\x1b[31;1mred\x1b[0m \x1b[8mhidden\x1b[28m",
@@ -117,7 +117,7 @@ CONTROLS: Mapping[str, str] = {
     "surrogate": "\ud800 alone \udfff",
     "surrogates_swapped": "\udc00\ud800",
 }
-"""For terminals, logs and whatever reads XML."""
+"""Payloads for terminals, logs and readers of XML."""
 
 SHAPES: Mapping[str, str] = {
     "flood": "Z" + "\u0300\u0301\u0302\u0303\u0489\u0334" * 60 + "a" + "\u0e49" * 200,
@@ -133,7 +133,7 @@ SHAPES: Mapping[str, str] = {
     "deep_object": '{"a":' * 2000 + "1" + "}" * 2000,
     "numbers": '[1e999, -1e999, 1e-999, NaN, 123456789012345678901234567890, "\\ud800"]',
 }
-"""For whatever measures text, or reads it."""
+"""Payloads for programs that measure or read text."""
 
 FORMULAS: Mapping[str, str] = {
     "formula": "=1+1",
@@ -155,7 +155,7 @@ FORMULAS: Mapping[str, str] = {
     "formula_quoted": '"=1+1"',
     "formula_breaks_out": 'x"\n=1+1,"y',
 }
-"""For spreadsheets."""
+"""Payloads for spreadsheets."""
 
 COMMANDS: Mapping[str, str] = {
     "workflow_error": "::error file=hostile.py,line=1::hostile",
@@ -177,10 +177,10 @@ COMMANDS: Mapping[str, str] = {
     "backticks": "`` ` ``` hostile",
     "emphasis": "**hostile** _x_ ~~y~~ \\*\\_ $hostile$",
 }
-"""For logs of GitHub Actions, and Markdown."""
+"""Payloads for logs of GitHub Actions, and Markdown."""
 
 TEXTS: Mapping[str, str] = {**MARKUP, **CONTROLS, **SHAPES, **FORMULAS, **COMMANDS}
-"""All of them but for the huge ones."""
+"""All texts except the huge ones."""
 
 HUGE_LINE = "hostile " * 125_000
 """A megabyte on one line."""
@@ -189,11 +189,11 @@ MANY_LINES = "::error::hostile\n" * 100_000
 HUGE: Mapping[str, str] = {"huge_line": HUGE_LINE, "many_lines": MANY_LINES}
 
 SHORT = {name: text for name, text in TEXTS.items() if len(text) < 200}
-"""Those that may be a name."""
+"""The texts that are valid as a name."""
 
 
 def names_of(texts: Mapping[str, str] = SHORT) -> str:
-    """Many of them in one text, which is what a label or a name may be."""
+    """Return many texts in one, as a label or a name may hold."""
     return _HALVES.sub("", " ".join(texts.values()))
 
 
@@ -201,7 +201,7 @@ _HALVES = re.compile("[\ud800-\udfff]")
 
 
 def hostile_tests(texts: Mapping[str, str] = TEXTS) -> list[dict[str, Any]]:
-    """Tests of a suite: one a text, with it in all its places. Suites have no half characters."""
+    """Return the tests of a suite: one for each text, in all of its places. Suites have no surrogates."""
     whole = {name: _HALVES.sub("", text) for name, text in texts.items()}
     return [
         {
@@ -218,11 +218,11 @@ def hostile_tests(texts: Mapping[str, str] = TEXTS) -> list[dict[str, Any]]:
 
 
 def hostile_suite(texts: Mapping[str, str] = TEXTS, provider: str = "mine") -> Mapping[str, Any]:
-    """A suite of them: of four rows two pass, one fails and one is an error.
+    """Return a suite of the texts: of four rows two pass, one fails and one is an error.
 
     Args:
-        texts: Which.
-        provider: Who is asked: `mine` stands for `hostile` below.
+        texts: The texts.
+        provider: The provider; `mine` stands for `hostile` below.
     """
     name = names_of()
     return {
@@ -238,13 +238,13 @@ SUITE = hostile_suite()
 
 
 def hostile_rows(texts: Mapping[str, str] = TEXTS) -> tuple[trioeval.Suite, list[Row]]:
-    """The suite and the rows of a run of it."""
+    """Run the suite, and return it with its rows."""
     suite = trioeval.parse_suite(hostile_suite(texts))
     return suite, run_virtual(lambda: trioeval.collect(suite, providers={"mine": hostile}))
 
 
 async def hostile(request: trioeval.Request) -> trioeval.Reply:
-    """Answers with the text of the test, or fails with it."""
+    """Reply with the text of the test, or fail with it."""
     text = {**TEXTS, **HUGE}[str(request.vars["name"])]
     if request.vars["fails"]:
         raise trioeval.ProviderError("bad_request", text, body_excerpt=text[:500])
@@ -273,7 +273,7 @@ def call_api(prompt, options, context):
 
 
 def write_hostile_suite(folder: Path, texts: Mapping[str, str] = TEXTS) -> Path:
-    """The same as files, with a provider that is a Python file; the path of the suite."""
+    """Write the suite as files, with a provider that is a Python file; return the path of the suite."""
     (folder / "hostile_provider.py").write_text(_PROVIDER, encoding="utf-8")
     (folder / "hostile_texts.json").write_text(json.dumps(texts), encoding="ascii")
     path = folder / "hostile.json"

@@ -1,7 +1,7 @@
-"""Checks that no hostile text broke out of where it is shown; the texts are in `hostile`.
+"""Checks that no hostile text breaks out of the place where it is shown; the texts are in `hostile`.
 
-They know nothing of how the program escapes: they read its output as a terminal, a browser, a parser of XML
-or a spreadsheet does.
+They are independent of the program's escaping: they read its output as a terminal, a browser, a parser of
+XML or a spreadsheet does.
 """
 
 import csv
@@ -17,7 +17,7 @@ from typing import Any
 from markdown_it import MarkdownIt
 
 MARKER = "hostile"
-"""Stands in everything of a hostile text that would run or be followed, in some case."""
+"""A word in every part of a hostile text that would run or be followed, in any case."""
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
@@ -25,12 +25,12 @@ _MOST_MARKS = 8  # combining characters in a row
 
 
 def assert_inert_terminal(text: str, *, colours: bool = False, longest: int | None = None) -> None:
-    """Nothing but text: no sequence, control, direction or invisible character; no flood of marks.
+    """Check that a text has no sequences, controls, direction marks, invisible characters or floods of marks.
 
     Args:
-        text: What a terminal got.
-        colours: Whether it has colours, which are the program's own.
-        longest: Characters that a line has at most; None for any.
+        text: The output for a terminal.
+        colours: Whether it has colours of the program.
+        longest: The most characters of a line; None for any.
     """
     plain = _COLOURS.sub("", text) if colours else text
     plain = plain.replace("\r\n", "\n")
@@ -53,14 +53,14 @@ _SAFE_SCHEME = re.compile(r"(?:#|\.{0,2}/|\?|https?:|data:(?:image|font)/|[\w.-]
 
 
 class _Page(HTMLParser):
-    """What a browser would make of a page, as far as it matters here."""
+    """A page as a browser reads it, as far as it matters here."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.wrong: list[str] = []
         self.texts: list[str] = []
         self.data: list[str] = []
-        """Of scripts that hold data."""
+        """The contents of scripts that hold data."""
         self._script: str | None = None
         """The type of the script that is open, or `style`."""
 
@@ -102,12 +102,12 @@ class _Page(HTMLParser):
 
 
 def assert_inert_html(page: str) -> list[Any]:
-    """No element, handler, link, script or style of a payload; no characters that hide or turn text.
+    """Check that a page has no element, handler, link, script or style of a payload, and no direction marks.
 
-    Data of a page must stand in `<script type="application/json">`, and scripts in files of the program.
+    Data of a page must be in `<script type="application/json">`, and scripts in files of the program.
 
     Returns:
-        What those elements of data hold.
+        The contents of those elements of data.
     """
     seen = _Page()
     seen.feed(page)
@@ -129,10 +129,10 @@ _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 
 def assert_inert_xml(text: str) -> ET.Element:
-    """A document of XML 1.0 without any element, entity or instruction of a payload.
+    """Check that a document is XML 1.0 without any element, entity or instruction of a payload.
 
     Returns:
-        Its root.
+        The root.
     """
     odd = set(_ILLEGAL.findall(text))
     assert not odd, f"no XML: {sorted(map(ascii, odd))}"
@@ -151,7 +151,7 @@ _STARTS = "=+-@＝＋－＠"
 
 
 def assert_inert_csv(text: str, *, delimiter: str = ",") -> list[list[str]]:
-    """No cell that a spreadsheet takes for a formula; every line has as many cells as the first.
+    """Check that no cell is a formula for a spreadsheet, and that all lines have equally many cells.
 
     Returns:
         The cells.
@@ -177,11 +177,11 @@ _COMMAND = re.compile(r"::([\w-]+)")
 
 
 def assert_inert_log(text: str, *, own: Collection[str] = ()) -> None:
-    """No workflow command of GitHub Actions but those that the program means.
+    """Check that a log has no workflow command of GitHub Actions except those of the program.
 
     Args:
         text: The log.
-        own: Names of commands that the program writes itself.
+        own: Names of commands that the program writes.
     """
     assert "##[" not in text, "a command of the old kind"
     for line in re.split(r"[\r\n]", text):
@@ -192,7 +192,7 @@ def assert_inert_log(text: str, *, own: Collection[str] = ()) -> None:
 
 
 def assert_inert_markdown(text: str) -> None:
-    """No markup, link, image, heading or HTML of a payload, as CommonMark with tables reads it."""
+    """Check that a page has no markup, link, image, heading or HTML of a payload, read as CommonMark."""
     for token in MarkdownIt("commonmark").enable("table").parse(text):
         for part in (token, *(token.children or ())):
             if part.type in {"html_block", "html_inline"}:

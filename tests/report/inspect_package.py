@@ -1,4 +1,4 @@
-"""Logs as the package of Inspect AI reads them; run by hand where that is installed.
+"""Logs read by the package of Inspect AI; run by hand if that is installed.
 
 python -m pytest tests/report/inspect_package.py
 """
@@ -17,7 +17,7 @@ log_package: Any = pytest.importorskip("inspect_ai.log")
 
 
 def test_the_package_reads_what_was_written(tmp_path: Path) -> None:
-    """Headers, samples, summaries and metrics; its own are made of them again."""
+    """Headers, samples, summaries and metrics are read; the package computes equal metrics."""
     [path] = write_results(tmp_path / "run.eval", [results_of(SUITE, mine)])
     log = log_package.read_eval_log(str(path), resolve_attachments=True)
     assert (log.version, log.status, log.eval.config.epochs) == (2, "success", 2)
@@ -36,7 +36,7 @@ def test_the_package_reads_what_was_written(tmp_path: Path) -> None:
 
 
 def test_nothing_in_a_row_makes_a_log_unreadable(tmp_path: Path) -> None:
-    """Markup, controls, halves of characters and huge lines are texts like others."""
+    """Markup, controls, surrogates and huge lines are ordinary texts."""
     [path] = write_results(tmp_path / "run.eval", [results_of(hostile_suite(), hostile)])
     log = log_package.read_eval_log(str(path))
     assert len(log.samples) == log.results.total_samples

@@ -1,4 +1,4 @@
-"""Datasets that are over, for tests of what is told of them."""
+"""Ended datasets for tests of reports."""
 
 import json
 from collections.abc import Mapping
@@ -77,7 +77,7 @@ CUT = attrs.evolve(FINE, written=50, dropped={}, not_run={"deadline": 50}, group
 
 
 def results_of_dataset(result: DatasetResult, *, strip: Strip = KEEP_ALL) -> Results:
-    """What result files are made of, of a task that has made it."""
+    """Return the data of result files for a task with this dataset."""
     head = Head(
         eval_id="e1",
         utc_created="2026-01-01T00:00:00+00:00",
@@ -165,4 +165,4 @@ datasets = st.builds(
     cost=st.none() | _finite,
     duration_s=_finite,
 )
-"""Any dataset that is over, however it came to that."""
+"""Any ended dataset."""

@@ -1,4 +1,4 @@
-"""Runs of any size that nobody ran: rows are made when they are read, so none has to be held."""
+"""Generated runs of any size: rows are made when they are read, so none has to be held."""
 
 import copy
 import random
@@ -9,7 +9,14 @@ import attrs
 from finished import headed, records_of, results_of, rows_of
 
 import trioeval
-from trioeval.kernel.events import CallEnded, CallStarted, LimitChanged, Throttled, Waiting, Why
+from trioeval.kernel.events import (
+    CallEnded,
+    CallStarted,
+    LimitChanged,
+    Throttled,
+    Waiting,
+    WaitReason,
+)
 from trioeval.report import Results, RunInfo, Totals
 from trioeval.report.activity import Activity
 from trioeval.report.records import RowRecord
@@ -42,13 +49,13 @@ async def _answers(request: trioeval.Request) -> trioeval.Reply:
 
 
 def made_results(tests: int, *, seed: int = 0, activity: bool = True, words: int = 40) -> Results:
-    """A run of two columns: of ten rows about seven pass, two fail and one is an error.
+    """Return a run of two columns: of ten rows about seven pass, two fail and one is an error.
 
     Args:
-        tests: How many; rows are twice as many.
-        seed: Another one gives other answers to the same tests.
-        activity: Whether it tells what lanes did.
-        words: Of an answer, about.
+        tests: The number of tests; there are twice as many rows.
+        seed: Another seed gives other outputs of the same tests.
+        activity: Whether it has the activity of lanes.
+        words: The length of an output, about.
     """
     suite, rows = rows_of(_SUITE, _answers)
     pattern = records_of(rows)
@@ -110,11 +117,11 @@ def _row(pattern: Mapping[str, Any], test_idx: int, seed: int, words: int) -> di
 
 
 def made_activity() -> Mapping[str, Any]:
-    """What two lanes did in 44 seconds."""
+    """Return the activity of two lanes in 44 seconds."""
     told = Activity(began_at=0.0)
     for lane, most, why in (
-        ("openai:gpt-6-mini", 8, Why.TOKENS),
-        ("anthropic:haiku-5", 4, Why.PACE),
+        ("openai:gpt-6-mini", 8, WaitReason.TOKENS),
+        ("anthropic:haiku-5", 4, WaitReason.PACE),
     ):
         at = 0.0
         told.observe(LimitChanged(at, lane, most, most))
@@ -129,7 +136,7 @@ def made_activity() -> Mapping[str, Any]:
             if number % 20 == 10:
                 told.observe(Waiting(at + 0.02, lane, why, None, number))
             if number % 50 == 40:
-                told.observe(Waiting(at + 0.05, lane, Why.SLOT, None, number))
+                told.observe(Waiting(at + 0.05, lane, WaitReason.SLOT, None, number))
     return told.json(44.0)
 
 

@@ -1,4 +1,4 @@
-"""What the page of a run holds, read as its own script reads it."""
+"""The data of the page of a run, read like its own script does."""
 
 import base64
 import json
@@ -23,13 +23,13 @@ class Pack:
 
 
 class PageData(HTMLParser):
-    """A page: its elements and text, and what its data says."""
+    """A page: its elements, its text and its data."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.lines: list[list[str]] = []
-        """Cells of tables that are there without any script."""
+        """The cells of tables that are visible without scripts."""
         self.words: list[str] = []
         self.data: dict[str, Any] = {}
         self.packs: list[Pack] = []
@@ -39,7 +39,7 @@ class PageData(HTMLParser):
 
     @property
     def text(self) -> str:
-        """All that can be read without any script."""
+        """The text that is visible without scripts."""
         return " ".join(" ".join(self.words).split())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -76,24 +76,24 @@ class PageData(HTMLParser):
             self.packs.append(pack)
 
     def rows(self, kind: str, part: int = 0) -> list[Any]:
-        """All that is packed of a kind, in its order."""
+        """Return all packed data of a kind, in order."""
         packs = (pack for pack in self.packs if (pack.part, pack.kind) == (part, kind))
         return [row for pack in packs for row in pack.rows]
 
     def cells(self, part: int = 0) -> list[list[dict[str, Any] | None]]:
-        """The table: by test and column."""
+        """The table, by test and column."""
         return [list(map(cell_of, row[2])) for row in self.rows("index", part)]
 
     def details(self, part: int = 0) -> list[dict[str, Any]]:
-        """What is told of each row when it is opened."""
+        """The details of each row."""
         return self.rows("details", part)
 
     def block(self, row: int, title: str, part: int = 0) -> Any:
-        """The content of a block of a row; None where there is none of that title."""
+        """Return a block of a row; None without a block of that title."""
         blocks = self.details(part)[row]["blocks"]
         return next((body for _, name, body in blocks if name == title), None)
 
 
 def cell_of(told: list[Any] | None) -> dict[str, Any] | None:
-    """A cell with the names of its fields."""
+    """Return a cell with the names of its fields."""
     return None if told is None else dict(zip(CELL_FIELDS, told, strict=True))

@@ -1,4 +1,4 @@
-"""What is told of lanes after a run: buckets add up, and waits are those that really were."""
+"""Activity of lanes: buckets add up, and waits are real waits."""
 
 import json
 import math
@@ -27,7 +27,7 @@ from trioeval.kernel import (
     Plan,
     Throttled,
     Waiting,
-    Why,
+    WaitReason,
     collect,
 )
 from trioeval.report.activity import (
@@ -40,18 +40,18 @@ from trioeval.report.activity import (
 )
 from trioeval.testing import run_virtual
 
-# Dyadic, so that sums are exact: no law is lost in the last digit.
+# Dyadic numbers, so that sums are exact.
 steps = st.integers(0, 400).map(lambda n: n / 8) | st.sampled_from((0.0, 0.125, 5000.0))
-reasons = st.sampled_from(list(Why))
+reasons = st.sampled_from(list(WaitReason))
 
 
 @attrs.frozen
 class Step:
-    """Something happens, `after` seconds after the last thing."""
+    """An event, `after` seconds after the previous one."""
 
     after: float
     what: str
-    why: Why
+    why: WaitReason
     number: int
 
 
@@ -68,7 +68,7 @@ scripts = st.lists(
 
 
 def event_of(step: Step, at: float, in_flight: int) -> Event | None:
-    """What a kernel may tell; None where it cannot."""
+    """Return the kernel event; None if the kernel could not emit it."""
     until = at + step.number / 4 if step.number % 3 else None
     match step.what:
         case "start":
@@ -90,10 +90,12 @@ def event_of(step: Step, at: float, in_flight: int) -> Event | None:
 
 
 @given(scripts, st.sampled_from((0.0, 1024.0, 2.0**20)))
-@example([Step(0.0, "wait", Why.PACE, 9), Step(5000.0, "tell", Why.PACE, 0)], 0.0)
-@example([Step(0.125, "start", Why.SLOT, 1), Step(5000.0, "start", Why.SLOT, 2)], 1024.0)
+@example([Step(0.0, "wait", WaitReason.PACE, 9), Step(5000.0, "tell", WaitReason.PACE, 0)], 0.0)
+@example(
+    [Step(0.125, "start", WaitReason.SLOT, 1), Step(5000.0, "start", WaitReason.SLOT, 2)], 1024.0
+)
 def test_buckets_add_up_to_the_totals(script: list[Step], began_at: float) -> None:
-    """Of starts, refusals, tokens and waits, however long it takes; and there are never too many."""
+    """Starts, refusals, tokens and waits add up over any duration, in a bounded number of buckets."""
     activity, at, in_flight = Activity(began_at), began_at, 0
     started = refused = tokens = peak = 0
     for step in script:
@@ -124,14 +126,14 @@ def test_buckets_add_up_to_the_totals(script: list[Step], began_at: float) -> No
     for why, seconds in lane.waits.items():
         inside = sum(bucket.waits.get(why, 0.0) for bucket in lane.buckets)
         assert inside == pytest.approx(seconds, abs=1e-6)
-    assert sum(lane.waited(at).values()) <= at - began_at + 1e-6  # one at a time
+    assert sum(lane.waited(at).values()) <= at - began_at + 1e-6  # one wait at a time
     for bucket in lane.buckets:
         assert sum(bucket.waits.values()) <= lane.bucket_s + 1e-6
 
 
 @given(st.lists(st.tuples(steps, st.integers(0, 90)), max_size=30), steps)
 def test_rates_are_those_of_the_last_minute(starts: list[tuple[float, int]], later: float) -> None:
-    """To the second, on a clock that starts anywhere."""
+    """Waits are exact to the second, on a clock that starts anywhere."""
     lane, at = LaneActivity(2.0**33), 2.0**33
     ended: list[tuple[float, int]] = []
     for after, tokens in starts:
@@ -155,7 +157,7 @@ def watched(
     before: Callable[[Lane], None] = lambda _lane: None,
     meanwhile: Callable[[Lanes, trio.Event], Awaitable[None]] | None = None,
 ) -> tuple[Activity, float]:
-    """What a run did, on a clock of its own, and when it was over."""
+    """Run a function on a virtual clock, and return its activity and its end."""
 
     async def main() -> tuple[Activity, float]:
         lanes, stop, activity = Lanes(specs), trio.Event(), Activity(0.0)
@@ -175,7 +177,7 @@ async def take(job: Job[float], calls: Calls[float]) -> None:
 
 
 def test_a_run_tells_what_it_waited_for() -> None:
-    """31 s of 44 s: two calls of 375 tokens at 600 a minute, which are 37.5 s; 6.5 of them it is served."""
+    """31 s of 44 s: two calls of 375 tokens at 600 a minute take 37.5 s, 6.5 s of them in flight."""
 
     async def ask(job: Job[float], calls: Calls[float]) -> None:
         await calls(job.lane, trio.sleep, job.payload, tokens=375)
@@ -185,11 +187,11 @@ def test_a_run_tells_what_it_waited_for() -> None:
     )
     told = activity.json(ended_at)
     assert told["durationS"] == 44
-    assert longest_waits([told]) == [LaneWait("a", Why.TOKENS, 31.0)]
+    assert longest_waits([told]) == [LaneWait("a", WaitReason.TOKENS, 31.0)]
 
 
 def test_what_is_not_told_is_not_guessed() -> None:
-    """Of a call that failed, was cut off or says nothing, what it had reserved counts for the rate alone."""
+    """The reservation of a call that failed, was cut off or reports nothing counts for the rate only."""
 
     async def ask(job: Job[float], calls: Calls[float]) -> None:
         async def send() -> Metered[None]:
@@ -213,7 +215,7 @@ def test_what_is_not_told_is_not_guessed() -> None:
 
 
 def test_nobody_waits_while_all_runs() -> None:
-    """A lane with room for all."""
+    """A lane with enough slots for all."""
     activity, ended_at = watched([LaneSpec("a", 4)], [Job(i, "a", 5.0) for i in range(4)], take)
     assert (ended_at, activity.lane("a").waited(ended_at)) == (5.0, {})
 
@@ -224,7 +226,7 @@ async def _stop_at_five(_lanes: Lanes, stop: trio.Event) -> None:
 
 
 def test_a_wait_that_nobody_goes_on_with_does_not_count_until_the_end() -> None:
-    """The run is stopped while the next job waits for its pace; a call elsewhere takes a minute more."""
+    """The run is stopped while the next job waits for its pace; another lane's call takes a minute more."""
     activity, ended_at = watched(
         [LaneSpec("a", 1), LaneSpec("b", 1, rpm=6)],
         [Job(0, "b", 1.0), Job(1, "a", 60.0), Job(2, "b", 1.0)],
@@ -232,14 +234,14 @@ def test_a_wait_that_nobody_goes_on_with_does_not_count_until_the_end() -> None:
         meanwhile=_stop_at_five,
     )
     assert ended_at == 60
-    # Nobody says when it was given up, so it counts until the pace would have been open.
-    assert activity.lane("b").waited(ended_at) == {Why.PACE: 9.0}
+    # No event reports the end of the wait, so it counts until the pace is open.
+    assert activity.lane("b").waited(ended_at) == {WaitReason.PACE: 9.0}
     assert activity.lane("b").waits_for(ended_at) is None
     assert sum(activity.lane("a").waited(ended_at).values()) == 0
 
 
 def test_a_slot_that_is_free_is_waited_for_no_more() -> None:
-    """The second call of a job is given up in line; the first gives its slot back a minute before the end."""
+    """The second call of a job is cancelled in line; the first returns its slot a minute before the end."""
 
     async def two(job: Job[float], calls: Calls[float]) -> None:
         async with trio.open_nursery() as nursery:
@@ -251,11 +253,11 @@ def test_a_slot_that_is_free_is_waited_for_no_more() -> None:
 
     activity, ended_at = watched([LaneSpec("a"), LaneSpec("b", 1)], [Job(0, "b", 52.0)], two)
     assert ended_at == 60
-    assert activity.lane("b").waited(ended_at) == {Why.SLOT: 7.0}
+    assert activity.lane("b").waited(ended_at) == {WaitReason.SLOT: 7.0}
 
 
 def test_a_call_that_is_given_up_in_line_does_not_wait_on() -> None:
-    """Its job goes on elsewhere."""
+    """The job continues on another lane."""
 
     async def impatient(job: Job[float], calls: Calls[float]) -> None:
         with trio.move_on_after(3):
@@ -267,11 +269,11 @@ def test_a_call_that_is_given_up_in_line_does_not_wait_on() -> None:
         [LaneSpec("a"), LaneSpec("b", rpm=6)], [Job(0, "b", 60.0)], impatient
     )
     assert ended_at == 63
-    assert activity.lane("b").waited(ended_at) == {Why.PACE: 10.0}
+    assert activity.lane("b").waited(ended_at) == {WaitReason.PACE: 10.0}
 
 
 def test_a_job_that_is_started_does_not_wait_for_its_lane() -> None:
-    """What it does before its call is its own."""
+    """Time of the job before its call does not count."""
 
     async def slowly(job: Job[float], calls: Calls[float]) -> None:
         await trio.sleep(7)
@@ -285,49 +287,49 @@ def test_a_job_that_is_started_does_not_wait_for_its_lane() -> None:
         [LaneSpec("a")], [Job(0, "a", 1.0)], slowly, meanwhile=resume, before=lambda a: a.pause()
     )
     assert ended_at == 12
-    assert activity.lane("a").waited(ended_at) == {Why.PAUSED: 4.0}
+    assert activity.lane("a").waited(ended_at) == {WaitReason.PAUSED: 4.0}
 
 
 def test_a_back_off_counts_where_the_lane_has_nothing_else_to_do() -> None:
-    """And the wait for one's turn never: it is the wait of who stands before."""
+    """A call behind the first one in line does not count: the first one's wait is the lane's wait."""
     lane = LaneActivity(0.0)
     lane.started(CallStarted(0.0, 1, "a"))
-    lane.waiting(Waiting(1.0, "a", Why.BACKOFF, 3.0, 2))
-    lane.waiting(Waiting(1.0, "a", Why.TURN, None, 3))
+    lane.waiting(Waiting(1.0, "a", WaitReason.BACKOFF, 3.0, 2))
+    lane.waiting(Waiting(1.0, "a", WaitReason.TURN, None, 3))
     assert lane.wait is None
     lane.ended(CallEnded(4.0, 1, "a"))
-    lane.waiting(Waiting(4.0, "a", Why.BACKOFF, 6.0, 1))
-    assert lane.waited(5.0) == {Why.BACKOFF: 1.0}
+    lane.waiting(Waiting(4.0, "a", WaitReason.BACKOFF, 6.0, 1))
+    assert lane.waited(5.0) == {WaitReason.BACKOFF: 1.0}
     lane.started(CallStarted(6.0, 1, "a"))
-    assert lane.waited(9.0) == {Why.BACKOFF: 2.0}
+    assert lane.waited(9.0) == {WaitReason.BACKOFF: 2.0}
 
 
 def test_a_back_off_takes_no_ones_place() -> None:
-    """Neither that of who is first in line, nor of a longer one; a wait that is over keeps nobody out."""
+    """A back-off does not count during a wait of the first in line, or during a longer back-off."""
     lane = LaneActivity(0.0)
-    lane.waiting(Waiting(0.0, "a", Why.BACKOFF, 10.0, 1))
-    lane.waiting(Waiting(1.0, "a", Why.BACKOFF, 3.0, 2))
-    assert lane.waited(9.0) == {Why.BACKOFF: 9.0}
-    lane.waiting(Waiting(9.0, "a", Why.BACKOFF, 12.0, 2))
-    assert lane.waited(20.0) == {Why.BACKOFF: 12.0}
-    lane.waiting(Waiting(20.0, "a", Why.BLOCKED, 80.0, 3))
-    lane.waiting(Waiting(20.0, "a", Why.BACKOFF, 81.0, 1))
-    assert lane.waited(90.0) == {Why.BACKOFF: 12.0, Why.BLOCKED: 60.0}
-    lane.waiting(Waiting(90.0, "a", Why.BACKOFF, 91.0, 1))
-    assert lane.waited(99.0) == {Why.BACKOFF: 13.0, Why.BLOCKED: 60.0}
+    lane.waiting(Waiting(0.0, "a", WaitReason.BACKOFF, 10.0, 1))
+    lane.waiting(Waiting(1.0, "a", WaitReason.BACKOFF, 3.0, 2))
+    assert lane.waited(9.0) == {WaitReason.BACKOFF: 9.0}
+    lane.waiting(Waiting(9.0, "a", WaitReason.BACKOFF, 12.0, 2))
+    assert lane.waited(20.0) == {WaitReason.BACKOFF: 12.0}
+    lane.waiting(Waiting(20.0, "a", WaitReason.BLOCKED, 80.0, 3))
+    lane.waiting(Waiting(20.0, "a", WaitReason.BACKOFF, 81.0, 1))
+    assert lane.waited(90.0) == {WaitReason.BACKOFF: 12.0, WaitReason.BLOCKED: 60.0}
+    lane.waiting(Waiting(90.0, "a", WaitReason.BACKOFF, 91.0, 1))
+    assert lane.waited(99.0) == {WaitReason.BACKOFF: 13.0, WaitReason.BLOCKED: 60.0}
 
 
 def test_a_wait_that_is_over_stands_in_its_buckets() -> None:
-    """Though nobody has told its end before the run was over."""
+    """A wait counts although its end was not reported before the end of the run."""
     lane = LaneActivity(0.0)
-    lane.waiting(Waiting(0.0, "a", Why.PACE, 5.0, 1))
+    lane.waiting(Waiting(0.0, "a", WaitReason.PACE, 5.0, 1))
     told = lane.json(20.0)
     assert told["waits"] == {"pace": 5.0}
     assert sum(bucket[-1].get("pace", 0.0) for bucket in told["buckets"]) == pytest.approx(5)
 
 
 def test_a_lane_that_was_opened_again_is_not_closed() -> None:
-    """A call that starts shows it."""
+    """A call that starts shows that the lane is open."""
     lane = LaneActivity(0.0)
     lane.ended_for_good(LaneClosed(1.0, "a", "says no"))
     assert lane.json(2.0)["closed"] == "says no"
@@ -336,7 +338,7 @@ def test_a_lane_that_was_opened_again_is_not_closed() -> None:
 
 
 def test_a_limit_that_no_event_tells_is_asked_for() -> None:
-    """Once for each stretch of time; what nobody knows is as it was told last."""
+    """The limit is read once for each bucket; an unknown limit stays as last reported."""
     limits: dict[float, int | None] = {0.0: 4, 0.1: 2, 0.2: None}
     now = 0.0
     activity = Activity(0.0, limit_of=lambda _lane: limits[now])
@@ -347,12 +349,12 @@ def test_a_limit_that_no_event_tells_is_asked_for() -> None:
 
 
 def test_the_longest_waits_of_several_executions_are_added() -> None:
-    """By lane and reason."""
+    """Waits add up by lane and reason."""
     first = {"lanes": {"a": {"waits": {"tokens": 20.0, "slot": 1.0}}, "b": {"waits": {"pace": 7}}}}
     second = {"lanes": {"a": {"waits": {"tokens": 11.0}}}}
     assert longest_waits([first, second]) == [
-        LaneWait("a", Why.TOKENS, 31.0),
-        LaneWait("b", Why.PACE, 7.0),
-        LaneWait("a", Why.SLOT, 1.0),
+        LaneWait("a", WaitReason.TOKENS, 31.0),
+        LaneWait("b", WaitReason.PACE, 7.0),
+        LaneWait("a", WaitReason.SLOT, 1.0),
     ]
     assert longest_waits([]) == []

@@ -1,4 +1,4 @@
-"""Two runs row by row: what is matched with what, and what is said of it."""
+"""Two runs row by row: matching rows, and their changes."""
 
 import copy
 import io
@@ -29,7 +29,7 @@ Record = dict[str, Any]
 
 
 def made(word: str, status: int = 0, output: str = "out", **more: Any) -> Record:
-    """A row as far as a comparison looks at it."""
+    """Return a row as far as a comparison reads it."""
     return {
         "testIdx": 0,
         "promptIdx": 0,
@@ -74,12 +74,12 @@ def kinds_of(old: Sequence[Record], new: Sequence[Record], **how: Any) -> list[s
     ],
 )
 def test_a_row_has_one_kind(old: Record, new: Record, kind: list[str]) -> None:
-    """Its verdict counts first, then its score and its answer; its place does not count."""
+    """The verdict decides first, then the score and the output; the position does not matter."""
     assert kinds_of([old], [new]) == kind
 
 
 def test_other_models_are_compared_by_their_tests() -> None:
-    """Where that is asked for: whoever answers, in the same column."""
+    """On request rows of different providers match if they are in the same column."""
     other = made("a", 1, provider={"id": "x", "label": ""}, prompt={"label": "z"})
     comparison, (change,) = compared([made("a")], [other], by="test")
     assert (change.kind, change.column) == ("worse", "x | z")
@@ -88,7 +88,7 @@ def test_other_models_are_compared_by_their_tests() -> None:
 
 
 def test_equal_rows_are_told_apart_by_their_order() -> None:
-    """The n-th with the n-th; what one run has more often is new or gone."""
+    """The n-th of equal rows matches the n-th; further rows are new or gone."""
     old = [made("a", 0), made("a", 1), made("a", 0)]
     new = [made("a", 0), made("a", 0), made("a", 0), made("a", 1)]
     assert kinds_of(old, new) == ["better", "new"]
@@ -103,7 +103,7 @@ words = st.lists(
 @settings(max_examples=settings().max_examples // 4)
 @given(words, words)
 def test_every_row_is_counted_once(old: list[Any], new: list[Any]) -> None:
-    """Rows of both runs add up, and going back turns every kind around."""
+    """The rows of both runs add up, and swapping the runs inverts every kind."""
     before, after = ([made(*one) for one in rows] for rows in (old, new))
     there, changes = compared(before, after)
     back, _ = compared(after, before)
@@ -119,7 +119,7 @@ def test_every_row_is_counted_once(old: list[Any], new: list[Any]) -> None:
 
 
 def test_a_run_is_the_same_as_itself() -> None:
-    """As it is recorded, whole."""
+    """A comparison of a run with itself finds only equal rows."""
     _, rows = rows_of(SUITE | {"evaluateOptions": {"repeat": 3}})
     records = records_of(rows)
     comparison, changes = compared(records, copy.deepcopy(records))
@@ -135,7 +135,7 @@ def printed(table: RenderableType, width: int = 140) -> str:
 
 
 def test_people_are_told_of_rows() -> None:
-    """In a table and a line; foreign text is inert."""
+    """Changes are a table and a line; foreign text is inert."""
     evil = "\x1b[31m[bold]evil\nx"
     old = [made(evil), made("b"), made("c", 1), made("d")]
     new = [made(evil, 2), made("b", output="else"), made("c"), made("e")]
@@ -157,7 +157,7 @@ def test_people_are_told_of_rows() -> None:
 
 
 def test_narrow_terminals_get_lines() -> None:
-    """In which nothing is missing or cut."""
+    """Comparisons as JSON are complete and uncut."""
     old, new = [made("a"), made("b"), made("c", 1)], [made("a", 2), made("b", output="else")]
     _, changes = compared(old, new)
     assert printed(changes_table(changes[:1], 40), 40).splitlines() == [
@@ -169,7 +169,7 @@ def test_narrow_terminals_get_lines() -> None:
 
 
 def test_a_run_that_goes_on_is_compared_as_far_as_it_was() -> None:
-    """Rows that came since, also between the others, are neither gone nor an end of it."""
+    """Rows that were added since, also between the others, are neither gone nor an end."""
     known, later = [made("a"), made("c"), made("c", 1)], [made("b"), made("c"), made("e")]
     readings = iter([known, [known[0], later[0], *known[1:], *later[1:]]])
     comparison = Comparison(lambda: map(RowRecord.of, next(readings)))
@@ -182,7 +182,7 @@ def test_a_run_that_goes_on_is_compared_as_far_as_it_was() -> None:
 
 
 def test_programs_get_all_of_it() -> None:
-    """Streamed: rows first, then what they sum up to."""
+    """Comparisons are streamed: rows first, then their sums."""
     old, new = [made("a"), made("b")], [made("a", 1)]
     comparison = Comparison(lambda: map(RowRecord.of, old))
     changes = comparison.changes(map(RowRecord.of, new))
@@ -211,19 +211,19 @@ def test_programs_get_all_of_it() -> None:
 
 
 def test_a_column_that_only_one_run_has_is_told_as_such() -> None:
-    """In JSON by null."""
+    """A missing side is null in JSON."""
     comparison, _ = compared([], [made("a", task="t")])
     (column,) = comparison.columns
     assert column.json()["before"] is None
 
 
 def left(word: str, outcome: str = "not_run", **more: Any) -> Record:
-    """A row that never came to an end."""
+    """Return a row that did not end."""
     return made(word, 2, metadata={"trioeval": {"outcome": outcome}}, **more)
 
 
 def test_rows_that_never_came_to_an_end_are_no_pairs() -> None:
-    """In neither run; they are counted, and neither worse nor gone."""
+    """Unfinished rows of either run are counted, and are neither worse nor gone."""
     old = [made("a"), made("b"), left("c"), left("d"), left("e", "interrupted")]
     new = [made("a"), left("b"), made("c"), left("f"), left("e")]
     comparison, changes = compared(old, new)

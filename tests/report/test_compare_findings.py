@@ -1,4 +1,4 @@
-"""Whether one run is better or worse than another beyond chance: of which rows, and in how many columns."""
+"""Whether one run is better or worse than another beyond chance: rows, columns and clusters."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -33,12 +33,12 @@ def compared(
 
 
 def run(statuses: Sequence[int], **more: Any) -> list[Record]:
-    """A row a test: 0 passes, 1 fails, 2 has no verdict."""
+    """Return a row for each test: 0 passes, 1 fails, 2 has no verdict."""
     return [made(f"w{place}", status, **more) for place, status in enumerate(statuses)]
 
 
 def test_what_passes_and_fails_is_told_by_mcnemar() -> None:
-    """Ten of forty tests became worse and one better: the scores say the same, and are no second question."""
+    """Ten of forty tests became worse and one better: scores that repeat the pass rate are no second test."""
     old = run([0] * 30 + [1] * 10)
     new = run([1] * 10 + [0] * 20 + [0] + [1] * 9)
     _, findings = compared(old, new)
@@ -55,7 +55,7 @@ def test_what_passes_and_fails_is_told_by_mcnemar() -> None:
 
 
 def test_repeats_are_no_evidence_of_their_own() -> None:
-    """One test that became worse five times is one test."""
+    """A test that became worse five times is one observation."""
     names = [f"w{place}" for place in range(8) for _ in range(5)]
     old = [made(name) for name in names]
     new = [made(name, int(name == "w0")) for name in names]
@@ -67,7 +67,7 @@ def test_repeats_are_no_evidence_of_their_own() -> None:
 
 
 def test_clusters_are_those_that_are_named() -> None:
-    """Of a variable or of metadata: what happens to one book is one observation."""
+    """Clusters come from a variable or from metadata: rows of one book are one observation."""
     old = [made("", vars={"n": n, "book": n % 2}) for n in range(20)]
     new = [made("", 1, vars={"n": n, "book": n % 2}) for n in range(20)]
     assert compared(old, new)[1].is_worse
@@ -77,7 +77,7 @@ def test_clusters_are_those_that_are_named() -> None:
 
 
 def test_rows_without_a_verdict_have_not_passed_and_have_no_score() -> None:
-    """So a run that only ends in errors is worse, whatever its scores are."""
+    """A run that only has errors is worse, whatever its scores."""
     _, findings = compared(run([0] * 8), run([2] * 8))
     (column,) = findings.columns
     assert (column.passed.answer, column.scored.difference) == ("worse", None)
@@ -89,7 +89,7 @@ def test_rows_without_a_verdict_have_not_passed_and_have_no_score() -> None:
 
 
 def test_scores_alone_can_be_worse() -> None:
-    """Where all rows pass as they did."""
+    """No change is found if all rows pass as before."""
     old, new = run([0] * 12, score=0.9), run([0] * 12, score=0.7)
     _, findings = compared(old, new)
     (column,) = findings.columns
@@ -98,7 +98,7 @@ def test_scores_alone_can_be_worse() -> None:
 
 
 def test_many_columns_are_many_questions() -> None:
-    """What one column shows alone may be chance among ten."""
+    """A change of one column may be chance among ten columns."""
     old, new = run([0] * 12), run([1] * 6 + [0] * 6)
     assert compared(old, new)[1].is_worse
     others = [row for n in range(9) for row in run([0] * 12, provider={"id": f"p{n}"})]
@@ -110,7 +110,7 @@ def test_many_columns_are_many_questions() -> None:
 
 
 def test_what_only_one_run_has_is_no_pair() -> None:
-    """Nothing is said of the difference then."""
+    """Without a common row the difference is unknown."""
     comparison, findings = compared(run([0, 0]), run([1, 1], task="other"))
     assert (findings.pairs, findings.is_worse) == (0, False)
     assert [column.passed.answer for column in findings.columns] == [None, None]
@@ -131,7 +131,7 @@ def verdict(**metrics: tuple[float, float]) -> Mapping[str, Any]:
 
 
 def test_metrics_are_told_and_decide_nothing() -> None:
-    """Each by its weight, and only of rows that have it in both runs."""
+    """Metrics are weighted, and use only rows that have them in both runs."""
     old = [made(f"w{n}", gradingResult=verdict(m=(0.9, 1), x=(1, 1))) for n in range(9)]
     new = [made(f"w{n}", gradingResult=verdict(m=(0.1 + n / 100, 3))) for n in range(9)]
     _, findings = compared(old, new)
@@ -150,7 +150,7 @@ numbers = st.dictionaries(st.sampled_from("ab"), st.tuples(st.floats(0, 1), st.j
 @settings(max_examples=settings().max_examples // 4)
 @given(st.lists(numbers, max_size=8))
 def test_metrics_of_rows_are_kept_as_they_were(rows: list[dict[str, tuple[float, float]]]) -> None:
-    """Also where some rows have none of them."""
+    """Rows may lack some metrics."""
     kept = KeptMetrics()
     for place, metrics in enumerate(rows):
         kept.add(place, metrics)
@@ -160,7 +160,7 @@ def test_metrics_of_rows_are_kept_as_they_were(rows: list[dict[str, tuple[float,
 @settings(max_examples=settings().max_examples // 8)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=12))
 def test_going_back_turns_every_answer_around(statuses: list[tuple[int, int]]) -> None:
-    """With the same p-values and intervals that are mirrored."""
+    """Swapped runs have the same p-values and mirrored intervals."""
     before, after = (run(side) for side in zip(*statuses, strict=True))
     (there,), (back,) = (
         found[1].columns for found in (compared(before, after), compared(after, before))
@@ -182,7 +182,7 @@ def printed(comparison: Comparison, findings: Findings, width: int = 150) -> str
 
 
 def test_people_are_told_in_a_table_and_in_sentences() -> None:
-    """With intervals, the p-value, what can be seen, and how many rows it would take; names are inert."""
+    """The table has intervals, p-values, the detectable difference and the rows needed; names are inert."""
     old = run([0] * 15 + [1] * 5, gradingResult=verdict(**{"\x1b[31mevil": (0.5, 1)}))
     new = run(
         [1] * 9 + [0] * 6 + [1] * 4 + [0], gradingResult=verdict(**{"\x1b[31mevil": (0.5, 1)})
@@ -193,7 +193,7 @@ def test_people_are_told_in_a_table_and_in_sentences() -> None:
     passed = next(line for line in table.splitlines() if "pass rate" in line)
     numbers = "75.0 % (53–89) 35.0 % (18–57) -40.0 (-63 to -11)"
     assert " ".join(passed.split()) == f"p | q pass rate {numbers} 0.021 worse"
-    assert "score" not in table  # which is the same
+    assert "score" not in table  # it repeats the pass rate
     evil = next(line for line in table.splitlines() if "evil" in line)
     assert evil.split()[-2:] == ["no", "difference"]
     *sentences, last = told_of(comparison.columns, findings)
@@ -210,7 +210,7 @@ def test_people_are_told_in_a_table_and_in_sentences() -> None:
 
 
 def test_rows_that_never_came_to_an_end_make_nothing_worse() -> None:
-    """A run that was stopped is as good as it was so far; errors make it worse."""
+    """A stopped run is judged by the rows that ended; errors make it worse."""
     old = run([0] * 20)
     stopped = [made(f"w{n}", 2 * (n > 9), metadata=NOT_RUN if n > 9 else {}) for n in range(20)]
     comparison, findings = compared(old, stopped)
@@ -218,9 +218,7 @@ def test_rows_that_never_came_to_an_end_make_nothing_worse() -> None:
     after = findings.columns[0].passed.after
     assert after is not None
     assert (after.mean, after.n) == (1, 10)
-    assert "10 rows of the later run did not end" in " ".join(
-        told_of(comparison.columns, findings)
-    )
+    assert "10 rows of the later run did not end" in " ".join(told_of(comparison.columns, findings))
     assert compared(old, run([0] * 10 + [2] * 10))[1].is_worse
     comparison, findings = compared(old, stopped[10:])
     assert findings.pairs == 0
@@ -228,7 +226,7 @@ def test_rows_that_never_came_to_an_end_make_nothing_worse() -> None:
 
 
 def test_intervals_end_where_scores_can() -> None:
-    """What is shown of them; scores that are beyond 0 to 1 may be anything."""
+    """Intervals are cut to the range of scores; scores beyond 0 to 1 are not cut."""
     few = run([0, 1], score=0.9), [made("w0", score=0.1), made("w1", score=0.9)]
     comparison, findings = compared(*few)
     scored = findings.columns[0].scored
@@ -246,7 +244,7 @@ def test_intervals_end_where_scores_can() -> None:
 
 
 def test_several_columns_tell_how_many_rows_changed() -> None:
-    """Each its own; of one column the last line says it."""
+    """Each column has its counts; a single column has them in the last line."""
     other = made("x", provider={"id": "other"})
     comparison, findings = compared([*run([0, 1]), other], [*run([1, 1]), other])
     first, second = (
@@ -256,7 +254,7 @@ def test_several_columns_tell_how_many_rows_changed() -> None:
 
 
 def test_people_are_told_what_so_many_rows_can_tell() -> None:
-    """Also where no row differs, where there are too few, and where all are one cluster."""
+    """The note covers runs without a changed row, with too few rows, and with one cluster."""
 
     def line(old: Sequence[Record], new: Sequence[Record], **how: Any) -> str:
         (told,) = chance_lines(compared(old, new, **how)[1])
@@ -287,7 +285,7 @@ def test_people_are_told_what_so_many_rows_can_tell() -> None:
 
 
 def test_intervals_can_be_drawn_and_decide_nothing() -> None:
-    """Of scores and metrics, by clusters; pass rates, p-values and answers stay as they are."""
+    """The bootstrap changes intervals of scores and metrics only; pass rates, p-values and verdicts stay."""
     old = [made(f"w{n}", score=0.9, gradingResult=verdict(m=(0.9, 1))) for n in range(9)]
     new = [made(f"w{n}", score=n / 10, gradingResult=verdict(m=(n * n / 90, 1))) for n in range(9)]
     comparison, plain = compared(old, new)
@@ -307,14 +305,14 @@ def test_intervals_can_be_drawn_and_decide_nothing() -> None:
         assert one.difference.mean == other.difference.mean
         assert one.difference.low != other.difference.low
         assert one.after != other.after
-        assert one.before == other.before  # of equal values nothing can be drawn
+        assert one.before == other.before  # equal values cannot be resampled
     assert next(chance_lines(drawn)) == (
         "intervals of scores and metrics: BCa bootstrap, 400 resamples of tests or clusters, seed 0"
     )
 
 
 def test_nobody_can_know_of_one_cluster() -> None:
-    """Nor of no pair; but of one column that can be known, whatever the others are."""
+    """Runs without pairs cannot be compared; one column with pairs is enough."""
     assert not compared(run([0]), run([1]))[1].is_known
     assert not compared(run([0]), run([1], task="t"))[1].is_known
     two = [made("x", provider={"id": "other"})]
@@ -322,7 +320,7 @@ def test_nobody_can_know_of_one_cluster() -> None:
 
 
 def test_no_cell_of_a_table_is_cut() -> None:
-    """Where a column that is not wrapped has no room for two words, there are lines instead."""
+    """A table that is too wide becomes lines."""
     table = Table(box=SIMPLE, pad_edge=False)
     table.add_column("name")
     table.add_column("beyond chance", no_wrap=True)

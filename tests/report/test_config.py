@@ -1,4 +1,4 @@
-"""The suite in a document: enough to tell what was run, and no secret."""
+"""The suite in a document: complete, and without secrets."""
 
 import json
 from pathlib import Path
@@ -51,7 +51,7 @@ def results_from(suite: trioeval.Suite, strip: Strip | None = None) -> Results:
 
 
 def test_a_config_says_what_was_run() -> None:
-    """All of the suite, with defaults where promptfoo has them as well; credentials are blanked."""
+    """The whole suite is included, with the defaults that promptfoo has; credentials are removed."""
     assert written(results_from(trioeval.parse_suite(SUITE))) == {
         "description": "d",
         "tags": {"team": "a"},
@@ -94,7 +94,7 @@ def test_a_config_says_what_was_run() -> None:
     ],
 )
 def test_a_config_does_not_say_what_is_left_out(name: str, texts: list[str]) -> None:
-    """Neither in tests nor in defaults, scenarios and options."""
+    """Keys are removed from tests, defaults, scenarios and options."""
     one = {"vars": {"word": "hi"}, "providerOutput": "given"}
     suite = trioeval.parse_suite({**SUITE, "tests": [one]})
     whole = json.dumps(written(results_from(suite)))
@@ -106,7 +106,7 @@ def test_a_config_does_not_say_what_is_left_out(name: str, texts: list[str]) -> 
 
 @pytest.mark.slow
 def test_a_large_file_of_tests_is_told_by_its_name(tmp_path: Path) -> None:
-    """Among tests that are not in it."""
+    """Keys are removed from tests that are not in the suite itself."""
     lines = (json.dumps({"vars": {"n": str(n)}}) for n in range(20_001))
     (tmp_path / "many.jsonl").write_text("\n".join(lines))
     one = {"vars": {"n": "first"}}

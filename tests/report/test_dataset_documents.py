@@ -22,13 +22,13 @@ from trioeval.suite.tests import Strip
 
 
 def exam() -> Results:
-    """A task of rows beside it."""
+    """Return a task with rows next to it."""
     found = results_of()
     return attrs.evolve(found, head=attrs.evolve(found.head, task="exam"))
 
 
 def test_a_document_has_the_dataset_of_each_task(tmp_path: Path) -> None:
-    """Beside the parts that all tasks have, which are empty; totals know nothing of it."""
+    """The dataset is next to the common members of a task, which are empty."""
     path = tmp_path / "r.json"
     write_results(path, [results_of_dataset(MADE), exam()])
     tasks = json.loads(path.read_text())["tasks"]
@@ -39,21 +39,21 @@ def test_a_document_has_the_dataset_of_each_task(tmp_path: Path) -> None:
 
 
 def test_what_is_left_out_of_rows_is_left_out_of_columns() -> None:
-    """Also in the document."""
+    """JSON documents include the dataset."""
     stripped = document(results_of_dataset(MADE, strip=Strip(response_output=True)))
     assert "apples" not in json.dumps(stripped["dataset"])
 
 
 @pytest.mark.parametrize("suffix", sorted(FORMATS))
 def test_every_format_takes_a_run_of_datasets_alone(suffix: str, tmp_path: Path) -> None:
-    """There is no row, no column, and no mistake."""
+    """A dataset has no rows and no columns, which is valid."""
     path = tmp_path / f"r{suffix}"
     write_results(path, [results_of_dataset(MADE)])
     assert path.exists()
 
 
 def test_a_table_of_rows_says_nothing_of_datasets() -> None:
-    """It is one of tests."""
+    """JUnit has a case for the dataset."""
     with_dataset = "".join(csv_chunks(exam(), results_of_dataset(MADE)))
     assert list(csv.reader(io.StringIO(with_dataset))) == list(
         csv.reader(io.StringIO("".join(csv_chunks(exam()))))
@@ -61,7 +61,7 @@ def test_a_table_of_rows_says_nothing_of_datasets() -> None:
 
 
 def test_junit_has_a_case_for_each_dataset() -> None:
-    """It fails where rows are lost or left, and says why; its counts are those of a case."""
+    """The case fails with a reason if rows are lost or not run."""
     text = "".join(junit_chunks(*map(results_of_dataset, (MADE, FINE, CUT)), exam()))
     root = ET.fromstring(text)  # noqa: S314 - our own text
     lost, fine, cut, *others = root
@@ -83,7 +83,7 @@ def test_junit_has_a_case_for_each_dataset() -> None:
 
 
 def test_a_page_has_a_table_of_columns() -> None:
-    """Foreign text in it is no markup, and there is no table of rows."""
+    """Foreign text in the page is inert, and there is no table of rows."""
     evil = attrs.evolve(
         MADE, first_error="<b>\x1b[1m", columns=(attrs.evolve(MADE.columns[0], name="<i>"),)
     )

@@ -1,4 +1,4 @@
-"""How a dataset ended, as JSON: it is read back as it was."""
+"""The result of a dataset as JSON: it is read back unchanged."""
 
 import json
 
@@ -14,7 +14,7 @@ from trioeval.suite.tests import Strip
 @given(datasets)
 @settings(max_examples=settings().max_examples // 2)
 def test_a_result_is_read_back_as_it_was(result: DatasetResult) -> None:
-    """Through JSON text; and its JSON is a function of it."""
+    """A result survives JSON text, and its JSON is a function of it."""
     text = compact(dataset_json(result))
     again = read_dataset(json.loads(text))
     assert again == result
@@ -22,7 +22,7 @@ def test_a_result_is_read_back_as_it_was(result: DatasetResult) -> None:
 
 
 def test_what_follows_from_the_rest_is_told() -> None:
-    """For who has no program to find it out with; keys are those of all documents."""
+    """Derived values are included; keys are those of all documents."""
     told = dataset_json(MADE)
     assert (told["outcome"], told["lost"]) == ("complete", 1)
     assert dataset_json(CUT)["outcome"] == "incomplete"
@@ -39,14 +39,14 @@ def test_what_follows_from_the_rest_is_told() -> None:
 
 
 def test_numbers_that_json_does_not_have_are_not_there() -> None:
-    """A deviation may be beyond all floats; the others are told."""
+    """A deviation may exceed all floats; the other numbers are kept."""
     column = dataset_json(MADE)["columns"][0] | {"numbers": {"min": 1.0, "std": float("inf")}}
     found = read_dataset(dataset_json(MADE) | {"columns": [column]})
     assert dataset_json(found)["columns"][0]["numbers"] == {"min": 1.0}
 
 
 def test_values_are_left_out_where_rows_do_without_theirs() -> None:
-    """Counts stay: they say nothing of what a model said."""
+    """Counts are not stripped: they do not show replies."""
     assert stripped_dataset(MADE, Strip(prompt_text=True)) is MADE
     for strip in (Strip(response_output=True), Strip(test_vars=True)):
         told = dataset_json(stripped_dataset(MADE, strip))

@@ -1,4 +1,4 @@
-"""What is told of datasets in words and tables."""
+"""Datasets as text and tables."""
 
 import io
 from pathlib import Path
@@ -32,7 +32,7 @@ def drawn(picture: RenderableType, width: int) -> str:
 
 
 def test_lines_say_what_is_there_and_what_is_not() -> None:
-    """With the folder as it is seen from here, the first failure, and what it took."""
+    """The lines have the folder, the first failure, and the usage."""
     written = "98 of 100 rows written to datasets/problems (Parquet, 4 groups)"
     assert list(dataset_lines(MADE, Path("/a"))) == [
         f"{written}; 2 dropped: problem failed 1, filtered 1",
@@ -43,7 +43,7 @@ def test_lines_say_what_is_there_and_what_is_not() -> None:
 
 
 def test_a_failed_dataset_says_why_once() -> None:
-    """The first failure is often what the whole failed with."""
+    """The first failure is often the error of the dataset, and is shown once."""
     failed = attrs.evolve(
         MADE,
         error=f"too much failed; {MADE.first_error}",
@@ -85,13 +85,13 @@ def test_lost_and_left_rows_are_trouble_and_filters_are_none(
     told: str | None,
     left: bool,  # noqa: FBT001
 ) -> None:
-    """What was left out on purpose is no failure, unless nothing remains."""
+    """Rows that were dropped on purpose are no problem, unless none is left."""
     assert trouble(result) == told
     assert result.is_left is left
 
 
 def test_columns_are_told_on_any_terminal() -> None:
-    """As a table, or on a narrow one by lines that fit; nothing foreign does anything there."""
+    """Columns are a table, or lines on a narrow terminal; foreign text is inert."""
     wide = drawn(Profile(MADE.columns), 120)
     assert "problem" in wide
     heading = wide.splitlines()[0 if wide.splitlines()[0].strip() else 1]
@@ -108,7 +108,7 @@ def test_columns_are_told_on_any_terminal() -> None:
 
 
 def test_counts_of_calls_are_shown_where_there_are_any() -> None:
-    """A dataset that is drawn at random has none; one that is read has no kinds either."""
+    """A column without makers has no kind, and datasets that are read have none either."""
     text = drawn(Profile([attrs.evolve(TOPIC, kind="")]), 120)
     assert "calls" not in text
     assert "kind" not in text
@@ -130,12 +130,12 @@ def test_counts_of_calls_are_shown_where_there_are_any() -> None:
     ],
 )
 def test_values_are_told_by_what_says_most(column: ColumnProfile, told: str) -> None:
-    """Frequent ones before how long they are."""
+    """Frequent values precede lengths."""
     assert values_of(column) == told
 
 
 def test_rows_are_told_one_after_the_other() -> None:
-    """Each value on a line, cut; one row alone is told whole."""
+    """Each value is on a line and cut; a single row is shown whole."""
     rows: list[tuple[int, dict[str, Any]]] = [
         (3, {"a": "x\x1b[2J\ny", "b": {"k": [1]}}),
         (7, {"a": None, "b": "z" * 99}),
@@ -148,7 +148,7 @@ def test_rows_are_told_one_after_the_other() -> None:
 
 
 def test_what_an_expression_left_out_is_told_so() -> None:
-    """The name of the cause alone says nothing behind the name of a column."""
+    """The cause alone is unclear behind the name of a column."""
     gone = DroppedRow(row=0, cause="expression", column="n")
     assert dropped_view([gone], 1) == "  row 0: n left out by expression"
     result = DatasetResult(task="a", requested=4, written=1, dropped={"expression": 3})
@@ -158,7 +158,7 @@ def test_what_an_expression_left_out_is_told_so() -> None:
 
 
 def test_failures_are_told_up_to_a_number() -> None:
-    """And how many more there are."""
+    """The first dropped rows are listed, and the others are counted."""
     assert not dropped_view((), 5)
     told = "  row 7: problem failed after 6 calls: down"
     assert dropped_view(MADE.failures[:1], 2) == f"{told}\n  … and 1 more"
@@ -166,7 +166,7 @@ def test_failures_are_told_up_to_a_number() -> None:
 
 
 def test_processors_of_the_whole_that_were_cut_off_leave_something() -> None:
-    """All rows are written, and it is not over."""
+    """All rows are written, but processors did not finish."""
     cut = DatasetResult(task="a", requested=2, written=2, groups=1, unfinished="deadline")
     assert cut.is_left
     said = "processors of afterGeneration cut off (the deadline)"

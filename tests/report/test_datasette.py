@@ -1,4 +1,4 @@
-"""The description of the database of runs for Datasette, held against a real database."""
+"""The description of the database for Datasette, compared with a real database."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from trioeval.store import open_store
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection]:
-    """A store as it is made."""
+    """Return a new store."""
     path = tmp_path_factory.mktemp("store") / "results.db"
 
     async def make() -> None:
@@ -39,7 +39,7 @@ def names(database: sqlite3.Connection, kind: str) -> set[str]:
 
 
 def test_every_view_and_column_is_described(database: sqlite3.Connection) -> None:
-    """And none that is not there."""
+    """Every table and view is described, and no other."""
     assert set(VIEWS) == names(database, "view")
     for name, view in VIEWS.items():
         columns = [line[1] for line in database.execute(f"PRAGMA table_info({name})")]
@@ -50,19 +50,19 @@ def test_every_view_and_column_is_described(database: sqlite3.Connection) -> Non
 
 
 def test_tables_behind_the_views_are_hidden(database: sqlite3.Connection) -> None:
-    """All of them."""
+    """Every column is described."""
     assert set(HIDDEN) == names(database, "table")
 
 
 def test_the_queries_can_be_asked(database: sqlite3.Connection) -> None:
-    """With whatever they take."""
+    """Queries run with their parameters."""
     for query in datasette_metadata("x")["databases"]["x"]["queries"].values():
         assert set(query) == {"title", "description", "sql"}
         database.execute(query["sql"], {"run": "eval-1"}).fetchall()
 
 
 def test_a_file_says_which_database_it_is_of(tmp_path: Path) -> None:
-    """By the end of its name it is no result file, though it is JSON."""
+    """The suffix decides that the file is metadata, not a result file."""
     results = results_of()
     named = attrs.evolve(results, info=attrs.evolve(results.info, database="mine"))
     path = tmp_path / "x.datasette.json"
@@ -77,7 +77,7 @@ def test_a_file_says_which_database_it_is_of(tmp_path: Path) -> None:
 
 @pytest.mark.datasette
 def test_datasette_itself_takes_it(database: sqlite3.Connection, tmp_path: Path) -> None:
-    """Every page can be opened; sorts, facets and units are heeded."""
+    """Every page opens with the sorts, facets and units of the metadata."""
     (_, _, path), *_ = database.execute("PRAGMA database_list").fetchall()
     metadata = tmp_path / "m.datasette.json"
     metadata.write_text(json.dumps(datasette_metadata(Path(path).stem)))

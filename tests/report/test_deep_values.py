@@ -1,4 +1,4 @@
-"""What is nested too deeply costs its cell, and no result file."""
+"""Values nested too deeply cost their cell, not a result file."""
 
 import csv
 import io
@@ -22,7 +22,7 @@ from trioeval.report.tables import FirstRows
 
 
 def nested(levels: int, kind: type = list) -> Any:
-    """Lists, or objects, in each other."""
+    """Return nested lists or objects."""
     found: Any = "x"
     for _ in range(levels):
         found = [found] if kind is list else {"a": found}
@@ -31,7 +31,7 @@ def nested(levels: int, kind: type = list) -> Any:
 
 @pytest.mark.parametrize("kind", [list, dict])
 def test_what_is_nested_too_deeply_is_cut(kind: type) -> None:
-    """At a depth that is the same for all, and that every reader can take."""
+    """Values are cut at a depth that every reader supports."""
     assert shallow(nested(DEEPEST, kind)) == nested(DEEPEST, kind)
     for levels in (DEEPEST + 1, 100_000):
         found = shallow(nested(levels, kind))
@@ -41,7 +41,7 @@ def test_what_is_nested_too_deeply_is_cut(kind: type) -> None:
 
 
 def test_what_is_empty_counts_like_what_is_not() -> None:
-    """Where the list is that is one too deep, not what stands in it."""
+    """The list that is too deep is replaced, not its contents."""
     found: Any = []
     for _ in range(DEEPEST):
         found = [found]
@@ -56,7 +56,7 @@ def test_what_is_empty_counts_like_what_is_not() -> None:
     )
 )
 def test_what_is_not_is_the_same_object(value: Any) -> None:
-    """Nothing is copied for it."""
+    """Flat values are not copied."""
     assert shallow(value) is value
 
 
@@ -64,7 +64,7 @@ def test_what_is_not_is_the_same_object(value: Any) -> None:
 @pytest.mark.parametrize("kind", [list, dict])
 @pytest.mark.parametrize("levels", [DEEPEST - 10, 500, 3000])
 def test_every_document_is_written(tmp_path: Path, suffix: str, kind: type, levels: int) -> None:
-    """Whatever its rows hold as outputs, variables and metadata; other rows are whole."""
+    """Deep outputs, variables and metadata do not affect other rows."""
     _, rows = rows_of()
     deep = nested(levels, kind)
     step = attrs.evolve(rows[0].step, vars={"word": deep})
@@ -99,12 +99,12 @@ def test_every_document_is_written(tmp_path: Path, suffix: str, kind: type, leve
         ".html",
         ".md",
         ".datasette.json",
-    }:  # which cut what is long, or do not tell it
+    }:  # these formats cut long values, or leave them out
         assert (TOO_DEEP in text) is (levels > DEEPEST)
 
 
 def test_the_table_of_rows_shows_it_as_well() -> None:
-    """As far as its width goes."""
+    """Deep values are shown as far as the width allows."""
     _, rows = rows_of()
     deep = nested(100_000)
     first = FirstRows(40, 5)

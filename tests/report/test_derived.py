@@ -1,4 +1,4 @@
-"""Numbers that are made of the metrics of a column when all of its rows are there."""
+"""Derived metrics, computed from the metrics of a column when all of its rows are counted."""
 
 import json
 from pathlib import Path
@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from trioeval.cli.app import run_command_line
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.report.totals import ColumnTotals, derive
 from trioeval.run import Status
 from trioeval.suite.model import DerivedMetric
 
-AROUND = Around(directory=Path("/nowhere"))
+AROUND = FileContext(directory=Path("/nowhere"))
 
 
 def column(**named: float) -> ColumnTotals:
@@ -26,7 +26,7 @@ def metrics(**values: str) -> list[DerivedMetric]:
 
 
 def test_as_45_inputs_are_sums() -> None:
-    """Two rows of 0.5 make 1, and twice that is 2."""
+    """Two rows of 0.5 add up to 1, and twice that is 2."""
     totals = column(m=1.0)
     assert list(derive(metrics(double="m * 2"), totals, AROUND)) == []
     assert totals.derived == {"double": 2}
@@ -34,7 +34,7 @@ def test_as_45_inputs_are_sums() -> None:
 
 
 def test_later_ones_may_use_earlier_ones() -> None:
-    """And the number of rows; the other way round there is nothing yet."""
+    """A metric may use earlier ones and the number of rows."""
     totals = column(p=2.0, r=1.0)
     wanted = metrics(mean="(p + r) / 2 / __count", twice="mean * 2", p="0")
     assert list(derive(wanted, totals, AROUND)) == []
@@ -44,7 +44,7 @@ def test_later_ones_may_use_earlier_ones() -> None:
 
 
 def test_one_that_fails_is_left_out_and_told() -> None:
-    """Nought would be a lie; the others are made."""
+    """A metric with an error is left out; the others are computed."""
     totals = column(m=1.0, nothing=0.0)
     warnings = list(derive(metrics(a="m / nothing", b="m"), totals, AROUND))
     assert warnings == ['the derived metric "a" is left out: it divides by zero']
@@ -52,7 +52,7 @@ def test_one_that_fails_is_left_out_and_told() -> None:
 
 
 def test_a_column_without_rows_has_none() -> None:
-    """There is nothing to say of it, and nothing wrong."""
+    """A column without rows has no derived metrics, and no problem."""
     totals = ColumnTotals()
     assert list(derive(metrics(a="m"), totals, AROUND)) == []
     assert totals.derived == {}
@@ -62,7 +62,7 @@ def test_a_column_without_rows_has_none() -> None:
 def test_a_run_tells_derived_metrics_of_each_column(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In the document where the sums are; functions of files get the same numbers."""
+    """Documents have derived metrics with the sums; functions in files get the same numbers."""
     (tmp_path / "own.py").write_text(
         "def share(metrics):\n    return metrics['m'] / metrics['__count']\n"
         "def words(metrics):\n    return 'many'\n"
@@ -88,5 +88,5 @@ def test_a_run_tells_derived_metrics_of_each_column(
         {"m": 2, "share": 0.5, "percent": 50}
     ] * 2
     said = " ".join(capsys.readouterr().err.split())
-    wrong = 'file://own.py:words must give a finite number, got "many"'
+    wrong = 'file://own.py:words must return a finite number, got "many"'
     assert said.count(f'warning: the derived metric "wrong" is left out: {wrong}') == 1

@@ -1,27 +1,37 @@
-"""Why a job took so long, told from the events of its run."""
+"""WaitReason a job took so long, told from the events of its run."""
 
 import attrs
 import pytest
 
 from trioeval.errors import Fault
-from trioeval.kernel import Edge, Event, LaneSpec, Noted, Reserving, Shortage, Waiting, Why
+from trioeval.kernel import Edge, Event, LaneSpec, Noted, Reserving, Shortage, Waiting, WaitReason
 from trioeval.report.explain import explain
-from trioeval.testing import Attempt, Call, Scenario, Script, Shared, run_scenario
+from trioeval.testing import (
+    AttemptScript,
+    CallScript,
+    JobScript,
+    RunScenario,
+    SharedLimitScript,
+    run_scenario,
+)
 
 
 def test_a_refused_call_is_told_with_its_waits_and_requests() -> None:
     """Every wait has its reason and end; the last line sums up."""
-    refused = (Attempt(1.0, Fault.RATE_LIMITED, 5.0), Attempt(0.5))
-    scenario = Scenario(
+    refused = (AttemptScript(1.0, Fault.RATE_LIMITED, 5.0), AttemptScript(0.5))
+    scenario = RunScenario(
         (LaneSpec("a", max_concurrency=1),),
-        (Script("a", (Call("a", 2.0),)), Script("a", (Call("a", 0.0, attempts=refused),))),
+        (
+            JobScript("a", (CallScript("a", 2.0),)),
+            JobScript("a", (CallScript("a", 0.0, attempts=refused),)),
+        ),
     )
     history = explain(run_scenario(scenario).events, 1)
     assert str(history) == (
         "job 1\n"
         "     2.000  is started on lane a\n"
         "     2.000  a request on lane a starts\n"
-        "     3.000  lane a refuses the call (rate limit), to be asked again after 5 s; "
+        "     3.000  lane a refuses the call (rate limit), retry after 5 s; "
         "blocked until 8.000\n"
         "     3.000  the request on lane a fails: job 1 was told to\n"
         "     3.000  waits for lane a: backoff, until 8.500\n"
@@ -33,7 +43,7 @@ def test_a_refused_call_is_told_with_its_waits_and_requests() -> None:
 
 def test_the_wait_of_a_lane_is_told_of_the_job_that_it_was_for() -> None:
     """A job waits for its lane's pace before it is started; that wait is part of its history."""
-    scenario = Scenario((LaneSpec("a", rpm=30),), (Script("a", (Call("a", 0.5),)),) * 2)
+    scenario = RunScenario((LaneSpec("a", rpm=30),), (JobScript("a", (CallScript("a", 0.5),)),) * 2)
     first, *_ = explain(run_scenario(scenario).events, 1).moments
     assert first == (0.0, "waits for lane a: pace, until 2.000")
 
@@ -43,7 +53,7 @@ def test_the_wait_for_a_permit_is_told_with_the_limits_that_lack_room() -> None:
     lack = Shortage("rate_limit", ("team:rpm", "team:tpm"), 4.5)
     events: list[Event] = [
         Reserving(1.0, 0, "a"),
-        Waiting(1.0, "a", Why.SHARED_LIMIT, 4.5, 0, lack),
+        Waiting(1.0, "a", WaitReason.SHARED_LIMIT, 4.5, 0, lack),
         Noted(5.0, 0, "parsing", {"characters": 3}),
     ]
     assert explain(events, 0).moments == (
@@ -52,8 +62,10 @@ def test_the_wait_for_a_permit_is_told_with_the_limits_that_lack_room() -> None:
         (5.0, "note: parsing"),
     )
     assert explain(events, 1).moments == ()
-    limit = Shared(("a",), room=1)
-    scenario = Scenario((LaneSpec("a"),), (Script("a", (Call("a", 2.0),)),) * 2, shared=(limit,))
+    limit = SharedLimitScript(("a",), room=1)
+    scenario = RunScenario(
+        (LaneSpec("a"),), (JobScript("a", (CallScript("a", 2.0),)),) * 2, shared=(limit,)
+    )
     assert [what for _, what in explain(run_scenario(scenario).events, 1).moments[:4]] == [
         "is started on lane a",
         "requests a permit of lane a",
@@ -75,15 +87,15 @@ def test_the_wait_for_a_permit_is_told_with_the_limits_that_lack_room() -> None:
 )
 def test_what_a_permit_lacks_is_told_in_words(lack: Shortage, said: str) -> None:
     """Also where it is no limit that has no room."""
-    wait = Waiting(1.0, "a", Why.SHARED_LIMIT, lack.until, 0, lack)
+    wait = Waiting(1.0, "a", WaitReason.SHARED_LIMIT, lack.until, 0, lack)
     assert explain([wait], 0).moments == ((1.0, f"waits for lane a: shared limit{said}"),)
 
 
 def test_jobs_that_never_ran_say_why() -> None:
     """A closed lane, and a dependency that failed."""
-    dead = Call("a", 0.0, attempts=(Attempt(1.0, Fault.QUOTA_EXHAUSTED),))
-    scenario = Scenario(
-        (LaneSpec("a", max_concurrency=1),), (Script("a", (dead,)),) * 3, edges={2: (Edge(0),)}
+    dead = CallScript("a", 0.0, attempts=(AttemptScript(1.0, Fault.QUOTA_EXHAUSTED),))
+    scenario = RunScenario(
+        (LaneSpec("a", max_concurrency=1),), (JobScript("a", (dead,)),) * 3, edges={2: (Edge(0),)}
     )
     trace = run_scenario(scenario)
     assert explain(trace.events, 1).moments[-1] == (
@@ -95,6 +107,6 @@ def test_jobs_that_never_ran_say_why() -> None:
 
 def test_a_job_that_nobody_speaks_of_has_no_history() -> None:
     """Nothing is made up."""
-    trace = run_scenario(Scenario((LaneSpec("a"),), (Script("a", ()),)))
+    trace = run_scenario(RunScenario((LaneSpec("a"),), (JobScript("a", ()),)))
     assert explain(trace.events, 5).moments == ()
     assert attrs.asdict(explain(trace.events, 5))["index"] == 5

@@ -1,4 +1,4 @@
-"""What of a run waits for what, as text, as documents, and as data."""
+"""The graph of a run as text, documents and data."""
 
 from collections.abc import Mapping, Sequence
 
@@ -65,7 +65,7 @@ def nodes() -> Sequence[Node]:
 
 
 def test_a_graph_is_drawn_by_layers_with_how_each_stands() -> None:
-    """Cases below their task; of several rows their numbers, in an order that is always the same."""
+    """Cases follow their task; the states of several rows are counted in a fixed order."""
     assert graph_text(nodes(), "text").splitlines() == [
         "1  smoke                 2 passed, 1 error",
         "2  repairs ← smoke       1 passed, 1 failed, 1 error, 1 blocked, 1 not run",
@@ -78,7 +78,7 @@ def test_a_graph_is_drawn_by_layers_with_how_each_stands() -> None:
 
 
 def test_a_graph_is_drawn_for_documents() -> None:
-    """With the same names and states; cases stand in a frame of their task."""
+    """Documents have the same names and states; cases are in a frame of their task."""
     assert graph_text(nodes(), "mermaid").splitlines() == [
         "flowchart LR",
         '  t1["later<br/>running"]',
@@ -104,7 +104,7 @@ def test_a_graph_is_drawn_for_documents() -> None:
 
 
 def test_names_do_nothing_to_a_terminal_or_a_document() -> None:
-    """Signs that mean something there are written in another way."""
+    """Special characters are escaped."""
     odd = [Node(name='a"<b>\\\x1b[31m#', states={"passed": 1}), Node(name="b", depends_on=("?",))]
     assert graph_text(odd, "text").splitlines() == ['1  a"<b>\\ [31m#  passed', "1  b ← ?"]
     assert '  t1["a#quot;#lt;b#gt;\\ [31m#35;<br/>passed"]' in graph_text(odd, "mermaid")
@@ -112,7 +112,7 @@ def test_names_do_nothing_to_a_terminal_or_a_document() -> None:
 
 
 def test_rows_of_a_dataset_are_told_with_their_number() -> None:
-    """Also a single one; and a suite without tasks is one."""
+    """A single task, and a suite without tasks, are graphs."""
     made = task_nodes([head_of(None)], lambda _: {"rows written": 1}, lambda _: ())
     assert graph_text(made, "text") == "1  suite  1 rows written"
     assert graph_text([], "text") == ""
@@ -130,12 +130,12 @@ def test_rows_of_a_dataset_are_told_with_their_number() -> None:
     ],
 )
 def test_every_row_stands_somehow(outcome: str, status: Status, state: str) -> None:
-    """By its verdict, and without one by how its job ended."""
+    """The state of a row is its verdict, or else its outcome."""
     assert state_of(outcome, status) == state
 
 
 def test_a_graph_is_data_as_well() -> None:
-    """Names, layers and states; cases only where there are any."""
+    """JSON has names, layers and states, and cases only if there are any."""
     repairs = nodes()[2].json()
     assert repairs["cases"][1] == {
         "name": "calc",
@@ -147,7 +147,7 @@ def test_a_graph_is_data_as_well() -> None:
 
 
 def test_a_head_counts_the_rows_of_cases() -> None:
-    """Over prompts, providers and repetitions; a list of variables makes several."""
+    """The rows of a case count prompts, providers, repeats and combinations of variables."""
     tests = [{"id": "a", "vars": {"x": ["1", "2"]}}, {"id": "b"}, {"id": "c", "dependsOn": "b"}]
     options = {"repeat": 2}
     agents = {"id": "t", "type": "agent", "prompts": ["p", "q"], "evaluateOptions": options}
@@ -158,7 +158,7 @@ def test_a_head_counts_the_rows_of_cases() -> None:
 
 
 def test_heads_keep_their_cases() -> None:
-    """What is read back is what was written; a head of before has none."""
+    """A head is read back unchanged; an old head has no cases."""
     head = head_of("a", cases=CASES)
     assert Head.read(head.json()) == head
     before = {**head.json(), "cases": [{"name": "a", "dependsOn": []}]}
@@ -171,7 +171,7 @@ def test_heads_keep_their_cases() -> None:
 def test_everything_is_one_layer_behind_the_last_that_it_needs(
     drawn: Mapping[int, set[int]],
 ) -> None:
-    """And in the first one, if it needs nothing of the graph."""
+    """A node without dependencies in the graph is in the first layer."""
     graph = {str(name): [str(one) for one in needs if one < name] for name, needs in drawn.items()}
     layers = layers_of(graph)
     assert layers.keys() == graph.keys()

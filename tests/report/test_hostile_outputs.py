@@ -1,4 +1,4 @@
-"""Hostile texts through everything that is made of results: nothing of them runs, and none is lost."""
+"""Hostile texts in all reports: nothing of them runs, and none is lost."""
 
 import io
 import json
@@ -22,22 +22,22 @@ from hostile import (
 from rich.console import Console
 
 from trioeval.cli.output import FORMATS
-from trioeval.inert import inert, inert_lines
 from trioeval.report import Results, RunInfo, config_tests
 from trioeval.report.formats.csv import inert_cell
 from trioeval.report.formats.json import compact
 from trioeval.report.row_view import row_view
 from trioeval.report.run_list import run_line, runs_table
-from trioeval.report.summary import Took, failures_view, took_lines
+from trioeval.report.summary import RunUsage, failures_view, usage_lines
 from trioeval.report.tables import Failures, FirstRows, columns_table, rows_table
 from trioeval.store import RunFacts
+from trioeval.text_safety import escape_control_characters, inert_lines
 
 NAMES = " ".join(text for text in TEXTS.values() if len(text) < 200)
 
 
 @pytest.fixture(scope="module")
 def results() -> Results:
-    """A run of all of them."""
+    """Return a run of all texts."""
     suite, rows = hostile_rows()
     records = records_of(rows)
 
@@ -67,7 +67,7 @@ def shown(*pictures: Any, width: int) -> str:
 
 @pytest.mark.parametrize("width", [40, 120])
 def test_the_summary_is_inert(results: Results, width: int) -> None:
-    """Tables, names, answers, reasons and lanes; markup of rich is text as well."""
+    """Tables, names, outputs, reasons and lanes are inert; markup of rich is text."""
     first, failures = FirstRows(40, 500), Failures(500)
     for index, record in enumerate(results.rows()):
         first.add(record)
@@ -81,12 +81,12 @@ def test_the_summary_is_inert(results: Results, width: int) -> None:
     assert_inert_terminal(text, longest=width)
     assert "[bold red]hostile[/bold red]" in text.replace("\n", "") or width < 120
     lane = {"lanes": {NAMES: {"waits": {"slot": 2.0}}}}
-    took = Took(seconds=3.0, rows=1, tokens=0, activity=[lane])
-    assert_inert_terminal("\n".join(took_lines(took)), longest=200)
+    took = RunUsage(seconds=3.0, rows=1, tokens=0, activity=[lane])
+    assert_inert_terminal("\n".join(usage_lines(took)), longest=200)
 
 
 def test_rows_and_runs_are_inert(results: Results) -> None:
-    """Everything that is known of a row; lists of runs."""
+    """Details of a row and lists of runs are inert."""
     for record in results.rows():
         assert_inert_terminal(shown(row_view(record), width=100), longest=100)
     run = RunFacts(
@@ -120,30 +120,30 @@ def test_rows_and_runs_are_inert(results: Results) -> None:
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_each_text_is_inert_on_a_line_and_on_many(name: str) -> None:
-    """Cut or not."""
+    """Cut and uncut texts are inert."""
     text = TEXTS[name]
-    for found in (inert(text), inert(text, 40)):
+    for found in (escape_control_characters(text), escape_control_characters(text, 40)):
         assert_inert_terminal(found)
         assert "\n" not in found
     assert_inert_terminal(inert_lines(text, 100_000))
 
 
 def test_huge_texts_are_cut() -> None:
-    """A megabyte on a line, and a hundred thousand lines."""
+    """A megabyte on a line, and a hundred thousand lines, are cut."""
     for text in HUGE.values():
-        assert len(inert(text, 40)) <= 40
+        assert len(escape_control_characters(text, 40)) <= 40
         assert len(inert_lines(text, 1000)) < 1100
 
 
 def test_languages_keep_their_marks() -> None:
-    """A flood is cut off; what people write is not."""
+    """A flood of combining marks is cut; ordinary text is not."""
     for text in (TEXTS["hebrew"], TEXTS["arabic"].strip(), "นี่คือน้ำ", "क्षत्रिय", "Việt Nam"):
-        assert inert(text) == text
-    assert len(inert(TEXTS["flood"])) < 20
+        assert escape_control_characters(text) == text
+    assert len(escape_control_characters(TEXTS["flood"])) < 20
 
 
 def test_xml_is_legal_and_has_only_its_own_elements(results: Results) -> None:
-    """JUnit XML and the document."""
+    """JUnit XML is valid XML without payloads."""
     root = assert_inert_xml(text_of(results, ".junit.xml"))
     assert {element.tag for element in root.iter()} == {
         *("testsuites", "testsuite", "properties", "property", "testcase", "failure", "error")
@@ -155,7 +155,7 @@ def test_xml_is_legal_and_has_only_its_own_elements(results: Results) -> None:
 
 
 def test_spreadsheets_run_no_cell(results: Results) -> None:
-    """Not behind a blank, a tab, a line end, what cannot be seen, or in wide characters; texts stay whole."""
+    """No cell is a formula behind blanks, tabs, line ends or invisible characters, or in wide characters."""
     lines = assert_inert_csv(text_of(results, ".csv"))
     assert len(lines) == len(TEXTS) + 1
     cells = {cell for line in lines for cell in line}
@@ -171,7 +171,7 @@ def test_spreadsheets_run_no_cell(results: Results) -> None:
 
 
 def test_data_formats_keep_every_text(results: Results) -> None:
-    """JSON, JSON Lines and YAML read back what was said, to the last character."""
+    """JSON, JSON Lines and YAML preserve every character."""
     records = [*results.records(None)]
     assert [json.loads(compact(record)) for record in records] == records
     document = json.loads(text_of(results, ".json"))
@@ -185,12 +185,12 @@ def test_data_formats_keep_every_text(results: Results) -> None:
 
 
 def test_pages_run_nothing(results: Results) -> None:
-    """Neither as markup, nor from their data."""
+    """A page has no markup or script of a payload."""
     assert_inert_html(text_of(results, ".html"))
 
 
 def test_markdown_has_no_markup_of_others(results: Results) -> None:
-    """No link, image, heading or HTML."""
+    """Markdown has no link, image, heading or HTML of a payload."""
     text = text_of(results, ".md")
     assert_inert_markdown(text)
     assert_inert_terminal(text)

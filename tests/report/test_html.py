@@ -1,4 +1,4 @@
-"""The page of a run: what it says, and that no answer can be more than text in it."""
+"""The page of a run: its contents, and that foreign text is text only."""
 
 import base64
 import hashlib
@@ -38,7 +38,7 @@ ONE = {"providers": ["mine"], "prompts": ["x"]}
 
 
 def test_a_page_says_its_totals_without_any_script() -> None:
-    """A line a column, with how sure its pass rate is."""
+    """Each column is a line with the interval of its pass rate."""
     page = page_of(results_of())
     head, mine, back, errors, down = page.lines
     assert head[:5] == ["Provider, prompt", "Rows", "Pass", "Fail", "Error"]
@@ -61,7 +61,7 @@ def test_a_page_says_its_totals_without_any_script() -> None:
 
 
 def test_a_page_is_called_by_what_people_know() -> None:
-    """The description, or else the file of the suite, or else the run; and when it was, to the minute."""
+    """The title is the description, or else the file of the suite, or else the run id."""
     told = results_of()
     named = attrs.evolve(told, head=attrs.evolve(told.head, config={"description": "Small talk"}))
     nameless = attrs.evolve(told, head=attrs.evolve(told.head, config={}))
@@ -79,7 +79,7 @@ def test_a_page_is_called_by_what_people_know() -> None:
 
 
 def test_a_page_has_a_row_a_test_and_a_cell_a_column() -> None:
-    """Verdict, measures, what was answered, and why it failed."""
+    """A cell has the verdict, measures, the output, and the reason of a failure."""
     page = page_of(results_of())
     (_, first_name, _), (_, second_name, _) = page.rows("index")
     assert (first_name, second_name) == ("word=hi", "second")
@@ -102,7 +102,7 @@ def test_a_page_has_a_row_a_test_and_a_cell_a_column() -> None:
 
 
 def test_a_row_that_is_opened_tells_everything() -> None:
-    """Its output, assertions with what was expected, variables, prompt, and what a provider sent."""
+    """Details are output, assertions with expected values, variables, prompt, and the provider's response."""
     page = page_of(results_of())
     first, _, second, _ = page.details()
     assert first["output"] == "say hi"
@@ -116,11 +116,11 @@ def test_a_row_that_is_opened_tells_everything() -> None:
     assert page.block(0, "prompt") == "say hi"
     assert second["output"] is None
     assert page.block(2, "error") == "server: down"
-    assert page.block(2, "what the provider sent") == "it is\ufffd <down>"
+    assert page.block(2, "response of the provider") == "it is\ufffd <down>"
 
 
 def test_values_that_are_no_text_are_compared_as_json() -> None:
-    """Those of other assertions are not what the output should have been."""
+    """Only assertions with an expected output are compared."""
     suite = {**ONE, "tests": [{"assert": [{"type": "equals", "value": {"a": 1}}]}]}
     page = page_of(results_of(suite, answers({"a": 2})))
     ((_, _, _, _, _, compared),) = page.block(0, "assertions")
@@ -131,7 +131,7 @@ def test_values_that_are_no_text_are_compared_as_json() -> None:
 
 
 def test_waits_of_a_row_are_told_longest_first() -> None:
-    """In words."""
+    """Waits are described in words."""
     page = page_of(made_results(1))
     told = [
         ["1.500 s", "for the lane's rate of tokens"],
@@ -141,7 +141,7 @@ def test_waits_of_a_row_are_told_longest_first() -> None:
 
 
 def test_a_page_sums_up_its_tasks_and_tells_each() -> None:
-    """Under its name, in a part of its own."""
+    """Each task is a part with its name."""
     parts = [
         attrs.evolve(one, head=attrs.evolve(one.head, task=name))
         for one, name in ((results_of(), "a<b"), (results_of(ONE), "second"))
@@ -163,7 +163,7 @@ def test_a_page_sums_up_its_tasks_and_tells_each() -> None:
 
 
 def test_lanes_are_told_in_words_and_in_stretches_of_time() -> None:
-    """What they waited for is named as everywhere; runs of which nothing is known have none."""
+    """Lanes have their waits; runs without activity have no lanes."""
     page = page_of(made_results(1))
     ((lane, _),) = [execution["lanes"] for execution in page.data["lanes"]]
     assert lane["name"] == "openai:gpt-6-mini"
@@ -177,7 +177,7 @@ def test_lanes_are_told_in_words_and_in_stretches_of_time() -> None:
 
 
 def test_executions_without_calls_are_not_drawn() -> None:
-    """A run that is resumed has several."""
+    """A resumed run has several executions."""
     told = [{"durationS": 0.1, "fields": [], "lanes": {}}, made_activity()]
     results = results_of()
     info = attrs.evolve(results.info, activity=told)
@@ -202,7 +202,7 @@ def hostile_results() -> Results:
 
 
 def test_no_text_of_others_is_more_than_text() -> None:
-    """In no place of a page of a run, or of two: it has the elements of any other page."""
+    """A page with hostile texts has only the elements of any page."""
     hostile = hostile_results()
     for text in (
         "".join(html_chunks(hostile)),
@@ -237,7 +237,7 @@ _HIDDEN = re.compile(
 
 
 def test_no_character_in_the_data_of_a_page_turns_or_hides_text() -> None:
-    """Not in what tables show, nor in what is told of rows and lanes."""
+    """Tables, details and lanes have no direction marks."""
     page = page_of(hostile_results())
     found = texts_in([page.data, [pack.rows for pack in page.packs]])
     assert any("hostile" in text for text in found)
@@ -258,7 +258,7 @@ def texts_in(value: Any) -> list[str]:
 
 
 def test_a_page_may_run_its_own_scripts_and_load_nothing() -> None:
-    """Its policy names the digest of each script and style that is in it."""
+    """The policy names the digests of all scripts and styles in the page."""
     text = "".join(html_chunks(results_of()))
     (policy,) = re.findall('http-equiv="Content-Security-Policy" content="([^"]*)"', text)
     rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
@@ -274,7 +274,7 @@ def test_a_page_may_run_its_own_scripts_and_load_nothing() -> None:
 
 @given(st.text(st.characters(exclude_categories=()), max_size=50), st.integers(1, 60))
 def test_text_in_a_page_is_what_it_was(text: str, most: int) -> None:
-    """As far as it is shown, but for what would change how a page reads."""
+    """Text is preserved, except characters that would change how the page reads."""
     for found in (
         plain(text, most),
         PageData(f"<tr><td>{inert_html(text, most)}</td>").lines[0][0],
@@ -287,7 +287,7 @@ def test_text_in_a_page_is_what_it_was(text: str, most: int) -> None:
 
 @pytest.mark.parametrize("text", HUGE.values(), ids=HUGE)
 def test_long_answers_are_cut(text: str) -> None:
-    """A million characters are told by their number; what was not cut is whole."""
+    """A text of a million characters is cut and counted; a short one is whole."""
     page = page_of(results_of(ONE, answers(text)))
     assert page.details()[0]["output"].endswith(f"… ({len(text)} characters)")
     assert len(page.details()[0]["output"]) < 110_000
@@ -296,14 +296,14 @@ def test_long_answers_are_cut(text: str) -> None:
 
 
 def test_a_page_that_has_grown_large_tells_less_of_each_row() -> None:
-    """So that browsers can still open it."""
+    """Large pages have shorter texts, so that browsers can open them."""
     packs = Packs(0, "details")
     assert packs.most == 100_000
     assert attrs.evolve(packs, characters=40_000_000).most == 1500
 
 
 def test_memory_for_a_page_does_not_grow_with_its_rows() -> None:
-    """Ten times as many rows, of 25 kB each, are written in as much memory."""
+    """Ten times as many rows need no more memory."""
     peaks = []
     for results in (made_results(6, words=4000), made_results(60, words=4000)):
         next(html_chunks(results))  # loads what is loaded once
@@ -321,7 +321,7 @@ def test_memory_for_a_page_does_not_grow_with_its_rows() -> None:
     [("prompt_text", "say {{word}}"), ("response_output", "an answer"), ("test_vars", "word=hi")],
 )
 def test_what_is_left_out_is_not_on_the_page(name: str, hidden: str) -> None:
-    """As in all other files; nor on a page of two runs."""
+    """Stripped parts are not in pages, also of two runs."""
     suite = SUITE | {"tests": [{"vars": {"word": "hi"}}]}
     for strip in (KEEP_ALL, Strip(**{name: True})):
         shown = results_of(suite, answers("an answer"), strip=strip)
@@ -333,7 +333,7 @@ def test_what_is_left_out_is_not_on_the_page(name: str, hidden: str) -> None:
 
 
 def test_a_page_of_two_runs_has_each_row_that_is_another() -> None:
-    """With both answers, how it changed, and how often that happened."""
+    """Changed rows have both outputs, the kind of the change, and counts."""
     before, after = made_results(30, activity=False), made_results(31, seed=1, activity=False)
     page = PageData("".join(compare_chunks([before], [after], told=["a <finding>"])))
     rows = page.rows("index")
@@ -372,7 +372,7 @@ def said(record: Any) -> str:
 
 
 def test_rows_that_are_gone_stand_behind_the_others() -> None:
-    """They have no answer after."""
+    """Rows that are gone have no output after."""
     many, few = made_results(3, activity=False), made_results(2, activity=False)
     page = PageData("".join(compare_chunks([many], [few])))
     gone = [(row[0], row[2], row[3]) for row in page.rows("index")]
@@ -383,7 +383,7 @@ def test_rows_that_are_gone_stand_behind_the_others() -> None:
 
 
 def test_rows_of_equal_runs_are_counted_and_not_shown() -> None:
-    """A page without any row is one all the same."""
+    """A run without rows has a page."""
     page = PageData("".join(compare_chunks([results_of()], [results_of()])))
     assert "4 rows: 4 same" in page.text
     assert page.text.startswith("Two runs of d")
@@ -391,7 +391,7 @@ def test_rows_of_equal_runs_are_counted_and_not_shown() -> None:
 
 
 def test_files_of_other_projects_are_those_that_the_list_says() -> None:
-    """Unchanged, each with the licence of its project."""
+    """Vendored files are unchanged and have their licences."""
     vendor = Path(trioeval.__file__).parent / "report" / "vendor"
     told = dict(
         re.findall(

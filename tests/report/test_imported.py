@@ -1,4 +1,4 @@
-"""Result files of promptfoo as records of ours, and what is said of those that cannot be read."""
+"""Result files of promptfoo as records, and the problems of files that are not valid."""
 
 import copy
 import json
@@ -29,7 +29,7 @@ from trioeval.suite.tests import KEEP_ALL, Strip
 DATA = Path(__file__).parent / "data"
 DOCUMENT = DATA / "promptfoo-0.123.1.json"
 LINES = DATA / "promptfoo-0.123.1.jsonl"
-"""Both written by promptfoo 0.123.1 in one run."""
+"""The JSON and JSON Lines files that promptfoo 0.123.1 wrote of one run."""
 
 
 def read(file: Path) -> ImportedTask:
@@ -69,7 +69,7 @@ def results_from(task: ImportedTask, strip: Strip = KEEP_ALL) -> Results:
 
 
 def test_a_document_of_promptfoo_gives_its_rows_in_order() -> None:
-    """With verdicts, outputs, parts and metrics as they stand there."""
+    """Verdicts, outputs, parts and metrics are read unchanged."""
     task = read(DOCUMENT)
     places = [(row["testIdx"], row["promptIdx"]) for row in task.records]
     assert places == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
@@ -96,7 +96,7 @@ def test_a_document_of_promptfoo_gives_its_rows_in_order() -> None:
 
 
 def test_totals_of_rows_are_those_that_promptfoo_counted() -> None:
-    """Column by column, every number; costs and tokens likewise."""
+    """The numbers of all columns equal promptfoo's, as do costs and tokens."""
     told = json.loads(DOCUMENT.read_text())["results"]
     results = results_from(read(DOCUMENT))
     found = json.loads("".join(json_chunks(run_document([results]))))["results"]
@@ -110,7 +110,7 @@ def test_totals_of_rows_are_those_that_promptfoo_counted() -> None:
 
 
 def flat(found: Mapping[str, Any], path: str = "") -> dict[str, float]:
-    """All numbers of a document by their paths."""
+    """Return all numbers of a document by path."""
     told: dict[str, float] = {}
     for name, part in found.items():
         told |= (
@@ -120,7 +120,7 @@ def flat(found: Mapping[str, Any], path: str = "") -> dict[str, float]:
 
 
 def test_every_format_can_be_written_of_it() -> None:
-    """It is a run like any other."""
+    """An imported run can be stored and shown."""
     for file in (DOCUMENT, LINES):
         results = results_from(read(file))
         assert results.totals.count(Status.ERROR) == 1
@@ -131,7 +131,7 @@ def test_every_format_can_be_written_of_it() -> None:
 
 
 def test_lines_and_document_of_one_run_are_the_same() -> None:
-    """Row by row, in whatever order the lines are; columns are taken from rows."""
+    """Lines may be in any order; columns come from rows."""
     lines, document = read(LINES), read(DOCUMENT)
     comparison = Comparison(lambda: map(RowRecord.of, lines.records))
     assert [*comparison.changes(map(RowRecord.of, document.records))] == []
@@ -149,7 +149,7 @@ def test_lines_and_document_of_one_run_are_the_same() -> None:
     ids=["one", "tasks"],
 )
 def test_what_we_write_comes_back(parts: Sequence[Results]) -> None:
-    """Of one task or several: the document of what was read is the one that was read."""
+    """A document that was read is written unchanged, with one task or several."""
     document = json.loads("".join(json_chunks(run_document(parts))))
     found = read_json(document)
     assert found.eval_id == "e1"
@@ -161,7 +161,7 @@ def test_what_we_write_comes_back(parts: Sequence[Results]) -> None:
 
 
 def test_a_record_of_ours_is_read_as_it_is() -> None:
-    """Nothing is lost of it, and nothing added."""
+    """Nothing is lost or added."""
     _, rows = rows_of()
     records = records_of(rows)
     lines = "\n".join(map(to_json, records)).encode()
@@ -170,7 +170,7 @@ def test_a_record_of_ours_is_read_as_it_is() -> None:
 
 
 def table_of_version_2() -> dict[str, Any]:
-    """The run of `DOCUMENT` as older versions told it."""
+    """Return the run of `DOCUMENT` in an older format."""
     document = json.loads(DOCUMENT.read_text())
     results = document["results"]
     rows = {(row["testIdx"], row["promptIdx"]): row for row in results.pop("results")}
@@ -200,7 +200,7 @@ def table_of_version_2() -> dict[str, Any]:
 
 
 def test_a_table_of_version_2_is_the_same_run() -> None:
-    """Its cells are the rows."""
+    """The cells of an old table are rows."""
     (task,) = read_json(table_of_version_2()).tasks
     comparison = Comparison(lambda: map(RowRecord.of, task.records))
     assert [*comparison.changes(map(RowRecord.of, read(DOCUMENT).records))] == []
@@ -208,7 +208,7 @@ def test_a_table_of_version_2_is_the_same_run() -> None:
 
 
 def test_cells_of_a_table_that_never_ran_are_no_rows() -> None:
-    """Of what is left files can be made, with a gap."""
+    """A file with a gap can be written in all formats."""
     document = table_of_version_2()
     document["results"]["table"]["body"][0]["outputs"][1] = None
     document["config"]["env"] = "none"
@@ -220,7 +220,7 @@ def test_cells_of_a_table_that_never_ran_are_no_rows() -> None:
 
 
 def least() -> dict[str, Any]:
-    """A document that says hardly anything."""
+    """Return a minimal document."""
     return {
         "results": {
             "prompts": [{"raw": "p", "provider": "m"}],
@@ -230,7 +230,7 @@ def least() -> dict[str, Any]:
 
 
 def test_what_is_missing_is_filled_in() -> None:
-    """As little as places and success is a row, of which all files can be made."""
+    """A position and a success are enough for a row in all formats."""
     (task,) = read_json(least()).tasks
     (record,) = task.records
     _, rows = rows_of()
@@ -240,7 +240,7 @@ def test_what_is_missing_is_filled_in() -> None:
     for chunks in (csv_chunks, junit_chunks, html_chunks):
         assert "".join(chunks(results))
     again = read_json(least())
-    assert again.eval_id == read_json(least()).eval_id  # which is made of the content
+    assert again.eval_id == read_json(least()).eval_id  # the id is a digest of the content
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_what_is_missing_is_filled_in() -> None:
 def test_what_is_of_another_kind_is_told_with_its_place(
     change: dict[str, Any], problem: str
 ) -> None:
-    """And nothing is imported."""
+    """An invalid file is not imported."""
     document = least()
     document["results"]["results"][0] |= change
     told = problems_of(document)
@@ -282,7 +282,7 @@ def test_what_is_of_another_kind_is_told_with_its_place(
 
 
 def test_all_problems_are_told_at_once_but_not_without_end() -> None:
-    """The first twenty, and how many more there are."""
+    """The first twenty problems are reported, and the others are counted."""
     document = least()
     row = document["results"]["results"][0]
     document["results"]["results"] = [row | {"testIdx": n, "score": "x"} for n in range(50)]
@@ -292,7 +292,7 @@ def test_all_problems_are_told_at_once_but_not_without_end() -> None:
 
 
 def test_two_rows_of_one_place_are_refused() -> None:
-    """Nobody could tell which of them is the row."""
+    """Two rows in one position are a problem."""
     document = least()
     document["results"]["results"] *= 2
     assert problems_of(document) == ["$: has two rows of testIdx 0 and promptIdx 0"]
@@ -317,13 +317,13 @@ def test_two_rows_of_one_place_are_refused() -> None:
     ],
 )
 def test_what_is_no_result_file_is_refused(data: bytes, file: str, message: str) -> None:
-    """With the file, and with line and column where there is one."""
+    """Problems have the file, and the line and column if possible."""
     with pytest.raises(SuiteError, match=message):
         imported(data, Path(file))
 
 
 def _places(value: Any) -> list[tuple[Any, Any]]:
-    """All containers of a document with each of their keys."""
+    """Return all containers of a document with each of their keys."""
     keys: Sequence[Any] = ()
     if isinstance(value, dict):
         keys = list(value)
@@ -334,7 +334,7 @@ def _places(value: Any) -> list[tuple[Any, Any]]:
 
 @given(st.data())
 def test_no_document_breaks_the_reader(data: st.DataObject) -> None:
-    """Whatever stands anywhere in it: it is read, or refused with its places."""
+    """Any change of a document is read, or refused with paths."""
     source = data.draw(st.sampled_from(SOURCES))
     document = copy.deepcopy(source)
     container, key = data.draw(st.sampled_from(_places(document)))
@@ -364,7 +364,7 @@ SOURCES = [
 
 
 def test_a_run_tells_its_longest_task() -> None:
-    """They run side by side."""
+    """Imported rows match rows of the same suite."""
     (task,) = read_json(least()).tasks
     both = Imported([task, attrs.evolve(task, duration_ms=7.0)])
     assert both.duration_ms == 7.0

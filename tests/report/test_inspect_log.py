@@ -1,4 +1,4 @@
-"""Logs for Inspect AI: what stands in the files. What its own package reads is in `inspect_package.py`."""
+"""Logs for Inspect AI: the contents of the files. `inspect_package.py` reads them with its own package."""
 
 import json
 import tracemalloc
@@ -46,7 +46,7 @@ async def mine(request: trioeval.Request) -> trioeval.Reply:
 
 
 def written(path: Path, results: Results) -> dict[str, Any]:
-    """The files of a log, by their names."""
+    """Return the files of a log by name."""
     write_results(path, [results])
     with zipfile.ZipFile(path) as log:
         assert log.testzip() is None
@@ -54,7 +54,7 @@ def written(path: Path, results: Results) -> dict[str, Any]:
 
 
 def test_a_log_tells_what_the_rows_tell(tmp_path: Path) -> None:
-    """Repeats are epochs, equal tests are samples of their own, an error is no score."""
+    """Repeats are epochs, equal tests are separate samples, an error has no score."""
     found = written(tmp_path / "run.eval", results_of(SUITE, mine))
     assert sorted(found) == [
         "header.json",
@@ -118,7 +118,7 @@ def test_a_log_tells_what_the_rows_tell(tmp_path: Path) -> None:
 
 
 def test_each_column_has_a_log_of_its_own(tmp_path: Path) -> None:
-    """One is the file that was asked for; several stand beside it, under names that any disk takes."""
+    """A single log has the requested path; several have safe names next to it."""
     one, two = results_of(SUITE, mine), results_of()
     assert list(logs_of(tmp_path / "r.eval", [one])) == [tmp_path / "r.eval"]
     data = attrs.evolve(one, dataset=DatasetResult(task="d", requested=1, written=1))
@@ -131,7 +131,7 @@ def test_each_column_has_a_log_of_its_own(tmp_path: Path) -> None:
 
 
 def test_what_was_never_begun_is_no_sample(tmp_path: Path) -> None:
-    """It is missing among the samples, and the log says that it was cut."""
+    """A row that never started is not a sample, and the log is cancelled."""
     whole = results_of(SUITE, mine)
 
     def cut(column: int | None) -> Iterator[Mapping[str, Any]]:
@@ -148,7 +148,7 @@ def test_what_was_never_begun_is_no_sample(tmp_path: Path) -> None:
 
 
 def test_every_sample_has_a_name_of_its_own(tmp_path: Path) -> None:
-    """Also where one is called like the number of another one, and where several have one name."""
+    """Ids are unique, also for names that look like numbers, and for equal names."""
     whole = results_of({**SUITE, "evaluateOptions": {}}, mine)
     names = {0: "2", 1: "same/one", 3: "same/one"}
 
@@ -165,7 +165,7 @@ def test_every_sample_has_a_name_of_its_own(tmp_path: Path) -> None:
 
 
 def test_what_is_left_out_of_files_is_not_in_logs(tmp_path: Path) -> None:
-    """Prompts, answers, variables and reasons; samples stay apart all the same."""
+    """Stripped prompts, outputs, variables and reasons are not in a log; samples stay separate."""
     strip = Strip(prompt_text=True, response_output=True, test_vars=True, grading_result=True)
     found = written(tmp_path / "run.eval", results_of(SUITE, mine, strip=strip))
     assert len(found["summaries.json"]) == 8
@@ -175,7 +175,7 @@ def test_what_is_left_out_of_files_is_not_in_logs(tmp_path: Path) -> None:
 
 
 def test_a_log_of_many_rows_is_written_one_by_one(tmp_path: Path) -> None:
-    """What is held of a row is its score and its place in the zip."""
+    """Memory holds the score and the directory entry of each row only."""
     small = results_of({**SUITE, "evaluateOptions": {}}, mine)
     [record, *_] = small.records(0)
     long = {**record, "prompt": {**record["prompt"], "raw": "p" * 5000}}

@@ -1,4 +1,4 @@
-"""What judges use, in everything that is told of a run, and apart from what the providers used."""
+"""The usage of judges in all reports, separate from that of providers."""
 
 import csv
 import io
@@ -49,7 +49,7 @@ def properties_of(results: Results) -> list[dict[str | None, str | None]]:
 
 
 def test_a_spreadsheet_has_cells_for_judges_where_there_are_any() -> None:
-    """Of rows that nobody judged they are empty, and so is a cost that nobody knows."""
+    """Rows without judges have empty cells, as have unknown costs."""
     head, judged, alone = cells_of(results_of(JUDGED, judge))
     assert head[-4:] == ["Grader Reason", "Grading Tokens", "Grading Cost", "Comment"]
     assert (judged[-3:], alone[-3:]) == (["570", "0.019", ""], ["", "", ""])
@@ -59,14 +59,14 @@ def test_a_spreadsheet_has_cells_for_judges_where_there_are_any() -> None:
 
 
 def test_cells_of_one_task_leave_room_for_the_judges_of_another() -> None:
-    """All lines are equally long."""
+    """All lines have equally many cells."""
     plain = {**JUDGED, "tests": [{"vars": {"word": "hi"}}]}
     text = "".join(csv_chunks(results_of(plain), results_of(JUDGED, judge)))
     assert len({len(line) for line in csv.reader(io.StringIO(text))}) == 1
 
 
 def test_junit_tells_what_judges_used() -> None:
-    """As properties of the cases that were judged."""
+    """Judged cases have properties."""
     judged, alone = properties_of(results_of(JUDGED, judge))
     assert (judged["grading.tokens"], judged["grading.cost"]) == ("570", "0.019")
     assert not alone.keys() & {"grading.tokens", "grading.cost"}
@@ -74,7 +74,7 @@ def test_junit_tells_what_judges_used() -> None:
 
 
 def test_the_table_and_a_line_tell_what_judges_used() -> None:
-    """Where nobody judged neither speaks of them."""
+    """Without judges neither the table nor the line mentions them."""
     suite, rows = rows_of(JUDGED, judge)
     totals = totals_of(suite, rows)
     console = Console(file=io.StringIO(), width=140)
@@ -86,6 +86,6 @@ def test_the_table_and_a_line_tell_what_judges_used() -> None:
 
 
 def test_without_judges_only_money_is_told() -> None:
-    """Tokens alone stand in the table."""
+    """Tokens alone are only in the table."""
     assert spent_line(totals_of(*rows_of())) == "used: 5 tokens, $0.5000"
     assert spent_line(totals_of(*rows_of({**JUDGED, "tests": [{"vars": {"word": "a"}}]}))) is None

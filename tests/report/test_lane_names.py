@@ -1,4 +1,4 @@
-"""What lanes are called where people read: unique, of their keys, and the same in every order."""
+"""Short names of lanes: unique, parts of their keys, and independent of the order."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ KEYS = st.lists(PARTS, max_size=10).map("|".join) | st.text(max_size=5)
 
 @given(st.lists(KEYS, max_size=8), st.randoms(use_true_random=False))
 def test_names_are_unique_and_stable_and_nothing_is_lost(keys: list[str], random: object) -> None:
-    """Each key has a name, of parts that it has, whatever the order is."""
+    """Each key has a name made of its parts, whatever the order is."""
     names = lane_names(keys)
     assert [*names] == [*dict.fromkeys(keys)]
     assert len({*names.values()}) == len(names)
@@ -54,22 +54,22 @@ def test_a_lane_has_the_label_of_its_provider() -> None:
 
 def test_labels_of_lanes_are_those_of_the_suite() -> None:
     """Providers that share a lane are all named; a lane that the suite names itself keeps that name."""
-    own = {"id": "openai:chat:c", "label": "third", "lane": {"key": "own"}}
+    third = {"id": "openai:chat:c", "label": "third", "lane": {"key": "own"}}
     entries = [
         {"id": "openai:chat:a", "label": "first", "config": {"apiKey": "k"}},
         {"id": "openai:chat:a", "label": "second", "config": {"apiKey": "k"}},
-        {**own, "config": {"apiKey": "k"}},
+        {**third, "config": {"apiKey": "k"}},
     ]
     suite = {"providers": entries, "prompts": ["x"]}
     prepared = trioeval.prepare(trioeval.parse_suite(suite))
     (part,) = prepared.parts
-    first, second, own = part.prepared.lane_names
-    assert (own, first == second) == ("own", True)
+    first, second, named = part.prepared.lane_names
+    assert (named, first == second) == ("own", True)
     assert lane_labels(prepared) == {first: "first, second"}
 
 
 def test_the_telling_part_is_the_name() -> None:
-    """The model before the family, both before addresses and digests of keys."""
+    """The model precedes the family, and both precede addresses and digests of keys."""
 
     def names(*keys: str) -> list[str]:
         return [*lane_names(keys).values()]
@@ -91,7 +91,7 @@ def test_the_telling_part_is_the_name() -> None:
 
 
 def test_pages_show_the_name_and_have_the_key() -> None:
-    """Commands of a page go to the whole key."""
+    """Commands of a page use the whole key."""
     keys = [f"{HOST}|-|-|6b", f"{HOST}|-|-|7b"]
     lane: dict[str, Any] = {
         "calls": 1, "failed": 0, "refused": 0, "tokens": 0, "cost": 0.0, "closed": None, "waits": {},

@@ -1,14 +1,14 @@
-"""How long the rest of a run takes: by its slowest lane, and by how it goes now."""
+"""The estimated time left: by the slowest lane, and by the present rate."""
 
 from collections.abc import Mapping
 
 import pytest
 import trio
 
-from trioeval.cli.progress.run import Picture
+from trioeval.cli.progress.run import RunStateSource
 from trioeval.kernel import Lanes, LaneSpec
-from trioeval.report.activity import Activity, Pace, all_left_s
-from trioeval.report.run_state import RunState
+from trioeval.report.activity import Activity, RowPace, all_left_s
+from trioeval.report.run_state import RunSnapshot
 from trioeval.run import Status
 from trioeval.testing import run_virtual
 
@@ -20,14 +20,14 @@ from trioeval.testing import run_virtual
 def test_how_long_it_takes_is_told_from_the_third_row_on(
     there: int, expected: int, now: float, left: float | None
 ) -> None:
-    """Nobody knows it before."""
-    assert Pace(0.0, expected, there).left_s(now) == left
-    assert all_left_s([Pace(0.0, expected, there)], now) == left
+    """The time left is unknown before the first rows."""
+    assert RowPace(0.0, expected, there).left_s(now) == left
+    assert all_left_s([RowPace(0.0, expected, there)], now) == left
 
 
 def test_a_burst_long_ago_says_nothing() -> None:
-    """Nor does a pause: rows of the last minute tell how it goes, if they are many."""
-    pace = Pace(0.0, expected=1000)
+    """A pause does not count: rows of the last minute determine the rate if they are many."""
+    pace = RowPace(0.0, expected=1000)
     for _ in range(500):
         pace.add(1.0)
     for second in range(2, 300):
@@ -36,18 +36,18 @@ def test_a_burst_long_ago_says_nothing() -> None:
 
 
 def test_a_lane_of_which_nothing_is_known_goes_like_the_others() -> None:
-    """But no lane makes a slower one faster."""
-    slow, new = Pace(0.0, 20, 10), Pace(0.0, 20)
+    """A fast lane does not speed up a slower one."""
+    slow, new = RowPace(0.0, 20, 10), RowPace(0.0, 20)
     assert all_left_s([slow, new], 10.0) == 30.0
     assert all_left_s([new], 10.0) is None
 
 
-def state_of(done: Mapping[str, int], rows: Mapping[str, int], *, paused: str = "") -> RunState:
-    """A run of ten seconds with so many rows that are over."""
+def state_of(done: Mapping[str, int], rows: Mapping[str, int], *, paused: str = "") -> RunSnapshot:
+    """Return the pace of a run of ten seconds."""
 
-    async def main() -> RunState:
+    async def main() -> RunSnapshot:
         lanes = Lanes([LaneSpec(name) for name in rows])
-        told = Picture(
+        told = RunStateSource(
             total=sum(rows.values()) + 7,
             lanes=lanes,
             activity=Activity(trio.current_time()),
@@ -67,7 +67,7 @@ def state_of(done: Mapping[str, int], rows: Mapping[str, int], *, paused: str = 
 
 
 def test_a_run_takes_as_long_as_its_slowest_lane() -> None:
-    """Each lane says how far it is itself; rows that were there already count as done."""
+    """Each lane has its own progress; rows of earlier executions count as done."""
     state = state_of({"fast": 100, "slow": 10}, {"fast": 100, "slow": 100})
     assert (state.done, state.total, state.eta_s) == (117, 207, 90.0)
     assert [(lane.done, lane.rows, lane.eta_s) for lane in state.lanes] == [
@@ -77,7 +77,7 @@ def test_a_run_takes_as_long_as_its_slowest_lane() -> None:
 
 
 def test_nobody_knows_how_long_a_pause_takes() -> None:
-    """Unless nothing is left on that lane."""
+    """A paused lane has no estimate, unless none of its rows are left."""
     state = state_of({"a": 5, "b": 5}, {"a": 10, "b": 10}, paused="b")
     assert (state.eta_s, state.lanes[1].eta_s) == (None, None)
     assert state_of({"a": 5, "b": 10}, {"a": 10, "b": 10}, paused="b").eta_s == 10.0

@@ -1,4 +1,4 @@
-"""What matters of a run is logged, on its level, and inert."""
+"""Important events of a run are logged on their levels, and inert."""
 
 import logging
 
@@ -17,13 +17,13 @@ from trioeval.kernel import (
     Throttled,
     Waiting,
 )
-from trioeval.kernel.events import Why
+from trioeval.kernel.events import WaitReason
 from trioeval.report.run_metrics import log_events
 
 EVENTS: list[Event] = [
     CallStarted(1.0, 7, "m"),
-    Waiting(1.0, "m", Why.TOKENS, None, None),
-    Waiting(1.0, "m", Why.BACKOFF, None, 7),
+    Waiting(1.0, "m", WaitReason.TOKENS, None, None),
+    Waiting(1.0, "m", WaitReason.BACKOFF, None, 7),
     Throttled(2.0, 7, "m", 12.0, 14.0),
     CallEnded(2.0, 7, "m", ProviderError("rate_limited", "what was said")),
     CallEnded(2.0, 8, "m"),

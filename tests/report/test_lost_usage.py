@@ -1,4 +1,4 @@
-"""What calls used that came to nothing is told of their rows, wherever their usage is told."""
+"""Usage of calls without a usable reply belongs to their rows in every report."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def empty(*, retries: int | None = None) -> ProviderError:
 
 @attrs.define
 class Says:
-    """Answers with one thing after another, the last of them again and again."""
+    """A provider with scripted replies; the last one repeats."""
 
     answers: list[Any]
 
@@ -43,7 +43,7 @@ def row_of(*answers: Any, **options: Any) -> tuple[trioeval.Suite, trioeval.Row]
 
 
 def test_a_reply_that_was_refused_and_paid_for_is_told_everywhere() -> None:
-    """In its record, in totals, in Parquet, in a log of Inspect."""
+    """The lost usage is in the record, in totals, in Parquet and in Inspect logs."""
     suite, row = row_of(empty(retries=0))
     assert (row.reply, row.lost.usage, row.lost.cost, row.lost.calls) == (None, USED, 0.25, 1)
     (record,) = records_of([row])
@@ -62,7 +62,7 @@ def test_a_reply_that_was_refused_and_paid_for_is_told_everywhere() -> None:
 
 
 def test_what_was_lost_counts_beside_what_came_of_the_row() -> None:
-    """The reply tells its own usage, the row that of all of its calls."""
+    """The reply has its own usage, the row that of all of its calls."""
     _, row = row_of(
         empty(), Reply(output="hi", usage=Usage(prompt=1, completion=2, total=3), cost=0.5)
     )
@@ -73,7 +73,7 @@ def test_what_was_lost_counts_beside_what_came_of_the_row() -> None:
 
 
 def test_a_reply_without_an_output_that_is_asked_for_again_was_paid_for_twice() -> None:
-    """A later round of the same row forgets nothing that was paid."""
+    """A final retry round keeps the usage of earlier calls."""
     nothing = Reply(output=None, usage=Usage(total=7), cost=0.125)
     _, row = row_of(nothing, salvageRounds=2)
     (record,) = records_of([row])
@@ -83,7 +83,7 @@ def test_a_reply_without_an_output_that_is_asked_for_again_was_paid_for_twice() 
 
 
 def test_a_failure_of_which_nothing_is_known_adds_nothing() -> None:
-    """A server that fails tells no usage, and none is invented."""
+    """A failing server reports no usage, and none is invented."""
     _, row = row_of(ProviderError("bad_request", "no", status=400))
     (record,) = records_of([row])
     assert (record["tokenUsage"]["total"], record["tokenUsage"]["numRequests"]) == (0, 0)

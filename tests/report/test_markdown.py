@@ -1,4 +1,4 @@
-"""The page of Markdown of a run."""
+"""The Markdown page of a run."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -12,9 +12,9 @@ from markdown_it import MarkdownIt
 
 import trioeval
 from trioeval.cli.run.execution import add_step_summary
-from trioeval.inert import inert
 from trioeval.report.formats.markdown import code, markdown_chunks
 from trioeval.suite.tests import Strip
+from trioeval.text_safety import escape_control_characters
 
 ACTIVITY = {
     "durationS": 44.0,
@@ -23,7 +23,7 @@ ACTIVITY = {
 
 
 def cells(page: str) -> list[list[str]]:
-    """What stands in the cells of all tables, as readers of Markdown find them; a list a row."""
+    """Return the cells of all tables, as a Markdown parser reads them; a list for each row."""
     found: list[list[str]] = []
     tokens = MarkdownIt("commonmark").enable("table").parse(page)
     for before, token in pairwise(tokens):
@@ -35,7 +35,7 @@ def cells(page: str) -> list[list[str]]:
 
 
 def test_a_page_has_totals_failures_and_waits() -> None:
-    """Of each column one line, and of each row that did not pass one with its reason."""
+    """Each column is a line, and each row that did not pass is a line with its reason."""
     results = results_of()
     info = attrs.evolve(results.info, duration_ms=44_000, activity=[ACTIVITY])
     page = "".join(markdown_chunks(attrs.evolve(results, info=info)))
@@ -56,7 +56,7 @@ def test_a_page_has_totals_failures_and_waits() -> None:
 
 
 def test_rows_that_were_not_run_to_their_end_are_no_failures() -> None:
-    """They are counted, and it is said that the run is not finished; whatever else must not be shown."""
+    """Rows that were not run are counted and listed, also in stripped pages."""
     suite, rows = rows_of()
     cut = [*rows[:2], *(attrs.evolve(row, outcome="not_run", error="not run") for row in rows[2:])]
     records = records_of(cut)
@@ -107,7 +107,7 @@ def test_tasks_have_parts_and_many_failures_are_counted() -> None:
 
 
 def test_what_a_page_must_not_show_is_not_there() -> None:
-    """As in every other file."""
+    """Stripped parts are not in the page."""
     page = "".join(markdown_chunks(results_of(strip=Strip(test_vars=True, grading_result=True))))
     assert "word=hi" not in page
     assert "does not equal" not in page
@@ -118,19 +118,19 @@ _HOSTILE = [*TEXTS.values(), HUGE_LINE]
 
 @given(st.text() | st.sampled_from(_HOSTILE), st.text() | st.sampled_from(_HOSTILE))
 def test_foreign_text_is_one_cell_of_code(one: str, two: str) -> None:
-    """Whatever stands in it: the text is there, and no other cell, row or markup."""
+    """Any text is in its cell, and creates no other cell, row or markup."""
     page = f"| a | b |\n| --- | --- |\n| {code(one)} | {code(two)} |\n"
     heading, row = cells(page)
     assert heading == ["a", "b"]
     assert [text.replace(" ", "") for text in row] == [
-        inert(text, 80).replace(" ", "") or "–" for text in (one, two)
+        escape_control_characters(text, 80).replace(" ", "") or "–" for text in (one, two)
     ]
     assert_inert_markdown(page)
     assert_inert_markdown(f"## trioeval: {code(one)}\n\n* {code(two)}, tpm\n")
 
 
 def test_a_step_gets_the_page_behind_what_it_has(tmp_path: Path) -> None:
-    """A file that cannot be written is no error of the run, and is told."""
+    """A summary file that cannot be written is a warning, not an error of the run."""
     told: list[str] = []
     results = [results_of()]
     add_step_summary({}, results, told.append)

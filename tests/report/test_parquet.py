@@ -1,4 +1,4 @@
-"""A Parquet file of rows: one line each, in columns with types, as another program reads them."""
+"""A Parquet file of rows: a line for each, in typed columns, read by another program."""
 
 import json
 import sys
@@ -22,7 +22,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def lines_of(path: Path, *parts: Results) -> list[dict[str, Any]]:
-    """What stands in the file that is written of them."""
+    """Return the lines of the written file."""
     assert write_results(path, parts) == [path]
     read = duckdb.execute("SELECT * FROM read_parquet(?)", [str(path)])
     names = [name for name, *_ in read.description]
@@ -30,7 +30,7 @@ def lines_of(path: Path, *parts: Results) -> list[dict[str, Any]]:
 
 
 def test_every_row_is_a_line(tmp_path: Path) -> None:
-    """In order, with what is known of it."""
+    """Rows are in order, with their values."""
     lines = lines_of(tmp_path / "rows.parquet", results_of())
     assert [(line["test"], line["prompt_number"]) for line in lines] == [
         (0, 0),
@@ -73,7 +73,7 @@ def test_every_row_is_a_line(tmp_path: Path) -> None:
 
 
 def test_columns_have_their_types_also_without_rows(tmp_path: Path) -> None:
-    """So that files of several runs can be read together."""
+    """All files have the same columns, so that several can be read together."""
     none = attrs.evolve(results_of(), records=lambda _prompt_idx: iter(()))
     for name, results in (("full", results_of()), ("empty", none)):
         write_results(tmp_path / f"{name}.parquet", [results])
@@ -96,7 +96,7 @@ def test_columns_have_their_types_also_without_rows(tmp_path: Path) -> None:
 
 
 def test_tasks_stand_in_one_file(tmp_path: Path) -> None:
-    """One after another, in batches of any size; the same rows make the same bytes."""
+    """Parts of a run follow each other, in batches of any size; the same rows give the same bytes."""
     results = results_of()
     parts = [
         attrs.evolve(results, head=attrs.evolve(results.head, task=task)) for task in ("a", "b")
@@ -108,7 +108,7 @@ def test_tasks_stand_in_one_file(tmp_path: Path) -> None:
 
 
 def test_more_rows_than_are_held_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches are put together in order, and nothing of them is left."""
+    """Batches are joined in order, and their files are removed."""
     results = results_of()
     whole = lines_of(tmp_path / "whole.parquet", results)
     monkeypatch.setattr(own, "_BATCH", 2)
@@ -119,7 +119,7 @@ def test_more_rows_than_are_held_at_once(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def lines_of_quoted(path: Path, results: Results) -> list[dict[str, Any]]:
-    """The same, read from another place: the name is a pattern for who reads it."""
+    """A path with wildcard characters is written literally."""
     write_results(path, [results])
     moved = path.parents[1] / "moved.parquet"
     moved.write_bytes(path.read_bytes())
@@ -129,7 +129,7 @@ def lines_of_quoted(path: Path, results: Results) -> list[dict[str, Any]]:
 
 
 def test_texts_of_models_stand_there_as_they_are(tmp_path: Path) -> None:
-    """Nothing runs them; half characters become escapes, what is no text is JSON."""
+    """Formulas are text; surrogates become escapes, other values JSON."""
     records = [dict(record) for record in results_of().records(None)]
     for record, output in zip(
         records, ["=1+1\x00\x1b[2J", "\ud800x", {"a": [1, "\ud800"]}, "ü\n"], strict=True
@@ -149,7 +149,7 @@ def test_texts_of_models_stand_there_as_they_are(tmp_path: Path) -> None:
         "ü\n",
     ]
     assert json.loads(lines[2]["output"]) == {"a": [1, "\ud800"]}
-    # Numbers that are none, or have no place in the column, are not known.
+    # Numbers that do not fit the column are NULL.
     unknown = [
         lines[0][name] for name in ("tokens", "prompt_tokens", "completion_tokens", "latency_ms")
     ]
@@ -162,7 +162,7 @@ def test_texts_of_models_stand_there_as_they_are(tmp_path: Path) -> None:
 
 
 def test_what_is_left_out_of_files_is_left_out_here(tmp_path: Path) -> None:
-    """As the environment says."""
+    """The environment determines the folder of batches."""
     strip = Strip(prompt_text=True, response_output=True, test_vars=True, metadata=True)
     (first, *_) = lines_of(tmp_path / "rows.parquet", results_of(strip=strip))
     assert (first["prompt"], first["output"]) == ("[prompt stripped]", "[output stripped]")
@@ -170,7 +170,7 @@ def test_what_is_left_out_of_files_is_left_out_here(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_leaves_what_was_there(tmp_path: Path) -> None:
-    """Whole, or not at all."""
+    """A file is written completely, or not at all."""
 
     def broken(_prompt_idx: int | None) -> Any:
         yield next(results_of().records(None))
@@ -187,7 +187,7 @@ def test_a_file_that_cannot_be_written_leaves_what_was_there(tmp_path: Path) -> 
 def test_a_missing_package_is_told_before_anything_is_paid_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the command that installs it."""
+    """A missing package is an error with the command that installs it."""
     check_outputs([tmp_path / "rows.parquet"])
     assert missing_for_parquet() is None
     monkeypatch.setitem(sys.modules, "duckdb", None)
@@ -198,7 +198,7 @@ def test_a_missing_package_is_told_before_anything_is_paid_for(
 
 
 def test_the_page_names_every_column() -> None:
-    """With the sentence that stands beside it in the program."""
+    """The page has the descriptions of the columns."""
     page = (DOCS / "howto" / "export.md").read_text()
     for column in PARQUET_COLUMNS:
         assert f"| `{column.name}` | {column.kind} | {column.about} |" in page

@@ -1,4 +1,4 @@
-"""What logs of GitHub, programs and terminals get of progress, with hostile texts in it."""
+"""Progress for GitHub, programs and terminals, with hostile texts."""
 
 import contextlib
 import io
@@ -20,17 +20,17 @@ from trioeval.cli.progress.plain import plain_line
 from trioeval.cli.progress.progress import open_progress
 from trioeval.cli.progress.streams import Guarded, Messages
 from trioeval.cli.progress.table import Room, picture
-from trioeval.inert import inert
-from trioeval.kernel import Why
+from trioeval.kernel import WaitReason
 from trioeval.report.formats.markdown import workflow_command
 from trioeval.report.records import RowRecord
-from trioeval.report.run_state import LaneState, RunState
+from trioeval.report.run_state import LaneState, RunSnapshot
 from trioeval.suite.tests import KEEP_ALL, Strip
 from trioeval.testing import run_virtual
+from trioeval.text_safety import escape_control_characters
 
 
 def lane(name: str, **more: Any) -> LaneState:
-    """A lane that rests, but for what is said."""
+    """Return the state of an idle lane with changes."""
     rests: dict[str, Any] = {
         "mood": "open", "max_concurrency": 4, "limit": 4, "in_flight": 0, "queued": 0, "rpm": None,
         "tpm": None, "used_rpm": 0, "used_tpm": 0, "why": None, "wait_s": None, "reason": None, "calls": 0,
@@ -39,7 +39,7 @@ def lane(name: str, **more: Any) -> LaneState:
     return LaneState(name=name, **{**rests, **more})
 
 
-RUN = RunState(
+RUN = RunSnapshot(
     elapsed_s=75, total=200, done=50, kept=4, passed=40, failed=5, errors=1, eta_s=225.0,
     stopping=False, lanes=(lane("openai"),),
 )  # fmt: skip
@@ -51,16 +51,20 @@ _counts = st.integers(0, 10**12)
 
 @settings(max_examples=settings().max_examples // 3)
 @given(
-    st.lists(st.tuples(_names, _counts, st.sampled_from([None, *Why])), max_size=12),
+    st.lists(st.tuples(_names, _counts, st.sampled_from([None, *WaitReason])), max_size=12),
     _counts,
-    st.lists(_names.map(inert), max_size=3),
+    st.lists(_names.map(escape_control_characters), max_size=3),
     st.integers(1, 130),
     st.integers(1, 30),
 )
 def test_whatever_is_drawn_fits_and_is_inert(
-    lanes: list[tuple[str, int, Why | None]], done: int, more: list[str], width: int, height: int
+    lanes: list[tuple[str, int, WaitReason | None]],
+    done: int,
+    more: list[str],
+    width: int,
+    height: int,
 ) -> None:
-    """No line is wider than the terminal, and there are no more of them than it has."""
+    """No line is wider than the terminal, and there are no more lines than fit."""
     shown = tuple(
         lane(name, in_flight=n, tokens=n, cost=n / 7, rpm=n + 1, tpm=n + 0.5, why=why, wait_s=n / 3)
         for name, n, why in lanes
@@ -84,7 +88,7 @@ _pieces = st.lists(
 
 @given(st.lists(_pieces | st.sampled_from([*TEXTS.values()]), max_size=6))
 def test_nothing_that_is_printed_is_a_command_of_github(pieces: list[str]) -> None:
-    """However it comes in parts; whoever takes the backslashes away has the text again."""
+    """Commands are broken in any partial writes; without the backslashes the text is unchanged."""
     stream = io.StringIO()
     guarded = Guarded(stream)
     for piece in pieces:
@@ -96,7 +100,7 @@ def test_nothing_that_is_printed_is_a_command_of_github(pieces: list[str]) -> No
 
 @given(st.text(), st.text())
 def test_a_command_is_one_line_that_says_what_it_was_given(text: str, title: str) -> None:
-    """As the runner reads it: percent signs last, and in properties colons and commas too."""
+    """Escapes are those of the runner: percent signs last, and in properties colons and commas too."""
     command = workflow_command("error", text, {"title": title, "file": None})
     assert "\n" not in command
     assert "\r" not in command
@@ -118,7 +122,7 @@ def told_of_run(
     *,
     seconds: float = 1.5,
 ) -> list[str]:
-    """What stderr gets of a run of six rows with hostile texts, and of what is printed meanwhile."""
+    """Return the stderr of a run of six rows with hostile texts, and of output in between."""
     records = records_of(rows_of()[1])
     records[0]["error"] = "::error::hostile\n##[group]hostile, 100 %"
     records[0]["failureReason"] = 1
@@ -150,7 +154,7 @@ def told_of_run(
 
 
 def test_github_is_told_in_groups_and_annotations() -> None:
-    """Ten of them, of the file from the root of the repository, and how many more there are."""
+    """Ten rows are annotated, with the file relative to the root of the repository; others are counted."""
     lines = told_of_run("github", seconds=11)
     assert_inert_log("\n".join(lines), own=("group", "endgroup", "error", "notice"))
     assert lines[0] == "::group::trioeval: progress"
@@ -171,14 +175,14 @@ def test_github_is_told_in_groups_and_annotations() -> None:
 
 
 def test_annotations_show_nothing_that_is_left_out_of_files() -> None:
-    """Nor the path of a suite that is elsewhere."""
+    """Annotations have no stripped parts, and no path of a suite elsewhere."""
     strip = Strip(test_vars=True, grading_result=True)
     lines = told_of_run("github", strip, Path("/elsewhere"), seconds=11)
     assert lines[7] == "::error title=FAIL mine%2C row 0::no reason given"
 
 
 def test_rows_that_were_not_run_to_their_end_are_no_annotations() -> None:
-    """After an interrupt there may be thousands of them; those that failed are to be seen."""
+    """Rows that were not run have no annotations, so that failures stay visible."""
     record = records_of(rows_of()[1])[0]
     cut = {
         **record,
@@ -195,7 +199,7 @@ def test_rows_that_were_not_run_to_their_end_are_no_annotations() -> None:
 
 
 def test_programs_are_told_in_objects() -> None:
-    """Rows, the run each second, messages, and its end; every line is one of them."""
+    """Rows, the state each second, messages, and the end: every line is an object."""
     facts = [json.loads(line) for line in told_of_run("json")]
     kinds = [fact["type"] for fact in facts]
     assert kinds[:24] == ["row"] * 24
@@ -209,7 +213,7 @@ def test_programs_are_told_in_objects() -> None:
 
 
 def test_objects_hold_no_command_of_github() -> None:
-    """Not even of the old kind, which may stand anywhere."""
+    """Objects contain no commands of the old syntax either."""
     stream = io.StringIO()
     print("a ##[group]", file=Messages(Guarded(stream)))  # type: ignore[arg-type] # it writes
     assert json.loads(stream.getvalue()) == {"type": "message", "text": "a ##[group]"}

@@ -1,4 +1,4 @@
-"""Questions in what is told of a run: documents, spreadsheets, pages, JUnit, tables and single rows."""
+"""Questions in reports: documents, spreadsheets, pages, JUnit, tables and single rows."""
 
 import csv
 import io
@@ -39,7 +39,7 @@ async def pupil(request: trioeval.Request) -> trioeval.Reply:
 
 @pytest.fixture
 def results(tmp_path: Path) -> Results:
-    """One question right, one wrong, one without an answer, one that failed."""
+    """Return one correct question, one incorrect, one without an answer, and one that failed."""
     questions = [
         {
             "id": f"q{n}",
@@ -70,7 +70,7 @@ def only(results: Results, index: int) -> Mapping[str, Any]:
 
 
 def test_a_record_tells_what_became_of_its_question(results: Results) -> None:
-    """In camelCase, without what is not known; `outcome` is one of seven words."""
+    """Results are in camelCase, without unknown values; `outcome` is one of seven words."""
     found = dict(only(results, 1)["question"])
     events = [event["event"] for event in found.pop("events")]
     assert events == ["queued", "scheduled", "reserving", "running", "parsing", "incorrect"]
@@ -100,7 +100,7 @@ def test_a_record_tells_what_became_of_its_question(results: Results) -> None:
 
 
 def test_a_document_says_how_the_task_ended(results: Results) -> None:
-    """Status and reason by precedence, and the numbers of all questions."""
+    """A task has status and reason by precedence, and the counts of all questions."""
     task = run_document([results])["tasks"]["quiz"]
     assert (task["status"], task["failureReason"]) == ("error", "runtime_error")
     summary = {
@@ -121,7 +121,7 @@ def test_a_document_says_how_the_task_ended(results: Results) -> None:
 
 
 def test_a_document_says_how_all_tasks_of_questions_ended(results: Results) -> None:
-    """Tasks of other types do not count; passed, failed and errored are all that are counted."""
+    """The sum over tasks counts question tasks only."""
     quiz, other = results.head, attrs.evolve(results.head, task="other", questions_file=None)
     empty = Totals.of(results.columns)
     parts = [
@@ -149,7 +149,7 @@ def test_a_document_says_how_all_tasks_of_questions_ended(results: Results) -> N
 
 
 def test_several_tasks_get_a_sentence_together(results: Results) -> None:
-    """On a page, and on a terminal; that of one task says all of it alone."""
+    """Several tasks have a summary on a page and on a terminal; a single one does not."""
     first = (results.head, results.totals)
     passed = QuestionCounts.of(["correct"])
     second = (results.head, Totals([ColumnTotals(questions=passed)]))
@@ -166,7 +166,7 @@ def test_several_tasks_get_a_sentence_together(results: Results) -> None:
 
 
 def test_a_task_without_questions_is_an_error(results: Results) -> None:
-    """Whatever filter left none: qe_40."""
+    """Tasks without questions after filtering are errors: qe_40."""
     empty = attrs.evolve(results.totals, columns=[type(results.totals.columns[0])()])
     told = run_document([attrs.evolve(results, totals=empty)])["tasks"]["quiz"]
     assert (told["status"], told["failureReason"]) == ("error", "no_questions")
@@ -175,7 +175,7 @@ def test_a_task_without_questions_is_an_error(results: Results) -> None:
 
 
 def test_a_table_shows_what_was_answered(results: Results) -> None:
-    """Of a question its text and the answer that was chosen, and not the reply that it stands in."""
+    """A question is shown by its text and its chosen answer, not by the whole reply."""
     first = FirstRows(60, 50)
     for record in results.records(None):
         test_case = {**record["testCase"], "description": None}
@@ -190,7 +190,7 @@ def test_a_table_shows_what_was_answered(results: Results) -> None:
 
 
 def test_a_table_says_why_there_is_no_answer(results: Results) -> None:
-    """Whatever the reply was: a budget is told in its place, and nothing where it is left out."""
+    """An exhausted budget is shown in place of the reply, unless replies are stripped."""
     said = "3 steps are made, and 2 are allowed"
     run_error = {"kind": "budget_exceeded", "message": said}
     question = {"outcome": "budget_exceeded", "runError": run_error}
@@ -201,7 +201,7 @@ def test_a_table_says_why_there_is_no_answer(results: Results) -> None:
 
 
 def test_a_page_shows_the_answer_and_keeps_the_reply(results: Results) -> None:
-    """The reply, what was right and what happened is told of a row that is opened."""
+    """The details of a row have the reply, the correct answer and the events."""
     page = PageData("".join(html_chunks(results)))
     assert [cell["said"] for (cell,) in page.cells() if cell is not None] == [
         "Blue",
@@ -223,7 +223,7 @@ def test_a_page_shows_the_answer_and_keeps_the_reply(results: Results) -> None:
 
 
 def test_a_spreadsheet_has_outcome_and_answer(results: Results) -> None:
-    """In columns of their own."""
+    """Spreadsheets have columns for questions."""
     head, *lines = csv.reader(io.StringIO("".join(csv_chunks(results))))
     assert head[-4:] == ["Outcome", "Answer", "Grader Reason", "Comment"]
     assert [line[-4:-2] for line in lines] == [
@@ -236,14 +236,14 @@ def test_a_spreadsheet_has_outcome_and_answer(results: Results) -> None:
 
 
 def test_other_tasks_beside_one_of_questions_have_empty_cells(results: Results) -> None:
-    """Each line has as many cells as there are headings."""
+    """Each line has as many cells as the heading."""
     other = attrs.evolve(results, head=attrs.evolve(results.head, task="other"))
     head, *lines = csv.reader(io.StringIO("".join(csv_chunks(results, other))))
     assert {len(line) for line in lines} == {len(head)}
 
 
 def test_junit_says_which_way_a_question_went(results: Results) -> None:
-    """As the type of a failure, and as properties."""
+    """JUnit has the outcome as the type of a failure, and as properties."""
     text = "".join(junit_chunks(results))
     assert '<property name="outcome" value="correct"/>' in text
     assert '<property name="answer" value="Red"/>' in text
@@ -252,7 +252,7 @@ def test_junit_says_which_way_a_question_went(results: Results) -> None:
 
 
 def test_a_page_and_a_terminal_get_a_sentence(results: Results) -> None:
-    """Status, accuracy, and what else happened."""
+    """The line has status, accuracy, and other outcomes."""
     told = "error (runtime_error): 1 of 4 correct, accuracy 0.250, 1 parse error, 1 runtime error"
     assert sentence(results.head, results.totals) == told
     assert f"<p>{told}</p>" in "".join(html_chunks(results))
@@ -260,7 +260,7 @@ def test_a_page_and_a_terminal_get_a_sentence(results: Results) -> None:
 
 
 def test_a_sentence_counts_outcomes_in_their_order(results: Results) -> None:
-    """However many there are of each, and in words that fit."""
+    """Counts of any size fit."""
     many = {"skipped": 3, "parse_error": 10, "correct": 2, "runtime_error": 2, "cancelled": 100}
     found = QuestionCounts.of(name for name in OUTCOMES for _ in range(many.get(name, 0)))
     totals = Totals([ColumnTotals(questions=found)])
@@ -271,7 +271,7 @@ def test_a_sentence_counts_outcomes_in_their_order(results: Results) -> None:
 
 
 def test_one_row_shows_its_life(results: Results) -> None:
-    """What was right, what was answered, and when what happened."""
+    """A single row shows the correct answer, the given answer, and the times of events."""
     console = Console(width=100, file=io.StringIO())
     with console.capture() as captured:
         console.print(row_view(RowRecord.of(only(results, 1))))
@@ -290,7 +290,7 @@ def test_one_row_shows_its_life(results: Results) -> None:
 def test_what_is_stripped_is_not_told_of_questions_either(
     results: Results, strip: Strip, hidden: set[str]
 ) -> None:
-    """The same words stand in two places."""
+    """Pages and terminals use the same words."""
     record = only(results, 1)
     assert set(record["question"]) - set(RowRecord.of(record).stripped(strip).question) == hidden
 
@@ -305,7 +305,7 @@ def test_what_is_stripped_is_not_told_of_questions_either(
 def test_reasons_name_no_answer_that_is_stripped(
     results: Results, strip: Strip, secrets: list[str]
 ) -> None:
-    """Neither the one that is right nor the one that was given; how the question ended stays."""
+    """Stripping removes the correct and the given answer, and keeps the outcome."""
     wrong, without = only(results, 1), only(results, 2)
     said = [*wrong["question"]["events"], {"event": "incorrect", "answer": "Red"}]
     asked = {**wrong, "question": {**wrong["question"], "events": said}, "testCase": {}}

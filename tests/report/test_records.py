@@ -1,4 +1,4 @@
-"""Records of rows: what only newer rows tell, and what is left out of them for others."""
+"""Records of rows: members of newer rows, and stripped parts."""
 
 import copy
 import json
@@ -16,7 +16,7 @@ from trioeval.suite.tests import KEEP_ALL, Strip
 
 
 def test_a_row_tells_whether_it_was_paid_for_and_what_it_waited_for() -> None:
-    """Neither is told of a row that asked at once: there is nothing to tell."""
+    """A row without waits has no members about them."""
     _, (row, *_) = rows_of()
     told = row_json(attrs.evolve(row, waits={"slot": 2e-5}), "e1")
     assert told["response"]["cached"] is False
@@ -38,7 +38,7 @@ def test_a_row_tells_whether_it_was_paid_for_and_what_it_waited_for() -> None:
 
 
 def test_a_row_tells_what_filters_of_the_provider_said() -> None:
-    """As promptfoo spells it; of a provider that says nothing there is nothing."""
+    """Guardrails are spelled like promptfoo's; without any there is no member."""
     _, (row, *_) = rows_of()
     assert row.reply is not None
     assert "guardrails" not in row_json(row, "e1")["response"]
@@ -53,7 +53,7 @@ def test_a_row_tells_what_filters_of_the_provider_said() -> None:
 
 @pytest.mark.parametrize("name", [field.name for field in attrs.fields(Strip)])
 def test_leaving_out_changes_a_copy(name: str) -> None:
-    """What is kept stays whole, whoever is shown less of it."""
+    """The stored record stays whole when a stripped one is shown."""
     for record in map(RowRecord.of, records_of(rows_of()[1])):
         before = copy.deepcopy(record)
         shown = record.stripped(Strip(**{name: True}))
@@ -64,7 +64,7 @@ def test_leaving_out_changes_a_copy(name: str) -> None:
 
 
 def test_records_say_what_people_ask_first() -> None:
-    """Verdict, output, and the name of the test."""
+    """Imported rows have a verdict, an output and a name."""
     failed, _, broken, _ = map(RowRecord.of, records_of(rows_of()[1]))
     assert (failed.status, failed.output, failed.name) == (
         Status.FAIL,
@@ -79,7 +79,7 @@ def test_records_say_what_people_ask_first() -> None:
 
 
 def test_a_head_comes_back_from_its_json() -> None:
-    """It is all that is kept of a suite."""
+    """A head is all that is stored of a suite."""
     head = results_of().head
     assert Head.read(json.loads(json.dumps(head.json()))) == head
     assert [column.provider for column in head.columns] == ["mine", "back"]

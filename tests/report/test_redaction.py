@@ -17,24 +17,24 @@ from trioeval.report.row import verdict_json
     ],
 )
 def test_what_is_no_credential_stands_in_a_document(name: str) -> None:
-    """Limits on tokens tell how a run was made, and are no tokens."""
+    """Limits on tokens are settings, not credentials."""
     assert redacted({"body": {name: 5}}) == {"body": {name: 5}}
 
 
 @pytest.mark.parametrize("name", ["apiKey", "x-auth", "access_token", "Cookie", "headers"])
 def test_what_is_a_credential_does_not(name: str) -> None:
-    """Whole words of a name say so, at any depth."""
+    """Whole words of a name identify a credential, at any depth."""
     assert redacted([{name: "abc"}]) == [{name: "[redacted]"}]
 
 
 def test_all_parts_of_a_credential_are_blanked() -> None:
-    """Nothing inside of it is looked at."""
+    """The value of a credential is removed as a whole."""
     config = {"auth": {"type": "basic", "username": "me"}}
     assert redacted(config) == {"auth": {"type": "[redacted]", "username": "[redacted]"}}
 
 
 def test_credentials_of_judges_are_not_told() -> None:
-    """Neither those of tests and assertions in the suite of a run, nor those of its rows."""
+    """Keys are removed from tests and assertions of a suite, and from its rows."""
     judge = {"id": "https://me:hush@host/x?key=hush", "config": {"headers": {"x": "hush"}}}
     members = [{"type": "contains", "value": "a", "provider": {"text": judge}}]
     test = {
@@ -55,7 +55,7 @@ def test_credentials_of_judges_are_not_told() -> None:
 
 @pytest.mark.parametrize("kind", ["webhook", "not-webhook"])
 def test_urls_of_webhooks_are_told_without_credentials(kind: str) -> None:
-    """Those of rows and those of the suite; what a template made of one as well."""
+    """Keys of rows and of the suite are removed, also if a template inserted them."""
     hook = {"type": kind, "value": "http://me:hush@127.0.0.1:9/{{word}}?key=hush"}
     test = {"assert": [hook, {"type": "assert-set", "assert": [hook]}]}
     suite = {"providers": ["mine"], "defaultTest": test, "tests": [test]}
@@ -76,7 +76,7 @@ def test_urls_of_webhooks_are_told_without_credentials(kind: str) -> None:
 
 
 def test_keys_of_the_environment_are_not_told() -> None:
-    """Whatever judges do with a key that a test names, also where it is part of another text."""
+    """A key in a test is removed from prompts and replies of judges, also inside of other text."""
     key = "sk-0123456789"
     assertions = [
         {"type": "not-contains", "value": f"it is {key}"},

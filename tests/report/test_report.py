@@ -1,4 +1,4 @@
-"""Documents and tables: their shape, and that foreign text does no harm in them."""
+"""Documents and tables: their form, and that foreign text is inert."""
 
 import io
 import json
@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import trioeval
-from trioeval.inert import inert
 from trioeval.report import document, json_chunks, row_json
 from trioeval.report.records import RowRecord
 from trioeval.report.redact import redacted
@@ -20,12 +19,13 @@ from trioeval.report.tables import FirstRows, columns_table, rows_table
 from trioeval.report.usage import usage_json
 from trioeval.run import Row
 from trioeval.testing import run_virtual
+from trioeval.text_safety import escape_control_characters
 
 SPENT = trioeval.Usage(prompt=2, completion=3, total=5)
 
 
 def test_a_document_has_the_shape_of_version_3() -> None:
-    """Rows by test and column, totals a column, the suite's settings, and what only we know."""
+    """A document has rows by test and column, totals of columns, the suite, and our additions."""
     found = json.loads("".join(json_chunks(document(results_of()))))
     assert list(found) == [
         "evalId",
@@ -61,7 +61,7 @@ def test_a_document_has_the_shape_of_version_3() -> None:
 
 
 def test_a_row_tells_everything_of_itself() -> None:
-    """Its prompt, reply, verdict with parts, and how its job went."""
+    """A row has its prompt, reply, verdict with parts, and the facts of its job."""
     _, rows = rows_of()
     first, _, failed, _ = (row_json(row, "e1") for row in rows)
     assert first["prompt"]["raw"] == "say hi"
@@ -90,14 +90,14 @@ def test_a_row_tells_everything_of_itself() -> None:
 
 
 def test_usage_tells_what_came_from_caches_and_went_into_them() -> None:
-    """As promptfoo calls it."""
+    """Strings of the reply have promptfoo's names."""
     used = trioeval.Usage(cached=3, cache_creation=4)
     details = usage_json(used, used)["completionDetails"]
     assert (details["cacheReadInputTokens"], details["cacheCreationInputTokens"]) == (6, 8)
 
 
 def test_no_credential_stands_in_a_document() -> None:
-    """Keys and headers of a config are blanked, and limits on tokens are not."""
+    """Keys and headers of a config are removed, limits on tokens are not."""
     config = {
         "apiKey": "sk-1",
         "headers": {"Authorization": "Bearer sk-1", "x-team": "a"},
@@ -127,7 +127,7 @@ def first_rows(rows: Iterable[Row], width: int, tests: int = 50) -> FirstRows:
 
 
 def test_a_table_shows_the_first_tests_and_counts_the_rest() -> None:
-    """All columns of the tests that are shown; the rows of all others are a number."""
+    """Shown tests have all of their columns; rows of other tests are counted."""
     suite, rows = rows_of()
     first = first_rows(rows, 30, tests=1)
     shown = printed(rows_table(headed(suite).columns, first))
@@ -137,7 +137,7 @@ def test_a_table_shows_the_first_tests_and_counts_the_rest() -> None:
 
 
 def test_tables_name_every_row_and_column() -> None:
-    """Verdict and answer for each test and provider; counts and times for each column."""
+    """Tables have verdict and output for each test and provider, and counts and times for each column."""
     suite, rows = rows_of()
     columns = headed(suite).columns
     shown = printed(rows_table(columns, first_rows(rows, 30)))
@@ -190,8 +190,8 @@ def test_hostile_text_is_inert_in_tables(text: str) -> None:
 
 @given(st.text(max_size=300), st.integers(8, 60))
 def test_inert_text_is_printable_short_and_on_one_line(text: str, width: int) -> None:
-    """Whatever comes in."""
-    shown = inert(text, width)
+    """Inert text is short and printable for any input."""
+    shown = escape_control_characters(text, width)
     assert shown.isprintable() or not shown
     assert len(shown) <= width
-    assert inert(shown, width) == shown or shown.endswith("…")
+    assert escape_control_characters(shown, width) == shown or shown.endswith("…")

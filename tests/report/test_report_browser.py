@@ -1,4 +1,4 @@
-"""The page of a run in a real browser: what people see of it, by mouse and keys, in the dark and on paper."""
+"""The page of a run in a real browser: by mouse and keys, in the dark theme and on paper."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -31,7 +31,7 @@ def records(column: int) -> list[Mapping[str, Any]]:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pages of a run, of two runs, of hostile texts, of two tests, and of two runs that are the same."""
+    """Write pages of a run, of two runs, of hostile texts, of two tests, and of two equal runs."""
     folder = tmp_path_factory.mktemp("some pages, für alle")
     written: Mapping[str, Iterator[str]] = {
         "run": html_chunks(RUN),
@@ -69,7 +69,7 @@ def count(browser: Browser) -> str:
 
 def wait_for_count(browser: Browser, tests: int) -> None:
     told = f"{tests} of {TESTS} tests"
-    told += "" if tests else ". No test is left by these filters."
+    told += "" if tests else ". No test matches these filters."
     browser.wait(lambda: count(browser) == told, told)
 
 
@@ -84,7 +84,7 @@ def choose(browser: Browser, css: str, value: str) -> None:
 
 
 def test_a_page_is_searched_and_filtered(browser: Browser, pages: Path) -> None:
-    """By words, by the status of a column, by provider, and by a measure; all of them together."""
+    """Rows are filtered by words, status of a column, provider and measure, and by all together."""
     open_page(browser, pages / "run.html")
     assert count(browser) == f"{TESTS} tests"
     browser.press("/")
@@ -122,7 +122,7 @@ def test_a_page_is_searched_and_filtered(browser: Browser, pages: Path) -> None:
 
 
 def test_a_row_is_as_high_as_it_must_be(browser: Browser, pages: Path) -> None:
-    """Up to three lines of an answer, and only what is sorted by has an arrow."""
+    """Cells have up to three lines of an output, and only the sorted column has an arrow."""
     open_page(browser, pages / "run.html")
     sizes = (
         "return Array.from(document.querySelectorAll('.tabulator-row'), (one) => one.offsetHeight)"
@@ -139,7 +139,7 @@ def test_a_row_is_as_high_as_it_must_be(browser: Browser, pages: Path) -> None:
 
 
 def test_only_filters_that_are_seen_hold(browser: Browser, pages: Path) -> None:
-    """Not the status of a column that is hidden, nor what a browser remembers of an earlier visit."""
+    """A cleared filter resets everything, also the status of a hidden column and remembered values."""
     open_page(browser, pages / "run.html")
     choose(browser, ".tabulator-col[tabulator-field=c0] select", "fail")
     assert count(browser) != f"{TESTS} tests"
@@ -155,7 +155,7 @@ def test_only_filters_that_are_seen_hold(browser: Browser, pages: Path) -> None:
 
 
 def test_whole_texts_are_searched_if_asked(browser: Browser, pages: Path) -> None:
-    """What stands behind the beginning of an answer is found then alone."""
+    """Text behind the shown beginning is only found with whole texts."""
     open_page(browser, pages / "run.html")
     word = next(
         text[200:]
@@ -176,7 +176,7 @@ def test_whole_texts_are_searched_if_asked(browser: Browser, pages: Path) -> Non
 
 
 def test_a_page_is_used_with_keys_alone(browser: Browser, pages: Path) -> None:
-    """Arrows move in the table, Enter opens a row, Escape closes it, and the focus is where it was."""
+    """Arrows move in the table, Enter opens a row, Escape closes it, and the focus returns."""
     open_page(browser, pages / "run.html")
     failed = next(row["testIdx"] for row in records(0) if row["failureReason"] == 1)
     table = browser.find(TABLE)
@@ -217,7 +217,7 @@ def test_a_page_is_used_with_keys_alone(browser: Browser, pages: Path) -> None:
 
 
 def test_charts_and_lanes_are_drawn_and_told(browser: Browser, pages: Path) -> None:
-    """As pictures whose names say what they show; tabs are moved between with arrows."""
+    """Charts have names that describe them; arrows change tabs."""
     open_page(browser, pages / "run.html")
     browser.find("#tab-0").send_keys(Keys.ARROW_RIGHT)
     names = [one.get_attribute("aria-label") or "" for one in browser.all("#charts canvas")]
@@ -244,7 +244,7 @@ def test_charts_and_lanes_are_drawn_and_told(browser: Browser, pages: Path) -> N
 
 
 def test_rows_that_took_no_time_are_counted(browser: Browser, pages: Path) -> None:
-    """A picture has as many rows as the table above, so both have the same median."""
+    """A chart has as many rows as the table above, with equal medians."""
     open_page(browser, pages / "small.html")
     browser.find("#tab-charts").click()
     told = [one.text for one in browser.all("#charts figure > p")]
@@ -253,7 +253,7 @@ def test_rows_that_took_no_time_are_counted(browser: Browser, pages: Path) -> No
 
 
 def test_what_is_on_a_page_has_roles_and_names(browser: Browser, pages: Path) -> None:
-    """A screen reader hears what everything is."""
+    """A screen reader gets names for all parts."""
     open_page(browser, pages / "run.html")
     roles = browser.roles()
     for found in (
@@ -279,7 +279,7 @@ def test_what_is_on_a_page_has_roles_and_names(browser: Browser, pages: Path) ->
 
 
 def test_a_page_is_light_or_dark(browser: Browser, pages: Path) -> None:
-    """As the system is, unless somebody says otherwise; on small screens nothing is cut off."""
+    """The theme is the system's or the chosen one; small screens cut nothing off."""
     ground = "return getComputedStyle(document.body).backgroundColor"
     browser.prefer("dark")
     open_page(browser, pages / "run.html")
@@ -298,7 +298,7 @@ def test_a_page_is_light_or_dark(browser: Browser, pages: Path) -> None:
 
 
 def test_no_text_of_others_does_anything(browser: Browser, pages: Path) -> None:
-    """In the table and in each row: it is shown as text, and no character of it turns others around."""
+    """Foreign text is text in the table and in each row, without direction marks."""
     open_page(browser, pages / "hostile.html")
     rows = len(records_of(hostile_rows()[1]))
     browser.find(TABLE).send_keys(Keys.ARROW_DOWN, Keys.ENTER)
@@ -338,7 +338,7 @@ def test_no_text_of_others_does_anything(browser: Browser, pages: Path) -> None:
 
 
 def test_two_runs_are_seen_side_by_side(browser: Browser, pages: Path) -> None:
-    """Filtered by how a row changed; both answers beside each other, and their difference."""
+    """Two runs are filtered by the kind of change; both outputs and their difference are shown."""
     open_page(browser, pages / "two.html")
     whole = count(browser)
     choose(browser, "[name=kind]", "worse")
@@ -357,12 +357,12 @@ def test_two_runs_are_seen_side_by_side(browser: Browser, pages: Path) -> None:
     browser.find(".tabulator-row").click()
     browser.wait(lambda: len(browser.all("dialog[open] .pane")) == 1, "one answer alone")
     open_page(browser, pages / "same.html")
-    assert browser.text(".note") == "There are no rows to show."
+    assert browser.text(".note") == "No rows."
     assert browser.text(".filters") == ""
 
 
 def test_totals_are_there_without_scripts_and_on_paper(browser: Browser, pages: Path) -> None:
-    """On paper the table is written out, as its filters leave it."""
+    """On paper the table is written out as filtered."""
     open_page(browser, pages / "run.html")
     browser.type("[name=search]", "question 12")
     wanted = count(browser).split()[0]

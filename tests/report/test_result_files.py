@@ -1,4 +1,4 @@
-"""Result files of every format: what they say, and that foreign text does no harm in them."""
+"""Result files of every format: their contents, and that foreign text is inert."""
 
 import csv
 import io
@@ -31,7 +31,7 @@ values = st.recursive(
 
 @given(st.lists(values, max_size=3), values)
 def test_streamed_json_is_the_json_of_the_whole(rows: list[Any], other: Any) -> None:
-    """Character by character, wherever the stream stands and whatever is in it."""
+    """A streamed document equals a document written at once, wherever the stream is."""
     whole = {"a": other, "results": {"b": other, "results": rows, "c": other}, "d": other}
     streamed = whole | {"results": {"b": other, "results": iter(rows), "c": other}}
     text = "".join(json_chunks(streamed))
@@ -42,27 +42,27 @@ def test_streamed_json_is_the_json_of_the_whole(rows: list[Any], other: Any) -> 
 
 @given(values | st.integers())
 def test_json_without_spaces_says_the_same(value: Any) -> None:
-    """Also what the quick way refuses: lone surrogates, and numbers beyond 64 bits."""
+    """Lone surrogates and numbers beyond 64 bits, which orjson refuses, are written."""
     assert json.loads(compact(value)) == json.loads(to_json(value))
 
 
 @pytest.mark.parametrize("value", [{"a": "\ud800 lone"}, [2**70, -(2**70)], {1: 2}, {"a": {3}}])
 def test_what_the_quick_way_refuses_is_written_all_the_same(value: Any) -> None:
-    """With two spaces a level where that is asked for."""
+    """Indented text has two spaces a level."""
     assert compact(value) == to_json(value)
     assert indented(value, "\n  ") == to_json(value, indent=2).replace("\n", "\n  ")
 
 
 @given(st.lists(values, max_size=3), values)
 def test_streamed_yaml_says_what_json_says(rows: list[Any], other: Any) -> None:
-    """Read by the rules of YAML 1.1, everything comes back; halves of surrogate pairs as escapes."""
+    """Values survive the rules of YAML 1.1; surrogates become escapes."""
     text = "".join(yaml_chunks({"a": other, "results": {"results": iter(rows), "c": other}}))
     whole = json.loads(to_json({"a": other, "results": {"results": rows, "c": other}}))
     assert yaml.safe_load(text) == escaped(whole)
 
 
 def escaped(value: Any) -> Any:
-    """The same with escapes for halves of surrogate pairs."""
+    """Return a value with escapes for surrogates."""
     match value:
         case str():
             return value.encode("utf-8", "backslashreplace").decode()
@@ -76,7 +76,7 @@ def escaped(value: Any) -> Any:
 
 @pytest.mark.parametrize("text", ["1e3", "0o10", "no", "12:30", "2026-01-01", "~", ".5", "-1"])
 def test_a_text_of_yaml_is_a_text_by_the_rules_of_1_1_and_1_2(text: str) -> None:
-    """It is quoted, so nobody takes it for a number, a date or a truth value."""
+    """Ambiguous text is quoted, so that no parser reads a number, a date or a boolean."""
     assert "".join(yaml_chunks([text])) in {f'- "{text}"\n', f"- '{text}'\n"}
 
 
@@ -85,7 +85,7 @@ def read_csv(results: Results) -> list[list[str]]:
 
 
 def test_a_spreadsheet_has_a_line_a_test_and_a_group_a_column() -> None:
-    """Description, variables, then for each column output, status, scores, metrics, reason, comment."""
+    """A line has description, variables, and for each column output, status, scores and reason."""
     head, first, second = read_csv(results_of())
     group = ["Status", "Score", "Named Scores", "Metric: m", "Grader Reason", "Comment"]
     assert head == [
@@ -118,7 +118,7 @@ ONE = {"providers": ["mine"], "prompts": ["x"]}
 
 @pytest.mark.parametrize("text", ["=1+1", "+cmd", "-a", "@sum", " \t=1", "\u200b=1"])
 def test_no_cell_is_a_formula(text: str) -> None:
-    """An apostrophe makes it a text; who wants the bare text says so."""
+    """An apostrophe makes a formula text, unless that is disabled."""
     cell = read_csv(results_of(ONE, answers(text)))[1][0]
     assert (cell[0], cell.replace("'", "")) == ("'", text)
     assert read_csv(results_of(ONE, answers(text), escape=False))[1][0] == text
@@ -126,18 +126,18 @@ def test_no_cell_is_a_formula(text: str) -> None:
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_numbers_in_cells_stay_numbers(number: float) -> None:
-    """Also negative ones."""
+    """Numbers stay numbers, also negative ones."""
     assert inert_cell(repr(number)) == repr(number)
 
 
 @pytest.mark.parametrize(("output", "cell"), [({"a": [1.0]}, '{"a":[1]}'), (0, "0"), ("", "")])
 def test_an_output_that_is_no_text_is_json_in_its_cell(output: Any, cell: str) -> None:
-    """As JavaScript writes it."""
+    """Numbers are written like JavaScript does."""
     assert read_csv(results_of(ONE, answers(output)))[1][0] == cell
 
 
 def test_junit_has_a_suite_a_column_and_a_case_a_row() -> None:
-    """With counts, names, properties, and for what did not pass why."""
+    """Cases have names, properties, and the reason if they did not pass."""
     root = ET.fromstring("".join(junit_chunks(results_of())))  # noqa: S314 - our own text
     assert root.attrib == {
         "name": "trioeval",
@@ -169,7 +169,7 @@ def test_junit_has_a_suite_a_column_and_a_case_a_row() -> None:
 
 
 def test_junit_counts_prompts_for_each_name_of_a_provider() -> None:
-    """Columns of one provider are told apart, also where two entries have one name."""
+    """Columns of one provider are distinguished, also if two entries have the same label."""
     suite = {"providers": ["mine", {"id": "mine"}], "prompts": ["x", "y"]}
     root = ET.fromstring("".join(junit_chunks(results_of(suite))))  # noqa: S314 - our own text
     assert [found.get("name") for found in root] == [f"[mine] prompt {n}" for n in (1, 2, 3, 4)]
@@ -177,7 +177,7 @@ def test_junit_counts_prompts_for_each_name_of_a_provider() -> None:
 
 @given(st.text() | st.text(st.characters(max_codepoint=0x20)), st.text())
 def test_xml_takes_any_text_and_keeps_what_it_can(name: str, text: str) -> None:
-    """Characters that XML has no way to write are left out; everything else comes back."""
+    """Characters that XML cannot represent are left out; all others are preserved."""
     (found,) = ET.fromstring("".join(xml_chunks("root", {name: text})))  # noqa: S314 - our own text
     allowed = "".join(char for char in text if char in "\t\n\r" or is_xml(ord(char)))
     assert (found.text or "") == allowed
@@ -189,7 +189,7 @@ def is_xml(code: int) -> bool:
 
 
 def test_control_characters_do_not_break_junit() -> None:
-    """Neither in outputs, reasons and descriptions nor in names of providers."""
+    """Control characters are not in outputs, reasons, descriptions or names of providers."""
     evil = "a\x00\x1b]<&>\"'\ud800\ufffe\n"
     suite = {
         "providers": [{"id": "mine", "label": evil[:-4] + "\n"}],
@@ -222,7 +222,7 @@ STRIPS = {
 
 @pytest.mark.parametrize("name", STRIPS)
 def test_what_is_to_be_left_out_stands_nowhere(name: str) -> None:
-    """Neither in the document nor in its rows; everything else still does."""
+    """Stripped parts are missing in the document and in its rows; all others are present."""
     suite = SUITE | {"prompts": ["say {{word}}"]}
     whole = "".join(json_chunks(document(results_of(suite))))
     assert STRIPS[name] in whole

@@ -8,15 +8,15 @@ from finished import records_of, rows_of
 from rich.console import Console
 
 import trioeval
-from trioeval.inert import inert_lines
-from trioeval.kernel import Why
+from trioeval.kernel import WaitReason
 from trioeval.report.records import RowRecord
 from trioeval.report.row_view import row_view
 from trioeval.report.stored import StoredCall
+from trioeval.text_safety import inert_lines
 
 
 def call(**facts: Any) -> StoredCall:
-    """A call as the store tells it."""
+    """Return a call as the store returns it."""
     usual: dict[str, Any] = {
         "role": "provider",
         "provider": "mine",
@@ -43,8 +43,8 @@ def record_of(**changes: Any) -> dict[str, Any]:
     return {**records_of(rows_of()[1])[0], **changes}
 
 
-def test_a_row_shows_status_reason_assertions_prompt_and_output_in_this_order() -> None:
-    """The reader who asks why a row failed finds the answer first."""
+def test_a_row_tells_what_was_asked_answered_and_judged() -> None:
+    """The parts are in this order, with every assertion."""
     lines = [line.rstrip() for line in seen(record_of()).splitlines()]
     assert lines[:3] == [
         "row 0 (word=hi)",
@@ -64,7 +64,7 @@ def test_a_row_shows_status_reason_assertions_prompt_and_output_in_this_order() 
 
 
 def test_a_row_without_a_verdict_tells_why() -> None:
-    """And what the provider sent, and what it waited for, longest first."""
+    """An error has the response of the provider and the waits, longest first."""
     failed = records_of(rows_of()[1])[2]
     failed["metadata"]["trioeval"]["waits"] = {"backoff": 3.5, "slot": 7.25, "else": 0.001}
     text = seen(failed)
@@ -75,14 +75,14 @@ def test_a_row_without_a_verdict_tells_why() -> None:
     waited = text[text.index("waited") :].splitlines()
     assert [line.split(maxsplit=2) for line in waited[1:]] == [
         ["7.250", "s", "for a free slot of the lane"],
-        ["3.500", "s", "before a call that failed was made again"],
+        ["3.500", "s", "before a failed call was repeated"],
         ["0.001", "s", "else"],
     ]
 
 
-@pytest.mark.parametrize("why", Why)
-def test_every_wait_has_words(why: Why) -> None:
-    """None is told by its name alone."""
+@pytest.mark.parametrize("why", WaitReason)
+def test_every_wait_has_words(why: WaitReason) -> None:
+    """Every reason of a wait is described."""
     record = record_of()
     record["metadata"]["trioeval"]["waits"] = {why.value: 1.0}
     said = seen(record).splitlines()[-1]
@@ -91,14 +91,14 @@ def test_every_wait_has_words(why: Why) -> None:
 
 
 def test_a_wait_without_reasons_is_told_by_its_length() -> None:
-    """As runs of older versions and imported ones have it."""
+    """Rows of older versions and imported rows lack some facts."""
     record = record_of()
     record["metadata"]["trioeval"]["waitMs"] = 1500.0
     assert seen(record).splitlines()[-1] == "waited 1.500 s"
 
 
 def test_calls_and_judges_are_told() -> None:
-    """Each with who was asked in which execution, and how it ended."""
+    """Calls have their provider, execution and result."""
     text = seen(
         record_of(),
         call(error={"kind": "rate_limited", "message": "slow down"}, latency_ms=None, cost=None),
@@ -127,7 +127,7 @@ def test_calls_and_judges_are_told() -> None:
         map(str.rstrip, text.splitlines())
     )
     assert '  "pass": true' in text
-    assert text.count("and replied") == 1
+    assert text.count("reply of the call") == 1
 
 
 async def odd(_request: trioeval.Request) -> trioeval.Reply:
@@ -135,7 +135,7 @@ async def odd(_request: trioeval.Request) -> trioeval.Reply:
 
 
 def test_foreign_text_is_inert() -> None:
-    """Whether it is an answer, a prompt, a name, a reason or an error."""
+    """Replies, prompts, names, reasons and errors are inert."""
     evil = "\x1b]0;t\x07[bold red]x[/]\u202eabc\ud800\r\x08"
     suite = {
         "providers": [{"id": "mine", "label": "[bold]\x1b[1m"}],
@@ -158,7 +158,7 @@ def test_foreign_text_is_inert() -> None:
 
 
 def test_long_texts_are_cut() -> None:
-    """A reply of megabytes is told by its length."""
+    """A reply of megabytes is cut, with its length."""
     record = record_of()
     record["response"]["output"] = "a" * 1_000_000
     text = seen(record)
@@ -167,5 +167,5 @@ def test_long_texts_are_cut() -> None:
 
 
 def test_lines_keep_their_margins() -> None:
-    """Code stays readable."""
+    """Code keeps its lines and indentation."""
     assert inert_lines("if x:\n\ty()\x85\u2028", 50) == "if x:\n    y()  "

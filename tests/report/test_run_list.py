@@ -11,7 +11,7 @@ from trioeval.report.stored import RunFacts
 
 
 def listed(**facts: Any) -> RunFacts:
-    """A run in a list."""
+    """Return a run for the list."""
     usual: dict[str, Any] = {
         "number": 1,
         "id": "eval-2026-11-22T20-12-58-a1b2",
@@ -52,7 +52,7 @@ def lines(runs: list[RunFacts], width: int) -> list[str]:
 
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_ids_and_counts_are_never_cut(width: int) -> None:
-    """And no line is wider than there is room."""
+    """No line is wider than the terminal."""
     shown = lines(RUNS, width)
     assert max(map(len, shown)) <= width
     text = "\n".join(shown)
@@ -62,7 +62,7 @@ def test_ids_and_counts_are_never_cut(width: int) -> None:
 
 
 def test_a_run_is_one_line_where_there_is_room() -> None:
-    """Its cost, its errors and when it began are left out before that; its suite is cut in the middle."""
+    """Cost, errors and start are left out first; the suite is cut in the middle."""
     shown = lines(RUNS, 120)
     assert len(shown) == 2 + len(RUNS)
     assert shown[0].split() == ["run", "state", "rows", "pass", "fail", "pass", "rate", "suite"]
@@ -75,7 +75,7 @@ def test_a_run_is_one_line_where_there_is_room() -> None:
 
 
 def test_a_narrow_terminal_has_two_lines_for_a_run() -> None:
-    """The second one has its numbers."""
+    """A narrow terminal has the numbers of a run on a second line."""
     shown = lines(RUNS, 80)
     assert shown[0] == f"{RUNS[0].id}  interrupted"
     assert shown[-2:] == [
@@ -89,6 +89,6 @@ def test_a_narrow_terminal_has_two_lines_for_a_run() -> None:
 
 
 def test_rows_of_datasets_are_told() -> None:
-    """At every width."""
+    """Rows of datasets are shown at every width."""
     for width in (40, 120):
         assert "98765" in "\n".join(lines([listed(dataset_rows=98765)], width))

@@ -1,4 +1,4 @@
-"""What is counted of a run while it goes on."""
+"""The metrics of a run in progress."""
 
 import math
 from collections import Counter
@@ -21,7 +21,7 @@ from trioeval.agent.protocols import (
 )
 from trioeval.errors import ProviderError
 from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Plan, collect
-from trioeval.report.run_metrics import Distribution, Family, RunMetrics
+from trioeval.report.run_metrics import Distribution, MetricFamily, RunMetrics
 from trioeval.testing import run_virtual
 
 
@@ -31,23 +31,23 @@ def told(kind: type[AgentEvent], case: str = "a", **details: Any) -> AgentEvent:
 
 
 def numbers(metrics: RunMetrics, now: float = 0.0) -> dict[str, float]:
-    """Every sample, by its name and the values of its labels, in the order in which they are told."""
+    """Return every sample by name and labels, in order."""
     return {
         " ".join([family.name.removeprefix("trioeval_"), *labels]): number
         for family in metrics.families(now)
-        if isinstance(family, Family)
+        if isinstance(family, MetricFamily)
         for labels, number in family.samples
     }
 
 
 def agents_of(metrics: RunMetrics) -> dict[str, float]:
-    """Those of agents that are not 0."""
+    """Return the samples of agents that are not 0."""
     names = ("agent", "planner")
     return {name: n for name, n in numbers(metrics).items() if n and name.startswith(names)}
 
 
 def test_a_case_is_where_it_was_told_to_be_last() -> None:
-    """From its first wait to its end; gauges go back to 0, counters do not."""
+    """A job counts from its first wait to its end; gauges return to 0, counters do not."""
     metrics = RunMetrics(0.0)
     steps: Sequence[tuple[AgentEvent, dict[str, float]]] = [
         (told(CaseBlocked, by=("b", "c")), {"agent_cases_blocked": 1}),
@@ -79,7 +79,7 @@ def test_a_case_is_where_it_was_told_to_be_last() -> None:
 
 
 def test_a_case_that_is_cut_off_leaves_every_gauge() -> None:
-    """Nobody tells that it does not wait any more but its end."""
+    """Only its end shows that an agent waits no longer."""
     metrics = RunMetrics(0.0)
     for event in (
         told(CaseBlocked, "a", by=("x",)),
@@ -100,7 +100,7 @@ ATTEMPTS = st.lists(
 def test_attempts_that_were_begun_are_active_or_over(
     attempts: Sequence[tuple[str, bool, bool, bool]],
 ) -> None:
-    """In one of three ways; one that was cut off did not fail."""
+    """A call ends in one of three ways; an interrupted call did not fail."""
     metrics, ended = RunMetrics(0.0), Counter[str]()
     for number, (agent, is_over, failed, cancelled) in enumerate(attempts):
         about: dict[str, Any] = {"agent": agent, "number": number, "run_id": str(number)}
@@ -119,7 +119,7 @@ def test_attempts_that_were_begun_are_active_or_over(
 
 
 def test_calls_of_lanes_are_counted_by_how_they_ended() -> None:
-    """What is in flight and what is over is all that was begun; refusals are told apart."""
+    """Calls in flight and ended calls add up to started ones; refusals are separate."""
     seen: list[dict[str, float]] = []
 
     async def main() -> None:
@@ -164,7 +164,7 @@ def test_calls_of_lanes_are_counted_by_how_they_ended() -> None:
 
 
 def test_the_order_of_families_is_always_the_same() -> None:
-    """Whatever happened first, and where nothing has happened."""
+    """Metrics have a fixed order, also before any event."""
     first, second = RunMetrics(0.0), RunMetrics(0.0)
     events = [
         told(AttemptStarted, agent=agent, number=0, run_id=agent) for agent in ("z", "a", "m")
@@ -184,7 +184,7 @@ WAITS = st.lists(st.floats(0, 20) | st.sampled_from(LOCK_WAIT_BOUNDS[:-1]), max_
 
 @given(st.lists(WAITS, max_size=4))
 def test_waits_for_the_lock_are_told_by_how_long_they_were(several: list[list[float]]) -> None:
-    """Of all writers together: each in the first bound that it does not exceed."""
+    """Waits of all writers are in one histogram, each in the first bound that it does not exceed."""
     total = BusStats()
     for waits in several:
         total.appends += len(waits)

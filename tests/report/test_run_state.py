@@ -1,4 +1,4 @@
-"""The picture of a running run: what each lane does, and what it waits for."""
+"""The state of a running run: the calls and waits of each lane."""
 
 import json
 from collections.abc import Callable
@@ -6,9 +6,9 @@ from collections.abc import Callable
 import trio
 
 from trioeval.errors import CallError, Fault
-from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Plan, Why, collect
+from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Plan, WaitReason, collect
 from trioeval.report.activity import Activity
-from trioeval.report.run_state import LaneState, RunState, lane_states
+from trioeval.report.run_state import LaneState, RunSnapshot, lane_states
 from trioeval.testing import run_virtual
 
 
@@ -20,7 +20,7 @@ def states_at(
     fault: Fault | None = None,
     change: Callable[[Lanes], None] = lambda _lanes: None,
 ) -> list[LaneState]:
-    """How a lane stands at some instants of a run."""
+    """Return the states of a lane at some instants."""
 
     async def main() -> list[LaneState]:
         lanes, activity = Lanes([spec, LaneSpec("own")]), Activity(trio.current_time())
@@ -54,9 +54,9 @@ def states_at(
 
 
 def test_a_lane_tells_what_it_waits_for_and_how_long() -> None:
-    """Six a minute: after the first call, nine seconds; what was used is of the last minute."""
+    """Six calls a minute: after the first call the next one waits nine seconds."""
     first, later, minute = states_at([1.5, 4.0, 62.5], LaneSpec("a", 2, rpm=6, tpm=6000), [1.0] * 3)
-    assert (first.why, first.wait_s, first.mood) == (Why.PACE, 8.5, "open")
+    assert (first.why, first.wait_s, first.mood) == (WaitReason.PACE, 8.5, "open")
     assert (later.wait_s, later.queued, later.in_flight) == (6.0, 1, 0)
     assert (later.used_rpm, later.used_tpm, later.calls, later.tokens) == (1, 50, 1, 50)
     assert (later.rpm, later.tpm, later.max_concurrency, later.limit) == (6, 6000, 2, 2)
@@ -64,9 +64,14 @@ def test_a_lane_tells_what_it_waits_for_and_how_long() -> None:
 
 
 def test_a_lane_that_is_paused_or_closed_says_so() -> None:
-    """And a pause has no end that anybody knows."""
+    """A paused lane has no known end of its wait."""
     (paused,) = states_at([3.0], LaneSpec("a"), [1.0], change=lambda lanes: lanes["a"].pause())
-    assert (paused.mood, paused.limit, paused.why, paused.wait_s) == ("paused", 0, Why.PAUSED, None)
+    assert (paused.mood, paused.limit, paused.why, paused.wait_s) == (
+        "paused",
+        0,
+        WaitReason.PAUSED,
+        None,
+    )
     spec = LaneSpec("a", 1, breaker_threshold=1)
     (closed,) = states_at([3.0], spec, [1.0] * 3, fault=Fault.FATAL)
     assert (closed.mood, closed.limit, closed.reason) == (
@@ -78,7 +83,7 @@ def test_a_lane_that_is_paused_or_closed_says_so() -> None:
 
 
 def test_a_lane_that_recovers_probes() -> None:
-    """Refused calls are counted, and what waits for the block is told."""
+    """Refused calls are counted, and the wait for the end of the block is shown."""
 
     def spec() -> LaneSpec:
         return LaneSpec("a", 4)
@@ -92,7 +97,7 @@ def test_a_lane_that_recovers_probes() -> None:
 def test_the_picture_can_be_sent() -> None:
     """Every key is there, numbers are finite."""
     (lane,) = states_at([1.5], LaneSpec("a", rpm=6), [1.0] * 2)
-    run = RunState(
+    run = RunSnapshot(
         elapsed_s=1.5,
         total=2,
         done=1,

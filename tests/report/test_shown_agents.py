@@ -17,7 +17,7 @@ from rich.console import Console, RenderableType
 from test_row_view import call, record_of
 
 import trioeval
-from trioeval.agent.attempts import answer_of, reply_of
+from trioeval.agent.attempts import attempt_reply, case_reply
 from trioeval.agent.loop import LoopEnd
 from trioeval.agent.restarts import AttemptEnd, AttemptFailure
 from trioeval.report.formats.csv import csv_chunks
@@ -57,9 +57,9 @@ ENDS = (
     AttemptEnd(metadata={"steps": 1, "toolCalls": {}, "toolLog": f"{LOGS}/none"}),
 )
 END = LoopEnd(ending="done", message="done after 3 attempts", attempts=ENDS, children_ended=2)
-ANSWER = answer_of(END, {"case": "a", "dependsOn": [], "folder": "/runs/e1/t/a"})
+ANSWER = case_reply(END, {"case": "a", "dependsOn": [], "folder": "/runs/e1/t/a"})
 LINES = [
-    "done after 3 attempts, 2 children had to be ended",
+    "done after 3 attempts, 2 children had to be killed",
     "folder t/a",
     "attempt 0 has failed: exit: exit code 3: [2J <b>gone</b>, exit code 3, 1250 ms",
     "  t/a/logs/attempt-000.stdout",
@@ -96,7 +96,7 @@ def test_a_row_tells_each_attempt_and_where_its_files_are() -> None:
 def test_a_case_that_was_cut_off_tells_what_is_known() -> None:
     """It has no folder, and perhaps no attempt."""
     so_far = LoopEnd(ending="interrupted", message="interrupted after 0 attempts", attempts=())
-    found = RowRecord.of({"response": {"metadata": answer_of(so_far, {}).metadata}}).agent
+    found = RowRecord.of({"response": {"metadata": case_reply(so_far, {}).metadata}}).agent
     assert found is not None
     assert [*agent_lines(found)] == ["interrupted after 0 attempts"]
 
@@ -175,7 +175,7 @@ def test_an_agent_that_was_given_up_shows_why() -> None:
     """In place of what it said; of files their names, where there is little room."""
     why = "gave up after 1 attempt: not_found: no such program: /home/me/agents/fix.sh, see http://x/y/z"
     ended = LoopEnd(ending="failed", message=why, attempts=ENDS[:2], gave_up="permanent")
-    reply = answer_of(ended, {})
+    reply = case_reply(ended, {})
     row = record_of()
     record = {**row, "response": {**row["response"], "metadata": reply.metadata}}
     told = "gave up after 1 attempt: not_found: no such program: fix.sh, see http://x/y/z"
@@ -190,7 +190,7 @@ def test_calls_of_a_model_are_told_from_what_sums_up_an_attempt() -> None:
         call(
             role="attempt",
             provider="gpt",
-            reply={"output": "", "metadata": dict(reply_of(end, spent=False).metadata)},
+            reply={"output": "", "metadata": dict(attempt_reply(end, spent=False).metadata)},
             tokens=None,
             cost=None,
         )
@@ -261,7 +261,7 @@ def test_a_row_is_headed_by_how_its_agent_ended(ending: Any, outcome: str, word:
     row = record_of()
     record = {
         **row,
-        "response": {**row["response"], "metadata": answer_of(end, {}).metadata},
+        "response": {**row["response"], "metadata": case_reply(end, {}).metadata},
         "metadata": {
             **row["metadata"],
             "trioeval": {**row["metadata"]["trioeval"], "outcome": outcome},

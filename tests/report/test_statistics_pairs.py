@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from trioeval.report.statistics import (
     Difference,
     PairSums,
-    Place,
+    RowPlace,
     clustered_mcnemar,
     detectable,
     holm,
@@ -158,7 +158,7 @@ def test_differences_of_any_size_are_told(unit: float) -> None:
     """With the same p-value; of the largest nobody has rows enough."""
     sums = PairSums()
     for test, score in enumerate([unit, 2 * unit, 4 * unit, unit]):
-        sums.add(Place(test), passed=0, score=score)
+        sums.add(RowPlace(test), passed=0, score=score)
     told = sums.scored(None, None).json()
     assert told["pValue"] == pytest.approx(scipy.stats.ttest_1samp([1, 2, 4, 1], 0).pvalue)
     assert told["neededRows"]["0.01"] == (None if unit > 1 else 156_978 if unit == 1 else 1)
@@ -225,7 +225,7 @@ def test_equal_runs_are_called_different_no_more_often_than_agreed() -> None:
             easy = rng.random()
             for _ in range(3):
                 before, after = rng.random() < easy, rng.random() < easy
-                sums.add(Place(test), passed=after - before, score=float(after - before))
+                sums.add(RowPlace(test), passed=after - before, score=float(after - before))
         p_value = sums.passed(None, None).p_value
         said += p_value is not None and p_value <= 0.05
     assert said <= 22

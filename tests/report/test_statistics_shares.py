@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from trioeval.report.statistics import (
     Estimate,
     PairSums,
-    Place,
+    RowPlace,
     mean,
     paired_proportion,
     proportion,
@@ -108,7 +108,7 @@ def clustered(differences: list[list[int]]) -> Estimate | None:
     sums = PairSums()
     for test, rows in enumerate(differences):
         for one in rows:
-            sums.add(Place(test), passed=one, score=None)
+            sums.add(RowPlace(test), passed=one, score=None)
     return sums.passed(None, None).difference
 
 

@@ -17,13 +17,13 @@ from trioeval.report.records import RowRecord
 from trioeval.report.statistics import (
     ColumnSums,
     Estimate,
-    Place,
+    RowPlace,
     at_least_one,
     every_one,
     mean,
     proportion,
 )
-from trioeval.report.statistics.grouped import Numbering
+from trioeval.report.statistics.grouped import KeyNumbers
 from trioeval.report.totals import place_of
 
 KEYS = st.integers(0, 2**64 - 1) | st.integers(0, 5) | st.integers(0, 5).map(lambda n: n << 61)
@@ -59,7 +59,7 @@ class Approx:
 @given(st.lists(KEYS, max_size=60))
 def test_keys_are_numbered_as_they_come(keys: list[int]) -> None:
     """Each once, also those whose low bits are equal."""
-    numbering = Numbering()
+    numbering = KeyNumbers()
     known: dict[int, int] = {}
     for key in keys:
         assert numbering.number(key) == known.setdefault(key, len(known))
@@ -69,7 +69,7 @@ def test_keys_are_numbered_as_they_come(keys: list[int]) -> None:
 def summed(drawn: Sequence[tuple[int, bool, float | None]], *, shared: bool = False) -> ColumnSums:
     sums = ColumnSums()
     for test, passed, score in drawn:
-        number = sums.add(Place(test, 1 + test % 3 if shared else 0), passed=passed, score=score)
+        number = sums.add(RowPlace(test, 1 + test % 3 if shared else 0), passed=passed, score=score)
         if score is not None:
             sums.add_metric(number, "m", 2 * score, 2)
     return sums
@@ -178,7 +178,7 @@ def test_a_cluster_is_what_metadata_or_a_variable_says() -> None:
         place_of(record_of({"deep": [1]}, a=1)).cluster
         == place_of(record_of({"deep": [1]})).cluster
     )
-    assert place_of(one, "nothing") == Place(place_of(one).test)
+    assert place_of(one, "nothing") == RowPlace(place_of(one).test)
 
 
 def test_a_test_takes_few_bytes() -> None:
@@ -187,7 +187,7 @@ def test_a_test_takes_few_bytes() -> None:
     tracemalloc.start()
     for test in range(5000):
         key = test * 0x9E3779B97F4A7C15 % 2**64
-        number = sums.add(Place(key), passed=True, score=0.5)
+        number = sums.add(RowPlace(key), passed=True, score=0.5)
         sums.add_metric(number, "m", 0.5, 1)
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -9,18 +9,17 @@ from finished import SUITE, headed, records_of, rows_of, totals_of
 from rich.console import Console
 
 import trioeval
-from trioeval.kernel import Why
+from trioeval.kernel import WaitReason
 from trioeval.report import Totals
 from trioeval.report.activity import WAIT_WORDS
 from trioeval.report.records import RowRecord
-from trioeval.report.statistics import Place
+from trioeval.report.statistics import RowPlace
 from trioeval.report.summary import (
-    Took,
+    RunUsage,
     failures_view,
     not_graded_line,
     not_run_line,
-    took_lines,
-    unfinished_line,
+    usage_lines,
 )
 from trioeval.report.tables import Failures, FirstRows, columns_table, rows_table
 from trioeval.report.totals import counts_text
@@ -108,7 +107,7 @@ def test_a_score_has_a_width_where_it_is_no_share_of_passes() -> None:
     passed = records_of(rows)[3]
     for number in range(20):
         scored = RowRecord.of({**passed, "score": 0.5 + number % 2 / 10})
-        totals.columns[0].add(scored, Place(number))
+        totals.columns[0].add(scored, RowPlace(number))
     text = " ".join(printed(columns_table(headed(suite).columns, totals), width=120))
     assert "± 0." in text
 
@@ -156,7 +155,7 @@ def test_narrow_intervals_have_a_decimal() -> None:
     totals = totals_of(suite, rows)
     passed = records_of(rows)[3]
     for number in range(2000):
-        totals.columns[0].add(RowRecord.of(passed), Place(number))
+        totals.columns[0].add(RowRecord.of(passed), RowPlace(number))
     line = printed(columns_table(headed(suite).columns, totals), width=120)[3]
     assert "99.6–100.0 %" in line
 
@@ -292,9 +291,6 @@ def test_rows_that_were_not_run_are_no_failures() -> None:
     assert failures_view(headed(suite).columns, failures) is None
     totals = Totals.of(headed(suite).columns)
     totals.add(RowRecord.of(record))
-    assert unfinished_line([totals], 3) == "not finished: 4 of 4 rows not run"
-    assert unfinished_line([totals_of(suite, rows)]) is None
-    assert unfinished_line([]) is None
 
 
 def test_rates_and_waits_are_told() -> None:
@@ -302,14 +298,14 @@ def test_rates_and_waits_are_told() -> None:
     waits = {"tokens": 31.0, "slot": 5.0, "blocked": 3.0, "shared_limit": 2.5, "pace": 0.1}
     lanes = {"openai": {"waits": waits}, "own": {"waits": {"slot": 43.0}}}
     again = {"openai": {"waits": {"slot": 1.0}}}
-    took = Took(
+    took = RunUsage(
         seconds=44.0,
         rows=11,
         tokens=880,
         activity=[{"lanes": lanes}, {"lanes": again}],
         hidden={"own"},
     )
-    assert [*took_lines(took)] == [
+    assert [*usage_lines(took)] == [
         "0.25 rows/s, 20 tokens/s over 44 s",
         "waited 31 s of 44 s: openai tpm",
         "waited 6 s of 44 s: openai slots",
@@ -321,8 +317,8 @@ def test_a_wait_names_what_tells_its_lane_from_others() -> None:
     """The end of its key, also where it is long."""
     host = "openai|http://127.0.0.1:8799/v1|-|-"
     lanes = {f"{host}|{name}": {"waits": {"slot": 9.0}} for name in ("6b", "x" * 80 + "_tuned")}
-    took = Took(seconds=10.0, rows=0, tokens=0, activity=[{"lanes": lanes}])
-    first, second = took_lines(took)
+    took = RunUsage(seconds=10.0, rows=0, tokens=0, activity=[{"lanes": lanes}])
+    first, second = usage_lines(took)
     assert first == "waited 9 s of 10 s: 6b slots"
     assert second.endswith("_tuned slots")
     assert "…" in second
@@ -332,14 +328,14 @@ def test_a_run_of_an_instant_has_no_rates() -> None:
     """A part of a second says nothing; nor does no row."""
     suite, rows = rows_of()
     totals = totals_of(suite, rows)
-    assert [*took_lines(Took.of(0.9, [totals], []))] == []
-    assert [*took_lines(Took.of(2.0, [Totals.of([0])], []))] == []
-    assert [*took_lines(Took.of(2.0, [totals], []))] == ["2 rows/s, 2.5 tokens/s over 2 s"]
+    assert [*usage_lines(RunUsage.of(0.9, [totals], []))] == []
+    assert [*usage_lines(RunUsage.of(2.0, [Totals.of([0])], []))] == []
+    assert [*usage_lines(RunUsage.of(2.0, [totals], []))] == ["2 rows/s, 2.5 tokens/s over 2 s"]
 
 
 def test_every_wait_has_a_short_word() -> None:
     """Each its own, for lines that are narrow."""
-    assert WAIT_WORDS.keys() == {*Why}
+    assert WAIT_WORDS.keys() == {*WaitReason}
     assert len({*WAIT_WORDS.values()}) == len(WAIT_WORDS)
     assert all(len(word) < 20 for word in WAIT_WORDS.values())
 

@@ -1,6 +1,6 @@
 """Tokens of replies and of judges, as files tell them."""
 
-from trioeval.grading import Spent
+from trioeval.grading import JudgeUsage
 from trioeval.grading.model import NOTHING_SPENT
 from trioeval.providers import Usage
 from trioeval.report.usage import UsageSum, spent_json, usage_json
@@ -13,13 +13,13 @@ def test_nothing_spent_is_told_like_any_other_sum() -> None:
     usage_json(Usage(cached=7, total=7), cached=True)["total"] = 5
     nothing = UsageSum().json()["assertions"]
     assert spent_json(NOTHING_SPENT) == usage_json()["assertions"] == nothing
-    assert spent_json(Spent()) == nothing
+    assert spent_json(JudgeUsage()) == nothing
 
 
 def test_sums_do_not_share_their_counts() -> None:
     """Each begins at nothing."""
     used = UsageSum()
-    told = usage_json(Usage(total=3), judges=Spent(usage=Usage(prompt=2), calls=1))
+    told = usage_json(Usage(total=3), judges=JudgeUsage(usage=Usage(prompt=2), calls=1))
     used.add(told)
     used.add_judges(told)
     assert used.json()["total"] == 3
@@ -37,6 +37,6 @@ def test_a_reply_from_the_cache_made_no_request() -> None:
 def test_judges_whose_replies_were_there_already_are_told() -> None:
     """Though nobody asked them now."""
     used = UsageSum()
-    used.add_judges(usage_json(judges=Spent(usage=Usage(cached=7, total=7), cost=0.0)))
+    used.add_judges(usage_json(judges=JudgeUsage(usage=Usage(cached=7, total=7), cost=0.0)))
     assert used.judges is not None
     assert (used.judges["total"], used.judges.requests) == (7, 0)

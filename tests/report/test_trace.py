@@ -23,30 +23,32 @@ from trioeval.kernel import (
     Throttled,
     Waiting,
 )
-from trioeval.kernel.events import Why
+from trioeval.kernel.events import WaitReason
 from trioeval.report.activity import Activity
-from trioeval.report.trace import Trace, error_kind
+from trioeval.report.trace import TraceRecords, error_kind
 from trioeval.testing import run_scenario
-from trioeval.testing.scenario import Scenario
+from trioeval.testing.scenario import RunScenario
 from trioeval.testing.strategies import faulty_scenarios
 
 
-def lines_of(trace: Trace, *events: Event, task: str | None = None, now: float = 100.0) -> str:
+def lines_of(
+    trace: TraceRecords, *events: Event, task: str | None = None, now: float = 100.0
+) -> str:
     return trace.head() + "".join(trace.records(task, event) for event in events) + trace.tail(now)
 
 
-def records_of(trace: Trace, *events: Event, **more: Any) -> list[dict[str, Any]]:
+def records_of(trace: TraceRecords, *events: Event, **more: Any) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(lines_of(trace, *events, **more))
     return found
 
 
 @given(faulty_scenarios())
 @settings(max_examples=max(1, settings().max_examples // 4))
-def test_a_trace_has_the_sums_of_the_activity(scenario: Scenario) -> None:
+def test_a_trace_has_the_sums_of_the_activity(scenario: RunScenario) -> None:
     """Whatever happens in a run: calls, tokens, refusals, waits and limits are those that are kept."""
     events = run_scenario(scenario).events
     end = max((event.at for event in events), default=0.0)
-    trace, activity = Trace(began_at=0.0, run_id="r"), Activity(0.0)
+    trace, activity = TraceRecords(began_at=0.0, run_id="r"), Activity(0.0)
     for event in events:
         activity.observe(event)
     text = lines_of(trace, *events, now=end)
@@ -70,7 +72,7 @@ def test_a_trace_has_the_sums_of_the_activity(scenario: Scenario) -> None:
 def test_calls_that_overlap_have_tracks_of_their_own_which_are_used_again() -> None:
     """There are as many as were in flight at most; the lowest free one is taken."""
     drawn = records_of(
-        Trace(began_at=10.0, run_id="r"),
+        TraceRecords(began_at=10.0, run_id="r"),
         CallStarted(10.0, 0, "m"),
         CallStarted(11.0, 1, "m"),
         CallEnded(12.0, 0, "m"),
@@ -88,7 +90,7 @@ def test_calls_that_overlap_have_tracks_of_their_own_which_are_used_again() -> N
 def test_a_file_is_read_wherever_it_was_cut() -> None:
     """Each record is a line: what a run did until it was killed is seen, calls in flight among it."""
     text = lines_of(
-        Trace(began_at=0.0, run_id="r", limits={"m": 4}),
+        TraceRecords(began_at=0.0, run_id="r", limits={"m": 4}),
         Admitted(0.0, 7, "m"),
         CallStarted(1.0, 7, "m"),
         CallEnded(2.0, 7, "m", tokens=3),
@@ -104,10 +106,10 @@ def test_everything_under_way_ends_with_the_trace() -> None:
     """Also calls, jobs and waits of a run that was cut off."""
     drawn = check_trace(
         records_of(
-            Trace(began_at=0.0, run_id="r"),
+            TraceRecords(began_at=0.0, run_id="r"),
             Admitted(0.0, 0, "m"),
             CallStarted(1.0, 0, "m"),
-            Waiting(2.0, "m", Why.TOKENS, 9.0, None),
+            Waiting(2.0, "m", WaitReason.TOKENS, 9.0, None),
             now=5.0,
         )
     )
@@ -117,7 +119,7 @@ def test_everything_under_way_ends_with_the_trace() -> None:
 
 def test_jobs_of_two_tasks_are_two_and_a_salvaged_one_is_seen_twice() -> None:
     """Indices are of a task; a job that is set aside has a slice for each of its rounds."""
-    trace = Trace(
+    trace = TraceRecords(
         began_at=0.0, run_id="r", name_of=lambda task, row: f"row {row}" if task else None
     )
     text = trace.head()
@@ -141,7 +143,7 @@ def test_jobs_of_two_tasks_are_two_and_a_salvaged_one_is_seen_twice() -> None:
 
 
 def test_a_job_that_is_for_no_row_has_a_name_of_its_own() -> None:
-    trace = Trace(
+    trace = TraceRecords(
         began_at=0.0,
         run_id="r",
         limits={},
@@ -154,7 +156,7 @@ def test_a_job_that_is_for_no_row_has_a_name_of_its_own() -> None:
 
 def test_refusals_limits_and_closed_lanes_are_told() -> None:
     records = records_of(
-        Trace(began_at=0.0, run_id="r", limits={"m": 8}),
+        TraceRecords(began_at=0.0, run_id="r", limits={"m": 8}),
         CallStarted(0.0, 0, "m"),
         Throttled(1.0, 0, "m", float("inf"), -float("inf")),
         CallEnded(1.0, 0, "m", ProviderError("rate_limited", "secret words"), money=float("nan")),
@@ -172,14 +174,14 @@ def test_refusals_limits_and_closed_lanes_are_told() -> None:
 
 def test_who_waits_and_who_is_refused_are_called_as_their_rows_are() -> None:
     """Jobs of a resumed run have other numbers than their rows, and those of two tasks have the same ones."""
-    trace = Trace(began_at=0.0, run_id="r")
+    trace = TraceRecords(began_at=0.0, run_id="r")
     events: list[Event] = [
         Admitted(0.0, 2, "m"),
-        Waiting(0.0, "m", Why.SLOT, None, 2),
+        Waiting(0.0, "m", WaitReason.SLOT, None, 2),
         CallStarted(1.0, 2, "m"),
         Throttled(2.0, 2, "m", None, 3.0),
         CallEnded(2.0, 2, "m", ProviderError("rate_limited", "x")),
-        Waiting(2.0, "m", Why.BACKOFF, None, 2),
+        Waiting(2.0, "m", WaitReason.BACKOFF, None, 2),
         Finished(3.0, Done(2, 0.0, 9.0, 0.0, 1, "x")),
     ]
     text = trace.head()
@@ -192,7 +194,9 @@ def test_who_waits_and_who_is_refused_are_called_as_their_rows_are() -> None:
 def test_lanes_whose_names_begin_alike_have_counters_of_their_own() -> None:
     """Names are cut, and viewers make one counter of two that have one name."""
     lanes = ["x" * 200 + end for end in "ab"]
-    records = records_of(Trace(began_at=0.0, run_id="r"), *(CallStarted(0.0, 0, n) for n in lanes))
+    records = records_of(
+        TraceRecords(began_at=0.0, run_id="r"), *(CallStarted(0.0, 0, n) for n in lanes)
+    )
     counters = {one["name"] for one in records if one["ph"] == "C"}
     assert len(counters) == 2
     assert check_trace(records).calls.total() == 2
@@ -205,7 +209,7 @@ def test_an_error_is_told_in_a_word() -> None:
 
 def test_backslashes_are_written_as_viewers_read_them() -> None:
     text = 'C:\\data\\ "x\\" \\'
-    records = records_of(Trace(began_at=0.0, run_id="r"), LaneClosed(0.0, "m", text))
+    records = records_of(TraceRecords(began_at=0.0, run_id="r"), LaneClosed(0.0, "m", text))
     assert [one["args"]["reason"] for one in records if one["ph"] == "i"] == [text]
 
 
@@ -213,7 +217,7 @@ def test_backslashes_are_written_as_viewers_read_them() -> None:
 def test_foreign_names_are_inert(name: str) -> None:
     """Lane, row and reason are one line of ASCII JSON each, cut, and without keys."""
     text = TEXTS[name]
-    trace = Trace(
+    trace = TraceRecords(
         began_at=0.0,
         run_id=text,
         name_of=lambda _task, _row: f"sk-key {text}",

@@ -19,7 +19,7 @@ from trioeval.cli.run.observers import _Writing, check_trace, open_trace
 from trioeval.cli.run.run import _written
 from trioeval.errors import OutputError, UsageError
 from trioeval.kernel import CallStarted
-from trioeval.report.trace import Trace
+from trioeval.report.trace import TraceRecords
 
 
 def test_the_folder_of_a_trace_is_made_and_bad_places_are_refused(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def write_one(path: Path | None, warn: Callable[[str], None]) -> bool:
     """Whether anything was written of a call."""
 
     async def run() -> bool:  # noqa: ASYNC124 - within Trio for its clock
-        with open_trace(path, Trace(began_at=0.0, run_id="r"), warn) as observers:
+        with open_trace(path, TraceRecords(began_at=0.0, run_id="r"), warn) as observers:
             if observers is None:
                 return False
             observers("task", lambda job: job)(CallStarted(1.0, 0, "m"))
@@ -90,7 +90,7 @@ def test_a_full_disk_is_told_once_and_what_fits_is_there(tmp_path: Path) -> None
     """Of what it takes a part of, nothing is left: not every viewer opens half a record."""
     warnings: list[str] = []
     path = tmp_path / "run.json"
-    trace = Trace(began_at=0.0, run_id="r")
+    trace = TraceRecords(began_at=0.0, run_id="r")
     writing = _Writing(path, trace, Shrinking(path, "w"), warnings.append)
     writing.write(trace.head())
     for number in range(5):
@@ -98,7 +98,7 @@ def test_a_full_disk_is_told_once_and_what_fits_is_there(tmp_path: Path) -> None
     writing.write(trace.tail(2.0))
     writing.close()
     assert warnings == [
-        f"--trace {path}: cannot be written: No space left on device; the run goes on without it"
+        f"--trace {path}: cannot be written: No space left on device; the run continues without it"
     ]
     text = path.read_text()
     assert 500 < len(text) < 1000

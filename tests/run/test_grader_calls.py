@@ -1,4 +1,4 @@
-"""Judges at work: lanes, retries, what is spent, and what a row keeps that is run once more."""
+"""Judges at work: lanes, retries, costs, and the state of a row that is run again."""
 
 import itertools
 import json
@@ -48,7 +48,7 @@ def row_of(*assertions: Any, judge: Any = yes, mine: Any = hello, **more: Any) -
 
 
 def queue(*answers: Any) -> Answer:
-    """A judge with these answers, one after another; exceptions are raised."""
+    """A judge with these answers in order; exceptions are raised."""
     left = iter(answers)
 
     async def judge(_request: Request) -> Reply | str:
@@ -66,7 +66,7 @@ def busy() -> ProviderError:
 
 
 def test_a_judge_gets_the_prompt_the_variables_and_the_place_of_the_row() -> None:
-    """And what it says is the verdict."""
+    """Its reply determines the verdict."""
     asked: list[Request] = []
 
     async def judge(request: Request) -> str:
@@ -81,8 +81,8 @@ def test_a_judge_gets_the_prompt_the_variables_and_the_place_of_the_row() -> Non
     assert (request.test_idx, request.prompt_idx, request.repeat_index) == (0, 0, 0)
 
 
-def test_a_judge_on_the_narrow_lane_of_its_own_provider_waits_for_nobody() -> None:
-    """Inside of a slot of the lane it would wait for that slot for ever."""
+def test_a_judge_on_the_narrow_lane_of_its_own_provider_never_waits_for_itself() -> None:
+    """A call from within a slot of the lane would wait for that slot forever."""
     tests = [
         {"vars": {"word": word}, "assert": [{**ASKS, "provider": "mine"}] * 2} for word in "abc"
     ]
@@ -110,7 +110,7 @@ def test_a_judge_on_the_narrow_lane_of_its_own_provider_waits_for_nobody() -> No
     seconds=st.lists(st.floats(0, 5), min_size=1, max_size=5),
     random=st.random_module(),
 )
-def test_lanes_hold_for_judges_whoever_shares_them(
+def test_lanes_hold_for_judges_shared_by_several_rows(
     *, width: int, assertions: int, tests: int, same: bool, seconds: list[float], random: Any
 ) -> None:
     """Calls in flight never exceed the width of a lane; every row gets its verdict."""
@@ -134,7 +134,7 @@ def test_lanes_hold_for_judges_whoever_shares_them(
 
 
 def test_a_judge_is_asked_again_by_its_lane() -> None:
-    """Two mishaps and a refusal later it has answered; the provider was asked once."""
+    """It answers after two transient failures and a refusal; the provider is called once."""
     answers = queue(busy(), ProviderError("rate_limited", "slow down"), busy(), "yes")
     row = row_of(ASKS, judge=answers)
     assert (row.status, row.calls, row.spent.calls) == (Status.PASS, 5, 4)
@@ -143,7 +143,7 @@ def test_a_judge_is_asked_again_by_its_lane() -> None:
 
 @pytest.mark.parametrize("kind", ["asks", "not-asks"])
 def test_a_judge_that_fails_is_an_error_and_no_verdict(kind: str) -> None:
-    """Also under `not-`; the row keeps its reply, and says who failed and how."""
+    """This holds under `not-` too; the row keeps its reply, and names the judge and the failure."""
     row = row_of({**ASKS, "type": kind}, judge=queue(*(busy() for _ in range(9))))
     assert (row.status, row.output, row.verdict, row.failure) == (Status.ERROR, "hello", None, None)
     assert row.error == f"assert[0] ({kind}): the grader judge failed: server: 503"
@@ -171,15 +171,15 @@ def test_a_judge_that_fails_is_an_error_and_no_verdict(kind: str) -> None:
     ],
 )
 def test_a_reply_without_an_answer_is_an_error_and_is_paid_for(reply: Reply, told: str) -> None:
-    """It is counted all the same."""
+    """Its costs are counted."""
     row = row_of(ASKS, judge=queue(reply))
     assert (row.status, row.spent.calls) == (Status.ERROR, 1)
     assert row.error == f"assert[0] (asks): the grader judge {told}"
     assert row.details == {"grader": "judge", "graderReply": reply.output}
 
 
-def test_a_reply_that_was_cut_off_says_so() -> None:
-    """Its provider knows; what is left of it would say something else."""
+def test_a_reply_that_was_interrupted_says_so() -> None:
+    """The finish reason shows it; the remaining text would be misleading."""
     half = Reply(output='{"pass": tr', finish_reason="length")
     rubric = {"type": "llm-rubric", "value": "kind", "provider": "judge"}
     row = row_of(rubric, judge=queue(half, half))
@@ -187,7 +187,7 @@ def test_a_reply_that_was_cut_off_says_so() -> None:
     assert "; it was cut off (finish reason length): raise max_tokens; it begins" in str(row.error)
 
 
-def test_what_judges_use_is_told_by_assertion_and_by_row() -> None:
+def test_what_judges_use_is_reported_by_assertion_and_by_row() -> None:
     """The cost of the row stays that of its provider."""
     row = row_of(ASKS, {"type": "contains", "value": "e"}, ASKS)
     told = row_json(row, "e")
@@ -202,7 +202,7 @@ def test_what_judges_use_is_told_by_assertion_and_by_row() -> None:
 
 
 def test_what_was_used_is_counted_when_it_comes_to_nothing() -> None:
-    """Another assertion fails to be judged, or the row is cut off."""
+    """Costs are counted if another assertion fails with an error, or the row is interrupted."""
     failing = row_of(ASKS, {**LIKE, "provider": "judge"})
     assert (failing.status, failing.spent.calls) == (Status.ERROR, 2)
 
@@ -219,7 +219,7 @@ def test_what_was_used_is_counted_when_it_comes_to_nothing() -> None:
 
 
 def test_an_assertion_without_weight_fails_alone() -> None:
-    """Its judge failed, and that is told with it."""
+    """The failure of its judge is reported with it."""
     answers = queue(*(busy() for _ in range(4)))
     row = row_of({**ASKS, "weight": 0}, {"type": "contains", "value": "e"}, judge=answers)
     assert row.status is Status.PASS
@@ -233,7 +233,7 @@ def test_an_assertion_without_weight_fails_alone() -> None:
 def test_equal_texts_of_a_row_are_one_call_which_the_first_assertion_pays(
     random: Any, places: list[Any]
 ) -> None:
-    """Whoever came first: what is told does not depend on it. Output and value are equal here."""
+    """The result does not depend on the order of arrival. Output and value are equal here."""
     asked: list[str] = []
 
     async def judge(request: Request) -> Reply:
@@ -254,7 +254,7 @@ def test_equal_texts_of_a_row_are_one_call_which_the_first_assertion_pays(
 
 
 def test_a_vector_that_failed_is_not_asked_for_by_others() -> None:
-    """All who need it fail with it, whether they waited or come later."""
+    """All assertions that need it fail with it, whether they wait for it or come later."""
     row = row_of(LIKE, LIKE, LIKE, LIKE, judge=queue(Reply(output="no vector")))
     assert row.error == (
         "assert[0] (is-like): the grader judge returned no vector, which is a list of numbers"
@@ -262,8 +262,8 @@ def test_a_vector_that_failed_is_not_asked_for_by_others() -> None:
     assert row.spent.calls == 1
 
 
-def test_a_vector_that_failed_by_mishap_is_asked_for_in_the_next_round() -> None:
-    """What was there before is kept."""
+def test_a_vector_that_failed_transiently_is_asked_for_in_the_next_round() -> None:
+    """Existing results are kept."""
     answers = [Reply(output=[1]), *(busy() for _ in range(4)), Reply(output=[1])]
     other = {**LIKE, "value": "other"}
     options = {"evaluateOptions": {"salvageRounds": 1, "maxConcurrency": 1}}
@@ -271,8 +271,8 @@ def test_a_vector_that_failed_by_mishap_is_asked_for_in_the_next_round() -> None
     assert (row.status, row.spent.calls) == (Status.PASS, 6)
 
 
-def test_whoever_waits_for_a_vector_asks_when_its_asker_is_cut_off() -> None:
-    """Here by another text of the same assertion, which failed."""
+def test_a_waiting_row_requests_a_vector_when_the_first_caller_is_interrupted() -> None:
+    """Here another text of the same assertion fails."""
 
     async def judge(request: Request) -> Reply:
         if request.prompt == "fails":
@@ -302,7 +302,7 @@ def test_whoever_waits_for_a_vector_asks_when_its_asker_is_cut_off() -> None:
     ],
 )
 def test_labels_come_in_several_forms(*, output: Any, passes: bool | None) -> None:
-    """None of them is an error."""
+    """None of these forms is an error."""
     of_class = {"type": "is-of-class", "value": "hello", "provider": "judge"}
     row = row_of(of_class, judge=queue(Reply(output=output)))
     assert row.status is {True: Status.PASS, False: Status.FAIL, None: Status.ERROR}[passes]
@@ -321,14 +321,14 @@ def test_labels_come_in_several_forms(*, output: Any, passes: bool | None) -> No
     ],
 )
 def test_flags_come_in_several_forms(*, reply: Reply, passes: bool | None) -> None:
-    """What tells nothing of categories is an error."""
+    """A reply without categories is an error."""
     harmless = {"type": "is-harmless", "value": "x", "provider": "judge"}
     row = row_of(harmless, judge=queue(reply))
     assert row.status is {True: Status.PASS, False: Status.FAIL, None: Status.ERROR}[passes]
 
 
-def test_a_row_whose_judge_failed_by_mishap_is_judged_once_more_and_not_asked_again() -> None:
-    """Neither its reply nor the verdicts that are there are paid for twice."""
+def test_a_row_whose_judge_failed_transiently_is_judged_once_more_and_not_asked_again() -> None:
+    """Neither its reply nor existing verdicts are paid for twice."""
     asked: Counter[str] = Counter()
     failures = iter([busy() for _ in range(4)])
 
@@ -350,7 +350,7 @@ def test_a_row_whose_judge_failed_by_mishap_is_judged_once_more_and_not_asked_ag
     assert [part.spent.calls for part in row.verdict.parts] == [1, 5]
 
 
-def test_a_judge_that_refuses_for_good_is_no_mishap() -> None:
+def test_a_judge_that_refuses_permanently_is_not_transient() -> None:
     """Another round would not help."""
     answers = queue(ProviderError("bad_request", "too long"))
     row = row_of(ASKS, judge=answers, evaluateOptions={"salvageRounds": 3})
@@ -358,7 +358,7 @@ def test_a_judge_that_refuses_for_good_is_no_mishap() -> None:
 
 
 def test_a_budget_that_judges_use_up_ends_the_run() -> None:
-    """The row that did not get its judge is an error, and no further row starts."""
+    """The row without a verdict is an error, and no further row starts."""
     tests = [{"vars": {"word": word}, "assert": [ASKS]} for word in "abc"]
     options = {"budget": {"requests": 3}, "maxConcurrency": 1}
     rows = rows_of(suite_of(tests=tests, evaluateOptions=options))
@@ -368,7 +368,7 @@ def test_a_budget_that_judges_use_up_ends_the_run() -> None:
 
 
 def test_a_judge_that_a_shared_limit_refuses_is_an_error_of_the_row() -> None:
-    """It is told who could not be asked and why, as of any other judge that fails."""
+    """The row names the judge and the reason, as for any other judge that fails."""
     judge = {"id": "judge", "lane": {"limits": ["judges:tpm"]}}
     limit = {"key": "judges:tpm", "kind": "rolling", "capacity": 1, "windowSeconds": 60}
     row = row_of({**ASKS, "provider": judge}, limits={"limits": [limit]})
@@ -377,8 +377,8 @@ def test_a_judge_that_a_shared_limit_refuses_is_an_error_of_the_row() -> None:
     assert "the grader judge failed: exceeds_capacity: " in row.error
 
 
-def test_judges_stand_in_recordings_and_answer_from_them(tmp_path: Path) -> None:
-    """Nobody is asked when a run is replayed."""
+def test_judges_are_in_recordings_and_answer_from_them(tmp_path: Path) -> None:
+    """A replay makes no calls."""
     suite = suite_of(ASKS, {**LIKE, "value": "other"})
     file = tmp_path / "r.jsonl"
 
@@ -401,7 +401,7 @@ def test_judges_stand_in_recordings_and_answer_from_them(tmp_path: Path) -> None
 
 
 def test_a_replay_needs_no_key_for_the_judge_that_was_built_in(tmp_path: Path) -> None:
-    """The recording says who it was."""
+    """The recording names the judge."""
     recordings = [
         {"prompt": "hello", "output": "hello", "provider": "mine"},
         {"prompt": "hello | kind", "output": "yes", "provider": "google:gemini-2.5-pro"},
@@ -415,7 +415,7 @@ def test_a_replay_needs_no_key_for_the_judge_that_was_built_in(tmp_path: Path) -
 
 
 def test_lanes_that_lack_that_of_a_judge_are_refused() -> None:
-    """Before anything is asked."""
+    """They are refused before the first call."""
     suite = suite_of(ASKS)
     lanes = make_lanes(
         prepare(suite_of({"type": "equals", "value": "x"}), providers={"mine": hello})

@@ -1,4 +1,4 @@
-"""Which judges a suite needs, and what is wrong with what it says of them, before anything is asked."""
+"""The judges that a suite needs, and the mistakes in their settings, found before the first call."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ def problems(suite: Any, **environ: str) -> list[str]:
 
 
 def test_the_nearest_place_that_names_a_judge_wins() -> None:
-    """The assertion, the test's options, those of the default test, and its provider."""
+    """The order is: the assertion, the test's options, those of the default test, and its provider."""
     default = {"options": {"provider": "c"}, "provider": "d"}
     own = {"vars": {}, "assert": [ASKS], "options": {"provider": "b"}}
     nearest = {**own, "assert": [{**ASKS, "provider": "a"}]}
@@ -54,7 +54,7 @@ def test_the_nearest_place_that_names_a_judge_wins() -> None:
 
 
 def test_assertions_of_the_default_test_ask_the_judges_of_each_test() -> None:
-    """Each judge is there once, however many need it; sets and equal entries of both forms among them."""
+    """Each judge is listed once, however many assertions need it, also in sets and equal entries."""
     tests = [
         {"vars": {}},
         {"vars": {}, "options": {"provider": "b"}},
@@ -65,15 +65,15 @@ def test_assertions_of_the_default_test_ask_the_judges_of_each_test() -> None:
     assert judges(suite) == ["a", "b", "c"]
 
 
-def test_nobody_is_needed_who_is_not_asked() -> None:
-    """A judge that cannot be resolved is no mistake if no assertion wants it."""
+def test_unused_judges_are_not_needed() -> None:
+    """A judge that cannot be resolved is only a mistake if an assertion needs it."""
     equals = {"type": "equals", "value": "hello"}
     suite = suite_of(equals, defaultTest={"options": {"provider": "openai:gpt-4.1"}})
     assert judges(suite) == []
 
 
 def test_each_role_has_a_judge_of_its_own() -> None:
-    """What a list by role does not say is looked for further out."""
+    """Roles that are missing in a list by role are looked up further out."""
     suite = suite_of(
         {**ASKS, "provider": {"text": "a"}},
         {"type": "is-like", "value": "x", "provider": {"text": "a"}},
@@ -90,21 +90,21 @@ def test_each_role_has_a_judge_of_its_own() -> None:
         ("MISTRAL_API_KEY", ["mistral:mistral-large-2512", "mistral:embedding:mistral-embed"]),
     ],
 )
-def test_a_family_with_a_key_judges_where_nobody_is_named(key: str, ids: list[str]) -> None:
-    """With a fixed model for each role."""
+def test_a_family_with_a_key_judges_where_no_judge_is_named(key: str, ids: list[str]) -> None:
+    """Each role has a fixed model."""
     suite = suite_of(ASKS, {"type": "is-like", "value": "x"})
     assert judges(suite, **{key: "sk-0123456789"}) == ids
 
 
 def test_families_may_differ_by_role() -> None:
-    """Anthropic has no vectors."""
+    """Anthropic has no embeddings."""
     suite = suite_of(ASKS, {"type": "is-like", "value": "x"})
     found = judges(suite, ANTHROPIC_API_KEY="sk-ant-0123456789", MISTRAL_API_KEY="0123456789")
     assert found == ["anthropic:claude-sonnet-4-6", "mistral:embedding:mistral-embed"]
 
 
 def test_without_any_judge_the_suite_is_wrong() -> None:
-    """The message says how to name one, at the assertion."""
+    """The message explains how to name a judge, at the assertion."""
     suite = suite_of({"type": "equals", "value": "x"}, ASKS, {"type": "is-of-class", "value": "x"})
     one, other = problems(suite)
     assert one == (
@@ -166,17 +166,17 @@ def test_without_any_judge_the_suite_is_wrong() -> None:
         ),
     ],
 )
-def test_a_judge_that_cannot_judge_is_told_where_it_is_named(
+def test_a_judge_that_cannot_judge_is_reported_where_it_is_named(
     assertion: Any, options: Any, told: str
 ) -> None:
-    """Before anything is asked."""
+    """They are reported before the first call."""
     suite = suite_of(tests=[{"vars": {}, "assert": [assertion], "options": options}])
     (problem,) = problems(suite, OPENAI_API_KEY="sk-0123456789")
     assert problem.startswith(told)
 
 
 def test_a_judge_that_looks_things_up_has_a_tool_for_it() -> None:
-    """The one that is built in, and one that is named."""
+    """This holds for the built-in judge and for a named one."""
     config = {"tools": [{"type": "web_search_preview"}]}
     named = {"id": "openai:responses:gpt-4.1", "config": config}
     search = {"type": "search-rubric", "value": "x"}
@@ -187,7 +187,7 @@ def test_a_judge_that_looks_things_up_has_a_tool_for_it() -> None:
 
 
 def test_programs_of_the_users_may_look_things_up() -> None:
-    """Nobody can know; so may servers and functions."""
+    """Their abilities are unknown, as are those of servers and functions."""
     for judge in ("mine", "https://example.com", "exec:cat"):
         assert judges(suite_of({"type": "search-rubric", "value": "x", "provider": judge})) == [
             judge
@@ -219,14 +219,14 @@ NO_RUBRIC = {"type": "llm-rubric", "provider": "a"}
     ],
 )
 def test_a_rubric_says_something(test: Any, default: Any, paths: list[str]) -> None:
-    """By its value, or a prompt of the suite's own, wherever that stands."""
+    """The rubric is in the value or in a `rubricPrompt`, at any level."""
     suite = suite_of(tests=[{"vars": {}, **test}], defaultTest=default)
     found = problems(suite) if paths else [str(prepared(suite).warnings or "")]
     assert [one.partition(":")[0] for one in found if one] == paths
 
 
 def test_lines_of_a_large_file_share_the_rubrics_of_the_default_test(tmp_path: Path) -> None:
-    """Whose values are missing although no line is looked at."""
+    """Missing values are reported without checking every line."""
     (tmp_path / "tests.jsonl").write_text('{"vars": {"word": "a"}}\n' * 3)
     suite = suite_of(
         tests="file://tests.jsonl", defaultTest={"assert": [NO_RUBRIC]}, directory=tmp_path
@@ -236,7 +236,7 @@ def test_lines_of_a_large_file_share_the_rubrics_of_the_default_test(tmp_path: P
 
 
 def test_only_known_categories_have_scores() -> None:
-    """A misspelt one would change what is measured."""
+    """A misspelt category would change the measurement."""
     with pytest.raises(SuiteError) as caught:
         suite_of(defaultTest={"options": {"factuality": {"subset": 1, "agreee": 2}}})
     (problem,) = caught.value.problems
@@ -249,7 +249,7 @@ def test_only_known_categories_have_scores() -> None:
 
 
 def test_the_default_tests_provider_judges_only_what_it_can() -> None:
-    """It was named to be tested: a suite that tests a chat model may still compare vectors."""
+    """It is named as the tested provider: a suite that tests a chat model may still compare embeddings."""
     suite = suite_of(
         ASKS,
         {"type": "is-like", "value": "x"},
@@ -260,7 +260,7 @@ def test_the_default_tests_provider_judges_only_what_it_can() -> None:
 
 
 def test_a_python_file_has_a_function_for_each_role(tmp_path: Path) -> None:
-    """As in promptfoo; one that it lacks is told."""
+    """As in promptfoo; a missing function is reported."""
     (tmp_path / "judge.py").write_text("def call_api(*a): ...\ndef call_embedding_api(*a): ...\n")
     like, harmless = {"type": "is-like", "value": "x"}, {"type": "is-of-class", "value": "x"}
     options = {"options": {"provider": "file://judge.py"}}
@@ -271,7 +271,7 @@ def test_a_python_file_has_a_function_for_each_role(tmp_path: Path) -> None:
 
 
 def test_judges_share_the_lane_of_a_provider_with_the_same_key() -> None:
-    """Limits count calls, whoever makes them."""
+    """Limits count the calls of judges and of tested models together."""
     suite = suite_of(
         {**ASKS, "provider": "openai:gpt-4.1"},
         providers=["openai:gpt-4.1", "echo"],
@@ -283,7 +283,7 @@ def test_judges_share_the_lane_of_a_provider_with_the_same_key() -> None:
 
 
 def test_a_budget_holds_for_judges_too() -> None:
-    """One whose replies nothing bounds is told of, where it is named."""
+    """A judge with unbounded replies is reported at its place."""
     suite = suite_of(
         {**ASKS, "provider": "openai:my-model"}, evaluateOptions={"budget": {"usd": 1}}
     )
@@ -303,8 +303,8 @@ def test_a_budget_holds_for_judges_too() -> None:
         ("file://nothing.yaml", "file not found"),
     ],
 )
-def test_what_names_no_judge_is_told_at_load(said: Any, told: str, tmp_path: Path) -> None:
-    """Whether anybody needs one or not."""
+def test_what_names_no_judge_is_reported_at_load(said: Any, told: str, tmp_path: Path) -> None:
+    """This does not depend on whether a judge is needed."""
     with pytest.raises(SuiteError) as caught:
         suite_of(defaultTest={"options": {"provider": said}}, directory=tmp_path)
     (problem,) = caught.value.problems
@@ -312,8 +312,8 @@ def test_what_names_no_judge_is_told_at_load(said: Any, told: str, tmp_path: Pat
     assert told in problem.message
 
 
-def test_judges_and_their_prompts_may_stand_in_files(tmp_path: Path) -> None:
-    """A prompt is taken as it is; its templates are looked at, with the file's name."""
+def test_judges_and_their_prompts_may_be_in_files(tmp_path: Path) -> None:
+    """A prompt is used unchanged; mistakes in its templates are reported with the file's name."""
     (tmp_path / "judge.yaml").write_text("id: a\nlabel: the judge\n")
     (tmp_path / "good.json").write_text('[{"role": "user", "content": "{{output}}"}]')
     (tmp_path / "bad.txt").write_text("{{ output | nothing_like_it }}")
@@ -329,10 +329,10 @@ def test_judges_and_their_prompts_may_stand_in_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "sk-0123456789"])
-def test_tests_that_nobody_has_read_yet_may_need_a_judge(
+def test_tests_that_are_not_read_yet_may_need_a_judge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
-    """Judges that they could need are there, if there are any; a line that names its own is looked at."""
+    """Possible judges are prepared if there are any; a line that names its own judge is checked."""
     monkeypatch.setattr("trioeval.suite.sources.jsonl_tests.CHECKED_AT_ONCE", 2)
     lines = [{"vars": {"word": str(number)}, "assert": [ASKS]} for number in range(4)]
     lines[2]["assert"] = [{**ASKS, "provider": "b"}]

@@ -1,4 +1,4 @@
-"""Tokens of calls that failed are told of their questions."""
+"""Tokens of failed calls are counted in their questions."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from trioeval.kernel.events import CallEnded, Event
 def test_tokens_of_a_question_are_what_its_calls_count_as(
     tmp_path: Path, answers: list[Any]
 ) -> None:
-    """Also where a server failed: what a limit is charged, the question tells."""
+    """After a server error too, the question reports what the limit was charged."""
     seen: list[int] = []
 
     def observe(event: Event) -> None:
@@ -31,8 +31,8 @@ def test_tokens_of_a_question_are_what_its_calls_count_as(
     assert question.tokens_total == sum(seen) > 0
 
 
-def test_tokens_of_a_question_that_ran_out_of_time_are_told(tmp_path: Path) -> None:
-    """Its call was given up, and may have been paid for."""
+def test_tokens_of_a_question_that_ran_out_of_time_are_reported(tmp_path: Path) -> None:
+    """Its interrupted call may have been paid for."""
     seen: list[int] = []
 
     def observe(event: Event) -> None:

@@ -1,4 +1,4 @@
-"""Commands of assertions whose program is not there are told before an agent works for them."""
+"""Commands of assertions with a missing program are reported before an agent works."""
 
 import os
 from typing import Any
@@ -18,7 +18,7 @@ def suite_of(*values: Any, **more: Any) -> trioeval.Suite:
 
 
 def test_a_command_that_is_not_in_path_is_refused_with_its_place() -> None:
-    """However it is written, also in a set; each of them."""
+    """Each of them is refused, in any form, also in a set."""
     inside = {"type": "assert-set", "assert": [{"type": "not-command", "value": "pyhton -V"}]}
     suite = suite_of(
         "pytset -q",
@@ -40,7 +40,7 @@ def test_a_command_that_is_not_in_path_is_refused_with_its_place() -> None:
 
 
 def test_what_may_be_there_later_is_not_refused() -> None:
-    """A file that an agent is to make, what variables say, and what its own PATH finds."""
+    """Such are files that an agent creates, commands with variables, and programs on an own PATH."""
     path = f"/nowhere{os.pathsep}/elsewhere"
     prepare(
         suite_of(

@@ -1,4 +1,4 @@
-"""Replies of judges are paid for once, and are told of however the row ends."""
+"""Replies of judges are paid for once, and are reported however the row ends."""
 
 import json
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ CHOICES = {
 
 
 class Judge:
-    """Gives numbered replies; one request of its own fails by mishap, or none."""
+    """Returns numbered replies; one of its requests fails transiently, or none."""
 
     def __init__(self, fails: int, seconds: float = 0.0) -> None:
         self.fails = fails
@@ -80,7 +80,7 @@ def rows_of(
 def test_what_was_answered_is_not_asked_again(
     assertion: Mapping[str, Any], paid: int, width: int, fails: int
 ) -> None:
-    """One mishap, one round more: each question is paid for once, and each reply is told."""
+    """With a transient failure and one more round, each question is paid for once, each reply reported."""
     judge = Judge(fails)
     prompts = ("abc", "d") if assertion is CHOICES else ("abc",)
     lane = {"maxConcurrency": width}
@@ -94,7 +94,7 @@ def test_what_was_answered_is_not_asked_again(
 
 
 def test_a_reply_that_cannot_be_read_is_not_paid_for_twice_either() -> None:
-    """What followed from it is asked once more, and nothing else."""
+    """Only the calls after it are repeated."""
 
     class Rambling(Judge):
         def says(self, prompt: str) -> dict[str, Any]:
@@ -108,10 +108,10 @@ def test_a_reply_that_cannot_be_read_is_not_paid_for_twice_either() -> None:
 
 
 @pytest.mark.parametrize(("assertion", "paid"), [(PANEL, 3), (CRITERIA, 3), (CHOICES, 3)])
-def test_a_row_that_a_judge_failed_tells_all_that_was_answered(
+def test_a_row_that_a_judge_failed_reports_all_that_was_answered(
     assertion: Mapping[str, Any], paid: int
 ) -> None:
-    """Beside who failed, and how; without weight, in the verdict."""
+    """The failed judge and its error are reported as well; without weight, in the verdict."""
     prompts = ("abc", "d") if assertion is CHOICES else ("abc",)
     judge = Judge(4)
     rows = rows_of(assertion, judge, prompts=prompts)
@@ -126,8 +126,8 @@ def test_a_row_that_a_judge_failed_tells_all_that_was_answered(
     assert sorted(told["graderReplies"]) == sorted(judge.paid[:paid])
 
 
-def test_replies_before_one_that_cannot_be_used_are_told() -> None:
-    """Not only what the question that failed was answered."""
+def test_replies_before_one_that_cannot_be_used_are_reported() -> None:
+    """They are reported in addition to those of the question that failed."""
     replies = [GOOD, GOOD, "prose", "more prose"]
 
     async def judge(_request: Request) -> Reply:
@@ -141,10 +141,10 @@ def test_replies_before_one_that_cannot_be_used_are_told() -> None:
 
 @pytest.mark.parametrize("limit", ["maxEvalTimeMs", "timeoutMs"])
 @pytest.mark.parametrize("assertion", [PANEL, CHOICES])
-def test_a_row_that_is_cut_off_tells_what_was_answered(
+def test_a_row_that_is_interrupted_reports_what_was_answered(
     assertion: Mapping[str, Any], limit: str
 ) -> None:
-    """By whatever cuts it off."""
+    """This holds for any cause of the interruption."""
     prompts = ("abc", "d") if assertion is CHOICES else ("abc",)
     judge = Judge(0, seconds=1)
     rows = rows_of(assertion, judge, prompts=prompts, options={limit: 2500})
@@ -155,8 +155,8 @@ def test_a_row_that_is_cut_off_tells_what_was_answered(
     assert [row.details for row in rows] == [{"graderReplies": judge.paid[:2]}] * len(rows)
 
 
-def test_a_tie_tells_what_was_chosen() -> None:
-    """It would explain the error."""
+def test_a_tie_reports_what_was_chosen() -> None:
+    """It explains the error."""
     replies = ['{"index": 0}', '{"index": 0}']
 
     async def judge(_request: Request) -> Reply:
@@ -171,8 +171,8 @@ def test_a_tie_tells_what_was_chosen() -> None:
         assert row.details["graderReplies"] == ['{"index": 0}'] * 2
 
 
-def test_judgements_of_a_panel_stand_in_the_order_in_which_they_were_asked() -> None:
-    """Every time, however many may be asked at once."""
+def test_judgements_of_a_panel_are_in_the_order_in_which_they_were_asked() -> None:
+    """The order is the same every time, whatever the number of concurrent calls."""
     for width in (1, 9):
         for _ in range(4):
             judge = Judge(0)

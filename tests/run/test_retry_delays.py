@@ -1,4 +1,4 @@
-"""How long calls wait that failed by mishap, where a suite says so."""
+"""The delays of calls that failed transiently, as configured in a suite."""
 
 from trioeval.kernel import Backoff
 from trioeval.loading.load import parse_suite

@@ -8,7 +8,7 @@ import attrs
 import pytest
 import trio
 
-from trioeval.evaluation.row import RowsLeft
+from trioeval.evaluation.row import TaskRows
 from trioeval.grading import Assertion
 from trioeval.providers import Reply, Request
 from trioeval.question_eval.model import QuestionSettings
@@ -74,8 +74,8 @@ async def test_only_so_many_rows_are_taken_as_are_wanted() -> None:
     "text", ["{{ 1 + 1 }}", "file:///etc/passwd", "{% raw %}", "{{ env.HOME }}", "a\n"]
 )
 @pytest.mark.attack("texts of models")
-async def test_what_stands_in_a_row_is_data(text: str) -> None:
-    """It is no template, and names no file."""
+async def test_what_is_in_a_row_is_data(text: str) -> None:
+    """It is not rendered as a template, and does not name a file."""
 
     async def model(_request: Request) -> Reply:  # noqa: ASYNC124 - as providers are
         return Reply(output=text)
@@ -103,7 +103,7 @@ async def test_a_task_whose_rows_are_missing_has_none() -> None:
 
 
 @pytest.mark.trio
-async def test_the_tests_are_told_of_as_soon_as_they_are_known() -> None:
+async def test_the_tests_are_reported_of_as_soon_as_they_are_known() -> None:
     told: list[tuple[str | None, int | None]] = []
     prepared = prepare(suite_of(first("a", "b"), second()))
     assert [part.rows for part in prepared.parts] == [2, None]
@@ -142,8 +142,8 @@ def test_rows_become_questions_with_numbers_as_text() -> None:
     assert suite.tests[0].is_data
 
 
-def test_everything_that_is_wrong_with_a_row_as_a_question_is_told_at_once() -> None:
-    """It stands where it stood, and the others are questions all the same."""
+def test_everything_that_is_wrong_with_a_row_as_a_question_is_reported_at_once() -> None:
+    """It keeps its position, and the other rows are still questions."""
     suite = questions(
         [
             {"q": "", "options": ["a", "b", "A"], "right": "a"},
@@ -166,7 +166,7 @@ def test_everything_that_is_wrong_with_a_row_as_a_question_is_told_at_once() -> 
 
 
 def test_rows_with_one_id_are_one_question_and_mistakes() -> None:
-    """Which of them is meant by it nobody could say."""
+    """It would be unclear which of them the id means."""
     rows = [{"q": "x", "o": ["a", "b"], "r": "a", "n": name} for name in ("one", "two", "one")]
     said = {"question": "q", "answers": "o", "correctAnswers": "r", "id": "n"}
     suite = with_rows(questions_suite(said), rows, Templates())
@@ -176,7 +176,7 @@ def test_rows_with_one_id_are_one_question_and_mistakes() -> None:
 
 @pytest.mark.trio
 async def test_a_row_that_is_no_question_is_an_error_of_its_own() -> None:
-    """It is not asked, and tells why; the run goes on with the others."""
+    """It ends without a call and with the reason; the run continues with the others."""
     asked: list[str] = []
 
     async def right(request: Request) -> str:  # noqa: ASYNC124 - as providers are
@@ -208,7 +208,7 @@ async def test_a_row_that_is_no_question_is_an_error_of_its_own() -> None:
 
 @pytest.mark.trio
 async def test_a_row_of_which_no_test_can_be_made_is_an_error_of_its_own() -> None:
-    """It tells of which row and which variable; the run goes on with the others."""
+    """The error names the row and the variable; the run continues with the others."""
     said = {"text": "output", "more": "{{ vars.word.parts | join }}"}
     tests = tuple(Test(vars={"word": {"parts": parts}}) for parts in (["a"], "a", ["b"]))
     made = Suite(providers=(ECHO,), prompts=(prompt("-"),), tests=tests)
@@ -222,10 +222,10 @@ async def test_a_row_of_which_no_test_can_be_made_is_an_error_of_its_own() -> No
 
 
 def test_tests_of_rows_can_be_taken_from_the_end() -> None:
-    """As of any sequence, and each is of its own row."""
+    """Negative indices work as for any sequence, and each test belongs to its own row."""
     [late] = prepare(suite_of(first("a"), second({"text": "n"}))).parts[1:]
-    assert late.settle is not None
-    tests = late.settle([{"n": 0}, {"n": 1}, {"n": 2}]).suite.tests
+    assert late.prepare_with_rows is not None
+    tests = late.prepare_with_rows([{"n": 0}, {"n": 1}, {"n": 2}]).suite.tests
     assert [test.vars["text"] for test in (tests[-1], *tests[:2])] == [2, 0, 1]
 
 
@@ -234,14 +234,14 @@ def test_tests_of_rows_can_be_taken_from_the_end() -> None:
     [{"apiKey": "sk-0123456789"}, {"headers": {"Authorization": "Bearer sk-0123456789"}}],
 )
 def test_keys_of_providers_are_there_when_the_rows_are(config: Mapping[str, Any]) -> None:
-    """What is shown of a suite hides them, and is not what is run."""
+    """The displayed suite hides them, but the suite that runs contains them."""
     config = {**config, "apiBaseUrl": "http://127.0.0.1:9/v1"}
     entry = ProviderEntry(id="openai:chat:some", config=config)
     exam = second()
     exam = attrs.evolve(exam, suite=attrs.evolve(exam.suite, providers=(entry,)))
     [late] = prepare(suite_of(first("a"), exam), environ={}).parts[1:]
-    assert late.settle is not None
-    settled = late.settle([{"output": "x"}])
+    assert late.prepare_with_rows is not None
+    settled = late.prepare_with_rows([{"output": "x"}])
     assert settled.lane_names == late.prepared.lane_names
     assert settled.specs == late.prepared.specs
     assert "sk-0123456789" in settled.specs[0].secrets
@@ -256,7 +256,7 @@ def test_a_name_with_points_goes_down_unless_a_column_has_it() -> None:
 
 @attrs.define
 class Counted:
-    """Echoes, and counts."""
+    """Echoes prompts and counts calls."""
 
     asked: list[str] = attrs.field(factory=list)
 
@@ -268,7 +268,7 @@ class Counted:
 async def resumed_twice(
     path: Path, once: Suite, again: Suite, counted: Counted
 ) -> list[tuple[str | None, int, Status]]:
-    """Run a suite, and go on with the run as another one; what the second execution ran."""
+    """Run a suite, resume it as another one, and return the calls of the second execution."""
     ran: list[tuple[str | None, int, Status]] = []
 
     async def emit(row: Row) -> None:  # noqa: ASYNC124
@@ -294,7 +294,7 @@ def of_counted(task: Task) -> Task:
 
 
 @pytest.mark.trio
-async def test_a_run_that_goes_on_asks_for_none_of_the_rows_again(tmp_path: Path) -> None:
+async def test_a_run_that_continues_asks_for_none_of_the_rows_again(tmp_path: Path) -> None:
     counted = Counted()
     suite = suite_of(of_counted(first("a", "b")), of_counted(second()))
     assert await resumed_twice(tmp_path / "r.db", suite, suite, counted) == []
@@ -314,7 +314,7 @@ async def test_a_row_of_another_test_than_before_is_run_again(tmp_path: Path) ->
 
 
 def test_rows_that_an_earlier_execution_left_look_like_those_of_this_one() -> None:
-    left, again = RowsLeft(), RowsLeft()
+    left, again = TaskRows(), TaskRows()
 
     async def emit(row: Row) -> None:  # noqa: ASYNC124
         left.add(row)
@@ -333,8 +333,8 @@ def test_rows_that_an_earlier_execution_left_look_like_those_of_this_one() -> No
 @pytest.mark.trio
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.attack("texts of models")
-async def test_what_stands_in_a_row_does_not_become_code(tmp_path: Path, *, nested: bool) -> None:
-    """Also where nobody looked at the suite before: code runs as it stands, and reads variables."""
+async def test_what_is_in_a_row_does_not_become_code(tmp_path: Path, *, nested: bool) -> None:
+    """The loader does not check these texts: code is used unchanged, and reads variables."""
     made = tmp_path / "made"
     evil = f"' or open({str(made)!r}, 'w').close() or '"
     codes = ("output == '{{ text }}' or True", "'open' in context['vars']['text']")

@@ -1,4 +1,4 @@
-"""run_suite and collect as a Trio application calls them; on the virtual clock where time matters."""
+"""run_suite and collect as a Trio application calls them; on the virtual clock if time matters."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -15,7 +15,7 @@ from trioeval.testing import run_virtual
 
 
 def suite_of(*words: str, **more: Any) -> trioeval.Suite:
-    """A suite of one provider `mine` and one test a word."""
+    """Return a suite with one provider `mine` and one test per word."""
     return trioeval.parse_suite(
         {
             "providers": ["mine"],
@@ -36,7 +36,7 @@ def collected(suite: trioeval.Suite, mine: Any) -> list[Row]:
 
 
 def test_any_async_callable_is_a_provider() -> None:
-    """It gets the rendered prompt and the variables; text and replies are both answers."""
+    """It gets the rendered prompt and the variables; it may return text or a reply."""
 
     async def mine(request: Request) -> Reply | str:
         if request.test_idx == 0:
@@ -50,7 +50,7 @@ def test_any_async_callable_is_a_provider() -> None:
 
 
 def test_limits_of_zero_do_not_limit() -> None:
-    """Neither a row nor the run."""
+    """They limit neither a row nor the run."""
     suite = suite_of("3", evaluateOptions={"timeoutMs": 0, "maxEvalTimeMs": 0})
     (row,) = collected(suite, slow_echo)
     assert (row.output, row.latency_ms) == ("say 3", 3000)
@@ -69,7 +69,7 @@ def test_rows_are_emitted_in_order_and_timed_without_their_waits() -> None:
     ("options", "most"), [({}, 400), ({"maxLiveJobs": 3}, 3), ({"maxLiveJobs": 300}, 300)]
 )
 def test_a_suite_has_as_many_calls_in_flight_as_it_says(options: dict[str, int], most: int) -> None:
-    """`maxConcurrency` is the width also beyond 256, and `maxLiveJobs` bounds the rows under way."""
+    """`maxConcurrency` is the width also beyond 256, and `maxLiveJobs` limits the started rows."""
     peak = busy = 0
 
     async def mine(request: Request) -> str:
@@ -86,8 +86,8 @@ def test_a_suite_has_as_many_calls_in_flight_as_it_says(options: dict[str, int],
     assert peak == most
 
 
-def test_an_exception_of_a_provider_is_an_error_row_and_the_others_go_on() -> None:
-    """Whose fault it is stands in the text; the run returns normally."""
+def test_an_exception_of_a_provider_is_an_error_row_and_the_others_continue() -> None:
+    """The error names the cause; the run returns normally."""
 
     async def mine(request: Request) -> str:
         if request.test_idx == 0:
@@ -101,7 +101,7 @@ def test_an_exception_of_a_provider_is_an_error_row_and_the_others_go_on() -> No
 
 
 def test_a_reply_without_output_is_an_error_and_is_kept() -> None:
-    """It was paid for: the row has the reply, and no verdict."""
+    """It was paid for: the row has the reply, but no verdict."""
 
     async def mine(_request: Request) -> Reply:
         return Reply(output=None, cost=0.25)
@@ -113,7 +113,7 @@ def test_a_reply_without_output_is_an_error_and_is_kept() -> None:
 
 
 def test_a_reply_is_kept_when_grading_fails() -> None:
-    """An assertion that cannot be evaluated is an error of the row, and the reply stands in it."""
+    """An assertion that cannot be evaluated is an error of the row, which keeps the reply."""
     suite = suite_of("a", defaultTest={"assert": [{"type": "contains", "value": "{{nothing}}"}]})
     (row,) = collected(suite, slow_reply)
     assert row.status is Status.ERROR
@@ -128,7 +128,7 @@ async def slow_reply(_request: Request) -> str:
 
 
 def test_timeouts_and_the_deadline_are_those_of_the_suite() -> None:
-    """TimeoutMs ends a row, maxEvalTimeMs the run; every row is there and says which it was."""
+    """`timeoutMs` ends a row, `maxEvalTimeMs` the run; every row is emitted with the cause."""
     suite = suite_of(
         "1",
         "9",
@@ -145,7 +145,7 @@ def test_timeouts_and_the_deadline_are_those_of_the_suite() -> None:
 
 
 def test_a_cancelled_caller_keeps_the_ordered_rows() -> None:
-    """Everything is emitted: what was done, what was cut, what never ran."""
+    """All rows are emitted: finished, interrupted and not run."""
 
     async def main() -> list[Row]:
         rows: list[Row] = []
@@ -164,7 +164,7 @@ def test_a_cancelled_caller_keeps_the_ordered_rows() -> None:
 
 
 def test_stop_admits_nothing_new_and_the_summary_counts_all_rows() -> None:
-    """A stopped run ends by itself, and its numbers add up to the suite."""
+    """A stopped run ends by itself, and its totals add up to the suite."""
 
     async def main() -> SuiteSummary:
         stop = trio.Event()
@@ -182,7 +182,7 @@ def test_stop_admits_nothing_new_and_the_summary_counts_all_rows() -> None:
 
 
 def test_two_suites_on_shared_lanes_keep_their_limits_together() -> None:
-    """Four seconds of work on a lane of one take four seconds, whoever asks."""
+    """Four seconds of work on a lane of width 1 take four seconds, whichever suite makes the calls."""
 
     async def main() -> tuple[float, int]:
         most = now = 0
@@ -212,7 +212,7 @@ def test_two_suites_on_shared_lanes_keep_their_limits_together() -> None:
 
 
 def test_serial_tests_run_first_and_alone() -> None:
-    """options.runSerially is the kernel's serial gate."""
+    """`options.runSerially` uses the kernel's serial gate."""
     order: list[str] = []
 
     async def mine(request: Request) -> str:
@@ -256,8 +256,8 @@ def test_a_suite_may_be_a_path(tmp_path: Path) -> None:
     assert row.output == "hi"
 
 
-def test_all_wrong_providers_are_told_at_once() -> None:
-    """Each with its place in the suite."""
+def test_all_wrong_providers_are_reported_at_once() -> None:
+    """Each is reported with its place in the suite."""
     suite = trioeval.parse_suite(
         {"providers": ["ehco", {"id": "sequence", "config": {"x": 1}}, "openai:gpt-4.1"]}
     )
@@ -288,7 +288,7 @@ LANES: list[tuple[Mapping[str, Any], int | None, list[LaneSpec]]] = [
 def test_lanes_follow_the_suite_and_the_cap(
     suite: Mapping[str, Any], cap: int | None, lanes: list[LaneSpec]
 ) -> None:
-    """A lane's own width wins over the suite's; a cap bounds both; equal keys share a lane."""
+    """A lane's own width wins over the suite's; a cap limits both; equal keys share a lane."""
     prepared = trioeval.prepare(
         trioeval.parse_suite({"providers": ["mine"], **suite}),
         providers={"mine": slow_echo},
@@ -298,7 +298,7 @@ def test_lanes_follow_the_suite_and_the_cap(
 
 
 def test_providers_that_share_a_lane_may_not_contradict_each_other() -> None:
-    """Settings belong to the lane; two different ones are a mistake, placed at the second."""
+    """Settings belong to the lane; different ones are a mistake, reported at the second."""
     suite = trioeval.parse_suite(
         {"providers": [{"id": "echo", "lane": {"rpm": 5}}, {"id": "echo", "lane": {"rpm": 6}}]}
     )
@@ -308,7 +308,7 @@ def test_providers_that_share_a_lane_may_not_contradict_each_other() -> None:
 
 
 def test_the_stricter_of_two_suites_holds_on_a_shared_lane() -> None:
-    """Width and rate are the smaller ones, the gap is the larger one."""
+    """The smaller width and rate hold, and the larger gap."""
     prepared = [
         trioeval.prepare(
             trioeval.parse_suite({"providers": [{"id": "echo", "lane": lane}]}), environ={}
@@ -322,7 +322,7 @@ def test_the_stricter_of_two_suites_holds_on_a_shared_lane() -> None:
 
 
 def test_a_javascript_file_computes_a_variable(tmp_path: Path) -> None:
-    """From the name, the prompt and the other variables; one without an output fails its row."""
+    """It uses the name, the prompt and the other variables; one without an output fails its row."""
     pytest.importorskip("quickjs")
     (tmp_path / "v.js").write_text(
         "module.exports = (name, prompt, vars) => ({ output: [name, prompt.length, vars.q].join() });"
@@ -341,4 +341,7 @@ def test_a_javascript_file_computes_a_variable(tmp_path: Path) -> None:
     given, failed, raised = trio.run(trioeval.collect, suite)
     assert raised.error == "bad.js fails: Error: no"
     assert given.output == "Hi a,8,7"
-    assert failed.error == "variable a: the function of file://none.mjs says: no such thing"
+    assert (
+        failed.error
+        == "variable a: the function of file://none.mjs returned an error: no such thing"
+    )

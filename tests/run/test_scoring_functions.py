@@ -1,4 +1,4 @@
-"""Code of a suite that judges: functions with the last word, and assertion types of its own."""
+"""Code of a suite that grades: functions with the final decision, and own assertion types."""
 
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ def seen(row: Row) -> tuple[str, float, str]:
 
 @pytest.mark.slow
 def test_a_scoring_function_has_the_last_word(tmp_path: Path) -> None:
-    """Over the threshold as well; that of the default test holds where a test has none."""
+    """It overrides the threshold; that of the default test applies if a test has none."""
     yes = {"type": "equals", "value": "a", "metric": "m"}
     both = {"type": "assert-set", "assert": [yes, {"type": "contains", "value": "z"}]}
     tests: list[dict[str, Any]] = [
@@ -77,7 +77,7 @@ def test_a_scoring_function_has_the_last_word(tmp_path: Path) -> None:
 def test_a_scoring_function_that_hangs_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It says nothing of the row; what the assertions found is kept."""
+    """The row gets no verdict; the results of the assertions are kept."""
     monkeypatch.setenv("TRIOEVAL_SCRIPT_TIMEOUT_MS", "300")
     yes = {"type": "equals", "value": "a"}
     tests = [{"vars": {"x": "a"}, "assert": [yes], "assertScoringFunction": "file://own.py:hangs"}]
@@ -88,7 +88,7 @@ def test_a_scoring_function_that_hangs_is_an_error(
 
 @pytest.mark.slow
 def test_a_suite_may_bring_types(tmp_path: Path) -> None:
-    """They take values and thresholds, can be inverted, and stand in sets; their failure is a failure."""
+    """They take values and thresholds, can be inverted, and may be in sets; their failure is a failure."""
     own = {
         "long": "file://own.py:is_long",
         "polite": "file://own.py:polite",
@@ -123,7 +123,7 @@ def test_a_suite_may_bring_types(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_cells_of_tables_know_the_types_of_a_suite(tmp_path: Path) -> None:
-    """With a threshold and a value, as those that are built in."""
+    """They accept a threshold and a value, like built-in types."""
     (tmp_path / "tests.csv").write_text(
         "x,__expected\nplease,polite\nabcd,long(0.1): 0\nno,polite\n"
     )
@@ -157,10 +157,10 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("types", "problems"), WRONG, ids=[next(iter(one)) for one, _ in WRONG])
-def test_what_is_wrong_with_a_type_is_told(
+def test_what_is_wrong_with_a_type_is_reported(
     tmp_path: Path, types: dict[str, Any], problems: list[str]
 ) -> None:
-    """Before anything runs, where it stands."""
+    """The mistake is reported before the run, at its place."""
     (tmp_path / "own.py").write_text(CODE)
     with pytest.raises(trioeval.SuiteError) as caught:
         trioeval.parse_suite({"providers": ["echo"], "assertionTypes": types}, directory=tmp_path)
@@ -169,8 +169,8 @@ def test_what_is_wrong_with_a_type_is_told(
     assert all(one.startswith(start) for one, start in zip(told, problems, strict=True)), told
 
 
-def test_a_misspelt_type_of_a_suite_is_told_as_any_other(tmp_path: Path) -> None:
-    """With what was probably meant."""
+def test_a_misspelt_type_of_a_suite_is_reported_as_any_other(tmp_path: Path) -> None:
+    """The probable name is suggested."""
     (tmp_path / "own.py").write_text(CODE)
     document = {
         "providers": ["echo"],

@@ -1,4 +1,4 @@
-"""What a stop costs."""
+"""The cost of a stop."""
 
 import trio
 from journalled import Notes
@@ -9,8 +9,8 @@ from trioeval.testing import run_virtual
 ROWS = 1200
 
 
-def test_a_stop_does_not_wait_for_the_disk_for_each_row_that_never_began() -> None:
-    """There is nothing to lose of them; all are emitted, in order, and are written down."""
+def test_a_stop_does_not_wait_for_the_disk_for_each_row_that_never_started() -> None:
+    """They contain nothing to lose; all are emitted in order, and recorded."""
 
     async def main() -> tuple[Notes, list[int], float]:
         notes, emitted, stop = Notes(lasts=1.0), list[int](), trio.Event()

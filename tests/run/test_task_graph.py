@@ -1,4 +1,4 @@
-"""Tasks of a suite that depend on each other, on the virtual clock: who starts when, and who never does."""
+"""Tasks of a suite that depend on each other, on the virtual clock."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trioeval.errors import PlanError, SuiteError, UsageError
-from trioeval.kernel import Cut, Lanes, LaneSpec
+from trioeval.kernel import Lanes, LaneSpec, StopReason
 from trioeval.loading.load import parse_suite
 from trioeval.providers import Request
 from trioeval.run import PreparedSuite, Row, Status, collect, make_lanes, prepare, run_suite
@@ -24,7 +24,7 @@ class Asked:
     """A provider that answers a prompt `name seconds` after that time, and fails for `name fails`."""
 
     calls: list[tuple[str, float]] = attrs.field(factory=list)
-    """Names, and when they were asked."""
+    """The names, with the instants of their calls."""
 
     async def __call__(self, request: Request) -> str:
         name, does, *_ = request.prompt.split()
@@ -36,7 +36,7 @@ class Asked:
 
 
 def task(name: str, *prompts: str, after: Sequence[str] = (), **more: Any) -> dict[str, Any]:
-    """A task with one row for each prompt, asked one after another if they share a lane of width 1."""
+    """Return a task with one row per prompt, which run one after another if they share a lane of width 1."""
     return {
         "id": name,
         "type": "prompt_eval",
@@ -59,13 +59,13 @@ def suite_of(
 
 @attrs.define
 class Ran:
-    """What a run was like."""
+    """The record of a run."""
 
     asked: Asked = attrs.field(factory=Asked)
     rows: list[tuple[str, int, str, float]] = attrs.field(factory=list)
-    """Task, index, outcome, and when it was emitted."""
+    """Task, index, outcome, and the instant of emission."""
     errors: list[str | None] = attrs.field(factory=list)
-    cuts: set[Cut | None] = attrs.field(factory=set)
+    cuts: set[StopReason | None] = attrs.field(factory=set)
     warned: list[str] = attrs.field(factory=list)
 
     async def emit(self, row: Row) -> None:
@@ -78,7 +78,7 @@ class Ran:
         return prepare(suite, providers={"mine": self.asked})
 
     def outcomes(self) -> dict[str, list[str]]:
-        """Of each task, in the order in which they were emitted."""
+        """Return the outcomes of each task, in the order in which they were emitted."""
         found: dict[str, list[str]] = {}
         for name, index, outcome, _ in self.rows:
             assert index == len(found.setdefault(name, []))
@@ -101,14 +101,14 @@ def ran(suite: Suite, main: Callable[[Ran, PreparedSuite], Awaitable[None]] | No
 
 
 def test_tasks_that_do_not_depend_on_each_other_run_side_by_side() -> None:
-    """Both start at once; their rows come as they are known, and say which task they are of."""
+    """Both start at once; rows come as they finish, and name their task."""
     found = ran(suite_of(task("a", "3"), task("b", "1", "2")))
     assert sorted(found.asked.calls) == [("a", 0), ("b", 0), ("b", 0)]
     assert found.rows == [("b", 0, "done", 1), ("b", 1, "done", 2), ("a", 0, "done", 3)]
 
 
 def test_a_task_starts_when_the_last_that_it_depends_on_is_over() -> None:
-    """At that instant, with all of its rows; a third one goes on meanwhile."""
+    """It starts at that instant, with all of their rows; a third task continues meanwhile."""
     found = ran(
         suite_of(
             task("c", "1", "1", after=["a", "b"]), task("a", "2"), task("b", "5"), task("d", "9")
@@ -118,7 +118,7 @@ def test_a_task_starts_when_the_last_that_it_depends_on_is_over() -> None:
 
 
 def test_a_failed_assertion_is_a_verdict_and_blocks_nothing() -> None:
-    """PASS and FAIL both count as done."""
+    """Rows that pass or fail both count as done."""
     wrong = [{"assert": [{"type": "equals", "value": "no"}]}]
     found = ran(suite_of(task("a", "1", tests=wrong), task("b", "1", after=["a"])))
     assert found.outcomes() == {"a": ["done"], "b": ["done"]}
@@ -126,7 +126,7 @@ def test_a_failed_assertion_is_a_verdict_and_blocks_nothing() -> None:
 
 
 def test_a_row_without_a_verdict_blocks_what_depends_on_it_and_so_on() -> None:
-    """Nothing of those is asked; each of their rows says which task it lacks. Others are not concerned."""
+    """No call is made for them; each of their rows names the incomplete task. Others are not affected."""
     found = ran(
         suite_of(
             task("a", "fails", "2"),
@@ -147,8 +147,8 @@ def test_a_row_without_a_verdict_blocks_what_depends_on_it_and_so_on() -> None:
     assert found.errors[-1] == "blocked by task b"
 
 
-def test_a_task_runs_all_the_same_where_that_is_its_policy() -> None:
-    """When everything that it depends on is over; what depends on it needs its rows alone."""
+def test_a_task_runs_anyway_where_that_is_its_policy() -> None:
+    """It runs when all dependencies have ended; its own dependants only need its own rows."""
     tasks = [task("a", "fails", "2"), task("b", "1", after=["a"]), task("c", "1", after=["b"])]
     found = ran(suite_of(*tasks, policies={"b": "run"}))
     assert found.outcomes() == {"a": ["failed", "done"], "b": ["done"], "c": ["done"]}
@@ -156,7 +156,7 @@ def test_a_task_runs_all_the_same_where_that_is_its_policy() -> None:
 
 
 def test_a_task_fails_where_that_is_its_policy() -> None:
-    """Each row says which task is not complete; nothing is asked, and it is incomplete itself."""
+    """Each row names the incomplete task; no call is made, and the task is incomplete itself."""
     tasks = [task("a", "fails"), task("b", "1", "1", after=["a"]), task("c", "1", after=["b"])]
     found = ran(suite_of(*tasks, policies={"b": "fail"}))
     assert found.outcomes() == {"a": ["failed"], "b": ["failed"] * 2, "c": ["blocked"]}
@@ -168,8 +168,8 @@ def test_a_task_fails_where_that_is_its_policy() -> None:
     assert [name for name, _ in found.asked.calls] == ["a"]
 
 
-def test_ag_74_tasks_that_are_held_end_when_nothing_else_goes_on() -> None:
-    """Each with its chain in a line; what depends on them goes on as it says."""
+def test_ag_74_tasks_that_are_held_end_when_nothing_else_continues() -> None:
+    """Each is reported with its chain; their dependants continue by their own policies."""
     found = ran(
         suite_of(
             task("a", "fails"),
@@ -198,7 +198,7 @@ def test_ag_74_tasks_that_are_held_end_when_nothing_else_goes_on() -> None:
 
 
 def test_a_chain_ends_at_what_ran_although_it_lacked_something() -> None:
-    """It is not complete for a reason of its own."""
+    """It is incomplete for another reason."""
     tasks = [task("a", "fails"), task("b", "fails", after=["a"]), task("c", "1", after=["b"])]
     found = ran(suite_of(*tasks, policies={"b": "run", "c": "block"}))
     assert found.warned == ["a task cannot be run: c waits for b (not complete)"]
@@ -206,7 +206,7 @@ def test_a_chain_ends_at_what_ran_although_it_lacked_something() -> None:
 
 
 def test_a_task_that_is_held_when_the_run_is_stopped_was_not_run() -> None:
-    """That it lacks something is not why, and nobody is told so."""
+    """The missing dependency is not the cause, and is not reported."""
 
     async def main(found: Ran, prepared: PreparedSuite) -> None:
         stop = trio.Event()
@@ -224,13 +224,13 @@ def test_a_task_that_is_held_when_the_run_is_stopped_was_not_run() -> None:
 
 
 def test_a_task_without_rows_is_done() -> None:
-    """There is no row of it that lacks a verdict."""
+    """None of its rows lacks a verdict."""
     found = ran(suite_of(task("a", "1", scenarios=[]), task("b", "1", after=["a"])))
     assert found.outcomes() == {"b": ["done"]}
 
 
 def test_tasks_share_the_lane_of_a_provider() -> None:
-    """Its width bounds their calls together; where they want different widths, the smaller one holds."""
+    """The width limits their calls together; if they configure different widths, the smaller one holds."""
     narrow = task("a", "1", "1", evaluateOptions={"maxConcurrency": 1})
     found = ran(suite_of(narrow, task("b", "1", "1")))
     assert sorted(at for _, at in found.asked.calls) == [0, 1, 2, 3]
@@ -245,7 +245,7 @@ def test_the_budget_is_that_of_all_tasks_together() -> None:
 
 
 def test_what_the_budget_has_kept_from_being_complete_is_no_failure() -> None:
-    """What depends on it is left for a resume, whatever its policy; what lacks anything else is not."""
+    """Its dependants are left for a resume, whatever their policy, unless they lack something else."""
     more: dict[str, FailedDependency] = {"f": "fail", "s": "skip", "w": "block", "r": "run"}
     suite = suite_of(
         task("b", "fails"),
@@ -266,7 +266,7 @@ def test_what_the_budget_has_kept_from_being_complete_is_no_failure() -> None:
         await run_suite(prepared, emit=emit, warn=ran.warned.append)
 
     assert ran(suite, main).warned == []
-    assert {row.cut for name, row in found.items() if name not in "by"} == {Cut.BUDGET}
+    assert {row.cut for name, row in found.items() if name not in "by"} == {StopReason.BUDGET}
     left = [found[name] for name in [*more, "x"]]
     assert {row.outcome for row in left} == {"not_run"}
     used_up = "not run: the budget of the run is used up before task"
@@ -276,7 +276,7 @@ def test_what_the_budget_has_kept_from_being_complete_is_no_failure() -> None:
 
 
 def test_the_deadline_is_that_of_the_whole_run() -> None:
-    """What runs is cut at it; what depends on it never starts and says so, not that it is blocked."""
+    """Running rows are interrupted; their dependants never start, and report the deadline as the cause."""
     found = ran(suite_of(task("a", "1", "5"), task("b", "1", after=["a"]), maxEvalTimeMs=3000))
     assert found.outcomes() == {"a": ["done", "interrupted"], "b": ["not_run"]}
     assert found.errors[-1] == "not run: the run's deadline (maxEvalTimeMs) passed"
@@ -284,7 +284,7 @@ def test_the_deadline_is_that_of_the_whole_run() -> None:
 
 
 def test_a_stop_lets_what_runs_finish_and_starts_nothing_more() -> None:
-    """Also no task whose turn comes by what finished then."""
+    """This holds for a task that becomes ready by a row that finishes after the stop."""
 
     async def main(found: Ran, prepared: PreparedSuite) -> None:
         stop = trio.Event()
@@ -299,7 +299,7 @@ def test_a_stop_lets_what_runs_finish_and_starts_nothing_more() -> None:
 
 
 def test_a_cancelled_run_emits_every_row_of_every_task_once() -> None:
-    """Those of tasks that had not begun as well, and of what depends on those."""
+    """This includes tasks that were never started, and their dependants."""
 
     async def main(found: Ran, prepared: PreparedSuite) -> None:
         with trio.move_on_after(3):
@@ -321,7 +321,7 @@ def test_a_cancelled_run_emits_every_row_of_every_task_once() -> None:
 
 
 def test_what_emit_raises_ends_the_run_and_is_raised_as_it_is() -> None:
-    """No group around it; what depends on the task is not begun."""
+    """It is not wrapped in a group; dependants of the task are not started."""
 
     async def main(found: Ran, prepared: PreparedSuite) -> None:
         async def emit(row: Row) -> None:
@@ -337,7 +337,7 @@ def test_what_emit_raises_ends_the_run_and_is_raised_as_it_is() -> None:
 
 
 def test_emit_gets_one_row_at_a_time() -> None:
-    """Although rows of several tasks are known at the same instant."""
+    """This holds although rows of several tasks finish at the same instant."""
     inside = 0
 
     async def main(found: Ran, prepared: PreparedSuite) -> None:
@@ -354,8 +354,8 @@ def test_emit_gets_one_row_at_a_time() -> None:
     assert len(ran(suite_of(task("a", "1", "1"), task("b", "1", "1")), main).rows) == 4
 
 
-def test_a_missing_lane_is_told_before_anything_is_asked() -> None:
-    """Although the task that needs it would come last."""
+def test_a_missing_lane_is_reported_before_anything_is_asked() -> None:
+    """This holds although the task that needs it would run last."""
 
     async def main(found: Ran, prepared: PreparedSuite) -> None:
         with pytest.raises(PlanError, match=r"the tasks need the lanes \['mine'\]"):
@@ -365,7 +365,7 @@ def test_a_missing_lane_is_told_before_anything_is_asked() -> None:
 
 
 def test_collected_rows_are_in_the_order_of_the_tasks() -> None:
-    """Whatever order they ended in; the lanes may be those of several suites."""
+    """The order in which tasks end does not matter; the lanes may be those of several suites."""
     suite = suite_of(task("b", "1", after=["a"]), task("a", "2", "1"))
     asked = Asked()
 
@@ -382,21 +382,21 @@ def test_collected_rows_are_in_the_order_of_the_tasks() -> None:
 
 
 def test_providers_cannot_be_given_to_what_is_prepared() -> None:
-    """Neither to a run nor to a collection: they would not be used."""
+    """Neither `run_suite` nor `collect` accepts them, because they would not be used."""
     prepared = prepare(suite_of(task("a", "1"), task("b", "1")), providers={"mine": Asked()})
     with pytest.raises(UsageError, match="pass them to `prepare`"):
         run_virtual(lambda: collect(prepared, providers={"mine": Asked()}))
 
 
 def test_serial_rows_of_a_task_wait_for_those_of_others() -> None:
-    """`runSerially` means alone over all lanes, whichever task a row is of."""
+    """`runSerially` means alone over all lanes, for rows of all tasks."""
     alone = [{"options": {"runSerially": True}}]
     found = ran(suite_of(task("a", "2", tests=alone), task("b", "2")))
     assert sorted(at for _, at in found.asked.calls) == [0, 2]
 
 
 def test_each_task_has_its_own_registers() -> None:
-    """What a task stores is not seen by another one, although they run on the same providers."""
+    """A stored value is not visible in another task, although both use the same providers."""
     stores = [{"options": {"storeOutputAs": "x"}}]
     shown = task("b", "{{x}}1", after=["a"])
     found = ran(suite_of(task("a", "7", tests=stores), shown))
@@ -414,7 +414,7 @@ def test_each_task_has_its_own_registers() -> None:
 def test_tasks_made_in_python_are_checked_as_well(
     depends_on: dict[str, tuple[str, ...]], said: str
 ) -> None:
-    """No file was read that would have been refused."""
+    """They were not checked by the loader."""
     one = parse_suite({"providers": ["echo"]})
     tasks = tuple(Task(id=name, suite=one, depends_on=on) for name, on in depends_on.items())
     with pytest.raises(PlanError) as caught:
@@ -422,8 +422,8 @@ def test_tasks_made_in_python_are_checked_as_well(
     assert said in str(caught.value)
 
 
-def test_what_is_wrong_with_providers_is_told_where_it_stands_and_once() -> None:
-    """A provider of the top is used by two tasks; another is one's own."""
+def test_what_is_wrong_with_providers_is_reported_at_its_place_and_once() -> None:
+    """One provider of the top is used by two tasks; another belongs to a task."""
     lost = {"id": "replay:nowhere.jsonl", "label": "lost"}
     suite = parse_suite(
         {
@@ -442,7 +442,7 @@ NAMES = "abcde"
 
 @st.composite
 def graphs(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Up to five tasks; each depends on some before it, and some fail."""
+    """Draw up to five tasks; each depends on some before it, and some fail."""
     size = draw(st.integers(1, len(NAMES)))
     tasks = []
     for place, name in enumerate(NAMES[:size]):
@@ -464,7 +464,7 @@ def graphs(draw: st.DrawFn) -> list[dict[str, Any]]:
 def test_block_and_total_hold_for_every_graph(
     tasks: list[dict[str, Any]], policies: Mapping[str, FailedDependency], cancel_at: float
 ) -> None:
-    """Laws BLOCK and TOTAL: nobody is asked before its dependencies are done, and every row comes once."""
+    """Laws BLOCK and TOTAL: no call is made before its dependencies are done, and every row comes once."""
 
     async def main(found: Ran, prepared: PreparedSuite) -> None:
         with trio.move_on_after(cancel_at):

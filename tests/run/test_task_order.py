@@ -1,4 +1,4 @@
-"""In which order tasks start, by the rules alone: every graph, every policy, every order of ends."""
+"""The order of tasks by the rules alone: every graph, every policy, every order of ends."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,7 +11,7 @@ from trioeval.evaluation.prepared import PreparedTask
 from trioeval.loading.load import parse_suite
 from trioeval.run import prepare
 from trioeval.run.task_graph import StartableTask, TaskOrder
-from trioeval.suite.dependencies import FailedDependency, Lacking
+from trioeval.suite.dependencies import FailedDependency, Unsatisfied
 
 NAMES = "abcdefg"
 POLICIES: tuple[FailedDependency, ...] = ("skip", "block", "fail", "run")
@@ -25,7 +25,7 @@ def task(name: str, needs: Sequence[str] = (), policy: FailedDependency = "skip"
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Sequence[PreparedTask]:
-    """Up to seven tasks; each depends on some before it."""
+    """Draw up to seven tasks; each depends on some before it."""
     policies: st.SearchStrategy[FailedDependency] = st.sampled_from(POLICIES)
     found = []
     for place, name in enumerate(NAMES[: draw(st.integers(1, len(NAMES)))]):
@@ -36,12 +36,12 @@ def graphs(draw: st.DrawFn) -> Sequence[PreparedTask]:
 
 @attrs.define
 class Going:
-    """A run of tasks under way."""
+    """A run of tasks in progress."""
 
     tasks: Sequence[PreparedTask]
     started: dict[str, StartableTask] = attrs.field(factory=dict)
     ends: dict[str, TaskEnd] = attrs.field(factory=dict)
-    """Of those that are over."""
+    """The ends of tasks that have ended."""
 
     def start(self, found: Sequence[StartableTask]) -> None:
         active = [name for name in self.started if name not in self.ends]
@@ -53,16 +53,16 @@ class Going:
         self.started |= {self.tasks[one.place].id or "": one for one in found}
 
     def check(self, part: PreparedTask, one: StartableTask, active: Sequence[str]) -> None:
-        ends = {other: self.ends[other] for other in part.depends_on}  # all are over
+        ends = {other: self.ends[other] for other in part.depends_on}  # all have ended
         lost = [other for other, end in ends.items() if end == "incomplete"]
         cut = [other for other, end in ends.items() if end == "cut"]
         if not lost or part.when_failed == "run":
-            assert one.lacking == (Lacking(cut[0], "cut") if cut else None)
+            assert one.lacking == (Unsatisfied(cut[0], "cut") if cut else None)
         elif part.when_failed == "block":
-            assert one.lacking == Lacking(lost[0], "stuck")
+            assert one.lacking == Unsatisfied(lost[0], "stuck")
             assert active == []
         else:
-            assert one.lacking == Lacking(lost[0], part.when_failed)
+            assert one.lacking == Unsatisfied(lost[0], part.when_failed)
         assert (one.chain is not None) == (part.when_failed == "block" and bool(lost))
         assert one.chain is None or one.chain.startswith(f"{part.id} waits for {lost[0]}")
 
@@ -71,7 +71,7 @@ class Going:
 def test_every_task_starts_once_and_as_its_policy_says(
     tasks: Sequence[PreparedTask], data: st.DataObject
 ) -> None:
-    """When all that it depends on are over; what is held not before nothing else is under way."""
+    """It starts when all of its dependencies have ended; a held task only when no other task is running."""
     order, going = TaskOrder.of(tasks), Going(tasks)
     going.start(order.begin())
     while active := [name for name in going.started if name not in going.ends]:
@@ -91,7 +91,7 @@ def test_every_task_starts_once_and_as_its_policy_says(
 
 
 def test_chains_lead_to_what_was_run_and_is_not_complete() -> None:
-    """Through what was left out, and not through what ran all the same."""
+    """They pass through tasks that were not run, and not through tasks that ran anyway."""
     tasks = [
         task("a"),
         task("b", "a", "run"),
@@ -101,6 +101,6 @@ def test_chains_lead_to_what_was_run_and_is_not_complete() -> None:
     order = TaskOrder.of(tasks)
     assert order.begin() == [StartableTask(0)]
     assert order.over(0, "incomplete") == [StartableTask(1)]
-    assert order.over(1, "incomplete") == [StartableTask(2, Lacking("b", "skip"))]
+    assert order.over(1, "incomplete") == [StartableTask(2, Unsatisfied("b", "skip"))]
     chain: Mapping[int, str | None] = {one.place: one.chain for one in order.over(2, "incomplete")}
     assert chain == {3: "d waits for c, c for b (not complete)"}

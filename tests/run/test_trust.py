@@ -1,4 +1,4 @@
-"""Which servers a run trusts, as the environment says it: real connections."""
+"""The servers that a run trusts according to the environment: real connections."""
 
 import contextlib
 import json
@@ -28,12 +28,12 @@ class _Answer(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_parts: object) -> None:
-        """Nobody reads it."""
+        """Discard the message."""
 
 
 @contextlib.contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """The address of a server with an authority of its own, whose certificate is `ca.pem`."""
+    """Yield the address of a server with its own authority, whose certificate is `ca.pem`."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "ca.pem")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -71,7 +71,7 @@ def row_of(folder: Path, url: str, **environ: str) -> Row:
 
 @pytest.mark.slow
 def test_a_server_is_trusted_if_the_environment_says_so(tmp_path: Path) -> None:
-    """By its authority, or whoever it is; otherwise it is not."""
+    """It is trusted by its authority, or without verification; otherwise it is not."""
     with served(tmp_path) as url:
         refused = row_of(tmp_path, url)
         assert refused.error_kind == "tls"
@@ -80,8 +80,10 @@ def test_a_server_is_trusted_if_the_environment_says_so(tmp_path: Path) -> None:
         assert row_of(tmp_path, url, TRIOEVAL_INSECURE_SSL="false").error_kind == "tls"
 
 
-def test_certificates_that_cannot_be_used_are_told_before_the_first_call(tmp_path: Path) -> None:
-    """By the variable that names them."""
+def test_certificates_that_cannot_be_used_are_reported_before_the_first_call(
+    tmp_path: Path,
+) -> None:
+    """The message names the variable."""
     (tmp_path / "no.pem").write_text("nothing")
     suite = trioeval.parse_suite({"providers": ["echo"]}, directory=tmp_path)
     for name, fault in (

@@ -1,4 +1,4 @@
-"""The servers of this program on real sockets, and clients that keep to no rule."""
+"""The servers of this program on real sockets, and clients that violate the protocol."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -8,13 +8,13 @@ import attrs
 import trio
 
 from trioeval.cli.run.observers import MetricsPage, registry_of
-from trioeval.limits import Limit
+from trioeval.limits import SharedLimit
 from trioeval.limits.memory import MemoryLimits
 from trioeval.limits.server import ServeSettings, serve_limits
 from trioeval.serving.conversation import Bounds
 from trioeval.serving.listening import open_listeners, serve_app
 
-SLOTS = Limit(key="slots", kind="concurrency", capacity=1, timeout=30)
+SLOTS = SharedLimit(key="slots", kind="concurrency", capacity=1, timeout=30)
 TOKEN = "correct-horse"  # noqa: S105
 
 
@@ -28,7 +28,7 @@ class Reply:
 
 @attrs.frozen
 class Local:
-    """A server of this machine."""
+    """A server on this machine."""
 
     port: int
     limits: MemoryLimits
@@ -47,7 +47,7 @@ class Local:
     async def ask(
         self, method: str, path: str, headers: Mapping[str, str] = {}, body: str = ""
     ) -> Reply:
-        """One request, as it is said here; a header without a value is left out."""
+        """Send one request as it is given; a header without a value is left out."""
         said = {
             "host": self.host,
             "connection": "close",
@@ -71,7 +71,7 @@ class Local:
 async def limits_server(
     *, token: str | None = TOKEN, host: str = "127.0.0.1", bounds: Bounds | None = None
 ) -> AsyncIterator[Local]:
-    """`trioeval limits serve`, with one limit."""
+    """Run `trioeval limits serve`, with one limit."""
     limits, stop = MemoryLimits([SLOTS]), trio.Event()
     settings = ServeSettings(
         host=host, port=0, token=token, bounds=bounds or ServeSettings().bounds
@@ -84,7 +84,7 @@ async def limits_server(
 
 @asynccontextmanager
 async def metrics_server(*, bounds: Bounds | None = None) -> AsyncIterator[Local]:
-    """The page of `--metrics-port`."""
+    """Run the page of `--metrics-port`."""
     stop, page = trio.Event(), MetricsPage(registry_of(list))
     listeners, address = await open_listeners("127.0.0.1", 0)
     async with trio.open_nursery() as nursery:

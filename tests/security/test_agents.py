@@ -1,4 +1,4 @@
-"""Agents that leave traps behind, or start more processes than the machine has room for."""
+"""Agents that leave traps behind, or start more processes than the machine can run."""
 
 import os
 import shlex
@@ -22,7 +22,7 @@ from trioeval.agent.workspace_tools import ActionError, edit_text, read_text, wr
 from trioeval.errors import AgentError, GradingError
 from trioeval.evaluation.commands import run_command
 from trioeval.grading.kinds.workspace_files import NoFileError, find_file, read_file
-from trioeval.providers.programs.exec import Tail
+from trioeval.providers.programs.exec import OutputTail
 from trioeval.providers.programs.members import find_started, has_tag
 from trioeval.providers.programs.processes import make_mark
 
@@ -58,7 +58,7 @@ live()
 
 @pytest.fixture
 def mark() -> str:
-    """What the environment of all processes of a test holds."""
+    """Return the mark in the environment of all processes of a test."""
     return uuid.uuid4().hex
 
 
@@ -70,7 +70,7 @@ async def work_once(rig: Rig) -> AttemptEnd:
 def test_a_fork_bomb_is_ended_within_seconds_and_leaves_nothing(
     tmp_path: Path, mark: str, kind: str
 ) -> None:
-    """The attempt says why it was ended."""
+    """The attempt reports the reason."""
     bomb = tmp_path / "bomb.py"
     bomb.write_text(BOMB)
     line = f"{sys.executable} -S -E {bomb} '{kind}' 300"
@@ -88,7 +88,7 @@ def test_a_fork_bomb_is_ended_within_seconds_and_leaves_nothing(
 def test_a_fork_bomb_that_the_agent_leaves_behind_ends_with_its_case(
     tmp_path: Path, mark: str
 ) -> None:
-    """The program itself has ended well."""
+    """The program itself has ended normally."""
     bomb = tmp_path / "bomb.py"
     bomb.write_text(BOMB)
     line = f"sh -c '{sys.executable} -S -E {bomb} sessions 300 & touch DONE'"
@@ -143,7 +143,7 @@ os.execve(sys.executable, [sys.executable, "-S", "-E", "-c", "import time; time.
 def test_what_kills_its_supervisor_is_ended_all_the_same(
     tmp_path: Path, killer: str, user: str
 ) -> None:
-    """It is found by the tag, which it has inherited."""
+    """It is found by the inherited tag."""
     script, up = tmp_path / "escape.py", tmp_path / "up"
     script.write_text(ESCAPE)
     words = [sys.executable, "-S", "-E", str(script), killer, str(up)]
@@ -155,7 +155,7 @@ def test_what_kills_its_supervisor_is_ended_all_the_same(
         return end.attempts[0]
 
     async def command() -> int | None:
-        return await run_command(words, tmp_path, dict(os.environ), 30, Tail(), grace=0.1)
+        return await run_command(words, tmp_path, dict(os.environ), 30, OutputTail(), grace=0.1)
 
     if user == "command":
         assert run(command) in (0, -9)
@@ -169,7 +169,7 @@ def test_what_kills_its_supervisor_is_ended_all_the_same(
 
 @pytest.mark.parametrize("kind", ["session", "session orphan", "bare session orphan"])
 def test_programs_end_when_the_run_is_killed(tmp_path: Path, kind: str) -> None:
-    """By the supervisor, which lives on for that."""
+    """The supervisor survives for this purpose."""
     up = tmp_path / "up"
     os.mkfifo(up)
     script = tmp_path / "run.py"
@@ -201,12 +201,12 @@ trio.run(main)
 
 @pytest.mark.parametrize("text", ["", "Max file locks  7  8  locks", "Max files  9  9  files"])
 def test_a_process_without_the_tag_is_not_of_the_tree(text: str) -> None:
-    """What cannot be read is not taken for one's own."""
+    """A process whose tag cannot be read is not treated as part of it."""
     assert not has_tag(text.encode(), 9)
 
 
 def test_an_agent_that_starts_trees_itself_has_another_tag_for_each() -> None:
-    """Also where its own limit is a tag already; and none where there is no room."""
+    """This also holds if its own limit is a tag already; without room it gets none."""
     mark, other = make_mark(), make_mark()
     line = (
         "import sys, resource as r; from trioeval.providers.programs.members import make_tag;"
@@ -224,17 +224,17 @@ def test_an_agent_that_starts_trees_itself_has_another_tag_for_each() -> None:
 
 
 def test_processes_one_after_the_other_are_not_many_at_once(tmp_path: Path) -> None:
-    """What ends makes room."""
+    """A process that ends no longer counts."""
     line = "sh -c 'for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.01 & sleep 0.01; wait; done; echo ok'"
     end = in_rig(settings(line), tmp_path, work_once, max_processes=6)
     assert (end.output, end.failure) == ("ok", None)
 
 
 def test_a_fork_bomb_among_the_commands_of_a_workspace_is_ended(tmp_path: Path, mark: str) -> None:
-    """Those of assertions and of models: the output says why."""
+    """This covers commands of assertions and of models: the output contains the reason."""
     bomb = tmp_path / "bomb.py"
     bomb.write_text(BOMB)
-    written = Tail()
+    written = OutputTail()
     words = [sys.executable, "-S", "-E", str(bomb), "tree", "300"]
 
     async def main() -> int | None:
@@ -286,7 +286,7 @@ REFUSED = (NoFileError, GradingError, ActionError)
 
 @pytest.fixture(params=LARGE)
 def trap(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of a trap that may be large; sockets need a short path, so the folder is the working one."""
+    """Return the name of a trap that may be large; sockets need a short path, hence the working folder."""
     monkeypatch.chdir(tmp_path)
     return str(request.param)
 
@@ -313,7 +313,7 @@ def test_a_marker_that_is_not_a_file_is_the_failure_of_the_agent(
 
 
 def test_a_trap_in_the_place_of_a_file_is_not_read(tmp_path: Path, trap: str) -> None:
-    """Assertions, and tools of a model, say what is there instead; nothing waits."""
+    """Assertions, and tools of a model, report what they found; nothing waits."""
     LARGE[trap](tmp_path / "answer.txt")
     if trap == "too many links":  # a reader that follows them one by one does not count them
         assert read_file(tmp_path, "answer.txt") == b""
@@ -342,7 +342,7 @@ def test_a_trap_in_the_place_of_a_report_is_a_warning(tmp_path: Path, trap: str)
 def test_a_trap_in_the_place_of_a_prompt_is_an_error_that_names_it(
     tmp_path: Path, trap: str
 ) -> None:
-    """A resumed run reads what agents could write."""
+    """A resumed run reads files that agents could write."""
     LARGE[trap](tmp_path / "prompt.md")
     with pytest.raises(AgentError, match=r"prompt\.md"):
         ensure_prompt(tmp_path / "prompt.md", "Repair it.")

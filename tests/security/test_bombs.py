@@ -22,7 +22,7 @@ OUTSIDE = '<?xml version="1.0"?><!DOCTYPE x [<!ENTITY f SYSTEM "file:///etc/pass
 
 @pytest.fixture(scope="module")
 def sheet(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A spreadsheet as programs write it."""
+    """Return a spreadsheet as written by common programs."""
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
     book.active.append(["question", "__expected"])
@@ -33,7 +33,7 @@ def sheet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def changed(sheet: Path, to: Path, **parts: bytes) -> None:
-    """The spreadsheet with other parts, and with more."""
+    """Return the spreadsheet with parts replaced or added."""
     with zipfile.ZipFile(sheet) as old, zipfile.ZipFile(to, "w", zipfile.ZIP_DEFLATED) as new:
         for info in old.infolist():
             if info.filename not in parts:
@@ -43,14 +43,14 @@ def changed(sheet: Path, to: Path, **parts: bytes) -> None:
 
 
 def load(folder: Path) -> int:
-    """How many tests a suite of the sheet has."""
+    """Return the number of tests of a suite with the sheet."""
     path = folder / "suite.yaml"
     path.write_text("prompts: ['{{question}}']\nproviders: [echo]\ntests: file://tests.xlsx\n")
     return len(load_suite(path).tests)
 
 
 def refusal(folder: Path) -> str:
-    """What is said of a sheet; little memory is used for it."""
+    """Return the message about a sheet; checking it uses little memory."""
     tracemalloc.start()
     try:
         with pytest.raises(SuiteError) as caught:
@@ -62,7 +62,7 @@ def refusal(folder: Path) -> str:
 
 
 def test_a_spreadsheet_as_programs_write_it_is_read(sheet: Path, tmp_path: Path) -> None:
-    """Nothing is wrong with it."""
+    """It is valid."""
     changed(sheet, tmp_path / "tests.xlsx")
     assert load(tmp_path) == 1
 
@@ -71,7 +71,7 @@ def test_a_spreadsheet_as_programs_write_it_is_read(sheet: Path, tmp_path: Path)
 def test_a_spreadsheet_that_unpacks_to_much_is_not_unpacked(
     sheet: Path, tmp_path: Path, part: str
 ) -> None:
-    """Whichever part of it does."""
+    """This holds for each of its parts."""
     changed(sheet, tmp_path / "tests.xlsx", **{part: b" " * (48 * 2**20)})
     said = refusal(tmp_path)
     assert "the spreadsheet unpacks to" in said
@@ -79,7 +79,7 @@ def test_a_spreadsheet_that_unpacks_to_much_is_not_unpacked(
 
 
 def test_a_spreadsheet_of_very_many_parts_is_not_unpacked(sheet: Path, tmp_path: Path) -> None:
-    """Each of which is small."""
+    """Each part is small."""
     more = {f"part{number}": b"x" for number in range(2_001)}
     changed(sheet, tmp_path / "tests.xlsx", **more)
     assert "2,000 and" in refusal(tmp_path)
@@ -96,7 +96,7 @@ def test_a_spreadsheet_of_very_many_parts_is_not_unpacked(sheet: Path, tmp_path:
 def test_cells_far_from_all_others_are_refused_at_once(
     sheet: Path, tmp_path: Path, rows: Sequence[int], said: str
 ) -> None:
-    """A file of a few kilobytes with millions of empty cells."""
+    """The file has a few kilobytes and millions of empty cells."""
     far = "".join(f'<row r="{row}"><c r="XFD{row}"/></row>' for row in rows[:-1])
     far += f'<row r="{rows[-1]}"><c r="XFD{rows[-1]}"><v>1</v></c></row>'
     text = (
@@ -108,8 +108,10 @@ def test_cells_far_from_all_others_are_refused_at_once(
     assert said in refusal(tmp_path)
 
 
-def test_a_size_that_is_told_wrongly_bounds_what_is_unpacked(sheet: Path, tmp_path: Path) -> None:
-    """A part says that it is small, and is not."""
+def test_a_size_that_is_reported_wrongly_bounds_what_is_unpacked(
+    sheet: Path, tmp_path: Path
+) -> None:
+    """A part claims to be small, and is not."""
     path = tmp_path / "tests.xlsx"
     changed(sheet, path, **{SHEET: b" " * (48 * 2**20)})
     small = (1000).to_bytes(4, "little")
@@ -131,7 +133,7 @@ def test_a_size_that_is_told_wrongly_bounds_what_is_unpacked(sheet: Path, tmp_pa
 def test_a_document_that_defines_texts_is_not_read(
     sheet: Path, tmp_path: Path, part: str, document: str, encoding: str
 ) -> None:
-    """In no encoding, also behind a long comment."""
+    """This holds for every encoding, and after a long comment."""
     text = document.replace("<!DOCTYPE", f"<!--{'x' * 100_000}--><!DOCTYPE")
     if encoding == "utf-16":
         text = text.replace('version="1.0"', 'version="1.0" encoding="utf-16"')
@@ -140,7 +142,7 @@ def test_a_document_that_defines_texts_is_not_read(
 
 
 def test_a_document_by_another_name_is_looked_at_too(sheet: Path, tmp_path: Path) -> None:
-    """A workbook names its sheets as it likes."""
+    """A workbook may name its sheets freely."""
     with zipfile.ZipFile(sheet) as book:
         parts = {name: book.read(name) for name in book.namelist()}
     with zipfile.ZipFile(tmp_path / "tests.xlsx", "w", zipfile.ZIP_DEFLATED) as book:
@@ -153,7 +155,7 @@ def test_a_document_by_another_name_is_looked_at_too(sheet: Path, tmp_path: Path
 
 @pytest.mark.parametrize("size", [17, 64])
 def test_a_text_of_the_store_that_unpacks_to_much_is_damaged(size: int) -> None:
-    """It is not unpacked beyond what a text of its length may be."""
+    """It is not unpacked beyond the maximum for a text of its length."""
     packer = zlib.compressobj(9)
     bomb = b"".join(packer.compress(bytes(2**20)) for _ in range(size)) + packer.flush()
     tracemalloc.start()
@@ -167,7 +169,7 @@ def test_a_text_of_the_store_that_unpacks_to_much_is_damaged(size: int) -> None:
 
 @pytest.mark.parametrize("cut", [1, 4, 100])
 def test_a_text_of_the_store_that_was_cut_off_is_damaged(cut: int) -> None:
-    """No part of it is taken for the whole."""
+    """No part of it is used as the whole."""
     stored = stored_json('"' + "".join(map(str, range(20_000))) + '"')
     assert isinstance(stored, bytes)
     with pytest.raises(ValueError, match="cut off"):
@@ -175,6 +177,6 @@ def test_a_text_of_the_store_that_was_cut_off_is_damaged(cut: int) -> None:
 
 
 def test_a_long_text_that_packs_well_can_be_read_again() -> None:
-    """What is written is never taken for a bomb."""
+    """Written texts are never treated as bombs."""
     text = '"' + "x" * (17 * 2**20) + '"'
     assert read_text(stored_json(text)) == text

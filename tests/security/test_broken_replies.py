@@ -1,7 +1,7 @@
 """Providers whose connections break in the middle of a reply, by accident or on purpose.
 
-A break is a mishap of the way: the call is made again as often as its lane allows, no reply is made of half
-of one, and no slot stays taken. HTTP/2 is never offered; what comes of it all the same is no reply either.
+A break is a transient failure: the call is retried as often as its lane allows, half a reply is never used as
+a whole one, and no slot is lost. HTTP/2 is never offered; data in its frames is not a reply either.
 """
 
 import json
@@ -59,7 +59,7 @@ Ending = Literal["reset", "end"]
 
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loopback is reached directly, whatever the machine's environment says."""
+    """Loopback is reached directly, whatever the environment of the machine."""
     monkeypatch.setenv("NO_PROXY", "*")
 
 
@@ -131,7 +131,7 @@ def in_trio(main: Callable[[], Awaitable[None]]) -> None:
 
 
 async def rows_of(url: str, *, retries: int) -> list[Any]:
-    """What becomes of six rows, two at once."""
+    """Return the results of six rows, two at once."""
     document = {
         "providers": [
             {
@@ -150,7 +150,7 @@ async def rows_of(url: str, *, retries: int) -> list[Any]:
 @pytest.mark.parametrize("ending", ["reset", "end"])
 @pytest.mark.parametrize("name", SAID)
 def test_a_call_that_broke_is_made_again(name: str, ending: Ending) -> None:
-    """The first four break; every row has its reply, and never more than two were under way."""
+    """The first four break; every row has its reply, and never more than two were in flight."""
 
     async def main() -> None:
         server = Breaking(SAID[name], ending, breaks=4)
@@ -164,7 +164,7 @@ def test_a_call_that_broke_is_made_again(name: str, ending: Ending) -> None:
 
 @pytest.mark.parametrize("name", SAID)
 def test_a_provider_that_always_breaks_costs_its_tries_and_no_more(name: str) -> None:
-    """Each row fails as a mishap of the connection, the run ends, and the lane is free until then."""
+    """Each row fails with a transient failure of the connection, and the lane is free until the end."""
 
     async def main() -> None:
         server = Breaking(SAID[name], "reset", breaks=float("inf"))
@@ -177,7 +177,7 @@ def test_a_provider_that_always_breaks_costs_its_tries_and_no_more(name: str) ->
 
 
 def test_http_2_is_not_offered_to_a_server_that_speaks_nothing_else() -> None:
-    """It ends the connection in its own way, under TLS; that is a mishap like any other."""
+    """It ends the connection in its own way, under TLS; that is a transient failure like any other."""
     authority = trustme.CA()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("localhost").configure_cert(context)

@@ -11,7 +11,7 @@ import trio
 from planner_model import submission
 
 from trioeval.agent.protocols import RunIds
-from trioeval.evaluation.journal import Paid
+from trioeval.evaluation.journal import RecordedReply
 from trioeval.limits.model import lease_ids
 from trioeval.providers import Reply
 from trioeval.providers.programs.members import Clocks
@@ -29,7 +29,7 @@ KEY = 31 * b"k" + b"m"
 
 @attrs.define
 class Wall:
-    """A clock that is set."""
+    """A clock that can be set."""
 
     now: float = 1_000_000_000.0
 
@@ -64,12 +64,12 @@ def test_a_question_under_way_is_asked_once(tmp_path: Path, jump: float, whose: 
         def nothing() -> Iterator[None]:
             yield
 
-        async def slow() -> Paid:
+        async def slow() -> RecordedReply:
             nonlocal calls
             calls += 1
             asks.set()
             await may_end.wait()
-            return Paid(Reply(output="yes"), 1.0, cached=False)
+            return RecordedReply(Reply(output="yes"), 1.0, cached=False)
 
         async def ask(cache: Cache) -> None:
             assert (await cache.reply(KEY, slow, waiting)).cached
@@ -127,7 +127,7 @@ def test_a_place_in_the_line_of_agents_is_kept(tmp_path: Path, jump: float, whos
 
 @pytest.mark.parametrize("jump", JUMPS)
 def test_run_ids_sort_as_they_were_made(jump: float) -> None:
-    """Those after a jump behind those before."""
+    """Ids after a jump sort after those before."""
     start = datetime(2026, 1, 1, tzinfo=UTC)
     moments = iter([start, start + timedelta(seconds=jump), start + timedelta(seconds=1)])
     ids = RunIds("5f0c", lambda: next(moments))
@@ -137,7 +137,7 @@ def test_run_ids_sort_as_they_were_made(jump: float) -> None:
 
 @pytest.mark.parametrize("jump", JUMPS)
 def test_leases_of_limits_have_ids_of_their_own(jump: float) -> None:
-    """Also where chance gives the same number twice."""
+    """This also holds if the random number repeats."""
     wall, given = Wall(), iter(range(1, 9))
     new = lease_ids(wall, lambda _bits: next(given))
     first = new()
@@ -156,7 +156,7 @@ def test_the_age_of_a_run_is_never_negative(jump: float) -> None:
 def test_a_clock_that_was_set_back_is_noticed_where_processes_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Ages of entries in the process table say nothing then."""
+    """Ages of entries in the process table are then not valid."""
     before = Clocks()
     assert not before.was_set_back
     monkeypatch.setattr("time.time", lambda: before.wall - HOUR)

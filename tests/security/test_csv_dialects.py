@@ -1,4 +1,4 @@
-"""A spreadsheet runs no cell of a CSV file, whichever sign it parts cells by."""
+"""A spreadsheet evaluates no cell of a CSV file, whatever its delimiter."""
 
 import csv
 import io
@@ -50,7 +50,7 @@ _HARMLESS = re.compile(r"[-+]?[\d.]+|[-+] [^|(!]*")
 @pytest.mark.parametrize("before", BEFORE, ids=ascii)
 @pytest.mark.parametrize("formula", FORMULAS)
 def test_no_dialect_finds_a_formula(formula: str, before: str) -> None:
-    """Commas, semicolons and tabs, with quotes and without; the cells beside it are plain."""
+    """This covers commas, semicolons and tabs, with and without quotes; neighbouring cells are plain."""
     text = _line(["first", f"{before}{formula}", "last"], escape=True)
     for delimiter in ",;\t":
         for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_NONE):
@@ -74,13 +74,13 @@ def test_no_dialect_finds_a_formula(formula: str, before: str) -> None:
     ],
 )
 def test_plain_texts_stay_as_they_are(text: str) -> None:
-    """Lists, headings, code and numbers."""
+    """This covers lists, headings, code and numbers."""
     assert inert_cell(text) == text
 
 
 @pytest.mark.parametrize("text", ["\n" * 200_000, ";" * 200_000, "; \t" * 70_000, "\n- " * 70_000])
 def test_long_cells_take_no_longer_for_it(text: str) -> None:
-    """Each character is looked at a few times, not once for each other one."""
+    """Each character is examined a few times, not once for each other one."""
     began = time.process_time()
     inert_cell(text)
     assert time.process_time() - began < 2

@@ -1,4 +1,4 @@
-"""Databases that are damaged, are something else, or belong to another user: one line, and how to go on."""
+"""Databases that are damaged, are another kind of file, or belong to another user: one line with a remedy."""
 
 import json
 import os
@@ -15,7 +15,7 @@ import trio
 
 from trioeval.cli import run_command_line
 from trioeval.errors import StoreError
-from trioeval.store.cache.entry import Entry
+from trioeval.store.cache.entry import CacheEntry
 from trioeval.store.cache.file import CACHE, keep_entry
 from trioeval.store.database import open_database
 from trioeval.store.planner.planner import open_planner
@@ -33,14 +33,14 @@ def quietly(*words: str) -> int:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A suite, with a store of two runs and a cache of replies as they should be."""
+    """Create a suite with a valid store of two runs and a valid cache of replies."""
     folder = tmp_path_factory.mktemp("databases")
     tests = [{"vars": {"i": number}} for number in range(40)]
     suite = {"providers": ["echo"], "prompts": ["{{i}}" + 2000 * "x"], "tests": tests}
     (folder / "s.json").write_text(json.dumps(suite))
     cache = open_database(folder / "cache.db", CACHE)
     for number in range(200):
-        entry = Entry(json.dumps({"output": "yes" * 100}), 5.0, 1_000_000_000.0 + number)
+        entry = CacheEntry(json.dumps({"output": "yes" * 100}), 5.0, 1_000_000_000.0 + number)
         keep_entry(cache, number.to_bytes(32, "big") + b"openai:m", entry)
     cache.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     cache.close()
@@ -105,7 +105,7 @@ def clear(path: Path) -> None:
 def test_a_store_that_cannot_be_used_is_one_line_that_names_it(
     folder: Path, damage: str, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With what to do, and without a traceback; what is there stays as it is."""
+    """It contains a remedy and no traceback; the file stays unchanged."""
     path = folder / "bad.db"
     clear(path)
     DAMAGES[damage]((folder / "good.db").read_bytes(), path)
@@ -137,7 +137,7 @@ CACHE_COMMANDS = (("cache", "stats"), ("cache", "clear"), ("cache", "export", "o
 def test_a_cache_that_cannot_be_used_is_one_line_that_names_it(
     folder: Path, damage: str, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As for a store."""
+    """This is as for a store."""
     path = folder / "bad" / "cache.db"
     clear(path)
     (folder / "out.jsonl").unlink(missing_ok=True)
@@ -158,7 +158,7 @@ ONLY_READ = {"file": (0o444, AS_IT_IS), "folder": (0o644, 0o555), "neither": (0o
 
 
 def _as_nobody(work: Callable[[], str]) -> str:
-    """What is said by a user who has no rights but those of everybody, in a process of its own."""
+    """Return the message of a user without special rights, in a separate process."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -195,7 +195,7 @@ def _look(path: Path) -> str:
 @pytest.mark.skipif(os.name == "nt", reason="rights are others there")
 @pytest.mark.parametrize("rights", ONLY_READ)
 def test_a_planner_on_the_database_of_another_user_says_whose_it_is(rights: str) -> None:
-    """A user with the right to read can look at the line, and take no place in it."""
+    """A user with read access can list the queue, and cannot join it."""
     with tempfile.TemporaryDirectory() as name:  # the test's own folder is closed to others
         folder = Path(name)
         path = folder / "results.db"

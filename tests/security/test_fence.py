@@ -1,4 +1,4 @@
-"""Attacks: paths of a suite that lead out of its folder, to read what is not its own or to write over it."""
+"""Attacks: paths of a suite that lead out of its folder, to read or overwrite other files."""
 
 import json
 import os
@@ -28,7 +28,7 @@ Make = Callable[[str], Mapping[str, Any]]
 
 @attrs.frozen
 class Key:
-    """A key that names a path, and a suite with some path there."""
+    """A key that names a path, and a suite with a path there."""
 
     suite: Make
     ending: str = ".txt"
@@ -331,7 +331,7 @@ NO_PATHS = frozenset(
 
 
 def accepts_text(node: Any, definitions: Mapping[str, Any], seen: tuple[str, ...] = ()) -> bool:
-    """Whether a text, or a list of texts, fits a schema."""
+    """Return whether a text, or a list of texts, matches a schema."""
     match node:
         case bool():
             return node
@@ -351,7 +351,7 @@ def accepts_text(node: Any, definitions: Mapping[str, Any], seen: tuple[str, ...
 
 
 def texts_of(node: Any, definitions: Mapping[str, Any]) -> Iterator[str]:
-    """The keys below a part of the schema that may be texts, or hold some."""
+    """Yield the keys below a part of the schema that may be or contain texts."""
     if isinstance(node, dict):
         members = node.get("properties")
         if isinstance(members, dict):
@@ -365,14 +365,14 @@ def texts_of(node: Any, definitions: Mapping[str, Any]) -> Iterator[str]:
 
 @pytest.mark.attack("paths out of the suite's folder")
 def test_every_key_of_the_schema_is_in_the_table_or_names_no_path() -> None:
-    """A new key with texts fails here until the lists above say what they name."""
+    """A new key with texts fails here until the lists above classify it."""
     schema = suite_schema()
     known = {name.partition(",")[0] for name in KEYS} | NO_PATHS
     assert {name for name in texts_of(schema, schema["$defs"]) if "_" not in name} - known == set()
 
 
 def _secret(folder: Path, key: Key, name: str = "x") -> Path:
-    """Something outside, which a suite could use if it were inside."""
+    """Create something outside, which a suite could use if it were inside."""
     path = folder / f"{name}{key.ending}"
     if key.ending:
         path.write_text(key.content)
@@ -406,7 +406,7 @@ ATTACKS = [
 def test_no_path_of_a_suite_leads_out_of_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, form: str
 ) -> None:
-    """It is refused with its place, its value and what allows it; the message has nothing that was read."""
+    """The message has the position, the value and the flag that allows it, and nothing that was read."""
     key = KEYS[name]
     folder = tmp_path / "suite"
     (folder / "inner").mkdir(parents=True)
@@ -438,7 +438,7 @@ NAMED_BEFORE_IT_EXISTS = {
 def test_no_path_is_made_of_anything_but_its_letters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, written: str
 ) -> None:
-    """The home of the user is not looked up; a name that cannot be one is refused, not a fault."""
+    """The user's home is not expanded; an impossible name is refused without an internal error."""
     key = KEYS[name]
     home, folder = tmp_path / "home", tmp_path / "suite"
     home.mkdir()
@@ -460,8 +460,8 @@ def test_no_path_is_made_of_anything_but_its_letters(
     assert path.exists()
 
 
-def test_all_paths_that_lead_out_are_told_at_once(tmp_path: Path) -> None:
-    """With line and column of each."""
+def test_all_paths_that_lead_out_are_reported_at_once(tmp_path: Path) -> None:
+    """Each has line and column."""
     said = top(outputPath="../o.json", commandLineOptions={"envFile": ["../a", "../b"]})
     (tmp_path / "s.json").write_text(json.dumps(said, indent=1))
     with pytest.raises(SuiteError) as refused:
@@ -486,7 +486,7 @@ def _run(file: Path, *flags: str) -> int:
 
 
 def test_allow_outside_allows_to_write_and_flags_are_free(tmp_path: Path) -> None:
-    """The user decides; the suite does not."""
+    """The user decides, not the suite."""
     out = tmp_path / "out.json"
     file = _write(tmp_path / "s", outputPath=str(out))
     assert _run(file) == 2
@@ -499,7 +499,7 @@ def test_allow_outside_allows_to_write_and_flags_are_free(tmp_path: Path) -> Non
 
 
 def test_flags_name_recordings_and_code_anywhere(tmp_path: Path) -> None:
-    """A provider that the command line names is no path of the suite."""
+    """A provider of the command line is not a path of the suite."""
     (tmp_path / "r.jsonl").write_text(RECORDED)
     assert _run(_write(tmp_path / "s"), "-r", "replay:../r.jsonl") == 0
 
@@ -510,7 +510,7 @@ def test_flags_name_recordings_and_code_anywhere(tmp_path: Path) -> None:
 def test_results_are_not_written_over_what_the_suite_is_made_of(
     tmp_path: Path, source: str
 ) -> None:
-    """Neither by their name nor through a link: a suite cannot destroy itself or its inputs."""
+    """This holds for names and for links: a suite cannot destroy itself or its inputs."""
     inputs: dict[str, tuple[str, str, dict[str, Any]]] = {
         "tests": ("t.json", '[{"vars": {"q": "a"}}]', {"tests": "t.json"}),
         "recordings": ("r.jsonl", RECORDED, {"providers": ["replay:r.jsonl"]}),
@@ -537,7 +537,7 @@ def test_results_are_not_written_over_what_the_suite_is_made_of(
 def test_a_file_of_variables_does_not_choose_the_database(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither the database, nor the cache, nor the folder of both."""
+    """This covers the database, the cache, and the folder of both."""
     folder = tmp_path / "s"
     file = _write(folder, commandLineOptions={"envFile": "e.txt"})
     names = ("DB", "CACHE_PATH", "CONFIG_DIR")
@@ -553,7 +553,7 @@ def test_a_file_of_variables_does_not_choose_the_database(
 
 
 def test_a_file_of_variables_does_not_name_certificates_outside(tmp_path: Path) -> None:
-    """What `env` may not say, a file of it may not either."""
+    """The restriction of `env` applies to environment files as well."""
     folder = tmp_path / "s"
     file = _write(folder, commandLineOptions={"envFile": "e.txt"})
     (folder / "e.txt").write_text("TRIOEVAL_CA_CERT_PATH=../ca.pem\n")
@@ -562,27 +562,27 @@ def test_a_file_of_variables_does_not_name_certificates_outside(tmp_path: Path) 
 
 
 def test_a_link_that_is_turned_after_loading_is_judged_again(tmp_path: Path) -> None:
-    """What is opened is what is allowed then, not what the suite said when it was loaded."""
+    """The check at opening counts, not the one when the suite was loaded."""
     from trioeval.errors import UsageError
-    from trioeval.loading.own_files import place_of
+    from trioeval.loading.own_files import checked_path
 
     folder = tmp_path / "s"
     (folder / "inner").mkdir(parents=True)
     (folder / "link").symlink_to("inner")
     suite = load_suite(_write(folder, outputPath="link/o.json"), environ={})
-    found = place_of(suite, "link/o.json", "outputPath")
+    found = checked_path(suite, "link/o.json", "outputPath")
     assert found == folder / "inner" / "o.json"
     (folder / "link").unlink()
     (folder / "link").symlink_to(tmp_path)
     with pytest.raises(UsageError, match=r"^outputPath: .*outside of the suite's folder"):
-        place_of(suite, "link/o.json", "outputPath")
+        checked_path(suite, "link/o.json", "outputPath")
     assert os.path.realpath(found) == str(found)
 
 
 def test_a_pattern_outside_ends_at_its_first_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is refused by what it matches first, without a walk through a whole disk."""
+    """The first match is refused, without a walk through a whole disk."""
     looked: list[Path] = []
     is_file = os.path.isfile
 

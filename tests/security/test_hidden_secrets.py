@@ -1,4 +1,4 @@
-"""Secrets of command lines, short ones, and those in another spelling are not written."""
+"""Secrets of command lines, short ones, and those in other spellings are not written."""
 
 import base64
 import json
@@ -46,7 +46,7 @@ IN_URLS = [
 @pytest.mark.parametrize("secret", SECRETS)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_line_is_shown_without_its_secrets(command: str, secret: str) -> None:
-    """Whatever their length; all else of it stays, and what they are is known."""
+    """This holds for any length; the rest stays, and the secrets are known."""
     line = command.format(secret)
     assert hide_in_command(line) in {
         command.format(blank) for blank in ("[hidden]", "Bearer [hidden]")
@@ -56,7 +56,7 @@ def test_a_command_line_is_shown_without_its_secrets(command: str, secret: str) 
 
 @pytest.mark.parametrize("secret", IN_URLS)
 def test_a_password_that_nobody_escaped_is_hidden_in_urls(secret: str) -> None:
-    """With the signs at which a URL would end."""
+    """It may contain the characters at which a URL would end."""
     assert hide_in_command(f"ask http://me:{secret}@host/x?a=b c") == (
         "ask http://me:[hidden]@host/x?a=b c"
     )
@@ -69,7 +69,7 @@ def test_a_password_that_nobody_escaped_is_hidden_in_urls(secret: str) -> None:
 
 @pytest.mark.parametrize("secret", ["hunter", "p@ss", "p@ss/w", "a/b@c"])
 def test_a_password_is_known_also_where_an_at_sign_stands_in_the_path(secret: str) -> None:
-    """Nobody can tell where it ends: it is looked for to the first sign and to the last."""
+    """Its end is ambiguous: both the first and the last sign are tried."""
     known = secrets_of_command(f"ask http://me:{secret}@host/@scope/x")
     assert secret.partition("@")[0] in known
     assert any(secret in text for text in known)
@@ -90,7 +90,7 @@ def test_a_password_is_known_also_where_an_at_sign_stands_in_the_path(secret: st
     ],
 )
 def test_a_command_line_without_secrets_is_shown_as_it_is(command: str) -> None:
-    """Names of variables, numbers of tokens, hosts with ports."""
+    """This covers names of variables, numbers of tokens, hosts with ports."""
     assert hide_in_command(command) == command
 
 
@@ -107,7 +107,7 @@ def test_a_command_line_without_secrets_is_shown_as_it_is(command: str) -> None:
     ids=str,
 )
 def test_a_config_is_shown_without_secrets(config: Mapping[str, Any]) -> None:
-    """Also short ones, and those of command lines in it."""
+    """This includes short ones, and those of command lines in it."""
     assert "hunter" not in json.dumps(redacted(config))
 
 
@@ -118,7 +118,7 @@ KEYS = ["sk-very-secret-1234", "hunter-two-three", "p@ss w0rd/+with=signs", "ün
 @pytest.mark.parametrize("before", ["", "u:", "me:", "user:", ":", "Bearer "])
 @pytest.mark.parametrize("after", ["", "!", "@x", ": more text"])
 def test_a_key_in_base64_is_hidden(key: str, before: str, after: str) -> None:
-    """Wherever it begins in what is coded, in both alphabets, with padding and without."""
+    """This holds for any offset in the encoded text, both alphabets, with and without padding."""
     data = f"{before}{key}{after}".encode()
     for coded in (base64.b64encode(data).decode(), base64.urlsafe_b64encode(data).decode()):
         for spelling in (coded, coded.rstrip("=")):
@@ -131,7 +131,7 @@ def test_a_key_in_base64_is_hidden(key: str, before: str, after: str) -> None:
     "how", [quote, quote_plus, lambda text: quote(text, safe="")], ids=range(3)
 )
 def test_a_key_in_a_url_is_hidden(key: str, how: Any) -> None:
-    """Coded once or twice."""
+    """It may be encoded once or twice."""
     for spelling in (how(key), how(how(key))):
         assert hide(f"https://h/?k={spelling}&x=1", [key]) == "https://h/?k=[hidden]&x=1"
 
@@ -156,7 +156,7 @@ def test_a_key_in_a_url_is_hidden(key: str, how: Any) -> None:
     ],
 )
 def test_long_phrases_are_keys_and_words_are_not(text: str, *, is_key: bool) -> None:
-    """Without a digit too; what an answer may hold by chance stays."""
+    """This also holds without a digit; words that an output may contain by chance stay."""
     assert is_surely_key(text) is is_key
 
 
@@ -165,7 +165,7 @@ def test_long_phrases_are_keys_and_words_are_not(text: str, *, is_key: bool) -> 
 def test_no_result_holds_a_secret_of_a_command(
     name: str, secret: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In files, tables, logs and the store; the program gets it."""
+    """This covers files, tables, logs and the store; the program gets the secret."""
     suite = {
         "providers": [{"id": f"exec:sh -c true {name.format(secret)}"}],
         "prompts": ["a"],

@@ -1,4 +1,4 @@
-"""Clients that come in hundreds and ask nothing, or never end: a real one gets in all the same."""
+"""Hundreds of clients that send nothing, or never finish: a real client is served all the same."""
 
 import socket
 import sys
@@ -31,12 +31,12 @@ HELD = {
 
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loopback is reached directly, whatever the machine's environment says."""
+    """Loopback is reached directly, whatever the environment of the machine."""
     monkeypatch.setenv("NO_PROXY", "*")
 
 
 async def crowd(port: int, sent: bytes, count: int) -> list[socket.socket]:
-    """So many clients, each of which has sent that and waits."""
+    """Open so many clients, each of which has sent some data and waits."""
     found = []
     for _ in range(count):
         client = socket.create_connection(("127.0.0.1", port))
@@ -49,7 +49,7 @@ async def crowd(port: int, sent: bytes, count: int) -> list[socket.socket]:
 @pytest.mark.parametrize("name", HELD)
 @pytest.mark.parametrize("kind", ["limits", "metrics"])
 def test_a_crowd_shuts_nobody_out(name: str, kind: str) -> None:
-    """As many as are let in, and half as many more; each of five who come then is served at once."""
+    """With one and a half times the maximum of clients, each of five new ones is served at once."""
     bounds = Bounds(connections=CROWD)
     opened: AbstractAsyncContextManager[Local] = (
         limits_server(token=None, bounds=bounds)
@@ -71,7 +71,7 @@ def test_a_crowd_shuts_nobody_out(name: str, kind: str) -> None:
 
 
 def test_a_client_of_limits_keeps_its_lease_through_a_crowd() -> None:
-    """Its own connection may be closed too: it asks on another one."""
+    """Its own connection may be closed as well: it uses another one."""
 
     async def main() -> None:
         async with (
@@ -91,7 +91,7 @@ def test_a_client_of_limits_keeps_its_lease_through_a_crowd() -> None:
 
 @asynccontextmanager
 async def telling(bounds: Bounds, work: Callable[[Send], object]) -> AsyncIterator[int]:
-    """A server whose answers do not end by themselves; its port."""
+    """Run a server whose responses never end; yield its port."""
 
     async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -109,16 +109,16 @@ async def telling(bounds: Bounds, work: Callable[[Send], object]) -> AsyncIterat
 
 
 def endless(_send: Send) -> None:
-    """More is sent all the time."""
+    """Send more data all the time."""
 
 
 def quiet(_send: Send) -> None:
-    """Nothing more is sent."""
+    """Send nothing more."""
 
 
 @pytest.mark.parametrize("work", [endless, quiet])
 def test_whoever_listens_for_ever_makes_room(work: Callable[[Send], object]) -> None:
-    """Read or not: of endless answers the oldest ends when a new client comes."""
+    """Whether it is read or not, the oldest endless response ends when a new client comes."""
     sent = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
     async def main() -> None:
@@ -136,7 +136,7 @@ def test_whoever_listens_for_ever_makes_room(work: Callable[[Send], object]) -> 
 
 
 def test_a_request_that_is_carried_out_is_never_cut_off() -> None:
-    """Where all who are inside are being served, the next one is hung up on."""
+    """If all connections are being served, the next one is closed."""
 
     async def main() -> None:
         inside, go = trio.Semaphore(0), trio.Event()
@@ -172,7 +172,7 @@ def test_a_request_that_is_carried_out_is_never_cut_off() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no such limit")
 def test_a_crowd_shuts_nobody_out_where_few_files_may_be_open() -> None:
-    """There the process is full long before as many are inside as may be."""
+    """The process reaches its file limit long before the maximum of connections."""
     import resource
 
     async def main() -> None:

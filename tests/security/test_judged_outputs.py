@@ -1,4 +1,4 @@
-"""Outputs that are made to keep whoever judges them busy, and with them everybody else."""
+"""Outputs that are made to delay graders, and with them all other lanes."""
 
 import time
 from collections.abc import Callable
@@ -35,7 +35,7 @@ VALUES: dict[str, Any] = {
 
 @attrs.frozen
 class Hostile:
-    """What a model says."""
+    """An output of a model."""
 
     kinds: tuple[str, ...]
     text: Callable[[int], str]
@@ -100,7 +100,7 @@ LARGEST = {**dict.fromkeys(WORDS, 50_000), "is-sql": 10_000, "contains-sql": 50_
 
 
 async def beat(gaps: list[float], cancelled: trio.CancelScope) -> None:
-    """Another lane: what the whole process computes between two of its steps."""
+    """Measure another lane: the computing time of the whole process between two of its steps."""
     with cancelled:
         while True:
             began = time.process_time()
@@ -109,7 +109,7 @@ async def beat(gaps: list[float], cancelled: trio.CancelScope) -> None:
 
 
 async def judge(kind: str, text: str, gaps: list[float], value: Any = None, **more: Any) -> str:
-    """What a type says of an output, as a run asks it."""
+    """Grade an output with a type, as a run does."""
     assertion = Assertion(type=kind, value=VALUES.get(kind, value), **more)
     ready, subject = make_ready(assertion, str, KINDS), Subject.of(text)
     judging: Any = ready.kind.judge
@@ -130,9 +130,9 @@ async def judge(kind: str, text: str, gaps: list[float], value: Any = None, **mo
 
 
 def gap_of(kind: str, text: str, **more: Any) -> tuple[float, str]:
-    """The longest gap of another lane, as on a machine that is not slow.
+    """Return the longest gap of another lane, as on a machine without other load.
 
-    The least of three, as other programs make caches cold.
+    It is the minimum of three, because other programs make caches cold.
     """
     least, said = float("inf"), ""
     for _ in range(3):
@@ -148,7 +148,7 @@ def gap_of(kind: str, text: str, **more: Any) -> tuple[float, str]:
     ("name", "kind"), [(name, kind) for name, one in OUTPUTS.items() for kind in one.kinds]
 )
 def test_a_hostile_output_holds_up_no_other_lane(name: str, kind: str) -> None:
-    """It gets a verdict, or is told to be too long for its type."""
+    """It gets a verdict, or is refused as too long for its type."""
     longest = KINDS[kind].longest
     size = LARGEST.get(kind, MOST_BYTES // 8 if longest is None else longest // 2)
     least, said = gap_of(kind, OUTPUTS[name].text(size))
@@ -159,7 +159,7 @@ def test_a_hostile_output_holds_up_no_other_lane(name: str, kind: str) -> None:
 @pytest.mark.parametrize("kind", MARKUP)
 @pytest.mark.parametrize("inverted", ["", "not-"])
 def test_a_longer_output_is_read_by_none_that_cannot_stop(kind: str, inverted: str) -> None:
-    """Neither does it pass, nor does its opposite."""
+    """Neither the type nor its negation passes."""
     text = "<a>" + "x" * LONGEST_SEARCHED
     ready = make_ready(Assertion(type=inverted + kind), str, KINDS)
     judging: Any = ready.kind.judge

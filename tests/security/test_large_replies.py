@@ -1,4 +1,4 @@
-"""Replies that would hold up every lane, or take all memory, by their size or by what they are made of."""
+"""Replies that would block every lane, or exhaust memory, by their size or their contents."""
 
 import gzip
 import json
@@ -28,7 +28,7 @@ ALLOWED = MOST_BYTES - 1000
 
 @attrs.frozen
 class Hostile:
-    """What a server sends."""
+    """A reply of a server."""
 
     body: Callable[[], bytes]
     head: str = "content-type: application/json"
@@ -113,7 +113,7 @@ async def ask(provider: str, url: str) -> str:
 
 
 async def beat(gaps: list[float], cancelled: trio.CancelScope) -> None:
-    """Another lane: what the whole process computes between two of its steps."""
+    """Measure another lane: the computing time of the whole process between two of its steps."""
     with cancelled:
         while True:
             began = time.process_time()
@@ -124,7 +124,7 @@ async def beat(gaps: list[float], cancelled: trio.CancelScope) -> None:
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("name", REPLIES)
 def test_a_hostile_reply_holds_up_no_other_lane(name: str, provider: str) -> None:
-    """It is refused, or read where others need not wait for it."""
+    """It is refused, or read without delaying others."""
     hostile = REPLIES[name]
     body = hostile.body()
     gaps: list[float] = []

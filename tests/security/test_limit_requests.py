@@ -1,4 +1,4 @@
-"""What a program that knows the token can ask of a server of limits by accident, or to do harm."""
+"""Harmful requests to a limit server, accidental or not, from a program that knows the token."""
 
 import json
 from typing import Any
@@ -84,25 +84,25 @@ def refuses(method: str, path: str, body: str) -> None:
 
 @pytest.mark.parametrize("seconds", PAUSES, ids=str)
 def test_a_pause_is_a_week_at_most(seconds: Any) -> None:
-    """Milliseconds for seconds, or a slip of a key, close no limit for years."""
+    """Milliseconds given as seconds, or a typing error, close no limit for years."""
     refuses("POST", "/v1/admin/pause", json.dumps({"key": "slots", "seconds": seconds}))
 
 
 @pytest.mark.parametrize("name", ASKS)
 def test_a_request_out_of_bounds_takes_nothing(name: str) -> None:
-    """Nor is anything of it kept."""
+    """None of it is stored."""
     refuses("POST", "/v1/reserve", json.dumps(ASKS[name]))
 
 
 @pytest.mark.parametrize("name", ENDS)
 def test_an_end_out_of_bounds_gives_nothing_back(name: str) -> None:
-    """A negative use would make room that is not there."""
+    """Negative usage would create capacity."""
     refuses("POST", "/v1/complete", json.dumps(ENDS[name]))
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_whatever_else_is_out_of_bounds_is_refused(name: str) -> None:
-    """Batches, definitions, and texts that are no JSON."""
+    """This covers batches, definitions, and texts that are not JSON."""
     method, path, data = OTHERS[name]
     body = "[" * 100_000 if name == "deep nesting" else json.dumps(data)
     refuses(method, path, body)
@@ -110,7 +110,7 @@ def test_whatever_else_is_out_of_bounds_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("size", [4 * 1024 * 1024 + 1, 64 * 1024 * 1024])
 def test_a_large_body_is_not_kept(size: int) -> None:
-    """Nor is it waited for."""
+    """The server does not wait for it either."""
 
     async def main() -> None:
         async with limits_server() as server:

@@ -1,4 +1,4 @@
-"""What a model said is data: it is never rendered, opened or run a second time."""
+"""The output of a model is data: it is never rendered, opened or run."""
 
 import functools
 import json
@@ -13,10 +13,10 @@ import trio
 
 from trioeval import Reply, Request, Row, Status, collect, parse_suite
 from trioeval.errors import GradingError
-from trioeval.evaluation.registers import History
+from trioeval.evaluation.registers import SharedData
 from trioeval.grading import KINDS, Assertion
 from trioeval.grading.grade import rendered
-from trioeval.providers.generic.request import Filling
+from trioeval.providers.generic.request import CallVariables
 from trioeval.suite.expand import expand
 from trioeval.templates import Templates
 from trioeval.testing import run_virtual
@@ -47,7 +47,7 @@ PAYLOADS: Mapping[str, str] = {
 
 @attrs.frozen
 class Used:
-    """The row that used an answer, and its requests."""
+    """The row that used an output, and its requests."""
 
     row: Row
     asked: Sequence[Request]
@@ -56,7 +56,7 @@ class Used:
 def uses(
     second: Mapping[str, Any], *, says: Mapping[str, str] = PAYLOADS, **keys: Any
 ) -> Mapping[str, Used]:
-    """For each text, a row whose output goes into a register, and one that uses it: one run for all."""
+    """Make, for each text, a row that stores it in a register, and one that uses it, in one run."""
     asked: list[Request] = []
 
     async def model(request: Request) -> Reply:
@@ -130,7 +130,7 @@ PROMPTS: Mapping[str, tuple[Mapping[str, Any], str, Callable[[str], str]]] = {
 @pytest.mark.parametrize("payload", PAYLOADS)
 @pytest.mark.parametrize("carrier", PROMPTS)
 def test_an_answer_is_sent_as_it_was_said(carrier: str, payload: str) -> None:
-    """In prompts, in variables of prompts, and in later turns; it names no file either."""
+    """This covers prompts, variables of prompts, and later turns; it names no file either."""
     *_, expected = PROMPTS[carrier]
     used = _by_prompt(carrier)[payload]
     assert used.row.error is None
@@ -146,7 +146,7 @@ def _by_prompt(carrier: str) -> Mapping[str, Used]:
 
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_an_answer_in_an_assertion_is_compared_with_as_it_was_said(payload: str) -> None:
-    """In values, in metrics, and in prompts of judges."""
+    """This covers values, metrics, and prompts of judges."""
     says, used = PAYLOADS[payload], _judged()[payload]
     verdict = used.row.verdict
     assert verdict is not None
@@ -171,7 +171,7 @@ def _judged() -> Mapping[str, Used]:
     "value", ["'{{ answer }}' == ''", "{{ y }}", "{% if answer %}{{ answer }}{% endif %}"]
 )
 def test_an_answer_becomes_no_code(kind: str, value: str, tmp_path: Path) -> None:
-    """The row is an error that says how to read it instead."""
+    """The row is an error that names the right way to read it."""
     mark = tmp_path / "hostile"
     says = f"open('{mark}', 'w')"
     second = {"vars": {"y": "{{ answer }}"}, "assert": [{"type": kind, "value": value}]}
@@ -197,7 +197,7 @@ def test_an_answer_becomes_no_code(kind: str, value: str, tmp_path: Path) -> Non
 def test_an_answer_is_a_word_of_a_command_and_never_its_name(
     value: Any, *, is_refused: bool
 ) -> None:
-    """Behind the program it is one word, whatever is in it."""
+    """After the program it is one word, whatever its contents."""
     templates = Templates()
 
     def fill(text: str) -> str:
@@ -221,11 +221,11 @@ REQUESTS: Mapping[str, Any] = {
 @pytest.mark.parametrize("payload", PAYLOADS)
 @pytest.mark.parametrize("carrier", REQUESTS)
 def test_an_answer_in_a_request_is_sent_as_it_was_said(carrier: str, payload: str) -> None:
-    """Bodies, headers and addresses of the suite are templates; what is put into them is not."""
+    """Bodies, headers and URLs of the suite are templates; the inserted values are not."""
     says = PAYLOADS[payload]
     templates = Templates(env={"WORD": "s3cret-word"})
     given = {"answer": from_model(says), "y": "{{ answer }}", "other": "OTHER"}
-    filling = Filling.of(templates, given, says)
+    filling = CallVariables.of(templates, given, says)
     made = json.dumps(filling.data(REQUESTS[carrier], "body"), ensure_ascii=False)
     assert json.dumps(says, ensure_ascii=False)[1:-1] in made
 
@@ -233,10 +233,10 @@ def test_an_answer_in_a_request_is_sent_as_it_was_said(carrier: str, payload: st
 @pytest.mark.parametrize("payload", PAYLOADS)
 @pytest.mark.parametrize("carrier", ["prompt", "variable", "request"])
 def test_a_cell_of_a_dataset_is_sent_as_it_stands(carrier: str, payload: str) -> None:
-    """Rows of another task: what they hold is no template, no reference, and no file."""
+    """Rows of another task contain no templates, references or files."""
     says, request = PAYLOADS[payload], _of_cells(carrier)[payload]
     if carrier == "request":
-        filling = Filling.of(Templates(env={"WORD": "s"}), request.vars, request.prompt)
+        filling = CallVariables.of(Templates(env={"WORD": "s"}), request.vars, request.prompt)
         assert filling.text("{{ cell }} {{ prompt }}", "body") == f"{says} <{says}>"
     else:
         assert request.prompt == f"<{says}>"
@@ -300,7 +300,7 @@ def _simulated(carrier: str) -> Mapping[str, Row]:
 
 @pytest.mark.parametrize("payload", ["environment", "half"])  # each starts a process
 def test_what_a_function_makes_of_an_answer_is_the_prompt(payload: str, tmp_path: Path) -> None:
-    """A prompt of a function is a template, but not where the function was given what models wrote."""
+    """The result of a function is a template, unless the function got outputs of models."""
     (tmp_path / "made.py").write_text(
         "def make(context):\n    return '{' + context['vars'].get('answer', '') + '}'\n"
     )
@@ -327,12 +327,12 @@ def test_what_a_function_makes_of_an_answer_is_the_prompt(payload: str, tmp_path
     "value", ["{{ x }}", {"a": ["{{ x }}"]}, ["{{ x }}"], {"a": {"b": "{{ x }}"}}], ids=repr
 )
 def test_what_is_kept_for_later_rows_bears_the_mark(value: Any) -> None:
-    """Through and through, whatever its shape."""
+    """This holds at any depth, for any structure."""
     suite = parse_suite(
         {"providers": ["echo"], "prompts": ["a"], "tests": [{"vars": {"a": 1}}, {"vars": {"a": 2}}]}
     )
     first, second = expand(suite)[0], expand(suite)[1]
-    history = History()
+    history = SharedData()
     history.store(first, "answer", value)
     history.add_turn(first, "c", {"output": value})
     found: list[Any] = [history.registers(second)["answer"], history.turns(second, "c")]

@@ -1,7 +1,7 @@
-"""What a model said is data where it comes back by other ways than prompts of later rows.
+"""The output of a model is data also outside of the prompts of later rows.
 
-In chains of questions with tools, where outputs are compared, in what webhooks are sent, and in what agents
-write and read.
+This covers chains of questions with tools, comparisons of outputs, requests to webhooks, and files that
+agents write and read.
 """
 
 import functools
@@ -30,7 +30,7 @@ ENV = {"WORD": "s3cret-word"}
 
 
 def texts(value: Any) -> list[str]:
-    """All texts of a value, and of JSON in its texts."""
+    """Return all texts of a value, and of JSON in its texts."""
     match value:
         case str():
             try:
@@ -48,7 +48,7 @@ def texts(value: Any) -> list[str]:
 
 @pytest.mark.parametrize("says", SAYS, ids=PAYLOADS)
 def test_a_chain_with_tools_goes_on_with_what_was_said(says: str) -> None:
-    """What a model asks of a tool, and what it is answered, in the next step of a question."""
+    """This covers the arguments of a tool and its result, in the next step of a question."""
     prompt = _chains()[SAYS.index(says)]
     assert says in texts(prompt)
     assert any(says in text and "names no function" in text for text in texts(prompt)), prompt
@@ -57,7 +57,7 @@ def test_a_chain_with_tools_goes_on_with_what_was_said(says: str) -> None:
 
 @functools.cache
 def _chains() -> Mapping[int, str]:
-    """The prompt of the second step of each question."""
+    """Return the prompt of the second step of each question."""
 
     def says(number: int, step: int) -> Any:
         return RIGHT if step else calls_tool(SAYS[number], argument=SAYS[number])
@@ -74,7 +74,7 @@ def _chains() -> Mapping[int, str]:
 
 @pytest.mark.parametrize("says", SAYS, ids=PAYLOADS)
 def test_outputs_are_compared_as_they_were_said(says: str) -> None:
-    """By the judge who chooses the best."""
+    """This covers the judge that chooses the best."""
     (prompt,) = [one for one in _compared() if f"number {SAYS.index(says)}." in one]
     assert any(says in text for text in texts(prompt))
     assert "s3cret-word" not in prompt
@@ -82,7 +82,7 @@ def test_outputs_are_compared_as_they_were_said(says: str) -> None:
 
 @functools.cache
 def _compared() -> tuple[str, ...]:
-    """The judge's prompt for each payload."""
+    """Return the judge's prompt for each payload."""
     found: list[str] = []
 
     async def model(request: Request) -> Reply:
@@ -106,7 +106,7 @@ def _compared() -> tuple[str, ...]:
 @pytest.mark.network
 @pytest.mark.parametrize("says", SAYS, ids=PAYLOADS)
 def test_a_webhook_is_sent_what_was_said(says: str) -> None:
-    """As output, and in variables of a later row."""
+    """This covers the output, and variables of a later row."""
     first, second = _posted()[SAYS.index(says)]
     assert first["output"] == says
     assert second["context"]["vars"]["y"] == second["context"]["prompt"] == f"<{says}>"
@@ -115,7 +115,7 @@ def test_a_webhook_is_sent_what_was_said(says: str) -> None:
 
 @functools.cache
 def _posted() -> Mapping[int, list[Any]]:
-    """What a server was sent for each payload: of the row that said it, and of the one that uses it."""
+    """Return the requests to a server for each payload: of the row that stores it, and the one using it."""
     found: dict[int, list[Any]] = {}
 
     async def hook(_scope: Scope, receive: Receive, send: Send) -> None:
@@ -164,7 +164,7 @@ def _posted() -> Mapping[int, list[Any]]:
 
 @pytest.mark.parametrize("says", SAYS, ids=PAYLOADS)
 def test_an_agent_reads_what_it_has_written(says: str) -> None:
-    """What tools tell it in the next step, and every step after that."""
+    """This covers results of tools in the next step, and in every later step."""
     results = _agents_results()
     assert says in texts(results[2 * SAYS.index(says) + 1])
     assert "s3cret-word" not in json.dumps(results)
@@ -172,7 +172,7 @@ def test_an_agent_reads_what_it_has_written(says: str) -> None:
 
 @functools.cache
 def _agents_results() -> list[Any]:
-    """Results of an agent's tools: it writes a file with each payload, and reads it."""
+    """Return results of an agent's tools: it writes a file with each payload, and reads it."""
     steps = [
         step
         for number, says in enumerate(SAYS)

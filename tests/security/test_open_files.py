@@ -1,4 +1,4 @@
-"""Runs that want more open files than they may have: slowed down by the machine, and whole at the end."""
+"""Runs that need more open files than allowed: slowed down, and complete at the end."""
 
 import json
 import resource
@@ -83,7 +83,7 @@ def suite_of(folder: Path, provider: Any, rows: int, width: int) -> None:
 
 
 def test_more_calls_than_files_are_refused_by_the_machine_and_called_again(tmp_path: Path) -> None:
-    """120 calls at once: every row passes, and the database is written all the time."""
+    """Of 120 concurrent calls every row passes, and the database is written all the time."""
 
     async def main() -> "subprocess.CompletedProcess[bytes]":
         async with serve(answer) as server:
@@ -102,7 +102,7 @@ def test_more_calls_than_files_are_refused_by_the_machine_and_called_again(tmp_p
 def test_more_programs_than_files_are_refused_by_the_machine_and_started_again(
     tmp_path: Path,
 ) -> None:
-    """Each takes several pipes."""
+    """Each needs several pipes."""
     suite_of(tmp_path, "exec:echo hi", 30, 30)
     words = ("-m", "trioeval", "run", "s.json", "--no-progress", "--no-table", "-o", "rows.jsonl")
     done = trio.run(run_with, 48, tmp_path, *words)
@@ -111,7 +111,7 @@ def test_more_programs_than_files_are_refused_by_the_machine_and_started_again(
 
 
 def test_a_refusal_of_the_machine_says_what_it_is(tmp_path: Path) -> None:
-    """With the limit, and what to do; the connections that there are go on."""
+    """The message has the limit and a remedy; existing connections continue."""
     (tmp_path / "held").touch()
 
     def hold(_seen: Seen) -> None:
@@ -132,7 +132,7 @@ def test_a_refusal_of_the_machine_says_what_it_is(tmp_path: Path) -> None:
 
 
 def test_room_is_left_to_the_files_of_a_run() -> None:
-    """The lowest number that is free tells how many are taken."""
+    """The lowest free number shows how many are in use."""
     free = lowest_free()
     assert free is not None
     with open("/dev/null") as first:  # noqa: PTH123

@@ -1,4 +1,4 @@
-"""Patterns of files that lead through huge folders, or around in circles."""
+"""Patterns of files that lead through huge folders, or through cycles."""
 
 import glob
 import json
@@ -20,7 +20,7 @@ BOUND = 300
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A suite's folder beside others: one of many files, a deep one, and one whose links lead back."""
+    """Create a suite's folder next to one with many files, a deep one, and one with cyclic links."""
     root = tmp_path_factory.mktemp("tree")
     (root / "suite").mkdir()
     (root / "wide").mkdir()
@@ -57,7 +57,7 @@ def filled(said: Any, pattern: str) -> Any:
 def test_a_pattern_that_matches_nothing_ends(
     tree: Path, monkeypatch: pytest.MonkeyPatch, form: str, pattern: str
 ) -> None:
-    """Whatever it leads through; it is named."""
+    """This holds for any folders; the message names it."""
     monkeypatch.setattr(around, "files_matching", bounded)
     suite = tree / "suite" / "suite.json"
     suite.write_text(json.dumps({"providers": ["echo"], **filled(SUITES[form], pattern)}))
@@ -74,7 +74,7 @@ def bounded(directory: Path, pattern: str) -> Iterator[Path]:
 
 
 def test_the_walk_counts_what_it_passes(tree: Path) -> None:
-    """Exactly so much as is allowed may be passed."""
+    """Exactly the allowed number of entries is compared."""
     assert len(list(files_matching(tree / "wide", "*", most=2 * BOUND))) == 2 * BOUND
     with pytest.raises(TooFarError):
         list(files_matching(tree / "wide", "*", most=2 * BOUND - 1))
@@ -94,7 +94,7 @@ def test_a_pattern_names_what_it_names_elsewhere(
     pattern: str,
     is_absolute: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
-    """The same files as with the module of the standard library."""
+    """The files equal those of the standard library."""
     for name in (
         "a/b.txt",
         "a/c/x.txt",

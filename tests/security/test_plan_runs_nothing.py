@@ -147,7 +147,7 @@ FORMS: Mapping[str, tuple[dict[str, Any], str]] = {
 
 @pytest.fixture
 def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A suite that is not written yet, beside its program."""
+    """Return a suite that is not written yet, next to its program."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(PROGRAM)
     return tmp_path / "s.trioeval.json"
@@ -155,7 +155,7 @@ def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(("said", "unknown"), FORMS.values(), ids=FORMS)
 def test_a_plan_runs_no_code(said: dict[str, Any], unknown: str, suite: Path) -> None:
-    """It says what it cannot know instead."""
+    """It lists what it cannot know."""
     suite.write_text(json.dumps(said))
     prepared = prepare(load_suite(suite, plans=True), environ={})
     lines = list(plan_lines(prepared))
@@ -167,7 +167,7 @@ def test_a_plan_runs_no_code(said: dict[str, Any], unknown: str, suite: Path) ->
 
 @pytest.mark.parametrize("form", ["tests", "hook", "filter", "transformVars", "tests of a task"])
 def test_a_listing_of_tests_runs_no_code(form: str, suite: Path) -> None:
-    """What rows there are is one item, if only a run shows them."""
+    """If only a run can determine the rows, they are one item."""
     suite.write_text(json.dumps(FORMS[form][0]))
     loaded = load_file(suite, None, plans=True)
     assert len(list(named_items(loaded))) == 1
@@ -178,7 +178,7 @@ def test_a_listing_of_tests_runs_no_code(form: str, suite: Path) -> None:
 def test_what_is_shown_of_a_run_runs_no_code(
     form: str, suite: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run that is kept is read from its database, and the schema from nothing."""
+    """A stored run is read from its database, and the schema needs no suite."""
     monkeypatch.setenv("TRIOEVAL_CONFIG_DIR", str(suite.parent))
     suite.write_text(json.dumps(FORMS[form][0]))
     database = suite.with_name("runs.db")
@@ -196,7 +196,7 @@ def test_what_is_shown_of_a_run_runs_no_code(
 @pytest.mark.slow
 @pytest.mark.parametrize("module", ["trioeval run", "pytest --collect-only -q -p no:cacheprovider"])
 def test_the_commands_run_no_code(module: str, suite: Path) -> None:
-    """As users type them."""
+    """The commands are called as by users."""
     said = {key: part for form in FORMS for key, part in FORMS[form][0].items() if key != "tasks"}
     said |= {
         "tests": "file://mine.py",

@@ -1,4 +1,4 @@
-"""Nothing that a command prints has a character that a terminal obeys, from whatever source."""
+"""No command prints a character that controls a terminal, whatever its source."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ from hostile import CONTROLS, SHAPES, TEXTS, assert_inert_terminal, hostile_suit
 from trioeval.cli import report_fault
 from trioeval.cli.app import run_command_line
 from trioeval.cli.terminal import pour, say, show
-from trioeval.inert import escaped
+from trioeval.text_safety import escaped
 
 pytestmark = pytest.mark.attack("terminals")
 
@@ -81,7 +81,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> str:
 def test_no_command_echoes_its_arguments_raw(
     command: str, word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Names of missing files, keys of runs, unknown options."""
+    """This covers names of missing files, keys of runs, unknown options."""
     arguments = [part.replace("{}", WORDS[word]) for part in command.split(" ")]
     assert run_command_line(arguments) != 0
     assert told(capsys)
@@ -109,10 +109,10 @@ def test_no_command_echoes_its_arguments_raw(
     ids=str,
 )
 @pytest.mark.parametrize("word", ["all", "flood"])
-def test_no_mistake_of_a_suite_is_told_raw(
+def test_no_mistake_of_a_suite_is_reported_raw(
     keys: dict[str, object], word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Keys, values and references of a suite, in a file whose name is one of them too."""
+    """This covers keys, values and references of a suite, and the name of its file."""
     text = json.dumps({"providers": ["echo"], "prompts": ["a"], **keys})
     path = Path("suite \x1b[31m\u202e.json")
     path.write_text(text.replace("{}", json.dumps(WORDS[word])[1:-1]), encoding="utf-8")
@@ -121,7 +121,7 @@ def test_no_mistake_of_a_suite_is_told_raw(
 
 
 def test_no_result_is_shown_raw(capsys: pytest.CaptureFixture[str]) -> None:
-    """A run of hostile texts that is kept, and every command that shows it."""
+    """This covers a stored run of hostile texts, and every command that shows it."""
     texts = {name: text for name, text in TEXTS.items() if len(text) < 300}
     suite = json.dumps(hostile_suite(texts, "echo"))
     Path("a.json").write_text(suite, encoding="ascii")
@@ -154,7 +154,7 @@ def test_no_result_is_shown_raw(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_is_printed_has_nothing_but_text(
     text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The doors that all commands use; tracebacks go through one of them."""
+    """All commands use the same functions; tracebacks use one of them."""
     say(text)
     show(f"a\n{text}")
     pour([text, text])
@@ -164,12 +164,12 @@ def test_what_is_printed_has_nothing_but_text(
 
 @pytest.mark.parametrize("text", CONTROLS.values(), ids=CONTROLS.keys())
 def test_json_that_is_printed_is_the_same_json(text: str) -> None:
-    """Programs read the very text from it."""
+    """Programs parse the same text from it."""
     whole = text.replace("\x00", "")
     assert json.loads(escaped(json.dumps([whole], ensure_ascii=False))) == [whole]
 
 
-def test_what_nobody_caught_is_told_by_the_same_door() -> None:
-    """The hook of the interpreter; see `__main__`."""
+def test_what_nobody_caught_is_reported_by_the_same_door() -> None:
+    """The hook of the interpreter does this; see `__main__`."""
     source = Path(sys.modules["trioeval"].__file__ or "").with_name("__main__.py").read_text()
     assert "sys.excepthook = report_fault" in source

@@ -1,4 +1,4 @@
-"""Queries of a suite that would take for ever, or all memory: JSONPath and JMESPath."""
+"""Queries of a suite that would run forever, or exhaust memory: JSONPath and JMESPath."""
 
 import os
 import time
@@ -12,9 +12,9 @@ from pace import slowness
 from trioeval.grading.kinds.files import values_at
 from trioeval.grading.kinds.workspace_files import NoFileError
 from trioeval.providers.generic.reply import (
-    Answer,
-    Query,
+    ReplyQuery,
     TransformError,
+    TransformInput,
     apply_query,
     query_workers,
     read_transform,
@@ -49,19 +49,19 @@ HOSTILE = {
 }
 
 
-def query(text: str) -> Query:
+def query(text: str) -> ReplyQuery:
     read = read_transform(text)
-    assert isinstance(read, Query), read
+    assert isinstance(read, ReplyQuery), read
     return read
 
 
-def answer(document: Any) -> Answer:
-    return Answer(json=document, text="", context={})
+def answer(document: Any) -> TransformInput:
+    return TransformInput(json=document, text="", context={})
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_query_is_ended_and_holds_up_nobody(name: str, tmp_path: Path) -> None:
-    """Its row fails, the worker is gone, and the loop has computed next to nothing meanwhile."""
+    """Its row fails, the worker is gone, and the event loop computed next to nothing meanwhile."""
     text, document = HOSTILE[name]
     asked = query(text)
     assert not asked.is_quick(0)
@@ -113,19 +113,19 @@ def test_no_worker_is_needed_for_what_is_cheap() -> None:
     ],
 )
 def test_what_may_look_at_a_value_twice_is_not_cheap(text: str) -> None:
-    """Filters, functions, descents, unions, and what makes new values."""
+    """This covers filters, functions, descents, unions, and constructed values."""
     assert not query(text).is_quick(1)
 
 
 def test_a_query_of_too_many_characters_is_refused_before_it_is_read() -> None:
-    """To read one takes longer than its length."""
+    """Parsing one takes longer than proportional to its length."""
     assert "longer than 10,000 characters" in str(read_transform("$" + ".a" * 5000))
 
 
 def test_a_hostile_query_into_the_file_of_an_agent_is_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In a process of its own: assertions run in threads, which cannot be ended."""
+    """It runs in a separate process: assertions run in threads, which cannot be interrupted."""
     assert values_at("$..c", {"a": [{"c": 1}]}, 100) == [[1]]
     monkeypatch.setattr(program, "TIME_LIMIT", LIMIT)
     with pytest.raises(NoFileError, match=r"takes longer than 0\.4 seconds"):

@@ -1,4 +1,4 @@
-"""Servers that send a prompt, or a key, elsewhere."""
+"""Servers that redirect a prompt, or a key, to another host."""
 
 import pytest
 import trio
@@ -62,7 +62,7 @@ def following(status: int, location: str, guard: OriginGuard) -> HttpRequest:
 @pytest.mark.parametrize("location", ELSEWHERE)
 @pytest.mark.parametrize("status", STATUSES)
 def test_no_redirect_leads_to_another_origin(status: int, location: str) -> None:
-    """The message names both origins, unless it is of no URL at all."""
+    """The message names both origins, unless the target is not a URL."""
     with pytest.raises(ProviderError) as caught:
         following(status, location, OriginGuard())
     assert caught.value.kind == "bad_request"
@@ -73,19 +73,19 @@ def test_no_redirect_leads_to_another_origin(status: int, location: str) -> None
 
 @pytest.mark.parametrize("location", PRIVATE)
 def test_no_redirect_leads_from_a_public_address_to_a_private_one(location: str) -> None:
-    """Also where other origins are allowed."""
+    """This also holds if other origins are allowed."""
     with pytest.raises(ProviderError, match="which is a private address, and is not followed"):
         following(307, location, OriginGuard(elsewhere=True))
 
 
 def test_backslashes_name_no_host() -> None:
-    """Browsers take them for slashes; here they are part of a path, and of no other origin."""
+    """Browsers treat them as slashes; here they are part of a path, and of no other origin."""
     asked = following(307, "http:\\\\evil.com/v1", OriginGuard())
     assert asked.url == "http://api.example/%5C%5Cevil.com/v1"
 
 
 def test_where_other_origins_are_allowed_keys_stay_behind() -> None:
-    """The prompt goes along, as the suite allows it."""
+    """The prompt is sent, as the suite allows it."""
     asked = following(308, "http://other.example/v2", OriginGuard(elsewhere=True))
     assert (asked.url, asked.body) == ("http://other.example/v2", PROMPT.encode())
     assert asked.headers == {}
@@ -94,7 +94,7 @@ def test_where_other_origins_are_allowed_keys_stay_behind() -> None:
 @pytest.mark.network
 @pytest.mark.parametrize("status", STATUSES)
 def test_another_port_of_this_machine_gets_no_prompt(status: int) -> None:
-    """With real sockets: the second server is not asked at all."""
+    """With real sockets: the second server gets no request."""
 
     async def ask(here: Server) -> ProviderError:
         spec = generic(f"{here.url}/a", body={"q": "{{prompt}}"})

@@ -1,7 +1,7 @@
-"""Limits in a Redis that does not know us, or not any more: real servers with passwords and ACLs.
+"""Limits in a Redis that refuses the user, from the start or later: real servers with passwords and ACLs.
 
-Such a run ends before its first row, and one that is under way has errors in its rows: each with what the
-server says and what to do, none with the password, and without asking the server again and again.
+Such a run ends before its first row, and the remaining rows of a running one are errors: each with the
+server's message and a remedy, none with the password, and without repeated requests to the server.
 """
 
 import json
@@ -34,7 +34,7 @@ USERS = {
 
 
 def admin(server: RedisServer, command: str) -> bytes:
-    """What the server answers to one who may do everything."""
+    """Return a response of the server to an administrator."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as ask:
         ask.sendall(f"AUTH {RIGHT}\r\n".encode())
         assert ask.recv(64) == b"+OK\r\n"
@@ -51,7 +51,7 @@ def server() -> Iterator[RedisServer]:
 
 
 def attempts(server: RedisServer) -> int:
-    """Connections that the server has accepted, but for the one that asks."""
+    """Return the number of connections that the server has accepted, except the caller's."""
     told = admin(server, "INFO stats").decode()
     return int(told.partition("total_connections_received:")[2].split()[0]) - 1
 
@@ -88,7 +88,7 @@ LOGINS = {
 
 @pytest.fixture
 def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a run writes it writes there."""
+    """Make the working directory a temporary folder for the files of a run."""
     monkeypatch.chdir(tmp_path)
 
 
@@ -98,7 +98,7 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_whoever_is_refused_ends_before_the_first_row(
     name: str, unreachable: str, server: RedisServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In one line, also where a run would go on without limits: this does not pass by itself."""
+    """The message is one line, even if the run would continue without limits: the refusal is permanent."""
     who, said = LOGINS[name]
     suite = {**suite_of(server, who, unreachable=unreachable), "providers": [
         {"id": "echo", "lane": {"limits": ["m:rpm"]}}
@@ -121,7 +121,7 @@ def test_whoever_is_refused_ends_before_the_first_row(
 def test_commands_are_refused_alike(
     words: list[str], server: RedisServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Those that look on, and those that change limits."""
+    """This covers reading commands, and those that change limits."""
     url = f"redis://mallory:{WRONG}@127.0.0.1:{server.port}"
     assert run_command_line(["limits", *words, "--url", url]) == 2
     told = capsys.readouterr().err
@@ -131,7 +131,7 @@ def test_commands_are_refused_alike(
 
 
 def test_a_server_that_does_not_let_us_listen_is_used_all_the_same(server: RedisServer) -> None:
-    """To hear of room is a help, and no more."""
+    """Notifications only make it faster."""
 
     async def main() -> None:
         rows = await trioeval.collect(
@@ -159,7 +159,7 @@ REVOKED = {
 def test_rights_that_are_revoked_in_the_middle_end_the_rows_that_need_them(
     name: str, server: RedisServer
 ) -> None:
-    """At once, and all that are left; whoever is connected and keeps the right goes on."""
+    """All remaining rows end at once; clients that keep the right continue."""
     command, said, ends = REVOKED[name]
     assert admin(server, f"ACL SETUSER bob reset on >{RIGHT} {OURS} +@all") == b"+OK\r\n"
     asked = 0

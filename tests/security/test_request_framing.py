@@ -1,6 +1,6 @@
-"""Requests that two readers could end at different places, and clients that never end theirs.
+"""Requests that two parsers could end at different places, and clients that never end theirs.
 
-One reader is enough to see it: what an attacker hides in a body must never arrive as a request. The
+One parser is enough to show it: data that an attacker hides in a body must never arrive as a request. The
 conversation is that of every server of this program, over a stream in memory, on a virtual clock.
 """
 
@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from trioeval.serving.conversation import Bounds, Conversation, Message, Receive, Scope, Send
+from trioeval.serving.conversation import Bounds, HttpConnection, Message, Receive, Scope, Send
 
 pytestmark = pytest.mark.attack("request framing")
 
@@ -22,7 +22,7 @@ POST = b"POST /a HTTP/1.1\r\nhost: localhost\r\n"
 
 @attrs.define
 class Seen:
-    """Requests that reached an application, and answers that reached the client."""
+    """Requests that reached an application, and responses that reached the client."""
 
     requests: list[tuple[str, str, bytes]] = attrs.field(factory=list)
     answer: bytes = b""
@@ -50,7 +50,7 @@ class Seen:
 
 
 def talk(*sent: bytes, apart: float = 0.0, closes: bool = False) -> Seen:
-    """What comes of it when a client sends these pieces."""
+    """Return the result of a client that sends these pieces."""
     seen = Seen()
 
     async def main() -> None:
@@ -58,7 +58,7 @@ def talk(*sent: bytes, apart: float = 0.0, closes: bool = False) -> Seen:
         async with trio.open_nursery() as nursery:
 
             async def serve() -> None:
-                await Conversation(theirs, seen.app, BOUNDS, trio.Event()).run()
+                await HttpConnection(theirs, seen.app, BOUNDS, trio.Event()).run()
                 seen.ended_at = trio.current_time()
 
             async def read() -> None:
@@ -81,7 +81,7 @@ def talk(*sent: bytes, apart: float = 0.0, closes: bool = False) -> Seen:
 
 
 def test_what_is_sound_is_answered_and_more_may_follow() -> None:
-    """So that what is refused below is refused for what is wrong with it."""
+    """This shows that the requests below are refused for their faults."""
     chunks = b"transfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"
     sound = POST + b"content-length: 2\r\n\r\nhi" + b"\r\n" + HIDDEN + POST + chunks
     for pieces in ([sound], [sound[at : at + 1] for at in range(len(sound))]):
@@ -139,7 +139,7 @@ HEADS = {
 
 @pytest.mark.parametrize("name", HEADS)
 def test_a_head_that_can_be_read_in_two_ways_is_read_in_none(name: str) -> None:
-    """The application hears nothing, neither of it nor of what stands behind it."""
+    """The application gets neither it nor anything after it."""
     seen = talk(POST + HEADS[name] + HIDDEN)
     assert seen.requests == []
     assert seen.statuses in ([400], [431])
@@ -171,7 +171,7 @@ FIRST_LINES = {
 
 @pytest.mark.parametrize("name", FIRST_LINES)
 def test_what_is_not_http_1_is_refused(name: str) -> None:
-    """With nothing of it carried out."""
+    """None of it is carried out."""
     seen = talk(FIRST_LINES[name] + HIDDEN)
     assert seen.requests == []
     assert seen.statuses in ([400], [505])
@@ -186,7 +186,7 @@ def test_what_is_not_http_1_is_refused(name: str) -> None:
     ],
 )
 def test_nobody_upgrades(headers: bytes) -> None:
-    """Some clients offer it with each request: they are answered in HTTP/1.1, and go on in it."""
+    """Some clients offer it with each request: they get HTTP/1.1 responses, and continue in it."""
     seen = talk(b"GET /a HTTP/1.1\r\nhost: localhost\r\n" + headers + b"\r\n" + HIDDEN)
     assert seen.paths == ["/a", "/hidden"]
     assert seen.statuses == [200, 200]
@@ -210,14 +210,14 @@ CHUNKS = {
 
 @pytest.mark.parametrize("name", CHUNKS)
 def test_nothing_that_follows_chunks_is_a_request(name: str) -> None:
-    """Wherever their end may be: the connection is closed behind them."""
+    """Wherever their end may be, the connection is closed after them."""
     seen = talk(POST + b"transfer-encoding: chunked\r\n\r\n" + CHUNKS[name] + HIDDEN, closes=True)
     assert "/hidden" not in seen.paths
     assert [body for _, _, body in seen.requests] in ([], [b"hi"])
 
 
-def test_what_an_application_has_not_read_is_no_request() -> None:
-    """It may answer a body with a refusal, and leave it where it is."""
+def test_what_an_application_has_not_read_is_not_a_request() -> None:
+    """It may refuse a body without reading it."""
     seen = Seen()
 
     async def refuse(_scope: Scope, _receive: Receive, send: Send) -> None:
@@ -229,7 +229,7 @@ def test_what_an_application_has_not_read_is_no_request() -> None:
     async def main() -> None:
         ours, theirs = trio.testing.memory_stream_pair()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(Conversation(theirs, refuse, BOUNDS, trio.Event()).run)
+            nursery.start_soon(HttpConnection(theirs, refuse, BOUNDS, trio.Event()).run)
             await ours.send_all(POST + b"content-length: 100000\r\n\r\n" + HIDDEN)
             async for chunk in ours:
                 seen.answer += chunk
@@ -253,14 +253,14 @@ SLOW = {
 
 @pytest.mark.parametrize("name", SLOW)
 def test_whoever_does_not_go_on_is_hung_up_on(name: str) -> None:
-    """After a while that is his, and not ours."""
+    """The timeout is that of the client's part, not of the application's."""
     sent, within = SLOW[name]
     assert within <= talk(sent).ended_at <= within + 1.5
 
 
 @pytest.mark.parametrize("apart", [0.5, 5.0, 9.0])
 def test_single_bytes_buy_no_time(apart: float) -> None:
-    """A head has its time from its first byte to its last, a body likewise."""
+    """A head has a time limit from its first byte to its last, and so has a body."""
     head = talk(*[b"x"] * 100, apart=apart)
     assert (head.requests, head.ended_at <= 12) == ([], True)
     whole = POST + b"content-length: 1000\r\n\r\n"

@@ -1,4 +1,4 @@
-"""Results that come from elsewhere than a server: of functions, of recordings, of the cache."""
+"""Results from other sources than servers: functions, recordings, the cache."""
 
 import json
 from collections.abc import Mapping
@@ -11,14 +11,14 @@ import pytest
 import trio
 
 from trioeval.errors import ProviderError
-from trioeval.evaluation.journal import Paid
+from trioeval.evaluation.journal import RecordedReply
 from trioeval.evaluation.provider_calls import ReplyCache
 from trioeval.loading.load import parse_suite
 from trioeval.providers import Reply
 from trioeval.providers.bounds import MOST_BYTES, excess
 from trioeval.run import Row, prepare, run_suite
 from trioeval.store.cache.cache import open_cache
-from trioeval.store.cache.entry import Entry
+from trioeval.store.cache.entry import CacheEntry
 
 pytestmark = pytest.mark.attack("results")
 
@@ -79,7 +79,7 @@ def test_a_function_in_this_process_answers_within_its_bound(
     mode: str,
     whole: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
-    """As one in a worker process; what stands beside the output counts."""
+    """This is as for one in a worker process; values besides the output count."""
     result = (
         f"{{'output': {LARGE[name]}}}"
         if whole
@@ -104,7 +104,7 @@ def test_what_holds_itself_is_not_walked_through_without_end() -> None:
 
 @pytest.mark.parametrize("size", [BOUND - 100, BOUND - 2])
 def test_what_is_small_enough_is_an_answer(tmp_path: Path, size: int) -> None:
-    """Up to the bound."""
+    """This holds up to the bound."""
     (tmp_path / "own.py").write_text(f"def ask(*_):\n    return 'x' * {size}\n")
     config = {"mode": "thread", "maxResponseBytes": BOUND}
     row = row_of(tmp_path, {"id": "python:own.py:ask", "config": config})
@@ -127,7 +127,7 @@ RECORDED: Mapping[str, Mapping[str, Any]] = {
 def test_a_recorded_reply_has_the_bound_of_its_provider(
     tmp_path: Path, name: str, how: str
 ) -> None:
-    """Of an entry, and where a file stands for all of a suite's providers; others of the file are used."""
+    """This holds for an entry, and for a file of all of a suite's providers; its other replies are used."""
     file = tmp_path / "replies.jsonl"
     take = {"prompt": "hi", **RECORDED[name]}
     file.write_text(json.dumps(take) + "\n")
@@ -148,12 +148,12 @@ KEY = bytes(32)
 
 
 def test_a_cache_gives_nobody_more_than_their_bound(tmp_path: Path) -> None:
-    """A reply that is too large is an error; asked anew, it is another one."""
+    """A reply that is too large is an error; a new request may get another one."""
 
     async def main() -> str:
-        async def fetch(output: str) -> Paid:
+        async def fetch(output: str) -> RecordedReply:
             await trio.lowlevel.checkpoint()
-            return Paid(Reply(output=output), 1.0, cached=False)
+            return RecordedReply(Reply(output=output), 1.0, cached=False)
 
         async with open_cache(tmp_path / "cache.db") as cache:
             await cache.reply(KEY, lambda: fetch("x" * 9 * BOUND), nullcontext)
@@ -175,7 +175,7 @@ def test_a_cache_gives_nobody_more_than_their_bound(tmp_path: Path) -> None:
 
 @attrs.define
 class Bounds:
-    """A cache that remembers which bounds it was asked with."""
+    """A cache that records the bounds of its calls."""
 
     asked: list[int] = attrs.field(factory=list)
 
@@ -183,15 +183,15 @@ class Bounds:
         return False
 
     def drop(self, _key: bytes, /) -> None:
-        """It has nothing."""
+        """Return nothing."""
 
     async def reply(
         self, _key: bytes, _fetch: Any, _waiting: Any, *, refresh: bool = False, most_bytes: int = 0
-    ) -> Paid:
+    ) -> RecordedReply:
         assert not refresh
         self.asked.append(most_bytes)
         await trio.lowlevel.checkpoint()
-        return Paid(Reply(output="kept"), 1.0, cached=True)
+        return RecordedReply(Reply(output="kept"), 1.0, cached=True)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ class Bounds:
 def test_the_cache_is_asked_with_the_bound_of_the_provider(
     tmp_path: Path, config: Mapping[str, Any], bound: int
 ) -> None:
-    """Each with its own."""
+    """Each provider has its own bound."""
     cache = Bounds()
     provider = {"id": "openai:gpt-4.1", "config": {"apiKey": "sk-0123456789abcdef", **config}}
     assert row_of(tmp_path, provider, cache=cache).output == "kept"
@@ -218,16 +218,16 @@ def test_the_cache_is_asked_with_the_bound_of_the_provider(
     ids=["text", "raw", "values", "brackets"],
 )
 def test_a_reply_in_the_cache_has_the_bound_of_its_provider(text: str) -> None:
-    """It is refused before anything of it is read."""
+    """It is refused before any of it is read."""
     most = BOUND if len(text) < 100_000 else BOUND * 10
     with pytest.raises(ProviderError, match=rf"maxResponseBytes: {most}") as caught:
-        Entry(text, 1.0, 0.0).paid(most)
+        CacheEntry(text, 1.0, 0.0).paid(most)
     assert "--refresh" in str(caught.value)
 
 
 @pytest.mark.parametrize("character", ["x", "\\u00e9", "\\u20ac", "\\U0001f600", '"', "\\x00"])
 def test_what_was_a_reply_within_its_bound_is_one_in_the_cache(character: str) -> None:
-    """Whatever it is written with: it stands there twice, and in ASCII."""
+    """This holds for any spelling: it is stored twice, and in ASCII."""
     output = character * (BOUND // len(json.dumps(character, ensure_ascii=False)[1:-1].encode()))
     text = json.dumps({"output": output, "raw": {"choices": [output]}})
-    assert Entry(text, 1.0, 0.0).paid(BOUND).reply.output == output
+    assert CacheEntry(text, 1.0, 0.0).paid(BOUND).reply.output == output

@@ -1,4 +1,4 @@
-"""Suites of a few lines that stand for a billion rows: counted at once, refused before anything begins."""
+"""Suites of a few lines that expand to a billion rows: counted at once, refused before anything begins."""
 
 import json
 import math
@@ -97,7 +97,7 @@ def prepared(document: Mapping[str, Any], **how: Any) -> PreparedSuite:
 
 @pytest.mark.parametrize("raised", [0, 10**7])
 def test_an_untrusted_suite_only_lowers_its_bound(raised: int) -> None:
-    """What would raise it is ignored with a warning, and the user's own bound wins over all."""
+    """A higher bound is ignored with a warning, and the user's own bound has precedence."""
     said = {**BASE, "tests": [{"vars": {"a": DIGITS}, "options": {"repeat": 200_000}}]}
     raising = parse_suite({**said, "evaluateOptions": {"maxRows": raised}}, trusted=False)
     assert [one.path for one in raising.warnings] == ["$.evaluateOptions.maxRows"]
@@ -123,7 +123,7 @@ def test_links_that_lead_back_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("name", SUITES)
 def test_a_suite_of_too_many_rows_is_refused_with_what_makes_them(name: str) -> None:
-    """The count, the factors, and what to do; nothing is expanded for that."""
+    """The message has the count, the factors and a remedy; nothing is expanded."""
     document, rows, factors = SUITES[name]
     with pytest.raises(TooManyRowsError) as refused:
         prepared(document)
@@ -138,7 +138,7 @@ def test_a_suite_of_too_many_rows_is_refused_with_what_makes_them(name: str) -> 
     "name", [name for name in SUITES if "scenarios" not in name and "prompts" not in name]
 )
 def test_the_whole_plan_of_any_number_of_rows_is_counted(name: str) -> None:
-    """Rows of the lanes, and tests: by multiplication."""
+    """Rows of lanes, and tests, are counted by multiplication."""
     document, rows, _ = SUITES[name]
     lines = [*plan_lines(prepared(document, max_rows=0))]
     assert lines[0].startswith(f"{rows} rows of ")
@@ -150,7 +150,7 @@ def test_the_whole_plan_of_any_number_of_rows_is_counted(name: str) -> None:
     "name", [name for name in SUITES if name not in {"prompts and providers", "repeats"}]
 )
 def test_the_first_tests_of_any_suite_are_five(name: str) -> None:
-    """`-n` counts what a plan shows: each set of variables is a test."""
+    """`-n` counts as a plan does: each set of variables is a test."""
     document, _, _ = SUITES[name]
     filters = Filters(first_n=5)
     found = prepared(
@@ -175,7 +175,7 @@ JUDGED: Mapping[str, Any] = {
 
 
 def test_what_judges_are_asked_is_counted_as_well() -> None:
-    """A call a row."""
+    """There is one call per row."""
     lines = [*plan_lines(prepared(JUDGED, max_rows=0))]
     assert any(
         "1000000000 rows, 1000000000 judge calls (at most 2000000000)" in one for one in lines
@@ -218,7 +218,7 @@ TASKS: list[Mapping[str, Any]] = [
 
 @pytest.mark.parametrize("task", TASKS, ids=[str(task["type"]) for task in TASKS])
 def test_tasks_of_all_types_are_bounded(task: Mapping[str, Any], tmp_path: Path) -> None:
-    """Questions, cases and rows of datasets count like rows; a higher bound lets them be counted."""
+    """Questions, cases and rows of datasets count like rows; a higher bound admits them."""
     suite = of_task(tmp_path, **task)
     with pytest.raises(TooManyRowsError, match=r"tasks\[0\].*1,000,000,000 rows"):
         prepare(suite, environ={})
@@ -226,7 +226,7 @@ def test_tasks_of_all_types_are_bounded(task: Mapping[str, Any], tmp_path: Path)
 
 
 def test_tasks_are_bounded_together(tmp_path: Path) -> None:
-    """Each alone may be run, and all of them not."""
+    """Each alone would be accepted, but not all together."""
     task = {"type": "prompt_eval", "prompts": ["x"], "tests": [{"vars": {"a": DIGITS}}]}
     document = {
         "providers": ["echo"],
@@ -243,7 +243,7 @@ def test_tasks_are_bounded_together(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bound", [99, 100, 0])
 def test_the_bound_of_a_suite_is_exact(bound: int) -> None:
-    """As many rows as it says are run."""
+    """Exactly that many rows are run."""
     document = {
         **BASE,
         "tests": [{"vars": {"a": DIGITS, "b": DIGITS}}],
@@ -270,7 +270,7 @@ def test_more_rows_than_can_be_numbered_are_refused_without_a_bound(
 
 
 def test_code_is_not_run_for_millions_of_tests(tmp_path: Path) -> None:
-    """`transformVars` looks at each test of a scenario: that is refused when the suite is loaded."""
+    """`transformVars` reads each test of a scenario: too many are refused when the suite is loaded."""
     scenario = {"config": MANY, "tests": MANY}
     default = {"options": {"transformVars": "({...vars, y: '1'})"}}
     file = tmp_path / "suite.json"
@@ -287,7 +287,7 @@ def bomb(levels: int, width: int) -> str:
 
 @pytest.mark.parametrize(("levels", "width"), [(10, 9), (30, 2), (4, 300), (100, 100)])
 def test_aliases_that_multiply_are_refused(levels: int, width: int, tmp_path: Path) -> None:
-    """A billion laughs: the values are counted before they are walked through."""
+    """A billion laughs: the values are counted before they are expanded."""
     file = tmp_path / "bomb.yaml"
     file.write_text(bomb(levels, width))
     with pytest.raises(SuiteError, match="aliases expand"):
@@ -319,7 +319,7 @@ COUNTED = st.fixed_dictionaries(
 def test_what_is_counted_is_what_is_there(
     document: Mapping[str, Any], first_n: int | None, data: st.DataObject
 ) -> None:
-    """The closed form against the rows themselves, and of any stretch of them by column."""
+    """The closed form equals a count of the rows, also by column for any part of them."""
     steps = expand(parse_suite(document), first_n=first_n)
     rows = [step.prompt_idx for step in steps]
     counted = count_rows(steps)
@@ -333,7 +333,7 @@ def test_what_is_counted_is_what_is_there(
 
 
 def huge(rows: int, *, lanes: int = 1) -> PreparedSuite:
-    """A suite of so many rows, asked of providers that are called after their place."""
+    """Create a suite of so many rows, with providers named after their index."""
     names = [f"p{number}" for number in range(lanes)]
     numbers = [str(number) for number in range(100)]
     tests = rows // lanes // 100
@@ -346,13 +346,13 @@ def huge(rows: int, *, lanes: int = 1) -> PreparedSuite:
 
 
 async def echo(request: trioeval.Request) -> str:
-    """Answers at once."""
+    """Reply at once."""
     await trio.lowlevel.checkpoint()
     return request.prompt
 
 
 async def stopped(suite: PreparedSuite, path: Path, after: int, *, goes_on: bool) -> list[int]:
-    """Run until so many rows have come, and return the indices of all rows that came, in order."""
+    """Run until so many rows have been emitted, and return the indices of all emitted rows, in order."""
     stop, seen = trio.Event(), list[int]()
     start = RunStart(id="eval-1", utc_created="2026-01-01T00:00:00.000Z")
 
@@ -375,9 +375,9 @@ async def stopped(suite: PreparedSuite, path: Path, after: int, *, goes_on: bool
 
 
 def test_rows_that_never_began_are_a_range_and_cost_nothing(tmp_path: Path) -> None:
-    """200,000 rows, stopped after the first 20: those that never began are one line, and all are known.
+    """Of 200,000 rows, stopped after the first 20, those that never started are one line, and all are known.
 
-    More than 20 rows run, because rows are shown when they are on the disk: how many, the disk decides.
+    More than 20 rows run, because rows are emitted when they are on disk: the speed of the disk decides.
     """
     path, suite = tmp_path / "results.db", huge(200_000)
     seen = trio.run(lambda: stopped(suite, path, 20, goes_on=False))
@@ -396,7 +396,7 @@ def test_rows_that_never_began_are_a_range_and_cost_nothing(tmp_path: Path) -> N
 
 
 def test_a_run_that_left_ranges_goes_on_to_the_same_end(tmp_path: Path) -> None:
-    """RESUME, twice, over two lanes: every index once and in order, and at the end every row is there."""
+    """RESUME, twice, over two lanes: every index once and in order; in the end every row exists."""
     path, suite = tmp_path / "results.db", huge(1200, lanes=2)
 
     async def main() -> None:
@@ -423,7 +423,7 @@ def test_a_run_that_left_ranges_goes_on_to_the_same_end(tmp_path: Path) -> None:
 
 
 def test_rows_that_stand_until_they_are_run_again_are_in_no_range(tmp_path: Path) -> None:
-    """A retry that is stopped takes nothing away: what ended before stands, and is still to be run."""
+    """A stopped retry removes nothing: earlier results stay, and are still to be rerun."""
     path, suite = tmp_path / "results.db", huge(400)
     trio.run(lambda: stopped(suite, path, 10**9, goes_on=False))
 

@@ -1,4 +1,4 @@
-"""Attacks: a standard output that takes nothing, while the exit code says that all was written."""
+"""Attacks: a standard output that fails while the exit code claims that everything was written."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ COMMANDS = {
 
 
 def _run(folder: Path, command: str, redirection: str) -> tuple[int, str]:
-    """The exit code of a command, and what it says on stderr."""
+    """Return the exit code of a command, and its stderr."""
     (folder / "suite.json").write_text(SUITE % "a")
     (folder / "failing.json").write_text(SUITE % "b")
     line = f'"$0" -m trioeval {" ".join(COMMANDS[command])} {redirection}'
@@ -38,18 +38,18 @@ def _run(folder: Path, command: str, redirection: str) -> tuple[int, str]:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_a_full_disk_behind_stdout_is_told_once_and_gives_one(tmp_path: Path) -> None:
-    """The last line of a run says the exit code that it has."""
+def test_a_full_disk_behind_stdout_is_reported_once_and_gives_one(tmp_path: Path) -> None:
+    """The last line of a run contains its exit code."""
     code, told = _run(tmp_path, "run", "> /dev/full")
     assert code == 1
     assert told.count(FULL) == 1
     assert "Traceback" not in told
-    assert told.splitlines()[-1].endswith("; exit 1: not everything could be written, see above")
+    assert told.splitlines()[-1].endswith("; exit 1: some results could not be written, see above")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 def test_a_version_that_cannot_be_written_gives_one_line_and_one(tmp_path: Path) -> None:
-    """The version is printed before anything is imported, and fails as every other command does."""
+    """The version is printed before anything is imported, and fails like every other command."""
     code, reported = _run(tmp_path, "version", "> /dev/full")
     assert (code, reported) == (1, f"{FULL}\n")
 
@@ -65,7 +65,7 @@ def test_a_version_that_cannot_be_written_gives_one_line_and_one(tmp_path: Path)
 def test_a_stdout_that_nobody_reads_changes_no_exit_code(
     tmp_path: Path, command: str, code: int, redirection: str
 ) -> None:
-    """Closed before the program begins, or its reader has gone: there is no message and no failure."""
+    """It may be closed before the program begins, or its reader has gone: no message and no failure."""
     found, told = _run(tmp_path, command, redirection)
     assert found == code
     assert "Traceback" not in told
@@ -81,5 +81,5 @@ def test_a_result_file_on_a_full_device_gives_one_and_leaves_the_device(tmp_path
     code, told = _run(tmp_path, "run", "-o out.json > /dev/null")
     assert code == 1
     assert "-o out.json: cannot be written: No space left on device" in told
-    assert told.splitlines()[-1].endswith("; exit 1: not everything could be written, see above")
+    assert told.splitlines()[-1].endswith("; exit 1: some results could not be written, see above")
     assert Path("/dev/full").is_char_device()

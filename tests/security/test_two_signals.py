@@ -1,4 +1,4 @@
-"""After two signals a run is over within five seconds, whatever its code does."""
+"""After two signals a run ends within five seconds, whatever its code does."""
 
 import math
 import os
@@ -35,7 +35,7 @@ LOCKED = """
 
 @attrs.frozen
 class Blocker:
-    """Code that keeps a run from its end."""
+    """Code that prevents a run from ending."""
 
     code: str
     first: signal.Signals = signal.SIGINT
@@ -113,7 +113,7 @@ EXEC = """
 
 @attrs.frozen
 class Ended:
-    """How a run ended."""
+    """The end of a run."""
 
     code: int
     said: str
@@ -127,7 +127,7 @@ class Ended:
 
 @pytest.fixture(scope="module")
 def endings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
-    """All of them at once: each is mostly waiting."""
+    """Run all of them at once: each mostly waits."""
     folders = {name: tmp_path_factory.mktemp("blocked") for name in BLOCKERS}
     runs = {name: begin(folders[name], blocker) for name, blocker in BLOCKERS.items()}
     until = time.monotonic() + 90
@@ -187,7 +187,7 @@ def begin(folder: Path, blocker: Blocker) -> "subprocess.Popen[str]":
 
 
 def is_recorded(folder: Path) -> bool:
-    """Whether the database holds the result of a row, for which the code waits."""
+    """Return whether the database contains the result of a row, for which the code waits."""
     found = results(folder / "runs.db") > 0
     if found:
         (folder / "recorded").touch()
@@ -195,14 +195,14 @@ def is_recorded(folder: Path) -> bool:
 
 
 def is_ready(folder: Path, blocker: Blocker, step: str) -> bool:
-    """Whether the code of a blocker has come to a step."""
+    """Return whether the code of a blocker has reached a step."""
     if not blocker.has_children:
         step = "over"
     return (folder / step).exists() or (step == "stuck" and LOCKED not in blocker.code)
 
 
 def is_pending(pid: int, number: signal.Signals) -> bool:
-    """Whether a process has not noticed a signal yet."""
+    """Return whether a signal to a process is still pending."""
     pending = [
         int(line.split()[1], 16)
         for line in Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -212,13 +212,13 @@ def is_pending(pid: int, number: signal.Signals) -> bool:
 
 
 def children(folder: Path) -> list[int]:
-    """The processes that a run has started."""
+    """Return the processes that a run has started."""
     listed = folder / "child"
     return [int(one) for one in listed.read_text().split()] if listed.exists() else []
 
 
 def results(database: Path) -> int:
-    """Rows whose results the database holds."""
+    """Return the number of rows whose results the database contains."""
     try:
         with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
             (count,) = connection.execute("SELECT count(*) FROM result").fetchone()
@@ -228,7 +228,7 @@ def results(database: Path) -> int:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -240,7 +240,7 @@ def is_alive(pid: int) -> bool:
 def test_the_process_is_gone_soon_after_the_second_signal(
     endings: dict[str, Ended], blocker: str
 ) -> None:
-    """With the code of its first signal if it can, all that it has started, and nothing recorded."""
+    """It has the code of its first signal if possible; its processes are gone and its records kept."""
     ended, expected = endings[blocker], BLOCKERS[blocker]
     assert ended.seconds < WITHIN + SLACK, ended
     assert ended.code == expected.ends, ended

@@ -1,4 +1,4 @@
-"""Code in a suite that is not trusted: refused when it is loaded, and by every door behind that."""
+"""Code in an untrusted suite: refused when it is loaded, and at every later point."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,14 +8,14 @@ import attrs
 import pytest
 import trio
 
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import MistakenError
 from trioeval.documents.trust import CODE_PREFIXES, Trust
 from trioeval.errors import GradingError, ScriptError, SuiteError, UsageError
 from trioeval.evaluation.commands import SuiteCommands
 from trioeval.evaluation.scripts import open_scripts
 from trioeval.grading import KINDS
-from trioeval.grading.kind import Asking
+from trioeval.grading.kind import ExternalJudge
 from trioeval.loading.load import load_suite, parse_suite
 from trioeval.providers.resolve import CODE, LOCAL, MODULES
 from trioeval.run import prepare, run_suite
@@ -236,7 +236,7 @@ def document(said: Mapping[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("said", "path"), CODE_IN_SUITES.values(), ids=CODE_IN_SUITES)
 def test_code_is_refused_where_it_stands(said: dict[str, Any], path: str) -> None:
-    """With its path, and with what would be right."""
+    """The message has its path, and an alternative."""
     with pytest.raises(SuiteError) as caught:
         untrusted(said)
     refused = [problem for problem in caught.value.problems if REFUSED in problem.message]
@@ -263,14 +263,14 @@ def test_code_is_refused_where_it_stands(said: dict[str, Any], path: str) -> Non
 def test_code_of_providers_is_refused_before_anything_is_asked(
     said: dict[str, Any], path: str
 ) -> None:
-    """Whether it is code shows when providers are looked at."""
+    """Only the check of providers shows whether they are code."""
     with pytest.raises(SuiteError) as caught:
         prepare(untrusted(said), environ={})
     assert [one.path for one in caught.value.problems if REFUSED in one.message] == [path]
 
 
-def test_all_of_it_is_told_at_once(tmp_path: Path) -> None:
-    """A file gives every place in one go, with its lines; then so do the configs of its providers."""
+def test_all_of_it_is_reported_at_once(tmp_path: Path) -> None:
+    """All positions of a file are reported at once, with lines; then those of configs of providers."""
     code = "transformResponse: f()"
     providers = [f"{{id: 'https://{host}.example', config: {{{code}}}}}" for host in "ab"]
     files = (
@@ -302,7 +302,7 @@ def test_all_of_it_is_told_at_once(tmp_path: Path) -> None:
 
 
 def test_every_prefix_of_providers_is_known_to_run_code_or_not_to() -> None:
-    """A new family says which it is."""
+    """A new family must declare it."""
     assert MODULES.keys() >= CODE | LOCAL
     assert {*CODE_PREFIXES} == {f"{prefix}:" for prefix in {*CODE, "file"}}
     servers = MODULES.keys() - CODE - LOCAL
@@ -311,11 +311,11 @@ def test_every_prefix_of_providers_is_known_to_run_code_or_not_to() -> None:
 
 
 def test_every_assertion_type_that_reaches_outside_is_known() -> None:
-    """A type that asks neither a model nor a server runs code, and says so."""
+    """A type that calls neither a model nor a server runs code, and declares it."""
     alone = {
         name
         for name, kind in KINDS.items()
-        if isinstance(kind.judge, Asking) and not kind.judge.roles
+        if isinstance(kind.judge, ExternalJudge) and not kind.judge.roles
     }
     assert alone == {name for name, kind in KINDS.items() if kind.runs_code} | {"webhook"}
 
@@ -327,7 +327,7 @@ def test_the_doors_behind_run_nothing_either(tmp_path: Path) -> None:
 
 async def _try_doors(tmp_path: Path) -> None:
     file = tmp_path / "code.py"
-    around = Around(directory=tmp_path, environ={}, trust=UNTRUSTED)
+    around = FileContext(directory=tmp_path, environ={}, trust=UNTRUSTED)
     with pytest.raises(MistakenError, match="runs none"):
         call_function(file, "f", [], around)
     with pytest.raises(MistakenError, match="runs none"):
@@ -349,7 +349,7 @@ async def _try_doors(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("prefix", sorted(CODE))
 def test_providers_that_are_put_in_later_are_refused_too(prefix: str) -> None:
-    """A suite that was loaded, and changed by a program."""
+    """This covers a suite that was loaded, and then changed by a program."""
     suite = untrusted({})
     entry = attrs.evolve(suite.providers[0], id=f"{prefix}:code.py")
     with pytest.raises(SuiteError, match="runs none"):
@@ -357,7 +357,7 @@ def test_providers_that_are_put_in_later_are_refused_too(prefix: str) -> None:
 
 
 def test_trust_is_said_once_and_consistently() -> None:
-    """What contradicts itself is refused, and a suite that is loaded keeps what it may do."""
+    """Contradictions are refused, and a loaded suite keeps its permissions."""
     suite = untrusted({})
     assert suite.trust == UNTRUSTED
     with pytest.raises(UsageError, match="exclude each other"):

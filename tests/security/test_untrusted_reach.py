@@ -1,4 +1,4 @@
-"""What an untrusted suite sees of the environment, whom it asks, and which keys go there."""
+"""The environment that an untrusted suite sees, its hosts, and the destinations of keys."""
 
 import json
 import ssl
@@ -71,7 +71,7 @@ TEMPLATES = {
 @pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
 @pytest.mark.parametrize("place", ["prompt", "variable", "env", "header", "url"])
 def test_the_environment_is_refused_by_name(template: str, place: str, tmp_path: Path) -> None:
-    """Wherever a template of a file names a variable that the user did not allow."""
+    """This holds wherever a template in a file names a variable that the user did not allow."""
     places: dict[str, dict[str, Any]] = {
         "prompt": {"prompts": [template]},
         "variable": {"tests": [{"vars": {"x": template}}]},
@@ -100,7 +100,7 @@ def test_the_environment_is_refused_by_name(template: str, place: str, tmp_path:
     ],
 )
 def test_templates_of_the_run_see_nothing(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However a template looks, the variables are not there."""
+    """This holds for any notation of a template."""
     for name, value in ENVIRON.items():
         monkeypatch.setenv(name, value)
     suite = loaded({"prompts": [f"<{template}>"], "env": {"OWN": "own"}}, allow_env=["HOME"])
@@ -110,7 +110,7 @@ def test_templates_of_the_run_see_nothing(template: str, monkeypatch: pytest.Mon
 
 
 def test_allowed_names_and_the_suites_own_are_seen(tmp_path: Path) -> None:
-    """What the user allows by name, and what the suite says itself."""
+    """The first are allowed by the user, the second defined by the suite."""
     file = tmp_path / "suite.json"
     file.write_text(
         json.dumps({**PLAIN, "env": {"OWN": "o"}, "prompts": ["{{env.TEAM}}{{env.OWN}}{{env.NO}}"]})
@@ -120,7 +120,7 @@ def test_allowed_names_and_the_suites_own_are_seen(tmp_path: Path) -> None:
 
 
 def test_a_file_of_variables_is_the_users_to_name() -> None:
-    """An `.env` that lies beside the suite may be the user's."""
+    """An `.env` next to the suite may be the user's."""
     assert "$.commandLineOptions.envFile" in str(told({"commandLineOptions": {"envFile": ".env"}}))
 
 
@@ -165,7 +165,7 @@ KEYS_ELSEWHERE: Mapping[str, tuple[dict[str, Any], str]] = {
 def test_a_key_of_the_environment_stays_with_its_vendor(
     said: dict[str, Any], variable: str
 ) -> None:
-    """Refused with the variable's name, and with the flag that allows it."""
+    """The refusal names the variable, and the flag that allows it."""
     problems = [one for one in told(said) if f"may not send {variable} to " in one[1]]
     assert problems
     assert f"--allow-env {variable}" in problems[0][2]
@@ -190,7 +190,7 @@ def test_a_key_of_the_environment_stays_with_its_vendor(
 def test_what_is_meant_works(
     said: dict[str, Any], environ: dict[str, str], request: pytest.FixtureRequest
 ) -> None:
-    """The vendor, a place that the user's own environment names, and servers without a key."""
+    """This covers the vendor, a URL in the user's own environment, and servers without a key."""
     if "elsewhere" in request.node.name:
         with pytest.raises(SuiteError):
             ready(said, environ)
@@ -199,7 +199,7 @@ def test_what_is_meant_works(
 
 
 def test_hosts_of_vendors_are_exact() -> None:
-    """A machine of another owner below a vendor's name is not the vendor's."""
+    """A host of another owner that only resembles a vendor's name is not the vendor's."""
     strange = {
         "AWS_SECRET_ACCESS_KEY": "ec2-1-2-3-4.compute.amazonaws.com x.s3.amazonaws.com",
         "AZURE_API_KEY": "evil.azurewebsites.net openai.azure.com.evil.example",
@@ -224,26 +224,26 @@ PROFILE = {"providers": [{"id": "bedrock:m", "config": {"region": "us-east-1", "
 
 
 def test_the_credentials_of_the_user_are_chosen_by_the_user() -> None:
-    """A profile of theirs may reach anything, and may name programs."""
+    """A profile may reach anything, and may name programs."""
     message = "profile chooses among your credentials, which an untrusted suite may not do"
     hint = "choose with AWS_PROFILE in your environment, or allow it with --allow-env AWS_PROFILE"
     assert told(PROFILE) == [("$.providers[0].config.profile", message, hint)]
 
 
 def test_a_profile_of_a_judge_is_chosen_by_the_user_as_well() -> None:
-    """Whoever asks is looked at."""
+    """All providers are checked."""
     judge = {"provider": PROFILE["providers"][0], "type": "llm-rubric", "value": "good"}
     assert "chooses among your credentials" in told({"tests": [{"assert": [judge]}]})[0][1]
 
 
 @pytest.mark.parametrize("more", [{"trusted": True}, {"allow_env": ["AWS_PROFILE"]}], ids=str)
 def test_who_allows_a_profile_has_it(more: Mapping[str, Any]) -> None:
-    """A trusted suite may, and one that is allowed to."""
+    """This covers a trusted suite, and one that is explicitly allowed."""
     assert ready(PROFILE, **more).specs
 
 
 def test_every_service_with_a_key_has_hosts_of_its_own() -> None:
-    """A new service says where its keys may go, unless users run it themselves."""
+    """A new service must declare its hosts, unless users run it themselves."""
     own = {"litellm", "llamacpp", "lmstudio", "localai", "ollama", "vllm", "openai-api"}
     sdks = {prefix for prefix in MODULES if prefix.endswith("-sdk")}
     servers = MODULES.keys() - CODE - LOCAL - own - sdks - {"http", "https", "bedrock", "vertex"}
@@ -289,13 +289,13 @@ def test_every_service_with_a_key_has_hosts_of_its_own() -> None:
     ],
 )
 def test_nobody_is_asked_but_providers(said: dict[str, Any], place: str) -> None:
-    """Servers that judge, keep limits or are made of variables are refused at their place."""
+    """Servers that judge, keep limits or come from variables are refused at their position."""
     problems = told({"providers": ["https://api.example/v1"], **said})
     assert any(place in path and "untrusted suite" in text for path, text, _ in problems), problems
 
 
 def test_the_network_is_fenced_at_the_client_too() -> None:
-    """A redirect, a rendered URL, a token's server: whatever was not seen before goes nowhere."""
+    """A redirect, a rendered URL, a token server: requests that were not checked before are not sent."""
 
     async def send() -> None:
         hosts = frozenset({"api.example"})
@@ -311,7 +311,7 @@ def test_the_network_is_fenced_at_the_client_too() -> None:
 
 @pytest.mark.parametrize("prefix", ["TRIOEVAL", "PROMPTFOO"])
 def test_an_untrusted_suite_does_not_say_which_servers_are_believed(prefix: str) -> None:
-    """Its settings are ignored with a warning; those of the user's environment hold."""
+    """Its settings are ignored with a warning; those of the user's environment apply."""
     own = {f"{prefix}_INSECURE_SSL": "true", f"{prefix}_CA_CERT_PATH": "ca.pem"}
     prepared = ready({"env": own})
     assert (prepared.trust.verify, prepared.trust.ca) == (True, None)
@@ -322,7 +322,7 @@ def test_an_untrusted_suite_does_not_say_which_servers_are_believed(prefix: str)
 
 
 def test_files_stay_in_the_folder(tmp_path: Path) -> None:
-    """Nothing that a suite says widens its folder, also not for its tasks."""
+    """Nothing in a suite widens its folder, not even for its tasks."""
     (tmp_path / "secret.txt").write_text("secret")
     folder = tmp_path / "suite"
     folder.mkdir()
@@ -336,8 +336,8 @@ def test_files_stay_in_the_folder(tmp_path: Path) -> None:
                 loaded(said, directory=folder)
 
 
-def test_a_trusted_suite_is_warned_of_keys_that_go_elsewhere() -> None:
-    """Once for each variable and host, whatever the number of providers."""
+def test_a_trusted_suite_causes_a_warning_for_keys_that_go_elsewhere() -> None:
+    """There is one warning per variable and host, for any number of providers."""
     entries: list[Any] = [
         {"id": f"openai:{name}", "config": {"apiBaseUrl": ELSEWHERE}} for name in ("a", "b")
     ]
@@ -367,22 +367,22 @@ def test_a_trusted_suite_is_warned_of_keys_that_go_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.9.1", "[::1]"])
-def test_a_proxy_on_this_machine_is_no_surprise(host: str) -> None:
-    """A trusted suite is the user's own; an untrusted one is refused all the same."""
+def test_a_proxy_on_this_machine_is_not_a_surprise(host: str) -> None:
+    """A trusted suite is the user's own; for an untrusted one it is refused all the same."""
     said = openai(f"http://{host}:4000/v1")
     assert not ready(said, trusted=True).warnings
     assert any("may not send OPENAI_API_KEY" in message for _, message, _ in told(said))
 
 
 @pytest.mark.parametrize("host", ["localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1"])
-def test_what_only_looks_like_this_machine_is_warned_of(host: str) -> None:
+def test_what_only_looks_like_this_machine_causes_a_warning(host: str) -> None:
     """A name that begins like this machine's may belong to another one."""
     [warning] = ready(openai(f"http://{host}:4000/v1"), trusted=True).warnings
     assert f"OPENAI_API_KEY goes to {host}" in warning.message
 
 
 def test_trust_belongs_to_every_task() -> None:
-    """A task is no suite of its own with rights of its own."""
+    """A task has no permissions of its own."""
     suite = parse_suite(
         {"tasks": [{"id": "a", "type": "prompt_eval", "prompts": ["a"], "providers": ["echo"]}]},
         trusted=False,

@@ -1,4 +1,4 @@
-"""A run that was begun without trust goes on without it; flags that contradict that are refused."""
+"""A run that was begun untrusted stays untrusted; contradictory flags are refused."""
 
 import json
 from pathlib import Path
@@ -33,8 +33,8 @@ def test_a_run_that_goes_on_keeps_what_it_may_do() -> None:
     [SuiteFlags(allow_outside=True), SuiteFlags(untrusted=True, allow_env=("TEAM", "KEY"))],
 )
 def test_the_rest_of_a_run_may_not_do_more(what: SuiteFlags) -> None:
-    """Rows of one run are made under one law."""
-    with pytest.raises(UsageError, match="the run was started with"):
+    """All rows of one run have the same permissions."""
+    with pytest.raises(UsageError, match="the run was begun with"):
         stored(WITHOUT).with_flags(RunFlags(what=what))
 
 
@@ -46,7 +46,7 @@ def test_the_rest_of_a_run_may_not_do_more(what: SuiteFlags) -> None:
     ],
 )
 def test_flags_that_contradict_each_other_are_refused(what: SuiteFlags, told: str) -> None:
-    """A user who asks for safety and does not get it is warned."""
+    """A user who requests safety and does not get it is warned."""
     with pytest.raises(UsageError, match=told):
         check_flags(RunFlags(what=what))
 
@@ -54,7 +54,7 @@ def test_flags_that_contradict_each_other_are_refused(what: SuiteFlags, told: st
 def test_the_command_line_loads_what_it_may(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the names that are allowed, also for parts of a suite that flags give."""
+    """Allowed names apply to the parts of a suite that flags give as well."""
     monkeypatch.setenv("TEAM", "blue")
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "suite.json"

@@ -1,4 +1,4 @@
-"""Attacks: inputs whose rows would vanish without a word, so that a suite passes that should not."""
+"""Attacks: inputs whose rows would be lost silently, so that a suite passes that should not."""
 
 import re
 import warnings
@@ -26,7 +26,7 @@ def loaded(file: Path) -> Suite:
 
 
 def sheet(folder: Path, change: Callable[[str], str], rows: list[list[Any]] = ROWS) -> Path:
-    """A spreadsheet whose XML is not what openpyxl wrote."""
+    """Create a spreadsheet with XML that openpyxl would not write."""
     file = folder / "t.xlsx"
     book = openpyxl.Workbook()
     for row in rows:
@@ -80,7 +80,7 @@ def test_a_sheet_that_tells_a_wrong_size_is_read_whole(tmp_path: Path, told: str
 def test_rows_and_cells_that_would_be_left_out_are_refused(
     tmp_path: Path, change: Callable[[str], str], message: str
 ) -> None:
-    """No spreadsheet program writes such a file, and its readers disagree about it."""
+    """No spreadsheet program writes such a file, and readers disagree about it."""
     with pytest.raises(SuiteError) as refused:
         loaded(sheet(tmp_path, change))
     assert message in str(refused.value)
@@ -88,10 +88,10 @@ def test_rows_and_cells_that_would_be_left_out_are_refused(
 
 
 @pytest.mark.parametrize("stored", ["", "<v></v>", "<v/>"])
-def test_a_formula_whose_value_was_never_stored_is_no_empty_cell(
+def test_a_formula_whose_value_was_never_stored_is_not_an_empty_cell(
     tmp_path: Path, stored: str
 ) -> None:
-    """Programs that write sheets do not compute; the row would be one without a text."""
+    """Programs that only write sheets do not compute; the row would have no text."""
     rows = [*ROWS, ["=1+1", "2"]]
     file = sheet(
         tmp_path, lambda text: re.sub(r"(</f>)<v ?/>|(</f>)<v></v>", rf"</f>{stored}", text), rows
@@ -103,7 +103,7 @@ def test_a_formula_whose_value_was_never_stored_is_no_empty_cell(
 
 
 def test_a_formula_with_its_value_is_that_value(tmp_path: Path) -> None:
-    """As spreadsheet programs save it."""
+    """Spreadsheet programs save it."""
     rows = [*ROWS, ["=1+1", "2"]]
     file = sheet(
         tmp_path, lambda text: re.sub(r"</f><v ?/>|</f><v></v>", "</f><v>2</v>", text), rows
@@ -111,7 +111,7 @@ def test_a_formula_with_its_value_is_that_value(tmp_path: Path) -> None:
     assert loaded(file).tests[-1].vars["q"] == "2"
 
 
-def test_a_first_sheet_that_is_hidden_is_told_of(tmp_path: Path) -> None:
+def test_a_first_sheet_that_is_hidden_is_reported(tmp_path: Path) -> None:
     """The file shows other rows than those that are run."""
     book = openpyxl.Workbook()
     hidden = book.worksheets[0]
@@ -125,8 +125,8 @@ def test_a_first_sheet_that_is_hidden_is_told_of(tmp_path: Path) -> None:
     assert 'the first sheet, "Sheet", is hidden' in warning.message
 
 
-def test_rows_that_end_otherwise_than_the_first_line_are_told_of(tmp_path: Path) -> None:
-    """CSV has one kind of line break; of another kind it is a letter, and rows are one."""
+def test_rows_that_end_otherwise_than_the_first_line_are_reported(tmp_path: Path) -> None:
+    """CSV has one kind of line break; another kind is an ordinary character, and rows become one."""
     (tmp_path / "t.csv").write_bytes(b"q\r\na\nb\nc\n")
     suite = loaded(tmp_path / "t.csv")
     assert len(suite.tests) == 1
@@ -162,7 +162,7 @@ def test_rows_that_end_otherwise_than_the_first_line_are_told_of(tmp_path: Path)
 def test_a_file_that_cannot_be_read_to_its_end_is_refused(
     tmp_path: Path, name: str, content: bytes
 ) -> None:
-    """With what is wrong; none of its rows are run, so no part of them can pass for all."""
+    """The reason is reported; none of its rows are run, so no part of them can pass for all."""
     (tmp_path / name).write_bytes(content)
     with pytest.raises(SuiteError, match=name):
         loaded(tmp_path / name)
@@ -172,7 +172,7 @@ def test_a_file_that_cannot_be_read_to_its_end_is_refused(
     "content", [b"q,r\na\0b,x\nc,d\n", b"q,r\na\x1a,x\nc,d\n", b"q,r\na,x\nc,d"]
 )
 def test_no_letter_ends_a_table_early(tmp_path: Path, content: bytes) -> None:
-    """Neither NUL nor what ended files long ago, nor a last line without an end."""
+    """This covers NUL, old end-of-file characters, and a last line without an end."""
     (tmp_path / "t.csv").write_bytes(content)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -1,4 +1,4 @@
-"""A web page next door: what scripts of it can send to the servers of this machine, and what they get."""
+"""A foreign web page: the requests its scripts can send to the servers of this machine, and the responses."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from local_servers import SLOTS, TOKEN, Local, in_trio, limits_server, metrics_s
 from trioeval.errors import LimitError
 from trioeval.limits import LimitState
 from trioeval.limits.http_client import open_http_limits
-from trioeval.serving.door import OwnNames
+from trioeval.serving.access_rules import OwnNames
 from trioeval.serving.token_files import forget_token, keep_token, read_token
 
 pytestmark = [pytest.mark.attack("web pages"), pytest.mark.network]
@@ -25,7 +25,7 @@ KNOWN = {**JSON, "authorization": f"Bearer {TOKEN}"}
 
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loopback is reached directly, whatever the machine's environment says."""
+    """Loopback is reached directly, whatever the environment of the machine."""
     monkeypatch.setenv("NO_PROXY", "*")
 
 
@@ -57,7 +57,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_foreign_name_leads_nowhere(name: str) -> None:
-    """DNS may say what it likes of it: no limit is shown or changed, no number of a run is shown."""
+    """Whatever DNS returns for it: no limit is shown or changed, no number of a run is shown."""
 
     async def main() -> None:
         async with limits_server(token=None) as server, metrics_server() as metrics:
@@ -96,7 +96,7 @@ PAGES: Mapping[str, Mapping[str, str]] = {
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_changes_and_reads_nothing(page: str) -> None:
-    """Whatever it sends, also where it knew the token."""
+    """This holds for any request, even if it knew the token."""
 
     async def main() -> None:
         async with limits_server(token=None) as server, metrics_server() as metrics:
@@ -132,8 +132,8 @@ def test_a_page_changes_and_reads_nothing(page: str) -> None:
         ", application/json",
     ],
 )
-def test_a_form_is_no_request(kind: str) -> None:
-    """Pages may send these without asking before, and old browsers say nothing of where it comes from."""
+def test_a_form_is_not_a_request(kind: str) -> None:
+    """Pages may send these without a preflight, and old browsers do not name the origin."""
 
     async def main() -> None:
         async with limits_server() as server:
@@ -151,7 +151,7 @@ def test_a_form_is_no_request(kind: str) -> None:
 
 
 def test_a_link_shows_no_limits() -> None:
-    """A browser that follows one of a foreign page has no token; there are no pages here to come from."""
+    """A browser that follows one from a foreign page has no token; there are no own pages to come from."""
 
     async def main() -> None:
         link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
@@ -170,7 +170,7 @@ def test_a_link_shows_no_limits() -> None:
      f"Bearer {TOKEN[:-1]}", "Bearer caf\u00e9", f"Bearer {TOKEN.upper()}", f"Bearer Bearer {TOKEN}"],
 )  # fmt: skip
 def test_without_the_token_nobody_is_served(said: str) -> None:
-    """By no path but that which tells that the server is there."""
+    """The only exception is the path that shows that the server runs."""
 
     async def main() -> None:
         async with limits_server() as server:
@@ -192,7 +192,7 @@ def test_without_the_token_nobody_is_served(said: str) -> None:
 
 
 def test_whoever_knows_the_token_comes_by_any_name() -> None:
-    """A server behind a name of its own needs no further setting: pages do not know its token."""
+    """A server with its own name needs no further setting: pages do not know its token."""
 
     async def main() -> None:
         async with limits_server() as server:
@@ -205,7 +205,7 @@ def test_whoever_knows_the_token_comes_by_any_name() -> None:
 
 
 def test_metrics_are_read_by_their_own_name() -> None:
-    """And by no other method."""
+    """No other method is accepted."""
 
     async def main() -> None:
         async with metrics_server() as metrics:
@@ -218,7 +218,7 @@ def test_metrics_are_read_by_their_own_name() -> None:
 
 
 def test_names_of_the_machine_are_its_own_only_where_it_listens_everywhere() -> None:
-    """As it is with the view."""
+    """This is as with the view."""
     everywhere = OwnNames(host="0.0.0.0", machine=frozenset({"box"}))  # noqa: S104
     assert [everywhere.has(one) for one in ("box:1", "192.0.2.7", "evil.example")] == [
         True,
@@ -231,7 +231,7 @@ def test_names_of_the_machine_are_its_own_only_where_it_listens_everywhere() -> 
 
 
 def test_programs_of_the_user_find_the_token_also_of_a_server_that_was_started_again() -> None:
-    """With no setting at all; the file is theirs alone, and gone with the server."""
+    """No setting is needed; the file is private, and removed with the server."""
 
     async def main() -> None:
         async with limits_server() as server:
@@ -263,7 +263,7 @@ def test_programs_of_the_user_find_the_token_also_of_a_server_that_was_started_a
 def test_a_token_that_others_could_have_written_is_none(
     wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or a program would send its limits to the process that listens there."""
+    """Otherwise a program would send its limits to whatever process listens there."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     path = keep_token(8770, "planted")
@@ -288,7 +288,7 @@ def test_a_token_that_others_could_have_written_is_none(
 
 
 def test_a_token_goes_to_no_other_machine_or_port() -> None:
-    """It is of one server, and goes to no other one."""
+    """It belongs to one server."""
     seen: list[bytes] = []
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""What a planner is to do, as plainly as it can be said; and real planners beside it."""
+"""A simple model of the planner, with real planners to compare."""
 
 import contextlib
 import math
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import attrs
 
-from trioeval.agent.planner import Entry, EntryState, Submission
+from trioeval.agent.planner import QueuedSubmission, Submission, SubmissionState
 from trioeval.store.database import IN_MEMORY, open_database, open_memory
-from trioeval.store.planner.owners import PlannerSettings, enter
+from trioeval.store.planner.owners import PlannerSettings, join_planner
 from trioeval.store.planner.planner import AgentPlanner
 from trioeval.store.planner.queue import readable_text
 from trioeval.store.schema import RUNS
@@ -36,7 +36,9 @@ def bare_planner(path: Path | None, limit: int, settings: PlannerSettings = QUIE
     connection = open_memory(RUNS) if path is None else open_database(path, RUNS)
     connection.execute("PRAGMA synchronous = OFF")
     file = path or IN_MEMORY
-    return AgentPlanner(file, connection, enter(path), limit, settings, print, lambda: 1_000_000.0)
+    return AgentPlanner(
+        file, connection, join_planner(path), limit, settings, print, lambda: 1_000_000.0
+    )
 
 
 def owner_of(planner: AgentPlanner) -> str:
@@ -59,7 +61,7 @@ def bury(planner: AgentPlanner) -> None:
     lock.release()
 
 
-def told(entries: Sequence[Entry]) -> list[tuple[str, str, int]]:
+def told(entries: Sequence[QueuedSubmission]) -> list[tuple[str, str, int]]:
     return [(entry.submission.id, entry.state, entry.position) for entry in entries]
 
 
@@ -95,7 +97,7 @@ class Model:
     def in_order(self) -> Iterator[Expected]:
         return iter(sorted(self.entries.values(), key=lambda entry: entry.order))
 
-    def state(self, entry: Expected) -> EntryState:
+    def state(self, entry: Expected) -> SubmissionState:
         if entry.is_running:
             return "running"
         return "queued" if all(self.done.get(need) for need in entry.needs) else "blocked"
@@ -120,7 +122,7 @@ class Model:
         self.done.pop(id_, None)
         self.schedule(program, limit)
 
-    def set_free(self, program: int, id_: str, limit: int) -> None:
+    def clear_dependencies(self, program: int, id_: str, limit: int) -> None:
         known = self.entries.get(id_)
         if known is None or known.owner != program:
             raise RefusedError
@@ -194,7 +196,7 @@ class Model:
         self.limits.pop(program, None)
         self.begin(limit)
 
-    def shown(self) -> list[tuple[str, int, EntryState, int | None, int, frozenset[str]]]:
+    def shown(self) -> list[tuple[str, int, SubmissionState, int | None, int, frozenset[str]]]:
         lines, waiting = [], 0
         for entry in self.in_order():
             state = self.state(entry)

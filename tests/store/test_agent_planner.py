@@ -1,4 +1,4 @@
-"""Planners, in memory and in a database: order, places, dependencies, and what is left of those who die."""
+"""Planners, in memory and in a database: order, limits, dependencies, and dead programs."""
 
 import contextlib
 import functools
@@ -42,7 +42,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.mark.trio
 async def test_ag_30_to_32_places_go_in_order(kind: str, path: Path) -> None:
-    """Two of three begin, the third has position 1, and begins when one ends, unless nobody is to begin."""
+    """With a limit of two, the third entry has position 1 and starts when one ends."""
     async with opened(kind, path, 2) as planner:
         entries = [await planner.submit(submission(id_)) for id_ in "abc"]
         assert told(entries) == [("a", "running", 0), ("b", "running", 0), ("c", "queued", 1)]
@@ -73,7 +73,7 @@ async def test_ag_33_who_is_submitted_again_keeps_its_order(kind: str, path: Pat
 
 @pytest.mark.trio
 async def test_ag_34_what_depends_on_others_takes_no_place(kind: str, path: Path) -> None:
-    """With a limit of 1 the one that is needed begins first, although it came last."""
+    """With a limit of 1 a later dependency starts before its dependant."""
     async with opened(kind, path, 1) as planner:
         first = await planner.submit(submission("a", "b"))
         assert (first.state, first.position) == ("blocked", 1)
@@ -101,7 +101,7 @@ async def test_what_is_not_done_keeps_others_waiting_until_it_comes_again(
 
 @pytest.mark.trio
 async def test_who_comes_again_is_not_done_any_more(kind: str, path: Path) -> None:
-    """Those who waited for it, and have not begun, wait again."""
+    """A resubmitted entry is not done, and its unstarted dependants wait again."""
     async with opened(kind, path, 1) as planner:
         await planner.submit(submission("b"))
         await planner.finish("b", done=True)
@@ -161,7 +161,7 @@ async def test_a_limit_changes_at_once_and_stops_nobody(kind: str, path: Path) -
 
 @pytest.mark.trio
 async def test_what_cannot_stand_in_a_line_is_refused(kind: str, path: Path) -> None:
-    """Blank ids, and those that wait for themselves; nobody waits for what is not there, or has left."""
+    """Blank ids, self-dependencies and unknown entries are refused."""
     async with opened(kind, path, 1) as planner:
         with pytest.raises(UsageError, match="needs an id; it has ' '"):
             await planner.submit(submission(" "))
@@ -185,7 +185,7 @@ async def test_what_cannot_stand_in_a_line_is_refused(kind: str, path: Path) -> 
 
 @pytest.mark.trio
 async def test_an_interrupted_turn_leaves_no_outcome(kind: str, path: Path) -> None:
-    """It leaves the line also when it is cancelled, and what depends on it goes on waiting."""
+    """An interrupted entry leaves the queue without an outcome, and its dependants keep waiting."""
     async with opened(kind, path, 1) as planner:
         with trio.CancelScope() as scope:
             async with planner_turn(planner, submission("a")) as turn:
@@ -203,38 +203,38 @@ async def test_an_interrupted_turn_leaves_no_outcome(kind: str, path: Path) -> N
 async def test_who_depends_on_others_keeps_its_order_when_it_is_set_free(
     kind: str, path: Path
 ) -> None:
-    """Whatever became of the others; one that runs goes on, and one that depends on nothing stays."""
+    """A blocked entry keeps its order when it is released."""
     async with opened(kind, path, 1) as planner:
         async with (
             planner_turn(planner, submission("a")) as first,
             planner_turn(planner, submission("b", "a", "x")) as second,
             planner_turn(planner, submission("c")) as third,
         ):
-            await third.set_free()
+            await third.clear_dependencies()
             assert (second.entry.state, second.entry.position) == ("blocked", 1)
-            await second.set_free()
+            await second.clear_dependencies()
             shown = (second.entry.order, second.entry.state, second.entry.position)
             assert shown == (2, "queued", 1)
             assert second.entry.submission.depends_on == ()
-            await first.set_free()
-            assert (await planner.set_free("a")).state == "running"
+            await first.clear_dependencies()
+            assert (await planner.clear_dependencies("a")).state == "running"
             await planner.finish("a", done=False)
             await second.wait_started()
             with pytest.raises(UsageError, match="a: not queued by this program"):
-                await planner.set_free("a")
+                await planner.clear_dependencies("a")
         async with (
             planner_turn(planner, submission("b")) as needed,
             planner_turn(planner, submission("d", "b")) as turn,
         ):
             await planner.finish("b", done=True)
             await turn.wait_started()
-            await turn.set_free()
+            await turn.clear_dependencies()
             assert (needed.entry.state, turn.entry.state) == ("running", "running")
 
 
 @pytest.mark.trio
 async def test_ag_36_who_runs_long_in_one_of_two_programs_is_not_started_again(path: Path) -> None:
-    """However many looks and signs of life there are meanwhile."""
+    """A long-running entry is not started again by another program."""
     settings = PlannerSettings(heartbeat=0.01, poll=0.005)
     started: list[str] = []
     now = 1_000_000.0
@@ -273,7 +273,7 @@ async def test_ag_36_who_runs_long_in_one_of_two_programs_is_not_started_again(p
 
 @pytest.mark.trio
 async def test_a_change_that_has_begun_does_not_wait_for_the_event_loop(path: Path) -> None:
-    """A loop that writes to the same database itself would wait for the change, and the change for it."""
+    """A transaction never waits for an event loop that writes to the same database."""
     settings = PlannerSettings(heartbeat=0.001, poll=0.001)
     async with open_planner(path, 1, settings=settings) as planner:
         await planner.submit(submission("a"))
@@ -288,7 +288,7 @@ async def test_a_change_that_has_begun_does_not_wait_for_the_event_loop(path: Pa
 async def test_a_planner_that_is_cancelled_while_it_opens_ends(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thread that has begun is waited for, and the cancellation is noticed after it."""
+    """Cancelling an opening planner waits for its thread and then ends."""
     opened = False
     bury = Owners.bury
 
@@ -318,7 +318,7 @@ async def test_a_turn_that_was_refused_takes_nothing_away(kind: str, path: Path)
 
 @pytest.mark.trio
 async def test_a_program_that_ends_leaves_nothing(path: Path) -> None:
-    """Neither a line nor a file, and others begin; an error of the block comes out as it is."""
+    """A program that ends leaves no entry or file, and its error is raised unchanged."""
     async with open_planner(path, 1, settings=QUICK) as other:
         with pytest.raises(KeyError, match="mine"):  # noqa: PT012
             async with open_planner(path, 1, settings=QUICK) as planner:
@@ -338,7 +338,7 @@ async def test_a_program_that_ends_leaves_nothing(path: Path) -> None:
 
 @pytest.mark.trio
 async def test_ag_35_a_killed_program_is_followed_in_the_old_order(path: Path) -> None:
-    """What ran and what waited stands in the line as before, once; a second look finds nothing more."""
+    """Entries of a killed program are queued again once, in their old order."""
     dead = bare_planner(path, 1)
     await dead.submit(submission("ran"))
     await dead.submit(submission("waited"))
@@ -362,7 +362,7 @@ async def test_ag_35_a_killed_program_is_followed_in_the_old_order(path: Path) -
 
 @pytest.mark.trio
 async def test_what_a_killed_program_had_queued_is_passed_over(path: Path) -> None:
-    """By whoever has room, without any look for those who have died; what ran of it makes room too."""
+    """Queued entries of a killed program are skipped, and its running ones release their slots."""
     dead, planner = bare_planner(path, 2), bare_planner(path, 2)
     await dead.submit(submission("a"))
     await planner.submit(submission("b"))
@@ -378,7 +378,7 @@ async def test_what_a_killed_program_had_queued_is_passed_over(path: Path) -> No
 
 @pytest.mark.trio
 async def test_ag_37_what_runs_in_a_program_that_lives_is_kept(path: Path) -> None:
-    """Also one that says nothing for an hour: age is no evidence while its lock is held."""
+    """A silent program whose lock is held keeps its entries."""
     first, second = bare_planner(path, 1), bare_planner(path, 1)
     await first.submit(submission("a"))
     with tables(path) as connection:
@@ -406,7 +406,7 @@ async def test_ag_37_locks_of_other_machines_may_not_be_seen(
     seen: float,
     kept: bool,  # noqa: FBT001
 ) -> None:
-    """Who is on another machine lives for three heartbeats, whatever its lock says."""
+    """A program of another machine lives for three heartbeats, whatever its lock shows."""
     first = bare_planner(path, 1)
     await first.submit(submission("a"))
     kill(first)
@@ -421,7 +421,7 @@ async def test_ag_37_locks_of_other_machines_may_not_be_seen(
 async def test_a_program_taken_for_dead_takes_its_places_back(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With the next thing that it does; it is told."""
+    """A program taken for dead takes its slots back with a warning."""
     first = bare_planner(path, 1)
     await first.submit(submission("a"))
     await first.submit(submission("b"))
@@ -441,7 +441,7 @@ async def test_a_program_taken_for_dead_takes_its_places_back(
 
 @pytest.mark.trio
 async def test_ag_38_what_turns_out_to_be_done_leaves_the_line(path: Path) -> None:
-    """Also where the program that had queued it has died."""
+    """A finished entry leaves the queue, even after its program died."""
     dead = bare_planner(path, 1)
     await dead.submit(submission("a"))
     await dead.submit(submission("b"))
@@ -455,7 +455,7 @@ async def test_ag_38_what_turns_out_to_be_done_leaves_the_line(path: Path) -> No
 
 @pytest.mark.trio
 async def test_the_smallest_limit_of_the_programs_that_live_holds(path: Path) -> None:
-    """Until that program goes, dies, or says another one."""
+    """The smallest limit of the living programs applies."""
     first, second, third = (bare_planner(path, limit) for limit in (3, 2, 1))
     await first.submit(submission("a"))
     await second.submit(submission("b"))
@@ -491,7 +491,7 @@ BAD = [
 async def test_ag_39_an_entry_that_cannot_be_read_is_held_back(
     path: Path, change: str, problem: str
 ) -> None:
-    """It is told, does not begin, takes nobody's place, and everything else goes on."""
+    """An unreadable entry is reported and held back, and all others continue."""
     warned: list[str] = []
     first = bare_planner(path, 1)
     await first.submit(submission("a"))
@@ -530,13 +530,13 @@ async def test_an_entry_that_could_not_be_read_is_mended_when_it_comes_again(pat
 async def test_an_entry_that_waits_and_is_damaged_is_written_anew(
     path: Path, change: str, problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By its own program, with its next sign of life; what waits for it is not left waiting for ever."""
+    """A damaged waiting entry is written again by its own program."""
     warned: list[str] = []
     often = PlannerSettings(heartbeat=0.01, poll=0.01, patience=5.0)
     async with open_planner(path, 1, settings=often, warn=warned.append) as planner:
         await planner.submit(submission("a"))
         await planner.submit(submission("bad", "a"))
-        await planner.set_free("bad")
+        await planner.clear_dependencies("bad")
         with tables(path) as connection:
             connection.execute(f"UPDATE entry SET {change} WHERE id = 'bad'")  # noqa: S608
         assert run_command_line(["runs", "--queue", "--db", str(path)]) == 0
@@ -552,7 +552,7 @@ async def test_an_entry_that_waits_and_is_damaged_is_written_anew(
 
 
 def steps_of(connection: sqlite3.Connection, work: Any) -> int:
-    """Instructions that SQLite carries out."""
+    """Return the instructions that SQLite executes."""
     counted = 0
 
     def count() -> int:
@@ -614,7 +614,7 @@ def test_ag_40_what_it_costs_does_not_grow_with_what_was_done(path: Path) -> Non
 
 @pytest.mark.trio
 async def test_positions_are_counted_over_many_blocks(path: Path) -> None:
-    """As many as wait before, whoever leaves or begins."""
+    """Positions are right over many blocks, whatever entries leave or start."""
     planner = bare_planner(path, 1)
     for number in range(300):
         await planner.submit(submission(f"n{number}"))
@@ -636,7 +636,7 @@ async def test_positions_are_counted_over_many_blocks(path: Path) -> None:
 async def test_ag_42_a_log_that_is_cut_anywhere_holds_the_last_whole_change(
     path: Path, tmp_path: Path
 ) -> None:
-    """Whichever byte was the last that was written, the line is as the last whole change left it."""
+    """A log cut at any byte gives the state of the last complete change."""
     planner = bare_planner(path, 2)
     own = planner._connection
     own.execute("PRAGMA wal_checkpoint(TRUNCATE)")

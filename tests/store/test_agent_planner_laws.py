@@ -1,4 +1,4 @@
-"""AG-41: whatever programs do with a planner, and whenever they die, it does what a plain model does."""
+"""AG-41: a planner behaves like a simple model, whatever programs do and whenever they die."""
 
 import shutil
 import tempfile
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from planner_model import Model, RefusedError, bare_planner, bury, kill, owner_of, submission
 
-from trioeval.agent.planner import Entry
+from trioeval.agent.planner import QueuedSubmission
 from trioeval.errors import UsageError
 from trioeval.store.planner.planner import AgentPlanner
 
@@ -34,8 +34,8 @@ class PlannerMachine(RuleBasedStateMachine):
         """Of programs that live, by their number; no number comes twice."""
         self.owners: dict[int, str] = {}
         self.slots: list[int] = []
-        self.before: Sequence[Entry] = ()
-        self.last: Sequence[Entry] = ()
+        self.before: Sequence[QueuedSubmission] = ()
+        self.last: Sequence[QueuedSubmission] = ()
         self.asked: int | None = None
         """The limit of the program that may have let others begin since `before`."""
 
@@ -85,15 +85,15 @@ class PlannerMachine(RuleBasedStateMachine):
         self.submit(slot, id_, ())
 
     @rule(slot=PROGRAMS, id_=IDS)
-    def set_free(self, slot: int, id_: str) -> None:
+    def clear_dependencies(self, slot: int, id_: str) -> None:
         number, planner, limit = self.do(slot)
         try:
-            self.model.set_free(number, id_, limit)
+            self.model.clear_dependencies(number, id_, limit)
         except RefusedError:
             with pytest.raises(UsageError, match=f"{id_}: not queued by this program"):
-                trio.run(planner.set_free, id_)
+                trio.run(planner.clear_dependencies, id_)
             return
-        entry = trio.run(planner.set_free, id_)
+        entry = trio.run(planner.clear_dependencies, id_)
         line = next(line for line in self.model.shown() if line[0] == id_)
         assert (entry.order, entry.state, entry.position) == (line[1], line[2], line[4])
         self.check_known(number)
@@ -163,7 +163,7 @@ class PlannerMachine(RuleBasedStateMachine):
             self.last = entries
             self.check_starts(entries)
 
-    def check_starts(self, entries: Sequence[Entry]) -> None:
+    def check_starts(self, entries: Sequence[QueuedSubmission]) -> None:
         """Who began had its turn, and found room; apart from the model."""
         ran = {entry.submission.id for entry in self.before if entry.state == "running"}
         begun = [e for e in entries if e.state == "running" and e.submission.id not in ran]
@@ -258,7 +258,7 @@ def test_ag_41_a_program_whose_change_is_refused_limits_no_others() -> None:
     try:
         machine.begin(limits=[3, 1, 1])
         machine.submit_without_needs(0, "a")
-        machine.set_free(1, "a")
+        machine.clear_dependencies(1, "a")
         machine.submit_without_needs(2, "a")
         machine.submit_without_needs(0, "b")
         machine.is_as_the_model_says()

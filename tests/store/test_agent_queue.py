@@ -1,4 +1,4 @@
-"""The line as people see it: `trioeval runs --queue`."""
+"""The queue as people see it: `trioeval runs --queue`."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""The cache of replies: what is kept and found, for how long, and that no fault of it ends a run."""
+"""The cache of replies: what is stored and found, for how long, and that no fault of it ends a run."""
 
 import os
 import sqlite3
@@ -15,13 +15,13 @@ import trio
 import trio.testing
 
 from trioeval.errors import BudgetError, ProviderError, StoreError
-from trioeval.evaluation.journal import Paid
+from trioeval.evaluation.journal import RecordedReply
 from trioeval.kernel import Calls, Done, Job, Lanes, LaneSpec, Plan, collect
 from trioeval.providers import Guardrails, Reply, Usage
-from trioeval.store.cache.backends import FileShelf
+from trioeval.store.cache.backends import FileBackend
 from trioeval.store.cache.cache import Cache, open_cache
 from trioeval.store.cache.file import CACHE, Owners
-from trioeval.store.cache.writer import CacheWriter, Release
+from trioeval.store.cache.writer import CacheWriter, ReleaseLease
 from trioeval.store.database import open_database
 from trioeval.testing import run_virtual
 
@@ -36,7 +36,7 @@ def nothing() -> Iterator[None]:
 
 @attrs.define
 class Fetcher:
-    """A call that counts."""
+    """A call that counts itself."""
 
     reply: Reply = attrs.field(
         factory=partial(Reply, output="yes", usage=Usage(total=7), cost=0.25)
@@ -45,12 +45,12 @@ class Fetcher:
     takes: float = 0.0
     calls: int = 0
 
-    async def __call__(self) -> Paid:
+    async def __call__(self) -> RecordedReply:
         self.calls += 1
         await trio.sleep(self.takes)
         if self.error is not None:
             raise self.error
-        return Paid(self.reply, 125.0, cached=False)
+        return RecordedReply(self.reply, 125.0, cached=False)
 
 
 @attrs.define
@@ -62,7 +62,7 @@ class Wall:
 
 
 def run(path: Path | None, use: Callable[[Cache], Awaitable[Any]], **how: Any) -> Any:
-    """Open a cache, use it, close it."""
+    """Open a cache, use it, and close it."""
 
     async def main() -> Any:
         with trio.fail_after(60):
@@ -74,11 +74,11 @@ def run(path: Path | None, use: Callable[[Cache], Awaitable[Any]], **how: Any) -
 
 def ask(
     path: Path | None, fetch: Fetcher, *, key: bytes = KEY, refresh: bool = False, **how: Any
-) -> Paid:
-    async def use(cache: Cache) -> Paid:
+) -> RecordedReply:
+    async def use(cache: Cache) -> RecordedReply:
         return await cache.reply(key, fetch, nothing, refresh=refresh)
 
-    paid: Paid = run(path, use, **how)
+    paid: RecordedReply = run(path, use, **how)
     return paid
 
 
@@ -98,7 +98,7 @@ WHOLE = Reply(
 
 @pytest.mark.parametrize("output", [WHOLE.output, "x" * 3_000_000])
 def test_a_reply_comes_back_as_it_was_in_another_process_life(tmp_path: Path, output: Any) -> None:
-    """With its latency, usage and cost untouched; the second run does not ask."""
+    """A cached reply keeps its latency, usage and cost, and a second run makes no call."""
     path, reply = tmp_path / "c.db", attrs.evolve(WHOLE, output=output)
     first = ask(path, Fetcher(reply))
     again = Fetcher()
@@ -109,7 +109,7 @@ def test_a_reply_comes_back_as_it_was_in_another_process_life(tmp_path: Path, ou
 
 
 def test_has_is_true_of_what_is_there_and_of_what_is_on_its_way(tmp_path: Path) -> None:
-    """So that a job whose reply needs no call is let in."""
+    """`has` is true for stored replies and for calls in progress."""
 
     async def use(cache: Cache) -> list[bool]:
         seen = [cache.has(KEY)]
@@ -126,10 +126,10 @@ def test_has_is_true_of_what_is_there_and_of_what_is_on_its_way(tmp_path: Path) 
 
 @pytest.mark.parametrize("where", ["memory", "file"])
 def test_equal_calls_at_once_are_one(tmp_path: Path, where: str) -> None:
-    """The others say that theirs came from the cache; a third time it is a hit."""
+    """Concurrent equal calls are one, and the shared replies are marked as cached."""
 
     async def use(cache: Cache) -> Any:
-        fetch, got = Fetcher(takes=0.02), list[Paid]()
+        fetch, got = Fetcher(takes=0.02), list[RecordedReply]()
 
         async def one() -> None:
             got.append(await cache.reply(KEY, fetch, nothing))
@@ -146,7 +146,7 @@ def test_equal_calls_at_once_are_one(tmp_path: Path, where: str) -> None:
 
 
 def test_the_cache_in_memory_knows_no_thread() -> None:
-    """It is the one for a virtual clock."""
+    """The cache in memory uses no thread, so it works on a virtual clock."""
 
     async def main() -> float:
         async with open_cache(None) as cache, trio.open_nursery() as nursery:
@@ -172,7 +172,7 @@ def test_the_cache_in_memory_knows_no_thread() -> None:
 def test_a_reply_is_used_for_its_time(
     tmp_path: Path, passed: float, ttl: float | None, calls: int
 ) -> None:
-    """14 days if nothing is said; a clock that was put back a little takes nothing away."""
+    """A reply is used for 14 days by default, even if the clock was set back a little."""
     wall, again = Wall(), Fetcher()
     ask(tmp_path / "c.db", Fetcher(), wall=wall)
     wall.now += passed
@@ -182,7 +182,7 @@ def test_a_reply_is_used_for_its_time(
 
 
 def test_what_is_too_old_goes_when_the_cache_is_opened(tmp_path: Path) -> None:
-    """But a short life of one run takes nothing from others."""
+    """Expired entries are removed at opening, but a short lifetime of one run removes none for others."""
     path, wall = tmp_path / "c.db", Wall()
     ask(path, Fetcher(), wall=wall)
 
@@ -202,7 +202,7 @@ def test_what_is_too_old_goes_when_the_cache_is_opened(tmp_path: Path) -> None:
 
 
 def test_refresh_asks_again_and_keeps_the_new_reply(tmp_path: Path) -> None:
-    """In place of the old one."""
+    """A refresh makes a new call and replaces the entry."""
     path, other = tmp_path / "c.db", Fetcher(Reply(output="no"))
     ask(path, Fetcher())
     assert ask(path, other, refresh=True).reply.output == "no"
@@ -211,7 +211,7 @@ def test_refresh_asks_again_and_keeps_the_new_reply(tmp_path: Path) -> None:
 
 
 def test_a_refresh_asks_each_question_once(tmp_path: Path) -> None:
-    """As many calls as with an empty cache, be they at once or one after another."""
+    """A refresh makes as many calls as an empty cache, concurrent or sequential."""
     path = tmp_path / "c.db"
     ask(path, Fetcher(Reply(output="old")))
 
@@ -237,7 +237,7 @@ NO_ANSWERS = pytest.mark.parametrize(
 
 @NO_ANSWERS
 def test_what_is_no_answer_is_not_kept(tmp_path: Path, reply: Reply) -> None:
-    """It is given to whoever asked, and the next one asks again."""
+    """A reply that is not cacheable is returned, and the next call is made again."""
     again = Fetcher()
     assert ask(tmp_path / "c.db", Fetcher(reply)).reply is reply
     ask(tmp_path / "c.db", again)
@@ -249,10 +249,10 @@ def test_what_is_no_answer_is_not_kept(tmp_path: Path, reply: Reply) -> None:
 def test_a_refresh_that_brings_no_answer_leaves_no_old_one(
     tmp_path: Path, reply: Reply, where: str
 ) -> None:
-    """It is asked again, in this run and in the next one."""
+    """A refresh with a reply that is not cacheable removes the old entry."""
     path = None if where == "memory" else tmp_path / "c.db"
 
-    async def use(cache: Cache) -> list[Paid]:
+    async def use(cache: Cache) -> list[RecordedReply]:
         await cache.reply(KEY, Fetcher(Reply(output="old")), nothing)
         return [await cache.reply(KEY, Fetcher(reply), nothing, refresh=True) for _ in range(2)]
 
@@ -261,7 +261,7 @@ def test_a_refresh_that_brings_no_answer_leaves_no_old_one(
 
 
 def test_what_was_dropped_is_gone_at_once(tmp_path: Path) -> None:
-    """Not only when the file has been written; and what is kept afterwards is found."""
+    """A dropped entry is gone at once, and a later one is found."""
     path = tmp_path / "c.db"
 
     async def use(cache: Cache) -> list[bool]:
@@ -278,7 +278,7 @@ def test_what_was_dropped_is_gone_at_once(tmp_path: Path) -> None:
 
 
 def test_a_refresh_that_fails_leaves_what_is_there(tmp_path: Path) -> None:
-    """There is nothing new that could take its place."""
+    """A failed refresh leaves the entry."""
     path = tmp_path / "c.db"
     ask(path, Fetcher())
     with pytest.raises(ProviderError):
@@ -287,7 +287,7 @@ def test_a_refresh_that_fails_leaves_what_is_there(tmp_path: Path) -> None:
 
 
 def test_a_refusal_of_the_model_is_an_answer(tmp_path: Path) -> None:
-    """It was paid for."""
+    """A refusal of the model is cached."""
     refusal = Reply(output="I cannot", is_refusal=True, metadata={"http": {"status": 200}})
     ask(tmp_path / "c.db", Fetcher(refusal))
     again = Fetcher()
@@ -296,7 +296,7 @@ def test_a_refusal_of_the_model_is_an_answer(tmp_path: Path) -> None:
 
 
 def test_a_failure_is_not_kept(tmp_path: Path) -> None:
-    """The next one asks again."""
+    """A failure is not cached."""
     for error in (
         ProviderError("server", "down"),
         BudgetError("tokens", limit=1, used=1, wanted=1),
@@ -309,7 +309,7 @@ def test_a_failure_is_not_kept(tmp_path: Path) -> None:
 
 
 def test_each_hit_has_a_reply_of_its_own(tmp_path: Path) -> None:
-    """Whoever changes what it got changes nobody else's."""
+    """Each hit returns a separate reply object."""
     path = tmp_path / "c.db"
     ask(path, Fetcher(Reply(output={"a": [1]})))
 
@@ -322,10 +322,10 @@ def test_each_hit_has_a_reply_of_its_own(tmp_path: Path) -> None:
 
 
 def test_what_is_in_the_file_is_not_held_in_memory(tmp_path: Path) -> None:
-    """However long a run is."""
+    """Entries in the file are not held in memory."""
 
     async def use(cache: Cache) -> None:
-        assert isinstance(cache._shelf, FileShelf)
+        assert isinstance(cache._shelf, FileBackend)
         await cache.reply(KEY, Fetcher(), nothing)
         while cache._shelf._pending:  # noqa: ASYNC110 - another thread writes
             await trio.sleep(0.001)
@@ -336,7 +336,7 @@ def test_what_is_in_the_file_is_not_held_in_memory(tmp_path: Path) -> None:
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest replies go first."""
+    """The cache in memory is bounded and drops the oldest replies first."""
     monkeypatch.setattr("trioeval.store.cache.backends.MEMORY", 30_000)
 
     async def use(cache: Cache) -> list[bool]:
@@ -349,7 +349,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_memory_cannot_hold_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reply larger than all of it, or than any value of a database, fails nothing."""
+    """A reply too large for memory or database causes no failure."""
 
     def too_large(*_: Any) -> None:
         raise sqlite3.DataError("string or blob too big")
@@ -368,7 +368,7 @@ def test_what_memory_cannot_hold_is_asked_for_again(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_run_that_is_cancelled_keeps_what_it_paid_for(tmp_path: Path) -> None:
-    """What came before is written when the cache is closed."""
+    """Replies of a cancelled run are written when the cache is closed."""
     path = tmp_path / "c.db"
 
     async def use(cache: Cache) -> None:
@@ -387,7 +387,7 @@ def test_a_run_that_is_cancelled_keeps_what_it_paid_for(tmp_path: Path) -> None:
 
 
 def check_goes_on(path: Path) -> list[str]:
-    """A cache whose file is wrong answers, is one call for equal ones, and says once what is wrong."""
+    """Check that a cache with a bad file works in memory, and reports the problem once."""
     told: list[StoreError] = []
 
     async def use(cache: Cache) -> None:
@@ -403,7 +403,7 @@ def check_goes_on(path: Path) -> list[str]:
 
 
 def test_a_file_that_cannot_be_a_cache_is_left_alone(tmp_path: Path) -> None:
-    """No database, one of another program, one of a newer version, a folder: said, and not touched."""
+    """A file that is not a cache is reported and left unchanged."""
     text, foreign, newer = tmp_path / "a.db", tmp_path / "b.db", tmp_path / "c.db"
     text.write_text("these are notes, and not a database")
     with sqlite3.connect(foreign) as file:
@@ -422,18 +422,18 @@ def test_a_file_that_cannot_be_a_cache_is_left_alone(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="a folder that nobody may write to")
 def test_a_folder_that_may_not_be_written_is_a_warning() -> None:
-    """The run goes on without."""
+    """A read-only folder causes a warning, and the run continues."""
     check_goes_on(Path("/sys/kernel/c.db"))
 
 
 def test_a_path_below_a_file_is_a_warning(tmp_path: Path) -> None:
-    """Where no folder can be made."""
+    """A path below a file causes a warning."""
     (tmp_path / "file").write_text("")
     check_goes_on(tmp_path / "file" / "c.db")
 
 
 def test_a_damaged_entry_is_asked_for_again(tmp_path: Path) -> None:
-    """Told once; in its place stands the new one."""
+    """A damaged entry is reported once and replaced."""
     path, told = tmp_path / "c.db", list[StoreError]()
     ask(path, Fetcher())
     with sqlite3.connect(path) as file:
@@ -449,7 +449,7 @@ def test_a_damaged_entry_is_asked_for_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", [b"\xff\x00", "{}", "[1", 7, None])
 def test_an_entry_that_is_nothing_of_ours_is_asked_for_again(tmp_path: Path, wrong: Any) -> None:
-    """Whatever somebody has put there."""
+    """An entry with foreign contents is replaced."""
     path = tmp_path / "c.db"
     ask(path, Fetcher())
     with sqlite3.connect(path) as file:
@@ -460,7 +460,7 @@ def test_an_entry_that_is_nothing_of_ours_is_asked_for_again(tmp_path: Path, wro
 
 
 def test_a_database_that_breaks_while_it_is_used_is_a_warning(tmp_path: Path) -> None:
-    """Its pages are overwritten; the run goes on with its memory."""
+    """A database damaged during use causes a warning, and the run continues in memory."""
     path, told = tmp_path / "c.db", list[StoreError]()
 
     async def fill(cache: Cache) -> None:
@@ -485,7 +485,7 @@ def test_a_database_that_breaks_while_it_is_used_is_a_warning(tmp_path: Path) ->
 
 
 def test_a_full_disk_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What does not fit is held in memory; what is there stays readable."""
+    """A full disk causes a warning; new entries stay in memory, old ones readable."""
     path, told = tmp_path / "c.db", list[StoreError]()
 
     def small(*args: Any, **how: Any) -> sqlite3.Connection:
@@ -511,12 +511,12 @@ def test_a_full_disk_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_file_that_another_program_locks_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a while; the calls that wait for it go on."""
+    """A lock of another program causes a warning after a while, and waiting calls continue."""
     monkeypatch.setattr("trioeval.store.cache.writer.PATIENCE", 0.1)
     path, told = tmp_path / "c.db", list[StoreError]()
     open_database(path, CACHE).close()
 
-    async def use(cache: Cache) -> Paid:
+    async def use(cache: Cache) -> RecordedReply:
         await until_idle(cache, path)
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
@@ -529,7 +529,7 @@ def test_a_file_that_another_program_locks_is_a_warning(
 
 @pytest.mark.slow
 def test_a_file_that_is_locked_while_it_is_opened_is_waited_for(tmp_path: Path) -> None:
-    """Whoever holds it is mostly done soon."""
+    """A short lock at the opening is waited for."""
     path, told = tmp_path / "c.db", list[StoreError]()
     open_database(path, CACHE).close()
 
@@ -552,7 +552,7 @@ def test_a_file_that_is_locked_while_it_is_opened_is_waited_for(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_a_file_that_stays_locked_is_a_warning(tmp_path: Path) -> None:
-    """One is not kept waiting for ever; the run goes on with its memory."""
+    """A long lock at the opening causes a warning, and the run continues in memory."""
     path = tmp_path / "c.db"
     open_database(path, CACHE).close()
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -567,7 +567,7 @@ def test_a_file_that_stays_locked_is_a_warning(tmp_path: Path) -> None:
 
 
 def hold(path: Path, *, expires: float) -> None:
-    """Leave a lease behind, as a process does that was killed."""
+    """Leave a lease behind, as a killed process does."""
     open_database(path, CACHE).close()
     with sqlite3.connect(path) as file:
         file.execute("INSERT INTO lease VALUES (?, 'somebody', 3, ?)", (KEY, expires))
@@ -577,7 +577,7 @@ def hold(path: Path, *, expires: float) -> None:
 def test_a_lease_that_was_left_behind_keeps_nobody(
     tmp_path: Path, expires: float, lease: float
 ) -> None:
-    """One that is over is taken at once; where the clock was put back, after the time of a lease."""
+    """An expired lease is taken at once, or after the lease time if the clock was set back."""
     path, wall = tmp_path / "c.db", Wall()
     hold(path, expires=wall.now + expires)
 
@@ -593,7 +593,7 @@ def test_a_lease_that_was_left_behind_keeps_nobody(
 
 
 def test_a_call_may_take_longer_than_its_lease(tmp_path: Path) -> None:
-    """While its process lives, others wait for it, however often the lease would have run out."""
+    """Others wait for a call as long as its process lives, beyond the lease time."""
     path, wall, lease, fetch = tmp_path / "c.db", Wall(), 0.15, Fetcher()
     asks, waits = trio.Event(), trio.Event()
 
@@ -602,7 +602,7 @@ def test_a_call_may_take_longer_than_its_lease(tmp_path: Path) -> None:
         waits.set()
         yield
 
-    async def slow() -> Paid:
+    async def slow() -> RecordedReply:
         asks.set()
         with closing(sqlite3.connect(path)) as file:
             for _ in range(5):
@@ -626,19 +626,19 @@ def test_a_call_may_take_longer_than_its_lease(tmp_path: Path) -> None:
 
 
 def _expiry(file: sqlite3.Connection) -> float:
-    """When the only lease that there is would run out."""
+    """Return when the only lease expires."""
     [(expires,)] = file.execute("SELECT utc_expires FROM lease")
     return float(expires)
 
 
 def number(index: int) -> bytes:
-    """A key of its own."""
+    """Return a key for a number."""
     return index.to_bytes(32, "big") + b"m"
 
 
-async def at_once() -> Paid:  # noqa: ASYNC124 - as providers are
+async def at_once() -> RecordedReply:  # noqa: ASYNC124 - as providers are
     """A call that is over in the step in which it is made."""
-    return Paid(Reply(output="yes"), 1.0, cached=False)
+    return RecordedReply(Reply(output="yes"), 1.0, cached=False)
 
 
 def forbidden() -> AbstractContextManager[None]:
@@ -646,7 +646,7 @@ def forbidden() -> AbstractContextManager[None]:
 
 
 async def until_idle(cache: Cache, path: Path) -> None:
-    """Until its thread has removed what is too old, and waits: only then is the file surely free."""
+    """Wait until the thread has removed old entries and released the file."""
     await cache.reply(number(1000), at_once, nothing)
     with closing(sqlite3.connect(path, isolation_level=None, timeout=20)) as file:
         held = "SELECT count(*) FROM lease WHERE key = ?"
@@ -657,7 +657,7 @@ async def until_idle(cache: Cache, path: Path) -> None:
 
 
 def test_a_free_lease_is_taken_in_the_step_in_which_it_is_asked_for(tmp_path: Path) -> None:
-    """Nothing comes between a job and its call; only what is there is a checkpoint."""
+    """A free lease is taken without a checkpoint; a stored reply has one."""
     path = tmp_path / "c.db"
 
     async def use(cache: Cache) -> None:
@@ -672,17 +672,17 @@ def test_a_free_lease_is_taken_in_the_step_in_which_it_is_asked_for(tmp_path: Pa
 
 @pytest.mark.parametrize("width", [1, 3])
 def test_a_lane_lets_nobody_in_while_the_first_only_claim(tmp_path: Path, width: int) -> None:
-    """After a stop those who were let in still call: no more may be than there are slots."""
+    """No more jobs are admitted than there are slots while leases are claimed."""
     path = tmp_path / "c.db"
     started: list[int] = []
     surplus: list[int] = []
     stop = trio.Event()
 
     async def use(cache: Cache) -> int:
-        async def perform(job: Job[int], calls: Calls[int]) -> Paid:
+        async def perform(job: Job[int], calls: Calls[int]) -> RecordedReply:
             started.append(job.index)
 
-            async def send() -> Paid:
+            async def send() -> RecordedReply:
                 await trio.testing.wait_all_tasks_blocked(0.02)
                 surplus.append(len(started) - width)
                 stop.set()
@@ -703,13 +703,13 @@ def test_a_lane_lets_nobody_in_while_the_first_only_claim(tmp_path: Path, width:
 def test_a_lease_that_is_given_back_late_takes_no_later_one_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next in line asks in the step in which the first one failed: before that is written down."""
+    """Returning a lease late does not return a later one of the same key."""
     path = tmp_path / "c.db"
     may_write, has_written = threading.Event(), threading.Event()
     write = CacheWriter._write
 
     def late(writer: CacheWriter, batch: list[Any]) -> None:
-        gives_back = any(isinstance(item, Release) and item.key == KEY for item in batch)
+        gives_back = any(isinstance(item, ReleaseLease) and item.key == KEY for item in batch)
         if gives_back:
             assert may_write.wait(20)
         write(writer, batch)
@@ -724,10 +724,10 @@ def test_a_lease_that_is_given_back_late_takes_no_later_one_along(
             await cache.reply(KEY, fails, forbidden)
         await cache.reply(KEY, looks, forbidden)
 
-    async def fails() -> Paid:  # noqa: ASYNC124 - as providers are
+    async def fails() -> RecordedReply:  # noqa: ASYNC124 - as providers are
         raise BudgetError("tokens", limit=1, used=1, wanted=1)
 
-    async def looks() -> Paid:
+    async def looks() -> RecordedReply:
         may_write.set()
         assert await trio.to_thread.run_sync(has_written.wait, 20)
         with closing(sqlite3.connect(path)) as file:
@@ -740,7 +740,7 @@ def test_a_lease_that_is_given_back_late_takes_no_later_one_along(
 
 
 def test_what_those_left_who_were_killed_is_removed(tmp_path: Path) -> None:
-    """Files that nobody locks any more, and the leases of those whose they were; of nobody else."""
+    """Lock files and leases of killed processes are removed, and no others."""
     path, wall = tmp_path / "c.db", Wall()
     dead, foreign = "0" * 32, "1" * 32
     open_database(path, CACHE).close()
@@ -773,7 +773,7 @@ def test_what_those_left_who_were_killed_is_removed(tmp_path: Path) -> None:
 
 
 def test_a_lock_file_that_is_deleted_is_not_evidence_of_a_death(tmp_path: Path) -> None:
-    """Its owner may live: nothing of it is given back, however the look and the deletion meet."""
+    """A deleted lock file does not count as a death, whenever it is deleted."""
     owners = Owners.of(tmp_path / "c.db")
     locks = {owners.enter(digit * 32) for digit in "0123"}
     order = [one.name.split("-")[1].removesuffix(".lock") for one in tmp_path.iterdir()]
@@ -801,7 +801,7 @@ def test_a_lock_file_that_is_deleted_is_not_evidence_of_a_death(tmp_path: Path) 
 
 
 def test_whoever_waits_for_another_process_can_be_cancelled(tmp_path: Path) -> None:
-    """It says that it waits, and leaves nothing behind; the next in line goes on waiting."""
+    """A wait for another process can be cancelled and leaves nothing behind."""
     path, wall = tmp_path / "c.db", Wall()
     hold(path, expires=wall.now + 100)
     waits: list[str] = []
@@ -828,7 +828,7 @@ def test_whoever_waits_for_another_process_can_be_cancelled(tmp_path: Path) -> N
 
 
 def test_nobody_waits_for_what_could_not_be_used(tmp_path: Path) -> None:
-    """With a life time of nothing, the replies of other processes are of no use."""
+    """With a lifetime of 0 no call waits for another process."""
     path, wall, fetch = tmp_path / "c.db", Wall(), Fetcher()
     hold(path, expires=wall.now + 100)
     ask(path, fetch, wall=wall, ttl_s=0, lease_s=100)

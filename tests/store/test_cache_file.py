@@ -1,4 +1,4 @@
-"""What the commands of the cache are made of: looking through it, emptying it, writing it out."""
+"""The functions of the cache commands: statistics, clearing, export."""
 
 import json
 import sqlite3
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trioeval.errors import StoreError
-from trioeval.store.cache.entry import Entry
+from trioeval.store.cache.entry import CacheEntry
 from trioeval.store.cache.file import CACHE, clear_cache, export_entries, keep_entry, read_contents
 from trioeval.store.database import open_database
 
@@ -24,13 +24,13 @@ def path(tmp_path: Path) -> Path:
     for number, name in enumerate(names):
         text = json.dumps({"output": "x" * 40_000 if number == 4 else f"text {number}"})
         key = number.to_bytes(32, "big") + name.encode()
-        keep_entry(file, key, Entry(text, 5.0, NOW - number * DAY))
+        keep_entry(file, key, CacheEntry(text, 5.0, NOW - number * DAY))
     file.close()
     return path
 
 
 def test_contents_are_told_by_provider(path: Path) -> None:
-    """How many, how large, and from when."""
+    """The contents are counted by provider, with sizes and dates."""
     found = read_contents(path)
     assert found.entries == 5
     assert {share.provider: share.entries for share in found.providers} == {
@@ -70,7 +70,7 @@ def test_clearing_gives_the_room_back(tmp_path: Path) -> None:
     path = tmp_path / "c.db"
     file = open_database(path, CACHE)
     for number in range(100):
-        keep_entry(file, number.to_bytes(32, "big"), Entry('"' + "x" * 10_000 + '"', 1.0, NOW))
+        keep_entry(file, number.to_bytes(32, "big"), CacheEntry('"' + "x" * 10_000 + '"', 1.0, NOW))
     file.close()
     before = path.stat().st_size
     assert clear_cache(path) == 100

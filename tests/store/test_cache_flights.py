@@ -1,4 +1,4 @@
-"""Single flight: one call for all who ask the same at once, whatever becomes of those who ask."""
+"""Single flight: one call for all equal concurrent requests, however the callers end."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trioeval.errors import BudgetError, CallError, Fault, ProviderError
-from trioeval.store.cache.single_flight import Flights, Landing, again
+from trioeval.store.cache.single_flight import SharedResult, SingleFlight, again
 from trioeval.testing import run_virtual
 
 Ending = Literal["value", "refused", "budget"]
@@ -21,7 +21,7 @@ Ending = Literal["value", "refused", "budget"]
 
 @attrs.frozen
 class Asker:
-    """Somebody who asks once."""
+    """A caller that makes one request."""
 
     key: bytes
     at: float
@@ -34,12 +34,12 @@ class Asker:
 
 @attrs.define
 class Trace:
-    """What happened."""
+    """The events of a run."""
 
     calls: list[tuple[bytes, int, float, float]] = attrs.field(factory=list)
     """Key, who, from when to when."""
     ends: dict[int, Any] = attrs.field(factory=dict)
-    """By who asked: a `Landing`, an error, or "cancelled"."""
+    """By who asked: a `SharedResult`, an error, or "cancelled"."""
     ended_at: dict[int, float] = attrs.field(factory=dict)
     waits: dict[int, tuple[float, float]] = attrs.field(factory=dict)
     left: int = 0
@@ -59,7 +59,7 @@ ASKERS = st.lists(
 
 
 async def play(askers: list[Asker]) -> Trace:
-    trace, flights = Trace(), Flights[str]()
+    trace, flights = Trace(), SingleFlight[str]()
 
     async def ask(who: int, asker: Asker) -> None:
         await trio.sleep(asker.at)
@@ -109,7 +109,7 @@ async def play(askers: list[Asker]) -> Trace:
 )
 @example([Asker(b"a", 0, 2, "budget", None), Asker(b"a", 1, 2, "refused", 1)])
 def test_one_call_at_a_time_and_everybody_hears_what_came_of_it(askers: list[Asker]) -> None:
-    """At every instant at most one call a key; its value or failure is that of all who wait for it."""
+    """At most one call per key is in progress; its value or failure goes to all waiters."""
     trace = run_virtual(play, askers)
     assert trace.left == 0, "a key was left behind"
     assert set(trace.ends) == set(range(len(askers)))
@@ -120,7 +120,7 @@ def test_one_call_at_a_time_and_everybody_hears_what_came_of_it(askers: list[Ask
     assert all(count == 1 for count in made.values()), "somebody called twice"
     for who, asker in enumerate(askers):
         match trace.ends[who]:
-            case Landing(value, is_own):
+            case SharedResult(value, is_own):
                 assert is_own == (who in made)
                 maker = int(value.removeprefix("of "))
                 assert askers[maker].key == asker.key
@@ -137,7 +137,7 @@ def test_one_call_at_a_time_and_everybody_hears_what_came_of_it(askers: list[Ask
 
 @given(ASKERS)
 def test_nobody_waits_without_a_call_under_way(askers: list[Asker]) -> None:
-    """While one waits, somebody calls: whoever leaves hands over at that instant, to the first in line."""
+    """While a caller waits, a call is in progress: a leader that ends hands over at that instant."""
     trace = run_virtual(play, askers)
     for who, (began, ended) in trace.waits.items():
         key = askers[who].key
@@ -152,7 +152,7 @@ def test_nobody_waits_without_a_call_under_way(askers: list[Asker]) -> None:
 
 
 def test_a_hundred_who_ask_at_once_make_one_call() -> None:
-    """The others get what it gave, at the same instant."""
+    """A hundred concurrent callers make one call and get its value at the same instant."""
     askers = [Asker(b"a", 0, 5, "value", None) for _ in range(100)]
     trace = run_virtual(play, askers)
     assert len(trace.calls) == 1
@@ -161,31 +161,31 @@ def test_a_hundred_who_ask_at_once_make_one_call() -> None:
 
 
 def test_a_leader_that_is_cancelled_hands_over_to_the_first_in_line() -> None:
-    """And to nobody else; those behind go on waiting."""
+    """A cancelled leader hands over to the first waiter only."""
     askers = [Asker(b"a", n * 0.1, 5, "value", 1 if n == 0 else None) for n in range(5)]
     trace = run_virtual(play, askers)
     assert [(who, began) for _, who, began, _ in trace.calls] == [(0, 0), (1, 1)]
     assert [trace.ends[who] for who in range(5)] == [
         "cancelled",
-        Landing("of 1", is_own=True),
-        *3 * [Landing("of 1", is_own=False)],
+        SharedResult("of 1", is_own=True),
+        *3 * [SharedResult("of 1", is_own=False)],
     ]
 
 
 def test_a_leader_that_is_woken_and_cancelled_at_once_hands_on() -> None:
-    """Nobody is left in a line without a leader."""
+    """A leader that is woken and cancelled at once hands over."""
     askers = [
         Asker(b"a", 0, 9, "value", 2),
         Asker(b"a", 0.5, 9, "value", 1.5),  # cancelled at 2, too
         Asker(b"a", 0.6, 9, "value", None),
     ]
     trace = run_virtual(play, askers)
-    assert trace.ends[2] == Landing("of 2", is_own=True)
+    assert trace.ends[2] == SharedResult("of 2", is_own=True)
     assert trace.ended_at[2] == 11
 
 
 def test_a_failure_of_the_call_is_everybodys() -> None:
-    """Nobody asks again: the lane has done so already."""
+    """A failure of the call goes to all waiters without a new call."""
     askers = [Asker(b"a", 0, 1, "refused", None) for _ in range(5)]
     trace = run_virtual(play, askers)
     assert len(trace.calls) == 1
@@ -194,14 +194,14 @@ def test_a_failure_of_the_call_is_everybodys() -> None:
 
 
 def test_a_budget_that_is_used_up_is_everybodys_own_affair() -> None:
-    """Each of them asks for itself, one after another."""
+    """An exhausted budget concerns one caller; the others call one after another."""
     askers = [Asker(b"a", 0, 1, "budget", None) for _ in range(3)]
     trace = run_virtual(play, askers)
     assert [(began, ended) for _, _, began, ended in trace.calls] == [(0, 1), (1, 2), (2, 3)]
 
 
 def test_a_failure_is_told_to_each_as_one_of_its_own() -> None:
-    """With everything that it knows, but no traceback of another task."""
+    """Each waiter gets its own copy of the failure, without a foreign traceback."""
     first = ProviderError("rate_limited", "slow down", status=429, retry_after=2, retries=0)
     try:
         raise first
@@ -214,10 +214,10 @@ def test_a_failure_is_told_to_each_as_one_of_its_own() -> None:
 
 
 def test_a_wait_that_fails_on_its_way_out_hands_on() -> None:
-    """What watches the waiting may raise when it is over: whoever was to lead by then lets the next."""
+    """A waiter whose context raises hands over the lead."""
 
     async def main() -> list[Any]:
-        flights, ends = Flights[str](), list[Any]()
+        flights, ends = SingleFlight[str](), list[Any]()
 
         @contextmanager
         def broken() -> Iterator[None]:
@@ -250,7 +250,7 @@ def test_a_wait_that_fails_on_its_way_out_hands_on() -> None:
 
 @pytest.mark.parametrize("count", [1, 50])
 def test_only_the_next_in_line_is_woken(count: int) -> None:
-    """A crowd costs one step for each who leaves, not one for each who stays."""
+    """Each leader that ends wakes one waiter only."""
     askers = [Asker(b"a", 0, 1, "value", 0.5)] + [Asker(b"a", 0.1, 1, "value", None)] * count
     trace = run_virtual(play, askers)
     assert len(trace.calls) == 2

@@ -1,4 +1,4 @@
-"""Several processes and one cache: one call for equal questions, also where the one who asks is killed."""
+"""Several processes share one cache: one call for equal requests, even if the caller is killed."""
 
 import os
 import signal
@@ -103,7 +103,7 @@ def test_what_another_process_asks_is_not_asked_again(tmp_path: Path) -> None:
 
 
 def test_a_failure_in_another_process_is_nobody_elses(tmp_path: Path) -> None:
-    """As soon as it has failed there, it is asked here."""
+    """After a failure in another process the call is made here."""
     path = tmp_path / "c.db"
     with asker(path, "one", "fails") as first:
         assert line(first) == "asks"
@@ -119,7 +119,7 @@ def test_a_process_that_is_killed_is_not_waited_for(
     tmp_path: Path,
     runs_out: bool,  # noqa: FBT001
 ) -> None:
-    """Whether its lease runs out or the system frees its lock: one of those who wait asks for all."""
+    """After a killed process one of the waiters makes the call for all."""
     path = tmp_path / "c.db"
     with asker(path, "one", "never") as first:
         assert line(first) == "asks"
@@ -146,7 +146,7 @@ def test_a_process_that_is_killed_is_not_waited_for(
 
 
 def test_what_a_killed_process_asked_is_asked_at_once_by_the_next(tmp_path: Path) -> None:
-    """A run that is resumed does not wait for those who cannot answer."""
+    """A resumed run makes the calls of a killed process at once."""
     path = tmp_path / "c.db"
     with asker(path, "one", "never") as first:
         assert line(first) == "asks"
@@ -159,7 +159,7 @@ def test_what_a_killed_process_asked_is_asked_at_once_by_the_next(tmp_path: Path
 
 
 def test_two_processes_ask_for_many_things_once(tmp_path: Path) -> None:
-    """Whoever is there first asks; together they ask for each of them once."""
+    """Two processes together make each of many calls once."""
     path = tmp_path / "c.db"
     with asker(path, "one", count=40) as first, asker(path, "two", count=40) as second:
         said = [child.communicate(timeout=60)[0].splitlines() for child in (first, second)]

@@ -1,4 +1,4 @@
-"""A text of the store that is damaged costs one row or one call, and is told by name."""
+"""A damaged text of the store affects one row or one call, which is reported by name."""
 
 import json
 import os
@@ -13,9 +13,9 @@ from stored_things import call_at, row_at, start_of
 
 from trioeval.errors import StoreError
 from trioeval.store import open_store, read_store
-from trioeval.store.records import Source, record_texts, stored_json
+from trioeval.store.records import RecordSource, record_texts, stored_json
 from trioeval.store.schema import INDEX_BITS
-from trioeval.store.writes import Place, RowWork
+from trioeval.store.writes import RowWrite, RunPlace
 
 pytestmark = pytest.mark.attack("damaged databases")
 
@@ -48,7 +48,7 @@ def damage(path: Path, statement: str) -> None:
 
 @pytest.mark.parametrize("stored", [CUT, NO_TEXT, NO_ZLIB])
 def test_a_damaged_reply_is_asked_for_again(tmp_path: Path, stored: str) -> None:
-    """The first is told, and no other; replies that are whole are found."""
+    """The first damaged reply is reported, and intact ones are reused."""
     path = tmp_path / "r.db"
     store_of(path)
     damage(path, f"UPDATE call SET reply = {stored} WHERE key & 2147483647 < 2")  # noqa: S608
@@ -57,7 +57,7 @@ def test_a_damaged_reply_is_asked_for_again(tmp_path: Path, stored: str) -> None
     async def main() -> None:
         async with open_store(path, on_warning=told.append) as store:
             run = await store.resume("eval-1", start_of())
-            assert [run.recall(call_at(index).key) is None for index in range(4)] == [
+            assert [run.recorded_reply(call_at(index).key) is None for index in range(4)] == [
                 True,
                 True,
                 False,
@@ -77,7 +77,7 @@ def test_a_damaged_reply_is_asked_for_again(tmp_path: Path, stored: str) -> None
 
 @pytest.mark.parametrize("stored", [CUT, "'[1]'", NO_TEXT, NO_ZLIB])
 def test_a_damaged_record_is_told_by_its_row(tmp_path: Path, stored: str) -> None:
-    """Whoever reads it, in whatever way; the rows before it are read."""
+    """Every reader of a damaged record gets an error with its row; earlier rows are read."""
     path = tmp_path / "r.db"
     store_of(path)
     damage(path, f"UPDATE record SET body = {stored} WHERE key & 2147483647 = 2")  # noqa: S608
@@ -94,7 +94,7 @@ def test_a_damaged_record_is_told_by_its_row(tmp_path: Path, stored: str) -> Non
 
 @pytest.mark.parametrize("stored", [CUT, NO_TEXT, NO_ZLIB, None])
 def test_a_row_with_a_damaged_record_is_run_again(tmp_path: Path, stored: str | None) -> None:
-    """It is told, and whole again when it has been."""
+    """A row with a damaged record is reported and run again."""
     path = tmp_path / "r.db"
     store_of(path)
     gone = "DELETE FROM record" if stored is None else f"UPDATE record SET body = {stored}"  # noqa: S608
@@ -104,7 +104,7 @@ def test_a_row_with_a_damaged_record_is_run_again(tmp_path: Path, stored: str | 
     async def main() -> None:
         async with open_store(path, on_warning=told.append) as store:
             run = await store.resume("eval-1", start_of())
-            kept = run.kept(None)
+            kept = run.reused_rows(None)
             assert [index for index in range(4) if index in kept] == [0, 1, 3]
             assert kept.record(1)["response"]["output"] == "x" * 20_000
             run.row(row_at(2))
@@ -124,8 +124,8 @@ def test_a_database_that_fails_is_no_fault_of_ours(tmp_path: Path) -> None:
         async with open_store(path) as store:
             run = await store.resume("eval-1", start_of())
             store._reading.close()
-            assert run.recall(call_at(0).key) is None
-            for read in (lambda: run.kept(None).record(1), lambda: [*run.records(None)]):
+            assert run.recorded_reply(call_at(0).key) is None
+            for read in (lambda: run.reused_rows(None).record(1), lambda: [*run.records(None)]):
                 with pytest.raises(StoreError, match="closed database"):
                     read()
             assert json.loads(run.record(row_at(1)).text) == run.record(row_at(1)).json
@@ -153,7 +153,7 @@ def test_others_go_on_while_a_run_waits_to_be_taken_up(tmp_path: Path) -> None:
 
             nursery.start_soon(go_on)
             run = await store.resume("eval-1", start_of())  # its lock was given back
-            assert len(run.kept(None)) == 4
+            assert len(run.reused_rows(None)) == 4
 
     trio.run(main)
     other.close()
@@ -172,7 +172,7 @@ def test_large_rows_are_read_one_by_one(tmp_path: Path) -> None:
     )
     tracemalloc.start()
     try:
-        rows = sum(1 for _ in record_texts(connection, part, Source(path, None)))
+        rows = sum(1 for _ in record_texts(connection, part, RecordSource(path, None)))
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -182,9 +182,9 @@ def test_large_rows_are_read_one_by_one(tmp_path: Path) -> None:
 
 
 def test_a_row_whose_text_could_not_be_made_is_not_among_those_that_are_left() -> None:
-    """Nobody can read it."""
-    place = Place(eval_id="eval-1")
-    work = RowWork(place, None, 0, row_at(0))
+    """A row whose text could not be made is not among the unsaved rows."""
+    place = RunPlace(eval_id="eval-1")
+    work = RowWrite(place, None, 0, row_at(0))
     work.lose()
     assert place.unsaved == {}
     work.make()

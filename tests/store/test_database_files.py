@@ -1,4 +1,4 @@
-"""Whatever a path leads to is told plainly, and what is not ours stays as it is."""
+"""Every kind of file at the path is reported plainly, and foreign files stay unchanged."""
 
 import contextlib
 import os
@@ -31,7 +31,7 @@ HINT = "name another file with --db, or store nothing with --no-write"
 
 
 async def fill(path: Path, rows: int = 3) -> None:
-    """A store with one run."""
+    """Fill a store with one run."""
     async with open_store(path) as store:
         run = store.begin(start_of())
         for index in range(rows):
@@ -45,7 +45,7 @@ async def opened(path: Path) -> None:
 
 
 def refusals(path: Path) -> set[str]:
-    """What is said of a file by whoever writes and whoever reads."""
+    """Return the errors of writers and readers for a file."""
     with pytest.raises(StoreError) as writing:
         trio.run(opened, path)
     with pytest.raises(StoreError) as reading, read_store(path):
@@ -54,14 +54,14 @@ def refusals(path: Path) -> set[str]:
 
 
 def test_a_file_that_is_no_database_stays_as_it_is(tmp_path: Path) -> None:
-    """Also one that is as short as a word."""
+    """A file that is not a database is refused and left unchanged."""
     for content in (b"# my notes\n" * 100, b"x"):
         path = tmp_path / "notes.db"
         path.write_bytes(content)
         assert refusals(path) == {
             (
-                f"{path}: this is not an SQLite database, and is left unchanged; if it was one, restore it from a "
-                f"copy, or {HINT}"
+                f"{path}: this is not an SQLite database, and is left unchanged; if it was one, restore it "
+                f"from a copy, or {HINT}"
             )
         }
         assert path.read_bytes() == content
@@ -69,7 +69,7 @@ def test_a_file_that_is_no_database_stays_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_database_of_another_program_stays_as_it_is(tmp_path: Path) -> None:
-    """Whether it says whose it is or not."""
+    """A database of another program is refused and left unchanged, with or without its id."""
     for owner in (0, 0x1234):
         path = tmp_path / f"{owner}.db"
         other = sqlite3.connect(path)
@@ -84,7 +84,7 @@ def test_a_database_of_another_program_stays_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_newer_database_stays_as_it_is(tmp_path: Path) -> None:
-    """An older program does not guess what newer tables mean."""
+    """A database of a newer version is refused and left unchanged."""
     path = tmp_path / "r.db"
     trio.run(fill, path)
     other = sqlite3.connect(path)
@@ -98,7 +98,7 @@ def test_a_newer_database_stays_as_it_is(tmp_path: Path) -> None:
 
 
 def test_an_older_database_is_brought_up_to_date_in_one_transaction(tmp_path: Path) -> None:
-    """Each version's statements run once; where one fails, nothing has happened."""
+    """Migrations run once, in one transaction that fails completely."""
     path = tmp_path / "r.db"
 
     def kind(*migrations: list[str]) -> DatabaseKind:
@@ -125,7 +125,7 @@ def test_an_older_database_is_brought_up_to_date_in_one_transaction(tmp_path: Pa
 def test_a_file_that_another_process_makes_meanwhile_is_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    """It is looked at in one moment, not first at its owner and then at its tables."""
+    """The owner and the tables of a file are read in one transaction."""
     path, real = tmp_path / "r.db", sqlite3.connect
 
     class Looking(sqlite3.Connection):
@@ -152,7 +152,7 @@ def test_a_file_that_another_process_makes_meanwhile_is_ours(
 def test_a_commit_waits_for_the_disk_as_was_asked(
     tmp_path: Path, durability: Durability, level: int
 ) -> None:
-    """Levels of SQLite: with a log, 1 loses no more to a loss of power than the last commits, 2 nothing."""
+    """The synchronous level follows the durability setting."""
 
     async def main() -> tuple[Any, ...]:
         async with open_store(tmp_path / "r.db", durability=durability) as store:
@@ -165,7 +165,7 @@ def test_a_commit_waits_for_the_disk_as_was_asked(
 
 
 def test_a_file_is_written_without_a_log_where_that_is_asked(tmp_path: Path) -> None:
-    """Also when a run goes on; opening it for another purpose leaves it so, and it may get a log again."""
+    """The write-ahead log can be disabled and enabled for a file, and the setting stays."""
     path, start = tmp_path / "r.db", RunStart(id="eval-1", utc_created="2026-01-01T00:00:00.000Z")
 
     async def main(*, wal: bool, resumes: bool) -> tuple[Any, ...]:
@@ -186,7 +186,7 @@ def test_a_file_is_written_without_a_log_where_that_is_asked(tmp_path: Path) -> 
 
 
 def test_a_file_that_is_not_there_can_be_written_and_not_read(tmp_path: Path) -> None:
-    """A reader makes no files."""
+    """A reader creates no file."""
     path = tmp_path / "none.db"
     with pytest.raises(StoreError, match="store of runs not found"), read_store(path):
         pass
@@ -200,7 +200,7 @@ def test_a_file_that_is_not_there_can_be_written_and_not_read(tmp_path: Path) ->
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    """It is said at once."""
+    """A folder is refused at once."""
     assert refusals(tmp_path) == {f"{tmp_path}: this is a folder, not a store of runs; {HINT}"}
     if Path("/dev/null").exists():
         (message,) = refusals(Path("/dev/null"))
@@ -208,7 +208,7 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
 
 
 def test_folders_that_are_missing_are_made(tmp_path: Path) -> None:
-    """Our own one is left out of version control."""
+    """Missing folders are created; our own one is excluded from version control."""
     trio.run(fill, tmp_path / "a" / ".trioeval" / "results.db")
     assert (tmp_path / "a" / ".trioeval" / ".gitignore").read_text() == "*\n"
     assert not (tmp_path / "a" / ".gitignore").exists()
@@ -219,7 +219,7 @@ def test_folders_that_are_missing_are_made(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="links need a right there")
 def test_links_are_followed_and_locks_with_them(tmp_path: Path) -> None:
-    """Two names of one file are one store: a run that runs under one name runs under the other."""
+    """Two names of one file are one store with the same locks."""
     (tmp_path / "real").mkdir()
     real, link = tmp_path / "real" / "results.db", tmp_path / "link.db"
     link.symlink_to(real)
@@ -251,7 +251,7 @@ def test_links_are_followed_and_locks_with_them(tmp_path: Path) -> None:
 def test_a_damaged_database_is_told_wherever_it_is_met(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it is opened to be written; of a large one, or a reader, as it is met; never as a traceback."""
+    """Damage is reported at the opening, or when it is met, never as a traceback."""
     path = tmp_path / "r.db"
     trio.run(fill, path, 200)
     whole = path.read_bytes()
@@ -292,7 +292,7 @@ def test_a_damaged_database_is_told_wherever_it_is_met(
 
 
 def test_a_database_that_was_cut_off_is_damaged(tmp_path: Path) -> None:
-    """As a copy that was not finished."""
+    """A truncated database is reported as damaged."""
     path = tmp_path / "r.db"
     trio.run(fill, path, 200)
     os.truncate(path, path.stat().st_size // 2)
@@ -329,7 +329,7 @@ except StoreError as error:
 
 
 def as_nobody(path: Path) -> list[str]:
-    """What is printed by somebody who has no rights but those of everybody."""
+    """Return the output of a process without special permissions."""
     done = subprocess.run(
         [sys.executable, "-c", AS_NOBODY, path],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -344,7 +344,7 @@ def as_nobody(path: Path) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="rights are others there")
 def test_what_may_not_be_written_is_told_and_can_be_read() -> None:
-    """A file, a folder, and both: whoever writes is told before anything is asked; whoever reads can."""
+    """A read-only file or folder is refused for writing and can be read."""
     with tempfile.TemporaryDirectory() as folder:  # the test's own folder is closed to others
         shared = Path(os.path.realpath(folder))
         path = shared / "results.db"
@@ -375,7 +375,7 @@ def test_what_may_not_be_written_is_told_and_can_be_read() -> None:
 
 @pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="a medium that nobody may write to")
 def test_a_medium_that_cannot_be_written_is_told() -> None:
-    """Not even the folder can be made."""
+    """A folder that cannot be created is reported."""
     for path in ("/sys/trioeval/results.db", "/sys/trioeval.db"):
         with pytest.raises(
             StoreError, match=r"/sys/trioeval.*(cannot be created|cannot be opened)"

@@ -1,4 +1,4 @@
-"""What is written down of a dataset is found again by a later execution, and by nobody else."""
+"""A stored dataset is found by later executions of its run, and by no others."""
 
 import json
 import os
@@ -18,23 +18,23 @@ from hypothesis import strategies as st
 from stored_things import row_at, start_of
 
 from trioeval.columns.files import GroupFile
-from trioeval.columns.graph import Grouping
-from trioeval.columns.journal import DatasetJournal, MadeRecord, Restored
+from trioeval.columns.graph import RowGrouping
+from trioeval.columns.journal import DatasetJournal, MadeRecord, RestoredGroup
 from trioeval.columns.result import Cause, DroppedRow
 from trioeval.evaluation.reconcile import Retry
 from trioeval.store import open_store, read_store
 from trioeval.store.database import DatabaseKind, open_database
 from trioeval.store.dataset import StoredDataset
-from trioeval.store.dataset_writes import cell_work, drop_work
+from trioeval.store.dataset_writes import cell_write, drop_write
 from trioeval.store.runs import delete_run
 from trioeval.store.schema import MIGRATIONS, RUNS
-from trioeval.store.writes import Place, Work, lay
+from trioeval.store.writes import PendingWrite, RunPlace, write_batch
 from trioeval.testing.journals import MemoryDataset, MemoryJournal
 
 T = TypeVar("T")
 
 TASK = "problems"
-GROUPING = Grouping(2, (5,))
+GROUPING = RowGrouping(2, (5,))
 FINGERPRINT = {"columns.a": "1", "seed": "2"}
 HEADS = [{"task": None}, {"task": TASK}, {"task": "other"}]
 
@@ -71,7 +71,7 @@ def execute(
     retry: Retry = Retry(),  # noqa: B008 - frozen
     **changes: Any,
 ) -> tuple[T, list[str]]:
-    """One execution of a run, the first or a later one; what it finds, and what is told."""
+    """Run one execution; return what it finds, and its warnings."""
 
     async def main() -> T:
         async with open_store(path, on_warning=told.append) as store:
@@ -92,30 +92,30 @@ def execute(
 
 
 def put_all(dataset: DatasetJournal) -> None:
-    dataset.begin(GROUPING, FINGERPRINT)
+    dataset.on_start(GROUPING, FINGERPRINT)
     for record in (*CELLS, WHOLE):
-        dataset.made(record)
-    dataset.dropped(DROPPED)
+        dataset.on_made(record)
+    dataset.on_dropped(DROPPED)
     for group in GROUPS:
-        dataset.written(group)
-    dataset.stage("after_generation", "begun")
+        dataset.on_written(group)
+    dataset.on_stage("after_generation", "begun")
 
 
 def put(dataset: DatasetJournal) -> None:
     assert not dataset.resumed
     assert dataset.grouping is None
     assert dataset.groups() == ()
-    assert dataset.restored(0, range(2)) == Restored()
+    assert dataset.restored(0, range(2)) == RestoredGroup()
     put_all(dataset)
     assert dataset.stages() == {"after_generation": "begun"}
 
 
-def told_of(found: Restored) -> set[tuple[str, int]]:
+def told_of(found: RestoredGroup) -> set[tuple[str, int]]:
     return {(one.producer, one.unit) for one in found.made}
 
 
 def test_what_was_written_down_is_found_as_it_was(tmp_path: Path) -> None:
-    """Cells, whole groups, rows that are gone, files, stages; each group has its own."""
+    """Cells, groups, dropped rows, files and stages are restored by group."""
     path = tmp_path / "r.db"
     execute(path, put)
 
@@ -126,34 +126,36 @@ def test_what_was_written_down_is_found_as_it_was(tmp_path: Path) -> None:
         assert dataset.stages() == {"after_generation": "begun"}
         for begun in (False, True):
             if begun:
-                dataset.begin(GROUPING, FINGERPRINT)
+                dataset.on_start(GROUPING, FINGERPRINT)
             dropped = attrs.evolve(DROPPED, error="no \\x00 such")
-            assert dataset.restored(0, range(2)) == Restored(made=(*CELLS[:2],), dropped=(dropped,))
+            assert dataset.restored(0, range(2)) == RestoredGroup(
+                made=(*CELLS[:2],), dropped=(dropped,)
+            )
             found = dataset.restored(1, range(2, 4))
             assert {one.producer: one for one in found.made if one.unit == 1} == {"b": WHOLE}
             assert told_of(found) == {("a", 2), ("a", 3), ("b", 1)}
-            assert dataset.restored(2, range(4, 5)) == Restored(made=(*CELLS[4:],))
-            assert dataset.restored(3, range(5, 7)) == Restored()
+            assert dataset.restored(2, range(4, 5)) == RestoredGroup(made=(*CELLS[4:],))
+            assert dataset.restored(3, range(5, 7)) == RestoredGroup()
 
     assert execute(path, find)[1] == []
 
 
 @pytest.mark.parametrize("cause", ["failed", "early_shutdown", "filtered"])
 def test_lost_rows_are_forgotten_when_errors_are_retried(tmp_path: Path, cause: Cause) -> None:
-    """Until their groups are written anew, or nothing is to be retried; what is not wanted stays away."""
+    """Lost rows are retried until their groups are written again, or no retry is requested."""
 
     def begin(dataset: DatasetJournal) -> None:
         put_all(dataset)
-        dataset.dropped(attrs.evolve(DROPPED, row=3, cause=cause))
+        dataset.on_dropped(attrs.evolve(DROPPED, row=3, cause=cause))
 
     def look(dataset: DatasetJournal) -> tuple[Any, ...]:
         groups = [one.group for one in dataset.groups()]
-        dataset.begin(GROUPING, FINGERPRINT)
+        dataset.on_start(GROUPING, FINGERPRINT)
         rows = [row.row for row in dataset.restored(1, range(2, 4)).dropped]
-        return groups, dataset.again(), rows, dict(dataset.stages())
+        return groups, dataset.groups_to_rewrite(), rows, dict(dataset.stages())
 
     def write(dataset: DatasetJournal) -> tuple[Any, ...]:
-        dataset.written(GROUPS[1])
+        dataset.on_written(GROUPS[1])
         return look(dataset)
 
     path = tmp_path / "runs.db"
@@ -172,7 +174,7 @@ def test_lost_rows_are_forgotten_when_errors_are_retried(tmp_path: Path, cause: 
 
 
 def test_another_task_and_another_run_find_nothing(tmp_path: Path) -> None:
-    """Each has its own dataset."""
+    """Each task and run has its own dataset."""
     path = tmp_path / "r.db"
     execute(path, put)
 
@@ -182,7 +184,7 @@ def test_another_task_and_another_run_find_nothing(tmp_path: Path) -> None:
             for task in ("other", None, "unknown"):
                 other = run.dataset(task)
                 assert not other.resumed
-                assert other.restored(0, range(2)) == Restored()
+                assert other.restored(0, range(2)) == RestoredGroup()
             new = store.begin(start(run_id="eval-2")).dataset(TASK)
             assert not new.resumed
             assert new.groups() == ()
@@ -191,7 +193,7 @@ def test_another_task_and_another_run_find_nothing(tmp_path: Path) -> None:
 
 
 def test_what_is_made_again_takes_the_place_of_what_was(tmp_path: Path) -> None:
-    """Of a cell and of a group, also if its first row is gone by then."""
+    """A new result replaces that of its cell or group."""
     path = tmp_path / "r.db"
     execute(path, put)
     again = [
@@ -200,11 +202,11 @@ def test_what_is_made_again_takes_the_place_of_what_was(tmp_path: Path) -> None:
     ]
 
     def replace(dataset: DatasetJournal) -> None:
-        dataset.begin(GROUPING, FINGERPRINT)
+        dataset.on_start(GROUPING, FINGERPRINT)
         for record in again:
-            dataset.made(record)
-        dataset.written(attrs.evolve(GROUPS[1], digest="new"))
-        dataset.stage("after_generation", "over")
+            dataset.on_made(record)
+        dataset.on_written(attrs.evolve(GROUPS[1], digest="new"))
+        dataset.on_stage("after_generation", "over")
 
     def find(dataset: DatasetJournal) -> None:
         found = dataset.restored(1, range(2, 4)).made
@@ -224,34 +226,34 @@ def test_what_is_made_again_takes_the_place_of_what_was(tmp_path: Path) -> None:
 def test_co_73_of_a_dataset_that_gets_more_rows_everything_counts(
     tmp_path: Path, rows: int
 ) -> None:
-    """Its groups are the same."""
+    """All data of a dataset that is extended stays valid."""
     path = tmp_path / "r.db"
     execute(path, put)
 
     def find(dataset: DatasetJournal) -> None:
-        dataset.begin(Grouping(2, (5, rows)), FINGERPRINT)
+        dataset.on_start(RowGrouping(2, (5, rows)), FINGERPRINT)
         assert tuple(dataset.groups()) == GROUPS
         assert told_of(dataset.restored(1, range(2, 4))) == {("a", 2), ("a", 3), ("b", 1)}
 
     execute(path, find)
 
     def again(dataset: DatasetJournal) -> None:
-        assert dataset.grouping == Grouping(2, (5, rows))
+        assert dataset.grouping == RowGrouping(2, (5, rows))
 
     execute(path, again)
 
 
 @pytest.mark.parametrize("regrouped", ["same groups", "other groups"])
 def test_of_another_dataset_only_what_was_made_counts(tmp_path: Path, regrouped: str) -> None:
-    """Its digests say for what; of other groups only cells can be right. Also for the execution after it."""
+    """For a changed configuration only cells with equal digests are valid."""
     path = tmp_path / "r.db"
     execute(path, put)
     is_regrouped = regrouped == "other groups"
-    grouping = Grouping(3, (5,)) if is_regrouped else GROUPING
+    grouping = RowGrouping(3, (5,)) if is_regrouped else GROUPING
     rows = range(3) if is_regrouped else range(2)
 
     def begin(dataset: DatasetJournal) -> None:
-        dataset.begin(grouping, {**FINGERPRINT, "seed": "3"})
+        dataset.on_start(grouping, {**FINGERPRINT, "seed": "3"})
         check(dataset)
 
     def check(dataset: DatasetJournal) -> None:
@@ -284,7 +286,7 @@ values = st.recursive(
 
 @pytest.mark.slow
 def test_values_come_back_as_they_were(tmp_path: Path) -> None:
-    """Zeros, halves of characters, numbers of any size, long texts."""
+    """All values are restored exactly."""
     path = tmp_path / "r.db"
     made: list[Mapping[str, Any]] = []
 
@@ -297,9 +299,9 @@ def test_values_come_back_as_they_were(tmp_path: Path) -> None:
     made += [{"a": "\ud800 \0"}, {"a": 2**200}, {"a": "x" * 100_000}, {"a": -0.0, "b": 1e-320}]
 
     def write(dataset: DatasetJournal) -> None:
-        dataset.begin(Grouping(1000, (1000,)), {})
+        dataset.on_start(RowGrouping(1000, (1000,)), {})
         for row, found in enumerate(made):
-            dataset.made(MadeRecord(producer="a", unit=row, digest="d", values={row: found}))
+            dataset.on_made(MadeRecord(producer="a", unit=row, digest="d", values={row: found}))
 
     def find(dataset: DatasetJournal) -> None:
         found = {one.unit: one.values for one in dataset.restored(0, range(1000)).made}
@@ -311,15 +313,17 @@ def test_values_come_back_as_they_were(tmp_path: Path) -> None:
 
 
 def test_what_is_no_json_or_holds_a_key_is_made_again(tmp_path: Path) -> None:
-    """It could only be found as something else; keys are never written, in no file beside it either."""
+    """Values that are not JSON or contain a key are not stored, and are made again."""
     path = tmp_path / "r.db"
     secret = "sk-0123456789abcdef"  # noqa: S105
 
     def write(dataset: DatasetJournal) -> None:
-        dataset.begin(GROUPING, {})
+        dataset.on_start(GROUPING, {})
         for row, value in enumerate([f"it is {secret}", float("nan"), {1}, "fine"]):
-            dataset.made(MadeRecord(producer="a", unit=row, digest="d", values={row: {"a": value}}))
-        dataset.dropped(DroppedRow(row=4, cause="failed", error=f"bad key {secret}"))
+            dataset.on_made(
+                MadeRecord(producer="a", unit=row, digest="d", values={row: {"a": value}})
+            )
+        dataset.on_dropped(DroppedRow(row=4, cause="failed", error=f"bad key {secret}"))
 
     def find(dataset: DatasetJournal) -> None:
         assert told_of(dataset.restored(0, range(5))) == {("a", 3)}
@@ -332,13 +336,13 @@ def test_what_is_no_json_or_holds_a_key_is_made_again(tmp_path: Path) -> None:
 
 
 def test_people_can_read_it(tmp_path: Path) -> None:
-    """In views, as everything else of a run."""
+    """Datasets are readable in views."""
     path = tmp_path / "r.db"
     execute(path, put)
     long = MadeRecord(producer="z", unit=4, digest="d", values={4: {"z": "x" * 50_000}})
 
     def write(dataset: DatasetJournal) -> None:
-        dataset.made(long)
+        dataset.on_made(long)
 
     execute(path, write)
     connection = sqlite3.connect(path)
@@ -359,7 +363,7 @@ def test_people_can_read_it(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_deleted_leaves_nothing_of_its_dataset(tmp_path: Path) -> None:
-    """No line in any table; neither does a task that its suite has no more."""
+    """Deleting a run or a task deletes all data of its dataset."""
     path = tmp_path / "r.db"
     execute(path, put)
     tables = ("dataset", "cell", "dropped_row", "written_group", "dataset_stage")
@@ -388,7 +392,7 @@ def test_a_run_that_is_deleted_leaves_nothing_of_its_dataset(tmp_path: Path) -> 
 
 
 def test_a_store_of_version_1_is_brought_up_to_date(tmp_path: Path) -> None:
-    """With everything that is in it; then it keeps datasets."""
+    """A store of version 1 is migrated with its contents."""
     path = tmp_path / "r.db"
     old = DatabaseKind(
         name=RUNS.name,
@@ -442,7 +446,7 @@ def test_a_store_of_version_1_is_brought_up_to_date(tmp_path: Path) -> None:
 def test_what_is_damaged_is_told_once_and_made_again(
     tmp_path: Path, damage: str, told: str
 ) -> None:
-    """Nothing of it ends the run."""
+    """Damaged data is reported once and made again."""
     path = tmp_path / "r.db"
     execute(path, put)
     connection = sqlite3.connect(path)
@@ -485,7 +489,7 @@ trio.run(main)
 
 @pytest.mark.slow
 def test_co_70_a_process_that_is_killed_loses_the_end_alone(tmp_path: Path) -> None:
-    """What is found is all that was made up to some cell, and at least what was said to be safe."""
+    """A killed process leaves a prefix of the cells that includes all durable ones."""
     path = tmp_path / "r.db"
     with subprocess.Popen(
         [sys.executable, "-c", WRITES, str(path)], stdout=subprocess.PIPE, text=True
@@ -497,7 +501,7 @@ def test_co_70_a_process_that_is_killed_loses_the_end_alone(tmp_path: Path) -> N
         safe = max([safe, *map(int, process.stdout.read().splitlines()[:-1])])
 
     def find(dataset: DatasetJournal) -> list[int]:
-        assert dataset.grouping == Grouping(100, (10_000_000,))
+        assert dataset.grouping == RowGrouping(100, (10_000_000,))
         return sorted(one.unit for one in dataset.restored(0, range(1_000_000)).made)
 
     units, told = execute(path, find)
@@ -512,7 +516,7 @@ def memory_runs() -> tuple[MemoryJournal, MemoryDataset]:
 
 
 def test_a_journal_in_memory_says_the_same(tmp_path: Path) -> None:
-    """What is found in it after the same writes is what the store finds, also of another dataset."""
+    """The journal in memory finds the same as the store after the same writes."""
     path = tmp_path / "r.db"
     execute(path, put)
     journal, dataset = memory_runs()
@@ -534,9 +538,9 @@ def test_a_journal_in_memory_says_the_same(tmp_path: Path) -> None:
 
     for grouping, fingerprint in [
         (GROUPING, FINGERPRINT),
-        (Grouping(2, (5, 7)), FINGERPRINT),
-        (Grouping(2, (5, 7)), {"seed": "9"}),
-        (Grouping(3, (7,)), {"seed": "9"}),
+        (RowGrouping(2, (5, 7)), FINGERPRINT),
+        (RowGrouping(2, (5, 7)), {"seed": "9"}),
+        (RowGrouping(3, (7,)), {"seed": "9"}),
     ]:
         journal = MemoryJournal((*journal.earlier, *journal.writes))
         remembered = journal.dataset(TASK)
@@ -544,12 +548,12 @@ def test_a_journal_in_memory_says_the_same(tmp_path: Path) -> None:
         def compare(
             dataset: DatasetJournal,
             remembered: MemoryDataset = remembered,
-            grouping: Grouping = grouping,
+            grouping: RowGrouping = grouping,
             fingerprint: Mapping[str, str] = fingerprint,
         ) -> None:
             assert found(dataset) == found(remembered)
             for one in (dataset, remembered):
-                one.begin(grouping, fingerprint)
+                one.on_start(grouping, fingerprint)
             assert found(dataset)[2:] == found(remembered)[2:]
 
         execute(path, compare)
@@ -558,15 +562,15 @@ def test_a_journal_in_memory_says_the_same(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_kept_is_told_once(tmp_path: Path) -> None:
-    """Whoever goes on pays for it again; what can be kept is."""
+    """Values that cannot be stored are reported once."""
     path = tmp_path / "r.db"
     key = "sk-0123456789abcdef"
     secrets = [attrs.evolve(one, values={one.unit: {"a": f"the key {key}"}}) for one in CELLS[1:4]]
 
     def write(dataset: DatasetJournal) -> None:
-        dataset.begin(GROUPING, FINGERPRINT)
+        dataset.on_start(GROUPING, FINGERPRINT)
         for record in (CELLS[0], *secrets, CELLS[4]):
-            dataset.made(record)
+            dataset.on_made(record)
 
     _, told = execute(path, write, keys={TASK: [key]})
     why = "the result of a is not stored: it contains a secret"
@@ -581,22 +585,22 @@ def test_what_cannot_be_kept_is_told_once(tmp_path: Path) -> None:
 
 
 def test_rows_that_are_gone_are_laid_with_few_statements(tmp_path: Path) -> None:
-    """Also between cells: what is gathered of one kind does not end with the other."""
+    """Dropped rows between cells are inserted with few statements."""
     path = tmp_path / "r.db"
     execute(path, put)
     connection = sqlite3.connect(path)
     statements: list[str] = []
-    place = Place(eval_id="eval-1", parts={TASK: 1})
-    works: list[Work] = []
+    place = RunPlace(eval_id="eval-1", parts={TASK: 1})
+    works: list[PendingWrite] = []
     for row in range(100):
         cell = MadeRecord(producer="a", unit=row, digest="d", values={row: {"a": row}})
-        works.append(cell_work(place, TASK, row, cell, print, is_group=False))
-        works.append(drop_work(place, TASK, attrs.evolve(DROPPED, row=row)))
+        works.append(cell_write(place, TASK, row, cell, print, is_group=False))
+        works.append(drop_write(place, TASK, attrs.evolve(DROPPED, row=row)))
     for work in works:
         work.make()
     connection.set_trace_callback(statements.append)
     with connection:
-        lay(connection, works)
+        write_batch(connection, works)
     inserted = [one for one in statements if one.startswith("INSERT")]
     assert len(inserted) < 20
     (rows,) = connection.execute("SELECT count(*) FROM dropped_row WHERE key >> 31 = 1").fetchone()

@@ -1,4 +1,4 @@
-"""How datasets ended, in the store of runs."""
+"""The results of datasets in the store of runs."""
 
 import sqlite3
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from trioeval.columns.files import GroupFile
-from trioeval.columns.graph import Grouping
+from trioeval.columns.graph import RowGrouping
 from trioeval.columns.result import DatasetResult, DroppedRow
 from trioeval.errors import StoreError
 from trioeval.report.columns import dataset_json
@@ -33,10 +33,12 @@ def store(path: Path, *, ends: bool = True) -> None:
         async with open_store(path) as opened:
             run = opened.begin(START) if ends else await opened.resume("eval-1", START)
             dataset = run.dataset("a")
-            dataset.begin(Grouping(2, (5,)), {"seed": "x"})
-            dataset.written(GroupFile(group=0, rows=2, file="f", digest="d"))
-            dataset.dropped(DroppedRow(row=3, cause="failed", column="x", error="no", attempts=2))
-            dataset.dropped(DroppedRow(row=4, cause="filtered", column="x"))
+            dataset.on_start(RowGrouping(2, (5,)), {"seed": "x"})
+            dataset.on_written(GroupFile(group=0, rows=2, file="f", digest="d"))
+            dataset.on_dropped(
+                DroppedRow(row=3, cause="failed", column="x", error="no", attempts=2)
+            )
+            dataset.on_dropped(DroppedRow(row=4, cause="filtered", column="x"))
             if ends:
                 run.dataset_ended(ENDED)
                 run.dataset_ended(NEVER_BEGUN)
@@ -67,7 +69,7 @@ def test_what_became_of_datasets_is_found_again(tmp_path: Path) -> None:
 
 
 def test_a_dataset_that_goes_on_has_not_ended(tmp_path: Path) -> None:
-    """What was told of its end by an earlier execution counts no more, also if this one is killed."""
+    """A resumed dataset has no result, even if this execution is killed too."""
     path = tmp_path / "r.db"
     store(path)
     store(path, ends=False)
@@ -89,7 +91,7 @@ def test_a_run_that_is_deleted_takes_its_results_along(tmp_path: Path) -> None:
 
 
 def test_a_store_without_datasets_is_read_all_the_same(tmp_path: Path) -> None:
-    """Whoever only reads changes no tables."""
+    """A store of a version without datasets is read without changes."""
     path = tmp_path / "r.db"
     old = DatabaseKind(
         name=RUNS.name,
@@ -112,7 +114,7 @@ def test_a_store_without_datasets_is_read_all_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("body", ["{", b"no zlib"])
 def test_a_damaged_end_is_told(tmp_path: Path, body: object) -> None:
-    """Instead of a result that nobody wrote."""
+    """A damaged result is reported as an error."""
     path = tmp_path / "r.db"
     store(path)
     connection = sqlite3.connect(path)

@@ -1,4 +1,4 @@
-"""What is surely a key stands nowhere in the store, whatever part of a row or call it was in."""
+"""No recognized key is in the store, whatever part of a row or call contained it."""
 
 from pathlib import Path
 
@@ -54,8 +54,8 @@ def test_no_part_of_a_row_or_a_call_holds_a_key(tmp_path: Path) -> None:
         async with open_store(path) as store:
             again = await store.resume("eval-1", start_of())
             # Another reply than the one that was given; it is asked for again.
-            assert again.recall(call_at(0).key) is None
-            assert again.recall(call_at(1).key) is not None
+            assert again.recorded_reply(call_at(0).key) is None
+            assert again.recorded_reply(call_at(1).key) is not None
 
     trio.run(main)
     with read_store(path) as reader:

@@ -1,4 +1,4 @@
-"""The planner of one program, in virtual time. What it has in common with others: see test_agent_planner."""
+"""The planner of one program, in virtual time; for common behaviour see test_agent_planner."""
 
 import doctest
 import math
@@ -46,7 +46,7 @@ def test_ag_36_who_runs_long_is_not_started_again() -> None:
 
 
 def test_a_cancelled_waiter_keeps_nobody_from_beginning() -> None:
-    """Whoever is woken in the step in which it is cancelled gives its place to the next."""
+    """A waiter that is woken and cancelled at once gives its slot to the next."""
 
     async def main() -> None:
         scope = trio.CancelScope()

@@ -1,4 +1,4 @@
-"""What programs leave behind in the line that have died, and what becomes of it."""
+"""Remains of dead programs in the queue, and their removal."""
 
 import contextlib
 import json
@@ -18,10 +18,10 @@ from trioeval.providers.programs.processes import make_mark
 from trioeval.report.stored import RunStart
 from trioeval.store.database import lock_run
 from trioeval.store.planner import planner as agent_planner
-from trioeval.store.planner.owners import Incarnation, PlannerSettings, enter
+from trioeval.store.planner.owners import PlannerClient, PlannerSettings, join_planner
 from trioeval.store.planner.planner import open_planner
 from trioeval.store.planner.queue import Recovery, read_queue
-from trioeval.store.runs import begin_run, finish_run, go_on
+from trioeval.store.runs import begin_run, finish_run, record_resumption
 from trioeval.store.schema import INDEX_BITS
 
 
@@ -46,7 +46,7 @@ def begin_attempt(path: Path, process: "subprocess.Popen[bytes]", mark: str) -> 
 
 @contextlib.contextmanager
 def agent(mark: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """What a program that was killed has left running."""
+    """The recorded process of a killed program."""
     with subprocess.Popen(["/bin/sleep", "600"], env={"MARK": mark}) as child:
         try:
             yield child
@@ -58,7 +58,7 @@ def agent(mark: str) -> Iterator["subprocess.Popen[bytes]"]:
 async def test_what_a_dead_program_has_left_running_is_ended_before_its_place_is_free(
     path: Path,
 ) -> None:
-    """By whoever finds it; that one holds the place as long, and if it dies too, the next goes on."""
+    """Processes of a dead program are ended before its slot is released, over further deaths."""
     mark = make_mark()
     dead, finder, third = (bare_planner(path, 1) for _ in range(3))
     for planner, id_ in ((dead, "a"), (dead, "b"), (finder, "c")):
@@ -101,7 +101,7 @@ async def test_agents_of_the_dead_are_ended_by_who_waits_for_their_places(
                 stack.callback(lock_run(path, "run").leave)
             if goes_on == "again":
                 with tables(path) as connection:
-                    go_on(connection, number, RunStart(id="run", utc_created="u"))
+                    record_resumption(connection, number, RunStart(id="run", utc_created="u"))
             await planner.submit(submission("b"))
             kill(dead)
             with trio.fail_after(60):
@@ -111,7 +111,7 @@ async def test_agents_of_the_dead_are_ended_by_who_waits_for_their_places(
 
 @pytest.mark.trio
 async def test_ag_38_nothing_is_left_in_line_of_a_run_that_is_finished(path: Path) -> None:
-    """Also where it was resumed without a planner, and where a program could not leave in time."""
+    """A finished run leaves nothing in the queue, even without a planner at its end."""
     dead, planner = bare_planner(path, 1), bare_planner(path, 1)
     for id_ in ("a", "b"):
         await dead.submit(submission(id_, "x"))
@@ -178,18 +178,18 @@ async def test_no_file_is_left_of_programs_that_never_stood_in_the_line(
     settings = PlannerSettings(patience=0.01)
     with tables(path) as other:
 
-        def enter_and_lock(database: Path) -> Incarnation:
+        def enter_and_lock(database: Path) -> PlannerClient:
             other.execute("BEGIN IMMEDIATE")
-            return enter(database)
+            return join_planner(database)
 
         with monkeypatch.context() as patch:
-            patch.setattr(agent_planner, "enter", enter_and_lock)
+            patch.setattr(agent_planner, "join_planner", enter_and_lock)
             with pytest.raises(StoreError, match="is locked by another program"):
                 async with open_planner(path, 1, settings=settings):
                     pass  # pragma: no cover
         other.execute("ROLLBACK")
     assert not list(path.parent.glob("*.lock"))
-    left = enter(path).lock
+    left = join_planner(path).lock
     assert left is not None
     left.leave()
     assert len(list(path.parent.glob("*.lock"))) == 1

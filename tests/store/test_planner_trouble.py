@@ -1,4 +1,4 @@
-"""Planners on a database that cannot be used for a while, or any more."""
+"""Planners on a database that is unusable for a while, or permanently."""
 
 import math
 from functools import partial
@@ -45,7 +45,7 @@ async def test_a_database_that_is_locked_for_a_moment_is_waited_for(path: Path) 
 
 @pytest.mark.trio
 async def test_a_database_that_stays_locked_is_an_error(path: Path) -> None:
-    """Of whoever changes it, of whoever waits, and it is told at the end; others take the place back."""
+    """A database that stays locked is an error for all operations, and others take the slot back."""
     warned: list[str] = []
     settings = PlannerSettings(heartbeat=0.01, poll=0.01, patience=0.01)
     with tables(path) as other:
@@ -69,7 +69,7 @@ async def test_a_database_that_stays_locked_is_an_error(path: Path) -> None:
         other.execute("ROLLBACK")
     assert len(list(path.parent.glob("*.lock"))) == 1
     assert all("is locked by another program" in one for one in warned)
-    assert "stands there until its run is resumed" in warned[-1]
+    assert "stay there until its run is resumed" in warned[-1]
     assert len(set(warned)) == 2
     async with open_planner(path, 1, settings=QUIET) as planner:
         assert told(await planner.snapshot()) == [("a", "queued", 1), ("c", "queued", 2)]

@@ -1,4 +1,4 @@
-"""What nothing came of, and what is asked anew, is known to the next execution of a run."""
+"""Rejected replies and requests for new ones are known to the next execution of a run."""
 
 from contextlib import nullcontext
 from pathlib import Path
@@ -8,7 +8,7 @@ import trio
 from stored_things import call_at, row_at, start_of
 
 from trioeval import Status
-from trioeval.evaluation.journal import CallKey, Paid
+from trioeval.evaluation.journal import CallKey, RecordedReply
 from trioeval.evaluation.reconcile import Retry
 from trioeval.providers import Reply
 from trioeval.store import open_store
@@ -29,12 +29,12 @@ def test_a_reply_that_was_rejected_is_not_recalled(tmp_path: Path) -> None:
             run.reject(questions[0])
         async with open_store(tmp_path / "r.db") as store:
             run = await store.resume("eval-1", start_of())
-            found = [run.recall(key) for key in questions]
+            found = [run.recorded_reply(key) for key in questions]
             assert [paid and paid.reply.output for paid in found] == [None, "good"]
             run.call(call_at(0, "better", Q))
         async with open_store(tmp_path / "r.db") as store:
             run = await store.resume("eval-1", start_of())
-            paid = run.recall(questions[0])
+            paid = run.recorded_reply(questions[0])
             assert paid is not None
             assert paid.reply.output == "better"
 
@@ -53,7 +53,7 @@ def test_a_reply_that_was_rejected_is_not_recalled(tmp_path: Path) -> None:
 def test_rows_are_asked_anew_until_they_have_been(
     tmp_path: Path, retry: Retry, anew: list[int]
 ) -> None:
-    """Also where an execution in between was killed; the third row has no verdict, but a reply."""
+    """Rows get new replies until they have been run, even over a killed execution."""
     path = tmp_path / "r.db"
     rows = [
         row_at(0, status=Status.FAIL),
@@ -67,33 +67,33 @@ def test_rows_are_asked_anew_until_they_have_been(
             for row in rows:
                 run.call(call_at(row.index))
                 run.row(row)
-            assert not any(run.asks_anew(None, index) for index in range(4))
+            assert not any(run.needs_new_reply(None, index) for index in range(4))
         for asked in (retry, Retry()):
             async with open_store(path) as store:
                 run = await store.resume("eval-1", start_of(), retry=asked)
-                assert [index for index in range(4) if run.asks_anew(None, index)] == anew
-                assert not run.asks_anew("no task", 0)
+                assert [index for index in range(4) if run.needs_new_reply(None, index)] == anew
+                assert not run.needs_new_reply("no task", 0)
         async with open_store(path) as store:
             run = await store.resume("eval-1", start_of())
             for row in rows:
                 run.row(row)
         async with open_store(path) as store:
             run = await store.resume("eval-1", start_of())
-            assert not any(run.asks_anew(None, index) for index in range(4))
+            assert not any(run.needs_new_reply(None, index) for index in range(4))
 
     trio.run(main)
 
 
 @pytest.mark.parametrize("where", ["memory", "file"])
 def test_what_is_dropped_from_a_cache_is_asked_again(tmp_path: Path, where: str) -> None:
-    """By this process and by the next one; nobody is warned."""
+    """A dropped entry is requested again by this process and the next one, without a warning."""
     path = None if where == "memory" else tmp_path / "c.db"
     warnings: list[Exception] = []
     texts = iter("abc")
 
-    async def fetch() -> Paid:
+    async def fetch() -> RecordedReply:
         await trio.lowlevel.checkpoint()
-        return Paid(Reply(output=next(texts)), 1.0, cached=False)
+        return RecordedReply(Reply(output=next(texts)), 1.0, cached=False)
 
     async def main() -> str:
         async with open_cache(path, told=warnings.append) as cache:

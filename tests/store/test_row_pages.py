@@ -1,4 +1,4 @@
-"""Paging through rows: whatever is chosen and however one pages, each row is met once, in its order."""
+"""Paging meets each selected row once, in order, however the pages are chosen."""
 
 import sqlite3
 from pathlib import Path

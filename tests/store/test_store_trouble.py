@@ -1,4 +1,4 @@
-"""When the file cannot be written any more, what was written stays, and what was not is still at hand."""
+"""When the file cannot be written any more, stored rows stay and others are still available."""
 
 import logging
 import os
@@ -40,7 +40,7 @@ def integrity(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("room", [1, 12, 60])
 def test_a_full_disk_costs_nothing_that_was_written(tmp_path: Path, room: int) -> None:
-    """Rows that found no room are read from memory, in their places; nobody waits for ever."""
+    """On a full disk unsaved rows are read from memory, and no caller waits for ever."""
     path = tmp_path / "r.db"
     told: list[StoreError] = []
 
@@ -101,7 +101,7 @@ trio.run(main)
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="no such limit there")
 def test_a_limit_of_the_system_in_mid_commit_is_a_full_disk(tmp_path: Path) -> None:
-    """What was said to be safe is there, wherever writing was cut off."""
+    """A write error during a commit loses no durable row."""
     path = tmp_path / "r.db"
     done = subprocess.run(
         [sys.executable, "-c", FULL, path, "460000"],
@@ -120,10 +120,10 @@ def test_a_limit_of_the_system_in_mid_commit_is_a_full_disk(tmp_path: Path) -> N
         assert 0 < safe <= reader.run("latest").rows < 400
 
 
-def test_a_database_that_another_program_locks_is_waited_for(
+def test_a_run_waits_for_a_locked_database(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing is lost if it is freed in time; if it is not, that is said, and nobody waits any longer."""
+    """A lock released in time loses nothing; a longer one is reported and ends the wait."""
     path = tmp_path / "r.db"
     told: list[StoreError] = []
 
@@ -160,7 +160,7 @@ def test_a_database_that_another_program_locks_is_waited_for(
 def test_a_long_wait_for_another_program_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once, while it lasts; also of a database that is locked as it is opened."""
+    """A long wait for a lock is reported once, also at the opening."""
     from trioeval.store import database as opening
     from trioeval.store import writer as writing
 
@@ -199,7 +199,7 @@ def test_a_long_wait_for_another_program_is_told(
 
 
 def test_a_store_is_closed_whatever_ends_its_block(tmp_path: Path) -> None:
-    """A cancelled block and one that raises: what was put down is written, and the log is gone."""
+    """A cancelled or failing block still writes all queued rows and removes the log."""
     path = tmp_path / "r.db"
 
     async def broken() -> None:
@@ -225,7 +225,7 @@ def test_a_store_is_closed_whatever_ends_its_block(tmp_path: Path) -> None:
 
 
 def test_a_closed_store_is_one_file_also_while_others_read_it(tmp_path: Path) -> None:
-    """Whoever copies it then needs nothing that stands beside it."""
+    """A closed store is one complete file, even while others read it."""
     path = tmp_path / "r.db"
     trio.run(opened, path)
 
@@ -246,7 +246,7 @@ def test_a_closed_store_is_one_file_also_while_others_read_it(tmp_path: Path) ->
 def test_a_commit_that_fails_in_its_midst_is_undone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is said to be lost is not there by halves; those who still run have all of it."""
+    """A failed commit leaves no partial data in the file, and the running program has all rows."""
     monkeypatch.setattr("trioeval.store.writer.LONGEST", 60.0)  # what waits is one commit
     path = tmp_path / "r.db"
     is_writing, may_write = threading.Event(), threading.Event()
@@ -286,7 +286,7 @@ def test_a_commit_that_fails_in_its_midst_is_undone(
 
 
 def cut_copies(folder: Path, path: Path, rows: int) -> list[tuple[Path, int]]:
-    """Copies of a store as it was after each of its commits, and how many rows were safe by then."""
+    """Yield copies of a store after each of its commits, with the number of durable rows."""
     copies: list[tuple[Path, int]] = []
     safe = 0
 
@@ -314,7 +314,7 @@ def cut_copies(folder: Path, path: Path, rows: int) -> list[tuple[Path, int]]:
 
 @pytest.mark.slow
 def test_a_loss_of_power_leaves_a_prefix_of_what_was_written(tmp_path: Path) -> None:
-    """Copies of file and log after every commit, the log cut off anywhere: whole, and without holes."""
+    """A loss of power at any byte leaves a complete prefix without gaps."""
     import random
 
     draw = random.Random(7)  # noqa: S311 - places to cut at
@@ -375,7 +375,7 @@ trio.run(main)
 
 @pytest.mark.slow
 def test_kill_9_costs_nothing_that_was_said_to_be_safe(tmp_path: Path) -> None:
-    """Two processes write one file; each is killed at some instant, again and again."""
+    """Killing either of two writing processes at any instant loses no durable row."""
     path = tmp_path / "r.db"
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     said: dict[str, int] = {}
@@ -418,7 +418,7 @@ def test_kill_9_costs_nothing_that_was_said_to_be_safe(tmp_path: Path) -> None:
     async def go_on() -> None:
         async with open_store(path) as store:
             for name, count in said.items():
-                assert len((await store.resume(name, start_of(name))).kept(None)) >= count
+                assert len((await store.resume(name, start_of(name))).reused_rows(None)) >= count
 
     trio.run(go_on)
     assert integrity(path) == ["ok"]

@@ -1,4 +1,4 @@
-"""What is written down of the processes of agents is found by the next execution, and by nobody else."""
+"""Recorded processes of agents are found by the next execution, and by no other."""
 
 import json
 import sqlite3
@@ -42,7 +42,7 @@ def begin(path: Path, name: str, attempts: Sequence[RunningAttempt]) -> None:
 
 
 def test_an_attempt_is_found_with_all_that_is_known_of_its_process(tmp_path: Path) -> None:
-    """As it was written last; not that of another task, of another run, or of this execution."""
+    """A recorded attempt is found with its latest data, and not those of other tasks or runs."""
     path = tmp_path / "results.db"
     first, second = running("r1"), running("r2", 3, pid=8)
     begin(path, "eval-1", [first, second])
@@ -70,7 +70,7 @@ def test_an_attempt_is_found_with_all_that_is_known_of_its_process(tmp_path: Pat
 
 
 def test_a_line_that_cannot_be_read_is_told_and_stops_nothing(tmp_path: Path) -> None:
-    """What still runs then has to be ended by hand."""
+    """An unreadable line is reported and stops nothing."""
     path, told = tmp_path / "results.db", list[str]()
     begin(path, "eval-1", [running("r1")])
     with sqlite3.connect(path) as connection:
@@ -87,7 +87,7 @@ def test_a_line_that_cannot_be_read_is_told_and_stops_nothing(tmp_path: Path) ->
 
 
 def test_what_agents_have_left_is_told_before_a_run_is_deleted(tmp_path: Path) -> None:
-    """Of that run alone, however it is deleted; what cannot be read keeps no run here."""
+    """Processes of a run are passed on before it is deleted."""
     path, told = tmp_path / "results.db", list[tuple[str, list[int]]]()
     begin(path, "eval-1", [running("r1", pid=1), running("r2", 3, pid=2)])
     begin(path, "eval-2", [running("r3", pid=3), running("r4", 1, pid=4)])
@@ -100,8 +100,8 @@ def test_what_agents_have_left_is_told_before_a_run_is_deleted(tmp_path: Path) -
         told.append((run.id, sorted(process.pid for process in processes)))
 
     with read_store(path) as reader:
-        assert reader.working(reader.run("eval-1"), "repairs") == {0, 3}
-        assert reader.working(reader.run("eval-1"), "later") == set()
+        assert reader.rows_with_processes(reader.run("eval-1"), "repairs") == {0, 3}
+        assert reader.rows_with_processes(reader.run("eval-1"), "later") == set()
         reader.delete(reader.run("eval-1"), end)
         reader.prune(keep=0, end=end)
         assert reader.runs() == []

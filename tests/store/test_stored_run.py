@@ -1,4 +1,4 @@
-"""What a run writes down is there again, whoever reads it, and goes on where it ended."""
+"""A stored run is read as it was written, by every reader, and resumes where it ended."""
 
 import itertools
 import json
@@ -20,7 +20,7 @@ from trioeval.evaluation.identity import Identities
 from trioeval.evaluation.journal import CallKey
 from trioeval.evaluation.reconcile import Retry, reconcile
 from trioeval.evaluation.row import RowIds
-from trioeval.kernel.events import LaneClosed, LimitChanged, Throttled, Waiting, Why
+from trioeval.kernel.events import LaneClosed, LimitChanged, Throttled, Waiting, WaitReason
 from trioeval.providers import Guardrails, Reply
 from trioeval.report.formats.json import compact
 from trioeval.run import Status
@@ -31,7 +31,7 @@ from trioeval.usage import Usage
 
 
 def write(path: Path, *puts: Any, **start: Any) -> None:
-    """A run of some calls and rows, that is over."""
+    """Write a finished run with some calls and rows."""
 
     async def main() -> None:
         async with open_store(path) as store:
@@ -45,7 +45,7 @@ def write(path: Path, *puts: Any, **start: Any) -> None:
 
 @attrs.define
 class Answers:
-    """Answers with the prompt, at a price for which calls are written down, and tells what it was asked."""
+    """Replies with the prompt, at a price, and records its requests."""
 
     asked: list[str] = attrs.field(factory=list)
 
@@ -60,7 +60,7 @@ def put_all(run: StoredRun, *puts: Any) -> None:
 
 
 def test_a_run_of_a_suite_is_read_as_it_was_written(tmp_path: Path) -> None:
-    """Records are the same from the run itself, from its store, and as they were shown."""
+    """Records are the same from the run, from its store, and as emitted."""
     shown: list[Any] = []
     path = tmp_path / "results.db"
 
@@ -107,7 +107,7 @@ def test_a_run_of_a_suite_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_a_run_in_a_file_that_is_gone_is_like_any_other(tmp_path: Path) -> None:
-    """Without a path nothing is left."""
+    """A store without a path leaves no file."""
 
     async def main() -> Path:
         async with open_store(None) as store:
@@ -121,7 +121,7 @@ def test_a_run_in_a_file_that_is_gone_is_like_any_other(tmp_path: Path) -> None:
 
 
 def test_rows_are_read_by_index_in_whatever_order_they_came(tmp_path: Path) -> None:
-    """Also across pages, and those of one prompt alone."""
+    """Rows are read in index order, across pages and for one prompt alone."""
     rows = [row_at(index) for index in range(1001)]
     write(tmp_path / "r.db", *rows[::-2], *rows[1::2])
     with read_store(tmp_path / "r.db") as reader:
@@ -137,7 +137,7 @@ def test_rows_are_read_by_index_in_whatever_order_they_came(tmp_path: Path) -> N
 
 
 def test_a_row_takes_the_place_of_what_was_known_of_it(tmp_path: Path) -> None:
-    """One record an index, and the scores of that record alone."""
+    """A row replaces its earlier record and scores."""
     first, second = row_at(0), attrs.evolve(row_at(1), index=0, verdict=None, graded=())
 
     async def main() -> None:
@@ -182,20 +182,20 @@ REPLIES = st.builds(
 @settings(max_examples=25, deadline=None)
 @given(st.lists(REPLIES, min_size=1, max_size=5))
 def test_a_reply_comes_back_as_it_was(replies: list[Reply]) -> None:
-    """Whatever stands in it: it is recalled by the next execution exactly as it was answered."""
+    """A recorded reply is reused by the next execution unchanged."""
 
     async def main() -> None:
         async with open_store(None) as store:
             run = store.begin(start_of())
             for index, reply in enumerate(replies):
                 run.call(call_at(index, reply))
-                assert run.recall(CallKey(None, index, "provider", b"q" * 16)) is None
+                assert run.recorded_reply(CallKey(None, index, "provider", b"q" * 16)) is None
             await run.durable()
             assert store.error is None
             run.release()
             again = await store.resume("eval-1", start_of())
             for index, reply in enumerate(replies):
-                paid = again.recall(CallKey(None, index, "provider", b"q" * 16))
+                paid = again.recorded_reply(CallKey(None, index, "provider", b"q" * 16))
                 assert paid is not None
                 assert (paid.reply, paid.latency_ms, paid.cached) == (reply, 12.5, False)
 
@@ -209,13 +209,13 @@ def test_a_reply_comes_back_as_it_was(replies: list[Reply]) -> None:
 def test_a_reply_that_json_cannot_hold_is_written_without_it_and_not_recalled(
     tmp_path: Path, reply: Reply
 ) -> None:
-    """It is asked for again rather than taken for something else; people see what is known of it."""
+    """A reply that JSON cannot hold is stored in part and not reused."""
     write(tmp_path / "r.db", call_at(0, reply))
 
     async def main() -> None:
         async with open_store(tmp_path / "r.db") as store:
             run = await store.resume("eval-1", start_of())
-            assert run.recall(CallKey(None, 0, "provider", b"q" * 16)) is None
+            assert run.recorded_reply(CallKey(None, 0, "provider", b"q" * 16)) is None
 
     trio.run(main)
     with read_store(tmp_path / "r.db") as reader:
@@ -225,7 +225,7 @@ def test_a_reply_that_json_cannot_hold_is_written_without_it_and_not_recalled(
 
 
 def test_infinities_and_tuples_of_a_reply_are_kept() -> None:
-    """As far as JSON of Python has them."""
+    """Infinities and tuples of a reply are stored as Python's JSON has them."""
     reply = Reply(output=[math.inf, (1, 2)], log_probs=(-math.inf,))
     told = reply_json(reply)
     assert told is not None
@@ -237,7 +237,7 @@ def test_infinities_and_tuples_of_a_reply_are_kept() -> None:
 
 
 def test_only_good_replies_of_earlier_executions_are_recalled(tmp_path: Path) -> None:
-    """Of the same row, role and question; the last one of several; failures never."""
+    """Only the last successful reply of the same row, role and request is reused."""
     bad = ProviderError("server", "no\0\ud800", status=500, retry_after=2.0)
     write(
         tmp_path / "r.db",
@@ -257,7 +257,8 @@ def test_only_good_replies_of_earlier_executions_are_recalled(tmp_path: Path) ->
             keys = [CallKey(None, index, "provider", b"q" * 16) for index in range(4)]
             keys += [CallKey(None, 0, "grader", b"q" * 16), CallKey("t", 0, "provider", b"q" * 16)]
             return [
-                None if (paid := run.recall(key)) is None else paid.reply.output for key in keys
+                None if (paid := run.recorded_reply(key)) is None else paid.reply.output
+                for key in keys
             ]
 
     assert trio.run(main) == ["last", None, None, None, None, None]
@@ -288,7 +289,7 @@ OUTCOMES = ["done", "failed", "timed_out", "interrupted", "not_run", "blocked"]
 def test_what_is_run_again_is_what_was_asked_for(
     tmp_path: Path, retry: Retry, kept: set[int]
 ) -> None:
-    """Rows 0–2 are done, the first of them failed; 3 is missing; the others ended as they are called."""
+    """A retry runs exactly the requested rows again."""
     path = tmp_path / "r.db"
     verdicts = [row_at(0, status=Status.FAIL), row_at(1), row_at(2)]
     others = [
@@ -300,14 +301,16 @@ def test_what_is_run_again_is_what_was_asked_for(
 
     async def look(store: Store, asked: Retry) -> set[int]:  # noqa: ASYNC124
         run = await store.resume("eval-1", start_of(), retry=asked)
-        rows = run.kept(None)
+        rows = run.reused_rows(None)
         assert len(rows) == len(kept)
         for index in kept:
             assert rows.record(index)["id"].endswith(f"test-{index % 3}-prompt-0-repeat-0")
         with pytest.raises(KeyError):
             rows.record(3)
         recalled = {
-            index for index in range(9) if run.recall(CallKey(None, index, "provider", b"q" * 16))
+            index
+            for index in range(9)
+            if run.recorded_reply(CallKey(None, index, "provider", b"q" * 16))
         }
         assert recalled == set(range(9)) - anew
         run.release()
@@ -324,7 +327,7 @@ def test_what_is_run_again_is_what_was_asked_for(
 
 
 def test_a_row_stands_until_its_retry_has_come_to_an_end(tmp_path: Path) -> None:
-    """Also if it was only to be compared with one that is run again; its mark stays until it is given up."""
+    """An earlier result counts until its rerun has finished, and its mark until then too."""
     path = tmp_path / "r.db"
     gone = {"verdict": None, "graded": (), "output": None, "reply": None, "status": Status.ERROR}
     write(
@@ -338,12 +341,12 @@ def test_a_row_stands_until_its_retry_has_come_to_an_end(tmp_path: Path) -> None
     async def go_on(retry: Retry, *rows: trioeval.Row) -> tuple[set[int], int]:
         async with open_store(path) as store:
             run = await store.resume("eval-1", start_of(), retry=retry)
-            kept = {index for index in range(9) if index in run.kept(None)}
+            kept = {index for index in range(9) if index in run.reused_rows(None)}
             for row in rows:
                 before = [*run.records(None)]
                 run.row(row)
                 await run.durable(row)
-                told = run.standing(row)
+                told = run.superseding_record(row)
                 assert (told is None) == (row.outcome == "done" or row.index == 4)
                 assert told is None or told == run.record(row).json == before[row.index]
                 assert (
@@ -380,7 +383,7 @@ def test_a_row_stands_until_its_retry_has_come_to_an_end(tmp_path: Path) -> None
 
 
 def test_rows_and_calls_follow_their_tests_to_other_places(tmp_path: Path) -> None:
-    """A test put in front, one taken away, one changed: what is kept is what it was, at its new place."""
+    """Rows and calls follow their tests when tests are inserted, removed or changed."""
     path = tmp_path / "r.db"
     old = suite_of(6)
 
@@ -404,7 +407,7 @@ def test_rows_and_calls_follow_their_tests_to_other_places(tmp_path: Path) -> No
     async def second() -> list[Any]:
         async with open_store(path) as store:
             run = await store.resume("eval-1", start_of(), reconciled={None: found})
-            kept = run.kept(None)
+            kept = run.reused_rows(None)
             assert {index for index in range(9) if index in kept} == {1, 2, 3, 5}
             assert kept.record(3)["vars"]["number"] == 3
 
@@ -427,7 +430,7 @@ def test_rows_and_calls_follow_their_tests_to_other_places(tmp_path: Path) -> No
 
 
 def test_calls_follow_rows_that_were_never_written_down(tmp_path: Path) -> None:
-    """They move, stay or go with what is known of the row: its id."""
+    """Calls of unrecorded rows follow the row's id."""
     path = tmp_path / "r.db"
     old = suite_of(4)
     steps = [*expand(old)]
@@ -442,9 +445,9 @@ def test_calls_follow_rows_that_were_never_written_down(tmp_path: Path) -> None:
     suite = attrs.evolve(old, tests=(new, tests[0], tests[2], tests[3]))
     with read_store(path) as reader:
         facts = reader.run("latest")
-        assert [*reader.begun(facts)] == [(index, ids[index]) for index in range(3)]
+        assert [*reader.started_rows(facts)] == [(index, ids[index]) for index in range(3)]
         found = reconcile(
-            reader.identities(facts), expand(suite), begun=reader.begun(facts), expected=4
+            reader.identities(facts), expand(suite), begun=reader.started_rows(facts), expected=4
         )
 
     async def resume() -> list[Any]:
@@ -453,8 +456,8 @@ def test_calls_follow_rows_that_were_never_written_down(tmp_path: Path) -> None:
             now = RowIds(expand(suite))
             keys = [CallKey(None, index, "provider", b"q" * 16, now(index)) for index in range(4)]
             others = [attrs.evolve(key, row=ids[1]) for key in keys]
-            assert not any(run.recall(key) for key in others)
-            return [run.recall(key) is not None for key in keys]
+            assert not any(run.recorded_reply(key) for key in others)
+            return [run.recorded_reply(key) is not None for key in keys]
 
     assert trio.run(resume) == [False, True, True, True]
     with read_store(path) as reader:
@@ -464,7 +467,7 @@ def test_calls_follow_rows_that_were_never_written_down(tmp_path: Path) -> None:
 
 
 def test_tasks_come_and_go_with_their_rows(tmp_path: Path) -> None:
-    """A run that goes on has the tasks that its suite has now, in their order."""
+    """A resumed run has the present tasks of its suite, in order."""
     path = tmp_path / "r.db"
 
     async def main() -> None:
@@ -477,7 +480,7 @@ def test_tasks_come_and_go_with_their_rows(tmp_path: Path) -> None:
             run = await store.resume(
                 "eval-1", start_of(heads=[{"task": "c"}, {"task": "b"}], rows={"c": 4})
             )
-            assert [len(run.kept(task)) for task in ("a", "b", "c")] == [0, 2, 0]
+            assert [len(run.reused_rows(task)) for task in ("a", "b", "c")] == [0, 2, 0]
 
     trio.run(main)
     with read_store(path) as reader:
@@ -489,7 +492,7 @@ def test_tasks_come_and_go_with_their_rows(tmp_path: Path) -> None:
 
 
 def test_what_befalls_lanes_is_written_down(tmp_path: Path) -> None:
-    """With its instant since the execution began; what jobs do is not."""
+    """Events of lanes are recorded with their instants; events of jobs are not."""
     path = tmp_path / "r.db"
 
     async def main() -> None:
@@ -497,10 +500,10 @@ def test_what_befalls_lanes_is_written_down(tmp_path: Path) -> None:
             run = store.begin(start_of())
             now = trio.current_time()
             for event in (
-                Waiting(now + 1, "l", Why.BLOCKED, now + 3, None),
-                Waiting(now + 1, "l", Why.PAUSED, None, None),
-                Waiting(now + 1, "l", Why.SLOT, None, None),
-                Waiting(now + 1, "l", Why.BLOCKED, None, 4),
+                Waiting(now + 1, "l", WaitReason.BLOCKED, now + 3, None),
+                Waiting(now + 1, "l", WaitReason.PAUSED, None, None),
+                Waiting(now + 1, "l", WaitReason.SLOT, None, None),
+                Waiting(now + 1, "l", WaitReason.BLOCKED, None, 4),
                 Throttled(now + 2, 7, "l", None, -math.inf),
                 LimitChanged(now + 3, "l", 2, 4),
                 LaneClosed(now + 4, "l", "401\0"),
@@ -533,7 +536,7 @@ HOSTILE = [
 
 
 def test_hostile_outputs_come_back_and_break_no_view(tmp_path: Path) -> None:
-    """Zeros, halves of surrogate pairs, long ones: records hold them, and every view can be read."""
+    """Hostile outputs are restored exactly, and every view remains readable."""
     path = tmp_path / "r.db"
     rows = [row_at(index, output) for index, output in enumerate(HOSTILE)]
     calls = [
@@ -556,23 +559,23 @@ def test_hostile_outputs_come_back_and_break_no_view(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_reply_of_50_mb_is_a_reply(tmp_path: Path) -> None:
-    """It is written, recalled and read."""
+    """A reply of 50 MB is written, reused and read."""
     output = "0123456789" * 5_000_000
     write(tmp_path / "r.db", call_at(0, output), row_at(0, output))
 
     async def main() -> None:
         async with open_store(tmp_path / "r.db") as store:
             run = await store.resume("eval-1", start_of())
-            paid = run.recall(CallKey(None, 0, "provider", b"q" * 16))
+            paid = run.recorded_reply(CallKey(None, 0, "provider", b"q" * 16))
             assert paid is not None
             assert paid.reply.output == output
-            assert run.kept(None).record(0)["response"]["output"] == output
+            assert run.reused_rows(None).record(0)["response"]["output"] == output
 
     trio.run(main)
 
 
 def test_an_object_that_cannot_be_looked_at_costs_its_own_row_only(tmp_path: Path) -> None:
-    """Its row says so."""
+    """An object that cannot be serialized affects only its row."""
 
     class Bomb:
         def __repr__(self) -> str:
@@ -587,7 +590,7 @@ def test_an_object_that_cannot_be_looked_at_costs_its_own_row_only(tmp_path: Pat
 
 
 def test_runs_are_ordered_as_they_began_whatever_the_clock_said(tmp_path: Path) -> None:
-    """The latest one is the one that began last."""
+    """Runs are ordered by their start, whatever the clock showed."""
     path = tmp_path / "r.db"
     for number, created in enumerate(("2026-03-01T00:00:00Z", "2025-01-01T00:00:00Z", "no time")):
         write(
@@ -622,7 +625,7 @@ def test_runs_are_ordered_as_they_began_whatever_the_clock_said(tmp_path: Path) 
 
 
 def test_a_record_from_elsewhere_is_stored_as_it_is(tmp_path: Path) -> None:
-    """Also one that tells next to nothing."""
+    """A record from another program is stored unchanged."""
     record = {
         "vars": {"a": 1},
         "success": True,
@@ -650,7 +653,7 @@ def test_a_record_from_elsewhere_is_stored_as_it_is(tmp_path: Path) -> None:
 
 
 def test_only_one_runs_a_run(tmp_path: Path) -> None:
-    """Neither a second one of the same id, nor a resume, nor taking it away; after it, all of them."""
+    """A run in progress can be neither started, resumed nor deleted again."""
     path = tmp_path / "r.db"
 
     async def main() -> None:
@@ -676,7 +679,7 @@ def test_only_one_runs_a_run(tmp_path: Path) -> None:
 
 
 def test_what_is_waited_for_is_one_row_and_not_all_that_came_after(tmp_path: Path) -> None:
-    """A row that is safe is safe at once, however much is on its way."""
+    """Waiting for one row does not wait for later writes."""
     rows = itertools.cycle(ROWS)
 
     async def main() -> None:
@@ -698,7 +701,7 @@ def test_what_is_waited_for_is_one_row_and_not_all_that_came_after(tmp_path: Pat
 
 
 def test_compact_text_of_a_record_is_what_is_stored(tmp_path: Path) -> None:
-    """Numbers that JSON does not have are null from the beginning."""
+    """Numbers that JSON lacks are null from the beginning."""
 
     async def main() -> None:
         async with open_store(tmp_path / "r.db") as store:

@@ -1,4 +1,4 @@
-"""Tests from CSV files: what the columns mean, and what is said of mistakes, cell by cell."""
+"""Tests from CSV files: the meaning of columns, and mistakes, cell by cell."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import Mistake, MistakenError
 from trioeval.grading import Assertion
 from trioeval.suite.model import Test
@@ -14,7 +14,7 @@ from trioeval.suite.sources.csv_tests import cell_number, read_csv_tests
 
 
 def plain(data: Any) -> Test:
-    """A stand-in for the reader of suites: a test whose metadata is everything that was written."""
+    """Stand in for the reader of suites: return a test whose metadata is the written data."""
     for position, assertion in enumerate(data.get("assert", ())):
         if "value" not in assertion:
             raise MistakenError(Mistake("no value", at=("assert", position, "value")))
@@ -30,7 +30,7 @@ def read(
     file = tmp_path / "t.csv"
     file.write_bytes(text.encode() if isinstance(text, str) else text)
     warnings: list[Mistake] = []
-    around = Around(directory=tmp_path, environ=environ or {}, warn=warnings.append)
+    around = FileContext(directory=tmp_path, environ=environ or {}, warn=warnings.append)
     found = read_csv_tests(file, around, plain)
     return [dict(test.metadata) for test in found], warnings
 
@@ -109,7 +109,7 @@ def test_metadata_has_keys_and_lists(tmp_path: Path) -> None:
 def test_the_threshold_of_an_assertion_belongs_to_the_column_with_its_number(
     tmp_path: Path,
 ) -> None:
-    """Also where cells before it are blank."""
+    """This also holds if earlier cells are blank."""
     header = "__expected1,__expected2,__config:__expected2:threshold"
     tests, _ = read(tmp_path, f"{header}\nsimilar: a,similar: b,0.3\n,similar: b,0.4\n,c,\n")
     assert [[part.get("threshold") for part in test["assert"]] for test in tests] == [
@@ -167,7 +167,7 @@ def test_an_empty_line_is_a_row_where_there_is_one_column(tmp_path: Path) -> Non
         ("q,\na,b\n", "a column has no name"),
     ],
 )
-def test_what_is_odd_is_told_and_read(tmp_path: Path, text: str, warning: str) -> None:
+def test_what_is_odd_is_reported_and_read(tmp_path: Path, text: str, warning: str) -> None:
     tests, warnings = read(tmp_path, text)
     assert [mistake.message for mistake in warnings] == [warning]
     assert len(tests) == max(0, text.count("\n") - 1)
@@ -179,7 +179,7 @@ def test_a_variable_with_one_underscore_is_kept(tmp_path: Path) -> None:
     assert (warnings[0].hint, warnings[0].place) == ('did you mean "__expected"?', (1, 3))
 
 
-def test_cells_that_look_like_assertions_are_told_once_for_each_word(tmp_path: Path) -> None:
+def test_cells_that_look_like_assertions_are_reported_once_for_each_word(tmp_path: Path) -> None:
     text = "q,__expected\na,contians: x\nb,Paris: x\nc,contians: y\nd,max-score\n"
     tests, warnings = read(tmp_path, text)
     assert [test["assert"][0]["type"] for test in tests] == ["equals"] * 4
@@ -189,7 +189,7 @@ def test_cells_that_look_like_assertions_are_told_once_for_each_word(tmp_path: P
     ]
 
 
-def test_all_mistakes_are_told_at_their_cells(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_at_their_cells(tmp_path: Path) -> None:
     text = 'q,r,__expected\nbad,2,contains\n1,2\n"3\n4",5,"contains-any: ""a"\n6,bad,a,7\n'
     assert refused(tmp_path, text) == [
         "2:7 0.__expected: no value",
@@ -236,7 +236,7 @@ def test_all_mistakes_are_told_at_their_cells(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_is_told_at_its_cell(tmp_path: Path, text: str | bytes, wanted: str) -> None:
+def test_a_mistake_is_reported_at_its_cell(tmp_path: Path, text: str | bytes, wanted: str) -> None:
     assert refused(tmp_path, text) == [wanted]
 
 

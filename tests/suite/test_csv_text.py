@@ -1,4 +1,4 @@
-"""The rows of CSV texts, by the rules of the parser that promptfoo reads them with."""
+"""The rows of CSV texts, by the rules of the parser of promptfoo."""
 
 import csv
 import io
@@ -43,10 +43,10 @@ def test_cells_are_what_stands_between_delimiters(text: str, wanted: list[tuple[
     [
         ("a\r\nb\r\n", [("a",), ("b",)]),
         ("a\rb\r", [("a",), ("b",)]),
-        # The first line break is the only kind there is.
+        # The first line break defines the only kind.
         ("a\nb\r\n", [("a",), ("b\r",)]),
         ("a\r\nb\nc\r\n", [("a",), ("b\nc",)]),
-        # One between quotes is none.
+        # One between quotes does not count.
         ('"a\nb"\r\nc\nd\r\n', [("a\nb",), ("c\nd",)]),
     ],
 )
@@ -81,7 +81,7 @@ def test_quotes_out_of_place_are_letters_unless_strict(
         ('a\nb,5" x\n', True, "a cell that contains a quote must be quoted", (2, 4)),
     ],
 )
-def test_a_misplaced_quote_is_told_with_its_place(
+def test_a_misplaced_quote_is_reported_with_its_place(
     text: str, *, strict: bool, message: str, place: tuple[int, int]
 ) -> None:
     with pytest.raises(MistakenError) as caught:

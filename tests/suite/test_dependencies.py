@@ -1,4 +1,4 @@
-"""What waits for what, held against a plain model on random graphs."""
+"""The dependency tracker, compared with a plain model on random graphs."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from trioeval.errors import UsageError
 from trioeval.suite.dependencies import (
-    Blocked,
     Dependent,
     FailedDependency,
-    Lacking,
     Tracker,
+    Unsatisfied,
+    WaitingFor,
     chain_text,
     cycle_in,
-    normalized,
+    parse_names,
 )
 
 POLICIES: tuple[FailedDependency, ...] = ("skip", "block", "fail", "run")
@@ -29,10 +29,10 @@ def needs(name: str, *others: str, policy: FailedDependency = "skip") -> Depende
 
 
 def test_ag_70_names_are_split_trimmed_and_said_once() -> None:
-    """The first of equal names stays where it is; a text is as good as a list."""
-    assert normalized([" a ", "b, c", "a", "c", ""], "t") == ("a", "b", "c")
-    assert normalized(" b ,, a") == ("b", "a")
-    assert normalized(()) == ()
+    """The first of equal names keeps its position; a text is the same as a list."""
+    assert parse_names([" a ", "b, c", "a", "c", ""], "t") == ("a", "b", "c")
+    assert parse_names(" b ,, a") == ("b", "a")
+    assert parse_names(()) == ()
 
 
 @pytest.mark.parametrize(
@@ -46,14 +46,14 @@ def test_ag_70_names_are_split_trimmed_and_said_once() -> None:
     ],
 )
 def test_ag_70_itself_and_paths_are_refused(said: str, problem: str) -> None:
-    """By the name that is wrong."""
+    """The message contains the invalid name."""
     with pytest.raises(UsageError) as caught:
-        normalized(said, "t")
+        parse_names(said, "t")
     assert problem in str(caught.value)
 
 
-def test_ag_71_a_circle_is_told_in_an_order_that_is_always_the_same() -> None:
-    """Whatever order the names are given in."""
+def test_ag_71_a_cycle_is_reported_in_an_order_that_is_always_the_same() -> None:
+    """The order of the names does not matter."""
     graph = {"a": ["b"], "b": ["c"], "c": ["a"], "d": ["a"]}
     assert cycle_in(graph) == ("a", "b", "c", "a")
     assert cycle_in(dict(reversed(graph.items()))) == ("a", "b", "c", "a")
@@ -62,13 +62,13 @@ def test_ag_71_a_circle_is_told_in_an_order_that_is_always_the_same() -> None:
 
 
 def test_names_of_a_graph_are_different() -> None:
-    """The one that is there twice is named."""
+    """The duplicate name is reported."""
     with pytest.raises(UsageError, match="'a' occurs twice"):
         Tracker.of([needs("a"), needs("b"), needs("a")])
 
 
-def test_a_circle_behind_a_long_way_is_found() -> None:
-    """No depth of a graph is too much."""
+def test_a_cycle_behind_a_long_way_is_found() -> None:
+    """Any depth of a graph is supported."""
     size = 5000
     graph = {f"{place:05}": [f"{place + 1:05}"] for place in range(size)}
     assert cycle_in(graph) is None
@@ -78,8 +78,8 @@ def test_a_circle_behind_a_long_way_is_found() -> None:
     )
 
 
-def test_a_long_chain_is_told_whole() -> None:
-    """No depth of a graph is too much here either."""
+def test_a_long_chain_is_reported_whole() -> None:
+    """Any depth of a graph is supported."""
     size = 1200
     waiting = [needs(str(place), str(place + 1), policy="block") for place in range(size)]
     tracker = Tracker.of([*waiting, needs(str(size))])
@@ -88,46 +88,46 @@ def test_a_long_chain_is_told_whole() -> None:
 
 
 def test_ag_72_blockers_are_what_is_not_done_in_its_own_order() -> None:
-    """What failed and what nobody knows are among them."""
+    """They include failed and unknown names."""
     others = ("failed", "done", "running", "missing")
     tracker = Tracker.of(
         [needs("x", *others, policy="block"), *map(needs, ("done", "running", "failed"))]
     )
     assert tracker.over("done", done=True) == ["x"]
     tracker.over("failed", done=False)
-    assert tracker.state("x") == Blocked(("failed", "running", "missing"))
+    assert tracker.state("x") == WaitingFor(("failed", "running", "missing"))
 
 
 @pytest.mark.parametrize(
     ("policy", "state"),
     [
-        ("skip", Lacking("b", "skip")),
-        ("fail", Lacking("b", "fail")),
-        ("block", Blocked(("a", "b"))),
-        ("run", Blocked(("a",))),
+        ("skip", Unsatisfied("b", "skip")),
+        ("fail", Unsatisfied("b", "fail")),
+        ("block", WaitingFor(("a", "b"))),
+        ("run", WaitingFor(("a",))),
     ],
 )
 def test_ag_73_the_policy_says_what_a_failure_means(
-    policy: FailedDependency, state: Blocked | Lacking
+    policy: FailedDependency, state: WaitingFor | Unsatisfied
 ) -> None:
-    """At once, also while another one runs."""
+    """It applies at once, even while another name runs."""
     tracker = Tracker.of([needs("x", "a", "b", policy=policy), needs("a"), needs("b")])
-    assert tracker.state("x") == Blocked(("a", "b"))
+    assert tracker.state("x") == WaitingFor(("a", "b"))
     tracker.over("b", done=False)
     assert tracker.state("x") == state
     assert tracker.lost("x") == ("b",)
 
 
 def test_the_first_word_on_an_end_counts() -> None:
-    """What is not done never will be."""
+    """A name that is not done never will be."""
     tracker = Tracker.of([needs("x", "a"), needs("a")])
     assert tracker.over("a", done=False) == ["x"]
     assert tracker.over("a", done=True) == ()
-    assert tracker.state("x") == Lacking("a", "skip")
+    assert tracker.state("x") == Unsatisfied("a", "skip")
 
 
-def test_ag_74_what_is_stuck_is_told_with_its_chain() -> None:
-    """Through what was left out on the way; what runs all the same is not stuck, nor what waits for that."""
+def test_ag_74_what_is_stuck_is_reported_with_its_chain() -> None:
+    """The chain includes skipped names; names with the policy `run`, and their dependents, are not stuck."""
     tracker = Tracker.of(
         [
             needs("a"),
@@ -152,13 +152,13 @@ def test_ag_74_what_is_stuck_is_told_with_its_chain() -> None:
 
 
 def test_a_chain_of_two_is_a_sentence() -> None:
-    """The end says what became of the last one."""
+    """The end is the state of the last one."""
     assert chain_text(("a", "b")) == "a waits for b (failed)"
 
 
 @attrs.frozen
 class Drawn:
-    """A graph, and how each name ends that begins."""
+    """A graph, and the end of each name that begins."""
 
     dependents: Sequence[Dependent]
     done: Mapping[str, bool]
@@ -166,7 +166,7 @@ class Drawn:
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Drawn:
-    """Up to eight names, which may depend on any before them and on one that nobody knows."""
+    """Draw up to eight names, which may depend on earlier ones and on an unknown one."""
     size = draw(st.integers(1, len(NAMES)))
     found = []
     for place, name in enumerate(NAMES[:size]):
@@ -181,23 +181,23 @@ def graphs(draw: st.DrawFn) -> Drawn:
 
 @attrs.define
 class Plain:
-    """The rules said once more, from the top down and without any memory."""
+    """The same rules, implemented top-down and without memory."""
 
     by_name: Mapping[str, Dependent]
     over: dict[str, bool]
     active: set[str]
 
-    def state(self, name: str) -> Blocked | Lacking | None:
+    def state(self, name: str) -> WaitingFor | Unsatisfied | None:
         one = self.by_name[name]
         lost = [other for other in one.depends_on if self.over.get(other) is False]
         if lost and one.when_failed in {"skip", "fail"}:
-            return Lacking(lost[0], "fail" if one.when_failed == "fail" else "skip")
+            return Unsatisfied(lost[0], "fail" if one.when_failed == "fail" else "skip")
         ended = {other for other, done in self.over.items() if done or one.when_failed == "run"}
         left = tuple(other for other in one.depends_on if other not in ended)
-        return Blocked(left) if left else None
+        return WaitingFor(left) if left else None
 
     def may_begin(self, name: str) -> bool:
-        """Whether there is any way in which it is begun."""
+        """Return whether a name can begin in any way."""
         one = self.by_name.get(name)
         if one is None or name in self.over:
             return self.over.get(name, False)
@@ -213,7 +213,7 @@ class Plain:
             for name, one in self.by_name.items()
             if name not in self.over
             and not self.may_begin(name)
-            and not isinstance(self.state(name), Lacking)
+            and not isinstance(self.state(name), Unsatisfied)
             and (one.when_failed == "block" or "?" in one.depends_on)
         }
 
@@ -222,7 +222,7 @@ class Plain:
 def test_every_run_of_every_graph_is_that_of_the_plain_model(
     drawn: Drawn, data: st.DataObject
 ) -> None:
-    """Every state on the way is the model's, what is stuck is what can never change, and all of it ends."""
+    """Every intermediate state equals the model's, stuck names can never change, and every run ends."""
     tracker = Tracker.of(drawn.dependents)
     plain = Plain({one.name: one for one in drawn.dependents}, {}, set())
     helped_at = data.draw(st.integers(0, 2 * len(NAMES)))
@@ -236,12 +236,12 @@ def test_every_run_of_every_graph_is_that_of_the_plain_model(
             check_chain(plain, name, chain)
         if not left:
             return
-        waits = {name for name in left if isinstance(states[name], Blocked)}
+        waits = {name for name in left if isinstance(states[name], WaitingFor)}
         moving = [name for name in left if name not in waits or name in plain.active]
         if step == helped_at:
             plain.active |= waits  # people said that these are done: nothing keeps them any more
             continue
-        # What nobody waits for any more is given up when nothing else moves, as a gate does it.
+        # A stuck name is given up when nothing else runs, as by a gate.
         name = data.draw(st.sampled_from(moving or sorted(stuck)))
         if name in waits or name in plain.active or states[name] is not None:
             done = name in plain.active and drawn.done[name]
@@ -271,8 +271,8 @@ def check_chain(plain: Plain, name: str, chain: Sequence[str]) -> None:
     )
 )
 @settings(max_examples=settings().max_examples // 2)
-def test_ag_71_a_circle_is_found_where_there_is_one(graph: Mapping[str, Sequence[str]]) -> None:
-    """Where names cannot be taken away one after another, each of which needs none that is left."""
+def test_ag_71_a_cycle_is_found_where_there_is_one(graph: Mapping[str, Sequence[str]]) -> None:
+    """A cycle exists if names cannot be removed one by one, each without remaining dependencies."""
     left = dict(graph)
     while free := [name for name, on in left.items() if not set(on) & left.keys()]:
         for name in free:

@@ -1,4 +1,4 @@
-"""Expansion by example; the laws of it are properties elsewhere."""
+"""Expansion by example; its laws are property tests elsewhere."""
 
 import sys
 
@@ -46,7 +46,7 @@ def test_sc_01_the_documented_example() -> None:
 
 
 def test_sc_03_the_repeat_of_a_test_wins() -> None:
-    """Over that of the suite, and over that of the default test."""
+    """It overrides that of the suite, and that of the default test."""
     suite = parse_suite(
         {
             "providers": ["echo"],
@@ -58,7 +58,7 @@ def test_sc_03_the_repeat_of_a_test_wins() -> None:
 
 
 def test_sc_04_only_lists_that_begin_with_text_are_alternatives() -> None:
-    """Lists of other things, and the empty list, are one value."""
+    """Lists of other values, and the empty list, are one value."""
     suite = parse_suite(
         {
             "providers": ["echo"],
@@ -71,7 +71,7 @@ def test_sc_04_only_lists_that_begin_with_text_are_alternatives() -> None:
 
 
 def test_sc_02_excluded_columns_leave_holes() -> None:
-    """By provider, by prompt, or by both; the other steps keep their numbers."""
+    """They may be excluded by provider, by prompt, or by both; the other steps keep their numbers."""
     suite = parse_suite(
         {
             "providers": [{"id": "echo", "label": label} for label in ("left", "right")],
@@ -121,14 +121,14 @@ def test_sc_07_scenarios_come_behind_all_plain_tests() -> None:
 
 
 def test_sc_08_no_tests_are_one_and_no_scenarios_are_none() -> None:
-    """One step a column; but nothing at all where there is a list of scenarios, and it is empty."""
+    """One step per column; but none if there is an empty list of scenarios."""
     assert len(expand(parse_suite({"providers": ["echo"], "prompts": ["a", "b"]}))) == 2
     nothing = expand(parse_suite({"providers": ["echo"], "scenarios": []}))
     assert (len(nothing), list(nothing.serial_indices), nothing.used_providers) == (0, [], ())
 
 
 def test_prefix_and_suffix_stand_around_the_prompt() -> None:
-    """Not rendered yet."""
+    """They are not rendered yet."""
     suite = Suite(
         providers=(ProviderEntry(id="echo"),),
         prompts=PROMPTS[:1],
@@ -139,7 +139,7 @@ def test_prefix_and_suffix_stand_around_the_prompt() -> None:
 
 
 def test_a_provider_of_a_test_answers_in_place_of_its_columns() -> None:
-    """It stands behind those of the suite, once however many tests have it."""
+    """It follows those of the suite, once for any number of tests."""
     own = ProviderEntry(id="echo", config={"k": [1]})
     suite = Suite(
         providers=(ProviderEntry(id="a"), ProviderEntry(id="b")),
@@ -170,13 +170,13 @@ def test_a_provider_of_a_test_answers_in_place_of_its_columns() -> None:
 def test_a_provider_gets_the_prompts_that_it_names(
     references: tuple[str, ...] | None, labels: list[str]
 ) -> None:
-    """By label, id, beginning or group; in the order of the suite, not of the references."""
+    """By label, id, prefix or group; the order is that of the suite, not of the references."""
     suite = Suite(providers=(ProviderEntry(id="echo", prompts=references),), prompts=PROMPTS)
     assert [column.prompt.label for column in expand(suite).columns] == labels
 
 
 def test_a_million_million_steps_cost_nothing() -> None:
-    """Only what is looked at is made."""
+    """Only steps that are accessed are created."""
     suite = parse_suite(
         {
             "providers": ["echo"],
@@ -194,7 +194,7 @@ def test_a_million_million_steps_cost_nothing() -> None:
 
 
 def test_nothing_serial_is_an_empty_range_of_indices() -> None:
-    """So asking costs no memory."""
+    """It needs no memory."""
     suite = parse_suite({"providers": ["echo"], "tests": [{"vars": {"x": "1"}}] * 3})
     assert expand(suite).serial_indices == ()
 
@@ -212,7 +212,7 @@ def test_separate_stretches_of_serial_steps_are_listed() -> None:
 
 
 def test_more_steps_than_can_be_counted_are_refused() -> None:
-    """At the edge, one more is one too many."""
+    """The maximum is accepted, and one more is not."""
     entry = {"providers": ["echo"], "evaluateOptions": {"repeat": sys.maxsize}}
     assert len(expand(parse_suite(entry))) == sys.maxsize
     with pytest.raises(PlanError) as caught:
@@ -223,7 +223,7 @@ def test_more_steps_than_can_be_counted_are_refused() -> None:
 
 
 def test_an_index_beyond_the_end_is_an_error() -> None:
-    """As for any sequence, also for an empty one."""
+    """This is as for any sequence, also for an empty one."""
     with pytest.raises(IndexError):
         expand(parse_suite({"providers": ["echo"]}))[1]
     nothing = expand(parse_suite({"providers": [{"id": "echo", "prompts": []}]}))

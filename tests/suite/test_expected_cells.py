@@ -1,4 +1,4 @@
-"""What the texts of `__expected` cells stand for."""
+"""The assertions of texts in `__expected` cells."""
 
 from typing import Any
 
@@ -65,7 +65,7 @@ def test_a_cell_stands_for_one_assertion(cell: str, wanted: dict[str, Any]) -> N
 
 
 def test_types_of_a_suite_are_known_in_cells() -> None:
-    """With their threshold, whatever they are called; without them it is a text as any other."""
+    """They may have a threshold; in other suites the same cell is a text."""
     kinds = {**KINDS, "is-polite": kind_of(lambda _subject, _value: True)}
     wanted = {"type": "not-is-polite", "threshold": 0.5, "value": "very"}
     assert assertion_from_text("not-is-polite(0.5): very", kinds) == wanted
@@ -88,8 +88,8 @@ def test_types_of_a_suite_are_known_in_cells() -> None:
         ("is-jsn", 'did you mean "is-json"?'),
     ],
 )
-def test_a_text_that_looks_like_an_assertion_is_told(cell: str, said: str) -> None:
-    """It is compared as it stands, as in promptfoo, which hardly ever is what was meant."""
+def test_a_text_that_looks_like_an_assertion_is_reported(cell: str, said: str) -> None:
+    """It is compared literally, as in promptfoo, which is hardly ever intended."""
     assert assertion_from_text(cell) == {"type": "equals", "value": cell}
     found = looks_typed(f" {cell} ")
     assert found is not None
@@ -115,7 +115,7 @@ def test_a_text_that_looks_like_an_assertion_is_told(cell: str, said: str) -> No
     ],
     ids=lambda cell: cell[:20],
 )
-def test_what_is_no_assertion_at_all_is_not_told(cell: str) -> None:
+def test_text_without_an_assertion_is_not_reported(cell: str) -> None:
     assert looks_typed(cell) is None
 
 

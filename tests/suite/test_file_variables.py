@@ -1,4 +1,4 @@
-"""Variables from files: whole sets of them, patterns of files, and what a file is to a template."""
+"""Variables from files: whole sets, patterns of files, and the text of a file for a template."""
 
 import base64
 import sys
@@ -9,7 +9,7 @@ from typing import Any
 import pypdf
 import pytest
 
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import Mistake, MistakenError
 from trioeval.suite.sources.values import load_file_value, read_vars, resolve_file_vars, with_files
 
@@ -17,7 +17,7 @@ PNG = b"\x89PNG\r\n\x1a\n...."
 
 
 @pytest.fixture
-def around(tmp_path: Path) -> Around:
+def around(tmp_path: Path) -> FileContext:
     for name, content in {
         "a.yaml": b"q: a\nr: a\n",
         "b.json": b'{"q": "b", "l": ["x", "y"]}',
@@ -33,7 +33,7 @@ def around(tmp_path: Path) -> Around:
         file = tmp_path / name
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(content)
-    return Around(directory=tmp_path)
+    return FileContext(directory=tmp_path)
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
@@ -52,7 +52,7 @@ def around(tmp_path: Path) -> Around:
     ],
 )
 def test_variables_are_read_from_files_and_later_ones_win(
-    around: Around, scheme: str, names: list[str], wanted: dict[str, Any]
+    around: FileContext, scheme: str, names: list[str], wanted: dict[str, Any]
 ) -> None:
     references = [scheme + name for name in names]
     assert read_vars(references, around) == wanted
@@ -60,7 +60,7 @@ def test_variables_are_read_from_files_and_later_ones_win(
         assert read_vars(references[0], around) == wanted
 
 
-def test_all_files_of_variables_that_are_wrong_are_told(around: Around) -> None:
+def test_all_files_of_variables_that_are_wrong_are_reported(around: FileContext) -> None:
     with pytest.raises(MistakenError) as caught:
         read_vars(["none.yaml", 5, "c.yml", "a.yaml", "broken.yaml"], around)
     told = [(part.at, part.message, part.place) for part in caught.value.parts]
@@ -90,16 +90,16 @@ def test_all_files_of_variables_that_are_wrong_are_told(around: Around) -> None:
         (None, None),
     ],
 )
-def test_patterns_are_written_out(around: Around, value: Any, wanted: Any) -> None:
+def test_patterns_are_written_out(around: FileContext, value: Any, wanted: Any) -> None:
     assert resolve_file_vars({"v": value}, around) == {"v": wanted}
 
 
-def test_the_path_of_an_absolute_name_is_that_in_the_folder(around: Around) -> None:
+def test_the_path_of_an_absolute_name_is_that_in_the_folder(around: FileContext) -> None:
     absolute = f"file://{around.directory}/a.yaml"
     assert resolve_file_vars({"v": absolute}, around) == {"v": "file://a.yaml"}
 
 
-def test_all_variables_that_cannot_be_are_told(around: Around) -> None:
+def test_all_variables_that_cannot_be_are_reported(around: FileContext) -> None:
     with pytest.raises(MistakenError) as caught:
         resolve_file_vars(
             {"a": "file://none.txt", "_conversation": "x", "b": ["y", "file://no/*"]}, around
@@ -114,7 +114,7 @@ def test_all_variables_that_cannot_be_are_told(around: Around) -> None:
 
 def test_a_variable_that_hides_the_environment_is_odd(tmp_path: Path) -> None:
     warnings: list[Mistake] = []
-    around = Around(directory=tmp_path, warn=warnings.append)
+    around = FileContext(directory=tmp_path, warn=warnings.append)
     assert resolve_file_vars({"env": "x"}, around) == {"env": "x"}
     assert [(warning.at, warning.key) for warning in warnings] == [(("env",), True)]
 
@@ -131,11 +131,11 @@ def test_a_variable_that_hides_the_environment_is_odd(tmp_path: Path) -> None:
         ({"a": ["file://docs/two.txt", 5]}, {"a": ["Two", 5]}),
     ],
 )
-def test_files_take_the_place_of_their_names(around: Around, value: Any, wanted: Any) -> None:
+def test_files_take_the_place_of_their_names(around: FileContext, value: Any, wanted: Any) -> None:
     assert with_files(value, around) == wanted
 
 
-def test_all_files_that_there_are_not_are_told(around: Around) -> None:
+def test_all_files_that_there_are_not_are_reported(around: FileContext) -> None:
     with pytest.raises(MistakenError) as caught:
         with_files({"a": "file://no", "b": [1, "file://nor/*"]}, around)
     assert [part.at for part in caught.value.parts] == [("a",), ("b", 1)]
@@ -146,7 +146,7 @@ def value(
 ) -> str:
     file = tmp_path / name
     file.write_bytes(content)
-    return load_file_value(file, Around(directory=tmp_path, environ=environ or {}))
+    return load_file_value(file, FileContext(directory=tmp_path, environ=environ or {}))
 
 
 @pytest.mark.parametrize(
@@ -186,22 +186,22 @@ def test_media_are_text_where_the_environment_says_so(tmp_path: Path) -> None:
         ("a.pdf", "cannot be read as PDF"),
     ],
 )
-def test_what_is_no_text_is_told(tmp_path: Path, name: str, message: str) -> None:
+def test_what_is_not_a_text_is_reported(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(MistakenError, match=message) as caught:
         value(tmp_path, name, b"a\xff")
     assert caught.value.parts[0].file == tmp_path / name
 
 
-def test_a_file_that_is_gone_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_gone_is_reported(tmp_path: Path) -> None:
     for name in ("a.png", "a.mp3", "a.pdf", "a.txt"):
         with pytest.raises(MistakenError, match="cannot be read"):
-            load_file_value(tmp_path / name, Around(directory=tmp_path))
+            load_file_value(tmp_path / name, FileContext(directory=tmp_path))
 
 
 def test_the_text_of_a_pdf_is_that_of_its_pages(tmp_path: Path) -> None:
     file = tmp_path / "a.pdf"
     file.write_bytes(_pdf("Hello", "World"))
-    assert load_file_value(file, Around(directory=tmp_path)) == "Hello\n\nWorld"
+    assert load_file_value(file, FileContext(directory=tmp_path)) == "Hello\n\nWorld"
 
 
 def test_pdf_needs_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +211,7 @@ def test_pdf_needs_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def _pdf(*pages: str) -> bytes:
-    """A document of pages with one line of text each."""
+    """Return a document of pages with one line of text each."""
     import io
 
     from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
@@ -245,7 +245,7 @@ def _pdf(*pages: str) -> bytes:
     ],
 )
 def test_a_variable_of_code_that_cannot_run_is_refused(
-    around: Around, name: str, code: str, said: str
+    around: FileContext, name: str, code: str, said: str
 ) -> None:
     """Its source must not become the value."""
     (around.directory / name).write_text(code)

@@ -1,4 +1,4 @@
-"""Which tests are run: each filter, their order, scenarios, and rows of earlier results."""
+"""Selection of tests: each filter, their order, scenarios, and rows of earlier results."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -68,13 +68,13 @@ TEN = suite_of(
 def test_each_filter_looks_at_what_those_before_it_left(
     filters: Filters, places: list[int]
 ) -> None:
-    """In the order metadata, pattern, range, first-n, sample."""
+    """The order is metadata, pattern, range, first-n, sample."""
     assert selected(TEN, filters) == places
 
 
 @given(st.integers(1, 12), st.integers())
 def test_a_sample_keeps_its_order_and_is_the_same_for_a_seed(size: int, seed: int) -> None:
-    """And has as many tests as were asked for, if there are so many."""
+    """It has the requested number of tests, if there are that many."""
     drawn = selected(TEN, Filters(sample=size, sample_seed=seed))
     assert drawn == sorted(set(drawn))
     assert len(drawn) == min(size, 10)
@@ -82,7 +82,7 @@ def test_a_sample_keeps_its_order_and_is_the_same_for_a_seed(size: int, seed: in
 
 
 def test_a_pattern_finds_cases_by_name() -> None:
-    """And by what describes them, as any test."""
+    """It also finds them by their description, as any test."""
     tests = [
         {"id": "ring"},
         {"id": "words", "description": "Brings"},
@@ -95,7 +95,7 @@ def test_a_pattern_finds_cases_by_name() -> None:
 
 
 def test_rows_keep_their_numbers() -> None:
-    """A test that is left out still takes its numbers: a row is the same row whatever is filtered."""
+    """A test that is left out still takes its numbers: a row keeps its identity."""
     suite = suite_of([{"vars": {"x": ["a", "b"]}}, {"vars": {"x": "c"}}, {"vars": {"x": "d"}}])
     steps = expand(suite, select_tests(suite, Filters(range=slice(1, 3))))
     assert [(step.test_idx, step.vars["x"]) for step in steps] == [(2, "c"), (3, "d")]
@@ -132,7 +132,7 @@ SCENARIOS = suite_of(
 def test_scenarios_are_filtered_inside_and_ranges_count_everything(
     filters: Filters, places: list[int]
 ) -> None:
-    """A pattern before the tests are multiplied; metadata is of plain tests; a range and first-n are last."""
+    """Patterns apply before multiplication; metadata to plain tests; range and first-n come last."""
     assert selected(SCENARIOS, filters) == places
 
 
@@ -147,7 +147,7 @@ def row(test_idx: int, reason: int, **variables: Any) -> dict[str, Any]:
 
 
 def test_earlier_rows_are_those_that_are_wanted() -> None:
-    """Failures, errors, or both; never those that passed."""
+    """These are failures, errors, or both; never rows that passed."""
     rows = [row(0, 0, x="a"), row(1, 1, x="b"), row(2, 2, x="c", _conversation=[1])]
     failed, broken = EarlierRow(1, '{"x": "b"}'), EarlierRow(2, '{"x": "c"}')
     assert earlier_rows(rows, failures=True, errors=True) == {failed, broken}
@@ -168,7 +168,7 @@ def test_earlier_rows_are_those_that_are_wanted() -> None:
     ],
 )
 def test_an_earlier_row_finds_its_test(rows: list[dict[str, Any]], places: list[int]) -> None:
-    """By its variables; of equal tests the one with its number, and all of them if none has it."""
+    """The test has its variables; of equal tests it is the one with its number, or all if none has it."""
     suite = suite_of([{"vars": {"x": "a"}}, {"vars": {"x": ["b", "B"]}}, {"vars": {"x": "a"}}])
     wanted = earlier_rows(rows, failures=True, errors=True)
     assert selected(suite, Filters(earlier=wanted)) == places
@@ -189,7 +189,7 @@ def test_earlier_rows_find_tests_of_scenarios_and_with_defaults() -> None:
 
 @given(st.dictionaries(st.text(min_size=1), st.integers() | st.text()))
 def test_equal_variables_have_one_key(variables: dict[str, Any]) -> None:
-    """In whatever order they stand, and as floats where they are whole."""
+    """The key ignores order, and whole floats equal integers."""
     turned = dict(reversed(variables.items()))
     assert variables_key(variables) == variables_key(turned)
     assert variables_key({"a": 1, "_run": 2}) == variables_key({"a": 1.0})
@@ -206,14 +206,14 @@ def test_equal_variables_have_one_key(variables: dict[str, Any]) -> None:
     ],
 )
 def test_a_bad_range_is_refused(text: str, message: str) -> None:
-    """With what would be right."""
+    """The message names the valid forms."""
     with pytest.raises(UsageError) as caught:
         read_range(text, "--filter-range")
     assert str(caught.value) == message
 
 
 def test_ranges_and_pairs_are_read() -> None:
-    """Either side of a range may be open; a value may have `=` in it, or be empty."""
+    """Either side of a range may be open; a value may contain `=`, or be empty."""
     assert read_range("2:2", "x") == slice(2, 2)
     assert read_range(":5", "x") == slice(None, 5)
     assert read_pair("a==b", "--var") == ("a", "=b")
@@ -224,7 +224,7 @@ def test_ranges_and_pairs_are_read() -> None:
 
 
 def test_patterns_are_those_of_javascript() -> None:
-    """And a bad one is refused."""
+    """An invalid one is refused."""
     assert read_pattern(r"(?<a>\d)$", "x").search("a1")
     with pytest.raises(
         UsageError, match=r"^--filter-pattern '\(' is not a valid regular expression: "
@@ -233,7 +233,7 @@ def test_patterns_are_those_of_javascript() -> None:
 
 
 def test_columns_are_kept_by_label_or_id() -> None:
-    """Before they are numbered."""
+    """They are filtered before they are numbered."""
     suite = parse_suite(
         {
             "providers": [{"id": "echo", "label": "one"}, {"id": "echo", "label": "two"}],

@@ -1,4 +1,4 @@
-"""Tests from JSONL: small files are checked at once, large ones are read as they are looked at."""
+"""Tests from JSONL: small files are checked at once, large ones are read on access."""
 
 import json
 import os
@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import Mistake, MistakenError
 from trioeval.suite.model import Test
 from trioeval.suite.sources.jsonl_tests import (
     CHECKED_AT_ONCE,
+    JsonlFile,
     JsonlTests,
-    Lines,
     is_irregular,
     read_jsonl_tests,
 )
@@ -28,14 +28,14 @@ MANY = CHECKED_AT_ONCE + 1
 
 
 def plain(data: Any) -> Test:
-    """A stand-in for the reader of suites."""
+    """Stand in for the reader of suites."""
     if data.get("vars") == {"q": "bad"}:
         raise MistakenError(Mistake("a bad value", at=("vars", "q")))
     return Test(vars=data.get("vars", {}), description=data.get("description"))
 
 
 def read(file: Path, *, alone: bool = False) -> Any:
-    return read_jsonl_tests(file, Around(directory=file.parent), plain, alone=alone)
+    return read_jsonl_tests(file, FileContext(directory=file.parent), plain, alone=alone)
 
 
 def written(tmp_path: Path, *lines: Any) -> Path:
@@ -47,7 +47,7 @@ def written(tmp_path: Path, *lines: Any) -> Path:
 
 @pytest.fixture
 def large(tmp_path: Path) -> Callable[..., JsonlTests]:
-    """Makes a file of many tests that ends in the given lines, and reads it."""
+    """Create a file of many tests that ends with the given lines, and read it."""
 
     def make(*last: Any) -> JsonlTests:
         regular = ({"vars": {"q": str(number)}} for number in range(MANY))
@@ -74,7 +74,7 @@ def test_tests_are_called_by_their_number_where_the_file_is_all_there_is(tmp_pat
     assert [test.description for test in read(file)] == [None, "mine", ""]
 
 
-def test_all_mistakes_of_a_small_file_are_told_with_their_lines(tmp_path: Path) -> None:
+def test_all_mistakes_of_a_small_file_are_reported_with_their_lines(tmp_path: Path) -> None:
     file = written(
         tmp_path,
         {"vars": {"q": "bad"}},
@@ -111,7 +111,7 @@ def test_all_mistakes_of_a_small_file_are_told_with_their_lines(tmp_path: Path) 
     ]
 
 
-def test_bytes_that_are_no_text_are_told_with_their_line(tmp_path: Path) -> None:
+def test_bytes_that_are_no_text_are_reported_with_their_line(tmp_path: Path) -> None:
     file = tmp_path / "t.jsonl"
     file.write_bytes(b'{"vars": {}}\n{"vars": {"q": "\xff"}}\n')
     with pytest.raises(MistakenError, match=re.escape("byte 16 of the line (0xff)")) as caught:
@@ -119,7 +119,7 @@ def test_bytes_that_are_no_text_are_told_with_their_line(tmp_path: Path) -> None
     assert caught.value.parts[0].place == (2, 1)
 
 
-def test_a_file_that_is_gone_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_gone_is_reported(tmp_path: Path) -> None:
     with pytest.raises(MistakenError, match="cannot be read: No such file"):
         read(tmp_path / "none.jsonl")
 
@@ -170,7 +170,7 @@ def test_irregular_lines_of_a_large_file_are_checked_at_once(
 def test_a_line_that_names_a_file_is_read_at_once_whatever_the_name(
     large: Callable[..., JsonlTests], tmp_path: Path, space: str
 ) -> None:
-    """It stands for whatever is in there."""
+    """Such a line makes as many rows as the file contains."""
     (tmp_path / "extra.yaml").write_text("vars: {q: [a, b]}")
     tests = large(f'{space}"extra.yaml"', {"vars": {"q": "c"}})
     assert list(tests.irregular) == [MANY]
@@ -190,10 +190,10 @@ def test_a_line_that_names_a_file_is_read_at_once_whatever_the_name(
 def test_lines_are_counted_and_told_apart_in_one_pass(
     tmp_path_factory: pytest.TempPathFactory, lines: list[str], end: str
 ) -> None:
-    """Whatever is blank, and whatever they begin with."""
+    """This holds for blank lines, and for lines with any beginning."""
     file = tmp_path_factory.getbasetemp() / "counted.jsonl"
     file.write_bytes(end.join(lines).encode())
-    scanned = Lines(file)
+    scanned = JsonlFile(file)
     starts, candidates = scanned.scan()
     filled = [number for number, line in enumerate(lines, 1) if line.strip()]
     assert [scanned.number(place, start) for place, start in enumerate(starts)] == filled
@@ -201,8 +201,8 @@ def test_lines_are_counted_and_told_apart_in_one_pass(
     assert list(candidates) == [place for place, text in enumerate(texts) if text != '{"vars": {}}']
 
 
-def test_a_file_that_is_wrong_everywhere_is_told_soon_and_shortly(tmp_path: Path) -> None:
-    """Fifty mistakes are enough; no line is looked for from the beginning of the file."""
+def test_a_file_that_is_wrong_everywhere_is_reported_soon_and_shortly(tmp_path: Path) -> None:
+    """Fifty mistakes suffice; no line is searched from the beginning of the file."""
     count = CHECKED_AT_ONCE
     file = written(tmp_path, *(line for _ in range(count // 2) for line in ("", "7" + " " * 200)))
     begun = time.process_time()
@@ -234,7 +234,7 @@ def test_variables_of_a_test_are_beside_the_file_or_beside_the_suite(tmp_path: P
     (tmp_path / "v.yaml").write_text("q: suite")
     (tmp_path / "sub" / "v.yaml").write_text("q: beside")
     file = written(tmp_path / "sub", {"vars": "v.yaml"})
-    around = Around(directory=tmp_path)
+    around = FileContext(directory=tmp_path)
     for alone, wanted in ((False, "beside"), (True, "suite")):
         (test,) = read_jsonl_tests(file, around, plain, alone=alone)
         assert test.vars == {"q": wanted}
@@ -311,7 +311,7 @@ def test_every_irregular_line_shows_it_in_its_bytes(
     letter: str,
     long: bool,
 ) -> None:
-    """However it is written: with any escapes and any space."""
+    """This holds for any escapes and any white space."""
     file = tmp_path_factory.mktemp("lines") / "t.jsonl"
     texts = [json.dumps(test, separators=separators, ensure_ascii=long) for test in tests]
     if letter == "/":
@@ -322,7 +322,7 @@ def test_every_irregular_line_shows_it_in_its_bytes(
         texts = [text.replace("[", "[ \t").replace("{", " {\t") for text in texts]
     texts = [text for text in texts if _is_json(text)]
     file.write_text("\n \n".join(texts), encoding="utf-8")
-    starts, candidates = Lines(file).scan()
+    starts, candidates = JsonlFile(file).scan()
     assert len(starts) == len(texts)
     irregular = {place for place, text in enumerate(texts) if is_irregular(json.loads(text))}
     assert irregular <= set(candidates)

@@ -1,4 +1,4 @@
-"""Shared limits in a suite file: where they are kept, and which of them a lane counts against."""
+"""Shared limits in a suite file: their backend, and the limits that the calls of a lane count against."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trioeval.errors import SuiteError
-from trioeval.limits import Limit
+from trioeval.limits import SharedLimit
 from trioeval.limits.model import LimitKey
 from trioeval.limits.wire import BATCH
 from trioeval.loading.load import load_suite, parse_suite
@@ -37,11 +37,11 @@ def lane_of(*keys: Any) -> LaneSettings:
 
 
 def test_a_suite_says_where_limits_are_kept() -> None:
-    """In either spelling; what it does not say are the defaults."""
+    """Either spelling is accepted; other keys have defaults."""
     assert parsed({"limits": [RPM, HOLDS]}).limits == LimitsSettings(
         limits=(
-            Limit(key="m:rpm", kind="rolling", capacity=60, window=60),
-            Limit(key="m:concurrency", kind="concurrency", capacity=4, timeout=3),
+            SharedLimit(key="m:rpm", kind="rolling", capacity=60, window=60),
+            SharedLimit(key="m:concurrency", kind="concurrency", capacity=4, timeout=3),
         )
     )
     found = parsed(
@@ -106,14 +106,14 @@ def test_a_suite_says_where_limits_are_kept() -> None:
         ([], ": must be an object, got a list"),
     ],
 )
-def test_qe_20_what_cannot_be_is_told(tmp_path: Path, limits: Any, said: str) -> None:
-    """Who keeps them needs what it needs, and has nothing twice; sizes and times are at least one."""
+def test_qe_20_what_cannot_be_is_reported(tmp_path: Path, limits: Any, said: str) -> None:
+    """Each backend has required keys, keys exclude each other; sizes and times are at least one."""
     (tmp_path / "limits.json").write_text("[]")
     assert said_of(limits, tmp_path) == [f"$.limits{said}"]
 
 
-def test_qe_20_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
-    """What is wrong with one key hides nothing of the others, nor of what they are together."""
+def test_qe_20_all_that_is_wrong_is_reported_at_once(tmp_path: Path) -> None:
+    """A mistake in one key hides neither those of others nor those of their combination."""
     assert said_of({**REDIS, "batch": {"size": 300, "flushMs": 0}}) == [
         "$.limits.batch.size: must be at most 256, got 300",
         "$.limits.batch.flushMs: must be at least 1, got 0",
@@ -148,7 +148,7 @@ def test_qe_20_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
 
 
 def test_who_keeps_limits_may_be_written_in_any_case() -> None:
-    """And with spaces around it; what is none is told as it is written."""
+    """Surrounding spaces are ignored; an unknown backend is shown as it is written."""
     settings = parsed({**REDIS, "backend": " Redis "}).limits
     assert settings is not None
     assert settings.backend == "redis"
@@ -158,7 +158,7 @@ def test_who_keeps_limits_may_be_written_in_any_case() -> None:
 
 
 def test_qe_20_an_empty_list_of_limits_is_a_list(tmp_path: Path) -> None:
-    """As is an empty file of them."""
+    """So is an empty file of them."""
     (tmp_path / "limits.json").write_text("[]")
     assert parsed({"limits": []}).limits == LimitsSettings(limits=())
     file = tmp_path / "limits.json"
@@ -167,8 +167,8 @@ def test_qe_20_an_empty_list_of_limits_is_a_list(tmp_path: Path) -> None:
     )
 
 
-def test_all_that_is_wrong_with_limits_is_told_where_it_stands(tmp_path: Path) -> None:
-    """In the suite, and in a file of them with line and column."""
+def test_all_that_is_wrong_with_limits_is_reported_where_it_stands(tmp_path: Path) -> None:
+    """Positions are in the suite, or in the file of limits with line and column."""
     wrong = [{**RPM, "capacity": 0}, {**HOLDS, "window_seconds": 1}, RPM, RPM]
     said = [
         "[0].capacity: 0 is too small",
@@ -190,7 +190,7 @@ def test_all_that_is_wrong_with_limits_is_told_where_it_stands(tmp_path: Path) -
 
 
 def test_a_lane_names_its_limits() -> None:
-    """What counts is told from the end of the key, unless it is said."""
+    """The unit is derived from the end of the key, unless it is given."""
     said = ("m:rpm", "m:tpm", "a:requests", "day_tokens", "m:concurrency", "run:1:cost_micro")
     units = ("requests", "tokens", "requests", "tokens", "slots", "cost_micro")
     assert [key.unit for key in lane_of(*said).limits] == list(units)
@@ -222,8 +222,8 @@ def test_a_lane_names_its_limits() -> None:
         ("a:rpm", ': must be a list of keys, got the text "a:rpm"'),
     ],
 )
-def test_what_is_no_limit_of_a_lane_is_told(keys: Any, said: str) -> None:
-    """Where it stands, in lanes with and without a name."""
+def test_what_is_not_a_limit_of_a_lane_is_reported(keys: Any, said: str) -> None:
+    """The position is correct in lanes with and without a name."""
     lane = {"limits": keys}
     assert said_of(REDIS, lanes={"wide": lane}) == [f"$.lanes.wide.limits{said}"]
     assert said_of(REDIS, providers=[{"echo": {"lane": lane}}]) == [
@@ -231,8 +231,8 @@ def test_what_is_no_limit_of_a_lane_is_told(keys: Any, said: str) -> None:
     ]
 
 
-def test_all_that_is_wrong_with_limits_of_a_lane_is_told() -> None:
-    """Those that are there twice as well."""
+def test_all_that_is_wrong_with_limits_of_a_lane_is_reported() -> None:
+    """Duplicates are included."""
     keys = ["a:rpm", 5, "a:rpm", {"key": "b", "unit": "x"}]
     unit = 'must be requests, tokens, cost_micro or slots, got the text "x"'
     assert said_of(REDIS, lanes={"wide": {"limits": keys}}) == [
@@ -243,7 +243,7 @@ def test_all_that_is_wrong_with_limits_of_a_lane_is_told() -> None:
 
 
 def test_limits_of_lanes_need_somebody_who_keeps_them() -> None:
-    """In a suite with tasks as well; an empty list needs nobody."""
+    """This also holds in a suite with tasks; an empty list needs no `limits`."""
     top: dict[str, Any] = {
         "providers": [{"echo": {"lane": {"limits": ["a:rpm"]}}}, {"id": "echo", "lane": "wide"}],
         "lanes": {"wide": {"limits": ["b:rpm"]}, "other": {"limits": []}},
@@ -258,7 +258,7 @@ def test_limits_of_lanes_need_somebody_who_keeps_them() -> None:
 
 
 def test_all_tasks_share_what_the_top_says(tmp_path: Path) -> None:
-    """No task has limits of its own."""
+    """No task has its own limits."""
     question = {"question": "?", "answers": ["a"], "correctAnswers": ["a"]}
     (tmp_path / "q.json").write_text(json.dumps({"version": 1, "questions": [question]}))
     tasks = [{"type": "prompt_eval"}, {"type": "question_eval", "questionsFile": "q.json"}]
@@ -270,7 +270,7 @@ def test_all_tasks_share_what_the_top_says(tmp_path: Path) -> None:
 
 
 def test_a_file_of_limits_of_another_folder_is_found_there(tmp_path: Path) -> None:
-    """Its path stays that of the file that says it."""
+    """Its path is relative to the file that contains it."""
     below = tmp_path / "below"
     below.mkdir()
     (below / "limits.json").write_text(json.dumps([RPM]))
@@ -282,7 +282,7 @@ def test_a_file_of_limits_of_another_folder_is_found_there(tmp_path: Path) -> No
 
 
 def test_as_many_leases_fit_into_a_request_as_servers_take() -> None:
-    """Both say the same number."""
+    """Both constants are equal."""
     assert MOST_IN_BATCH == BATCH
 
 
@@ -292,13 +292,13 @@ def warned(*, limits: Any = None, **more: Any) -> list[tuple[str, str | None]]:
 
 
 def idle(key: str, place: int) -> tuple[str, str | None]:
-    """The warning of a limit that no lane counts against."""
+    """Return the warning about a limit that no lane counts against."""
     told = f'$.limits.limits[{place}]: no lane counts against "{key}": it has no effect'
     return told, f'write limits: ["{key}"] in a lane'
 
 
-def test_a_limit_that_no_lane_counts_against_is_warned_of(tmp_path: Path) -> None:
-    """In memory each; of those that others use as well only that nobody here does."""
+def test_a_limit_that_no_lane_counts_against_causes_a_warning(tmp_path: Path) -> None:
+    """In memory each is reported; in shared backends only that the suite uses none."""
     assert warned() == [idle("m:rpm", 0), idle("m:concurrency", 1)]
     both = {"id": "echo", "lane": {"limits": ["m:rpm", "m:concurrency"]}}
     assert warned(providers=[both]) == []
@@ -316,8 +316,8 @@ def test_a_limit_that_no_lane_counts_against_is_warned_of(tmp_path: Path) -> Non
     assert warned(limits={"limits": [], "workers": 3}) == []
 
 
-def test_odd_units_of_lanes_of_tasks_are_told_once_each() -> None:
-    """At the top what stands there, in the task what is its own."""
+def test_odd_units_of_lanes_of_tasks_are_reported_once_each() -> None:
+    """Warnings at the top have positions at the top, those of a task in the task."""
 
     def counting(unit: str) -> dict[str, Any]:
         return {"id": "echo", "lane": {"limits": [{"key": "m:concurrency", "unit": unit}]}}
@@ -352,10 +352,10 @@ def test_odd_units_of_lanes_of_tasks_are_told_once_each() -> None:
         ({**RPM, "unit": "tokens"}, "requests", "whose unit is tokens"),
     ],
 )
-def test_a_unit_that_is_not_that_of_its_limit_is_warned_of(
+def test_a_unit_that_is_not_that_of_its_limit_causes_a_warning(
     limit: dict[str, Any], unit: str, told: str | None
 ) -> None:
-    """Also where it is told from the end of the key; what is counted would not be what is limited."""
+    """This also holds for a derived unit; otherwise the wrong quantity would be limited."""
     use = {"key": limit["key"], "unit": unit}
     found = warned(limits={"limits": [limit]}, lanes={"l": {"limits": [use]}})
     assert len(found) == (told is not None)
@@ -371,8 +371,8 @@ def missing(key: str, at: str) -> str:
     return f'{at}: unknown limit "{key}": all calls of the lane will fail'
 
 
-def test_a_key_that_is_no_limit_in_memory_is_warned_of() -> None:
-    """Where it stands, however it is written, with the key that was probably meant."""
+def test_a_key_that_is_not_a_limit_in_memory_causes_a_warning() -> None:
+    """The position is correct in every notation, with a suggestion."""
     assert warned(
         providers=[
             {"id": "echo", "lane": {"limits": ["m:rpm", "m:rmp:rpm", {"key": "n:concurrency"}]}},
@@ -394,14 +394,14 @@ def test_a_key_that_is_no_limit_in_memory_is_warned_of() -> None:
 
 
 def test_keys_of_limits_that_others_keep_are_not_warned_of() -> None:
-    """Those may be made at any time, and by anybody."""
+    """They may be created at any time, by any program."""
     lane = {"id": "echo", "lane": {"limits": ["x:rpm"]}}
     assert warned(limits=REDIS, providers=[lane]) == []
     assert warned(limits={**REDIS, "limits": [RPM]}, providers=[lane]) == []
 
 
 def test_limits_of_a_file_and_lanes_of_files_are_looked_at(tmp_path: Path) -> None:
-    """A limit of the file is one; a lane that stands in a file is told of where the file is named."""
+    """A limit in the file is known; a lane in a file is reported where the file is named."""
     (tmp_path / "limits.json").write_text(json.dumps([RPM]))
     (tmp_path / "p.json").write_text(
         json.dumps([{"id": "echo", "lane": {"limits": ["m:rpm", "n:rpm"]}}])
@@ -411,8 +411,8 @@ def test_limits_of_a_file_and_lanes_of_files_are_looked_at(tmp_path: Path) -> No
     ) == [(missing("n:rpm", "$.providers"), 'did you mean "m:rpm"?')]
 
 
-def test_what_tasks_have_from_the_top_is_warned_of_once(tmp_path: Path) -> None:
-    """And what is their own in their entry, with its line."""
+def test_what_tasks_inherit_causes_one_warning(tmp_path: Path) -> None:
+    """Warnings of a task itself are at its entry, with the line."""
     file = tmp_path / "suite.yaml"
     file.write_text(
         """\
@@ -437,8 +437,8 @@ tasks:
     ]
 
 
-def test_odd_options_of_a_task_are_told_in_the_task() -> None:
-    """Like everything else of it."""
+def test_odd_options_of_a_task_are_reported_in_the_task() -> None:
+    """They have positions as everything else in the task."""
     task = {"type": "prompt_eval", "prompts": ["a"], "evaluateOptions": {"silent": True}}
     suite = parse_suite({"providers": ["echo"], "tasks": [task]})
     assert [one.path for one in suite.warnings] == ["$.tasks[0].evaluateOptions.silent"]

@@ -1,4 +1,4 @@
-"""How tests inherit from the default test and from the settings of scenarios."""
+"""Inheritance of tests from the default test and from settings of scenarios."""
 
 import attrs
 import pytest
@@ -42,7 +42,7 @@ def scenario(default: Test | None, *settings: Test, tests: tuple[Test, ...] = (T
 
 
 def test_an_empty_test_takes_everything_but_what_is_a_tests_own() -> None:
-    """Its description, and what stands for a reply, are not those of the default."""
+    """Description and `provider_output` are not inherited."""
     own = attrs.evolve(FULL, description=None, provider_output=None)
     assert merged(FULL, Test()) == own
     assert merged(None, FULL) is FULL
@@ -64,7 +64,7 @@ def test_an_empty_test_takes_everything_but_what_is_a_tests_own() -> None:
     ],
 )
 def test_what_a_test_says_wins(test: Test, field: str, wanted: object) -> None:
-    """Also where it is nothing: 0, an empty list, null."""
+    """This includes 0, an empty list and null."""
     assert getattr(merged(FULL, test), field) == wanted
 
 
@@ -81,14 +81,14 @@ def test_what_a_test_says_wins(test: Test, field: str, wanted: object) -> None:
     ],
 )
 def test_options_are_merged_key_by_key(options: TestOptions, field: str, wanted: object) -> None:
-    """An empty prefix is none, as in promptfoo."""
+    """An empty prefix counts as absent, as in promptfoo."""
     found = merged(FULL, Test(options=options)).options
     assert getattr(found, field) == wanted
     assert found.store_output_as == "r"
 
 
 def test_only_a_test_leaves_the_default_assertions_out() -> None:
-    """Said in the default test itself it says nothing, except of tests of scenarios."""
+    """In the default test the option has no effect, except for tests of scenarios."""
     without = TestOptions(disable_default_asserts=True)
     assert merged(FULL, Test(assertions=(TWO,), options=without)).assertions == (TWO,)
     default = attrs.evolve(FULL, options=without)
@@ -98,7 +98,7 @@ def test_only_a_test_leaves_the_default_assertions_out() -> None:
 
 
 def test_a_test_of_a_scenario_lies_over_its_setting_and_the_default() -> None:
-    """All assertions of the setting stay, whatever the test says of those of the default."""
+    """All assertions of the setting stay, whatever the test does with those of the default."""
     setting = Test(vars={"y": "set", "z": "set"}, assertions=(TWO,), options=TestOptions(repeat=3))
     test = Test(
         vars={"z": "own"}, assertions=(THREE,), options=TestOptions(disable_default_asserts=True)
@@ -111,7 +111,7 @@ def test_a_test_of_a_scenario_lies_over_its_setting_and_the_default() -> None:
 
 
 def test_conversations_of_scenarios_are_numbered_by_setting() -> None:
-    """Over all scenarios; a name of the setting, the test or the default stays, null does not count."""
+    """The count covers all scenarios; an id of the setting, the test or the default stays."""
     named = Test(metadata={"conversationId": "mine"})
     null = Test(metadata={"conversationId": None})
     suite = Suite(

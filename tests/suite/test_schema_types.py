@@ -68,7 +68,7 @@ def test_types_are_found_wherever_a_schema_contains_schemas() -> None:
     ],
 )
 def test_other_values_are_left_to_the_vendor(schema: Any) -> None:
-    """Types in capitals are those of Gemini; a word that resembles no type is not a slip."""
+    """Types in capitals are those of Gemini; a word that resembles no type is not a misspelling."""
     assert list(schema_type_mistakes(schema)) == []
 
 
@@ -93,7 +93,7 @@ def test_types_of_tools_and_of_response_formats_are_checked() -> None:
 
 
 def test_a_suite_is_refused_with_the_place_of_the_type() -> None:
-    """Once: the validator of schemas does not report it again."""
+    """It is reported once: the validator of schemas does not report it again."""
     provider = {"id": "echo", "config": {"functions": [{"parameters": {"type": "dict"}}]}}
     schema = {"properties": {"a": {"type": "strng"}}}
     assert problems(
@@ -111,8 +111,5 @@ def test_a_suite_is_refused_with_the_place_of_the_type() -> None:
             '$.tests[0].assert[0].value.properties.a.type: "strng" is not a JSON Schema type\n'
             '  did you mean "string"?'
         ),
-        (
-            '$.tests[1].assert[0].value: "objct" is not a JSON Schema type\n'
-            '  did you mean "object"?'
-        ),
+        ('$.tests[1].assert[0].value: "objct" is not a JSON Schema type\n  did you mean "object"?'),
     ]

@@ -1,4 +1,4 @@
-"""What one entry of `prompts` stands for."""
+"""The prompts of one entry of `prompts`."""
 
 import hashlib
 import json
@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import MistakenError
 from trioeval.suite.model import Prompt, PromptFunction
 from trioeval.suite.sources.prompts import _parts, read_prompts
 
 
 def read(entry: Any, folder: Path, **environ: str) -> tuple[Prompt, ...]:
-    return read_prompts(entry, Around(directory=folder, environ=environ))
+    return read_prompts(entry, FileContext(directory=folder, environ=environ))
 
 
 def raws(entry: Any, folder: Path, **environ: str) -> list[str]:
@@ -51,16 +51,16 @@ def refused(entry: Any, folder: Path) -> list[tuple[str, str | None]]:
         "/*",
     ],
 )
-def test_a_text_that_names_no_file_is_taken_as_it_is(text: str, tmp_path: Path) -> None:
-    """Slashes, stars and points do not make a path of it."""
+def test_a_text_that_names_no_file_is_used_unchanged(text: str, tmp_path: Path) -> None:
+    """Slashes, stars and dots do not make a path of it."""
     assert raws(text, tmp_path) == [text]
     assert labels(text, tmp_path) == [text]
 
 
 @pytest.mark.slow
 @given(st.text(min_size=1).filter(lambda text: "://" not in text and not text.startswith("exec:")))
-def test_any_other_text_is_taken_or_refused(text: str) -> None:
-    """In a folder without files nothing is read, and nothing breaks."""
+def test_any_other_text_is_accepted_or_refused(text: str) -> None:
+    """In a folder without files nothing is read, and nothing fails."""
     try:
         (prompt,) = read(text, Path("/nowhere"))
     except MistakenError:
@@ -99,15 +99,15 @@ def test_an_object_gives_label_id_and_config(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_an_entry_that_cannot_be_used_is_told(
+def test_an_entry_that_cannot_be_used_is_reported(
     entry: Any, told: tuple[str, str | None], tmp_path: Path
 ) -> None:
-    """With what would be right."""
+    """The message names a correction."""
     assert refused(entry, tmp_path) == [told]
 
 
 def test_a_text_file_is_split_at_lines_of_the_separator(tmp_path: Path) -> None:
-    """Trimmed pieces; those without anything in them are no prompts."""
+    """Parts are trimmed; empty ones are not prompts."""
     (tmp_path / "p.txt").write_text("---\none\n\n --- \r\ntwo\r\nlines\n---\n  \n---\n")
     assert raws("file://p.txt", tmp_path) == ["one", "two\nlines"]
     assert labels("p.txt", tmp_path) == ["p.txt: one", "p.txt: two\nlines"]
@@ -119,15 +119,15 @@ def test_a_text_file_is_split_at_lines_of_the_separator(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("prefix", ["TRIOEVAL_", "PROMPTFOO_"])
 def test_the_separator_can_be_another(prefix: str, tmp_path: Path) -> None:
-    """By the environment."""
+    """The environment sets it."""
     (tmp_path / "p.txt").write_text("a\n---\nb\n===\nc")
-    around = Around(directory=tmp_path, environ={f"{prefix}PROMPT_SEPARATOR": "==="})
+    around = FileContext(directory=tmp_path, environ={f"{prefix}PROMPT_SEPARATOR": "==="})
     assert [prompt.raw for prompt in read_prompts("p.txt", around)] == ["a\n---\nb", "c"]
 
 
 @pytest.mark.parametrize("suffix", ["md", "j2"])
 def test_a_page_is_one_prompt_as_it_is(suffix: str, tmp_path: Path) -> None:
-    """With its lines of dashes and the space around it; the label shows its beginning."""
+    """Its lines of dashes and its space stay; the label shows its beginning."""
     text = "# Title\n---\n" + "x" * 60 + "\n"
     (tmp_path / f"p.{suffix}").write_text(text)
     (prompt,) = read(f"file://p.{suffix}", tmp_path)
@@ -136,7 +136,7 @@ def test_a_page_is_one_prompt_as_it_is(suffix: str, tmp_path: Path) -> None:
 
 
 def test_a_document_is_one_prompt_of_compact_json(tmp_path: Path) -> None:
-    """Numbers are printed as JavaScript prints them, and what it names as file is put in."""
+    """Numbers are printed as in JavaScript, and files that it names are inserted."""
     (tmp_path / "p.json").write_text(
         '[{"role": "user", "content": "{{x}} é"}, 1.0, "file://s.yaml"]'
     )
@@ -152,10 +152,10 @@ def test_a_document_is_one_prompt_of_compact_json(tmp_path: Path) -> None:
     ("name", "text"),
     [("p.json", '{"a": {{x | dump}}}\n'), ("p.yaml", "a: {{x}}: {{y}}\n"), ("p.yml", "a: [\n")],
 )
-def test_a_document_that_only_becomes_one_is_taken_as_it_is(
+def test_a_document_that_only_becomes_one_is_used_unchanged(
     name: str, text: str, tmp_path: Path
 ) -> None:
-    """Templates may stand where no JSON may."""
+    """Templates may be where JSON allows no value."""
     (tmp_path / name).write_text(text)
     assert raws(name, tmp_path) == [text]
 
@@ -169,10 +169,10 @@ def test_a_file_inside_a_document_must_be_there(tmp_path: Path) -> None:
     assert refused("p.json", tmp_path) == [('file not found: "file://nots.txt"', hint)]
 
 
-def test_all_files_that_are_missing_in_a_document_are_told_where_they_are_named(
+def test_all_files_that_are_missing_in_a_document_are_reported_where_they_are_named(
     tmp_path: Path,
 ) -> None:
-    """The file, line and column, and what paths in it are relative to."""
+    """Messages contain file, line and column, and the base of paths in it."""
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "sys.txt").write_text("beside it")
     file = tmp_path / "d" / "p.yaml"
@@ -187,7 +187,7 @@ def test_all_files_that_are_missing_in_a_document_are_told_where_they_are_named(
 
 
 def test_lines_of_json_are_prompts(tmp_path: Path) -> None:
-    """As they are; a single one has the name of the file as label."""
+    """They are unchanged; the label of a single one is the name of the file."""
     (tmp_path / "p.jsonl").write_text('{"a": 1}\r\n\n{"a": 2}\n')
     assert raws("p.jsonl", tmp_path) == ['{"a": 1}', '{"a": 2}']
     assert labels({"raw": "p.jsonl", "label": "L"}, tmp_path) == ['L: {"a": 1}', 'L: {"a": 2}']
@@ -208,13 +208,13 @@ def test_lines_of_json_are_prompts(tmp_path: Path) -> None:
     ],
 )
 def test_a_table_has_a_column_of_prompts(text: str, expected: list[str], tmp_path: Path) -> None:
-    """What is no table after all is a prompt on each line."""
+    """A file that is not a table has a prompt on each line."""
     (tmp_path / "p.csv").write_text(text)
     assert raws("file://p.csv", tmp_path) == expected
 
 
 def test_rows_of_a_table_have_labels_of_their_own(tmp_path: Path) -> None:
-    """Given ones first; no other is the same as one of them."""
+    """Given labels have precedence; no generated one equals them."""
     (tmp_path / "p.csv").write_text("prompt,label\na,\nb,L: a\na,\n")
     assert labels("p.csv", tmp_path) == ["Prompt 1 - a", "L: a", "Prompt 3 - a"]
     assert labels({"raw": "p.csv", "label": "L"}, tmp_path) == [
@@ -227,14 +227,14 @@ def test_rows_of_a_table_have_labels_of_their_own(tmp_path: Path) -> None:
 
 
 def test_the_delimiter_can_be_another(tmp_path: Path) -> None:
-    """By the environment."""
+    """The environment sets it."""
     (tmp_path / "p.csv").write_text("prompt;label\na, b;L\n")
     (prompt,) = read("p.csv", tmp_path, PROMPTFOO_CSV_DELIMITER=";")
     assert (prompt.raw, prompt.label) == ("a, b", "L")
 
 
 def test_a_pattern_is_all_files_that_match_in_order(tmp_path: Path) -> None:
-    """Each with a label and an id of its own."""
+    """Each has a unique label and id."""
     (tmp_path / "d").mkdir()
     for name in ("b.txt", "a.txt", "c.md"):
         (tmp_path / "d" / name).write_text(name[0])
@@ -247,7 +247,7 @@ def test_a_pattern_is_all_files_that_match_in_order(tmp_path: Path) -> None:
 
 
 def test_prompts_of_one_file_have_ids_that_begin_with_the_given_one(tmp_path: Path) -> None:
-    """So that a reference to that id is one to all of them."""
+    """A reference to that id matches all of them."""
     (tmp_path / "p.txt").write_text("a\n---\nb")
     prompts = read({"id": "i", "raw": "p.txt", "config": {"t": 1}}, tmp_path)
     assert [prompt.given_id for prompt in prompts] == ["i:1", "i:2"]
@@ -277,10 +277,10 @@ def test_prompts_of_one_file_have_ids_that_begin_with_the_given_one(tmp_path: Pa
         ("file://latin.txt", ("byte 1 (0xe4) is not UTF-8", "save the file as UTF-8")),
     ],
 )
-def test_a_file_that_cannot_be_used_is_told(
+def test_a_file_that_cannot_be_used_is_reported(
     entry: str, told: tuple[str, str | None], tmp_path: Path
 ) -> None:
-    """Whoever names a file does not mean its name as prompt."""
+    """The name of a file is not meant as a prompt."""
     for name, content in {
         "prompts.txt": b"a",
         "f.js": b"module.exports.g = () => 'a'",
@@ -302,7 +302,7 @@ def test_a_file_that_cannot_be_used_is_told(
 
 
 def test_a_python_file_makes_the_prompt_when_a_row_runs(tmp_path: Path) -> None:
-    """A function of it, or all of it; what it is shows its source."""
+    """A function or the whole file creates it; the prompt shows the source."""
     source = "def ask(context):\n    return 'a'\n"
     (tmp_path / "p.py").write_text(source)
     (one,) = read("file://p.py:ask", tmp_path)
@@ -316,7 +316,7 @@ def test_a_python_file_makes_the_prompt_when_a_row_runs(tmp_path: Path) -> None:
 
 
 def test_a_program_makes_the_prompt_when_a_row_runs(tmp_path: Path) -> None:
-    """A command line, a script by its suffix, or whatever may be run."""
+    """It may be a command line, a script by its suffix, or any executable file."""
     (tmp_path / "gen me.sh").write_text("#!/bin/sh\necho a\n")
     (tmp_path / "gen").write_text("#!/bin/sh\necho a\n")
     (tmp_path / "gen").chmod(0o755)
@@ -334,7 +334,7 @@ def test_a_program_makes_the_prompt_when_a_row_runs(tmp_path: Path) -> None:
 @pytest.mark.slow
 @given(st.lists(st.text(alphabet="ab-= \n{}", min_size=1), min_size=1))
 def test_pieces_of_a_text_file_are_those_between_separators(pieces: list[str]) -> None:
-    """However they are spaced."""
+    """This holds for any white space around separators."""
     whole = [piece for piece in pieces if "---" not in {line.strip() for line in piece.split("\n")}]
     expected = [piece.strip() for piece in whole if piece.strip()]
     assert list(_parts("\n---\n".join(whole), "---")) == expected
@@ -348,7 +348,7 @@ def test_pieces_of_a_text_file_are_those_between_separators(pieces: list[str]) -
     )
 )
 def test_a_document_keeps_its_meaning(data: Any) -> None:
-    """Compact JSON says the same."""
+    """Compact JSON is equivalent."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "p.json").write_text(json.dumps(data))
         (prompt,) = read("p.json", Path(folder))

@@ -1,4 +1,4 @@
-"""Functions of the user's that run while a suite is loaded: generators, `transformVars`, filters."""
+"""Functions of the user that run while a suite is loaded: generators, `transformVars`, filters."""
 
 import os
 import signal
@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import trio
 
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import MistakenError
 from trioeval.loading.load import parse_suite
 from trioeval.run import collect
 from trioeval.suite.sources.code import (
-    Calls,
+    LoadProcesses,
     call_for_each,
     call_function,
     load_filters,
@@ -92,31 +92,33 @@ def get_transform(vars, context):
 
 
 @pytest.fixture
-def around(tmp_path: Path) -> Around:
+def around(tmp_path: Path) -> FileContext:
     (tmp_path / "mine.py").write_text(FILE)
-    return Around(directory=tmp_path, environ={**os.environ, "MINE": "yes"})
+    return FileContext(directory=tmp_path, environ={**os.environ, "MINE": "yes"})
 
 
-def call(around: Around, function: str, *arguments: Any, limit: float = 60.0) -> Any:
+def call(around: FileContext, function: str, *arguments: Any, limit: float = 60.0) -> Any:
     return call_function(around.directory / "mine.py", function, arguments, around, limit)
 
 
-def told(around: Around, function: str, *arguments: Any, limit: float = 60.0) -> tuple[str, Any]:
+def told(
+    around: FileContext, function: str, *arguments: Any, limit: float = 60.0
+) -> tuple[str, Any]:
     with pytest.raises(MistakenError) as caught:
         call(around, function, *arguments, limit=limit)
     (part,) = caught.value.parts
     return part.message, part.hint
 
 
-def test_a_function_is_called_and_what_it_prints_is_no_answer(around: Around) -> None:
-    """Async ones as well."""
+def test_a_function_is_called_and_what_it_prints_is_not_an_answer(around: FileContext) -> None:
+    """Async functions are supported."""
     assert call(around, "add", 1) == 2
     assert call(around, "add", "a", "b") == "ab"
     assert call(around, "later", None) == {"value": None}
 
 
-def test_methods_that_need_no_object_are_called_by_their_class(around: Around) -> None:
-    """Static ones, those of classes, and those of classes in classes."""
+def test_methods_that_need_no_object_are_called_by_their_class(around: FileContext) -> None:
+    """Static methods, class methods, and those of nested classes are supported."""
     assert call(around, "Made.tests", 1) == [{"vars": {"q": "0"}}]
     assert call(around, "Made.late") == "Made"
     assert call(around, "Made.Inner.tests") == []
@@ -126,8 +128,8 @@ def test_methods_that_need_no_object_are_called_by_their_class(around: Around) -
     assert "missing 1 required positional argument: 'self'" in told(around, "Made.bound")[0]
 
 
-def test_tests_prompts_and_providers_are_made_by_methods(around: Around) -> None:
-    """Wherever a function may be named."""
+def test_tests_prompts_and_providers_are_made_by_methods(around: FileContext) -> None:
+    """This holds wherever a function may be named."""
     folder = around.directory
     (folder / "p.py").write_text(
         "class P:\n"
@@ -154,14 +156,14 @@ def test_tests_prompts_and_providers_are_made_by_methods(around: Around) -> None
     assert [row.output for row in rows] == ["MADE 0X!"] * 2
 
 
-def test_a_function_runs_in_the_folder_of_the_suite(around: Around) -> None:
-    """With the environment of the suite, and beside its own modules."""
+def test_a_function_runs_in_the_folder_of_the_suite(around: FileContext) -> None:
+    """It has the environment of the suite, and can import modules next to it."""
     folder = str(around.directory)
     assert call(around, "where") == [folder, "yes", f"{folder}/mine.py", folder]
 
 
-def test_many_calls_take_one_process(around: Around) -> None:
-    """And the one that fails is told."""
+def test_many_calls_take_one_process(around: FileContext) -> None:
+    """The call that fails is reported."""
     file = around.directory / "mine.py"
     assert call_for_each(file, "add", [[1], [2], [3, 4]], around) == [2, 3, 7]
     with pytest.raises(MistakenError) as caught:
@@ -182,17 +184,17 @@ def test_many_calls_take_one_process(around: Around) -> None:
         ("nothing", "failed: TypeError: function nothing not found; known are add, fail,", None),
     ],
 )
-def test_a_function_that_gives_no_value_is_told(
-    around: Around, function: str, message: str, hint: str | None
+def test_a_function_that_gives_no_value_is_reported(
+    around: FileContext, function: str, message: str, hint: str | None
 ) -> None:
-    """With the line that raised, and what it printed last."""
+    """The message contains the line that raised, and the last printed line."""
     found, help_ = told(around, function)
     assert found.startswith(f'{function} of "mine.py" {message}')
     assert help_ == hint
 
 
-def test_a_file_that_cannot_be_loaded_is_told(around: Around) -> None:
-    """As an error of the file."""
+def test_a_file_that_cannot_be_loaded_is_reported(around: FileContext) -> None:
+    """The error is that of the file."""
     (around.directory / "mine.py").write_text("\nimport no_such_module\n")
     assert told(around, "add", 1) == (
         "add of \"mine.py\" failed: ModuleNotFoundError: No module named 'no_such_module'",
@@ -200,8 +202,8 @@ def test_a_file_that_cannot_be_loaded_is_told(around: Around) -> None:
     )
 
 
-def test_a_function_that_takes_too_long_is_ended_with_its_children(around: Around) -> None:
-    """Nothing of it is alive after the call."""
+def test_a_function_that_takes_too_long_is_ended_with_its_children(around: FileContext) -> None:
+    """None of its processes is alive after the call."""
     pids = around.directory / "pids"
     message, _ = told(around, "hang", str(pids), limit=8.0)
     assert message == 'hang of "mine.py" did not end within 8 seconds'
@@ -219,21 +221,21 @@ def _is_alive(pid: int) -> bool:
         return False
 
 
-def test_threads_of_a_function_do_not_hold_it_up(around: Around) -> None:
-    """The answer is the end."""
+def test_threads_of_a_function_do_not_hold_it_up(around: FileContext) -> None:
+    """The call ends with its result."""
     assert call(around, "linger", limit=30.0) == "done"
 
 
-def test_large_questions_and_answers_pass(around: Around) -> None:
-    """More than any pipe holds, in both directions and beside them."""
+def test_large_questions_and_answers_pass(around: FileContext) -> None:
+    """They are larger than any pipe buffer, in both directions."""
     size = 3_000_000
     assert call(around, "large", size) == "y" * size
     assert call(around, "add", "z" * size, "") == "z" * size
 
 
-def test_the_interpreter_is_that_of_the_environment(around: Around) -> None:
-    """And one that is not there is told."""
-    elsewhere = Around(
+def test_the_interpreter_is_that_of_the_environment(around: FileContext) -> None:
+    """A missing one is reported."""
+    elsewhere = FileContext(
         directory=around.directory, environ={**around.environ, "PROMPTFOO_PYTHON": "/no/python"}
     )
     assert told(elsewhere, "add", 1)[0] == (
@@ -255,8 +257,8 @@ def test_the_interpreter_is_that_of_the_environment(around: Around) -> None:
         "file://t.py:other",
     ],
 )
-def test_variables_are_added_by_code_of_every_form(around: Around, text: str) -> None:
-    """What it gives stands over what they were."""
+def test_variables_are_added_by_code_of_every_form(around: FileContext, text: str) -> None:
+    """The result overrides the variables."""
     (around.directory / "t.js").write_text(
         "module.exports = (vars) => ({greeting: 'hi ' + vars.name});\n"
         "module.exports.other = module.exports;\n"
@@ -268,8 +270,8 @@ def test_variables_are_added_by_code_of_every_form(around: Around, text: str) ->
     assert transform_vars(text, {"name": "Ada", "n": 1}, around) == expected
 
 
-def test_a_file_without_a_function_has_get_transform(around: Around) -> None:
-    """Called with the variables and a context that is new each time."""
+def test_a_file_without_a_function_has_get_transform(around: FileContext) -> None:
+    """It is called with the variables and a context that is new each time."""
     one, other = transform_vars_of_each("file://mine.py", [{"name": "a"}, {"name": "b"}], around)
     assert (one["greeting"], other["greeting"]) == ("hi a", "hi b")
     assert one["prompt"] == {}
@@ -291,22 +293,24 @@ def test_a_file_without_a_function_has_get_transform(around: Around) -> None:
         ("file://notes.txt", '"file://notes.txt" is not code that can be run'),
     ],
 )
-def test_code_that_gives_no_variables_is_told(around: Around, text: str, message: str) -> None:
-    """While the suite is loaded."""
+def test_code_that_gives_no_variables_is_reported(
+    around: FileContext, text: str, message: str
+) -> None:
+    """It is reported while the suite is loaded."""
     with pytest.raises(MistakenError) as caught:
         transform_vars(text, {"name": "a"}, around)
     assert [part.message.startswith(message) for part in caught.value.parts] == [True], caught.value
 
 
-def test_each_test_that_gives_none_is_told(around: Around) -> None:
-    """By its position."""
+def test_each_test_that_gives_none_is_reported(around: FileContext) -> None:
+    """The message contains its index."""
     with pytest.raises(MistakenError) as caught:
         transform_vars_of_each("vars.o", [{"o": 1}, {"o": {}}, {"o": None}], around)
     assert [part.at for part in caught.value.parts] == [(0,), (2,)]
 
 
-def test_filters_are_functions_of_python_files(around: Around) -> None:
-    """The one that is called like the filter, or the only one."""
+def test_filters_are_functions_of_python_files(around: FileContext) -> None:
+    """It is the one named like the filter, or the only one."""
     (around.directory / "one.py").write_text(
         "from textwrap import dedent\ndef anything(text):\n    return text + '!'\n"
     )
@@ -318,8 +322,8 @@ def test_filters_are_functions_of_python_files(around: Around) -> None:
     assert filters["shout"]("a", 2) == "AA"
 
 
-def test_everything_that_is_wrong_with_filters_is_told(around: Around) -> None:
-    """At once, by the name of the filter."""
+def test_everything_that_is_wrong_with_filters_is_reported(around: FileContext) -> None:
+    """All mistakes are reported at once, by the name of the filter."""
     (around.directory / "two.py").write_text("def shout(t): ...\ndef whisper(t): ...\n")
     (around.directory / "bad.py").write_text("1/0\n")
     given = {"a": "f.js", "shuot": "two.py", "c": 3, "d": "no.py", "e": "bad.py"}
@@ -338,8 +342,8 @@ def test_everything_that_is_wrong_with_filters_is_told(around: Around) -> None:
     ]
 
 
-def test_an_interrupt_ends_the_function(around: Around) -> None:
-    """Whoever gives up loading leaves nothing behind."""
+def test_an_interrupt_ends_the_function(around: FileContext) -> None:
+    """Cancelled loading leaves no process behind."""
     pids = around.directory / "pids"
 
     def give_up(*_: object) -> None:
@@ -354,10 +358,10 @@ def test_an_interrupt_ends_the_function(around: Around) -> None:
     assert not _is_alive(int(pids.read_text()))
 
 
-def test_nothing_is_started_any_more_when_loading_is_given_up(around: Around) -> None:
-    """And what runs in other threads ends at once; others are not concerned."""
+def test_nothing_is_started_any_more_when_loading_is_given_up(around: FileContext) -> None:
+    """Processes of other threads of the same load end at once; those of other loads are not affected."""
     pids = around.directory / "pids"
-    calls, found = Calls(), []
+    calls, found = LoadProcesses(), []
 
     def load() -> None:
         with calls.noted():

@@ -1,4 +1,4 @@
-"""Templates in tests that cannot be read: they are told before anything is paid for."""
+"""Invalid templates in tests are reported before anything is paid for."""
 
 import json
 from pathlib import Path
@@ -49,10 +49,10 @@ def contains(value: Any, **keys: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_template_that_cannot_be_read_is_told_at_load(
+def test_a_template_that_cannot_be_read_is_reported_at_load(
     tmp_path: Path, keys: dict[str, Any], path: str
 ) -> None:
-    """Its row would be paid for, and an error then."""
+    """Otherwise the row would be paid for, and then be an error."""
     assert said_of(tmp_path, **keys) == [f"{path}: {SAID}"]
 
 
@@ -78,8 +78,8 @@ def test_a_tag_that_is_not_closed_is_refused_at_load(
     assert said.startswith(f'{path}: not a template: line 1, column 4: "{{{{" is not closed')
 
 
-def test_the_text_of_a_file_is_no_template(tmp_path: Path) -> None:
-    """It is compared with as it stands, and told as it stands."""
+def test_the_text_of_a_file_is_not_a_template(tmp_path: Path) -> None:
+    """It is compared and shown literally."""
     (tmp_path / "v.txt").write_text(WRONG)
     (tmp_path / "v.json").write_text(json.dumps([WRONG, {"a": WRONG}]))
     tests = [contains("file://v.txt"), {"assert": [{"type": "equals", "value": "file://v.json"}]}]
@@ -95,7 +95,7 @@ def test_the_text_of_a_file_is_no_template(tmp_path: Path) -> None:
     assert type(plain[0]) is str
 
 
-def test_what_is_wrong_with_the_text_of_a_file_is_told_although_it_has_marks(
+def test_what_is_wrong_with_the_text_of_a_file_is_reported_although_it_has_marks(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "v.txt").write_text("{{ [")
@@ -104,8 +104,8 @@ def test_what_is_wrong_with_the_text_of_a_file_is_told_although_it_has_marks(
     assert len(said_of(tmp_path, tests=[{"assert": regex}])) == 2
 
 
-def test_what_is_no_template_may_hold_anything(tmp_path: Path) -> None:
-    """Variables, members of objects, marks without a name, code, and filters that the suite brings."""
+def test_text_that_is_not_a_template_may_hold_anything(tmp_path: Path) -> None:
+    """Variables, members of objects, marks without a name, code, and the suite's own filters."""
     (tmp_path / "f.py").write_text("def twice(x):\n    return x * 2\n")
     tests = [
         {"vars": {"x": WRONG}, "metadata": {"y": WRONG}},
@@ -122,7 +122,7 @@ def test_what_is_no_template_may_hold_anything(tmp_path: Path) -> None:
 
 
 def test_where_there_are_no_templates_nothing_is_one(tmp_path: Path) -> None:
-    """A switch of the environment says so."""
+    """An environment switch disables templates."""
     parse_suite(
         {"providers": ["echo"], "prompts": [WRONG], "tests": [contains(WRONG)]},
         directory=tmp_path,

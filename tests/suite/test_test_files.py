@@ -1,4 +1,4 @@
-"""Tests from files of every kind, and what is said of those that cannot be read."""
+"""Tests from files of every kind, and messages about those that cannot be read."""
 
 import json
 import sys
@@ -10,14 +10,14 @@ from typing import Any
 import openpyxl
 import pytest
 
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import Mistake, MistakenError
 from trioeval.suite.model import Test
 from trioeval.suite.sources.tests import read_tests
 
 
 def plain(data: Any) -> Test:
-    """A stand-in for the reader of suites: a test whose metadata is everything that was written."""
+    """Stand in for the reader of suites: return a test whose metadata is the written data."""
     if data.get("vars") == {"q": "elsewhere"}:
         raise MistakenError(
             Mistake("wrong elsewhere", at=("a",), file=Path("other.json"), place=(3, 4))
@@ -54,7 +54,7 @@ def files(tmp_path: Path) -> Path:
 def read(
     directory: Path, reference: str | Mapping[str, Any], *, alone: bool = False
 ) -> list[Mapping[str, Any]]:
-    around = Around(directory=directory, allow_empty=True)
+    around = FileContext(directory=directory, allow_empty=True)
     found = read_tests(reference, around, plain, alone=alone)
     return [test.metadata for test in found]
 
@@ -83,7 +83,7 @@ def test_files_are_read_by_their_suffix(
 
 
 def test_files_that_a_test_names_are_read(files: Path) -> None:
-    """With `file://` beside the suite; variables and other names beside the file."""
+    """Names with `file://` are relative to the suite; variables and other names to the file."""
     assert read(files, "sub/f.yaml") == [
         {"vars": {"q": "six"}, "metadata": {"k": "v"}},
         {"vars": {"q": "five"}},
@@ -137,7 +137,7 @@ def test_tests_are_numbered_where_promptfoo_numbers_them(
         ({"path": "g.py", "config": "file://none.json"}, 'file not found: "file://none.json"'),
     ],
 )
-def test_what_cannot_be_read_is_told(
+def test_what_cannot_be_read_is_reported(
     files: Path, reference: str | Mapping[str, Any], wanted: str
 ) -> None:
     with pytest.raises(MistakenError) as caught:
@@ -147,7 +147,7 @@ def test_what_cannot_be_read_is_told(
 
 
 def test_a_file_outside_of_the_suites_folder_is_refused(files: Path) -> None:
-    around = Around(directory=files / "sub")
+    around = FileContext(directory=files / "sub")
     with pytest.raises(MistakenError, match="outside of the suite's folder"):
         read_tests("../a.csv", around, plain)
 
@@ -192,7 +192,7 @@ def test_a_mistake_in_another_file_stays_there(files: Path, name: str, text: str
     assert told == [(Path("other.json"), (3, 4), ("a",))]
 
 
-def test_mistakes_of_several_files_are_told_together(files: Path) -> None:
+def test_mistakes_of_several_files_are_reported_together(files: Path) -> None:
     for name in ("1.x.yaml", "2.x.yaml"):
         (files / name).write_text("- threshold: bad\n")
     with pytest.raises(MistakenError) as caught:
@@ -251,7 +251,7 @@ def test_a_sheet_has_a_name_and_a_number(book: Path, sheet: str) -> None:
         ("Ragged", "a row of 2 cells under a header of 1", (2, 1)),
     ],
 )
-def test_a_mistake_in_a_sheet_is_told_with_row_and_column(
+def test_a_mistake_in_a_sheet_is_reported_with_row_and_column(
     book: Path, sheet: str, message: str, place: tuple[int, int] | None
 ) -> None:
     with pytest.raises(MistakenError) as caught:
@@ -260,7 +260,7 @@ def test_a_mistake_in_a_sheet_is_told_with_row_and_column(
     assert (mistake.message, mistake.place, mistake.file) == (message, place, book / "t.xlsx")
 
 
-def test_a_file_that_is_no_book_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_book_is_reported(tmp_path: Path) -> None:
     (tmp_path / "t.xlsx").write_text("q\na\n")
     with pytest.raises(MistakenError, match="not a spreadsheet"):
         read(tmp_path, "t.xlsx")
@@ -293,12 +293,12 @@ def test_a_file_without_tests_is_refused_unless_it_is_allowed(
     """The mistake names the file and --allow-empty; with that, it is a warning."""
     (tmp_path / name).write_text(text)
     with pytest.raises(MistakenError) as caught:
-        read_tests(f"file://{name}", Around(directory=tmp_path), plain)
+        read_tests(f"file://{name}", FileContext(directory=tmp_path), plain)
     hint = "add a test, or pass --allow-empty"
     mistake = Mistake(message, hint, file=tmp_path / name)
     assert caught.value.parts == (mistake,)
     warnings: list[Mistake] = []
-    around = Around(directory=tmp_path, allow_empty=True, warn=warnings.append)
+    around = FileContext(directory=tmp_path, allow_empty=True, warn=warnings.append)
     assert list(read_tests(name, around, plain)) == []
     assert warnings == [Mistake(message, file=tmp_path / name)]
 
@@ -309,12 +309,12 @@ def test_a_sheet_without_tests_is_refused(tmp_path: Path) -> None:
     book.create_sheet("tests", 0).append(["q"])
     book.save(tmp_path / "none.xlsx")
     with pytest.raises(MistakenError, match="no rows below the header"):
-        read_tests("none.xlsx", Around(directory=tmp_path), plain)
+        read_tests("none.xlsx", FileContext(directory=tmp_path), plain)
 
 
 @pytest.mark.parametrize("name", ["many.csv", "many.json", "many.yaml", "many.py"])
-def test_of_many_mistakes_in_a_file_the_first_are_told(files: Path, name: str) -> None:
-    """And how many more there are, behind the others."""
+def test_of_many_mistakes_in_a_file_the_first_are_reported(files: Path, name: str) -> None:
+    """The number of the others follows."""
     many = [{"threshold": "bad"}] * 60
     texts = {
         ".csv": "q\n" + "too,many\n" * 60,

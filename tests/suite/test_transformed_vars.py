@@ -1,4 +1,4 @@
-"""What `transformVars` gives is held to the same as variables that are written."""
+"""Results of `transformVars` follow the same rules as written variables."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow  # processes
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A suite's folder, with files in it and beside it."""
+    """Create a suite's folder, with files in it and next to it."""
     (tmp_path / "secret.txt").write_text("secret")
     (tmp_path / "evil.py").write_text("open(__file__ + '.ran', 'w')")
     suite = tmp_path / "suite"
@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def suite(folder: Path, *codes: str, default: str | None = None) -> Path:
-    """A file of a suite with a test for each code."""
+    """Create a suite file with a test for each code."""
     document: dict[str, Any] = {
         "providers": ["echo"],
         "prompts": ["{{x}}"],
@@ -53,7 +53,7 @@ def giving(value: Any) -> str:
 def test_files_outside_of_the_folder_are_refused(
     folder: Path, shape: Any, name: str, way: str
 ) -> None:
-    """However they are named; their code does not run."""
+    """This holds for any notation; their code does not run."""
     named = way.format(name, folder=folder.parent)
     with pytest.raises(SuiteError) as caught:
         load_suite(suite(folder, "({...vars})", giving(shape(named))))
@@ -65,7 +65,7 @@ def test_files_outside_of_the_folder_are_refused(
 
 
 def test_so_are_links_to_them_and_files_that_there_are_not(folder: Path) -> None:
-    """All that is wrong is told at once."""
+    """All mistakes are reported at once."""
     with pytest.raises(SuiteError) as caught:
         load_suite(suite(folder, giving("file://link.txt"), giving("file://c.txt"), "({env: 1})"))
     assert [problem.message for problem in caught.value.problems] == [
@@ -76,7 +76,7 @@ def test_so_are_links_to_them_and_files_that_there_are_not(folder: Path) -> None
 
 @pytest.mark.parametrize("name", ["_conversation", "__evalId"])
 def test_reserved_names_are_refused(folder: Path, name: str) -> None:
-    """Of the default test as well."""
+    """This includes those of the default test."""
     code = f"({{{name}: 'x'}})"
     for file in (suite(folder, code), suite(folder, default=code)):
         with pytest.raises(SuiteError, match="shadows a reserved name"):
@@ -84,7 +84,7 @@ def test_reserved_names_are_refused(folder: Path, name: str) -> None:
 
 
 def test_patterns_are_written_out_as_rows(folder: Path) -> None:
-    """And files in the folder are read when a row runs."""
+    """Files in the folder are read when a row runs."""
     (folder / "link.txt").unlink()
     (folder / "v.py").write_text("def get_var(name, prompt, others):\n    return {'output': 'v'}\n")
     file = suite(folder, giving("file://*.txt"), giving(["file://v.py", "w"]))

@@ -1,4 +1,4 @@
-"""Exporters in memory, and runs in virtual time that are told of to them."""
+"""Exporters in memory, and runs in virtual time with telemetry."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,18 +17,18 @@ from trioeval.telemetry.spans import Telemetry
 from trioeval.testing import run_virtual
 
 EPOCH = 1_700_000_000 * 10**9
-"""When runs begin, in nanoseconds since 1970."""
+"""The start of runs in nanoseconds since 1970."""
 
 
 @attrs.define
 class Exported:
-    """What came out."""
+    """The exported spans and events."""
 
     spans: list[ReadableSpan]
     events: list[Any]
     rows: list[Row]
     ended: bool
-    """Whether nothing is left open inside."""
+    """True if no span or call is left open."""
 
     def named(self, name: str) -> list[ReadableSpan]:
         return [span for span in self.spans if span.name == name]
@@ -39,7 +39,7 @@ class Exported:
 
     @property
     def calls(self) -> list[ReadableSpan]:
-        """Spans of calls, by when they began."""
+        """Return the spans of calls by start."""
         found = [span for span in self.spans if "gen_ai.operation.name" in attributes(span)]
         return sorted(found, key=lambda span: span.start_time or 0)
 
@@ -49,7 +49,7 @@ def attributes(span: ReadableSpan) -> Mapping[str, Any]:
 
 
 def seconds(span: ReadableSpan) -> tuple[float, float]:
-    """When it began and ended, from the beginning of the run."""
+    """Return the start and end of a span, from the start of the run."""
     assert span.start_time is not None
     assert span.end_time is not None
     return (span.start_time - EPOCH) / 1e9, (span.end_time - EPOCH) / 1e9
@@ -66,7 +66,7 @@ def export(
     is_virtual: bool = True,
     **how: Any,
 ) -> Exported:
-    """Run a suite, and tell of it."""
+    """Run a suite with telemetry."""
     spans, logs = InMemorySpanExporter(), InMemoryLogRecordExporter()  # type: ignore[no-untyped-call]
     tracers, loggers = TracerProvider(), LoggerProvider()
     tracers.add_span_processor(SimpleSpanProcessor(spans))

@@ -1,4 +1,4 @@
-"""Every kind of task leaves a whole tree, and nothing behind."""
+"""Every type of task exports a complete tree, and leaves nothing open."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from trioeval import Reply, Request
 
 
 async def pupil(request: Request) -> Reply:
-    """Answers at once or later, whatever it is asked."""
+    """Reply at once or later, to any prompt."""
     await trio.sleep(1.0)
     return Reply(output="<answer>Blue</answer>")
 
@@ -49,7 +49,7 @@ def test_questions_are_rows_and_their_answers_are_evaluated(tmp_path: Path) -> N
 
 
 def test_rows_that_are_compared_are_told_when_that_is_over() -> None:
-    """A job is over before its row is known."""
+    """A job may end before its row is known."""
     check = {"type": "select-best", "value": "short", "provider": "judge"}
     document = {
         "providers": ["a", "b"],
@@ -71,7 +71,7 @@ def test_rows_that_are_compared_are_told_when_that_is_over() -> None:
 
 
 def test_calls_for_a_dataset_belong_to_the_run(tmp_path: Path) -> None:
-    """Its rows are data, and may be many: nothing is kept of them."""
+    """Rows of a dataset are data and may be many: they have no spans."""
     columns = [
         {"name": "word", "type": "sampler", "sampler": "category", "values": ["a"]},
         {"name": "text", "type": "llm", "provider": "pupil", "prompt": "{{word}}"},

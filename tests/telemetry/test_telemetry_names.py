@@ -1,4 +1,4 @@
-"""Names, as the conventions of OpenTelemetry have them; and what an environment wants."""
+"""Names by the conventions of OpenTelemetry, and environment variables."""
 
 import json
 import pkgutil
@@ -14,12 +14,12 @@ import opentelemetry.semconv.attributes as stable
 import pytest
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 
-from trioeval.agent.attempts import reply_of
+from trioeval.agent.attempts import attempt_reply
 from trioeval.agent.restarts import AttemptEnd, AttemptFailure
 from trioeval.errors import ProviderError, UsageError
 from trioeval.evaluation.journal import CallKey, CallRecord, CallRole
 from trioeval.providers import Reply, Usage, resolve
-from trioeval.providers.base import Asked
+from trioeval.providers.base import ModelIdentity
 from trioeval.providers.vendors.services import SERVICES
 from trioeval.telemetry import spans as names
 from trioeval.telemetry import spans as told
@@ -30,7 +30,7 @@ from trioeval.templates import Templates
 
 
 def known_names() -> set[str]:
-    """All attributes of the installed conventions."""
+    """Return all attributes of the installed conventions."""
     found = set()
     for package in (incubating, stable):
         for one in pkgutil.iter_modules(package.__path__):
@@ -68,22 +68,34 @@ def test_providers_and_operations_are_called_as_the_conventions_call_them() -> N
 @pytest.mark.parametrize(
     ("asked", "role", "words"),
     [
-        (Asked(id="openai:gpt-x", family="openai", model="gpt-x"), "provider", "chat openai gpt-x"),
         (
-            Asked(id="google:embedding:e", family="google", model="e"),
+            ModelIdentity(id="openai:gpt-x", family="openai", model="gpt-x"),
+            "provider",
+            "chat openai gpt-x",
+        ),
+        (
+            ModelIdentity(id="google:embedding:e", family="google", model="e"),
             "grader",
             "embeddings gcp.gemini e",
         ),
-        (Asked(id="vertex:g", family="google", model="g"), "provider", "chat gcp.vertex_ai g"),
         (
-            Asked(id="openai:completion:old", family="openai", model="old"),
+            ModelIdentity(id="vertex:g", family="google", model="g"),
+            "provider",
+            "chat gcp.vertex_ai g",
+        ),
+        (
+            ModelIdentity(id="openai:completion:old", family="openai", model="old"),
             "cell",
             "text_completion openai old",
         ),
-        (Asked(id="openai-api:groq:x", family="groq", model="x"), "provider", "chat groq x"),
-        (Asked(id="openai:gpt-x", family="openai", model="g"), "attempt", "chat openai g"),
         (
-            Asked(id="anthropic-sdk:c", family="anthropic", model="c"),
+            ModelIdentity(id="openai-api:groq:x", family="groq", model="x"),
+            "provider",
+            "chat groq x",
+        ),
+        (ModelIdentity(id="openai:gpt-x", family="openai", model="g"), "attempt", "chat openai g"),
+        (
+            ModelIdentity(id="anthropic-sdk:c", family="anthropic", model="c"),
             "provider",
             "chat anthropic c",
         ),
@@ -91,7 +103,7 @@ def test_providers_and_operations_are_called_as_the_conventions_call_them() -> N
     ],
 )
 def test_a_call_is_told_by_what_it_does_and_with_whom(
-    asked: Asked | None, role: CallRole, words: str
+    asked: ModelIdentity | None, role: CallRole, words: str
 ) -> None:
     call = CallRecord(
         key=CallKey(None, 0, role, b""),
@@ -99,22 +111,22 @@ def test_a_call_is_told_by_what_it_does_and_with_whom(
         prompt="",
         answer=Reply(output=""),
         latency_ms=0.0,
-        asked=asked,
+        model=asked,
     )
     found = operation_of(call)
     assert f"{found.name} {found.provider} {found.model}" == words
 
 
 def test_an_attempt_of_an_agent_is_no_call_and_may_have_failed() -> None:
-    """Calls that a model makes as an agent are written down on their own."""
+    """The calls of a model that is an agent are separate spans."""
     end = AttemptEnd(output="", failure=AttemptFailure("timeout", "60 s"), duration_s=60.0)
     call = CallRecord(
         key=CallKey(None, 0, "attempt", b""),
         provider="repairer",
         prompt="",
-        answer=reply_of(end, spent=True),
+        answer=attempt_reply(end, spent=True),
         latency_ms=60_000.0,
-        asked=Asked(id="exec:./agent.sh"),
+        model=ModelIdentity(id="exec:./agent.sh"),
     )
     found = operation_of(call)
     assert (found.title, found.provider) == ("invoke_agent repairer", "exec")
@@ -137,7 +149,7 @@ def test_what_our_own_cache_gives_was_not_read_from_that_of_the_provider() -> No
 
 
 def test_the_port_of_a_server_is_told_also_where_it_is_the_usual_one() -> None:
-    """The conventions want it wherever the address is."""
+    """The conventions require the port with the address."""
     ports = {}
     for url in ("https://a.example/v1", "http://a.example/v1", "http://a.example:81/v1"):
         spec = resolve(
@@ -148,8 +160,8 @@ def test_the_port_of_a_server_is_told_also_where_it_is_the_usual_one() -> None:
             templates=Templates(),
             custom={},
         )
-        assert spec.asked.host == "a.example"
-        ports[url[:5], url[-6:]] = spec.asked.port
+        assert spec.identity.host == "a.example"
+        ports[url[:5], url[-6:]] = spec.identity.port
     assert list(ports.values()) == [443, 80, 81]
 
 

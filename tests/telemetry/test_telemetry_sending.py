@@ -1,4 +1,4 @@
-"""What is sent at the end of a run, and what is told of what cannot be sent."""
+"""Flushing at the end of a run, and reports of data that cannot be sent."""
 
 import sys
 from collections.abc import Callable
@@ -13,14 +13,14 @@ from trioeval.telemetry.export import Exporting
 
 
 def test_an_sdk_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anything is asked: a run begins with this look."""
+    """Missing packages are reported before any call."""
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
     with pytest.raises(UsageError, match="opentelemetry-sdk is not installed: pip install opentel"):
         check_telemetry(on=True)
 
 
 def send(monkeypatch: pytest.MonkeyPatch, *finish: Callable[[], object]) -> list[str]:
-    """What is warned of at the end of a run of which the rest is sent like this."""
+    """Return the warnings at the end of a run with this flush."""
     exporting = Exporting(
         tracer=trace.NoOpTracer(), logger=_logs.NoOpLogger("trioeval"), finish=finish
     )
@@ -40,13 +40,13 @@ def send(monkeypatch: pytest.MonkeyPatch, *finish: Callable[[], object]) -> list
 def test_an_exporter_that_raises_at_the_end_is_told_and_costs_no_results(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The others send what they have."""
+    """A failing exporter does not affect others."""
     sent: list[str] = []
 
     def broken() -> None:
         raise ValueError("no such \x1b[31mplace")
 
     told = send(monkeypatch, broken, lambda: sent.append("logs"))
-    assert told == ["--otel: not everything can be sent: ValueError: no such [31mplace"]
+    assert told == ["--otel: some data cannot be sent: ValueError: no such [31mplace"]
     assert sent == ["logs"]
     assert send(monkeypatch, lambda: sent.append("spans")) == []

@@ -1,4 +1,4 @@
-"""A run as spans: at the instants at which things were, below what they belong to, and each once."""
+"""A run as spans: with exact times, below their parents, and each once."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from trioeval import Reply, Request
 from trioeval.errors import ProviderError
-from trioeval.evaluation.journal import CallKey, Paid
+from trioeval.evaluation.journal import CallKey, RecordedReply
 from trioeval.providers import Usage
 from trioeval.testing.journals import MemoryJournal
 
@@ -21,7 +21,7 @@ GOOD = '{"pass": true, "score": 0.75, "reason": "it is right"}'
 
 @attrs.define
 class Model:
-    """Takes a second; fails as often as it is told."""
+    """A provider that takes a second, and fails as often as requested."""
 
     failures: int = 0
     says: str = "a reply"
@@ -53,7 +53,7 @@ def suite(*words: str, **more: Any) -> dict[str, Any]:
 
 
 def test_a_run_is_a_tree_of_rows_and_calls_at_the_instants_of_the_clock() -> None:
-    """Rows begin when they are admitted, calls when they are made; instants are those of the clock."""
+    """Rows begin with their admission, calls with their start; times are those of the clock."""
     out = export(suite("a", "b"), {"model": Model()}, run_id="eval-1", description="two words")
     [run] = out.named("trioeval.run")
     assert run.parent is None
@@ -92,7 +92,7 @@ def test_a_call_tells_what_the_conventions_want() -> None:
 
 
 def test_each_attempt_is_a_span_and_what_was_said_in_an_error_is_not_told() -> None:
-    """A retry is a call of its own; between them is the back-off, an event of the row."""
+    """A retry is a separate call; the back-off between is an event of the row."""
     out = export(suite("secret word"), {"model": Model(failures=1)})
     failed, answered = out.calls
     assert (failed.status.status_code, failed.status.description) == (
@@ -123,7 +123,7 @@ def test_a_row_without_a_verdict_is_an_error() -> None:
 
 
 def test_evaluations_are_events_of_the_call_that_is_judged() -> None:
-    """One for each assertion, members of sets among them, by its metric where it has one."""
+    """Each assertion is an event, with members of sets, named by its metric if it has one."""
     who = {"id": "judge", "lane": {"maxConcurrency": 1}}
     checks = [
         {"type": "contains", "value": "reply"},
@@ -174,7 +174,7 @@ def test_content_is_told_only_to_who_asks_for_it() -> None:
 
 
 def test_keys_and_broken_characters_are_hidden_everywhere() -> None:
-    """Also in content; an exporter cannot encode half a character and would lose everything."""
+    """Surrogates are replaced, also in content: an exporter would lose the whole batch."""
     out = export(
         suite("sk-0123456789", description="of sk-0123456789"),
         {"model": Model(says="sk-0123456789 \ud800")},
@@ -192,7 +192,7 @@ def test_keys_and_broken_characters_are_hidden_everywhere() -> None:
 
 
 def test_texts_in_lists_and_names_are_hidden_as_well() -> None:
-    """Providers say why a reply ended in words of their own, and an entry may be called by a key."""
+    """Finish reasons are the providers' words, and keys in names are hidden."""
 
     async def model(_request: Request) -> Reply:  # noqa: ASYNC124 - nothing to wait for
         return Reply(output="a", finish_reason="sk-0123456789 \ud800")
@@ -208,7 +208,7 @@ def test_texts_in_lists_and_names_are_hidden_as_well() -> None:
 def test_a_processor_that_raises_costs_no_row(
     name: str, at: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is logged once, and told nothing more; replies were paid for."""
+    """An exception of a processor is logged once and ends telemetry; replies were paid for."""
     told = []
 
     class Broken(SimpleSpanProcessor):
@@ -228,19 +228,19 @@ def test_a_processor_that_raises_costs_no_row(
 
 
 class Before(MemoryJournal):
-    """What an earlier execution has paid for: the reply to everything of row 0."""
+    """A journal with the recorded reply to every call of row 0."""
 
     @property
     def resumed(self) -> bool:
         return True
 
-    def recall(self, key: CallKey, /) -> Paid | None:
+    def recorded_reply(self, key: CallKey, /) -> RecordedReply | None:
         reply = Reply(output="before", metadata={"id": "reply-0"})
-        return Paid(reply, 5.0, cached=False) if key.index == 0 else None
+        return RecordedReply(reply, 5.0, cached=False) if key.index == 0 else None
 
 
 def test_what_an_earlier_execution_paid_for_is_no_call_of_this_one() -> None:
-    """Its verdict names the reply, because there is no span of a call that it could belong to."""
+    """The verdict names the reply, because the row has no span of a call."""
     checked = {"assert": [{"type": "contains", "value": "e"}]}
     out = export(suite("a", "b", defaultTest=checked), {"model": Model()}, journal=Before())
     assert [attributes(call)["trioeval.row.index"] for call in out.calls] == [1]
@@ -257,7 +257,7 @@ def test_what_an_earlier_execution_paid_for_is_no_call_of_this_one() -> None:
 
 
 def test_a_run_that_is_cut_off_ends_all_that_it_began() -> None:
-    """Rows are told of as interrupted; nothing is left without an end."""
+    """Rows of a cancelled run are interrupted; nothing is left open."""
     out = export(suite("a", "b"), {"model": Model()}, cut_at=0.5)
     assert [seconds(run) for run in out.named("trioeval.run")] == [(0.0, 0.5)]
     outcomes = [attributes(row)["trioeval.outcome"] for row in out.named("trioeval.row")]
@@ -266,7 +266,7 @@ def test_a_run_that_is_cut_off_ends_all_that_it_began() -> None:
 
 
 def test_the_span_around_a_run_is_its_parent() -> None:
-    """Context comes from the application, and is current inside of the run."""
+    """The context of the application is the parent, and is current inside of the run."""
 
     async def around(given: Any) -> None:
         tracers, go = given
@@ -279,7 +279,7 @@ def test_the_span_around_a_run_is_its_parent() -> None:
 
 
 def test_tasks_do_not_mix_though_their_rows_have_the_same_numbers() -> None:
-    """Row 0 of one task waits while row 0 of the other is asked."""
+    """Row 0 of one task waits while row 0 of the other is called."""
     tests = [{"vars": {"word": "a"}}]
     task = {"providers": ["model"], "prompts": ["{{word}}"], "tests": tests}
     document = {

@@ -1,4 +1,4 @@
-"""What is a template, what its variables are before it is rendered, and what a prompt becomes."""
+"""Recognition of templates, resolution of variables, and rendering of prompts."""
 
 import json
 from collections.abc import Mapping
@@ -23,8 +23,8 @@ def render(text: str, variables: Mapping[str, Any], **settings: Any) -> str:
         *("{{ name }} in {#section}", "{{ name\n}}", "{{ x\u2028}}"),
     ],
 )
-def test_sc_14_what_is_no_template_stays_as_it_is(text: str) -> None:
-    """Texts without marks, and texts with a line on which a mark opens and does not close."""
+def test_sc_14_text_that_is_not_a_template_stays_as_it_is(text: str) -> None:
+    """This covers texts without marks, and texts with a mark that is not closed on its line."""
     templates = Templates()
     assert templates.render(text, {"name": "Bob"}) == text
     assert templates.fill(text, {"name": "Bob"}) == text
@@ -45,7 +45,7 @@ def test_sc_14_what_is_no_template_stays_as_it_is(text: str) -> None:
     ],
 )
 def test_a_tag_that_is_not_closed_is_a_mistake_with_its_position(text: str, place: str) -> None:
-    """The text would be sent with its tags in it."""
+    """Otherwise the text would be sent with its tags."""
     error = (
         f"not a template: {place} is not closed on its line; "
         "close it, or write literal text between {% raw %} and {% endraw %}"
@@ -58,12 +58,12 @@ def test_a_tag_that_is_not_closed_is_a_mistake_with_its_position(text: str, plac
 
 
 def test_a_raw_block_is_a_template_also_with_open_marks() -> None:
-    """Who writes one knows what marks are."""
+    """A `raw` block shows that the marks are intended."""
     assert render("{% raw %}{{ x\n{% endraw %} {{ name }}", {"name": "Bob"}) == "{{ x\n Bob"
 
 
 def test_carriage_returns_stay() -> None:
-    """In the text of a template, between its marks and inside of blocks."""
+    """This holds in the text of a template, between its marks and inside of blocks."""
     text = "{{ a }}\r\n{% if a %}x\r{% endif %}\n{{- a }}\r\n"
     assert render(text, {"a": "b\r\n"}) == "b\r\r\nx\rb\r\r\n"
     control = "\r\x1e\x1f\x1d\r\x1f\x1e|"
@@ -71,7 +71,7 @@ def test_carriage_returns_stay() -> None:
 
 
 def test_what_is_missing_prints_nothing() -> None:
-    """A variable, its members, a name of `env`."""
+    """This covers a variable, its members, and a name of `env`."""
     assert render("{{ a }}{{ a.b.c }}{{ d.e }}{{ env.F }}|", {"d": {}}) == "|"
 
 
@@ -95,7 +95,7 @@ def test_filters_of_the_suite_are_added_and_win() -> None:
 
 
 def test_templates_can_be_switched_off() -> None:
-    """Texts stay as they are; a prompt that is JSON is written anew all the same."""
+    """Texts stay unchanged; a prompt that is JSON is reformatted all the same."""
     assert render("{{ a }} {% x", {"a": "1"}, enabled=False) == "{{ a }} {% x"
     assert render('["{{ a }}"]', {"a": "1"}, enabled=False) == '[\n  "{{ a }}"\n]'
     assert Templates(enabled=False).syntax_error("{% if %}") is None
@@ -115,7 +115,7 @@ def test_sc_11_a_prompt_of_json_stays_json() -> None:
 
 
 @pytest.mark.parametrize("text", ['{"a":  "{{ a"}', '["{% if %}"]', '["{{ a | nofilter }}"]'])
-def test_json_with_a_text_that_is_no_template_is_a_text(text: str) -> None:
+def test_json_with_a_text_that_is_not_a_template_is_a_text(text: str) -> None:
     """It is rendered as one, which may fail in turn."""
     if is_template(text):
         with pytest.raises(TemplateError, match=r"^not a template: "):
@@ -124,8 +124,8 @@ def test_json_with_a_text_that_is_no_template_is_a_text(text: str) -> None:
         assert render(text, {"a": "x"}) == text
 
 
-def test_a_variable_that_is_no_template_spoils_a_text_only() -> None:
-    """JSON gets it as it is written; a text says which one it is."""
+def test_a_variable_that_is_not_a_template_spoils_a_text_only() -> None:
+    """JSON gets it as it is written; the error of a text names it."""
     broken = {"a": "{% if %}"}
     assert render('["{{ a }}"]', broken) == '[\n  "{% if %}"\n]'
     with pytest.raises(TemplateError, match=r'^the variable "a": not a template: line 1: '):
@@ -158,7 +158,7 @@ def test_a_variable_with_what_only_nunjucks_can_do_is_refused_everywhere() -> No
 def test_assertions_see_variables_with_references_replaced(
     variables: dict[str, Any], kept: dict[str, Any]
 ) -> None:
-    """One line feed off, references of one name replaced as text; not rendered. The caller's own stay."""
+    """One line feed is removed, plain references are replaced as text; nothing is rendered or mutated."""
     before = dict(variables)
     assert Templates().rendered_variables(variables) == kept
     assert variables == before
@@ -168,7 +168,7 @@ def test_assertions_see_variables_with_references_replaced(
     ("length", "printed"), [(5, "end"), (6, "end"), (7, "end"), (70, "{{ v64 }}")]
 )
 def test_sc_10_chains_of_variables_are_followed_in_five_passes(length: int, printed: str) -> None:
-    """A pass follows as far as the order of the variables lets it; what is left is rendered once."""
+    """The order of variables determines how far a pass gets; the rest is rendered once."""
     chain = {f"v{n}": f"{{{{ v{n + 1} }}}}" for n in range(length)} | {f"v{length}": "end"}
     assert render("{{ v0 }}", chain) == printed
 
@@ -188,7 +188,7 @@ def test_sc_10_chains_of_variables_are_followed_in_five_passes(length: int, prin
 def test_variables_that_are_templates_are_rendered_once(
     variables: dict[str, Any], printed: str
 ) -> None:
-    """If, by its looks, all that is used in one is defined; what a variable prints is no template."""
+    """All variables that one seems to use must be defined; a printed variable is not a template."""
     assert render("{{ a }}", variables) == printed
 
 
@@ -199,12 +199,12 @@ def test_a_variable_that_doubles_itself_ends() -> None:
 
 
 def test_fill_takes_variables_as_they_are() -> None:
-    """As assertions do, whose variables are treated already."""
+    """Assertions use it, whose variables have been resolved before."""
     assert Templates().fill("{{ a }}|{{ b }}", {"a": "x\n", "b": "{{ a }}"}) == "x\n|{{ a }}"
 
 
 def test_other_values_print_as_in_python() -> None:
-    """A suite made in Python may hold any; nunjucks has nothing to say of them."""
+    """A suite created in Python may contain any value; nunjucks does not define them."""
     day = date(2024, 1, 31)
     assert render("{{ day }} {{ [day] }} {{ day.year }}|{{ [day] | dump }}", {"day": day}) == (
         '2024-01-31 2024-01-31 |["2024-01-31"]'
@@ -212,7 +212,7 @@ def test_other_values_print_as_in_python() -> None:
 
 
 def test_a_text_is_compiled_once_and_rendered_for_many() -> None:
-    """Nothing of one rendering is left for the next."""
+    """Renderings do not affect each other."""
     templates = Templates()
     text = "{% set x = (x | default(0)) + 1 %}{{ x }}{{ name }}"
     assert [templates.render(text, {"name": name}) for name in "ab"] == ["1a", "1b"]
@@ -232,5 +232,5 @@ def test_a_text_is_compiled_once_and_rendered_for_many() -> None:
     ],
 )
 def test_references_are_what_a_text_may_look_at(text: str, names: str) -> None:
-    """Inside of loops and macros too; not what it sets itself, nor what cannot be rendered at all."""
+    """Uses in loops and macros are included; its own variables are not; an invalid text has none."""
     assert Templates().references(text) == set(names.split())

@@ -20,7 +20,7 @@ from trioeval.text import quote
 
 SECONDS = 15.0  # of this process, on a busy machine too; what is not bounded takes minutes
 
-# What the scans mean, in patterns that are short and slow.
+# The semantics of the scans, as patterns that are short and slow.
 _LINE = r"[^\n\r\u2028\u2029]*?"
 _RAW = re.compile(r"\{%-?\s*(raw|verbatim)\s*-?%\}.*?\{%-?\s*end\1\s*-?%\}", re.DOTALL)
 _COMMENT = re.compile(r"\{#.*?#\}", re.DOTALL)
@@ -66,7 +66,7 @@ def used_undefined(text: str, known: Mapping[str, Any]) -> bool:
 @pytest.mark.slow
 @given(MARKED)
 def test_scans_of_marks_mean_what_their_patterns_mean(text: str) -> None:
-    """For texts that are nearly nothing but marks."""
+    """This holds for texts that consist mostly of marks."""
     for known in ({}, {"a": 1}, {"b": 1}, {"a": 1, "c": 1}):
         assert uses_undefined(text, known) is used_undefined(text, known)
     if re.search(r"\{[{%#]", text) and not re.search(r"\{%-?\s*raw\s*-?%\}", text):
@@ -76,7 +76,7 @@ def test_scans_of_marks_mean_what_their_patterns_mean(text: str) -> None:
 @pytest.mark.slow
 @given(TAGGED)
 def test_tags_are_those_of_the_pattern(text: str) -> None:
-    """And lines are stripped of spaces alone."""
+    """Lines are stripped of spaces only."""
     without = _TAGS.sub("", text).strip()
     assert striptags(text) == re.sub(r"\s+", " ", without)
     lined = re.sub(r"^ +| +$", "", without, flags=re.MULTILINE)
@@ -103,7 +103,7 @@ SCANS: Mapping[str, Callable[[str], object]] = {
 @pytest.mark.parametrize("name", SCANS)
 @pytest.mark.parametrize("end", ["", "}", "}}", "%}", ">", "x", "{% endraw %}"])
 def test_a_megabyte_is_scanned_at_once(name: str, end: str) -> None:
-    """Of whatever it is made; what looks at a part many times takes minutes for one of these."""
+    """This holds for any contents; a scan that reads parts repeatedly takes minutes for one of these."""
     for unit in UNITS:
         text = "x" + unit * (MEGABYTE // len(unit)) + end
         started = time.process_time()
@@ -162,7 +162,7 @@ STOPPED = [
 @pytest.mark.slow
 @pytest.mark.parametrize("text", STOPPED, ids=[text[-60:] for text in STOPPED])
 def test_all_work_takes_steps(text: str) -> None:
-    """What is walked through, compared, copied or made; also where it is held many times."""
+    """It covers reading, comparing, copying and creating, also of values that are contained many times."""
     started = time.process_time()
     with pytest.raises(TemplateError) as caught:
         Templates().render(text, VALUES)
@@ -177,14 +177,14 @@ def test_all_work_takes_steps(text: str) -> None:
     "text", ["{{ deep }}", "{{ deep | dump }}", "{{ deep == x }}", "{{ deep | upper }}"]
 )
 def test_a_value_that_is_nested_too_deeply_says_so(text: str) -> None:
-    """Whatever is done with it."""
+    """This holds for every operation."""
     with pytest.raises(TemplateError, match=r"^a value is nested more than 100 levels deep$"):
         Templates().render(text, VALUES)
 
 
 @pytest.mark.parametrize("levels", [101, 900, 9000])
 def test_a_prompt_of_json_that_is_nested_too_deeply_is_refused_at_load(levels: int) -> None:
-    """And in the same words when it is rendered; a hundred levels are none too many."""
+    """Rendering gives the same message; a hundred levels are accepted."""
     message = "the JSON of the prompt is nested more than 100 levels deep"
     prompt = "[" * levels + '"{{ a }}"' + "]" * levels
     assert Templates().prompt_error(prompt) == message
@@ -195,7 +195,7 @@ def test_a_prompt_of_json_that_is_nested_too_deeply_is_refused_at_load(levels: i
 
 
 def test_calls_may_be_nested_a_hundred_levels() -> None:
-    """And then no more; the next rendering begins at none."""
+    """More are refused; the next rendering begins at level 0."""
     text = "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{% endif %}.{% endmacro %}{{ m(levels - 1) }}"
     templates = Templates()
     for _ in range(3):
@@ -205,7 +205,7 @@ def test_calls_may_be_nested_a_hundred_levels() -> None:
 
 
 def test_texts_of_one_prompt_share_its_steps() -> None:
-    """Also those of its variables."""
+    """Texts of its variables are included."""
     loop = "{% for i in range(300000) %}{% endfor %}"
     templates = Templates()
     assert templates.render_prompt(loop, {}) == ""
@@ -217,14 +217,14 @@ def test_texts_of_one_prompt_share_its_steps() -> None:
 
 
 def test_references_that_multiply_are_stopped_before_they_are_put_in() -> None:
-    """Each `$'` is all that stands behind the reference."""
+    """Each `$'` expands to all text after the reference."""
     variables = {"a": "{{ b }}" + "x" * 100_000, "b": "$'" * 100_000}
     with pytest.raises(TemplateError, match="printed more than 10000000 characters"):
         Templates().rendered_variables(variables)
 
 
 def test_a_message_shows_the_beginning_of_a_value_at_once() -> None:
-    """Also of one that holds others so often that it could never be written."""
+    """This also holds for a value whose full text could never be written."""
     value: Any = [1]
     for _ in range(60):
         value = [value, value]

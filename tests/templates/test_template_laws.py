@@ -42,7 +42,7 @@ def rendered(text: str, variables: Mapping[str, Any]) -> str | TemplateError:
     st.dictionaries(st.sampled_from("ab"), st.text() | st.text(MARKS, max_size=12)),
 )
 def test_rendering_ends_in_text_or_template_error(text: str, variables: dict[str, str]) -> None:
-    """For any text and any variables, also where nearly everything is a mark."""
+    """This holds for any text and any variables, also if nearly everything is a mark."""
     result = rendered(text, variables)
     assert isinstance(result, str) or str(result)
 
@@ -50,7 +50,7 @@ def test_rendering_ends_in_text_or_template_error(text: str, variables: dict[str
 @pytest.mark.slow
 @given(st.text(st.characters(exclude_characters="{")).filter(lambda text: not _is_json(text)))
 def test_a_text_without_marks_is_itself(text: str) -> None:
-    """Byte for byte, whatever line ends it has."""
+    """It is equal byte for byte, whatever its line ends."""
     assert TEMPLATES.render_prompt(text, {"a": "b"}) == text
     assert TEMPLATES.render(text, {"a": "b"}) == text
 
@@ -61,7 +61,7 @@ def test_a_text_without_marks_is_itself(text: str) -> None:
     st.text(max_size=20).filter(lambda value: not is_template(value)),
 )
 def test_a_variable_prints_as_its_text(before: str, value: str) -> None:
-    """One newline off its end, and marks that are no template left alone."""
+    """One newline is removed from its end; marks that form no template stay."""
     printed = TEMPLATES.render_prompt(before + "{{ v }}", {"v": value})
     assert printed == before + value.removesuffix("\n")
 
@@ -81,7 +81,7 @@ DOCUMENTS = st.recursive(
 @pytest.mark.slow
 @given(DOCUMENTS, st.text().filter(lambda value: not is_template(value)))
 def test_json_stays_json_with_values_put_in(document: Any, value: str) -> None:
-    """What comes out parses, and is the document with each text rendered."""
+    """The result parses, and equals the document with each text rendered."""
     value = value.removesuffix("\n")
 
     def put(part: Any) -> Any:
@@ -103,10 +103,10 @@ def test_json_stays_json_with_values_put_in(document: Any, value: str) -> None:
 @settings(max_examples=40)
 @given(st.lists(PIECES, max_size=6).map("".join))
 def test_references_have_all_that_is_read(text: str) -> None:
-    """A variable that is looked at when a text is rendered is one of its references."""
+    """A variable that a rendering reads is one of its references."""
     read: set[str] = set()
     for name in TEMPLATES.references(text) | set("abcdefghijklmnopqrstuvwxyz"):
-        # A variable matters if taking it away, or giving another value, prints something else.
+        # A variable matters if removing or changing it changes the output.
         full = {one: one.upper() for one in "abcdefghijkmnopqrstuvwxyz"} | {"l": [1, 0]}
         other = {**full, name: [9, 9, 9] if name == "l" else "other"}
         if TEMPLATES.fill(text, full) != TEMPLATES.fill(text, other):

@@ -1,4 +1,4 @@
-"""SC-12: values, filters, tests, loops and all else print what nunjucks prints."""
+"""SC-12: values, filters, tests, loops and everything else print as in nunjucks."""
 
 import json
 import math
@@ -17,7 +17,7 @@ CASES = json.loads((Path(__file__).parents[1] / "compat/cases/templates.json").r
 
 @pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
 def test_sc_12_prompts_are_those_of_promptfoo(case: Mapping[str, Any]) -> None:
-    """Each case is what promptfoo 0.123.1 and nunjucks 3.2.4 gave for it."""
+    """Each expectation is the output of promptfoo 0.123.1 and nunjucks 3.2.4."""
     templates = Templates(env=case.get("env", {}))
     assert templates.render_prompt(case["prompt"], case["vars"]) == case["expect"]["output"]
 
@@ -48,14 +48,14 @@ def test_sc_12_prompts_are_those_of_promptfoo(case: Mapping[str, Any]) -> None:
 def test_values_convert_as_in_javascript(
     value: Any, text: str, number: float, *, is_true: bool
 ) -> None:
-    """`String`, `Number` and `Boolean` of it."""
+    """The conversions are `String`, `Number` and `Boolean`."""
     assert text_of(value) == text
     assert number_of(value) == pytest.approx(number, nan_ok=True, rel=0)
     assert truth(value) is is_true
 
 
 def test_equality_and_order_say_what_both_languages_say() -> None:
-    """Where they differ they raise; see the refusals."""
+    """If the languages differ, an error is raised; see the refusals."""
     assert same(1, 1.0)
     assert same("a", "a")
     assert not same(1, "one")
@@ -78,7 +78,7 @@ def test_equality_and_order_say_what_both_languages_say() -> None:
     ],
 )  # fmt: skip
 def test_dump_writes_as_json_stringify(value: Any, spaces: Any, text: str) -> None:
-    """Keys that are numbers first, no escapes but those of JSON, at most ten spaces."""
+    """Numeric keys come first, only JSON escapes are used, the indent is at most ten spaces."""
     assert dump(value, spaces) == text
 
 
@@ -111,5 +111,5 @@ EDGES: list[tuple[str, str]] = [
 
 @pytest.mark.parametrize(("text", "printed"), EDGES, ids=[text for text, _ in EDGES])
 def test_edges_of_filters_and_operators(text: str, printed: str) -> None:
-    """Values of other kinds than a filter is made for, and empty ones."""
+    """This covers unsuitable values of filters, and empty ones."""
     assert Templates().render(text, {}) == printed

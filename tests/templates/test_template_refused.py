@@ -1,4 +1,4 @@
-"""What is refused when a suite is loaded, what when it is rendered, and where rendering stops."""
+"""Templates that are refused at load, templates that are refused when rendered, and bounds of rendering."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -49,7 +49,10 @@ AT_LOAD: list[tuple[str, str]] = [
     ("{% ifAsync n %}{% endif %}", "`{% ifAsync %}` at line 1; write `if`"),
     ("{{ True }}", "`True` as a name at line 1; write `true`"),
     ("{{ 1e3 }}", "`1e3` as a name at line 1; write the number out"),
-    ("{{ not n == 5 }}", "`not` before an operator, which applies to its first operand only at line 1"),
+    (
+        "{{ not n == 5 }}",
+        "`not` before an operator, which applies to its first operand only at line 1",
+    ),
     ("{{ not n + 1 }}", "`not` before an operator"),
     ("{{ 1 < n < 9 }}", "chained comparisons at line 1; write `a < b and b < c`"),
     (
@@ -66,7 +69,10 @@ AT_LOAD: list[tuple[str, str]] = [
     ("{{ (1, 2) }}", "values in parentheses, of which the last one counts at line 1"),
     ("{% set a, b = 1 %}", "`set` of several names, which all get one value at line 1"),
     ("{% set x %}{% set y = 1 %}{% endset %}", "`set` inside of a block whose text is captured"),
-    ("{% filter upper %}{% set y = 1 %}{% endfilter %}", "`set` inside of a block whose text is captured"),
+    (
+        "{% filter upper %}{% set y = 1 %}{% endfilter %}",
+        "`set` inside of a block whose text is captured",
+    ),
     ("{% for x in list if x %}{% endfor %}", "a condition of a loop at line 1"),
     (
         "{% for x in list %}{{ loop.cycle('a') }}{% endfor %}",
@@ -114,7 +120,7 @@ AT_LOAD: list[tuple[str, str]] = [
 
 @pytest.mark.parametrize(("text", "what"), AT_LOAD, ids=[text for text, _ in AT_LOAD])
 def test_sc_13_what_only_nunjucks_can_do_is_refused_at_load(text: str, what: str) -> None:
-    """With its line and what to write instead; rendering it says the same."""
+    """The message has the line and an alternative; rendering gives the same one."""
     templates = Templates()
     error = templates.syntax_error(text)
     assert error is not None
@@ -141,7 +147,7 @@ def test_sc_13_what_only_nunjucks_can_do_is_refused_at_load(text: str, what: str
     ],
 )
 def test_what_is_alike_in_both_is_not_refused(text: str) -> None:
-    """Nor what only looks like something that is not."""
+    """Texts that only resemble refused ones are accepted as well."""
     assert Templates().syntax_error(text) is None
 
 
@@ -175,7 +181,7 @@ WHEN_RENDERED: list[tuple[str, str]] = [
 
 @pytest.mark.parametrize(("text", "what"), WHEN_RENDERED, ids=[text for text, _ in WHEN_RENDERED])
 def test_what_only_values_can_tell_is_refused_when_rendered(text: str, what: str) -> None:
-    """In the same words, also inside of JSON, where nothing else is tried instead."""
+    """The message is the same inside of JSON, where no fallback is tried."""
     templates = Templates()
     assert templates.syntax_error(text) is None
     with pytest.raises(TemplateError) as caught:
@@ -211,8 +217,8 @@ FAULTS: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("text", "message"), FAULTS, ids=[text[:40] for text, _ in FAULTS])
-def test_what_is_no_template_says_why(text: str, message: str) -> None:
-    """At load, and the same when it is rendered."""
+def test_text_that_is_not_a_template_says_why(text: str, message: str) -> None:
+    """The message is the same at load and when it is rendered."""
     assert Templates().syntax_error(text) == message
     with pytest.raises(TemplateError) as caught:
         Templates().render(text, VARIABLES)
@@ -228,7 +234,10 @@ INSIDE: list[tuple[str, str]] = [
         "the template does what the sandbox refuses: access to attribute",
     ),
     ("{{ missing() }}", "{{ missing }} is not defined; the test has "),
-    ("{{ name() }}", 'the template cannot be rendered: "Bob" is not a function and cannot be called'),
+    (
+        "{{ name() }}",
+        'the template cannot be rendered: "Bob" is not a function and cannot be called',
+    ),
     ("{{ list.append(1) }}", '"append" is not defined in [1,2]'),
     ("{{ env.update({}) }}", "{{ env.update }} is not defined; the test has "),
     ("{{ range }}", "the template cannot be rendered: a function is printed, range_: call it"),
@@ -238,7 +247,10 @@ INSIDE: list[tuple[str, str]] = [
         "the template cannot be rendered: `in` requires a text, a list or an object on its right, got 5",
     ),
     ("{{ '{' | load }}", "the template cannot be rendered: `load` requires JSON: line 1, column 2"),
-    ("{{ missing | trim }}", "the template cannot be rendered: `trim` requires a text, got undefined"),
+    (
+        "{{ missing | trim }}",
+        "the template cannot be rendered: `trim` requires a text, got undefined",
+    ),
     (
         "{{ n | upper }}",
         "the template cannot be rendered: `upper` requires a text, got 5; `x | string` makes one",
@@ -261,7 +273,10 @@ INSIDE: list[tuple[str, str]] = [
     ),
     ("{{ list | select('nope') }}", 'the template cannot be rendered: unknown test "nope"'),
     ("{{ range(1 / 0) }}", "the template cannot be rendered: `range` needs numbers"),
-    ("{{ none | string }}", "the template cannot be rendered: `string` requires a value, got nothing"),
+    (
+        "{{ none | string }}",
+        "the template cannot be rendered: `string` requires a value, got nothing",
+    ),
     (
         "{{ none | urlencode }}",
         "the template cannot be rendered: `urlencode` requires a text, an object or pairs",
@@ -272,7 +287,7 @@ INSIDE: list[tuple[str, str]] = [
 
 @pytest.mark.parametrize(("text", "message"), INSIDE, ids=[text[:40] for text, _ in INSIDE])
 def test_nothing_of_python_is_within_reach(text: str, message: str) -> None:
-    """Data has members and no methods; what cannot be called or taken says so."""
+    """Data has members and no methods; calling or accessing anything else is an error."""
     if not message:
         assert Templates(env={"A": "b"}).render(text, VARIABLES) == ""
         return
@@ -315,21 +330,21 @@ ENDLESS: list[tuple[str, str]] = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("text", "message"), ENDLESS, ids=[text[:40] for text, _ in ENDLESS])
 def test_templates_that_would_not_end_are_stopped(text: str, message: str) -> None:
-    """By their steps, by what they print, by the size of a value."""
+    """Bounds are steps, printed characters, and the size of a value."""
     with pytest.raises(TemplateError) as caught:
         Templates().render(text, VARIABLES)
     assert str(caught.value).startswith(message)
 
 
 def test_numbers_grow_without_end() -> None:
-    """They are those of JavaScript, so a power costs nothing."""
+    """They are numbers of JavaScript, so a power is cheap."""
     assert Templates().render("{{ 10 ** 10 ** 10 }} {{ -1 * 9 ** 999 }} {{ (-8) ** 0.5 }}", {}) == (
         "1e+100 -Infinity NaN"
     )
 
 
 def test_variables_that_grow_are_stopped() -> None:
-    """Also where they only refer to each other."""
+    """This also holds if they only refer to each other."""
     variables = {"a": "x" * 3_000_000, "b": "{{ a }}" * 5}
     with pytest.raises(TemplateError, match=f"^{PRINTED}$"):
         Templates().rendered_variables(variables)

@@ -1,4 +1,4 @@
-"""`strict`: using an undefined variable is an error that names it; asking about one is not."""
+"""`strict`: using an undefined variable is an error that names it; testing one is not."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -47,13 +47,15 @@ USES = [
 
 @pytest.mark.parametrize("text", USES)
 def test_using_an_undefined_variable_is_an_error_that_names_it(text: str) -> None:
-    """By itself, by a member, in an expression and in any filter; nothing prints an empty hole."""
+    """This covers the variable, a member, an expression and any filter; no gap is printed."""
     assert refused(text) == f"{{{{ missing }}}} is not defined; the test has {NAMES}"
 
 
 def test_the_message_suggests_what_was_meant() -> None:
-    """The nearest variable, or else the list of all."""
-    assert refused("{{ nme }}") == '{{ nme }} is not defined; did you mean "name"?'
+    """Without a similar name there is no suggestion."""
+    assert refused("{{ nme }}") == (
+        f'{{{{ nme }}}} is not defined; the test has {NAMES}; did you mean "name"?'
+    )
     assert refused("{{ x }}", {}) == "{{ x }} is not defined; the test has no variables"
 
 
@@ -72,10 +74,10 @@ def test_the_message_suggests_what_was_meant() -> None:
         ("{{ name.first | upper }}", '"first" is not defined in "Bob"'),
     ],
 )
-def test_an_undefined_member_is_told_with_what_it_was_looked_for_in(
+def test_an_undefined_member_is_reported_with_what_it_was_looked_for_in(
     text: str, message: str
 ) -> None:
-    """It is not a variable that is missing."""
+    """The message distinguishes it from an undefined variable."""
     assert refused(text) == message
 
 
@@ -95,6 +97,6 @@ def test_an_undefined_member_is_told_with_what_it_was_looked_for_in(
         ("{{ env.HOME }} {{ env.NOT_THERE }}", "/h "),
     ],
 )
-def test_asking_about_an_undefined_variable_is_no_use_of_it(text: str, printed: str) -> None:
+def test_asking_about_an_undefined_variable_is_not_a_use_of_it(text: str, printed: str) -> None:
     """Conditions, tests, comparison and defaults work, along chains of members; `env` has any name."""
     assert render(text) == printed

@@ -1,4 +1,4 @@
-"""Schedulers that know nothing of the kernel: as people write them, right or wrong."""
+"""Schedulers that do not use the kernel, correct and defective."""
 
 import heapq
 import math
@@ -154,7 +154,7 @@ class LaneState:
             self.starts.append(trio.current_time())
 
     def hear(self, result: object) -> None:
-        """A refusal blocks the whole lane."""
+        """Apply a refusal: it blocks the whole lane."""
         self.blocked_until = max(self.blocked_until, trio.current_time() + wait_asked(result))
 
 
@@ -303,7 +303,7 @@ class _CarefulRun:
 
 
 async def attempt(send: Send, job: ForeignJob) -> object:
-    """What comes of a call: its answer, or the error in its place."""
+    """Return the result of a call, or its error."""
     try:
         return await send(job)
     except Exception as error:  # noqa: BLE001 - a failure is a result like any other

@@ -1,4 +1,4 @@
-"""The checks for other people's schedulers and paces find what is wrong, all of it, and nothing else."""
+"""The checks of foreign schedulers and paces find all defects, and nothing else."""
 
 import math
 from collections.abc import Sequence
@@ -31,8 +31,8 @@ from trioeval.testing.conformance import (
     check_scheduler,
     outside_scenarios,
 )
-from trioeval.testing.foreign import Answer, Emit, ForeignJob, Scheduler, Send, call_of
-from trioeval.testing.scenario import Scenario
+from trioeval.testing.foreign import Emit, ForeignJob, ForeignReply, Scheduler, Send, call_of
+from trioeval.testing.scenario import RunScenario
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # hundreds of runs a test
 
@@ -51,10 +51,10 @@ async def kernel(
 ) -> None:
     """Our own kernel, as a scheduler like any other."""
 
-    async def perform(job: Job[ForeignJob], calls: Calls[ForeignJob]) -> Answer:
+    async def perform(job: Job[ForeignJob], calls: Calls[ForeignJob]) -> ForeignReply:
         return await calls(job.lane, send, job.payload)
 
-    async def hand_on(outcome: Outcome[Answer]) -> None:
+    async def hand_on(outcome: Outcome[ForeignReply]) -> None:
         await emit(outcome.index, outcome.value if isinstance(outcome, Done) else outcome)
 
     plan = Plan.of([Job(job.index, job.lane, job, job.timeout) for job in jobs])
@@ -66,7 +66,7 @@ async def ends_at_once(
 ) -> None:
     """Invents results."""
     for job in jobs:
-        await emit(job.index, Answer(job.index))
+        await emit(job.index, ForeignReply(job.index))
 
 
 @pytest.mark.parametrize("seed", [0, 3])
@@ -134,7 +134,7 @@ def test_one_defect_breaks_exactly_these_laws(defect: Defect, laws: str) -> None
 
 
 def test_all_broken_laws_are_told_with_the_smallest_scenario_of_each() -> None:
-    """The failure says what was asked for and what happened; laws that were not wanted are left out."""
+    """The failure has the smallest scenario of each broken law; unselected laws are left out."""
     with pytest.raises(AssertionError) as caught:
         check_scheduler(lambda: Careful("answers are lost"))
     assert str(caught.value).splitlines() == [
@@ -187,7 +187,7 @@ def test_a_limiter_that_rests_in_its_slot_is_shown_doing_so() -> None:
 
 
 def test_a_scheduler_that_hangs_is_told_from_one_that_raises() -> None:
-    """Neither ends the check."""
+    """A hanging and a raising scheduler are reported differently, and neither ends the check."""
     found = broken_laws(lambda: Careful("a failure keeps its slot"), laws=["TOTAL"])
     assert found["TOTAL"].message.startswith("TOTAL is broken: the scheduler failed: it had not")
     found = broken_laws(lambda: fan_out_and_collect, laws=["TOTAL"], unsupported=CAPABILITIES)
@@ -209,7 +209,7 @@ def test_what_is_not_supported_is_not_drawn() -> None:
 
     @given(outside_scenarios(unsupported=CAPABILITIES))
     @settings(max_examples=100, database=None)
-    def is_plain(scenario: Scenario) -> None:
+    def is_plain(scenario: RunScenario) -> None:
         assert min(scenario.deadline, scenario.stop_at, scenario.cancel_at) == math.inf
         for lane in scenario.lanes:
             assert (lane.rpm, lane.burst, lane.min_gap) == (None, 1, 0.0)
@@ -328,7 +328,7 @@ class Impatient:
 
 
 def test_a_broken_pace_is_told_with_its_smallest_example() -> None:
-    """Limits, requests, and what was right."""
+    """A broken pace is reported with limits, requests and the right instants."""
     with pytest.raises(AssertionError) as caught:
         check_pacer(lambda rpm, burst, gap: our_pace(rpm, burst + 1, gap))
     assert str(caught.value).splitlines()[:4] == [

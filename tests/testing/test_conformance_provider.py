@@ -1,4 +1,4 @@
-"""The check for other people's providers finds what is wrong with them, and passes what is right."""
+"""The check of foreign providers finds their defects, and passes correct ones."""
 
 import json
 from contextlib import nullcontext, suppress
@@ -38,7 +38,7 @@ _TURNS_CANCELLATION = ("swallows the cancellation", "makes an error of the cance
 
 @attrs.define(eq=False)
 class Slow:
-    """A provider that takes a second, right unless it is told to have a defect."""
+    """A provider that takes a second, correct unless it is given a defect."""
 
     defect: Defect | None = None
     fails: bool = False
@@ -131,7 +131,7 @@ def test_a_provider_breaks_exactly_these_promises(defect: Defect | None, promise
 
 
 def test_all_broken_promises_are_told_with_what_was_seen() -> None:
-    """The first time that each was."""
+    """Each broken promise is reported with its first violation."""
 
     async def main() -> None:
         await check_provider(lambda: Slow("hides from the cancellation"))

@@ -1,4 +1,4 @@
-"""The simulated provider keeps its limits, tells what it was told to tell, and counts right."""
+"""The simulated provider obeys its limits, reports what it is configured to, and counts correctly."""
 
 import itertools
 import math
@@ -17,7 +17,7 @@ from trioeval.testing.simulated import SimulatedProvider, SimulatedServer
 
 @attrs.frozen
 class _Answer:
-    """What one request got."""
+    """The result of one request."""
 
     at: float
     """When it came in."""
@@ -72,7 +72,7 @@ def test_its_bucket_serves_no_more_than_burst_and_rate() -> None:
     [("none", None), ("retry_after", 0.75), ("whole_seconds", 1), ("headers", 0.75)],
 )
 def test_a_refusal_names_the_wait_it_was_told_to(hints: str, told: float | None) -> None:
-    """Exactly, in whole seconds rounded up, or not at all."""
+    """A refusal names the exact wait, the rounded one, or none, as configured."""
     server = SimulatedServer(rpm=60, burst=1, hints=hints)  # type: ignore[arg-type]
     answers, _ = _ask_at(server, [0.0, 0.25])
     assert answers[1].error is not None
@@ -81,7 +81,7 @@ def test_a_refusal_names_the_wait_it_was_told_to(hints: str, told: float | None)
 
 
 def test_a_request_after_the_named_wait_is_served() -> None:
-    """Whatever the rate: what is missing of one request is not lost to rounding."""
+    """A request after the named wait is served at any rate."""
 
     async def main(rpm: float) -> None:
         provider = SimulatedProvider(SimulatedServer(rpm=rpm, burst=1, latency=0.0))

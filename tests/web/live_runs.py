@@ -5,7 +5,7 @@ import trio
 
 from trioeval.kernel import Lanes, LaneSpec
 from trioeval.report.activity import Activity
-from trioeval.report.run_state import RunState, lane_states
+from trioeval.report.run_state import RunSnapshot, lane_states
 from trioeval.web.live import Steering
 
 RUN = "eval-20260115T093000-5f0c21"
@@ -26,10 +26,10 @@ class WatchedRun:
     states: int = 0
     """How often somebody wished to know how it stands."""
 
-    def state(self) -> RunState:
+    def state(self) -> RunSnapshot:
         self.states += 1
         now = trio.current_time()
-        return RunState(
+        return RunSnapshot(
             elapsed_s=now - self.activity.began_at,
             total=10,
             done=self.done,

@@ -27,7 +27,7 @@ from trioeval.web.live_client import Live, live_run_ids, open_live
 from trioeval.web.sockets import connect_to, listen_for
 
 pytestmark = pytest.mark.skipif(
-    not hasattr(socket, "AF_UNIX"), reason="this system has no sockets in its file system"
+    not hasattr(socket, "AF_UNIX"), reason="this system does not support sockets in its file system"
 )
 
 
@@ -144,7 +144,7 @@ def test_a_watcher_steers_the_run_and_gets_an_answer() -> None:
                 assert not answer["ok"]
                 assert answer["error"].startswith("maxConcurrency must be a whole number from 1")
                 answer = await ask({"do": "pause", "lane": "\ud800"})  # half a character
-                assert answer["error"].startswith(r"there is no lane '\ud800'")
+                assert answer["error"].startswith(r"unknown lane '\ud800'")
                 assert await ask({"do": "stop"}) == {"ok": True}
                 assert run.stops == 1
                 with trio.CancelScope(shield=True):
@@ -163,7 +163,7 @@ def test_nobody_is_served_without_a_wheel() -> None:
         async with serve_live(None, refuse_warnings) as tell:
             tell(1, None)
             assert live_run_ids() == []
-            with pytest.raises(NotLiveError, match="run x: nobody listens: it is over, or was st"):
+            with pytest.raises(NotLiveError, match="run x: not reachable: it is over, or was st"):
                 async with open_live("x"):
                     pass
 
@@ -204,10 +204,10 @@ def test_an_error_of_the_run_comes_out_as_it_is() -> None:
         (b"\xff\xfe\n", "not JSON"),
         (b"[" * 60_000 + b"\n", "not JSON"),
         (b"[1]\n", "a message is a JSON object"),
-        (b'{"do":"stop"}\n', "a command has an id, a whole number"),
-        (b'{"id":true,"do":"stop"}\n', "a command has an id, a whole number"),
-        (b'{"id":1e400,"do":"stop"}\n', "a command has an id, a whole number"),
-        (b'{"id":1,"do":"stop","x":1}\n', "stop takes no 'x'"),
+        (b'{"do":"stop"}\n', "a command needs an id, a whole number"),
+        (b'{"id":true,"do":"stop"}\n', "a command needs an id, a whole number"),
+        (b'{"id":1e400,"do":"stop"}\n', "a command needs an id, a whole number"),
+        (b'{"id":1,"do":"stop","x":1}\n', "stop does not accept 'x'"),
         (b'{"id":1,"do":"retune","lane":"a","rpm":NaN}\n', "rpm must be a number"),
         (b"9" * 5000 + b"\n", "not JSON"),  # more digits than Python reads
         (b"x" * 70_000, "a line has at most 65536 bytes"),
@@ -316,7 +316,7 @@ def test_more_watchers_than_are_served_are_turned_away() -> None:
             streams = [raw() for _ in range(64)]
             for stream in streams:
                 assert await stream.receive_some()
-            with pytest.raises(NotLiveError, match="who listens does not answer"):
+            with pytest.raises(NotLiveError, match="the live server does not respond"):
                 async with open_live(RUN):
                     pass
             await streams.pop().aclose()
@@ -346,7 +346,7 @@ def test_a_fault_in_the_picture_is_logged_and_ends_the_watching_alone(
 
     with caplog.at_level(logging.ERROR, "trioeval.web"):
         in_trio(main)
-    assert "cannot be served; it goes on" in caplog.text
+    assert "cannot be served; the run continues" in caplog.text
 
 
 def test_other_versions_and_strangers_under_a_name_are_not_listened_to() -> None:
@@ -372,11 +372,11 @@ def test_other_versions_and_strangers_under_a_name_are_not_listened_to() -> None
     async def main() -> None:
         hello = {"type": "hello", "version": 1, "run": RUN}
         newer = json.dumps({**hello, "version": 2}).encode() + b"\n"
-        assert "by another version of trioeval" in await answered_with(newer)
+        assert "with another version of trioeval" in await answered_with(newer)
         other = json.dumps({**hello, "run": "another"}).encode() + b"\n"
-        assert "who listens does not answer" in await answered_with(other)
-        assert "who listens does not answer" in await answered_with(b"HTTP/1.1 400\r\n\r\n")
-        assert "who listens does not answer" in await answered_with(b"")
+        assert "the live server does not respond" in await answered_with(other)
+        assert "the live server does not respond" in await answered_with(b"HTTP/1.1 400\r\n\r\n")
+        assert "the live server does not respond" in await answered_with(b"")
 
     in_trio(main)
 

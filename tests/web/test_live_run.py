@@ -1,4 +1,4 @@
-"""A run of the command line, seen and steered from another process."""
+"""A run of the command line, watched and steered from another process."""
 
 import os
 import signal
@@ -20,7 +20,8 @@ from trioeval.web.live_client import live_run_ids, open_live
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        not hasattr(socket, "AF_UNIX"), reason="this system has no sockets in its file system"
+        not hasattr(socket, "AF_UNIX"),
+        reason="this system does not support sockets in its file system",
     ),
 ]
 
@@ -29,7 +30,7 @@ prompts: ["{{word}}"]
 providers: [{id: echo, lane: {rpm: 20}}]
 tests:
 """
-# The command line, but that those who watch may be slow to hear of the end.
+# The command line with a longer wait for watchers at its end.
 PATIENT = """
 import sys
 from trioeval.cli import app
@@ -41,7 +42,7 @@ sys.exit(app.run_command_line(sys.argv[1:]))
 
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where the sockets of these runs are, and no others."""
+    """The folder of the sockets of these runs only."""
     with TemporaryDirectory(prefix="te-") as folder:
         monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
         monkeypatch.setenv("TMPDIR", folder)
@@ -51,7 +52,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @contextmanager
 def running(folder: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
-    """A run of 400 rows that takes twenty minutes, if nobody steers it; its end waits for who watches."""
+    """Start a run of 400 rows that takes twenty minutes unless it is steered; its end waits for watchers."""
     tests = "".join(f"  - {{vars: {{word: {number}}}}}\n" for number in range(400))
     (folder / "suite.yaml").write_text(SUITE + tests)
     quiet = ("--no-table", "--no-progress", "--no-cache")
@@ -64,17 +65,17 @@ def running(folder: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def run_id() -> str:
-    """The run that is under way, as soon as it is."""
+    """Return the running run as soon as it is reachable."""
     for _ in range(3000):
         if found := live_run_ids():
             (run,) = found
             return run
-        time.sleep(0.02)  # another process is not heard of otherwise
+        time.sleep(0.02)  # only polling detects another process
     raise AssertionError("no run can be watched")
 
 
 def test_a_run_is_retuned_and_stopped_from_outside(tmp_path: Path, place: Path) -> None:
-    """Its lane keeps to the new rate; the rest is for `resume`; nothing of it is left."""
+    """A retuned lane keeps the new rate; the rest is for `resume`; no socket is left."""
 
     async def main() -> tuple[int, int]:
         async with open_live(run_id()) as live:
@@ -103,7 +104,7 @@ def test_a_run_is_retuned_and_stopped_from_outside(tmp_path: Path, place: Path) 
 
 
 def test_a_run_that_nobody_may_watch_is_not_there(tmp_path: Path, place: Path) -> None:
-    """`--no-live`; and one that was killed is seen no more."""
+    """Runs with `--no-live` and killed runs are not listed."""
     with running(tmp_path, "--no-live") as process:
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(1.5)

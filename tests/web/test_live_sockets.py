@@ -1,4 +1,4 @@
-"""Where a run can be reached: in a folder that nobody else can use, under a name that nobody else has."""
+"""The sockets of runs: in a folder of one user, with unique names."""
 
 import os
 import socket
@@ -16,14 +16,14 @@ from trioeval.web.live import serve_live
 from trioeval.web.sockets import connect_to, is_same_user, listen_for, reachable_runs, remove
 
 pytestmark = pytest.mark.skipif(
-    not hasattr(socket, "AF_UNIX"), reason="this system has no sockets in its file system"
+    not hasattr(socket, "AF_UNIX"), reason="this system does not support sockets in its file system"
 )
 
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where sockets are made: in the folder of temporary files, without any other."""
-    assert tmp_path.exists()  # made before temporary files are elsewhere
+    """Without a runtime folder, sockets are in the folder of temporary files."""
+    assert tmp_path.exists()  # created before temporary files are elsewhere
     with TemporaryDirectory(prefix="te-") as folder:
         monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
         monkeypatch.setattr("tempfile.tempdir", folder)
@@ -31,7 +31,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_a_runtime_folder_of_the_user_comes_first() -> None:
-    """One that is no absolute path is none."""
+    """A relative runtime folder is ignored."""
     temporary = Path("/t/trioeval-7")
     assert live_folders({"XDG_RUNTIME_DIR": "/run/7"}, 7, "/t") == [
         Path("/run/7/trioeval"),
@@ -43,7 +43,7 @@ def test_a_runtime_folder_of_the_user_comes_first() -> None:
 
 
 def test_folder_and_socket_are_the_users_alone(place: Path) -> None:
-    """Whatever rights new files have otherwise."""
+    """Permissions do not depend on the umask."""
     before = os.umask(0)
     try:
         listening, path = listen_for(RUN)
@@ -59,7 +59,7 @@ def test_folder_and_socket_are_the_users_alone(place: Path) -> None:
 
 
 def test_runs_are_listed_while_they_listen(place: Path) -> None:
-    """In the order in which they began; what listens nowhere is not there."""
+    """Running runs are listed in the order of their starts; abandoned sockets are not."""
     assert reachable_runs() == []
     first, _ = listen_for("b")
     second, path = listen_for("a")
@@ -73,7 +73,7 @@ def test_runs_are_listed_while_they_listen(place: Path) -> None:
 def test_a_run_is_found_where_the_other_environment_put_it(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One was started by a timer, the other is watched from a session."""
+    """Runs of a timer are found from a session, and vice versa."""
     with listen_for(RUN)[0], TemporaryDirectory(prefix="te-") as folder:
         monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
         assert reachable_runs() == [RUN]
@@ -83,7 +83,7 @@ def test_a_run_is_found_where_the_other_environment_put_it(
 def test_where_the_runtime_folder_is_gone_the_temporary_one_serves(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after `su`."""
+    """A runtime folder of another user is ignored, as after `su`."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/nowhere/at/all")
     listening, path = listen_for(RUN)
     with listening:
@@ -91,7 +91,7 @@ def test_where_the_runtime_folder_is_gone_the_temporary_one_serves(
 
 
 def test_what_a_killed_run_left_is_replaced_and_swept(place: Path) -> None:
-    """Of others only what is old: a new one may be about to be listened on."""
+    """Only old abandoned sockets are removed: a new one may be about to be listened on."""
     for name in (RUN, "old", "new"):
         listen_for(name)[0].close()
         if name == "old":
@@ -104,7 +104,7 @@ def test_what_a_killed_run_left_is_replaced_and_swept(place: Path) -> None:
 
 
 def test_a_run_that_listens_is_not_replaced() -> None:
-    """Two executions of one run at once are not meant to be; the second goes on without."""
+    """A second execution of a run continues without a socket."""
     told: list[str] = []
 
     async def main() -> None:
@@ -116,11 +116,11 @@ def test_a_run_that_listens_is_not_replaced() -> None:
         assert reachable_runs() == []
 
     trio.run(main)
-    assert told == [f"this run cannot be watched: a run {RUN} listens already"]
+    assert told == [f"the live server cannot start: a run {RUN} is running already"]
 
 
 def why_not(run_id: str = RUN) -> str:
-    """Why a run cannot be watched, as it is warned of; it goes on."""
+    """Return the warning that a run cannot be watched; the run continues."""
     told: list[str] = []
 
     async def main() -> None:
@@ -136,10 +136,10 @@ def why_not(run_id: str = RUN) -> str:
 
 
 def test_a_folder_that_others_can_use_is_not_used(place: Path) -> None:
-    """Somebody may have put something there, or may read what goes over it."""
+    """A folder that others can write to is refused."""
     place.mkdir(mode=0o700)
     place.chmod(0o750)
-    assert why_not() == f"this run cannot be watched: {place}: other users have access: chmod 700"
+    assert why_not() == f"the live server cannot start: {place}: others may use it: chmod 700"
     place.chmod(0o700)
     place.parent.chmod(0o777)
     assert why_not().endswith(f"{place}: other users may replace it")
@@ -148,7 +148,7 @@ def test_a_folder_that_others_can_use_is_not_used(place: Path) -> None:
 
 
 def test_a_link_or_file_in_place_of_the_folder_is_not_followed(place: Path) -> None:
-    """Whoever made it chose where it leads."""
+    """A symbolic link is refused."""
     other = place.with_name("other")
     other.mkdir(mode=0o700)
     place.symlink_to(other)
@@ -161,7 +161,7 @@ def test_a_link_or_file_in_place_of_the_folder_is_not_followed(place: Path) -> N
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs rights to give files away")
 def test_a_folder_of_somebody_else_is_not_used(place: Path) -> None:
-    """He could replace what is in it."""
+    """A folder of another user is refused."""
     place.mkdir(mode=0o700)
     os.chown(place, 12345, -1)
     assert why_not().endswith(f"{place}: belongs to another user")
@@ -172,7 +172,7 @@ def test_a_folder_of_somebody_else_is_not_used(place: Path) -> None:
 )
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs rights to become somebody else")
 def test_somebody_else_at_the_other_end_is_known() -> None:
-    """Even one who got past the folder's rights."""
+    """A client of another user is refused, even inside of the folder."""
     with (
         socket.socket(socket.AF_UNIX) as listening,
         TemporaryDirectory(prefix="te-", dir="/tmp") as folder,
@@ -200,12 +200,12 @@ def test_somebody_else_at_the_other_end_is_known() -> None:
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "a b", "x" * 81, "a\n", "ü"])
 def test_ids_that_are_no_good_names_of_files_are_not_used(name: str) -> None:
-    """Nothing is made or opened under them."""
-    assert "is called by letters, digits" in why_not(name)
+    """Invalid names create and open nothing."""
+    assert "must consist of letters, digits" in why_not(name)
 
 
 def test_a_path_that_is_too_long_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system would cut it off, or refuse it in words that nobody knows."""
+    """A path that is too long is refused with a clear message."""
     deep = tmp_path / ("x" * 90)
     deep.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(deep))
@@ -213,14 +213,16 @@ def test_a_path_that_is_too_long_is_told(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_system_without_such_sockets_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs go on there; nothing is listed."""
+    """Systems without such sockets run, and list nothing."""
     monkeypatch.delattr(socket, "AF_UNIX")
     for use in (listen_for, connect_to):
-        with pytest.raises(NotLiveError, match="this system has no sockets in its file system"):
+        with pytest.raises(
+            NotLiveError, match="this system does not support sockets in its file system"
+        ):
             use(RUN)
     assert reachable_runs() == []
 
 
 def test_a_socket_is_removed_though_it_is_gone(tmp_path: Path) -> None:
-    """Somebody has cleaned up."""
+    """A folder that was removed is created again."""
     remove(tmp_path / "gone.sock")

@@ -1,4 +1,4 @@
-"""What a run does when it is told from outside, and what it refuses."""
+"""The commands of a run, and refusals."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from trioeval.testing import run_virtual
 
 
 def refusal_of(command: Mapping[str, Any]) -> tuple[str | None, Lanes, int]:
-    """What a run says to it, its lanes then, and how often it was stopped."""
+    """A run with its lanes, and the number of its stops."""
 
     async def main() -> tuple[str | None, Lanes, int]:  # noqa: ASYNC124 - lanes are used in Trio
         run = watched_run(LaneSpec("a", 4, rpm=60, tpm=600), LaneSpec("b"), LaneSpec("local"))
@@ -50,7 +50,7 @@ def standing(lanes: Lanes) -> list[tuple[int, float | None, float | None, bool]]
 def test_a_lane_does_what_it_is_told(
     command: Mapping[str, Any], after: tuple[int, float, float, bool]
 ) -> None:
-    """That lane and no other."""
+    """A paused lane starts no calls; other lanes do."""
     refused, lanes, stopped = refusal_of(command)
     assert (refused, stopped) == (None, 0)
     width, rpm, tpm, paused = standing(lanes)[0]
@@ -60,19 +60,17 @@ def test_a_lane_does_what_it_is_told(
 
 
 def test_a_lane_without_a_rate_of_requests_gets_one() -> None:
-    """One of tokens it cannot get: calls under way have reserved nothing of it."""
+    """A rate of tokens cannot be added: calls in flight have reserved none."""
     refused, lanes, _ = refusal_of({"do": "retune", "lane": "b", "rpm": 30})
     assert (refused, lanes["b"].statistics().rpm) == (None, 30)
-    refused, lanes, _ = refusal_of(
-        {"do": "retune", "lane": "b", "rpm": 30, "maxConcurrency": 2, "tpm": 9}
-    )
-    assert refused == "lane 'b': tpm cannot be changed on a lane without one, got tpm=9"
-    assert standing(lanes)[1] == (4, None, None, False)  # all of it or nothing
+    refused, lanes, _ = refusal_of({"do": "retune", "lane": "b", "rpm": 30, "width": 2, "tpm": 9})
+    assert refused == "lane 'b': has no rate of tokens that could be changed, got tpm=9"
+    assert standing(lanes)[1] == (4, None, None, False)  # all or nothing
 
 
 @pytest.mark.parametrize("do", ["stop", "cancel"])
 def test_a_run_is_stopped_and_cancelled(do: str) -> None:
-    """Once."""
+    """A run stops once."""
     assert refusal_of({"do": do})[::2] == (None, 1)
 
 
@@ -82,25 +80,19 @@ def test_a_run_is_stopped_and_cancelled(do: str) -> None:
         ({}, "do must be one of pause, resume, retune, stop, cancel, got None"),
         ({"do": "halt"}, "got 'halt'"),
         ({"do": ["stop"]}, r"got \['stop'\]"),
-        ({"do": "stop", "lane": "a"}, "stop takes no 'lane'"),
-        ({"do": "pause", "lane": "a", "maxConcurrency": 3}, "pause takes no 'maxConcurrency'"),
-        ({"do": "pause"}, "there is no lane None; the lanes are 'a', 'b'$"),
-        ({"do": "resume", "lane": "c"}, "there is no lane 'c'"),
-        ({"do": "resume", "lane": ["a"]}, r"there is no lane \['a'\]"),
-        ({"do": "pause", "lane": "local"}, "there is no lane 'local'"),  # nobody is asked on it
-        ({"do": "pause", "lane": "x" * 5000}, r"there is no lane 'x+\.\.\.x+';"),
-        ({"do": "retune", "lane": "a"}, "retune needs maxConcurrency, rpm or tpm"),
-        (
-            {"do": "retune", "lane": "a", "maxConcurrency": 0},
-            "maxConcurrency must be a whole number from 1 to 10000",
-        ),
-        ({"do": "retune", "lane": "a", "maxConcurrency": 10**400}, "maxConcurrency must be"),
-        ({"do": "retune", "lane": "a", "maxConcurrency": 2.0}, "maxConcurrency must be .* got 2.0"),
-        (
-            {"do": "retune", "lane": "a", "maxConcurrency": True},
-            "maxConcurrency must be .* got True",
-        ),
-        ({"do": "retune", "lane": "a", "maxConcurrency": "3"}, "maxConcurrency must be .* got '3'"),
+        ({"do": "stop", "lane": "a"}, "stop does not accept 'lane'"),
+        ({"do": "pause", "lane": "a", "width": 3}, "pause does not accept 'width'"),
+        ({"do": "pause"}, "unknown lane None; the lanes are 'a', 'b'$"),
+        ({"do": "resume", "lane": "c"}, "unknown lane 'c'"),
+        ({"do": "resume", "lane": ["a"]}, r"unknown lane \['a'\]"),
+        ({"do": "pause", "lane": "local"}, "unknown lane 'local'"),  # nobody is asked on it
+        ({"do": "pause", "lane": "x" * 5000}, r"unknown lane 'x+\.\.\.x+';"),
+        ({"do": "retune", "lane": "a"}, "retune needs a width, rpm or tpm"),
+        ({"do": "retune", "lane": "a", "width": 0}, "width must be a whole number from 1 to 10000"),
+        ({"do": "retune", "lane": "a", "width": 10**400}, "width must be"),
+        ({"do": "retune", "lane": "a", "width": 2.0}, "width must be .* got 2.0"),
+        ({"do": "retune", "lane": "a", "width": True}, "width must be .* got True"),
+        ({"do": "retune", "lane": "a", "width": "3"}, "width must be .* got '3'"),
         ({"do": "retune", "lane": "a", "rpm": 0}, "rpm must be a number from 0.001 to 1e"),
         ({"do": "retune", "lane": "a", "rpm": -1, "tpm": "x"}, "rpm must be .*; tpm must be"),
         ({"do": "retune", "lane": "a", "rpm": float("nan")}, "rpm must be .* got nan"),
@@ -111,7 +103,7 @@ def test_a_run_is_stopped_and_cancelled(do: str) -> None:
     ],
 )
 def test_bad_commands_are_refused_and_change_nothing(command: Mapping[str, Any], says: str) -> None:
-    """With a sentence that says what would be right, and is not as long as what was sent."""
+    """A refusal states what is valid, and is not as long as the command."""
     refused, lanes, stopped = refusal_of(command)
     assert refused is not None
     assert len(refused) < 250
@@ -133,7 +125,7 @@ def test_bad_commands_are_refused_and_change_nothing(command: Mapping[str, Any],
     )
 )
 def test_whatever_is_sent_is_obeyed_or_refused(command: Mapping[str, Any]) -> None:
-    """Nothing raises; the answer can be sent; what was refused has changed nothing."""
+    """No command raises; the answer can be sent; a refused command changes nothing."""
     refused, lanes, stopped = refusal_of(command)
     event("refused" if refused else "obeyed")
     json.dumps(refused)
@@ -145,7 +137,7 @@ def test_whatever_is_sent_is_obeyed_or_refused(command: Mapping[str, Any]) -> No
 
 @attrs.frozen
 class Turn:
-    """Somebody turns the wheel, `after` seconds after the last turn."""
+    """A command, `after` seconds after the last one."""
 
     after: float
     command: Mapping[str, Any]
@@ -185,7 +177,7 @@ turns = st.lists(
 def test_no_turn_of_the_wheel_breaks_a_law(
     turns: list[Turn], durations: list[float], burst: int, gap: float, _schedule: object
 ) -> None:
-    """WIDTH and PACE of each moment hold; a paused lane starts nothing, a stopped run no job."""
+    """WIDTH and PACE hold at each moment; a paused lane starts no call, a stopped run no job."""
     starts, jobs, told = drive(turns, durations, burst, gap)
     first = {"maxConcurrency": 3, "rpm": 60, "paused": False, "stopped": False}
     eras: list[tuple[float, dict[str, Any]]] = [(0.0, first)]
@@ -203,7 +195,7 @@ def test_no_turn_of_the_wheel_breaks_a_law(
         eras.append((at, new))
 
     def at_once(at: float) -> list[dict[str, Any]]:
-        """What held at an instant, in turn."""
+        """The rules in force at an instant."""
         before = [era for since, era in eras if since < at][-1:]
         return [*before, *(era for since, era in eras if since == at)]
 
@@ -219,7 +211,7 @@ def test_no_turn_of_the_wheel_breaks_a_law(
 
 
 def worth(eras: list[tuple[float, dict[str, Any]]], begin: float, end: float) -> float:
-    """Requests that the rates of a time allow."""
+    """Return the requests that the rates of a time allow."""
     edges = [*(at for at, _ in eras[1:]), float("inf")]
     total = 0.0
     for (since, era), until in zip(eras, edges, strict=True):
@@ -230,7 +222,7 @@ def worth(eras: list[tuple[float, dict[str, Any]]], begin: float, end: float) ->
 def drive(
     turns: list[Turn], durations: list[float], burst: int, gap: float
 ) -> tuple[list[tuple[float, float]], list[float], list[tuple[float, Mapping[str, Any]]]]:
-    """Starts and ends of calls, starts of jobs, and when which command was obeyed; the rest runs out."""
+    """Return starts and ends of calls, starts of jobs, and times of commands."""
     starts: list[list[float]] = []
     jobs: list[float] = []
     told: list[tuple[float, Mapping[str, Any]]] = []
@@ -271,7 +263,7 @@ def drive(
 
 
 def test_who_raises_a_rate_does_not_wait_for_the_old_one() -> None:
-    """PACE: from that instant on the new rate holds, for requests and for tokens that are owed."""
+    """PACE: from that instant on the new rate holds, for requests and for owed tokens."""
 
     async def main(command: Mapping[str, Any]) -> list[float]:
         run = watched_run(LaneSpec("a", 4, rpm=60, tpm=600))

@@ -1,4 +1,4 @@
-"""Pages of the live view, over a real socket: what they show of stores of every kind, and of a run."""
+"""Pages of the live view over a real socket, for stores of every kind and for a run."""
 
 import re
 import sqlite3
@@ -24,8 +24,8 @@ from trioeval.cli.app import run_command_line
 from trioeval.providers import Reply
 from trioeval.report import Head
 from trioeval.report.head import HeadColumn
-from trioeval.serving.conversation import Bounds, Conversation
-from trioeval.store import Reader, StoredRun, open_store
+from trioeval.serving.conversation import Bounds, HttpConnection
+from trioeval.store import StoredRun, StoreReader, open_store
 from trioeval.testing import run_virtual
 from trioeval.web.app import WhilePresent
 from trioeval.web.live import serve_live
@@ -59,13 +59,13 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 async def only_run(server: Server) -> str:
-    """The id of the one run of a store."""
+    """Return the id of the only run of a store."""
     (found,) = set(re.findall(r'href="/run/([^"?]+)"', (await server.ask("/")).body))
     return str(found)
 
 
 def test_runs_rows_and_one_row_are_shown(database: Path) -> None:
-    """From the list to a row and its neighbours; every link leads somewhere."""
+    """Every link from the list to a row and its neighbours works."""
 
     async def main() -> None:
         async with serving(database) as server:
@@ -95,7 +95,7 @@ def test_runs_rows_and_one_row_are_shown(database: Path) -> None:
 
 
 def test_rows_are_chosen_and_paged(database: Path) -> None:
-    """By status, column and text; both ways; what the address says survives another loading."""
+    """Rows are filtered by status, column and text, in both directions; the address holds the filter."""
 
     async def main() -> None:
         async with serving(database) as server:
@@ -140,7 +140,7 @@ def test_rows_are_chosen_and_paged(database: Path) -> None:
 def test_hostile_texts_are_inert_on_every_page(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """No text is markup, none hides or turns round, on the list, the run, its rows, and each row."""
+    """No text is markup or hidden, on the list, the run, its rows, and each row."""
     suite, database = write_hostile_suite(tmp_path), tmp_path / "runs.db"
     run_command_line([str(suite), "--no-table", "--quiet", "--no-cache", "--db", str(database)])
     capfd.readouterr()
@@ -168,14 +168,14 @@ def test_hostile_texts_are_inert_on_every_page(
 
 
 def test_a_store_may_be_empty_damaged_or_gone(database: Path, tmp_path: Path) -> None:
-    """Each is said on the page; where it is mended, the next look finds it so."""
+    """Each problem is shown; once it is solved, the next request works."""
     empty, damaged = tmp_path / "empty.db", tmp_path / "damaged.db"
 
     async def main() -> None:
         async with open_store(empty):
             pass
         async with serving(empty) as server:
-            assert "No run has begun yet" in (await server.ask("/")).body
+            assert "No run yet" in (await server.ask("/")).body
         copy(database, damaged)
         async with serving(damaged) as server:
             run = await only_run(server)
@@ -197,8 +197,8 @@ def test_a_store_may_be_empty_damaged_or_gone(database: Path, tmp_path: Path) ->
                 assert (part.status, part.headers["hx-retarget"]) == (500, "#said")
                 assert "damaged" in part.body
             damaged.unlink()
-            assert "No run has begun yet" in (await server.ask("/")).body
-            assert "store of runs not found" in (await server.ask(f"/run/{run}")).body
+            assert "No run yet" in (await server.ask("/")).body
+            assert "there is no store of runs here" in (await server.ask(f"/run/{run}")).body
             damaged.write_bytes(whole)
             assert (await server.ask(f"/run/{run}")).status == 200
 
@@ -207,7 +207,7 @@ def test_a_store_may_be_empty_damaged_or_gone(database: Path, tmp_path: Path) ->
 
 @attrs.define
 class Listener:
-    """A browser that hears of a run."""
+    """A browser that receives events of a run."""
 
     stream: trio.SocketStream
     heard: str = ""
@@ -244,7 +244,7 @@ async def begun(database: Path) -> AsyncIterator[StoredRun]:
 
 
 def test_a_run_is_watched_and_steered_to_its_end(tmp_path: Path) -> None:
-    """Two browsers see its lanes and rows; a button changes it; a third one that does not read harms none."""
+    """Two browsers see lanes and rows; buttons work; a third browser that does not read harms none."""
 
     async def main() -> None:
         path = tmp_path / "runs.db"
@@ -279,14 +279,11 @@ def test_a_run_is_watched_and_steered_to_its_end(tmp_path: Path) -> None:
                     assert watched.lanes["a"].max_concurrency == 7
                     await one.until("max concurrency 7")
                     for form, says in (
-                        ({"do": "retune", "lane": "b", "tpm": "9"}, "tpm cannot be changed"),
-                        ({"do": "retune", "lane": "a"}, "give maxConcurrency, rpm or tpm"),
+                        ({"do": "retune", "lane": "b", "tpm": "9"}, "has no rate of tokens"),
+                        ({"do": "retune", "lane": "a"}, "set a width, rpm or tpm"),
                         ({"do": "retune", "lane": "a", "rpm": "nan"}, "rpm must be a number"),
-                        (
-                            {"do": "retune", "lane": "a", "maxConcurrency": "1.5"},
-                            "must be a whole number",
-                        ),
-                        ({"do": "pause", "lane": "%3Cb%3E"}, "there is no lane"),
+                        ({"do": "retune", "lane": "a", "width": "1.5"}, "must be a whole number"),
+                        ({"do": "pause", "lane": "%3Cb%3E"}, "unknown lane"),
                         ({"do": "pause"}, "lane is missing"),
                         ({"do": "%00halt"}, "do must be one of"),
                         ({}, "do must be one of"),
@@ -307,13 +304,13 @@ def test_a_run_is_watched_and_steered_to_its_end(tmp_path: Path) -> None:
                     assert "2 rows not run; continue with" in browser.heard
                     assert "<code>trioeval resume eval-9</code>" in browser.heard
                 told = await server.steer("eval-9", do="stop")
-                assert "does not listen" in told.body
+                assert "does not accept commands" in told.body
 
     in_trio(main)
 
 
 def test_a_run_is_steered_from_a_page_that_nobody_has_looked_at_for_a_while(tmp_path: Path) -> None:
-    """Though the view has to find the run again first; and the page is that of a run under way."""
+    """Commands work although the view has to find the run again first."""
 
     async def main() -> None:
         path, watched = tmp_path / "runs.db", watched_run(run_id="eval-9")
@@ -326,13 +323,13 @@ def test_a_run_is_steered_from_a_page_that_nobody_has_looked_at_for_a_while(tmp_
             assert watched.lanes["a"].statistics().paused
             assert "cancelling" in (await server.steer("eval-9", do="cancel")).body
             assert watched.cancelled.cancel_called
-            assert "does not listen" in (await server.steer("eval-8", do="stop")).body
+            assert "does not accept commands" in (await server.steer("eval-8", do="stop")).body
 
     in_trio(main)
 
 
 def test_a_run_that_is_deleted_while_it_is_watched_is_gone(tmp_path: Path) -> None:
-    """Its page says so, and ends; so does one of a run that does not let itself be heard."""
+    """The page of a deleted run says so and ends, as does one of a run without a connection."""
 
     async def main() -> None:
         path = tmp_path / "runs.db"
@@ -343,7 +340,7 @@ def test_a_run_that_is_deleted_while_it_is_watched_is_gone(tmp_path: Path) -> No
         ):
             run.row(row_at(0))
             await run.durable()
-            await browser.until("is not heard from here")
+            await browser.until("is not connected")
             await browser.until("event: rows")
             seen = len(browser.heard)
             with sqlite3.connect(path) as connection:
@@ -361,7 +358,7 @@ def test_a_run_that_is_deleted_while_it_is_watched_is_gone(tmp_path: Path) -> No
 
 
 def test_a_server_that_stops_waits_for_nobody(tmp_path: Path) -> None:
-    """Neither for who watches, nor for who reads nothing, nor for half a request."""
+    """Open event streams, idle clients and partial requests do not delay the end."""
 
     async def main() -> None:
         path = tmp_path / "runs.db"
@@ -383,7 +380,7 @@ def test_a_server_that_stops_waits_for_nobody(tmp_path: Path) -> None:
 
 
 def test_who_does_not_read_is_hung_up_on() -> None:
-    """So nothing that is made for a browser waits for it for ever."""
+    """Work for a browser never waits for it without a limit."""
 
     async def main() -> None:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
@@ -391,7 +388,7 @@ def test_who_does_not_read_is_hung_up_on() -> None:
             client = await trio.open_tcp_stream("127.0.0.1", listener.socket.getsockname()[1])
             async with client, await listener.accept() as accepted:
                 bounds, stop = Bounds(taking=0.05), trio.Event()
-                talk = Conversation(accepted, _no_app, bounds, stop)
+                talk = HttpConnection(accepted, _no_app, bounds, stop)
                 with pytest.raises(trio.BrokenResourceError, match="the client does not read"):
                     await talk.send(bytes(50_000_000))
                 with pytest.raises(trio.ClosedResourceError):
@@ -405,7 +402,7 @@ async def _no_app(scope: Scope, _receive: Receive, _send: Send) -> None:
 
 
 def test_a_search_keeps_nobody_waiting_but_searches(database: Path) -> None:
-    """Nor does one of which nobody wants to know any more keep others from what they look for."""
+    """A cancelled search does not delay other requests."""
     gate = threading.Event()
 
     async def main() -> None:
@@ -416,16 +413,16 @@ def test_a_search_keeps_nobody_waiting_but_searches(database: Path) -> None:
                     partial(store.read, lambda _reader: gate.wait(20), takes_long=True)
                 )
             await trio.testing.wait_all_tasks_blocked()
-            assert len(await store.read(Reader.runs)) == 1
+            assert len(await store.read(StoreReader.runs)) == 1
             nursery.cancel_scope.cancel("typed on")
         gate.set()
-        assert len(await store.read(Reader.runs, takes_long=True)) == 1
+        assert len(await store.read(StoreReader.runs, takes_long=True)) == 1
 
     in_trio(main)
 
 
 def test_nothing_is_done_for_who_has_gone() -> None:
-    """What he asked to see is not looked for any more; what he asked to be done is done."""
+    """A cancelled read is stopped; a command is completed."""
     done: list[str] = []
 
     async def app(scope: Scope, _receive: Receive, send: Send) -> None:
@@ -449,7 +446,7 @@ def test_nothing_is_done_for_who_has_gone() -> None:
 
 
 def test_whoever_comes_takes_the_place_of_who_was_quiet_the_longest(database: Path) -> None:
-    """A page that is open and sends nothing keeps no client out."""
+    """An idle connection is replaced by a new client."""
 
     async def main() -> None:
         async with (

@@ -1,11 +1,11 @@
-"""Who may see the live view and steer from it: over a real socket, with requests of every kind."""
+"""Access to the live view over a real socket, with requests of every kind."""
 
 from pathlib import Path
 
 import pytest
 from view_server import COOKIE, in_trio, make_store, serving
 
-from trioeval.serving.door import is_loopback
+from trioeval.serving.access_rules import is_loopback
 
 pytestmark = [pytest.mark.attack("web pages"), pytest.mark.network]
 
@@ -44,7 +44,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_only_its_own_names_reach_the_server(
     database: Path, listens: str, named: str, *, is_let_in: bool
 ) -> None:
-    """Or a foreign page could have its own name lead here."""
+    """Other host names are refused, as a foreign page could use its own name."""
 
     async def main() -> None:
         async with serving(database, host=listens) as server:
@@ -56,7 +56,7 @@ def test_only_its_own_names_reach_the_server(
 
 
 def test_a_token_is_shown_once_and_a_cookie_from_then_on(database: Path) -> None:
-    """The token leaves the address at once; neither a wrong one nor a made-up cookie helps."""
+    """The token leaves the address at once; wrong tokens and cookies are refused."""
 
     async def main() -> None:
         async with serving(database, token=TOKEN) as server:
@@ -91,7 +91,7 @@ def test_a_token_is_shown_once_and_a_cookie_from_then_on(database: Path) -> None
 
 
 def test_only_a_page_of_this_server_changes_anything(database: Path) -> None:
-    """Its origin and its token must be right; then the run is asked, which is over here."""
+    """Origin and token must be right; then the run is called, which is over here."""
 
     async def main() -> None:
         async with serving(database) as server:
@@ -139,7 +139,7 @@ def test_only_a_page_of_this_server_changes_anything(database: Path) -> None:
 
 
 def test_a_refusal_takes_nothing_from_a_page(database: Path) -> None:
-    """What its scripts ask for is answered where messages stand, not in place of what is shown."""
+    """Requests of scripts are refused with a message in its place on the page."""
 
     async def main() -> None:
         async with serving(database, token=TOKEN) as server:
@@ -182,7 +182,7 @@ def test_a_refusal_takes_nothing_from_a_page(database: Path) -> None:
     ],
 )
 def test_no_address_reaches_what_is_not_a_page(database: Path, path: str) -> None:
-    """Every other one is answered by a page that says so, with all headers."""
+    """Every other request is refused with a page that has all headers."""
 
     async def main() -> None:
         async with serving(database) as server:
@@ -199,6 +199,6 @@ def test_no_address_reaches_what_is_not_a_page(database: Path, path: str) -> Non
 
 
 def test_loopback_is_known() -> None:
-    """Whatever else can be reached needs a token."""
+    """Every other address needs a token."""
     assert [*map(is_loopback, ("127.0.0.1", "127.8.9.1", "::1", "LocalHost"))] == [True] * 4
     assert [*map(is_loopback, ("0.0.0.0", "::", "192.0.2.7", "example.org", ""))] == [False] * 5  # noqa: S104

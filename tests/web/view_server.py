@@ -1,4 +1,4 @@
-"""The live view on a real socket, and somebody who keeps to no rule of browsers."""
+"""The live view on a real socket, and a client that ignores the rules of browsers."""
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -11,20 +11,20 @@ import attrs
 import trio
 
 from trioeval.cli.app import run_command_line
+from trioeval.serving.access_rules import OwnNames
 from trioeval.serving.conversation import Bounds
-from trioeval.serving.door import OwnNames
 from trioeval.serving.listening import Address, open_listeners, serve_app
-from trioeval.web.app import View
+from trioeval.web.app import LiveView
 from trioeval.web.pages import StoreReading
 from trioeval.web.security import Door
-from trioeval.web.watches import Watches
+from trioeval.web.watches import RunWatches
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 COOKIE = "view"
 
 
 def make_store(folder: Path, suite: str) -> Path:
-    """A database with a run of a suite, made by the command line."""
+    """Write a database with a run of a suite by the command line."""
     path, database = folder / "suite.yaml", folder / "runs.db"
     path.write_text(suite)
     flags = ["--no-table", "--no-progress", "--no-cache", "--quiet", "--db"]
@@ -48,7 +48,7 @@ class Reply:
 
     @property
     def session(self) -> dict[str, str]:
-        """What a browser that got this page sends along."""
+        """Return the headers of a browser with this page."""
         token = re.search(r'"X-CSRF-Token": "(\w+)"', self.body)
         cookie = self.headers.get("set-cookie", "").partition(";")[0]
         return {"cookie": cookie} | ({} if token is None else {"x-csrf-token": token[1]})
@@ -58,7 +58,7 @@ class Reply:
 class Server:
     address: Address
     stop: trio.Event
-    watches: Watches
+    watches: RunWatches
 
     @property
     def host(self) -> str:
@@ -76,7 +76,7 @@ class Server:
         body: str = "",
         more: str = "",
     ) -> Reply:
-        """One request, as it is said here: no client puts anything right."""
+        """Send a request exactly as given."""
         stream = await self.connect()
         said = {
             "host": self.host,
@@ -93,7 +93,7 @@ class Server:
         return reply_of(found)
 
     async def steer(self, run: str, **form: str) -> Reply:
-        """As the buttons of a page do."""
+        """Send a command like the buttons of a page."""
         page = await self.ask("/")
         body = "&".join(f"{name}={value}" for name, value in form.items())
         headers = {**page.session, "origin": f"http://{self.host}"}
@@ -117,7 +117,7 @@ async def serving(
     host: str = "127.0.0.1",
     bounds: Bounds | None = None,
 ) -> AsyncIterator[Server]:
-    """A server; at the end it is stopped, and must be over soon."""
+    """Run a server; at the end it is stopped, and must end soon."""
     listeners, address = await open_listeners("127.0.0.1", 0)
     stop, store = trio.Event(), StoreReading(database)
     names = iter(f"session{number}" for number in range(1000))
@@ -129,8 +129,8 @@ async def serving(
         make_id=partial(next, names),
     )
     async with trio.open_nursery() as followers:
-        watches = Watches(store, followers)
-        view = View(
+        watches = RunWatches(store, followers)
+        view = LiveView(
             store=store,
             watches=watches,
             stop=stop,

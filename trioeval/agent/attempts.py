@@ -22,10 +22,10 @@ from trioeval.agent.restarts import Attempt, AttemptEnd, AttemptFailure, attempt
 from trioeval.agent.workspace import open_plain
 from trioeval.errors import BusError
 from trioeval.evaluation.answerer import OnProgress
-from trioeval.evaluation.prompt import Asked
-from trioeval.evaluation.provider_calls import Asker, Inquiry
+from trioeval.evaluation.prompt import RenderedPrompt
+from trioeval.evaluation.provider_calls import ProviderCall, ReplySource
 from trioeval.providers import Reply, Request, Usage
-from trioeval.providers.programs.exec import Tail
+from trioeval.providers.programs.exec import OutputTail
 from trioeval.suite.expand import Step
 
 # The output of a program, read from its pipe and stored in a file, up to a limit.
@@ -52,7 +52,7 @@ class AttemptLog:
     limit: int
     """Maximum number of stored bytes, ≥ 1."""
     _descriptor: int = attrs.field(repr=False)
-    tail: Tail = attrs.field(repr=False, factory=Tail)
+    tail: OutputTail = attrs.field(repr=False, factory=OutputTail)
     """The end of the output, stored or not."""
     kept: int = attrs.field(init=False, default=0)
     """Number of stored bytes of the output."""
@@ -106,7 +106,7 @@ class AttemptLog:
                         await self._take_all()
                     finally:
                         self._at_end = True
-                        self._tell()
+                        self._signal()
         finally:
             self.close()
             self._over.set()
@@ -115,7 +115,7 @@ class AttemptLog:
         async for part in self.pipe:
             self.feed(bytes(part))
             self._taken += len(part)
-            self._tell()
+            self._signal()
 
     async def catch_up(self) -> None:
         """Wait until everything that was written before this call is read. A checkpoint."""
@@ -135,7 +135,7 @@ class AttemptLog:
         self.bound()
         await self._over.wait()
 
-    def _tell(self) -> None:
+    def _signal(self) -> None:
         self._more.set()
         self._more = trio.Event()
 
@@ -149,7 +149,7 @@ def open_log(path: Path, limit: int, secrets: Sequence[str] = ()) -> AttemptLog:
         secrets: Texts that its tail hides, longest first.
     """
     descriptor = open_plain(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    tail = Tail(secrets=secrets)
+    tail = OutputTail(secrets=secrets)
     return AttemptLog(path, os.fstat(descriptor).st_size, limit, descriptor, tail)
 
 
@@ -171,7 +171,7 @@ _ROW_ENDS = frozenset({"failed", "timed_out"})
 """Outcomes that a row may have although its agent was not finished: an invalid marker, or a timeout."""
 
 
-def reply_of(end: AttemptEnd, *, spent: bool) -> Reply:
+def attempt_reply(end: AttemptEnd, *, spent: bool) -> Reply:
     """Return the record of an attempt, with its usage if its calls are not recorded separately."""
     failure = end.failure
     told = {
@@ -187,8 +187,8 @@ def reply_of(end: AttemptEnd, *, spent: bool) -> Reply:
     return Reply(output=end.output, usage=usage, cost=cost, metadata={_KEY: told})
 
 
-def end_of(reply: Reply) -> AttemptEnd | None:
-    """Return the end of an attempt; None for a reply that `reply_of` did not make."""
+def attempt_end(reply: Reply) -> AttemptEnd | None:
+    """Return the end of an attempt; None for a reply that `attempt_reply` did not make."""
     told = reply.metadata.get(_KEY)
     if not isinstance(told, Mapping):
         return None
@@ -227,7 +227,7 @@ def attempts_json(ends: Sequence[AttemptEnd], first: int = 0) -> list[dict[str, 
     ]
 
 
-def answer_of(ended: LoopEnd, about: dict[str, Any]) -> Reply:
+def case_reply(ended: LoopEnd, about: dict[str, Any]) -> Reply:
     """Return the reply of a case: the output of its last attempt, and the usage of all of them."""
     usage, cost = total_usage(ended.attempts)
     told = {
@@ -253,7 +253,7 @@ def with_cut_attempt(reply: Reply | None, end: AttemptEnd) -> Reply:
     number = reported_attempts(reply)
     if reply is None:
         message = f"{_CUT} in attempt {number}"
-        reply = answer_of(LoopEnd(ending=_CUT, message=message, attempts=()), {})
+        reply = case_reply(LoopEnd(ending=_CUT, message=message, attempts=()), {})
     told = dict(reply.metadata[_AGENT])
     told["attempts"] = [*told["attempts"], *attempts_json([end], number)]
     return attrs.evolve(
@@ -274,7 +274,7 @@ def with_row_outcome(reply: Reply, outcome: str) -> Reply:
     Example:
         >>> so_far = {"outcome": "interrupted", "message": "interrupted after 2 attempts"}
         >>> reply = Reply(output="", metadata={"agent": so_far})
-        >>> ended_as(reply, "timed_out").metadata["agent"]
+        >>> with_row_outcome(reply, "timed_out").metadata["agent"]
         {'outcome': 'timed_out', 'message': 'timed out after 2 attempts'}
     """
     told = reply.metadata.get(_AGENT)
@@ -292,10 +292,10 @@ _RUN_ID = "runId"
 class RecordedAttempts(Attempts):
     """The attempts of one case of a task, as recorded in the journal of the run."""
 
-    asker: Asker
+    reply_source: ReplySource
     step: Step
-    asked: Asked
-    told: OnProgress
+    asked: RenderedPrompt
+    on_progress: OnProgress
     is_model: bool
     """True if its usage is recorded with its single calls."""
     post: CasePoster
@@ -308,8 +308,8 @@ class RecordedAttempts(Attempts):
     @earlier.default
     def _find_earlier(self) -> Sequence[AttemptEnd]:
         found: list[AttemptEnd] = []
-        while (paid := self.asker.recalled(self._inquiry(len(found)))) is not None:
-            end = end_of(paid.reply)
+        while (paid := self.reply_source.recalled(self._inquiry(len(found)))) is not None:
+            end = attempt_end(paid.reply)
             if end is None:
                 break
             if found:  # as in `ended`
@@ -343,10 +343,12 @@ class RecordedAttempts(Attempts):
         end = attrs.evolve(end, metadata={**own, **end.metadata})
         super().ended(attempt, end)
         inquiry = self._inquiry(attempt.number)
-        self.asker.note(inquiry, reply_of(end, spent=not self.is_model), end.duration_s * 1000)
-        self.tell()
+        self.reply_source.record(
+            inquiry, attempt_reply(end, spent=not self.is_model), end.duration_s * 1000
+        )
+        self.report_progress()
 
-    async def tell_lost_end(self, bus: Path) -> None:
+    async def post_missing_end(self, bus: Path) -> None:
         """Post the end of the last started attempt on a bus if it is missing there after a kill."""
         try:
             run = await trio.to_thread.run_sync(_unended, bus)
@@ -363,22 +365,22 @@ class RecordedAttempts(Attempts):
         else:
             await self.post(*end_message(number, run, self.ends[number].failure))
 
-    def tell(self) -> None:
+    def report_progress(self) -> None:
         """Report the intermediate reply of the case."""
         message = f"interrupted after {attempts_text(len(self.ends))}"
         so_far = LoopEnd(ending="interrupted", message=message, attempts=tuple(self.ends))
         latency_ms = sum(end.duration_s for end in self.ends) * 1000
-        self.told(answer_of(so_far, {}), latency_ms, self.recalled)
+        self.on_progress(case_reply(so_far, {}), latency_ms, self.recalled)
 
     @property
     def recalled(self) -> int:
         """Number of requests that earlier executions made."""
         return sum(end.metadata.get("steps", 1) for end in self.earlier)
 
-    def _inquiry(self, number: int) -> Inquiry:
+    def _inquiry(self, number: int) -> ProviderCall:
         asked, step = self.asked, self.step
         request = Request(prompt=asked.prompt, vars=asked.vars, options=asked.options)
-        return self.asker.inquiry(
+        return self.reply_source.prepare(
             step.index, "attempt", step.provider_index, request, number, "over"
         )
 

@@ -82,7 +82,7 @@ class CaseFiles:
         """The folder for the output of programs."""
         return self.folder / "logs"
 
-    def told(self, number: int) -> Path:
+    def attempt_prompt(self, number: int) -> Path:
         """Return the file with the prompt of an attempt, which may start with a continuation note."""
         return self.logs / f"attempt-{number:03d}.prompt.md"
 
@@ -142,7 +142,7 @@ class CaseNames:
     """The column of each step, as a part of a file name; empty if there is only one."""
     dependents: Mapping[str, Sequence[Dependent]]
     """All cases of each column; empty without any dependencies."""
-    rooms: Sequence[str]
+    folder_names: Sequence[str]
     """The folder name of each step: unique in its task, also on file systems that ignore case."""
     _places: Mapping[tuple[str, str], int] = attrs.field(init=False, repr=False)
 
@@ -170,15 +170,15 @@ class CaseNames:
             names=names,
             columns=columns,
             dependents=_dependents(every, columns, own, names),
-            rooms=_rooms(names, columns),
+            folder_names=_folder_names(names, columns),
         )
 
-    def room_of(self, column: str, name: str) -> str:
+    def folder_name_of(self, column: str, name: str) -> str:
         """Return the folder name of a case of a column."""
-        return self.rooms[self._places[column, name]]
+        return self.folder_names[self._places[column, name]]
 
 
-def _rooms(names: Sequence[str], columns: Sequence[str]) -> list[str]:
+def _folder_names(names: Sequence[str], columns: Sequence[str]) -> list[str]:
     wanted = [
         ".".join(part for part in (name.replace("#", "-"), column) if part)
         for name, column in zip(names, columns, strict=True)
@@ -268,9 +268,9 @@ class FolderRequest:
     """The case name that people see in the folder."""
     template: Callable[[], Path | None]
     """Returns the template of its workspace. Raises `AgentError`."""
-    goes_on: bool
+    is_continued: bool
     """True if there are attempts that count."""
-    anew: bool = False
+    starts_over: bool = False
     """True if existing contents must not be used."""
 
 
@@ -307,7 +307,7 @@ def open_workspace(files: CaseFiles, wanted: FolderRequest) -> bool:
         if files.workspace.is_dir():
             make_done_folder(files.workspace, files.done_file)  # the agent may have removed it
             return True
-        if wanted.goes_on:
+        if wanted.is_continued:
             msg = f"{files.workspace} is missing, but attempts have worked in it"
             raise AgentError(f"{msg}; to start over, run the row again with --retry and its index")
         make_workspace(files.workspace, wanted.template(), files.done_file)
@@ -321,11 +321,11 @@ def _find(files: CaseFiles, wanted: FolderRequest) -> bool:
     known = _digest_in(files)
     if known is not None:
         # A folder whose file cannot be read any more is accepted if the case must have one.
-        is_own = known == wanted.digest or (wanted.goes_on and not known)
-        if is_own and (wanted.goes_on or not wanted.anew):
+        is_own = known == wanted.digest or (wanted.is_continued and not known)
+        if is_own and (wanted.is_continued or not wanted.starts_over):
             return True
         _move_aside(files.folder)
-    if wanted.goes_on:
+    if wanted.is_continued:
         for other in sorted(files.folder.parent.iterdir()):
             if wanted.digest and _digest_in(CaseFiles(other)) == wanted.digest:
                 other.rename(files.folder)

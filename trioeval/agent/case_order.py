@@ -26,8 +26,8 @@ from trioeval.agent.bus.messages import MessageType
 from trioeval.agent.protocols import Marker, Slots
 from trioeval.errors import AgentError, BlockedError
 from trioeval.evaluation.outcomes import StoppedError
-from trioeval.kernel import Cut
-from trioeval.suite.dependencies import Blocked, Dependent, Lacking, Tracker
+from trioeval.kernel import StopReason
+from trioeval.suite.dependencies import Dependent, Tracker, Unsatisfied, WaitingFor
 
 # Lets cases continue in the order in which they arrived, whatever each of them has to do before.
 
@@ -43,7 +43,7 @@ class StartPosition:
     """Positions that are not released yet, in the order of arrival."""
     _left: trio.Event = attrs.field(init=False, factory=trio.Event)
 
-    async def come_first(self) -> None:
+    async def wait_for_turn(self) -> None:
         """Wait until all earlier positions are released. A checkpoint."""
         await trio.lowlevel.checkpoint()
         while (first := next(iter(self._line))) is not self:
@@ -85,7 +85,7 @@ class OrderedSlots:
         return await self.slots(run)
 
 
-_TOLD = 5  # case names in a message
+_SHOWN_CASES = 5  # case names in a message
 
 
 @attrs.define(eq=False)
@@ -112,7 +112,7 @@ class DependencyGate:
     without those that were already reported."""
     asleep: dict[str, "_DependencyWait"] = attrs.field(init=False, factory=dict)
     """Undecided cases: their dependencies have not ended, or never will."""
-    cuts: dict[str, Cut] = attrs.field(init=False, factory=dict)
+    cuts: dict[str, StopReason] = attrs.field(init=False, factory=dict)
     """The reasons of interrupted cases."""
 
     def __attrs_post_init__(self) -> None:
@@ -150,7 +150,7 @@ class DependencyGate:
         begins, cut = False, None
         try:
             await trio.lowlevel.checkpoint()
-            await _pass(_DependencyWait(name, self, done, post, waiting), timeout)
+            await _wait_and_check(_DependencyWait(name, self, done, post, waiting), timeout)
             begins = True
         except StoppedError as error:
             cut = error.cut
@@ -159,7 +159,7 @@ class DependencyGate:
             if not begins:
                 self.over(name, done=False, cut=cut)
 
-    def over(self, name: str, *, done: bool, cut: Cut | None = None) -> None:
+    def over(self, name: str, *, done: bool, cut: StopReason | None = None) -> None:
         """Handle the end of a case. Only the first call for a case counts.
 
         Args:
@@ -191,14 +191,14 @@ class DependencyGate:
         resting = [one.name for one in self.cases if one.name in found & self.kept]
         self.kept.difference_update(resting)
         if resting:
-            rest = len(resting) - _TOLD
+            rest = len(resting) - _SHOWN_CASES
             more = f" and {rest} more" if rest > 0 else ""
             self.warn(
                 f"case {name} is no longer done; these cases, which depend on it, keep their results: "
-                f"{', '.join(resting[:_TOLD])}{more}; run them again with --retry and their indices"
+                f"{', '.join(resting[:_SHOWN_CASES])}{more}; run them again with --retry and their indices"
             )
 
-    def cut_of(self, name: str) -> Cut | None:
+    def cut_of(self, name: str) -> StopReason | None:
         """Return the reason of the first interrupted dependency of a case."""
         return next((self.cuts[other] for other in self.needs[name] if other in self.cuts), None)
 
@@ -214,7 +214,7 @@ class DependencyGate:
     def blockers(self, name: str) -> tuple[str, ...]:
         """Return the cases that a sleeping case waits for; none for any other case."""
         state = self.tracker.state(name)
-        return state.by if name in self.asleep and isinstance(state, Blocked) else ()
+        return state.by if name in self.asleep and isinstance(state, WaitingFor) else ()
 
     def give_up(self) -> None:
         """Give up stuck cases if no other case can make progress."""
@@ -315,13 +315,13 @@ def dependency_gates(
     }
 
 
-async def _pass(wait: _DependencyWait, limit: float | None) -> None:
+async def _wait_and_check(wait: _DependencyWait, limit: float | None) -> None:
     """Wait as long as necessary, and check the result."""
     tracker = wait.gate.tracker
     state = tracker.state(wait.name)
     if state is not None and wait.done.is_set():
         return
-    was_blocked = isinstance(state, Blocked) and not wait.is_ended
+    was_blocked = isinstance(state, WaitingFor) and not wait.is_ended
     if was_blocked and (late := await wait.sleep(math.inf if limit is None else limit)):
         raise AgentError(f"it has waited {limit:g} s for {', '.join(late)} (dependencyTimeout)")
     if state is not None and not wait.is_marked:
@@ -346,9 +346,9 @@ def _check(wait: _DependencyWait) -> None:
     if wait.chain is not None:
         raise BlockedError(wait.chain[1], f"blocked forever: {tracker.why(wait.chain)}")
     match tracker.state(wait.name):
-        case Lacking(by, "skip"):
+        case Unsatisfied(by, "skip"):
             raise BlockedError(by, f"blocked by case {by}, which is not done")
-        case Lacking(by):
+        case Unsatisfied(by):
             raise AgentError(f"case {by}, which it depends on, is not done")
     if (cut := wait.gate.cut_of(wait.name)) is not None:
         raise StoppedError(cut)

@@ -12,14 +12,14 @@ import cattrs
 
 from trioeval.agent.model import DONE_TYPE, AgentSettings, Case, case_of
 from trioeval.agent.workspace import check_not_done, find_git, is_bundle
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
 from trioeval.documents.paths import DocumentPath
 from trioeval.documents.structure import Hook, camel, fields_by_key, object_hook, snake, some_text
 from trioeval.errors import AgentError, TemplateError, UsageError
 from trioeval.grading import quote
 from trioeval.grading.registry import split_type
-from trioeval.suite.dependencies import cycle_in, normalized
+from trioeval.suite.dependencies import cycle_in, parse_names
 from trioeval.suite.expand import combinations
 from trioeval.suite.form import entries_of
 from trioeval.suite.merge import merged
@@ -120,12 +120,12 @@ def _depends_on(value: Any, _wanted: Any) -> tuple[str, ...]:
     mistakes: list[Mistake] = []
     for place, one in enumerate(said):
         try:
-            normalized(one)
+            parse_names(one)
         except UsageError as error:
             mistakes.append(Mistake(str(error), at=() if said is not value else (place,)))
     if mistakes:
         raise MistakenError(*mistakes)
-    return normalized(said)
+    return parse_names(said)
 
 
 def slug(text: str) -> str:
@@ -195,13 +195,13 @@ def _written_case(entry: Mapping[str, Any]) -> Test:
 class WorkspaceTemplates:
     """Finds the templates of workspaces."""
 
-    around: Around
+    around: FileContext
     """The context of their paths."""
     templates: Templates
     """Renders them."""
 
     @classmethod
-    def of(cls, around: Around, templates: Templates) -> "WorkspaceTemplates":
+    def of(cls, around: FileContext, templates: Templates) -> "WorkspaceTemplates":
         """Return an instance with templates that refuse missing variables.
 
         Leaving out a variable would give the path of another folder.
@@ -473,7 +473,7 @@ def _spelled(entry: Mapping[str, Any], keys: Sequence[str]) -> DocumentPath:
 
 def _names_in(text: str) -> Sequence[str]:
     try:
-        return normalized(text)
+        return parse_names(text)
     except UsageError:
         return ()
 

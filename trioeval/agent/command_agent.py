@@ -34,7 +34,7 @@ from trioeval.errors import TemplateError
 from trioeval.evaluation.commands import too_many_processes
 from trioeval.providers.programs.entries import CommandAgentSettings, has_template
 from trioeval.providers.programs.exec import last_line, to_text
-from trioeval.providers.programs.members import Root
+from trioeval.providers.programs.members import TreeIdentity
 from trioeval.providers.programs.processes import KILLED_WITHIN, describe_end, make_mark, start_tree
 from trioeval.providers.secrets import hide, longest_first
 from trioeval.templates import Templates
@@ -137,7 +137,7 @@ class CommandAgent:
             ):  # all processes at once: those of earlier attempts may need their grace too
                 with trio.move_on_after(KILLED_WITHIN, shield=True):
                     await self.family.end()
-        waited = 0.0 if self.child_runs is None else self.child_runs.stretches.waited
+        waited = 0.0 if self.child_runs is None else self.child_runs.session.waited
         return attrs.evolve(end, duration_s=trio.current_time() - started_at - waited)
 
     async def _start(
@@ -150,7 +150,7 @@ class CommandAgent:
         """Start the program, after recording how its processes can be found if this program dies."""
         mark = make_mark()
         if self.journal is not None:
-            self.journal.started(self._running(attempt, identify(Root(0, mark.encode()))))
+            self.journal.started(self._running(attempt, identify(TreeIdentity(0, mark.encode()))))
             await self.journal.durable()
         begin = functools.partial(
             start_tree,
@@ -165,7 +165,7 @@ class CommandAgent:
             supervised=True,
             max_processes=self.bounds.max_processes,
         )
-        gone = functools.partial(self._tell_gone, attempt)
+        gone = functools.partial(self._record_end, attempt)
         try:
             begun = await self.family.start(begin, logs, gone)
         except (OSError, ValueError):
@@ -196,7 +196,7 @@ class CommandAgent:
                 nursery.start_soon(_write, stdin, _text(attempt.prompt))
             with trio.move_on_after(math.inf if limit is None else limit) as in_time:
                 if self.child_runs is not None:
-                    self.child_runs.stretches.limit = in_time
+                    self.child_runs.session.limit = in_time
                 await tree.wait()
             nursery.cancel_scope.cancel("the program has ended")
         children = 0
@@ -266,7 +266,7 @@ class CommandAgent:
         named = {
             **room.vars,
             "prompt": attempt.prompt,
-            "promptFile": str(room.files.told(attempt.number)),
+            "promptFile": str(room.files.attempt_prompt(attempt.number)),
             "workspace": str(room.files.workspace),
             "suite": str(room.suite),
             "attempt": attempt.number,
@@ -275,7 +275,7 @@ class CommandAgent:
         words = self.settings.command(lambda word: self.templates.fill(word, named))
         return [_text(word) for word in words]
 
-    def _tell_gone(self, attempt: Attempt) -> None:
+    def _record_end(self, attempt: Attempt) -> None:
         if self.journal is not None:
             self.journal.gone(attempt.run_id)
 
@@ -286,7 +286,7 @@ def _prepare(
     """Write the agent's prompt, set an old report aside, and open the logs. Blocks on files."""
     number = attempt.number
     files.logs.mkdir(parents=True, exist_ok=True)
-    write_plain(files.told(number), _text(attempt.prompt))
+    write_plain(files.attempt_prompt(number), _text(attempt.prompt))
     set_aside(files, number)
     stdout = open_one(files.stdout(number))
     stack.callback(stdout.close)
@@ -310,7 +310,7 @@ def _variables(room: CaseContext, attempt: Attempt) -> dict[str, str]:
     """Return the environment variables that describe the case to a program."""
     files, number = room.files, attempt.number
     return {
-        "TRIOEVAL_PROMPT": str(files.told(number)),
+        "TRIOEVAL_PROMPT": str(files.attempt_prompt(number)),
         "TRIOEVAL_WORKSPACE": str(files.workspace),
         "TRIOEVAL_DONE": str(files.done),
         "TRIOEVAL_BUS": str(files.bus),

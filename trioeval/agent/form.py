@@ -18,7 +18,7 @@ from trioeval.agent.cases import (
     written_cases,
 )
 from trioeval.agent.model import AgentSettings, case_of
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, below
 from trioeval.documents.structure import (
     Hook,
@@ -35,7 +35,7 @@ from trioeval.templates import Templates, is_template
 # The effect of filters on a task of type `agent`: the dependencies of a selected case are run as well.
 
 
-_TOLD = 5  # case names in a message
+_SHOWN_CASES = 5  # case names in a message
 
 
 @attrs.frozen
@@ -81,15 +81,17 @@ def with_dependencies(suite: Suite, places: Container[int] | None) -> SelectedTe
         for place, case in enumerate(cases)
         if case is not None and place in found and place not in places
     ]
-    return SelectedTests(frozenset(found), [Problem("$.tests", _told(names))] if names else ())
+    return SelectedTests(
+        frozenset(found), [Problem("$.tests", _inclusion_warning(names))] if names else ()
+    )
 
 
-def _told(names: Sequence[str]) -> str:
+def _inclusion_warning(names: Sequence[str]) -> str:
     if len(names) == 1:
         return f"case {names[0]} is run although the filters exclude it: others depend on it"
-    rest = len(names) - _TOLD
+    rest = len(names) - _SHOWN_CASES
     more = f" and {rest} more" if rest > 0 else ""
-    listed = ", ".join(names[:_TOLD])
+    listed = ", ".join(names[:_SHOWN_CASES])
     return f"cases {listed}{more} are run although the filters exclude them: others depend on them"
 
 
@@ -107,7 +109,7 @@ INSTEAD: Mapping[str, str] = {
 def agent_suite(
     said: Mapping[str, Any],
     data: Mapping[str, Any],
-    around: Around,
+    around: FileContext,
     templates: Templates,
     structure: Callable[[], tuple[Suite, list[Mistake]]],
 ) -> tuple[Suite, list[Mistake]]:
@@ -138,17 +140,17 @@ def agent_suite(
     return attrs.evolve(suite, settings=settings or AgentSettings()), mistakes
 
 
-def _missing(data: Mapping[str, Any], around: Around) -> Iterator[Mistake]:
+def _missing(data: Mapping[str, Any], around: FileContext) -> Iterator[Mistake]:
     """Yield mistakes for missing keys that an agent needs; empty ones are reported where they are parsed."""
     if data.get("prompts") is None:
         hint = 'for example "prompts": ["Repair {{name}}."]'
         yield Mistake("there are no prompts, so agents have nothing to do", hint)
     tests = data.get("tests")
-    if tests is None or (tests == [] and not around.allow_empty):
-        at = ("tests",) if "tests" in data else ()
-        yield Mistake(
-            "there are no tests", 'each is a case: for example "tests": [{"id": "one"}]', at=at
-        )
+    hint = 'each is a case: for example "tests": [{"id": "one"}]'
+    if tests is None:
+        yield Mistake("there are no tests", hint, at=("tests",) if "tests" in data else ())
+    elif tests == [] and not around.allow_empty:
+        yield Mistake("the list of tests is empty", hint, at=("tests",))
 
 
 def _settings_hook(workspaces: WorkspaceTemplates) -> Hook:

@@ -121,11 +121,11 @@ class AgentRun:
     """
 
     def __init__(
-        self, attempt: Attempt, stretches: SlotSession, flag: trio.Event, case: "_RunningCase"
+        self, attempt: Attempt, session: SlotSession, flag: trio.Event, case: "_RunningCase"
     ) -> None:
         self.attempt = attempt
         """Its number, its run id and that of the attempt before it."""
-        self._stretches = stretches
+        self._session = session
         self._flag = flag
         self._case = case
         self._children: list[Child] = []
@@ -147,7 +147,7 @@ class AgentRun:
 
         Afterwards it has a slot again, also if the wait was cut off by a timeout.
         """
-        return self._stretches.waiting()
+        return self._session.waiting()
 
     async def start_child(
         self, agent: AgentFunction, name: str, prompt: str | None = None
@@ -276,7 +276,7 @@ class _RunningCase:
     _names: Counter[str] = attrs.field(init=False, factory=Counter)
     """Number of started children by name."""
     _ahead: LaneSlots = attrs.field(init=False)
-    _terms: LoopConfig = attrs.field(init=False)
+    _config: LoopConfig = attrs.field(init=False)
 
     @_attempts.default
     def _earlier(self) -> Attempts:
@@ -285,24 +285,26 @@ class _RunningCase:
     async def work(self, calls: Calls[Any]) -> LoopEnd:
         """Run the body of its job."""
         self._ahead = LaneSlots(calls, self._lane, ahead=True)
-        stretches, flag = SlotSession(LaneSlots(calls, self._lane), self._ahead), trio.Event()
+        session, flag = SlotSession(LaneSlots(calls, self._lane), self._ahead), trio.Event()
         async with open_plain_nursery() as nursery:
-            self._terms = LoopConfig(
+            self._config = LoopConfig(
                 policy=self.case.policy,
                 child_timeout=self.case.child_timeout,
-                slots=stretches,
+                slots=session,
                 marker=flag,
                 children=ChildFamily(nursery),
-                posts=CountingPoster(self._tell_bus),
+                posts=CountingPoster(self._post_on_bus),
                 attempts=self._attempts,
                 stop=self._stop,
-                tell=CaseNotifier(
+                notify=CaseNotifier(
                     observe=self._observe, case=self.case.name, agent=_name(self.case.agent)
                 ),
             )
-            stretches.tell = lambda event: self._terms.tell(event, number=len(self._attempts.ends))
-            agent = self._agent(self.case.agent, stretches, flag)
-            return await run_until_done(agent, self._terms)
+            session.notify = lambda event: self._config.notify(
+                event, number=len(self._attempts.ends)
+            )
+            agent = self._agent(self.case.agent, session, flag)
+            return await run_until_done(agent, self._config)
 
     def start_child(self, agent: AgentFunction, name: str, prompt: str) -> Child:
         """Start another agent in the case.
@@ -310,25 +312,27 @@ class _RunningCase:
         Raises:
             TooLateError: The case has ended.
         """
-        family = self._terms.children
+        family = self._config.children
         if family.has_ended:
             raise TooLateError(f"the child {name!r} cannot start: its case has ended")
-        stretches, flag = SlotSession(self._ahead, self._ahead), trio.Event()
+        session, flag = SlotSession(self._ahead, self._ahead), trio.Event()
         self._names[name] += 1
         twin = f"#{self._names[name]}" if self._names[name] > 1 else ""
-        terms = attrs.evolve(
-            self._terms,
-            slots=stretches,
+        config = attrs.evolve(
+            self._config,
+            slots=session,
             marker=flag,
-            posts=CountingPoster(self._tell_bus),
+            posts=CountingPoster(self._post_on_bus),
             attempts=Attempts(ids=self._ids, prompt=prompt),
             stop=trio.Event(),  # its parent runs to its end, and may need it
-            tell=attrs.evolve(self._terms.tell, case=f"{self.case.name}/{name}{twin}", agent=name),
+            notify=attrs.evolve(
+                self._config.notify, case=f"{self.case.name}/{name}{twin}", agent=name
+            ),
         )
-        stretches.tell = functools.partial(terms.tell, number=0)
+        session.notify = functools.partial(config.notify, number=0)
         child = Child(name)
         family.relatives.append(child)
-        turn = AttemptTurn(self._agent(agent, stretches, flag), terms)
+        turn = AttemptTurn(self._agent(agent, session, flag), config)
         family.nursery.start_soon(child.live, turn, family, name=f"child {name}")
         return child
 
@@ -344,18 +348,18 @@ class _RunningCase:
             message = "interrupted" if self._attempts.last_id is not None else "not started"
         return LoopEnd(ending="interrupted", message=message, attempts=tuple(self._attempts.ends))
 
-    def _agent(self, function: AgentFunction, stretches: SlotSession, flag: trio.Event) -> Agent:
+    def _agent(self, function: AgentFunction, session: SlotSession, flag: trio.Event) -> Agent:
         async def agent(attempt: Attempt, /) -> AttemptEnd:
             began_at = trio.current_time()
-            said = await function(AgentRun(attempt, stretches, flag, self))
+            said = await function(AgentRun(attempt, session, flag, self))
             if isinstance(said, AttemptEnd):
                 return said
-            worked = trio.current_time() - began_at - stretches.waited
+            worked = trio.current_time() - began_at - session.waited
             return AttemptEnd(output="" if said is None else said, duration_s=worked)
 
         return agent
 
-    async def _tell_bus(self, type_: MessageType, body: str) -> None:
+    async def _post_on_bus(self, type_: MessageType, body: str) -> None:
         if self._post is not None:
             await self._post(self.case, type_, body)
 

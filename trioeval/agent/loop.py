@@ -83,7 +83,7 @@ async def wait_for_first(*waits: Callable[[], Awaitable[None]], seconds: float =
 
 _AT_ONCE = 0.01
 """Seconds after which an attempt without a slot is reported as waiting."""
-_TOLD_WITHIN = 1.0
+_POST_TIMEOUT = 1.0
 """Maximum seconds for posting a message that precedes the end of an attempt."""
 RUN_IS_OVER = (BudgetError, LaneClosedError, LimitError, TooLateError)
 """Exceptions of an agent with calls on lanes when the run cannot continue: not failures of its attempt."""
@@ -96,14 +96,14 @@ class AttemptTurn:
     """The turn of one attempt; `run` is called once."""
 
     _agent: Agent
-    _terms: LoopConfig
+    _config: LoopConfig
     attempt: Attempt | None = attrs.field(init=False, default=None)
     """None until it has started."""
     end: AttemptEnd | None = attrs.field(init=False, default=None)
     """None until it has ended."""
-    _told: trio.Event = attrs.field(init=False, factory=trio.Event)
+    _start_posted: trio.Event = attrs.field(init=False, factory=trio.Event)
     """Set when its start is posted on the bus, or will not be."""
-    _line: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
+    _queue_scope: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
     """The scope of the wait for its slot."""
 
     async def run(self) -> None:
@@ -119,70 +119,70 @@ class AttemptTurn:
             async with open_plain_nursery() as nursery:
                 nursery.start_soon(self._watch)
                 try:
-                    with self._line:
-                        await self._terms.slots(partial(self._work, nursery))
+                    with self._queue_scope:
+                        await self._config.slots(partial(self._work, nursery))
                     if self.attempt is not None:
-                        await self._told.wait()
+                        await self._start_posted.wait()
                 finally:
                     nursery.cancel_scope.cancel("the attempt has ended")
             is_cut_off = False
         finally:
-            if is_cut_off and self.attempt is not None and self._told.is_set():
+            if is_cut_off and self.attempt is not None and self._start_posted.is_set():
                 # Bounded: readers of the bus must not wait for a resume that may never come.
-                with trio.move_on_after(_TOLD_WITHIN, shield=True):
-                    await self._tell_cut(self.attempt)
+                with trio.move_on_after(_POST_TIMEOUT, shield=True):
+                    await self._post_interruption(self.attempt)
         if self.attempt is not None and self.end is not None:
-            await self._tell_end(self.attempt, self.end.failure)
+            await self._post_end(self.attempt, self.end.failure)
 
-    async def _tell_cut(self, attempt: Attempt) -> None:
+    async def _post_interruption(self, attempt: Attempt) -> None:
         """Post the end of an attempt that is cut off with its case."""
         if self.end is None:
             said = f"attempt {attempt.number} was cut off: run {attempt.run_id}"
-            await self._terms.posts("RUN_CRASH", said)
+            await self._config.posts("RUN_CRASH", said)
         else:
-            await self._tell_end(attempt, self.end.failure)
+            await self._post_end(attempt, self.end.failure)
 
-    async def _tell_end(self, attempt: Attempt, failure: AttemptFailure | None) -> None:
+    async def _post_end(self, attempt: Attempt, failure: AttemptFailure | None) -> None:
         """Post the end of an attempt, after its slot is released."""
-        await self._terms.posts(*end_message(attempt.number, attempt.run_id, failure))
+        await self._config.posts(*end_message(attempt.number, attempt.run_id, failure))
         if failure is not None:
-            await self._terms.posts("WARNING", f"attempt {attempt.number} failed: {failure}")
+            await self._config.posts("WARNING", f"attempt {attempt.number} failed: {failure}")
 
     async def _watch(self) -> None:
         """Report the attempt as waiting, if it waits; and end its wait at a stop."""
-        stop = self._terms.stop
+        stop = self._config.stop
         with trio.move_on_after(_AT_ONCE):
             await stop.wait()
         if self.attempt is None and not stop.is_set():
-            self._terms.tell(AttemptWaiting, number=len(self._terms.attempts.ends))
+            self._config.notify(AttemptWaiting, number=len(self._config.attempts.ends))
         await stop.wait()
         if self.attempt is None:
-            self._line.cancel("no further attempt may start")
+            self._queue_scope.cancel("no further attempt may start")
 
-    async def _tell_start(self, attempt: Attempt) -> None:
+    async def _post_start(self, attempt: Attempt) -> None:
         """Post the start, concurrently with the agent: the bus may be locked, and a disk may be slow."""
         said = f"attempt {attempt.number} started: run {attempt.run_id}"
-        await self._terms.posts.within(_TOLD_WITHIN, "RUN_START", said)
-        self._told.set()
+        await self._config.posts.within(_POST_TIMEOUT, "RUN_START", said)
+        self._start_posted.set()
 
     async def _work(self, nursery: trio.Nursery) -> AttemptEnd | None:
         """Do everything that needs the slot; return the attempt's end, from which its usage is settled."""
-        terms = self._terms
-        if terms.stop.is_set() or terms.marker.is_set():
+        config = self._config
+        if config.stop.is_set() or config.marker.is_set():
             return None
-        attempt = self.attempt = terms.attempts.begin()
+        attempt = self.attempt = config.attempts.begin()
         run = {"number": attempt.number, "run_id": attempt.run_id}
-        terms.tell(AttemptStarted, **run)
+        config.notify(AttemptStarted, **run)
         started_at = trio.current_time()
         try:
-            nursery.start_soon(self._tell_start, attempt)
-            end = await self._ask(attempt, started_at)
-            terms.attempts.ended(attempt, end)
+            nursery.start_soon(self._post_start, attempt)
+            end = await self._run_agent(attempt, started_at)
+            config.attempts.ended(attempt, end)
             self.end = end
             return end
         finally:
             failure = None if self.end is None else self.end.failure
-            terms.tell(
+            config.notify(
                 AttemptEnded,
                 **run,
                 failed=failure is not None,
@@ -190,14 +190,14 @@ class AttemptTurn:
                 reason="" if failure is None else str(failure),
             )
 
-    async def _ask(self, attempt: Attempt, started_at: float) -> AttemptEnd:
+    async def _run_agent(self, attempt: Attempt, started_at: float) -> AttemptEnd:
         try:
             return await self._agent(attempt)
         except Exception as error:  # noqa: BLE001 - any exception of an agent is the failure of its attempt
             over = next((one for one in leaves(error) if isinstance(one, RUN_IS_OVER)), None)
             if over is None:
                 return AttemptEnd(
-                    failure=AttemptFailure("unexpected", _said(error)),
+                    failure=AttemptFailure("unexpected", _error_text(error)),
                     duration_s=trio.current_time() - started_at,
                     metadata={"trace": "".join(traceback.format_exception(error))[-_TRACE:]},
                 )
@@ -213,7 +213,7 @@ def end_message(
     return "RUN_CRASH", f"attempt {number} failed: run {run_id}"
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """Return the text of an exception; of a group each of its exceptions."""
     return "; ".join(f"{type(leaf).__name__}: {leaf}" for leaf in leaves(error))
 
@@ -234,11 +234,11 @@ class LoopEnd:
     """Including those of earlier executions; all but the last one without their output."""
     children_ended: int = 0
     """Number of children that had to be ended."""
-    untold: int = 0
+    undelivered: int = 0
     """Number of messages that the bus did not accept."""
 
 
-async def run_until_done(agent: Agent, terms: LoopConfig) -> LoopEnd:
+async def run_until_done(agent: Agent, config: LoopConfig) -> LoopEnd:
     """Work on a case until it is done, given up, or stopped. A checkpoint.
 
     When it returns or raises, none of its children is alive.
@@ -247,19 +247,19 @@ async def run_until_done(agent: Agent, terms: LoopConfig) -> LoopEnd:
         Exception: Whatever the slots and the record of attempts raise; and those exceptions of the agent
             that end the run.
     """
-    return await _CaseLoop(agent, terms).run()
+    return await _CaseLoop(agent, config).run()
 
 
 @attrs.define(eq=False)
 class _CaseLoop:
     _agent: Agent
-    _terms: LoopConfig
+    _config: LoopConfig
 
     async def run(self) -> LoopEnd:
         ending: CaseEnding = "interrupted"
         try:
             await trio.lowlevel.checkpoint()
-            end = await self._work_told()
+            end = await self._work_reporting()
             ending = end.ending
         except AgentError:
             ending = "failed"
@@ -268,11 +268,11 @@ class _CaseLoop:
             # Nothing outlives its case, however it ends. Bounded by the timeouts of ending them.
             # Test: test_no_child_is_alive_when_the_loop_is_over.
             with trio.CancelScope(shield=True):
-                await self._terms.children.end()
-            self._terms.tell(CaseEnded, ending=ending)
+                await self._config.children.end()
+            self._config.notify(CaseEnded, ending=ending)
         return end
 
-    async def _work_told(self) -> LoopEnd:
+    async def _work_reporting(self) -> LoopEnd:
         failure: AgentError
         try:
             return await self._work()
@@ -280,66 +280,68 @@ class _CaseLoop:
             return await self._give_up("marker", f"gave up {self._after}: {error}")
         except AgentError as error:
             failure = error
-        await self._terms.posts("ERROR", str(failure))
+        await self._config.posts("ERROR", str(failure))
         raise failure
 
     async def _work(self) -> LoopEnd:
-        terms = self._terms
-        while not terms.marker.is_set():
-            verdict = decide(terms.policy, self._ends)
+        config = self._config
+        while not config.marker.is_set():
+            verdict = decide(config.policy, self._ends)
             if isinstance(verdict, GiveUp):
                 return await self._give_up(verdict.why, verdict.message)
             await self._rest(verdict.delay)
-            if terms.marker.is_set():
+            if config.marker.is_set():
                 break
-            if terms.stop.is_set():
+            if config.stop.is_set():
                 ended = await self._end_children()
                 message = f"interrupted {self._after}"
-                await self._terms.posts("INFO", message)
+                await self._config.posts("INFO", message)
                 return self._over("interrupted", message, ended)
             await self._attempt()
         return await self._finish()
 
     async def _give_up(self, why: GiveUpReason, message: str) -> LoopEnd:
         ended = await self._end_children()
-        await self._terms.posts("ERROR", message)
+        await self._config.posts("ERROR", message)
         return self._over("failed", message, ended, why)
 
     async def _rest(self, delay: float) -> None:
         """Wait before an attempt; at most until it is no longer needed."""
-        if delay > 0 and not self._terms.stop.is_set():
-            with self._terms.idle():
-                await wait_for_first(self._terms.marker.wait, self._terms.stop.wait, seconds=delay)
+        if delay > 0 and not self._config.stop.is_set():
+            with self._config.idle():
+                await wait_for_first(
+                    self._config.marker.wait, self._config.stop.wait, seconds=delay
+                )
 
     async def _attempt(self) -> None:
-        await self._terms.posts("INFO", f"starting attempt {len(self._ends)}")
+        await self._config.posts("INFO", f"starting attempt {len(self._ends)}")
         # When it is already cancelled it takes no slot, even if one is free.
         await trio.lowlevel.checkpoint_if_cancelled()
-        await AttemptTurn(self._agent, self._terms).run()
+        await AttemptTurn(self._agent, self._config).run()
 
     async def _finish(self) -> LoopEnd:
         """Finish a case that is done: its children may continue for their timeout."""
-        terms, ended = self._terms, 0
-        if alive := terms.children.alive():
-            await self._terms.posts("INFO", f"done, except {_counted(alive)}: {', '.join(alive)}")
-            with terms.idle(), trio.move_on_after(terms.child_timeout):
-                await terms.children.wait()
+        config, ended = self._config, 0
+        if alive := config.children.alive():
+            await self._config.posts("INFO", f"done, except {_counted(alive)}: {', '.join(alive)}")
+            with config.idle(), trio.move_on_after(config.child_timeout):
+                await config.children.wait()
             ended = await self._end_children()
         message = f"done {self._after}"
-        await self._terms.posts("INFO", message)
+        await self._config.posts("INFO", message)
         return self._over("done", message, ended)
 
     async def _end_children(self) -> int:
         """End the living children; return their number."""
-        alive = self._terms.children.alive()
+        alive = self._config.children.alive()
         if alive:
-            await self._terms.children.end()
-            await self._terms.posts("WARNING", f"ended {_counted(alive)}: {', '.join(alive)}")
+            await self._config.children.end()
+            await self._config.posts("WARNING", f"ended {_counted(alive)}: {', '.join(alive)}")
         return len(alive)
 
     @property
     def _ends(self) -> Sequence[AttemptEnd]:
-        return self._terms.attempts.ends
+        return self._config.attempts.ends
 
     @property
     def _after(self) -> str:
@@ -355,7 +357,7 @@ class _CaseLoop:
             message=message,
             attempts=tuple(self._ends),
             children_ended=children_ended + sum(end.children_ended for end in self._ends),
-            untold=self._terms.posts.failed,
+            undelivered=self._config.posts.failed,
         )
 
 

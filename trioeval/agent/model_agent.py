@@ -26,13 +26,13 @@ from trioeval.agent.restarts import CONTINUATION, Attempt, AttemptEnd, AttemptFa
 from trioeval.agent.workspace import read_plain, write_plain, write_whole
 from trioeval.agent.workspace_tools import DONE, WorkspaceTools
 from trioeval.errors import ProviderError, ProviderErrorKind
-from trioeval.evaluation.provider_calls import Asker, Inquiry
+from trioeval.evaluation.provider_calls import ProviderCall, ReplySource
 from trioeval.evaluation.tools import (
-    Chain,
     Message,
+    ModelTurn,
     ToolCall,
+    ToolConversation,
     ToolResult,
-    Turn,
     first_messages,
     prompt_of,
     read_turn,
@@ -147,7 +147,7 @@ class ModelAgent:
     closed lane, a shared limit, a job that has ended) are raised unchanged.
     """
 
-    asker: Asker
+    reply_source: ReplySource
     index: int
     """The index of the row that pays."""
     place: int
@@ -171,7 +171,7 @@ class ModelAgent:
         log_file = files.logs / f"attempt-{attempt.number:03d}.tools.jsonl"
 
         def prepare() -> ToolLog:
-            told = files.told(attempt.number)
+            told = files.attempt_prompt(attempt.number)
             told.parent.mkdir(parents=True, exist_ok=True)
             write_plain(told, attempt.prompt.encode("utf-8", "replace"))
             return ToolLog(log_file)
@@ -179,7 +179,7 @@ class ModelAgent:
         try:
             log = await trio.to_thread.run_sync(prepare)
         except OSError as error:
-            return AttemptEnd(failure=_no_files(error))
+            return AttemptEnd(failure=_file_failure(error))
         work = _ModelAttempt(self, attempt, log)
         failure = await work.run()
         chain, used = work.chain, work.chain.used
@@ -204,7 +204,7 @@ class _ModelAttempt:
     agent: ModelAgent
     attempt: Attempt
     log: ToolLog
-    chain: Chain = attrs.field(init=False)
+    chain: ToolConversation = attrs.field(init=False)
     output: Any = attrs.field(init=False, default="")
     """The last output of the model."""
     _began_at: float = attrs.field(init=False, factory=trio.current_time)
@@ -212,18 +212,18 @@ class _ModelAttempt:
     """True if the last reply is from an earlier execution of the run."""
     _waited: float = attrs.field(init=False, default=0.0)
     """Seconds that completed calls have waited."""
-    _asking: float | None = attrs.field(init=False, default=None)
+    _waited_before_call: float | None = attrs.field(init=False, default=None)
     """The job's waiting time at the start of the pending call."""
 
     @chain.default
-    def _open(self) -> Chain:
+    def _open(self) -> ToolConversation:
         # Without the note first, to find replies from before the interruption; the note only if there are
         # none.
-        fresh = Chain(_opening(attrs.evolve(self.attempt, is_resumed=False)))
+        fresh = ToolConversation(_opening(attrs.evolve(self.attempt, is_resumed=False)))
         if not self.attempt.is_resumed:
             return fresh
-        is_known = self.agent.asker.recalled(self._inquiry(fresh)) is not None
-        return fresh if is_known else Chain(_opening(self.attempt))
+        is_known = self.agent.reply_source.recalled(self._inquiry(fresh)) is not None
+        return fresh if is_known else ToolConversation(_opening(self.attempt))
 
     def worked(self) -> float:
         """Return the seconds of work so far, without those of an earlier execution."""
@@ -232,9 +232,9 @@ class _ModelAttempt:
 
     def _waits(self, now: float) -> float:
         """Return the seconds of waiting for lanes and limits: only a pending call waits."""
-        if self._asking is None:
+        if self._waited_before_call is None:
             return self._waited
-        return self._waited + self.agent.calls.waited(now) - self._asking
+        return self._waited + self.agent.calls.waited(now) - self._waited_before_call
 
     async def run(self) -> AttemptFailure | None:
         """Work until the model makes no more tool calls, or reaches a limit."""
@@ -284,39 +284,39 @@ class _ModelAttempt:
                     try:
                         await self.log.add(step, call, result)
                     except OSError as error:
-                        return _no_files(error)
+                        return _file_failure(error)
                 if call.name == DONE and not result.failed:
                     self.output = result.value or turn.text
                     return None  # the model has marked its task as done
                 results.append(result)
-            self.chain.go_on(turn, results)
+            self.chain.add_results(turn, results)
             if self.chain.steps >= most:
                 message = f"reached {most} steps (maxSteps)"
                 return AttemptFailure("timeout", message)
 
-    async def _step(self) -> Turn:
+    async def _step(self) -> ModelTurn:
         """Return the next output of the model."""
         agent, inquiry = self.agent, self._inquiry(self.chain)
-        self._asking = agent.calls.waited(trio.current_time())
+        self._waited_before_call = agent.calls.waited(trio.current_time())
         recalled = self.chain.recalled
         try:
-            paid = await agent.asker.ask(inquiry, agent.calls, self.chain)
+            paid = await agent.reply_source.fetch(inquiry, agent.calls, self.chain)
         finally:
-            self._waited, self._asking = self._waits(trio.current_time()), None
+            self._waited, self._waited_before_call = self._waits(trio.current_time()), None
         self._is_recalled = self.chain.recalled > recalled
         if not self._is_recalled:
             self.log.forget()
         output = paid.reply.output
         if output is None:
-            agent.asker.reject(inquiry)
+            agent.reply_source.reject(inquiry)
             msg = "the reply has no output"
             raise ProviderError("empty_reply", msg)
         return read_turn(output)
 
-    def _inquiry(self, chain: Chain) -> Inquiry:
+    def _inquiry(self, chain: ToolConversation) -> ProviderCall:
         agent, number = self.agent, (self.attempt.number, chain.steps)
         request = self._request(chain.prompt)
-        inquiry = agent.asker.inquiry(agent.index, "attempt", agent.place, request, *number)
+        inquiry = agent.reply_source.prepare(agent.index, "attempt", agent.place, request, *number)
         inquiry.cache_key = None
         return inquiry
 
@@ -324,12 +324,14 @@ class _ModelAttempt:
         agent, files = self.agent, self.agent.tools.files
         places = {
             "workspace": str(files.workspace),
-            "promptFile": str(files.told(self.attempt.number)),
+            "promptFile": str(files.attempt_prompt(self.attempt.number)),
             "attempt": self.attempt.number,
             "done": str(files.done),
         }
         request = agent.request
-        own = request.options.get("tools", agent.asker.entries[agent.place].config.get("tools"))
+        own = request.options.get(
+            "tools", agent.reply_source.entries[agent.place].config.get("tools")
+        )
         listed = own if isinstance(own, list | tuple) else ()
         return attrs.evolve(
             request,
@@ -339,7 +341,7 @@ class _ModelAttempt:
         )
 
 
-def _no_files(error: OSError) -> AttemptFailure:
+def _file_failure(error: OSError) -> AttemptFailure:
     message = f"the files of the attempt cannot be written: {error.filename}: {error.strerror}"
     return AttemptFailure("unexpected", message)
 

@@ -15,7 +15,7 @@ import attrs
 import trio
 
 from trioeval.agent.bus.bus import Bus, open_bus
-from trioeval.agent.bus.messages import Draft, Message, MessageType
+from trioeval.agent.bus.messages import Message, MessageDraft, MessageType
 from trioeval.agent.bus.reading import BusReading, read_parts
 from trioeval.agent.bus.settings import BusSettings, BusStats
 from trioeval.agent.model import AgentSettings
@@ -43,7 +43,7 @@ def _chance() -> Callable[[], float]:
 
 
 @attrs.frozen(kw_only=True)
-class AgentTerms:
+class AgentOptions:
     """The options of a run's agents."""
 
     folder: Path | None = None
@@ -66,7 +66,7 @@ class AgentTerms:
 WAIT = 1.0
 """Maximum seconds for which a message waits while another process locks its bus."""
 _AT_ONCE = 0.05  # seconds: longer than a short lock takes
-_DEAF = 60.0  # seconds for which no message waits after one could not be posted
+_HURRY_SECONDS = 60.0  # seconds for which no message waits after one could not be posted
 _WARN_EVERY = 60.0  # seconds
 
 
@@ -105,12 +105,12 @@ class HurriedBus:
     """The folder of the bus."""
     buses: RunBuses
     """Counts lost messages."""
-    _deaf_until: float = attrs.field(init=False, default=-math.inf)
+    _hurried_until: float = attrs.field(init=False, default=-math.inf)
 
     async def with_bus(self, post: Callable[[], Awaitable[object]]) -> bool:
         """Post if that is possible soon; return whether it was. A checkpoint."""
         now = trio.current_time()
-        is_hurried = self.buses.stop.is_set() or now < self._deaf_until
+        is_hurried = self.buses.stop.is_set() or now < self._hurried_until
         failure: BusError | None = BusLockedError(
             f"{self.folder}: the message bus was locked by another process"
         )
@@ -125,10 +125,10 @@ class HurriedBus:
                     failure = None
                 nursery.cancel_scope.cancel("the post has ended")
         if failure is None:
-            self._deaf_until = -math.inf
+            self._hurried_until = -math.inf
             return True
         if isinstance(failure, BusLockedError) and not is_hurried:
-            self._deaf_until = now + _DEAF
+            self._hurried_until = now + _HURRY_SECONDS
         self.buses.lose(failure)
         return False
 
@@ -151,7 +151,7 @@ class CasePoster(HurriedBus):
 
     async def __call__(self, type_: MessageType, body: str) -> None:
         """Post a message, if that is possible soon. A checkpoint."""
-        draft = Draft(
+        draft = MessageDraft(
             type=type_,
             project_id=self.buses.project,
             task_id=self.case,
@@ -160,7 +160,7 @@ class CasePoster(HurriedBus):
         )
         await self.with_bus(functools.partial(self._append, draft))
 
-    async def _append(self, draft: Draft) -> None:
+    async def _append(self, draft: MessageDraft) -> None:
         buses = self.buses
         settings = attrs.evolve(buses.settings, lock_timeout=WAIT, append_attempts=1)
         async with open_bus(self.folder, settings, rng=buses.rng, stats=buses.stats) as bus:
@@ -189,11 +189,11 @@ class SharedFacts:
     )
     """One thread at a time reads the bus."""
 
-    async def pass_on(self, case: Path) -> int:
+    async def forward(self, case: Path) -> int:
         """Post the new facts of a case; return their number. A checkpoint."""
         told = 0
 
-        async def tell(draft: Draft) -> None:
+        async def post(draft: MessageDraft) -> None:
             nonlocal told
             if await self._patience.with_bus(functools.partial(self._bus.append, draft)):
                 told += 1
@@ -205,23 +205,23 @@ class SharedFacts:
             return 0
         async with trio.open_nursery() as nursery:
             for draft in new:
-                nursery.start_soon(tell, draft)
+                nursery.start_soon(post, draft)
                 # It is queued before the next one starts; all queued messages are written together.
                 await trio.lowlevel.checkpoint()
         return told
 
-    def _new(self, case: Path) -> list[Draft]:
+    def _new(self, case: Path) -> list[MessageDraft]:
         found = [
-            _passed_on(one)
+            _forwarded(one)
             for part in read_parts(case)
             for one in part.messages
             if one.draft.type == _FACT
         ]
         if found:
-            self._look()
+            self._read_known()
         return [draft for draft in found if draft.meta[_FROM] not in self._known]
 
-    def _look(self) -> None:
+    def _read_known(self) -> None:
         """Read the facts on the bus up to now."""
         for part in self._parts():
             self._known.update(
@@ -237,7 +237,7 @@ class SharedFacts:
             yield from read_parts(self._bus.path)
 
 
-def _passed_on(message: Message) -> Draft:
+def _forwarded(message: Message) -> MessageDraft:
     """Return a fact for the bus of the run; references to other messages of its own bus are removed."""
     draft = message.draft
     text = f"{draft.task_id}\n{message.msg_id}\n{draft.body}"
@@ -250,10 +250,10 @@ _MAKERS = 4  # folders that are created concurrently
 
 
 @attrs.frozen(eq=False, kw_only=True)
-class AgentRun:
+class AgentRunContext:
     """The shared state of all agent tasks of a run."""
 
-    terms: AgentTerms
+    options: AgentOptions
     project: str
     """The name of the run on buses: its id."""
     folder: Path
@@ -275,12 +275,12 @@ class AgentRun:
 @asynccontextmanager
 async def open_agents(
     prepared: PreparedSuite,
-    terms: AgentTerms,
+    terms: AgentOptions,
     run_id: str | None,
     *,
     stop: trio.Event,
     warn: Callable[[str], None],
-) -> AsyncGenerator[AgentRun | None]:
+) -> AsyncGenerator[AgentRunContext | None]:
     """Open the shared state of a suite's agents; None without any agents. A checkpoint.
 
     Raises:
@@ -303,8 +303,8 @@ async def open_agents(
             settings=settings,
             stats=terms.bus_stats,
         )
-        run = AgentRun(
-            terms=terms,
+        run = AgentRunContext(
+            options=terms,
             project=project,
             folder=folder,
             facts=None,
@@ -318,7 +318,7 @@ async def open_agents(
             try:
                 yield attrs.evolve(run, facts=facts)
             finally:
-                run.reports.tell(warn)
+                run.reports.report_to(warn)
 
 
 @asynccontextmanager

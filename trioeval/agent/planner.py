@@ -14,7 +14,7 @@ import trio
 
 from trioeval.errors import StoreError
 
-EntryState: TypeAlias = Literal["blocked", "queued", "running"]
+SubmissionState: TypeAlias = Literal["blocked", "queued", "running"]
 
 _LEAVE_WITHIN = 5.0  # maximum seconds for leaving the queue when a program is to end
 
@@ -35,13 +35,13 @@ class Submission:
 
 
 @attrs.frozen(kw_only=True)
-class Entry:
+class QueuedSubmission:
     """A queued or running submission."""
 
     submission: Submission
     order: int
     """Assigned once; the submission with the lowest order starts next."""
-    state: EntryState
+    state: SubmissionState
     owner: str | None
     """The id of the client that will run it, or runs it; None if its program has died."""
     position: int
@@ -58,7 +58,7 @@ class Entry:
 class Planner(Protocol):
     """The queue of root tasks. All methods are checkpoints."""
 
-    async def submit(self, submission: Submission, /) -> Entry:
+    async def submit(self, submission: Submission, /) -> QueuedSubmission:
         """Queue a submission, or start it at once if a slot is free and no other one is before it.
 
         A known id keeps its order, and gets this submission and this owner. Its earlier outcome is
@@ -71,7 +71,7 @@ class Planner(Protocol):
         """
         ...
 
-    async def set_free(self, id_: str, /) -> Entry:
+    async def clear_dependencies(self, id_: str, /) -> QueuedSubmission:
         """Remove the dependencies of a submission of this program; it keeps its order.
 
         A running submission, or one without dependencies, is not changed.
@@ -113,12 +113,12 @@ class PlannerTurn:
     """A submission for the duration of a block. Created by `planner_turn`."""
 
     _planner: Planner
-    entry: Entry
+    entry: QueuedSubmission
     """The state when it was submitted, or released from its dependencies."""
     done: bool | None = None
     """True if it is done, set before the end of the block; None stores no outcome."""
 
-    async def set_free(self) -> None:
+    async def clear_dependencies(self) -> None:
         """Remove its dependencies, if it has any. A checkpoint.
 
         Raises:
@@ -126,7 +126,7 @@ class PlannerTurn:
             StoreError: The database cannot be used.
         """
         if self.entry.submission.depends_on:
-            self.entry = await self._planner.set_free(self.entry.submission.id)
+            self.entry = await self._planner.clear_dependencies(self.entry.submission.id)
         else:
             await trio.lowlevel.checkpoint()
 

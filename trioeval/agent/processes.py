@@ -15,7 +15,7 @@ from trioeval.agent.attempts import DRAIN_SECONDS, AttemptLog
 from trioeval.agent.journal import ProcessIdentity
 from trioeval.agent.protocols import ChildFamily
 from trioeval.nurseries import open_plain_nursery
-from trioeval.providers.programs.members import PROCESS_TABLE, Member, Root, find_survivors
+from trioeval.providers.programs.members import PROCESS_TABLE, Member, TreeIdentity, find_survivors
 from trioeval.providers.programs.processes import GRACE, KILLED_WITHIN, Tree, send_signal, wait_gone
 
 # Processes of agents that survive the program that started them, and their end.
@@ -25,7 +25,7 @@ _MARK = re.compile(r"[0-9a-f]{32}")
 """A damaged mark must not be found in every environment."""
 
 
-def identify(root: Root, table: Path = PROCESS_TABLE) -> ProcessIdentity:
+def identify(root: TreeIdentity, table: Path = PROCESS_TABLE) -> ProcessIdentity:
     """Return the identity by which the first process of a tree can be found after this program has died."""
     return ProcessIdentity(
         pid=root.pid, started=root.started, host=this_host(table), mark=root.mark.decode()
@@ -51,7 +51,7 @@ async def end_survivors(
     """
     here = this_host(table)
     roots = [
-        Root(identity.pid, identity.mark.encode(), identity.started)
+        TreeIdentity(identity.pid, identity.mark.encode(), identity.started)
         for identity in identities
         if identity.host == here and _MARK.fullmatch(identity.mark)
     ]
@@ -76,7 +76,9 @@ async def end_survivors(
     return len(known)
 
 
-async def _look(roots: Collection[Root], known: Collection[Member], table: Path) -> set[Member]:
+async def _look(
+    roots: Collection[TreeIdentity], known: Collection[Member], table: Path
+) -> set[Member]:
     return await trio.to_thread.run_sync(find_survivors, roots, known, table) or set()
 
 

@@ -65,7 +65,7 @@ class AttemptWaiting(AgentEvent):
 
 
 @attrs.frozen(kw_only=True)
-class AttemptGoesOn(AgentEvent):
+class AttemptContinued(AgentEvent):
     """A started attempt that waited for a slot to continue has one."""
 
     number: int
@@ -446,5 +446,5 @@ class LoopConfig:
     """Set when no further attempt may start; a running one continues to its end."""
     idle: Callable[[], AbstractContextManager[object]] = nullcontext
     """Returns a context manager for waits other than for slots, which are not working time."""
-    tell: CaseNotifier
+    notify: CaseNotifier
     """Notified of its attempts, and its end."""

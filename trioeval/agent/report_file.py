@@ -41,7 +41,7 @@ class InvalidReports:
         self._count += 1
         self._first = self._first or f"{case}, attempt {number}: {warnings[0]}"
 
-    def tell(self, warn: Callable[[str], None]) -> None:
+    def report_to(self, warn: Callable[[str], None]) -> None:
         """Warn about the number of invalid reports and the first one, if any."""
         if self._count == 1:
             warn(f"a report of an agent is invalid: {self._first}")
@@ -63,7 +63,7 @@ MOST_WARNINGS = 10
 _MOST_TOKENS = 2**53
 _KEYS = ("output", "tokens", "cost", "error")
 _TOKENS = ("prompt", "completion", "total", "cached", "reasoning")
-_TOLD: Mapping[str, FailureKind] = {
+_REPORTABLE: Mapping[str, FailureKind] = {
     kind: kind
     for kind in get_args(FailureKind)
     if kind not in ("exit", "timeout", "killed", "unexpected")
@@ -94,9 +94,9 @@ def read_report_file(path: Path, secrets: Sequence[str] = ()) -> AttemptReport:
         return AttemptReport()
     except OSError as error:
         reason = "it is a link" if error.errno == errno.ELOOP else error.strerror
-        return _useless(f"cannot be read: {reason}")
+        return _unusable(f"cannot be read: {reason}")
     if len(data) > LARGEST:
-        return _useless(f"is longer than {LARGEST} bytes")
+        return _unusable(f"is longer than {LARGEST} bytes")
     return read_report(data, secrets)
 
 
@@ -117,14 +117,14 @@ def read_report(data: bytes, secrets: Sequence[str] = ()) -> AttemptReport:
             warnings=('the report: cost must be a number of at least 0, got -1',))
     """
     if not data.strip():
-        return _useless("is empty")
+        return _unusable("is empty")
     try:
         told = orjson.loads(data)
         orjson.dumps(told)  # too deeply nested data could not be recorded
     except (ValueError, TypeError) as error:
-        return _useless(f"is not usable JSON: {error}")
+        return _unusable(f"is not usable JSON: {error}")
     if not isinstance(told, dict):
-        return _useless(f"must be an object, got {show(hide_in(told, secrets))}")
+        return _unusable(f"must be an object, got {show(hide_in(told, secrets))}")
     output = told.pop("output", None)
     told = hide_in(told, secrets)
     warnings = [f"the report: {show(name)} is not a key" for name in told if name not in _KEYS]
@@ -149,7 +149,7 @@ def shortened(text: str) -> str:
     return text if len(text) <= LONGEST_MESSAGE else f"{text[: LONGEST_MESSAGE - 1]}…"
 
 
-def _useless(fault: str) -> AttemptReport:
+def _unusable(fault: str) -> AttemptReport:
     return AttemptReport(warnings=(f"the report {fault}",))
 
 
@@ -200,8 +200,8 @@ def _read_error(told: Any, warnings: list[str]) -> AttemptFailure | None:
         return AttemptFailure("reported", show(told))
     kind, message = told.get("kind"), told.get("message")
     text = shortened(message) if isinstance(message, str) else ""
-    if isinstance(kind, str) and kind in _TOLD:
-        return AttemptFailure(_TOLD[kind], text or kind)
+    if isinstance(kind, str) and kind in _REPORTABLE:
+        return AttemptFailure(_REPORTABLE[kind], text or kind)
     named = f"{shortened(kind)}: {text}" if isinstance(kind, str) and text else text or show(kind)
     return AttemptFailure("reported", named)
 
@@ -223,14 +223,14 @@ def set_aside(files: CaseFiles, number: int) -> None:
         if report.is_symlink() or not report.is_file():
             report.unlink()
             return
-        aside = next(path for path in _asides(files, number) if not path.exists())
+        aside = next(path for path in _set_aside_paths(files, number) if not path.exists())
         report.rename(aside)
 
 
 def with_cut_off(end: AttemptEnd, files: CaseFiles, number: int) -> AttemptEnd:
     """Return the end of an attempt, including the usage of its interrupted starts."""
     found: list[AttemptReport] = []
-    for path in _asides(files, number):
+    for path in _set_aside_paths(files, number):
         if not path.exists():
             break
         found.append(read_report_file(path))
@@ -251,12 +251,12 @@ def cut_off_attempt(files: CaseFiles, number: int) -> AttemptEnd | None:
     if report.exists():
         own = read_report_file(report)
         found = attrs.evolve(found, usage=own.usage, cost=own.cost)
-    elif not next(_asides(files, number)).exists():
+    elif not next(_set_aside_paths(files, number)).exists():
         return None
     return with_cut_off(found, files, number)
 
 
-def _asides(files: CaseFiles, number: int) -> Iterator[Path]:
+def _set_aside_paths(files: CaseFiles, number: int) -> Iterator[Path]:
     """Return the paths of reports that were set aside, in order."""
     report = files.report(number)
     return (report.with_suffix(f".cut-{count}.json") for count in itertools.count(1))

@@ -205,7 +205,7 @@ def decide(policy: RestartPolicy, ends: Sequence[AttemptEnd]) -> RestartAfter | 
     Example:
         >>> failed = AttemptEnd(failure=AttemptFailure("exit", "its program ended with code 1"))
         >>> [decide(RestartPolicy(), [failed] * n) for n in range(4)]
-        [Again(delay=0.0), Again(delay=1.0), Again(delay=2.0), Again(delay=4.0)]
+        [RestartAfter(delay=0.0), RestartAfter(delay=1.0), RestartAfter(delay=2.0), RestartAfter(delay=4.0)]
     """
     streak = _streak(ends)
     if streak and streak[-1].is_permanent:

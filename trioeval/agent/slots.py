@@ -27,7 +27,7 @@ import attrs
 import trio
 
 from trioeval.agent.loop import RUN_IS_OVER
-from trioeval.agent.protocols import AgentEvent, AttemptGoesOn, AttemptWaiting, Slots
+from trioeval.agent.protocols import AgentEvent, AttemptContinued, AttemptWaiting, Slots
 from trioeval.agent.restarts import AttemptEnd
 from trioeval.kernel import Calls, Metered
 from trioeval.nurseries import open_plain_nursery
@@ -51,14 +51,14 @@ class LaneSlots:
     """Its name."""
     ahead: bool = False
     """True to queue before new work."""
-    counts_use: bool = False
+    counts_usage: bool = False
     """True if the reported usage of an attempt counts against the budget of the run: that of a program does,
     and that of a function counts with its own calls. It is unknown before the attempt ends, so the attempt
     starts if anything at all is left, and is settled at its end."""
 
     async def __call__(self, run: Callable[[], Awaitable[R]], /) -> R:
         """Run a function as one call of the job."""
-        if not self.counts_use:
+        if not self.counts_usage:
             return await self.calls(self.lane, run, ahead=self.ahead)
 
         async def send() -> Metered[R]:
@@ -78,7 +78,7 @@ class SlotSession:
     """For the start of the function."""
     _again: Slots
     """For its continuation after a wait."""
-    tell: Callable[[type[AgentEvent]], None] = lambda _event: None
+    notify: Callable[[type[AgentEvent]], None] = lambda _event: None
     """Called synchronously when a run waits for its slot to continue, and when it has it."""
     limit: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
     """The timeout of the run, whose deadline is paused while the run waits."""
@@ -123,10 +123,10 @@ class SlotSession:
 
         async with open_plain_nursery() as nursery:
             try:
-                await self._first(partial(self._stretch, partial(nursery.start_soon, work)))
+                await self._first(partial(self._occupy, partial(nursery.start_soon, work)))
                 while not self._over:
                     await self._wanted.wait()
-                    await self._again(partial(self._stretch, self._granted.set))
+                    await self._again(partial(self._occupy, self._granted.set))
             finally:
                 self._over = True
                 self._line.cancel("no more slots")
@@ -149,7 +149,7 @@ class SlotSession:
         finally:
             await self._go_on()  # noqa: ASYNC102 - a cancelled run gets no slot again
 
-    async def _stretch(self, go_on: Callable[[], None]) -> Any:
+    async def _occupy(self, go_on: Callable[[], None]) -> Any:
         """Occupy a slot while the run works. The last call returns the result of the run."""
         self._paused = trio.Event()
         go_on()
@@ -188,9 +188,9 @@ class SlotSession:
             await self._granted.wait()
         if self._granted.is_set():
             return
-        self.tell(AttemptWaiting)
+        self.notify(AttemptWaiting)
         await self._granted.wait()
-        self.tell(AttemptGoesOn)
+        self.notify(AttemptContinued)
 
 
 # Child runs of programs: each submission of an agent takes its own run slot; a waiting agent holds none.
@@ -216,7 +216,7 @@ class _ChildRun:
 
     parent: int
     """The number of the child that submitted it; 0 for the program of an attempt."""
-    stretches: SlotSession
+    session: SlotSession
     """Its slots, none while it waits."""
     code: int | None = None
     """Its exit code; None if it was killed, or did not start."""
@@ -232,24 +232,24 @@ class ChildRuns:
 
     _slots: Slots
     _nursery: trio.Nursery = attrs.field(repr=False)
-    _tell: Callable[[type[AgentEvent]], None]
+    _notify: Callable[[type[AgentEvent]], None]
     """Called when an attempt waits for its slot to continue, and when it has it."""
     run_id: str = attrs.field(init=False, default="")
     """The id of the current attempt: only its waits release its slot."""
-    stretches: SlotSession = attrs.field(init=False)
+    session: SlotSession = attrs.field(init=False)
     """Its slots, none while it waits."""
     folder: Path | None = attrs.field(init=False, default=None)
     """The folder of the socket; None until it is created."""
     _children: dict[int, _ChildRun] = attrs.field(init=False, factory=dict)
 
-    @stretches.default
-    def _no_stretch(self) -> SlotSession:
+    @session.default
+    def _first_session(self) -> SlotSession:
         return SlotSession(self._slots, self._slots)
 
     async def __call__(self, run: Callable[[], Awaitable[R]], /) -> R:
         """Run an attempt in a slot, except while it waits. Only the attempt's own waits count."""
-        self.stretches = SlotSession(self._slots, self._slots, self._tell)
-        return await self.stretches(run)
+        self.session = SlotSession(self._slots, self._slots, self._notify)
+        return await self.session(run)
 
     async def begin(self, run_id: str) -> dict[str, str]:
         """Start an attempt; return the environment variables for its program. A checkpoint."""
@@ -303,7 +303,7 @@ class ChildRuns:
             await trio.sleep_forever()
 
         try:
-            await child.stretches(hold)
+            await child.session(hold)
         except RUN_IS_OVER as error:
             await channel.send(refused=str(error))
 
@@ -330,9 +330,9 @@ class ChildRuns:
     def _waiting(self, run: str, parent: int) -> AbstractAsyncContextManager[None]:
         """Return a context manager that releases the slot of an attempt or child during a wait."""
         if parent in self._children:
-            return self._children[parent].stretches.waiting()
+            return self._children[parent].session.waiting()
         if run == self.run_id:
-            return self.stretches.waiting()
+            return self.session.waiting()
         return nullcontext()  # an earlier attempt, which has ended
 
 
@@ -364,11 +364,11 @@ class _ChildConnection:
 
 @asynccontextmanager
 async def open_child_runs(
-    slots: Slots, tell: Callable[[type[AgentEvent]], None]
+    slots: Slots, notify: Callable[[type[AgentEvent]], None]
 ) -> AsyncGenerator[ChildRuns]:
     """Open the child runs of a case for the duration of the block; their slots are released at its end."""
     async with open_plain_nursery() as nursery:
-        runs = ChildRuns(slots, nursery, tell)
+        runs = ChildRuns(slots, nursery, notify)
         try:
             yield runs
         finally:

@@ -17,7 +17,7 @@ import trio
 
 from trioeval.agent.attempts import (
     RecordedAttempts,
-    answer_of,
+    case_reply,
     reported_attempts,
     with_cut_attempt,
     with_row_outcome,
@@ -45,7 +45,7 @@ from trioeval.agent.journal import AgentJournal
 from trioeval.agent.loop import RUN_IS_OVER, LoopEnd, run_until_done, wait_for_first
 from trioeval.agent.model import AgentSettings, case_of
 from trioeval.agent.model_agent import ModelAgent
-from trioeval.agent.open import AgentRun, CasePoster
+from trioeval.agent.open import AgentRunContext, CasePoster
 from trioeval.agent.planner import PlannerTurn, Submission, planner_turn
 from trioeval.agent.processes import end_survivors, open_family
 from trioeval.agent.protocols import (
@@ -73,9 +73,9 @@ from trioeval.errors import AgentError, BlockedError, MarkerError, StoreError, T
 from trioeval.evaluation.answerer import AnswerObserver, OnProgress
 from trioeval.evaluation.outcomes import StoppedError, cut_by
 from trioeval.evaluation.prepared import PreparedSuite
-from trioeval.evaluation.prompt import Asked
-from trioeval.evaluation.provider_calls import Asker
-from trioeval.kernel import Calls, Cut
+from trioeval.evaluation.prompt import RenderedPrompt
+from trioeval.evaluation.provider_calls import ReplySource
+from trioeval.kernel import Calls, StopReason
 from trioeval.kernel.events import guarded
 from trioeval.providers import Reply, Request
 from trioeval.providers.programs.entries import AGENT_RUNS, CommandAgentSettings
@@ -88,25 +88,25 @@ _CANCELLED = "cancelled while queued (trioeval agent cancel)"
 
 
 @attrs.define(eq=False)
-class AgentWork:
+class AgentAnswerer:
     """Works on the rows of one task, each case in its own folder; used for one run."""
 
     prepared: PreparedSuite
     """The task."""
     settings: AgentSettings
     """The settings of its agents."""
-    asker: Asker
+    reply_source: ReplySource
     """Calls models, and has the records of earlier calls."""
     task: str | None = attrs.field(kw_only=True)
     """Its id."""
     journal: AgentJournal | None = attrs.field(kw_only=True)
     """Records processes."""
-    run: AgentRun = attrs.field(kw_only=True)
+    run: AgentRunContext = attrs.field(kw_only=True)
     """The shared state of all agent tasks."""
     names: CaseNames = attrs.field(init=False)
     gates: Mapping[str, DependencyGate] = attrs.field(init=False)
-    procession: StartOrder = attrs.field(init=False, factory=StartOrder)
-    moving: Lock = attrs.field(init=False, factory=Lock)
+    start_order: StartOrder = attrs.field(init=False, factory=StartOrder)
+    folder_lock: Lock = attrs.field(init=False, factory=Lock)
     """Held while folders of cases move."""
     observe: AgentObserver | None = attrs.field(init=False)
     workspaces: WorkspaceTemplates = attrs.field(init=False)
@@ -119,7 +119,7 @@ class AgentWork:
         prepared, run = self.prepared, self.run
         self.names = CaseNames.of(prepared.steps)
         self.gates = dependency_gates(self.names.dependents, warn=run.warn, stop=run.stop)
-        self.observe = guarded(run.terms.observe)
+        self.observe = guarded(run.options.observe)
         self.workspaces = WorkspaceTemplates.of(prepared.around, prepared.templates)
         self.templates = self.workspaces.templates
 
@@ -131,7 +131,7 @@ class AgentWork:
             for one in left:
                 self.journal.gone(one.run_id)
 
-    def keep(self, index: int, record: Mapping[str, Any]) -> None:
+    def register_kept(self, index: int, record: Mapping[str, Any]) -> None:
         """Register the end of a case that is not worked on again."""
         reply = record.get("response")
         told = reply.get("metadata") if isinstance(reply, Mapping) else None
@@ -139,21 +139,21 @@ class AgentWork:
         is_done = isinstance(agent, Mapping) and agent.get("outcome") == "done"
         if is_done and (gate := self.gate_of(index)) is not None:
             gate.kept.add(self.names.names[index])
-        self._tell_over(index, done=is_done, begun=False)
+        self._report_end(index, done=is_done, begun=False)
 
     @property
-    def follows_all(self) -> bool:
+    def follows_every_row(self) -> bool:
         """True: other cases may wait for one that never started."""
         return True
 
-    def looks_ahead(self, _providers: Iterable[int], /, *, are_final: bool) -> bool:  # noqa: ARG002
-        """True: cases may wait for each other."""
+    def may_start_early(self, _providers: Iterable[int], /, *, are_final: bool) -> bool:  # noqa: ARG002
+        """Return True: cases may wait for each other."""
         return True
 
-    def begins_at_once(
+    def starts_without_lane(
         self,
         step: Step,
-        _ask: Callable[[], Asked | None],
+        _ask: Callable[[], RenderedPrompt | None],
         /,
         *,
         is_answered: bool,  # noqa: ARG002
@@ -161,7 +161,7 @@ class AgentWork:
         """Return whether it waits for other cases or the planner before it needs a slot."""
         case = case_of(step.test)
         waits = case is not None and bool(case.depends_on)
-        return waits or self.run.terms.planner is not None
+        return waits or self.run.options.planner is not None
 
     def workspace(self, step: Step, /) -> Path:
         """Return the folder in which its agent works."""
@@ -176,12 +176,12 @@ class AgentWork:
     def reject(self, _step: Step, /) -> None:
         """Do nothing: each attempt keeps its end."""
 
-    def over(self, step: Step, cut: Cut | None, /) -> None:
+    def on_row_end(self, step: Step, cut: StopReason | None, /) -> None:
         """Handle the end of a row; a case that is not known to be done is not, unless it was interrupted."""
-        self._tell_over(step.index, done=False, cut=cut)
+        self._report_end(step.index, done=False, cut=cut)
 
     async def answer(
-        self, step: Step, asked: Asked, calls: Calls[Any], listener: AnswerObserver, /
+        self, step: Step, asked: RenderedPrompt, calls: Calls[Any], listener: AnswerObserver, /
     ) -> Reply:
         """Work on a case until it is done, given up, or stopped. A checkpoint.
 
@@ -190,13 +190,15 @@ class AgentWork:
             BlockedError: A dependency is not done.
             StoppedError: The run is stopped.
         """
-        case = _TaskCase(work=self, step=step, asked=asked, calls=calls, told=listener.on_progress)
+        case = _TaskCase(
+            work=self, step=step, asked=asked, calls=calls, on_progress=listener.on_progress
+        )
         ending: CaseEnding = "failed"
-        cut: Cut | None = None
+        cut: StopReason | None = None
         try:
             ended = await case.run()
             ending = ended.ending
-            cut = Cut.STOP if ending == "interrupted" else None
+            cut = StopReason.STOP if ending == "interrupted" else None
         except BlockedError:
             ending = "blocked"
             raise
@@ -204,11 +206,11 @@ class AgentWork:
             ending, cut = "interrupted", cut_by(error)
             raise
         finally:
-            self._tell_over(step.index, done=ending == "done", cut=cut)
-            case.tell(CaseEnded, ending=ending)
+            self._report_end(step.index, done=ending == "done", cut=cut)
+            case.notify(CaseEnded, ending=ending)
         if ending == "interrupted":
             raise StoppedError
-        return answer_of(ended, case.about)
+        return case_reply(ended, case.about)
 
     def gate_of(self, index: int) -> DependencyGate | None:
         """Return the gate that lets a case start; None without dependencies."""
@@ -216,11 +218,11 @@ class AgentWork:
 
     def files_of(self, index: int) -> CaseFiles:
         """Return the folder of a case."""
-        folder = self.run.folder / task_folder(self.task) / self.names.rooms[index]
+        folder = self.run.folder / task_folder(self.task) / self.names.folder_names[index]
         return CaseFiles(folder, self.settings.done_file)
 
-    def _tell_over(
-        self, index: int, *, done: bool, cut: Cut | None = None, begun: bool = True
+    def _report_end(
+        self, index: int, *, done: bool, cut: StopReason | None = None, begun: bool = True
     ) -> None:
         """Report the end of a case to the cases that wait for it, once."""
         if index in self._over:
@@ -236,20 +238,23 @@ class AgentWork:
 class _TaskCase:
     """A running case, from its submission to the planner to its end."""
 
-    work: AgentWork
+    work: AgentAnswerer
     step: Step
-    asked: Asked
+    asked: RenderedPrompt
     calls: Calls[Any]
-    told: OnProgress
+    on_progress: OnProgress
     room: CaseContext = attrs.field(init=False)
-    tell: CaseNotifier = attrs.field(init=False)
+    notify: CaseNotifier = attrs.field(init=False)
     post: CasePoster = attrs.field(init=False)
     attempts: RecordedAttempts = attrs.field(init=False)
     wanted: FolderRequest = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         work, index = self.work, self.step.index
-        name, agent = work.names.rooms[index], work.asker.names[self.step.provider_index]
+        name, agent = (
+            work.names.folder_names[index],
+            work.reply_source.names[self.step.provider_index],
+        )
         if not self.asked.prompt.strip():
             msg = f"the prompt of case {work.names.names[index]} is empty"
             raise AgentError(msg)
@@ -261,16 +266,16 @@ class _TaskCase:
             suite=work.prepared.suite.directory,
             vars=self.asked.vars,
             index=index,
-            row=work.asker.row_ids(index),
+            row=work.reply_source.row_ids(index),
             agent=agent,
         )
-        self.tell = CaseNotifier(observe=work.observe, task=work.task, case=name, agent=agent)
+        self.notify = CaseNotifier(observe=work.observe, task=work.task, case=name, agent=agent)
         self.post = CasePoster(self.room.files.bus, work.run.buses, case=name)
         self.attempts = RecordedAttempts(
-            asker=work.asker,
+            reply_source=work.reply_source,
             step=self.step,
             asked=self.asked,
-            told=self.told,
+            on_progress=self.on_progress,
             is_model=not isinstance(self._program, CommandAgentSettings),
             ids=work.run.ids,
             post=self.post,
@@ -279,8 +284,8 @@ class _TaskCase:
             digest=self.attempts.digest,
             about=name,
             template=self._template,
-            goes_on=bool(self.attempts.earlier),
-            anew=work.asker.asks_anew(index),
+            is_continued=bool(self.attempts.earlier),
+            starts_over=work.reply_source.needs_new_reply(index),
         )
 
     async def run(self) -> LoopEnd:
@@ -288,17 +293,19 @@ class _TaskCase:
         # It is submitted to the planner when it starts, in this order.
         async with self._turn() as turn:
             with self.calls.waiting():
-                await self._in_thread(claim_folder, self.room.files, self.wanted, self.work.moving)
+                await self._in_thread(
+                    claim_folder, self.room.files, self.wanted, self.work.folder_lock
+                )
                 with suppress(
                     MarkerError
                 ):  # the loop checks the marker first, and gives the case up
                     await self._wait(turn)
-            with self.work.procession.join() as place:
+            with self.work.start_order.join() as place:
                 ended = await self._work(place)
             if turn is not None and ended.ending != "interrupted":
                 turn.done = ended.ending == "done"
             if ended.ending == "done" and self.work.run.facts is not None:
-                await self.work.run.facts.pass_on(self.room.files.bus)
+                await self.work.run.facts.forward(self.room.files.bus)
         return ended
 
     @property
@@ -324,14 +331,14 @@ class _TaskCase:
         A case that does not run to its end is removed without an outcome.
         """
         run = self.work.run
-        if run.terms.planner is None:
+        if run.options.planner is None:
             await trio.lowlevel.checkpoint()
             yield None
             return
         try:
-            async with planner_turn(run.terms.planner, self._submission()) as turn:
+            async with planner_turn(run.options.planner, self._submission()) as turn:
                 if turn.entry.position:
-                    self.tell(CaseQueued, position=turn.entry.position)
+                    self.notify(CaseQueued, position=turn.entry.position)
                 yield turn
         except StoreError as error:
             # The case itself is fine: it can be submitted again when the database can be used.
@@ -341,15 +348,15 @@ class _TaskCase:
 
     def _submission(self) -> Submission:
         names, index, gate = self.work.names, self.step.index, self.work.gate_of(self.step.index)
-        column, rooms = names.columns[index], names.rooms
+        column, folder_names = names.columns[index], names.folder_names
         needs = () if gate is None else gate.needs[names.names[index]]
         task = "" if self.work.task is None else f"{self.work.task}/"
         in_line = f"{self.work.run.project}/{task}"
         return Submission(
-            id=f"{in_line}{rooms[index]}",
+            id=f"{in_line}{folder_names[index]}",
             run=self.work.run.project,
-            task=f"{task}{rooms[index]}",
-            depends_on=tuple(f"{in_line}{names.room_of(column, name)}" for name in needs),
+            task=f"{task}{folder_names[index]}",
+            depends_on=tuple(f"{in_line}{names.folder_name_of(column, name)}" for name in needs),
         )
 
     async def _wait(self, turn: PlannerTurn | None) -> None:
@@ -378,19 +385,19 @@ class _TaskCase:
             done=self._done_early,
             post=self.post,
             timeout=case.dependency_timeout,
-            waiting=lambda by: self.tell(CaseBlocked, by=by),
+            waiting=lambda by: self.notify(CaseBlocked, by=by),
         )
 
     async def _take_turn(self, turn: PlannerTurn) -> None:
         stop = self.work.run.stop
-        await turn.set_free()
+        await turn.clear_dependencies()
         if turn.entry.position:
-            self.tell(CaseQueued, position=turn.entry.position)
+            self.notify(CaseQueued, position=turn.entry.position)
         # Other programs may hold their slots for hours after this one is to stop, or the case is done.
         await wait_for_first(turn.wait_started, stop.wait, self._done_early.wait)
         if stop.is_set():
             raise StoppedError
-        self.tell(CaseQueued, position=0)
+        self.notify(CaseQueued, position=0)
 
     @property
     def _done_early(self) -> FileMarker:
@@ -402,10 +409,10 @@ class _TaskCase:
         made.is_resumed = await self._in_thread(open_workspace, files, self.wanted)
         made.prompt = await trio.to_thread.run_sync(ensure_prompt, files.prompt, self.asked.prompt)
         if made.is_resumed:
-            await made.tell_lost_end(files.bus)
+            await made.post_missing_end(files.bus)
         if made.earlier:
-            made.tell()
-        await place.come_first()
+            made.report_progress()
+        await place.wait_for_turn()
         settings = self.work.settings
         async with self._worker() as (agent, slots, family):
             terms = LoopConfig(
@@ -418,7 +425,7 @@ class _TaskCase:
                 attempts=made,
                 stop=self.work.run.stop,
                 idle=self.calls.waiting,
-                tell=attrs.evolve(self.tell, observe=self._pass_on),
+                notify=attrs.evolve(self.notify, observe=self._pass_on),
             )
             return await run_until_done(agent, terms)
 
@@ -436,13 +443,13 @@ class _TaskCase:
                 yield self._model(), without_slot, family
             return
 
-        def tell(event: type[AgentEvent]) -> None:
-            self.tell(event, number=len(self.attempts.ends))
+        def notify(event: type[AgentEvent]) -> None:
+            self.notify(event, number=len(self.attempts.ends))
 
         # Earlier cases of the suite have priority.
-        slots = LaneSlots(self.calls, AGENT_RUNS, ahead=True, counts_use=True)
+        slots = LaneSlots(self.calls, AGENT_RUNS, ahead=True, counts_usage=True)
         async with (
-            open_child_runs(slots, tell) as child_runs,
+            open_child_runs(slots, notify) as child_runs,
             open_family(settings.grace) as family,
         ):
             agent = CommandAgent(
@@ -469,7 +476,7 @@ class _TaskCase:
         )
         environ = work.prepared.around.environ
         return ModelAgent(
-            asker=work.asker,
+            reply_source=work.reply_source,
             index=step.index,
             place=step.provider_index,
             calls=self.calls,
@@ -482,7 +489,7 @@ class _TaskCase:
     @property
     def _program(self) -> object:
         """The settings of its agent; those of a model are not `CommandAgentSettings`."""
-        return self.work.asker.providers[self.step.provider_index].spec.settings
+        return self.work.reply_source.providers[self.step.provider_index].spec.settings
 
     def _template(self) -> Path | None:
         """Return the template of the case's workspace. Blocks on files."""

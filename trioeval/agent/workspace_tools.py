@@ -19,7 +19,7 @@ from trioeval.agent.model import AgentSettings
 from trioeval.errors import GradingError
 from trioeval.evaluation.commands import run_command, secrets_to_hide, without_key_variables
 from trioeval.evaluation.tools import ToolCall, ToolResult, arguments_of, tool_offers
-from trioeval.grading.kinds.tools import Function
+from trioeval.grading.kinds.tools import OfferedFunction
 from trioeval.grading.kinds.workspace_files import (
     LARGEST,
     NoFileError,
@@ -27,7 +27,7 @@ from trioeval.grading.kinds.workspace_files import (
     place_of,
     read_file,
 )
-from trioeval.providers.programs.exec import Tail
+from trioeval.providers.programs.exec import OutputTail
 from trioeval.providers.programs.processes import describe_end
 from trioeval.text import quote
 
@@ -293,19 +293,19 @@ class WorkspaceTools:
 
     async def run(self, call: ToolCall) -> ToolResult:
         """Return the result of a call. A checkpoint, unless the call is invalid."""
-        functions = [Function(tool.name, tool.parameters) for tool in self._tools]
+        functions = [OfferedFunction(tool.name, tool.parameters) for tool in self._tools]
         arguments = arguments_of(call, functions)
         if isinstance(arguments, ToolResult):
             return arguments
         try:
             told = await self._run(call.name, arguments)
         except (ActionError, NoFileError, GradingError) as error:
-            return ToolResult(_sendable(str(error)), failed=True)
-        return ToolResult(_sendable(told))
+            return ToolResult(_encodable(str(error)), failed=True)
+        return ToolResult(_encodable(told))
 
     async def _run(self, name: str, given: Mapping[str, Any]) -> str:
         if act := _FILE_ACTIONS.get(name):
-            return await _aside(partial(act, self.files.workspace, **given))
+            return await _in_thread(partial(act, self.files.workspace, **given))
         match name:
             case "run_command":
                 return await self._command(given["command"], given.get("timeout", COMMAND_LIMIT))
@@ -315,14 +315,14 @@ class WorkspaceTools:
             case _:
                 said: str = given.get("summary", "")
                 workspace, place = self.files.workspace, self.files.done_file
-                await _aside(partial(write_text, workspace, place, f"{said}\n"))
+                await _in_thread(partial(write_text, workspace, place, f"{said}\n"))
                 return said
 
     async def _command(self, command: str, seconds: float) -> str:
         limit = min(max(seconds, 1.0), LONGEST_COMMAND)
         open_ones = without_key_variables(self.environ)
         # A command is not confined, and may find keys elsewhere.
-        written = Tail(_OUTPUT, secrets_to_hide(self.environ))
+        written = OutputTail(_OUTPUT, secrets_to_hide(self.environ))
         words = ["/bin/sh", "-c", command]
         try:
             code = await run_command(
@@ -343,11 +343,11 @@ class WorkspaceTools:
         return f"the command {how}\n{cut}{written.text or ''}".rstrip()
 
 
-async def _aside(act: Callable[[], str]) -> str:
+async def _in_thread(act: Callable[[], str]) -> str:
     """Run an action on files in a thread. Not abandoned when cancelled: it ends by itself."""
     return await trio.to_thread.run_sync(act)
 
 
-def _sendable(text: str) -> str:
+def _encodable(text: str) -> str:
     """Return a text without lone surrogates, which names of files may contain."""
     return text.encode("utf-8", "replace").decode()

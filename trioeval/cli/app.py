@@ -120,7 +120,7 @@ def preview(
     suite: Path,
     /,
     *,
-    wanted: PreviewFlags = PreviewFlags(),  # noqa: B008 - frozen
+    given: PreviewFlags = PreviewFlags(),  # noqa: B008 - frozen
     interrupts: _Injected,
 ) -> int:
     """Generate the first rows of a suite's datasets and show them, without storing anything.
@@ -132,7 +132,7 @@ def preview(
     """
     from trioeval.cli.commands.preview import preview as make_preview  # noqa: PLC0415 - see above
 
-    return make_preview(suite, wanted, interrupts)
+    return make_preview(suite, given, interrupts)
 
 
 @app.command(name="init", group=_TOOLS)
@@ -325,7 +325,7 @@ def _interrupted(arguments: Sequence[str]) -> str:
     """Return the message about an interrupt outside of a run."""
     name = next(iter(arguments), "")
     runs = name in {"run", "resume"} or name.startswith("-") or name not in app
-    return "interrupted before the run began" if runs else "interrupted before it was done"
+    return "interrupted before the run started" if runs else "interrupted before it finished"
 
 
 def _parser_message(error: cyclopts.CycloptsError) -> str:

@@ -93,7 +93,7 @@ class Interrupts:
         return Exit.SIGNAL + (self.received[0] if self.received else signal.SIGINT)
 
     @contextmanager
-    def told_to(self, deliver: Callable[[signal.Signals], None]) -> Iterator[None]:
+    def deliver_to(self, deliver: Callable[[signal.Signals], None]) -> Iterator[None]:
         """Deliver each signal since `begin_run` while the block runs, inside `trio.run`.
 
         Args:
@@ -129,7 +129,7 @@ class Interrupts:
         async def work_until_signal() -> T | None:
             with (
                 trio.CancelScope() as scope,
-                self.told_to(lambda number: scope.cancel(number.name)),
+                self.deliver_to(lambda number: scope.cancel(number.name)),
             ):
                 return await work()
             return None

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from trioeval.cli.flags import LogLevel
 from trioeval.cli.terminal import say
-from trioeval.inert import inert_lines
+from trioeval.text_safety import inert_lines
 
 _MOST = 4000  # characters of a record, with its traceback
 

@@ -24,7 +24,7 @@ from trioeval.cli.flags import (
 )
 from trioeval.columns.model import ColumnsSettings
 from trioeval.documents.structure import camel
-from trioeval.loading.own_files import place_of
+from trioeval.loading.own_files import checked_path
 from trioeval.question_eval.model import QuestionSettings
 from trioeval.suite.filters import (
     Filters,
@@ -50,23 +50,23 @@ def resolve_settings(suite: Suite, given: RunFlags) -> RunFlags:
 
     Flags that remain None have their default.
     """
-    said = _suite_options(suite, given)
+    found = _suite_options(suite, given)
     flags = RunFlags(
-        what=_over(given.what, said),
-        rows=_over(given.rows, said),
-        limits=_over(given.limits, said),
-        keep=_over(given.keep, said),
-        begin=_over(given.begin, said),
-        output=_over(given.output, said),
+        what=_over(given.what, found),
+        rows=_over(given.rows, found),
+        limits=_over(given.limits, found),
+        keep=_over(given.keep, found),
+        begin=_over(given.begin, found),
+        output=_over(given.output, found),
     )
     output = flags.output
     # Only these suites have lines to show instead of the progress.
     lines = output.verbose and (bool(_question_tasks(suite)) or _has_agents(suite))
     shown = suite.evaluate_options.show_progress_bar and not lines
-    asked = output.progress_mode is not None or first(output.progress, shown)
+    is_requested = output.progress_mode is not None or first(output.progress, shown)
     settled = attrs.evolve(
         output,
-        progress=asked and not output.quiet,
+        progress=is_requested and not output.quiet,
         table=output.table is not False and not output.quiet,
     )
     return attrs.evolve(flags, output=settled)
@@ -76,29 +76,29 @@ def _suite_options(suite: Suite, given: RunFlags) -> Mapping[str, Any]:
     """Return the options of a suite for flags that are not given, by the names of flags."""
     options = suite.command_line_options
     plain = attrs.asdict(options, recurse=False)
-    said = {name: one for name, one in plain.items() if one not in (None, ()) and name not in _OWN}
-    for name in _RESULTS & said.keys():
+    found = {name: one for name, one in plain.items() if one not in (None, ()) and name not in _OWN}
+    for name in _RESULTS & found.keys():
         if getattr(given.rows, name) is None:
-            said[name] = place_of(suite, said[name], f"commandLineOptions.{camel(name)}")
+            found[name] = checked_path(suite, found[name], f"commandLineOptions.{camel(name)}")
     if not given.output.output:
         key = "commandLineOptions.output" if options.output else "outputPath"
         named = options.output or suite.output_path
-        said["output"] = tuple(place_of(suite, name, key) for name in named)
+        found["output"] = tuple(checked_path(suite, name, key) for name in named)
     if isinstance(options.filter_metadata, str):
-        said["filter_metadata"] = (options.filter_metadata,)
+        found["filter_metadata"] = (options.filter_metadata,)
     if options.filter_targets and not options.filter_providers:
-        said["filter_providers"] = options.filter_targets
+        found["filter_providers"] = options.filter_targets
     if options.progress_bar is not None:
-        said["progress"] = options.progress_bar
-    return said
+        found["progress"] = options.progress_bar
+    return found
 
 
-def _over(flags: F, said: Mapping[str, Any]) -> F:
+def _over(flags: F, found: Mapping[str, Any]) -> F:
     """Return a group of flags in which options replace flags that are not given."""
     missing = [
         one.name for one in attrs.fields(type(flags)) if getattr(flags, one.name) == one.default
     ]
-    return attrs.evolve(flags, **{name: said[name] for name in missing if name in said})
+    return attrs.evolve(flags, **{name: found[name] for name in missing if name in found})
 
 
 def runs_one_by_one(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -> bool:
@@ -115,13 +115,13 @@ def unused_option_warnings(suite: Suite, flags: RunFlags) -> tuple[str, ...]:
         suite: The suite with its `commandLineOptions`.
         flags: The flags; unsupported ones are refused elsewhere.
     """
-    said = suite.command_line_options
-    asked = {"share": said.share, "generateSuggestions": said.generate_suggestions}
+    found = suite.command_line_options
+    requested = {"share": found.share, "generateSuggestions": found.generate_suggestions}
     why = {
         "share": NOT_PROVIDED["--share"],
         "generateSuggestions": NOT_PROVIDED["--suggest-prompts"],
     }
-    never = (f"commandLineOptions.{name}: {why[name]}" for name, wish in asked.items() if wish)
+    never = (f"commandLineOptions.{name}: {why[name]}" for name, wish in requested.items() if wish)
     return (*never, *_unused_for_questions(suite, flags.what))
 
 
@@ -140,10 +140,10 @@ def _unused_for_questions(suite: Suite, flags: SuiteFlags) -> Iterator[str]:
     tasks = ", ".join(_question_tasks(suite))
     if not tasks:
         return
-    said = suite.command_line_options
+    found = suite.command_line_options
     for name, why in _NOT_FOR_QUESTIONS.items():
         of_flag = getattr(flags, name)
-        if of_flag or getattr(said, name):
+        if of_flag or getattr(found, name):
             name_used = (
                 f"--{name.replace('_', '-')}" if of_flag else f"commandLineOptions.{camel(name)}"
             )
@@ -174,12 +174,14 @@ def with_flags(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) 
     if not isinstance(suite.settings, QuestionSettings | ColumnsSettings):  # sent unchanged
         suite = _with_default_test(suite, flags.what)
     tags = dict(read_pair(text, "--tag") for text in flags.what.tag)
-    said = suite.command_line_options
+    found = suite.command_line_options
     suite = attrs.evolve(
         suite,
         description=first(flags.what.description, suite.description),
-        tags={**suite.tags, **said.tags, **tags},
-        extensions=suite.extensions if flags.what.extension else said.extension or suite.extensions,
+        tags={**suite.tags, **found.tags, **tags},
+        extensions=suite.extensions
+        if flags.what.extension
+        else found.extension or suite.extensions,
         tasks=tuple(
             attrs.evolve(task, suite=with_flags(task.suite, flags, environment))
             for task in suite.tasks
@@ -219,13 +221,13 @@ def _milliseconds(seconds: float | None) -> float | None:
 
 
 def _budget(budget: BudgetSettings | None, flags: LimitFlags) -> BudgetSettings | None:
-    said = budget or BudgetSettings()
+    found = budget or BudgetSettings()
     changed = BudgetSettings(
-        requests=first(flags.max_requests, said.requests),
-        tokens=first(flags.max_tokens, said.tokens),
-        usd=first(flags.max_cost, said.usd),
+        requests=first(flags.max_requests, found.requests),
+        tokens=first(flags.max_tokens, found.tokens),
+        usd=first(flags.max_cost, found.usd),
     )
-    return budget if changed == said else changed
+    return budget if changed == found else changed
 
 
 def _with_default_test(suite: Suite, flags: SuiteFlags) -> Suite:
@@ -287,4 +289,4 @@ def earlier_files(flags: RowFlags) -> tuple[EarlierFile, ...]:
         (flags.filter_failing_only, True, False),
         (flags.filter_errors_only, False, True),
     )
-    return tuple(EarlierFile(path, *wanted) for path, *wanted in named if path is not None)
+    return tuple(EarlierFile(path, *selected) for path, *selected in named if path is not None)

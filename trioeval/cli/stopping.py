@@ -8,7 +8,7 @@ import trio
 
 from trioeval.cli.terminal import say
 from trioeval.errors import StoreError
-from trioeval.kernel import Cut
+from trioeval.kernel import StopReason
 from trioeval.question_eval.result import question_of
 from trioeval.run import Row
 
@@ -24,7 +24,7 @@ class StopRequests:
     signals: list[signal.Signals] = attrs.field(factory=list)
     steered: bool = False
     """True if a viewer has stopped the run."""
-    cuts: set[Cut | None] = attrs.field(factory=set)
+    cuts: set[StopReason | None] = attrs.field(factory=set)
     """The reasons why rows did not run to their end; None for rows that did."""
     failed_fast: dict[str | None, None] = attrs.field(factory=dict)
     """The question tasks that stopped starting questions after a failure."""

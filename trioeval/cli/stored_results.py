@@ -17,11 +17,11 @@ from trioeval.report.columns import read_dataset
 from trioeval.report.results import range_json
 from trioeval.report.totals import ColumnTotals
 from trioeval.run import Status
-from trioeval.store import DatasetFacts, NeverBegan, Reader, RunFacts, read_store
+from trioeval.store import DatasetFacts, NotRunRows, RunFacts, StoreReader, read_store
 
 
 @contextmanager
-def open_runs(db: Path | None, environment: EnvironmentSettings) -> Iterator[Reader]:
+def open_runs(db: Path | None, environment: EnvironmentSettings) -> Iterator[StoreReader]:
     """Open the database of runs for reading while the block runs.
 
     Raises:
@@ -38,7 +38,7 @@ def open_runs(db: Path | None, environment: EnvironmentSettings) -> Iterator[Rea
 
 
 def results_of(
-    reader: Reader, facts: RunFacts, environment: EnvironmentSettings
+    reader: StoreReader, facts: RunFacts, environment: EnvironmentSettings
 ) -> Sequence[Results]:
     """Return the results of each task of a run, for result files. Reads each row once, for the totals."""
     info = RunInfo(
@@ -57,7 +57,7 @@ def results_of(
     ]
 
 
-def datasets_of(reader: Reader, facts: RunFacts) -> Sequence[DatasetResult]:
+def datasets_of(reader: StoreReader, facts: RunFacts) -> Sequence[DatasetResult]:
     """Return the results of the datasets of a run that have ended.
 
     Raises:
@@ -67,7 +67,7 @@ def datasets_of(reader: Reader, facts: RunFacts) -> Sequence[DatasetResult]:
     return [dataset for dataset in found if dataset is not None]
 
 
-def dataset_of(reader: Reader, facts: RunFacts, stored: DatasetFacts) -> DatasetResult | None:
+def dataset_of(reader: StoreReader, facts: RunFacts, stored: DatasetFacts) -> DatasetResult | None:
     """Return the result of a dataset; None if it has not ended.
 
     Raises:
@@ -85,7 +85,7 @@ def dataset_of(reader: Reader, facts: RunFacts, stored: DatasetFacts) -> Dataset
 
 
 def _results(
-    reader: Reader, facts: RunFacts, head: Head, info: RunInfo, dataset: DatasetResult | None
+    reader: StoreReader, facts: RunFacts, head: Head, info: RunInfo, dataset: DatasetResult | None
 ) -> Results:
     def records(prompt_idx: int | None) -> Iterator[Mapping[str, Any]]:
         return reader.records(facts, head.task, prompt_idx)
@@ -111,7 +111,7 @@ def _results(
     )
 
 
-def add_never_began(totals: Totals, several: Iterable[NeverBegan]) -> None:
+def add_never_began(totals: Totals, several: Iterable[NotRunRows]) -> None:
     """Count rows that were not run and have no records."""
     for one in several:
         totals.add_not_run(one.outcome, one.columns, one.question)

@@ -202,7 +202,7 @@ def _harmless(line: object) -> str:
     text = str(line)
     if text.isascii() and text.replace("\n", "").isprintable():
         return text
-    from trioeval.inert import escaped  # noqa: PLC0415 - most of what is printed is plain
+    from trioeval.text_safety import escaped  # noqa: PLC0415 - most of what is printed is plain
 
     return escaped(text)
 

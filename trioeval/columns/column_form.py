@@ -31,14 +31,14 @@ from trioeval.columns.model import (
     UuidSampler,
 )
 from trioeval.documents import read_document
-from trioeval.documents.files import Around, names_file
+from trioeval.documents.files import FileContext, names_file
 from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest
 from trioeval.documents.paths import read_path
 from trioeval.documents.placing import placed, read_placed
 from trioeval.documents.structure import Hook, object_hook, some_text
 from trioeval.grading import Assertion, Computed, Kinds, output_text, quote
 from trioeval.grading.algebra import SET
-from trioeval.grading.kind import Asking, Comparing
+from trioeval.grading.kind import ComparisonJudge, ExternalJudge
 from trioeval.grading.registry import split_type
 from trioeval.grading.schemas import schema_faults
 from trioeval.scripting import MOST_WORKERS
@@ -60,7 +60,7 @@ FindProvider: TypeAlias = Callable[[Any], int]
 """Returns the index of a provider of the task for the value of `provider`."""
 
 
-def column_hook(converter: cattrs.Converter, around: Around, place: FindProvider) -> Hook:
+def column_hook(converter: cattrs.Converter, around: FileContext, place: FindProvider) -> Hook:
     """Return the hook for one entry; references to other columns stay as in its `requires`."""
     forms = _Forms(converter, around, place)
 
@@ -76,7 +76,7 @@ def column_hook(converter: cattrs.Converter, around: Around, place: FindProvider
 @attrs.define
 class _Forms:
     converter: cattrs.Converter
-    around: Around
+    around: FileContext
     place: FindProvider
     _hooks: dict[tuple[type[Column], str | None], Hook] = attrs.field(init=False, factory=dict)
     """Hooks that were made; making one is slow."""
@@ -252,7 +252,7 @@ def chosen(entry: Mapping[str, Any], key: str, known: Mapping[str, Any], what: s
     return found
 
 
-def prompt_text(value: Any, around: Around) -> str:
+def prompt_text(value: Any, around: FileContext) -> str:
     """Return a prompt: a text, a list of messages, or the content of a file with one prompt.
 
     Raises:
@@ -275,7 +275,7 @@ def prompt_text(value: Any, around: Around) -> str:
     return prompts[0].raw
 
 
-def schema_of(value: Any, around: Around) -> Mapping[str, Any]:
+def schema_of(value: Any, around: FileContext) -> Mapping[str, Any]:
     """Return a JSON schema: an object, or the content of the file that it names.
 
     Raises:
@@ -311,9 +311,11 @@ def unsupported_assertions(assertion: Assertion, kinds: Kinds) -> Iterator[Mista
     hint = "a validation makes no calls; make a column of type judge or python, and validate that column"
     base, _ = split_type(assertion.type)
     found = kinds.get(base)
-    if found is not None and isinstance(found.judge, Asking | Comparing):
+    if found is not None and isinstance(found.judge, ExternalJudge | ComparisonJudge):
         does = (
-            "compares rows" if isinstance(found.judge, Comparing) else "calls a model or runs code"
+            "compares rows"
+            if isinstance(found.judge, ComparisonJudge)
+            else "calls a model or runs code"
         )
         yield Mistake(f"{assertion.type} {does}", hint, at=("type",))
     elif isinstance(assertion.value, Computed):

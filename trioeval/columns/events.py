@@ -14,7 +14,7 @@ from trioeval.columns.result import DroppedRow
 
 
 @attrs.frozen
-class DatasetBegun:
+class DatasetStarted:
     """A dataset is started or resumed."""
 
     at: float
@@ -54,7 +54,7 @@ class GroupWritten:
 
 
 @attrs.frozen
-class GroupGivenUp:
+class GroupAbandoned:
     """A group was closed unfinished: some of its jobs are not run in this execution."""
 
     at: float
@@ -64,14 +64,14 @@ class GroupGivenUp:
 
 
 @attrs.frozen
-class ShutDown:
+class DatasetShutDown:
     """Too many calls have failed permanently: nothing new is started."""
 
     at: float
 
 
 @attrs.frozen
-class ProcessorBegun:
+class ProcessorStarted:
     """A processor starts."""
 
     at: float
@@ -92,21 +92,21 @@ class ProcessorEnded:
 
 
 @attrs.frozen
-class ManyMishaps:
+class ManyTransientFailures:
     """Half of the last calls have failed transiently."""
 
     at: float
 
 
 DatasetEvent: TypeAlias = (
-    DatasetBegun
+    DatasetStarted
     | GroupOpened
     | RowDropped
     | GroupWritten
-    | GroupGivenUp
-    | ShutDown
-    | ProcessorBegun
+    | GroupAbandoned
+    | DatasetShutDown
+    | ProcessorStarted
     | ProcessorEnded
-    | ManyMishaps
+    | ManyTransientFailures
 )
 DatasetObserver: TypeAlias = Callable[[DatasetEvent], None]

@@ -10,10 +10,10 @@ import attrs
 import trio
 
 from trioeval.columns.cell_types import ColumnType, fits
-from trioeval.columns.events import ProcessorBegun, ProcessorEnded
+from trioeval.columns.events import ProcessorEnded, ProcessorStarted
 from trioeval.columns.files import DatasetFolder, DatasetRows, GroupFile
 from trioeval.columns.files.formats import as_read
-from trioeval.columns.graph import FINISH, Grouping, MakeJob
+from trioeval.columns.graph import FINISH, MakeJob, RowGrouping
 from trioeval.columns.groups import OpenGroup
 from trioeval.columns.makers.base import CellError, JobOrder, error_text
 from trioeval.columns.makers.code import call_with_retry, function_of
@@ -22,7 +22,7 @@ from trioeval.columns.profile import Profiles
 from trioeval.columns.progress import DatasetProgress
 from trioeval.columns.result import DroppedRow
 from trioeval.columns.spec import Process, Processed, Rows, StageProcessor, Stages, mistake
-from trioeval.columns.types import means
+from trioeval.columns.types import matches
 from trioeval.documents.mistakes import kind
 from trioeval.errors import DatasetError
 from trioeval.evaluation.scripts import Scripts
@@ -39,7 +39,7 @@ T = TypeVar("T")
 class MemoryOutput:
     """The rows of a preview; it has the same members as `FolderOutput`."""
 
-    grouping: Grouping
+    grouping: RowGrouping
     written: dict[int, GroupFile] = attrs.field(factory=dict)
     rows: dict[int, Rows] = attrs.field(factory=dict)
     """By group."""
@@ -287,7 +287,7 @@ class GroupStages:
         progress, journal = self.progress, self.progress.journal
         grouping = progress.spec.grouping
         if journal is not None:
-            journal.stage(_AFTER_GENERATION, "begun")
+            journal.on_stage(_AFTER_GENERATION, "begun")
         processed = await self._process(stages, None, await self.output.read())
         if isinstance(processed, str):
             raise DatasetError(processed)
@@ -308,7 +308,7 @@ class GroupStages:
             await self.output.write_aside(number, several, progress.spec.types, final=True)
         await self.output.replace(by_group.items(), columns)
         if journal is not None:
-            journal.stage(_AFTER_GENERATION, "done")
+            journal.on_stage(_AFTER_GENERATION, "done")
 
     def complete_groups(self) -> Sequence[JobOrder]:
         """Return the last stages of open groups in which everything else is complete."""
@@ -341,7 +341,7 @@ class GroupStages:
     async def _run(self, processor: StageProcessor, group: int | None, rows: Rows) -> Processed:
         notify = self.progress.notify
         error: str | None = None
-        notify(ProcessorBegun, processor.name, group)
+        notify(ProcessorStarted, processor.name, group)
         try:
             processed = await processor.run(group, rows)
             back = await self._back(rows, processed)
@@ -465,7 +465,7 @@ def without_columns(processor: Processor, rows: Rows) -> Processed:
     """
     columns = dict.fromkeys(name for _, row in rows for name in row)
     dropped = frozenset(
-        name for name in columns if any(means(one, name) for one in processor.drop_columns)
+        name for name in columns if any(matches(one, name) for one in processor.drop_columns)
     )
     if not dropped:
         return Processed(rows)

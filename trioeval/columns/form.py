@@ -14,8 +14,8 @@ from trioeval.columns.cell_types import fits
 from trioeval.columns.column_form import column_hook, one_of_two
 from trioeval.columns.model import Column, ColumnsSettings, ErrorWindow, Processor, SeedColumns
 from trioeval.columns.names import NameReader, related
-from trioeval.columns.types import column_types, extras_of, means, written_columns
-from trioeval.documents.files import Around
+from trioeval.columns.types import column_types, extras_of, matches, written_columns
+from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest
 from trioeval.documents.paths import DocumentPath
 from trioeval.documents.structure import (
@@ -26,7 +26,7 @@ from trioeval.documents.structure import (
     strict_converter,
 )
 from trioeval.grading import quote
-from trioeval.suite.form import Roster, entries_of, many
+from trioeval.suite.form import ProviderIndex, entries_of, many
 from trioeval.suite.model import UNREADABLE, ProviderEntry, Suite
 from trioeval.suite.sources.code import python_target
 from trioeval.templates import Templates
@@ -37,21 +37,21 @@ SETTINGS = tuple(fields_by_key(ColumnsSettings))
 
 
 @attrs.frozen
-class Reading:
+class ColumnsContext:
     """The context in which a task is read."""
 
-    around: Around
+    around: FileContext
     """The files that it may name."""
     templates: Templates
     """Checks templates and finds the names that they use."""
     converter: cattrs.Converter
     """Converts suites; reports no warnings."""
-    structure: Callable[[Mapping[str, Any], Around], Suite]
+    structure: Callable[[Mapping[str, Any], FileContext], Suite]
     """Returns the suite of some data."""
 
 
 def columns_suite(
-    task: Mapping[str, Any], data: Mapping[str, Any], reading: Reading
+    task: Mapping[str, Any], data: Mapping[str, Any], reading: ColumnsContext
 ) -> tuple[Suite, list[Mistake]]:
     """Return the suite of such a task, and everything that is wrong with it."""
     suite = UNREADABLE
@@ -73,7 +73,7 @@ def columns_suite(
         suite = reading.structure({**data, "providers": written}, around)
     except MistakenError as error:
         mistakes += map(placed, error.parts)
-    roster = Roster(
+    roster = ProviderIndex(
         suite.providers,
         len(suite.providers) - len(inline),
         listed,
@@ -109,7 +109,9 @@ def _inline_providers(
     return [one for text, one in found.items() if text not in known]
 
 
-def _settings(task: Mapping[str, Any], reading: Reading, roster: Roster) -> ColumnsSettings:
+def _settings(
+    task: Mapping[str, Any], reading: ColumnsContext, roster: ProviderIndex
+) -> ColumnsSettings:
     around = reading.around
     hooks: dict[str, Hook] = {
         "columns": _columns_hook(reading, roster),
@@ -124,13 +126,13 @@ def _settings(task: Mapping[str, Any], reading: Reading, roster: Roster) -> Colu
     return settings
 
 
-def _output_folder(named: str, around: Around) -> Path:
+def _output_folder(named: str, around: FileContext) -> Path:
     """Return the folder of a dataset's files, which may be below the working folder or the suite's."""
     here = Path.cwd()
     return attrs.evolve(around, directory=here).place(named, also=(here,))
 
 
-def _columns_hook(reading: Reading, roster: Roster) -> Hook:
+def _columns_hook(reading: ColumnsContext, roster: ProviderIndex) -> Hook:
     names = NameReader(reading.around, reading.templates)
     one = column_hook(reading.converter, reading.around, roster.place)
 
@@ -154,7 +156,7 @@ def _columns_hook(reading: Reading, roster: Roster) -> Hook:
     return hook
 
 
-def _processors_hook(around: Around) -> Hook:
+def _processors_hook(around: FileContext) -> Hook:
     target: Hook = lambda value, _wanted: python_target(value, around, "processors")  # noqa: E731 - typed
     structure = object_hook(
         strict_converter(), Processor, hooks={"target": target}, check=_processor_mistakes
@@ -195,7 +197,7 @@ def _mistakes_of(settings: ColumnsSettings) -> Iterator[Mistake]:
     made = {name for column in settings.columns for name in (*column.outputs, *extras_of(column))}
     for place, processor in enumerate(settings.processors):
         for position, pattern in enumerate(processor.drop_columns):
-            if not any(means(pattern, name) for name in made):
+            if not any(matches(pattern, name) for name in made):
                 at = ("processors", place, "dropColumns", position)
                 message = f"{quote(pattern)} matches no column"
                 yield Mistake(message, nearest(pattern, made), at=at)

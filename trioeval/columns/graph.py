@@ -27,14 +27,14 @@ from trioeval.text import counted
 
 
 @attrs.frozen
-class Grouping:
+class RowGrouping:
     """The assignment of rows to groups. Cheap for any number of rows.
 
     Raises:
         DatasetError: The size is less than 1, or the targets are not ascending numbers of at least 1.
 
     Example:
-        >>> grouping = Grouping(2, (5,))
+        >>> grouping = RowGrouping(2, (5,))
         >>> [list(grouping.rows_of(group)) for group in range(len(grouping))]
         [[0, 1], [2, 3], [4]]
         >>> [list(grouping.extended(7).rows_of(group)) for group in range(4)][-2:]
@@ -108,7 +108,7 @@ class Grouping:
         """Return the rows of all groups, in order."""
         return map(self.rows_of, range(len(self)))
 
-    def extended(self, target: int) -> "Grouping":
+    def extended(self, target: int) -> "RowGrouping":
         """Return the grouping with more rows; itself if `target` is its number of rows.
 
         Raises:
@@ -120,7 +120,7 @@ class Grouping:
             raise DatasetError(
                 f"a dataset of {counted(self.rows, 'row')} cannot be reduced to {target}"
             )
-        return Grouping(self.size, (*self.targets, target))
+        return RowGrouping(self.size, (*self.targets, target))
 
 
 # The jobs of a dataset.
@@ -378,7 +378,7 @@ class JobNumbering:
     def __init__(
         self,
         graph: ColumnGraph,
-        grouping: Grouping,
+        grouping: RowGrouping,
         written: Iterable[int] = (),
         *,
         prepares: bool = False,
@@ -458,7 +458,7 @@ class JobNumbering:
         return len(self._before) + len(rows) * len(self._cells) + len(self._after)
 
 
-def _stretches(grouping: Grouping, written: Iterable[int]) -> Iterator[range]:
+def _stretches(grouping: RowGrouping, written: Iterable[int]) -> Iterator[range]:
     """Yield the groups that are not written, as long non-empty ranges within one part."""
     gone = sorted(set(written))
     for group in gone[:1] + gone[-1:]:

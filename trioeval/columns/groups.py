@@ -35,11 +35,11 @@ from typing import NoReturn
 import attrs
 import trio
 
-from trioeval.columns.graph import FINISH, PREPARE, ColumnGraph, Grouping, JobNumbering, MakeJob
+from trioeval.columns.graph import FINISH, PREPARE, ColumnGraph, JobNumbering, MakeJob, RowGrouping
 from trioeval.columns.journal import MadeRecord
 from trioeval.columns.makers.base import JobOrder
 from trioeval.columns.result import Cause, DroppedRow
-from trioeval.kernel import Freed
+from trioeval.kernel import ReadinessUpdate
 
 _WAITING, _READY, _BEGUN, _ASIDE, _DONE, _LOST, _GONE = range(7)
 _NAMES = (
@@ -235,7 +235,7 @@ class OpenGroups:
     def __init__(
         self,
         graph: ColumnGraph,
-        grouping: Grouping,
+        grouping: RowGrouping,
         written: Iterable[int] = (),
         *,
         prepares: bool = False,
@@ -265,13 +265,13 @@ class OpenGroups:
         """Return the order of a job that may start now."""
         return JobOrder(job)
 
-    def freed(self, by: int) -> Freed:
+    def freed(self, by: int) -> ReadinessUpdate:
         """Return the changes since the last call.
 
         Args:
             by: The job that caused them.
         """
-        freed = Freed(self._now_ready, [(index, by) for index in self._now_blocked])
+        freed = ReadinessUpdate(self._now_ready, [(index, by) for index in self._now_blocked])
         self._now_ready, self._now_blocked = [], []
         return freed
 

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import attrs
 
 from trioeval.columns.files import GroupFile
-from trioeval.columns.graph import Grouping
+from trioeval.columns.graph import RowGrouping
 from trioeval.columns.result import DroppedRow
 
 
@@ -30,7 +30,7 @@ class MadeRecord:
 
 
 @attrs.frozen(kw_only=True)
-class Restored:
+class RestoredGroup:
     """The records of an earlier execution for one group."""
 
     made: Sequence[MadeRecord] = ()
@@ -46,27 +46,27 @@ class DatasetJournal(Protocol):
         ...
 
     @property
-    def grouping(self) -> Grouping | None:
+    def grouping(self) -> RowGrouping | None:
         """The grouping of an earlier execution; None if there was none."""
         ...
 
-    def begin(self, grouping: Grouping, fingerprint: Mapping[str, str], /) -> None:
+    def on_start(self, grouping: RowGrouping, fingerprint: Mapping[str, str], /) -> None:
         """Record what the dataset is, before anything of it is made."""
         ...
 
-    def made(self, record: MadeRecord, /) -> None:
+    def on_made(self, record: MadeRecord, /) -> None:
         """Record the result of a job, in the same step in which the result becomes known."""
         ...
 
-    def dropped(self, row: DroppedRow, /) -> None:
+    def on_dropped(self, row: DroppedRow, /) -> None:
         """Record that a row was dropped."""
         ...
 
-    def written(self, group: GroupFile, /) -> None:
+    def on_written(self, group: GroupFile, /) -> None:
         """Record that a group was written."""
         ...
 
-    def stage(self, name: str, state: str, /) -> None:
+    def on_stage(self, name: str, state: str, /) -> None:
         """Record that a stage of the whole dataset has started or ended (`after_generation`)."""
         ...
 
@@ -78,11 +78,11 @@ class DatasetJournal(Protocol):
         """Return the groups that were written, without those of `again`."""
         ...
 
-    def again(self) -> frozenset[int]:
+    def groups_to_rewrite(self) -> frozenset[int]:
         """Return the groups to write again because their lost rows are retried."""
         ...
 
-    def restored(self, group: int, rows: range, /) -> Restored:
+    def restored(self, group: int, rows: range, /) -> RestoredGroup:
         """Return the records of a group: to continue it, or to count its costs if it is written."""
         ...
 

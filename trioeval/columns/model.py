@@ -211,7 +211,7 @@ class ExpressionColumn(ColumnEntry):
 
 
 @attrs.frozen(kw_only=True)
-class Asking:
+class ModelCallSettings:
     """The model call that makes a cell."""
 
     provider: Provider
@@ -232,7 +232,7 @@ class LlmColumn(ColumnEntry):
 
     kind = "llm"
 
-    asking: Asking = attrs.field(metadata=BESIDE_OTHERS)
+    asking: ModelCallSettings = attrs.field(metadata=BESIDE_OTHERS)
     schema: ValueSchema | None = None
     """The JSON schema of the value; None for text."""
     reasoning: ColumnName | None = None
@@ -257,7 +257,7 @@ class JudgeColumn(ColumnEntry):
 
     kind = "judge"
 
-    asking: Asking = attrs.field(metadata=BESIDE_OTHERS)
+    asking: ModelCallSettings = attrs.field(metadata=BESIDE_OTHERS)
     """Its `prompt` contains what is judged; the instructions follow from the scores."""
     scores: Annotated[tuple[Score, ...], _SCORES]
     reasoning: ColumnName | None = None

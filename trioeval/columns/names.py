@@ -17,7 +17,7 @@ from trioeval.columns.model import (
     SubcategorySampler,
 )
 from trioeval.columns.types import extras_of, producer_of
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import Mistake, MistakenError, nearest
 from trioeval.documents.paths import DocumentPath
 from trioeval.documents.structure import camel
@@ -58,7 +58,7 @@ class NameUse:
 class NameReader:
     """Finds the names that entries use."""
 
-    around: Around
+    around: FileContext
     templates: Templates
 
     def uses(self, entry: Any) -> Iterator[NameUse]:

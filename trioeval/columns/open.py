@@ -12,7 +12,7 @@ from trioeval.columns.files import HELPS, DatasetFolder, Header, chosen_format, 
 from trioeval.columns.files.open import check_unused
 from trioeval.columns.fingerprints import fingerprint, producer_digests, surroundings_mark
 from trioeval.columns.finish import FolderOutput, MemoryOutput, Output, stages_of
-from trioeval.columns.graph import ColumnGraph, Grouping
+from trioeval.columns.graph import ColumnGraph, RowGrouping
 from trioeval.columns.journal import DatasetJournal
 from trioeval.columns.makers.base import Maker
 from trioeval.columns.makers.code import (
@@ -48,13 +48,13 @@ from trioeval.columns.types import column_types, producers_of, written_columns
 from trioeval.errors import DatasetError, Problem, SuiteError
 from trioeval.evaluation.outcomes import TaskEnd
 from trioeval.evaluation.prepared import PreparedSuite
-from trioeval.evaluation.provider_calls import Asker, mark_of
-from trioeval.evaluation.row import RowsLeft
+from trioeval.evaluation.provider_calls import ReplySource, provider_digest
+from trioeval.evaluation.row import TaskRows
 from trioeval.evaluation.scripts import Scripts
 from trioeval.evaluation.suite_files import CodeFiles
 from trioeval.evaluation.task_run import TaskRun
-from trioeval.kernel import Cut
-from trioeval.suite.dependencies import Lacking
+from trioeval.kernel import StopReason
+from trioeval.suite.dependencies import Unsatisfied
 from trioeval.suite.model import ProviderEntry
 
 PREVIEW_GROUP = 100  # rows
@@ -92,11 +92,11 @@ class DatasetParts:
 
     prepared: PreparedSuite
     settings: ColumnsSettings
-    asker: Asker
+    asker: ReplySource
     scripts: Scripts
     task: str | None
     journal: DatasetJournal | None
-    left: Mapping[str, RowsLeft]
+    left: Mapping[str, TaskRows]
     """Receives the rows of tasks that are used by other tasks, by their ids."""
     warn: Callable[[str], None]
     seeds: Mapping[str, Source]
@@ -248,9 +248,9 @@ def _mark(
         case SeedColumns():
             return sources[column.name].digest
         case LlmColumn() | JudgeColumn():
-            return mark_of(providers[column.asking.provider])
+            return provider_digest(providers[column.asking.provider])
         case EmbeddingColumn():
-            return mark_of(providers[column.provider])
+            return provider_digest(providers[column.provider])
         case PythonColumn():
             return code(column.target)
         case _:
@@ -268,15 +268,15 @@ def _written(settings: ColumnsSettings) -> Sequence[str]:
     return written_columns(attrs.evolve(settings, processors=tuple(before)))
 
 
-def _grouping(parts: DatasetParts, sources: Mapping[str, Source]) -> Grouping:
+def _grouping(parts: DatasetParts, sources: Mapping[str, Source]) -> RowGrouping:
     settings, preview = parts.settings, parts.options.preview
     rows = settings.rows or len(sources[_first_seed(settings)])
     if preview is not None:
-        return Grouping(min(settings.group_size, PREVIEW_GROUP), (min(rows, preview),))
+        return RowGrouping(min(settings.group_size, PREVIEW_GROUP), (min(rows, preview),))
     before = None if parts.journal is None else parts.journal.grouping
     if before is not None and before.size == settings.group_size and before.rows <= rows:
         return before.extended(rows)
-    return Grouping(settings.group_size, (rows,))
+    return RowGrouping(settings.group_size, (rows,))
 
 
 def _open_folder(parts: DatasetParts, header: Header, kinds: Mapping[str, str]) -> DatasetFolder:
@@ -291,7 +291,7 @@ def _open_folder(parts: DatasetParts, header: Header, kinds: Mapping[str, str]) 
         file_format=chosen_format(settings.format, header.columns),
         existing=existing,
         known=() if journal is None else journal.groups(),
-        again=() if journal is None else journal.again(),
+        again=() if journal is None else journal.groups_to_rewrite(),
         helps=helps,
         kinds=kinds,
     )
@@ -317,7 +317,7 @@ class DatasetTask:
         """The lanes of its prepared suite."""
         return [spec.name for spec in self.parts.prepared.lane_specs]
 
-    async def perform(self, run: TaskRun, lacking: Lacking | None, /) -> TaskEnd:
+    async def perform(self, run: TaskRun, lacking: Unsatisfied | None, /) -> TaskEnd:
         """Build the dataset. A checkpoint.
 
         Raises:
@@ -327,7 +327,7 @@ class DatasetTask:
         if lacking is not None or missing:
             await trio.lowlevel.checkpoint()
             is_cut = lacking is not None and lacking.how == "cut"
-            why = Cut.BUDGET.value if is_cut else "stop" if lacking is None else "blocked"
+            why = StopReason.BUDGET.value if is_cut else "stop" if lacking is None else "blocked"
             task, rows = self.parts.task, self.parts.settings.rows or 0
             result = DatasetResult(task=task, requested=rows, written=0, not_run={why: rows})
             self.parts.options.on_result(result, ())
@@ -363,7 +363,7 @@ class DatasetTask:
             )
         if result.outcome == "complete":
             return "complete"
-        is_cut = result.error is None and set(result.not_run) == {Cut.BUDGET.value}
+        is_cut = result.error is None and set(result.not_run) == {StopReason.BUDGET.value}
         return "cut" if is_cut else "incomplete"
 
     async def _all_seeds(self) -> Mapping[str, Source]:

@@ -25,17 +25,17 @@ from trioeval.columns.buffer import Buffer, FailureWindow, FairQueue, TransientF
 from trioeval.columns.events import (
     DatasetEvent,
     DatasetObserver,
-    GroupGivenUp,
+    DatasetShutDown,
+    GroupAbandoned,
     GroupOpened,
     GroupWritten,
-    ManyMishaps,
+    ManyTransientFailures,
     RowDropped,
-    ShutDown,
 )
 from trioeval.columns.files import GroupFile
 from trioeval.columns.graph import FINISH, PREPARE, MakeJob
 from trioeval.columns.groups import OpenGroup, OpenGroups
-from trioeval.columns.journal import DatasetJournal, MadeRecord, Restored
+from trioeval.columns.journal import DatasetJournal, MadeRecord, RestoredGroup
 from trioeval.columns.makers.base import (
     CODE,
     LOCAL,
@@ -49,7 +49,7 @@ from trioeval.columns.makers.base import (
 )
 from trioeval.columns.result import DroppedRow
 from trioeval.columns.spec import DatasetSpec
-from trioeval.kernel import Freed, Interrupted, Job, NotRun, Outcome, Readiness, TimedOut
+from trioeval.kernel import Interrupted, Job, NotRun, Outcome, Readiness, ReadinessUpdate, TimedOut
 from trioeval.sequences import LazySequence
 
 # The number of open groups is limited by a budget of values in memory. Pure.
@@ -145,7 +145,7 @@ class DatasetProgress(OpenGroups, Readiness):
         order.rank = self._lines[order.lane].rank(job.producer, job.group, weight)
         return order.rank
 
-    def aside(self, index: int) -> Freed:
+    def on_set_aside(self, index: int) -> ReadinessUpdate:
         """Let a job run again when nothing else of its group is running."""
         order = self.orders[index]
         self._go_on(self.set_aside(index))
@@ -153,7 +153,7 @@ class DatasetProgress(OpenGroups, Readiness):
             self.call_ended(order.lane, failed=False, transient=True)
         return self.freed(index)
 
-    def over(self, index: int, *, done: bool) -> Freed:
+    def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:
         """Record the outcome of a job."""
         order = self.orders.get(index)
         if order is not None:
@@ -166,7 +166,7 @@ class DatasetProgress(OpenGroups, Readiness):
             del self.orders[index]
         return self.freed(index)
 
-    def freed(self, by: int) -> Freed:
+    def freed(self, by: int) -> ReadinessUpdate:
         """Return the changes since the last call; open more groups if there is room."""
         if self._has_more:
             self._open_more()
@@ -211,7 +211,7 @@ class DatasetProgress(OpenGroups, Readiness):
         making = self.spec.makings[job.producer]
         if self.journal is None or not making.is_recorded:
             return
-        self.journal.made(
+        self.journal.on_made(
             MadeRecord(
                 producer=self.producer_name(job),
                 unit=job.group if job.row is None else job.row,
@@ -237,7 +237,7 @@ class DatasetProgress(OpenGroups, Readiness):
             group.dropped[one.cause] += 1
             self.account.drop(one, producer)
             if self.journal is not None:
-                self.journal.dropped(one)
+                self.journal.on_dropped(one)
             self.notify(RowDropped, group.number, one)
         rows = [one.row for one in fresh]
         self.buffer.drop(rows)
@@ -253,7 +253,7 @@ class DatasetProgress(OpenGroups, Readiness):
     def write(self, group: OpenGroup, file: GroupFile) -> None:
         """Record that a group is written."""
         if self.journal is not None:
-            self.journal.written(file)
+            self.journal.on_written(file)
         self.account.add_written(file)
         self.notify(GroupWritten, file)
         self.complete(MakeJob(FINISH, group.number))
@@ -268,7 +268,7 @@ class DatasetProgress(OpenGroups, Readiness):
             transient: True if it failed transiently.
         """
         if self._transient_warning.add(transient=transient, now=trio.current_time()):
-            self.notify(ManyMishaps)
+            self.notify(ManyTransientFailures)
         if transient or self._window is None or self.account.early_shutdown:
             return
         if self._window.add(failed=failed):
@@ -303,7 +303,7 @@ class DatasetProgress(OpenGroups, Readiness):
                 self.account.remember(row, failed_producer(self.graph, row))
             self._recall(restored)
 
-    def _recall(self, restored: Restored) -> dict[tuple[int, int], MadeRecord]:
+    def _recall(self, restored: RestoredGroup) -> dict[tuple[int, int], MadeRecord]:
         """Count the records of unchanged columns, and return them by producer and unit."""
         places = {one.name: place for place, one in enumerate(self.graph.producers)}
         found = {}
@@ -394,7 +394,7 @@ class DatasetProgress(OpenGroups, Readiness):
                 raise RuntimeError(stuck(self.graph, group.number, group.needed()))
             for row in group.rows_left():
                 self.account.not_run[group.reasons.get(row, reason)] += 1
-            self.notify(GroupGivenUp, group.number, reason)
+            self.notify(GroupAbandoned, group.number, reason)
             self._forget(group)
 
     def _open_more(self) -> None:
@@ -428,7 +428,7 @@ class DatasetProgress(OpenGroups, Readiness):
     def _open(self, number: int) -> OpenGroup:
         group = self.admit(number)
         self._open_rows += len(group.rows)
-        restored = Restored()
+        restored = RestoredGroup()
         if self.journal is not None and self.journal.resumed:
             restored = self.journal.restored(number, group.rows)
         group.records = self._recall(restored)
@@ -476,7 +476,7 @@ class DatasetProgress(OpenGroups, Readiness):
         for key in [key for key in group.records if key[0] in stale]:
             old = group.records.pop(key)
             if self.journal is not None:  # they are useless for later executions as well
-                self.journal.made(attrs.evolve(old, digest=""))
+                self.journal.on_made(attrs.evolve(old, digest=""))
         return None
 
     def _give_up_in_vain(self) -> None:
@@ -504,7 +504,7 @@ class DatasetProgress(OpenGroups, Readiness):
             finishes: Lanes whose jobs still run.
         """
         self.account.early_shutdown = True
-        self.notify(ShutDown)
+        self.notify(DatasetShutDown)
         groups = tuple(self.groups.values())
         for group in groups:
             lacking = {row: self._lacks(group, row, finishes) for row in group.rows_left()}

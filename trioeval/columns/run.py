@@ -17,7 +17,7 @@ from typing import Any, cast
 import attrs
 import trio
 
-from trioeval.columns.events import DatasetBegun, DatasetObserver
+from trioeval.columns.events import DatasetObserver, DatasetStarted
 from trioeval.columns.finish import GroupStages, Output
 from trioeval.columns.graph import PREPARE, Producer
 from trioeval.columns.groups import OpenGroup
@@ -435,10 +435,10 @@ class DatasetRun:
         """
         progress, spec = self._progress, self.spec
         if progress.journal is not None:
-            progress.journal.begin(spec.grouping, spec.fingerprint)
+            progress.journal.on_start(spec.grouping, spec.fingerprint)
         for file in self._earlier:
             progress.account.add_earlier(file)
-        progress.notify(DatasetBegun, progress.account.written, progress.account.dropped.total())
+        progress.notify(DatasetStarted, progress.account.written, progress.account.dropped.total())
         if progress.journal is not None:
             await progress.recall(self._earlier)
             await progress.journal.durable()

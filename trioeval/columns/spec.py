@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 import attrs
 
 from trioeval.columns.cell_types import ColumnType
-from trioeval.columns.graph import ColumnGraph, Grouping
+from trioeval.columns.graph import ColumnGraph, RowGrouping
 from trioeval.columns.makers.base import CellError, Maker
 from trioeval.columns.model import ColumnsSettings, Skip
 from trioeval.columns.result import Cause
@@ -142,7 +142,7 @@ class DatasetSpec:
     """The types of all columns, including side-effect columns and columns that are not written."""
     columns: Sequence[str]
     """The columns that are written, in order."""
-    grouping: Grouping
+    grouping: RowGrouping
     fingerprint: Mapping[str, str] = attrs.field(factory=dict)
     """See `Header.fingerprint`."""
     stages: Stages = attrs.field(factory=Stages)

@@ -86,14 +86,14 @@ def written_columns(settings: ColumnsSettings) -> tuple[str, ...]:
         )
     ]
     dropped = [pattern for processor in settings.processors for pattern in processor.drop_columns]
-    return tuple(name for name in found if not any(means(one, name) for one in dropped))
+    return tuple(name for name in found if not any(matches(one, name) for one in dropped))
 
 
-def means(pattern: str, name: str) -> bool:
+def matches(pattern: str, name: str) -> bool:
     """Return True if a pattern, in which `*` stands for any text, matches a column.
 
     Example:
-        >>> means("*__trace", "problem__trace"), means("a.c", "abc")
+        >>> matches("*__trace", "problem__trace"), matches("a.c", "abc")
         (True, False)
     """
     parts = map(re.escape, pattern.split("*"))

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from trioeval.documents.environment import render_environment
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.merge import MergedPart, Origin, combine
 from trioeval.documents.mistakes import Mistake, MistakenError, kind
 from trioeval.documents.paths import DocumentPath
@@ -89,7 +89,7 @@ def read_suite_documents(
     mistakes: list[Mistake] = []
     for file in files:
         directory = file.absolute().parent
-        around = Around(
+        around = FileContext(
             directory=directory, environ=environ, allow_outside=allow_outside, trust=trust
         )
         try:
@@ -163,7 +163,7 @@ class _Read:
     warnings: Sequence[Mistake]
 
 
-def _read(file: Path, around: Around, *, alone: bool) -> _Read:
+def _read(file: Path, around: FileContext, *, alone: bool) -> _Read:
     try:
         document = read_document(file)
     except MistakenError as error:

@@ -16,7 +16,7 @@ from typing import Any
 import attrs
 from dotenv.parser import parse_stream
 
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import Mistake
 from trioeval.documents.paths import DocumentPath
 from trioeval.documents.trust import Trust
@@ -79,7 +79,7 @@ class Rendered:
     """Variables that the suite may not see; their templates stay as they are."""
 
 
-def render_environment(data: Any, texts: Iterable[str], around: Around) -> Rendered:
+def render_environment(data: Any, texts: Iterable[str], around: FileContext) -> Rendered:
     """Fill in environment variables, and those that the suite itself defines under `env`.
 
     Args:
@@ -90,7 +90,7 @@ def render_environment(data: Any, texts: Iterable[str], around: Around) -> Rende
     Example:
         >>> from pathlib import Path
         >>> suite = {"env": {"A": "{{env.B}}!"}, "prompts": ["{{ env.A | upper }} {{x}} {{env.C}}"]}
-        >>> around = Around(directory=Path("/s"), environ={"B": "b"})
+        >>> around = FileContext(directory=Path("/s"), environ={"B": "b"})
         >>> render_environment(suite, [str(suite)], around).data["prompts"]
         ['B! {{x}} {{env.C}}']
     """

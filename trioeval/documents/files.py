@@ -72,11 +72,11 @@ def _forget(_ignored: object) -> None:
 
 
 @attrs.frozen(kw_only=True)
-class Around:
+class FileContext:
     """The context of one suite, or of one of its files.
 
     Example:
-        >>> around = Around(directory=Path("/s"), environ={"PROMPTFOO_CSV_DELIMITER": ";"})
+        >>> around = FileContext(directory=Path("/s"), environ={"PROMPTFOO_CSV_DELIMITER": ";"})
         >>> around.variable("CSV_DELIMITER", ",")
         ';'
     """
@@ -91,7 +91,7 @@ class Around:
     """True if a list or a file of tests may be empty."""
     warn: Callable[[Mistake], None] = attrs.field(default=_forget, repr=False)
     """Called with every warning."""
-    note: Callable[[Path], None] = attrs.field(default=lambda _path: None, repr=False)
+    on_file: Callable[[Path], None] = attrs.field(default=lambda _path: None, repr=False)
     """Called with every file that is looked up."""
 
     kinds: Kinds = attrs.field(default=KINDS, repr=False)
@@ -100,7 +100,7 @@ class Around:
     """The permissions of the suite."""
     own_env: frozenset[str] = frozenset()
     """Names of the variables in `environ` that the suite itself defines."""
-    unknown: Callable[[str], None] = attrs.field(default=_forget, repr=False)
+    on_unknown: Callable[[str], None] = attrs.field(default=_forget, repr=False)
     """Called with descriptions of what only a run can determine, because no code runs before it."""
 
     @roots.default
@@ -152,11 +152,11 @@ class Around:
         """
         self.check_code(what)
         if self.trust.code == "later":
-            self.unknown(makes)
+            self.on_unknown(makes)
             return False
         return True
 
-    def below(self, file: Path) -> "Around":
+    def below(self, file: Path) -> "FileContext":
         """Return the context of the contents of a file: paths in it are relative to its folder."""
         return attrs.evolve(self, directory=file.parent)
 
@@ -182,11 +182,11 @@ class Around:
             return (self._file(reference, "write a file, or a pattern like *.txt"),)
         inside = self._matching(reference, named)
         if not inside:
-            self.note((self.directory / named).parent)
+            self.on_file((self.directory / named).parent)
             message = f"no file matches {quote(named)} in {self.directory}"
             raise MistakenError(Mistake(message, "check the pattern"))
         for path in inside:
-            self.note(path)
+            self.on_file(path)
         return inside
 
     def file_or_folder(self, reference: str) -> Path:
@@ -197,7 +197,7 @@ class Around:
         """
         folder, reference = unanchored(reference)
         path = self._inside(reference, (folder or self.directory) / reference.removeprefix(FILE))
-        self.note(path)
+        self.on_file(path)
         if not (path.is_file() or path.is_dir()):
             raise MistakenError(self._missing(reference, path, "file or folder"))
         return path
@@ -221,7 +221,7 @@ class Around:
         folder, reference = unanchored(reference)
         named = reference.removeprefix(FILE)
         path = self._inside(reference, (folder or self.directory) / named)
-        self.note(path)  # even if it does not exist: it may be created later
+        self.on_file(path)  # even if it does not exist: it may be created later
         if path.is_dir():
             raise MistakenError(Mistake(f"{quote(reference)} is a folder", instead))
         if not path.is_file():
@@ -275,7 +275,7 @@ class Around:
         return Mistake(f"{what} not found: {quote(reference)}", hint)
 
 
-def wrong_paths(variables: Mapping[str, str], around: Around) -> Iterator[Mistake]:
+def wrong_paths(variables: Mapping[str, str], around: FileContext) -> Iterator[Mistake]:
     """Yield a mistake for each variable of a suite that names a file outside of its folder."""
     for variable in (prefix + name for prefix in _PREFIXES for name in _NAMES_OF_FILES):
         if named := variables.get(variable):

@@ -30,7 +30,7 @@ def placed(mistakes: Iterable[Mistake], file: Path, document: Document | None) -
     ]
 
 
-def shortened(
+def first_mistakes(
     mistakes: Sequence[Mistake], file: Path, place: Callable[[Mistake], Mistake] = lambda one: one
 ) -> tuple[Mistake, ...]:
     """Return the first mistakes of a file and the number of the others.

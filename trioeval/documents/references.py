@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 
 import attrs
 
-from trioeval.documents.files import FILE, Around
+from trioeval.documents.files import FILE, FileContext
 from trioeval.documents.merge import Origin
 from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
 from trioeval.documents.paths import DocumentPath, show_path
@@ -45,7 +45,7 @@ class Resolved:
 
 
 def resolve_references(
-    origin: Origin, around: Around
+    origin: Origin, around: FileContext
 ) -> tuple[Any, list[Origin], Sequence[Mistake]]:
     """Replace the references in a suite's document; return the data, the other files and the mistakes.
 
@@ -70,7 +70,7 @@ def resolve_references(
 class _Resolver:
     """Replaces the references of one document."""
 
-    def __init__(self, origin: Origin, around: Around) -> None:
+    def __init__(self, origin: Origin, around: FileContext) -> None:
         self._suite = origin
         self._around = around
         self.files = {origin.file.absolute(): origin}

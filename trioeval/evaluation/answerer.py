@@ -6,9 +6,9 @@ from typing import Any, Protocol, TypeAlias
 
 import attrs
 
-from trioeval.evaluation.prompt import Asked
-from trioeval.evaluation.provider_calls import Asker, Inquiry, Listener
-from trioeval.kernel import Calls, Cut
+from trioeval.evaluation.prompt import RenderedPrompt
+from trioeval.evaluation.provider_calls import CallObserver, ProviderCall, ReplySource
+from trioeval.kernel import Calls, StopReason
 from trioeval.providers import Reply, Request
 from trioeval.suite.expand import Step
 
@@ -17,7 +17,7 @@ OnProgress: TypeAlias = Callable[[Reply, float, int], None]
 attempts that an earlier execution of the run made."""
 
 
-class AnswerObserver(Listener, Protocol):
+class AnswerObserver(CallObserver, Protocol):
     """Observer of one row while it is answered, by one call or by several attempts."""
 
     def on_progress(self, reply: Reply, latency_ms: float, recalled: int, /) -> None:
@@ -29,11 +29,11 @@ class Answerer(Protocol):
     """Source of the reply to each row of one task; used for one run."""
 
     @property
-    def follows_all(self) -> bool:
+    def follows_every_row(self) -> bool:
         """True if `over` is called for each row separately, also for rows that never started."""
         ...
 
-    def looks_ahead(self, providers: Iterable[int], /, *, are_final: bool) -> bool:
+    def may_start_early(self, providers: Iterable[int], /, *, are_final: bool) -> bool:
         """Return whether rows may start although their lanes are busy, so that `begins_at_once` is useful.
 
         Args:
@@ -42,8 +42,8 @@ class Answerer(Protocol):
         """
         ...
 
-    def begins_at_once(
-        self, step: Step, ask: Callable[[], Asked | None], /, *, is_answered: bool
+    def starts_without_lane(
+        self, step: Step, ask: Callable[[], RenderedPrompt | None], /, *, is_answered: bool
     ) -> bool:
         """Return quickly whether a row that is about to start can run without waiting for its lane.
 
@@ -56,7 +56,7 @@ class Answerer(Protocol):
         ...
 
     async def answer(
-        self, step: Step, asked: Asked, calls: Calls[Any], listener: AnswerObserver, /
+        self, step: Step, asked: RenderedPrompt, calls: Calls[Any], listener: AnswerObserver, /
     ) -> Reply:
         """Return the reply to a row.
 
@@ -91,7 +91,7 @@ class Answerer(Protocol):
         """Discard the reply to a row that has no output, so that it is not used again."""
         ...
 
-    def over(self, step: Step, cut: Cut | None, /) -> None:
+    def on_row_end(self, step: Step, cut: StopReason | None, /) -> None:
         """Handle the end of a row.
 
         Args:
@@ -105,40 +105,40 @@ class Answerer(Protocol):
 class ProviderAnswerer:
     """Calls the provider of each row once."""
 
-    asker: Asker
+    reply_source: ReplySource
     """Its providers begin with those of the expansion, in their order."""
-    _ahead: dict[int, Inquiry] = attrs.field(init=False, factory=dict)
+    _ahead: dict[int, ProviderCall] = attrs.field(init=False, factory=dict)
     """Calls of rows that are not started yet."""
-    _asked: dict[int, Inquiry] = attrs.field(init=False, factory=dict)
+    _asked: dict[int, ProviderCall] = attrs.field(init=False, factory=dict)
     """Calls of rows that are started."""
 
     @property
-    def follows_all(self) -> bool:
+    def follows_every_row(self) -> bool:
         """False: nothing depends on a row that never started."""
         return False
 
-    def looks_ahead(self, providers: Iterable[int], /, *, are_final: bool) -> bool:
+    def may_start_early(self, providers: Iterable[int], /, *, are_final: bool) -> bool:
         """Return whether replies may be available without a call."""
-        return are_final and any(map(self.asker.may_have, providers))
+        return are_final and any(map(self.reply_source.may_have_reply, providers))
 
-    def begins_at_once(
-        self, step: Step, ask: Callable[[], Asked | None], /, *, is_answered: bool
+    def starts_without_lane(
+        self, step: Step, ask: Callable[[], RenderedPrompt | None], /, *, is_answered: bool
     ) -> bool:
         """Return whether the reply is available now, as far as can be found out without running code."""
-        if is_answered or not self.asker.may_have(step.provider_index):
+        if is_answered or not self.reply_source.may_have_reply(step.provider_index):
             return False
         if (asked := ask()) is None:
             return False
         inquiry = self._ahead[step.index] = self._inquiry(step, asked)
-        return self.asker.is_there(inquiry)
+        return self.reply_source.has_reply(inquiry)
 
     async def answer(
-        self, step: Step, asked: Asked, calls: Calls[Any], listener: AnswerObserver, /
+        self, step: Step, asked: RenderedPrompt, calls: Calls[Any], listener: AnswerObserver, /
     ) -> Reply:
-        """Return the reply of the provider, of an earlier execution, or of the cache; see `Asker.ask`."""
+        """Return the reply of the provider, of an earlier execution, or of the cache; see `ReplySource.ask`."""
         inquiry = self._ahead.pop(step.index, None) or self._inquiry(step, asked)
         self._asked[step.index] = inquiry
-        return (await self.asker.ask(inquiry, calls, listener)).reply
+        return (await self.reply_source.fetch(inquiry, calls, listener)).reply
 
     def workspace(self, _step: Step, /) -> None:
         """Return None: providers have no folders."""
@@ -150,14 +150,14 @@ class ProviderAnswerer:
     def reject(self, step: Step, /) -> None:
         """Discard the reply in the journal and in the cache."""
         if (inquiry := self._asked.get(step.index)) is not None:
-            self.asker.reject(inquiry)
+            self.reply_source.reject(inquiry)
 
-    def over(self, step: Step, _cut: Cut | None, /) -> None:
+    def on_row_end(self, step: Step, _cut: StopReason | None, /) -> None:
         """Forget the calls of a row."""
         self._ahead.pop(step.index, None)
         self._asked.pop(step.index, None)
 
-    def _inquiry(self, step: Step, asked: Asked) -> Inquiry:
+    def _inquiry(self, step: Step, asked: RenderedPrompt) -> ProviderCall:
         request = Request(
             prompt=asked.prompt,
             vars=asked.vars,
@@ -166,4 +166,4 @@ class ProviderAnswerer:
             prompt_idx=step.prompt_idx,
             repeat_index=step.repeat_index,
         )
-        return self.asker.inquiry(step.index, "provider", step.provider_index, request)
+        return self.reply_source.prepare(step.index, "provider", step.provider_index, request)

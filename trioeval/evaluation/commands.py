@@ -11,9 +11,9 @@ import trio
 
 from trioeval.documents.trust import TRUSTED, Trust
 from trioeval.errors import GradingError
-from trioeval.grading.services import MAX_PROCESSES, Ran
+from trioeval.grading.services import MAX_PROCESSES, CommandEnd
 from trioeval.providers.programs.entries import find_secrets
-from trioeval.providers.programs.exec import Tail, read_stream
+from trioeval.providers.programs.exec import OutputTail, read_stream
 from trioeval.providers.programs.processes import GRACE, describe_end, start_tree
 from trioeval.providers.secrets import is_secret_name, longest_first, surely_keys
 from trioeval.text import quote
@@ -28,7 +28,7 @@ def without_key_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return an environment for code that an agent wrote, without variables whose names suggest a key.
 
     Example:
-        >>> without_keys({"PATH": "/bin", "OPENAI_API_KEY": "sk-1"})
+        >>> without_key_variables({"PATH": "/bin", "OPENAI_API_KEY": "sk-1"})
         {'PATH': '/bin'}
     """
     return {name: text for name, text in environ.items() if not is_secret_name(name)}
@@ -45,7 +45,7 @@ def secrets_to_hide(
         given: Variables set for this command: all with names like keys count.
 
     Example:
-        >>> keys_to_hide({"A_KEY": "sk-0123456789", "SESSION": "user"}, {"B_KEY": "word"})
+        >>> secrets_to_hide({"A_KEY": "sk-0123456789", "SESSION": "user"}, {"B_KEY": "word"})
         ('sk-0123456789', 'word')
     """
     inherited = surely_keys(find_secrets({}, environ))
@@ -65,7 +65,7 @@ class SuiteCommands:
 
     async def __call__(
         self, command: Sequence[str], *, folder: Path, environ: Mapping[str, str], limit: float
-    ) -> Ran:
+    ) -> CommandEnd:
         """Run a command to its end; see `trioeval.grading.services.Commands`. Always a checkpoint.
 
         Raises:
@@ -76,27 +76,27 @@ class SuiteCommands:
             raise GradingError(self.trust.code_refusal(quote(command[0])).message)
         places = {"TRIOEVAL_SUITE": str(self.directory), "TRIOEVAL_WORKSPACE": str(folder)}
         whole = {**without_key_variables(self.environ), **places, **environ}
-        written = Tail(secrets=secrets_to_hide(self.environ, environ))
+        written = OutputTail(secrets=secrets_to_hide(self.environ, environ))
         try:
             code = await run_command(command, folder, whole, limit, written)
         except (OSError, ValueError) as error:
             return _not_started(command, folder, error)
         late = f"did not end within {limit:g} seconds (timeoutMs)"
         how = late if code is None else describe_end(code)
-        return Ran(code=code, how=how, output=written.text or "")
+        return CommandEnd(code=code, how=how, output=written.text or "")
 
 
-def _not_started(command: Sequence[str], folder: Path, error: OSError | ValueError) -> Ran:
+def _not_started(command: Sequence[str], folder: Path, error: OSError | ValueError) -> CommandEnd:
     """Return the result if the agent is at fault; raise `GradingError` otherwise."""
     if isinstance(error, ValueError):  # a NUL among the words
         msg = f"{quote(command[0])} cannot be started: {error}"
         raise GradingError(msg) from None
     if not folder.is_dir():
-        return Ran(code=None, how="cannot run: the workspace no longer exists")
+        return CommandEnd(code=None, how="cannot run: the workspace no longer exists")
     how = f"cannot be started: {error.strerror}"
     is_inside = os.sep in command[0] and not command[0].startswith(os.sep)
     if is_inside and error.errno in _NOT_THERE:
-        return Ran(code=None, how=how)  # a file that the agent was supposed to create
+        return CommandEnd(code=None, how=how)  # a file that the agent was supposed to create
     msg = f"{quote(command[0])} {how}"
     raise GradingError(msg) from None
 
@@ -107,7 +107,7 @@ async def run_command(
     folder: Path,
     environ: Mapping[str, str],
     limit: float,
-    written: Tail,
+    written: OutputTail,
     *,
     grace: float = GRACE,
     max_processes: int = MAX_PROCESSES,
@@ -159,7 +159,7 @@ def too_many_processes(processes: int) -> str:
     """Return the message for a program that exceeded the maximum number of processes.
 
     Example:
-        >>> too_many(256)
+        >>> too_many_processes(256)
         'had more than 256 processes at once (maxProcesses); all of them were killed'
     """
     return f"had more than {processes} processes at once (maxProcesses); all of them were killed"

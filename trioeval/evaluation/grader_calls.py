@@ -29,15 +29,15 @@ from trioeval.errors import (
 )
 from trioeval.evaluation.grader_replies import read_flags, read_labels, read_vector
 from trioeval.evaluation.graders import SEARCHING_KINDS, Graders
-from trioeval.evaluation.journal import Paid
-from trioeval.evaluation.prompt import Asked, without_runtime_variables
-from trioeval.evaluation.provider_calls import Asker, Inquiry
+from trioeval.evaluation.journal import RecordedReply
+from trioeval.evaluation.prompt import RenderedPrompt, without_runtime_variables
+from trioeval.evaluation.provider_calls import ProviderCall, ReplySource
 from trioeval.evaluation.rubric_prompts import chosen_prompt, named_values, render_prompt
 from trioeval.evaluation.scoring import Spending, spent_on_failure
-from trioeval.grading import Assertion, Spent
+from trioeval.grading import Assertion, JudgeUsage
 from trioeval.grading.kind import Role
 from trioeval.grading.registry import split_type
-from trioeval.grading.services import CUT_OFF, Answer, Flag
+from trioeval.grading.services import CUT_OFF, Flag, JudgeReply
 from trioeval.kernel import Calls
 from trioeval.kernel.calls import worth_salvaging
 from trioeval.providers import Reply, Request
@@ -65,7 +65,7 @@ class _BranchResult:
     error: Exception | None = None
 
 
-async def together(questions: Sequence[Callable[[], Awaitable[Any]]]) -> list[Any]:
+async def gather_in_order(questions: Sequence[Callable[[], Awaitable[Any]]]) -> list[Any]:
     """Run functions concurrently and return their results in order. A checkpoint if there are any.
 
     They start in order as well: each reaches its first wait before the next one starts. So they reach the
@@ -124,7 +124,7 @@ class JudgeRequest:
     """True if the reply is text for people, not numbers."""
     mark: tuple[Any, ...] = ()
     """JSON data that distinguishes it from equal requests of its assertion."""
-    inquiry: Inquiry | None = None
+    inquiry: ProviderCall | None = None
     """Its last call."""
     reply: Reply | None = None
     """None until there is one, also after a failed call."""
@@ -183,7 +183,7 @@ class JudgeRequests:
         return sorted(self._known.values(), key=lambda question: question.among)
 
 
-def unusable_calls(questions: Iterable[JudgeRequest]) -> Sequence[Inquiry]:
+def unusable_calls(questions: Iterable[JudgeRequest]) -> Sequence[ProviderCall]:
     """Return the calls whose replies are the reason why an assertion has no verdict.
 
     If a call failed, that was the reason, and the other replies are usable.
@@ -202,14 +202,14 @@ class OpenGraders:
     """The opened judges of a run."""
 
     graders: Graders
-    asker: Asker
+    reply_source: ReplySource
     """Calls all providers of the run; judges come after the providers under test."""
     default: Test | None = None
     """The suite's default test."""
     open_objects: bool = False
     """True if grading prompts may access members of objects."""
 
-    def of_row(self, step: Step, asked: Asked, calls: Calls[Any]) -> "RowGraders":
+    def of_row(self, step: Step, asked: RenderedPrompt, calls: Calls[Any]) -> "RowGraders":
         """Return the judges of one row.
 
         Args:
@@ -222,7 +222,7 @@ class OpenGraders:
     @property
     def first(self) -> int:
         """The index of the first judge among the providers."""
-        return len(self.asker.providers) - len(self.graders.entries)
+        return len(self.reply_source.providers) - len(self.graders.entries)
 
     def place(self, assertion: Assertion, options: object, role: Role) -> int:
         """Return the index among the providers of the judge of an assertion.
@@ -239,7 +239,7 @@ class OpenGraders:
     def lane(self, assertion: Assertion, options: object, role: Role = "text") -> str | None:
         """Return the lane of the judge of an assertion; None without a judge."""
         try:
-            return self.asker.lanes[self.place(assertion, options, role)]
+            return self.reply_source.lanes[self.place(assertion, options, role)]
         except GradingError:
             return None
 
@@ -250,7 +250,7 @@ class RowGraders:
 
     run: OpenGraders
     step: Step
-    asked: Asked
+    asked: RenderedPrompt
     calls: Calls[Any]
     """The calls of the running job."""
     spending: Spending = attrs.field(factory=Spending)
@@ -306,12 +306,12 @@ class RowGraders:
         if question.reply is not None:
             await trio.lowlevel.checkpoint()
             return question.reply
-        asker, place = self.run.asker, question.place
+        asker, place = self.run.reply_source, question.place
         request, index = question.request, self.step.index
-        inquiry = asker.inquiry(index, "grader", place, request, *mark, again=again)
+        inquiry = asker.prepare(index, "grader", place, request, *mark, again=again)
         question.inquiry, question.has_failed = inquiry, False
         try:
-            paid = await asker.ask(inquiry, self.calls, _UsageCounter(self, question, spending))
+            paid = await asker.fetch(inquiry, self.calls, _UsageCounter(self, question, spending))
         except _FAILURES as error:
             question.has_failed = True
             raise self._failure(place, error) from error
@@ -349,7 +349,7 @@ class RowGraders:
             entry.over.set()
         return entry.vector
 
-    def paid_by(self, number: int) -> Iterator[Spent]:
+    def paid_by(self, number: int) -> Iterator[JudgeUsage]:
         """Return the usage of the embeddings that an assertion pays for."""
         return (one.spending.total for one in self._asked_for if min(one.users) == number)
 
@@ -370,7 +370,7 @@ class RowGraders:
 
     def name(self, place: int) -> str:
         """Return the name of a judge, without secrets."""
-        return self.run.asker.names[place]
+        return self.run.reply_source.names[place]
 
     def unusable(self, place: int, reply: Reply, what: str) -> GradingError:
         """Return the error for an unusable reply."""
@@ -395,21 +395,21 @@ class _UsageCounter:
     question: JudgeRequest
     spending: Spending
 
-    def sent(self, _tokens: int) -> None:
-        self._count_in(Spent(calls=1))  # however it ends
+    def on_request(self, _tokens: int) -> None:
+        self._count_in(JudgeUsage(calls=1))  # however it ends
 
-    def failed(self, error: ProviderError, _tokens: int) -> None:
+    def on_failure(self, error: ProviderError, _tokens: int) -> None:
         self._count_in(attrs.evolve(spent_on_failure(error), calls=0))
 
-    def heard(self, paid: Paid, *, recalled: bool) -> None:
+    def on_reply(self, paid: RecordedReply, *, recalled: bool) -> None:
         reply = self.question.reply = paid.reply
         if recalled and not paid.cached:
             self.row.recalled += 1
-            self.sent(0)
+            self.on_request(0)
         name = self.row.name(self.question.place)
-        self._count_in(Spent(usage=reply.usage, cost=reply.cost, judges=(name,)))
+        self._count_in(JudgeUsage(usage=reply.usage, cost=reply.cost, judges=(name,)))
 
-    def _count_in(self, spent: Spent) -> None:
+    def _count_in(self, spent: JudgeUsage) -> None:
         self.spending.add(spent)
         self.row.spending.add(spent)
 
@@ -424,9 +424,9 @@ class AssertionGrader:
     spending: Spending = attrs.field(factory=Spending, init=False)
     questions: JudgeRequests = attrs.field(factory=JudgeRequests, init=False)
 
-    def spent(self) -> Spent:
+    def spent(self) -> JudgeUsage:
         """Return the usage of judging it so far."""
-        return Spent.sum((self.spending.total, *self.row.paid_by(self.number)))
+        return JudgeUsage.sum((self.spending.total, *self.row.paid_by(self.number)))
 
     def replies(self) -> list[str]:
         """Return the text replies so far, in the order of the requests."""
@@ -441,7 +441,7 @@ class AssertionGrader:
         """Discard the replies, which led to no verdict, so that they are not reused."""
         asked = (*self.questions.in_order(), *self.row.vectors_of(self.number))
         for inquiry in unusable_calls(asked):
-            self.row.run.asker.reject(inquiry)
+            self.row.run.reply_source.reject(inquiry)
 
     def render(self, own: str, names: Mapping[str, Any], *, part: int | str | None = None) -> str:
         """Render the prompt for a judge.
@@ -466,7 +466,7 @@ class AssertionGrader:
         *,
         schema: Mapping[str, Any] | None = None,
         again: bool = False,
-    ) -> Answer:
+    ) -> JudgeReply:
         """Return the reply of the text model. A checkpoint.
 
         Raises:
@@ -532,9 +532,9 @@ class AssertionGrader:
             return {}
         from trioeval.providers.abilities import schema_options  # noqa: PLC0415 - most suites have no judges
 
-        return schema_options(self.row.run.asker.providers[place].spec.settings, schema)
+        return schema_options(self.row.run.reply_source.providers[place].spec.settings, schema)
 
-    def _answer(self, place: int, reply: Reply) -> Answer:
+    def _answer(self, place: int, reply: Reply) -> JudgeReply:
         row = self.row
         if reply.is_refusal or reply.finish_reason == "content_filter":
             raise row.unusable(place, reply, "refused to reply")
@@ -543,7 +543,7 @@ class AssertionGrader:
             raise row.unusable(
                 place, reply, f"returned no text: {CUT_OFF}" if cut else "returned no text"
             )
-        return Answer(text, reply.output, is_cut_off=cut)
+        return JudgeReply(text, reply.output, is_cut_off=cut)
 
     def _text(self, place: int, reply: Reply) -> str:
         if reply.output is None:
@@ -557,4 +557,4 @@ class AssertionGrader:
 
 
 def _copy_of(error: GradingError) -> GradingError:
-    return GradingError(str(error), mishap=error.mishap, metadata=error.metadata)
+    return GradingError(str(error), mishap=error.is_transient, metadata=error.metadata)

@@ -126,7 +126,7 @@ def candidates(
         yield JudgeCandidate(for_role(own, role), "$.defaultTest.provider", named=False)
 
 
-def wanted(steps: Expansion) -> tuple[RequiredJudge, ...]:
+def required_judges(steps: Expansion) -> tuple[RequiredJudge, ...]:
     """Return each judge that a suite requires once, in order of appearance."""
     suite = steps.suite
     found: dict[str, RequiredJudge] = {}
@@ -144,7 +144,7 @@ def _all_wanted(steps: Expansion) -> Iterator[RequiredJudge]:
     default = suite.default_test or Test()
     shared = tuple(_asking(default.assertions, suite.kinds))
     yield from _of(shared, default.options.provider, suite, "$.defaultTest", "$.defaultTest")
-    for place in steps.looked_at:
+    for place in steps.checked_tests:
         test = steps.tests[place]
         own, path = test.options.provider, steps.path_of(place)
         at = path if own is not None else "$.defaultTest"
@@ -208,7 +208,7 @@ def missing_judge(wish: RequiredJudge, hint: str) -> Problem:
 
 
 @attrs.frozen
-class BuiltIn:
+class BuiltInJudge:
     """A model that judges if none is configured."""
 
     keys: tuple[str, ...]
@@ -227,31 +227,31 @@ _ANTHROPIC = ("ANTHROPIC_API_KEY",)
 _GOOGLE = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
 _MISTRAL = ("MISTRAL_API_KEY",)
 
-BUILT_IN: Mapping[Role, Sequence[BuiltIn]] = {
+BUILT_IN: Mapping[Role, Sequence[BuiltInJudge]] = {
     "text": (
-        BuiltIn(_OPENAI, "openai:chat:gpt-4.1"),
-        BuiltIn(_ANTHROPIC, "anthropic:claude-sonnet-4-6"),
-        BuiltIn(_GOOGLE, "google:gemini-2.5-pro"),
-        BuiltIn(_MISTRAL, "mistral:mistral-large-2512"),
+        BuiltInJudge(_OPENAI, "openai:chat:gpt-4.1"),
+        BuiltInJudge(_ANTHROPIC, "anthropic:claude-sonnet-4-6"),
+        BuiltInJudge(_GOOGLE, "google:gemini-2.5-pro"),
+        BuiltInJudge(_MISTRAL, "mistral:mistral-large-2512"),
     ),
     "embedding": (
-        BuiltIn(_OPENAI, "openai:embedding:text-embedding-3-large"),
-        BuiltIn(_GOOGLE, "google:embedding:gemini-embedding-001"),
-        BuiltIn(_MISTRAL, "mistral:embedding:mistral-embed"),
+        BuiltInJudge(_OPENAI, "openai:embedding:text-embedding-3-large"),
+        BuiltInJudge(_GOOGLE, "google:embedding:gemini-embedding-001"),
+        BuiltInJudge(_MISTRAL, "mistral:embedding:mistral-embed"),
     ),
     "classification": (),
-    "moderation": (BuiltIn(_OPENAI, "openai:moderation:omni-moderation-latest"),),
+    "moderation": (BuiltInJudge(_OPENAI, "openai:moderation:omni-moderation-latest"),),
 }
 """By role, the first family first."""
 
-SEARCHING: Sequence[BuiltIn] = (
-    BuiltIn(_OPENAI, "openai:responses:gpt-4.1", {"tools": [{"type": "web_search_preview"}]}),
-    BuiltIn(
+SEARCHING: Sequence[BuiltInJudge] = (
+    BuiltInJudge(_OPENAI, "openai:responses:gpt-4.1", {"tools": [{"type": "web_search_preview"}]}),
+    BuiltInJudge(
         _ANTHROPIC,
         "anthropic:claude-sonnet-4-6",
         {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
     ),
-    BuiltIn(_GOOGLE, "google:gemini-2.5-pro", {"tools": [{"googleSearch": {}}]}),
+    BuiltInJudge(_GOOGLE, "google:gemini-2.5-pro", {"tools": [{"googleSearch": {}}]}),
 )
 """Models with web search."""
 
@@ -382,7 +382,7 @@ class _JudgeSearch:
         self.found.places[wish.role, key] = known
         return ()
 
-    def _chosen(self, wish: RequiredJudge) -> BuiltIn | None:
+    def _chosen(self, wish: RequiredJudge) -> BuiltInJudge | None:
         """Return the built-in judge: with a replay a recorded one, else the first with a key."""
         offers = SEARCHING if wish.searches else BUILT_IN[wish.role]
         if self.recorded is not None:

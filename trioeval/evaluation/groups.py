@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 
-from trioeval.kernel import Freed, Job, Rank, Readiness
+from trioeval.kernel import Job, Rank, Readiness, ReadinessUpdate
 from trioeval.sequences import LazySequence
-from trioeval.suite.expand import Expansion, Span, Step
+from trioeval.suite.expand import Expansion, Step, StepSpan
 
 
 @attrs.frozen
@@ -62,19 +62,19 @@ class Layout:
     """The mapping of a plan's jobs to steps and comparisons.
 
     Example:
-        >>> layout = Layout.of([Span(0, 4, 2, compared=True)])
+        >>> layout = Layout.of([StepSpan(0, 4, 2, compared=True)])
         >>> [layout.step(job) for job in range(len(layout))]
         [0, 1, None, 2, 3, None]
         >>> layout.group(5)
         Group(start=2, stop=4, job=5)
     """
 
-    spans: tuple[Span, ...]
+    spans: tuple[StepSpan, ...]
     _jobs: tuple[int, ...]
     """The first job of each span, and at the end the number of all jobs."""
 
     @classmethod
-    def of(cls, spans: Iterable[Span]) -> "Layout":
+    def of(cls, spans: Iterable[StepSpan]) -> "Layout":
         """Return the layout for steps in these consecutive spans."""
         listed = tuple(spans)
         jobs = [0]
@@ -102,7 +102,9 @@ class Layout:
         """Return how many of the first jobs are complete groups, and their steps.
 
         Example:
-            >>> layout = Layout.of([Span(0, 4, 2, compared=True), Span(4, 9, 5, compared=False)])
+            >>> layout = Layout.of(
+            ...     [StepSpan(0, 4, 2, compared=True), StepSpan(4, 9, 5, compared=False)]
+            ... )
             >>> layout.whole(range(3, 8)), layout.whole(range(4, 8)), layout.whole(range(6, 9))
             ((3, range(2, 4)), (0, range(0, 0)), (3, range(4, 7)))
         """
@@ -141,17 +143,17 @@ class Layout:
         """Return the jobs of steps, ascending."""
         return (job for job in range(len(self)) if self.step(job) is not None)
 
-    def _of_job(self, job: int) -> tuple[Span, int]:
+    def _of_job(self, job: int) -> tuple[StepSpan, int]:
         place = bisect.bisect_right(self._jobs, job, hi=len(self.spans)) - 1
         return self.spans[place], self._jobs[place]
 
 
-def _groups(span: Span) -> int:
+def _groups(span: StepSpan) -> int:
     return (span.stop - span.start) // span.width if span.compared else 0
 
 
 @attrs.define(eq=False)
-class ByGroups(Readiness):
+class GroupReadiness(Readiness):
     """Lets a comparison start after all steps of its group, and steps when another readiness allows it."""
 
     _layout: Layout
@@ -166,12 +168,16 @@ class ByGroups(Readiness):
             return tuple(self._layout.step_jobs())
         return [self._layout.job(step) for step in self._steps.begin()]
 
-    def over(self, index: int, *, done: bool) -> Freed:
+    def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:
         """Return the jobs that a step's end releases: other steps, and its comparison after the last step."""
         step = self._layout.step(index)
         if step is None:
-            return Freed()
-        freed = Freed() if self._steps is None else self._of_jobs(self._steps.over(step, done=done))
+            return ReadinessUpdate()
+        freed = (
+            ReadinessUpdate()
+            if self._steps is None
+            else self._of_jobs(self._steps.on_outcome(step, done=done))
+        )
         ready = list(freed.ready)
         group = self._layout.group(index)
         if group is not None:
@@ -180,22 +186,22 @@ class ByGroups(Readiness):
             if not left:
                 del self._left[group.job]
                 ready.append(group.job)
-        return Freed(ready, freed.blocked)
+        return ReadinessUpdate(ready, freed.blocked)
 
     def rank(self, index: int) -> Rank:
         """Return the rank of the step; comparisons come first."""
         step = self._layout.step(index)
         return () if step is None or self._steps is None else self._steps.rank(step)
 
-    def aside(self, index: int) -> Freed | None:
+    def on_set_aside(self, index: int) -> ReadinessUpdate | None:
         """Return the steps' decision; the run decides about comparisons."""
         step = self._layout.step(index)
-        freed = None if step is None or self._steps is None else self._steps.aside(step)
+        freed = None if step is None or self._steps is None else self._steps.on_set_aside(step)
         return None if freed is None else self._of_jobs(freed)
 
-    def _of_jobs(self, freed: Freed) -> Freed:
+    def _of_jobs(self, freed: ReadinessUpdate) -> ReadinessUpdate:
         job = self._layout.job
-        return Freed(
+        return ReadinessUpdate(
             [job(step) for step in freed.ready],
             [(job(never), job(by)) for never, by in freed.blocked],
         )

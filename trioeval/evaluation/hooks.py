@@ -72,7 +72,7 @@ class Hooks:
     @property
     def change_tests(self) -> bool:
         """True if an extension is called before a row runs, and may change its test."""
-        return bool(self._hearing("beforeEach"))
+        return bool(self._extensions_for("beforeEach"))
 
     async def before_each(self, step: Step) -> Step:
         """Return the step of a row that is about to run, as changed by extensions.
@@ -83,8 +83,8 @@ class Hooks:
         """
         given = plain_test(attrs.evolve(step.test, vars=step.vars))
         found = given
-        for extension in self._hearing("beforeEach"):
-            returned = await self._tell(extension, "beforeEach", {"test": found})
+        for extension in self._extensions_for("beforeEach"):
+            returned = await self._call(extension, "beforeEach", {"test": found})
             match returned:
                 case {"test": dict(said)}:
                     found = said
@@ -108,14 +108,14 @@ class Hooks:
     async def after_each(self, row: Row) -> HookedRow:
         """Return an ended row with the additions of extensions. Raises only when cancelled."""
         found = HookedRow(step=row.step, reply=row.reply, verdict=row.verdict)
-        hearing = self._hearing("afterEach")
+        hearing = self._extensions_for("afterEach")
         if not hearing:
             return found
         test, result = plain_test(row.step.test), result_json(row)
         for extension in hearing:
             context = {"test": test, "result": result}
             try:
-                returned = await self._tell(extension, "afterEach", context)
+                returned = await self._call(extension, "afterEach", context)
             except ScriptError as error:
                 self.warn(str(error))
                 continue
@@ -127,19 +127,19 @@ class Hooks:
                     pass
         return found
 
-    def keep(self, row: Row) -> None:
+    def remember(self, row: Row) -> None:
         """Remember a row for the end of the run, if an extension handles that."""
-        if self._hearing("afterAll"):
+        if self._extensions_for("afterAll"):
             self._results[row.index] = result_json(row)
 
-    def keep_record(self, index: int, record: Mapping[str, Any]) -> None:
+    def remember_record(self, index: int, record: Mapping[str, Any]) -> None:
         """Remember the record of a row from an earlier execution of the run."""
-        if self._hearing("afterAll"):
+        if self._extensions_for("afterAll"):
             self._results[index] = _result_of(record)
 
     async def after_all(self) -> None:
         """Call the extensions at the end of the run, with all rows. Raises only when cancelled."""
-        for extension in self._hearing("afterAll"):
+        for extension in self._extensions_for("afterAll"):
             context = {
                 "suite": plain_suite(self.suite),
                 "results": [result for _, result in sorted(self._results.items())],
@@ -147,14 +147,14 @@ class Hooks:
                 "evalId": self.run_id,
             }
             try:
-                await self._tell(extension, "afterAll", context)
+                await self._call(extension, "afterAll", context)
             except ScriptError as error:
                 self.warn(str(error))
 
-    def _hearing(self, event: Event) -> list[Extension]:
-        return [extension for extension in self.extensions if extension.hears(event)]
+    def _extensions_for(self, event: Event) -> list[Extension]:
+        return [extension for extension in self.extensions if extension.handles(event)]
 
-    async def _tell(self, extension: Extension, event: Event, context: Mapping[str, Any]) -> Any:
+    async def _call(self, extension: Extension, event: Event, context: Mapping[str, Any]) -> Any:
         arguments = extension.arguments(event, context)
         try:
             return await self.scripts.call(extension.file, extension.function, arguments)
@@ -168,7 +168,7 @@ class Hooks:
 
 def may_set_register(extension: Extension) -> bool:
     """Return whether an extension may set a register of tests: its file contains the word."""
-    if not extension.hears("beforeEach"):
+    if not extension.handles("beforeEach"):
         return False
     try:
         return _STORE in extension.file.read_bytes()

@@ -169,7 +169,7 @@ def number_of_test(variables: Mapping[str, Any], description: str | None) -> int
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
-def row_id_of(record: Mapping[str, Any]) -> str:
+def recorded_row_id(record: Mapping[str, Any]) -> str:
     """Return the id of a recorded row, as written by `trioeval.report.row_json` or promptfoo."""
     provider = _object(record.get("provider"))
     prompt, test = _object(record.get("prompt")), _object(record.get("testCase"))
@@ -186,7 +186,7 @@ def row_name(step: Step) -> str:
     return _shown(step.test.known_as, step.vars)
 
 
-def name_of_record(record: Mapping[str, Any]) -> str:
+def recorded_row_name(record: Mapping[str, Any]) -> str:
     """Return the displayed name of a recorded row's test."""
     test = _object(record.get("testCase"))
     return _shown(_known_as(test), _object(record.get("vars")))
@@ -258,7 +258,7 @@ class Identities:
         test = step.test
         known_by = f"{column.names}{_of_test(test.known_as, step.vars)}"
         asked = column.content if test.provider is None else column.transformed
-        return Identity(_hashed(known_by), _hashed(f"{asked}{self._judged(test)}"))
+        return Identity(_hashed(known_by), _hashed(f"{asked}{self._judging_text(test)}"))
 
     def _column(self, column: Column, entry: ProviderEntry) -> "_KnownColumn":
         place = (id(column), id(entry))
@@ -275,10 +275,10 @@ class Identities:
             )
         return known
 
-    def _judged(self, test: Test) -> str:
+    def _judging_text(self, test: Test) -> str:
         """Return the text of a test's judging, and of the provider that replaces its column's, if any."""
-        asserted = [self._asserted(assertion) for assertion in test.assertions]
-        options = self._said(test.options)
+        asserted = [self._assertion_text(assertion) for assertion in test.assertions]
+        options = self._options_text(test.options)
         if (
             test.threshold is None
             and test.provider is None
@@ -300,7 +300,7 @@ class Identities:
         )
         return f"{asserted}{options}{self._text(rest)}"
 
-    def _asserted(self, assertion: Assertion) -> str:
+    def _assertion_text(self, assertion: Assertion) -> str:
         known = self._assertions.get(id(assertion))
         if known is None:
             if len(self._assertions) >= _MANY:
@@ -309,7 +309,7 @@ class Identities:
             known = self._assertions[id(assertion)] = assertion, text
         return known[1]
 
-    def _said(self, options: TestOptions) -> str:
+    def _options_text(self, options: TestOptions) -> str:
         last, text = self._options
         if options is not last and options != last:
             found = plain_data(attrs.evolve(options, **_ELSEWHERE))

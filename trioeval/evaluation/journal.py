@@ -16,7 +16,7 @@ import attrs
 from trioeval.errors import ProviderError
 from trioeval.evaluation.row import Row, RowsNotRun
 from trioeval.providers import Reply, Request
-from trioeval.providers.base import Asked
+from trioeval.providers.base import ModelIdentity
 from trioeval.suite.plain import plain_data
 
 CallRole: TypeAlias = Literal["provider", "grader", "cell", "attempt"]
@@ -52,12 +52,12 @@ class CallRecord:
     """The latency of this attempt alone; for a reply from the cache, that of the original call."""
     cached: bool = False
     """True if it came from the cache, and cost nothing."""
-    asked: Asked | None = None
+    model: ModelIdentity | None = None
     """The identity of the model; None if it is unknown."""
 
 
 @attrs.frozen
-class Paid:
+class RecordedReply:
     """A reply that is available."""
 
     reply: Reply
@@ -65,7 +65,7 @@ class Paid:
     cached: bool
 
 
-class KeptRows(Container[int], Protocol):
+class ReusedRows(Container[int], Protocol):
     """The rows of one task that have results and are not run again, by their index."""
 
     def __len__(self) -> int:
@@ -93,7 +93,7 @@ class Journal(Protocol):
         """Record a call."""
         ...
 
-    def recall(self, key: CallKey, /) -> Paid | None:
+    def recorded_reply(self, key: CallKey, /) -> RecordedReply | None:
         """Return the reply to this call that an earlier execution of the run recorded, if any."""
         ...
 
@@ -105,7 +105,7 @@ class Journal(Protocol):
         """
         ...
 
-    def first_alone(self, task: str | None, rows: range, /) -> int:
+    def first_single_row(self, task: str | None, rows: range, /) -> int:
         """Return the first row that must be passed to `row` even if it never started; else the stop."""
         ...
 
@@ -113,7 +113,7 @@ class Journal(Protocol):
         """Record many rows that never started, replacing what was recorded of them before."""
         ...
 
-    def standing(self, row: Row, /) -> Mapping[str, Any] | None:
+    def superseding_record(self, row: Row, /) -> Mapping[str, Any] | None:
         """Return the record that is kept instead of this durable row; None if the row itself is kept."""
         ...
 
@@ -121,7 +121,7 @@ class Journal(Protocol):
         """Discard the reply to this call: no later execution recalls it."""
         ...
 
-    def asks_anew(self, task: str | None, index: int, /) -> bool:
+    def needs_new_reply(self, task: str | None, index: int, /) -> bool:
         """Return whether a row needs new replies, ignoring the recorded and the cached ones."""
         ...
 
@@ -133,7 +133,7 @@ class Journal(Protocol):
         """
         ...
 
-    def kept(self, task: str | None, /) -> KeptRows:
+    def reused_rows(self, task: str | None, /) -> ReusedRows:
         """Return the rows of a task that are not run again."""
         ...
 

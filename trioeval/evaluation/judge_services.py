@@ -11,10 +11,10 @@ from typing import Any
 import attrs
 import trio
 
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.errors import GradingError, ProviderError, ScriptError
 from trioeval.evaluation.commands import SuiteCommands
-from trioeval.evaluation.prompt import Asked, without_runtime_variables
+from trioeval.evaluation.prompt import RenderedPrompt, without_runtime_variables
 from trioeval.evaluation.scripts import LIMIT, Scripts, limit_error, open_scripts
 from trioeval.grading.kinds.scripts import NAMES
 from trioeval.grading.services import Commands
@@ -113,7 +113,7 @@ class UserCode:
 
 def row_context(
     step: Step,
-    asked: Asked,
+    asked: RenderedPrompt,
     reply: Reply,
     output: Any,
     provider: ProviderEntry,
@@ -305,8 +305,8 @@ class JudgeServices:
 
 
 @asynccontextmanager
-async def open_means(
-    around: Around, tls: TlsSettings | None = None, *, hosts: frozenset[str] | None = None
+async def open_judge_services(
+    around: FileContext, tls: TlsSettings | None = None, *, hosts: frozenset[str] | None = None
 ) -> AsyncGenerator[JudgeServices]:
     """Open the services that the judges of one run share; no process starts before it is needed.
 

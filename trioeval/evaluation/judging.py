@@ -17,10 +17,10 @@ import trio
 from trioeval.documents.mistakes import MistakenError
 from trioeval.errors import GradingError, ScriptError, TemplateError
 from trioeval.errors import leaves as errors_in
-from trioeval.evaluation.grader_calls import OpenGraders, RowGraders, together
+from trioeval.evaluation.grader_calls import OpenGraders, RowGraders, gather_in_order
 from trioeval.evaluation.judge_services import JudgeServices, row_context, with_more
 from trioeval.evaluation.outcomes import refusal_in
-from trioeval.evaluation.prompt import Asked, without_runtime_variables
+from trioeval.evaluation.prompt import RenderedPrompt, without_runtime_variables
 from trioeval.evaluation.scoring import Scoring
 from trioeval.evaluation.scripts import Scripts
 from trioeval.evaluation.transforms import OutputTransform, apply_transform
@@ -29,16 +29,16 @@ from trioeval.grading import (
     KINDS,
     Assertion,
     Finding,
+    JudgeUsage,
     Kind,
     Kinds,
-    Spent,
     Subject,
     Verdict,
     quote,
 )
 from trioeval.grading.algebra import Place, fold, leaves
 from trioeval.grading.grade import (
-    Ready,
+    ReadyAssertion,
     Render,
     accepted,
     computes,
@@ -51,11 +51,11 @@ from trioeval.grading.grade import (
     with_code_as_written,
     with_named_sets,
 )
-from trioeval.grading.kind import Asking, Comparing, SlowError, finding_of
+from trioeval.grading.kind import ComparisonJudge, ExternalJudge, SlowError, finding_of
 from trioeval.grading.kinds.scripts import failed
 from trioeval.grading.model import NOTHING_SPENT
 from trioeval.grading.registry import split_type
-from trioeval.grading.services import Outside
+from trioeval.grading.services import ExternalServices
 from trioeval.kernel.calls import worth_salvaging
 from trioeval.kernel.workers import cancellation_of
 from trioeval.providers import Reply
@@ -68,11 +68,11 @@ WIDTH = 3
 
 
 @attrs.frozen
-class Consulted:
+class AssertionServices:
     """The services for one assertion, and its usage so far."""
 
-    outside: Outside
-    spent: Callable[[], Spent] = lambda: NOTHING_SPENT
+    outside: ExternalServices
+    spent: Callable[[], JudgeUsage] = lambda: NOTHING_SPENT
     replies: Callable[[], Sequence[str]] = tuple
     """Returns the replies so far, in the order of the requests."""
     reject: Callable[[], None] = lambda: None
@@ -80,13 +80,13 @@ class Consulted:
 
 
 @attrs.frozen(kw_only=True)
-class Bench:
+class JudgingContext:
     """Everything that is needed to judge one row."""
 
     subject: Subject
     render: Render
     kinds: Kinds
-    consult: Callable[[Assertion], Consulted]
+    services_for: Callable[[Assertion], AssertionServices]
     """Creates the services for an assertion."""
     transform: Callable[[str, Subject], Awaitable[Any]]
     """Applies the transform of an assertion to the output; raises `ScriptError` and `GradingError`."""
@@ -104,12 +104,12 @@ class Bench:
 class Judging:
     """The judging of one row's assertions."""
 
-    bench: Bench
+    context: JudgingContext
     assertions: Sequence[Assertion]
     threshold: float | None = None
     verdicts: dict[Place, Verdict] = attrs.field(init=False, factory=dict)
     """The verdicts so far, also when other assertions are cut off or could not be evaluated."""
-    _consulted: dict[Place, Consulted] = attrs.field(init=False, factory=dict)
+    _consulted: dict[Place, AssertionServices] = attrs.field(init=False, factory=dict)
     _errors: dict[Place, GradingError] = attrs.field(init=False, factory=dict)
     _useless: set[Place] = attrs.field(init=False, factory=set)
     """Assertions whose replies led to no verdict."""
@@ -126,7 +126,7 @@ class Judging:
                 of any assertion; a refusal is raised first, otherwise the first error in order.
         """
         if not self._errors:
-            self.assertions = with_named_sets(self.assertions, self.bench.render)
+            self.assertions = with_named_sets(self.assertions, self.context.render)
         self._errors.clear()
         waiting: list[tuple[Place, Assertion]] = []
         for place, assertion in leaves(self.assertions):
@@ -147,9 +147,9 @@ class Judging:
         if self._errors:
             raise self._errors[min(self._errors, key=self._urgency)]
         verdict = fold(self.assertions, self.verdicts, self.threshold)
-        if self.bench.rescore is None or not self.assertions:
+        if self.context.rescore is None or not self.assertions:
             return verdict
-        return await self.bench.rescore(verdict)
+        return await self.context.rescore(verdict)
 
     def _urgency(self, place: Place) -> tuple[bool, Place]:
         # A refusal affects the following assertions as well.
@@ -170,39 +170,39 @@ class Judging:
     @property
     def unjudged(self) -> Mapping[str, Any]:
         """The judges' replies for assertions without a verdict, in their order."""
-        return answered(
+        return grader_metadata(
             self._consulted[place]
             for place in sorted(self._consulted.keys() - self.verdicts.keys())
         )
 
-    def reject_useless(self) -> None:
+    def reject_unusable(self) -> None:
         """Discard replies that led to no verdict so that they are not reused."""
         for place in sorted(self._useless & self._consulted.keys()):
             self._consulted[place].reject()
 
     def _kind(self, assertion: Assertion) -> Kind | None:
-        return self.bench.kinds.get(split_type(assertion.type)[0])
+        return self.context.kinds.get(split_type(assertion.type)[0])
 
     def _compares(self, place: Place, assertion: Assertion) -> bool:
         """Return whether it is judged after all rows of its test; only such assertions are skipped."""
         if assertion.type not in COMPARISONS or len(place) > 1:
             return False
         kind = self._kind(assertion)
-        return kind is not None and isinstance(kind.judge, Comparing)
+        return kind is not None and isinstance(kind.judge, ComparisonJudge)
 
     def _waits(self, assertion: Assertion) -> bool:
         kind = self._kind(assertion)
-        if kind is None or isinstance(kind.judge, Comparing):
+        if kind is None or isinstance(kind.judge, ComparisonJudge):
             return False
         return (
-            isinstance(kind.judge, Asking)
+            isinstance(kind.judge, ExternalJudge)
             or assertion.transform is not None
             or isinstance(assertion.value, Computed)
         )
 
     def _judge_here(self, place: Place, assertion: Assertion) -> bool:
         """Judge an assertion immediately; return False if that would block other rows for too long."""
-        bench = self.bench
+        bench = self.context
         try:
             verdict = judged_here(
                 bench.subject, assertion, bench.render, bench.kinds, patient=False
@@ -218,15 +218,15 @@ class Judging:
     async def _judge_waiting(self, waiting: Sequence[tuple[Place, Assertion]]) -> None:
         for place, assertion in waiting:
             if place not in self._consulted:  # in order, independent of the order of judging
-                self._consulted[place] = self.bench.consult(assertion)
+                self._consulted[place] = self.context.services_for(assertion)
         if len(waiting) == 1:  # a separate task would cost as much as a quick script
-            await self._judge_aside(*waiting[0])
+            await self._judge_as_task(*waiting[0])
             return
-        free = trio.Semaphore(self.bench.width)
+        free = trio.Semaphore(self.context.width)
 
         async def judge(place: Place, assertion: Assertion) -> None:
             try:
-                await self._judge_aside(place, assertion)
+                await self._judge_as_task(place, assertion)
             finally:
                 if self._decided:  # before the next one can start
                     nursery.cancel_scope.cancel("a failed assertion decides")
@@ -237,7 +237,7 @@ class Judging:
                 await free.acquire()  # here, because Trio starts tasks in any order
                 nursery.start_soon(judge, place, assertion)
 
-    async def _judge_aside(self, place: Place, assertion: Assertion) -> None:
+    async def _judge_as_task(self, place: Place, assertion: Assertion) -> None:
         consulted = self._consulted[place]
         try:
             verdict = await self._verdict(assertion, consulted)
@@ -246,11 +246,11 @@ class Judging:
         except BaseExceptionGroup as group:
             raise cancellation_of(group) from None
         else:
-            metadata = {**answered([consulted]), **verdict.metadata}
+            metadata = {**grader_metadata([consulted]), **verdict.metadata}
             self._take(place, assertion, attrs.evolve(verdict, metadata=metadata))
 
-    async def _verdict(self, assertion: Assertion, consulted: Consulted) -> Verdict:
-        bench, subject = self.bench, self.bench.subject
+    async def _verdict(self, assertion: Assertion, consulted: AssertionServices) -> Verdict:
+        bench, subject = self.context, self.context.subject
         ready = rendered(assertion, bench.render, bench.kinds)
         if not computes(ready):
             ready = accepted(ready)
@@ -266,12 +266,12 @@ class Judging:
         if assertion.context_transform is not None and bench.context is not None:
             context = await bench.context(assertion.context_transform)
             outside = attrs.evolve(outside, context=context)
-        return verdict_of(ready, await _found(ready, subject, outside), consulted.spent())
+        return verdict_of(ready, await _finding(ready, subject, outside), consulted.spent())
 
     def _take(self, place: Place, assertion: Assertion, verdict: Verdict) -> None:
         self.verdicts[place] = verdict
         self._useless.discard(place)
-        if self.bench.short_circuit and not verdict.passed and self._counts(place, assertion):
+        if self.context.short_circuit and not verdict.passed and self._counts(place, assertion):
             self._decided = True
 
     def _fail(
@@ -279,11 +279,11 @@ class Judging:
         place: Place,
         assertion: Assertion,
         raised: Exception,
-        consulted: Consulted | None = None,
+        consulted: AssertionServices | None = None,
     ) -> None:
         error = judge_error(raised, consulted)
         is_refused = refusal_in(raised) is not None
-        if not is_refused and not is_mishap(error):
+        if not is_refused and not is_transient(error):
             self._useless.add(place)
         if is_refused or self._counts(place, assertion):
             failure = grading_error(assertion, place, error)
@@ -297,13 +297,13 @@ class Judging:
         return bool(assertion.weight and self.assertions[place[0]].weight)
 
 
-def answered(consulted: Iterable[Consulted]) -> dict[str, Any]:
+def grader_metadata(consulted: Iterable[AssertionServices]) -> dict[str, Any]:
     """Return the judges' replies as metadata; empty without any."""
     replies = [reply for one in consulted for reply in one.replies()]
     return {"graderReplies": replies} if replies else {}
 
 
-def judge_error(error: Exception, consulted: Consulted | None = None) -> Exception:
+def judge_error(error: Exception, consulted: AssertionServices | None = None) -> Exception:
     """Return the error to report for an exception of a judge, also if it is a group from its own nursery.
 
     Args:
@@ -319,18 +319,18 @@ def judge_error(error: Exception, consulted: Consulted | None = None) -> Excepti
     if len(inside) > 1 or not isinstance(only, GradingError | ScriptError | TemplateError):
         message = f"its judge failed: {type(only).__name__}: {only}"
         only = GradingError(message, mishap=worth_salvaging(error))
-    replies = answered([] if consulted is None else [consulted])
+    replies = grader_metadata([] if consulted is None else [consulted])
     if not (replies and isinstance(only, GradingError)):
         return only
-    return GradingError(str(only), mishap=only.mishap, metadata={**only.metadata, **replies})
+    return GradingError(str(only), mishap=only.is_transient, metadata={**only.metadata, **replies})
 
 
-def is_mishap(error: Exception) -> bool:
+def is_transient(error: Exception) -> bool:
     """Return whether judging may succeed later without a change."""
-    return isinstance(error, GradingError) and error.mishap
+    return isinstance(error, GradingError) and error.is_transient
 
 
-async def computed_value(program: Computed, subject: Subject, outside: Outside) -> Any:
+async def computed_value(program: Computed, subject: Subject, outside: ExternalServices) -> Any:
     """Return the value that a program computes for an assertion to compare with. A checkpoint.
 
     Raises:
@@ -345,12 +345,12 @@ async def computed_value(program: Computed, subject: Subject, outside: Outside) 
     return value
 
 
-async def _found(ready: Ready, subject: Subject, outside: Outside) -> Finding:
+async def _finding(ready: ReadyAssertion, subject: Subject, outside: ExternalServices) -> Finding:
     match ready.kind.judge:
-        case Asking(judge=judge):
+        case ExternalJudge(judge=judge):
             found = await judge(subject, ready.value, ready.assertion, outside)
             return finding_of(found, judge, ready.assertion)
-        case Comparing():
+        case ComparisonJudge():
             msg = "it compares rows"
             raise GradingError(msg)
         case judge:
@@ -446,25 +446,25 @@ class Judges:
                 told = row_context(step, asked, reply, output, entry, latency_ms=latency_ms)
             return told
 
-        def consult(assertion: Assertion) -> Consulted:
+        def consult(assertion: Assertion) -> AssertionServices:
             config = {"config": assertion.config} if assertion.config else {}
             grader = graders.of(assertion)
-            outside = Outside(
+            outside = ExternalServices(
                 grader=grader,
                 code=self.means.code(lambda: with_more(context(), config)),
                 post=self.means.webhooks.post,
                 run=self.means.commands,
-                together=together,
+                together=gather_in_order,
                 lenient=self.steps.suite.evaluate_options.grading == "lenient",
                 factuality=step.test.options.factuality or {},
             )
-            return Consulted(outside, grader.spent, grader.replies, grader.reject)
+            return AssertionServices(outside, grader.spent, grader.replies, grader.reject)
 
-        bench = Bench(
+        bench = JudgingContext(
             subject=subject,
             render=asked.fill if workspace is None else self._with_places(asked, workspace).fill,
             kinds=self.kinds,
-            consult=consult,
+            services_for=consult,
             transform=transform,
             context=find_context,
             rescore=self._rescore(step),
@@ -476,7 +476,7 @@ class Judges:
             assertions = with_code_as_written(assertions, self.kinds)
         return Judging(bench, assertions, step.test.threshold)
 
-    def _with_places(self, asked: Asked, workspace: Path) -> Asked:
+    def _with_places(self, asked: RenderedPrompt, workspace: Path) -> RenderedPrompt:
         """Return the prompt with the folder variables that agents get; a test's own variables come first."""
         places = {"suite": str(self.means.directory), "workspace": str(workspace)}
         return attrs.evolve(asked, vars={**places, **asked.vars}, named={**places, **asked.named})

@@ -49,7 +49,7 @@ class _Shares:
 
 
 @attrs.define(eq=False)
-class Meter:
+class CallMeter:
     """Estimates the usage of a run's calls, and learns from their replies.
 
     Args:
@@ -166,7 +166,7 @@ def meter_of(
     metering: Sequence[Metering],
     lanes: Sequence[str],
     lane_limits: Mapping[str, tuple[LimitKey, ...]],
-) -> Meter:
+) -> CallMeter:
     """Return the meter of a task.
 
     Args:
@@ -176,7 +176,7 @@ def meter_of(
         lane_limits: The shared limits that calls count against, by lane.
     """
     settings, budget = suite.limits, suite.evaluate_options.budget
-    return Meter(
+    return CallMeter(
         metering,
         lanes,
         bounds_only=budget is not None,

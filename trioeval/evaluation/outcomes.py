@@ -15,8 +15,17 @@ from trioeval.errors import (
 )
 from trioeval.evaluation.row import Row, Status
 from trioeval.grading import Verdict
-from trioeval.kernel import Blocked, Cut, Done, Failed, Interrupted, NotRun, Outcome, TimedOut
-from trioeval.suite.dependencies import Lacking
+from trioeval.kernel import (
+    Blocked,
+    Done,
+    Failed,
+    Interrupted,
+    NotRun,
+    Outcome,
+    StopReason,
+    TimedOut,
+)
+from trioeval.suite.dependencies import Unsatisfied
 
 # Rows to retry later although their jobs had started.
 #
@@ -39,25 +48,25 @@ class StoppedError(Exception):
         cut: The reason for leaving the row.
     """
 
-    def __init__(self, cut: Cut = Cut.STOP) -> None:
+    def __init__(self, cut: StopReason = StopReason.STOP) -> None:
         self.cut = cut
         super().__init__(cut.value)
 
 
-def cut_by(error: BaseException) -> Cut | None:
+def cut_by(error: BaseException) -> StopReason | None:
     """Return the reason why the row of a job with this exception is left for later; None if it is not.
 
     Example:
         >>> cut_by(StoppedError())
-        <Cut.STOP: 'stop'>
+        <StopReason.STOP: 'stop'>
         >>> cut_by(BudgetError("requests", limit=3, used=3, wanted=1))
-        <Cut.BUDGET: 'budget_exceeded'>
+        <StopReason.BUDGET: 'budget_exceeded'>
         >>> cut_by(ValueError("no")) is None
         True
     """
     if isinstance(error, StoppedError):
         return error.cut
-    return None if refusal_in(error) is None else Cut.BUDGET
+    return None if refusal_in(error) is None else StopReason.BUDGET
 
 
 def refusal_in(error: BaseException) -> BudgetError | None:
@@ -73,7 +82,7 @@ def refusal_in(error: BaseException) -> BudgetError | None:
     return None
 
 
-def as_refused(outcome: Outcome[V], *, begun: bool) -> Outcome[V]:
+def with_refusals(outcome: Outcome[V], *, begun: bool) -> Outcome[V]:
     """Return an outcome, with failures that the budget caused and withdrawn jobs as not run or interrupted.
 
     Args:
@@ -84,8 +93,8 @@ def as_refused(outcome: Outcome[V], *, begun: bool) -> Outcome[V]:
         `NotRun` if no call was made; `Interrupted` if there was one; any other outcome unchanged.
     """
     paid = begun or (isinstance(outcome, Interrupted | Failed) and outcome.calls > 0)
-    if isinstance(outcome, Interrupted) and outcome.cut is Cut.STOP and not paid:
-        return NotRun(outcome.index, Cut.STOP)
+    if isinstance(outcome, Interrupted) and outcome.cut is StopReason.STOP and not paid:
+        return NotRun(outcome.index, StopReason.STOP)
     if not isinstance(outcome, Failed):
         return outcome
     if isinstance(outcome.error, StoppedError):
@@ -93,10 +102,14 @@ def as_refused(outcome: Outcome[V], *, begun: bool) -> Outcome[V]:
         return cut_off(outcome, cut) if begun else NotRun(outcome.index, cut)
     if (refusal := refusal_in(outcome.error)) is None:
         return outcome
-    return cut_off(outcome, Cut.BUDGET) if paid else NotRun(outcome.index, Cut.BUDGET, str(refusal))
+    return (
+        cut_off(outcome, StopReason.BUDGET)
+        if paid
+        else NotRun(outcome.index, StopReason.BUDGET, str(refusal))
+    )
 
 
-def cut_off(failed: Failed, cut: Cut) -> Interrupted:
+def cut_off(failed: Failed, cut: StopReason) -> Interrupted:
     """Return a failed job's outcome as interrupted."""
     times = (failed.started_at, failed.finished_at, failed.waited)
     return Interrupted(failed.index, *times, failed.calls, cut)
@@ -116,16 +129,16 @@ NAMES: Mapping[type, str] = {
 }
 
 _CUTS = {
-    Cut.DEADLINE: "the run's deadline (maxEvalTimeMs) passed",
-    Cut.STOP: "the run was stopped",
-    Cut.CANCEL: "the run was cancelled",
-    Cut.LANE: "its lane is closed",
-    Cut.BUDGET: "the budget of the run is used up",
-    Cut.FAULT: "the run itself failed",
+    StopReason.DEADLINE: "the run's deadline (maxEvalTimeMs) passed",
+    StopReason.STOP: "the run was stopped",
+    StopReason.CANCEL: "the run was cancelled",
+    StopReason.LANE: "its lane is closed",
+    StopReason.BUDGET: "the budget of the run is used up",
+    StopReason.FAULT: "the run itself failed",
 }
 
 
-def name_of(outcome: Outcome[Any]) -> str:
+def outcome_name(outcome: Outcome[Any]) -> str:
     """Return the name of an outcome. A job that found out itself that it may not start is blocked."""
     if isinstance(outcome, Failed) and isinstance(outcome.error, BlockedError):
         return NAMES[Blocked]
@@ -146,14 +159,14 @@ def grading_details(outcome: Outcome[Verdict]) -> Mapping[str, Any]:
     return {}
 
 
-def with_lacking_task(row: Row, lacking: Lacking) -> Row:
+def with_lacking_task(row: Row, lacking: Unsatisfied) -> Row:
     """Return a row of a task that never started, because another task is not complete."""
     kind: type = Blocked
     why, cut = f"blocked by task {lacking.by}", None
     if lacking.how == "fail":
         kind, why = Failed, f"task {lacking.by}, which it depends on, is not complete"
     elif lacking.how == "cut":
-        kind, cut = NotRun, Cut.BUDGET
+        kind, cut = NotRun, StopReason.BUDGET
         why = f"not run: {_CUTS[cut]} before task {lacking.by} was complete"
     result = None if row.result is None else row.result.blocked(why, is_stopped=cut is not None)
     outcome = NAMES[kind]
@@ -161,7 +174,7 @@ def with_lacking_task(row: Row, lacking: Lacking) -> Row:
     return attrs.evolve(row, status=status, outcome=outcome, error=why, cut=cut, result=result)
 
 
-def cut_of(outcome: Outcome[Any]) -> Cut | None:
+def cut_of(outcome: Outcome[Any]) -> StopReason | None:
     """Return the reason why a job did not run to its end; None if it did."""
     return outcome.cut if isinstance(outcome, NotRun | Interrupted) else None
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.errors import Problem
 from trioeval.evaluation.graders import Graders
 from trioeval.evaluation.hooks import may_set_register
@@ -41,7 +41,7 @@ class PreparedSuite:
     lane_limits: Mapping[str, tuple[LimitKey, ...]] = attrs.field(factory=dict)
     """The shared limits that calls count against, by lane."""
     templates: Templates = attrs.field(repr=False)
-    around: Around = attrs.field(repr=False)
+    around: FileContext = attrs.field(repr=False)
     sharing: Sharing
     """The data that its steps leave for each other."""
     trust: TlsSettings = attrs.field(factory=TlsSettings)
@@ -147,7 +147,7 @@ class PreparedTask:
     when_failed: FailedDependency = "skip"
     """The action if one of those is not complete."""
     prepared: PreparedSuite
-    settle: Callable[[Sequence[Mapping[str, Any]]], PreparedSuite] | None = attrs.field(
+    prepare_with_rows: Callable[[Sequence[Mapping[str, Any]]], PreparedSuite] | None = attrs.field(
         default=None, eq=False, repr=False
     )
     """Prepares it with its tests when they are another task's rows; `prepared` has one placeholder test
@@ -156,5 +156,5 @@ class PreparedTask:
     @property
     def rows(self) -> int | None:
         """The number of rows; None if it is not known yet, and for a dataset."""
-        is_known = self.settle is None and self.prepared.suite.settings.type != "columns"
+        is_known = self.prepare_with_rows is None and self.prepared.suite.settings.type != "columns"
         return len(self.prepared.steps) if is_known else None

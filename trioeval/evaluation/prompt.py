@@ -12,11 +12,16 @@ from typing import Any
 import attrs
 import trio
 
-from trioeval.documents.files import Around, names_file
+from trioeval.documents.files import FileContext, names_file
 from trioeval.documents.mistakes import MistakenError
 from trioeval.documents.structure import camel
 from trioeval.errors import InputError, ScriptError, TemplateError
-from trioeval.evaluation.registers import CONVERSATION_VARIABLE, History, Sharing, conversation_of
+from trioeval.evaluation.registers import (
+    CONVERSATION_VARIABLE,
+    SharedData,
+    Sharing,
+    conversation_of,
+)
 from trioeval.evaluation.scripts import LIMIT, Scripts
 from trioeval.evaluation.transforms import OutputTransform, apply_transform
 from trioeval.grading import output_text
@@ -142,12 +147,12 @@ class RowVariables:
 
 
 @attrs.frozen(kw_only=True)
-class Variables:
+class VariableSource:
     """Source of the variables of rows."""
 
-    around: Around
+    around: FileContext
     scripts: Scripts
-    history: History
+    history: SharedData
     sharing: Sharing
     visible: Callable[[Step, Mapping[str, Any]], Mapping[str, Any]]
     """Returns the registers that a row's texts may name; the row does not depend on the others."""
@@ -255,7 +260,7 @@ _RUNTIME = frozenset({"__evalId", "__evalStepId", "__repeatIndex"})
 
 
 @attrs.frozen(kw_only=True)
-class Asked:
+class RenderedPrompt:
     """The rendered prompt of a row, with its variables and options."""
 
     prompt: str
@@ -281,19 +286,19 @@ class Asked:
 
 
 @attrs.frozen(kw_only=True)
-class Tools:
+class PromptBuilder:
     """Builds the prompts of the rows of one run."""
 
     steps: Expansion
     templates: Templates
-    variables: Variables
+    variables: VariableSource
     scripts: Scripts
     read_transform: Callable[[str], OutputTransform]
     """Parses the text of a transform; an equal text is parsed once."""
     hooked: bool = False
     """True if extensions may change the registers and conversations of rows."""
 
-    async def ask(self, step: Step) -> Asked:
+    async def build(self, step: Step) -> RenderedPrompt:
         """Return the prompt of a row, with its variables.
 
         Raises:
@@ -312,7 +317,7 @@ class Tools:
                 pass  # perhaps because of a register that the row does not depend on
         return await self._made(step, found.named)
 
-    def ask_now(self, step: Step) -> Asked | None:
+    def build_now(self, step: Step) -> RenderedPrompt | None:
         """Return the prompt without waiting; None if a user's function makes it, or a file must be read.
 
         Raises:
@@ -323,7 +328,7 @@ class Tools:
             return None
         return self._asked_of(step, found)
 
-    def _asked_of(self, step: Step, found: RowVariables) -> Asked:
+    def _asked_of(self, step: Step, found: RowVariables) -> RenderedPrompt:
         """Return the prompt of a row that is a text."""
         template, config = step.template, step.column.prompt.config
         if found.others:
@@ -334,7 +339,7 @@ class Tools:
                 pass  # as above
         return self._asked(step, template, config, found.named)
 
-    async def _made(self, step: Step, found: Mapping[str, Any]) -> Asked:
+    async def _made(self, step: Step, found: Mapping[str, Any]) -> RenderedPrompt:
         """Return the prompt of a row that a function makes."""
         entry = self.steps.suite.providers[step.column.provider_index]
         named = {"id": entry.id, "label": entry.label}
@@ -344,13 +349,13 @@ class Tools:
 
     def _asked(
         self, step: Step, template: str, config: Mapping[str, Any], found: Mapping[str, Any]
-    ) -> Asked:
+    ) -> RenderedPrompt:
         templates = self.templates.for_data() if step.test.is_data else self.templates
         try:
             prompt = templates.render_prompt(template, found)
         except TemplateError as error:
             raise type(error)(f"{_described(step.column.prompt)}: {error}") from error
-        return Asked(
+        return RenderedPrompt(
             prompt=prompt,
             vars=templates.rendered_variables(found),
             options={**config, **step.test.options.overrides},
@@ -368,7 +373,7 @@ class Tools:
             or any(isinstance(value, Verbatim) for value in found.values())
         )
 
-    async def transform(self, step: Step, asked: Asked, reply: Reply) -> Any:
+    async def transform(self, step: Step, asked: RenderedPrompt, reply: Reply) -> Any:
         """Return the output of a reply after the provider's transform and the test's.
 
         Raises:
@@ -392,7 +397,7 @@ class Tools:
             output = await apply_transform(transform, output, context, self.scripts)
         return output
 
-    def remember_turn(self, step: Step, asked: Asked, reply: Reply) -> None:
+    def remember_turn(self, step: Step, asked: RenderedPrompt, reply: Reply) -> None:
         """Add an answered call to its conversation."""
         self._add_turn(step, asked.prompt, reply)
 
@@ -407,22 +412,22 @@ class Tools:
         if name and output not in ("", 0, False):
             self.variables.history.store(step, name, output)
 
-    def over(self, step: Step) -> None:
+    def on_row_end(self, step: Step) -> None:
         """Handle the end of a row; all rows with a lower index have ended."""
-        self.variables.history.over(step)
+        self.variables.history.on_row_end(step)
 
     @property
-    def remembers(self) -> bool:
+    def shares_data(self) -> bool:
         """True if any row may leave data for later ones."""
         return self.hooked or self.variables.sharing.any
 
-    def stores(self, step: Step) -> bool:
+    def may_store(self, step: Step) -> bool:
         """Return whether a row may store its output in a register."""
         return self.hooked or bool(step.test.options.store_output_as)
 
-    def leaves(self, step: Step) -> bool:
+    def may_share(self, step: Step) -> bool:
         """Return whether a row may leave data for later ones."""
-        return self.stores(step) or step.prompt_idx in self.variables.sharing.conversations
+        return self.may_store(step) or step.prompt_idx in self.variables.sharing.conversations
 
     def restore(self, step: Step, record: Mapping[str, Any]) -> None:
         """Restore the data that a recorded row left, from its record as made by `trioeval.report.row_json`.

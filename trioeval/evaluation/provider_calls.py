@@ -32,17 +32,17 @@ from trioeval.evaluation.journal import (
     CallRecord,
     CallRole,
     Journal,
-    Paid,
+    RecordedReply,
     RecordObserver,
     question_digest,
 )
-from trioeval.evaluation.metering import CallEstimate, Meter, counted_tokens, with_bounds
+from trioeval.evaluation.metering import CallEstimate, CallMeter, counted_tokens, with_bounds
 from trioeval.evaluation.prompt import without_runtime_variables
 from trioeval.kernel import Calls, Metered
 from trioeval.providers import OpenProvider, Reply, Request, Usage
-from trioeval.providers.base import Asked
+from trioeval.providers.base import ModelIdentity
 from trioeval.providers.bounds import MOST_BYTES, reply_bound
-from trioeval.providers.cache_key import asked_again
+from trioeval.providers.cache_key import retry_key
 from trioeval.providers.secrets import hide, hide_in, is_secret_name, longest_first, surely_keys
 from trioeval.suite.model import ProviderEntry
 
@@ -66,12 +66,12 @@ class ReplyCache(Protocol):
     async def reply(
         self,
         key: bytes,
-        fetch: Callable[[], Awaitable[Paid]],
+        fetch: Callable[[], Awaitable[RecordedReply]],
         waiting: Callable[[], AbstractContextManager[object]],
         *,
         refresh: bool = False,
         most_bytes: int = MOST_BYTES,
-    ) -> Paid:
+    ) -> RecordedReply:
         """Return the cached reply, that of an equal call in flight, or else the result of `fetch`.
 
         Exceptions of `fetch` are not cached. A failure of the provider is raised for all that wait for the
@@ -96,7 +96,7 @@ _log = logging.getLogger("trioeval.run")
 
 
 @attrs.define(eq=False)
-class Inquiry:
+class ProviderCall:
     """One call of one row to a provider, before it is made."""
 
     place: int
@@ -110,10 +110,10 @@ class Inquiry:
     """True to ignore a cached reply and replace it."""
 
 
-class Listener(Protocol):
+class CallObserver(Protocol):
     """Observer of a call; each method is called in the step in which the event happens."""
 
-    def sent(self, tokens: int, /) -> None:
+    def on_request(self, tokens: int, /) -> None:
         """Handle the start of a request, which may be paid for however it ends.
 
         Args:
@@ -121,7 +121,7 @@ class Listener(Protocol):
         """
         ...
 
-    def failed(self, error: ProviderError, tokens: int, /) -> None:
+    def on_failure(self, error: ProviderError, tokens: int, /) -> None:
         """Handle a failed request.
 
         Args:
@@ -130,7 +130,7 @@ class Listener(Protocol):
         """
         ...
 
-    def heard(self, paid: Paid, /, *, recalled: bool) -> None:
+    def on_reply(self, paid: RecordedReply, /, *, recalled: bool) -> None:
         """Handle a reply.
 
         Args:
@@ -141,7 +141,7 @@ class Listener(Protocol):
 
 
 @attrs.frozen(kw_only=True)
-class Asker:
+class ReplySource:
     """Source of the replies to the rows of one task."""
 
     providers: Sequence[OpenProvider]
@@ -150,7 +150,7 @@ class Asker:
     """The suite's entry of each."""
     lanes: Sequence[str]
     """The lane of each."""
-    meter: Meter
+    meter: CallMeter
     row_ids: Callable[[int], str]
     """Returns the id of a row by its index, see `RowIds`; called only if calls are recorded."""
     task: str | None = None
@@ -166,7 +166,7 @@ class Asker:
     """Called with problems that fail no row."""
     names: Sequence[str] = attrs.field(init=False)
     """The name of each, without secrets."""
-    _asked: Sequence[Asked] = attrs.field(init=False, repr=False)
+    _asked: Sequence[ModelIdentity] = attrs.field(init=False, repr=False)
     _keys: tuple[str, ...] = attrs.field(init=False, repr=False)
     _marks: Sequence[str] = attrs.field(init=False, repr=False)
     _exceeded: set[int] = attrs.field(init=False, factory=set, repr=False)
@@ -177,8 +177,8 @@ class Asker:
         return [hide(one.spec.name, one.spec.secrets) for one in self.providers]
 
     @_asked.default
-    def _find_asked(self) -> Sequence[Asked]:
-        return [one.spec.asked for one in self.providers]
+    def _find_asked(self) -> Sequence[ModelIdentity]:
+        return [one.spec.identity for one in self.providers]
 
     @_keys.default
     def _find_keys(self) -> tuple[str, ...]:
@@ -187,9 +187,9 @@ class Asker:
 
     @_marks.default
     def _find_marks(self) -> Sequence[str]:
-        return [mark_of(entry) for entry in self.entries]
+        return [provider_digest(entry) for entry in self.entries]
 
-    def inquiry(
+    def prepare(
         self,
         index: int,
         role: CallRole,
@@ -197,7 +197,7 @@ class Asker:
         request: Request,
         *more: Any,
         again: bool = False,
-    ) -> Inquiry:
+    ) -> ProviderCall:
         """Return a call to be made.
 
         Args:
@@ -211,20 +211,22 @@ class Asker:
         """
         records = self.journal is not None or bool(self.observers)
         if not records and self.cache is None:  # what follows costs a noticeable part of a row
-            return Inquiry(place, request)
+            return ProviderCall(place, request)
         key = None
         # A free reply that is always the same need not be recorded.
-        if records and not self.providers[place].spec.answers_for_nothing:
+        if records and not self.providers[place].spec.is_instant_and_free:
             key = self._key(index, role, place, request, more)
         cache_key = None
         if self.cache is not None:
             cache_key = self.providers[place].cache_key(request)
             if again and cache_key is not None:
                 mark = json.dumps(more, sort_keys=True, default=_kind_of)
-                cache_key = asked_again(cache_key, mark)
-        return Inquiry(place, request, key, cache_key, self.refresh or self.asks_anew(index))
+                cache_key = retry_key(cache_key, mark)
+        return ProviderCall(
+            place, request, key, cache_key, self.refresh or self.needs_new_reply(index)
+        )
 
-    def without_keys(self, value: Any) -> Any:
+    def hide_keys(self, value: Any) -> Any:
         """Return JSON data as it may be recorded: without what is surely a key of a provider."""
         return hide_in(value, self._keys)
 
@@ -238,19 +240,19 @@ class Asker:
             digest = secrets.token_bytes(16)
         return CallKey(self.task, index, role, digest, self.row_ids(index))
 
-    def asks_anew(self, index: int) -> bool:
+    def needs_new_reply(self, index: int) -> bool:
         """Return whether a row needs new replies instead of its earlier ones."""
         journal = self.journal
-        return journal is not None and journal.resumed and journal.asks_anew(self.task, index)
+        return journal is not None and journal.resumed and journal.needs_new_reply(self.task, index)
 
-    def may_have(self, place: int) -> bool:
+    def may_have_reply(self, place: int) -> bool:
         """Return whether replies of a provider may be available without a call."""
         provider, journal = self.providers[place], self.journal
-        if journal is not None and journal.resumed and not provider.spec.answers_for_nothing:
+        if journal is not None and journal.resumed and not provider.spec.is_instant_and_free:
             return True
         return self.cache is not None and not self.refresh and provider.is_cacheable
 
-    def is_there(self, inquiry: Inquiry) -> bool:
+    def has_reply(self, inquiry: ProviderCall) -> bool:
         """Return whether no own call is needed now: the reply is available, or in flight for another row."""
         if inquiry.key is not None and self._recalled(inquiry.key) is not None:
             return True
@@ -258,7 +260,9 @@ class Asker:
             return False
         return self.cache.has(inquiry.cache_key)
 
-    async def ask(self, inquiry: Inquiry, calls: Calls[Any], listener: Listener) -> Paid:
+    async def fetch(
+        self, inquiry: ProviderCall, calls: Calls[Any], listener: CallObserver
+    ) -> RecordedReply:
         """Return the reply, after all retries of the lane. A checkpoint unless it was recalled.
 
         Raises:
@@ -269,7 +273,7 @@ class Asker:
             TooLateError: The job has ended, or its run's deadline has passed.
         """
         if inquiry.key is not None and (paid := self._recalled(inquiry.key)) is not None:
-            listener.heard(paid, recalled=True)
+            listener.on_reply(paid, recalled=True)
             return paid
         paid = await self._fetched(inquiry, calls, listener)
         if inquiry.key is not None and self.journal is not None:
@@ -277,14 +281,16 @@ class Asker:
                 await self.journal.durable()
         return paid
 
-    async def _fetched(self, inquiry: Inquiry, calls: Calls[Any], listener: Listener) -> Paid:
+    async def _fetched(
+        self, inquiry: ProviderCall, calls: Calls[Any], listener: CallObserver
+    ) -> RecordedReply:
         """Return the reply of a call, or of the cache; recorded, but perhaps not durable yet."""
         cache, cache_key = self.cache, inquiry.cache_key
         if cache is None or cache_key is None:
             return await self._call(inquiry, calls, listener)
-        own: Paid | None = None
+        own: RecordedReply | None = None
 
-        async def fetch() -> Paid:
+        async def fetch() -> RecordedReply:
             nonlocal own
             own = await self._call(inquiry, calls, listener)
             return own
@@ -298,38 +304,40 @@ class Asker:
         )
         if own is not None:
             return own
-        paid = Paid(_from_cache(found.reply), found.latency_ms, cached=True)
+        paid = RecordedReply(_from_cache(found.reply), found.latency_ms, cached=True)
         if inquiry.key is not None:
             self._write(inquiry, inquiry.key, paid.reply, paid.latency_ms, cached=True)
-        listener.heard(paid, recalled=False)
+        listener.on_reply(paid, recalled=False)
         return paid
 
-    def recalled(self, inquiry: Inquiry) -> Paid | None:
+    def recalled(self, inquiry: ProviderCall) -> RecordedReply | None:
         """Return the reply that an earlier execution of the run recorded, if any."""
         return None if inquiry.key is None else self._recalled(inquiry.key)
 
-    def note(self, inquiry: Inquiry, reply: Reply, latency_ms: float) -> None:
+    def record(self, inquiry: ProviderCall, reply: Reply, latency_ms: float) -> None:
         """Record a reply that was obtained in another way than by `ask`."""
         if inquiry.key is not None:
             self._write(inquiry, inquiry.key, reply, latency_ms)
 
-    def reject(self, inquiry: Inquiry) -> None:
+    def reject(self, inquiry: ProviderCall) -> None:
         """Discard an unusable reply so that it is not reused."""
         if self.cache is not None and inquiry.cache_key is not None:
             self.cache.drop(inquiry.cache_key)
         if self.journal is not None and inquiry.key is not None:
             self.journal.reject(inquiry.key)
 
-    def _recalled(self, key: CallKey) -> Paid | None:
+    def _recalled(self, key: CallKey) -> RecordedReply | None:
         if self.journal is None or not self.journal.resumed:
             return None
-        paid = self.journal.recall(key)
+        paid = self.journal.recorded_reply(key)
         if paid is not None:
             for observer in self.observers:
                 observer.on_recall(key)
         return paid
 
-    async def _call(self, inquiry: Inquiry, calls: Calls[Any], listener: Listener) -> Paid:
+    async def _call(
+        self, inquiry: ProviderCall, calls: Calls[Any], listener: CallObserver
+    ) -> RecordedReply:
         request = inquiry.request
         estimate = self.meter.estimate(inquiry.place, request.prompt, request.options)
         lane = self.lanes[inquiry.place]
@@ -349,23 +357,23 @@ class Asker:
             raise with_bounds(error, estimate) from error
 
     async def _send(
-        self, inquiry: Inquiry, estimate: CallEstimate, listener: Listener
-    ) -> Metered[Paid]:
-        listener.sent(estimate.tokens)
+        self, inquiry: ProviderCall, estimate: CallEstimate, listener: CallObserver
+    ) -> Metered[RecordedReply]:
+        listener.on_request(estimate.tokens)
         started_at = trio.current_time()
         try:
             await trio.lowlevel.checkpoint_if_cancelled()  # else the provider would still be called
             reply = await self.providers[inquiry.place](inquiry.request)
         except ProviderError as error:
-            listener.failed(error, error.used(estimate.tokens, estimate.money)[0])
+            listener.on_failure(error, error.used(estimate.tokens, estimate.money)[0])
             if inquiry.key is not None:
                 took_ms = (trio.current_time() - started_at) * 1000
                 self._write(inquiry, inquiry.key, error, took_ms)
             raise
-        paid = Paid(reply, (trio.current_time() - started_at) * 1000, cached=False)
+        paid = RecordedReply(reply, (trio.current_time() - started_at) * 1000, cached=False)
         if inquiry.key is not None:
             self._write(inquiry, inquiry.key, reply, paid.latency_ms)
-        listener.heard(paid, recalled=False)
+        listener.on_reply(paid, recalled=False)
         self.meter.learn(inquiry.place, estimate, reply.usage)
         self._check_cost(inquiry.place, estimate, reply)
         tokens = reply.usage.in_all
@@ -387,7 +395,7 @@ class Asker:
 
     def _write(
         self,
-        inquiry: Inquiry,
+        inquiry: ProviderCall,
         key: CallKey,
         answer: Reply | ProviderError,
         latency_ms: float,
@@ -401,7 +409,7 @@ class Asker:
             answer=answer,
             latency_ms=latency_ms,
             cached=cached,
-            asked=self._asked[inquiry.place],
+            model=self._asked[inquiry.place],
         )
         if self.journal is not None:
             self.journal.call(call)
@@ -415,7 +423,7 @@ def _from_cache(reply: Reply) -> Reply:
     return attrs.evolve(reply, usage=Usage(cached=total, total=total), cost=0.0, hint=None)
 
 
-def mark_of(entry: ProviderEntry) -> str:
+def provider_digest(entry: ProviderEntry) -> str:
     """Return a digest of a provider's entry, without credentials.
 
     Values that are not JSON count by their type: they are different objects in each process.

@@ -6,14 +6,14 @@ from typing import Any
 
 import attrs
 
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.trust import Trust
 from trioeval.errors import Problem, SuiteError
 from trioeval.evaluation.reach import refusals
 from trioeval.grading import quote
 from trioeval.providers import Provider, ProviderSpec, resolve
 from trioeval.providers.bounds import MOST_BYTES, reply_bound
-from trioeval.providers.config import Reader, Surroundings, is_integer, to_snake
+from trioeval.providers.config import EntryContext, Reader, is_integer, to_snake
 from trioeval.providers.local.replay import read_for_all
 from trioeval.providers.programs.entries import DEFAULT_MAX_OUTPUT, read_agent_command
 from trioeval.providers.resolve import CODE
@@ -28,7 +28,7 @@ class Resolver:
     """Resolves the entries of a suite to provider specifications."""
 
     suite: Suite
-    around: Around
+    around: FileContext
     templates: Templates
     custom: Mapping[str, Provider]
     """Async callables by their provider id."""
@@ -89,7 +89,7 @@ class Resolver:
 
 
 def _refuse(
-    prefix: str, rest: str, _config: Mapping[str, Any], _around: Surroundings
+    prefix: str, rest: str, _config: Mapping[str, Any], _around: EntryContext
 ) -> list[Problem]:
     """Refuse an entry that is code."""
     refused = Trust(trusted=False).code_refusal(quote(f"{prefix}:{rest}"))
@@ -113,13 +113,13 @@ def _place_of(steps: Expansion, position: int) -> str:
     own = steps.providers[position]
     if suite.default_test is not None and suite.default_test.provider == own:
         return "$.defaultTest.provider"
-    for place in steps.looked_at:
+    for place in steps.checked_tests:
         if steps.tests[place].provider == own:
             return f"$.tests[{place}].provider"
     return "$.tests"
 
 
-def moved(problem: Problem, paths: Sequence[str]) -> Problem:
+def at_provider_path(problem: Problem, paths: Sequence[str]) -> Problem:
     """Return a problem of the provider with a number with that provider's actual path."""
     for position, path in enumerate(paths):
         start = f"$.providers[{position}]"

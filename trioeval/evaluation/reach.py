@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 import attrs
 
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.trust import LEAVE_OUT
 from trioeval.errors import Problem
 from trioeval.providers import ProviderSpec
@@ -79,7 +79,7 @@ def _is_place_of(endpoint: Endpoint | None, variable: str, own: Collection[str])
     return variable in (*own_keys, service.organization_variable)
 
 
-def strange_key(sent: SentKey, path: str) -> Problem:
+def foreign_key_warning(sent: SentKey, path: str) -> Problem:
     """Return the warning about a key that is sent to a host that is not its vendor's.
 
     Args:
@@ -90,7 +90,7 @@ def strange_key(sent: SentKey, path: str) -> Problem:
     return Problem(path, message, "if that is not intended, give the provider its own key: apiKey")
 
 
-def refusals(spec: ProviderSpec, around: Around, own: Collection[str]) -> Iterator[Problem]:
+def refusals(spec: ProviderSpec, around: FileContext, own: Collection[str]) -> Iterator[Problem]:
     """Yield the forbidden parts of a provider of an untrusted suite; paths are relative to its entry.
 
     Args:
@@ -124,7 +124,7 @@ def refusals(spec: ProviderSpec, around: Around, own: Collection[str]) -> Iterat
         yield Problem(".config.apiBaseUrl", message, hint)
 
 
-def strange_graders(
+def foreign_judges(
     specs: Iterable[ProviderSpec], paths: Iterable[str], hosts: Collection[str | None]
 ) -> Iterator[Problem]:
     """Yield problems of an untrusted suite's judges on hosts that are not its providers' or a vendor's.

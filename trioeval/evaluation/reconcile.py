@@ -140,7 +140,7 @@ def runs_again(retry: Retry, outcome: str, *, passed: bool | None, index: int) -
             return any(index in part for part in retry.rows)
 
 
-def asks_anew(retry: Retry, outcome: str, *, passed: bool | None, index: int) -> bool:
+def needs_new_replies(retry: Retry, outcome: str, *, passed: bool | None, index: int) -> bool:
     """Return whether a recorded row is run again with new replies, ignoring the recorded ones.
 
     If a row has no verdict, its replies are good, and only failed calls are repeated. If it has one, only new
@@ -402,7 +402,7 @@ def _key(row: str, content: str) -> bytes:
     return bytes.fromhex(f"{row}{content}")
 
 
-def told(reconciled: Reconciled, name_of_gone: Callable[[int], str] | None = None) -> str:
+def summarize(reconciled: Reconciled, name_of_gone: Callable[[int], str] | None = None) -> str:
     """Return a summary of the matching: the numbers, and a line for each state except kept.
 
     Args:

@@ -28,7 +28,7 @@ from typing import Any, Literal, TypeAlias
 import attrs
 
 from trioeval.documents.files import names_file
-from trioeval.kernel import Freed, Readiness
+from trioeval.kernel import Readiness, ReadinessUpdate
 from trioeval.suite.expand import Expansion, Step
 from trioeval.suite.merge import CONVERSATION
 from trioeval.suite.sources.output_paths import is_path
@@ -117,7 +117,7 @@ class _Registers:
 
 
 @attrs.define(eq=False)
-class History:
+class SharedData:
     """The registers and conversations of one run.
 
     Args:
@@ -164,7 +164,7 @@ class History:
         found: list[Mapping[str, Any]] = from_model(turns)
         return found
 
-    def over(self, step: Step) -> None:
+    def on_row_end(self, step: Step) -> None:
         """Handle the end of a step. Called for every step, in index order."""
         # Serial steps run before all others, so after one of the others none is left.
         with_others, _ = serial_rank(step)
@@ -181,7 +181,7 @@ class History:
 # A step reads and writes *cells*: registers, and conversations, of which each step of one reads all turns and
 # adds its own. It waits for every earlier step that may write a cell which it may read. Waiting for the
 # latest of them would suffice if it were certain to succeed; if it fails, the value before it counts.
-# "Earlier" is as in `History`: steps that run serially, which the kernel runs first anyway, and then by
+# "Earlier" is as in `SharedData`: steps that run serially, which the kernel runs first anyway, and then by
 # index.
 #
 # Waiting is counted, never searched: for each cell, writers are numbered, and a reader with n writers before
@@ -233,11 +233,11 @@ class SerialReadiness(Readiness):
         """Return the first step."""
         return self._next()
 
-    def over(self, index: int, *, done: bool) -> Freed:  # noqa: ARG002 - its outcome is irrelevant
+    def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:  # noqa: ARG002 - its outcome is irrelevant
         """Return the step after the ended one."""
         if index != self._last:
-            return Freed()
-        return Freed(self._next())
+            return ReadinessUpdate()
+        return ReadinessUpdate(self._next())
 
     def _next(self) -> Sequence[int]:
         if not self._rest:
@@ -298,9 +298,9 @@ class CellReadiness(Readiness):
 
     def begin(self) -> Sequence[int]:
         """Return the first steps that wait for no other step."""
-        return self._look_on()
+        return self._read_further()
 
-    def over(self, index: int, *, done: bool) -> Freed:  # noqa: ARG002 - after a failed writer the old value counts
+    def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:  # noqa: ARG002 - after a failed writer the old value counts
         """Return the readers whose last awaited step has ended, and further steps that are read instead."""
         ready: list[int] = []
         for cell, number in self._numbers.pop(index, ()):
@@ -317,9 +317,9 @@ class CellReadiness(Readiness):
         # Serial steps have written before any other step starts, so no step waits for them.
         if index not in self._serial:
             self._live -= 1
-        return Freed(sorted(ready) + self._look_on())
+        return ReadinessUpdate(sorted(ready) + self._read_further())
 
-    def _look_on(self) -> list[int]:
+    def _read_further(self) -> list[int]:
         """Read further steps; return those that may start at once."""
         ready = []
         while self._live < self._ahead and self._cursor < self._size:
@@ -328,11 +328,11 @@ class CellReadiness(Readiness):
             if index in self._serial:
                 continue
             self._live += 1
-            if self._enter(index):
+            if self._register(index):
                 ready.append(index)
         return ready
 
-    def _enter(self, index: int) -> bool:
+    def _register(self, index: int) -> bool:
         """Register a step; return whether it may start at once."""
         access = self._access(index)
         waits = 0
@@ -386,13 +386,13 @@ class Sharing:
             conversation: False if `_conversation` is switched off.
         """
         suite = steps.suite
-        named = {steps.tests[place].options.store_output_as for place in steps.looked_at}
+        named = {steps.tests[place].options.store_output_as for place in steps.checked_tests}
         if suite.default_test is not None:
             named.add(suite.default_test.options.store_output_as)
         speaking = frozenset(
             column.prompt_idx
             for column in steps.columns
-            if conversation and _speaks(column.prompt.raw, templates)
+            if conversation and _uses_conversation(column.prompt.raw, templates)
         )
         return cls(speaking, frozenset(name for name in named if name))
 
@@ -402,7 +402,7 @@ class Sharing:
         return bool(self.conversations or self.registers)
 
 
-def _speaks(prompt: str, templates: Templates) -> bool:
+def _uses_conversation(prompt: str, templates: Templates) -> bool:
     """Return whether a prompt uses `_conversation`; an invalid template counts if it contains the word."""
     if CONVERSATION_VARIABLE not in prompt:
         return False

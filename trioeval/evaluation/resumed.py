@@ -25,11 +25,21 @@ import attrs
 import trio
 
 from trioeval.evaluation.groups import Layout
-from trioeval.evaluation.journal import KeptRows
+from trioeval.evaluation.journal import ReusedRows
 from trioeval.evaluation.row import Row
-from trioeval.evaluation.task_run import Body, Unstarted
+from trioeval.evaluation.task_run import Body, UnstartedRows
 from trioeval.evaluation.waits import NO_WAITS
-from trioeval.kernel import Blocked, Calls, Edge, Freed, Job, Outcome, Plan, Rank, Readiness
+from trioeval.kernel import (
+    Blocked,
+    Calls,
+    Edge,
+    Job,
+    Outcome,
+    Plan,
+    Rank,
+    Readiness,
+    ReadinessUpdate,
+)
 from trioeval.sequences import LazySequence
 from trioeval.suite.expand import Expansion, Step
 
@@ -40,15 +50,15 @@ class RowMemory(Protocol):
     """The data that rows leave for later ones; `Tools` implements it."""
 
     @property
-    def remembers(self) -> bool:
+    def shares_data(self) -> bool:
         """True if any row may leave data."""
         ...
 
-    def stores(self, step: Step, /) -> bool:
+    def may_store(self, step: Step, /) -> bool:
         """Return whether a row may store its output."""
         ...
 
-    def leaves(self, step: Step, /) -> bool:
+    def may_share(self, step: Step, /) -> bool:
         """Return whether a row may store its output, or a turn."""
         ...
 
@@ -56,12 +66,12 @@ class RowMemory(Protocol):
         """Restore the data that a recorded row left."""
         ...
 
-    def over(self, step: Step, /) -> None:
+    def on_row_end(self, step: Step, /) -> None:
         """Handle the end of a row; all rows with a lower index have ended."""
         ...
 
 
-class Resumed:
+class ResumedTask:
     """A task body without the kept rows; used for one run.
 
     Args:
@@ -75,7 +85,7 @@ class Resumed:
     def __init__(
         self,
         body: Body,
-        kept: KeptRows,
+        kept: ReusedRows,
         steps: Expansion,
         layout: Layout | None,
         memory: RowMemory,
@@ -98,7 +108,7 @@ class Resumed:
         """Restore the data of kept rows that others may see. Called first; a checkpoint."""
         await trio.lowlevel.checkpoint()
         first, last = self._is_kept.find(0), self._is_kept.rfind(0)
-        if first < 0 or not self._memory.remembers:
+        if first < 0 or not self._memory.shares_data:
             return
         # Remaining serial rows read from before all rows that run with others, wherever they are in the
         # suite.
@@ -113,7 +123,7 @@ class Resumed:
             if index < last and not step.test.options.run_serially:
                 self._restore(step)
             if settles and index < first:
-                self._memory.over(step)
+                self._memory.on_row_end(step)
             if count % _STRIDE == 0:
                 await trio.lowlevel.checkpoint()
 
@@ -155,7 +165,7 @@ class Resumed:
             own = attrs.evolve(own, by=self.job(own.by))
         return self._body.rows(own, waits)
 
-    def unstarted(self, jobs: range) -> Unstarted | None:
+    def unstarted(self, jobs: range) -> UnstartedRows | None:
         """Return the rows of remaining jobs that never started, up to the next kept one."""
         first = self.job(jobs.start)
         # The n-th one after the first is n indices further as long as no row between them is kept.
@@ -164,12 +174,12 @@ class Resumed:
         )
         return self._body.unstarted(range(first, first + count))
 
-    def emitted(self, row: Row) -> None:
+    def on_emitted(self, row: Row) -> None:
         """Handle the emission of a row."""
-        self._body.emitted(row)
+        self._body.on_emitted(row)
 
     @property
-    def left(self) -> Sequence[int]:
+    def remaining(self) -> Sequence[int]:
         """The remaining jobs of the whole plan, ascending."""
         return self._left
 
@@ -194,7 +204,7 @@ class Resumed:
         return tuple(attrs.evolve(edge, on=place) for place, edge in found if place is not None)
 
     def _restore(self, step: Step) -> None:
-        if self._memory.leaves(step):
+        if self._memory.may_share(step):
             self._memory.restore(step, self._records.record(step.index))
 
     def _keep_whole_groups(self, layout: Layout) -> None:
@@ -206,8 +216,8 @@ class Resumed:
 
     def _is_unclear(self, group: range) -> bool:
         """Return whether a row may have stored its output before it was compared, but has no verdict."""
-        return self._memory.remembers and any(
-            self._memory.stores(self._steps[index])
+        return self._memory.shares_data and any(
+            self._memory.may_store(self._steps[index])
             and self._records.record(index).get("gradingResult") is None
             for index in group
         )
@@ -245,35 +255,35 @@ class _ResumedReadiness(Readiness):
     """The readiness of the whole plan, in which kept jobs have succeeded."""
 
     _whole: Readiness
-    _resumed: Resumed
+    _resumed: ResumedTask
     _serial: Iterable[int]
     """Serial jobs of the whole plan, which the readiness does not return."""
 
     def begin(self) -> Sequence[int]:
         """Return the jobs that may start at once, given that kept ones have succeeded."""
-        found = [Freed(tuple(self._whole.begin()))]
+        found = [ReadinessUpdate(tuple(self._whole.begin()))]
         found += [
-            self._whole.over(job, done=True)
+            self._whole.on_outcome(job, done=True)
             for job in self._serial
             if self._resumed.place(job) is None
         ]
         # Successful jobs block no other.
-        return self._pass_on(found).ready
+        return self._release(found).ready
 
-    def over(self, index: int, *, done: bool) -> Freed:
+    def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:
         """Return the jobs that an outcome releases, directly or through kept jobs."""
-        return self._pass_on([self._whole.over(self._resumed.job(index), done=done)])
+        return self._release([self._whole.on_outcome(self._resumed.job(index), done=done)])
 
     def rank(self, index: int) -> Rank:
         """Return the rank in the whole plan."""
         return self._whole.rank(self._resumed.job(index))
 
-    def aside(self, index: int) -> Freed | None:
+    def on_set_aside(self, index: int) -> ReadinessUpdate | None:
         """Return the decision of the whole plan."""
-        freed = self._whole.aside(self._resumed.job(index))
-        return None if freed is None else self._pass_on([freed])
+        freed = self._whole.on_set_aside(self._resumed.job(index))
+        return None if freed is None else self._release([freed])
 
-    def _pass_on(self, freed: Iterable[Freed]) -> Freed:
+    def _release(self, freed: Iterable[ReadinessUpdate]) -> ReadinessUpdate:
         """Return the released jobs that remain, ending each kept one that is released at once."""
         place = self._resumed.place
         ready: list[int] = []
@@ -283,13 +293,13 @@ class _ResumedReadiness(Readiness):
             found = waiting.popleft()
             for job in found.ready:
                 if (here := place(job)) is None:
-                    waiting.append(self._whole.over(job, done=True))
+                    waiting.append(self._whole.on_outcome(job, done=True))
                 else:
                     ready.append(here)
             for job, by in found.blocked:
                 here, there = place(job), place(by)
                 if here is None:
-                    waiting.append(self._whole.over(job, done=True))
+                    waiting.append(self._whole.on_outcome(job, done=True))
                 elif there is not None:
                     blocked.append((here, there))
-        return Freed(ready, blocked)
+        return ReadinessUpdate(ready, blocked)

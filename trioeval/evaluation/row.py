@@ -8,9 +8,9 @@ import attrs
 
 from trioeval.errors import ProviderError, ProviderErrorKind
 from trioeval.evaluation.identity import row_id
-from trioeval.grading import Spent, Verdict
+from trioeval.grading import JudgeUsage, Verdict
 from trioeval.grading.model import NOTHING_SPENT
-from trioeval.kernel import Cut
+from trioeval.kernel import StopReason
 from trioeval.providers import Reply
 from trioeval.suite.expand import Expansion, Step
 from trioeval.suite.model import ProviderEntry
@@ -163,11 +163,11 @@ class Row:
     neither a journal nor an observer."""
     graded: tuple[Verdict, ...] = ()
     """The verdicts of single assertions of a row without a verdict, in their order."""
-    spent: Spent = NOTHING_SPENT
+    spent: JudgeUsage = NOTHING_SPENT
     """The usage of judges, including failed calls."""
-    lost: Spent = NOTHING_SPENT
+    lost: JudgeUsage = NOTHING_SPENT
     """The usage of the provider's failed calls, as far as it reported it; not included in `reply`."""
-    cut: Cut | None = None
+    cut: StopReason | None = None
     """The reason why it did not run to its end; None if it did."""
     details: Mapping[str, Any] = attrs.field(factory=dict)
     """Additional data about why it could not be judged, as JSON data."""
@@ -219,7 +219,7 @@ class Row:
 
 
 @attrs.define(eq=False)
-class RowsLeft:
+class TaskRows:
     """The rows of one task that other tasks use.
 
     Rows of a dataset consist of its columns. Those of other tasks consist of `vars`, `prompt`, `output`,

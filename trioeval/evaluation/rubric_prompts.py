@@ -117,12 +117,12 @@ def render_prompt(
         try:
             document = parse_json(text)
         except ValueError:
-            return _saying_something(fill(text, names))
+            return _checked_not_empty(fill(text, names))
         if not isinstance(document, list | dict):
-            return _saying_something(fill(text, names))
+            return _checked_not_empty(fill(text, names))
         filled = _inside(document, names, fill)
         if are_messages(filled):
-            _saying_something("".join(str(one.get("content", one)) for one in filled))
+            _checked_not_empty("".join(str(one.get("content", one)) for one in filled))
         return json_text(filled)
     except TemplateError as error:
         msg = f"the grading prompt cannot be rendered: {error}"
@@ -132,7 +132,7 @@ def render_prompt(
         raise GradingError(msg) from error
 
 
-def _saying_something(prompt: str) -> str:
+def _checked_not_empty(prompt: str) -> str:
     if not prompt.strip():
         msg = "the grading prompt is empty: none of its variables has a value"
         raise GradingError(msg)

@@ -12,11 +12,11 @@ from typing import Any
 
 import attrs
 
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import MistakenError
 from trioeval.errors import ProviderError, ScriptError
 from trioeval.evaluation.scripts import Scripts, limit_error
-from trioeval.grading import Spent, Verdict, quote
+from trioeval.grading import JudgeUsage, Verdict, quote
 from trioeval.grading.algebra import components
 from trioeval.grading.model import NOTHING_SPENT
 from trioeval.scripting.javascript import Script
@@ -31,19 +31,19 @@ from trioeval.usage import Usage
 class Spending:
     """The sum of what was spent so far."""
 
-    _replies: list[Spent] = attrs.field(factory=list, init=False)
+    _replies: list[JudgeUsage] = attrs.field(factory=list, init=False)
 
     @property
-    def total(self) -> Spent:
+    def total(self) -> JudgeUsage:
         """The total of all replies, independent of their order, because it is rounded only once."""
-        return Spent.sum(self._replies)
+        return JudgeUsage.sum(self._replies)
 
-    def add(self, spent: Spent) -> None:
+    def add(self, spent: JudgeUsage) -> None:
         """Add the usage of one request, or of its reply."""
         self._replies.append(spent)
 
 
-def spent_on_failure(error: ProviderError) -> Spent:
+def spent_on_failure(error: ProviderError) -> JudgeUsage:
     """Return the usage of a failed call, as far as its provider reported it.
 
     Example:
@@ -52,7 +52,7 @@ def spent_on_failure(error: ProviderError) -> Spent:
     """
     if error.usage == Usage() and error.money is None:
         return NOTHING_SPENT
-    return Spent(usage=error.usage, cost=error.money, calls=1)
+    return JudgeUsage(usage=error.usage, cost=error.money, calls=1)
 
 
 WANTED = "an object with pass (true or false), score (a number) and reason (text)"
@@ -67,7 +67,7 @@ class Scoring:
         limit: Timeout in seconds, > 0.
     """
 
-    def __init__(self, around: Around, scripts: Scripts, limit: float) -> None:
+    def __init__(self, around: FileContext, scripts: Scripts, limit: float) -> None:
         self._scripts = scripts
         self._limit = limit
         self._read = functools.lru_cache(functools.partial(read_scoring, around=around))

@@ -16,20 +16,20 @@ from typing import Any
 import attrs
 import trio
 
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import MistakenError
 from trioeval.documents.trust import TRUSTED, Trust
 from trioeval.errors import GradingError, ProviderError, ScriptError
 from trioeval.providers.config import show
 from trioeval.providers.generic.reply import (
-    Answer,
-    Query,
+    ReplyQuery,
+    TransformInput,
     apply_query,
     engine_workers,
     query_workers,
 )
 from trioeval.providers.programs import worker
-from trioeval.providers.programs.exec import Tail, last_line, read_stream, to_text
+from trioeval.providers.programs.exec import OutputTail, last_line, read_stream, to_text
 from trioeval.providers.programs.processes import describe_end, start_tree
 from trioeval.providers.programs.workers import (
     Encoded,
@@ -77,7 +77,7 @@ async def run_program(
     Raises:
         ScriptError: It cannot be started, fails, prints too much, or times out.
     """
-    output, errors = bytearray(), Tail()
+    output, errors = bytearray(), OutputTail()
     code: int | None = None
     run = trio.CancelScope(relative_deadline=limit)
 
@@ -159,24 +159,24 @@ async def open_scripts(
         memory_mb: Memory limit of each of them in mebibytes; 0 for none.
         trust: The permissions of the suite; code of an untrusted suite does not run.
     """
-    around = Around(directory=directory, environ=environ, trust=trust)
+    around = FileContext(directory=directory, environ=environ, trust=trust)
     wanted = around.variable("PYTHON_WORKERS")
     if workers is None:
         workers = int(wanted) if wanted.isdecimal() else 1
     async with AsyncExitStack() as stack:
-        is_said = wanted.isdecimal()
-        yield Scripts(around, min(max(workers, 1), MOST_WORKERS), memory_mb, stack, is_said)
+        is_configured = wanted.isdecimal()
+        yield Scripts(around, min(max(workers, 1), MOST_WORKERS), memory_mb, stack, is_configured)
 
 
 @attrs.define(eq=False)
 class Scripts:
     """Runs the suite's code; obtained from `open_scripts` only."""
 
-    _around: Around
+    _around: FileContext
     _workers: int
     _memory_mb: int
     _stack: AsyncExitStack = attrs.field(repr=False)
-    _is_said: bool
+    _is_configured: bool
     """True if the environment sets the number of processes of each function."""
     _pools: dict[tuple[Path, str, int], Workers] = attrs.field(init=False, factory=dict, repr=False)
     _engine: Workers | None = attrs.field(init=False, default=None, repr=False)
@@ -188,7 +188,7 @@ class Scripts:
     def workers_of(self, wanted: int | None) -> int:
         """Return the number of processes of a function: `wanted`, the environment's, or one per CPU."""
         if wanted is None:
-            wanted = self._workers if self._is_said else os.cpu_count() or 1
+            wanted = self._workers if self._is_configured else os.cpu_count() or 1
         return min(max(wanted, 1), MOST_WORKERS)
 
     async def call(
@@ -217,7 +217,7 @@ class Scripts:
         """
         name = f"{file.name}:{function}"
         pool = await self._pool(file, function, name, workers or self._workers)
-        return await _called(pool, arguments, limit, continues=continues)
+        return await _call_worker(pool, arguments, limit, continues=continues)
 
     async def python(self, code: str, values: Mapping[str, Any], limit: float = LIMIT) -> Any:
         """Return the result of Python code that sees the values under their names. Always a checkpoint.
@@ -281,7 +281,7 @@ class Scripts:
         name = "Ruby" if file is None else f"{file.name}:{function}"
         return await self._ask(file or RUBY_WORKER, function, arguments, limit, name)
 
-    async def query(self, query: Query, answer: Answer, size: int) -> Any:
+    async def query(self, query: ReplyQuery, answer: TransformInput, size: int) -> Any:
         """Return the result of a query into an output. A checkpoint unless it is quick.
 
         Args:
@@ -322,7 +322,7 @@ class Scripts:
             spec = engine_workers(self._around.directory, self._around.environ)
             spec = attrs.evolve(spec, memory_mb=self._memory_mb)
             self._engine = await self._stack.enter_async_context(open_workers(spec))
-        told = await _called(self._engine, [script.source, Encoded.of(list(arguments))], limit)
+        told = await _call_worker(self._engine, [script.source, Encoded.of(list(arguments))], limit)
         if "error" in told:
             what = f"{name or show(script.code)} fails: {told['error']}"
             raise ScriptError(what, at_limit=told["limit"])
@@ -418,7 +418,7 @@ class Scripts:
         self, file: Path, function: str, arguments: Sequence[Any], limit: float, name: str
     ) -> Any:
         pool = await self._pool(file, function, name, self._workers)
-        return await _called(pool, arguments, limit)
+        return await _call_worker(pool, arguments, limit)
 
     async def _pool(self, file: Path, function: str, name: str, workers: int) -> Workers:
         self._check(name)
@@ -443,7 +443,7 @@ class Scripts:
         return pool
 
 
-async def _called(
+async def _call_worker(
     workers: Workers, arguments: Sequence[Any], limit: float, *, continues: bool = False
 ) -> Any:
     try:

@@ -18,7 +18,7 @@ import attrs
 
 from trioeval.evaluation.registers import texts_in
 from trioeval.suite.model import ProviderEntry, Suite, Test
-from trioeval.suite.tests import remarkable_places
+from trioeval.suite.tests import checked_places
 
 _CODE = re.compile(
     r"(?:file://|python:|exec:)?([^\n\0]{1,1000}?\.(?:py|[cm]?js|rb|sh))(?::[\w.]+[?!]?)?"
@@ -135,7 +135,7 @@ def _texts(suite: Suite) -> Iterator[str]:
         yield from _of_provider(entry)
     if suite.default_test is not None:
         yield from _of_test(suite.default_test)
-    for place in remarkable_places(suite.tests):
+    for place in checked_places(suite.tests):
         yield from _of_test(suite.tests[place])
     for scenario in suite.scenarios or ():
         for test in (*scenario.config, *scenario.tests):

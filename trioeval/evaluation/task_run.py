@@ -17,15 +17,14 @@ import attrs
 import trio
 
 from trioeval.evaluation.hooks import Hooks
-from trioeval.evaluation.journal import Journal, KeptRows, RecordObserver
+from trioeval.evaluation.journal import Journal, RecordObserver, ReusedRows
 from trioeval.evaluation.outcomes import TaskEnd, with_lacking_task
-from trioeval.evaluation.row import Row, RowsLeft, RowsNotRun, Status
+from trioeval.evaluation.row import Row, RowsNotRun, Status, TaskRows
 from trioeval.evaluation.waits import NO_WAITS, WaitTimes
 from trioeval.kernel import (
     Admitted,
     Budget,
     Calls,
-    Cut,
     Event,
     Job,
     Lanes,
@@ -33,11 +32,12 @@ from trioeval.kernel import (
     Observer,
     Outcome,
     Plan,
+    StopReason,
     run_plan,
 )
 from trioeval.kernel.events import guarded
 from trioeval.nurseries import open_plain_nursery
-from trioeval.suite.dependencies import Lacking
+from trioeval.suite.dependencies import Unsatisfied
 
 # Rows are emitted in index order, so one may wait long for those before it. An observer is notified of its
 # end earlier: as soon as its own record is durable. Everything recorded before it is durable then, too.
@@ -46,11 +46,11 @@ from trioeval.suite.dependencies import Lacking
 class TaskObserver(Protocol):
     """Observer of the jobs of a task."""
 
-    def begin(self, at: float, /) -> None:
+    def on_task_start(self, at: float, /) -> None:
         """Handle the start of the task, at an instant of the Trio clock."""
         ...
 
-    def observe(self, event: Event, waited: Mapping[str, float], /) -> None:
+    def on_event(self, event: Event, waited: Mapping[str, float], /) -> None:
         """Handle a kernel event of a job.
 
         Args:
@@ -60,23 +60,23 @@ class TaskObserver(Protocol):
         """
         ...
 
-    def ended(self, row: Row, at: float, /) -> Row:
+    def on_row(self, row: Row, at: float, /) -> Row:
         """Return the row to record for a new row."""
         ...
 
-    def never_began(self, rows: RowsNotRun, /) -> None:
+    def on_rows_not_run(self, rows: RowsNotRun, /) -> None:
         """Report many rows that never started, without details of each."""
         ...
 
-    def written(self, row: Row, /) -> None:
+    def on_durable_row(self, row: Row, /) -> None:
         """Handle a row whose record is durable."""
         ...
 
-    def kept(self, record: Mapping[str, Any], /) -> None:
+    def on_kept_row(self, record: Mapping[str, Any], /) -> None:
         """Handle a row that has a result and is not run again."""
         ...
 
-    def end(self, at: float, /) -> None:
+    def on_task_end(self, at: float, /) -> None:
         """Handle the end of the task."""
         ...
 
@@ -87,37 +87,37 @@ class DurableRowReports:
 
     _watch: TaskObserver
     _journal: Journal | None
-    _untold: dict[int, Row] = attrs.field(init=False, factory=dict)
+    _unreported: dict[int, Row] = attrs.field(init=False, factory=dict)
     """By index, in the order in which they were recorded."""
-    _news: trio.Event = attrs.field(init=False, factory=trio.Event)
+    _added: trio.Event = attrs.field(init=False, factory=trio.Event)
 
     def add(self, row: Row) -> None:
         """Add a recorded row; without a journal, report it."""
         if self._journal is None:
-            self._watch.written(row)
+            self._watch.on_durable_row(row)
         else:
-            self._untold[row.index] = row
-            self._news.set()
+            self._unreported[row.index] = row
+            self._added.set()
 
-    def tell(self, row: Row) -> None:
+    def report_durable(self, row: Row) -> None:
         """Report a durable row, and all rows that were recorded before it."""
-        while row.index in self._untold:
-            self._watch.written(self._untold.pop(next(iter(self._untold))))
+        while row.index in self._unreported:
+            self._watch.on_durable_row(self._unreported.pop(next(iter(self._unreported))))
 
-    async def keep_on(self) -> Never:
+    async def report_continuously(self) -> Never:
         """Report each row as soon as it is durable, until cancelled. Runs concurrently with the emission."""
         while True:
-            self._news = trio.Event()
-            while self._journal is not None and self._untold:
-                row = next(iter(self._untold.values()))
+            self._added = trio.Event()
+            while self._journal is not None and self._unreported:
+                row = next(iter(self._unreported.values()))
                 await self._journal.durable(row)
-                self.tell(row)
-            await self._news.wait()
+                self.report_durable(row)
+            await self._added.wait()
 
 
 _AFTER_ALL = 5.0  # seconds for `afterAll` after the deadline of a run
 _NOT_RUN_AT_ONCE = 500  # rows that never started, between two waits for the disk
-_TOLD_ALONE = 100  # rows that never started and are emitted singly; later ones in ranges
+_EMITTED_SINGLY = 100  # rows that never started and are emitted singly; later ones in ranges
 _STRIDE = 100  # kept rows that are read between two checkpoints
 _STATUSES = (Status.PASS, Status.FAIL, Status.ERROR)
 """By the `failureReason` of a record."""
@@ -136,12 +136,12 @@ Observers: TypeAlias = Callable[[str | None, RowOf], Observer]
 """Returns the observer for the jobs of one task, by the id of the task."""
 
 
-def _itself(job: int) -> int:
+def _same_index(job: int) -> int:
     return job
 
 
 @attrs.frozen
-class Unstarted:
+class UnstartedRows:
     """Consecutive rows of jobs that never started."""
 
     jobs: int
@@ -176,7 +176,7 @@ class Body(Protocol):
         """
         ...
 
-    def unstarted(self, jobs: range, /) -> "Unstarted | None":
+    def unstarted(self, jobs: range, /) -> "UnstartedRows | None":
         """Return the rows of some jobs, none of which started.
 
         Args:
@@ -187,16 +187,16 @@ class Body(Protocol):
         """
         ...
 
-    def emitted(self, row: Row, /) -> None:
+    def on_emitted(self, row: Row, /) -> None:
         """Handle the emission of a row; all of its task with a lower index are emitted or kept."""
         ...
 
 
 @attrs.frozen(eq=False)
-class Kept:
+class KeptTaskRows:
     """Rows of a task with results from an earlier execution."""
 
-    rows: KeptRows
+    rows: ReusedRows
     indices: Sequence[int]
     """The indices of those that are really kept."""
 
@@ -209,21 +209,21 @@ class OpenTask:
     salvage_rounds: int = 0
     hooks: Hooks | None = None
     """Called at its end."""
-    kept: Kept | None = None
+    kept: KeptTaskRows | None = None
     """Its rows of an earlier execution that are not run again."""
-    watch: TaskObserver | None = None
+    observer: TaskObserver | None = None
     """The observer of its jobs."""
     stop: trio.Event | None = None
     """Set when no new job of it may start; by the observer, or together with that of the run."""
     max_live_jobs: int | None = None
     """Maximum number of started and unfinished jobs of one lane, ≥ 1; see `run_plan`."""
-    left: RowsLeft | None = None
+    rows_for_later_tasks: TaskRows | None = None
     """Receives its rows, if other tasks use them."""
     early: bool = False
     """True if rows are always created as soon as their jobs end, because other jobs wait for that."""
     id: str | None = None
     """The task id; None if the suite is a single task."""
-    row_of: RowOf = _itself
+    row_of: RowOf = _same_index
     """Returns the row of each of its jobs."""
 
 
@@ -246,7 +246,7 @@ class TaskRun:
     """Receives rows that never started; None if `emit` receives each of them."""
     counts: dict[Status, int] = attrs.field(init=False, factory=lambda: dict.fromkeys(Status, 0))
     """Emitted and kept rows of all tasks; a kept record counts instead of the row that did not replace it."""
-    unended: int = attrs.field(init=False, default=0)
+    interrupted_rows: int = attrs.field(init=False, default=0)
     """Those of them that were cut off, and remain to be run."""
 
     def observer(self, task: str | None, row_of: RowOf) -> Observer | None:
@@ -256,13 +256,13 @@ class TaskRun:
         if own is None or every is None:
             return own or every
 
-        def tell(event: Event) -> None:
+        def observe(event: Event) -> None:
             every(event)
             own(event)
 
-        return tell
+        return observe
 
-    async def perform(self, task: OpenTask, lacking: Lacking | None = None) -> TaskEnd:
+    async def perform(self, task: OpenTask, lacking: Unsatisfied | None = None) -> TaskEnd:
         """Run one task and emit all of its rows. A checkpoint.
 
         Args:
@@ -275,16 +275,16 @@ class TaskRun:
         Raises:
             Exception: Whatever `emit` raised.
         """
-        if task.watch is None:
+        if task.observer is None:
             end = await self._run(task, lacking)
         else:
-            task.watch.begin(trio.current_time())
+            task.observer.on_task_start(trio.current_time())
             try:
                 end = await self._run(task, lacking)
             finally:
-                task.watch.end(trio.current_time())
-        if task.left is not None:
-            task.left.is_complete = end == "complete"
+                task.observer.on_task_end(trio.current_time())
+        if task.rows_for_later_tasks is not None:
+            task.rows_for_later_tasks.is_complete = end == "complete"
         if task.hooks is not None and lacking is None:
             grace_ends = trio.current_time() + _AFTER_ALL
             with trio.CancelScope(deadline=max(self.deadline, grace_ends)) as scope:
@@ -293,17 +293,17 @@ class TaskRun:
                 task.hooks.warn("afterAll was cut off: the run's deadline (maxEvalTimeMs) passed")
         return end
 
-    async def _run(self, task: OpenTask, lacking: Lacking | None) -> TaskEnd:
+    async def _run(self, task: OpenTask, lacking: Unsatisfied | None) -> TaskEnd:
         results = _Results(self, task, lacking)
         stop = self.stop if lacking is None else _stopped()
         beside: list[Callable[[], Awaitable[None]]] = []
         if task.stop is not None:
             if stop.is_set():
                 task.stop.set()
-            beside.append(functools.partial(_pass_on_stop, stop, task.stop))
+            beside.append(functools.partial(_forward_stop, stop, task.stop))
             stop = task.stop
-        if results.telling is not None and self.journal is not None:
-            beside.append(results.telling.keep_on)
+        if results.row_reports is not None and self.journal is not None:
+            beside.append(results.row_reports.report_continuously)
         await self._run_plan_beside(task, results, stop, beside)
         if task.kept is not None and not await self._count_kept(task.kept, task):
             return "incomplete"
@@ -314,7 +314,7 @@ class TaskRun:
             task.body.plan(),
             task.body.perform,
             lanes=self.lanes,
-            emit=results.pass_on,
+            emit=results.emit_outcome,
             deadline=self.deadline,
             stop=stop,
             observe=results.observe,
@@ -322,7 +322,7 @@ class TaskRun:
             salvage_rounds=task.salvage_rounds,
             budget=self.budget,
             settled=results.settle if results.early else None,
-            never_ran=results.pass_on_rest if results.takes_many else None,
+            never_ran=results.emit_rest if results.takes_many else None,
         )
 
     async def _run_plan_beside(
@@ -344,7 +344,7 @@ class TaskRun:
             finally:
                 nursery.cancel_scope.cancel("the plan is over")
 
-    async def _count_kept(self, kept: Kept, task: OpenTask) -> bool:
+    async def _count_kept(self, kept: KeptTaskRows, task: OpenTask) -> bool:
         """Count the rows that were not run again; return whether each of them has a verdict."""
         before = self.counts[Status.PASS] + self.counts[Status.FAIL]
         for number, index in enumerate(kept.indices):
@@ -354,15 +354,15 @@ class TaskRun:
             record = kept.rows.record(index)
             self.counts[_STATUSES[record["failureReason"]]] += 1
             if task.hooks is not None:
-                task.hooks.keep_record(index, record)
-            if task.watch is not None:
-                task.watch.kept(record)
-            if task.left is not None:
-                task.left.add_record(index, record)
+                task.hooks.remember_record(index, record)
+            if task.observer is not None:
+                task.observer.on_kept_row(record)
+            if task.rows_for_later_tasks is not None:
+                task.rows_for_later_tasks.add_record(index, record)
         return self.counts[Status.PASS] + self.counts[Status.FAIL] == before + len(kept.indices)
 
     @property
-    def is_cut(self) -> bool:
+    def is_ending(self) -> bool:
         """True if no new job can start any more, independently of dependencies."""
         return (
             self.stop.is_set()
@@ -377,12 +377,12 @@ class _Results:
 
     run: TaskRun
     task: OpenTask
-    lacking: Lacking | None
+    lacking: Unsatisfied | None
     end: TaskEnd = "complete"
     """According to the emitted rows, or the records kept instead of them."""
     waits: WaitTimes | None = attrs.field(init=False, default=None)
     """The waits of jobs; None without an observer or a journal."""
-    telling: DurableRowReports | None = attrs.field(init=False, default=None)
+    row_reports: DurableRowReports | None = attrs.field(init=False, default=None)
     """Reports durable rows to the watch."""
     _made: dict[int, Sequence[Row]] = attrs.field(init=False, factory=dict)
     """Recorded rows that are not emitted yet, by their job."""
@@ -391,30 +391,30 @@ class _Results:
 
     def __attrs_post_init__(self) -> None:
         # Observing every event costs as much as a few assertions: test_waits.py.
-        run, watch = self.run, self.task.watch
-        tell = run.observer(self.task.id, self.task.row_of)
-        if run.journal is not None or tell is not None or watch is not None:
-            self.waits = WaitTimes(run.lanes, tell)
+        run, watch = self.run, self.task.observer
+        observer = run.observer(self.task.id, self.task.row_of)
+        if run.journal is not None or observer is not None or watch is not None:
+            self.waits = WaitTimes(run.lanes, observer)
         if watch is not None:
-            self.telling = DurableRowReports(watch, run.journal)
+            self.row_reports = DurableRowReports(watch, run.journal)
 
     @property
     def early(self) -> bool:
         """True if rows are created as soon as their jobs end, and not when it is their turn."""
         task = self.task
         records = self.run.journal is not None or bool(self.run.record_observers)
-        return task.early or records or task.watch is not None
+        return task.early or records or task.observer is not None
 
     @property
     def observe(self) -> Observer | None:
         """The observer of the kernel's events."""
-        waits, watch = self.waits, self.task.watch
+        waits, watch = self.waits, self.task.observer
         if waits is None or watch is None:
             return waits
 
         def observe(event: Event) -> None:
             waits(event)
-            watch.observe(event, waits.ahead if isinstance(event, Admitted) else NO_WAITS)
+            watch.on_event(event, waits.ahead if isinstance(event, Admitted) else NO_WAITS)
 
         return observe
 
@@ -422,58 +422,60 @@ class _Results:
         """Handle the end of a job."""
         self._made[outcome.index] = self._make(outcome)
 
-    async def pass_on(self, outcome: Outcome[Any]) -> None:
+    async def emit_outcome(self, outcome: Outcome[Any]) -> None:
         """Emit the rows of an outcome, whose turn has come."""
         run, body, hooks = self.run, self.task.body, self.task.hooks
         made = self._made.pop(outcome.index, None) if self.early else None
         rows = self._make(outcome) if made is None else made  # None: it never ran
-        if rows and run.journal is not None and not self._costs_nothing(outcome):
+        if rows and run.journal is not None and not self._may_be_lost(outcome):
             await run.journal.durable(rows[-1])
         for row in rows:
-            if self.telling is not None:
-                self.telling.tell(row)
-            body.emitted(row)
-            if self.task.left is not None:
-                self.task.left.add(row)
+            if self.row_reports is not None:
+                self.row_reports.report_durable(row)
+            body.on_emitted(row)
+            if self.task.rows_for_later_tasks is not None:
+                self.task.rows_for_later_tasks.add(row)
             await run.emit(row)
-            before = None if run.journal is None else run.journal.standing(row)
+            before = None if run.journal is None else run.journal.superseding_record(row)
             status = row.status if before is None else _STATUSES[before["failureReason"]]
             run.counts[status] += 1
-            run.unended += row.cut is not None
+            run.interrupted_rows += row.cut is not None
             if not status.has_verdict and self.end != "incomplete":
-                self.end = "cut" if before is None and row.cut is Cut.BUDGET else "incomplete"
+                self.end = (
+                    "cut" if before is None and row.cut is StopReason.BUDGET else "incomplete"
+                )
             if hooks is None:
                 continue
             if before is None:
-                hooks.keep(row)
+                hooks.remember(row)
             else:
-                hooks.keep_record(row.index, before)
+                hooks.remember_record(row.index, before)
 
     @property
     def takes_many(self) -> bool:
         """True if rows that never started may be emitted many at once, without handling each of them."""
         task = self.task
-        looked_at = task.hooks is not None or task.left is not None
+        looked_at = task.hooks is not None or task.rows_for_later_tasks is not None
         return self.run.emit_many is not None and not looked_at
 
-    async def pass_on_rest(self, jobs: range, outcome: NotRun) -> None:
+    async def emit_rest(self, jobs: range, outcome: NotRun) -> None:
         """Emit the rows of jobs that never started: some singly, and the others many at once."""
         while jobs:
             own = attrs.evolve(outcome, index=jobs.start)
-            count = await self._pass_on_many(jobs, own)
+            count = await self._emit_many(jobs, own)
             if not count:
-                await self.pass_on(own)
+                await self.emit_outcome(own)
                 count = 1
                 if self._not_run % _STRIDE == 0:
                     await trio.lowlevel.checkpoint()
             jobs = jobs[count:]
 
-    async def _pass_on_many(self, jobs: range, outcome: NotRun) -> int:
+    async def _emit_many(self, jobs: range, outcome: NotRun) -> int:
         """Emit as many rows as possible at once; return the number of jobs, 0 to emit the first singly."""
         run, emit, journal = self.run, self.run.emit_many, self.run.journal
-        found = None if self._not_run < _TOLD_ALONE else self.task.body.unstarted(jobs)
+        found = None if self._not_run < _EMITTED_SINGLY else self.task.body.unstarted(jobs)
         if found is not None and journal is not None:
-            free = journal.first_alone(self.task.id, found.rows) - found.rows.start
+            free = journal.first_single_row(self.task.id, found.rows) - found.rows.start
             if free < len(found.rows):
                 # At least as many jobs as rows.
                 found = self.task.body.unstarted(jobs[:free]) if free else None
@@ -486,13 +488,13 @@ class _Results:
         if journal is not None:
             journal.rows_not_run(rows)
         await emit(rows)
-        if self.task.watch is not None:
-            self.task.watch.never_began(rows)
+        if self.task.observer is not None:
+            self.task.observer.on_rows_not_run(rows)
         run.counts[Status.NOT_RUN] += len(rows)
         if first.cut is not None:
-            run.unended += len(rows)
+            run.interrupted_rows += len(rows)
         if self.end != "incomplete":
-            self.end = "cut" if first.cut is Cut.BUDGET else "incomplete"
+            self.end = "cut" if first.cut is StopReason.BUDGET else "incomplete"
         return found.jobs
 
     def _first_of(self, outcome: NotRun) -> Row:
@@ -502,7 +504,7 @@ class _Results:
             index += 1
         return rows[0]
 
-    def _costs_nothing(self, outcome: Outcome[Any]) -> bool:
+    def _may_be_lost(self, outcome: Outcome[Any]) -> bool:
         """Return whether its row need not be durable, because it never started.
 
         Waiting for the disk for each of them would take minutes after a stop; but not all may stay in memory.
@@ -517,15 +519,15 @@ class _Results:
         if self.waits is not None:
             waited = self.waits.take(outcome.index, trio.current_time())
         rows = self._rows(outcome, waited)
-        if (watch := self.task.watch) is not None:
-            rows = [watch.ended(row, trio.current_time()) for row in rows]
+        if (watch := self.task.observer) is not None:
+            rows = [watch.on_row(row, trio.current_time()) for row in rows]
         for row in rows:
             if self.run.journal is not None:
                 self.run.journal.row(row)
             for observer in self.run.record_observers:
                 observer.on_row(row)
-            if self.telling is not None:
-                self.telling.add(row)
+            if self.row_reports is not None:
+                self.row_reports.add(row)
         return rows
 
     def _rows(self, outcome: Outcome[Any], waited: Mapping[str, float]) -> Sequence[Row]:
@@ -535,7 +537,7 @@ class _Results:
         return [with_lacking_task(row, self.lacking) for row in rows]
 
 
-async def _pass_on_stop(stop: trio.Event, own: trio.Event) -> None:
+async def _forward_stop(stop: trio.Event, own: trio.Event) -> None:
     await stop.wait()
     own.set()
 

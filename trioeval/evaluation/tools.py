@@ -22,11 +22,11 @@ from typing import Any, Literal, Protocol, TypeAlias
 import attrs
 
 from trioeval.errors import GradingError, ProviderError
-from trioeval.evaluation.journal import Paid
+from trioeval.evaluation.journal import RecordedReply
 from trioeval.evaluation.metering import counted_tokens
 from trioeval.evaluation.scoring import Spending, spent_on_failure
-from trioeval.grading import Spent
-from trioeval.grading.kinds.tools import Call, Function, UndeclaredError, call_fault
+from trioeval.grading import JudgeUsage
+from trioeval.grading.kinds.tools import FunctionCall, OfferedFunction, UndeclaredError, call_fault
 from trioeval.providers import Reply, Usage
 from trioeval.text import parse_json
 
@@ -55,7 +55,7 @@ class ToolResult:
 
 
 @attrs.frozen
-class Turn:
+class ModelTurn:
     """The output of a model in one step."""
 
     text: str
@@ -99,12 +99,12 @@ def tool_offers(tools: Iterable[OfferedTool]) -> list[dict[str, Any]]:
     ]
 
 
-def read_turn(output: Any) -> Turn:
+def read_turn(output: Any) -> ModelTurn:
     """Parse an output into its text and its tool calls.
 
     Example:
         >>> read_turn("It is blue.")
-        Turn(text='It is blue.', calls=(), said=None, form='chat')
+        ModelTurn(text='It is blue.', calls=(), said=None, form='chat')
         >>> turn = read_turn([{"id": "c", "function": {"name": "add", "arguments": "{}"}}])
         >>> turn.calls
         (ToolCall(name='add', arguments='{}', id='c'),)
@@ -117,7 +117,7 @@ def read_turn(output: Any) -> Turn:
         case list():
             return _of_list(output)
         case _:
-            return Turn(_text(output))
+            return ModelTurn(_text(output))
 
 
 def first_messages(prompt: str) -> tuple[Message, ...]:
@@ -134,7 +134,7 @@ def prompt_of(messages: Sequence[Message]) -> str:
 
 
 def with_results(
-    messages: Sequence[Message], turn: Turn, results: Sequence[ToolResult]
+    messages: Sequence[Message], turn: ModelTurn, results: Sequence[ToolResult]
 ) -> tuple[Message, ...]:
     """Return a conversation after a turn whose tools returned these results, in the order of its calls."""
     if turn.said is None:
@@ -150,7 +150,7 @@ def with_results(
     return (*messages, turn.said, *told)
 
 
-def _of_lines(output: str) -> Turn:
+def _of_lines(output: str) -> ModelTurn:
     """Parse a text with one call per line."""
     said: list[str] = []
     found: list[Mapping[str, Any]] = []
@@ -162,7 +162,7 @@ def _of_lines(output: str) -> Turn:
             found.append(call)
     text = "\n".join(said).strip() if found else output
     if not found:
-        return Turn(text)
+        return ModelTurn(text)
     if all(call["type"] == "tool_use" for call in found):
         return _of_blocks(text, found)
     return _of_chat(
@@ -196,7 +196,7 @@ def _call_line(line: str) -> Mapping[str, Any] | None:
             return None
 
 
-def _of_list(output: list[Any]) -> Turn:
+def _of_list(output: list[Any]) -> ModelTurn:
     parts = [part for part in output if isinstance(part, Mapping)]
     if any(isinstance(part.get("functionCall"), Mapping) for part in parts):
         return _of_parts(parts)
@@ -206,10 +206,10 @@ def _of_list(output: list[Any]) -> Turn:
         return _of_blocks("\n\n".join(said), blocks)
     if any(isinstance(part.get("function"), Mapping) for part in parts):
         return _of_chat("", parts)
-    return Turn(_text(output))
+    return ModelTurn(_text(output))
 
 
-def _of_chat(text: str, calls: Sequence[Any]) -> Turn:
+def _of_chat(text: str, calls: Sequence[Any]) -> ModelTurn:
     found = []
     for call in calls:
         match call:
@@ -220,26 +220,26 @@ def _of_chat(text: str, calls: Sequence[Any]) -> Turn:
             case _:
                 pass
     if not found:
-        return Turn(text)
+        return ModelTurn(text)
     said = {
         "role": "assistant",
         "content": text or None,
         "tool_calls": [dict(call) for call, _ in found],
     }
-    return Turn(text, tuple(call for _, call in found), said)
+    return ModelTurn(text, tuple(call for _, call in found), said)
 
 
-def _of_blocks(text: str, blocks: Sequence[Mapping[str, Any]]) -> Turn:
+def _of_blocks(text: str, blocks: Sequence[Mapping[str, Any]]) -> ModelTurn:
     calls = tuple(
         ToolCall(str(block.get("name")), block.get("input"), str(block.get("id")))
         for block in blocks
     )
     content = [{"type": "text", "text": text}] if text else []
     said = {"role": "assistant", "content": [*content, *map(dict, blocks)]}
-    return Turn(text, calls, said, "anthropic")
+    return ModelTurn(text, calls, said, "anthropic")
 
 
-def _of_parts(parts: Sequence[Mapping[str, Any]]) -> Turn:
+def _of_parts(parts: Sequence[Mapping[str, Any]]) -> ModelTurn:
     calls = []
     for part in parts:
         match part:
@@ -255,7 +255,7 @@ def _of_parts(parts: Sequence[Mapping[str, Any]]) -> Turn:
         if isinstance(part.get("text"), str) and not part.get("thought")
     ]
     message = {"role": "model", "parts": [dict(part) for part in parts]}
-    return Turn("".join(said), tuple(calls), message if calls else None, "gemini")
+    return ModelTurn("".join(said), tuple(calls), message if calls else None, "gemini")
 
 
 def _chat_result(call: ToolCall, result: ToolResult) -> dict[str, Any]:
@@ -288,14 +288,14 @@ def _text(value: Any) -> str:
 
 
 @attrs.define
-class Chain:
+class ToolConversation:
     """The state of a conversation."""
 
     messages: tuple[Message, ...]
     """The conversation that the next step sends."""
     replies: list[Reply] = attrs.field(factory=list)
     """One per step."""
-    wasted: list[Reply] = attrs.field(factory=list)
+    empty_replies: list[Reply] = attrs.field(factory=list)
     """Empty replies, which do not count as steps."""
     latency_ms: float = 0.0
     """The total of all steps."""
@@ -318,7 +318,7 @@ class Chain:
     """Steps with a reply from the cache."""
 
     @classmethod
-    def of(cls, prompt: str) -> "Chain":
+    def of(cls, prompt: str) -> "ToolConversation":
         """Return the state before the first step."""
         return cls(first_messages(prompt))
 
@@ -332,28 +332,28 @@ class Chain:
         """Number of completed steps."""
         return len(self.replies)
 
-    def sent(self, tokens: int) -> None:
+    def on_request(self, tokens: int) -> None:
         """Handle the start of a call."""
         self.sent_tokens = tokens
 
-    def failed(self, error: ProviderError, tokens: int) -> None:
+    def on_failure(self, error: ProviderError, tokens: int) -> None:
         """Handle a failed call."""
         self.sent_tokens = 0
         self.lost_tokens += tokens
         self.failures.add(spent_on_failure(error))
 
-    def heard(self, paid: Paid, *, recalled: bool) -> None:
+    def on_reply(self, paid: RecordedReply, *, recalled: bool) -> None:
         """Handle a reply."""
         reply, self.sent_tokens = paid.reply, 0
         self.tokens += counted_tokens(self.prompt, reply)
-        (self.wasted if reply.output is None else self.replies).append(reply)
+        (self.empty_replies if reply.output is None else self.replies).append(reply)
         self.latency_ms += paid.latency_ms
         self.cached += paid.cached
         if recalled and not paid.cached:
             self.recalled += 1
             self.recalled_s += paid.latency_ms / 1000
 
-    def go_on(self, turn: Turn, results: Sequence[ToolResult]) -> None:
+    def add_results(self, turn: ModelTurn, results: Sequence[ToolResult]) -> None:
         """Add the results of the tools that a step called."""
         self.messages = with_results(self.messages, turn, results)
 
@@ -366,14 +366,17 @@ class Chain:
         return self.recalled_s + self.worked_s + working
 
     @property
-    def used(self) -> Spent:
+    def used(self) -> JudgeUsage:
         """The usage of all replies, and of failed calls."""
-        replies = (Spent(usage=one.usage, cost=one.cost) for one in (*self.wasted, *self.replies))
-        return Spent.sum((*replies, self.failures.total))
+        replies = (
+            JudgeUsage(usage=one.usage, cost=one.cost)
+            for one in (*self.empty_replies, *self.replies)
+        )
+        return JudgeUsage.sum((*replies, self.failures.total))
 
     def reply(self) -> Reply | None:
         """Return the last reply, with the usage of all of them; None before the first."""
-        every = [*self.wasted, *self.replies]
+        every = [*self.empty_replies, *self.replies]
         if len(every) <= 1:
             return every[0] if every else None
         costs = [reply.cost for reply in every if reply.cost is not None]
@@ -387,7 +390,9 @@ class Chain:
 # Validation of the arguments of a call against the tool's parameters.
 
 
-def arguments_of(call: ToolCall, functions: Sequence[Function]) -> Mapping[str, Any] | ToolResult:
+def arguments_of(
+    call: ToolCall, functions: Sequence[OfferedFunction]
+) -> Mapping[str, Any] | ToolResult:
     """Return the arguments of a call; or, if they are invalid, an error for its model.
 
     Args:
@@ -395,7 +400,7 @@ def arguments_of(call: ToolCall, functions: Sequence[Function]) -> Mapping[str, 
         functions: The offered functions.
 
     Example:
-        >>> clock = Function("clock", {"type": "object"})
+        >>> clock = OfferedFunction("clock", {"type": "object"})
         >>> arguments_of(ToolCall("clock", '{"zone": "UTC"}'), [clock])
         {'zone': 'UTC'}
         >>> arguments_of(ToolCall("watch", "{}"), [clock]).failed
@@ -404,7 +409,7 @@ def arguments_of(call: ToolCall, functions: Sequence[Function]) -> Mapping[str, 
     # Some services leave out the arguments of a function without parameters.
     arguments = call.arguments if call.arguments not in (None, "") else {}
     try:
-        fault = call_fault(Call(call.name, arguments), functions)
+        fault = call_fault(FunctionCall(call.name, arguments), functions)
         if isinstance(arguments, str) and fault is None:
             arguments = parse_json(arguments)
     except (UndeclaredError, GradingError) as error:

@@ -18,18 +18,18 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from trioeval.documents.files import FILE, Around
+from trioeval.documents.files import FILE, FileContext
 from trioeval.documents.mistakes import Mistake, MistakenError
 from trioeval.errors import ScriptError
 from trioeval.evaluation.scripts import LIMIT, Scripts
 from trioeval.grading import output_text, quote
 from trioeval.providers.generic.reply import (
     NOTHING,
-    Answer,
     MemberPath,
-    Query,
+    ReplyQuery,
     Transform,
     TransformError,
+    TransformInput,
     plain,
     read_transform,
 )
@@ -58,11 +58,11 @@ class PythonFunction:
     name: str
 
 
-OutputTransform: TypeAlias = Query | MemberPath | PythonCode | PythonFunction | Script
+OutputTransform: TypeAlias = ReplyQuery | MemberPath | PythonCode | PythonFunction | Script
 """A query applies to the output, or to the JSON that its text contains; a member path to the output."""
 
 
-def read_output_transform(text: str, around: Around) -> OutputTransform:
+def read_output_transform(text: str, around: FileContext) -> OutputTransform:
     """Parse the text of a transform.
 
     Args:
@@ -111,7 +111,7 @@ async def apply_transform(
     """
     try:
         match transform:
-            case Query():
+            case ReplyQuery():
                 answer = _answer(_parsed(output), output)
                 return await scripts.query(transform, answer, len(answer.text))
             case MemberPath():
@@ -144,9 +144,9 @@ def _members(code: str) -> MemberPath:
     return attrs.evolve(path, written=code)
 
 
-def _query(code: str) -> Query:
+def _query(code: str) -> ReplyQuery:
     query = _read(code, code)
-    if not isinstance(query, Query):
+    if not isinstance(query, ReplyQuery):
         raise _misread(code)
     return query
 
@@ -171,8 +171,8 @@ def _parsed(output: Any) -> Any:
         return NOTHING
 
 
-def _answer(data: Any, output: Any) -> Answer:
-    return Answer(json=data, text=output_text(output), context={})
+def _answer(data: Any, output: Any) -> TransformInput:
+    return TransformInput(json=data, text=output_text(output), context={})
 
 
 def _one_line(code: str) -> str:

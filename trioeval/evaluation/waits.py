@@ -12,7 +12,7 @@ from types import MappingProxyType
 import attrs
 
 from trioeval.kernel import Admitted, CallEnded, CallStarted, Event, Lanes, Observer, Waiting
-from trioeval.kernel.events import Why
+from trioeval.kernel.events import WaitReason
 
 NO_WAITS: Mapping[str, float] = MappingProxyType({})
 """The waits of a row that did not wait."""
@@ -54,11 +54,11 @@ class WaitTimes:
 
     Args:
         run_on: The lanes of the plan.
-        tell: Also called with every event.
+        forward: Also called with every event.
     """
 
     _run_on: Lanes
-    _tell: Observer | None = None
+    _forward: Observer | None = None
     ahead: Mapping[str, float] = attrs.field(init=False, default=NO_WAITS)
     """The waits before the start of the job that was started last, in seconds by reason."""
     _jobs: dict[int, _Waited] = attrs.field(init=False, factory=dict)
@@ -69,8 +69,8 @@ class WaitTimes:
 
     def __call__(self, event: Event) -> None:
         """Handle an event."""
-        if self._tell is not None:
-            self._tell(event)
+        if self._forward is not None:
+            self._forward(event)
         match event:
             case CallStarted():
                 self._start_call(event)
@@ -110,7 +110,7 @@ class WaitTimes:
             return
         waited = self._lanes.setdefault(event.lane, _Waited())
         if not waited.is_waiting:
-            waited.add(Why.SLOT.value, event.at - since)
+            waited.add(WaitReason.SLOT.value, event.at - since)
 
     def _admit(self, event: Admitted) -> None:
         waited = self._lanes.pop(event.lane, None)
@@ -123,10 +123,10 @@ class WaitTimes:
             return
         own = self._jobs.setdefault(event.index, waited)
         if own is not waited:  # it is run again
-            own.seconds = added(own.seconds, waited.seconds)
+            own.seconds = sum_waits(own.seconds, waited.seconds)
 
 
-def added(some: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:
+def sum_waits(some: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:
     """Return the sums of two mappings of seconds by reason.
 
     Example:

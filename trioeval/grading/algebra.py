@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 import attrs
 
-from trioeval.grading.model import Assertion, Spent, Verdict
+from trioeval.grading.model import Assertion, JudgeUsage, Verdict
 from trioeval.text import number_text, score_text
 
 SET = "assert-set"
@@ -122,7 +122,7 @@ def aggregate(parts: Sequence[Verdict], *, threshold: float | None = None) -> Ve
             name: _sum(weight for _, weight in shares) for name, shares in named.items()
         },
         parts=kept,
-        spent=Spent.sum(part.spent for part in kept),
+        spent=JudgeUsage.sum(part.spent for part in kept),
     )
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import attrs
 
 from trioeval.grading.algebra import aggregate
-from trioeval.grading.model import Spent, Verdict
+from trioeval.grading.model import JudgeUsage, Verdict
 from trioeval.grading.reply_json import objects_in
-from trioeval.grading.services import Answer
+from trioeval.grading.services import JudgeReply
 from trioeval.grading.strict_reading import UnusableReplyError, names_of
 from trioeval.text import quote
 
@@ -57,7 +57,7 @@ def with_comparisons(row: Verdict, compared: Mapping[int, Verdict]) -> Verdict:
         parts=tuple(parts),
         named_scores={**row.named_scores, **found_scores},
         named_score_weights={**row.named_score_weights, **weights},
-        spent=Spent.sum([row.spent, *(one.spent for one in compared.values())]),
+        spent=JudgeUsage.sum([row.spent, *(one.spent for one in compared.values())]),
     )
     if lost is None:
         # A row without other assertions has won, and that is its reason.
@@ -96,7 +96,7 @@ def comparison_names(criteria: Any, outputs: Sequence[str]) -> dict[str, Any]:
     return names_of(criteria=criteria, outputs=list(outputs))
 
 
-def read_choice(answer: Answer, there: Sequence[bool]) -> int:
+def read_choice(answer: JudgeReply, there: Sequence[bool]) -> int:
     """Return the position of the chosen output: an object with an index, or the only number in the reply.
 
     Args:
@@ -107,7 +107,7 @@ def read_choice(answer: Answer, there: Sequence[bool]) -> int:
         UnusableReplyError: There is no index, or several, or no output at that position.
 
     Example:
-        >>> read_choice(Answer("Output 1 is better.", "Output 1 is better."), [True, True])
+        >>> read_choice(JudgeReply("Output 1 is better.", "Output 1 is better."), [True, True])
         1
     """
     for found in objects_in(answer):

@@ -17,8 +17,8 @@ import attrs
 from trioeval.errors import GradingError, Problem, TemplateError
 from trioeval.grading.algebra import SET, Place, fold, leaves
 from trioeval.grading.kind import (
-    Asking,
-    Comparing,
+    ComparisonJudge,
+    ExternalJudge,
     Finding,
     Judge,
     Kind,
@@ -26,7 +26,7 @@ from trioeval.grading.kind import (
     SlowError,
     finding_of,
 )
-from trioeval.grading.model import HEAVIEST, NOTHING_SPENT, Assertion, Spent, Verdict
+from trioeval.grading.model import HEAVIEST, NOTHING_SPENT, Assertion, JudgeUsage, Verdict
 from trioeval.grading.registry import COMPARISONS, KINDS, split_type
 from trioeval.grading.subject import Subject
 from trioeval.text import AsWritten, Computed, FromModel, is_template, number_text, quote
@@ -96,7 +96,7 @@ def _set_problems(assertion: Assertion, kinds: Kinds) -> Iterator[Problem]:
             hint = "write its assertions here"
             yield Problem(f".assert[{place}].type", "a set cannot contain a set", hint)
         kind = kinds.get(split_type(member.type)[0])
-        if kind is not None and isinstance(kind.judge, Comparing):
+        if kind is not None and isinstance(kind.judge, ComparisonJudge):
             message = f"{member.type} compares rows and cannot be in a set"
             yield Problem(f".assert[{place}].type", message, "write it next to the set")
 
@@ -109,7 +109,7 @@ def _kind_problems(assertion: Assertion, kinds: Kinds, *, value_given: bool) -> 
     kind = kinds.get(base)
     if kind is None:
         yield _unknown(assertion, base, kinds)
-    elif isinstance(kind.judge, Comparing) and base not in COMPARISONS:
+    elif isinstance(kind.judge, ComparisonJudge) and base not in COMPARISONS:
         known = " and ".join(sorted(COMPARISONS))
         message = f"{quote(assertion.type)} compares rows, which only {known} can do"
         yield Problem(".type", message, "use a type whose judge gets one output")
@@ -169,7 +169,7 @@ Render = Callable[[str], str]
 
 
 @attrs.frozen
-class Ready:
+class ReadyAssertion:
     """An assertion that is ready to be judged."""
 
     assertion: Assertion
@@ -297,13 +297,13 @@ def judged_here(
         TemplateError: One of its texts cannot be rendered.
     """
     ready = make_ready(assertion, render, kinds)
-    if isinstance(ready.kind.judge, Asking | Comparing):
+    if isinstance(ready.kind.judge, ExternalJudge | ComparisonJudge):
         msg = "it cannot be judged alone: it needs external calls, or compares rows"
         raise GradingError(msg)
     return verdict_of(ready, find(ready, ready.kind.judge, subject, patient=patient))
 
 
-def make_ready(assertion: Assertion, render: Render, kinds: Kinds) -> Ready:
+def make_ready(assertion: Assertion, render: Render, kinds: Kinds) -> ReadyAssertion:
     """Render the texts of an assertion, and check that its value is valid.
 
     Raises:
@@ -313,7 +313,7 @@ def make_ready(assertion: Assertion, render: Render, kinds: Kinds) -> Ready:
     return accepted(rendered(assertion, render, kinds))
 
 
-def rendered(assertion: Assertion, render: Render, kinds: Kinds) -> Ready:
+def rendered(assertion: Assertion, render: Render, kinds: Kinds) -> ReadyAssertion:
     """Render the texts of an assertion, without checking its value.
 
     Raises:
@@ -339,7 +339,7 @@ def rendered(assertion: Assertion, render: Render, kinds: Kinds) -> Ready:
             "read the variable in the code instead, as in context.vars.name"
         )
         raise GradingError(msg)
-    return Ready(_with_metric(assertion, render), kind, inverted, value)
+    return ReadyAssertion(_with_metric(assertion, render), kind, inverted, value)
 
 
 def _is_made_by_model(code: Any) -> bool:
@@ -353,7 +353,7 @@ def _is_made_by_model(code: Any) -> bool:
             return isinstance(code, FromModel)
 
 
-def accepted(ready: Ready) -> Ready:
+def accepted(ready: ReadyAssertion) -> ReadyAssertion:
     """Check that the value of an assertion is valid, and return the assertion.
 
     Raises:
@@ -370,12 +370,12 @@ def accepted(ready: Ready) -> Ready:
     return ready
 
 
-def computes(ready: Ready) -> bool:
+def computes(ready: ReadyAssertion) -> bool:
     """Return True if its value is computed by a program."""
     return isinstance(ready.value, Computed) and not ready.kind.runs_code
 
 
-def find(ready: Ready, judge: Judge, subject: Subject, *, patient: bool = True) -> Finding:
+def find(ready: ReadyAssertion, judge: Judge, subject: Subject, *, patient: bool = True) -> Finding:
     """Return the finding of a kind's judge; a custom judge may fail in any way.
 
     Raises:
@@ -403,7 +403,9 @@ def find(ready: Ready, judge: Judge, subject: Subject, *, patient: bool = True) 
         raise GradingError(msg) from error
 
 
-def verdict_of(ready: Ready, finding: Finding, spent: Spent = NOTHING_SPENT) -> Verdict:
+def verdict_of(
+    ready: ReadyAssertion, finding: Finding, spent: JudgeUsage = NOTHING_SPENT
+) -> Verdict:
     """Turn a finding into a verdict, inverted for `not-`."""
     passed = finding.invertible and finding.holds is not ready.inverted
     metadata = finding.metadata
@@ -422,7 +424,7 @@ def verdict_of(ready: Ready, finding: Finding, spent: Spent = NOTHING_SPENT) -> 
     )
 
 
-def ungraded(assertion: Assertion, error: Exception, spent: Spent = NOTHING_SPENT) -> Verdict:
+def ungraded(assertion: Assertion, error: Exception, spent: JudgeUsage = NOTHING_SPENT) -> Verdict:
     """Return the verdict of an assertion that could not be evaluated and does not count."""
     metadata = error.metadata if isinstance(error, GradingError) else {}
     return Verdict(
@@ -441,7 +443,7 @@ def grading_error(assertion: Assertion, place: Place, error: Exception) -> Gradi
     message = f"{where} ({assertion.type}): {error}"
     if not isinstance(error, GradingError):
         return GradingError(message)
-    return GradingError(message, mishap=error.mishap, metadata=error.metadata)
+    return GradingError(message, mishap=error.is_transient, metadata=error.metadata)
 
 
 def _score(finding: Finding, *, inverted: bool, passed: bool) -> float:

@@ -16,7 +16,7 @@ import attrs
 
 from trioeval.errors import GradingError, Problem
 from trioeval.grading.model import Assertion, Verdict
-from trioeval.grading.services import Outside
+from trioeval.grading.services import ExternalServices
 from trioeval.grading.subject import Subject
 from trioeval.text import quote
 
@@ -72,12 +72,12 @@ class SlowError(Exception):
         super().__init__()
 
 
-OutsideJudge: TypeAlias = Callable[[Subject, Any, Assertion, Outside], Awaitable[Finding]]
+OutsideJudge: TypeAlias = Callable[[Subject, Any, Assertion, ExternalServices], Awaitable[Finding]]
 """The same for a judge with external calls."""
 
 
 @attrs.frozen
-class Asking:
+class ExternalJudge:
     """The judge of a type with external calls: models, code, servers."""
 
     judge: OutsideJudge
@@ -95,7 +95,7 @@ class Contender:
 
 
 CompareJudge: TypeAlias = Callable[
-    [Sequence[Contender | None], Any, Assertion, Outside], Awaitable[Sequence[Finding]]
+    [Sequence[Contender | None], Any, Assertion, ExternalServices], Awaitable[Sequence[Finding]]
 ]
 """Compares the rows of all columns, None for a row without a verdict; returns a finding for each other row.
 
@@ -104,7 +104,7 @@ There are at least two of these, and the findings are in their order.
 
 
 @attrs.frozen
-class Comparing:
+class ComparisonJudge:
     """The judge of a type that compares the outputs of one test, called when all of them exist."""
 
     judge: CompareJudge
@@ -133,7 +133,7 @@ class Kind:
     """A description of valid values, for the sentence "must be …"."""
     accepts: Callable[[Any], bool]
     """Returns whether a value is valid, as written in a suite or as rendered."""
-    judge: Judge | Asking | Comparing
+    judge: Judge | ExternalJudge | ComparisonJudge
     bare: bool = False
     """True if it needs no value."""
     check: Callable[[Assertion], Iterable[Problem]] = _no_problems
@@ -155,7 +155,11 @@ class Kind:
     @property
     def roles(self) -> frozenset[Role]:
         """The judges that it needs."""
-        return self.judge.roles if isinstance(self.judge, Asking | Comparing) else frozenset()
+        return (
+            self.judge.roles
+            if isinstance(self.judge, ExternalJudge | ComparisonJudge)
+            else frozenset()
+        )
 
 
 # The expectation of an assertion, as reasons state it.
@@ -184,7 +188,7 @@ def is_text(value: Any) -> bool:
     return isinstance(value, str) and value != ""
 
 
-def is_said(value: Any) -> bool:
+def is_not_blank(value: Any) -> bool:
     """Return True for a text that is not blank."""
     return isinstance(value, str) and value.strip() != ""
 
@@ -192,7 +196,7 @@ def is_said(value: Any) -> bool:
 def are_said(value: Any) -> bool:
     """Return True for a text that is not blank, or a list of at least one such text."""
     texts = [value] if isinstance(value, str) else value
-    return isinstance(texts, list | tuple) and bool(texts) and all(map(is_said, texts))
+    return isinstance(texts, list | tuple) and bool(texts) and all(map(is_not_blank, texts))
 
 
 def is_number(value: Any) -> bool:

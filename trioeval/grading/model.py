@@ -42,7 +42,7 @@ class Assertion:
 
 
 @attrs.frozen(kw_only=True)
-class Spent:
+class JudgeUsage:
     """The usage of judges."""
 
     usage: Usage = attrs.field(factory=Usage)
@@ -54,7 +54,7 @@ class Spent:
     """Labels or ids of the judges that replied, sorted."""
 
     @classmethod
-    def sum(cls, several: Iterable["Spent"]) -> "Spent":
+    def sum(cls, several: Iterable["JudgeUsage"]) -> "JudgeUsage":
         """Return the sum of several usages."""
         listed = [one for one in several if one is not NOTHING_SPENT and one != NOTHING_SPENT]
         if not listed:
@@ -68,7 +68,7 @@ class Spent:
         )
 
 
-NOTHING_SPENT = Spent()
+NOTHING_SPENT = JudgeUsage()
 
 
 @attrs.frozen(kw_only=True)
@@ -86,7 +86,7 @@ class Verdict:
     """The weights of those means; 1 for a missing name."""
     parts: tuple["Verdict", ...] = ()
     """The verdicts that an aggregate was computed from, in the order of the assertions."""
-    spent: Spent = NOTHING_SPENT
+    spent: JudgeUsage = NOTHING_SPENT
     """The usage of its judges; of an aggregate, for all of its parts."""
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
     """Further data: the prompt of a judge, its reply, the rendered value."""

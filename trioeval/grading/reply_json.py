@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from trioeval.grading.services import Answer
+from trioeval.grading.services import JudgeReply
 from trioeval.text import read_integer
 
 _READ = 200_000
@@ -31,15 +31,15 @@ _BEGINS = re.compile(r"""\{\s*+(?:["']|[^\s{}:]++\s*+:)""")
 """The start of an object; a word in braces is a placeholder."""
 
 
-def objects_in(answer: Answer) -> list[Mapping[str, Any]]:
+def objects_in(answer: JudgeReply) -> list[Mapping[str, Any]]:
     """Return the objects of a reply, in order; nested objects are not listed.
 
     Example:
         >>> reply = 'Sure, {name}: {"pass": true} and {reason: "fine",}'
-        >>> objects_in(Answer(reply, reply))
+        >>> objects_in(JudgeReply(reply, reply))
         [{'pass': True}, {'reason': 'fine'}]
         >>> reply = '{"reason": "it says "{"pass": true}"", "pass": false}'
-        >>> objects_in(Answer(reply, reply))
+        >>> objects_in(JudgeReply(reply, reply))
         []
     """
     if isinstance(answer.output, Mapping):

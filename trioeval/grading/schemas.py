@@ -269,7 +269,7 @@ def document_faults(document: Any, schema: Any, *, strict: bool = True) -> list[
     return [] if rules.hold(document) else rules.faults(document)
 
 
-def rules_of(schema: Any, *, strict: bool = True) -> "Rules":
+def rules_of(schema: Any, *, strict: bool = True) -> "CompiledSchema":
     """Compile a schema, to check many documents with it.
 
     Raises:
@@ -279,7 +279,7 @@ def rules_of(schema: Any, *, strict: bool = True) -> "Rules":
 
 
 @attrs.frozen
-class Rules:
+class CompiledSchema:
     """A compiled schema that checks any document in bounded time."""
 
     _validator: Any
@@ -345,7 +345,7 @@ def _path(steps: Any) -> str:
 
 # Many rows are judged with the same few schemas.
 @lru_cache(_KEPT)
-def _validator(schema_text: str, strict: bool) -> Rules:  # noqa: FBT001 - a cache key
+def _validator(schema_text: str, strict: bool) -> CompiledSchema:  # noqa: FBT001 - a cache key
     import jsonschema_rs  # noqa: PLC0415 - only suites with schemas need it
 
     schema = json.loads(schema_text)
@@ -369,7 +369,7 @@ def _validator(schema_text: str, strict: bool) -> Rules:  # noqa: FBT001 - a cac
         pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACKING),
         offline=True,
     )
-    return Rules(validator, rewritten, bool(_LOOKS_AROUND.search(schema_text)))
+    return CompiledSchema(validator, rewritten, bool(_LOOKS_AROUND.search(schema_text)))
 
 
 def _first_line(error: Exception) -> str:

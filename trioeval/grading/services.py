@@ -40,7 +40,7 @@ CUT_OFF = "it was cut off (finish reason length): raise max_tokens"
 
 
 @attrs.frozen
-class Answer:
+class JudgeReply:
     """The reply of a judge's model."""
 
     text: str
@@ -54,12 +54,12 @@ class Answer:
 _THOUGHTS = re.compile(r"\s*+<think>.*?(?:</think>\s*+|\Z)", re.DOTALL)
 
 
-def without_thoughts(answer: Answer) -> Answer:
+def without_thoughts(answer: JudgeReply) -> JudgeReply:
     """Return an answer without the thoughts of a reasoning model, which are only a draft.
 
     Example:
         >>> reply = '<think>{"pass": false}?</think> {"pass": true}'
-        >>> without_thoughts(Answer(reply, reply)).text
+        >>> without_thoughts(JudgeReply(reply, reply)).text
         '{"pass": true}'
     """
     thoughts = _THOUGHTS.match(answer.text)
@@ -97,7 +97,7 @@ class Grader(Protocol):
 
     async def ask(
         self, prompt: str, *, schema: Mapping[str, Any] | None = None, again: bool = False
-    ) -> Answer:
+    ) -> JudgeReply:
         """Return the reply of the text model. A checkpoint.
 
         Args:
@@ -169,7 +169,7 @@ class ScriptRunner(Protocol):
 
 
 @attrs.frozen(kw_only=True)
-class Ran:
+class CommandEnd:
     """The end of a command."""
 
     code: int | None
@@ -189,7 +189,7 @@ class Commands(Protocol):
 
     async def __call__(
         self, command: Sequence[str], *, folder: Path, environ: Mapping[str, str], limit: float
-    ) -> Ran:
+    ) -> CommandEnd:
         """Run a command, with everything that it starts, to its end. A checkpoint.
 
         Args:
@@ -205,7 +205,7 @@ class Commands(Protocol):
 
 
 @attrs.frozen(kw_only=True)
-class Outside:
+class ExternalServices:
     """The external services for the judge of one assertion of one row."""
 
     grader: Grader

@@ -14,7 +14,7 @@ import attrs
 from trioeval.errors import GradingError
 from trioeval.grading.kind import Finding, OutsideJudge
 from trioeval.grading.model import Assertion
-from trioeval.grading.services import CUT_OFF, Answer, Outside, without_thoughts
+from trioeval.grading.services import CUT_OFF, ExternalServices, JudgeReply, without_thoughts
 from trioeval.grading.subject import Subject
 from trioeval.text import json_text, parse_json, quote
 
@@ -47,12 +47,12 @@ class JudgeReading(Generic[T]):
     """The judge's replies; the last one was read."""
 
 
-ReplyReader = Callable[[Answer], T]
+ReplyReader = Callable[[JudgeReply], T]
 """Reads a reply; raises `UnusableReplyError` with its fault."""
 
 
 async def ask(
-    outside: Outside,
+    outside: ExternalServices,
     prompt: str,
     read: ReplyReader[T],
     *,
@@ -65,7 +65,7 @@ async def ask(
         outside: The judge, and the strictness of reading.
         prompt: The rendered prompt.
         read: Reads a reply.
-        wanted: What the reply must be, for the sentence "Answer with … and nothing else".
+        wanted: What the reply must be, for the sentence "JudgeReply with … and nothing else".
         schema: JSON schema of the reply.
 
     Raises:
@@ -95,7 +95,7 @@ def with_hint(prompt: str, fault: str, wanted: str) -> str:
         >>> print(with_hint("How is it?", "it has no score", "a number"))
         How is it?
         <BLANKLINE>
-        Your last answer could not be used: it has no score. Answer with a number and nothing else.
+        Your last answer could not be used: it has no score. JudgeReply with a number and nothing else.
     """
     hint = f"Your last answer could not be used: {fault}. Answer with {wanted} and nothing else."
     if prompt.lstrip().startswith("["):
@@ -116,7 +116,7 @@ def or_failure(judge: OutsideJudge) -> OutsideJudge:
     """Wrap a judge so that, in lenient mode, an unusable reply is a failure, also under `not-`."""
 
     async def lenient(
-        subject: Subject, value: Any, assertion: Assertion, outside: Outside
+        subject: Subject, value: Any, assertion: Assertion, outside: ExternalServices
     ) -> Finding:
         try:
             return await judge(subject, value, assertion, outside)

@@ -27,8 +27,8 @@ from typing import Generic
 
 import attrs
 
-from trioeval.kernel.jobs import Freed, Job, P, Plan, Rank
-from trioeval.kernel.readiness import AfterEdges, CheckedReadiness, InOrder, OnePerKey
+from trioeval.kernel.jobs import Job, P, Plan, Rank, ReadinessUpdate
+from trioeval.kernel.readiness import AfterEdges, CheckedReadiness, IndexOrder, OnePerKey
 
 _STRIDE = 1000  # jobs that one search walks past before other tasks may run
 _COMPACT_AT = 4096  # consumed entries at which a queue is compacted
@@ -100,7 +100,7 @@ class Backlog(Generic[P]):
         self._keys = OnePerKey()
         self.tracking = bool(plan.edges) or plan.readiness is not None
         """True if outcomes can release jobs."""
-        self._order = AfterEdges(plan.edges) if plan.edges else InOrder()
+        self._order = AfterEdges(plan.edges) if plan.edges else IndexOrder()
         if plan.readiness is not None:
             self._order = CheckedReadiness(plan.readiness, self._size, self._skip)
             self._cursor = self._size
@@ -141,7 +141,7 @@ class Backlog(Generic[P]):
         if sum(job.lane is None for job in self._looked.values()) >= _MOST_MOVED:
             self._held_back = True
             return False
-        job = self._looked[index] = self._plan.looked_at(self._job(index))
+        job = self._looked[index] = self._plan.inspected(self._job(index))
         if job.lane is not None:
             return True
         heapq.heappush(self._queues[None].heap, self._queues[lane].pop())
@@ -181,23 +181,23 @@ class Backlog(Generic[P]):
         """Return whether a job that is run elsewhere never starts."""
         return self._order.blocks(index)
 
-    def over(self, index: int, *, done: bool) -> Freed:
+    def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:
         """Note that a job has its outcome; return what that changes."""
-        freed = self._order.over(index, done=done)
-        self._heed(freed)
+        freed = self._order.on_outcome(index, done=done)
+        self._apply_update(freed)
         heir = self._keys.over(index)
         if heir is not None and not self._holds(heir):
             self._queue(self._plan.job(heir))
         return freed
 
-    def aside(self, index: int) -> Freed | None:
+    def on_set_aside(self, index: int) -> ReadinessUpdate | None:
         """Note that a job is set aside; None if the run chooses the time of its round."""
-        freed = self._order.aside(index)
+        freed = self._order.on_set_aside(index)
         if freed is not None:
-            self._heed(freed)
+            self._apply_update(freed)
         return freed
 
-    def _heed(self, freed: Freed) -> None:
+    def _apply_update(self, freed: ReadinessUpdate) -> None:
         """Queue the jobs that are ready, and drop those that are blocked."""
         self._free(freed.ready)
         for index, _ in freed.blocked:

@@ -98,7 +98,7 @@ class Call(CallRequest):
         """
         spec, is_refusal = lane.spec, error.fault is Fault.RATE_LIMITED
         self.refusals += is_refusal
-        self.mishaps += error.fault is Fault.TRANSIENT
+        self.transient_failures += error.fault is Fault.TRANSIENT
         self.failures += 1
         served_before, refused_before = self.seen or (0, 0)
         served = lane.served - served_before
@@ -110,7 +110,7 @@ class Call(CallRequest):
             self.is_own = salvaging and is_refusal and served > 0
             return False
         if error.fault is Fault.TRANSIENT:
-            return not salvaging and self.mishaps <= spec.retries
+            return not salvaging and self.transient_failures <= spec.retries
         if is_refusal and served:
             others = lane.refused - refused_before - (self.refusals - 1)
             share = (others + 1) / (served + others + 2)
@@ -145,7 +145,7 @@ def worth_salvaging(error: Exception) -> bool:
 
 def _is_mishap(error: CallError | GradingError) -> bool:
     if isinstance(error, GradingError):
-        return error.mishap
+        return error.is_transient
     return error.fault in (Fault.TRANSIENT, Fault.RATE_LIMITED)
 
 
@@ -310,7 +310,7 @@ class Calls(Generic[P]):
             failure: Exception | None = None
             try:
                 result = await send(*args)
-                call.used, call.is_told = (tokens, money), True
+                call.used, call.is_reported = (tokens, money), True
                 if type(result) is Metered:
                     self._hear(target, call, result)
                     result = result.value
@@ -414,10 +414,10 @@ class Calls(Generic[P]):
     def _hear(self, lane: Lane, call: Call, result: Metered[Any]) -> None:
         """Learn from a reply: the server's limits, and what the call used."""
         if result.hint is not None:
-            lane.hear(result.hint)
+            lane.apply_hint(result.hint)
         tokens = call.tokens if result.tokens is None else result.tokens
         call.used = tokens, call.money if result.money is None else result.money
-        call.is_told = result.tokens is not None
+        call.is_reported = result.tokens is not None
 
     def _learn_failure(self, lane: Lane, call: Call, failure: Exception) -> float | None:
         """Learn from a failure; return the instant before which the call is not retried, None if never."""

@@ -17,7 +17,7 @@ from trioeval.kernel.outcomes import Outcome
 _log = logging.getLogger("trioeval.kernel")
 
 
-class Why(enum.Enum):
+class WaitReason(enum.Enum):
     """The reason why a call, or the next job of a lane, waits."""
 
     GATE = "gate"
@@ -60,7 +60,7 @@ class Admitted:
 
 @attrs.frozen
 class Shortage:
-    """Why a permit is not granted yet."""
+    """WaitReason a permit is not granted yet."""
 
     kind: Literal["rate_limit", "limit_decreasing", "limiter_error"]
     keys: tuple[str, ...] = ()
@@ -78,13 +78,13 @@ class Waiting:
     at: float
     lane: str | None
     """None for a job on no lane."""
-    why: Why
+    why: WaitReason
     until: float | None
     """The end of the wait, where it is known."""
     index: int | None
     """The job that waits; None for the lane's next job, which is not started yet."""
     shortage: Shortage | None = None
-    """Why its permit is not granted yet, if it waits for one."""
+    """WaitReason its permit is not granted yet, if it waits for one."""
 
 
 @attrs.frozen
@@ -128,7 +128,7 @@ class CallEnded:
     """Tokens that it used as far as known, else the number reserved; ≥ 0."""
     money: float = 0.0
     """Cost as far as known, else the amount reserved; ≥ 0."""
-    is_told: bool = True
+    is_reported: bool = True
     """True if the amounts are known, not those reserved."""
 
 

@@ -61,7 +61,7 @@ class Edge:
 
 
 @attrs.frozen
-class Freed:
+class ReadinessUpdate:
     """The jobs that an outcome releases and those that it blocks; `ready` is applied before `blocked`."""
 
     ready: Sequence[int] = ()
@@ -87,7 +87,7 @@ class Readiness(Protocol):
         """Return the jobs that may start at once; called first, and once."""
         ...
 
-    def over(self, index: int, *, done: bool) -> Freed:
+    def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:
         """Note that a job has its outcome; called once for every job, including blocked ones.
 
         A job is named as ready once, by `begin` or later, and once more each time that it was set aside. It
@@ -102,7 +102,7 @@ class Readiness(Protocol):
         """
         return ()
 
-    def aside(self, index: int) -> Freed | None:  # noqa: ARG002 - the same for all
+    def on_set_aside(self, index: int) -> ReadinessUpdate | None:  # noqa: ARG002 - the same for all
         """Note that a job failed transiently and has a salvage round left; choose the time of the round.
 
         Returns:
@@ -215,7 +215,7 @@ class Plan(Generic[P]):
             raise PlanError(msg)
         return job
 
-    def looked_at(self, job: Job[P]) -> Job[P]:
+    def inspected(self, job: Job[P]) -> Job[P]:
         """Return the next job of a lane; without a lane if it needs none."""
         if self.needs_no_lane is None or job.lane is None:
             return job

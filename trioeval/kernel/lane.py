@@ -35,7 +35,7 @@ from trioeval.kernel.events import (
     Reserving,
     Throttled,
     Waiting,
-    Why,
+    WaitReason,
 )
 from trioeval.kernel.lane_spec import LaneSpec, LaneStatistics, Rng
 from trioeval.kernel.reservations import CallRequest, Permits
@@ -190,12 +190,16 @@ class Lane:
             self.in_flight += 1
             self._started += 1
             if not self.throttle.calm:
-                self.throttle.limit.begun(self.in_flight)
+                self.throttle.limit.started(self.in_flight)
             return True
         obstacle = self._try_start(call, now, at_once=True, is_admitted=is_admitted)
         if obstacle is None and self._permits is not None and call.observe is not None:
             call.observe(Reserving(now, call.index, self.spec.name))
-        if is_admitted and self._cap is not None and obstacle == (Why.SHARED_LIMIT, math.inf):
+        if (
+            is_admitted
+            and self._cap is not None
+            and obstacle == (WaitReason.SHARED_LIMIT, math.inf)
+        ):
             self._cap.join(self._queue, again=True)  # the caller joins the queue in this very step
         return obstacle is None
 
@@ -237,7 +241,7 @@ class Lane:
         """Wait for the end of a call's back-off, or until the lane is closed. A checkpoint."""
         now = trio.current_time()
         if call.observe is not None:
-            call.observe(Waiting(now, self.spec.name, Why.BACKOFF, until, call.index))
+            call.observe(Waiting(now, self.spec.name, WaitReason.BACKOFF, until, call.index))
         self._resting += 1
         try:
             while trio.current_time() < until and self.closed is None:
@@ -250,7 +254,7 @@ class Lane:
     def begin(self, call: CallRequest, now: float) -> None:
         """Note that a call, which has taken everything that it needs, is in flight."""
         call.mark, call.started_at = self.throttle.mark, now
-        call.used, call.is_told = None, False
+        call.used, call.is_reported = None, False
         if call.observe is not None:
             call.observe(CallStarted(now, call.index, self.spec.name))
 
@@ -259,7 +263,7 @@ class Lane:
         if call.used is None:  # cancelled in flight: the provider may still charge for it
             call.used = call.tokens, call.money
             with self._reporting(call) as now:
-                self.throttle.unanswered(now)
+                self.throttle.cancelled_in_flight(now)
                 if self.closed is not None:
                     self._apply_limit()
         if not self.throttle.calm:
@@ -273,7 +277,7 @@ class Lane:
         self._news()
         if call.observe is not None:
             now, name = trio.current_time(), self.spec.name
-            call.observe(CallEnded(now, call.index, name, failure, *call.used, call.is_told))
+            call.observe(CallEnded(now, call.index, name, failure, *call.used, call.is_reported))
 
     def succeeded(self, call: CallRequest, *, retried: bool) -> None:
         """Learn from a call that succeeded."""
@@ -283,9 +287,9 @@ class Lane:
                 self.throttle.succeeded(now - call.started_at, call.mark, retried=retried)
                 self._apply_limit()
 
-    def hear(self, hint: RateHint) -> None:
+    def apply_hint(self, hint: RateHint) -> None:
         """Learn from the server's limits that a reply reports."""
-        self.throttle.hear(trio.current_time(), hint)
+        self.throttle.apply_hint(trio.current_time(), hint)
         self._queue.notify()
 
     def failed(self, call: CallRequest, error: CallError) -> float | None:
@@ -298,7 +302,7 @@ class Lane:
                 now,
                 mark=call.mark,
                 in_flight=self.in_flight,
-                mishaps=call.mishaps,
+                mishaps=call.transient_failures,
                 refusals=call.refusals,
                 spread=self._rng(),
             )
@@ -356,16 +360,16 @@ class Lane:
         """
         throttle = self.throttle
         if self._paused:
-            return Why.PAUSED, math.inf
+            return WaitReason.PAUSED, math.inf
         if not throttle.free:
             open_at = throttle.open_at(now)
             if open_at > now:
                 return _pacer(throttle, open_at, now), open_at
         if self.in_flight >= self._slots:
-            return Why.SLOT, math.inf
+            return WaitReason.SLOT, math.inf
         cap = self._cap
         if cap is not None and not (cap.free if is_admitted else cap.admits(self._queue)):
-            return Why.CAP, math.inf
+            return WaitReason.CAP, math.inf
         return None
 
     def _try_start(
@@ -384,12 +388,12 @@ class Lane:
         if obstacle is not None:
             return obstacle
         if not call.fits_budget(self._queue):
-            return Why.BUDGET, math.inf
+            return WaitReason.BUDGET, math.inf
         if self._permits is not None:
             if at_once:
                 call.permit = self._permits.take_nowait(call.index, call.tokens, call.money)
             if call.permit is None:
-                return Why.SHARED_LIMIT, math.inf
+                return WaitReason.SHARED_LIMIT, math.inf
         if call.budget is not None:
             call.hold = call.budget.reserve(tokens=call.tokens, money=call.money)
         self._limiter.acquire_on_behalf_of_nowait(call)
@@ -400,7 +404,7 @@ class Lane:
         throttle = self.throttle
         call.reservation = None if throttle.free else throttle.take(now, call.tokens)
         self._started += 1
-        throttle.limit.begun(self.in_flight)
+        throttle.limit.started(self.in_flight)
         return None
 
     def _apply_limit(self) -> None:
@@ -419,10 +423,10 @@ class Lane:
             follower.notify()
 
 
-def _pacer(throttle: Throttle, open_at: float, now: float) -> Why:
+def _pacer(throttle: Throttle, open_at: float, now: float) -> WaitReason:
     """Return the reason why nothing may start at `now`, but only at `open_at`."""
     if open_at == throttle.blocked_until:
-        return Why.BLOCKED
+        return WaitReason.BLOCKED
     if open_at == throttle.pace.next_gap_at > throttle.rated_until(now):
-        return Why.DELAY
-    return Why.PACE if open_at == throttle.rated_until(now) else Why.TOKENS
+        return WaitReason.DELAY
+    return WaitReason.PACE if open_at == throttle.rated_until(now) else WaitReason.TOKENS

@@ -7,15 +7,15 @@ from typing import Any, Literal, TypeAlias, assert_never, get_args
 import attrs
 
 from trioeval.errors import PlanError
-from trioeval.kernel.events import Why
+from trioeval.kernel.events import WaitReason
 from trioeval.rates import (
     AimdLimit,
     Backoff,
     Breaker,
     BreakerState,
-    Delivery,
     GradientLimit,
     Limit,
+    MeasuredRate,
     Pace,
     Throttle,
     TokenPace,
@@ -81,7 +81,7 @@ class LaneSpec:
         default="aimd",
         kw_only=True,
     )
-    """How the limit moves: by refusals (`aimd`), by latency as well (`latency`), or not at all (`off`)."""
+    """The rule of the limit: refusals (`aimd`), latency as well (`latency`), or none (`off`)."""
     slow_start: bool = attrs.field(default=False, kw_only=True)
     """True if the limit starts at 1 and doubles until the first trouble; for `aimd`."""
     retries: int = attrs.field(validator=_is_whole(0), default=3, kw_only=True)
@@ -101,7 +101,7 @@ class LaneSpec:
         default="alone",
         kw_only=True,
     )
-    """How to treat a call that exceeds a minute's tokens: start it alone, or refuse it."""
+    """The treatment of a call that exceeds a minute's tokens: start it alone, or refuse it."""
 
     def make_throttle(self) -> Throttle:
         """Return a throttle in its initial state."""
@@ -114,7 +114,7 @@ class LaneSpec:
             breaker=Breaker(self.breaker_threshold, self.patience),
             backoff=self.backoff,
             busy_backoff=self.busy_backoff,
-            delivery=None if self.adaptive == "off" else Delivery(),
+            measured_rate=None if self.adaptive == "off" else MeasuredRate(),
         )
 
     def _make_limit(self) -> Limit:
@@ -142,7 +142,7 @@ class LaneStatistics:
     """Calls, and next jobs of runs, in the queue."""
     resting: int
     """Failed calls that wait for the end of their back-off."""
-    why: Why | None
+    why: WaitReason | None
     """The reason why the first waiter in the queue waits; None if the queue is empty."""
     next_start_at: float
     """The instant before which the pace or a block allows no start; -inf if the lane is open."""

@@ -18,7 +18,7 @@ from typing import Generic
 
 import trio
 
-from trioeval.kernel.outcomes import Cut, NotRun, Outcome, V
+from trioeval.kernel.outcomes import NotRun, Outcome, StopReason, V
 
 _YIELD_EVERY = 256
 """Outcomes emitted between two checkpoints."""
@@ -29,7 +29,7 @@ class Ledger(Generic[V]):
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.cut = Cut.CANCEL
+        self.cut = StopReason.CANCEL
         """The reason why jobs without an outcome have none; set before `close`."""
         self.reason: str | None = None
         """Details of `cut`."""

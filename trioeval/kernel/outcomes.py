@@ -11,7 +11,7 @@ import attrs
 V = TypeVar("V")
 
 
-class Cut(enum.Enum):
+class StopReason(enum.Enum):
     """The reason why a job did not run to its end."""
 
     DEADLINE = "deadline"
@@ -69,7 +69,7 @@ class TimedOut(_Ended):
 class Interrupted(_Ended):
     """The outcome of a job that was started and then cut off."""
 
-    cut: Cut
+    cut: StopReason
 
 
 @attrs.frozen
@@ -86,7 +86,7 @@ class NotRun:
     """The outcome of a job that was never started."""
 
     index: int
-    cut: Cut
+    cut: StopReason
     reason: str | None = None
     """Details: why the lane was closed, or which part of the budget is used up."""
 

@@ -1,6 +1,6 @@
 """The rules by which jobs may start: in index order, after edges, one per key, or as the plan decides.
 
-The backlog asks one `InOrder` or one of its subclasses whether a job is held, and notifies it of starts and
+The backlog asks one `IndexOrder` or a subclass of it whether a job is held, and notifies it of starts and
 ends. Keys apply on top: a job that may start otherwise waits for its key.
 
 Law: BLOCK.
@@ -16,20 +16,20 @@ from typing import TypeVar
 import attrs
 
 from trioeval.errors import PlanError
-from trioeval.kernel.jobs import Edge, Freed, P, Plan, Rank, Readiness
+from trioeval.kernel.jobs import Edge, P, Plan, Rank, Readiness, ReadinessUpdate
 
 _T = TypeVar("_T")
-_NOTHING = Freed()
+_NOTHING = ReadinessUpdate()
 
 
-class InOrder(Readiness):
+class IndexOrder(Readiness):
     """The rule without dependencies: the walk through the plan finds each job when its lane wants it."""
 
     def begin(self) -> Sequence[int]:
         """Return no job: the walk finds all, unless this rule holds them."""
         return ()
 
-    def over(self, index: int, *, done: bool) -> Freed:  # noqa: ARG002 - the same for all
+    def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:  # noqa: ARG002 - the same for all
         """Note that a job has its outcome; return what that changes."""
         return _NOTHING
 
@@ -48,7 +48,7 @@ class InOrder(Readiness):
         """Note that a job, whose round was left to the run, may start again."""
 
 
-class AfterEdges(InOrder):
+class AfterEdges(IndexOrder):
     """Dependencies known beforehand: an acyclic graph, validated by `check_plan`.
 
     A waiting job is a number: how many of its dependencies have no outcome yet. An outcome costs one step
@@ -72,7 +72,7 @@ class AfterEdges(InOrder):
         """Return whether a dependency lacked the success that the job needs."""
         return self._left.get(index) == 0
 
-    def over(self, index: int, *, done: bool) -> Freed:
+    def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:
         """Return the jobs for which this was the last missing outcome, and those that it blocks."""
         ready: list[int] = []
         blocked: list[tuple[int, int]] = []
@@ -87,7 +87,7 @@ class AfterEdges(InOrder):
             if not self._left[dependant]:
                 del self._left[dependant]
                 ready.append(dependant)
-        return Freed(ready, blocked)
+        return ReadinessUpdate(ready, blocked)
 
 
 def check_plan(plan: Plan[P], *, in_window: bool) -> None:
@@ -222,7 +222,7 @@ _NOT_READY = {
 _NOT_BLOCKED = {_STARTED: "has started", _OVER: "is over"}
 
 
-class CheckedReadiness(InOrder):
+class CheckedReadiness(IndexOrder):
     """The readiness of a plan, checked against its protocol.
 
     It names each job once as ready, and once more each time that it was set aside. It may block a job only if
@@ -267,24 +267,24 @@ class CheckedReadiness(InOrder):
         """Note that a job, whose round was left to the run, may start again."""
         self._states[index] = _READY
 
-    def aside(self, index: int) -> Freed | None:
+    def on_set_aside(self, index: int) -> ReadinessUpdate | None:
         """Return the readiness's answer for a job that is set aside; None leaves its round to the run."""
         if index in self._serial:
             return None
         self._states[index] = _ASIDE
-        freed = _ask(lambda: self._readiness.aside(index))
+        freed = _ask(lambda: self._readiness.on_set_aside(index))
         if freed is None:
             self._states[index] = _LEFT
             return None
         return self._checked(freed)
 
-    def over(self, index: int, *, done: bool) -> Freed:
+    def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:
         """Return the jobs that an outcome releases and blocks."""
         if index not in self._serial:
             self._states[index] = _OVER
-        return self._checked(_ask(lambda: self._readiness.over(index, done=done)))
+        return self._checked(_ask(lambda: self._readiness.on_outcome(index, done=done)))
 
-    def _checked(self, freed: Freed) -> Freed:
+    def _checked(self, freed: ReadinessUpdate) -> ReadinessUpdate:
         ready, blocked = _ask(
             lambda: (tuple(freed.ready), [(index, by) for index, by in freed.blocked])
         )
@@ -300,7 +300,7 @@ class CheckedReadiness(InOrder):
                 msg = f"the readiness of the plan blocks job {index}, which {_NOT_BLOCKED[state]}"
                 raise PlanError(msg)
             self._states[index] = _OVER
-        return Freed([index for index in ready if self._states[index] == _READY], blocked)
+        return ReadinessUpdate([index for index in ready if self._states[index] == _READY], blocked)
 
     def _name(self, indices: Sequence[int]) -> None:
         for index in indices:

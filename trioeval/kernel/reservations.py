@@ -1,4 +1,4 @@
-"""What a call reserves and reports, and the permits of shared limits.
+"""Reservations and usage of a call, and the permits of shared limits.
 
 Every permit is settled or given back once, in the step in which its call is over. For when a call requests
 a permit, see `wait_queue`.
@@ -110,7 +110,7 @@ class CallRequest:
     """Its reservation in the budget."""
     reservation: Reservation | None = None
     """Its reservation of the lane's tokens."""
-    mishaps: int = 0
+    transient_failures: int = 0
     """Its transient failures so far."""
     refusals: int = 0
     """Its refusals because of too many requests."""
@@ -119,7 +119,7 @@ class CallRequest:
     started_at: float = -math.inf
     used: tuple[int, float] | None = None
     """Tokens and money that it used; None while it is in flight, and if it was cancelled there."""
-    is_told: bool = False
+    is_reported: bool = False
     """True if its reply reported the tokens."""
 
     def __init__(

@@ -242,7 +242,7 @@ async def _run_jobs(running: RunState[P, V], max_live_jobs: int | None) -> None:
     try:
         with running.scope:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(running.heed_stop)
+                nursery.start_soon(running.watch_stop)
                 nursery.start_soon(running.timeouts.keep)
                 if running.plan.alone:
                     line = SerialJobs(running)
@@ -258,10 +258,10 @@ async def _run_jobs(running: RunState[P, V], max_live_jobs: int | None) -> None:
 async def _run_lanes(running: RunState[P, V], max_live_jobs: int | None) -> None:
     plan = running.plan
     served = [running.lanes[name] for name in plan.lanes if name is not None]
-    crews = [LaneWorkers(running, lane, max_live_jobs) for lane in served]
+    workers = [LaneWorkers(running, lane, max_live_jobs) for lane in served]
     if None in plan.lanes or plan.needs_no_lane is not None:
-        crews.append(LaneWorkers(running, None, max_live_jobs))
-    running.sources = list(crews)
+        workers.append(LaneWorkers(running, None, max_live_jobs))
+    running.sources = list(workers)
     async with trio.open_nursery() as nursery:
-        for crew in crews:
-            nursery.start_soon(crew.serve, name=crew.title)
+        for lane_workers in workers:
+            nursery.start_soon(lane_workers.serve, name=lane_workers.title)

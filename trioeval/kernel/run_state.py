@@ -19,10 +19,10 @@ import trio
 from trioeval.errors import BudgetError, PlanError
 from trioeval.kernel.backlog import Backlog
 from trioeval.kernel.calls import Call, CallContext, Calls, worth_salvaging
-from trioeval.kernel.events import Admitted, Finished, Salvaged, Waiting, Why
-from trioeval.kernel.jobs import Freed, Job, P, Plan
+from trioeval.kernel.events import Admitted, Finished, Salvaged, Waiting, WaitReason
+from trioeval.kernel.jobs import Job, P, Plan, ReadinessUpdate
 from trioeval.kernel.ledger import Ledger
-from trioeval.kernel.outcomes import Blocked, Cut, Done, Failed, NotRun, Outcome, V
+from trioeval.kernel.outcomes import Blocked, Done, Failed, NotRun, Outcome, StopReason, V
 from trioeval.kernel.timeouts import Timeouts, Timer
 
 
@@ -76,7 +76,7 @@ class RunState(CallContext, Generic[P, V]):
     rounds: int = 0
     """Number of times that a job with transient failures is run again."""
     window: float = math.inf
-    """How far a job may run ahead of the first outcome that is not emitted; infinite for no bound."""
+    """The distance by which a job may run ahead of the first unemitted outcome; may be infinite."""
     settled: Callable[[Outcome[V]], None] | None = None
     """Called with each outcome as soon as it exists."""
     ledger: Ledger[V] = attrs.field(init=False)
@@ -151,7 +151,7 @@ class RunState(CallContext, Generic[P, V]):
             self._aside.discard(outcome.index)
         self.ledger.record(outcome)
         if self.settled is not None:
-            self._tell_settled(self.settled, outcome)
+            self._report_settled(self.settled, outcome)
         if self.observe is not None:
             self.observe(Finished(trio.current_time(), outcome))
         if self.backlog.tracking:
@@ -159,7 +159,7 @@ class RunState(CallContext, Generic[P, V]):
         if self.ledger.recorded == self.ledger.size:
             self.notify()
 
-    def never_ran(self, index: int, cut: Cut, reason: str) -> None:
+    def never_ran(self, index: int, cut: StopReason, reason: str) -> None:
         """Settle a job that will not be run, or not be run again."""
         self.settle(self._failure_of(index) or NotRun(index, cut, reason))
 
@@ -168,7 +168,7 @@ class RunState(CallContext, Generic[P, V]):
         for source in self.sources:
             source.notify()
 
-    def go_on(self) -> None:
+    def retry_set_aside(self) -> None:
         """Start the salvage round, after the end of a job, if no other job can continue."""
         if not self._aside and not self.backlog.tracking:
             return
@@ -187,29 +187,29 @@ class RunState(CallContext, Generic[P, V]):
     def next_round(self) -> Sequence[int]:
         """Remove and return the jobs that were set aside, in index order."""
         indices, self._aside = sorted(self._aside), set()
-        self._tell_salvaged(indices)
+        self._report_salvaged(indices)
         return indices
 
-    def tell_news(self) -> None:
+    def notify_if_changed(self) -> None:
         """Notify the sources that a lane may have a next job now."""
         if self.backlog.has_news:
             self.backlog.has_news = False
             self.notify()
 
-    def tell_waiting(self, lane: str | None, why: Why, index: int | None) -> None:
+    def report_wait(self, lane: str | None, why: WaitReason, index: int | None) -> None:
         """Report to the observer a wait whose end is not known."""
         if self.observe is not None:
             self.observe(Waiting(trio.current_time(), lane, why, None, index))
 
-    def cut(self, now: float, *, started: bool) -> Cut:
+    def cut(self, now: float, *, started: bool) -> StopReason:
         """Return the reason why a job was cut off at `now`, or was not started until then."""
         if self.failure is not None:
-            return Cut.FAULT
+            return StopReason.FAULT
         if now >= self.deadline:
-            return Cut.DEADLINE
+            return StopReason.DEADLINE
         if not started and self.exhausted is not None:
-            return Cut.BUDGET
-        return Cut.STOP if self.stop.is_set() and not started else Cut.CANCEL
+            return StopReason.BUDGET
+        return StopReason.STOP if self.stop.is_set() and not started else StopReason.CANCEL
 
     def close(self) -> None:
         """Close the ledger: no job is running and none will start."""
@@ -233,7 +233,7 @@ class RunState(CallContext, Generic[P, V]):
             self.exhausted = error
             self.notify()
 
-    async def heed_stop(self) -> None:
+    async def watch_stop(self) -> None:
         """Wait for the caller's `stop`, then admit no job and withdraw jobs that have made no request."""
         await self.stop.wait()
         self.notify()
@@ -245,14 +245,14 @@ class RunState(CallContext, Generic[P, V]):
         salvage = self._salvages.get(index)
         return None if salvage is None else salvage.failed
 
-    def _tell_settled(self, settled: Callable[[Outcome[V]], None], outcome: Outcome[V]) -> None:
+    def _report_settled(self, settled: Callable[[Outcome[V]], None], outcome: Outcome[V]) -> None:
         try:
             settled(outcome)
         except Exception as error:  # noqa: BLE001 - the consumer's fault ends the run
             self.settled = None
             self.fail(error)
 
-    def _tell_salvaged(self, indices: Sequence[int]) -> None:
+    def _report_salvaged(self, indices: Sequence[int]) -> None:
         if indices and self.observe is not None:
             self.observe(Salvaged(trio.current_time(), tuple(indices)))
 
@@ -271,27 +271,29 @@ class RunState(CallContext, Generic[P, V]):
             return False
         self._salvages[index] = _Salvage(failed, call, rounds + 1)
         try:
-            freed = self.backlog.aside(index)
+            freed = self.backlog.on_set_aside(index)
         except PlanError as error:
             self.fail(error)
             return True
         if freed is None:
             self._aside.add(index)
         else:
-            self._heed(freed)
+            self._apply_update(freed)
         return True
 
     def _release(self, outcome: Outcome[V]) -> None:
         try:
-            self._heed(self.backlog.over(outcome.index, done=isinstance(outcome, Done)))
+            self._apply_update(
+                self.backlog.on_outcome(outcome.index, done=isinstance(outcome, Done))
+            )
         except PlanError as error:
             self.fail(error)
 
-    def _heed(self, freed: Freed) -> None:
+    def _apply_update(self, freed: ReadinessUpdate) -> None:
         """Wake the sources that have something to do, and settle the jobs that are blocked."""
         if self._salvages:
-            self._tell_salvaged(sorted(i for i in freed.ready if i in self._salvages))
-        self.tell_news()
+            self._report_salvaged(sorted(i for i in freed.ready if i in self._salvages))
+        self.notify_if_changed()
         self._blocked += freed.blocked
         if self._releasing:
             return

@@ -48,7 +48,7 @@ class Timeouts:
             await trio.sleep(_ROUND)
             self.near = math.inf
             for timer in self.timers:
-                timer.tell()
+                timer.publish()
 
     def wake(self) -> None:
         """Start a round: a job got a deadline, and more may follow."""
@@ -62,11 +62,11 @@ class Timer:
     cancelled cannot be used again, nor can its timer.
     """
 
-    __slots__ = ("_scope", "_timeouts", "deadline", "told")
+    __slots__ = ("_scope", "_timeouts", "deadline", "known_deadline")
 
     def __init__(self, timeouts: Timeouts) -> None:
         self.deadline = math.inf
-        self.told = math.inf
+        self.known_deadline = math.inf
         """The deadline that Trio knows. After it the scope is unusable, whether Trio has noticed or not."""
         self._timeouts = timeouts
         self._scope = trio.CancelScope()
@@ -90,16 +90,16 @@ class Timer:
         self.deadline = deadline
         if deadline < self._timeouts.near:
             self._timeouts.wake()
-            self.tell()
-        elif self.told != math.inf:
-            self.tell()
+            self.publish()
+        elif self.known_deadline != math.inf:
+            self.publish()
 
     def cut(self) -> None:
         """Cut off what runs here now. The timer cannot be used again."""
         self._scope.cancel("the run was stopped before the job made a request")
 
-    def tell(self) -> None:
+    def publish(self) -> None:
         """Pass the deadline to Trio if it has to know it."""
-        told = self.deadline if self.deadline < self._timeouts.near else math.inf
-        if told != self.told:
-            self._scope.deadline = self.told = told
+        known = self.deadline if self.deadline < self._timeouts.near else math.inf
+        if known != self.known_deadline:
+            self._scope.deadline = self.known_deadline = known

@@ -37,7 +37,7 @@ import attrs
 import trio
 
 from trioeval.errors import LaneClosedError, PlanError
-from trioeval.kernel.events import Observer, Reserving, Shortage, Waiting, Why
+from trioeval.kernel.events import Observer, Reserving, Shortage, Waiting, WaitReason
 from trioeval.kernel.reservations import CallRequest, Permits
 from trioeval.rates import Breaker, Follower
 
@@ -107,7 +107,7 @@ class Cap:
             lane.notify()
 
 
-Obstacle: TypeAlias = tuple[Why, float]
+Obstacle: TypeAlias = tuple[WaitReason, float]
 """The reason why a start is not possible, and the instant until which; infinite if unknown."""
 
 _HELD = (-1, 0, 0)
@@ -140,7 +140,7 @@ class WaitQueue:
     """The source of permits; None if calls need none."""
     waiters: list[Waiter] = attrs.field(factory=list)
     """In order; read-only for others."""
-    why: Why | None = None
+    why: WaitReason | None = None
     """The reason why the first waiter waits."""
     _asking: trio.CancelScope | None = None
     """The scope of the first waiter's latest request for a permit."""
@@ -181,14 +181,14 @@ class WaitQueue:
         index = None if call is None else call.index
         waiter = self._join(index if passes else None)
         told: Obstacle | None = None
-        obstacle: Obstacle | None = (Why.TURN, math.inf)
+        obstacle: Obstacle | None = (WaitReason.TURN, math.inf)
         try:
             while True:
                 if (reason := self._breaker.reason) is not None:
                     await trio.lowlevel.checkpoint()
                     raise LaneClosedError(self._lane, reason)
                 now = trio.current_time()
-                obstacle = (Why.TURN, math.inf)
+                obstacle = (WaitReason.TURN, math.inf)
                 # Before the look: an observer may change the lane at the moment in which it is notified.
                 waiter.called = trio.Event()
                 if self.waiters[0] is waiter:
@@ -199,7 +199,7 @@ class WaitQueue:
                 self._queue_for_cap(obstacle[0])
                 if call is not None:
                     call.give_back_permit()
-                    if obstacle[0] is Why.SHARED_LIMIT and self.permits is not None:
+                    if obstacle[0] is WaitReason.SHARED_LIMIT and self.permits is not None:
                         told = None
                         await self._ask(self.permits, waiter, call)
                         continue
@@ -250,13 +250,13 @@ class WaitQueue:
         if call.observe is not None:
             now = trio.current_time()
             until, index = shortage.until, call.index
-            call.observe(Waiting(now, self._lane, Why.SHARED_LIMIT, until, index, shortage))
+            call.observe(Waiting(now, self._lane, WaitReason.SHARED_LIMIT, until, index, shortage))
 
-    def _queue_for_cap(self, why: Why) -> None:
-        if self._cap is None or why is Why.TURN:
+    def _queue_for_cap(self, why: WaitReason) -> None:
+        if self._cap is None or why is WaitReason.TURN:
             return
         # A waiter that requests a permit keeps its turn until it learns that it has to wait.
-        if why in (Why.CAP, Why.SHARED_LIMIT):
+        if why in (WaitReason.CAP, WaitReason.SHARED_LIMIT):
             self._cap.join(self)
         else:
             self._cap.leave(self)

@@ -39,10 +39,10 @@ import trio
 
 from trioeval.errors import LaneClosedError, PlanError
 from trioeval.kernel.calls import Calls
-from trioeval.kernel.events import Why
+from trioeval.kernel.events import WaitReason
 from trioeval.kernel.jobs import Job, P
 from trioeval.kernel.lane import Lane
-from trioeval.kernel.outcomes import Cut, Done, Failed, Interrupted, TimedOut, V
+from trioeval.kernel.outcomes import Done, Failed, Interrupted, StopReason, TimedOut, V
 from trioeval.kernel.run_state import JobSource, RunState
 from trioeval.kernel.timeouts import Timer
 
@@ -65,7 +65,7 @@ async def work(running: RunState[P, V], source: JobSource[P]) -> None:
         while True:
             with Timer(running.timeouts) as timer:
                 now = trio.current_time()
-                while now < timer.told:
+                while now < timer.known_deadline:
                     job = source.admit_nowait(now) if now < running.pause_at else None
                     if job is None:
                         job = await _wait_job(running, source, timer)
@@ -154,7 +154,7 @@ class SerialJobs(JobSource[P], Generic[P, V]):
                 try:
                     return await self._pass_gate(job)
                 except LaneClosedError as error:
-                    self.running.never_ran(job.index, Cut.LANE, error.reason)
+                    self.running.never_ran(job.index, StopReason.LANE, error.reason)
         return None
 
     def leave(self) -> None:
@@ -169,9 +169,9 @@ class SerialJobs(JobSource[P], Generic[P, V]):
         """
         lanes = self.running.lanes
         lane = None if job.lane is None else lanes[job.lane]
-        job = self.running.plan.looked_at(job)
+        job = self.running.plan.inspected(job)
         if not lanes.gate.idle:
-            self.running.tell_waiting(job.lane, Why.GATE, job.index)
+            self.running.report_wait(job.lane, WaitReason.GATE, job.index)
         await lanes.gate.enter_serial()
         admitted = False
         try:
@@ -283,7 +283,7 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
         self._live -= 1
         self.running.lanes.gate.leave()
         if not self._live:
-            self.running.go_on()
+            self.running.retry_set_aside()
 
     def rested(self, change: int) -> None:
         """Count a job that starts to rest, which may make room for another one, or that ends its rest."""
@@ -304,7 +304,7 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
         gate = self.running.lanes.gate
         while self._has_next():
             if not gate.open:
-                self.running.tell_waiting(self.name, Why.GATE, None)
+                self.running.report_wait(self.name, WaitReason.GATE, None)
                 await gate.wait_open()
             if self.lane is not None:
                 await self.lane.wait_ready(self.running.observe)
@@ -327,7 +327,7 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
             running.fail(error)
             return None
         if running.backlog.has_news:
-            running.tell_news()
+            running.notify_if_changed()
         if job is not None:
             running.lanes.gate.enter()
             self._live += 1
@@ -353,14 +353,14 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
             return False
         found = self._has_next()
         if not found and not self._live:
-            self.running.go_on()
+            self.running.retry_set_aside()
         return found
 
     def _has_next(self) -> bool:
         """Return whether the run lets a job start; report the wait if the reorder window does not."""
         index = self._next()
         if index is not None and not self._in_window(index):
-            self.running.tell_waiting(self.name, Why.WINDOW, None)
+            self.running.report_wait(self.name, WaitReason.WINDOW, None)
             return False
         return index is not None
 
@@ -371,7 +371,7 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
             if not running.admits(trio.current_time()):
                 return None
             has = running.backlog.has(self.name)
-            running.tell_news()
+            running.notify_if_changed()
         except PlanError as error:
             running.fail(error)
             return None
@@ -391,7 +391,7 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
                     break
                 if (job := backlog.pop(self.name, look=False)) is None:
                     break
-                self.running.never_ran(job.index, Cut.LANE, reason)
+                self.running.never_ran(job.index, StopReason.LANE, reason)
             if backlog.has(self.name, look=False) is not False:
                 self.notify()
                 return
@@ -399,4 +399,4 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
             self.running.fail(error)
             return
         if not self._live:
-            self.running.go_on()
+            self.running.retry_set_aside()

@@ -14,11 +14,11 @@ from trioeval.limits.model import (
     Actual,
     Decision,
     LeaseRequest,
-    Limit,
     LimitKey,
     LimitState,
     Requirement,
     Settlement,
+    SharedLimit,
     Unit,
 )
 
@@ -48,7 +48,7 @@ class Backend(Protocol):
         """Return all limits, by key."""
         ...
 
-    async def define(self, limit: Limit, /) -> LimitState:
+    async def define(self, limit: SharedLimit, /) -> LimitState:
         """Create or change a limit. A smaller capacity takes effect as soon as that much of it is free."""
         ...
 
@@ -239,13 +239,13 @@ _WORDS = frozenset({"key", "kind", "unit", "description"})
 """The parts of a definition that are equal anyway or decide nothing."""
 
 
-def definitions_of(states: Iterable[LimitState]) -> list[Limit]:
+def definitions_of(states: Iterable[LimitState]) -> list[SharedLimit]:
     """Return the definitions with which limits have their final capacity.
 
     Raises:
         LimitError: `invalid_request`: two of them have the same key.
     """
-    made: dict[str, Limit] = {}
+    made: dict[str, SharedLimit] = {}
     for state in states:
         key, pending = state.limit.key, state.pending_capacity
         if key in made:
@@ -255,7 +255,7 @@ def definitions_of(states: Iterable[LimitState]) -> list[Limit]:
     return list(made.values())
 
 
-async def create_missing(backend: Backend, limits: Sequence[Limit]) -> list[str]:
+async def create_missing(backend: Backend, limits: Sequence[SharedLimit]) -> list[str]:
     """Create the limits that do not exist yet; existing ones stay as they are.
 
     Returns:
@@ -277,11 +277,11 @@ async def create_missing(backend: Backend, limits: Sequence[Limit]) -> list[str]
     return warnings
 
 
-def difference(kept: LimitState, given: Limit) -> str | None:
+def difference(kept: LimitState, given: SharedLimit) -> str | None:
     """Return a warning if an existing limit differs from the given one.
 
     Example:
-        >>> daily = Limit(key="daily", kind="budget", capacity=60)
+        >>> daily = SharedLimit(key="daily", kind="budget", capacity=60)
         >>> difference(LimitState(limit=daily), daily)
         >>> difference(LimitState(limit=attrs.evolve(daily, capacity=9)), daily)
         "limit 'daily' stays as it is (capacity 9); the different definition here (capacity 60) is ignored"
@@ -296,7 +296,7 @@ def difference(kept: LimitState, given: Limit) -> str | None:
     )
 
 
-def _definition(limit: Limit) -> str:
+def _definition(limit: SharedLimit) -> str:
     """Return everything that decides, as text; equal numbers have the same text, whatever their type."""
     said = (
         f"{name} {int(value) if isinstance(value, float) and value.is_integer() else value}"

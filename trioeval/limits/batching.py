@@ -23,7 +23,14 @@ import trio
 from trioeval.errors import LimitError
 from trioeval.limits.backend import Backend
 from trioeval.limits.denials import unavailable
-from trioeval.limits.model import Decision, LeaseRequest, Limit, LimitState, Settlement, Unknown
+from trioeval.limits.model import (
+    Decision,
+    LeaseRequest,
+    LimitState,
+    Settlement,
+    SharedLimit,
+    Unknown,
+)
 from trioeval.nurseries import open_plain_nursery
 
 CLOSE_GRACE = 5.0
@@ -118,7 +125,7 @@ class _Batching:
     async def states(self) -> Sequence[LimitState]:
         return await self._backend.states()
 
-    async def define(self, limit: Limit, /) -> LimitState:
+    async def define(self, limit: SharedLimit, /) -> LimitState:
         return await self._backend.define(limit)
 
     async def pause(self, key: str, seconds: float, /) -> LimitState:

@@ -15,7 +15,7 @@ from collections.abc import Collection
 
 import attrs
 
-from trioeval.limits.model import Limit, LimitState
+from trioeval.limits.model import LimitState, SharedLimit
 
 HINT = 0.05
 """First retry hint in seconds, where the time of the next release is unknown."""
@@ -40,7 +40,7 @@ class LeaseShare:
 class Counter(ABC):
     """The usage of one limit, as far as all kinds have it in common."""
 
-    limit: Limit
+    limit: SharedLimit
     """With the capacity in effect."""
     pending: int | None = None
     """The smaller capacity that takes effect once that much is free."""
@@ -63,7 +63,7 @@ class Counter(ABC):
         """The pending capacity, or else the one in effect."""
         return self.limit.capacity if self.pending is None else self.pending
 
-    def define(self, limit: Limit, now: float) -> None:  # noqa: ARG002 - of importance to budgets
+    def define(self, limit: SharedLimit, now: float) -> None:  # noqa: ARG002 - of importance to budgets
         """Apply another definition of the same kind; a smaller capacity once that much is free."""
         if limit.capacity >= self.limit.capacity:
             self.limit, self.pending = limit, None
@@ -276,7 +276,7 @@ class BudgetCounter(Counter):
     outstanding: int = 0
     _began_at: float = 0.0
 
-    def define(self, limit: Limit, now: float) -> None:
+    def define(self, limit: SharedLimit, now: float) -> None:
         """Apply another definition; a period of another length starts now."""
         if limit.reset != self.limit.reset:
             self._began_at = now

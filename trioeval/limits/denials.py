@@ -14,7 +14,7 @@ from trioeval.limits.model import (
     Denied,
     Kind,
     LeaseRequest,
-    Limit,
+    SharedLimit,
     TransientReason,
     too_long,
 )
@@ -177,7 +177,7 @@ def duplicate_key(key: str) -> LimitError:
     return LimitError("invalid_request", f"two limits have the key {key!r}", keys=(key,))
 
 
-def kind_mismatch(limit: Limit, kind: Kind) -> LimitError:
+def kind_mismatch(limit: SharedLimit, kind: Kind) -> LimitError:
     """Return the error for a limit whose kind would change."""
     message = f"{limit.key!r} is a {kind} limit and cannot become a {limit.kind} one"
     return LimitError("invalid_request", message, keys=(limit.key,))

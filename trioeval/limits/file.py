@@ -28,7 +28,14 @@ from trioeval.limits.journal import LimitJournal, amounts_data, read_journal
 from trioeval.limits.json import limit_data
 from trioeval.limits.ledger import LimitLedger
 from trioeval.limits.limits_file import read_limits, write_limits
-from trioeval.limits.model import Decision, Granted, LeaseRequest, Limit, LimitState, Settlement
+from trioeval.limits.model import (
+    Decision,
+    Granted,
+    LeaseRequest,
+    LimitState,
+    Settlement,
+    SharedLimit,
+)
 from trioeval.nurseries import open_plain_nursery
 
 # Exclusive access to a file that is replaced whenever it is written.
@@ -162,7 +169,7 @@ def _take_over(ledger: LimitLedger, known: Sequence[LimitState], now: float) -> 
     The usage of limits that keep their kind is known to the ledger.
     """
     given = {state.limit.key: state for state in known}
-    there: dict[str, Limit] = {}
+    there: dict[str, SharedLimit] = {}
     for state in ledger.states(now):
         key = state.limit.key
         if key not in given or given[key].limit.kind != state.limit.kind:
@@ -225,7 +232,7 @@ class _FileLimits:
         await trio.lowlevel.checkpoint()
         return self._ledger.states(self.now())
 
-    async def define(self, limit: Limit, /) -> LimitState:
+    async def define(self, limit: SharedLimit, /) -> LimitState:
         limit.check()
         now = self.now()
         state = self._ledger.define(limit, now)

@@ -18,7 +18,14 @@ import trio
 from trioeval.errors import LimitError, ProviderError
 from trioeval.limits.backend import Backend
 from trioeval.limits.denials import check_pause, request_denial, unavailable, unknown_limit
-from trioeval.limits.model import Decision, LeaseRequest, Limit, LimitState, Settlement, Unknown
+from trioeval.limits.model import (
+    Decision,
+    LeaseRequest,
+    LimitState,
+    Settlement,
+    SharedLimit,
+    Unknown,
+)
 from trioeval.limits.wire import (
     BATCH,
     INVALID,
@@ -32,7 +39,7 @@ from trioeval.limits.wire import (
 )
 from trioeval.providers.http.client import open_http
 from trioeval.providers.http.wire import HttpClient, HttpReply, HttpRequest
-from trioeval.serving.door import is_loopback
+from trioeval.serving.access_rules import is_loopback
 from trioeval.serving.token_files import read_token
 
 T = TypeVar("T")
@@ -170,7 +177,7 @@ class _HttpLimits:
             raise self._invalid_answer(answer)
         return [self._state(one) for one in limits]
 
-    async def define(self, limit: Limit, /) -> LimitState:
+    async def define(self, limit: SharedLimit, /) -> LimitState:
         return self._state(await self._request("PUT", "/v1/admin/limits", limit_json(limit)))
 
     async def pause(self, key: str, seconds: float, /) -> LimitState:

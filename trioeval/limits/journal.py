@@ -28,7 +28,7 @@ from trioeval.errors import OutputError, Problem, SuiteError
 from trioeval.limits.json import from_json
 from trioeval.limits.ledger import LimitLedger, Snapshot
 from trioeval.limits.limits_file import sync_folder
-from trioeval.limits.model import Actual, LeaseRequest, Limit, Requirement, Settlement
+from trioeval.limits.model import Actual, LeaseRequest, Requirement, Settlement, SharedLimit
 
 VERSION = 1
 _PARTS = ("limits", "leases", "completed")
@@ -114,7 +114,7 @@ def _replay(ledger: LimitLedger, entry: Entry) -> None:
         case ["extend", at, lease_ids]:
             ledger.extend(lease_ids, at)
         case ["define", at, data]:
-            ledger.define(from_json(data, Limit), at)
+            ledger.define(from_json(data, SharedLimit), at)
         case ["pause", at, key, until]:
             ledger.pause(key, until, at)
         case ["remove", at, key]:

@@ -21,9 +21,9 @@ from trioeval.limits.model import (
     MOST,
     MOST_SECONDS,
     Instant,
-    Limit,
     LimitState,
     Rule,
+    SharedLimit,
     value_text,
 )
 
@@ -43,7 +43,7 @@ def fields_of(model: type) -> Fields:
     return {key: field for key, field in fields.items() if key is not None}
 
 
-DEFINITION = fields_of(Limit)
+DEFINITION = fields_of(SharedLimit)
 _STANDING = fields_of(LimitState)
 _TOLD_WITH = {"window": "reset", "timeout": "reset", "status": "used"}
 """Fields whose problems are reported with another field: spans stay together, the status comes later."""
@@ -57,7 +57,7 @@ def from_json(data: Any, wanted: type[T], at: str = "$") -> T:
 
     Args:
         data: Plain data, as read from JSON or YAML.
-        wanted: `Limit`, `LimitState`, or a tuple of one of them.
+        wanted: `SharedLimit`, `LimitState`, or a tuple of one of them.
         at: Its path in the document, for messages.
 
     Raises:
@@ -65,9 +65,9 @@ def from_json(data: Any, wanted: type[T], at: str = "$") -> T:
 
     Example:
         >>> rpm = {"key": "llm:rpm", "kind": "rolling", "capacity": 60, "windowSeconds": 60}
-        >>> from_json(rpm, Limit).window
+        >>> from_json(rpm, SharedLimit).window
         60.0
-        >>> from_json({"key": "llm:rpm", "kind": "rolling", "capacity": 0}, Limit, "$[2]")
+        >>> from_json({"key": "llm:rpm", "kind": "rolling", "capacity": 0}, SharedLimit, "$[2]")
         Traceback (most recent call last):
         ...
         trioeval.errors.SuiteError: $[2].capacity: 0 is too small
@@ -82,11 +82,11 @@ def from_json(data: Any, wanted: type[T], at: str = "$") -> T:
         raise SuiteError(placed) from None
 
 
-def limit_data(limit: Limit) -> dict[str, Any]:
+def limit_data(limit: SharedLimit) -> dict[str, Any]:
     """Return the definition of a limit as plain data; values that are not set are left out.
 
     Example:
-        >>> limit_data(Limit(key="llm:rpm", kind="rolling", capacity=60, window=60))
+        >>> limit_data(SharedLimit(key="llm:rpm", kind="rolling", capacity=60, window=60))
         {'key': 'llm:rpm', 'kind': 'rolling', 'capacity': 60, 'windowSeconds': 60}
     """
     is_hold = limit.kind == "concurrency"
@@ -106,7 +106,7 @@ def state_data(state: LimitState) -> dict[str, Any]:
     return told
 
 
-def _data(model: Limit | LimitState, fields: Fields) -> dict[str, Any]:
+def _data(model: SharedLimit | LimitState, fields: Fields) -> dict[str, Any]:
     values = {key: getattr(model, field.name) for key, field in fields.items()}
     return {key: value for key, value in values.items() if value != fields[key].default}
 
@@ -125,8 +125,8 @@ def _wrong(message: str, hint: str) -> SuiteError:
     return SuiteError([Problem("$", message, hint)])
 
 
-def _limit_or_state(data: Any, wanted: Any) -> Limit | LimitState:
-    fields = DEFINITION if wanted is Limit else {**DEFINITION, **_STANDING}
+def _limit_or_state(data: Any, wanted: Any) -> SharedLimit | LimitState:
+    fields = DEFINITION if wanted is SharedLimit else {**DEFINITION, **_STANDING}
     spelled, problems = _spellings(data, fields)
     given: dict[str, Any] = {
         fields[key].name: data[spelling]
@@ -144,14 +144,14 @@ def _limit_or_state(data: Any, wanted: Any) -> Limit | LimitState:
                 broken += ((field.name, one.message, one.hint or "") for one in error.problems)
         elif field.default is attrs.NOTHING:
             broken.append((field.name, "is missing", field.metadata[MISSING]))
-    broken += Limit.broken_rules(given)
+    broken += SharedLimit.broken_rules(given)
     key_by_name = {field.name: key for key, field in fields.items()}
     order = [*key_by_name]
     broken.sort(key=lambda rule: order.index(_TOLD_WITH.get(rule[0], rule[0])))
     if not broken:
         names = [field.name for field in DEFINITION.values() if field.name in found]
-        right: Limit | LimitState
-        right = limit = Limit(**{name: found.pop(name) for name in names})
+        right: SharedLimit | LimitState
+        right = limit = SharedLimit(**{name: found.pop(name) for name in names})
         if wanted is LimitState:
             found.pop("paused_for", None)
             usual = "decreasing" if "pending_capacity" in found else "active"
@@ -194,7 +194,7 @@ def _list(data: Any, wanted: Any) -> tuple[Any, ...]:
     if not isinstance(data, list | tuple):
         raise _wrong(f"{value_text(data)} is not a list", "a list of limits")
     problems: list[Problem] = []
-    found: dict[int, Limit | LimitState] = {}
+    found: dict[int, SharedLimit | LimitState] = {}
     for place, part in enumerate(data):
         try:
             found[place] = from_json(part, get_args(wanted)[0], f"$[{place}]")
@@ -202,7 +202,7 @@ def _list(data: Any, wanted: Any) -> tuple[Any, ...]:
             problems += error.problems
     first: dict[str, int] = {}
     for place, one in found.items():
-        key = one.key if isinstance(one, Limit) else one.limit.key
+        key = one.key if isinstance(one, SharedLimit) else one.limit.key
         if first.setdefault(key, place) != place:
             message = f"[{first[key]}] also has the key {value_text(key)}"
             problems.append(Problem(f"$[{place}].key", message, "one limit for each key"))
@@ -260,7 +260,7 @@ _CONVERTER = cattrs.Converter()
 _CONVERTER.register_structure_hook(str, _text)
 _CONVERTER.register_structure_hook(float, _seconds)
 _HOOKS: Mapping[Callable[[Any], bool], Callable[[Any, Any], Any]] = {
-    lambda wanted: wanted in {Limit, LimitState}: _limit_or_state,
+    lambda wanted: wanted in {SharedLimit, LimitState}: _limit_or_state,
     lambda wanted: get_origin(wanted) is tuple: _list,
     lambda wanted: wanted == Instant: _instant,
     lambda wanted: get_origin(wanted) is Annotated and get_args(wanted)[0] is int: _whole,

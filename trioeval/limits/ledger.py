@@ -42,10 +42,10 @@ from trioeval.limits.model import (
     Granted,
     Kind,
     LeaseRequest,
-    Limit,
     LimitState,
     Requirement,
     Settlement,
+    SharedLimit,
 )
 
 # A client repeats a request whose answer was lost, so answers are kept: for the longest window or timeout of
@@ -230,7 +230,7 @@ class LimitLedger:
         LimitError: `invalid_request`: two of them have the same key.
 
     Example:
-        >>> rpm = Limit(key="rpm", kind="rolling", capacity=1, window=60)
+        >>> rpm = SharedLimit(key="rpm", kind="rolling", capacity=1, window=60)
         >>> ledger, one = LimitLedger([LimitState(limit=rpm)]), (Requirement("rpm", 1),)
         >>> ledger.reserve(LeaseRequest("lease-1", "job-1", one), now=0)
         Granted(reserved_at=0)
@@ -329,7 +329,7 @@ class LimitLedger:
         self._counters[key] = _counter_of(state, now)
         self._retain(now)
 
-    def define(self, limit: Limit, now: float) -> LimitState:
+    def define(self, limit: SharedLimit, now: float) -> LimitState:
         """Create or change a limit; a smaller capacity takes effect once that much is free.
 
         All other changes, such as of a window, apply at once to what is already taken.
@@ -402,7 +402,7 @@ class LimitLedger:
             return None
         return 0 if counter.pending is not None else max(0, counter.limit.capacity - counter.used)
 
-    def limit(self, key: str) -> Limit | None:
+    def limit(self, key: str) -> SharedLimit | None:
         """Return the definition of a limit; None for an unknown key."""
         counter = self._counters.get(key)
         return None if counter is None else counter.limit

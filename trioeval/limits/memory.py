@@ -35,11 +35,11 @@ from trioeval.limits.model import (
     Denied,
     Granted,
     LeaseRequest,
-    Limit,
     LimitKey,
     LimitState,
     Requirement,
     Settlement,
+    SharedLimit,
 )
 from trioeval.limits.waiting import LimitWaiter, Room, WaitingOrder
 
@@ -117,7 +117,7 @@ class MemoryLimits:
     Example:
         >>> async def main():
         ...     limits = MemoryLimits(
-        ...         [Limit(key="calls", kind="concurrency", capacity=1, timeout=60)]
+        ...         [SharedLimit(key="calls", kind="concurrency", capacity=1, timeout=60)]
         ...     )
         ...     permits = limits.permits("model", [LimitKey("calls", "slots")])
         ...     permit = await permits.take(0, 0, 0.0, print)
@@ -129,7 +129,7 @@ class MemoryLimits:
     """
 
     def __init__(
-        self, states: Iterable[LimitState | Limit] = (), *, now: float | None = None
+        self, states: Iterable[LimitState | SharedLimit] = (), *, now: float | None = None
     ) -> None:
         known = [one if isinstance(one, LimitState) else LimitState(limit=one) for one in states]
         self._ledger = LimitLedger(known, trio.current_time() if now is None else now)
@@ -184,7 +184,7 @@ class MemoryLimits:
         await trio.lowlevel.checkpoint()
         return self._ledger.states(trio.current_time())
 
-    async def define(self, limit: Limit, /) -> LimitState:
+    async def define(self, limit: SharedLimit, /) -> LimitState:
         """Create or change a limit. A checkpoint. See `Backend`.
 
         Raises:

@@ -221,7 +221,7 @@ Rule: TypeAlias = tuple[str, str, str]
 
 
 @attrs.frozen(kw_only=True)
-class Limit:
+class SharedLimit:
     """One limit."""
 
     key: str = attrs.field(metadata={MISSING: "a name"})
@@ -292,7 +292,7 @@ class Limit:
             LimitError: `invalid_request`.
 
         Example:
-            >>> Limit(key="m:rpm", kind="rolling", capacity=1, window=1e10).check()
+            >>> SharedLimit(key="m:rpm", kind="rolling", capacity=1, window=1e10).check()
             Traceback (most recent call last):
             ...
             trioeval.errors.LimitError: invalid_request: m:rpm: 1e+10 s are too long, at most 1,000,000,000
@@ -314,7 +314,7 @@ def too_long(what: str, text: str) -> str:
 class LimitState:
     """A limit and its usage."""
 
-    limit: Limit = attrs.field(metadata={KEY: None})
+    limit: SharedLimit = attrs.field(metadata={KEY: None})
     status: Literal["active", "decreasing"] = "active"
     pending_capacity: Positive | None = None
     """The capacity that takes effect once that much is free; None unless it is decreasing."""

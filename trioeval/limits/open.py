@@ -19,7 +19,7 @@ from trioeval.errors import LimitError, UsageError
 from trioeval.limits.backend import Backend, SharedLimits, create_missing, definitions_of
 from trioeval.limits.limits_file import read_limits, shifted
 from trioeval.limits.memory import MemoryLimits
-from trioeval.limits.model import Limit, LimitState, lease_ids
+from trioeval.limits.model import LimitState, SharedLimit, lease_ids
 from trioeval.limits.remote import Wakes, open_remote
 from trioeval.limits.remote_leases import after_failure
 
@@ -47,7 +47,7 @@ def is_installed(extra: Extra) -> bool:
         return False
 
 
-def install(extra: Extra) -> str:
+def install_command(extra: Extra) -> str:
     """Return the command that installs an extra.
 
     Example:
@@ -67,7 +67,7 @@ def requires_extra(extra: Extra) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise UsageError(f"{error}: {install(extra)}") from error
+        raise UsageError(f"{error}: {install_command(extra)}") from error
 
 
 _log = logging.getLogger("trioeval.limits")
@@ -89,7 +89,7 @@ async def open_limits(
     backend: Literal["memory", "redis", "http"] = "memory",
     url: str | None = None,
     namespace: str = "trioeval",
-    limits: Sequence[Limit] | None = None,
+    limits: Sequence[SharedLimit] | None = None,
     limits_file: Path | None = None,
     unreachable: Literal["closed", "open"] = "closed",
     patience: float = 30.0,
@@ -125,7 +125,7 @@ async def open_limits(
 
     Example:
         >>> async def main():
-        ...     calls = Limit(key="calls", kind="rolling", capacity=1200, window=60)
+        ...     calls = SharedLimit(key="calls", kind="rolling", capacity=1200, window=60)
         ...     async with open_limits(limits=[calls], rng=Random()) as limits:
         ...         return [state.limit.key for state in await limits.states()]
         >>> trio.run(main)
@@ -200,7 +200,7 @@ async def _open_batched(backend: Backend, batch: Batch | None) -> AsyncGenerator
 
 
 async def _create_missing(
-    backend: Backend, limits: Sequence[Limit], patience: float, spread: Callable[[], float]
+    backend: Backend, limits: Sequence[SharedLimit], patience: float, spread: Callable[[], float]
 ) -> Sequence[str]:
     """Create missing limits as soon as the backend answers; return the warnings."""
     give_up_at = trio.current_time() + patience

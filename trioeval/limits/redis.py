@@ -47,7 +47,14 @@ from trioeval.limits.denials import (
     unavailable,
     unknown_limit,
 )
-from trioeval.limits.model import Decision, Granted, LeaseRequest, Limit, LimitState, Settlement
+from trioeval.limits.model import (
+    Decision,
+    Granted,
+    LeaseRequest,
+    LimitState,
+    Settlement,
+    SharedLimit,
+)
 from trioeval.nurseries import open_plain_nursery
 
 # A connection to a Redis server that is reopened whenever it is lost.
@@ -380,7 +387,7 @@ class RedisLimits:
         states = [_state(row) for row in await self._run("states", [])]
         return sorted(states, key=lambda state: state.limit.key)
 
-    async def define(self, limit: Limit, /) -> LimitState:
+    async def define(self, limit: SharedLimit, /) -> LimitState:
         """Create or change a limit.
 
         Raises:
@@ -517,7 +524,7 @@ def _state(row: Sequence[Any]) -> LimitState:
     pending, used, outstanding, debt, paused, began, closed = standing
     seconds = span / _MICRO or None
     return LimitState(
-        limit=Limit(
+        limit=SharedLimit(
             key=key,
             kind=kind,
             capacity=capacity,

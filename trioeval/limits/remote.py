@@ -35,11 +35,11 @@ from trioeval.limits.model import (
     Denied,
     Granted,
     LeaseRequest,
-    Limit,
     LimitKey,
     LimitState,
     Requirement,
     Settlement,
+    SharedLimit,
     Unknown,
     lease_ids,
 )
@@ -79,7 +79,7 @@ async def open_remote(
     wakes: Wakes | None = None,
     patience: float = PATIENCE,
     unreachable: Literal["closed", "open"] = "closed",
-    limits: Sequence[Limit] = (),
+    limits: Sequence[SharedLimit] = (),
     warn: Warn = lambda _message: None,
     ids: Callable[[], str] | None = None,
     spread: Callable[[], float] = random.random,
@@ -126,7 +126,7 @@ class RemoteLimits:
     """Limits over a backend; obtained from `open_remote` only."""
 
     _health: BackendHealth
-    _limits: tuple[Limit, ...]
+    _limits: tuple[SharedLimit, ...]
     _unreachable: Literal["closed", "open"]
     _warn: Warn
     _new_id: Callable[[], str]

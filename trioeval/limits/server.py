@@ -30,7 +30,7 @@ from trioeval.errors import LimitError, Problem, SuiteError
 from trioeval.limits.backend import Backend
 from trioeval.limits.denials import request_denial, unavailable, unknown_limit
 from trioeval.limits.json import from_json
-from trioeval.limits.model import LeaseRequest, Limit, Unknown
+from trioeval.limits.model import LeaseRequest, SharedLimit, Unknown
 from trioeval.limits.wire import (
     FAILED,
     INVALID,
@@ -47,8 +47,8 @@ from trioeval.limits.wire import (
     state_json,
     to_body,
 )
+from trioeval.serving.access_rules import OwnNames, is_of_foreign_page, is_same_secret
 from trioeval.serving.conversation import Bounds
-from trioeval.serving.door import OwnNames, is_of_foreign_page, is_same_secret
 from trioeval.serving.listening import open_listeners, serve_app
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
@@ -293,7 +293,7 @@ async def _get_limit(backend: Backend, data: Mapping[str, str]) -> Json:
 
 async def _define(backend: Backend, data: object) -> Json:
     try:
-        limit = from_json(data, Limit)
+        limit = from_json(data, SharedLimit)
     except SuiteError as error:
         raise MalformedError(error.problems) from None
     return state_json(await backend.define(limit))

@@ -23,10 +23,10 @@ from trioeval.limits.model import (
     Denied,
     Granted,
     LeaseRequest,
-    Limit,
     LimitState,
     Requirement,
     Settlement,
+    SharedLimit,
     TerminalReason,
     TransientReason,
     Unknown,
@@ -391,11 +391,11 @@ def _seen(value: object) -> str:
 _DEFINED = frozenset(map(snake, DEFINITION))
 
 
-def limit_json(limit: Limit) -> Json:
+def limit_json(limit: SharedLimit) -> Json:
     """Return the definition of a limit, as a client sends it.
 
     Example:
-        >>> limit_json(Limit(key="rpm", kind="rolling", capacity=60, window=60))
+        >>> limit_json(SharedLimit(key="rpm", kind="rolling", capacity=60, window=60))
         {'key': 'rpm', 'kind': 'rolling', 'capacity': 60, 'window_seconds': 60}
     """
     return {snake(name): value for name, value in limit_data(limit).items()}
@@ -431,7 +431,7 @@ def read_state(data: object) -> LimitState | None:
     try:
         pending = None if data.get("pending_capacity") is None else _whole(data, "pending_capacity")
         return LimitState(
-            limit=from_json(defined, Limit),
+            limit=from_json(defined, SharedLimit),
             status="active" if pending is None else "decreasing",
             pending_capacity=pending,
             used=_whole(data, "used"),

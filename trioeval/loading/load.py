@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import attrs
 
 from trioeval.documents import check_plain, read_suite_documents, top_key
-from trioeval.documents.files import FILE, Around, anchored, names_file
+from trioeval.documents.files import FILE, FileContext, anchored, names_file
 from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes
 from trioeval.documents.paths import read_path, show_path
 from trioeval.documents.structure import camel
@@ -208,7 +208,7 @@ def _prompts(value: Any, folder: Path) -> Any:
 
 def _prompt(entry: Any, folder: Path) -> Any:
     match entry:
-        case str() if means_file(entry, Around(directory=folder)):
+        case str() if means_file(entry, FileContext(directory=folder)):
             return anchored(entry, folder)
         case {"raw": str(raw)}:
             return {**entry, "raw": _prompt(raw, folder)}
@@ -329,7 +329,7 @@ def load_suite(
     except MistakenError as error:
         problems = _sorted(map(_problem, error.parts), files)
         raise SuiteError(problems, files=[file.absolute() for file in files]) from None
-    around = Around(
+    around = FileContext(
         directory=files[0].absolute().parent,
         environ=environ,
         roots=tuple(file.absolute().parent for file in files),
@@ -404,7 +404,7 @@ def parse_suite(
     if foreign := check_plain(document):
         raise SuiteError(map(_problem, foreign))
     directory = Path.cwd() if directory is None else directory.absolute()
-    around = Around(
+    around = FileContext(
         directory=directory,
         environ=os.environ if environ is None else environ,
         roots=(directory,),
@@ -454,7 +454,11 @@ class _Loading:
     """The state of a suite while it is loaded from plain data."""
 
     def __init__(
-        self, document: Any, around: Around, given: Mapping[str, Any], files: Iterable[Path] = ()
+        self,
+        document: Any,
+        around: FileContext,
+        given: Mapping[str, Any],
+        files: Iterable[Path] = (),
     ) -> None:
         self.document = document
         self.given = given
@@ -467,9 +471,9 @@ class _Loading:
             environ={**around.environ, **own},
             roots=tuple(dict.fromkeys([*around.roots, *folders_of(given, around.directory)])),
             warn=self._warnings.append,
-            note=self._files.setdefault,
+            on_file=self._files.setdefault,
             own_env=frozenset(own),
-            unknown=self._unknown.append,
+            on_unknown=self._unknown.append,
         )
         self.around = with_own_types(document, around)
 

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from trioeval.documents.files import Around, wrong_paths
+from trioeval.documents.files import FileContext, wrong_paths
 from trioeval.documents.mistakes import MistakenError
 from trioeval.errors import UsageError
 from trioeval.suite.model import Suite
 
 
-def place_of(suite: Suite, named: str, key: str) -> Path:
+def checked_path(suite: Suite, named: str, key: str) -> Path:
     """Return the path that a loaded suite names, with its links resolved.
 
     It was allowed when the suite was loaded, and is checked again: the file system may have changed since.
@@ -44,7 +44,7 @@ def read_own_env_files(suite: Suite) -> Mapping[str, str]:
 
     around = _around(suite)
     for key, name in named:
-        path = place_of(suite, name, f"commandLineOptions.{key}")
+        path = checked_path(suite, name, f"commandLineOptions.{key}")
         variables = read_env_file(path, key)
         wrong = [f"{path}: {part.at[0]}: {part.message}" for part in wrong_paths(variables, around)]
         if wrong:
@@ -53,6 +53,6 @@ def read_own_env_files(suite: Suite) -> Mapping[str, str]:
     return found
 
 
-def _around(suite: Suite) -> Around:
+def _around(suite: Suite) -> FileContext:
     roots = suite.roots or (suite.directory,)
-    return Around(directory=suite.directory, roots=roots, allow_outside=suite.allow_outside)
+    return FileContext(directory=suite.directory, roots=roots, allow_outside=suite.allow_outside)

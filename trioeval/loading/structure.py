@@ -16,8 +16,8 @@ import cattrs
 from trioeval.agent.cases import WorkspaceTemplates, case_form, workspace_hook
 from trioeval.agent.form import agent_suite
 from trioeval.agent.model import AgentSettings
-from trioeval.columns.form import Reading, columns_suite
-from trioeval.documents.files import FILE, Around
+from trioeval.columns.form import ColumnsContext, columns_suite
+from trioeval.documents.files import FILE, FileContext
 from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest
 from trioeval.documents.paths import DocumentPath
 from trioeval.documents.structure import Hook, camel, object_hook, strict_converter
@@ -76,7 +76,7 @@ from trioeval.suite.test_form import (
     test_hook,
     tests_hook,
 )
-from trioeval.suite.tests import remarkable_places
+from trioeval.suite.tests import checked_places
 from trioeval.templates import Templates
 from trioeval.templates.values import text_of
 
@@ -234,7 +234,7 @@ _HOW_IT_RUNS = ("serialize", "registerScope")
 
 def structure_suite(
     document: Any,
-    around: Around,
+    around: FileContext,
     *,
     whole: bool = True,
     prompts: tuple[Prompt, ...] | None = None,
@@ -289,7 +289,7 @@ def structure_suite(
     return _completed(suite, around)
 
 
-def _warn_of_limits(known: dict[str, Any], suite: Suite, around: Around) -> None:
+def _warn_of_limits(known: dict[str, Any], suite: Suite, around: FileContext) -> None:
     """Warn of unknown limits that lanes name."""
     if suite.limits is None or suite.limits.backend != "memory":
         return
@@ -298,14 +298,14 @@ def _warn_of_limits(known: dict[str, Any], suite: Suite, around: Around) -> None
             around.warn(warning)
 
 
-def _warn_of_number_lists(suite: Suite, around: Around) -> None:
+def _warn_of_number_lists(suite: Suite, around: FileContext) -> None:
     """Warn of lists of numbers that a prompt prints whole: unlike lists of texts they do not expand."""
     printed = {name for prompt in suite.prompts for name in _PRINTED.findall(prompt.raw)}
     default = suite.default_test or Test()
     if not printed or default.options.disable_var_expansion:
         return
     tests: list[tuple[DocumentPath, Test]] = [(("defaultTest",), default)]
-    places = itertools.islice(remarkable_places(suite.tests), _EXAMINED)
+    places = itertools.islice(checked_places(suite.tests), _EXAMINED)
     tests += ((("tests", place), suite.tests[place]) for place in places)
     for at, test in tests:
         if test.options.disable_var_expansion or test.is_data:
@@ -325,7 +325,7 @@ def _warn_of_number_lists(suite: Suite, around: Around) -> None:
 
 
 def make_converter(
-    around: Around, templates: Templates | None = None, *, of_agents: bool = False
+    around: FileContext, templates: Templates | None = None, *, of_agents: bool = False
 ) -> cattrs.Converter:
     """Return the converter whose `structure(document, Suite)` defines the meaning of a suite file.
 
@@ -386,12 +386,12 @@ def make_converter(
     return converter
 
 
-def converter_of(suite: Suite, around: Around) -> cattrs.Converter:
+def converter_of(suite: Suite, around: FileContext) -> cattrs.Converter:
     """Return the converter for parts that code adds to a suite, or changes, after it was loaded."""
     return make_converter(around, of_agents=isinstance(suite.settings, AgentSettings))
 
 
-def _flags_hook(converter: cattrs.Converter, around: Around) -> Hook:
+def _flags_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
     hooks = {
         "extension": code_texts(around),
         "env_file": env_files_hook(around),
@@ -403,7 +403,7 @@ def _flags_hook(converter: cattrs.Converter, around: Around) -> Hook:
 
 
 def _top(
-    document: dict[str, Any], around: Around, *, needs_providers: bool
+    document: dict[str, Any], around: FileContext, *, needs_providers: bool
 ) -> tuple[dict[str, Any], Mistakes]:
     """Return the top level of a file in its plain form, and its mistakes."""
     mistakes = Mistakes()
@@ -438,7 +438,9 @@ def _top(
     return known, mistakes
 
 
-def _missing_tests(known: Mapping[str, Any], around: Around, *, elsewhere: bool) -> list[Mistake]:
+def _missing_tests(
+    known: Mapping[str, Any], around: FileContext, *, elsewhere: bool
+) -> list[Mistake]:
     """Return the mistake of an empty list of tests, unless it is checked elsewhere.
 
     With scenarios it is valid: only they run then.
@@ -447,7 +449,7 @@ def _missing_tests(known: Mapping[str, Any], around: Around, *, elsewhere: bool)
     return [no_tests().below("tests")] if known.get("tests") == [] and not is_allowed else []
 
 
-def _take_tasks(known: dict[str, Any], around: Around) -> list[Mistake]:
+def _take_tasks(known: dict[str, Any], around: FileContext) -> list[Mistake]:
     """Read the tasks of a file; the remaining keys are those of a suite without rows."""
     tasks: tuple[Task, ...] = ()
     mistakes = Mistakes()
@@ -459,7 +461,9 @@ def _take_tasks(known: dict[str, Any], around: Around) -> list[Mistake]:
     return mistakes
 
 
-def _structured_task(document: TaskDocument, around: Around) -> tuple[Suite, Sequence[Mistake]]:
+def _structured_task(
+    document: TaskDocument, around: FileContext
+) -> tuple[Suite, Sequence[Mistake]]:
     """Return the suite of a task, and its mistakes."""
     warn = around.warn
     around = attrs.evolve(around, warn=lambda warning: warn(document.placed(warning)))
@@ -473,7 +477,7 @@ def _structured_task(document: TaskDocument, around: Around) -> tuple[Suite, Seq
             lambda: structure_suite(data, around, prompts=(QUESTION_PROMPT,)),
         )
     if document.type == COLUMNS:
-        reading = Reading(
+        reading = ColumnsContext(
             around,
             templates,
             make_converter(attrs.evolve(around, warn=lambda _: None), templates),
@@ -495,7 +499,7 @@ def _structured_task(document: TaskDocument, around: Around) -> tuple[Suite, Seq
     return structured()
 
 
-def _leave_out_options(known: dict[str, Any], around: Around) -> None:
+def _leave_out_options(known: dict[str, Any], around: FileContext) -> None:
     """Remove options without effect, with a warning."""
     options = known.get("evaluateOptions")
     if not isinstance(options, dict):
@@ -534,7 +538,7 @@ def _moved_back(mistake: Mistake, document: dict[str, Any]) -> Mistake:
             return mistake
 
 
-def _completed(suite: Suite, around: Around) -> Suite:
+def _completed(suite: Suite, around: FileContext) -> Suite:
     """Return the suite with a default test that contains suite-wide values, which a test overrides."""
     default = suite.default_test or Test()
     found = attrs.evolve(default, metadata={**suite.metadata, **default.metadata})

@@ -60,7 +60,7 @@ _ELSEWHERE = {
     ),
     **dict.fromkeys(("agent", "model"), "name the model under providers"),
 }
-"""Where to write keys that no task has."""
+"""Hints for keys that no task has."""
 _OF_THE_TOP_ONLY = ("budget", "maxEvalTimeMs", "maxRows", "maxTotalConcurrency")
 """Options that apply to the whole run."""
 _NOT_INHERITED = ("description", "outputPath", "tasks", *OF_TASKS_ONLY)
@@ -114,9 +114,9 @@ def document_of(
     """Return the document of one entry, None if it is not an object; and its mistakes."""
     if not isinstance(entry, dict):
         return None, [Mistake(f"must be an object, got {kind(entry)}")]
-    said, mistakes = _spelled_out(entry)
-    mistakes += _type_mistakes(said)
-    name, depends_on = said.get("id", f"task-{place + 1}"), said.get("dependsOn", [])
+    written, mistakes = _spelled_out(entry)
+    mistakes += _type_mistakes(written)
+    name, depends_on = written.get("id", f"task-{place + 1}"), written.get("dependsOn", [])
     if not isinstance(name, str) or not name or any(letter.isspace() for letter in name):
         message = f"must be text without spaces, got {kind(name)}"
         mistakes.append(Mistake(message, at=("id",)))
@@ -129,7 +129,7 @@ def document_of(
     waits_for: dict[str, DocumentPath] = {}
     for position, one in enumerate(depends_on):
         waits_for.setdefault(one, ("dependsOn", position))
-    when_failed = said.get(_WHEN_FAILED, "skip")
+    when_failed = written.get(_WHEN_FAILED, "skip")
     if when_failed not in _POLICIES:
         right = f"{', '.join(_POLICIES[:-1])} or {_POLICIES[-1]}"
         message = f"must be {right}, got {kind(when_failed)}"
@@ -139,7 +139,7 @@ def document_of(
         # Keys of another type would all be reported as unknown.
         mistakes = [mistake for mistake in mistakes if mistake.at in _OWN_PLACES]
         return TaskDocument(place, name, waits_for, None), mistakes
-    named: str = said.get("type", PROMPT_EVAL)
+    named: str = written.get("type", PROMPT_EVAL)
     for at, one in tasks_named(entry):
         waits_for.setdefault(one, at)
         if when_failed == "run":
@@ -153,7 +153,7 @@ def document_of(
         if (camel(key) not in _NOT_INHERITED if is_suite else camel(key) in FROM_THE_TOP)
     }
     sources: dict[DocumentPath, DocumentPath] = {(key,): (key,) for key in inherited}
-    own = {key: part for key, part in said.items() if key not in (*_OWN, *_SETTINGS[named])}
+    own = {key: part for key, part in written.items() if key not in (*_OWN, *_SETTINGS[named])}
     for key in own.keys() & inherited.keys():
         del sources[key,]
     mistakes += _inherit_options(own, inherited, sources)
@@ -172,7 +172,7 @@ _OWN_PLACES = tuple((key,) for key in _OWN)
 
 def _spelled_out(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mistake]]:
     """Return the keys of an entry in camelCase, and mistakes for unknown ones."""
-    said: dict[str, Any] = {}
+    written: dict[str, Any] = {}
     spelled: dict[str, str] = {}
     mistakes: list[Mistake] = []
     named = entry.get("type")
@@ -192,8 +192,8 @@ def _spelled_out(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mistake
             message = f"{spelled[name]} and {key} are the same key: write one of them"
             mistakes.append(Mistake(message, at=(key,), key=True))
         elif part is not None:
-            said[name], spelled[name] = part, key
-    return said, mistakes
+            written[name], spelled[name] = part, key
+    return written, mistakes
 
 
 def _settings_of(entry: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
@@ -205,9 +205,9 @@ def _settings_of(entry: Mapping[str, Any], keys: Collection[str]) -> dict[str, A
     return dict(found.values())
 
 
-def _type_mistakes(said: Mapping[str, Any]) -> Iterator[Mistake]:
-    found = said.get("type")
-    if "type" not in said:
+def _type_mistakes(written: Mapping[str, Any]) -> Iterator[Mistake]:
+    found = written.get("type")
+    if "type" not in written:
         yield Mistake('"type" is missing', f'write "type": "{PROMPT_EVAL}"')
     elif found not in _TYPES:
         hint = nearest(found, _TYPES) if isinstance(found, str) else f"write {PROMPT_EVAL}"
@@ -220,10 +220,10 @@ def _inherit_options(
     sources: dict[DocumentPath, DocumentPath],
 ) -> Iterator[Mistake]:
     """Merge the options of the task over those of the top, key by key."""
-    said, above = own.get("evaluateOptions"), inherited.get("evaluateOptions")
-    if not isinstance(said, dict):
+    written, above = own.get("evaluateOptions"), inherited.get("evaluateOptions")
+    if not isinstance(written, dict):
         return
-    spelled = {camel(key): key for key in said}
+    spelled = {camel(key): key for key in written}
     for name in _OF_THE_TOP_ONLY:
         if name in spelled:
             hint = "move it to $.evaluateOptions: it applies to all tasks together"
@@ -231,7 +231,7 @@ def _inherit_options(
             yield Mistake(f"{spelled[name]} cannot be set in a task", hint, at=at, key=True)
     if isinstance(above, dict):
         more = {key: part for key, part in above.items() if camel(key) not in spelled}
-        own["evaluateOptions"] = {**more, **said}
+        own["evaluateOptions"] = {**more, **written}
         sources.update({("evaluateOptions", key): ("evaluateOptions", key) for key in more})
 
 
@@ -241,13 +241,13 @@ def _inherit_providers(
     sources: dict[DocumentPath, DocumentPath],
 ) -> Iterator[Mistake]:
     """Replace providers that the task names by those of the top."""
-    said = own.get("providers")
-    said = [said] if isinstance(said, str) else said
-    if not isinstance(said, list):
+    written = own.get("providers")
+    written = [written] if isinstance(written, str) else written
+    if not isinstance(written, list):
         return
-    found = own["providers"] = list(said)
+    found = own["providers"] = list(written)
     above = entries_of(inherited.get("providers"))
-    for position, name in enumerate(said):
+    for position, name in enumerate(written):
         if not isinstance(name, str):
             continue
         places = places_of(name, above)
@@ -382,8 +382,8 @@ def _link_mistakes(
         settings = suite.settings
         if not isinstance(settings, ColumnsSettings):
             continue
-        said = settings.output_dir is not None
-        if not said and (Path(document.id).name != document.id or "\\" in document.id):
+        written = settings.output_dir is not None
+        if not written and (Path(document.id).name != document.id or "\\" in document.id):
             message = f"{quote(document.id)} is not a valid name of a folder"
             hint = 'give the task another id, or write "outputDir"'
             yield Mistake(message, hint, at=("tasks", place, "id"))
@@ -393,7 +393,7 @@ def _link_mistakes(
         if first != place:
             where = show_path(("tasks", first))
             message = f"{where} uses the folder {folder} as well"
-            at = ("tasks", place, *(("outputDir",) if said else ()))
+            at = ("tasks", place, *(("outputDir",) if written else ()))
             yield Mistake(message, "each dataset needs its own", at=at)
 
 

@@ -7,14 +7,14 @@ from typing import Any
 import attrs
 import cattrs
 
-from trioeval.documents.files import Around, wrong_paths
+from trioeval.documents.files import FileContext, wrong_paths
 from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, read_each, read_list
 from trioeval.documents.structure import Hook, object_hook, one_or_more, scalar_texts
 from trioeval.grading import quote
 from trioeval.suite.model import MOST_ROWS, EvaluateOptions
 
 
-def place_hook(around: Around) -> Hook:
+def place_hook(around: FileContext) -> Hook:
     """Return the hook for one path, which must stay in the folder of the suite."""
 
     def hook(value: Any, _wanted: Any) -> str:
@@ -26,7 +26,7 @@ def place_hook(around: Around) -> Hook:
     return hook
 
 
-def places_hook(around: Around) -> Hook:
+def places_hook(around: FileContext) -> Hook:
     """Return the hook for a path or a list of paths, which must stay in the folder of the suite."""
 
     def hook(value: Any, wanted: Any) -> tuple[str, ...]:
@@ -40,7 +40,7 @@ def places_hook(around: Around) -> Hook:
     return hook
 
 
-def variables_hook(around: Around) -> Hook:
+def variables_hook(around: FileContext) -> Hook:
     """Return the hook for environment variables; those that name a file that a run opens are paths."""
 
     def hook(value: Any, wanted: Any) -> dict[str, str]:
@@ -51,7 +51,7 @@ def variables_hook(around: Around) -> Hook:
     return hook
 
 
-def code_texts(around: Around) -> Hook:
+def code_texts(around: FileContext) -> Hook:
     """Return the hook for texts that name functions, alone or in a list."""
 
     def hook(value: Any, wanted: Any) -> tuple[str, ...]:
@@ -62,7 +62,7 @@ def code_texts(around: Around) -> Hook:
     return hook
 
 
-def filters_hook(converter: cattrs.Converter, around: Around) -> Hook:
+def filters_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
     """Return the hook for filters of templates, by their names."""
     structure = converter.get_structure_hook(Mapping[str, str])
 
@@ -74,7 +74,7 @@ def filters_hook(converter: cattrs.Converter, around: Around) -> Hook:
     return hook
 
 
-def env_files_hook(around: Around) -> Hook:
+def env_files_hook(around: FileContext) -> Hook:
     """Return the hook for environment files; those of an untrusted suite only the user may name."""
     read = places_hook(around)
 
@@ -89,7 +89,7 @@ def env_files_hook(around: Around) -> Hook:
     return hook
 
 
-def run_options_hook(converter: cattrs.Converter, around: Around) -> Hook:
+def run_options_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
     """Return the hook for options of a run; an untrusted suite may lower the row limit, not raise it."""
     read = object_hook(converter, EvaluateOptions)
 

@@ -15,24 +15,30 @@ import attrs
 
 from trioeval.errors import GradingError
 from trioeval.evaluation.grader_calls import OpenGraders
-from trioeval.evaluation.groups import ByGroups, Group, Layout
-from trioeval.evaluation.judging import Bench, Consulted, answered, is_mishap, judge_error
+from trioeval.evaluation.groups import Group, GroupReadiness, Layout
+from trioeval.evaluation.judging import (
+    AssertionServices,
+    JudgingContext,
+    grader_metadata,
+    is_transient,
+    judge_error,
+)
 from trioeval.evaluation.outcomes import (
     NAMES,
-    as_refused,
     cut_of,
     explain,
     grading_details,
     provider_failure,
     refusal_in,
+    with_refusals,
 )
 from trioeval.evaluation.row import Row, Status
-from trioeval.evaluation.task_run import Unstarted
-from trioeval.evaluation.waits import NO_WAITS, added
-from trioeval.grading import COMPARISONS, Assertion, Spent, Verdict
+from trioeval.evaluation.task_run import UnstartedRows
+from trioeval.evaluation.waits import NO_WAITS, sum_waits
+from trioeval.grading import COMPARISONS, Assertion, JudgeUsage, Verdict
 from trioeval.grading.comparison import with_comparisons
 from trioeval.grading.grade import grading_error, make_ready, ungraded, verdict_of
-from trioeval.grading.kind import Comparing, Contender, findings_of
+from trioeval.grading.kind import ComparisonJudge, Contender, findings_of
 from trioeval.grading.model import NOTHING_SPENT
 from trioeval.kernel import Calls, Done, Failed, Job, Outcome, Plan, TimedOut
 from trioeval.prompt_eval.task import PromptEval
@@ -64,8 +70,8 @@ class _GroupState:
 
     verdicts: dict[int, Verdict] = attrs.field(factory=dict)
     """By the index of the step; only of steps with a verdict."""
-    benches: dict[int, Callable[[Calls[Work]], Bench]] = attrs.field(factory=dict)
-    consulted: dict[tuple[int, int], Consulted] = attrs.field(factory=dict)
+    benches: dict[int, Callable[[Calls[Work]], JudgingContext]] = attrs.field(factory=dict)
+    consulted: dict[tuple[int, int], AssertionServices] = attrs.field(factory=dict)
     """By the index of the step that is charged, and the index of the assertion."""
     useless: set[tuple[int, int]] = attrs.field(factory=set)
     """The keys of `consulted` whose replies resulted in no verdict."""
@@ -128,7 +134,7 @@ class ComparedEval:
             _ComparisonJobs(layout, plan.jobs, self._lane),
             list(dict.fromkeys([*plan.lanes, *sorted(self._lanes)])),
             [layout.job(step) for step in plan.serial_indices],
-            readiness=lambda: ByGroups(layout, plan.readiness and plan.readiness()),
+            readiness=lambda: GroupReadiness(layout, plan.readiness and plan.readiness()),
             needs_no_lane=None
             if plan.needs_no_lane is None
             else functools.partial(_needs_no_lane, plan.needs_no_lane),
@@ -167,26 +173,26 @@ class ComparedEval:
                 return found
             self._groups.setdefault(group.job, _GroupState()).rows += found
             return ()
-        outcome = as_refused(outcome, begun=True)
-        known = self._groups.pop(outcome.index, _GroupState())
-        consulted = [one for _, one in sorted(known.consulted.items(), key=lambda item: item[0])]
+        outcome = with_refusals(outcome, begun=True)
+        state = self._groups.pop(outcome.index, _GroupState())
+        consulted = [one for _, one in sorted(state.consulted.items(), key=lambda item: item[0])]
         spent = [one.spent() for one in consulted]
         if isinstance(outcome, Done | Failed | TimedOut):
-            for whom in sorted(known.useless & known.consulted.keys()):
-                known.consulted[whom].reject()
-        held = sorted(known.rows, key=lambda row: row.index)
-        rows = [_with_comparison(row, outcome, answered(consulted)) for row in held]
+            for whom in sorted(state.useless & state.consulted.keys()):
+                state.consulted[whom].reject()
+        held = sorted(state.rows, key=lambda row: row.index)
+        rows = [_with_comparison(row, outcome, grader_metadata(consulted)) for row in held]
         for place, row in enumerate(rows):
-            if row.index in known.verdicts:
+            if row.index in state.verdicts:
                 rows[place] = attrs.evolve(
                     row,
-                    spent=Spent.sum([row.spent, *spent]),
-                    waits=added(row.waits, waits),
+                    spent=JudgeUsage.sum([row.spent, *spent]),
+                    waits=sum_waits(row.waits, waits),
                 )
                 break
         return rows
 
-    def unstarted(self, jobs: range) -> Unstarted | None:
+    def unstarted(self, jobs: range) -> UnstartedRows | None:
         """Return the rows of whole groups that were never started, and of steps without comparison."""
         taken, rows = self._layout.whole(jobs)
         begun = min((job for job in self._groups if job in jobs), default=None)
@@ -200,64 +206,64 @@ class ComparedEval:
         found = self._body.unstarted(rows)
         return None if found is None or found.rows != rows else attrs.evolve(found, jobs=taken)
 
-    def emitted(self, row: Row) -> None:
+    def on_emitted(self, row: Row) -> None:
         """Note that a row and all rows before it were emitted."""
-        self._body.emitted(row)
+        self._body.on_emitted(row)
 
     def _lane(self, step: Step) -> str:
         """Return the lane on which the comparison of a group starts: that of its judge, if it has one."""
         for assertion in step.test.assertions:
             kind = self._steps.suite.kinds.get(assertion.type)
-            if kind is not None and isinstance(kind.judge, Comparing) and kind.roles:
+            if kind is not None and isinstance(kind.judge, ComparisonJudge) and kind.roles:
                 lane = self._graders.lane(assertion, step.test.options.provider)
                 if lane is not None:
                     return lane
         return self._lanes[step.provider_index]
 
     async def _compare(self, group: Group, calls: Calls[Work]) -> ComparisonResults:
-        known = self._groups.setdefault(group.job, _GroupState())
-        found: dict[int, dict[int, Verdict]] = {step: {} for step in known.verdicts}
+        state = self._groups.setdefault(group.job, _GroupState())
+        found: dict[int, dict[int, Verdict]] = {step: {} for step in state.verdicts}
         for place, assertion in enumerate(self._steps[group.start].test.assertions):
             if assertion.type not in COMPARISONS:
                 continue
             try:
-                verdicts = await self._chosen(place, assertion, group, known, calls)
+                verdicts = await self._chosen(place, assertion, group, state, calls)
             except Exception as error:
-                payer = min(known.verdicts, default=group.start)
-                error_told = judge_error(error, known.consulted.get((payer, place)))
+                payer = min(state.verdicts, default=group.start)
+                error_told = judge_error(error, state.consulted.get((payer, place)))
                 is_refused = refusal_in(error) is not None
-                if not is_refused and not is_mishap(error_told):
-                    known.useless.add((payer, place))
+                if not is_refused and not is_transient(error_told):
+                    state.useless.add((payer, place))
                 if is_refused or assertion.weight:
                     raise grading_error(assertion, (place,), error_told) from error
                 verdicts = dict.fromkeys(found, ungraded(assertion, error_told))
             else:
-                known.useless.discard((min(known.verdicts), place))
+                state.useless.discard((min(state.verdicts), place))
             for step, verdict in verdicts.items():
                 found[step][place] = verdict
         return ComparisonResults(found)
 
     async def _chosen(
-        self, place: int, assertion: Assertion, group: Group, known: _GroupState, calls: Calls[Work]
+        self, place: int, assertion: Assertion, group: Group, state: _GroupState, calls: Calls[Work]
     ) -> Mapping[int, Verdict]:
         """Return the verdicts of one comparison for all steps that have a verdict."""
-        if len(known.verdicts) < _FEWEST:
+        if len(state.verdicts) < _FEWEST:
             rows = counted(group.stop - group.start, "row")
-            msg = f"{len(known.verdicts)} of {rows} can be compared; the others have no verdict"
+            msg = f"{len(state.verdicts)} of {rows} can be compared; the others have no verdict"
             raise GradingError(msg)
-        order = sorted(known.verdicts)
-        benches = [known.benches[step](calls) for step in order]
+        order = sorted(state.verdicts)
+        benches = [state.benches[step](calls) for step in order]
         first = benches[0]
         ready = make_ready(assertion, first.render, first.kinds)
         judge = ready.kind.judge
-        if not isinstance(judge, Comparing):
+        if not isinstance(judge, ComparisonJudge):
             msg = f"{assertion.type} does not compare rows"
             raise GradingError(msg)
-        consulted = known.consulted.get((order[0], place))
+        consulted = state.consulted.get((order[0], place))
         if consulted is None:
-            consulted = known.consulted[order[0], place] = first.consult(assertion)
+            consulted = state.consulted[order[0], place] = first.services_for(assertion)
         there = {
-            step: Contender(bench.subject, known.verdicts[step])
+            step: Contender(bench.subject, state.verdicts[step])
             for step, bench in zip(order, benches, strict=True)
         }
         contenders = [there.get(step) for step in range(group.start, group.stop)]

@@ -18,22 +18,22 @@ from trioeval.evaluation.answerer import Answerer
 from trioeval.evaluation.grader_calls import RowGraders
 from trioeval.evaluation.groups import StepJobs, timeout_of
 from trioeval.evaluation.hooks import Hooks
-from trioeval.evaluation.journal import Paid
-from trioeval.evaluation.judging import Bench, Judges, Judging
+from trioeval.evaluation.journal import RecordedReply
+from trioeval.evaluation.judging import Judges, Judging, JudgingContext
 from trioeval.evaluation.outcomes import (
-    as_refused,
     cut_of,
     explain,
     grading_details,
-    name_of,
+    outcome_name,
     provider_failure,
+    with_refusals,
 )
-from trioeval.evaluation.prompt import Asked, Tools
+from trioeval.evaluation.prompt import PromptBuilder, RenderedPrompt
 from trioeval.evaluation.row import Row, Status
 from trioeval.evaluation.scoring import Spending, spent_on_failure
-from trioeval.evaluation.task_run import Unstarted
+from trioeval.evaluation.task_run import UnstartedRows
 from trioeval.evaluation.waits import NO_WAITS
-from trioeval.grading import Spent, Verdict
+from trioeval.grading import JudgeUsage, Verdict
 from trioeval.grading.model import NOTHING_SPENT
 from trioeval.kernel import (
     Blocked,
@@ -60,7 +60,7 @@ class _RowState:
     step: Step
     planned: Step | None = None
     """The step in the suite, if an extension replaced it."""
-    asked: Asked | None = None
+    asked: RenderedPrompt | None = None
     reply: Reply | None = None
     is_bought: bool = False
     """True if `reply` comes from one call, and not from a test or several attempts."""
@@ -77,25 +77,25 @@ class _RowState:
     ending: Done[Verdict] | Failed | None = None
     """Its outcome before extensions are called."""
 
-    def sent(self, _tokens: int) -> None:
+    def on_request(self, _tokens: int) -> None:
         """Do nothing: the kernel counts requests."""
 
-    def failed(self, error: ProviderError, _tokens: int) -> None:
+    def on_failure(self, error: ProviderError, _tokens: int) -> None:
         """Add the costs of a request that the provider did not answer."""
         self.lost.add(spent_on_failure(error))
 
-    def heard(self, paid: Paid, *, recalled: bool) -> None:
+    def on_reply(self, paid: RecordedReply, *, recalled: bool) -> None:
         """Store the provider's reply."""
         self.reply, self.latency_ms, self.cached = paid.reply, paid.latency_ms, paid.cached
         self.is_bought = True
         self.recalled = int(recalled and not paid.cached)
 
     @property
-    def unused(self) -> Spent:
+    def unused(self) -> JudgeUsage:
         """The costs of a reply that is requested again."""
         if self.reply is None or not self.is_bought or self.recalled:
             return NOTHING_SPENT
-        return Spent(usage=self.reply.usage, cost=self.reply.cost, calls=int(not self.cached))
+        return JudgeUsage(usage=self.reply.usage, cost=self.reply.cost, calls=int(not self.cached))
 
     def on_progress(self, reply: Reply, latency_ms: float, recalled: int, /) -> None:
         """Store the result so far of several attempts, including those of earlier executions."""
@@ -122,7 +122,7 @@ class PromptEval:
         answerer: Answerer,
         *,
         lanes: Sequence[str],
-        tools: Tools,
+        tools: PromptBuilder,
         judges: Judges,
         order: Callable[[], Readiness] | None = None,
         task: str | None = None,
@@ -136,8 +136,8 @@ class PromptEval:
         self._order = order
         self._task = task
         self._hooks = hooks
-        self._known: dict[int, _RowState] = {}
-        self._ahead: dict[int, Asked] = {}
+        self._states: dict[int, _RowState] = {}
+        self._ahead: dict[int, RenderedPrompt] = {}
         """The prompts of rows that are not started yet."""
 
     def plan(self) -> Plan[Step]:
@@ -155,22 +155,22 @@ class PromptEval:
     def _looks_ahead(self) -> bool:
         # The changes of an extension to a test are only known when its row runs.
         is_open = self._hooks is not None and self._hooks.change_tests
-        return self._answerer.looks_ahead(self._steps.used_providers, are_final=not is_open)
+        return self._answerer.may_start_early(self._steps.used_providers, are_final=not is_open)
 
     def _begins_at_once(self, job: Job[Step]) -> bool:
         """Return True if a row that is about to start need not wait for its lane.
 
         Returns False if finding out would take code or a file, because all other rows would wait for that.
         """
-        step, known = job.payload, self._known.get(job.index)
+        step, state = job.payload, self._states.get(job.index)
         if step.test.fault is not None or step.test.provider_output is not None:
             return True
-        is_answered = known is not None and known.judging is not None
+        is_answered = state is not None and state.judging is not None
         ask = functools.partial(self._ask_ahead, step)
-        return self._answerer.begins_at_once(step, ask, is_answered=is_answered)
+        return self._answerer.starts_without_lane(step, ask, is_answered=is_answered)
 
-    def _ask_ahead(self, step: Step) -> Asked | None:
-        asked = self._tools.ask_now(step)
+    def _ask_ahead(self, step: Step) -> RenderedPrompt | None:
+        asked = self._tools.build_now(step)
         if asked is not None:
             self._ahead[step.index] = asked
         return asked
@@ -185,94 +185,94 @@ class PromptEval:
             ScriptError: Code of the suite failed.
             GradingError: An assertion could not be evaluated.
         """
-        known = self._started(job)
+        state = self._started(job)
         if self._hooks is None:
-            return await self._judge(job, calls, known)
-        if known.judging is None:
-            known.step = await self._hooks.before_each(job.payload)
-            known.planned = None if known.step is job.payload else job.payload
+            return await self._judge(job, calls, state)
+        if state.judging is None:
+            state.step = await self._hooks.before_each(job.payload)
+            state.planned = None if state.step is job.payload else job.payload
         outcome: Done[Verdict] | Failed
         try:
-            outcome = Done(job.index, 0, 0, 0, 0, await self._judge(job, calls, known))
+            outcome = Done(job.index, 0, 0, 0, 0, await self._judge(job, calls, state))
         except Exception as error:  # noqa: BLE001 - passed to extensions, and raised again below
             outcome = Failed(job.index, 0, 0, 0, 0, error)
-        known.ending = outcome
-        ended = as_refused(outcome, begun=known.reply is not None)
-        judged = await self._hooks.after_each(self._row(ended, known))
-        if judged.step is not known.step:
-            known.planned = job.payload
-        known.step, known.reply = judged.step, judged.reply
+        state.ending = outcome
+        ended = with_refusals(outcome, begun=state.reply is not None)
+        judged = await self._hooks.after_each(self._row(ended, state))
+        if judged.step is not state.step:
+            state.planned = job.payload
+        state.step, state.reply = judged.step, judged.reply
         if isinstance(outcome, Failed):
             raise outcome.error
         return judged.verdict or outcome.value
 
     def _started(self, job: Job[Step]) -> _RowState:
         """Return the state of a row that starts; one that was judged before keeps its paid replies."""
-        known = self._known.get(job.index)
-        if known is None or known.judging is None:
-            before, known = known, _RowState(job.payload)
-            self._known[job.index] = known
+        state = self._states.get(job.index)
+        if state is None or state.judging is None:
+            before, state = state, _RowState(job.payload)
+            self._states[job.index] = state
             if before is not None:
-                known.lost = before.lost
-                known.lost.add(before.unused)
-        known.ending = None
-        return known
+                state.lost = before.lost
+                state.lost.add(before.unused)
+        state.ending = None
+        return state
 
-    async def _judge(self, job: Job[Step], calls: Calls[Step], known: _RowState) -> Verdict:
-        if known.judging is None:
-            known.judging = await self._answered(job, calls, known)
-        elif known.graders is not None:
-            known.graders.resume(calls)
-        verdict = await known.judging.run()
-        self._tools.store(known.step, known.output)
+    async def _judge(self, job: Job[Step], calls: Calls[Step], state: _RowState) -> Verdict:
+        if state.judging is None:
+            state.judging = await self._answered(job, calls, state)
+        elif state.graders is not None:
+            state.graders.resume(calls)
+        verdict = await state.judging.run()
+        self._tools.store(state.step, state.output)
         return verdict
 
-    async def _answered(self, job: Job[Step], calls: Calls[Step], known: _RowState) -> Judging:
+    async def _answered(self, job: Job[Step], calls: Calls[Step], state: _RowState) -> Judging:
         """Return the judging of a row after its provider has answered."""
-        step = known.step
+        step = state.step
         if step.test.fault is not None:
             raise InputError(step.test.fault)
         asked = self._ahead.pop(job.index, None)
         if asked is None:
-            asked = await self._tools.ask(step)
-        known.asked = asked
+            asked = await self._tools.build(step)
+        state.asked = asked
         if step.test.provider_output is None:
-            reply = known.reply = await self._answerer.answer(step, asked, calls, known)
+            reply = state.reply = await self._answerer.answer(step, asked, calls, state)
         else:
-            reply = known.reply = Reply(output=step.test.provider_output, cost=0.0)
-            known.latency_ms = 0.0
+            reply = state.reply = Reply(output=step.test.provider_output, cost=0.0)
+            state.latency_ms = 0.0
         if reply.output is None:
             msg = "the reply has no output"
             raise ProviderError("empty_reply", msg)
         self._tools.remember_turn(step, asked, reply)
         output = await self._tools.transform(step, asked, reply)
-        known.output = output
-        known.graders = self._judges.graders.of_row(step, asked, calls)
+        state.output = output
+        state.graders = self._judges.graders.of_row(step, asked, calls)
         return self._judges.of(
-            known.graders, reply, output, known.latency_ms, self._answerer.workspace(step)
+            state.graders, reply, output, state.latency_ms, self._answerer.workspace(step)
         )
 
-    def bench(self, index: int) -> Callable[[Calls[Any]], Bench]:
+    def bench(self, index: int) -> Callable[[Calls[Any]], JudgingContext]:
         """Return a function that makes the context to judge a row again, with the calls of another job.
 
         Later contexts know the calls of earlier ones, so that nothing is paid for twice.
         """
-        known = self._known[index]
-        asked, reply = known.asked, known.reply
+        state = self._states[index]
+        asked, reply = state.asked, state.reply
         if asked is None or reply is None:
             msg = f"row {index} has no reply"
             raise GradingError(msg)
         graders: RowGraders | None = None
 
-        def make(calls: Calls[Any]) -> Bench:
+        def make(calls: Calls[Any]) -> JudgingContext:
             nonlocal graders
             if graders is None:
-                graders = self._judges.graders.of_row(known.step, asked, calls)
+                graders = self._judges.graders.of_row(state.step, asked, calls)
             else:
                 graders.resume(calls)
-            workspace = self._answerer.workspace(known.step)
-            judging = self._judges.of(graders, reply, known.output, known.latency_ms, workspace)
-            return judging.bench
+            workspace = self._answerer.workspace(state.step)
+            judging = self._judges.of(graders, reply, state.output, state.latency_ms, workspace)
+            return judging.context
 
         return make
 
@@ -281,34 +281,34 @@ class PromptEval:
     ) -> Sequence[Row]:
         """Return the row of a job that has ended. Called once per outcome, in any order."""
         self._ahead.pop(outcome.index, None)
-        known = self._known.pop(outcome.index, None) or _RowState(self._steps[outcome.index])
-        if known.ending is not None and isinstance(outcome, TimedOut | Interrupted):
-            outcome = self._without_hook(outcome, known.ending)
-        outcome = as_refused(outcome, begun=known.reply is not None)
+        state = self._states.pop(outcome.index, None) or _RowState(self._steps[outcome.index])
+        if state.ending is not None and isinstance(outcome, TimedOut | Interrupted):
+            outcome = self._without_hook(outcome, state.ending)
+        outcome = with_refusals(outcome, begun=state.reply is not None)
         if isinstance(outcome, Done | Failed | TimedOut):
-            self._reject_useless(known)
-        self._answerer.over(known.planned or known.step, cut_of(outcome))
-        return (self._row(outcome, known, waits),)
+            self._reject_useless(state)
+        self._answerer.on_row_end(state.planned or state.step, cut_of(outcome))
+        return (self._row(outcome, state, waits),)
 
-    def _reject_useless(self, known: _RowState) -> None:
+    def _reject_useless(self, state: _RowState) -> None:
         """Discard a reply without a usable result, so that another run does not reuse it."""
-        if known.judging is not None:
-            known.judging.reject_useless()
-        elif known.reply is not None and known.reply.output is None:
-            self._answerer.reject(known.step)
+        if state.judging is not None:
+            state.judging.reject_unusable()
+        elif state.reply is not None and state.reply.output is None:
+            self._answerer.reject(state.step)
 
-    def unstarted(self, jobs: range) -> Unstarted | None:
+    def unstarted(self, jobs: range) -> UnstartedRows | None:
         """Return the rows of jobs that were never started and have no state."""
-        if self._answerer.follows_all:
+        if self._answerer.follows_every_row:
             return None
-        for known in (self._known, self._ahead):
-            behind = min((index for index in known if index in jobs), default=jobs.stop)
+        for state in (self._states, self._ahead):
+            behind = min((index for index in state if index in jobs), default=jobs.stop)
             jobs = range(jobs.start, behind)
-        return Unstarted(len(jobs), jobs, rows_by_column(self._steps, jobs)) if jobs else None
+        return UnstartedRows(len(jobs), jobs, rows_by_column(self._steps, jobs)) if jobs else None
 
-    def emitted(self, row: Row) -> None:
+    def on_emitted(self, row: Row) -> None:
         """Note that a row and all rows before it were emitted, and forget state that only they need."""
-        self._tools.over(row.step)
+        self._tools.on_row_end(row.step)
 
     def _without_hook(
         self, cut: TimedOut | Interrupted, ending: Done[Verdict] | Failed
@@ -325,20 +325,20 @@ class PromptEval:
         )
 
     def _row(
-        self, outcome: Outcome[Verdict], known: _RowState, waits: Mapping[str, float] = NO_WAITS
+        self, outcome: Outcome[Verdict], state: _RowState, waits: Mapping[str, float] = NO_WAITS
     ) -> Row:
-        step, asked = known.step, known.asked
+        step, asked = state.step, state.asked
         verdict = outcome.value if isinstance(outcome, Done) else None
-        status = Status.without_verdict(name_of(outcome))
+        status = Status.without_verdict(outcome_name(outcome))
         if verdict is not None:
             status = Status.PASS if verdict.passed else Status.FAIL
         waited, calls = 0.0, 0
         if not isinstance(outcome, NotRun | Blocked):
-            waited, calls = outcome.waited, outcome.calls + known.recalled
-        graders, reply = known.graders, known.reply
+            waited, calls = outcome.waited, outcome.calls + state.recalled
+        graders, reply = state.graders, state.reply
         if not isinstance(outcome, NotRun | Blocked):
-            reply = self._answerer.last_reply(step, reply, name_of(outcome))
-        unjudged = {} if verdict is not None or known.judging is None else known.judging.unjudged
+            reply = self._answerer.last_reply(step, reply, outcome_name(outcome))
+        unjudged = {} if verdict is not None or state.judging is None else state.judging.unjudged
         return Row(
             index=outcome.index,
             step=step,
@@ -346,22 +346,22 @@ class PromptEval:
             status=status,
             prompt=None if asked is None else asked.prompt,
             reply=reply,
-            output=known.output,
+            output=state.output,
             verdict=verdict,
             error=explain(outcome),
             failure=provider_failure(outcome),
-            outcome=name_of(outcome),
+            outcome=outcome_name(outcome),
             cut=cut_of(outcome),
             lane=self._lanes[step.provider_index],
-            latency_ms=known.latency_ms,
+            latency_ms=state.latency_ms,
             wait_ms=waited * 1000,
             calls=calls if graders is None else calls + graders.recalled,
-            cached=known.cached,
+            cached=state.cached,
             waits=waits,
-            graded=() if verdict is not None or known.judging is None else known.judging.parts,
+            graded=() if verdict is not None or state.judging is None else state.judging.parts,
             spent=NOTHING_SPENT if graders is None else graders.spending.total,
-            lost=known.lost.total,
+            lost=state.lost.total,
             details={**grading_details(outcome), **unjudged},
             task=self._task,
-            planned=known.planned,
+            planned=state.planned,
         )

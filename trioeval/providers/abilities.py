@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from trioeval.errors import ProviderError
 from trioeval.providers.base import Request
-from trioeval.providers.config import Settings
+from trioeval.providers.config import ProviderSettings
 from trioeval.providers.http.adapter import Adapter, AdapterSettings
 from trioeval.providers.local.echo import EchoSettings
 from trioeval.providers.local.embedding import EmbeddingSettings
@@ -25,7 +25,7 @@ from trioeval.providers.vendors.openai_models import takes_schemas
 Ability: TypeAlias = Literal["text", "embedding", "classification", "moderation"]
 
 _LOCAL = (EchoSettings, ReplaySettings, SequenceSettings, SimSettings)
-"""Settings of providers that know only what they are given."""
+"""ProviderSettings of providers that know only what they are given."""
 
 _ANYTHING: frozenset[Ability] = frozenset(get_args(Ability))
 _EMBEDS = re.compile(r"(/embeddings|:embedContent)(\?|$)")
@@ -39,7 +39,7 @@ _SIMPLE = frozenset(
 """Schema keywords that every service supports."""
 
 
-def abilities(settings: Settings) -> frozenset[Ability]:
+def abilities(settings: ProviderSettings) -> frozenset[Ability]:
     """Return the kinds of output that a provider may return."""
     if isinstance(settings, AdapterSettings):
         url, _ = _sent(settings.adapter)
@@ -56,7 +56,7 @@ def abilities(settings: Settings) -> frozenset[Ability]:
     return _ANYTHING
 
 
-def may_search(settings: Settings) -> bool:
+def may_search(settings: ProviderSettings) -> bool:
     """Return whether a provider may search the web before it replies."""
     if isinstance(settings, _LOCAL):
         return False
@@ -70,7 +70,7 @@ def may_search(settings: Settings) -> bool:
 
 
 def schema_options(
-    settings: Settings, schema: Mapping[str, Any], name: str = "verdict"
+    settings: ProviderSettings, schema: Mapping[str, Any], name: str = "verdict"
 ) -> Mapping[str, Any]:
     """Return the call options that request a reply in a JSON schema.
 

@@ -14,7 +14,7 @@ from trioeval.usage import Usage
 
 
 @attrs.frozen(kw_only=True)
-class Asked:
+class ModelIdentity:
     """The identity of a model and its server, as far as it is known before a call. Holds no secret."""
 
     id: str

@@ -19,7 +19,7 @@ import attrs
 
 from trioeval.providers.base import Request
 from trioeval.providers.http.wire import HttpRequest
-from trioeval.providers.secrets import is_secret_name, spelt, surely_keys
+from trioeval.providers.secrets import is_secret_name, spellings, surely_keys
 
 FORMAT = 1
 """Version of the text that is hashed. Changing it invalidates every entry."""
@@ -42,7 +42,7 @@ _LONGEST_NAME = 100
 
 
 @attrs.frozen(kw_only=True)
-class Question:
+class CacheIdentity:
     """Everything that decides a service's reply and how it is read."""
 
     name: str
@@ -93,7 +93,7 @@ class Question:
 class Cacheable(Protocol):
     """An open provider whose replies may be reused for equal calls."""
 
-    def cache_question(self, request: Request, /) -> Question | None:
+    def cache_identity(self, request: Request, /) -> CacheIdentity | None:
         """Return everything that decides the reply to a request; None if it is unknown before the call.
 
         Raises:
@@ -112,7 +112,7 @@ def name_in(key: bytes) -> str:
     return key[DIGEST_SIZE:].decode("utf-8", "replace")
 
 
-def asked_again(key: bytes, mark: str) -> bytes:
+def retry_key(key: bytes, mark: str) -> bytes:
     """Return the key for calling once more for the same request, because another reply is needed.
 
     Example:
@@ -163,7 +163,7 @@ def _member(name: str, part: Any) -> Any:
 def _clean(text: str, hidden: Sequence[str]) -> str:
     """Replace each key in a text by its digest."""
     for secret in hidden:
-        text = spelt(secret).replace(text, _digest(secret))
+        text = spellings(secret).replace(text, _digest(secret))
     return text
 
 

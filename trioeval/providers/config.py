@@ -102,14 +102,19 @@ def _nearest_keys(name: str, known: Mapping[str, Key]) -> str | None:
     return f"known are {', '.join(names)}" if len(names) <= _SUGGESTIONS else None
 
 
-def nearest(name: str, names: Iterable[str]) -> list[str]:
+def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> list[str]:
     """Return at most three names that are spelt almost like a name, the nearest first.
+
+    Args:
+        name: The unknown name.
+        names: The known names.
+        cutoff: Minimum likeness, 0 to 1.
 
     Example:
         >>> nearest("opnai", ["openai", "anthropic", "xai"])
         ['openai']
     """
-    close = difflib.get_close_matches(name, [*names], n=_SUGGESTIONS)
+    close = difflib.get_close_matches(name, [*names], _SUGGESTIONS, cutoff)
     likeness = [difflib.SequenceMatcher(None, one, name).ratio() for one in close]
     return [one for one, like in zip(close, likeness, strict=True) if like > likeness[0] - _ALMOST]
 
@@ -219,11 +224,11 @@ PRICE = Key("price", "an object with input and output, in US dollars per million
 
 # The interface between a suite entry and an open provider, implemented by every family.
 #
-# A family is a module with a function `read` (a `Reader`), which checks an entry and returns its `Settings`:
-# plain data, nothing is open. Settings know their lane and their secrets, and open the provider.
+# A family is a module with a function `read` (a `Reader`), which checks an entry and returns its `ProviderSettings`:
+# plain data, nothing is open. ProviderSettings know their lane and their secrets, and open the provider.
 
 
-class Templates(Protocol):
+class TemplateRenderer(Protocol):
     """Renders templates."""
 
     def render(self, text: str, variables: Mapping[str, Any], /) -> str:
@@ -240,14 +245,14 @@ class Templates(Protocol):
 
 
 @attrs.frozen(kw_only=True)
-class Surroundings:
+class EntryContext:
     """The context in which an entry is read."""
 
     environ: Mapping[str, str] = attrs.field(repr=False)
     """Environment variables, for keys and base URLs."""
     directory: Path
     """Base of relative paths."""
-    templates: Templates = attrs.field(repr=False)
+    templates: TemplateRenderer = attrs.field(repr=False)
     withheld: frozenset[str] = frozenset()
     """Variables of `environ` that templates must not use."""
     runs_code: bool = True
@@ -264,11 +269,11 @@ class Surroundings:
         return self.fence.admit(self.directory / named, show(named))
 
 
-class Shared(Protocol):
+class ProviderResources(Protocol):
     """The resources that the providers of one run share while they are open."""
 
     @property
-    def templates(self) -> Templates:
+    def templates(self) -> TemplateRenderer:
         """The template renderer, for providers with templates in their config."""
         ...
 
@@ -282,7 +287,7 @@ class Shared(Protocol):
         ...
 
 
-class Settings(ABC):
+class ProviderSettings(ABC):
     """The settings of a valid entry; nothing is open yet."""
 
     @property
@@ -329,10 +334,12 @@ class Settings(ABC):
         return Metering()
 
     @abstractmethod
-    def open(self, shared: Shared, /) -> AbstractAsyncContextManager[Provider]:
+    def open(self, shared: ProviderResources, /) -> AbstractAsyncContextManager[Provider]:
         """Open a separate provider; leaving the context closes everything it opened."""
 
 
-Reader: TypeAlias = Callable[[str, str, Mapping[str, Any], Surroundings], Settings | list[Problem]]
+Reader: TypeAlias = Callable[
+    [str, str, Mapping[str, Any], EntryContext], ProviderSettings | list[Problem]
+]
 """`read(prefix, rest, config, around)`: for the id `exec:date -u` the prefix is `exec`, the rest
 `date -u`. Returns all problems, with paths relative to the entry: `.id`, `.config.seed`."""

@@ -14,7 +14,7 @@ import trio
 from trioeval.errors import ProviderError
 from trioeval.providers.base import Guardrails, Reply, Request
 from trioeval.providers.cache_key import Cacheable
-from trioeval.providers.config import Templates
+from trioeval.providers.config import TemplateRenderer
 from trioeval.providers.http.wire import HttpClient, TlsSettings
 from trioeval.providers.local.custom import CustomProvider
 from trioeval.providers.local.record import Recorder
@@ -25,7 +25,7 @@ from trioeval.providers.secrets import hide, hide_in, hide_in_error, longest_fir
 @asynccontextmanager
 async def open_providers(
     specs: Sequence[ProviderSpec],
-    templates: Templates,
+    templates: TemplateRenderer,
     recorder: Recorder | None = None,
     *,
     tls: TlsSettings | None = None,
@@ -110,7 +110,7 @@ class OpenProvider:
         if self._cacheable is None:
             return None
         try:
-            question = self._cacheable.cache_question(request)
+            question = self._cacheable.cache_identity(request)
         except ProviderError:  # raised again by the call itself
             return None
         if question is None:
@@ -160,13 +160,13 @@ class OpenProvider:
         label, own = self.spec.label, self.spec.settings.own_name
         if label is None or not own or not error.message.startswith(own):
             return error
-        return error.told_as(f"{label}{error.message.removeprefix(own)}")
+        return error.restated(f"{label}{error.message.removeprefix(own)}")
 
     def _as_the_lane_sees(self, error: ProviderError) -> ProviderError:
         """Return the error, as `overloaded` if the suite lists its status in `overloadStatuses`."""
         if error.kind != "server" or error.status not in self.spec.overload_statuses:
             return error
-        return error.told_as(error.message, kind="overloaded")
+        return error.restated(error.message, kind="overloaded")
 
 
 def hide_in_reply(reply: Reply, secrets: Sequence[str]) -> Reply:
@@ -197,7 +197,7 @@ def _hide_in_guardrails(guardrails: Guardrails | None, keys: Sequence[str]) -> G
 
 @attrs.define(eq=False)
 class _Shared:
-    templates: Templates
+    templates: TemplateRenderer
     _stack: AsyncExitStack
     _tls: TlsSettings
     _hosts: frozenset[str] | None

@@ -12,15 +12,15 @@ import attrs
 
 from trioeval.errors import Problem, SuiteError, TemplateError
 from trioeval.paths import Fence
-from trioeval.providers.base import Asked, Provider
+from trioeval.providers.base import ModelIdentity, Provider
 from trioeval.providers.command_secrets import hide_in_command
 from trioeval.providers.config import (
     THIS_PROVIDER,
+    EntryContext,
     Key,
+    ProviderSettings,
     Reader,
-    Settings,
-    Surroundings,
-    Templates,
+    TemplateRenderer,
     config_path,
     did_you_mean,
     is_integer,
@@ -71,7 +71,7 @@ class ExpandedConfig:
 def expand_env(
     config: Mapping[str, Any],
     environ: Mapping[str, str],
-    templates: Templates,
+    templates: TemplateRenderer,
     withheld: AbstractSet[str] = frozenset(),
 ) -> ExpandedConfig:
     """Fill in every `{{env.NAME}}` in the texts of a config; other templates stay unchanged.
@@ -85,10 +85,10 @@ def expand_env(
         withheld: Names that templates must not use.
 
     Example:
-        >>> from trioeval.templates import Templates
+        >>> from trioeval.templates import TemplateRenderer
         >>> environ = {"TEAM": "blue"}
         >>> config = {"headers": {"x-team": "{{env.TEAM}}", "x-a": "{{ env.TEAM | upper }} {{x}}"}}
-        >>> expand_env(config, environ, Templates(env=environ)).value
+        >>> expand_env(config, environ, TemplateRenderer(env=environ)).value
         {'headers': {'x-team': 'blue', 'x-a': 'BLUE {{x}}'}}
     """
     expander = _Expander(environ, templates, withheld, ExpandedConfig(None))
@@ -99,7 +99,7 @@ def expand_env(
 @attrs.frozen
 class _Expander:
     environ: Mapping[str, str] = attrs.field(repr=False)
-    templates: Templates
+    templates: TemplateRenderer
     withheld: AbstractSet[str]
     into: ExpandedConfig
 
@@ -341,7 +341,7 @@ class ProviderSpec:
     """The id in the suite."""
     name: str
     """The entry's label, or its id."""
-    settings: Settings
+    settings: ProviderSettings
     metering: Metering
     """The token counts and prices that are known before a call."""
     overload_statuses: frozenset[int] = frozenset()
@@ -369,7 +369,7 @@ class ProviderSpec:
         return key
 
     @property
-    def answers_for_nothing(self) -> bool:
+    def is_instant_and_free(self) -> bool:
         """True if it returns equal replies to equal requests, immediately and at no cost."""
         return isinstance(self.settings, EchoSettings)
 
@@ -380,13 +380,13 @@ class ProviderSpec:
         return isinstance(self.settings, known)
 
     @property
-    def asked(self) -> Asked:
+    def identity(self) -> ModelIdentity:
         """The identity of the model that it calls."""
         shown = self.shown(self.id)
         if not isinstance(self.settings, AdapterSettings):
-            return Asked(id=shown)
+            return ModelIdentity(id=shown)
         endpoint = self.settings.adapter.endpoint
-        return Asked(
+        return ModelIdentity(
             id=shown,
             family=endpoint.service.family,
             model=hide(endpoint.model, self.secrets),
@@ -410,7 +410,7 @@ def resolve(
     *,
     environ: Mapping[str, str],
     directory: Path,
-    templates: Templates,
+    templates: TemplateRenderer,
     custom: Mapping[str, Provider],
     label: str | None = None,
     overload_statuses: frozenset[int] = frozenset(),
@@ -443,9 +443,9 @@ def resolve(
             `.config.seed`.
 
     Example:
-        >>> from trioeval.templates import Templates
+        >>> from trioeval.templates import TemplateRenderer
         >>> spec = resolve(
-        ...     "echo", {}, environ={}, directory=Path(), templates=Templates(), custom={}
+        ...     "echo", {}, environ={}, directory=Path(), templates=TemplateRenderer(), custom={}
         ... )
         >>> spec.lane_key
         'echo'
@@ -454,7 +454,7 @@ def resolve(
     if filled.problems:  # reported alone: other problems would only follow from a missing variable
         raise SuiteError(filled.problems)
     own, limits, problems = _split(filled.value)
-    found: Settings | list[Problem]
+    found: ProviderSettings | list[Problem]
     if entry_id in custom:
         found = read_config(own, ())[1] or CustomSettings(entry_id, custom[entry_id])
     else:
@@ -465,7 +465,7 @@ def resolve(
         elif read is None:
             found = [_unknown(entry_id, custom)]
         else:
-            around = Surroundings(
+            around = EntryContext(
                 environ=environ,
                 directory=directory,
                 templates=templates,
@@ -552,12 +552,15 @@ _VENDORS_BY_MODEL = (
 _VENDOR_BY_BRAND = {"chatgpt": "openai", "claude": "anthropic", "gpt": "openai", "grok": "xai"}
 """Vendors by the names of their products, where these are used in place of the vendor's."""
 
+_SURELY = 0.85
+"""Likeness from which a prefix is a misspelt vendor, and not the name of a model."""
+
 _WITHOUT_REST = ("echo", "sequence")
 _ID_HINT = 'an id is <vendor>:<model>, such as "openai:gpt-4.1-mini"'
 
 
 def _unknown(entry_id: str, custom: Iterable[str]) -> Problem:
-    """The problem of an unknown id, with at most three ids that were probably meant."""
+    """Return the problem of an unknown id, with at most three ids that were probably meant."""
     meant = _meant_ids(entry_id, custom)
     hint = did_you_mean(meant) if meant else _ID_HINT
     return Problem(".id", f'unknown provider "{entry_id}"', hint)
@@ -567,6 +570,9 @@ def _meant_ids(entry_id: str, custom: Iterable[str]) -> list[str]:
     prefix, colon, rest = entry_id.partition(":")
     if colon and prefix.lower() in _VENDOR_BY_BRAND:
         return [f"{_VENDOR_BY_BRAND[prefix.lower()]}:{rest}"]
+    # Only a prefix that is hardly changed is a vendor's: `llama3` is a model, and also close to `ollama`.
+    if colon and (close := nearest(prefix, MODULES, _SURELY)):
+        return [f"{vendor}:{rest or '<model>'}" for vendor in close]
     # A model's name may hold a colon or a slash: `llama3:8b`, `meta-llama/Llama-3-8b`.
     for pattern, vendors in _VENDORS_BY_MODEL:
         if pattern.match(entry_id):
@@ -582,7 +588,7 @@ def _meant_ids(entry_id: str, custom: Iterable[str]) -> list[str]:
 
 
 def _named(problem: Problem, name: str) -> Problem:
-    """The problem with the provider's name in place of the words "this provider"."""
+    """Return the problem with the provider's name in place of the words "this provider"."""
     message = problem.message
     if message.startswith(THIS_PROVIDER):
         message = f"{name}{message.removeprefix(THIS_PROVIDER)}"

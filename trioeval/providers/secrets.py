@@ -112,7 +112,7 @@ class Spellings:
 
 
 @functools.lru_cache(1024)  # a run has few keys, and searches every reply for each of them
-def spelt(text: str) -> Spellings:
+def spellings(text: str) -> Spellings:
     """Return the spellings of a text."""
     core = max(_RUNS.findall(text), key=len, default="")
     # The number of backslashes is not fixed: each time that a text is quoted it grows.
@@ -278,7 +278,7 @@ def hide(text: str, secrets: Iterable[str]) -> str:
     """
     for secret in secrets:
         if len(secret) >= SHORTEST:
-            text = spelt(secret).replace(text, BLANK)
+            text = spellings(secret).replace(text, BLANK)
     return text
 
 
@@ -299,7 +299,7 @@ def hide_in_error(error: ProviderError, secrets: Sequence[str]) -> ProviderError
         return error
     excerpt = error.body_excerpt
     hidden = None if excerpt is None else hide(excerpt, secrets)
-    return error.told_as(hide(error.message, secrets), body_excerpt=hidden)
+    return error.restated(hide(error.message, secrets), body_excerpt=hidden)
 
 
 def hide_in_problem(problem: Problem, secrets: Sequence[str]) -> Problem:
@@ -338,7 +338,7 @@ def _may_hold(value: Any, secrets: Iterable[str]) -> bool:
         core.encode() in texts
         for secret in secrets
         if len(secret) >= SHORTEST
-        for core in spelt(secret).cores
+        for core in spellings(secret).cores
     )
 
 

@@ -1,7 +1,7 @@
-"""Collects suites as tests of pytest, a row each.
+"""Collects suites as tests of pytest, an item for each row.
 
-It is loaded in every session of everybody who has trioeval installed: before the items of a suite are wanted,
-nothing else of trioeval is imported. That a file lies in a folder of which others are wanted is not enough.
+The plugin is loaded in every session of every user of trioeval: nothing else of trioeval is imported until
+items of a suite are requested. A suite file in a folder with other requested files is not enough.
 """
 
 import sys
@@ -19,23 +19,23 @@ _SUFFIXES = (".trioeval.json", ".trioeval.yaml", ".trioeval.yml")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Make the settings known."""
-    parser.addini("trioeval_max_concurrency", "calls in flight that no lane of a suite may exceed")
+    """Register the settings."""
+    parser.addini("trioeval_max_concurrency", "the most calls in flight of each lane")
     parser.addini(
         "trioeval_cache",
         "file of the cache of replies, `memory`, or `off` (default: .trioeval/cache.db)",
     )
-    parser.addini("trioeval_db", "database that keeps the runs of suites (default: none does)")
+    parser.addini("trioeval_db", "database that stores the runs of suites (default: none)")
 
 
 class SuiteFile(pytest.File):
-    """A suite, as a file of tests."""
+    """A suite as a file of tests."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Its items. Nobody is asked anything.
+        """Return its items. No provider is called.
 
         Raises:
-            CollectError: The suite is wrong, or a setting; all that is.
+            CollectError: The suite or a setting is not valid; all problems.
         """
         with _unchanged():
             from trioeval.pytest_plugin.items import items_of  # noqa: PLC0415 - see above
@@ -44,16 +44,16 @@ class SuiteFile(pytest.File):
 
 
 class _Unchanged(MetaPathFinder):
-    """Finds our modules as they are.
+    """An importer that loads our modules unchanged.
 
-    pytest would rewrite the assertions in all modules of whoever has a plugin, which takes seconds wherever
-    it may not keep what comes of that.
+    pytest would rewrite the assertions in all modules of a plugin's package, which takes seconds if it cannot
+    cache the result.
     """
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None, /
     ) -> ModuleSpec | None:
-        """Where a module of ours is; None for all others."""
+        """Return the specification of one of our modules; None for all others."""
         return PathFinder.find_spec(name, path, target) if name.startswith("trioeval.") else None
 
 
@@ -77,7 +77,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> SuiteFile 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """A worker of xdist begins."""
+    """Handle the start of a worker of xdist."""
     from trioeval.pytest_plugin.items import lead  # noqa: PLC0415 - see above
 
     lead(node)

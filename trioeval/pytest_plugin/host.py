@@ -1,8 +1,8 @@
 # Apart from `pytest_plugin.items`: Trio is imported when the first item runs, not when items are collected.
-"""The thread that runs suites: one run of Trio for the whole session, so that its files share their lanes.
+"""The thread that runs suites: one Trio run for the whole session, so that its files share their lanes.
 
-pytest asks in its own thread for one item after another. The first item of a file starts all that the
-session wants of it; what comes of them waits here until it is asked for.
+pytest requests items one after another in its own thread. The first item of a file starts all requested rows
+of it; their results wait here until they are requested.
 """
 
 import queue
@@ -17,51 +17,51 @@ import attrs
 import trio
 
 from trioeval.errors import TrioevalError
-from trioeval.inert import inert, inert_lines
 from trioeval.pytest_plugin.keys import Key
-from trioeval.pytest_plugin.loading import LoadedFile, Settings
-from trioeval.pytest_plugin.outcome import LOOK, Answers, Told
+from trioeval.pytest_plugin.loading import CollectedSuite, PluginSettings
+from trioeval.pytest_plugin.outcome import LOOK, ItemResult, ItemResults
 from trioeval.pytest_plugin.suite_run import FileRun, Serving
 from trioeval.run import make_lanes
 from trioeval.store import open_store
 from trioeval.store.cache.cache import Cache, open_cache
+from trioeval.text_safety import escape_control_characters, inert_lines
 
 _REASON = 4000  # characters
-_HEED = 0.2  # seconds between two looks whether another process has said that it is over
+_HEED = 0.2  # seconds between two checks of whether the leading process has stopped
 
 
 @attrs.frozen(eq=False)
 class Session:
-    """What is the same in every process of a session."""
+    """The facts that all processes of a session share."""
 
     folder: Path
-    """For what its processes share."""
+    """The folder that its processes share."""
     id: str
-    """Its runs begin with it."""
-    settings: Settings
+    """The prefix of the ids of its runs."""
+    settings: PluginSettings
     stopped: Path | None = None
-    """Is there once the process that leads this one starts nothing more; None where none leads it."""
+    """A file that exists once the leading process starts no more rows; None without a leading process."""
 
 
 @attrs.frozen(eq=False)
 class WantedFile:
-    """What the session wants of a file."""
+    """The requested items of a file."""
 
-    loaded: LoadedFile
+    loaded: CollectedSuite
     name: str
-    """What tells its run from those of other files."""
+    """A digest that distinguishes its run from those of other files."""
     keys: frozenset[Key]
 
 
 @attrs.frozen(eq=False)
-class _Inside:
-    """What can be reached of a run of Trio that goes on."""
+class _TrioThread:
+    """The interface to a Trio run in progress."""
 
     token: trio.lowlevel.TrioToken
     nursery: trio.Nursery
     serving: Serving
     closing: trio.Event
-    """Set when no further file comes."""
+    """Set when no further file follows."""
 
     def start(self, run: FileRun) -> None:
         self.nursery.start_soon(_serve, run)
@@ -72,7 +72,7 @@ class _Inside:
         self.closing.set()
 
     def have(self, do: Callable[[], object]) -> bool:
-        """Have something done there, by another thread; False if it is too late."""
+        """Run a function in the Trio thread; return False if the run is over."""
         try:
             self.token.run_sync_soon(do)
         except trio.RunFinishedError:
@@ -82,33 +82,33 @@ class _Inside:
 
 @attrs.define(eq=False)
 class Host:
-    """Runs the files of a session, in a thread of its own from the first question on."""
+    """A host of suites: it runs the files of a session in its own thread, from the first request on."""
 
     session: Session
-    files: Mapping[LoadedFile, WantedFile]
+    files: Mapping[CollectedSuite, WantedFile]
     warnings: "queue.SimpleQueue[str]" = attrs.field(init=False, factory=queue.SimpleQueue)
-    """What went wrong without harm, and was not told yet."""
-    _answers: dict[LoadedFile, Answers] = attrs.field(init=False, factory=dict)
+    """Warnings that were not shown yet."""
+    _answers: dict[CollectedSuite, ItemResults] = attrs.field(init=False, factory=dict)
     _thread: threading.Thread | None = attrs.field(init=False, default=None)
-    _opened: "Future[_Inside | None]" = attrs.field(init=False, factory=Future)
-    _failure: str = attrs.field(init=False, default="it could not be run")
+    _opened: "Future[_TrioThread | None]" = attrs.field(init=False, factory=Future)
+    _failure: str = attrs.field(init=False, default="the suite could not be run")
 
-    def has(self, loaded: LoadedFile, key: Key) -> bool:
-        """Whether an item is among those that it runs."""
+    def has(self, loaded: CollectedSuite, key: Key) -> bool:
+        """Return whether an item belongs to its files."""
         wanted = self.files.get(loaded)
         return wanted is not None and key in wanted.keys
 
-    def wait(self, loaded: LoadedFile, key: Key) -> Told:
-        """How an item ends. Its file is run if it was not. Can be interrupted."""
+    def wait(self, loaded: CollectedSuite, key: Key) -> ItemResult:
+        """Return the result of an item, and run its file if that was not started. Can be interrupted."""
         answers = self._answers.get(loaded)
         if answers is None:
-            answers = self._answers[loaded] = Answers()
+            answers = self._answers[loaded] = ItemResults()
             inside = self._inside()
             if inside is None or not self._start(inside, loaded, answers):
                 answers.end(self._failure)
         return answers.wait(key)
 
-    def _start(self, inside: _Inside, loaded: LoadedFile, answers: Answers) -> bool:
+    def _start(self, inside: _TrioThread, loaded: CollectedSuite, answers: ItemResults) -> bool:
         wanted = self.files[loaded]
         run_id = f"{self.session.id}-{wanted.name}"
         run = FileRun(loaded, run_id, wanted.keys, answers, inside.serving)
@@ -118,9 +118,9 @@ class Host:
         """End the thread.
 
         Args:
-            at_once: Start no more rows; those under way may finish. Otherwise all that was begun is done
-                first, because other processes may wait for it. When this is interrupted, what is under way
-                is cancelled.
+            at_once: Start no more rows; running ones may finish. Otherwise all started files are completed
+                first, because other processes may wait for them. If this call is interrupted, running rows
+                are cancelled.
         """
         thread, self._thread = self._thread, None
         if thread is None:
@@ -136,20 +136,20 @@ class Host:
             _join(thread)
             raise
 
-    def _inside(self, thread: threading.Thread | None = None) -> _Inside | None:
-        """The run of Trio, begun if it was not; None if it could not be."""
+    def _inside(self, thread: threading.Thread | None = None) -> _TrioThread | None:
+        """Return the Trio run, and start it if needed; None if it cannot be started."""
         if thread is None and self._thread is None:
             self._thread = threading.Thread(target=self._run, name="trioeval", daemon=True)
             self._thread.start()
-        while True:  # which can be interrupted, as a wait without end cannot everywhere
+        while True:  # can be interrupted, unlike a wait without a timeout on some systems
             with suppress(TimeoutError):
                 return self._opened.result(LOOK)
 
     def _run(self) -> None:
-        """The thread. However it ends, nobody waits for it any more."""
+        """The thread. However it ends, waiting calls are released."""
         try:
             trio.run(self._host)
-        except (Exception, BaseExceptionGroup, SystemExit) as error:  # noqa: BLE001 - told with each item
+        except (Exception, BaseExceptionGroup, SystemExit) as error:  # noqa: BLE001 - reported with each item
             self._failure = _told(error)
         finally:
             if not self._opened.done():
@@ -163,7 +163,7 @@ class Host:
             stop = trio.Event()
 
             def cannot_keep(error: Exception) -> None:
-                self.warnings.put(f"{error}: rows under way may finish, no others are started")
+                self.warnings.put(f"{error}: running rows may finish, no others are started")
                 stop.set()
 
             database = session.settings.db or session.folder / "results.db"
@@ -179,7 +179,7 @@ class Host:
                     around.start_soon(_heed, session.stopped, stop)
                 async with trio.open_nursery() as nursery:
                     token = trio.lowlevel.current_trio_token()
-                    inside = _Inside(token, nursery, serving, trio.Event())
+                    inside = _TrioThread(token, nursery, serving, trio.Event())
                     self._opened.set_result(inside)
                     await inside.closing.wait()
                 around.cancel_scope.cancel("everything is done")
@@ -193,14 +193,14 @@ class Host:
 
 
 async def _heed(stopped: Path, stop: trio.Event) -> None:
-    """Stop when the process that leads says so. A checkpoint."""
+    """Stop when the leading process requests it. A checkpoint."""
     while not stopped.exists():  # noqa: ASYNC110, ASYNC240 - another process makes it
         await trio.sleep(_HEED)
     stop.set()
 
 
 async def _serve(run: FileRun) -> None:
-    """Run a file; what is wrong with it concerns no other one."""
+    """Run a file; its problems do not concern other files."""
     failure: str | None = "the run was cancelled"
     try:
         await run.serve()
@@ -214,7 +214,9 @@ async def _serve(run: FileRun) -> None:
 def _told(error: BaseException) -> str:
     if isinstance(error, TrioevalError | OSError):
         return inert_lines(error, _REASON)
-    return inert(f"{type(error).__name__}: {error}; this is a fault of trioeval", _REASON)
+    return escape_control_characters(
+        f"{type(error).__name__}: {error}; this is a bug in trioeval", _REASON
+    )
 
 
 def _join(thread: threading.Thread) -> None:

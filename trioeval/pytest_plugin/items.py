@@ -15,47 +15,47 @@ import attrs
 import pytest
 
 from trioeval.errors import SuiteError, TrioevalError
-from trioeval.inert import inert_lines
 from trioeval.pytest_plugin.host import Host, Session, WantedFile
 from trioeval.pytest_plugin.keys import Key
 from trioeval.pytest_plugin.loading import (
-    LoadedFile,
+    CollectedSuite,
     line_of,
     load_file,
     named_items,
     read_settings,
 )
 from trioeval.report.formats.markdown import without_commands
+from trioeval.text_safety import inert_lines
 
-# What the process that leads the workers of xdist does: it tells them when to stop, and tidies up.
+# The process that leads the workers of xdist: it stops them, and cleans up.
 
 
 STOPPED = "stopped"
-"""A file in what workers share: no more rows are to be started."""
+"""A file in the shared folder of workers: start no more rows."""
 
 _INPUT = "trioeval_session"
 _NAME = "trioeval-leader"
 
 
 def new_session() -> str:
-    """A name for a session that no other one has had."""
+    """Return a unique name of a session."""
     return secrets.token_hex(12)
 
 
 def session_of_worker(config: pytest.Config) -> str | None:
-    """What the session is called that this process is a worker of; None if it is none."""
+    """Return the name of the session of this worker; None if this process is not a worker."""
     given: dict[str, Any] = getattr(config, "workerinput", {})
     found: str | None = given.get(_INPUT)
     return found
 
 
 def shared_folder(session: str) -> Path:
-    """What the workers of a session share, by its name. The first suite makes it."""
+    """Return the folder that the workers of a session share. The first suite creates it."""
     return Path(tempfile.gettempdir()) / f"trioeval-{session}"
 
 
 def lead(node: Any) -> None:
-    """Lead a worker of xdist; the first one makes a plugin of the session for all of them."""
+    """Lead a worker of xdist; the first call registers the plugin of the session for all of them."""
     plugins = node.config.pluginmanager
     leader = plugins.get_plugin(_NAME)
     if leader is None:
@@ -68,16 +68,16 @@ def lead(node: Any) -> None:
 class Leader:
     """A plugin of a session that leads workers.
 
-    Those know nothing of failures elsewhere, and would run to the end what they have begun.
+    Workers do not know about failures elsewhere, and would complete all that they have started.
     """
 
     name: str
-    """Of the session. Not what xdist calls it, which a flag may say, and say again another day."""
+    """The name of the session. Not that of xdist, which a flag may set to the same name again."""
     _session: pytest.Session | None = attrs.field(init=False, default=None)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
-        """Tell workers if it breaks off."""
+        """Stop the workers if the session is aborted."""
         self._session = session
         is_whole = False
         try:
@@ -90,41 +90,41 @@ class Leader:
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self) -> None:
-        """Tell workers as soon as there are too many failures: they are let finish before it breaks off."""
+        """Stop the workers when there are too many failures, so that they finish before the session ends."""
         session = self._session
         if session is not None and (session.shouldfail or session.shouldstop):
             self._stop()
 
     def pytest_unconfigure(self) -> None:
-        """Remove what workers have shared."""
+        """Remove the shared folder."""
         shutil.rmtree(shared_folder(self.name), ignore_errors=True)
 
     def _stop(self) -> None:
-        with suppress(OSError):  # without a suite there is no folder
+        with suppress(OSError):  # without a suite the folder does not exist
             (shared_folder(self.name) / STOPPED).touch()
 
 
-# What one session of pytest shares among its suites, from the first one that is collected to its end.
+# The state that the suites of one pytest session share, from the first collected suite to the end.
 
 
 _SESSION_NAME = "trioeval-session"
-_LETTERS = 12  # of the id of a session, in that of its runs
+_LETTERS = 12  # characters of the id of a session in the ids of its runs
 
 
 @attrs.define(eq=False)
 class SuiteSession:
-    """A plugin of a session that has suites."""
+    """A plugin of a session with suites."""
 
     terms: Session
     host: Host | None = attrs.field(init=False, default=None)
-    """What runs them, once one was asked for."""
+    """The host of suites, once one was requested."""
     _own_folder: Path | None = None
-    """What is removed at the end; None where it is not ours alone."""
+    """The folder to remove at the end; None if it is shared."""
     _is_whole: bool = attrs.field(init=False, default=False)
-    """Whether it has come to the end of its items."""
+    """True if all items were run."""
 
     def begin(self, host: Host) -> Host:
-        """Run suites by this host from now on."""
+        """Use this host from now on."""
         if self.host is not None:
             self.host.close(at_once=False)
         self.host = host
@@ -132,28 +132,26 @@ class SuiteSession:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Generator[None, object, object]:
-        """See whether it comes to an end by itself."""
-        # What pytest says of that at the end of a session is wrong if it was interrupted twice.
+        """Detect whether the session ends normally."""
+        # At the end of a session pytest reports it wrongly if it was interrupted twice.
         done = yield
         self._is_whole = True
         return done
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """End what still runs; where nothing has gone wrong, other workers may wait for it."""
+        """End what is still running; after a normal end, other workers may wait for it."""
         if self.host is None:
             return
         reporter = session.config.pluginmanager.get_plugin("terminalreporter")
         if exitstatus == pytest.ExitCode.INTERRUPTED and reporter is not None:
             reporter.write_line("")
-            reporter.write_line(
-                "trioeval: rows under way may finish; interrupt again to cancel them"
-            )
-        # Interrupted once more, it has cancelled them: pytest is to say how all others ended.
+            reporter.write_line("trioeval: running rows may finish; interrupt again to cancel them")
+        # A further interrupt has cancelled them: pytest shall report all other results.
         with suppress(KeyboardInterrupt):
             self.host.close(at_once=not self._is_whole)
 
     def pytest_unconfigure(self) -> None:
-        """Leave nothing behind."""
+        """Remove the folder."""
         if self.host is not None:
             self.host.close(at_once=True)
         if self._own_folder is not None:
@@ -161,10 +159,10 @@ class SuiteSession:
 
 
 def session_of(config: pytest.Config) -> SuiteSession:
-    """That of a configuration; made when it is first asked for.
+    """Return the session of a configuration; made on the first call.
 
     Raises:
-        UsageError: A setting means nothing.
+        UsageError: A setting is not valid.
     """
     found = config.pluginmanager.get_plugin(_SESSION_NAME)
     if isinstance(found, SuiteSession):
@@ -186,19 +184,19 @@ _PROBLEMS = 20_000  # characters
 
 
 class SuiteItem(pytest.Item):
-    """A row of a suite, or a task whose rows are not known before it is run."""
+    """A row of a suite, or a task whose rows are not known before it runs."""
 
     suites: SuiteSession
-    loaded: LoadedFile
+    loaded: CollectedSuite
     key: Key
     place: str
-    """Where it stands in the suite."""
+    """The location in the suite file."""
 
     def runtest(self) -> None:
-        """Have its file run, if it was not, and end as the row did."""
+        """Run its file if that was not started, and end as the row did."""
         host = self._host()
         told = host.wait(self.loaded, self.key)
-        # Whoever repeats tests that fail gets the same answer once more.
+        # A plugin that repeats failed tests gets the same result again.
         new = [one for one in told.properties if one not in self.user_properties]
         self.user_properties += new
         while not host.warnings.empty():
@@ -209,23 +207,23 @@ class SuiteItem(pytest.Item):
             raise pytest.skip.Exception(told.text, _use_item_location=True)
 
     def reportinfo(self) -> tuple[str, int, str]:
-        """Where it stands, and what it is called."""
+        """Return the location and the name."""
         line = line_of(self.loaded.suite, self.place)
         return str(self.path), 0 if line is None else line - 1, self.name
 
     @property
     def obj(self) -> Callable[[], None]:
-        """What other plugins look at, as if all items were functions."""
+        """Attributes that other plugins expect, as if all items were functions."""
         return self.runtest
 
     def _warn(self, warning: str) -> None:
         try:
             self.warn(pytest.PytestWarning(_plain(warning)))
-        except pytest.PytestWarning as error:  # where warnings are errors
+        except pytest.PytestWarning as error:  # if warnings are errors
             pytest.fail(str(error), pytrace=False)
 
     def _host(self) -> Host:
-        """What runs it, with everything that is not deselected."""
+        """Return the host of all selected items."""
         host = self.suites.host
         if host is None or not host.has(self.loaded, self.key):
             items = (one for one in (*self.session.items, self) if isinstance(one, SuiteItem))
@@ -234,10 +232,10 @@ class SuiteItem(pytest.Item):
 
 
 def items_of(file: pytest.File) -> Iterator[SuiteItem]:
-    """The items of a suite file.
+    """Return the items of a suite file.
 
     Raises:
-        CollectError: The suite is wrong, or a setting; all that is.
+        CollectError: The suite or a setting is not valid; all problems.
     """
     try:
         suites = session_of(file.config)
@@ -249,7 +247,7 @@ def items_of(file: pytest.File) -> Iterator[SuiteItem]:
         for warning in loaded.checked.warnings:
             file.warn(pytest.PytestWarning(_plain(warning)))
     except (SuiteError, pytest.UsageError, pytest.PytestWarning) as error:
-        # A warning is raised where warnings are errors.
+        # The warning is an exception if warnings are errors.
         raise file.CollectError(_plain(error)) from None
     except (TrioevalError, OSError) as error:
         raise file.CollectError(_plain(f"{file.path}: {error}")) from None
@@ -261,14 +259,14 @@ def items_of(file: pytest.File) -> Iterator[SuiteItem]:
 
 
 def _plain(text: object) -> str:
-    """What a log may show."""
+    """Return a message without terminal controls."""
     return without_commands(inert_lines(text, _PROBLEMS))
 
 
-def _wanted(items: Iterable[SuiteItem]) -> Mapping[LoadedFile, WantedFile]:
-    """What is wanted of each file. All workers of a session come to the same."""
-    keys: dict[LoadedFile, set[Key]] = {}
-    names: dict[LoadedFile, str] = {}
+def _wanted(items: Iterable[SuiteItem]) -> Mapping[CollectedSuite, WantedFile]:
+    """Return the requested items of each file. All workers of a session get the same result."""
+    keys: dict[CollectedSuite, set[Key]] = {}
+    names: dict[CollectedSuite, str] = {}
     for item in items:
         keys.setdefault(item.loaded, set()).add(item.key)
         names[item.loaded] = item.nodeid.partition("::")[0]
@@ -279,6 +277,6 @@ def _wanted(items: Iterable[SuiteItem]) -> Mapping[LoadedFile, WantedFile]:
 
 
 def _digest(name: str, keys: Iterable[Key]) -> str:
-    """What tells apart runs of other files, and of other rows."""
+    """Return a digest that distinguishes runs of other files, and of other rows."""
     said = "\n".join([name, *sorted(map(repr, keys))])
     return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:8]

@@ -1,21 +1,21 @@
-"""What items of pytest stand for."""
+"""The keys of items of pytest."""
 
 import attrs
 
 
 @attrs.frozen(order=True)
 class RowKey:
-    """A row, by what names it for ever."""
+    """A row by its permanent numbers."""
 
     task: str | None
-    """The id of its task; None where the suite has no tasks but is one."""
+    """The id of its task; None if the suite has only one."""
     test_idx: int
     prompt_idx: int
 
 
 @attrs.frozen
 class TaskKey:
-    """A task as a whole, whose rows are not known before it is run."""
+    """A whole task whose rows are not known before it runs."""
 
     task: str | None
 

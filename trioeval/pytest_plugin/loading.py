@@ -1,4 +1,4 @@
-"""A suite file as pytest collects it: what it holds, and what is wrong with it."""
+"""A suite file for pytest: its items, and its problems."""
 
 import os
 import re
@@ -9,7 +9,6 @@ import attrs
 import pytest
 
 from trioeval.errors import Problem
-from trioeval.inert import inert
 from trioeval.loading.load import load_suite
 from trioeval.loading.own_files import read_own_env_files
 from trioeval.pytest_plugin.keys import Key, RowKey, TaskKey
@@ -18,26 +17,27 @@ from trioeval.report.formats.markdown import without_commands
 from trioeval.run import PreparedSuite, PreparedTask, prepare
 from trioeval.suite.expand import Expansion, Step
 from trioeval.suite.model import Suite
+from trioeval.text_safety import escape_control_characters
 
-# What items are called: by their test and who is asked, each other than all others of its file.
+# The names of items: the test and the provider, unique in their file.
 
 
-_TITLE = 80  # characters of what a test is called
+_TITLE = 80  # characters of the title of a test
 _LABEL = 60  # characters of the name of a provider or prompt
 _SEPARATOR = re.compile(r"::+")
-"""What separates the parts of the names of items."""
+"""The separator of the parts of names of items."""
 
 
 @attrs.define
 class Names:
-    """Gives every name once: a second one of the same kind gets a number."""
+    """A registry of unique names: a repeated name gets a number."""
 
     encoding: str = "utf-8"
-    """Characters that it has not are told by their escapes: names go into the environment of the process."""
+    """The encoding of names; other characters are escaped, as names become environment variables."""
     _taken: dict[str, int] = attrs.field(init=False, factory=dict)
 
     def only(self, name: str) -> str:
-        """The name, or one like it that nothing else has.
+        """Return the name, or the name with a number if it is taken.
 
         Example:
             >>> names = Names()
@@ -54,12 +54,12 @@ class Names:
 
 
 def row_names(steps: Expansion, task: str | None, names: Names) -> Iterator[str]:
-    """The names of the rows of a task.
+    """Yield the names of the rows of a task.
 
     Args:
         steps: Its rows.
-        task: Its id, which stands before the test; None where there is only one.
-        names: Those that are taken.
+        task: The id of the task, which precedes the test; None if the suite has only one.
+        names: The registry of names.
 
     Example:
         >>> from trioeval.suite.expand import expand
@@ -70,12 +70,12 @@ def row_names(steps: Expansion, task: str | None, names: Names) -> Iterator[str]
         ['x:1[echo-b]', 'x:2[echo-a]', 'x:2[echo-b]', 'greets[echo-a]']
     """
     several = len({column.prompt.label for column in steps.columns}) > 1
-    before = "" if task is None else f"{inert(task, _LABEL)}: "
+    before = "" if task is None else f"{escape_control_characters(task, _LABEL)}: "
     for step in steps:
         entry = steps.providers[step.provider_index]
-        parts = [inert(entry.label or entry.id, _LABEL)]
+        parts = [escape_control_characters(entry.label or entry.id, _LABEL)]
         if several:
-            parts.append(inert(step.column.prompt.label, _LABEL))
+            parts.append(escape_control_characters(step.column.prompt.label, _LABEL))
         if step.repeat_index:
             parts.append(f"repeat {step.repeat_index + 1}")
         yield names.only(f"{before}{_title(step)}[{'-'.join(parts)}]")
@@ -86,12 +86,12 @@ def _title(step: Step) -> str:
     named = None if test.extra is None else test.extra.name
     said = named or test.description
     if not said:
-        # No equals sign: `-k` takes none.
+        # No equals sign: `-k` does not accept one.
         said = ", ".join(f"{name}:{shallow(value)}" for name, value in step.vars.items())
-    return inert(said, _TITLE) or "test"
+    return escape_control_characters(said, _TITLE) or "test"
 
 
-# What the settings of pytest say of suites.
+# The settings of suites in the configuration of pytest.
 
 
 _OFF = frozenset({"off", "false", "no", "0"})
@@ -99,28 +99,28 @@ _ON = frozenset({"", "on", "true", "yes", "1"})
 
 
 @attrs.frozen(kw_only=True)
-class Settings:
-    """How suites are run."""
+class PluginSettings:
+    """The settings of suites."""
 
     max_concurrency: int | None = None
-    """Calls in flight that no lane may exceed, ≥ 1; None leaves that to the suites."""
+    """The most calls in flight of each lane, ≥ 1; None uses the suites' values."""
     is_cached: bool = True
-    """Whether replies come from a cache, and go into it."""
+    """True if replies are cached."""
     cache: Path | None = None
-    """Its file; None is a cache in memory."""
+    """The file of the cache; None is a cache in memory."""
     db: Path | None = None
-    """The database of runs; None keeps them only as long as the session."""
+    """The database of runs; None stores them for the session only."""
 
 
-def read_settings(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
-    """What the settings say; paths are relative to the root of the session.
+def read_settings(config: pytest.Config, environ: Mapping[str, str]) -> PluginSettings:
+    """Return the settings; paths are relative to the root of the session.
 
     Args:
-        config: Of the session.
-        environ: Says where the cache is, and whether there is one, where the settings do not.
+        config: The configuration of the session.
+        environ: The environment, which sets the cache unless the settings do.
 
     Raises:
-        UsageError: One of them means nothing.
+        UsageError: A setting is not valid.
     """
     width = str(config.getini("trioeval_max_concurrency") or "").strip()
     if width and not (width.isascii() and width.isdigit() and int(width) >= 1):
@@ -128,7 +128,7 @@ def read_settings(config: pytest.Config, environ: Mapping[str, str]) -> Settings
         raise pytest.UsageError(msg)
     db = str(config.getini("trioeval_db") or "").strip()
     is_cached, cache = _cache(config, environ)
-    return Settings(
+    return PluginSettings(
         max_concurrency=int(width) if width else None,
         is_cached=is_cached,
         cache=cache,
@@ -161,23 +161,23 @@ def _variable(environ: Mapping[str, str], name: str) -> str | None:
 
 
 @attrs.frozen(eq=False)
-class LoadedFile:
-    """A suite whose rows may be run."""
+class CollectedSuite:
+    """A suite whose rows can be run."""
 
     path: Path
     suite: Suite = attrs.field(repr=False)
     environ: Mapping[str, str] = attrs.field(repr=False)
     max_concurrency: int | None
     checked: PreparedSuite = attrs.field(repr=False)
-    """Without what its extensions would make of it: those are told of runs, and collecting is none."""
+    """The suite before its extensions change it: those are called for runs, not for collecting."""
     has_extensions: bool
-    """Whether only a run shows which rows it has."""
+    """True if its rows are only known after it was started."""
 
     def prepared(self) -> PreparedSuite:
-        """What is run. Its extensions are told that it begins, and may change its tests.
+        """Return the suite to run, after the extensions' hooks for the start of a run.
 
         Raises:
-            SuiteError: They are wrong, or what they make of it.
+            SuiteError: An extension is not valid, or the suite that it returns.
         """
         if not self.has_extensions:
             return self.checked
@@ -186,29 +186,29 @@ class LoadedFile:
 
 @attrs.frozen
 class Named:
-    """What is to be one item."""
+    """The data of one item."""
 
     name: str
     key: Key
     path: str
-    """Where it stands in the suite."""
+    """The location in the suite."""
 
 
-def load_file(path: Path, max_concurrency: int | None, *, plans: bool = False) -> LoadedFile:
-    """Load a suite and check it; nobody is asked anything.
+def load_file(path: Path, max_concurrency: int | None, *, plans: bool = False) -> CollectedSuite:
+    """Load and check a suite; no provider is called.
 
     Args:
         path: The file.
-        max_concurrency: Calls in flight that no lane may exceed.
-        plans: Whether no code of it is to run; rows that code makes are then one item.
+        max_concurrency: The most calls in flight of each lane.
+        plans: Whether no code of the suite runs; tasks with rows from code are then one item each.
 
     Raises:
         SuiteError: As for `load_suite`, and for `prepare`.
-        UsageError: Files with its environment are wrong.
+        UsageError: An environment file is not valid.
     """
     suite = load_suite(path, plans=plans)
     environ = _environ(suite)
-    return LoadedFile(
+    return CollectedSuite(
         path,
         suite,
         environ,
@@ -219,18 +219,20 @@ def load_file(path: Path, max_concurrency: int | None, *, plans: bool = False) -
     )
 
 
-def named_items(loaded: LoadedFile, encoding: str = "utf-8") -> Iterator[Named]:
-    """What its items are: rows where they are known before it is run, and tasks where they are not.
+def named_items(loaded: CollectedSuite, encoding: str = "utf-8") -> Iterator[Named]:
+    """Yield its items: rows if they are known before the run, otherwise tasks.
 
     Args:
-        loaded: The file.
-        encoding: One that names can be told in.
+        loaded: The suite.
+        encoding: The encoding of names.
     """
     names = Names(encoding)
     for part in loaded.checked.parts:
         below = "$" if part.place is None else f"$.tasks[{part.place}]"
         if loaded.has_extensions or part.rows is None:
-            yield Named(names.only(inert(part.id or "suite")), TaskKey(part.id), below)
+            yield Named(
+                names.only(escape_control_characters(part.id or "suite")), TaskKey(part.id), below
+            )
             continue
         steps = part.prepared.steps
         places = _places(part)
@@ -240,7 +242,7 @@ def named_items(loaded: LoadedFile, encoding: str = "utf-8") -> Iterator[Named]:
 
 
 def line_of(suite: Suite, path: str) -> int | None:
-    """The line of a suite file, from 1, in which something stands; None if that is not known."""
+    """Return the line of a location in a suite file, from 1; None if it is unknown."""
     if suite.place is None or suite.file is None:
         return None
     found = suite.place(Problem(path, ""))
@@ -250,7 +252,7 @@ def line_of(suite: Suite, path: str) -> int | None:
 
 
 def _places(part: PreparedTask) -> list[int]:
-    """The place of the test of each step."""
+    """Yield the position of the test of each step."""
     found: list[int] = []
     for span in part.prepared.steps.spans:
         each = (span.stop - span.start) // len(span.places)
@@ -270,7 +272,7 @@ def _checked(
 
 
 def _environ(suite: Suite) -> Mapping[str, str]:
-    """The environment of the process, with what files say in place of what is not set; later files win."""
+    """Return the environment, completed by files; later files override earlier ones."""
     found = read_own_env_files(suite)
     if not found:
         return os.environ

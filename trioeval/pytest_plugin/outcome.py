@@ -1,4 +1,4 @@
-"""What becomes of an item: from the record of a row, or from what is known of a task that is over."""
+"""The results of items: from the record of a row, or from all rows of a task."""
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -6,94 +6,96 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-from trioeval.inert import inert, inert_lines
 from trioeval.pytest_plugin.keys import Key
 from trioeval.report.counts import counted
 from trioeval.report.formats.json import compact
 from trioeval.report.formats.markdown import without_commands
 from trioeval.report.records import RowRecord
 from trioeval.run import Status
+from trioeval.text_safety import escape_control_characters, inert_lines
 
 Ending: TypeAlias = Literal["passed", "failed", "skipped"]
 
 _UNASKED = frozenset({"not_run", "blocked"})
-"""Outcomes of rows that were never begun."""
+"""Outcomes of rows that never started."""
 
 _REASON = 4000  # characters of a reason
-_SHOWN = 2000  # characters of a prompt, or of an answer
-_LISTED = 10  # rows of a task that are told one by one
+_SHOWN = 2000  # characters of a prompt or an output
+_LISTED = 10  # rows of a task that are listed
 _BRIEF = 200  # characters of their reasons
 _NAME = 80  # characters of the names of a row and of a provider
 
 
 @attrs.frozen(kw_only=True)
-class Told:
-    """How an item ends."""
+class ItemResult:
+    """The result of an item."""
 
     ending: Ending
     text: str = attrs.field(default="", converter=without_commands)
-    """Why, in inert text; its first line says most."""
+    """The reason as inert text; its first line is a summary."""
     properties: Sequence[tuple[str, object]] = ()
-    """What else is told of it in files of reports."""
+    """Properties for report files."""
 
 
-def told_of_row(record: RowRecord) -> Told:
-    """What becomes of the item of a row.
+def result_of_row(record: RowRecord) -> ItemResult:
+    """Return the result of the item of a row.
 
-    A row that was never begun is skipped, also that of a question whose task failed fast. Any other one
-    without a verdict fails: nobody knows whether it is well.
+    A row that never started is skipped, as is one of a question task that failed fast. Any other row without
+    a verdict fails.
     """
     status = record.status
     properties = [*_properties(record)]
     if status is Status.PASS:
-        return Told(ending="passed", properties=properties)
-    reason = inert_lines(record.error or "no reason is known", _REASON)
+        return ItemResult(ending="passed", properties=properties)
+    reason = inert_lines(record.error or "no reason given", _REASON)
     if record.outcome in _UNASKED or record.question.get("outcome") == "skipped":
-        return Told(ending="skipped", text=inert(reason, _BRIEF), properties=properties)
+        return ItemResult(
+            ending="skipped", text=escape_control_characters(reason, _BRIEF), properties=properties
+        )
     if not status.has_verdict:
         reason = f"no verdict: {reason}"
     lines = [reason, *_shown(record)]
-    return Told(ending="failed", text="\n".join(lines), properties=properties)
+    return ItemResult(ending="failed", text="\n".join(lines), properties=properties)
 
 
-def told_of_task(
+def result_of_task(
     name: str, records: Iterable[RowRecord], trouble: str | None, *, is_dataset: bool
-) -> Told:
-    """What becomes of the item of a task as a whole.
+) -> ItemResult:
+    """Return the result of the item of a whole task.
 
     Args:
-        name: What it is called.
+        name: The name of the task.
         records: Its rows.
-        trouble: What is wrong with the dataset that it builds; None if nothing is.
-        is_dataset: Whether it builds one, and has no rows.
+        trouble: The problem of its dataset; None if there is none.
+        is_dataset: Whether the task makes a dataset, and has no rows.
     """
     rows = 0
     failed: list[str] = []
     skipped: list[str] = []
     for record in records:
         rows += 1
-        told = told_of_row(record)
+        told = result_of_row(record)
         if told.ending != "passed":
-            why = inert(told.text.partition(chr(10))[0], _BRIEF)
-            of = f" ({inert(record.name, _NAME)})" if record.name else ""
-            line = f"row {record.number}{of}, {inert(record.provider, _NAME)}: {why}"
+            why = escape_control_characters(told.text.partition(chr(10))[0], _BRIEF)
+            of = f" ({escape_control_characters(record.name, _NAME)})" if record.name else ""
+            line = f"row {record.number}{of}, {escape_control_characters(record.provider, _NAME)}: {why}"
             (failed if told.ending == "failed" else skipped).append(line)
     if trouble is not None:
-        return Told(ending="failed", text=inert(trouble, _REASON))
+        return ItemResult(ending="failed", text=escape_control_characters(trouble, _REASON))
     if failed:
-        first = f"{len(failed)} of {counted(rows, 'row')} of {inert(name, _BRIEF)} did not pass"
+        first = f"{len(failed)} of {counted(rows, 'row')} of {escape_control_characters(name, _BRIEF)} did not pass"
         more = [f"… and {len(failed) - _LISTED} more"] if len(failed) > _LISTED else []
-        return Told(ending="failed", text="\n".join([first, *failed[:_LISTED], *more]))
+        return ItemResult(ending="failed", text="\n".join([first, *failed[:_LISTED], *more]))
     if skipped or not (rows or is_dataset):
-        why = skipped[0] if skipped else "it has no rows"
+        why = skipped[0] if skipped else "the task has no rows"
         text = f"{len(skipped)} of {counted(rows, 'row')} not run: {why}"
-        return Told(ending="skipped", text=text)
-    return Told(ending="passed", properties=[("rows", rows)])
+        return ItemResult(ending="skipped", text=text)
+    return ItemResult(ending="passed", properties=[("rows", rows)])
 
 
 def _properties(record: RowRecord) -> Iterator[tuple[str, object]]:
     found = {
-        "provider": inert(record.provider),
+        "provider": escape_control_characters(record.provider),
         "score": record.score,
         "latency_ms": record.latency_ms,
         "tokens": record.usage.get("total"),
@@ -103,40 +105,40 @@ def _properties(record: RowRecord) -> Iterator[tuple[str, object]]:
 
 
 def _shown(record: RowRecord) -> Iterator[str]:
-    """What was asked, and what was answered, as far as it helps."""
+    """Yield the prompt and the output."""
     for name, value in (("prompt", record.prompt), ("output", record.output)):
         if value is not None:
             text = inert_lines(value if isinstance(value, str) else compact(value), _SHOWN)
             yield "\n    ".join([f"{name}:", *text.splitlines()])
 
 
-# What the thread that runs suites tells the thread of pytest.
+# The results that the thread of the host passes to the thread of pytest.
 
 
-LOOK = 0.5  # seconds; where a wait without end could not be interrupted, one after another can
+LOOK = 0.5  # seconds of each wait; a wait without a timeout cannot be interrupted on some systems
 
 
 @attrs.define(eq=False)
-class Answers:
-    """How the items of one file end. One thread tells, another one asks."""
+class ItemResults:
+    """The results of the items of one file. One thread adds them, another one waits."""
 
     _news: threading.Condition = attrs.field(init=False, factory=threading.Condition)
-    _told: dict[Key, Told] = attrs.field(init=False, factory=dict)
+    _told: dict[Key, ItemResult] = attrs.field(init=False, factory=dict)
     _asked: Key | None = attrs.field(init=False, default=None)
     _failure: str | None = attrs.field(init=False, default=None)
     _is_over: bool = attrs.field(init=False, default=False)
 
-    def tell(self, told: Mapping[Key, Told]) -> None:
-        """Some items have ended."""
+    def tell(self, told: Mapping[Key, ItemResult]) -> None:
+        """Add the results of some items."""
         with self._news:
             self._told |= told
             self._news.notify_all()
 
     def end(self, failure: str | None = None) -> None:
-        """Nothing more will be told.
+        """End the results.
 
         Args:
-            failure: Why that is so; None if all there is was told.
+            failure: The reason for missing results; None if all were added.
         """
         with self._news:
             self._failure, self._is_over = failure, True
@@ -144,12 +146,12 @@ class Answers:
 
     @property
     def asked(self) -> Key | None:
-        """The item that somebody waits for."""
+        """The item that is waited for."""
         with self._news:
             return self._asked
 
-    def wait(self, key: Key) -> Told:
-        """How an item ends. Can be interrupted."""
+    def wait(self, key: Key) -> ItemResult:
+        """Return the result of an item. Can be interrupted."""
         with self._news:
             self._asked = key
             try:
@@ -160,5 +162,5 @@ class Answers:
             if key in self._told:
                 return self._told[key]
             if self._failure is not None:
-                return Told(ending="failed", text=self._failure)
-            return Told(ending="skipped", text="the run ended before it")
+                return ItemResult(ending="failed", text=self._failure)
+            return ItemResult(ending="skipped", text="the run ended before this row")

@@ -1,9 +1,9 @@
-# Apart from `pytest_plugin.host`: what a suite gives its items is independent of the thread that runs it.
-"""Runs the rows of one file, or waits until another process has.
+# Apart from `pytest_plugin.host`: running a suite for its items does not depend on the thread that runs it.
+"""Runs the rows of one file, or waits until another process has run them.
 
-Processes of one session share a folder and a database. Whoever holds the lock of a file runs all rows of it
-that the session wants; the others read how they end. A process that dies frees its lock: the next one goes
-on with the run where it stands, so that no reply is paid for twice.
+Processes of one session share a folder and a database. The process that holds the lock of a file runs all
+requested rows of it; the others read their results. If a process dies, its lock is released: the next one
+continues the run, so that no reply is paid for twice.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,29 +20,29 @@ from trioeval.errors import StoreError, UsageError
 from trioeval.evaluation.reconcile import has_ended
 from trioeval.kernel import Lanes
 from trioeval.pytest_plugin.keys import Key, RowKey, TaskKey
-from trioeval.pytest_plugin.loading import LoadedFile
-from trioeval.pytest_plugin.outcome import Answers, told_of_row, told_of_task
+from trioeval.pytest_plugin.loading import CollectedSuite
+from trioeval.pytest_plugin.outcome import ItemResults, result_of_row, result_of_task
 from trioeval.report.columns import read_dataset, trouble
 from trioeval.report.records import RowRecord
 from trioeval.run import PreparedSuite, PreparedTask, Row, run_suite
 from trioeval.store import RunFacts, Store, StoredRun, read_store
-from trioeval.store.beginning import PROGRAM, run_start
 from trioeval.store.cache.cache import Cache
+from trioeval.store.run_start import PROGRAM, run_start
 from trioeval.suite.expand import Expansion
 from trioeval.suite.filters import narrowed
 
-# What of a suite is run: the rows that somebody asks for, and what those cannot be without.
+# The part of a suite that runs: the requested rows, and the rows that they depend on.
 
 
 def chosen(prepared: PreparedSuite, keys: Iterable[Key]) -> PreparedSuite:
-    """The suite with the rows that are asked for.
+    """Return the suite with the requested rows.
 
-    A task that is asked for comes whole, and so does each that a task with rows or as a whole depends on.
-    With a case of agents come those that it depends on, and with a row whose output is compared the others.
+    A requested task comes whole, and so does each task that it depends on. A case of an agent comes with the
+    cases that it depends on, and a row whose output is compared with the other rows of its group.
 
     Args:
         prepared: The suite.
-        keys: Rows and tasks of it.
+        keys: The requested rows and tasks.
 
     Example:
         >>> import trioeval
@@ -74,7 +74,7 @@ def chosen(prepared: PreparedSuite, keys: Iterable[Key]) -> PreparedSuite:
 
 
 def _needed(tasks: Sequence[PreparedTask], ids: set[str | None]) -> set[str | None]:
-    """The tasks that some depend on, and those that these depend on, and so on."""
+    """Return the tasks that some tasks depend on, directly or indirectly."""
     by_id = {task.id: task for task in tasks}
     found: set[str | None] = set()
     left = [one for task in ids for one in by_id[task].depends_on]
@@ -93,7 +93,7 @@ def _with_rows(prepared: PreparedSuite, wanted: set[tuple[int, int]]) -> Prepare
 
 
 def _with_cases(steps: Expansion, wanted: set[tuple[int, int]]) -> set[tuple[int, int]]:
-    """The same rows of agents, and those of the cases that they depend on."""
+    """Return rows of agents with those of the cases that they depend on."""
     by_case = {
         (step.test.extra.name, step.prompt_idx, step.repeat_index): step
         for step in steps
@@ -112,21 +112,21 @@ def _with_cases(steps: Expansion, wanted: set[tuple[int, int]]) -> set[tuple[int
     return found
 
 
-_LOOK = 0.05  # seconds between two looks at what another process does
-_SAFE_WITHIN = 60.0  # seconds in which everything is on disk at the end, or will not be
+_LOOK = 0.05  # seconds between two checks of another process
+_SAFE_WITHIN = 60.0  # seconds at the end in which everything is written to disk
 
 
 @attrs.frozen(eq=False)
 class Serving:
-    """What all files of a process share."""
+    """The resources that all files of a process share."""
 
     folder: Path
-    """Of the locks of the session."""
+    """The folder of the locks of the session."""
     store: Store
     cache: Cache | None
     lanes: Lanes
     stop: trio.Event
-    """Set when no new row is to start."""
+    """Set when no new row may start."""
     warn: Callable[[str], None]
 
 
@@ -134,21 +134,21 @@ class Serving:
 class FileRun:
     """The run of one file."""
 
-    loaded: LoadedFile
+    loaded: CollectedSuite
     run: str
-    """Its id, the same in every process of the session."""
+    """The id, the same in every process of the session."""
     wanted: frozenset[Key]
-    """What the session wants of it."""
-    answers: Answers
+    """The requested items."""
+    answers: ItemResults
     serving: Serving
     _indices: Mapping[RowKey, int] | None = attrs.field(init=False, default=None)
-    """Where the store has the rows that are wanted; not known before that is asked."""
+    """The index of each requested row in the store; computed on demand."""
 
     async def serve(self) -> None:
-        """Tell how all its items end. A checkpoint.
+        """Report the results of all items. A checkpoint.
 
         Raises:
-            TrioevalError: The run cannot be begun, or not be kept.
+            TrioevalError: The run cannot be started or stored.
         """
         lock = FileLock(
             self.serving.folder / f"{self.run}.lock",
@@ -166,7 +166,7 @@ class FileRun:
             await trio.sleep(_LOOK)
         try:
             facts = _facts(self.serving.store.path, self.run)
-            # One that was only interrupted, or died, goes on here.
+            # A run that was interrupted, or died, continues here.
             is_done = facts is not None and facts.state == "finished"
             if not is_done:
                 await self._run_on(facts)
@@ -198,7 +198,7 @@ class FileRun:
         try:
             is_over = await self._run_suite(prepared, run)
         finally:
-            # Also when it dies: its rows were paid for.
+            # Also after an exception: the rows were paid for.
             with trio.move_on_after(_SAFE_WITHIN, shield=True):
                 duration_ms = (trio.current_time() - began) * 1000
                 run.finish("finished" if is_over else "interrupted", duration_ms=duration_ms)
@@ -208,16 +208,16 @@ class FileRun:
             raise run.error
 
     async def _run_suite(self, prepared: PreparedSuite, run: StoredRun) -> bool:
-        """Whether it came to its end: what was never begun was not kept from it by a stop."""
+        """Return whether it ended; rows that never started count only if the run was not stopped."""
         serving = self.serving
         unended = 0
 
-        async def emit(row: Row) -> None:  # noqa: ASYNC124 - telling waits for nobody
+        async def emit(row: Row) -> None:  # noqa: ASYNC124 - reporting does not wait
             nonlocal unended
             unended += not has_ended(row.outcome)
             self._tell([run.record(row)])
 
-        # With limits that others share, whoever keeps those is asked by lanes of its own.
+        # With shared limits, the limit server is called by the run's own lanes.
         shares = not prepared.lane_limits
         known = all(spec.name in serving.lanes for spec in prepared.lane_specs)
         is_cached = prepared.suite.evaluate_options.cache
@@ -238,10 +238,10 @@ class FileRun:
         for record in records:
             key = RowKey(record.task, record.test_idx, record.prompt_idx)
             if key in self.wanted:
-                self.answers.tell({key: told_of_row(record)})
+                self.answers.tell({key: result_of_row(record)})
 
     def _tell_asked(self) -> None:
-        """Look whether another process has the row that is waited for."""
+        """Check whether another process has the row that is waited for."""
         key = self.answers.asked
         if not isinstance(key, RowKey):
             return
@@ -253,7 +253,7 @@ class FileRun:
                 self._tell([record])
 
     def _tell_rest(self, *, with_rows: bool) -> None:
-        """Tell what is known when the run is over."""
+        """Report the results that are known when the run is over."""
         with read_store(self.serving.store.path) as reader:
             facts = reader.run(self.run)
             for task in facts.tasks if with_rows else ():
@@ -263,7 +263,7 @@ class FileRun:
                 if isinstance(key, TaskKey):
                     dataset = datasets.get(key.task)
                     result = None if dataset is None else dataset.result
-                    told = told_of_task(
+                    told = result_of_task(
                         key.task or "the suite",
                         (
                             RowRecord.of(found, index=index)
@@ -276,7 +276,7 @@ class FileRun:
 
 
 def _facts(path: Path, run: str) -> RunFacts | None:
-    """What the store knows of a run; None if it was never begun."""
+    """Return the facts of the run in the store; None if it was never started."""
     with read_store(path) as reader, suppress(UsageError):
         return reader.run(run)
     return None

@@ -34,7 +34,7 @@ import attrs
 from trioeval.evaluation.row import Row, RowsNotRun
 from trioeval.evaluation.waits import NO_WAITS
 from trioeval.kernel import Admitted, CallStarted, Event, Waiting
-from trioeval.kernel.events import Finished, Noted, Reserving, Throttled, Why
+from trioeval.kernel.events import Finished, Noted, Reserving, Throttled, WaitReason
 from trioeval.question_eval.answer import QuestionEvent, QuestionResult
 from trioeval.question_eval.result import QuestionCounts, TaskCounts, question_of
 
@@ -58,8 +58,8 @@ _SHORT: Mapping[str, str] = {
     "limit_decreasing": "waiting_limit_decreasing",
     "limiter_error": "waiting_limiter_error",
 }
-_RATES = frozenset({Why.PACE, Why.DELAY, Why.TOKENS, Why.BLOCKED})
-_BEHIND = frozenset({Why.TURN, Why.BACKOFF, Why.GATE, Why.WINDOW})
+_RATES = frozenset({WaitReason.PACE, WaitReason.DELAY, WaitReason.TOKENS, WaitReason.BLOCKED})
+_BEHIND = frozenset({WaitReason.TURN, WaitReason.BACKOFF, WaitReason.GATE, WaitReason.WINDOW})
 """Reasons to wait that do not hold up the queue of a lane."""
 
 
@@ -179,7 +179,7 @@ class QuestionEvents:
     _refused: set[int] = attrs.field(init=False, factory=set)
     """Jobs whose last request was rate limited."""
 
-    def begin(self, at: float) -> None:
+    def on_task_start(self, at: float) -> None:
         """Report the start of the task: all of its questions are queued."""
         self._began_at = at
         self._run.notify(self._event(at, None, "task_start"))
@@ -189,12 +189,12 @@ class QuestionEvents:
             for place in range(len(self.rows)):
                 self._run.notify(self._queued(place))
 
-    def end(self, at: float) -> None:
+    def on_task_end(self, at: float) -> None:
         """Report the end of the task."""
         details = {"status": self.counts.status, "reason": self.counts.reason}
         self._run.notify(self._event(at, None, "task_end", details))
 
-    def observe(self, event: Event, waited: Mapping[str, float] = NO_WAITS) -> None:
+    def on_event(self, event: Event, waited: Mapping[str, float] = NO_WAITS) -> None:
         """Process an event of the kernel.
 
         Args:
@@ -229,7 +229,7 @@ class QuestionEvents:
             return ()
         return (self._queued(place), *(() if history is None else history.events))
 
-    def ended(self, row: Row, at: float) -> Row:
+    def on_row(self, row: Row, at: float) -> Row:
         """Return the row of a question that has ended, with its last event."""
         found = question_of(row)
         if found is None:
@@ -238,17 +238,17 @@ class QuestionEvents:
         end = self._event(at, row.index, found.outcome, _ending(found))
         return attrs.evolve(row, result=attrs.evolve(found, events=(*found.events, end)))
 
-    def never_began(self, rows: RowsNotRun) -> None:
+    def on_rows_not_run(self, rows: RowsNotRun) -> None:
         """Count many questions that were never started, without an event for each."""
         if (found := question_of(rows.first)) is not None:
             self.counts.add_many(found.outcome, len(rows))
 
-    def written(self, row: Row) -> None:
+    def on_durable_row(self, row: Row) -> None:
         """Report the last event of a question whose row is stored."""
         if (found := question_of(row)) is not None:
             self._run.notify(found.events[-1])
 
-    def kept(self, record: Mapping[str, Any]) -> None:
+    def on_kept_row(self, record: Mapping[str, Any]) -> None:
         """Count a question whose row exists from an earlier execution."""
         self.counts.add_record(record)
 
@@ -267,7 +267,7 @@ class QuestionEvents:
         queue.fronts.pop(job, None)
         if event.why not in _BEHIND:
             queue.fronts[job] = wait
-        if job is None and event.why is Why.TURN and queue.ahead is None:
+        if job is None and event.why is WaitReason.TURN and queue.ahead is None:
             queue.ahead = {}
         if queue.ahead is not None:
             queue.ahead |= dict.fromkeys(wait.keys)
@@ -285,7 +285,7 @@ class QuestionEvents:
         if event.until is not None:
             details["retry_after_ms"] = max(0.0, (event.until - event.at) * 1000)
         short = event.shortage
-        if event.why is Why.SHARED_LIMIT and short is not None:
+        if event.why is WaitReason.SHARED_LIMIT and short is not None:
             if short.keys:
                 details["keys"] = list(short.keys)
             if short.message:
@@ -294,9 +294,11 @@ class QuestionEvents:
         details |= {"lane": event.lane, "why": event.why.value}
         name, keys = _LANE, tuple[str, ...]()
         front = self._queues[event.lane].front
-        if event.why in _RATES or (event.why is Why.BACKOFF and event.index in self._refused):
+        if event.why in _RATES or (
+            event.why is WaitReason.BACKOFF and event.index in self._refused
+        ):
             name = _RATE
-        elif event.why is Why.TURN and front is not None:
+        elif event.why is WaitReason.TURN and front is not None:
             name, keys = front.name, front.keys
         if keys:
             details["keys"] = list(keys)

@@ -26,7 +26,7 @@ import attrs
 import cattrs
 
 from trioeval.documents import read_json_or_yaml
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest
 from trioeval.documents.paths import show_path
 from trioeval.documents.placing import read_placed, structured
@@ -281,7 +281,7 @@ _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def question_suite(
-    given: Mapping[str, Any], around: Around, structure: Callable[[], Suite]
+    given: Mapping[str, Any], around: FileContext, structure: Callable[[], Suite]
 ) -> tuple[Suite, list[Mistake]]:
     """Return the suite of such a task, and everything that is wrong with it."""
     suite = UNREADABLE
@@ -306,7 +306,7 @@ def question_suite(
 
 
 def read_settings(
-    given: Mapping[str, Any], around: Around
+    given: Mapping[str, Any], around: FileContext
 ) -> tuple[QuestionSettings, RowsOfTask | None]:
     """Return the settings with the questions, or with the task whose rows they will be.
 
@@ -344,7 +344,7 @@ def _source_mistakes(given: Mapping[str, Any]) -> Iterator[Mistake]:
         yield Mistake(message, at=(ROWS_KEY,), key=True)
 
 
-def _file_of(given: Mapping[str, Any], around: Around) -> Path | None:
+def _file_of(given: Mapping[str, Any], around: FileContext) -> Path | None:
     """Return the question file when other settings are wrong; None if it is wrong as well."""
     named = next((part for key, part in given.items() if camel(key) == FILE_KEY), None)
     try:
@@ -353,7 +353,7 @@ def _file_of(given: Mapping[str, Any], around: Around) -> Path | None:
         return None
 
 
-def _settings_hook(around: Around) -> Hook:
+def _settings_hook(around: FileContext) -> Hook:
     """Return the hook for all settings except the questions."""
     converter = strict_converter()
     register = converter.register_structure_hook
@@ -375,13 +375,13 @@ def _same_tools(settings: QuestionSettings) -> Iterator[Mistake]:
             yield Mistake(message, at=("tools", place, "name"))
 
 
-def _file(value: Any, around: Around) -> Path:
+def _file(value: Any, around: FileContext) -> Path:
     if not isinstance(value, str) or not value.strip():
         raise MistakenError(Mistake(f"must be a file name, got {kind(value)}"))
     return around.file(value)
 
 
-def _tool_hook(converter: cattrs.Converter, around: Around) -> Hook:
+def _tool_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
     """Return the hook for a tool, whose function must exist."""
 
     def name(value: Any, _wanted: Any) -> str:

@@ -7,10 +7,19 @@ from typing import Any, Literal, TypeAlias, get_args
 import attrs
 
 from trioeval.errors import BudgetError, Fault, LaneClosedError, LimitError, ProviderError
-from trioeval.evaluation.outcomes import as_refused, cut_off, explain
+from trioeval.evaluation.outcomes import cut_off, explain, with_refusals
 from trioeval.evaluation.row import Row
-from trioeval.evaluation.tools import Chain
-from trioeval.kernel import Blocked, Cut, Done, Failed, Interrupted, NotRun, Outcome, TimedOut
+from trioeval.evaluation.tools import ToolConversation
+from trioeval.kernel import (
+    Blocked,
+    Done,
+    Failed,
+    Interrupted,
+    NotRun,
+    Outcome,
+    StopReason,
+    TimedOut,
+)
 from trioeval.question_eval.answer import (
     ParseError,
     QuestionOutcome,
@@ -32,7 +41,7 @@ from trioeval.text import counted
 # `elapsed` is work, as for the timeout of a job: calls and tools, without waits for lanes and limits.
 
 
-def stop_of(budget: QuestionBudget, chain: Chain, working: float) -> str | None:
+def stop_of(budget: QuestionBudget, chain: ToolConversation, working: float) -> str | None:
     """Return the reason why a question may not make its next step; None if it may.
 
     Using exactly the allowed seconds and tokens is within the budget.
@@ -43,7 +52,7 @@ def stop_of(budget: QuestionBudget, chain: Chain, working: float) -> str | None:
         working: Seconds of work of the current round of its job.
 
     Example:
-        >>> chain = Chain.of("?")
+        >>> chain = ToolConversation.of("?")
         >>> chain.tokens = 500
         >>> stop_of(QuestionBudget(max_tokens=500), chain, 0.0)
         >>> stop_of(QuestionBudget(max_tokens=499), chain, 0.0)
@@ -258,13 +267,13 @@ def outcome_of(record: Mapping[str, Any]) -> QuestionOutcome | None:
     return None if question is None else question["outcome"]
 
 
-_KINDS: Mapping[Cut, RunErrorKind] = {
-    Cut.DEADLINE: "deadline",
-    Cut.STOP: "interrupted",
-    Cut.CANCEL: "interrupted",
-    Cut.LANE: "lane_closed",
-    Cut.BUDGET: "budget_exhausted",
-    Cut.FAULT: "internal",
+_KINDS: Mapping[StopReason, RunErrorKind] = {
+    StopReason.DEADLINE: "deadline",
+    StopReason.STOP: "interrupted",
+    StopReason.CANCEL: "interrupted",
+    StopReason.LANE: "lane_closed",
+    StopReason.BUDGET: "budget_exhausted",
+    StopReason.FAULT: "internal",
 }
 _MISHAPS = frozenset({Fault.TRANSIENT, Fault.RATE_LIMITED})
 
@@ -307,9 +316,9 @@ def as_not_run(outcome: Outcome[QuestionResult], *, begun: bool) -> Outcome[Ques
     """
     if isinstance(outcome, Failed) and isinstance(outcome.error, LaneClosedError):
         if not begun and not outcome.calls:
-            return NotRun(outcome.index, Cut.LANE, outcome.error.reason)
-        return cut_off(outcome, Cut.LANE)
-    return as_refused(outcome, begun=begun)
+            return NotRun(outcome.index, StopReason.LANE, outcome.error.reason)
+        return cut_off(outcome, StopReason.LANE)
+    return with_refusals(outcome, begun=begun)
 
 
 def result_of(
@@ -331,7 +340,7 @@ def result_of(
             return QuestionResult.of(
                 question, "runtime_error", run_error=_failure(error, str(explain(outcome)))
             )
-        case NotRun(cut=Cut.STOP) if failed_fast is not None:
+        case NotRun(cut=StopReason.STOP) if failed_fast is not None:
             return QuestionResult.of(question, "skipped")
         case TimedOut():
             name, kind = "runtime_error", "timed_out"
@@ -375,8 +384,10 @@ def _failure(error: Exception, message: str) -> RunError:
             return RunError(kind="internal", message=message)
 
 
-def tokens_of(chain: Chain | None) -> int | None:
+def tokens_of(chain: ToolConversation | None) -> int | None:
     """Return the tokens of a question, including failed and abandoned calls; None if it made none."""
-    if chain is None or not (chain.steps or chain.wasted or chain.lost_tokens or chain.sent_tokens):
+    if chain is None or not (
+        chain.steps or chain.empty_replies or chain.lost_tokens or chain.sent_tokens
+    ):
         return None
     return chain.tokens + chain.lost_tokens + chain.sent_tokens

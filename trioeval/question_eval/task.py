@@ -17,22 +17,22 @@ from trioeval.documents.files import FILE
 from trioeval.errors import InputError, ProviderError, ScriptError
 from trioeval.evaluation.groups import StepJobs, timeout_of
 from trioeval.evaluation.outcomes import NAMES, cut_of, provider_failure
-from trioeval.evaluation.prompt import Asked, Tools
-from trioeval.evaluation.provider_calls import Asker, Inquiry
+from trioeval.evaluation.prompt import PromptBuilder, RenderedPrompt
+from trioeval.evaluation.provider_calls import ProviderCall, ReplySource
 from trioeval.evaluation.row import Row, Status
-from trioeval.evaluation.task_run import Unstarted
+from trioeval.evaluation.task_run import UnstartedRows
 from trioeval.evaluation.tools import (
-    Chain,
+    ModelTurn,
     ToolCall,
+    ToolConversation,
     ToolResult,
-    Turn,
     arguments_of,
     read_turn,
     tool_offers,
 )
 from trioeval.evaluation.waits import NO_WAITS
 from trioeval.grading import output_text
-from trioeval.grading.kinds.tools import Function
+from trioeval.grading.kinds.tools import OfferedFunction
 from trioeval.grading.model import NOTHING_SPENT
 from trioeval.kernel import Blocked, Calls, Job, NotRun, Outcome, Plan
 from trioeval.providers import Request
@@ -70,7 +70,7 @@ class ToolBox:
 
     offers: Sequence[Mapping[str, Any]]
     """In the format of chat completions."""
-    _functions: Sequence[Function] = attrs.field(repr=False)
+    _functions: Sequence[OfferedFunction] = attrs.field(repr=False)
     _places: Mapping[str, tuple[Path, str]] = attrs.field(repr=False)
     _run_function: RunFunction = attrs.field(repr=False)
 
@@ -81,7 +81,7 @@ class ToolBox:
         for tool in tools:
             file, _, function = tool.target.removeprefix(FILE).rpartition(":")
             places[tool.name] = Path(file), function
-        functions = [Function(tool.name, dict(tool.parameters)) for tool in tools]
+        functions = [OfferedFunction(tool.name, dict(tool.parameters)) for tool in tools]
         return cls(tool_offers(tools), functions, places, run_function)
 
     async def run(self, call: ToolCall) -> ToolResult:
@@ -111,7 +111,7 @@ class _QuestionState:
 
     step: Step
     question: Question
-    chain: Chain
+    chain: ToolConversation
     output: object = None
     """The output of the last reply, transformed."""
 
@@ -123,8 +123,8 @@ class QuestionEval:
     _steps: Expansion
     """The expansion of its suite, whose tests are the questions."""
     _settings: QuestionSettings
-    _asker: Asker
-    _tools: Tools
+    _asker: ReplySource
+    _tools: PromptBuilder
     """Transforms outputs."""
     _templates: Templates
     """The templates for transforms."""
@@ -143,7 +143,7 @@ class QuestionEval:
         """Return the plan. Lazy: a question becomes an object when its job starts."""
         lanes = tuple(self._asker.lanes)
         used = {lanes[provider] for provider in self._steps.used_providers}
-        looks_ahead = any(map(self._asker.may_have, self._steps.used_providers))
+        looks_ahead = any(map(self._asker.may_have_reply, self._steps.used_providers))
         return Plan(
             StepJobs(self._steps, lanes, timeout_of(self._steps)),
             sorted(used),
@@ -155,9 +155,9 @@ class QuestionEval:
         """Return True if a question that is about to start needs no call."""
         if job.payload.test.fault is not None:
             return True
-        if not self._asker.may_have(job.payload.provider_index):
+        if not self._asker.may_have_reply(job.payload.provider_index):
             return False
-        return self._asker.is_there(self._inquiry(self._started(job)))
+        return self._asker.has_reply(self._inquiry(self._started(job)))
 
     async def perform(self, job: Job[Step], calls: Calls[Step]) -> QuestionResult:
         """Run the body of a job: call the model and its tools until it answers or the budget is exhausted.
@@ -189,14 +189,14 @@ class QuestionEval:
             if not turn.calls:
                 break
             results = [await self._run_tool(call, chain, calls) for call in turn.calls]
-            chain.go_on(turn, results)
+            chain.add_results(turn, results)
         calls.note("parsing")
         return judged(state.question, await self._text(state, turn))
 
-    async def _step(self, state: _QuestionState, calls: Calls[Step]) -> Turn:
+    async def _step(self, state: _QuestionState, calls: Calls[Step]) -> ModelTurn:
         """Return the next turn of the model."""
         inquiry = self._inquiry(state)
-        paid = await self._asker.ask(inquiry, calls, state.chain)
+        paid = await self._asker.fetch(inquiry, calls, state.chain)
         output = paid.reply.output
         if output is None:
             self._asker.reject(inquiry)  # an empty reply must not be reused
@@ -206,7 +206,9 @@ class QuestionEval:
         # Calls of tools that were not offered belong to the provider's own tools.
         return turn if self._box.offers else attrs.evolve(turn, calls=())
 
-    async def _run_tool(self, call: ToolCall, chain: Chain, calls: Calls[Step]) -> ToolResult:
+    async def _run_tool(
+        self, call: ToolCall, chain: ToolConversation, calls: Calls[Step]
+    ) -> ToolResult:
         began_at = trio.current_time()
         chain.tool_calls[call.name] += 1  # also if it is interrupted
         calls.note("tool_start", name=call.name)
@@ -216,10 +218,10 @@ class QuestionEval:
         calls.note("tool_finish", name=call.name, duration_ms=took_ms, **failed)
         return result
 
-    async def _text(self, state: _QuestionState, turn: Turn) -> str:
+    async def _text(self, state: _QuestionState, turn: ModelTurn) -> str:
         """Return the last output of the model, after the transform of its provider."""
         step, reply = state.step, state.chain.replies[-1]
-        asked = Asked(
+        asked = RenderedPrompt(
             prompt=self._prompt(state.question),
             vars=step.vars,
             options={},
@@ -235,14 +237,14 @@ class QuestionEval:
         if state is None:
             step = job.payload
             question = as_question(step.test)
-            state = _QuestionState(step, question, Chain.of(self._prompt(question)))
+            state = _QuestionState(step, question, ToolConversation.of(self._prompt(question)))
             self._states[job.index] = state
         return state
 
     def _prompt(self, question: Question) -> str:
         return question_prompt(question.question, question.answers)
 
-    def _inquiry(self, state: _QuestionState) -> Inquiry:
+    def _inquiry(self, state: _QuestionState) -> ProviderCall:
         step, question = state.step, state.question
         offers = {"tools": list(self._box.offers)} if self._box.offers else {}
         request = Request(
@@ -256,7 +258,7 @@ class QuestionEval:
         )
         number = state.chain.steps
         more = (number,) if number else ()
-        return self._asker.inquiry(step.index, "provider", step.provider_index, request, *more)
+        return self._asker.prepare(step.index, "provider", step.provider_index, request, *more)
 
     def rows(
         self, outcome: Outcome[QuestionResult], waits: Mapping[str, float] = NO_WAITS
@@ -319,11 +321,11 @@ class QuestionEval:
             self._failed_fast = index
             self._stop.set()
 
-    def unstarted(self, jobs: range) -> Unstarted | None:
+    def unstarted(self, jobs: range) -> UnstartedRows | None:
         """Return the rows of questions that were never started and have no state."""
         behind = min((index for index in self._states if index in jobs), default=jobs.stop)
         rows = range(jobs.start, behind)
-        return Unstarted(len(rows), rows, rows_by_column(self._steps, rows)) if rows else None
+        return UnstartedRows(len(rows), rows, rows_by_column(self._steps, rows)) if rows else None
 
-    def emitted(self, row: Row) -> None:
+    def on_emitted(self, row: Row) -> None:
         """Do nothing: rows leave no state for later ones."""

@@ -15,6 +15,6 @@ from trioeval.rates.pace import Pace as Pace
 from trioeval.rates.pace import Reservation as Reservation
 from trioeval.rates.pace import TokenPace as TokenPace
 from trioeval.rates.throttle import Allowance as Allowance
-from trioeval.rates.throttle import Delivery as Delivery
+from trioeval.rates.throttle import MeasuredRate as MeasuredRate
 from trioeval.rates.throttle import RateHint as RateHint
 from trioeval.rates.throttle import Throttle as Throttle

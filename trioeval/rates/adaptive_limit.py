@@ -76,7 +76,7 @@ class Limit:
         """True if starts and successes have no effect now, so that they need not be reported."""
         return True
 
-    def begun(self, in_flight: int) -> None:
+    def started(self, in_flight: int) -> None:
         """Count a start; `in_flight` includes it."""
 
     def succeeded(self, latency: float, *, retried: bool) -> None:
@@ -139,7 +139,7 @@ class AimdLimit(Limit):
         """True if the limit is full without being a trial, and no refusal awaits a second one."""
         return self.max_concurrency == self.limit <= self._ceiling and not self._refused
 
-    def begun(self, in_flight: int) -> None:
+    def started(self, in_flight: int) -> None:
         """Record how much of the limit was used."""
         self._usual_cut = None
         self._peak = max(self._peak, in_flight)
@@ -296,7 +296,7 @@ class GradientLimit(Limit):
         >>> limit.limit
         1
         >>> for _ in range(4):  # as fast as a call can be, so two may be in flight
-        ...     limit.begun(1)
+        ...     limit.started(1)
         ...     limit.succeeded(0.5, retried=False)
         >>> limit.limit
         2
@@ -329,7 +329,7 @@ class GradientLimit(Limit):
         """Always false: every latency is a measurement."""
         return False
 
-    def begun(self, in_flight: int) -> None:
+    def started(self, in_flight: int) -> None:
         """Count a start; `in_flight` includes it."""
         if self._fresh:
             self._fresh, self._stale = False, self.limit - 1

@@ -147,12 +147,12 @@ class Budget:
 
     @property
     def spent(self) -> Amounts:
-        """What is used for good: every request reserved, and the usage of settled calls."""
+        """Amounts used for good: every request reserved, and the usage of settled calls."""
         return Amounts(self._requests_spent, self._tokens_spent, self._micros_spent / _MILLION)
 
     @property
     def reserved(self) -> Amounts:
-        """What is held for calls in progress; requests are not held but spent."""
+        """Amounts held for calls in progress; requests are not held but spent."""
         return Amounts(0, self._tokens_held, self._micros_held / _MILLION)
 
     def reserve(self, *, requests: int = 1, tokens: int = 0, money: float = 0.0) -> Hold | None:

@@ -50,7 +50,7 @@ _FASTEST = 0.001
 
 
 @attrs.define(eq=False)
-class Delivery:
+class MeasuredRate:
     """The rate of one lane, measured between refusals."""
 
     pace: Pace | None = None
@@ -174,7 +174,7 @@ class Throttle:
         breaker: The circuit breaker.
         backoff: The delay of a call that failed transiently.
         busy_backoff: The delay of a call that was refused without a named wait.
-        delivery: The measurement of a rate that the server does not report; None measures none.
+        measured_rate: The measurement of a rate that the server does not report; None measures none.
     """
 
     limit: Limit
@@ -183,7 +183,7 @@ class Throttle:
     breaker: Breaker
     backoff: Backoff
     busy_backoff: Backoff
-    delivery: Delivery | None = None
+    measured_rate: MeasuredRate | None = None
     blocked_until: float = -math.inf
     """Nothing starts before this instant; it only moves forward."""
     calm: bool = attrs.field(init=False)
@@ -195,9 +195,9 @@ class Throttle:
     refusal. One refused call among many is no evidence about the others."""
     _generation_mark: int = attrs.field(init=False, default=0)
     """The mark at the start of the present generation."""
-    _elders: int = attrs.field(init=False, default=0)
+    _in_flight_at_refusal: int = attrs.field(init=False, default=0)
     """Calls of the present generation that are in flight."""
-    _company: bool = attrs.field(init=False, default=False)
+    _wave_confirmed: bool = attrs.field(init=False, default=False)
     """True if the present wave has been counted as evidence of the server's rate."""
     _served_since_wait: int = attrs.field(init=False, default=_SOON)
     """Calls served since the server asked for a wait; before that a number that is no evidence."""
@@ -249,8 +249,8 @@ class Throttle:
         at = max(now, self.pace.rate_allows_at)
         if self._hinted is not None:
             at = max(at, self._hinted.earliest(now))
-        if self.delivery is not None and self.delivery.pace is not None:
-            at = max(at, self.delivery.pace.earliest(now))
+        if self.measured_rate is not None and self.measured_rate.pace is not None:
+            at = max(at, self.measured_rate.pace.earliest(now))
         return at
 
     def take(self, now: float, tokens: int) -> Reservation | None:
@@ -258,8 +258,8 @@ class Throttle:
         self.pace = self.pace.take(now)
         if self._hinted is not None:
             self._hinted = self._hinted.take(now)
-        if self.delivery is not None:
-            self.delivery.take(now)
+        if self.measured_rate is not None:
+            self.measured_rate.take(now)
         return None if self.tokens is None else self.tokens.reserve(now, tokens)
 
     def settle(self, reservation: Reservation, tokens: int) -> None:
@@ -270,10 +270,10 @@ class Throttle:
     def succeeded(self, latency: float, mark: int, *, retried: bool) -> None:
         """Learn from the success of a call that started at `mark`, after `latency` seconds in flight."""
         self.breaker.succeeded()
-        self.congestions = self._elders = 0
+        self.congestions = self._in_flight_at_refusal = 0
         self._served_since_wait += 1
-        if self.delivery is not None:
-            self.delivery.served()
+        if self.measured_rate is not None:
+            self.measured_rate.served()
         self.limit.succeeded(latency, retried=retried)
         if self._probes is not None and mark >= self._recovery_mark:
             self._probes *= 2
@@ -283,8 +283,8 @@ class Throttle:
 
     def ended(self, mark: int) -> None:
         """Note the end of a call that started at `mark`, successful or not."""
-        if self._elders and mark < self._generation_mark:
-            self._elders -= 1
+        if self._in_flight_at_refusal and mark < self._generation_mark:
+            self._in_flight_at_refusal -= 1
 
     def failed(
         self,
@@ -332,13 +332,13 @@ class Throttle:
         self._settle_flags()
         return None if self.breaker.reason is not None else again_at
 
-    def unanswered(self, now: float) -> None:
+    def cancelled_in_flight(self, now: float) -> None:
         """Note a call that was cancelled in flight. While the lane recovers, this is no sign of recovery."""
         if self._probes is not None:
             self.breaker.troubled(now, 0.0, "calls get no reply")
             self._settle_flags()
 
-    def hear(self, now: float, hint: RateHint) -> None:
+    def apply_hint(self, now: float, hint: RateHint) -> None:
         """Apply what a reply reports as left."""
         if hint.requests is not None and hint.requests.is_sound:
             self._block(now, self._until_request(hint.requests))
@@ -364,7 +364,7 @@ class Throttle:
         """Close the breaker again."""
         self.breaker.reset()
         # A calm lane does not report ends: calls counted here would never be subtracted.
-        self.congestions = self._elders = 0
+        self.congestions = self._in_flight_at_refusal = 0
         self._settle_flags()
 
     def _congested(
@@ -379,15 +379,15 @@ class Throttle:
     ) -> float:
         """Learn from a refused call; return the instant before which it does not start again."""
         why, retry_after = str(error), error.retry_after
-        if not self._elders:
+        if not self._in_flight_at_refusal:
             self.congestions += 1
-            self._generation_mark, self._elders = self._step(), in_flight
+            self._generation_mark, self._in_flight_at_refusal = self._step(), in_flight
         begins_wave = mark >= self._wave_mark
         if begins_wave:
-            self._wave_mark, self._company = self._step(), False
+            self._wave_mark, self._wave_confirmed = self._step(), False
         if retry_after and refusals <= _TELLING:
             # "Retry after 0 s" names an instant but no remedy.
-            self._tell_delivery(now, retry_after, begins_wave=begins_wave)
+            self._measure_refusal(now, retry_after, begins_wave=begins_wave)
         self._cut(mark, in_flight - 1, retry_after or 0.0, repeated=refusals > 1)
         if retry_after:
             self._keep_wait(now, retry_after, why)
@@ -416,13 +416,13 @@ class Throttle:
         self.breaker.troubled(now, max(now + rest, self.blocked_until) - now, why)
         return now + rest
 
-    def _tell_delivery(self, now: float, wait: float, *, begins_wave: bool) -> None:
+    def _measure_refusal(self, now: float, wait: float, *, begins_wave: bool) -> None:
         """Report a refusal to the rate measurement as evidence: one of several, or soon after a wait."""
         soon = self._served_since_wait < _SOON
-        if self.delivery is not None and not self._company:
-            self._company = soon or not begins_wave
-            if self._company or self.delivery.pace is not None:
-                self.delivery.refused(now, wait, full=self._company)
+        if self.measured_rate is not None and not self._wave_confirmed:
+            self._wave_confirmed = soon or not begins_wave
+            if self._wave_confirmed or self.measured_rate.pace is not None:
+                self.measured_rate.refused(now, wait, full=self._wave_confirmed)
         self._served_since_wait = 0
 
     def _cut(self, mark: int, beside: int, wait: float, *, repeated: bool) -> None:
@@ -478,8 +478,8 @@ class Throttle:
             self._hinted = None
 
     def _settle_flags(self) -> None:
-        learning = self.delivery is not None and self.delivery.measuring
-        counting = self.delivery is not None and self._served_since_wait < _SOON
+        learning = self.measured_rate is not None and self.measured_rate.measuring
+        counting = self.measured_rate is not None and self._served_since_wait < _SOON
         self.calm = (
             self.limit.calm
             and self._probes is None

@@ -31,7 +31,7 @@ from trioeval.kernel.events import (
     LimitChanged,
     Throttled,
     Waiting,
-    Why,
+    WaitReason,
 )
 
 # Short names of lanes: the parts of their keys that distinguish them. Pure.
@@ -131,20 +131,20 @@ def _is_readable(part: str) -> bool:
 # The reason of a wait in a word or two, for progress lines, summaries and timelines.
 
 
-WAIT_WORDS: Mapping[Why, str] = {
-    Why.GATE: "a row alone",
-    Why.WINDOW: "earlier rows",
-    Why.TURN: "others in line",
-    Why.PAUSED: "paused",
-    Why.BLOCKED: "429",
-    Why.PACE: "rpm",
-    Why.DELAY: "delay",
-    Why.TOKENS: "tpm",
-    Why.SLOT: "slots",
-    Why.BUDGET: "budget",
-    Why.CAP: "slots of all lanes",
-    Why.SHARED_LIMIT: "shared limit",
-    Why.BACKOFF: "back-off",
+WAIT_WORDS: Mapping[WaitReason, str] = {
+    WaitReason.GATE: "a serial row",
+    WaitReason.WINDOW: "earlier rows",
+    WaitReason.TURN: "earlier calls",
+    WaitReason.PAUSED: "paused",
+    WaitReason.BLOCKED: "429",
+    WaitReason.PACE: "rpm",
+    WaitReason.DELAY: "delay",
+    WaitReason.TOKENS: "tpm",
+    WaitReason.SLOT: "slots",
+    WaitReason.BUDGET: "budget",
+    WaitReason.CAP: "slots of all lanes",
+    WaitReason.SHARED_LIMIT: "shared limit",
+    WaitReason.BACKOFF: "back-off",
 }
 """The words for each `WaitReason`."""
 
@@ -157,7 +157,7 @@ WINDOW_S = 60
 
 
 @attrs.define
-class Window:
+class MinuteWindow:
     """Amounts per second of the last minute."""
 
     _counts: list[int] = attrs.field(factory=lambda: [0] * WINDOW_S)
@@ -187,7 +187,7 @@ _PACE_MANY = 20  # rows of the last minute that are enough to ignore older ones
 
 
 @attrs.define
-class Pace:
+class RowPace:
     """The progress of the rows of one lane."""
 
     began_at: float
@@ -196,7 +196,7 @@ class Pace:
     """Rows that this execution runs, as far as they are known."""
     there: int = 0
     """Finished rows, whatever their order."""
-    _recent: Window = attrs.field(factory=Window)
+    _recent: MinuteWindow = attrs.field(factory=MinuteWindow)
 
     def add(self, at: float) -> None:
         """Count a finished row."""
@@ -212,7 +212,7 @@ class Pace:
         """Return the seconds until all rows are finished; None if they cannot be estimated.
 
         Example:
-            >>> pace = Pace(0.0, expected=100)
+            >>> pace = RowPace(0.0, expected=100)
             >>> for second in range(25):
             ...     pace.add(second / 10)
             >>> pace.left_s(10.0)
@@ -224,18 +224,20 @@ class Pace:
             return None
         elapsed, rows = now - self.began_at, self.there
         recent = self._recent.total(now)
-        if elapsed > WINDOW_S and recent >= _PACE_MANY:  # an old burst or pause is no evidence
+        if (
+            elapsed > WINDOW_S and recent >= _PACE_MANY
+        ):  # old bursts and pauses are not representative
             elapsed, rows = WINDOW_S, recent
         return elapsed / rows * self.left
 
 
-def all_left_s(paces: Collection[Pace], now: float) -> float | None:
+def all_left_s(paces: Collection[RowPace], now: float) -> float | None:
     """Return the seconds until the slowest lane is done; lanes do not wait for each other.
 
     A lane with too few finished rows is assumed to be as fast as the others.
 
     Example:
-        >>> fast, slow = Pace(0.0, 100, 100), Pace(0.0, 100, 10)
+        >>> fast, slow = RowPace(0.0, 100, 100), RowPace(0.0, 100, 10)
         >>> all_left_s([fast, slow], 10.0), all_left_s([], 10.0)
         (90.0, 0.0)
     """
@@ -246,7 +248,7 @@ def all_left_s(paces: Collection[Pace], now: float) -> float | None:
     known = [seconds for seconds in told if seconds is not None]
     if len(known) < len(told):
         there, expected = sum(one.there for one in paces), sum(one.expected for one in paces)
-        whole = Pace(open_ones[0].began_at, expected, there).left_s(now)
+        whole = RowPace(open_ones[0].began_at, expected, there).left_s(now)
         if whole is None:
             return None
         known.append(whole)
@@ -261,7 +263,7 @@ _FIRST = 0.1  # seconds of the first buckets
 
 
 @attrs.define
-class Bucket:
+class LaneBucket:
     """The calls and waits of a lane in one interval of time."""
 
     in_flight: int
@@ -272,10 +274,10 @@ class Bucket:
     refused: int = 0
     """Calls that the provider refused because of a rate limit."""
     tokens: int = 0
-    waits: dict[Why, float] = attrs.field(factory=dict)
+    waits: dict[WaitReason, float] = attrs.field(factory=dict)
     """Seconds waited, by reason."""
 
-    def join(self, later: "Bucket") -> None:
+    def join(self, later: "LaneBucket") -> None:
         """Join two consecutive buckets into one."""
         self.in_flight = max(self.in_flight, later.in_flight)
         self.limit = later.limit
@@ -310,19 +312,19 @@ class LaneActivity:
     """US dollars of the same calls."""
     wait: Waiting | None = None
     """The present wait, as last reported; see `waits_for`."""
-    waits: dict[Why, float] = attrs.field(factory=dict)
+    waits: dict[WaitReason, float] = attrs.field(factory=dict)
     """Seconds of past waits, by reason."""
     closed: str | None = None
     """The reason why the lane is closed; None if it is open."""
     bucket_s: float = _FIRST
-    buckets: list[Bucket] = attrs.field(factory=list)
+    buckets: list[LaneBucket] = attrs.field(factory=list)
     _limit_of: Callable[[], int | None] = lambda: None
     """The present limit of calls in flight."""
     _limit: int | None = None
     _ends_at: float = attrs.field(init=False)
     """The end of the last bucket."""
-    _starts: Window = attrs.field(factory=Window)
-    _used: Window = attrs.field(factory=Window)
+    _starts: MinuteWindow = attrs.field(factory=MinuteWindow)
+    _used: MinuteWindow = attrs.field(factory=MinuteWindow)
 
     def __attrs_post_init__(self) -> None:
         self._ends_at = self.began_at
@@ -353,11 +355,11 @@ class LaneActivity:
         self.failed += event.error is not None
         if event.tokens:  # a reservation counts against the rate, whatever the result
             self._used.add(at, event.tokens)
-        if event.is_told:
+        if event.is_reported:
             self.tokens += event.tokens
             bucket.tokens += event.tokens
             self.money += event.money
-        if self.wait is not None and self.wait.why is Why.SLOT and self._has_slot:
+        if self.wait is not None and self.wait.why is WaitReason.SLOT and self._has_slot:
             self._end_wait(at)  # the call has its limit, or a new event reports the next obstacle
 
     def waiting(self, event: Waiting) -> None:
@@ -382,7 +384,7 @@ class LaneActivity:
         if self.wait is not None:
             self._end_wait(event.at)
 
-    def waited(self, now: float) -> dict[Why, float]:
+    def waited(self, now: float) -> dict[WaitReason, float]:
         """Return the seconds waited until now, by reason, the present wait included."""
         found = dict(self.waits)
         if self.wait is not None:
@@ -437,7 +439,7 @@ class LaneActivity:
             if within > 0:
                 _add(self.buckets[number].waits, why, within)
 
-    def _bucket(self, at: float) -> Bucket:
+    def _bucket(self, at: float) -> LaneBucket:
         while at >= self._ends_at:
             if len(self.buckets) == MOST_BUCKETS:
                 self._halve()
@@ -445,7 +447,7 @@ class LaneActivity:
             # Looked up now and then: events report learned limits, not limits that a user sets.
             if (limit := self._limit_of()) is not None:
                 self._limit = limit
-            self.buckets.append(Bucket(self.in_flight, self._limit))
+            self.buckets.append(LaneBucket(self.in_flight, self._limit))
             self._ends_at = self.began_at + len(self.buckets) * self.bucket_s
         return self.buckets[-1]
 
@@ -459,19 +461,19 @@ class LaneActivity:
 
 
 def counts(told: Waiting, wait: Waiting | None, in_flight: int) -> bool:
-    """Whether a newly reported wait replaces the present one.
+    """Return whether a newly reported wait replaces the present one.
 
     Args:
         told: The new wait.
         wait: The present wait, if any.
         in_flight: Its calls in flight.
     """
-    if told.why is not Why.BACKOFF:
-        return told.why is not Why.TURN
+    if told.why is not WaitReason.BACKOFF:
+        return told.why is not WaitReason.TURN
     if wait is None or _end_of(wait, told.at) < told.at:
         return not in_flight
     longer = wait.until is not None and told.until is not None and wait.until < told.until
-    return not in_flight and wait.why is Why.BACKOFF and longer
+    return not in_flight and wait.why is WaitReason.BACKOFF and longer
 
 
 def _end_of(wait: Waiting, at: float) -> float:
@@ -537,7 +539,7 @@ class LaneWait:
     """The time that a lane waited for one reason."""
 
     lane: str
-    why: Why
+    why: WaitReason
     seconds: float
 
 
@@ -546,7 +548,7 @@ def longest_waits(told: Sequence[Mapping[str, Any]]) -> list[LaneWait]:
 
     Example:
         >>> longest_waits([{"lanes": {"a": {"waits": {"tokens": 31.0, "slot": 2.0}}}}])[0]
-        LaneWait(lane='a', why=<Why.TOKENS: 'tokens'>, seconds=31.0)
+        LaneWait(lane='a', why=<WaitReason.TOKENS: 'tokens'>, seconds=31.0)
     """
     sums: dict[tuple[str, str], float] = {}
     for execution in told:
@@ -554,7 +556,7 @@ def longest_waits(told: Sequence[Mapping[str, Any]]) -> list[LaneWait]:
             for why, seconds in lane["waits"].items():
                 _add(sums, (name, why), seconds)
     longest = sorted(sums.items(), key=lambda found: -found[1])
-    return [LaneWait(lane, Why(why), seconds) for (lane, why), seconds in longest]
+    return [LaneWait(lane, WaitReason(why), seconds) for (lane, why), seconds in longest]
 
 
 def _add(sums: dict[K, float], key: K, seconds: float) -> None:

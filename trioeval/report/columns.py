@@ -13,10 +13,10 @@ from rich.text import Text
 
 from trioeval.columns.result import ColumnProfile, DatasetResult, DroppedRow
 from trioeval.grading import output_text
-from trioeval.inert import inert, inert_lines
 from trioeval.report.counts import counted, money
 from trioeval.report.formats.json import indented, read_record, record_json, shallow
 from trioeval.suite.tests import Strip
+from trioeval.text_safety import escape_control_characters, inert_lines
 
 # A dataset in words: the number of its rows, the lost rows, calls and costs.
 
@@ -35,7 +35,7 @@ _REASONS: Mapping[str, str] = {
     "rate_limited": "rate limits",
     "shared_limit": "a shared limit",
     "budget_exceeded": "the budget",
-    "early_shutdown": "too much failed",
+    "early_shutdown": "too many failures",
     "fault": "it failed",
     "blocked": "another task",
 }
@@ -65,9 +65,9 @@ def dataset_lines(result: DatasetResult, near: Path | None = None) -> Iterator[s
         partial = f"; {groups}" if result.partial_groups else ""
         yield f"too many permanent failures: no further rows were started{partial}"
     if result.error is not None:
-        yield f"failed: {inert(result.error, _ERROR)}"
+        yield f"failed: {escape_control_characters(result.error, _ERROR)}"
     if result.first_error is not None and result.first_error not in (result.error or ""):
-        yield f"first failure: {inert(result.first_error, _ERROR)}"
+        yield f"first failure: {escape_control_characters(result.first_error, _ERROR)}"
     yield used_of(result)
 
 
@@ -80,7 +80,7 @@ def trouble(result: DatasetResult) -> str | None:
     """
     found = []
     if result.error is not None:
-        found.append(f"failed ({inert(result.error, _DATASET_TEXT_NAME)})")
+        found.append(f"failed ({escape_control_characters(result.error, _DATASET_TEXT_NAME)})")
     if result.lost:
         found.append(f"{counted(result.lost, 'row')} lost")
     if result.not_run:
@@ -95,7 +95,7 @@ def trouble(result: DatasetResult) -> str | None:
 
 
 def was_cut_short(result: DatasetResult) -> bool:
-    """Whether rows of a dataset were not tried because too many calls failed: only a retry makes them.
+    """Return whether rows of a dataset were not tried because too many calls failed: only a retry makes them.
 
     Example:
         >>> was_cut_short(DatasetResult(task="a", requested=2, written=1, dropped={"failed": 1}))
@@ -130,7 +130,8 @@ def dropped_words(result: DatasetResult) -> str:
         columns = {one.name: one.failed for one in result.columns if one.failed}
         if cause == "failed" and sum(columns.values()) == count:
             found += [
-                f"{inert(name, _DATASET_TEXT_NAME)} failed {of}" for name, of in columns.items()
+                f"{escape_control_characters(name, _DATASET_TEXT_NAME)} failed {of}"
+                for name, of in columns.items()
             ]
         else:
             found.append(f"{_words(cause)} {count}")
@@ -144,9 +145,13 @@ def failure_line(row: DroppedRow) -> str:
         >>> failure_line(DroppedRow(row=3, cause="failed", column="text", error="down", attempts=6))
         'row 3: text failed after 6 calls: down'
     """
-    column = "" if row.column is None else f"{inert(row.column, _DATASET_TEXT_NAME)} "
+    column = (
+        ""
+        if row.column is None
+        else f"{escape_control_characters(row.column, _DATASET_TEXT_NAME)} "
+    )
     calls = f" after {counted(row.attempts, 'call')}" if row.attempts else ""
-    why = "" if row.error is None else f": {inert(row.error, _ERROR)}"
+    why = "" if row.error is None else f": {escape_control_characters(row.error, _ERROR)}"
     return f"row {row.row}: {column}{_words(row.cause)}{calls}{why}"
 
 
@@ -173,7 +178,7 @@ def values_of(column: ColumnProfile) -> str:
         return f"{least} to {most}, mean {mean}, std {std}"
     if column.common:
         shown = [
-            f"{inert(output_text(shallow(value)), _VALUE)} {count}"
+            f"{escape_control_characters(output_text(shallow(value)), _VALUE)} {count}"
             for value, count in column.common[:_COMMON]
         ]
         return ", ".join(shown) + (", …" if column.distinct > len(shown) else "")
@@ -197,7 +202,9 @@ def shown_path(path: Path, near: Path | None = None) -> str:
         ('b/c', '/x')
     """
     inside = near is not None and path != near and path.is_relative_to(near)
-    return inert(path.relative_to(near) if inside and near is not None else path)
+    return escape_control_characters(
+        path.relative_to(near) if inside and near is not None else path
+    )
 
 
 def _sentence(result: DatasetResult, near: Path | None) -> str:
@@ -229,11 +236,13 @@ def _named(not_run: Mapping[str, int]) -> str:
 
 
 def _task(result: DatasetResult) -> str:
-    return inert(result.task or "", _DATASET_TEXT_NAME)
+    return escape_control_characters(result.task or "", _DATASET_TEXT_NAME)
 
 
 def _words(name: str) -> str:
-    return _CAUSES.get(name) or inert(name.replace("_", " "), _DATASET_TEXT_NAME)
+    return _CAUSES.get(name) or escape_control_characters(
+        name.replace("_", " "), _DATASET_TEXT_NAME
+    )
 
 
 # Datasets as tables for a terminal: a profile of each column, and rows.
@@ -282,9 +291,9 @@ def _table(columns: Sequence[ColumnProfile]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for column in columns:
         table.add_row(
-            Text(inert(column.name, _NAME)),
-            *([Text(inert(column.kind, _NAME))] if has_kinds else ()),
-            Text(inert(column.type, _NAME)),
+            Text(escape_control_characters(column.name, _NAME)),
+            *([Text(escape_control_characters(column.kind, _NAME))] if has_kinds else ()),
+            Text(escape_control_characters(column.type, _NAME)),
             str(column.nulls),
             distinct_of(column),
             Text(values_of(column)),
@@ -302,13 +311,13 @@ def _used(column: ColumnProfile) -> Iterator[Text]:
 
 def _told(column: ColumnProfile) -> str:
     """Return a column as a few lines."""
-    kind = f"{inert(column.kind, _NAME)}, " if column.kind else ""
+    kind = f"{escape_control_characters(column.kind, _NAME)}, " if column.kind else ""
     facts = [f"{distinct_of(column)} distinct"]
     facts += [counted(column.nulls, "null")] if column.nulls else []
     facts += [values] if (values := values_of(column)) else []
     facts += [used_of(column)] if column.calls else []
     facts += [f"{column.failed} failed"] if column.failed else []
-    head = f"{inert(column.name, _NAME)} ({kind}{inert(column.type, _NAME)})"
+    head = f"{escape_control_characters(column.name, _NAME)} ({kind}{escape_control_characters(column.type, _NAME)})"
     return f"{head}\n  {', '.join(facts)}"
 
 
@@ -322,7 +331,7 @@ def row_values(row: Mapping[str, Any]) -> RenderableType:
     parts: list[RenderableType] = []
     for name, value in row.items():
         text = value if isinstance(value, str) else indented(shallow(value))
-        parts.append(Text(f"\n{inert(name, _NAME)}", style="bold"))
+        parts.append(Text(f"\n{escape_control_characters(name, _NAME)}", style="bold"))
         parts.append(Text("  " + inert_lines(text, _LONG).replace("\n", "\n  ")))
     return Group(*parts)
 
@@ -340,8 +349,8 @@ def _row_text(number: int, row: Mapping[str, Any], width: int) -> Text:
     text = Text()
     text.append(f"row {number}\n", style="bold")
     for name, value in row.items():
-        text.append(f"  {inert(name, _NAME)}: ", style="dim")
-        text.append(f"{inert(output_text(shallow(value)), width)}\n")
+        text.append(f"  {escape_control_characters(name, _NAME)}: ", style="dim")
+        text.append(f"{escape_control_characters(output_text(shallow(value)), width)}\n")
     return text
 
 

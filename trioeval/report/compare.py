@@ -17,8 +17,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 from rich.text import Text
 
-from trioeval.evaluation.identity import row_id, row_id_of
-from trioeval.inert import inert
+from trioeval.evaluation.identity import recorded_row_id, row_id
 from trioeval.report.compare_runs import (
     KINDS,
     ColumnChange,
@@ -32,11 +31,12 @@ from trioeval.report.compare_runs import (
 from trioeval.report.counts import counted
 from trioeval.report.formats.json import compact, record_json
 from trioeval.report.records import RowRecord
-from trioeval.report.statistics import Bootstrap, Place
+from trioeval.report.statistics import Bootstrap, RowPlace
 from trioeval.report.text import FittingTable
 from trioeval.report.totals import place_of
 from trioeval.run import Status
 from trioeval.text import KEY
+from trioeval.text_safety import escape_control_characters
 
 By: TypeAlias = Literal["row", "test"]
 """The rows that match: those with the same provider, prompt and test, or all rows with the same test in the
@@ -65,7 +65,7 @@ class RowChange:
     before: Side | None
     after: Side | None
     is_answered_otherwise: bool = attrs.field(default=False, metadata={KEY: "otherOutput"})
-    """Whether both runs have the row, with different outputs."""
+    """True if both runs have the row, with different outputs."""
     number: int | None = attrs.field(default=None, metadata={KEY: None})
     """The number of the row in the new run, or in the old one if the row is gone."""
     before_row: int | None = attrs.field(default=None, metadata={KEY: None})
@@ -188,7 +188,7 @@ class Comparison:
         kind = _kind(before, after, is_answered_otherwise=other)
         return _told(record, kind=kind, before=before, after=after, other=other, place=place)
 
-    def _group(self, record: RowRecord) -> Place:
+    def _group(self, record: RowRecord) -> RowPlace:
         """Return the test and the cluster of a row."""
         return place_of(record, self.clusters.get(record.task))
 
@@ -218,7 +218,7 @@ def column_name(record: RowRecord) -> str:
 
 def _key(record: RowRecord, by: By) -> bytes:
     if by == "row":
-        found = row_id_of(record.json)
+        found = recorded_row_id(record.json)
     else:
         named = record.test.get("case") or record.test.get("description")
         found = row_id("", str(record.prompt_idx), record.vars, named)
@@ -285,8 +285,8 @@ def changes_table(changes: Iterable[RowChange], width: int) -> FittingTable:
         name = change.column if change.task is None else f"{change.task}: {change.column}"
         table.add_row(
             str(change.number),
-            Text(inert(change.name, width)),
-            Text(inert(name, _COLUMN)),
+            Text(escape_control_characters(change.name, width)),
+            Text(escape_control_characters(name, _COLUMN)),
             Text(change.kind, style=_STYLES.get(change.kind, "dim")),
             _side(change.before),
             _side(change.after),
@@ -357,9 +357,11 @@ def unfinished_lines(columns: Iterable[ColumnChange]) -> Iterator[str]:
 def name_of_column(column: ColumnChange) -> str:
     """Return the name of a column, in both runs if it differs; inert."""
     names = dict.fromkeys(
-        inert(side.name, _COLUMN) for side in (column.before, column.after) if side.name is not None
+        escape_control_characters(side.name, _COLUMN)
+        for side in (column.before, column.after)
+        if side.name is not None
     )
-    task = "" if column.task is None else f"{inert(column.task, _COLUMN)}: "
+    task = "" if column.task is None else f"{escape_control_characters(column.task, _COLUMN)}: "
     return task + " → ".join(names)
 
 

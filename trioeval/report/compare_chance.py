@@ -7,11 +7,11 @@ from rich.box import SIMPLE
 from rich.table import Table
 from rich.text import Text
 
-from trioeval.inert import inert
 from trioeval.report.compare import name_of_column, number_of, unfinished_lines
 from trioeval.report.compare_runs import ColumnChange, ColumnFindings, Findings, Kind
-from trioeval.report.statistics import Estimate, Finding
+from trioeval.report.statistics import DifferenceFinding, Estimate
 from trioeval.report.text import FittingTable
+from trioeval.text_safety import escape_control_characters
 
 _STYLES = {"better": "green", "worse": "red"}
 _RARE = 0.001
@@ -41,7 +41,7 @@ def findings_table(columns: Sequence[ColumnChange], findings: Findings) -> Fitti
             is_rate = finding is found.passed
             table.add_row(
                 Text(heading),
-                Text(inert(name, _NAME)),
+                Text(escape_control_characters(name, _NAME)),
                 *counts,
                 *(_shown(one, is_rate=is_rate) for one in (finding.before, finding.after)),
                 _shown(finding.difference, is_rate=is_rate, signed=True),
@@ -76,7 +76,7 @@ def _telling(column: ColumnFindings) -> tuple[int, bool]:
     return column.pairs, difference is not None and difference.mean != 0
 
 
-def _told_of_rates(finding: Finding, difference: Estimate) -> Iterator[str]:
+def _told_of_rates(finding: DifferenceFinding, difference: Estimate) -> Iterator[str]:
     groups, pairs = difference.clusters, _counted(difference.n, "pair of rows", "pairs of rows")
     if groups == 1:
         yield f"{pairs} of 1 test or cluster: other tests may differ in any way"
@@ -134,13 +134,13 @@ def nothing_shared(columns: Iterable[ColumnChange]) -> str:
     return "no row is in both runs: the runs cannot be compared"
 
 
-def _sentence(heading: str, name: str, finding: Finding, column: ColumnFindings) -> str:
+def _sentence(heading: str, name: str, finding: DifferenceFinding, column: ColumnFindings) -> str:
     is_rate = finding is column.passed
     before, after = (_shown(one, is_rate=is_rate) for one in (finding.before, finding.after))
     difference = _shown(finding.difference, is_rate=is_rate, signed=True)
     chance = "" if finding.adjusted is None else f", p = {_chance(finding.adjusted)}"
     told = f"{before} → {after}; {difference}{chance}: {_answers(finding)} beyond chance"
-    return f"{heading}, {inert(name, _NAME)}: {told}"
+    return f"{heading}, {escape_control_characters(name, _NAME)}: {told}"
 
 
 def _shown(found: Estimate | None, *, is_rate: bool, signed: bool = False) -> str:
@@ -174,11 +174,11 @@ def _chance(p_value: float | None) -> str:
     return f"<{_RARE}" if p_value < _RARE else f"{p_value:.2g}"
 
 
-def _answer(finding: Finding) -> Text:
+def _answer(finding: DifferenceFinding) -> Text:
     return Text(_answers(finding), style=_STYLES.get(finding.answer or "", "dim"))
 
 
-def _answers(finding: Finding) -> str:
+def _answers(finding: DifferenceFinding) -> str:
     match finding.answer:
         case None:
             return "unknown"

@@ -13,10 +13,10 @@ from trioeval.report.statistics import (
     CONFIDENCE,
     Bootstrap,
     ColumnSums,
+    DifferenceFinding,
     Estimate,
-    Finding,
     PairSums,
-    Place,
+    RowPlace,
     adjusted,
     holm,
 )
@@ -67,7 +67,7 @@ class SideTotals:
         found = self.sums.score_interval()
         return None if found is None else found.mean
 
-    def add(self, record: RowRecord, place: Place, name: str) -> None:
+    def add(self, record: RowRecord, place: RowPlace, name: str) -> None:
         """Count a row of the column."""
         self.name = self.name or name
         if not record.is_ended:
@@ -113,7 +113,7 @@ class ColumnChange:
 
     def add_pair(
         self,
-        place: Place,
+        place: RowPlace,
         sides: tuple[Side, Side],
         metrics: tuple[Mapping[str, tuple[float, float]], Mapping[str, tuple[float, float]]],
     ) -> None:
@@ -180,15 +180,15 @@ class KeptMetrics:
 class ColumnFindings:
     """The findings about one column."""
 
-    passed: Finding
-    scored: Finding
-    metrics: Mapping[str, Finding]
+    passed: DifferenceFinding
+    scored: DifferenceFinding
+    metrics: Mapping[str, DifferenceFinding]
     """The findings about metrics, by name."""
     is_score_pass: bool
-    """Whether the scores of all pairs only repeat whether the rows passed."""
+    """True if the scores of all pairs only repeat whether the rows passed."""
 
     @property
-    def deciding(self) -> Sequence[Finding]:
+    def deciding(self) -> Sequence[DifferenceFinding]:
         """The findings that decide whether the column is better or worse."""
         return (self.passed,) if self.is_score_pass else (self.passed, self.scored)
 
@@ -197,13 +197,13 @@ class ColumnFindings:
         """Rows that are in both runs."""
         return 0 if self.passed.difference is None else self.passed.difference.n
 
-    def named(self) -> Iterator[tuple[str, Finding]]:
+    def named(self) -> Iterator[tuple[str, DifferenceFinding]]:
         """All findings with their names."""
         yield "pass rate", self.passed
         yield "score", self.scored
         yield from self.metrics.items()
 
-    def told(self) -> Iterator[tuple[str, Finding]]:
+    def told(self) -> Iterator[tuple[str, DifferenceFinding]]:
         """The findings to show: a score that equals the pass rate is left out."""
         is_same = self.is_score_pass and all(
             _mean(one) == _mean(other)
@@ -241,17 +241,17 @@ class Findings:
 
     @property
     def is_worse(self) -> bool:
-        """Whether a column is worse beyond chance."""
+        """True if a column is worse beyond chance."""
         return "worse" in self._answers()
 
     @property
     def is_better(self) -> bool:
-        """Whether a column is better beyond chance."""
+        """True if a column is better beyond chance."""
         return "better" in self._answers()
 
     @property
     def is_known(self) -> bool:
-        """Whether the runs can be compared: not without any pair, or if each column is one cluster."""
+        """True if the runs can be compared: not without any pair, or if each column is one cluster."""
         return any(answer is not None for answer in self._answers())
 
     def _answers(self) -> set[str | None]:
@@ -281,12 +281,14 @@ def findings_of(
     return Findings([_with(column, decided, measured) for column in raw], bootstrap)
 
 
-def _adjusted(findings: Sequence[Finding]) -> Sequence[Finding]:
+def _adjusted(findings: Sequence[DifferenceFinding]) -> Sequence[DifferenceFinding]:
     return adjusted(findings, holm([found.p_value for found in findings]))
 
 
 def _with(
-    column: ColumnFindings, decided: Iterator[Finding], measured: Iterator[Finding]
+    column: ColumnFindings,
+    decided: Iterator[DifferenceFinding],
+    measured: Iterator[DifferenceFinding],
 ) -> ColumnFindings:
     passed = next(decided)
     if column.is_score_pass:  # one test and one answer

@@ -26,7 +26,7 @@ from trioeval.kernel import (
     Throttled,
     TimedOut,
     Waiting,
-    Why,
+    WaitReason,
 )
 from trioeval.report.counts import counted
 
@@ -34,7 +34,7 @@ _Moment: TypeAlias = tuple[float, str]
 
 
 @attrs.frozen
-class History:
+class JobHistory:
     """The events of one job, in order."""
 
     index: int
@@ -46,7 +46,7 @@ class History:
         return "\n".join((f"job {self.index}", *lines))
 
 
-def explain(events: Iterable[Event], index: int) -> History:
+def explain(events: Iterable[Event], index: int) -> JobHistory:
     """Return the history of a job.
 
     Args:
@@ -63,7 +63,7 @@ def explain(events: Iterable[Event], index: int) -> History:
              0.000  a request on lane a starts
     """
     moments: list[_Moment] = []
-    # The waits before admission of each lane: only the admission tells which job they belong to.
+    # The waits before admission of each lane: the admission determines which job they belong to.
     ahead: dict[str | None, list[_Moment]] = {}
     for event in events:
         match event:
@@ -77,7 +77,7 @@ def explain(events: Iterable[Event], index: int) -> History:
                 moments.append((event.at, what))
             case _:
                 pass
-    return History(index, tuple(moments))
+    return JobHistory(index, tuple(moments))
 
 
 def _say(event: Event, index: int) -> str | None:
@@ -103,7 +103,7 @@ def _say(event: Event, index: int) -> str | None:
             return None
 
 
-def _waits(lane: str | None, why: Why, until: float | None) -> str:
+def _waits(lane: str | None, why: WaitReason, until: float | None) -> str:
     end = "" if until is None else f", until {until:.3f}"
     return f"waits for {_named(lane)}: {why.value.replace('_', ' ')}{end}"
 

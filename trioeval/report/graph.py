@@ -1,7 +1,7 @@
-# Apart from `cli.commands.run_graph`: it belongs to this package, which the other only uses.
-"""What of a run waits for what, drawn: its tasks, and of tasks of agents their cases.
+# Apart from `cli.commands.run_graph`: it belongs to this package.
+"""The dependencies of a run as a graph: its tasks, and the cases of agent tasks.
 
-What depends on nothing is in layer 1, everything else one behind the last that it depends on.
+Nodes without dependencies are in layer 1, all others one layer below the last node they depend on.
 """
 
 from collections import Counter
@@ -11,21 +11,21 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import attrs
 
-from trioeval.inert import inert
 from trioeval.report.head import Head
 from trioeval.run import Status
+from trioeval.text_safety import escape_control_characters
 
 State: TypeAlias = Literal[
     "passed", "failed", "error", "blocked", "interrupted", "not run", "running", "waiting"
 ]
-"""How rows stand. Those that are not there yet are `running` or `waiting` in a run that goes on; in one that
-is over they are `interrupted` if they had begun, and `not run`."""
+"""The state of rows. Missing rows of a run in progress are `running` or `waiting`; those of an ended run are
+`interrupted` if they had started, else `not run`."""
 
 Form: TypeAlias = Literal["text", "mermaid", "dot"]
 
 _STATES: Sequence[State] = get_args(State)
 _WIDTH = 60  # characters of a name
-_NEEDS = 48  # characters of the names that something depends on
+_NEEDS = 48  # characters of the names of dependencies
 
 
 @attrs.frozen(kw_only=True)
@@ -35,14 +35,14 @@ class Node:
     name: str
     depends_on: tuple[str, ...] = ()
     layer: int = 1
-    """≥ 1."""
+    """The layer, ≥ 1."""
     states: Mapping[str, int] = attrs.field(factory=dict)
-    """How many of its rows stand how; of a dataset, how many rows are written."""
+    """The number of its rows in each state; of a dataset, the number of rows that are written."""
     cases: tuple["Node", ...] = ()
-    """Of a task of agents."""
+    """The cases of an agent task."""
 
     def json(self) -> dict[str, Any]:
-        """All of it, ready for `json.dumps`."""
+        """Return JSON data."""
         return {
             "name": self.name,
             "dependsOn": list(self.depends_on),
@@ -53,7 +53,7 @@ class Node:
 
 
 def state_of(outcome: str, status: Status) -> State:
-    """How a row stands.
+    """Return the state of a row.
 
     Example:
         >>> state_of("blocked", Status.ERROR)
@@ -75,16 +75,16 @@ def state_of(outcome: str, status: Status) -> State:
 
 
 def case_nodes(head: Head, rows: Mapping[int, State], missing: State) -> tuple[Node, ...]:
-    """The cases of a task of agents.
+    """Return the cases of an agent task.
 
     Args:
-        head: Of the task.
-        rows: How its rows stand, by their indices.
-        missing: How all others stand.
+        head: The head of the task.
+        rows: The states of its rows by index.
+        missing: The state of all other rows.
     """
     layers = layers_of({case.name: case.depends_on for case in head.cases})
     found, first = [], 0
-    for case in head.cases:  # the rows of a case are one behind the other
+    for case in head.cases:  # the rows of a case are consecutive
         own = range(first, first + case.rows)
         first = own.stop
         node = Node(
@@ -102,12 +102,12 @@ def task_nodes(
     states: Callable[[Head], Mapping[str, int]],
     cases: Callable[[Head], tuple[Node, ...]],
 ) -> Sequence[Node]:
-    """The tasks of a run.
+    """Return the tasks of a run.
 
     Args:
-        heads: Theirs.
-        states: Tells how the rows of a task stand.
-        cases: Gives its cases.
+        heads: The heads of the tasks.
+        states: Returns the states of the rows of a task.
+        cases: Returns the cases of a task.
     """
     layers = layers_of({_name(head): head.depends_on for head in heads})
     return [
@@ -123,7 +123,7 @@ def task_nodes(
 
 
 def layers_of(graph: Mapping[str, Iterable[str]]) -> Mapping[str, int]:
-    """In which layer each name of a graph without circles is; names that are not its own count for nothing.
+    """Return the layer of each name of an acyclic graph; names outside of the graph are ignored.
 
     Example:
         >>> layers_of({"a": ["b", "elsewhere"], "b": ["c"], "c": []})
@@ -137,7 +137,7 @@ def layers_of(graph: Mapping[str, Iterable[str]]) -> Mapping[str, int]:
 
 
 def graph_text(nodes: Sequence[Node], form: Form) -> str:
-    """A graph for a terminal, or for a document."""
+    """Yield a graph as text for a terminal or a document."""
     match form:
         case "text":
             return "\n".join(_text(nodes))
@@ -148,7 +148,7 @@ def graph_text(nodes: Sequence[Node], form: Form) -> str:
 
 
 def _text(nodes: Sequence[Node]) -> Iterator[str]:
-    """A line a name, by layers; cases below their task."""
+    """Yield a line for each name, by layers; cases follow their task."""
     lines = []
     for node in _layered(nodes):
         lines.append((_line(node), node))
@@ -159,16 +159,20 @@ def _text(nodes: Sequence[Node]) -> Iterator[str]:
 
 
 def _line(node: Node) -> str:
-    needs = f" ← {inert(', '.join(node.depends_on), _NEEDS)}" if node.depends_on else ""
-    return f"{node.layer}  {inert(node.name, _WIDTH)}{needs}"
+    needs = (
+        f" ← {escape_control_characters(', '.join(node.depends_on), _NEEDS)}"
+        if node.depends_on
+        else ""
+    )
+    return f"{node.layer}  {escape_control_characters(node.name, _WIDTH)}{needs}"
 
 
 def _layered(nodes: Sequence[Node]) -> Sequence[Node]:
-    return sorted(nodes, key=lambda node: node.layer)  # in their own order within a layer
+    return sorted(nodes, key=lambda node: node.layer)  # in the original order within a layer
 
 
 def _said(node: Node) -> str:
-    """How a node stands; of its only row without a number."""
+    """Return the state of a node; a single row has no number."""
     if sum(node.states.values()) == 1 and (only := next(iter(node.states))) in _STATES:
         return only
     return ", ".join(f"{count} {state}" for state, count in node.states.items())
@@ -214,7 +218,7 @@ def _dot(nodes: Sequence[Node]) -> Iterator[str]:
         if not node.cases:
             yield f"  {keys[node.name]} [label={_escaped(node)}];"
             continue
-        # Arrows lead to nodes, not to frames: the task is one in its own frame.
+        # Arrows lead to nodes, not to frames: the task is a node in its own frame.
         yield f"  subgraph cluster_{keys[node.name]} {{"
         yield f"    {keys[node.name]} [label={_escaped(node)}, shape=plaintext];"
         own = _keys(node.cases, f"{keys[node.name]}c")
@@ -232,11 +236,11 @@ def _escaped(node: Node) -> str:
 
 def _label(node: Node, line_break: str) -> str:
     said = _said(node)
-    return inert(node.name, _WIDTH) + (f"{line_break}{said}" if said else "")
+    return escape_control_characters(node.name, _WIDTH) + (f"{line_break}{said}" if said else "")
 
 
 def _keys(nodes: Sequence[Node], prefix: str) -> Mapping[str, str]:
-    """Words for names that may be anything."""
+    """Replace characters that identifiers of the graph formats cannot have."""
     return {node.name: f"{prefix}{place}" for place, node in enumerate(nodes, 1)}
 
 

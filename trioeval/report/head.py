@@ -1,7 +1,7 @@
-"""The head of a task: everything that is told of it besides its rows, tests and totals.
+"""The head of a task: everything that reports show of it besides its rows, tests and totals.
 
-It is known when a run begins, is kept with the run as JSON, and is all that documents and tables need of a
-suite: they never look at the suite itself, which may be gone or changed when they are made.
+The head is known when a run begins and is stored with the run as JSON. Documents and tables need nothing else
+of a suite: they never read the suite itself, which may be gone or changed by then.
 """
 
 from collections import Counter
@@ -26,21 +26,21 @@ from trioeval.suite.sizes import stretch_sizes
 from trioeval.suite.tests import KEEP_ALL, Joined, SparseTests, Strip
 from trioeval.text import KEY
 
-# What a run was made of, as documents tell it: the suite as a file would say it, without secrets.
+# The suite of a run in documents: as a suite file would define it, without secrets.
 #
-# Tests are told one by one, as they may be many; those of a large file are told by its name.
+# Tests are written one by one, as they may be many; those of a large file are represented by its name.
 
 
 _OWN = ("TRIOEVAL_", "PROMPTFOO_")
-"""What variables begin with that say how a run goes; all others may hold a key."""
+"""Prefixes of the variables that configure a run; any other variable may hold a key."""
 
 
 def config_json(suite: Suite, keys: Sequence[str] = ()) -> dict[str, Any]:
-    """The suite of a run without its tests.
+    """Return the suite of a run without its tests.
 
     Args:
         suite: Any suite.
-        keys: Texts that must not stand in it; see `keys_of`.
+        keys: Texts that must not appear in it; see `keys_of`.
     """
     default = None if suite.default_test is None else _test(suite.default_test)
     rest = {
@@ -71,12 +71,12 @@ def config_json(suite: Suite, keys: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def config_tests(suite: Suite, keys: Sequence[str] = ()) -> Iterator[Any]:
-    """The tests of a suite, one by one; those of a large file are its name."""
+    """Yield the tests of a suite one by one; a large file of tests is represented by its name."""
     return (hide_in(test, keys) for test in _tests(suite.tests))
 
 
 def stripped_config(config: Mapping[str, Any], strip: Strip) -> dict[str, Any]:
-    """What `config_json` made, without what is left out."""
+    """Return the result of `config_json` without the parts that must not be shown."""
     if strip == KEEP_ALL:
         return dict(config)
     found = {
@@ -103,7 +103,7 @@ def stripped_config(config: Mapping[str, Any], strip: Strip) -> dict[str, Any]:
 
 
 def stripped_test(test: Any, strip: Strip) -> Any:
-    """One of what `config_tests` made, without what is left out."""
+    """Return a test from `config_tests` without the parts that must not be shown."""
     if not isinstance(test, Mapping):
         return test
     hidden = {
@@ -112,7 +112,7 @@ def stripped_test(test: Any, strip: Strip) -> Any:
         "providerOutput": strip.response_output,
     }
     found = left(test, (key for key, hides in hidden.items() if hides))
-    # Files of others may say anything.
+    # Foreign files may hold any values.
     if strip.prompt_text and isinstance(found.get("options"), Mapping):
         found["options"] = left(found["options"], ("prefix", "suffix"))
     return found
@@ -128,7 +128,7 @@ def _stripped_prompt(prompt: Any, strip: Strip) -> Any:
 
 
 def options_json(suite: Suite) -> dict[str, Any]:
-    """How a suite is run, as far as promptfoo says it as well."""
+    """Return the run options that promptfoo has as well."""
     options = suite.evaluate_options
     return {
         "maxConcurrency": options.max_concurrency or WIDTH,
@@ -171,7 +171,7 @@ def _assertion(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _judged(found: Mapping[str, Any]) -> dict[str, Any]:
-    """The same without credentials of those who judge."""
+    """Return the options without credentials of judges."""
     said = {"provider": redacted_judges(found["provider"])} if "provider" in found else {}
     return {**found, **said}
 
@@ -207,15 +207,15 @@ def _env(env: Mapping[str, str]) -> dict[str, str]:
 
 @attrs.frozen(kw_only=True)
 class HeadColumn:
-    """One provider with one prompt; its `promptIdx` is its place in the head."""
+    """One provider with one prompt; its `promptIdx` is its position in the head."""
 
     id: str
-    """Of its prompt."""
+    """The id of its prompt."""
     raw: str
     """The text of its prompt, not rendered."""
     label: str
     provider: str
-    """Label or id."""
+    """The label or id of its provider."""
 
 
 @attrs.frozen(kw_only=True)
@@ -224,47 +224,47 @@ class HeadCase:
 
     name: str
     depends_on: tuple[str, ...] = ()
-    """Names of others."""
+    """The names of the cases that it depends on."""
     rows: int = 1
-    """How many it has, over all columns."""
+    """The number of its rows, over all columns."""
 
 
 @attrs.frozen(kw_only=True)
 class Head:
-    """What is told of a task of a run."""
+    """The head of a task of a run."""
 
     eval_id: str
     utc_created: str = attrs.field(metadata={KEY: "timestamp"})
     """ISO 8601."""
     columns: Sequence[HeadColumn]
     config: Mapping[str, Any]
-    """As `config_json` makes it: the suite without its tests."""
+    """The suite without its tests, from `config_json`."""
     runtime_options: Mapping[str, Any]
     versions: Mapping[str, str]
     """`trioevalVersion`, `pythonVersion`, `platform`, `arch`."""
     task: str | None = None
-    """Its id; None where the suite has no tasks but is one."""
+    """The id of the task; None if the suite has only one."""
     depends_on: tuple[str, ...] = ()
-    """Ids of the tasks that came before."""
+    """Ids of the tasks that it depends on."""
     questions_file: str | None = None
-    """Of a task of type `question_eval`: the file of its questions, from the folder of the suite."""
+    """The file of the questions of a `question_eval` task, relative to the folder of the suite."""
     dataset_folder: str | None = None
-    """Of a task of type `columns`: the folder of its files."""
+    """The folder of the dataset of a `columns` task."""
     cases: tuple[HeadCase, ...] = ()
-    """Of a task of type `agent`."""
+    """The cases of an `agent` task."""
     cluster: str | None = None
-    """What names the cluster of a row, if the suite says it; see `trioeval.report.totals`."""
+    """The key that names the cluster of a row, if the suite sets it; see `trioeval.report.totals`."""
 
     def json(self) -> dict[str, Any]:
-        """All of it, ready for `json.dumps`."""
+        """Return JSON data."""
         return record_json(self, sparse=True)
 
     @classmethod
     def read(cls, found: Mapping[str, Any]) -> "Head":
-        """What `json` made.
+        """Read the result of `json`.
 
         Raises:
-            StoreError: It says nothing, since the program that began the run never ran a suite in it.
+            StoreError: The head is empty: the program that started the run never ran a suite in it.
 
         Example:
             >>> head = Head(
@@ -280,8 +280,8 @@ class Head:
         """
         if "evalId" not in found:
             raise StoreError(
-                "the run does not say what it is of: the program that began it gave it to no "
-                "`run_suite(…, journal=run)`, so there are no results to show"
+                "the run has no results to show: the program that started it did not pass it to "
+                "`run_suite(…, journal=run)`"
             )
         return read_record(cls, found)
 
@@ -297,17 +297,17 @@ def head_of(
     depends_on: tuple[str, ...] = (),
     keys: Sequence[str] = (),
 ) -> Head:
-    """The head of a task that is about to begin.
+    """Return the head of a task that is about to start.
 
     Args:
-        suite: What it runs.
-        steps: What that expands to.
-        eval_id: Of the run.
+        suite: The suite of the task.
+        steps: Its expansion.
+        eval_id: The id of the run.
         utc_created: ISO 8601.
         versions: `trioevalVersion`, `pythonVersion`, `platform`, `arch`.
-        task: Its id; None where the suite has no tasks but is one.
-        depends_on: Ids of the tasks that come before.
-        keys: Texts that must not stand in it; see `keys_of`.
+        task: Its id; None if the suite has only one.
+        depends_on: Ids of the tasks that it depends on.
+        keys: Texts that must not appear in it; see `keys_of`.
     """
     return Head(
         eval_id=eval_id,

@@ -1,4 +1,4 @@
-"""What results tell of questions: of all of a task, and of all tasks."""
+"""Summaries of `question_eval` tasks: of one task, and of all tasks."""
 
 from collections.abc import Iterable
 from typing import Any, TypeAlias
@@ -10,17 +10,17 @@ from trioeval.report.counts import counted
 from trioeval.report.head import Head
 from trioeval.report.totals import Totals
 
-Ended: TypeAlias = tuple[Head, Totals]
-"""A task that is over, of any type."""
+EndedTask: TypeAlias = tuple[Head, Totals]
+"""An ended task of any type."""
 
 
 def counts_of(totals: Totals) -> QuestionCounts:
-    """How the questions of all columns ended."""
+    """Return the outcomes of the questions of all columns."""
     return QuestionCounts.joined(column.questions for column in totals.columns)
 
 
 def task_json(head: Head, totals: Totals) -> dict[str, Any]:
-    """What a document says of a task of questions; nothing of any other task."""
+    """Return the members of a document about a `question_eval` task; an empty object for any other task."""
     if head.questions_file is None:
         return {}
     counts = counts_of(totals)
@@ -31,22 +31,22 @@ def task_json(head: Head, totals: Totals) -> dict[str, Any]:
     }
 
 
-def summary_json(tasks: Iterable[Ended]) -> dict[str, Any]:
-    """What a document says of all tasks of questions together; nothing where there is none."""
+def summary_json(tasks: Iterable[EndedTask]) -> dict[str, Any]:
+    """Return the member of a document about all `question_eval` tasks; an empty object if there are none."""
     counts = _tasks_of(tasks)
     if not counts.tasks:
         return {}
     return {"summary": {camel(name): fact for name, fact in counts.facts().items()}}
 
 
-def _tasks_of(tasks: Iterable[Ended]) -> TaskCounts:
+def _tasks_of(tasks: Iterable[EndedTask]) -> TaskCounts:
     return TaskCounts(
         [counts_of(totals) for head, totals in tasks if head.questions_file is not None]
     )
 
 
 def sentence(head: Head, totals: Totals) -> str | None:
-    """How a task of questions ended, for people; None of any other task."""
+    """Return the summary of a `question_eval` task as text; None for any other task."""
     if head.questions_file is None:
         return None
     counts = counts_of(totals)
@@ -60,8 +60,8 @@ def sentence(head: Head, totals: Totals) -> str | None:
     return f"{counts.status}{why}: " + ", ".join([*parts, *others])
 
 
-def run_sentence(tasks: Iterable[Ended]) -> str | None:
-    """How all tasks of questions ended together, for people; None where there are not several."""
+def run_sentence(tasks: Iterable[EndedTask]) -> str | None:
+    """Return the summary of all `question_eval` tasks as text; None unless there are several."""
     counts = _tasks_of(tasks)
     if len(counts.tasks) <= 1:
         return None

@@ -1,4 +1,4 @@
-"""The record of a settled row, and what of it may be shown."""
+"""The record of a row, and the removal of its parts that must not be shown."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,13 +9,13 @@ import attrs
 
 from trioeval.evaluation.reconcile import has_ended
 from trioeval.grading import output_text
-from trioeval.inert import inert
 from trioeval.report.columns import shown_path
 from trioeval.report.counts import counted, money
 from trioeval.report.formats.json import compact, shallow
 from trioeval.report.usage import was_judged
 from trioeval.run import Status
 from trioeval.suite.tests import KEEP_ALL, Strip
+from trioeval.text_safety import escape_control_characters
 
 STRIPPED_PROMPT = "[prompt stripped]"
 STRIPPED_OUTPUT = "[output stripped]"
@@ -24,11 +24,11 @@ NOT_GRADED = "NOT GRADED"
 
 _ASKED = ("question", "answers", "correctAnswers")
 _SAID = ("agentAnswer", "parseError")
-"""Keys of a question's result that repeat the reply of the model."""
+"""Members of a question's result that repeat the reply of the model."""
 _TOLD = ("answer", "message", "error")
-"""Keys of a question's events that may repeat it."""
+"""Members of a question's events that may repeat the reply."""
 _JUDGED = frozenset({"correct", "incorrect", "parse_error"})
-"""Outcomes whose reason names the right answer, or the given one."""
+"""Outcomes whose reason names the correct or the given answer."""
 _FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^\s/'\"]+/)+")
 """Folders of absolute paths in a sentence."""
 _NO_WORD = re.compile(r"[\W_]+")
@@ -45,12 +45,12 @@ class PartRecord:
     score: float
     reason: str
     said: Mapping[str, Any]
-    """What the suite says of the assertion or the set, as JSON."""
+    """The assertion or the set as the suite defines it, as JSON."""
     metadata: Mapping[str, Any]
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> "PartRecord":
-        """Read one of the `componentResults` of a verdict."""
+        """Read a member of the `componentResults` of a verdict."""
         metadata = _object(found.get("metadata"))
         said = _object(found.get("assertion")) or _object(metadata.get("assertionSet"))
         passed = bool(found.get("pass"))
@@ -65,7 +65,7 @@ class PartRecord:
 
     @property
     def text(self) -> str:
-        """Type, value and metric, as people read them."""
+        """Type, value and metric as text."""
         value = f" {output_text(self.said['value'])}" if "value" in self.said else ""
         metric = f" as {self.said['metric']}" if self.said.get("metric") is not None else ""
         return f"{self.type}{value}{metric}"
@@ -77,11 +77,11 @@ class PartRecord:
         return ", ".join(map(str, found if isinstance(found, list | tuple) else [found]))
 
 
-@attrs.define(kw_only=True)  # not frozen: one is made of every row, and that is twice as fast
+@attrs.define(kw_only=True)  # not frozen: every row has one, and that makes them twice as fast
 class RowRecord:
-    """A settled row, read once from its JSON for everything that stores, counts or shows it.
+    """An ended row, read once from its JSON for everything that stores, counts or shows it.
 
-    Records come from `row_json`, or from other programs: what they lack has its default here.
+    Records come from `row_json` or from other programs: missing values get defaults here.
 
     Example:
         >>> RowRecord.of({"failureReason": 2}).status
@@ -91,11 +91,11 @@ class RowRecord:
     """
 
     json: Mapping[str, Any] = attrs.field(repr=False)
-    """All of it, as the store and documents have it."""
+    """The whole row, as in the store and in documents."""
     _text: str | None = attrs.field(repr=False, eq=False)
     id: str
     task: str | None
-    """None where the suite has no tasks but is one."""
+    """The id of its task; None if the suite has only one."""
     test_idx: int
     prompt_idx: int
     provider_id: str
@@ -108,34 +108,34 @@ class RowRecord:
     test: Mapping[str, Any]
     """The test case, as JSON."""
     response: Mapping[str, Any] | None
-    """The reply, as JSON; None if there was none."""
+    """The reply as JSON; None if there was none."""
     is_cached: bool
-    """Whether the reply came from the cache."""
+    """True if the reply came from the cache."""
     status: Status
     outcome: str
-    """How the job ended."""
+    """The outcome of its job."""
     score: float
     named_scores: Mapping[str, float]
     error: str | None
     verdict: Mapping[str, Any] | None
-    """The verdict, as JSON; None of a row that has none."""
+    """The verdict as JSON; None without a verdict."""
     latency_ms: float | None
     cost: float | None
     """US dollars, without judges."""
     usage: Mapping[str, Any]
-    """What `usage_json` made of it."""
+    """The result of `usage_json`."""
     tokens: int
     """All tokens, without judges."""
     question: Mapping[str, Any]
-    """The result of its question, as JSON; empty in rows of other task types."""
+    """The result of its question as JSON; empty for other task types."""
     own: Mapping[str, Any]
-    """What only trioeval records of a row, as JSON."""
+    """The members that only trioeval writes, as JSON."""
     attempts: int
-    """Calls."""
+    """The number of calls."""
     wait_ms: float
-    """Milliseconds that it waited for its lane."""
+    """Milliseconds of waiting for its lane."""
     grading_cost: float | None
-    """US dollars of judges."""
+    """US dollars spent on judges."""
     index: int | None = attrs.field(default=None, eq=False)
     """The number of the row in its task, from 0, as `trioeval show` takes it; None if it is unknown."""
 
@@ -143,7 +143,7 @@ class RowRecord:
     def of(
         cls, found: Mapping[str, Any], text: str | None = None, index: int | None = None
     ) -> "RowRecord":
-        """Read the JSON of a row, whose text may be at hand."""
+        """Read the JSON of a row; `text` is its JSON text if it is at hand."""
         get = found.get
         provider, prompt = _object(get("provider")), _object(get("prompt"))
         response, verdict = _object(get("response")), _object(get("gradingResult"))
@@ -184,17 +184,17 @@ class RowRecord:
 
     @property
     def text(self) -> str:
-        """All of it as compact JSON text."""
+        """The whole row as compact JSON text."""
         return compact(self.json) if self._text is None else self._text
 
     @property
     def is_ended(self) -> bool:
-        """Whether its job ended by itself; not if the run was stopped or a dependency failed."""
+        """True if its job ended by itself; false if the run was stopped or a dependency failed."""
         return has_ended(self.outcome)
 
     @property
     def is_graded(self) -> bool:
-        """Whether it has a verdict of an assertion, a question or an agent.
+        """True if it has a verdict of an assertion, a question or an agent.
 
         A reply without any assertion is a success for readers of result files, and is counted apart here.
         """
@@ -224,17 +224,17 @@ class RowRecord:
 
     @property
     def is_from_cache(self) -> bool:
-        """Whether no request was made for it: its tokens and latency are those of another time."""
+        """True if no request was made for it: its tokens and latency are those of the cached call."""
         return self.is_cached and not self.usage.get("numRequests")
 
     @property
     def judge_tokens(self) -> int | None:
-        """All tokens of judges; None where none was asked."""
+        """All tokens of judges; None if none was called."""
         return self.usage["assertions"]["total"] if was_judged(self.usage) else None
 
     @property
     def repeat(self) -> int:
-        """The number of its repetition, from 0."""
+        """The number of its repeat, from 0."""
         found = _REPEAT.search(self.id)
         return 0 if found is None else int(found[1])
 
@@ -245,7 +245,7 @@ class RowRecord:
 
     @property
     def reply_facts(self) -> Iterator[str]:
-        """What else is known of the reply, in a few words each."""
+        """Other facts about the reply, in a few words each."""
         if self.is_cached:
             yield "from the cache"
         if self.response is not None and self.response.get("isRefusal"):
@@ -255,38 +255,38 @@ class RowRecord:
 
     @property
     def ending(self) -> str:
-        """How it ended, in words."""
+        """Its outcome in words."""
         agent = self.agent if self.outcome == "done" else None
         return "gave up" if agent is not None and agent.gave_up else self.outcome.replace("_", " ")
 
     @property
     def reason(self) -> str | None:
-        """The reason of its verdict, or of having none."""
+        """The reason of its verdict, or the error."""
         return self.error if self.verdict is None else self.verdict.get("reason")
 
     @property
     def parts(self) -> Sequence[PartRecord]:
-        """The verdicts of its assertions, also those of a row that then ended without one."""
+        """The verdicts of its assertions, also of a row that then ended in an error."""
         found = (self.own if self.verdict is None else self.verdict).get("componentResults")
         parts = found if isinstance(found, list) else ()
         return [PartRecord.of(part) for part in parts if isinstance(part, dict)]
 
     @property
     def waits(self) -> Sequence[tuple[str, float]]:
-        """What it waited for, and the seconds of each, the longest first."""
+        """The reasons and seconds of its waits, the longest first."""
         return sorted(_object(self.own.get("waits")).items(), key=lambda wait: -wait[1])
 
     @property
     def agent(self) -> "AgentFacts | None":
-        """The agent that worked on it; None if there was none, or if its facts cannot be read."""
+        """The agent that worked on it; None without an agent, or if its facts cannot be read."""
         return _agent(self.response)
 
     @property
     def shown(self) -> Any:
-        """What represents the row where there is little room: its output, or the reason of having none.
+        """The short form of the row: its output, or the reason why it has none.
 
-        Of a question that is the chosen answer, and not the reply around it; of an agent that gave up it
-        is the reason. May be long.
+        Of a question it is the chosen answer without the text around it; of an agent that gave up it is the
+        reason. May be long.
 
         Example:
             >>> RowRecord.of({"question": {"parseError": {"kind": "missing_answer"}}}).shown
@@ -310,14 +310,14 @@ class RowRecord:
 
     @property
     def title(self) -> str | None:
-        """What the suite calls the test: its case and its description; None if it says nothing.
+        """The name of the test in the suite: its case and its description; None without both.
 
         Example:
             >>> RowRecord.of({"testCase": {"case": "calc", "description": "Repairs a sum"}}).title
             'calc: Repairs a sum'
         """
         case, description = self.test.get("case"), self.test.get("description")
-        if not isinstance(case, str):  # other programs use the key otherwise
+        if not isinstance(case, str):  # other programs use the key differently
             return description or None
         if not description:
             return case
@@ -327,7 +327,7 @@ class RowRecord:
 
     @property
     def name(self) -> str:
-        """The name of the test for people: its title, its question, or its variables. May be long.
+        """The name of the test: its title, its question, or its variables. May be long.
 
         Example:
             >>> RowRecord.of({"vars": {"a": 1, "b": "x"}}).name
@@ -337,7 +337,7 @@ class RowRecord:
         return self.title or self.question.get("question") or ", ".join(variables)
 
     def stripped(self, strip: Strip) -> "RowRecord":
-        """The record without what must not be shown; the same object if that is nothing.
+        """Return the record without the parts that must not be shown; the same object if there are none.
 
         Example:
             >>> bare = RowRecord.of({"prompt": {"raw": "p", "label": "l"}})
@@ -348,7 +348,7 @@ class RowRecord:
 
 
 def _object(value: Any) -> Mapping[str, Any]:
-    # The type first: isinstance of a Mapping is slow.
+    # The exact type first: isinstance with Mapping is slow.
     return value if type(value) is dict or isinstance(value, Mapping) else _NOTHING
 
 
@@ -362,7 +362,7 @@ def _status(found: Mapping[str, Any], outcome: str) -> Status:
 
 
 def event_text(event: Mapping[str, Any]) -> str:
-    """An event of a question with its details, without its time."""
+    """Return an event of a question with its details, without its time."""
     details = {key: part for key, part in event.items() if key not in {"sequence", "at", "event"}}
     more = ", ".join(f"{key} {output_text(part)}" for key, part in details.items())
     return f"{event['event']}{f' ({more})' if more else ''}"
@@ -395,7 +395,7 @@ def _stripped(record: RowRecord, strip: Strip) -> dict[str, Any]:
 
 
 def _strip_answers(found: dict[str, Any], record: RowRecord) -> None:
-    """Say of a question how it ended, and not by which answer."""
+    """Replace the reason of a question, which names answers, by its outcome."""
     outcome = record.question.get("outcome")
     if outcome not in _JUDGED:
         return
@@ -422,16 +422,16 @@ def _hide_in_question(found: dict[str, Any], hidden: Iterable[str]) -> None:
 
 
 def left(found: Mapping[str, Any], hidden: Iterable[str]) -> dict[str, Any]:
-    """The same without some keys."""
+    """Return a mapping without some keys."""
     gone = set(hidden)
     return {key: part for key, part in found.items() if key not in gone}
 
 
-# What a row tells of the agent that worked on it: its attempts, how each ended, and where its files are.
+# The agent of a row: its attempts with their results, and the paths of its files.
 
 
 _LOGS = (("stdout", "stdout"), ("stderr", "stderr"), ("toolLog", "toolCalls"))
-"""The key of a log's name, and the key of the number that says whether the log exists."""
+"""The key of a log's path, and the key of the number that is not 0 if the log exists."""
 _MESSAGE = 500  # characters
 
 
@@ -441,22 +441,24 @@ class AttemptFacts:
 
     number: int
     failure: str | None
-    """Kind and message; None of one that ended well."""
+    """Kind and message of the failure; None if the attempt succeeded."""
     exit_code: int | None
     duration_ms: float
     tokens: int | None
     cost: float | None
     """US dollars."""
     steps: int | None
-    """Replies of a model."""
+    """Replies of the model."""
     logs: Sequence[Path]
     warnings: Sequence[str]
 
     @property
     def facts(self) -> Iterator[str]:
-        """What it took, and how it ended, in a few words each."""
+        """Duration, result and usage, in a few words each."""
         yield (
-            "has ended" if self.failure is None else f"has failed: {inert(self.failure, _MESSAGE)}"
+            "has ended"
+            if self.failure is None
+            else f"has failed: {escape_control_characters(self.failure, _MESSAGE)}"
         )
         if self.exit_code is not None:
             yield f"exit code {self.exit_code}"
@@ -471,24 +473,24 @@ class AttemptFacts:
 
 @attrs.frozen(kw_only=True)
 class AgentFacts:
-    """The case of an agent."""
+    """The facts of an agent's case."""
 
     message: str
-    """What became of it, in a sentence."""
+    """The result in a sentence."""
     gave_up: bool
-    """Whether it was not done when its attempts were over."""
+    """True if the agent was not done after its last attempt."""
     folder: Path | None
-    """None of one that was cut off."""
+    """The folder of the case; None if the agent was interrupted."""
     attempts: Sequence[AttemptFacts]
     children_ended: int
-    """Processes that it had started and that had to be ended."""
+    """Child processes that had to be killed."""
 
     @property
     def sentence(self) -> str:
-        """What became of it."""
+        """The result in a sentence, with killed child processes."""
         ended = self.children_ended
-        children = f", {'1 child' if ended == 1 else f'{ended} children'} had to be ended"
-        return inert(self.message, _MESSAGE) + (children if ended else "")
+        children = f", {'1 child' if ended == 1 else f'{ended} children'} had to be killed"
+        return escape_control_characters(self.message, _MESSAGE) + (children if ended else "")
 
 
 def _agent(response: Mapping[str, Any] | None) -> AgentFacts | None:
@@ -503,7 +505,7 @@ def _agent(response: Mapping[str, Any] | None) -> AgentFacts | None:
             children_ended=int(told["childrenEnded"]),
         )
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
-        return None  # others call something else so
+        return None  # other programs use the key differently
 
 
 def _attempt(told: Mapping[str, Any]) -> AttemptFacts:
@@ -526,11 +528,11 @@ def _count(number: Any) -> int | None:
 
 
 def agent_lines(agent: AgentFacts, near: Path | None = None) -> Iterator[str]:
-    """What became of it, where its folder is, and each attempt with its files and warnings.
+    """Yield the result, the folder, and each attempt with its files and warnings.
 
     Args:
-        agent: It.
-        near: The folder from which paths are shown that lie in there.
+        agent: The facts.
+        near: The folder to which paths are relative if they are inside.
     """
     yield agent.sentence
     if agent.folder is not None:
@@ -538,4 +540,7 @@ def agent_lines(agent: AgentFacts, near: Path | None = None) -> Iterator[str]:
     for attempt in agent.attempts:
         yield f"attempt {attempt.number} {', '.join(attempt.facts)}"
         yield from (f"  {shown_path(log, near)}" for log in attempt.logs)
-        yield from (f"  warning: {inert(warning, _MESSAGE)}" for warning in attempt.warnings)
+        yield from (
+            f"  warning: {escape_control_characters(warning, _MESSAGE)}"
+            for warning in attempt.warnings
+        )

@@ -1,4 +1,4 @@
-"""Configs without what looks like a credential."""
+"""The removal of credentials from configs."""
 
 import re
 from collections.abc import Mapping
@@ -11,14 +11,14 @@ _USER = re.compile(r"(?<=://)(?:[^/?#@:\s\[]*:(?!\d+[/?#])(?:(?!://)\S)+@|[^/?#\
 _QUERY = re.compile(r"(://[^?\s]*)\?.*")
 
 _COMMANDS = {"args", "arguments", "argv", "cmd", "command", "commands"}
-"""Names of command lines, or of words of them."""
+"""Names of command lines, or of lists of their words."""
 
 REDACTED = "[redacted]"
-"""What stands for a credential."""
+"""The replacement of a credential."""
 
 
 def keys_of(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The keys in an environment, which templates may have put anywhere; longest first.
+    """Return the keys in an environment, which templates may have inserted anywhere; longest first.
 
     Example:
         >>> keys_of(
@@ -32,7 +32,7 @@ def keys_of(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def redacted(config: Any) -> Any:
-    """A config without what looks like a credential."""
+    """Return a config without values that look like credentials."""
     match config:
         case Mapping():
             return {name: _redacted_member(str(name), value) for name, value in config.items()}
@@ -43,9 +43,9 @@ def redacted(config: Any) -> Any:
 
 
 def redacted_judges(said: Any) -> Any:
-    """Who judges, as a suite says it, without what looks like a credential; also in the URLs of ids.
+    """Return a judge as the suite defines it, without values that look like credentials, also in URLs.
 
-    A URL alone is one, as of a webhook.
+    A URL alone, as of a webhook, is accepted.
 
     Example:
         >>> redacted_judges({"id": "https://me:pass@host/x?key=1", "config": {"apiKey": "s"}})
@@ -63,7 +63,7 @@ def redacted_judges(said: Any) -> Any:
 
 
 def redacted_command(value: Any) -> Any:
-    """The value of a `command` assertion without secrets.
+    """Return the value of a `command` assertion without secrets.
 
     Example:
         >>> redacted_command({"command": "ask --token abc", "timeoutMs": 5})

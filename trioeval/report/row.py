@@ -1,8 +1,8 @@
-"""One row as JSON: its record, which the store keeps, and of which everything else that is told is made.
+"""The record of a row as JSON. The store keeps it, and all reports are made from it.
 
-The shape is that of promptfoo's result files; what only trioeval knows of a row stands under
-`metadata.trioeval`. A record tells everything; what somebody must not see is left out when it is shown,
-by `trioeval.report.records.stripped`.
+The format is that of promptfoo's result files; facts that only trioeval has are in `metadata.trioeval`. A
+record has all facts; parts that must not be shown are removed by
+`trioeval.report.records.RowRecord.stripped`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,17 +27,17 @@ from trioeval.usage import Usage
 
 _FAILURE_REASON = {Status.PASS: 0, Status.FAIL: 1, Status.ERROR: 2, Status.NOT_RUN: 2}
 
-_SHORTEST = 0.001  # seconds of a wait that is worth telling
+_SHORTEST = 0.001  # seconds of the shortest wait that is recorded
 
 NOTHING_SAID: Mapping[int, Mapping[str, Any]] = {}
 
 
 def row_json(row: Row, eval_id: str) -> dict[str, Any]:
-    """One row, ready for `json.dumps`; what is nested too deeply for any reader is cut.
+    """Return one row as JSON data; values nested too deeply for readers are cut.
 
     Args:
-        row: Any row.
-        eval_id: Of its run.
+        row: The row.
+        eval_id: The id of its run.
     """
     step, reply = row.step, row.reply
     own = () if reply is None else (reply.usage, *_more_requests(row))
@@ -53,7 +53,7 @@ def row_json(row: Row, eval_id: str) -> dict[str, Any]:
     if row.spent is not NOTHING_SPENT:
         whole = {**whole, "assertions": spent_json(row.spent)}
     metadata = shallow(dict(step.test.metadata))
-    # A test and its verdict say the same assertions, and a test may have many.
+    # A test and its verdict share their assertions, and a test may have many.
     said = {id(assertion): assertion_json(assertion) for assertion in step.test.assertions}
     task = "" if row.task is None else f"-{row.task}"
     return {
@@ -94,7 +94,7 @@ def row_json(row: Row, eval_id: str) -> dict[str, Any]:
 
 
 def is_graded(row: Row) -> bool:
-    """Whether a row has a verdict of an assertion, a question or an agent; see `RowRecord.is_graded`."""
+    """Return whether a row has a verdict; see `RowRecord.is_graded`."""
     return bool(
         row.status is not Status.PASS
         or row.step.test.assertions
@@ -106,12 +106,12 @@ def is_graded(row: Row) -> bool:
 
 
 def _more_requests(row: Row) -> Sequence[Usage]:
-    """For each step of a row but one a usage: that of its reply is of all of them."""
+    """Return an empty usage for each further step of a row: the usage of the reply is of all steps."""
     return () if row.result is None else [Usage()] * (row.result.steps - 1)
 
 
 def _response_json(row: Row, reply: Reply, usage: Mapping[str, Any]) -> dict[str, Any]:
-    # What the provider sent is told where transforms made something else of it, or failed.
+    # The provider's output is included if a transform changed it, or failed.
     is_same = reply.output is row.output or reply.output == row.output
     raw = {} if is_same else {"raw": shallow(reply.output)}
     return {
@@ -145,7 +145,7 @@ _NO_OPTIONS = TestOptions()
 
 
 def _options_json(options: TestOptions) -> dict[str, Any]:
-    if options == _NO_OPTIONS:  # as most tests
+    if options == _NO_OPTIONS:  # true for most tests
         return {}
     said = {
         name: plain_data(value)
@@ -177,25 +177,25 @@ def _own(row: Row) -> dict[str, Any]:
 
 
 def _graded(row: Row) -> dict[str, Any]:
-    """What was judged of a row that has no verdict."""
+    """Return the verdicts of the assertions of a row without a verdict."""
     found = [verdict_json(part) for part in components(row.graded)]
     details = {"gradingError": shallow(dict(row.details))} if row.details else {}
     return {**details, **({"componentResults": found} if found else {})}
 
 
 def _with_known(found: dict[str, Any], more: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """With those facts of some more that are known."""
+    """Return the members with those of the others that are not None."""
     return found | {name: fact for name, fact in more if fact is not None}
 
 
 def verdict_json(
     verdict: Verdict, said: Mapping[int, Mapping[str, Any]] = NOTHING_SAID
 ) -> dict[str, Any]:
-    """A verdict; that of a row with its parts.
+    """Return a verdict; that of a row includes its parts.
 
     Args:
-        verdict: Any.
-        said: What `assertion_json` made of assertions, by the `id` of each.
+        verdict: The verdict.
+        said: Results of `assertion_json`, by the `id` of each assertion.
     """
     found: dict[str, Any] = {
         "pass": verdict.passed,
@@ -212,7 +212,7 @@ def verdict_json(
     assertion = verdict.assertion
     if assertion is None:
         found["componentResults"] = [verdict_json(part, said) for part in components(verdict.parts)]
-    elif assertion.type == SET:  # which is none for readers of promptfoo's files
+    elif assertion.type == SET:  # readers of promptfoo's files do not know this type
         metadata["assertionSet"] = _set_json(assertion)
     else:
         found["assertion"] = said.get(id(assertion)) or assertion_json(assertion)
@@ -224,11 +224,11 @@ def verdict_json(
 
 
 def _is_webhook(assertion: Assertion) -> bool:
-    return assertion.type.endswith(WEBHOOK)  # or its opposite
+    return assertion.type.endswith(WEBHOOK)  # or the negated form
 
 
 def assertion_json(assertion: Assertion) -> dict[str, Any]:
-    """An assertion as a suite file would say it, without what says who judges it and how."""
+    """Return an assertion as in a suite file, without the definition of its judge."""
     value = shallow(plain_data(assertion.value))
     found: dict[str, Any] = {"type": assertion.type}
     if assertion.assertions:
@@ -249,7 +249,7 @@ def assertion_json(assertion: Assertion) -> dict[str, Any]:
 
 
 def _set_json(assertion: Assertion) -> dict[str, Any]:
-    """What is said of a set beside its result."""
+    """Return the definition of a set."""
     said = assertion_json(assertion)
     found: dict[str, Any] = {"type": SET, "assertionCount": len(assertion.assertions)}
     return found | {name: said[name] for name in ("metric", "threshold", "weight") if name in said}

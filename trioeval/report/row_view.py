@@ -1,7 +1,7 @@
-"""All that is known of one row, for a terminal.
+"""All facts about one row, for a terminal.
 
-What was asked and answered, why it is judged as it is, what its calls were and what it waited for.
-Everything foreign is harmless text, however it came in; what is very long is cut.
+The prompt and the reply, the verdict and its reasons, the calls and the waits. Foreign text is inert, and
+very long text is cut.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from trioeval.inert import inert, inert_lines
 from trioeval.report.counts import counted, money
 from trioeval.report.formats.json import indented
 from trioeval.report.records import RowRecord, agent_lines, event_text
@@ -21,48 +20,51 @@ from trioeval.report.stored import StoredCall
 from trioeval.report.tables import STATUS_STYLES, label_style
 from trioeval.run import Status
 from trioeval.text import score_text
+from trioeval.text_safety import escape_control_characters, inert_lines
 
 _LONG = 20_000  # characters of a prompt or a reply
-_NAME = 120  # of a name or a reason on one line
+_NAME = 120  # characters of a name, or of a reason on one line
 
 WAITS_FOR: Mapping[str, str] = {
-    "gate": "for a row that had to run alone",
-    "window": "for earlier rows, which are told first",
-    "turn": "for others of the lane that stood before it",
+    "gate": "for a serial row, which runs alone",
+    "window": "for earlier rows, which are reported first",
+    "turn": "for earlier calls of the lane",
     "paused": "while the lane was paused",
-    "blocked": "because the provider asked to wait",
+    "blocked": "because the provider requested a pause",
     "pace": "for the lane's rate of requests",
-    "delay": "for the least gap between two calls of the lane",
+    "delay": "for the minimum gap between two calls of the lane",
     "tokens": "for the lane's rate of tokens",
     "slot": "for a free slot of the lane",
-    "budget": "for what calls in flight had reserved of the budget",
-    "cap": "for a free slot among those of all lanes",
-    "shared_limit": "for a limit that others share",
-    "backoff": "before a call that failed was made again",
+    "budget": "for the part of the budget reserved by calls in flight",
+    "cap": "for a free slot under the limit of all lanes",
+    "quota": "for a shared limit",
+    "backoff": "before a failed call was repeated",
 }
-"""What a row waited for: of each `Why`."""
+"""The words for each `WaitReason` of a row."""
 
 
 def row_view(
     record: RowRecord, calls: Sequence[StoredCall] = (), near: Path | None = None
 ) -> RenderableType:
-    """A row as a terminal shows it.
+    """Return a row for a terminal.
 
     Args:
-        record: With nothing left out.
-        calls: Those that were made for it, in their order.
-        near: The folder from which paths are shown that lie in there.
+        record: The record with all of its parts.
+        calls: The calls of the row, in order.
+        near: The folder to which paths are relative if they are inside.
     """
     return Group(*_sections(record, calls, near))
 
 
 def calls_view(calls: Sequence[StoredCall]) -> RenderableType:
-    """Calls that were made for something else than a row: what was asked and answered, and what it took."""
+    """Return calls that were not made for a row: prompts, replies, and their cost."""
     parts: list[RenderableType] = []
     for number, call in enumerate(calls, 1):
-        parts += _block(f"call {number}: {inert(call.provider, _NAME)} was asked", call.prompt)
+        parts += _block(
+            f"call {number}: {escape_control_characters(call.provider, _NAME)}: prompt", call.prompt
+        )
         if call.reply is not None:
-            parts += _block("and replied", _shown(call.reply.get("output")))
+            parts += _block("reply of the call", _shown(call.reply.get("output")))
     return Group(*parts, _title("calls"), _calls(calls))
 
 
@@ -79,17 +81,23 @@ def _sections(
         yield from _block("variables", indented(record.vars))
     yield from _block("prompt", record.prompt)
     if record.response is not None:
-        facts = inert(", ".join(record.reply_facts), _NAME * 2)
+        facts = escape_control_characters(", ".join(record.reply_facts), _NAME * 2)
         yield from _block(f"reply ({facts})" if facts else "reply", _shown(record.output))
         if "raw" in record.response:
             yield from _block("reply before transforms", _shown(record.response["raw"]))
+    if not record.status.has_verdict:
+        yield from _block("error", record.error)
+        yield from _block("response of the provider", record.own.get("bodyExcerpt"))
     yield from _question(record)
     yield from _agent(record, near)
     for call in calls:
         if call.role == "grader":
-            yield from _block(f"{inert(call.provider, _NAME)} was asked to judge", call.prompt)
+            yield from _block(
+                f"{escape_control_characters(call.provider, _NAME)}: prompt of the judge",
+                call.prompt,
+            )
             if call.reply is not None:
-                yield from _block("and replied", _shown(call.reply.get("output")))
+                yield from _block("reply of the call", _shown(call.reply.get("output")))
     if calls:
         yield _title("calls")
         yield _calls(calls)
@@ -97,10 +105,10 @@ def _sections(
 
 
 def _heading(record: RowRecord) -> Text:
-    task = "" if record.task is None else f"task {inert(record.task, _NAME)}, "
-    text = Text(f"{task}row {record.number} ({inert(record.name, _NAME)})\n")
-    text.append(f"{inert(record.provider, _NAME)} | ", style="dim")
-    text.append(inert(record.prompt_label, _NAME) + "\n", style="dim")
+    task = "" if record.task is None else f"task {escape_control_characters(record.task, _NAME)}, "
+    text = Text(f"{task}row {record.number} ({escape_control_characters(record.name, _NAME)})\n")
+    text.append(f"{escape_control_characters(record.provider, _NAME)} | ", style="dim")
+    text.append(escape_control_characters(record.prompt_label, _NAME) + "\n", style="dim")
     text.append(record.label, style=label_style(record.label, record.status))
     facts = [f"score {score_text(record.score)}"] if record.verdict else []
     facts.append(record.ending)
@@ -115,9 +123,9 @@ def _heading(record: RowRecord) -> Text:
 def _verdict(record: RowRecord) -> Iterator[RenderableType]:
     parts = record.parts
     if record.verdict is not None:
-        yield _title(f"verdict: {inert(record.reason, _NAME * 4)}")
+        yield _title(f"verdict: {escape_control_characters(record.reason, _NAME * 4)}")
     elif parts:
-        yield _title("what was judged before it ended")
+        yield _title("assertions graded before the error")
     if not parts:
         return
     table = Table(box=SIMPLE, pad_edge=False)
@@ -128,34 +136,38 @@ def _verdict(record: RowRecord) -> Iterator[RenderableType]:
         table.add_row(
             Text(status.name, style=STATUS_STYLES[status]),
             score_text(part.score),
-            inert(part.said.get("weight", 1), _NAME),
-            Text(inert(part.text, _NAME)),
-            Text(inert(part.reason, _NAME * 4)),
-            Text(inert(part.judges, _NAME)),
+            escape_control_characters(part.said.get("weight", 1), _NAME),
+            Text(escape_control_characters(part.text, _NAME)),
+            Text(escape_control_characters(part.reason, _NAME * 4)),
+            Text(escape_control_characters(part.judges, _NAME)),
         )
     yield table
 
 
 def _question(record: RowRecord) -> Iterator[RenderableType]:
-    """The result of a question, and its events."""
+    """Yield the result of a question, and its events."""
     found = record.question
     if not found:
         return
     yield _title(f"question: {str(found['outcome']).replace('_', ' ')}")
     if found.get("correctAnswers"):
-        yield Text("  right: " + inert(", ".join(map(str, found["correctAnswers"])), _NAME * 4))
+        yield Text(
+            "  right: "
+            + escape_control_characters(", ".join(map(str, found["correctAnswers"])), _NAME * 4)
+        )
     if "agentAnswer" in found:
-        yield Text("  answer: " + inert(found["agentAnswer"], _NAME * 4))
+        yield Text("  answer: " + escape_control_characters(found["agentAnswer"], _NAME * 4))
     events = found.get("events") or []
     begin = events[0]["at"] if events else 0
     lines = (
-        f"  {event['at'] - begin:9.3f} s  {inert(event_text(event), _NAME * 2)}" for event in events
+        f"  {event['at'] - begin:9.3f} s  {escape_control_characters(event_text(event), _NAME * 2)}"
+        for event in events
     )
     yield Text("\n".join(lines))
 
 
 def _agent(record: RowRecord, near: Path | None) -> Iterator[RenderableType]:
-    """The attempts of an agent."""
+    """Yield the attempts of an agent."""
     if record.agent is not None:
         first, *others = agent_lines(record.agent, near)
         yield _title(f"agent: {first}")
@@ -171,8 +183,8 @@ def _calls(calls: Sequence[StoredCall]) -> Table:
         table.add_row(
             str(number),
             str(call.execution),
-            Text(inert(call.provider, _NAME)),
-            inert(_role(call), _NAME),
+            Text(escape_control_characters(call.provider, _NAME)),
+            escape_control_characters(_role(call), _NAME),
             "" if call.latency_ms is None else f"{call.latency_ms:.0f}",
             "" if call.tokens is None else str(call.tokens),
             "" if call.cost is None else money(call.cost),
@@ -182,30 +194,36 @@ def _calls(calls: Sequence[StoredCall]) -> Table:
 
 
 def _attempt(call: StoredCall) -> Mapping[str, Any] | None:
-    """What an entry says that stands for a whole attempt of an agent; None of a single call."""
+    """Return the facts of a whole attempt of an agent; None if the entry is a single call."""
     metadata = None if call.reply is None else call.reply.get("metadata")
     found = metadata.get("attempt") if isinstance(metadata, Mapping) else None
     return found if call.role == "attempt" and isinstance(found, Mapping) else None
 
 
 def _role(call: StoredCall) -> str:
-    """What somebody was asked as: a model that is an agent is asked several times in one attempt."""
+    """Return the role of a call: the calls of a model that is an agent belong to its attempts."""
     return "agent" if call.role == "attempt" and _attempt(call) is None else call.role
 
 
 def _ended(call: StoredCall) -> str:
     if call.error is not None:
-        return inert(f"{call.error.get('kind', '')}: {call.error.get('message', '')}", _NAME)
+        return escape_control_characters(
+            f"{call.error.get('kind', '')}: {call.error.get('message', '')}", _NAME
+        )
     if (attempt := _attempt(call)) is not None:
         failure = attempt.get("failure")
         kind = failure.get("kind") if isinstance(failure, Mapping) else None
-        return "has ended" if failure is None else inert(f"has failed: {kind}", _NAME)
+        return (
+            "has ended"
+            if failure is None
+            else escape_control_characters(f"has failed: {kind}", _NAME)
+        )
     return "reply from the cache" if call.cached else "reply"
 
 
 def _waits(record: RowRecord) -> Iterator[RenderableType]:
     lines = [
-        f"  {seconds:9.3f} s  {WAITS_FOR.get(why, inert(why, _NAME))}"
+        f"  {seconds:9.3f} s  {WAITS_FOR.get(why, escape_control_characters(why, _NAME))}"
         for why, seconds in record.waits
     ]
     if lines:

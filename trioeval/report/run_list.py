@@ -1,4 +1,4 @@
-"""Runs as a table for a terminal, a line each where there is room, and as JSON."""
+"""Runs as a table for a terminal, a line for each if there is room, and as JSON."""
 
 import socket
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,21 +12,21 @@ from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType,
 from rich.table import Table
 from rich.text import Text
 
-from trioeval.agent.planner import Entry
-from trioeval.inert import inert
+from trioeval.agent.planner import QueuedSubmission
 from trioeval.report.counts import counted, money
 from trioeval.report.stored import RunFacts
 from trioeval.report.text import Figure, cut_middle, packed
 from trioeval.report.totals import percent
+from trioeval.text_safety import escape_control_characters
 
-# The line of cases of agents as a table for a terminal, a line each, and as JSON.
+# The queue of agent cases as a table for a terminal, a line for each, and as JSON.
 
 
 _QUEUE_LIST_STYLES = {"running": "cyan", "blocked": "yellow"}
 
 
-def queue_table(entries: Iterable[Entry]) -> Table:
-    """One line an entry: where it stands, what it is, and who runs it."""
+def queue_table(entries: Iterable[QueuedSubmission]) -> Table:
+    """Return a table with a line for each entry: its position, its task, and its program."""
     table = Table(box=SIMPLE, pad_edge=False)
     for name in ("order", "position"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -41,16 +41,16 @@ def queue_table(entries: Iterable[Entry]) -> Table:
             str(entry.order),
             str(entry.position) if entry.position else "–",
             Text(entry.state, style=_QUEUE_LIST_STYLES.get(entry.state, "")),
-            Text(inert(entry.submission.run, 60)),
-            Text(inert(entry.submission.task, 60)),
+            Text(escape_control_characters(entry.submission.run, 60)),
+            Text(escape_control_characters(entry.submission.task, 60)),
             Text(_program(entry)),
-            inert(since, 40)[:19].replace("T", " "),
+            escape_control_characters(since, 40)[:19].replace("T", " "),
         )
     return table
 
 
-def queued_json(entry: Entry) -> dict[str, Any]:
-    """One entry, ready for `json.dumps`."""
+def queued_json(entry: QueuedSubmission) -> dict[str, Any]:
+    """Return one entry as JSON data."""
     return {
         "id": entry.submission.id,
         "order": entry.order,
@@ -66,27 +66,29 @@ def queued_json(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _program(entry: Entry) -> str:
+def _program(entry: QueuedSubmission) -> str:
     if entry.pid is None:
         return "dead"
     is_here = entry.host == socket.gethostname()
-    return inert(f"{entry.pid}" if is_here else f"{entry.pid} on {entry.host}", 40)
+    return escape_control_characters(
+        f"{entry.pid}" if is_here else f"{entry.pid} on {entry.host}", 40
+    )
 
 
-_WIDTH = 48  # characters of what a run is of
-_LEAST_NAME = 20  # of them that a line shows
+_WIDTH = 48  # characters of the suite of a run
+_LEAST_NAME = 20  # characters of it that a line shows at least
 _BETWEEN, _EDGES = 3, 2  # characters between two columns, and around all of them
 _INDENT = "  "
-_GO_FIRST = ("cost", "error", "begun (UTC)")
-"""What a narrow terminal does without, the first one before others."""
+_GO_FIRST = ("cost", "error", "started (UTC)")
+"""The columns that a narrow terminal leaves out, the first one first."""
 _STYLES = {"finished": "", "running": "cyan", "interrupted": "yellow", "died": "bold yellow"}
 
 
 def runs_table(runs: Iterable[RunFacts]) -> RenderableType:
-    """A line for each run: what it is of, how far it came, and what it took.
+    """Return a table with a line for each run: its suite, its progress, and its cost.
 
-    Where that is too wide, cost, errors and the beginning are left out, and where that is not enough a run
-    has two lines or more. Only what a run is of is ever cut.
+    If the table is too wide, cost, errors and the start are left out. If that is not enough, a run has two
+    lines or more. Only the suite is ever cut.
     """
     return _RunsTable([*runs])
 
@@ -109,11 +111,11 @@ class _RunsTable:
 
 
 def _fields(runs: Sequence[RunFacts]) -> Iterator[Figure]:
-    # Rows of datasets stand in a column where there are any; room for it is where nothing was paid.
+    # Rows of datasets have a column if there are any; it replaces the cost if all runs were free.
     makes_datasets = any(run.dataset_rows is not None for run in runs)
-    yield Figure.of("run", (inert(run.id, 60) for run in runs), is_number=False)
+    yield Figure.of("run", (escape_control_characters(run.id, 60) for run in runs), is_number=False)
     begun = (_instant(run.utc_created) for run in runs)
-    yield Figure.of("begun (UTC)", begun, is_number=False)
+    yield Figure.of("started (UTC)", begun, is_number=False)
     states = [Text(run.state, style=_STYLES.get(run.state, "")) for run in runs]
     yield Figure("state", states, is_number=False)
     yield Figure.of("rows", (_came(run, "/") for run in runs))
@@ -144,7 +146,7 @@ def _table(fields: Sequence[Figure], names: Sequence[str]) -> Table:
 
 
 def _lines(fields: Sequence[Figure], names: Sequence[str], width: int) -> Iterator[Text]:
-    """The id and the state of each run, and below them its numbers and what it is of."""
+    """Yield the id and the state of each run, and below them its numbers and its suite."""
     ids, states, *numbers = fields
     for place, name in enumerate(names):
         head = Text("  ").join((ids.cells[place], states.cells[place]))
@@ -159,7 +161,7 @@ def _lines(fields: Sequence[Figure], names: Sequence[str], width: int) -> Iterat
 
 
 def run_line(run: RunFacts) -> str:
-    """One run in a line."""
+    """Return one run as a line of text."""
     came = _came(run, " of ")
     counts = f"{run.passed} passed, {run.failed} failed, {counted(run.errors, 'error')}"
     counts += f", {run.not_run} not run" if run.not_run else ""
@@ -173,11 +175,11 @@ def run_line(run: RunFacts) -> str:
     )
     told += [] if run.dataset_rows is None else [f"{run.dataset_rows} rows of datasets written"]
     rows = "; ".join(told) or "no rows"
-    return f"{inert(run.id, 60)}{of}: {run.state}, begun {begun} UTC; {rows}"
+    return f"{escape_control_characters(run.id, 60)}{of}: {run.state}, started {begun} UTC; {rows}"
 
 
 def run_json(run: RunFacts) -> dict[str, Any]:
-    """One run, ready for `json.dumps`."""
+    """Return one run as JSON data."""
     return {
         "id": run.id,
         "suite": run.suite,
@@ -201,19 +203,22 @@ def run_json(run: RunFacts) -> dict[str, Any]:
 
 
 def _is_whole(run: RunFacts) -> bool:
-    """Whether a run has all of its rows. How many those are was not known of all when it began."""
+    """Return whether a run has all of its rows, whose number may not have been known at its start."""
     return run.rows == run.expected or (run.expected is None and run.state == "finished")
 
 
 def _came(run: RunFacts, of: str) -> str:
-    """How many rows it has, and of how many if it has not all."""
+    """Return the number of its rows, and of how many if it is not complete."""
     return str(run.rows) if _is_whole(run) else f"{run.rows}{of}{run.expected or '?'}"
 
 
 def _instant(utc: str) -> str:
-    return inert(utc, 40)[:16].replace("T", " ")
+    return escape_control_characters(utc, 40)[:16].replace("T", " ")
 
 
 def _name(run: RunFacts) -> str:
     file = "" if run.suite is None else Path(run.suite).name
-    return cut_middle(inert(": ".join(part for part in (file, run.description) if part)), _WIDTH)
+    return cut_middle(
+        escape_control_characters(": ".join(part for part in (file, run.description) if part)),
+        _WIDTH,
+    )

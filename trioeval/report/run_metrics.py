@@ -1,6 +1,6 @@
-"""What is counted of a run while it goes on, as families of samples for whoever watches it.
+"""The metrics of a run in progress, as families of samples.
 
-All of it is made of what observers are told; the run does not know that it is watched.
+All metrics are computed from events; the run does not depend on them.
 """
 
 import logging
@@ -14,15 +14,14 @@ import attrs
 from trioeval.agent.bus.settings import LOCK_WAIT_BOUNDS, BusStats
 from trioeval.agent.protocols import (
     AgentEvent,
+    AttemptContinued,
     AttemptEnded,
-    AttemptGoesOn,
     AttemptStarted,
     AttemptWaiting,
     CaseBlocked,
     CaseEnded,
     CaseQueued,
 )
-from trioeval.inert import inert
 from trioeval.kernel import LaneStatistics
 from trioeval.kernel.events import (
     CallEnded,
@@ -34,19 +33,20 @@ from trioeval.kernel.events import (
     Waiting,
 )
 from trioeval.report.trace import error_kind
+from trioeval.text_safety import escape_control_characters
 
-# What matters of a run as records of Python's `logging`, under `trioeval.run`.
+# The important events of a run as records of Python's `logging`, under `trioeval.run`.
 
 
 _log = logging.getLogger("trioeval.run")
-_MOST = 200  # characters of a text of somebody else's
+_MOST = 200  # characters of a foreign text
 
 
 def log_events(event: Event) -> None:
     """Log an event of the kernel; an observer of `run_suite`.
 
-    A lane that is closed is a warning. Refusals, failures, salvage and other limits are information. What
-    is waited for is for debugging. No prompt and no reply is in any of it.
+    A closed lane is a warning. Refusals, failures, final retry rounds and changed limits are information.
+    Waits are debug messages. No record has a prompt or a reply.
 
     Example:
         >>> import sys
@@ -62,32 +62,49 @@ def log_events(event: Event) -> None:
 
 
 def _closed(event: LaneClosed) -> None:
-    _log.warning("lane %s is closed: %s", inert(event.lane, _MOST), inert(event.reason, _MOST))
+    _log.warning(
+        "lane %s is closed: %s",
+        escape_control_characters(event.lane, _MOST),
+        escape_control_characters(event.reason, _MOST),
+    )
 
 
 def _throttled(event: Throttled) -> None:
     rest = "" if event.retry_after is None else f"; it asks to wait {event.retry_after:g} s"
-    _log.info("lane %s refused a call of job %d%s", inert(event.lane, _MOST), event.index, rest)
+    _log.info(
+        "lane %s refused a call of job %d%s",
+        escape_control_characters(event.lane, _MOST),
+        event.index,
+        rest,
+    )
 
 
 def _ended(event: CallEnded) -> None:
     if event.error is not None:
-        where, kind = inert(event.lane, _MOST), error_kind(event.error)
+        where, kind = escape_control_characters(event.lane, _MOST), error_kind(event.error)
         _log.info("lane %s: a call of job %d failed: %s", where, event.index, kind)
 
 
 def _limited(event: LimitChanged) -> None:
-    _log.info("lane %s: at most %d calls at once", inert(event.lane, _MOST), event.limit)
+    _log.info(
+        "lane %s: at most %d calls at once",
+        escape_control_characters(event.lane, _MOST),
+        event.limit,
+    )
 
 
 def _salvaged(event: Salvaged) -> None:
-    _log.info("%d jobs that failed by mishap are run again", len(event.indices))
+    _log.info("final retry round: %d jobs with transient failures run again", len(event.indices))
 
 
 def _waiting(event: Waiting) -> None:
     if _log.isEnabledFor(logging.DEBUG):
         who = "the next job" if event.index is None else f"job {event.index}"
-        lane = "no lane" if event.lane is None else f"lane {inert(event.lane, _MOST)}"
+        lane = (
+            "no lane"
+            if event.lane is None
+            else f"lane {escape_control_characters(event.lane, _MOST)}"
+        )
         _log.debug("%s: %s waits for %s", lane, who, event.why.value)
 
 
@@ -102,7 +119,7 @@ _WRITES: Mapping[type, Callable[[Any], None]] = {
 
 
 Samples: TypeAlias = Sequence[tuple[tuple[str, ...], float]]
-"""Values of labels, and a number; in the order in which they are told."""
+"""The values of labels, and a number, in the order of the labels."""
 _Case: TypeAlias = tuple[str | None, str]
 
 _RUN_OUTCOMES = ("completed", "failed", "cancelled")
@@ -110,12 +127,12 @@ _CASE_ENDINGS = ("done", "failed", "interrupted", "blocked")
 
 
 @attrs.frozen
-class Family:
-    """Samples of one name."""
+class MetricFamily:
+    """The samples of one metric."""
 
     name: str
     about: str
-    """In a sentence."""
+    """The description, one sentence."""
     kind: Literal["gauge", "counter"]
     labels: tuple[str, ...] = ()
     samples: Samples = ()
@@ -123,33 +140,33 @@ class Family:
 
 @attrs.frozen
 class Distribution:
-    """How often something was how large."""
+    """A histogram."""
 
     name: str
     about: str
     bounds: Sequence[float]
     """Upper bounds, ascending; the last is infinite."""
     counts: Sequence[int]
-    """How many are within each bound and above the one before."""
+    """The number of values within each bound and above the previous one."""
     total: float
-    """Of all sizes."""
+    """The sum of all values."""
 
 
 @attrs.define
 class RunMetrics:
-    """Counts what happens in one run. `observe` and `observe_agent` go to the run."""
+    """The counters of one run. `observe` and `observe_agent` are observers of the run."""
 
     began_at: float
-    """When it began, on the Trio clock."""
+    """The start of the run, on the Trio clock."""
     lanes: Callable[[], Mapping[str, LaneStatistics]] = dict
-    """Tells how the lanes of the run stand."""
+    """Returns the statistics of the lanes of the run."""
     buses: BusStats = attrs.field(factory=BusStats)
-    """What writing to all message buses of the run has cost."""
+    """Returns the cost of writing to all message buses of the run."""
     _failed_calls: Counter[str] = attrs.field(init=False, factory=Counter)
-    """By lane; likewise the next."""
+    """Counts by lane, as are the following."""
     _other_calls: Counter[str] = attrs.field(init=False, factory=Counter)
     _begun: Counter[str] = attrs.field(init=False, factory=Counter)
-    """By agent."""
+    """Counts by agent."""
     _ended: Counter[str] = attrs.field(init=False, factory=Counter)
     _endings: Counter[str] = attrs.field(init=False, factory=Counter)
     _active: set[str] = attrs.field(init=False, factory=set)
@@ -160,13 +177,13 @@ class RunMetrics:
     _running: set[_Case] = attrs.field(init=False, factory=set)
 
     def observe(self, event: Event) -> None:
-        """Take note of an event of the kernel."""
+        """Count an event of the kernel."""
         if isinstance(event, CallEnded):
             calls = self._other_calls if event.error is None else self._failed_calls
             calls[event.lane] += 1
 
     def observe_agent(self, event: AgentEvent) -> None:
-        """Take note of what happens to an agent."""
+        """Count an event of an agent."""
         case = event.task, event.case
         match event:
             case CaseBlocked():
@@ -176,7 +193,7 @@ class RunMetrics:
                 _put(self._running, case, is_in=event.position == 0)
             case AttemptWaiting():
                 self._waiting.add(case)
-            case AttemptGoesOn():
+            case AttemptContinued():
                 self._waiting.discard(case)
             case AttemptStarted():
                 self._waiting.discard(case)
@@ -191,14 +208,14 @@ class RunMetrics:
                     cases.discard(case)
                 self._endings[event.ending] += 1
 
-    def families(self, now: float) -> Iterator[Family | Distribution]:
-        """Everything as it stands, always in the same order."""
-        yield _gauge("uptime_seconds", "Seconds since the run began.", now - self.began_at)
+    def families(self, now: float) -> Iterator[MetricFamily | Distribution]:
+        """Return all metrics, always in the same order."""
+        yield _gauge("uptime_seconds", "Seconds since the start of the run.", now - self.began_at)
         yield from self._of_lanes()
         yield from self._of_agents()
         yield from self._of_buses()
 
-    def _of_lanes(self) -> Iterator[Family]:
+    def _of_lanes(self) -> Iterator[MetricFamily]:
         lanes = sorted(self.lanes().items())
         yield _gauge(
             "lane_in_flight",
@@ -213,11 +230,11 @@ class RunMetrics:
             "lane",
         )
         calls = [sample for name, lane in lanes for sample in self._calls(name, lane)]
-        about = "Calls on a lane that are over, by result."
-        yield Family("trioeval_lane_calls", about, "counter", ("lane", "result"), calls)
+        about = "Ended calls of a lane, by result."
+        yield MetricFamily("trioeval_lane_calls", about, "counter", ("lane", "result"), calls)
         yield _counter(
             "lane_throttled",
-            "Calls on a lane that were refused because there were too many.",
+            "Calls of a lane that the provider refused because of a rate limit.",
             {name: lane.refused for name, lane in lanes},
             "lane",
         )
@@ -229,24 +246,24 @@ class RunMetrics:
             ((name, "cancelled"), self._other_calls[name] - lane.succeeded),
         ]
 
-    def _of_agents(self) -> Iterator[Family]:
-        yield _gauge("agent_runs_active", "Attempts of agents under way.", len(self._active))
+    def _of_agents(self) -> Iterator[MetricFamily]:
+        yield _gauge("agent_runs_active", "Running attempts of agents.", len(self._active))
         waiting = len(self._waiting)
         yield _gauge("agent_runs_waiting", "Attempts that wait for a run slot.", waiting)
         begun = dict(sorted(self._begun.items()))
-        yield _counter("agent_runs_begun", "Attempts that were begun, by agent.", begun, "agent")
+        yield _counter("agent_runs_begun", "Started attempts, by agent.", begun, "agent")
         ended = {outcome: self._ended[outcome] for outcome in _RUN_OUTCOMES}
-        yield _counter("agent_runs_ended", "Attempts that are over, by outcome.", ended, "outcome")
+        yield _counter("agent_runs_ended", "Ended attempts, by outcome.", ended, "outcome")
         endings = {ending: self._endings[ending] for ending in _CASE_ENDINGS}
-        about = "Cases of agents that are over, by ending."
+        about = "Ended cases of agents, by result."
         yield _counter("agent_cases_ended", about, endings, "ending")
         blocked = len(self._blocked)
-        yield _gauge("agent_cases_blocked", "Cases that wait for those they depend on.", blocked)
+        yield _gauge("agent_cases_blocked", "Cases that wait for their dependencies.", blocked)
         queued, running = len(self._queued), len(self._running)
-        yield _gauge("planner_queued", "Cases of this program that wait for their turn.", queued)
-        yield _gauge("planner_running", "Cases of this program that have their turn.", running)
+        yield _gauge("planner_queued", "Queued cases of this program.", queued)
+        yield _gauge("planner_running", "Admitted cases of this program.", running)
 
-    def _of_buses(self) -> Iterator[Family | Distribution]:
+    def _of_buses(self) -> Iterator[MetricFamily | Distribution]:
         stats = self.buses
         about = "Messages that this program has written to message buses."
         yield _counter("bus_appends", about, stats.appends)
@@ -265,11 +282,11 @@ def _family(
     about: str,
     found: float | Mapping[str, float],
     label: str = "",
-) -> Family:
-    """A number, or several by a label."""
+) -> MetricFamily:
+    """Return a metric with one number, or with several by a label."""
     by_label = found if isinstance(found, Mapping) else {"": found}
     samples = [((value,) if label else (), number) for value, number in by_label.items()]
-    return Family(f"trioeval_{name}", about, kind, (label,) if label else (), samples)
+    return MetricFamily(f"trioeval_{name}", about, kind, (label,) if label else (), samples)
 
 
 _gauge, _counter = partial(_family, "gauge"), partial(_family, "counter")

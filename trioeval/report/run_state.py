@@ -1,4 +1,4 @@
-"""How a run and its lanes stand at one instant: the one picture that every way of watching shows."""
+"""The state of a run and its lanes at one instant, for all views of a run in progress."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -6,75 +6,75 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from trioeval.kernel import LaneStatistics, Why
+from trioeval.kernel import LaneStatistics, WaitReason
 from trioeval.rates import BreakerState
-from trioeval.report.activity import Activity, Pace
+from trioeval.report.activity import Activity, RowPace
 from trioeval.report.formats.json import record_json
 
 LaneMood: TypeAlias = Literal["open", "paused", "probing", "closed"]
-"""`probing`: it recovers, and lets few calls through."""
+"""The state of a lane; `probing` lanes recover and admit few calls."""
 
-_NO_PACES: Mapping[str, Pace] = {}
+_NO_PACES: Mapping[str, RowPace] = {}
 
 
 @attrs.frozen(kw_only=True)
 class LaneState:
-    """How a lane stands. Texts are foreign: whoever shows them makes them inert."""
+    """The state of a lane. Its texts are foreign: views make them inert."""
 
     name: str
     mood: LaneMood
     max_concurrency: int
-    """Calls in flight at most."""
+    """The maximum number of calls in flight."""
     limit: int
-    """Calls that may be in flight now; 0 while it is paused or closed."""
+    """The present limit of calls in flight; 0 while the lane is paused or closed."""
     in_flight: int
     queued: int
-    """Calls, and next jobs of runs, that stand in line, and calls in their back-off."""
+    """Calls in line, next jobs of runs, and calls in their back-off."""
     rpm: float | None
-    """Requests per minute that it allows itself; None sets no rate."""
+    """Requests per minute of its pace; None without a pace."""
     tpm: float | None
     used_rpm: int
     """Requests that started in the last minute."""
     used_tpm: int
-    why: Why | None
-    """What its first in line waits for; None if it does not wait."""
+    why: WaitReason | None
+    """The reason of the wait of the first in line; None if it does not wait."""
     wait_s: float | None
-    """Seconds that this takes from now; None where that is not known."""
+    """Seconds until the wait ends; None if that is unknown."""
     reason: str | None
-    """Why it is closed."""
+    """The reason why it is closed."""
     calls: int
     refused: int
-    """Calls that were refused because there were too many."""
+    """Calls that the provider refused because of a rate limit."""
     retried: int
     tokens: int
     cost: float
     """US dollars, as far as prices are known."""
     rows: int = 0
-    """Rows that are asked of it in this execution, as far as they are known."""
+    """Rows of the lane in this execution, as far as they are known."""
     done: int = 0
-    """Those of them that are over."""
+    """Finished rows of the lane."""
     eta_s: float | None = None
-    """Seconds until all of them are, if it goes on like this; None where that is not known."""
+    """Seconds until all of its rows are finished, at the present rate; None if that is unknown."""
     label: str | None = None
     """The label of its provider; None if it has none."""
 
     def json(self) -> dict[str, Any]:
-        """Ready for `json.dumps`."""
+        """Return JSON data."""
         rounded = {"waitS": _rounded(self.wait_s, 3), "etaS": _rounded(self.eta_s, 1)}
         return {**record_json(self), **rounded}
 
 
 @attrs.frozen(kw_only=True)
-class RunState:
-    """How a run stands."""
+class RunSnapshot:
+    """The state of a run."""
 
     elapsed_s: float
     total: int
     """Rows, as far as they are known."""
     done: int
-    """Rows that are there, those of earlier executions among them."""
+    """Finished rows, those of earlier executions included."""
     kept: int
-    """Those of earlier executions whose turn has not come: how they ended is not counted yet."""
+    """Rows of earlier executions whose turn has not come: their statuses are not counted yet."""
     passed: int
     failed: int
     errors: int
@@ -83,28 +83,28 @@ class RunState:
     not_graded: int = 0
     """Rows that succeeded and have no assertion; `passed` does not count them."""
     eta_s: float | None
-    """Seconds until all rows are there, if it goes on like this; None where that is not known."""
+    """Seconds until all rows are finished, at the present rate; None if that is unknown."""
     stopping: bool
     lanes: tuple[LaneState, ...]
 
     @property
     def tokens(self) -> int:
-        """Of all calls of this execution."""
+        """Tokens of all calls of this execution."""
         return sum(lane.tokens for lane in self.lanes)
 
     @property
     def cost(self) -> float:
-        """Likewise, in US dollars."""
+        """US dollars of all calls of this execution."""
         return sum(lane.cost for lane in self.lanes)
 
     @property
     def pass_rate(self) -> float | None:
-        """Percent of the rows that came to an end and were counted; None of none."""
+        """The percentage of the ended rows that passed; None without such rows."""
         counted = self.passed + self.failed + self.errors
         return 100 * self.passed / counted if counted else None
 
     def json(self) -> dict[str, Any]:
-        """Ready for `json.dumps`."""
+        """Return JSON data."""
         return {
             **record_json(self),
             "elapsedS": round(self.elapsed_s, 3),
@@ -125,25 +125,25 @@ def lane_states(
     now: float,
     *,
     hidden: Collection[str] = (),
-    paces: Mapping[str, Pace] = _NO_PACES,
+    paces: Mapping[str, RowPace] = _NO_PACES,
 ) -> tuple[LaneState, ...]:
-    """How the lanes of a run stand.
+    """Return the states of the lanes of a run.
 
     Args:
-        statistics: What they say of themselves.
-        activity: What they did.
+        statistics: The statistics of the lanes.
+        activity: Their activity.
         now: The instant, on the Trio clock.
-        hidden: Lanes on which nobody is asked, by name.
-        paces: How the rows of lanes come, by name.
+        hidden: Lanes without providers, by name.
+        paces: The progress of the rows of lanes, by name.
     """
     return tuple(
-        _lane_state(lane, activity, now, paces.get(name) or Pace(now))
+        _lane_state(lane, activity, now, paces.get(name) or RowPace(now))
         for name, lane in statistics.items()
         if name not in hidden
     )
 
 
-def _lane_state(lane: LaneStatistics, activity: Activity, now: float, pace: Pace) -> LaneState:
+def _lane_state(lane: LaneStatistics, activity: Activity, now: float, pace: RowPace) -> LaneState:
     did = activity.lane(lane.name)
     used_rpm, used_tpm = did.rates(now)
     wait = did.waits_for(now)
@@ -177,8 +177,8 @@ def _lane_state(lane: LaneStatistics, activity: Activity, now: float, pace: Pace
     )
 
 
-def _eta_s(pace: Pace, now: float, mood: LaneMood, wait_s: float | None) -> float | None:
-    """None of a lane that somebody paused: nobody knows for how long."""
+def _eta_s(pace: RowPace, now: float, mood: LaneMood, wait_s: float | None) -> float | None:
+    """Return the seconds left; None for a paused lane, whose pause may take any time."""
     if mood == "paused" and pace.left:
         return None
     found = pace.left_s(now)

@@ -1,4 +1,4 @@
-"""What is told of a run at its end beside its tables: what failed and why, how fast it was, its waits."""
+"""The summary of a run besides its tables: failures with their reasons, rates, and waits."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -8,17 +8,17 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from trioeval.inert import inert
 from trioeval.report.activity import WAIT_WORDS, labels_of, lane_names, longest_waits
 from trioeval.report.counts import RowNumbers, counted
 from trioeval.report.head import HeadColumn
 from trioeval.report.tables import STATUS_STYLES, FailureGroup, Failures, headings
 from trioeval.report.text import cut_middle
 from trioeval.report.totals import Totals
+from trioeval.text_safety import escape_control_characters
 
-_WAITS = 3  # that are told
-_LEAST_SHARE = 0.05  # of the time that a run took, of a wait that is told
-_SHORT = 1.0  # seconds of a run of which no rate says anything
+_WAITS = 3  # waits that are shown
+_LEAST_SHARE = 0.05  # of the duration of the run; shorter waits are not shown
+_SHORT = 1.0  # seconds of a run that is too short for rates
 _PROVIDER = 40  # characters
 _LANE = 50
 
@@ -47,7 +47,7 @@ def failures_view(
     ]
     parts += [Text(f"… and {counted(rest, 'more row', 'more rows')}")] if rest else []
     if (shows := command(failures.groups[0].index)) is not None:
-        parts.append(Text(f"one row in full: {inert(shows)}", overflow="fold"))
+        parts.append(Text(f"one row in full: {escape_control_characters(shows)}", overflow="fold"))
     return Group(*parts, Text())
 
 
@@ -62,17 +62,17 @@ def _why(failure: FailureGroup) -> str:
 
 
 @attrs.frozen(kw_only=True)
-class Took:
-    """What a run took, all of its executions together."""
+class RunUsage:
+    """The duration and the usage of a run, all of its executions together."""
 
     seconds: float
     rows: int
-    """Those that were run to their end."""
+    """Rows that ended."""
     tokens: int
     activity: Sequence[Mapping[str, Any]]
-    """What lanes did in each execution, as `Activity.json` told it."""
+    """The results of `Activity.json`, one for each execution."""
     hidden: Collection[str] = ()
-    """Lanes on which nobody is asked, by name."""
+    """Lanes without providers, by name."""
 
     @classmethod
     def of(
@@ -81,14 +81,14 @@ class Took:
         totals: Sequence[Totals],
         activity: Sequence[Mapping[str, Any]],
         hidden: Collection[str] = (),
-    ) -> "Took":
-        """That of a run.
+    ) -> "RunUsage":
+        """Return the usage of a run.
 
         Args:
-            seconds: All of its executions.
-            totals: Of its tasks.
-            activity: As above.
-            hidden: As above.
+            seconds: The duration of all executions.
+            totals: The totals of its tasks.
+            activity: The results of `Activity.json`, one for each execution.
+            hidden: Lanes without providers, by name.
         """
         ran = [one for one in totals if one.rows]
         return cls(
@@ -100,13 +100,13 @@ class Took:
         )
 
 
-def took_lines(took: Took) -> Iterator[str]:
-    r"""How many rows and tokens a second, and what lanes waited for; nothing of a run of an instant.
+def usage_lines(took: RunUsage) -> Iterator[str]:
+    r"""Yield rows and tokens per second, and the longest waits of lanes; nothing for a very short run.
 
     Example:
         >>> lanes = {"openai": {"waits": {"tokens": 31.0, "slot": 2.0}}}
-        >>> took = Took(seconds=44.0, rows=11, tokens=880, activity=[{"lanes": lanes}])
-        >>> print(*took_lines(took), sep="\n")
+        >>> took = RunUsage(seconds=44.0, rows=11, tokens=880, activity=[{"lanes": lanes}])
+        >>> print(*usage_lines(took), sep="\n")
         0.25 rows/s, 20 tokens/s over 44 s
         waited 31 s of 44 s: openai tpm
     """
@@ -124,17 +124,17 @@ def took_lines(took: Took) -> Iterator[str]:
     for _, wait in zip(range(_WAITS), waits, strict=False):
         if wait.seconds >= _LEAST_SHARE * took.seconds:
             seconds = _number(min(wait.seconds, took.seconds))
-            name = cut_middle(inert(names[wait.lane]), _LANE)
+            name = cut_middle(escape_control_characters(names[wait.lane]), _LANE)
             yield f"waited {seconds} s of {whole} s: {name} {WAIT_WORDS[wait.why]}"
 
 
 def not_run_line(
     rows: RowNumbers, task: str | None = None, resume: str | None = None
 ) -> str | None:
-    """The rows of a task that were not run, and the command that runs them; None if there are none.
+    """Return the line about rows that were not run, with the command that runs them; None without such rows.
 
     Args:
-        rows: Their numbers.
+        rows: The numbers of the rows.
         task: The id of the task; None if the suite has only one.
         resume: The command; None leaves it out.
 
@@ -146,39 +146,25 @@ def not_run_line(
     """
     if not rows.count:
         return None
-    of = "" if task is None else f"task {inert(task, _LANE)}: "
+    of = "" if task is None else f"task {escape_control_characters(task, _LANE)}: "
     command = "" if resume is None else f"; continue with {resume}"
     return f"{of}{counted(rows.count, 'row')} not run: {rows}{command}"
-
-
-def unfinished_line(totals: Sequence[Totals], missing: int = 0) -> str | None:
-    """The number of rows of a run that were not run; None if all were.
-
-    Args:
-        totals: Of its tasks.
-        missing: Rows without any record.
-    """
-    left = missing + sum(one.outcome("not_run", "interrupted") for one in totals)
-    if not left:
-        return None
-    rows = missing + sum(one.rows for one in totals)
-    return f"not finished: {left} of {counted(rows, 'row')} not run"
 
 
 NO_ASSERTIONS = (
     "no row was graded, as no test has an assertion: add assert to tests or to defaultTest"
 )
-"""A hint for a suite without assertions."""
+"""The hint for a suite without assertions."""
 
 
 def not_graded_line(totals: Sequence[Totals]) -> str | None:
-    """The hint for a run in which no row was graded; None if one was, or if none ended."""
+    """Return the hint for a run without any graded row; None if a row was graded, or if none ended."""
     not_graded = sum(one.not_graded for one in totals)
     return NO_ASSERTIONS if not_graded and not sum(one.rated for one in totals) else None
 
 
 def _number(found: float) -> str:
-    """With two or three digits that matter, and never as a power of ten.
+    """Return a number with two or three significant digits, never with an exponent.
 
     Example:
         >>> [_number(found) for found in (0.0312, 0.25, 31.04, 44, 12345.6)]

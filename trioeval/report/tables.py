@@ -1,7 +1,6 @@
-"""Results as tables for a terminal: the first rows of a run, and one line a column of all of it.
+"""Results as tables for a terminal: the first rows of a run, and one line for each column.
 
-How they are laid out depends on how wide the terminal is: what does not fit beside the rest stands below it,
-or is counted. Nothing is squeezed until it cannot be read.
+The layout depends on the width of the terminal: columns that do not fit follow below, or are counted.
 """
 
 import json
@@ -16,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 from trioeval.grading import output_text
-from trioeval.inert import inert
 from trioeval.report.counts import RowNumbers, counted, money
 from trioeval.report.formats.json import shallow
 from trioeval.report.head import HeadColumn
@@ -25,17 +23,20 @@ from trioeval.report.statistics import Estimate
 from trioeval.report.text import Figure, packed
 from trioeval.report.totals import ColumnTotals, Totals, nearest_rank, percent
 from trioeval.run import Status
+from trioeval.text_safety import escape_control_characters
 
 # The rows that did not pass. Rows that ended with the same error are one group: a provider that refuses every
-# call would otherwise fill the list with one sentence.
+# call would otherwise fill the list with one message.
 
 
 _FAILURES_NAME = 60  # characters of the name of a test
-_REASON = 300  # of a reason
-_EXPECTED = 120  # of what was expected
-_TELLING = 20  # of the beginning of a value, by which it is known again
+_REASON = 300  # characters of a reason
+_EXPECTED = 120  # characters of an expected value
+_TELLING = (
+    20  # characters of the beginning of a value, by which a reason that quotes it is recognized
+)
 UNFINISHED = frozenset({"not_run", "interrupted"})
-"""Outcomes of rows that `trioeval resume` runs."""
+"""The outcomes of rows that `trioeval resume` runs."""
 
 
 _OWN_NUMBER = re.compile(r"\b(took|after) [\d.]+ (ms|s)\b")
@@ -44,7 +45,7 @@ _OWN_NUMBER = re.compile(r"\b(took|after) [\d.]+ (ms|s)\b")
 
 @attrs.define(kw_only=True)
 class FailureGroup:
-    """Rows that failed alike: one that failed an assertion, or all with the same error of one provider."""
+    """Rows that failed alike: one row with failed assertions, or all rows with one error of a provider."""
 
     status: Status
     name: str
@@ -62,25 +63,25 @@ class FailureGroup:
 
 @attrs.define
 class Failures:
-    """The rows of a task that did not pass, in groups, and those that were not run."""
+    """The rows of a task that did not pass, in groups, and the rows that were not run."""
 
     most: int
-    """Groups that are kept, ≥ 1."""
+    """The most groups, ≥ 1."""
     count: int = 0
     """Rows that failed or ended in an error."""
     grouped: int = 0
-    """Those of them that are in a group that is kept."""
+    """The number of rows in the groups."""
     not_run: RowNumbers = attrs.field(factory=RowNumbers)
     """Rows that `trioeval resume` would run."""
     _groups: dict[tuple[object, ...], FailureGroup] = attrs.field(factory=dict)
 
     @property
     def groups(self) -> Sequence[FailureGroup]:
-        """The groups that are kept, in the order of their first rows."""
+        """The groups, in the order of their first rows."""
         return [*self._groups.values()]
 
     def add(self, index: int, record: RowRecord) -> None:
-        """Count a row, and keep it if there is room or if its group is kept."""
+        """Count a row, and add it to its group if that exists or if there is room for a new one."""
         if record.status is Status.PASS:
             return
         if record.status is Status.NOT_RUN:
@@ -98,10 +99,10 @@ class Failures:
                 return
             group = self._groups[key] = FailureGroup(
                 status=record.status,
-                name=inert(record.name, _FAILURES_NAME),
+                name=escape_control_characters(record.name, _FAILURES_NAME),
                 prompt_idx=record.prompt_idx,
-                provider=inert(record.provider, _FAILURES_NAME),
-                reason=inert(reason, _REASON),
+                provider=escape_control_characters(record.provider, _FAILURES_NAME),
+                reason=escape_control_characters(reason, _REASON),
                 expected=None if record.verdict is None else _expected(record.parts, reason),
                 index=index,
             )
@@ -110,48 +111,52 @@ class Failures:
 
 
 def _expected(parts: Sequence[PartRecord], reason: str) -> str | None:
-    """What the first assertion that does not hold says, if the reason does not."""
+    """Return the expected value of the first failed assertion, unless the reason has it."""
     failed = next((part for part in parts if not part.passed), None)
     if failed is None or "value" not in failed.said:
         return None
     value = shallow(failed.said["value"])
-    # Reasons quote, and cut: the beginning tells whether this one does.
+    # Reasons quote values and may be cut: compare the beginning.
     quoted = json.dumps(value, ensure_ascii=False, default=str)[:_TELLING]
-    return None if quoted in reason else inert(f"{failed.type} {output_text(value)}", _EXPECTED)
+    return (
+        None
+        if quoted in reason
+        else escape_control_characters(f"{failed.type} {output_text(value)}", _EXPECTED)
+    )
 
 
-# The first rows of a run, as far as a table shows them.
+# The first rows of a run for a table.
 
 
 @attrs.frozen
 class Cell:
-    """How one row ended."""
+    """The result of one row."""
 
     status: Status
     text: str
-    """What was answered, or why there is no verdict: harmless, and cut."""
+    """The output, or the error: inert, and cut."""
     label: str
 
 
 @attrs.define
 class FirstRows:
-    """Takes rows in index order, and keeps of the first tests what is shown of them."""
+    """The first tests of a run; rows are added in index order."""
 
     width: int
-    """Characters of an answer that are shown, ≥ 8."""
+    """The most characters of an output, ≥ 8."""
     tests: int
-    """Tests that are shown, ≥ 1."""
+    """The most tests, ≥ 1."""
     hidden: int = 0
     """Rows of further tests."""
     numbers: dict[int, RowNumbers] = attrs.field(factory=dict)
     """The numbers of the rows of each test, by its `test_idx`."""
     names: dict[int, str] = attrs.field(factory=dict)
-    """Of each test, by its `test_idx`."""
+    """The name of each test, by its `test_idx`."""
     cells: dict[tuple[int, int], Cell] = attrs.field(factory=dict)
-    """By `test_idx` and `prompt_idx`."""
+    """The results by `test_idx` and `prompt_idx`."""
 
     def add(self, record: RowRecord) -> None:
-        """Keep a row of one of the first tests. Rows that were not run are left out."""
+        """Add a row if it belongs to one of the first tests. Rows that were not run are left out."""
         if record.outcome in UNFINISHED:
             return
         test_idx = record.test_idx
@@ -159,9 +164,9 @@ class FirstRows:
             if len(self.names) == self.tests:
                 self.hidden += 1
                 return
-            self.names[test_idx] = inert(record.name, self.width)
+            self.names[test_idx] = escape_control_characters(record.name, self.width)
         self.numbers.setdefault(test_idx, RowNumbers()).add(record.number)
-        text = inert(shallow(record.shown), self.width)
+        text = escape_control_characters(shallow(record.shown), self.width)
         self.cells[test_idx, record.prompt_idx] = Cell(record.status, text, record.label)
 
 
@@ -176,24 +181,24 @@ _NOT_GRADED_STYLE = "cyan"
 
 
 def label_style(label: str, status: Status) -> str:
-    """The style of the label of a row."""
+    """Return the style of the label of a row."""
     return _NOT_GRADED_STYLE if label == NOT_GRADED else STATUS_STYLES[status]
 
 
 _BETWEEN, _EDGES = 3, 2  # characters between two columns, and around all of them
-_LEAST_CELL = 9  # characters that a cell of a row needs
-_LEAST_TEST = 10  # of the name of a test
-_LEAST_NAME = 16  # of a provider
-_TABLES = 2  # for as many numbers as there are
-_NAME = 60  # of a provider, at most
-_EXACT = 0.1  # width of an interval below which whole percents say too little
-_ALMOST = 1e-9  # between scores that are the same
+_LEAST_CELL = 9  # characters of the narrowest cell
+_LEAST_TEST = 10  # characters of the narrowest name of a test
+_LEAST_NAME = 16  # characters of the narrowest name of a provider
+_TABLES = 2  # tables before the layout changes to lines
+_NAME = 60  # characters of the longest name of a provider
+_EXACT = 0.1  # width of an interval below which whole percents are too coarse
+_ALMOST = 1e-9  # difference of scores that count as equal
 
 
 def rows_table(columns: Sequence[HeadColumn], rows: FirstRows) -> RenderableType:
-    """One line a test, one column a provider and prompt: the verdict and what was answered.
+    """Return a table with a line for each test and a column for each provider and prompt.
 
-    Columns that find no room are counted below.
+    Columns that do not fit are counted below.
     """
     return _RowsTable(columns, rows)
 
@@ -240,9 +245,9 @@ class _RowsTable:
 
 
 def columns_table(columns: Sequence[HeadColumn], totals: Totals) -> RenderableType:
-    """One line a provider and prompt: how many passed, how sure that is, and what it took.
+    """Return a table with a line for each provider and prompt: counts, rates, intervals and usage.
 
-    Where that is too wide, two tables with a part of it each; where that is not enough, a few lines for each.
+    If it is too wide it becomes two tables, and if that is not enough, a few lines for each.
     """
     return _ColumnsTable([*headings(columns, _NAME)], [*_figures(totals.columns)])
 
@@ -327,7 +332,7 @@ def _pass_rate(own: ColumnTotals) -> str:
 
 
 def _interval(found: Estimate | None) -> str:
-    """Between which percents a share lies.
+    """Return an interval of a share in percent.
 
     Example:
         >>> _interval(Estimate(0.5, 0.1, 0.3042, 0.6958, 25, 25, 0.95))
@@ -340,20 +345,20 @@ def _interval(found: Estimate | None) -> str:
 
 
 def _score(own: ColumnTotals, judged: Estimate | None) -> str:
-    """The mean score of the rows that have a verdict, and how sure it is where passes do not say it."""
+    """Return the mean score of rows with a verdict, and its uncertainty unless the pass rate shows that."""
     if judged is None:
         return "–"
     told = f"{judged.mean:.3f}"
     if judged.shown is None or judged.half_width is None or not _tells_more(own, judged):
         return told
-    if judged.shown != (judged.low, judged.high):  # too few to be even on both sides
+    if judged.shown != (judged.low, judged.high):  # too few rows for a symmetric interval
         low, high = judged.shown
         return f"{told} ({low:.2f}–{high:.2f})"
     return f"{told} ± {judged.half_width:.3f}"
 
 
 def _tells_more(own: ColumnTotals, judged: Estimate) -> bool:
-    """Whether the scores of rows with a verdict are something else than which of them passed."""
+    """Return whether the scores of rows with a verdict differ from their pass rate."""
     passed, failed = own.passed, own.statuses[Status.FAIL]
     return abs(judged.mean * (passed + failed) - passed) > _ALMOST * (passed + failed)
 
@@ -363,8 +368,12 @@ def _measured(milliseconds: float | None) -> str:
 
 
 def headings(columns: Sequence[HeadColumn], width: int) -> Iterator[str]:
-    """What columns are called: their providers, and their prompts where those differ; harmless, and cut."""
+    """Yield the names of columns: the provider, and the prompt if those differ; inert, and cut."""
     prompts = {(column.id, column.label) for column in columns}
     for column in columns:
-        name = inert(column.provider, width)
-        yield name if len(prompts) == 1 else f"{name} | {inert(column.label, width)}"
+        name = escape_control_characters(column.provider, width)
+        yield (
+            name
+            if len(prompts) == 1
+            else f"{name} | {escape_control_characters(column.label, width)}"
+        )

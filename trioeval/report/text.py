@@ -1,4 +1,4 @@
-"""Texts and tables that fit a terminal: nothing is squeezed until it cannot be read."""
+"""Texts and tables that fit a terminal without becoming unreadable."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -9,11 +9,11 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-# Texts that are cut in the middle: their ends tell them apart.
+# Texts cut in the middle, as their ends distinguish them.
 
 
 def cut_middle(text: str, cells: int) -> str:
-    """A text in at most so many cells of a terminal, ≥ 1; what goes is in the middle.
+    """Return a text in at most this many cells of a terminal, ≥ 1, cut in the middle.
 
     Example:
         >>> cut_middle("openai|http://127.0.0.1:8799|6b_finetuning", 24)
@@ -30,24 +30,24 @@ def cut_middle(text: str, cells: int) -> str:
     return f"{set_cell_size(text, cells - 1 - cell_len(kept)).rstrip()}…{kept}"
 
 
-# Tables that a narrow terminal shows as lines: nothing is squeezed until it cannot be read.
+# Tables that a narrow terminal shows as lines.
 
 
-_WIDEST = 100_000  # characters that no terminal has
+_WIDEST = 100_000  # characters, more than any terminal has
 _INDENT = "  "
 
 
 @attrs.frozen
 class FittingTable:
-    """A table where it finds room, else a heading for each of its rows with the cells below it.
+    """A table if it fits; otherwise a heading for each row, with its cells below.
 
-    Its cells are texts or `Text`; empty ones are left out of the lines. A row without a name belongs to the
-    one above.
+    Cells are texts or `Text`; empty cells are left out of the lines. A row without a name belongs to the row
+    above.
     """
 
     table: Table
     names: int = 1
-    """How many of the first columns are what a row is called by."""
+    """The number of leading columns that name a row."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         _keep_whole(self.table)
@@ -67,7 +67,7 @@ class FittingTable:
 
 
 def _keep_whole(table: Table) -> None:
-    """See that columns that are not wrapped are not cut: they are measured by their longest word."""
+    """Set the minimum width of columns that are not wrapped, as rich measures only their longest word."""
     for column in table.columns:
         if column.no_wrap:
             texts = (str(column.header), *map(str, column.cells))
@@ -75,7 +75,7 @@ def _keep_whole(table: Table) -> None:
 
 
 def packed(parts: Iterable[str], width: int) -> Iterator[str]:
-    """Parts behind each other, with commas, on lines of at most that width, or of one part."""
+    """Yield the parts joined by commas, in lines of at most this width, or of one part."""
     left = [*parts]
     line = ""
     while left:
@@ -91,7 +91,7 @@ def packed(parts: Iterable[str], width: int) -> Iterator[str]:
 
 @attrs.frozen
 class Figure:
-    """One thing that is told of each of several things, as a column of a table."""
+    """A column of a table: one fact about each row."""
 
     title: str
     cells: Sequence[Text]
@@ -99,10 +99,10 @@ class Figure:
 
     @classmethod
     def of(cls, title: str, cells: Iterable[str], *, is_number: bool = True) -> "Figure":
-        """That of plain texts."""
+        """Return a column of plain texts."""
         return cls(title, [*map(Text, cells)], is_number)
 
     @property
     def width(self) -> int:
-        """Characters of its widest cell, or of its title."""
+        """The width of its widest cell, or of its title."""
         return max(cell_len(self.title), *(cell.cell_len for cell in self.cells), 0)

@@ -1,8 +1,8 @@
-"""Running totals of a run: everything that is told of it besides its rows.
+"""Running totals of a run: everything that reports show besides its rows.
 
-Rows are counted as they come and forgotten. What grows with them is one number a row, its latency, because
-nothing less gives an exact percentile, and some numbers a test, which its repeats share, because nothing less
-gives an interval. Sums are made in the order of the rows, so they do not depend on which row was finished
+Rows are counted in order and not held. Memory grows by one number for each row, its latency, because an
+exact percentile needs all of them, and by some numbers for each test, which its repeats share, because an
+interval needs them. Sums are added in the order of the rows, so they do not depend on which row finished
 first.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import attrs
 
-from trioeval.documents.files import Around, names_file
+from trioeval.documents.files import FileContext, names_file
 from trioeval.documents.mistakes import MistakenError
 from trioeval.evaluation.identity import canonical, number_of_test
 from trioeval.grading import quote
@@ -24,29 +24,29 @@ from trioeval.question_eval.answer import QuestionOutcome
 from trioeval.question_eval.result import QuestionCounts
 from trioeval.report.counts import counted
 from trioeval.report.records import RowRecord
-from trioeval.report.statistics import ColumnSums, Place
+from trioeval.report.statistics import ColumnSums, RowPlace
 from trioeval.report.usage import UsageSum
 from trioeval.run import Status
 from trioeval.suite.model import DerivedMetric
 from trioeval.suite.sources.code import call_function, code_file
 from trioeval.suite.test_form import COUNT
 
-# Which rows belong together when it comes to chance: repeats of a test, and tests of a cluster.
+# The groups of rows that are not independent: repeats of a test, and tests of a cluster.
 
 
 CLUSTER = "cluster"
-"""The key of a test's metadata that names its cluster, where the suite names no other one."""
+"""The default key of a test's metadata that names its cluster."""
 
 
-def place_of(record: RowRecord, cluster: str | None = None) -> Place:
-    """The test and the cluster of a row.
+def place_of(record: RowRecord, cluster: str | None = None) -> RowPlace:
+    """Return the test and the cluster of a row.
 
-    Rows of one column are of the same test if they have the same variables under the same description.
+    Rows of one column belong to the same test if they have the same variables and the same description.
 
     Args:
         record: The row.
-        cluster: What names its cluster: a key of metadata, or else a variable. None looks at the key
-            `cluster` of metadata alone.
+        cluster: The key of metadata, or else the variable, that names the cluster. None uses the key
+            `cluster` of metadata only.
 
     Example:
         >>> first = {
@@ -59,20 +59,20 @@ def place_of(record: RowRecord, cluster: str | None = None) -> Place:
         (False, True)
     """
     test = record.test
-    # Those of the test are the same in all columns and repeats; those of a row may hold earlier outputs.
+    # The variables of the test are the same in all columns and repeats; those of a row may hold outputs.
     variables = test.get("vars") or record.vars
     known_as = test.get("case") or test.get("description")
     own = number_of_test(variables, known_as)
     named = cluster_of(record, cluster)
     if named is None:
-        return Place(own)
+        return RowPlace(own)
     digest = hashlib.blake2b(canonical(named).encode("utf-8", "surrogatepass"), digest_size=8)
     shared = int.from_bytes(digest.digest(), "big") | 1
-    return Place(own, shared)
+    return RowPlace(own, shared)
 
 
 def cluster_of(record: RowRecord, name: str | None = None) -> Any:
-    """The value that names the cluster of a row, as for `place_of`; None where it is of none."""
+    """Return the value that names the cluster of a row, as for `place_of`; None without a cluster."""
     metadata = record.test.get("metadata")
     found = (
         metadata.get(CLUSTER if name is None else name) if isinstance(metadata, Mapping) else None
@@ -80,26 +80,26 @@ def cluster_of(record: RowRecord, name: str | None = None) -> Any:
     return record.vars.get(name) if found is None and name is not None else found
 
 
-# Metrics of a row: what its verdict adds to each of them.
+# Metrics of a row: the contribution of its verdict to each of them.
 
 
 @attrs.frozen
-class Share:
-    """What one row adds to a metric."""
+class MetricShare:
+    """The contribution of one row to a metric."""
 
     name: str
     total: float
-    """Its score times its weight."""
+    """The score times the weight."""
     weight: float
     count: int
-    """Assertions that have told of it."""
+    """The number of assertions with this metric."""
 
 
-def shares_of(verdict: Mapping[str, Any]) -> Iterator[Share]:
-    """What a verdict adds to each metric that it names.
+def shares_of(verdict: Mapping[str, Any]) -> Iterator[MetricShare]:
+    """Yield the contribution of a verdict to each of its metrics.
 
     Args:
-        verdict: As `verdict_json` makes it.
+        verdict: The result of `verdict_json`.
 
     Example:
         >>> verdict = {
@@ -108,38 +108,38 @@ def shares_of(verdict: Mapping[str, Any]) -> Iterator[Share]:
         ...     "componentResults": [],
         ... }
         >>> list(shares_of(verdict))
-        [Share(name='m', total=1.0, weight=2, count=1)]
+        [MetricShare(name='m', total=1.0, weight=2, count=1)]
     """
     told: dict[str, int] = {}
     for part in verdict["componentResults"]:
-        # A set has its metric elsewhere, and that of its members counts.
+        # The metric of a set is stored elsewhere; only its members are counted here.
         metric = part.get("assertion", {}).get("metric")
         if metric is not None:
             told[metric] = told.get(metric, 0) + 1
     weights = verdict.get("namedScoreWeights", {})
     for name, score in verdict["namedScores"].items():
-        # A name that comes from elsewhere, such as an extension, is one contribution.
+        # A name from elsewhere, such as an extension, is one contribution.
         count = told.get(name, 1)
         weight = weights.get(name)
         if weight is None:
-            yield Share(name, score, count, count)
+            yield MetricShare(name, score, count, count)
         else:
-            yield Share(name, score * weight, weight, count)
+            yield MetricShare(name, score * weight, weight, count)
 
 
 @attrs.define
 class ColumnTotals:
-    """What is known of the rows of one column."""
+    """The totals of the rows of one column."""
 
     statuses: Counter[Status] = attrs.field(factory=Counter)
     outcomes: Counter[str] = attrs.field(factory=Counter)
-    """How rows ended: `done`, `failed`, `timed_out`, `interrupted`, `blocked` or `not_run`."""
+    """The number of rows by outcome: `done`, `failed`, `timed_out`, `interrupted`, `blocked`, `not_run`."""
     score: float = 0
     passed_parts: int = 0
     failed_parts: int = 0
     latency_ms: float = 0
     latencies: "array[float]" = attrs.field(factory=lambda: array("d"), repr=False)
-    """Milliseconds of each call that was measured, those of replies from the cache not among them."""
+    """Milliseconds of each measured call; replies from the cache are left out."""
     not_graded: int = 0
     """Rows that succeeded and have no assertion; `statuses` counts them as passed."""
     replies: int = 0
@@ -147,43 +147,43 @@ class ColumnTotals:
     from_cache: int = 0
     """Rows whose reply came from the cache."""
     cached_tokens: int = 0
-    """What those replies used when they were made; nothing was used for them now."""
+    """Tokens of those replies when they were made; they are not used again."""
     usage: UsageSum = attrs.field(factory=UsageSum)
     cost: float | None = None
-    """US dollars; None while no row told any."""
+    """US dollars; None while no row has a cost."""
     grading_cost: float | None = None
-    """Likewise of judges, whose cost is not among that."""
+    """US dollars of judges, which `cost` does not include."""
     named_scores: dict[str, float] = attrs.field(factory=dict)
     """Sums of score times weight, by metric."""
     named_weights: dict[str, float] = attrs.field(factory=dict)
     named_counts: Counter[str] = attrs.field(factory=Counter)
     derived: dict[str, float] = attrs.field(factory=dict)
-    """Derived metrics, when all rows are there."""
+    """Derived metrics, computed when all rows are counted."""
     questions: QuestionCounts = attrs.field(factory=QuestionCounts)
-    """How questions ended, where rows are such."""
+    """The outcomes of questions, if rows are questions."""
     attempts: int | None = None
-    """Attempts of agents; None where no agent worked."""
+    """Attempts of agents; None without agents."""
     sums: ColumnSums = attrs.field(factory=ColumnSums, repr=False)
-    """What intervals are made of."""
+    """The data of intervals."""
 
     @property
     def tokens(self) -> int:
-        """Those that were used now, without judges."""
+        """Tokens used by this run, without judges."""
         return self.usage["total"] - self.cached_tokens
 
     @property
     def rows(self) -> int:
-        """All rows of the column."""
+        """The number of rows of the column."""
         return self.statuses.total()
 
     @property
     def left(self) -> int:
-        """Rows that never came to an end, as the run was stopped before; of no rate and no interval."""
+        """Rows that did not end because the run was stopped, or that are blocked; rates leave them out."""
         return self.statuses[Status.NOT_RUN]
 
     @property
     def ended(self) -> int:
-        """All other rows."""
+        """Rows that ended."""
         return self.rows - self.left
 
     @property
@@ -196,12 +196,12 @@ class ColumnTotals:
         """Rows that the pass rate is about: those that ended, except those without assertions."""
         return self.ended - self.not_graded
 
-    def add(self, record: RowRecord, place: Place | None = None) -> None:
-        """Count one more row.
+    def add(self, record: RowRecord, place: RowPlace | None = None) -> None:
+        """Count a row.
 
         Args:
-            record: With nothing left out.
-            place: Its test and its cluster; None looks for them.
+            record: The record with all of its parts.
+            place: Its test and its cluster; None computes them.
         """
         self.statuses[record.status] += 1
         self.outcomes[record.outcome] += 1
@@ -228,13 +228,13 @@ class ColumnTotals:
             self._add_ended(record, place_of(record) if place is None else place)
 
     def add_not_run(self, outcome: str, rows: int, question: QuestionOutcome | None) -> None:
-        """Count rows that never began; where they are questions, how those ended."""
+        """Count rows that never started; if they are questions, with their outcome."""
         self.statuses[Status.NOT_RUN] += rows
         self.outcomes[outcome] += rows
         if question is not None:
             self.questions.add_many(question, rows)
 
-    def _add_ended(self, record: RowRecord, place: Place) -> None:
+    def _add_ended(self, record: RowRecord, place: RowPlace) -> None:
         is_judged = record.status.has_verdict
         score = record.score if is_judged else None
         test = self.sums.add(place, passed=record.status is Status.PASS, score=score)
@@ -255,11 +255,11 @@ class ColumnTotals:
 
     @property
     def metrics(self) -> list[str]:
-        """Names of the metrics, sorted."""
+        """The names of the metrics, sorted."""
         return sorted(self.named_counts)
 
     def json(self) -> dict[str, Any]:
-        """The metrics of the column in a document."""
+        """Return the metrics of the column in a document."""
         return {
             "score": self.score,
             "testPassCount": self.statuses[Status.PASS],
@@ -286,31 +286,31 @@ class ColumnTotals:
 
 @attrs.define
 class Totals:
-    """What is known of all rows. `add` gets them in index order."""
+    """The totals of all rows. `add` gets rows in index order."""
 
     columns: Sequence[ColumnTotals]
     vars: dict[str, None] = attrs.field(factory=dict)
-    """Names of the variables of all rows, in the order in which they turn up."""
+    """Names of the variables of all rows, in the order of their first row."""
     has_descriptions: bool = False
-    """Whether some test has one."""
+    """True if a test has a title."""
     cluster: str | None = None
-    """What names the cluster of a row; see `place_of`."""
-    _last: tuple[int, Place] = attrs.field(default=(-1, Place(0)), init=False, repr=False)
-    """The test index of the row before, whose test other columns have as well."""
+    """The key that names the cluster of a row; see `place_of`."""
+    _last: tuple[int, RowPlace] = attrs.field(default=(-1, RowPlace(0)), init=False, repr=False)
+    """The test index of the last row, and the test and cluster that its other columns share."""
 
     @classmethod
     def of(cls, columns: Sized, *, cluster: str | None = None) -> "Totals":
-        """No rows yet of so many columns.
+        """Return totals without rows.
 
         Args:
-            columns: Of a task.
+            columns: The columns of a task.
             cluster: What names the cluster of a row; see `place_of`.
         """
         return cls([ColumnTotals() for _ in range(len(columns))], cluster=cluster)
 
     @classmethod
     def joined(cls, several: Iterable["Totals"]) -> "Totals":
-        """Those of several runs together, to be read and not added to."""
+        """Return the totals of several tasks together, for reading only."""
         found = cls([])
         for totals in several:
             found.columns = [*found.columns, *totals.columns]
@@ -319,7 +319,7 @@ class Totals:
         return found
 
     def add(self, record: RowRecord) -> None:
-        """Count one more row, with nothing left out."""
+        """Count a row with all of its parts."""
         if self._last[0] != record.test_idx:
             self._last = record.test_idx, place_of(record, self.cluster)
         self.columns[record.prompt_idx].add(record, self._last[1])
@@ -329,19 +329,19 @@ class Totals:
     def add_not_run(
         self, outcome: str, columns: Mapping[int, int], question: QuestionOutcome | None = None
     ) -> None:
-        """Count rows that never began.
+        """Count rows that never started.
 
         Args:
-            outcome: How they ended, in a word.
-            columns: How many each column has, by its number.
-            question: How their questions ended, where they are such.
+            outcome: Their outcome.
+            columns: The number of rows of each column, by column number.
+            question: The outcome of their questions, if they are questions.
         """
         for column, rows in columns.items():
             self.columns[column].add_not_run(outcome, rows, question)
 
     @property
     def usage(self) -> UsageSum:
-        """What all columns used together."""
+        """The usage of all columns."""
         found = UsageSum()
         for used in (column.usage.json() for column in self.columns):
             found.add(used)
@@ -350,25 +350,25 @@ class Totals:
 
     @property
     def rows(self) -> int:
-        """All rows."""
+        """The number of all rows."""
         return sum(column.rows for column in self.columns)
 
     @property
     def left(self) -> int:
-        """Rows that never came to an end, as the run was stopped before."""
+        """Rows that did not end because the run was stopped, or that are blocked."""
         return sum(column.left for column in self.columns)
 
     def count(self, status: Status) -> int:
-        """Rows with a status."""
+        """Return the number of rows with a status."""
         return sum(column.statuses[status] for column in self.columns)
 
     def outcome(self, *names: str) -> int:
-        """Rows that ended in one of these ways."""
+        """Return the number of rows with one of these outcomes."""
         return sum(column.outcomes[name] for column in self.columns for name in names)
 
     @property
     def ended(self) -> int:
-        """All other rows, of which the pass rate is."""
+        """Rows that ended."""
         return self.rows - self.left
 
     @property
@@ -414,7 +414,7 @@ def counts_text(totals: Totals) -> str:
 
 
 def percent(part: int, whole: int) -> str:
-    """A share in percent with one decimal; only all of it is 100.0, and only nothing 0.0.
+    """Return a share in percent with one decimal; 100.0 only for all, and 0.0 only for nothing.
 
     Args:
         part: 0 to `whole`.
@@ -430,10 +430,10 @@ def percent(part: int, whole: int) -> str:
 
 
 def nearest_rank(values: "array[float]", share: float) -> float | None:
-    """The least of the values that at least a share of them does not exceed; None of no values.
+    """Return the least value that at least a share of the values does not exceed; None without values.
 
-    Sorting would make an object of every number; this narrows the array down to the one that is wanted.
-    Takes linear time on average.
+    Sorting would make an object of every number; this narrows the array down to the value, in linear time on
+    average.
 
     Args:
         values: In any order.
@@ -459,23 +459,25 @@ def nearest_rank(values: "array[float]", share: float) -> float | None:
         values = above
 
 
-# Derived metrics: numbers made of the metrics of a column, once, when all of its rows are there.
+# Derived metrics: numbers computed once from the metrics of a column, when all of its rows are counted.
 
 
 LIMIT = 10.0
-"""Seconds that a function of the user's may take for a column."""
+"""The time limit of a user's function for a column, in seconds."""
 
 
-def derive(metrics: Sequence[DerivedMetric], column: ColumnTotals, around: Around) -> Iterator[str]:
+def derive(
+    metrics: Sequence[DerivedMetric], column: ColumnTotals, around: FileContext
+) -> Iterator[str]:
     """Add derived metrics to a column.
 
     Args:
-        metrics: Each may use those before it.
-        column: With all of its rows; one without any gets none.
-        around: Where functions run.
+        metrics: The metrics; each may use those before it.
+        column: The column with all of its rows; one without rows gets none.
+        around: The folder and environment of functions.
 
     Yields:
-        What is wrong with one of them, which then is left out.
+        The problem of a metric, which is then left out.
     """
     if not column.rows:
         return
@@ -489,12 +491,12 @@ def derive(metrics: Sequence[DerivedMetric], column: ColumnTotals, around: Aroun
             column.derived[metric.name] = names[metric.name] = value
 
 
-def _value(metric: DerivedMetric, names: Mapping[str, float], around: Around) -> float:
+def _value(metric: DerivedMetric, names: Mapping[str, float], around: FileContext) -> float:
     if not names_file(metric.value):
         return parse(metric.value).value(names)
     file, function = code_file(metric.value, around)
     found = call_function(file, function or "", [dict(names)], around, limit=LIMIT)
     if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
-        msg = f"{metric.value} must give a finite number, got {quote(found)}"
+        msg = f"{metric.value} must return a finite number, got {quote(found)}"
         raise ExpressionError(msg)
     return float(found)

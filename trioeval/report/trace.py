@@ -1,16 +1,14 @@
-"""What lanes and calls did, and when, as records of the trace event format that Perfetto and Chrome read.
+"""The calls and waits of lanes over time, as records of the trace event format of Perfetto and Chrome.
 
-A run is a process. A lane is some tracks of it, which viewers call threads: one for each slot, because calls
-overlap and the slices of a track must not; and one for what the lane waits for, on which refusals stand as
-well. How many calls are in flight, and how many may be, are counters. A job is an asynchronous slice from its
-admission to its outcome.
+A run is a process. A lane has several tracks, which viewers call threads: one for each slot, because calls
+overlap and slices of a track must not; and one for its waits, which also shows refusals. The calls in flight
+and the limit are counters. A job is an asynchronous slice from its admission to its outcome.
 
-Each record is a line of its own, and every line can be the last one: a viewer takes the list as it is when
-a run was killed. So a call is two records, at its start and at its end, and is seen also if it never ended.
-Nothing is remembered but what is under way.
+Each record is a line, and any line may be the last one: viewers accept the list of a killed run as it is.
+Therefore a call is two records, at its start and its end, and is visible even if it never ended. Only the
+calls and jobs in progress are held in memory.
 
-Waits are those of `trioeval.report.activity`, where it is said what counts as one. The sums of both are the
-same: test_trace.py.
+Waits are defined in `trioeval.report.activity`. The sums of both are the same: test_trace.py.
 """
 
 import heapq
@@ -22,7 +20,6 @@ from typing import Any, TypeAlias
 import attrs
 
 from trioeval.errors import CallError, ProviderError
-from trioeval.inert import inert
 from trioeval.kernel.events import (
     Admitted,
     CallEnded,
@@ -34,66 +31,67 @@ from trioeval.kernel.events import (
     Salvaged,
     Throttled,
     Waiting,
-    Why,
+    WaitReason,
 )
 from trioeval.report.activity import counts
+from trioeval.text_safety import escape_control_characters
 
 Which: TypeAlias = tuple[str | None, int]
 """A job: the id of its task, and its index there."""
 
 RowOf: TypeAlias = Callable[[int], int | str | None]
-"""Gives the index of the row that a job is for; of a job that is for none its name, or None."""
+"""Returns the index of the row of a job; for a job without a row its name, or None."""
 
 _NAME = 120  # characters of a name
 _PROCESS = 1
-_MOST_SLOTS = 1_000_000  # tracks of a lane stand together
+_MOST_SLOTS = 1_000_000  # tracks of a lane are numbered consecutively
 
 
 def _no_row(_job: int) -> None:
-    """Nothing is known of rows."""
+    """Returns None: rows are unknown."""
 
 
 @attrs.define
 class _LaneTracks:
-    """The tracks of one lane, and what is under way on them."""
+    """The tracks of one lane, and its calls in flight."""
 
     name: str
-    """As it stands in JSON text."""
+    """The name as JSON text."""
     rank: int
-    """Among the lanes, from 0."""
+    """The number among the lanes, from 0."""
     waits: int
     """The track of its waits."""
     limit: int | None = None
-    """How many calls it allows, once that was told."""
+    """The limit of calls in flight, once it is known."""
     in_flight: int = 0
     free: list[tuple[int, int]] = attrs.field(factory=list)
-    """Slots that no call is in, as number and track; the lowest first."""
+    """Free slots, as number and track; the lowest first."""
     slots: int = 0
     calls: dict[Which, list[tuple[int, int]]] = attrs.field(factory=dict)
-    """The slots in which calls of a job are, the earliest first."""
+    """The slots of the calls of each job, the earliest first."""
     wait: Waiting | None = None
     waits_for: str | None = None
-    """The job that waits, as it stands in JSON text; None if it is not started."""
+    """The waiting job as JSON text; None if it is not started."""
 
 
 @attrs.define
 class _OpenJob:
-    """A job that was admitted and has no outcome."""
+    """An admitted job without an outcome."""
 
     id: int
     name: str
-    """As it stands in JSON text."""
+    """The name as JSON text."""
 
 
 @attrs.define
-class Trace:
-    """Turns events into records, each with its separator in front of it; writes nothing by itself.
+class TraceRecords:
+    """A converter of events to records, each preceded by its separator; it writes nothing itself.
 
-    What `records` gives belongs behind `head` and before `tail`.
+    The results of `records` belong between `head` and `tail`.
 
     Example:
         >>> from trioeval.kernel import CallEnded, CallStarted
-        >>> trace = Trace(began_at=0.0, run_id="eval-1")
+        >>> trace = TraceRecords(began_at=0.0, run_id="eval-1")
         >>> text = trace.head()
         >>> text += trace.records(None, CallStarted(1.0, 7, "model"))
         >>> text += trace.records(None, CallEnded(1.5, 7, "model", tokens=20))
@@ -103,34 +101,34 @@ class Trace:
     """
 
     began_at: float
-    """When the run began, on the Trio clock: the zero of the trace."""
+    """The start of the run, on the Trio clock: the zero of the trace."""
     run_id: str
     limits: Mapping[str, int] = attrs.field(factory=dict)
-    """How many calls each lane allows at first, by its name."""
+    """The initial limit of each lane, by name."""
     name_of: Callable[[str | None, int], str | None] = lambda _task, _row: None
-    """What a row is called besides its number, by its task and index; None if nothing."""
+    """Returns the name of a row by task and index; None without a name."""
     hide: Callable[[str], str] = str
-    """Takes keys out of a text."""
+    """Removes keys from a text."""
     _lanes: dict[str, _LaneTracks] = attrs.field(init=False, factory=dict)
     _jobs: dict[Which, _OpenJob] = attrs.field(init=False, factory=dict)
     _tracks: int = attrs.field(init=False, default=0)
     _admissions: int = attrs.field(init=False, default=0)
     _lines: list[str] = attrs.field(init=False, factory=list)
-    """Those of the event that is looked at."""
+    """The rows of the task of the current event."""
 
     def head(self) -> str:
-        """What the file begins with."""
+        """Return the beginning of the file."""
         name = f"trioeval {self._escaped(self.run_id)}"
         about = f'"name":"process_name","args":{{"name":"{name}"}}'
         return f'[\n{{"ph":"M","pid":{_PROCESS},"tid":0,{about}}}'
 
     def records(self, task: str | None, event: Event, *, row_of: RowOf = _no_row) -> str:
-        """What is to be written of an event; empty if nothing.
+        """Return the records of an event; empty if there are none.
 
         Args:
-            task: The id of the task whose jobs it is about; None where the suite has none.
-            event: It.
-            row_of: Which row a job of the task is for.
+            task: The id of the task; None if the suite has only one.
+            event: The event.
+            row_of: Returns the row of a job of the task.
         """
         if type(event) is Admitted:
             self._admitted(task, event, row_of(event.index))
@@ -142,7 +140,7 @@ class Trace:
         return self._taken()
 
     def tail(self, now: float) -> str:
-        """The end of all that is under way, and of the file."""
+        """Return the end of everything in progress, and of the file."""
         for lane in self._lanes.values():
             self._end_wait(lane, now)
             for slot in (one for several in lane.calls.values() for one in several):
@@ -167,11 +165,11 @@ class Trace:
         self._add_job("b", self._admissions, event.at, f'"job":"{name}"{on}')
 
     def _finished(self, task: str | None, event: Finished) -> None:
-        # Nothing of one that never started.
+        # A job that never started has no slice.
         self._end_job((task, event.outcome.index), event.at, type(event.outcome).__name__)
 
     def _job(self, task: str | None, index: int) -> str:
-        """What a job that is under way is called."""
+        """Return the name of a job in progress."""
         job = self._jobs.get((task, index))
         return f"job {index}" if job is None else job.name
 
@@ -196,19 +194,21 @@ class Trace:
         at, which = event.at, (task, event.index)
         lane = self._lane(event.lane, at)
         slots = lane.calls.get(which)
-        if slots is None:  # it began before anybody looked
+        if slots is None:  # it started before the observer was added
             return
-        # Of several calls of one job on one lane nobody can say which this is: the earliest.
+        # Several calls of one job on one lane cannot be distinguished: take the earliest.
         slot = slots.pop(0)
         if not slots:
             del lane.calls[which]
         heapq.heappush(lane.free, slot)
         lane.in_flight -= 1
         has_slot = lane.limit is None or lane.in_flight < lane.limit
-        if lane.wait is not None and lane.wait.why is Why.SLOT and has_slot:
-            self._end_wait(lane, at)  # who waits has it, or is told of another obstacle
+        if lane.wait is not None and lane.wait.why is WaitReason.SLOT and has_slot:
+            self._end_wait(
+                lane, at
+            )  # the call has its slot, or a new event reports the next obstacle
         told = []
-        if event.is_told:
+        if event.is_reported:
             told.append(f'"tokens":{event.tokens},"cost":{_number(event.money)}')
         if event.error is not None:
             told.append(f'"error":"{self._escaped(error_kind(event.error))}"')
@@ -246,7 +246,7 @@ class Trace:
         wait, lane.wait = lane.wait, None
         if wait is None:
             return
-        # Nobody tells when who waits goes away; the obstacle is over then at the latest.
+        # No event reports that a waiting call was dropped; its wait ends at the latest with the obstacle.
         at = at if wait.until is None else min(at, wait.until)
         if at <= wait.at:
             return
@@ -267,7 +267,7 @@ class Trace:
         if found is None:
             rank, shown = len(self._lanes), self._escaped(name)
             if any(lane.name == shown for lane in self._lanes.values()):
-                shown += f" ({rank + 1})"  # counters of one name are one to a viewer
+                shown += f" ({rank + 1})"  # viewers merge counters of one name
             waits = self._track(f"{shown}: waits", rank, 0)
             found = self._lanes[name] = _LaneTracks(shown, rank, waits)
             if name in self.limits:
@@ -275,7 +275,7 @@ class Trace:
         return found
 
     def _track(self, name: str, rank: int, place: int) -> int:
-        """A new track, which stands with those of its lane."""
+        """Return a new track next to those of its lane."""
         self._tracks += 1
         where = f'"pid":{_PROCESS},"tid":{self._tracks}'
         named = f'"name":"thread_name","args":{{"name":"{name}"}}'
@@ -287,7 +287,7 @@ class Trace:
     def _add(  # noqa: PLR0917 - a record has so many parts, and there may be a million
         self, kind: str, at: float, track: int, name: str = "", args: str = "", more: str = ""
     ) -> None:
-        """A record; texts are JSON text already."""
+        """Return a record; texts are JSON text already."""
         called = f',"name":"{name}"' if name else ""
         told = f',"args":{{{args}}}' if args else ""
         stamp = (at - self.began_at) * 1e6
@@ -296,7 +296,7 @@ class Trace:
         )
 
     def _add_job(self, kind: str, number: int, at: float, args: str) -> None:
-        # One name for all: viewers lay those of one name together, and give each other one a track.
+        # One name for all: viewers group slices of one name, and give each other name a track.
         self._add(kind, at, 0, "job", args, f',"cat":"job","id":{number}')
 
     def _taken(self) -> str:
@@ -307,30 +307,32 @@ class Trace:
         return text
 
     def _escaped(self, text: str) -> str:
-        """A text as it stands between the quotes of JSON, on one line and without odd characters."""
-        # Perfetto takes the quote behind an escaped backslash for one of the text, and opens no such file.
-        return json.dumps(inert(self.hide(text), _NAME))[1:-1].replace(r"\\", r"\u005c")
+        """Return a text as written between JSON quotes, on one line and without unusual characters."""
+        # Perfetto misreads a quote behind an escaped backslash, and refuses such a file.
+        return json.dumps(escape_control_characters(self.hide(text), _NAME))[1:-1].replace(
+            r"\\", r"\u005c"
+        )
 
 
 def error_kind(error: Exception) -> str:
-    """In a word how a call failed; nothing of what was said in it."""
+    """Return the kind of the failure of a call, without any message."""
     if isinstance(error, ProviderError):
         return error.kind
     return error.fault.value if isinstance(error, CallError) else type(error).__name__
 
 
 def _number(value: float | None) -> str:
-    """As JSON, which has no infinities."""
+    """Return a number as JSON, which has no infinities."""
     return "null" if value is None or not math.isfinite(value) else repr(value)
 
 
-_TAKES: Mapping[type, Callable[[Trace, str | None, Any], None]] = {
-    Finished: Trace._finished,  # noqa: SLF001 - its own
-    Salvaged: Trace._salvaged,  # noqa: SLF001
-    CallStarted: Trace._started,  # noqa: SLF001
-    CallEnded: Trace._ended,  # noqa: SLF001
-    Waiting: Trace._waiting,  # noqa: SLF001
-    Throttled: Trace._throttled,  # noqa: SLF001
-    LimitChanged: Trace._limited,  # noqa: SLF001
-    LaneClosed: Trace._closed,  # noqa: SLF001
+_TAKES: Mapping[type, Callable[[TraceRecords, str | None, Any], None]] = {
+    Finished: TraceRecords._finished,  # noqa: SLF001 - its own
+    Salvaged: TraceRecords._salvaged,  # noqa: SLF001
+    CallStarted: TraceRecords._started,  # noqa: SLF001
+    CallEnded: TraceRecords._ended,  # noqa: SLF001
+    Waiting: TraceRecords._waiting,  # noqa: SLF001
+    Throttled: TraceRecords._throttled,  # noqa: SLF001
+    LimitChanged: TraceRecords._limited,  # noqa: SLF001
+    LaneClosed: TraceRecords._closed,  # noqa: SLF001
 }

@@ -1,11 +1,11 @@
-"""Token usage as result files tell it, of one reply or of many."""
+"""Token usage as in result files, of one reply or of many."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
-from trioeval.grading import Spent
+from trioeval.grading import JudgeUsage
 from trioeval.grading.model import NOTHING_SPENT
 from trioeval.usage import Usage, tokens_json
 
@@ -15,7 +15,7 @@ _DETAILS = "completionDetails"
 
 @attrs.define
 class UsageSum:
-    """What rows used together, or their judges.
+    """The token usage of rows, or of their judges.
 
     Example:
         >>> used = UsageSum()
@@ -26,14 +26,14 @@ class UsageSum:
     """
 
     judges: "UsageSum | None" = None
-    """What judges used, who are counted apart; None while there was none."""
+    """The usage of judges, which is counted separately; None without judges."""
     _tokens: dict[str, int] = attrs.field(
         factory=lambda: {name: 0 for name in _NOTHING if name != _DETAILS}
     )
     _details: dict[str, int] = attrs.field(factory=lambda: dict.fromkeys(_NOTHING[_DETAILS], 0))
 
     def add(self, used: Mapping[str, Any]) -> None:
-        """Count what `usage_json` told of a row, but for its judges."""
+        """Count the usage of a row from `usage_json`, without its judges."""
         tokens, details, told = self._tokens, self._details, used[_DETAILS]
         for name in tokens:
             tokens[name] += used[name]
@@ -41,7 +41,7 @@ class UsageSum:
             details[name] += told[name]
 
     def add_judges(self, used: Mapping[str, Any]) -> None:
-        """Count what judges used, as `usage_json` told it of a row."""
+        """Count the usage of the judges of a row from `usage_json`."""
         if was_judged(used):
             self.judges = self.judges or UsageSum()
             self.judges.add(used["assertions"])
@@ -51,35 +51,35 @@ class UsageSum:
 
     @property
     def requests(self) -> int:
-        """How many there were."""
+        """The number of requests."""
         return self["numRequests"]
 
     def json(self) -> dict[str, Any]:
-        """All of it, ready for `json.dumps`."""
+        """Return JSON data."""
         judges = UsageSum() if self.judges is None else self.judges
         return {**self.own_json(), "assertions": judges.own_json()}
 
     def own_json(self) -> dict[str, Any]:
-        """The same without what judges used."""
+        """Return the usage without that of judges."""
         return {**self._tokens, _DETAILS: {**self._details}}
 
 
 def was_judged(used: Mapping[str, Any]) -> bool:
-    """Whether judges were asked for a row, or their replies were there already, by its token usage."""
+    """Return whether judges were called for a row, or their replies were reused, by its token usage."""
     judges = used["assertions"]
     return bool(judges["numRequests"] or judges["total"])
 
 
 def usage_json(
-    *usages: Usage, judges: Spent = NOTHING_SPENT, cached: bool = False
+    *usages: Usage, judges: JudgeUsage = NOTHING_SPENT, cached: bool = False
 ) -> dict[str, Any]:
-    """What some replies used together, and what judges did.
+    """Return the usage of several replies together, and of judges.
 
     Args:
-        *usages: Of each reply.
-        judges: What was spent on judging.
-        cached: Whether the replies came from the cache: no request was made for them, and what they saved
-            is told apart from what the provider found in a cache of its own.
+        *usages: The usage of each reply.
+        judges: The usage of judges.
+        cached: Whether the replies came from the cache: no request was made, and the saved tokens are
+            counted apart from those in the provider's own cache.
     """
     used = usages[0] if len(usages) == 1 else Usage.sum(usages)
     found = tokens_json(used, 0 if cached else len(usages))
@@ -89,13 +89,13 @@ def usage_json(
 
 
 def sum_json(*parts: Mapping[str, Any]) -> dict[str, Any]:
-    """What several parts told by `usage_json` used together, but for judges."""
+    """Return the sum of several results of `usage_json`, without judges."""
     found = UsageSum()
     for part in parts:
         found.add(part)
     return found.own_json()
 
 
-def spent_json(spent: Spent) -> Mapping[str, Any]:
-    """What judges used for one verdict. To be looked at only: verdicts that used nothing share one."""
+def spent_json(spent: JudgeUsage) -> Mapping[str, Any]:
+    """Return the usage of judges for one verdict. Read-only: verdicts without usage share one object."""
     return _NOTHING if spent is NOTHING_SPENT else tokens_json(spent.usage, spent.calls)

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import trio
 
-from trioeval.agent.open import AgentTerms
+from trioeval.agent.open import AgentOptions
 from trioeval.columns.events import DatasetEvent
 from trioeval.columns.files import DatasetRows
 from trioeval.columns.model import ColumnsSettings, SeedColumns
@@ -312,5 +312,5 @@ def _terms(
         questions=None,
         settled=ignore,
         datasets=datasets,
-        agents=AgentTerms(),
+        agents=AgentOptions(),
     )

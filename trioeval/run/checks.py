@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import MistakenError, nearest
 from trioeval.documents.paths import DocumentPath, read_path, show_path
 from trioeval.documents.structure import snake
@@ -20,7 +20,7 @@ from trioeval.evaluation.transforms import read_output_transform
 from trioeval.grading import COMPARISONS, Assertion
 from trioeval.grading.algebra import leaves
 from trioeval.grading.registry import split_type
-from trioeval.limits.open import install, is_installed
+from trioeval.limits.open import install_command, is_installed
 from trioeval.providers import ProviderSpec
 from trioeval.suite.expand import Expansion
 from trioeval.suite.merge import merged
@@ -152,7 +152,7 @@ def wrong_comparisons(steps: Expansion) -> Iterator[Problem]:
                     f"{assertion.type} compares the outputs of a test, but this test has only one"
                 )
                 yield Problem(path, message, "give it several prompts or providers")
-    for place in steps.looked_at:
+    for place in steps.checked_tests:
         test = steps.tests[place]
         whole = merged(steps.suite.default_test, test)
         types = {assertion.type for assertion in whole.assertions}
@@ -210,7 +210,7 @@ def _misspelt(steps: Expansion, sharing: Sharing, templates: Templates) -> Itera
         return  # the rows report it
     wanted, common = _wanted(steps, sharing, templates), _common(steps)
     reported: set[str] = set()
-    for count, place in enumerate(steps.looked_at):
+    for count, place in enumerate(steps.checked_tests):
         if count == _LOOKED_AT:
             return
         given = common.union(steps.tests[place].vars)
@@ -287,7 +287,7 @@ def missing_queries(steps: Expansion, sharing: Sharing) -> Iterator[Problem]:
     if suite.extensions or QUERY in sharing.registers or QUERY in default.vars:
         return
     shared = list(_queried(default.assertions))
-    for place in steps.looked_at:
+    for place in steps.checked_tests:
         test = steps.tests[place]
         own = list(_queried(test.assertions))
         if QUERY in test.vars or test.fault is not None or not (own or shared):
@@ -324,7 +324,7 @@ def rubric_prompt_warnings(
     """Yield warnings about judges' prompts that use no known variable or misspell one, each reported once."""
     suite = steps.suite
     known: set[str] = {*NAMES, *sharing.registers}
-    places = list(steps.looked_at)
+    places = list(steps.checked_tests)
     computed = bool(suite.extensions) or len(places) < len(steps.tests)
     prompts: dict[str, str] = {}
     for at, test in _tests(steps, places):
@@ -398,7 +398,7 @@ def missing_rubrics(steps: Expansion) -> Iterator[Problem]:
     suite, default = steps.suite, steps.suite.default_test or Test()
     shared = list(_without_rubric(default.assertions))
     remarkable = 0
-    for place in steps.looked_at:
+    for place in steps.checked_tests:
         remarkable += 1
         test = steps.tests[place]
         own = list(_without_rubric(test.assertions))
@@ -487,7 +487,7 @@ _COST_EXAMPLE = '"config": {"maxCost": 0.05}'
 _PRICE_EXAMPLE = '"config": {"price": {"input": 1, "output": 4}}'
 
 
-def wrong_transforms(steps: Expansion, around: Around) -> Iterator[Problem]:
+def wrong_transforms(steps: Expansion, around: FileContext) -> Iterator[Problem]:
     """Yield transforms that are not valid, each reported once."""
     seen: set[str] = set()
     for path, text in _transforms(steps):
@@ -510,7 +510,7 @@ def _transforms(steps: Expansion) -> Iterator[tuple[str, str]]:
     if suite.default_test is not None:
         for below, text in _transforms_of(suite.default_test):
             yield f"$.defaultTest{below}", text
-    for place in steps.looked_at:
+    for place in steps.checked_tests:
         for below, text in _transforms_of(steps.tests[place]):
             yield steps.path_of(place, below), text
 
@@ -537,10 +537,10 @@ def missing_extras(suite: Suite, *, is_asked: bool) -> Iterator[Problem]:
     limits = suite.limits
     if limits is not None and limits.backend == "redis" and is_asked and not is_installed("redis"):
         message = 'limits in Redis need the extra "redis"'
-        yield Problem("$.limits.backend", message, install("redis"))
+        yield Problem("$.limits.backend", message, install_command("redis"))
 
 
-def unbounded(suite: Suite, specs: Sequence[ProviderSpec]) -> Iterator[Problem]:
+def unbounded_providers(suite: Suite, specs: Sequence[ProviderSpec]) -> Iterator[Problem]:
     """Yield providers for which a budget cannot hold: without known prices, or with unbounded calls."""
     budget = suite.evaluate_options.budget
     if budget is None or (budget.usd is None and budget.tokens is None):

@@ -7,7 +7,7 @@ from trioeval.evaluation.graders import SEARCHING_KINDS
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.grading.algebra import leaves
 from trioeval.grading.judge_calls import Count, judge_calls
-from trioeval.grading.kind import Comparing
+from trioeval.grading.kind import ComparisonJudge
 from trioeval.grading.registry import split_type
 from trioeval.suite.expand import Expansion
 from trioeval.suite.merge import merged
@@ -34,7 +34,7 @@ def planned_judging(prepared: PreparedSuite) -> Mapping[str, Count]:
             if kind is None:
                 continue
             # The outputs of a test are compared once for all columns.
-            times = rounds if isinstance(kind.judge, Comparing) else rounds * columns
+            times = rounds if isinstance(kind.judge, ComparisonJudge) else rounds * columns
             for role, count in judge_calls(assertion, kind, lenient=lenient):
                 place = graders.place(
                     assertion, options, suite.default_test, role, searches=name in SEARCHING_KINDS

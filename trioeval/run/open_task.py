@@ -13,30 +13,30 @@ import attrs
 import trio
 
 from trioeval.agent.model import AgentSettings
-from trioeval.agent.open import AgentRun
-from trioeval.agent.task import AgentWork
+from trioeval.agent.open import AgentRunContext
+from trioeval.agent.task import AgentAnswerer
 from trioeval.columns.model import ColumnsSettings
 from trioeval.columns.open import DatasetOptions, DatasetParts, SeedFiles, dataset_row, open_dataset
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.errors import PlanError
 from trioeval.evaluation.answerer import ProviderAnswerer
 from trioeval.evaluation.grader_calls import OpenGraders
 from trioeval.evaluation.groups import Layout
 from trioeval.evaluation.hooks import Hooks
 from trioeval.evaluation.journal import Journal, RecordObserver
-from trioeval.evaluation.judge_services import open_means
+from trioeval.evaluation.judge_services import open_judge_services
 from trioeval.evaluation.judging import WIDTH, Judges
 from trioeval.evaluation.metering import meter_of
 from trioeval.evaluation.outcomes import TaskEnd
 from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
-from trioeval.evaluation.prompt import Tools, Variables
-from trioeval.evaluation.provider_calls import Asker, ReplyCache
-from trioeval.evaluation.registers import History
-from trioeval.evaluation.resumed import Resumed
-from trioeval.evaluation.row import RowIds, RowsLeft
+from trioeval.evaluation.prompt import PromptBuilder, VariableSource
+from trioeval.evaluation.provider_calls import ReplyCache, ReplySource
+from trioeval.evaluation.registers import SharedData
+from trioeval.evaluation.resumed import ResumedTask
+from trioeval.evaluation.row import RowIds, TaskRows
 from trioeval.evaluation.scoring import Scoring
 from trioeval.evaluation.scripts import Scripts, open_scripts
-from trioeval.evaluation.task_run import Body, Kept, OpenTask, TaskRun
+from trioeval.evaluation.task_run import Body, KeptTaskRows, OpenTask, TaskRun
 from trioeval.evaluation.transforms import read_output_transform
 from trioeval.kernel import Lanes
 from trioeval.loading.structure import converter_of
@@ -49,7 +49,7 @@ from trioeval.question_eval.task import QuestionEval, ToolBox
 from trioeval.run.journal import RunJournal
 from trioeval.run.same_rows import same_rows
 from trioeval.run.task_graph import LateTask, OpenedTask, Runnable
-from trioeval.suite.dependencies import Lacking
+from trioeval.suite.dependencies import Unsatisfied
 
 
 @attrs.frozen
@@ -65,14 +65,14 @@ class TaskOptions:
     refresh: bool
     questions: QuestionRun
     """Reports the events of the tasks of questions."""
-    left: Mapping[str, RowsLeft]
+    left: Mapping[str, TaskRows]
     """Receives the rows of tasks that are used by other tasks, by their ids."""
     settled: Callable[[PreparedTask], None]
     """Called with a task whose tests were not known when the run started, as soon as they are."""
     datasets: DatasetOptions
     """The observers and options of datasets."""
     seeds: SeedFiles
-    agents: AgentRun | None
+    agents: AgentRunContext | None
     """The shared state of agent tasks; None if there are none."""
 
 
@@ -81,8 +81,8 @@ class _OpenParts:
     """The open parts of a task of any type."""
 
     part: PreparedTask
-    asker: Asker
-    tools: Tools
+    asker: ReplySource
+    tools: PromptBuilder
     scripts: Scripts
 
 
@@ -97,10 +97,12 @@ async def open_task(part: PreparedTask, stack: AsyncExitStack, terms: TaskOption
     Raises:
         ProviderError: A provider cannot be opened.
     """
-    if part.settle is not None:
+    if part.prepare_with_rows is not None:
         await trio.lowlevel.checkpoint()
         lanes = dict.fromkeys(part.prepared.lane_names)
-        return LateTask(lanes, functools.partial(_perform_late, part, part.settle, terms))
+        return LateTask(
+            lanes, functools.partial(_perform_late, part, part.prepare_with_rows, terms)
+        )
     if isinstance(settings := part.prepared.suite.settings, ColumnsSettings):
         return await _open_dataset(part, settings, stack, terms)
     return OpenedTask(await _open(part, stack, terms))
@@ -111,7 +113,7 @@ async def _perform_late(
     settle: Callable[[Sequence[Mapping[str, Any]]], PreparedSuite],
     terms: TaskOptions,
     run: TaskRun,
-    lacking: Lacking | None,
+    lacking: Unsatisfied | None,
 ) -> TaskEnd:
     """Open a task in its turn and run it; without rows if the task that provides them is incomplete."""
     rows_of = part.prepared.suite.rows_of
@@ -121,7 +123,7 @@ async def _perform_late(
         return "cut" if lacking is not None and lacking.how == "cut" else "incomplete"
     # Files are read in a thread, so that other tasks continue.
     prepared = await trio.to_thread.run_sync(lambda: settle(left.rows()), abandon_on_cancel=True)
-    part = attrs.evolve(part, prepared=prepared, settle=None)
+    part = attrs.evolve(part, prepared=prepared, prepare_with_rows=None)
     terms.settled(part)
     async with AsyncExitStack() as stack:
         return await run.perform(await _open(part, stack, terms, is_late=True), lacking)
@@ -159,7 +161,7 @@ async def _open_asker(
     *,
     row_ids: Callable[[int], str],
     are_data: bool,
-) -> tuple[Asker, Scripts]:
+) -> tuple[ReplySource, Scripts]:
     """Open the providers of a task, and the code that it runs.
 
     Args:
@@ -180,7 +182,7 @@ async def _open_asker(
     scripts = await stack.enter_async_context(
         open_scripts(around.directory, around.environ, trust=around.trust)
     )
-    asker = Asker(
+    asker = ReplySource(
         providers=opened,
         entries=(*prepared.steps.providers, *prepared.graders.entries),
         lanes=prepared.lane_names,
@@ -216,7 +218,7 @@ async def _open(
     else:
         task = await _prompt_task(has, stack, terms)
     if part.id is not None:
-        task = attrs.evolve(task, id=part.id, left=terms.left.get(part.id))
+        task = attrs.evolve(task, id=part.id, rows_for_later_tasks=terms.left.get(part.id))
     return await _resumed(part, task, tools, terms.journal, is_late=is_late)
 
 
@@ -242,12 +244,12 @@ async def _prompt_task(has: _OpenParts, stack: AsyncExitStack, terms: TaskOption
         hooks = Hooks(*given, scripts, converter_of(prepared.suite, around), terms.warn)
     graders = OpenGraders(
         graders=prepared.graders,
-        asker=has.asker,
+        reply_source=has.asker,
         default=prepared.suite.default_test,
         open_objects=around.switch("DISABLE_OBJECT_STRINGIFY"),
     )
     means = await stack.enter_async_context(
-        open_means(around, prepared.trust, hosts=prepared.hosts)
+        open_judge_services(around, prepared.trust, hosts=prepared.hosts)
     )
     agents = await _agents(has, terms)
     body = PromptEval(
@@ -283,19 +285,21 @@ async def _prompt_task(has: _OpenParts, stack: AsyncExitStack, terms: TaskOption
     )
 
 
-async def _agents(has: _OpenParts, terms: TaskOptions) -> AgentWork | None:
+async def _agents(has: _OpenParts, terms: TaskOptions) -> AgentAnswerer | None:
     """Return the agents that answer in place of providers, if the task has agents."""
     prepared, task = has.part.prepared, has.part.id
     settings = prepared.suite.settings
     if not isinstance(settings, AgentSettings) or terms.agents is None:
         return None
     journal = None if terms.journal is None else terms.journal.agents(task)
-    work = AgentWork(prepared, settings, has.asker, task=task, journal=journal, run=terms.agents)
+    work = AgentAnswerer(
+        prepared, settings, has.asker, task=task, journal=journal, run=terms.agents
+    )
     await work.end_survivors()
-    if terms.journal is not None and len(kept := terms.journal.kept(task)):
+    if terms.journal is not None and len(kept := terms.journal.reused_rows(task)):
         for index in range(len(prepared.steps)):
             if index in kept:
-                work.keep(index, kept.record(index))
+                work.register_kept(index, kept.record(index))
     return work
 
 
@@ -319,47 +323,52 @@ def _question_task(has: _OpenParts, settings: QuestionSettings, terms: TaskOptio
         body,
         # A failure that would be retried later must not stop the task.
         0 if settings.fail_fast else options.salvage_rounds,
-        watch=events,
+        observer=events,
         stop=stop if settings.fail_fast else None,
         max_live_jobs=settings.rows_at_once(prepared.suite.limits),
     )
 
 
 async def _resumed(
-    part: PreparedTask, task: OpenTask, tools: Tools, journal: Journal | None, *, is_late: bool
+    part: PreparedTask,
+    task: OpenTask,
+    tools: PromptBuilder,
+    journal: Journal | None,
+    *,
+    is_late: bool,
 ) -> OpenTask:
     """Return a task without the rows that exist from an earlier execution of the run."""
-    rows = None if journal is None else journal.kept(part.id)
+    rows = None if journal is None else journal.reused_rows(part.id)
     if not rows:
         return task
     steps = part.prepared.steps
     if is_late:
         rows = same_rows(rows, steps)
-    resumed = Resumed(task.body, rows, steps, Layout.of(steps.spans), tools)
+    resumed = ResumedTask(task.body, rows, steps, Layout.of(steps.spans), tools)
     await resumed.restore()
-    if isinstance(task.watch, QuestionEvents):
-        task.watch.rows = resumed.left
+    if isinstance(task.observer, QuestionEvents):
+        task.observer.rows = resumed.remaining
     row_of = task.row_of
     return attrs.evolve(
         task,
         body=resumed,
-        kept=Kept(rows, resumed.kept_rows()),
+        kept=KeptTaskRows(rows, resumed.kept_rows()),
         row_of=lambda place: row_of(resumed.job(place)),
     )
 
 
-def _tools(prepared: PreparedSuite, scripts: Scripts, run_id: str | None) -> Tools:
-    variables = Variables(
+def _tools(prepared: PreparedSuite, scripts: Scripts, run_id: str | None) -> PromptBuilder:
+    variables = VariableSource(
         around=prepared.around,
         scripts=scripts,
-        history=History(prepared.suite.evaluate_options.register_scope),
+        history=SharedData(prepared.suite.evaluate_options.register_scope),
         sharing=prepared.sharing,
         visible=prepared.access.visible,
         in_order=prepared.in_order,
         provider_names=prepared.provider_names,
         run_id=run_id,
     )
-    return Tools(
+    return PromptBuilder(
         steps=prepared.steps,
         templates=prepared.templates,
         variables=variables,
@@ -371,7 +380,7 @@ def _tools(prepared: PreparedSuite, scripts: Scripts, run_id: str | None) -> Too
     )
 
 
-def _width(around: Around) -> int:
+def _width(around: FileContext) -> int:
     """Return the maximum number of concurrent external assertions of a row."""
     wanted = around.variable("ASSERTIONS_MAX_CONCURRENCY")
     return max(1, int(wanted)) if wanted.isdecimal() else WIDTH

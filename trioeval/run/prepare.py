@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from trioeval.agent.cases import with_cases
-from trioeval.agent.command_words import wrong_words
+from trioeval.agent.command_checks import undefined_command_variables
 from trioeval.agent.form import with_dependencies
 from trioeval.agent.model import AgentSettings
 from trioeval.columns.makers.base import CODE, LOCAL_WIDTH, OWN_LANES
 from trioeval.columns.model import ColumnsSettings, PythonColumn
 from trioeval.columns.model_checks import wrong_models
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import MistakenError
 from trioeval.documents.paths import show_path
 from trioeval.errors import Problem, SuiteError, UsageError
-from trioeval.evaluation.graders import Graders, find_graders, wanted
+from trioeval.evaluation.graders import Graders, find_graders, required_judges
 from trioeval.evaluation.lanes import (
     lane_limits,
     lane_names,
@@ -32,13 +32,19 @@ from trioeval.evaluation.metering import impossible_calls
 from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.providers import (
     Resolver,
-    moved,
+    at_provider_path,
     provider_paths,
     recorded_names,
     replayed,
     without_secrets,
 )
-from trioeval.evaluation.reach import SentKey, hosts_of, sent_keys, strange_graders, strange_key
+from trioeval.evaluation.reach import (
+    SentKey,
+    foreign_judges,
+    foreign_key_warning,
+    hosts_of,
+    sent_keys,
+)
 from trioeval.evaluation.registers import Sharing
 from trioeval.grading import KINDS, Kinds
 from trioeval.kernel import LaneSpec
@@ -55,17 +61,17 @@ from trioeval.run.checks import (
     missing_rubrics,
     rubric_prompt_warnings,
     suite_warnings,
-    unbounded,
+    unbounded_providers,
     unknown_cluster_warnings,
     wrong_comparisons,
     wrong_transforms,
 )
-from trioeval.run.rows_of_task import with_one_test, with_rows
+from trioeval.run.rows_of_task import with_placeholder_test, with_rows
 from trioeval.run.untrusted_checks import code_of_calls, foreign_webhooks
 from trioeval.suite.expand import Expansion, expand
 from trioeval.suite.extensions import Extension, read_extensions, with_before_all
 from trioeval.suite.model import Suite
-from trioeval.suite.sizes import Counted, TooManyRowsError, check_rows, count_columns, count_rows
+from trioeval.suite.sizes import RowCount, TooManyRowsError, check_rows, count_columns, count_rows
 from trioeval.suite.sources.code import load_filters
 from trioeval.templates import Templates
 
@@ -75,7 +81,7 @@ if TYPE_CHECKING:
 # The context of a suite: folders, environment, templates, and changes by its extensions.
 
 
-def apply_extensions(suite: Suite, around: Around) -> tuple[Suite, tuple[Extension, ...]]:
+def apply_extensions(suite: Suite, around: FileContext) -> tuple[Suite, tuple[Extension, ...]]:
     """Return a suite as changed by its extensions, and the extensions.
 
     Raises:
@@ -91,7 +97,9 @@ def apply_extensions(suite: Suite, around: Around) -> tuple[Suite, tuple[Extensi
     return suite, extensions
 
 
-def around_of(suite: Suite, environ: Mapping[str, str], unknown: Callable[[str], None]) -> Around:
+def file_context(
+    suite: Suite, environ: Mapping[str, str], unknown: Callable[[str], None]
+) -> FileContext:
     """Return the file context of a loaded suite for a run.
 
     Args:
@@ -99,7 +107,7 @@ def around_of(suite: Suite, environ: Mapping[str, str], unknown: Callable[[str],
         environ: The environment of the user.
         unknown: Called with a text for each thing that only a run can check.
     """
-    return Around(
+    return FileContext(
         directory=suite.directory,
         environ={**environ, **suite.env} if suite.env else environ,
         roots=suite.roots or (suite.directory,),
@@ -107,11 +115,11 @@ def around_of(suite: Suite, environ: Mapping[str, str], unknown: Callable[[str],
         kinds=suite.kinds,
         trust=suite.trust,
         own_env=frozenset(suite.env),
-        unknown=unknown,
+        on_unknown=unknown,
     )
 
 
-def templates_of(suite: Suite, around: Around) -> tuple[Templates, list[Problem]]:
+def templates_of(suite: Suite, around: FileContext) -> tuple[Templates, list[Problem]]:
     """Return the templates of a run, and the problems of the suite's own filters."""
     problems: list[Problem] = []
     filters: dict[str, Callable[..., object]] = {}
@@ -136,7 +144,7 @@ def templates_of(suite: Suite, around: Around) -> tuple[Templates, list[Problem]
 # The certificates that a run trusts according to the environment.
 
 
-def read_trust(around: Around) -> tuple[TlsSettings, list[Problem]]:
+def read_trust(around: FileContext) -> tuple[TlsSettings, list[Problem]]:
     """Return the TLS settings for providers without their own, and their problems.
 
     `CA_CERT_PATH` names certificates of authorities, relative to the suite's folder, and `INSECURE_SSL`
@@ -250,7 +258,7 @@ def _check_all(prepared: PreparedSuite, most: int) -> None:
         if isinstance(settings := part.prepared.suite.settings, ColumnsSettings):
             rows[part.id] = settings.rows or 0
     by_task = " + ".join(f"{count:,} of task {task}" for task, count in rows.items() if count)
-    check_rows(Counted(sum(rows.values()), by_task, "$.tasks"), most, numbered=False)
+    check_rows(RowCount(sum(rows.values()), by_task, "$.tasks"), most, numbered=False)
 
 
 def _places(suite: Suite, ids: Collection[str]) -> Collection[int]:
@@ -300,7 +308,7 @@ def _with_tasks(
                     depends_on=task.depends_on,
                     when_failed=task.when_failed,
                     prepared=prepared,
-                    settle=settle,
+                    prepare_with_rows=settle,
                 )
             )
     if problems:
@@ -330,7 +338,7 @@ def _key_warnings(found: PreparedSuite, loaded: Suite) -> Iterator[Problem]:
             for sent in sent_keys(spec, prepared.around.own_env.union(entry.env)):
                 if sent.is_strange and sent not in seen:
                     seen.add(sent)
-                    warnings = [strange_key(sent, path)]
+                    warnings = [foreign_key_warning(sent, path)]
                     yield from (
                         warnings
                         if part.place is None
@@ -348,7 +356,7 @@ def _lanes(
     suite: Suite, specs: Sequence[ProviderSpec], cap: int | None
 ) -> tuple[tuple[LaneSpec, ...], Sequence[Problem]]:
     """Return the lanes of a suite, and the problems of its providers."""
-    faults = [*unbounded(suite, specs)]
+    faults = [*unbounded_providers(suite, specs)]
     lanes: tuple[LaneSpec, ...] = ()
     try:
         lanes = lane_specs(suite, specs, cap=cap)
@@ -380,10 +388,10 @@ def _settle(
     return make(with_rows(suite, rows, templates))
 
 
-def _counted(suite: Suite, steps: Expansion) -> Counted:
+def _counted(suite: Suite, steps: Expansion) -> RowCount:
     """Return the number of rows of one task; for a dataset the requested number."""
     if isinstance(suite.settings, ColumnsSettings):
-        return Counted(suite.settings.rows or 0, "those of a dataset")
+        return RowCount(suite.settings.rows or 0, "those of a dataset")
     return count_rows(steps)
 
 
@@ -393,7 +401,7 @@ def _confined(
     """Return the hosts that an untrusted suite may call, and its violations of that restriction."""
     asked = {host for spec in specs for host in hosts_of(spec)}
     refused = (
-        *strange_graders(graders.specs, graders.paths, asked),
+        *foreign_judges(graders.specs, graders.paths, asked),
         *foreign_webhooks(steps, asked),
         *code_of_calls(steps),
     )
@@ -402,10 +410,10 @@ def _confined(
 
 
 def _extended(
-    loaded: Suite, around: Around
+    loaded: Suite, around: FileContext
 ) -> tuple[Suite, tuple[Extension, ...], Sequence[Problem]]:
     """Return a suite as changed by its extensions, the extensions, and their problems."""
-    is_early, loaded = loaded.rows_of is not None, with_one_test(loaded)
+    is_early, loaded = loaded.rows_of is not None, with_placeholder_test(loaded)
     # They are called once per task, when its tests are known.
     if not loaded.extensions or is_early:
         return loaded, (), ()
@@ -428,7 +436,7 @@ def _prepare(
     one_by_one: bool,
 ) -> PreparedSuite:
     unknown = [*loaded.unknown]
-    around = around_of(loaded, own, unknown.append)
+    around = file_context(loaded, own, unknown.append)
     loaded, extensions, early = _extended(loaded, around)
     check_rows(count_columns(loaded), max_rows)
     selected = with_dependencies(loaded, None if select is None else select(loaded))
@@ -445,7 +453,7 @@ def _prepare(
         templates=templates,
         custom={} if providers is None else providers,
     )
-    paths, wishes = provider_paths(steps), wanted(steps)
+    paths, wishes = provider_paths(steps), required_judges(steps)
     specs: list[ProviderSpec] = []
     hosts: frozenset[str] | None = None if around.trust.trusted else frozenset()
     if replay is None:
@@ -478,15 +486,20 @@ def _prepare(
     limits: Mapping[str, tuple[LimitKey, ...]] = {}
     if len(specs) == len(wide.providers):
         lanes, wrong = _lanes(wide, specs, max_concurrency)
-        wrong = (*wrong, *wrong_words(steps, specs[: len(steps.providers)], sharing, templates))
-        problems += (moved(problem, paths) for problem in wrong)
+        wrong = (
+            *wrong,
+            *undefined_command_variables(steps, specs[: len(steps.providers)], sharing, templates),
+        )
+        problems += (at_provider_path(problem, paths) for problem in wrong)
         limits = lane_limits(wide, specs)
         problems += missing_extras(loaded, is_asked=bool(limits))
     if problems:
         raise SuiteError(problems)
     shown = without_secrets(loaded, specs)
     names, limits = lane_names(wide, specs), lane_limits(wide, specs)
-    impossible = (moved(one, paths) for one in impossible_calls(shown, specs, names, limits))
+    impossible = (
+        at_provider_path(one, paths) for one in impossible_calls(shown, specs, names, limits)
+    )
     return PreparedSuite(
         suite=shown,
         steps=expand(shown, selected.places, first_n=first_n) if shown is not loaded else steps,

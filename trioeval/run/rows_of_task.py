@@ -26,7 +26,7 @@ _OPTIONS = TestOptions(disable_var_expansion=True)
 _STANDS_FOR_ALL = "?"
 
 
-def with_one_test(suite: Suite) -> Suite:
+def with_placeholder_test(suite: Suite) -> Suite:
     """Return a suite with one placeholder test for rows that are not known yet; any other suite unchanged."""
     rows_of = suite.rows_of
     if rows_of is None:

@@ -15,7 +15,7 @@ from random import Random
 import attrs
 import trio
 
-from trioeval.agent.open import AgentTerms, open_agents
+from trioeval.agent.open import AgentOptions, open_agents
 from trioeval.columns.events import DatasetEvent
 from trioeval.columns.model import ColumnsSettings
 from trioeval.columns.open import DatasetOptions, SeedFiles, read_seeds
@@ -26,7 +26,7 @@ from trioeval.evaluation.journal import RecordObserver
 from trioeval.evaluation.lanes import merge_lane_specs
 from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.provider_calls import ReplyCache
-from trioeval.evaluation.row import Row, RowsLeft, Status
+from trioeval.evaluation.row import Row, Status, TaskRows
 from trioeval.evaluation.task_run import Emit, EmitMany, Observers, TaskRun
 from trioeval.grading import KINDS, Kinds
 from trioeval.kernel import Budget, Lanes, Observer
@@ -41,7 +41,7 @@ from trioeval.run.prepare import prepare
 from trioeval.run.shared_limits import open_suite_limits, permits_of
 from trioeval.run.task_graph import TaskOrder, one_at_a_time, run_tasks
 from trioeval.suite.model import BudgetSettings, Suite
-from trioeval.suite.sources.code import Calls
+from trioeval.suite.sources.code import LoadProcesses
 
 # Running of a prepared suite: its tasks are opened, run and closed.
 #
@@ -77,7 +77,7 @@ class RunOptions:
     questions: QuestionObserver | None
     settled: Callable[[PreparedTask], None]
     datasets: DatasetOptions
-    agents: AgentTerms
+    agents: AgentOptions
 
 
 @attrs.frozen
@@ -227,7 +227,7 @@ async def _run(prepared: PreparedSuite, how: RunOptions) -> RunTotals:
     if opening.cancelled_caught:
         msg = f"the providers could not be opened within {OPENED_WITHIN:g} seconds"
         raise ProviderError("attempt_timeout", msg)
-    return RunTotals(run.counts, not run.unended, duration)
+    return RunTotals(run.counts, not run.interrupted_rows, duration)
 
 
 async def prepared_of(
@@ -264,7 +264,7 @@ async def prepared_of(
     )
     if isinstance(suite, Suite) and not suite.extensions:
         return make()
-    started = Calls()
+    started = LoadProcesses()
 
     def load() -> PreparedSuite:
         with started.noted():
@@ -283,13 +283,13 @@ def _asks_questions(part: PreparedTask) -> bool:
     return isinstance(part.prepared.suite.settings, QuestionSettings)
 
 
-def _left(prepared: PreparedSuite) -> Mapping[str, RowsLeft]:
+def _left(prepared: PreparedSuite) -> Mapping[str, TaskRows]:
     """Return receivers for the rows of tasks that are used by other tasks."""
     suites = [part.prepared.suite for part in prepared.parts]
     wanted = {suite.rows_of.task for suite in suites if suite.rows_of is not None}
     for suite in suites:
         wanted |= {source.task for source in suite.settings.sources()}
-    return {task: RowsLeft() for task in wanted}
+    return {task: TaskRows() for task in wanted}
 
 
 def ignore(_told: object) -> None:
@@ -345,7 +345,7 @@ async def run_suite(
     datasets: Callable[[DatasetResult], None] | None = None,
     dataset_events: Callable[[str | None, DatasetEvent], None] | None = None,
     reconcile: bool = False,
-    agents: AgentTerms | None = None,
+    agents: AgentOptions | None = None,
     trusted: bool = True,
     allow_env: Collection[str] = (),
 ) -> SuiteSummary:
@@ -455,7 +455,7 @@ async def run_suite(
                 datasets=DatasetOptions(
                     on_result=on_result, on_event=dataset_events, reconcile=reconcile
                 ),
-                agents=agents or AgentTerms(),
+                agents=agents or AgentOptions(),
             ),
         )
         end.is_finished = totals.is_finished

@@ -12,8 +12,8 @@ from typing import Any
 import attrs
 
 from trioeval.columns.model import ColumnsSettings
-from trioeval.evaluation.identity import Identities, row_id_of, settings_digest
-from trioeval.evaluation.journal import KeptRows
+from trioeval.evaluation.identity import Identities, recorded_row_id, settings_digest
+from trioeval.evaluation.journal import ReusedRows
 from trioeval.evaluation.prepared import PreparedTask
 from trioeval.suite.expand import Expansion
 
@@ -24,7 +24,7 @@ _DATASET = "dataset"
 class _SameRows:
     """A subset of recorded rows."""
 
-    _rows: KeptRows
+    _rows: ReusedRows
     _indices: frozenset[int] = attrs.field(repr=False)
 
     def __contains__(self, index: object) -> bool:
@@ -34,18 +34,18 @@ class _SameRows:
         return len(self._indices)
 
     def record(self, index: int, /) -> Mapping[str, Any]:
-        """Return the record of a row, as in `KeptRows`."""
+        """Return the record of a row, as in `ReusedRows`."""
         return self._rows.record(index)
 
 
-def same_rows(rows: KeptRows, steps: Expansion) -> KeptRows:
+def same_rows(rows: ReusedRows, steps: Expansion) -> ReusedRows:
     """Return the rows that have the same provider, prompt and variables as the current steps."""
     identities, entries = Identities(), steps.providers
     same = []
     for step in steps:
         if step.index in rows:
             entry = entries[step.column.provider_index]
-            if identities.of(step, entry).id == row_id_of(rows.record(step.index)):
+            if identities.of(step, entry).id == recorded_row_id(rows.record(step.index)):
                 same.append(step.index)
     return _SameRows(rows, frozenset(same))
 
@@ -59,7 +59,7 @@ def task_digest(part: PreparedTask, sources: Callable[[str], str | None] | None 
     if isinstance(prepared.suite.settings, ColumnsSettings):
         return _DATASET
     found = settings_digest(prepared.suite, sources)
-    if part.settle is None:
+    if part.prepare_with_rows is None:
         return found
     identities, entries = Identities(sources), prepared.steps.providers
     contents = [

@@ -16,7 +16,7 @@ from trioeval.evaluation.outcomes import TaskEnd
 from trioeval.evaluation.prepared import PreparedTask
 from trioeval.evaluation.row import Row, RowsNotRun
 from trioeval.evaluation.task_run import Emit, EmitMany, OpenTask, TaskRun
-from trioeval.suite.dependencies import Lacking, chain_text
+from trioeval.suite.dependencies import Unsatisfied, chain_text
 
 # The order of the tasks of a suite. Pure.
 #
@@ -35,7 +35,7 @@ class StartableTask:
 
     place: int
     """Its position among the tasks."""
-    lacking: Lacking | None = None
+    lacking: Unsatisfied | None = None
     """The incomplete dependency by which it is not run; None if it may run."""
     chain: str | None = None
     """The reason in one sentence if it was held and is given up now."""
@@ -109,11 +109,11 @@ class TaskOrder:
             by, policy = self._first_lost(task), task.when_failed
             if by is None or policy == "run":
                 cut = next(filter(self._cut.__contains__, task.depends_on), None)
-                found.append(StartableTask(place, None if cut is None else Lacking(cut, "cut")))
+                found.append(StartableTask(place, None if cut is None else Unsatisfied(cut, "cut")))
             elif policy == "block":
                 self._held.append(place)
             else:
-                found.append(StartableTask(place, Lacking(by, policy)))
+                found.append(StartableTask(place, Unsatisfied(by, policy)))
         if not found and not self._active:
             found = [self._given_up(place) for place in sorted(self._held)]
             self._held.clear()
@@ -132,7 +132,9 @@ class TaskOrder:
             task = by_id[following]
             # A task that ran in spite of a missing dependency is incomplete for another reason.
             following = None if task.when_failed == "run" else self._first_lost(task)
-        return StartableTask(place, Lacking(chain[1], "stuck"), chain_text(chain, "not complete"))
+        return StartableTask(
+            place, Unsatisfied(chain[1], "stuck"), chain_text(chain, "not complete")
+        )
 
 
 class Runnable(Protocol):
@@ -143,7 +145,7 @@ class Runnable(Protocol):
         """The lanes on which its jobs start."""
         ...
 
-    def perform(self, run: TaskRun, lacking: Lacking | None, /) -> Awaitable[TaskEnd]:
+    def perform(self, run: TaskRun, lacking: Unsatisfied | None, /) -> Awaitable[TaskEnd]:
         """Run the task. A checkpoint.
 
         Args:
@@ -170,7 +172,7 @@ class OpenedTask:
         """The lanes, as in `Runnable`."""
         return [lane for lane in self.task.body.plan().lanes if lane is not None]
 
-    async def perform(self, run: TaskRun, lacking: Lacking | None) -> TaskEnd:
+    async def perform(self, run: TaskRun, lacking: Unsatisfied | None) -> TaskEnd:
         """Run the task, as in `Runnable`."""
         return await run.perform(self.task, lacking)
 
@@ -180,7 +182,7 @@ class LateTask:
     """A task that is opened when the tasks that provide its rows have ended."""
 
     lanes: Collection[str]
-    perform: Callable[[TaskRun, Lacking | None], Awaitable[TaskEnd]]
+    perform: Callable[[TaskRun, Unsatisfied | None], Awaitable[TaskEnd]]
     """As in `Runnable`; opens the task, and closes it again."""
 
 
@@ -244,7 +246,7 @@ class _RunningTasks:
     async def _perform(self, one: StartableTask, nursery: trio.Nursery) -> None:
         end: TaskEnd = "incomplete"
         # Rows that are not run because the run is ending say that, and not that a dependency is missing.
-        lacking = None if self.run.is_cut else one.lacking
+        lacking = None if self.run.is_ending else one.lacking
         if lacking is not None and one.chain is not None:
             self.warn(f"a task cannot be run: {one.chain}")
         try:

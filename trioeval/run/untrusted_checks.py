@@ -16,7 +16,7 @@ from trioeval.providers.generic.urls import fixed_host
 from trioeval.scripting.javascript import Script, is_function
 from trioeval.suite.expand import Expansion
 from trioeval.suite.model import Test
-from trioeval.suite.tests import remarkable_places
+from trioeval.suite.tests import checked_places
 
 _FILE = "file://"
 
@@ -55,7 +55,7 @@ def code_of_calls(steps: Expansion) -> Iterator[Problem]:
 def _tests(steps: Expansion) -> Iterator[tuple[str, Test]]:
     if steps.suite.default_test is not None:
         yield "$.defaultTest", steps.suite.default_test
-    for place in remarkable_places(steps.tests):
+    for place in checked_places(steps.tests):
         yield steps.path_of(place), steps.tests[place]
 
 

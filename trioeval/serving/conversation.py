@@ -55,7 +55,7 @@ class Bounds:
 
 
 @attrs.define(eq=False)
-class Conversation:
+class HttpConnection:
     """A connection and its state."""
 
     _stream: trio.abc.Stream
@@ -165,7 +165,7 @@ class Conversation:
 class _Exchange:
     """One request and its response: the two functions that an ASGI application gets."""
 
-    _talk: Conversation
+    _talk: HttpConnection
     _connection: h11.Connection
     _request: h11.Request
     _head: SoundHead

@@ -7,7 +7,7 @@ import attrs
 import trio
 
 from trioeval.open_files import is_out_of_files
-from trioeval.serving.conversation import App, Bounds, Conversation
+from trioeval.serving.conversation import App, Bounds, HttpConnection
 
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared
 
@@ -73,13 +73,13 @@ async def open_listeners(host: str, port: int) -> tuple[list[trio.SocketListener
 
 
 @attrs.frozen
-class Crowd:
+class ConnectionPool:
     """All connections, up to the bound; a new one may close the one that waited longest for its client."""
 
     _most: int
-    _inside: list[Conversation] = attrs.field(init=False, factory=list)
+    _inside: list[HttpConnection] = attrs.field(init=False, factory=list)
 
-    async def serve(self, talk: Conversation) -> None:
+    async def serve(self, talk: HttpConnection) -> None:
         """Accept a connection, if there is room or can be made, and serve it to its end.
 
         Where the process may open fewer descriptors than that, the bound is lower: a client that cannot be
@@ -140,10 +140,10 @@ async def serve_app(  # noqa: ASYNC114 - started in a nursery of its own
         task_status: Notified when connections are accepted.
     """
     bounds = bounds or Bounds()
-    crowd = Crowd(bounds.connections)
+    crowd = ConnectionPool(bounds.connections)
 
     async def converse(accepted: trio.SocketStream) -> None:
-        await crowd.serve(Conversation(accepted, app, bounds, stop))
+        await crowd.serve(HttpConnection(accepted, app, bounds, stop))
 
     async with trio.open_nursery() as inside:
         async with trio.open_nursery() as doors:

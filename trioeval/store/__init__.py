@@ -5,8 +5,8 @@ from trioeval.report.stored import RunFacts as RunFacts
 from trioeval.report.stored import RunStart as RunStart
 from trioeval.report.stored import StoredCall as StoredCall
 from trioeval.report.stored import StoredOutcome as StoredOutcome
-from trioeval.store.never_began import NeverBegan as NeverBegan
-from trioeval.store.reader import Reader as Reader
+from trioeval.store.not_run_rows import NotRunRows as NotRunRows
+from trioeval.store.reader import StoreReader as StoreReader
 from trioeval.store.reader import read_store as read_store
 from trioeval.store.run import StoredRun as StoredRun
 from trioeval.store.store import Store as Store

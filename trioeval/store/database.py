@@ -22,7 +22,7 @@ from trioeval.errors import StoreError, UsageError
 from trioeval.open_files import is_out_of_files, too_many_open_files
 
 Durability: TypeAlias = Literal["normal", "full"]
-"""What a loss of power may lose: the last commits, or nothing. A killed process loses nothing in either mode.
+"""The loss at a power failure: the last commits, or nothing. A killed process loses nothing in either mode.
 """
 
 OWN_FOLDER = ".trioeval"
@@ -39,7 +39,7 @@ _KEPT_LOG = 64 * 2**20  # bytes of the write-ahead log that stay on disk after a
 
 @attrs.frozen(kw_only=True)
 class DatabaseKind:
-    """What a database holds, and how it came to be what it is."""
+    """A kind of database: its contents and their versions."""
 
     name: str
     """The name in messages."""
@@ -48,7 +48,7 @@ class DatabaseKind:
     migrations: Sequence[Sequence[str]]
     """The statements that lead from each version of its tables to the next; their number is the version."""
     hint: str
-    """How to choose another file."""
+    """The advice to choose another file."""
 
 
 class BusyError(StoreError):

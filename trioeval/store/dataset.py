@@ -9,16 +9,16 @@ import attrs
 
 from trioeval.columns.files import GroupFile
 from trioeval.columns.files.formats import encode_json
-from trioeval.columns.graph import Grouping
-from trioeval.columns.journal import DatasetJournal, MadeRecord, Restored
+from trioeval.columns.graph import RowGrouping
+from trioeval.columns.journal import DatasetJournal, MadeRecord, RestoredGroup
 from trioeval.columns.result import LOST, DroppedRow
 from trioeval.errors import DatasetError
 from trioeval.store.dataset_writes import (
     CELL,
     DROPPED,
     WRITTEN,
-    cell_work,
-    drop_work,
+    cell_write,
+    drop_write,
     dropped_of,
     first_row,
     grouping_text,
@@ -31,7 +31,7 @@ from trioeval.store.records import read_text
 from trioeval.store.runs import key_range
 from trioeval.store.schema import INDEX_BITS
 from trioeval.store.writer import StoredTask
-from trioeval.store.writes import Table, insert
+from trioeval.store.writes import InsertTable, insert
 
 # Lost rows of a dataset are retried: their groups are written again.
 
@@ -57,7 +57,7 @@ def try_lost_again(connection: sqlite3.Connection, part: int, *, is_wanted: bool
         return
     try:
         told = json.loads(begun[0])
-        grouping = Grouping(told["size"], tuple(told["targets"]))
+        grouping = RowGrouping(told["size"], tuple(told["targets"]))
     except (ValueError, TypeError, KeyError, DatasetError):
         return  # damaged: the dataset starts again, which is reported when it is read
     lost = f"key BETWEEN ? AND ? AND cause IN ({', '.join('?' * len(LOST))})"
@@ -76,8 +76,8 @@ def try_lost_again(connection: sqlite3.Connection, part: int, *, is_wanted: bool
     connection.execute("DELETE FROM dataset_stage WHERE part = ?", (part,))
 
 
-_DATASET = Table("dataset", ("part", "grouping", "fingerprint"))
-_STAGE = Table("dataset_stage", ("part", "name", "state"))
+_DATASET = InsertTable("dataset", ("part", "grouping", "fingerprint"))
+_STAGE = InsertTable("dataset_stage", ("part", "name", "state"))
 _OTHERS = ("written_group", "group_again", "dataset_stage")
 
 
@@ -85,7 +85,7 @@ _OTHERS = ("written_group", "group_again", "dataset_stage")
 class _Before:
     """The stored facts of earlier executions about a dataset, except its cells."""
 
-    grouping: Grouping | None = None
+    grouping: RowGrouping | None = None
     fingerprint: Mapping[str, str] = attrs.field(factory=dict)
     groups: Sequence[GroupFile] = ()
     again: frozenset[int] = frozenset()
@@ -105,7 +105,7 @@ class StoredDataset(StoredTask, DatasetJournal):
     _has_told_of_unkept: bool = attrs.field(init=False, default=False)
     _before: _Before = attrs.field(init=False)
     _stages: dict[str, str] = attrs.field(init=False)
-    _grouping: Grouping | None = attrs.field(init=False)
+    _grouping: RowGrouping | None = attrs.field(init=False)
     _is_other: bool = attrs.field(init=False, default=False)
     _is_regrouped: bool = attrs.field(init=False, default=False)
 
@@ -120,11 +120,11 @@ class StoredDataset(StoredTask, DatasetJournal):
         return self._before.grouping is not None
 
     @property
-    def grouping(self) -> Grouping | None:
+    def grouping(self) -> RowGrouping | None:
         """The grouping of rows in earlier executions; None if nothing was started."""
         return self._before.grouping
 
-    def begin(self, grouping: Grouping, fingerprint: Mapping[str, str], /) -> None:
+    def on_start(self, grouping: RowGrouping, fingerprint: Mapping[str, str], /) -> None:
         """Record the identity of the dataset, before any of it is made."""
         old, told = self._before, dict(fingerprint)
         self._grouping = grouping
@@ -153,19 +153,19 @@ class StoredDataset(StoredTask, DatasetJournal):
 
         self._step(write)
 
-    def made(self, record: MadeRecord, /) -> None:
+    def on_made(self, record: MadeRecord, /) -> None:
         """Record the result of a job, which does not change any more."""
         is_group, row = is_of_group(record), record.unit
         if is_group and self._grouping is not None:
             row = first_row(record, self._grouping)
         place, warn = self._place, self._warn_of_unkept
-        self._writer.put(cell_work(place, self._task, row, record, warn, is_group=is_group))
+        self._writer.put(cell_write(place, self._task, row, record, warn, is_group=is_group))
 
-    def dropped(self, row: DroppedRow, /) -> None:
+    def on_dropped(self, row: DroppedRow, /) -> None:
         """Record that a row was dropped."""
-        self._writer.put(drop_work(self._place, self._task, row))
+        self._writer.put(drop_write(self._place, self._task, row))
 
-    def written(self, group: GroupFile, /) -> None:
+    def on_written(self, group: GroupFile, /) -> None:
         """Record that a group is written."""
 
         def write(connection: sqlite3.Connection) -> None:
@@ -178,7 +178,7 @@ class StoredDataset(StoredTask, DatasetJournal):
 
         self._step(write)
 
-    def stage(self, name: str, state: str, /) -> None:
+    def on_stage(self, name: str, state: str, /) -> None:
         """Record that a stage of the whole dataset has started, or is over."""
         self._stages[name] = state
 
@@ -196,14 +196,14 @@ class StoredDataset(StoredTask, DatasetJournal):
         """Return the groups that earlier executions have written, except those that are written again."""
         return self._before.groups
 
-    def again(self) -> frozenset[int]:
+    def groups_to_rewrite(self) -> frozenset[int]:
         """Return the groups that are written again, since lost rows of them are retried."""
         return self._before.again
 
-    def restored(self, group: int, rows: range, /) -> Restored:
+    def restored(self, group: int, rows: range, /) -> RestoredGroup:
         """Return what earlier executions stored of a group. Damaged parts are left out."""
         if self._part is None:
-            return Restored()
+            return RestoredGroup()
         base = self._part << INDEX_BITS
         keys = (base | rows.start, base | (rows.stop - 1))
         try:
@@ -213,8 +213,8 @@ class StoredDataset(StoredTask, DatasetJournal):
             self._warn(
                 f"the stored cells of group {group} cannot be read ({error}); they are made again"
             )
-            return Restored()
-        return Restored(made=made, dropped=dropped)
+            return RestoredGroup()
+        return RestoredGroup(made=made, dropped=dropped)
 
     def _made(self, group: int, keys: tuple[int, int]) -> Iterator[MadeRecord]:
         of_rows = "AND NOT is_group" if self._is_regrouped else ""
@@ -259,7 +259,7 @@ class StoredDataset(StoredTask, DatasetJournal):
             again = frozenset(number for (number,) in anew)
             stages = read.execute("SELECT name, state FROM dataset_stage WHERE part = ?", of)
             return _Before(
-                grouping=Grouping(grouping["size"], tuple(grouping["targets"])),
+                grouping=RowGrouping(grouping["size"], tuple(grouping["targets"])),
                 fingerprint=fingerprint,
                 groups=tuple(one for one in map(_group, groups) if one.group not in again),
                 again=again,

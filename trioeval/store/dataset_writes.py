@@ -8,32 +8,36 @@ from typing import Any
 
 from trioeval.columns.files import GroupFile
 from trioeval.columns.files.formats import encode_json
-from trioeval.columns.graph import Grouping
+from trioeval.columns.graph import RowGrouping
 from trioeval.columns.journal import MadeRecord
 from trioeval.columns.result import DroppedRow
 from trioeval.providers.secrets import hide, hide_in
 from trioeval.report.stored import DatasetFacts
 from trioeval.store.records import plain, read_text, stored_json
 from trioeval.store.schema import INDEX_BITS
-from trioeval.store.writes import Line, LineWork, Place, Table
+from trioeval.store.writes import InsertTable, Line, LineWrite, RunPlace
 
-CELL = Table(
+CELL = InsertTable(
     "cell",
     ("key", "producer", "unit", "is_group", "digest", "made", "skipped", "tally", "execution"),
 )
-DROPPED = Table("dropped_row", ("key", "cause", "producer", "error", "error_kind", "attempts"))
-WRITTEN = Table("written_group", ("part", "number", "rows", "numbers", "file", "digest", "dropped"))
+DROPPED = InsertTable(
+    "dropped_row", ("key", "cause", "producer", "error", "error_kind", "attempts")
+)
+WRITTEN = InsertTable(
+    "written_group", ("part", "number", "rows", "numbers", "file", "digest", "dropped")
+)
 
 
-def cell_work(
-    place: Place,
+def cell_write(
+    place: RunPlace,
     task: str | None,
     row: int,
     record: MadeRecord,
     warn: Callable[[str], None],
     *,
     is_group: bool,
-) -> LineWork[MadeRecord]:
+) -> LineWrite[MadeRecord]:
     """Return the write of one job's result.
 
     A value with a secret is not stored, since it could only be stored changed: a later execution makes it
@@ -48,11 +52,11 @@ def cell_work(
         is_group: Whether it belongs to a whole group.
     """
     columns = partial(_cell_columns, task=task, warn=warn, is_group=is_group)
-    return LineWork(CELL, place, task, row, record, columns)
+    return LineWrite(CELL, place, task, row, record, columns)
 
 
 def _cell_columns(
-    place: Place,
+    place: RunPlace,
     record: MadeRecord,
     *,
     task: str | None,
@@ -80,12 +84,12 @@ def _cell_columns(
     )
 
 
-def drop_work(place: Place, task: str | None, row: DroppedRow) -> LineWork[DroppedRow]:
+def drop_write(place: RunPlace, task: str | None, row: DroppedRow) -> LineWrite[DroppedRow]:
     """Return the write of a row that was dropped."""
-    return LineWork(DROPPED, place, task, row.row, row, partial(_drop_columns, task=task))
+    return LineWrite(DROPPED, place, task, row.row, row, partial(_drop_columns, task=task))
 
 
-def _drop_columns(place: Place, row: DroppedRow, *, task: str | None) -> Line:
+def _drop_columns(place: RunPlace, row: DroppedRow, *, task: str | None) -> Line:
     keys = place.keys.get(task, ())
     error = None if row.error is None else plain(hide(row.error, keys))
     return (row.cause, row.column, error, row.kind, row.attempts)
@@ -112,12 +116,12 @@ def written_line(part: int, group: GroupFile) -> Line:
     )
 
 
-def grouping_text(grouping: Grouping) -> str:
+def grouping_text(grouping: RowGrouping) -> str:
     """Return the JSON text of a grouping."""
     return encode_json({"size": grouping.size, "targets": grouping.targets})
 
 
-def is_longer(old: Grouping, new: Grouping) -> bool:
+def is_longer(old: RowGrouping, new: RowGrouping) -> bool:
     """Return whether a grouping equals an older one, possibly with more groups at its end."""
     return new.size == old.size and new.targets[: len(old.targets)] == old.targets
 
@@ -127,7 +131,7 @@ def is_of_group(record: MadeRecord) -> bool:
     return {*record.values, *record.skipped} != {record.unit}
 
 
-def first_row(record: MadeRecord, grouping: Grouping) -> int:
+def first_row(record: MadeRecord, grouping: RowGrouping) -> int:
     """Return the row whose key a record of a group has: the first one of the group.
 
     Raises:

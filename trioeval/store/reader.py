@@ -18,9 +18,9 @@ from trioeval.evaluation.reconcile import StoredIdentity
 from trioeval.report.stored import DatasetFacts, RunFacts, RunState, StoredCall, StoredOutcome
 from trioeval.store.database import is_running, lock_run, open_database, open_reading, store_error
 from trioeval.store.dataset_writes import read_dataset_facts, read_dropped
-from trioeval.store.never_began import NeverBegan, read_never_began
+from trioeval.store.not_run_rows import NotRunRows, read_never_began
 from trioeval.store.planner.owners import EndProcesses, leave, processes_of
-from trioeval.store.records import Source, read_body, read_calls, read_text, record_texts
+from trioeval.store.records import RecordSource, read_body, read_calls, read_text, record_texts
 from trioeval.store.row_pages import RowPage, RowQuery, read_row_page
 from trioeval.store.runs import delete_run, key_range, read_activity, read_runs
 from trioeval.store.schema import INDEX_BITS, RUNS
@@ -38,7 +38,7 @@ _OUTCOMES = "SELECT key, outcome, status FROM result WHERE key BETWEEN ? AND ? O
 
 
 @contextlib.contextmanager
-def read_store(path: Path) -> Iterator["Reader"]:
+def read_store(path: Path) -> Iterator["StoreReader"]:
     """Read an existing store, also while it is being written or after it was not closed.
 
     Raises:
@@ -54,7 +54,7 @@ def read_store(path: Path) -> Iterator["Reader"]:
     """
     connection = open_reading(path, RUNS)
     try:
-        yield Reader(path, connection)
+        yield StoreReader(path, connection)
     except sqlite3.Error as error:
         raise store_error(path, RUNS, error) from error
     finally:
@@ -63,7 +63,7 @@ def read_store(path: Path) -> Iterator["Reader"]:
 
 
 @attrs.frozen(eq=False)
-class Reader:
+class StoreReader:
     """A store that is open for reading. Every method may raise `StoreError`."""
 
     path: Path
@@ -163,7 +163,7 @@ class Reader:
         failed_only: bool = False,
     ) -> Iterator[tuple[int, Mapping[str, Any]]]:
         """Yield the same with their indices."""
-        part, source = run.part(task), Source(self.path, task)
+        part, source = run.part(task), RecordSource(self.path, task)
         if part is not None:
             for index, text in record_texts(
                 self._connection, part, source, prompt_idx, failed_only=failed_only
@@ -173,7 +173,7 @@ class Reader:
     def record(self, run: RunFacts, task: str | None, index: int) -> Mapping[str, Any] | None:
         """Return one row; None if it was not recorded."""
         key = self._key(run, task, index)
-        source = Source(self.path, task)
+        source = RecordSource(self.path, task)
         text = None if key is None else read_body(self._connection, key, source)
         return None if text is None else source.parsed(index, text)
 
@@ -182,7 +182,7 @@ class Reader:
         key = self._key(run, task, index)
         return [] if key is None else self._guarded(lambda: read_calls(self._connection, key))
 
-    def never_began(self, run: RunFacts, task: str | None = None) -> Sequence[NeverBegan]:
+    def never_began(self, run: RunFacts, task: str | None = None) -> Sequence[NotRunRows]:
         """Return the rows of a task that were never started and are stored as ranges; others have records."""
         part = run.part(task)
         if part is None:
@@ -224,7 +224,7 @@ class Reader:
         lines = self._lines(_IDENTITIES, _keys(run, task))
         return (StoredIdentity(key & _INDEX, row_id, content) for key, row_id, content in lines)
 
-    def begun(self, run: RunFacts, task: str | None = None) -> Iterator[tuple[int, str]]:
+    def started_rows(self, run: RunFacts, task: str | None = None) -> Iterator[tuple[int, str]]:
         """Yield the rows of a task that have made calls, and were not recorded: their indices and ids."""
         statement = (
             "SELECT key, max(row_id) FROM call WHERE key BETWEEN ? AND ? "
@@ -232,7 +232,7 @@ class Reader:
         )
         return ((key & _INDEX, row) for key, row in self._lines(statement, _keys(run, task)))
 
-    def working(self, run: RunFacts, task: str | None = None) -> frozenset[int]:
+    def rows_with_processes(self, run: RunFacts, task: str | None = None) -> frozenset[int]:
         """Return the indices of a task's rows whose agents have a process, or had one when the run died."""
         # Processes left by an earlier execution do not belong to a resumed one.
         statement = "SELECT key FROM running_attempt WHERE key BETWEEN ? AND ? AND execution >= ?"

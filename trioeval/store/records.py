@@ -210,7 +210,7 @@ _PAGE = 500  # keys per statement
 
 
 @attrs.frozen
-class Source:
+class RecordSource:
     """The origin of rows, for messages."""
 
     path: Path
@@ -241,7 +241,7 @@ class Source:
         )
 
 
-def read_body(connection: sqlite3.Connection, key: int, source: Source) -> str | None:
+def read_body(connection: sqlite3.Connection, key: int, source: RecordSource) -> str | None:
     """Return the text of one record; None if it does not exist.
 
     Raises:
@@ -257,7 +257,7 @@ def read_body(connection: sqlite3.Connection, key: int, source: Source) -> str |
 def record_texts(
     connection: sqlite3.Connection,
     part: int,
-    source: Source,
+    source: RecordSource,
     prompt_idx: int | None = None,
     *,
     failed_only: bool = False,

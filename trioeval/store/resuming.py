@@ -7,18 +7,31 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 
 import attrs
 
-from trioeval.evaluation.reconcile import Reconciled, Retry, asks_anew, has_ended, runs_again
+from trioeval.evaluation.reconcile import (
+    Reconciled,
+    Retry,
+    has_ended,
+    needs_new_replies,
+    runs_again,
+)
 from trioeval.report.stored import RunStart
 from trioeval.store.dataset import try_lost_again
 from trioeval.store.records import is_unreadable
-from trioeval.store.runs import Mark, forget_replies, go_on, key_range, mark_rows, move_rows
+from trioeval.store.runs import (
+    Mark,
+    forget_replies,
+    key_range,
+    mark_rows,
+    move_rows,
+    record_resumption,
+)
 from trioeval.store.schema import INDEX_BITS
 
 _INDEX = (1 << INDEX_BITS) - 1
 
 
 @attrs.frozen(kw_only=True)
-class Going:
+class ResumedRun:
     """The state of a run at its start or resumption; the defaults are those of a new run."""
 
     number: int = 0
@@ -34,19 +47,19 @@ class Going:
     """Rows whose records cannot be read, of tasks that have any; they are run again."""
 
 
-def take_up(
+def resume_run(
     connection: sqlite3.Connection,
     run_id: str,
     start: RunStart,
     retry: Retry,
     reconciled: Mapping[str | None, Reconciled],
-) -> Going | None:
+) -> ResumedRun | None:
     """Record that a run is resumed, and how; None if it does not exist. In a transaction."""
     line = connection.execute("SELECT run FROM run WHERE id = ?", (run_id,)).fetchone()
     if line is None:
         return None
     number: int = line[0]
-    execution = go_on(connection, number, start)
+    execution = record_resumption(connection, number, start)
     parts = dict(connection.execute("SELECT task, part FROM part WHERE run = ?", (number,)))
     kept: dict[str | None, frozenset[int]] = {}
     retried: dict[str | None, frozenset[int]] = {}
@@ -64,7 +77,7 @@ def take_up(
         if retry.which in ("errors", "none"):
             try_lost_again(connection, part, is_wanted=retry.which == "errors")
     anew = {task: _anew(connection, part, retried[task]) for task, part in parts.items()}
-    return Going(
+    return ResumedRun(
         number=number,
         execution=execution,
         parts=parts,
@@ -123,7 +136,7 @@ def _mark(
         "SELECT key, outcome, status, again FROM result WHERE key BETWEEN ? AND ?", key_range(part)
     ):
         index, passed = key & _INDEX, status == "pass" if status in {"pass", "fail"} else None
-        if asks_anew(retry, outcome, passed=passed, index=index):
+        if needs_new_replies(retry, outcome, passed=passed, index=index):
             anew.append(index)
         mark = Mark(before)
         if index in damaged or (changes is not None and changes.state(index) != "kept"):

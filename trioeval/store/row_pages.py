@@ -16,7 +16,7 @@ import attrs
 from trioeval.errors import StoreError
 from trioeval.report.records import RowRecord
 from trioeval.report.stored import RunFacts
-from trioeval.store.records import Source, read_body
+from trioeval.store.records import RecordSource, read_body
 from trioeval.store.schema import INDEX_BITS
 
 RowStatus: TypeAlias = Literal["pass", "fail", "error", "not_run"]
@@ -99,11 +99,11 @@ def read_row_page(
             broke_off = len(found) <= wanted.size
             break
         last = key
-        text = _text(connection, key, Source(path, None))
+        text = _text(connection, key, RecordSource(path, None))
         left = [left[0] - 1, left[1] - len(text or "")]
         if wanted.text and (text is None or not may_say(text, wanted.text)):
             continue
-        record = None if text is None else _parsed(key, text, Source(path, None))
+        record = None if text is None else _parsed(key, text, RecordSource(path, None))
         if not wanted.text or (record is not None and says(record, wanted.text)):
             position = chosen[key >> INDEX_BITS]
             found.append(
@@ -165,7 +165,7 @@ def _leaves(value: Any) -> Iterator[str]:
             yield json.dumps(one)
 
 
-def _text(connection: sqlite3.Connection, key: int, source: Source) -> str | None:
+def _text(connection: sqlite3.Connection, key: int, source: RecordSource) -> str | None:
     try:
         return read_body(connection, key, source)
     except (
@@ -174,7 +174,7 @@ def _text(connection: sqlite3.Connection, key: int, source: Source) -> str | Non
         return None
 
 
-def _parsed(key: int, text: str, source: Source) -> RowRecord | None:
+def _parsed(key: int, text: str, source: RecordSource) -> RowRecord | None:
     try:
         return RowRecord.of(source.parsed(key & _INDEX, text))
     except StoreError:  # as above

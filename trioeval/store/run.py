@@ -14,9 +14,9 @@ from trioeval.agent.journal import AgentJournal, ProcessIdentity, RunningAttempt
 from trioeval.columns.result import DatasetResult
 from trioeval.errors import StoreError, UsageError
 from trioeval.evaluation.identity import Identities
-from trioeval.evaluation.journal import CallKey, CallRecord, KeptRows, Paid
+from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply, ReusedRows
 from trioeval.evaluation.reconcile import has_ended
-from trioeval.kernel.events import Event, LaneClosed, LimitChanged, Throttled, Waiting, Why
+from trioeval.kernel.events import Event, LaneClosed, LimitChanged, Throttled, Waiting, WaitReason
 from trioeval.providers.secrets import hide_in
 from trioeval.report import config_tests
 from trioeval.report.columns import dataset_json
@@ -26,12 +26,11 @@ from trioeval.report.stored import EndState, RunStart
 from trioeval.run import PreparedSuite, Row, RowsNotRun
 from trioeval.run.journal import RunJournal
 from trioeval.run.same_rows import same_rows
-from trioeval.store.beginning import keys_of_task, run_start
 from trioeval.store.database import RunLock
 from trioeval.store.dataset import StoredDataset
-from trioeval.store.never_began import write_never_began
+from trioeval.store.not_run_rows import write_never_began
 from trioeval.store.records import (
-    Source,
+    RecordSource,
     merged,
     plain,
     read_body,
@@ -40,29 +39,30 @@ from trioeval.store.records import (
     record_texts,
     stored_json,
 )
-from trioeval.store.resuming import Going
+from trioeval.store.resuming import ResumedRun
+from trioeval.store.run_start import keys_of_task, run_start
 from trioeval.store.runs import Mark, finish_run, key_range, mark_rows, read_activity, tell_suite
 from trioeval.store.schema import INDEX_BITS
 from trioeval.store.writer import StoredTask, Writer
 from trioeval.store.writes import (
     EVENT,
+    InsertTable,
     Line,
-    LineWork,
-    Place,
-    RowWork,
-    StepWork,
-    Table,
-    Work,
-    call_work,
+    LineWrite,
+    PendingWrite,
+    RowWrite,
+    RunPlace,
+    StepWrite,
+    call_write,
     insert,
     make_record,
     number,
 )
 
-_TEST = Table("test", ("part", "position", "body"))
-_ACTIVITY = Table("activity", ("run", "execution", "body"))
-_DATASET_RESULT = Table("dataset_result", ("part", "body"))
-_RUNNING = Table(
+_TEST = InsertTable("test", ("part", "position", "body"))
+_ACTIVITY = InsertTable("activity", ("run", "execution", "body"))
+_DATASET_RESULT = InsertTable("dataset_result", ("part", "body"))
+_RUNNING = InsertTable(
     "running_attempt",
     ("id", "key", "row_id", "number", "agent", "pid", "process", "execution", "utc_started"),
 )
@@ -71,10 +71,10 @@ _MANY = 10_000  # numbers of rows that are remembered
 
 
 @attrs.define(eq=False)
-class Kept:
+class StoredKeptRows:
     """The rows of one task that are not run again."""
 
-    _source: Source
+    _source: RecordSource
     _part: int | None
     _indices: frozenset[int] = attrs.field(repr=False)
     _read: Callable[[], sqlite3.Connection] = attrs.field(repr=False)
@@ -166,12 +166,12 @@ class StoredRun(RunJournal):
     def __init__(
         self,
         writer: Writer,
-        place: Place,
+        place: RunPlace,
         read: Callable[[], sqlite3.Connection],
         lock: RunLock | None,
         *,
         start: RunStart,
-        going: Going,
+        going: ResumedRun,
     ) -> None:
         self.id = place.eval_id
         self._writer = writer
@@ -181,8 +181,8 @@ class StoredRun(RunJournal):
         self._start = start
         self._told_ms = 0.0
         self._resumed = going.execution > 1
-        self._kept: dict[str | None, KeptRows] = {
-            task: Kept(Source(writer.path, task), going.parts[task], rows, read)
+        self._kept: dict[str | None, ReusedRows] = {
+            task: StoredKeptRows(RecordSource(writer.path, task), going.parts[task], rows, read)
             for task, rows in going.kept.items()
         }
         self._has_warned = False
@@ -240,9 +240,9 @@ class StoredRun(RunJournal):
             place.parts = tell_suite(connection, place.number, starts[0])
 
         # It reads files, so it is done in the writer's thread.
-        self._writer.put(StepWork(write, ready))
+        self._writer.put(StepWrite(write, ready))
         for part in suite.parts:
-            if part.settle is None:
+            if part.prepare_with_rows is None:
                 tests = config_tests(part.prepared.suite, keys_of_task(part))
                 self.tests(part.id, tests)
                 if rows := self._kept.get(part.id):  # the suite may have changed since then
@@ -270,7 +270,7 @@ class StoredRun(RunJournal):
 
     def call(self, call: CallRecord, /) -> None:
         """Record a call."""
-        self._writer.put(call_work(self._place, call))
+        self._writer.put(call_write(self._place, call))
 
     def row(self, row: Row, /) -> None:
         """Record a row, replacing an earlier record of it.
@@ -279,12 +279,14 @@ class StoredRun(RunJournal):
         again.
         """
         place = (row.task, row.index)
-        work: Work = RowWork(self._place, row.task, row.index, row)
+        work: PendingWrite = RowWrite(self._place, row.task, row.index, row)
         if not has_ended(row.outcome):
             if row.index in self._retried.get(row.task, ()):
                 self._standing.add(place)  # it is already marked
                 return
-            if row.index in self.kept(row.task):  # it is only compared with one that is run again
+            if row.index in self.reused_rows(
+                row.task
+            ):  # it is only compared with one that is run again
                 self._standing.add(place)
                 work = self._marking(*place)
         if len(self._numbers) >= self._most_numbers:  # they are unlikely to be requested
@@ -293,7 +295,7 @@ class StoredRun(RunJournal):
             self._most_numbers = max(_MANY, 2 * len(self._numbers))
         self._numbers[place] = self._writer.put(work)
 
-    def first_alone(self, task: str | None, rows: range, /) -> int:
+    def first_single_row(self, task: str | None, rows: range, /) -> int:
         """Return the first of some rows whose earlier result counts until it is rerun; else their stop."""
         ended = self._ended.get(task, ())
         place = bisect.bisect_left(ended, rows.start)
@@ -304,19 +306,19 @@ class StoredRun(RunJournal):
         place, task = self._place, rows.first.task
         self._step(lambda connection: write_never_began(connection, place.parts[task], rows))
 
-    def standing(self, row: Row, /) -> Mapping[str, Any] | None:
+    def superseding_record(self, row: Row, /) -> Mapping[str, Any] | None:
         """Return the durable record that counts instead of a row of this execution; None without one."""
         return self.record(row).json if (row.task, row.index) in self._standing else None
 
-    def _marking(self, task: str | None, index: int) -> StepWork:
+    def _marking(self, task: str | None, index: int) -> StepWrite:
         def write(connection: sqlite3.Connection) -> None:
             mark_rows(connection, self._place.parts[task], {Mark.RETRIED: [index]})
 
-        return StepWork(write)
+        return StepWrite(write)
 
     def take(self, task: str | None, index: int, record: Mapping[str, Any]) -> None:
         """Record a row whose record exists already, from any source."""
-        self._writer.put(RowWork(self._place, task, index, record))
+        self._writer.put(RowWrite(self._place, task, index, record))
 
     async def durable(self, row: Row | None = None, /) -> None:
         """Return when writes are durable, or have failed. A checkpoint only if it has to wait.
@@ -332,7 +334,7 @@ class StoredRun(RunJournal):
             await self._writer.wait_done(written, urgent=False)
             self._numbers.pop((row.task, row.index), None)
 
-    def recall(self, key: CallKey, /) -> Paid | None:
+    def recorded_reply(self, key: CallKey, /) -> RecordedReply | None:
         """Return the reply to this request that an earlier execution of the run recorded, if any.
 
         An unreadable one is ignored: the request is made again, and the first such case is reported.
@@ -347,7 +349,7 @@ class StoredRun(RunJournal):
             if found is None:
                 return None
             text, latency_ms, cached = found
-            return Paid(read_reply(json.loads(text)), latency_ms, cached)
+            return RecordedReply(read_reply(json.loads(text)), latency_ms, cached)
         except (ValueError, sqlite3.Error) as error:
             if not self._has_warned:
                 self._has_warned = True
@@ -368,13 +370,15 @@ class StoredRun(RunJournal):
 
         self._step(write)
 
-    def asks_anew(self, task: str | None, index: int, /) -> bool:
+    def needs_new_reply(self, task: str | None, index: int, /) -> bool:
         """Return whether a row needs new replies instead of its earlier ones, including those of a cache."""
         return index in self._anew.get(task, ())
 
-    def kept(self, task: str | None, /) -> KeptRows:
+    def reused_rows(self, task: str | None, /) -> ReusedRows:
         """Return the rows of a task that are not run again."""
-        return self._kept.get(task) or Kept(self._source(task), None, frozenset(), self._read)
+        return self._kept.get(task) or StoredKeptRows(
+            self._source(task), None, frozenset(), self._read
+        )
 
     def dataset(self, task: str | None, /) -> StoredDataset:
         """Return the journal of the dataset of a task."""
@@ -397,15 +401,21 @@ class StoredRun(RunJournal):
                 return RowRecord.of(source.parsed(row.index, text), text)
         return make_record(row, self._place)
 
-    def _source(self, task: str | None) -> Source:
-        return Source(self._writer.path, task)
+    def _source(self, task: str | None) -> RecordSource:
+        return RecordSource(self._writer.path, task)
 
     def records(
         self, task: str | None, prompt_idx: int | None = None
     ) -> Iterator[Mapping[str, Any]]:
-        """Yield all recorded rows of a task, or those of one prompt, by index.
+        """Yield all recorded rows of a task, or those of one prompt, by index; see `numbered`."""
+        return (record for _, record in self.numbered(task, prompt_idx))
 
-        Includes those that could not be written. Only those that were written before the iteration began.
+    def numbered(
+        self, task: str | None, prompt_idx: int | None = None
+    ) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        """Yield all recorded rows of a task, or those of one prompt, in order, each with its index.
+
+        Rows that could not be written are included. Rows written during the iteration may be missing.
 
         Raises:
             StoreError: The database cannot be read, or one of the rows is damaged.
@@ -427,7 +437,7 @@ class StoredRun(RunJournal):
         """Record the events of lanes; an observer of the run."""
         columns: Line
         match event:
-            case Waiting(index=None, why=Why.BLOCKED | Why.PAUSED):
+            case Waiting(index=None, why=WaitReason.BLOCKED | WaitReason.PAUSED):
                 until = None if event.until is None else self._since(event.until)
                 columns = (event.why.value, None, until, None, None, None)
             case Throttled():
@@ -441,7 +451,7 @@ class StoredRun(RunJournal):
                 return
         if event.lane is not None:
             line = (self._since(event.at), plain(event.lane), *columns)
-            self._writer.put(LineWork(EVENT, self._place, None, None, line, lambda _place, it: it))
+            self._writer.put(LineWrite(EVENT, self._place, None, None, line, lambda _place, it: it))
 
     def tests(self, task: str | None, tests: Iterator[Any]) -> None:
         """Record a suite's tests. They are read in the writer's thread, one by one."""
@@ -517,7 +527,7 @@ class StoredRun(RunJournal):
             self._lock = None
 
     def _step(self, write: Callable[[sqlite3.Connection], None]) -> None:
-        self._writer.put(StepWork(write))
+        self._writer.put(StepWrite(write))
 
     def _since(self, at: float) -> float | None:
         return number(at - self._began)

@@ -9,7 +9,7 @@ from typing import Any
 from trioeval.report.formats.json import compact
 from trioeval.report.stored import EndState, RunFacts, RunStart
 from trioeval.store.dataset_writes import written_rows
-from trioeval.store.never_began import count_never_began
+from trioeval.store.not_run_rows import count_never_began
 from trioeval.store.planner.queue import forget_run
 from trioeval.store.records import plain, read_text, stored_json
 from trioeval.store.schema import INDEX_BITS
@@ -60,7 +60,7 @@ def _begin_part(connection: sqlite3.Connection, number: int, start: RunStart, po
     return part
 
 
-def go_on(connection: sqlite3.Connection, number: int, start: RunStart) -> int:
+def record_resumption(connection: sqlite3.Connection, number: int, start: RunStart) -> int:
     """Record that a run is resumed; return the number of this execution."""
     execution: int = connection.execute(
         "UPDATE run SET state = 'open', utc_finished = NULL, totals = NULL, derived = NULL, "

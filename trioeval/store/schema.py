@@ -162,7 +162,7 @@ _NEW_WAITS, _OLD_WAITS = _WAITS.format("NEW"), _WAITS.format("OLD")
 LINE_TABLES: Sequence[str] = (
     # A program that runs agents, from its start to its end: what another one of the same number is not.
     # `most` is how many tasks it lets run at once.
-    # One that has died keeps its places while somebody ends what it has left running.
+    # A dead program keeps its slots while its remaining processes are being ended.
     """
     CREATE TABLE owner (
         id TEXT PRIMARY KEY,
@@ -285,7 +285,7 @@ def _joined(table: str) -> str:
 
 
 def _counted(status: str | None = None) -> str:
-    """How many rows a run has: as it was counted at its end, or else now."""
+    """Return SQL for the number of rows of a run: as counted at its end, or else now."""
     path, chosen = (
         ("rows", "") if status is None else (f"statuses.{status}", f"AND status = '{status}'")
     )
@@ -513,7 +513,7 @@ _VERSION_1 = (
 )
 
 _ACTIVITY: Sequence[str] = (
-    # What the lanes did in an execution that came to its end, as `report.activity` tells it.
+    # The activity of lanes in a finished execution, as made by `report.activity`.
     """
     CREATE TABLE activity (
         run INTEGER NOT NULL,

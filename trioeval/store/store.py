@@ -22,12 +22,12 @@ from trioeval.store.database import (
     open_reading,
     store_error,
 )
-from trioeval.store.resuming import Going, take_up
+from trioeval.store.resuming import ResumedRun, resume_run
 from trioeval.store.run import StoredRun
 from trioeval.store.runs import begin_run
 from trioeval.store.schema import RUNS
 from trioeval.store.writer import Writer
-from trioeval.store.writes import Place, StepWork
+from trioeval.store.writes import RunPlace, StepWrite
 
 PATIENCE = 30.0
 """Seconds that another program may keep the database locked."""
@@ -140,15 +140,17 @@ class Store:
             UsageError: A run with this id is in progress.
             StoreError: Its lock cannot be created.
         """
-        place = Place(eval_id=start.id, keys=start.keys, identities=Identities(start.sources))
+        place = RunPlace(eval_id=start.id, keys=start.keys, identities=Identities(start.sources))
         lock = lock_run(self.path, start.id)
 
         def write(connection: sqlite3.Connection) -> None:
             place.number, place.parts = begin_run(connection, start)
 
-        run = StoredRun(self._writer, place, self._connection, lock, start=start, going=Going())
+        run = StoredRun(
+            self._writer, place, self._connection, lock, start=start, going=ResumedRun()
+        )
         self._runs.append(run)
-        self._writer.put(StepWork(write))
+        self._writer.put(StepWrite(write))
         return run
 
     async def resume(
@@ -189,7 +191,7 @@ class Store:
             stack.pop_all()
         for task, rows in going.damaged.items():
             self._writer.warn(_told_of_damaged(self.path, task, rows))
-        place = Place(
+        place = RunPlace(
             eval_id=run_id,
             keys=start.keys,
             number=going.number,
@@ -212,11 +214,11 @@ class Store:
         start: RunStart,
         retry: Retry,
         reconciled: Mapping[str | None, Reconciled],
-    ) -> Going:
+    ) -> ResumedRun:
         connection = open_database(self.path, RUNS)
         try:
             connection.execute("BEGIN IMMEDIATE")
-            going = take_up(connection, run_id, start, retry, reconciled)
+            going = resume_run(connection, run_id, start, retry, reconciled)
             if going is None:
                 connection.execute("ROLLBACK")
                 raise StoreError(f"{self.path}: run {run_id} not found")

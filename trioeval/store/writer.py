@@ -26,7 +26,7 @@ import trio
 from trioeval.errors import StoreError
 from trioeval.store.database import BusyError, store_error
 from trioeval.store.schema import RUNS
-from trioeval.store.writes import Place, StepWork, Work, lay
+from trioeval.store.writes import PendingWrite, RunPlace, StepWrite, write_batch
 
 _log = logging.getLogger("trioeval.store")
 
@@ -69,7 +69,7 @@ class Writer:
         self._on_error = on_error
         self._on_warning = on_warning
         self._after_commit = after_commit
-        self._queue: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[PendingWrite | None] = queue.SimpleQueue()
         self._put = 0  # writes; counted by the callers
         self._done = 0  # writes; counted by the thread
         self._urgent = 0  # the last write that does not wait for others; set in the event loop
@@ -88,7 +88,7 @@ class Writer:
         """Start the thread."""
         self._thread.start()
 
-    def put(self, work: Work) -> int:
+    def put(self, work: PendingWrite) -> int:
         """Queue a write; return its number, to wait for it."""
         self._queue.put(work)
         self._put += 1
@@ -147,7 +147,7 @@ class Writer:
         self._urgent = self._put
         self._urged.set()
 
-    def _gather(self) -> tuple[list[Work], bool]:
+    def _gather(self) -> tuple[list[PendingWrite], bool]:
         """Return prepared writes for one commit, and whether they are the last ones."""
         first = self._queue.get()
         if first is None:
@@ -155,9 +155,9 @@ class Writer:
         self._urged.clear()  # before the check: the loop counts before it sets the event
         if self._queue.qsize() < LARGEST // 4 and self._urgent <= self._done:
             self._urged.wait(LINGER)
-        works: list[Work] = []
+        works: list[PendingWrite] = []
         begun, size = time.monotonic(), 0
-        work: Work | None = first
+        work: PendingWrite | None = first
         while work is not None:
             works.append(work)
             size += self._make(work)
@@ -169,7 +169,7 @@ class Writer:
                 return works, False
         return works, True
 
-    def _make(self, work: Work) -> int:
+    def _make(self, work: PendingWrite) -> int:
         try:
             return work.make()
         except Exception as error:  # noqa: BLE001 - as above
@@ -182,7 +182,7 @@ class Writer:
             )
             return 0
 
-    def _write(self, works: Sequence[Work]) -> None:
+    def _write(self, works: Sequence[PendingWrite]) -> None:
         if self.error is None and works:
             try:
                 self._commit(works)
@@ -192,11 +192,11 @@ class Writer:
             for work in works:
                 work.lose()
 
-    def _commit(self, works: Sequence[Work]) -> None:
+    def _commit(self, works: Sequence[PendingWrite]) -> None:
         connection = self._connection
         self._begin()
         try:
-            lay(connection, works)
+            write_batch(connection, works)
             connection.execute("COMMIT")
         except Exception:
             if connection.in_transaction:
@@ -270,7 +270,7 @@ class StoredTask:
     """The journal of a task of a run: written during the run, read when the run is resumed."""
 
     _writer: Writer
-    _place: Place
+    _place: RunPlace
     _task: str | None
     """The id of the task."""
     _part: int | None
@@ -279,7 +279,7 @@ class StoredTask:
     """Returns a connection for reading."""
 
     def _step(self, write: Callable[[sqlite3.Connection], None]) -> None:
-        self._writer.put(StepWork(write))
+        self._writer.put(StepWrite(write))
 
     async def durable(self) -> None:
         """Return when everything until now is durable, or has failed. A checkpoint if it has to wait."""

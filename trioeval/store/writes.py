@@ -15,10 +15,10 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 import attrs
 
 from trioeval.errors import ProviderError
-from trioeval.evaluation.identity import Identities, row_id_of
+from trioeval.evaluation.identity import Identities, recorded_row_id
 from trioeval.evaluation.journal import CallRecord
 from trioeval.providers import Reply
-from trioeval.providers.secrets import hide, hide_in, spelt
+from trioeval.providers.secrets import hide, hide_in, spellings
 from trioeval.report import row_json
 from trioeval.report.formats.json import compact
 from trioeval.report.records import RowRecord
@@ -35,14 +35,14 @@ Value: TypeAlias = str | bytes | float | None
 Line: TypeAlias = tuple[Value, ...]
 
 
-class Table(NamedTuple):
+class InsertTable(NamedTuple):
     """A table into which lines are inserted."""
 
     name: str
     columns: Sequence[str]
 
 
-RESULT = Table(
+RESULT = InsertTable(
     "result",
     (
         *(
@@ -59,9 +59,11 @@ RESULT = Table(
         *("score", "latency_ms", "wait_ms", "calls", "tokens", "cost", "cached"),
     ),
 )
-RECORD = Table("record", ("key", "body"))
-SCORE = Table("score", ("key", "position", "type", "metric", "passed", "score", "weight", "reason"))
-CALL = Table(
+RECORD = InsertTable("record", ("key", "body"))
+SCORE = InsertTable(
+    "score", ("key", "position", "type", "metric", "passed", "score", "weight", "reason")
+)
+CALL = InsertTable(
     "call",
     (
         *(
@@ -78,7 +80,7 @@ CALL = Table(
         *("latency_ms", "tokens", "cost", "cached", "recalled", "execution"),
     ),
 )
-EVENT = Table(
+EVENT = InsertTable(
     "event",
     (
         *("run", "execution", "at_s", "lane", "kind", "row", "until_s", "retry_after_s"),
@@ -170,7 +172,7 @@ _STEPS = (64, 16, 4, 1)  # lines per statement
 _TEXTS = (str, bytes)
 
 
-class Work:
+class PendingWrite:
     """A pending write."""
 
     __slots__ = ()
@@ -184,7 +186,7 @@ class Work:
 
 
 @attrs.define(eq=False)
-class Recent:
+class RecentRecords:
     """The records made last, for readers that show them soon. One thread writes, others read."""
 
     _by_place: dict[tuple[str | None, int], RowRecord] = attrs.field(factory=dict)
@@ -208,7 +210,7 @@ class Recent:
 
 
 @attrs.define(eq=False, kw_only=True)
-class Place:
+class RunPlace:
     """The place of a run in the database; known once it has started there."""
 
     eval_id: str
@@ -216,7 +218,7 @@ class Place:
     number: int = 0
     execution: int = 1
     parts: dict[str | None, int] = attrs.field(factory=dict)
-    recent: Recent = attrs.field(factory=Recent, repr=False)
+    recent: RecentRecords = attrs.field(factory=RecentRecords, repr=False)
     unsaved: dict[tuple[str | None, int], str] = attrs.field(factory=dict, repr=False)
     """Texts of records that could not be written."""
     identities: Identities = attrs.field(factory=Identities, repr=False)
@@ -227,10 +229,10 @@ class Place:
 
 
 @attrs.define(eq=False)
-class RowWork(Work):
+class RowWrite(PendingWrite):
     """The write of a row, or of a record that exists already."""
 
-    place: Place
+    place: RunPlace
     task: str | None
     index: int
     what: Row | Mapping[str, Any]
@@ -249,7 +251,7 @@ class RowWork(Work):
             repeat: int | None = step.repeat_index
         else:
             record, repeat = RowRecord.of(self.what, compact(self.what)), None
-            who = (row_id_of(self.what), None)
+            who = (recorded_row_id(self.what), None)
         self.text = record.text
         test, prompt, *rest = result_columns(record)
         self._columns = (*who, test, prompt, repeat, *rest)
@@ -272,7 +274,7 @@ class RowWork(Work):
         )
 
 
-def make_record(row: Row, place: Place) -> RowRecord:
+def make_record(row: Row, place: RunPlace) -> RowRecord:
     """Return the record of a row with its text; if it cannot be serialized, as much as possible."""
     keys = place.keys.get(row.task, ())
     try:
@@ -297,26 +299,26 @@ def _told(row: Row, eval_id: str, keys: Sequence[str]) -> RowRecord:
 
 def _may_hold(text: str, keys: Sequence[str]) -> bool:
     """Return whether a text may contain a key: a quick test that is false for nearly every text."""
-    return any(spelt(key).core in text for key in keys)
+    return any(spellings(key).core in text for key in keys)
 
 
 T = TypeVar("T")
 
 
 @attrs.define(eq=False)
-class LineWork(Work, Generic[T]):
+class LineWrite(PendingWrite, Generic[T]):
     """The write of a line of a table.
 
     Many wait in the queue, so it is one object: closures would be ten for the garbage collector.
     """
 
-    table: Table
-    place: Place
+    table: InsertTable
+    place: RunPlace
     task: str | None
     index: int | None
     """The index of its row; None if the line belongs to the run."""
     what: T
-    columns: Callable[[Place, T], Line | None]
+    columns: Callable[[RunPlace, T], Line | None]
     """Makes all columns except the key; None if nothing of it is stored."""
     _made: Line | None = attrs.field(init=False, default=None)
 
@@ -335,12 +337,12 @@ class LineWork(Work, Generic[T]):
         return (self.place.key(self.task, self.index), *self._made)
 
 
-def call_work(place: Place, call: CallRecord) -> LineWork[CallRecord]:
+def call_write(place: RunPlace, call: CallRecord) -> LineWrite[CallRecord]:
     """Return the write of a call that ended."""
-    return LineWork(CALL, place, call.key.task, call.key.index, call, _call_columns)
+    return LineWrite(CALL, place, call.key.task, call.key.index, call, _call_columns)
 
 
-def _call_columns(place: Place, call: CallRecord) -> Line:
+def _call_columns(place: RunPlace, call: CallRecord) -> Line:
     asked, answer, keys = call.key, call.answer, place.keys.get(call.key.task, ())
     reply: str | bytes | None = None
     error: str | None = None
@@ -386,7 +388,7 @@ def _reply_text(reply: Reply, keys: Sequence[str]) -> tuple[str, bool]:
 
 
 @attrs.frozen(eq=False)
-class StepWork(Work):
+class StepWrite(PendingWrite):
     """Any other write, in its order."""
 
     write: Callable[[sqlite3.Connection], None]
@@ -400,13 +402,13 @@ class StepWork(Work):
         return 0
 
 
-def lay(connection: sqlite3.Connection, works: Iterable[Work]) -> None:
+def write_batch(connection: sqlite3.Connection, works: Iterable[PendingWrite]) -> None:
     """Insert writes into their tables, in an open transaction. Iterators of scores are not consumed."""
-    rows: list[RowWork] = []
-    lines: dict[Table, list[Line]] = {}
+    rows: list[RowWrite] = []
+    lines: dict[InsertTable, list[Line]] = {}
 
     def flush() -> None:
-        _lay_rows(connection, rows)
+        _write_rows(connection, rows)
         rows.clear()
         for table, own in lines.items():
             insert(connection, table, own)
@@ -414,11 +416,11 @@ def lay(connection: sqlite3.Connection, works: Iterable[Work]) -> None:
 
     for work in works:
         match work:
-            case RowWork():
+            case RowWrite():
                 rows.append(work)
-            case LineWork(line=line) if line is not None:
+            case LineWrite(line=line) if line is not None:
                 lines.setdefault(work.table, []).append(line)
-            case StepWork():
+            case StepWrite():
                 flush()
                 work.write(connection)
             case _:
@@ -426,7 +428,7 @@ def lay(connection: sqlite3.Connection, works: Iterable[Work]) -> None:
     flush()
 
 
-def _lay_rows(connection: sqlite3.Connection, rows: Sequence[RowWork]) -> None:
+def _write_rows(connection: sqlite3.Connection, rows: Sequence[RowWrite]) -> None:
     if not rows:
         return
     results, records, scores = [], [], []
@@ -443,7 +445,7 @@ def _lay_rows(connection: sqlite3.Connection, rows: Sequence[RowWork]) -> None:
         insert(connection, table, lines)
 
 
-def insert(connection: sqlite3.Connection, table: Table, lines: Sequence[Line]) -> None:
+def insert(connection: sqlite3.Connection, table: InsertTable, lines: Sequence[Line]) -> None:
     """Insert lines, or replace those with the same key."""
     start, (name, columns) = 0, table
     for size in _STEPS:

@@ -33,7 +33,7 @@ class Dependent:
 
 
 @attrs.frozen
-class Blocked:
+class WaitingFor:
     """A dependent must wait."""
 
     by: tuple[str, ...]
@@ -41,7 +41,7 @@ class Blocked:
 
 
 @attrs.frozen
-class Lacking:
+class Unsatisfied:
     """A dependent will not run."""
 
     by: str
@@ -49,7 +49,7 @@ class Lacking:
     how: Literal["skip", "fail", "stuck", "cut"]
 
 
-def normalized(names_given: str | Iterable[str], own: str | None = None) -> tuple[str, ...]:
+def parse_names(names_given: str | Iterable[str], own: str | None = None) -> tuple[str, ...]:
     """Return names split at commas, trimmed, without blanks and duplicates.
 
     Args:
@@ -147,15 +147,15 @@ class Tracker:
             raise UsageError(f"they wait for each other: {' -> '.join(circle)}")
         return cls(by_name, needed_by)
 
-    def state(self, name: str) -> Blocked | Lacking | None:
+    def state(self, name: str) -> WaitingFor | Unsatisfied | None:
         """Return what prevents a dependent from beginning; None if nothing does."""
         one = self._dependents[name]
         if one.when_failed in {"skip", "fail"}:
             lost = next((other for other in one.depends_on if self._is_lost(other)), None)
             if lost is not None:
-                return Lacking(lost, "skip" if one.when_failed == "skip" else "fail")
+                return Unsatisfied(lost, "skip" if one.when_failed == "skip" else "fail")
         by = tuple(other for other in one.depends_on if not self._lets_begin(one, other))
-        return Blocked(by) if by else None
+        return WaitingFor(by) if by else None
 
     def lost(self, name: str) -> tuple[str, ...]:
         """Return the dependencies of a name that ended without being done, in its own order."""
@@ -193,7 +193,7 @@ class Tracker:
             name: self._chain(name, doomed, causes)
             for name, one in self._dependents.items()
             if name in doomed
-            and isinstance(self.state(name), Blocked)
+            and isinstance(self.state(name), WaitingFor)
             and (one.when_failed == "block" or any(map(self._is_unknown, one.depends_on)))
         }
 

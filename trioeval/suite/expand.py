@@ -26,7 +26,7 @@ from trioeval.grading import COMPARISONS
 from trioeval.sequences import LazySequence
 from trioeval.suite.merge import ScenarioTests, inner, merged, scenario_test
 from trioeval.suite.model import MOST_ROWS, Prompt, ProviderEntry, Scenario, Suite, Test
-from trioeval.suite.tests import Joined, SparseTests, remarkable_places
+from trioeval.suite.tests import Joined, SparseTests, checked_places
 
 # Columns: the prompts of each provider, and the matching of references.
 
@@ -154,7 +154,7 @@ class Stretch:
 
 
 @attrs.frozen
-class Span:
+class StepSpan:
     """Consecutive steps in groups of equal size: the steps of one `test_idx` each."""
 
     start: int
@@ -225,7 +225,7 @@ class Expansion(LazySequence[Step]):
         return tuple(itertools.chain.from_iterable(serial))
 
     @property
-    def spans(self) -> Iterator[Span]:
+    def spans(self) -> Iterator[StepSpan]:
         """All steps, ascending, in spans of equal properties."""
         ends = (*self._firsts, self._size)[1:]
         for stretch, end in zip(self.stretches, ends, strict=False):
@@ -234,16 +234,16 @@ class Expansion(LazySequence[Step]):
                 count = max(1, (end - stretch.first_index) // shape.steps)
                 places = range(stretch.first_place, stretch.first_place + count)
                 width = len(shape.columns)
-                yield Span(stretch.first_index, end, width, shape.compared, places)
+                yield StepSpan(stretch.first_index, end, width, shape.compared, places)
 
     @property
-    def looked_at(self) -> Iterator[int]:
+    def checked_tests(self) -> Iterator[int]:
         """The indices of the tests that are checked before a run: all but plain lines of large files.
 
         If scenarios multiply to very many tests, only those of them that are run.
         """
         few = len(self.tests) <= MOST_ROWS or not self.suite.scenarios
-        yield from remarkable_places(self.tests if few else self.suite.tests)
+        yield from checked_places(self.tests if few else self.suite.tests)
         if few:
             return
         for span in self.spans:

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import attrs
 import cattrs
 
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, below, kind, read_list
 from trioeval.documents.paths import show_path
 from trioeval.documents.structure import snake
@@ -36,7 +36,7 @@ class Extension:
     event: Event | None = None
     """The only event it is called for; None is all events."""
 
-    def hears(self, event: Event) -> bool:
+    def handles(self, event: Event) -> bool:
         """Return whether it is called for an event."""
         return self.event in {None, event}
 
@@ -48,7 +48,7 @@ class Extension:
         return f"{self.file.name}:{self.function}"
 
 
-def read_extensions(texts: Sequence[str], around: Around) -> tuple[Extension, ...]:
+def read_extensions(texts: Sequence[str], around: FileContext) -> tuple[Extension, ...]:
     """Return the functions that `file://<file>.py[:<function>]` name.
 
     Raises:
@@ -58,7 +58,7 @@ def read_extensions(texts: Sequence[str], around: Around) -> tuple[Extension, ..
         return tuple(read_list(texts, lambda text: _extension(text, around)))
 
 
-def _extension(text: str, around: Around) -> Extension:
+def _extension(text: str, around: FileContext) -> Extension:
     file, function = code_file(text, around)
     if file.suffix != ".py":
         message = f"extensions are functions in Python files, got {quote(text)}"
@@ -70,8 +70,8 @@ def _extension(text: str, around: Around) -> Extension:
 def with_before_all(
     suite: Suite,
     extensions: Sequence[Extension],
-    around: Around,
-    converter: Callable[[Suite, Around], cattrs.Converter],
+    around: FileContext,
+    converter: Callable[[Suite, FileContext], cattrs.Converter],
     complete: Callable[[Suite, Any], Suite],
 ) -> Suite:
     """Return a suite as changed by its extensions before a run begins.
@@ -90,7 +90,7 @@ def with_before_all(
         MistakenError: One of them fails, or returns an invalid suite.
     """
     for position, extension in enumerate(extensions):
-        if not extension.hears("beforeAll"):
+        if not extension.handles("beforeAll"):
             continue
         makes = f"what beforeAll of {extension} makes of tests and prompts"
         try:
@@ -129,7 +129,10 @@ def _in_extension(mistake: Mistake, extension: Extension, position: int) -> Mist
 
 
 def _changed(
-    suite: Suite, returned_suite: Mapping[str, Any], around: Around, structure: cattrs.Converter
+    suite: Suite,
+    returned_suite: Mapping[str, Any],
+    around: FileContext,
+    structure: cattrs.Converter,
 ) -> Suite:
     """Return a suite with parts replaced. A part that is returned unchanged stays the same object."""
     before = plain_suite(suite)

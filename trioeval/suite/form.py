@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import attrs
 import cattrs
 
-from trioeval.documents.files import FILE, Around, names_file
+from trioeval.documents.files import FILE, FileContext, names_file
 from trioeval.documents.mistakes import (
     Mistake,
     MistakenError,
@@ -117,7 +117,7 @@ class _SeenEntries:
     """The entries read so far: a literal duplicate counts once."""
 
     what: str
-    around: Around
+    around: FileContext
     _seen: set[str] = attrs.field(init=False, factory=set)
 
     def is_known(self, entry: Any) -> bool:
@@ -131,7 +131,7 @@ class _SeenEntries:
         return True
 
 
-def prompts_hook(around: Around, filters: Iterable[str] = ()) -> Hook:
+def prompts_hook(around: FileContext, filters: Iterable[str] = ()) -> Hook:
     """Return the hook for the list of prompts: texts, objects with the text as `raw`, and files of them."""
     templates = templates_of(around, filters)
     again = _SeenEntries("prompt", around)
@@ -167,7 +167,7 @@ def prompts_hook(around: Around, filters: Iterable[str] = ()) -> Hook:
     return hook
 
 
-def _prompt_with_files(prompt: Prompt, around: Around) -> Prompt:
+def _prompt_with_files(prompt: Prompt, around: FileContext) -> Prompt:
     if not prompt.config:
         return prompt
     with below("config"):
@@ -176,13 +176,13 @@ def _prompt_with_files(prompt: Prompt, around: Around) -> Prompt:
         return attrs.evolve(prompt, config=config)
 
 
-def templates_of(around: Around, filters: Iterable[str]) -> Templates:
+def templates_of(around: FileContext, filters: Iterable[str]) -> Templates:
     """Return an engine that checks texts of a suite for template syntax only."""
     enabled = not around.switch("DISABLE_TEMPLATING")
     return Templates(filters=dict.fromkeys(filters, str), enabled=enabled)
 
 
-def providers_hook(converter: cattrs.Converter, around: Around) -> Hook:
+def providers_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
     """Return the hook for the list of providers; `file://list.yaml` is a file with more of them."""
     structure = converter.get_structure_hook(ProviderEntry)
     again = _SeenEntries("provider", around)
@@ -201,7 +201,7 @@ def providers_hook(converter: cattrs.Converter, around: Around) -> Hook:
     return lambda value, _wanted: many(value, " of providers", read)
 
 
-def provider_hook(converter: cattrs.Converter, around: Around) -> Hook:
+def provider_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
     """Return the hook for one provider: an id, an object with one, or an object whose only key is the id.
 
     Files that its config names are read.
@@ -234,7 +234,7 @@ def provider_hook(converter: cattrs.Converter, around: Around) -> Hook:
     return hook
 
 
-def _with_files(entry: ProviderEntry, around: Around) -> Mapping[str, Any]:
+def _with_files(entry: ProviderEntry, around: FileContext) -> Mapping[str, Any]:
     """Return the config of a provider with its files read and its functions called."""
     if entry.id.startswith("exec:"):  # receives it as it is written
         return entry.config
@@ -318,7 +318,7 @@ def _readable(providers: Sequence[Any]) -> Iterator[tuple[int, Mapping[str, Any]
 
 
 @attrs.define
-class Roster:
+class ProviderIndex:
     """Finds providers that are named one by one, and records which ones were."""
 
     entries: Sequence[ProviderEntry]
@@ -370,8 +370,10 @@ class Roster:
             return 0
         names = {entry.label or entry.id for entry in entries}
         if not self.is_right:
-            said = (one.get("label") or one.get("id") for _, one in _readable(self.written))
-            names = {name for name in said if isinstance(name, str)}
+            names_written = (
+                one.get("label") or one.get("id") for _, one in _readable(self.written)
+            )
+            names = {name for name in names_written if isinstance(name, str)}
         hint = f"{nearest(name, names)}; {_OWN}" if names else f"the suite has no providers; {_OWN}"
         raise MistakenError(Mistake(f"unknown provider {quote(name)}", hint))
 

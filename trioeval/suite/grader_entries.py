@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, get_args
 import attrs
 import cattrs
 
-from trioeval.documents.files import Around, names_file
+from trioeval.documents.files import FileContext, names_file
 from trioeval.documents.mistakes import (
     Mistake,
     MistakenError,
@@ -42,7 +42,7 @@ _PROGRAMS = frozenset({".py", ".js", ".cjs", ".mjs", ".ts", ".cts", ".mts"})
 _FORMS = 'an id, an object with "id", or an object with one of these for each role'
 
 
-def grader_hook(converter: cattrs.Converter, around: Around) -> Hook:
+def grader_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
     """Return the hook for a judge; a file is read."""
 
     def one(value: Any) -> Grader:
@@ -54,11 +54,11 @@ def grader_hook(converter: cattrs.Converter, around: Around) -> Hook:
         entry: ProviderEntry = converter.structure(value, ProviderEntry)
         return value if isinstance(value, str) else entry
 
-    def of_role(role: Role, said: Any) -> Grader | None:
+    def of_role(role: Role, judge: Any) -> Grader | None:
         if role not in ROLES:
             message = f'"{role}" is not a role of a grader'
             raise MistakenError(Mistake(message, nearest(role, ROLES), key=True))
-        return None if said is None else one(said)
+        return None if judge is None else one(judge)
 
     def hook(value: Any, _wanted: Any) -> Graders | None:
         match value:
@@ -66,28 +66,28 @@ def grader_hook(converter: cattrs.Converter, around: Around) -> Hook:
                 return None
             case dict() if "id" not in value and not value.keys().isdisjoint(ROLES):
                 found = read_each(value.items(), of_role)
-                return {role: said for role, said in found.items() if said is not None}
+                return {role: judge for role, judge in found.items() if judge is not None}
             case _:
                 return one(value)
 
     return hook
 
 
-def grader_for(said: Any, role: Role) -> ProviderEntry | None:
+def grader_for(judge: Any, role: Role) -> ProviderEntry | None:
     """Return the judge for a role; None if none is given for it.
 
     Example:
-        >>> said = {"text": "openai:gpt-4.1"}
-        >>> grader_for(said, "text").id, grader_for(said, "embedding")
+        >>> judge = {"text": "openai:gpt-4.1"}
+        >>> grader_for(judge, "text").id, grader_for(judge, "embedding")
         ('openai:gpt-4.1', None)
     """
-    match said:
+    match judge:
         case str():
-            return ProviderEntry(id=said)
+            return ProviderEntry(id=judge)
         case ProviderEntry():
-            return said
+            return judge
         case Mapping():
-            return grader_for(said.get(role), role)
+            return grader_for(judge.get(role), role)
         case _:
             return None
 
@@ -110,7 +110,7 @@ def factuality_hook(converter: cattrs.Converter) -> Hook:
     return hook
 
 
-def rubric_prompt_hook(around: Around, templates: Templates | None) -> Hook:
+def rubric_prompt_hook(around: FileContext, templates: Templates | None) -> Hook:
     """Return the hook for the prompts of judges; files are read unchanged, because they are templates.
 
     Args:
@@ -130,7 +130,7 @@ def rubric_prompt_hook(around: Around, templates: Templates | None) -> Hook:
 
 @attrs.frozen
 class _PromptReader:
-    around: Around
+    around: FileContext
     templates: Templates | None
 
     def read(self, value: Any) -> Any:

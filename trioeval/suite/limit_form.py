@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, TypeVar, get_args
 import cattrs
 
 from trioeval.documents import read_json
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind
 from trioeval.documents.paths import DocumentPath, read_path
 from trioeval.documents.placing import read_placed, structured
@@ -17,7 +17,7 @@ from trioeval.grading import quote
 from trioeval.limits.denials import MAX_REQUIREMENTS
 from trioeval.limits.json import from_json
 from trioeval.limits.limits_file import read_limits
-from trioeval.limits.model import Limit, LimitKey, LimitState, Unit
+from trioeval.limits.model import LimitKey, LimitState, SharedLimit, Unit
 from trioeval.suite.form import many
 from trioeval.suite.model import BatchSettings, LaneSettings, LimitsSettings, Suite
 
@@ -84,7 +84,7 @@ def _unused_limit_warnings(settings: LimitsSettings, uses: list[_Use]) -> Iterat
         yield Mistake(message, "write limits, with keys of limits, in a lane", at=("limits",))
 
 
-def known_limits(settings: LimitsSettings) -> Mapping[str, Limit] | None:
+def known_limits(settings: LimitsSettings) -> Mapping[str, SharedLimit] | None:
     """Return the limits that a suite defines, by their keys; None if their file has become invalid."""
     limits = [*(settings.limits or ())]
     if settings.limits_file is not None:
@@ -95,7 +95,7 @@ def known_limits(settings: LimitsSettings) -> Mapping[str, Limit] | None:
     return {limit.key: limit for limit in limits}
 
 
-def _unit_warning(use: LimitKey, limit: Limit) -> tuple[str, str] | None:
+def _unit_warning(use: LimitKey, limit: SharedLimit) -> tuple[str, str] | None:
     """Return a warning and a hint about what is counted against a limit; None if it is consistent."""
     key, unit = quote(use.key), use.unit
     is_hold = limit.kind == "concurrency"
@@ -202,7 +202,7 @@ def _mistakes_of_keys(entries: Sequence[Any]) -> Iterator[Mistake]:
         yield Mistake(f"must be at most {MAX_REQUIREMENTS} limits, got {len(names)}")
 
 
-def limits_hook(converter: cattrs.Converter, around: Around) -> Hook:
+def limits_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
     """Return the hook for the backend of limits; a file of limits is read to report its mistakes."""
     converter.register_structure_hook(BatchSettings, _batch_hook(converter))
     structure = object_hook(
@@ -210,7 +210,7 @@ def limits_hook(converter: cattrs.Converter, around: Around) -> Hook:
         LimitsSettings,
         hooks={
             "backend": lambda value, wanted: converter.structure(_folded(value), wanted),
-            "limits": lambda value, _wanted: _limits_from_json(value, tuple[Limit, ...]),
+            "limits": lambda value, _wanted: _limits_from_json(value, tuple[SharedLimit, ...]),
             "limits_file": lambda value, _wanted: _limits_file(value, around),
         },
     )
@@ -294,7 +294,7 @@ def _limits_from_json(value: Any, wanted: type[T]) -> T:
         raise MistakenError(*mistakes) from None
 
 
-def _limits_file(value: Any, around: Around) -> Path:
+def _limits_file(value: Any, around: FileContext) -> Path:
     """Return a file of limits. Its contents when the run begins count; it is read here for its mistakes."""
     if not isinstance(value, str) or not value.strip():
         raise MistakenError(Mistake(f"must be the name of a file, got {kind(value)}"))

@@ -34,7 +34,7 @@ from trioeval.documents.structure import (
 from trioeval.documents.trust import TRUSTED, Trust
 from trioeval.errors import Problem
 from trioeval.grading import KINDS, Assertion, Kinds
-from trioeval.limits.model import Limit, LimitKey
+from trioeval.limits.model import LimitKey, SharedLimit
 from trioeval.suite.dependencies import FailedDependency
 from trioeval.text import KEY
 
@@ -58,12 +58,12 @@ class LimitsSettings:
     """The address of Redis, or of `trioeval limits serve`; required by both."""
     namespace: str = "trioeval"
     """The prefix of keys in Redis."""
-    limits: tuple[Limit, ...] | None = None
+    limits: tuple[SharedLimit, ...] | None = None
     """In memory, all limits; in other backends, limits that are created if they do not exist."""
     limits_file: Annotated[Path, Form(TEXT)] | None = None
     """A file of limits, in place of `limits`; absolute."""
     unreachable: Literal["closed", "open"] = "closed"
-    """How calls end if the backend is unreachable for longer than the patience: they fail, or proceed."""
+    """The end of calls if the backend is unreachable for longer than the patience: they fail, or proceed."""
     patience_ms: Milliseconds = 30_000
     """Milliseconds that calls wait for an unreachable backend, ≥ 1."""
     request_timeout_ms: Milliseconds = 2000
@@ -279,7 +279,7 @@ class Test:
     """Of the default test: the judge where none is set elsewhere. This is its `provider` if it is only an id;
     that provider then replies to no test."""
     is_data: bool = attrs.field(default=False, metadata=NOT_IN_FILES)
-    """True if its variables are data that name no files and are no templates: they come from the rows of
+    """True if its variables are plain data, neither file names nor templates: they come from the rows of
     another task, and the outputs of models are not trusted."""
     extra: ExtraKeys | None = attrs.field(default=None, metadata=BESIDE_OTHERS)
     """The keys that its type of task adds."""
@@ -365,7 +365,7 @@ class EvaluateOptions:
     """Use the cache of replies."""
     show_progress_bar: bool = True
     grading: Literal["strict", "lenient"] = "strict"
-    """How replies of judges are read: an unreadable one is an error, or interpreted as promptfoo does."""
+    """The reading of replies of judges: an unreadable one is an error, or interpreted as by promptfoo."""
 
 
 @attrs.frozen(kw_only=True)
@@ -380,7 +380,7 @@ class CommandLineOptions:
     description: str | None = None
     env_file: Texts = ()
     env_path: Texts = ()
-    """The same."""
+    """Another name of `env_file`."""
     extension: Texts = ()
     """Hooks in place of the suite's."""
     filter_errors_only: str | None = None

@@ -163,9 +163,9 @@ def unknown_columns(
             return
         if suite.rows_of.question:
             yield from _unknown(entry, ("questions",), suite.rows_of.question, known)
-        for name, said in (suite.rows_of.vars or {}).items():
+        for name, written in (suite.rows_of.vars or {}).items():
             at: DocumentPath = ("tests", "vars", name)
-            for used in sorted(_names_in(said, templates)):
+            for used in sorted(_names_in(written, templates)):
                 yield from (one.below(*at) for one in _missing(used, known))
     for seed in suite.settings.sources():
         known = source(seed.task)
@@ -178,26 +178,26 @@ def _unknown(
     entry: Mapping[str, Any], at: tuple[str], names: Mapping[str, str], known: Collection[str]
 ) -> Iterator[Mistake]:
     """Yield a mistake for each unknown name in an object, or in a list of names that map to themselves."""
-    said = entry[at[0]]
+    written = entry[at[0]]
     for place, (key, name) in enumerate(names.items()):
         spelled: str | int = place
-        if isinstance(said, dict):
-            spelled = next(one for one in said if one == key or camel(one) == key)
+        if isinstance(written, dict):
+            spelled = next(one for one in written if one == key or camel(one) == key)
         yield from (one.below(*at, spelled) for one in _missing(name, known))
 
 
-def is_made(said: str) -> bool:
+def is_made(written: str) -> bool:
     """Return whether a variable is a template over the row, not a column.
 
     Example:
         >>> is_made("{{ a }}"), is_made("a")
         (True, False)
     """
-    return "{{" in said or "{%" in said
+    return "{{" in written or "{%" in written
 
 
-def _names_in(said: str, templates: Templates) -> Collection[str]:
-    return templates.references(said) - GLOBAL_NAMES if is_made(said) else {said}
+def _names_in(written: str, templates: Templates) -> Collection[str]:
+    return templates.references(written) - GLOBAL_NAMES if is_made(written) else {written}
 
 
 def _missing(name: str, known: Collection[str]) -> Iterator[Mistake]:
@@ -215,8 +215,8 @@ def _vars_hook(templates: Templates) -> Hook:
             raise MistakenError(Mistake(f"must be an object, got {kind(value)}", hint))
         return read_each(value.items(), read)
 
-    def read(_name: str, said: Any) -> str:
-        text = some_text(said)
+    def read(_name: str, written: Any) -> str:
+        text = some_text(written)
         if is_made(text) and (fault := templates.syntax_error(text)):
             raise MistakenError(Mistake(fault))
         return text

@@ -36,7 +36,7 @@ class TooManyRowsError(SuiteError):
 
 
 @attrs.frozen
-class Counted:
+class RowCount:
     """The number of rows of a suite, or of several parts of it."""
 
     rows: int
@@ -46,7 +46,7 @@ class Counted:
     """The path of the part of the suite that most of them come from."""
 
 
-def count_rows(steps: Expansion) -> Counted:
+def count_rows(steps: Expansion) -> RowCount:
     """Return the number of rows of an expansion, and the factors of most of them.
 
     Example:
@@ -65,22 +65,22 @@ def count_rows(steps: Expansion) -> Counted:
     """
     parts = [*stretch_sizes(steps)]
     if not parts:
-        return Counted(0, "no tests")
+        return RowCount(0, "no tests")
     most, tests = max(parts, key=lambda part: part[1] * part[0].shape.steps)
     rows = tests * most.shape.steps
     factors = " × ".join([_columns(steps, most), *_tests(steps, most, tests)])
     if rows < len(steps):
         factors = f"most of them {rows:,} rows: {factors}"
     path = f"{steps.path_of(most.first_place)}" if tests == 1 else "$.tests"
-    return Counted(len(steps), factors, path)
+    return RowCount(len(steps), factors, path)
 
 
-def count_columns(suite: Suite) -> Counted:
+def count_columns(suite: Suite) -> RowCount:
     """Return the number of columns if every provider without own prompts gets all prompts."""
     prompts = len(suite.prompts)
     providers = sum(entry.prompts is None for entry in suite.providers)
-    told = f"{_number(prompts, 'prompt')} × {_number(providers, 'provider')}"
-    return Counted(prompts * providers, told, "$.prompts")
+    text = f"{_number(prompts, 'prompt')} × {_number(providers, 'provider')}"
+    return RowCount(prompts * providers, text, "$.prompts")
 
 
 def stretch_sizes(steps: Expansion) -> Iterator[tuple[Stretch, int]]:
@@ -176,7 +176,7 @@ def is_number_list(value: Any) -> bool:
     )
 
 
-def check_rows(counted: Counted, most: int, *, numbered: bool = True) -> None:
+def check_rows(counted: RowCount, most: int, *, numbered: bool = True) -> None:
     """Refuse a suite that is too large to run.
 
     Args:
@@ -187,13 +187,13 @@ def check_rows(counted: Counted, most: int, *, numbered: bool = True) -> None:
     Raises:
         TooManyRowsError: There are more.
     """
-    told = f"{counted.rows:,} rows: {counted.factors}"
+    text = f"{counted.rows:,} rows: {counted.factors}"
     if most and counted.rows > most:
         hint = f"a run may have {most:,}; raise --max-rows (evaluateOptions.maxRows), or use -n"
-        raise TooManyRowsError(Problem(counted.path, told, hint), counted.rows)
+        raise TooManyRowsError(Problem(counted.path, text, hint), counted.rows)
     if numbered and counted.rows > MOST_NUMBERED:
         hint = f"a task can have at most {MOST_NUMBERED:,} rows; split the suite, or use -n"
-        raise TooManyRowsError(Problem(counted.path, told, hint), counted.rows)
+        raise TooManyRowsError(Problem(counted.path, text, hint), counted.rows)
 
 
 def _columns(steps: Expansion, stretch: Stretch) -> str:

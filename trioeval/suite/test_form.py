@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import cattrs
 
-from trioeval.documents.files import Around, names_file
+from trioeval.documents.files import FileContext, names_file
 from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, below, kind, read_each
 from trioeval.documents.paths import DocumentPath, read_path
 from trioeval.documents.placing import read_placed, structured
@@ -89,15 +89,17 @@ SCORING_NAMES = ("namedScores", "context")
 _TYPE_NAME = re.compile(r"(?!not-)[a-z][a-z0-9]*(?:[-_:][a-z0-9]+)*")
 
 
-def with_own_types(document: Any, around: Around) -> Around:
+def with_own_types(document: Any, around: FileContext) -> FileContext:
     """Return a context with the suite's own assertion types; mistakes in them are reported elsewhere.
 
     If `DISABLE_AJV_STRICT_MODE` is set, JSON schemas may have unknown keywords.
     """
     lenient = LENIENT_KINDS if around.switch("DISABLE_AJV_STRICT_MODE") else {}
-    said = document.get("assertionTypes", document.get("assertion_types")) if _is(document) else {}
+    written = (
+        document.get("assertionTypes", document.get("assertion_types")) if _is(document) else {}
+    )
     found: dict[str, Kind] = {}
-    for name, text in said.items() if _is(said) else ():
+    for name, text in written.items() if _is(written) else ():
         try:
             found[name] = _own_type(name, text, around)
         except MistakenError:
@@ -107,7 +109,7 @@ def with_own_types(document: Any, around: Around) -> Around:
     return attrs.evolve(around, kinds={**around.kinds, **lenient, **found})
 
 
-def own_types_hook(around: Around) -> Hook:
+def own_types_hook(around: FileContext) -> Hook:
     """Return the hook for the suite's own assertion types."""
 
     def hook(value: Any, _wanted: Any) -> Mapping[str, str]:
@@ -119,7 +121,7 @@ def own_types_hook(around: Around) -> Hook:
     return hook
 
 
-def derived_hook(converter: cattrs.Converter, around: Around) -> Hook:
+def derived_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
     """Return the hook for one derived metric: a valid expression, or an existing function."""
     structure = object_hook(converter, DerivedMetric)
 
@@ -142,7 +144,7 @@ def derived_hook(converter: cattrs.Converter, around: Around) -> Hook:
     return hook
 
 
-def scoring_hook(around: Around) -> Hook:
+def scoring_hook(around: FileContext) -> Hook:
     """Return the hook for the function that makes one verdict of those of the assertions."""
 
     def hook(value: Any, _wanted: Any) -> str | None:
@@ -154,7 +156,7 @@ def scoring_hook(around: Around) -> Hook:
     return hook
 
 
-def read_scoring(text: Any, around: Around) -> Any:
+def read_scoring(text: Any, around: FileContext) -> Any:
     """Return the scoring function: the file and the name of a Python function, or a script.
 
     Raises:
@@ -170,7 +172,7 @@ def read_scoring(text: Any, around: Around) -> Any:
     return checked_script(script)
 
 
-def _own_type(name: str, text: Any, around: Around) -> Kind:
+def _own_type(name: str, text: Any, around: FileContext) -> Kind:
     if not _TYPE_NAME.fullmatch(name):
         message = f"{quote(name)} is not a valid name of an assertion type"
         hint = 'use lower-case letters, digits and "-", without "not-" in front'
@@ -189,7 +191,7 @@ def _own_type(name: str, text: Any, around: Around) -> Kind:
     return found
 
 
-def _python_function(text: str, around: Around) -> None:
+def _python_function(text: str, around: FileContext) -> None:
     file, function = code_file(text, around)
     if file.suffix != ".py" or function is None:
         message = f"{quote(text)} names no function of a Python file"
@@ -227,7 +229,7 @@ _NEEDS_ONE = {
 
 def assertion_hook(
     converter: cattrs.Converter,
-    around: Around,
+    around: FileContext,
     templates: Templates | None,
     extra: ExtraForm,
 ) -> Hook:
@@ -348,7 +350,7 @@ def _has_files(value: Any) -> bool:
     return any(map(names_file, value if isinstance(value, list) else (value,)))
 
 
-def _file_value(value: Any, around: Around, *, alone: bool = True) -> Any:
+def _file_value(value: Any, around: FileContext, *, alone: bool = True) -> Any:
     """Return a value with its files read: a document, a program that computes it, or any other file's text.
 
     Texts of files are never rendered: marks in a file of correct answers are part of the answers.
@@ -382,7 +384,9 @@ def _as_written(data: Any) -> Any:
             return data
 
 
-def options_hook(converter: cattrs.Converter, around: Around, templates: Templates | None) -> Hook:
+def options_hook(
+    converter: cattrs.Converter, around: FileContext, templates: Templates | None
+) -> Hook:
     """Return the hook for the options of a test; unknown keys are those of a provider's config."""
     structure = object_hook(
         converter,
@@ -423,7 +427,7 @@ def _assertions_hook(converter: cattrs.Converter) -> Hook:
     return hook
 
 
-def test_hook(converter: cattrs.Converter, around: Around, extra: ExtraForm) -> Hook:
+def test_hook(converter: cattrs.Converter, around: FileContext, extra: ExtraForm) -> Hook:
     """Return the hook for one test: an object, whose variables may be in files."""
     structure = object_hook(
         converter,
@@ -442,8 +446,8 @@ def test_hook(converter: cattrs.Converter, around: Around, extra: ExtraForm) -> 
         mistakes = Mistakes()
         variables: Any = {}
         with mistakes.below("vars"):
-            said = value["vars"]
-            found = read_vars(said, around) if isinstance(said, str | list) else said
+            written = value["vars"]
+            found = read_vars(written, around) if isinstance(written, str | list) else written
             variables = resolve_file_vars(found, around) if isinstance(found, dict) else found
         with mistakes.below():
             test = structure({**value, "vars": {} if variables is None else variables}, wanted)
@@ -453,7 +457,7 @@ def test_hook(converter: cattrs.Converter, around: Around, extra: ExtraForm) -> 
     return extra.added_to(hook)
 
 
-def tests_hook(converter: cattrs.Converter, around: Around) -> Hook:
+def tests_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
     """Return the hook for the list of tests: in place, and files of them."""
     one = converter.get_structure_hook(Test)
 
@@ -468,7 +472,7 @@ def tests_hook(converter: cattrs.Converter, around: Around) -> Hook:
     return _from_files(structure, around)
 
 
-def _from_files(structure: Callable[[Any], Test], around: Around) -> Hook:
+def _from_files(structure: Callable[[Any], Test], around: FileContext) -> Hook:
     def hook(value: Any, _wanted: Any) -> Sequence[Test]:
         entries = [value] if isinstance(value, str | dict) else value
         if not isinstance(entries, list):
@@ -502,7 +506,7 @@ def no_tests() -> Mistake:
     )
 
 
-def default_test_hook(converter: cattrs.Converter, around: Around, extra: ExtraForm) -> Hook:
+def default_test_hook(converter: cattrs.Converter, around: FileContext, extra: ExtraForm) -> Hook:
     """Return the hook for the default test: an object, or a file with one."""
 
     def hook(value: Any, _wanted: Any) -> Test | None:
@@ -524,7 +528,7 @@ def default_test_hook(converter: cattrs.Converter, around: Around, extra: ExtraF
     return hook
 
 
-def scenarios_hook(converter: cattrs.Converter, around: Around) -> Hook:
+def scenarios_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
     """Return the hook for the list of scenarios: in place, and files of them."""
     listed = tests_hook(converter, around)
     partial = converter.get_structure_hook(Test)

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import attrs
 
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import Mistake, MistakenError, read_list
 from trioeval.grading import quote
 from trioeval.sequences import LazySequence
@@ -80,12 +80,12 @@ class Joined(LazySequence[Test]):
         return self.parts[part][index - (self._ends[part - 1] if part else 0)]
 
 
-def remarkable_places(tests: Sequence[Test]) -> Iterator[int]:
+def checked_places(tests: Sequence[Test]) -> Iterator[int]:
     """Yield the indices of all tests that must be examined: all but the plain lines of large files."""
     if isinstance(tests, Joined):
         begin = 0
         for part in tests.parts:
-            yield from (begin + place for place in remarkable_places(part))
+            yield from (begin + place for place in checked_places(part))
             begin += len(part)
     elif isinstance(tests, SparseTests):
         yield from tests.irregular
@@ -99,7 +99,7 @@ def remarkable_places(tests: Sequence[Test]) -> Iterator[int]:
 # one process.
 
 
-def with_transformed_vars(suite: Suite, around: Around) -> Suite:
+def with_transformed_vars(suite: Suite, around: FileContext) -> Suite:
     """Return a suite whose tests have the variables that their `transformVars` returns.
 
     Tests of a large file are all read if the default test has such code, and so are those of scenarios.
@@ -118,7 +118,7 @@ def with_transformed_vars(suite: Suite, around: Around) -> Suite:
         tests = (*tests, *ScenarioTests(suite))
         suite = attrs.evolve(suite, scenarios=())
     places: dict[str, list[int]] = {}
-    for place in range(len(tests)) if everywhere else remarkable_places(tests):
+    for place in range(len(tests)) if everywhere else checked_places(tests):
         code = tests[place].options.transform_vars or everywhere
         if code and tests[place].fault is None:
             places.setdefault(code, []).append(place)
@@ -146,7 +146,7 @@ def with_transformed_vars(suite: Suite, around: Around) -> Suite:
     return attrs.evolve(suite, tests=changed)
 
 
-def _resolved(found: Sequence[Mapping[str, Any]], around: Around) -> list[dict[str, Any]]:
+def _resolved(found: Sequence[Mapping[str, Any]], around: FileContext) -> list[dict[str, Any]]:
     """Check variables that code returned as if they were written in a file: their names, and their files.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Prompts and replies as OpenTelemetry's conventions write messages; only for who asked for them. Pure."""
+"""Prompts and replies as messages of OpenTelemetry's conventions, if the user enabled them. Pure."""
 
 import json
 from collections.abc import Mapping
@@ -9,13 +9,13 @@ from trioeval.providers import Reply
 from trioeval.providers.messages import to_messages
 
 CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-"""The environment variable that wants them; by the conventions they are not told without it."""
+"""The environment variable that enables them; by the conventions they are off without it."""
 
 _WANTED = frozenset({"true", "1", "span_only", "span_and_event"})
 
 
 def wants_content(environ: Mapping[str, str]) -> bool:
-    """Whether prompts, replies and reasons are told.
+    """Return whether prompts, replies and reasons are recorded.
 
     Example:
         >>> (
@@ -29,7 +29,7 @@ def wants_content(environ: Mapping[str, str]) -> bool:
 
 
 def input_messages(prompt: str) -> str:
-    """What was asked, as JSON text.
+    """Return the prompt as JSON text.
 
     Example:
         >>> input_messages("Hello")
@@ -37,13 +37,13 @@ def input_messages(prompt: str) -> str:
     """
     try:
         messages = to_messages(prompt)
-    except ProviderError:  # whoever was asked was given the text all the same
+    except ProviderError:  # the provider got the text unchanged in this case
         messages = [{"role": "user", "content": prompt}]
     return _json([_message(one) for one in messages])
 
 
 def output_messages(reply: Reply) -> str:
-    """What was answered, as JSON text.
+    """Return the reply as JSON text.
 
     Example:
         >>> output_messages(Reply(output="Hi", finish_reason="stop"))
@@ -55,7 +55,7 @@ def output_messages(reply: Reply) -> str:
 
 
 def _is_calls(output: Any) -> bool:
-    """Whether a model said which tools it wants to have called, and nothing else."""
+    """Return whether a reply consists of tool calls only."""
     return (
         isinstance(output, list)
         and bool(output)

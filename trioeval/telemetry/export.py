@@ -1,10 +1,10 @@
-# Apart from `cli.run.observers`: loaded when it is used.
-"""Where spans and events go: to what is configured in the process, or as environment variables say.
+# Apart from `cli.run.observers`: imported on demand.
+"""The destination of spans and events: what the process has configured, or what environment variables set.
 
-`opentelemetry-instrument` configures a process before its program begins. Where nobody has, the SDK is set up
-here in the same way, with exporters as `OTEL_TRACES_EXPORTER`, `OTEL_LOGS_EXPORTER` and
-`OTEL_EXPORTER_OTLP_PROTOCOL` name them; all else that concerns SDK and exporters is read by themselves.
-Nothing is configured for the rest of the process.
+`opentelemetry-instrument` configures a process before its program begins. If nothing is configured, the SDK
+is set up here in the same way, with exporters by `OTEL_TRACES_EXPORTER`, `OTEL_LOGS_EXPORTER` and
+`OTEL_EXPORTER_OTLP_PROTOCOL`; the SDK and exporters read all other variables themselves. The rest of the
+process is not configured.
 """
 
 import os
@@ -24,24 +24,24 @@ INSTALL = "pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
 
 _OTLP: Mapping[str, str] = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
 _QUEUE = 16_384
-"""Spans or events that wait to be sent, unless a variable of the SDK says it: small rows come fast."""
+"""The default size of the queues of spans and events; larger than the SDK's, as small rows are fast."""
 
 
 @attrs.frozen(kw_only=True)
 class Exporting:
-    """Makers of spans and of events, and how what they made is sent at the end."""
+    """The makers of spans and events, and the functions that flush them at the end."""
 
     tracer: trace.Tracer
     logger: _logs.Logger
     finish: Sequence[Callable[[], object]]
-    """Each sends what is left of one kind, and may take long; to be called in a thread."""
+    """Each flushes one signal and may take long; to be called in a thread."""
 
 
 def find_exporters(signal: Signal, environ: Mapping[str, str]) -> list[Callable[[], Any]] | None:
-    """What makes the exporters of a signal; None where the process has configured it already.
+    """Return the exporters of a signal; None if the process has configured it already.
 
     Raises:
-        UsageError: The SDK, or an exporter, is not installed.
+        UsageError: The SDK or an exporter is not installed.
     """
     found = trace.get_tracer_provider() if signal == "traces" else _logs.get_logger_provider()
     if type(found).__name__ not in ("ProxyTracerProvider", "ProxyLoggerProvider"):
@@ -50,7 +50,7 @@ def find_exporters(signal: Signal, environ: Mapping[str, str]) -> list[Callable[
         import opentelemetry.sdk  # noqa: F401, PLC0415 - only for who exports
     except ImportError:
         msg = (
-            f"--otel: nothing exports spans here, and opentelemetry-sdk is not installed: {INSTALL}"
+            f"--otel: no exporter is configured, and opentelemetry-sdk is not installed: {INSTALL}"
         )
         raise UsageError(msg) from None
     variable = f"OTEL_{signal.upper()}_EXPORTER"
@@ -60,10 +60,10 @@ def find_exporters(signal: Signal, environ: Mapping[str, str]) -> list[Callable[
 
 
 def open_exporting(environ: Mapping[str, str]) -> Exporting:
-    """Set up what is not configured. Threads are started that never keep a program from its end.
+    """Set up the signals that are not configured. Threads are started that never keep the process alive.
 
     Raises:
-        UsageError: The SDK or an exporter is not installed, or cannot be set up as variables say.
+        UsageError: The SDK or an exporter is not installed, or rejects its variables.
     """
     traces, logs = find_exporters("traces", environ), find_exporters("logs", environ)
     tracers, loggers = trace.get_tracer_provider(), _logs.get_logger_provider()
@@ -79,7 +79,7 @@ def open_exporting(environ: Mapping[str, str]) -> Exporting:
             finish.append(end)
         else:
             finish.append(getattr(loggers, "force_flush", _nothing))
-    except Exception as error:  # whatever a foreign exporter finds wrong with its variables
+    except Exception as error:  # any error of a foreign exporter
         msg = f"--otel: cannot be set up: {type(error).__name__}: {error}"
         raise UsageError(msg) from error
     return Exporting(
@@ -90,7 +90,7 @@ def open_exporting(environ: Mapping[str, str]) -> Exporting:
 
 
 def is_own(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether exporters are set up here, for at least one signal."""
+    """Return whether exporters are set up here for at least one signal."""
     return any(find_exporters(signal, environ) is not None for signal in ("traces", "logs"))
 
 
@@ -147,7 +147,7 @@ def _own_loggers(
 
 
 def _resource(environ: Mapping[str, str]) -> Any:
-    """Who tells; `trioeval`, unless a variable names another one."""
+    """Return the service name; `trioeval` unless a variable sets another one."""
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
 
     named = "OTEL_SERVICE_NAME" in environ or "service.name=" in environ.get(
@@ -157,4 +157,4 @@ def _resource(environ: Mapping[str, str]) -> Any:
 
 
 def _nothing() -> None:
-    """Nothing is left to send."""
+    """Flush nothing."""

@@ -1,11 +1,11 @@
-"""A run as spans and events. Needs the extra `otel`; imported only where it is asked for.
+"""A run as spans and events. Needs the extra `otel`; imported on demand.
 
-A run is a span, each row one below it, each call one below its row: with the instants at which they were,
-because a call is told of when it is over and its row begins before it. Replies that an earlier execution of a
-run has paid for are told of by the execution that asked for them, and by no other.
+A run is a span, each row a child of it, each call a child of its row. Spans are made with past times,
+because a call is reported when it is over and its row begins before it. A reply that an earlier execution of
+a run has paid for belongs to the spans of that execution only.
 
-Nothing here waits or reads a clock but the one of Trio; whoever exports does so in threads of their own.
-What the code of others raises while it is told of something ends the telling, and not the run.
+Nothing here waits, or reads a clock other than Trio's; exporters use their own threads. An exception in
+foreign code during a notification ends the telemetry, not the run.
 """
 
 import logging
@@ -23,24 +23,24 @@ from opentelemetry.context import Context as SpanContext
 from opentelemetry.trace import Span, SpanKind, StatusCode
 
 from trioeval._version import __version__
-from trioeval.agent.attempts import end_of
+from trioeval.agent.attempts import attempt_end
 from trioeval.errors import ProviderError
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordObserver
 from trioeval.evaluation.row import Row
 from trioeval.evaluation.task_run import RowOf
 from trioeval.grading import Verdict
 from trioeval.kernel import Admitted, CallStarted, Event, Observer, Waiting
-from trioeval.kernel.events import Why
+from trioeval.kernel.events import WaitReason
 from trioeval.providers import Reply
-from trioeval.providers.base import Asked
+from trioeval.providers.base import ModelIdentity
 from trioeval.providers.secrets import hide
 from trioeval.telemetry.content import input_messages, output_messages
 from trioeval.usage import Usage
 
-# Who was asked for what, in the words of OpenTelemetry's conventions for generative AI. Pure.
+# The operation and the model of a call by OpenTelemetry's conventions for generative AI. Pure.
 #
-# An attempt of an agent is written down like a call, and is told as the invocation of an agent; the calls
-# that a model makes as an agent are told like all others.
+# An attempt of an agent is recorded like a call, and becomes the invocation of an agent; the calls of a model
+# that is an agent are ordinary calls.
 
 
 _PROVIDERS: Mapping[str, str] = {
@@ -57,38 +57,38 @@ _PROVIDERS: Mapping[str, str] = {
     "vertex": "gcp.vertex_ai",
     "xai": "x_ai",
 }
-"""By family, or by the prefix of an id, which is nearer; all others are told as they are called here."""
+"""Names by family, or by the more specific prefix of an id; other families keep their names."""
 
 _OPERATIONS: Mapping[str, str] = {
     "completion": "text_completion",
     "embedding": "embeddings",
     "embeddings": "embeddings",
 }
-"""By the kind in an id."""
+"""Names by the kind in an id."""
 
 _MOST = 64  # characters of a name
 
 
 @attrs.frozen(kw_only=True)
 class Operation:
-    """What a call does, and with whom."""
+    """The operation of a call, and its model."""
 
     name: str
-    """As `chat`."""
+    """Such as `chat`."""
     provider: str
     model: str | None
     agent: str | None = None
-    """Who was set to work, if it is no call but an attempt of an agent."""
+    """The name of the agent, for an attempt of an agent."""
 
     @property
     def title(self) -> str:
-        """What its span is called."""
+        """The name of its span."""
         what = self.model if self.agent is None else self.agent
         return self.name if what is None else f"{self.name} {what}"
 
 
 def operation_of(call: CallRecord) -> Operation:
-    """What a call does.
+    """Return the operation of a call.
 
     Example:
         >>> from trioeval.providers import Reply
@@ -99,14 +99,14 @@ def operation_of(call: CallRecord) -> Operation:
         ...     prompt="Hello",
         ...     answer=Reply(output="Hi"),
         ...     latency_ms=1.0,
-        ...     asked=Asked(id="azure:chat:gpt-x", family="azure", model="gpt-x"),
+        ...     asked=ModelIdentity(id="azure:chat:gpt-x", family="azure", model="gpt-x"),
         ... )
         >>> operation_of(call)
         Operation(name='chat', provider='azure.ai.openai', model='gpt-x', agent=None)
     """
-    asked = call.asked or Asked(id=call.provider)
+    asked = call.model or ModelIdentity(id=call.provider)
     prefix, *rest = asked.id.split(":")
-    is_agent = isinstance(call.answer, Reply) and end_of(call.answer) is not None
+    is_agent = isinstance(call.answer, Reply) and attempt_end(call.answer) is not None
     name = next((_OPERATIONS[kind] for kind in rest if kind in _OPERATIONS), "chat")
     provider = _PROVIDERS.get(prefix) or _PROVIDERS.get(asked.family or "")
     return Operation(
@@ -117,10 +117,10 @@ def operation_of(call: CallRecord) -> Operation:
     )
 
 
-# The names under which things are told to OpenTelemetry.
+# The names of attributes and events.
 #
-# Those of its conventions are copied, because the package that holds them is not needed to run; a test holds
-# them against it. All others begin with `trioeval.`.
+# Those of the conventions are copied, because their package is not needed to run; a test compares them. All
+# other names begin with `trioeval.`.
 
 
 OPERATION = "gen_ai.operation.name"
@@ -148,7 +148,7 @@ STATUS_CODE = "http.response.status_code"
 ERROR = "error.type"
 
 RESULT = "gen_ai.evaluation.result"
-"""The name of the event that an evaluation is told in."""
+"""The name of the event of an evaluation."""
 
 RUN_ID = "trioeval.run.id"
 SUITE = "trioeval.suite.description"
@@ -169,18 +169,18 @@ COST = "trioeval.cost"
 ROLE = "trioeval.role"
 ASSERTION = "trioeval.assertion.type"
 WAIT = "trioeval.wait"
-"""An event, and the beginning of the names of how long a row waited for what."""
+"""The name of an event, and the prefix of the names of a row's waits by reason."""
 WAIT_FOR = "trioeval.wait.for"
 WAIT_LANE = "trioeval.wait.lane"
 WAIT_SECONDS = "trioeval.wait.seconds"
 
 
-# What is told of calls, rows and verdicts, by name; what is not known is None. Pure.
+# The attributes of calls, rows and verdicts by name; None for unknown values. Pure.
 
 
 def asked(call: CallRecord, operation: Operation) -> Mapping[str, Any]:
-    """What is known of a call when it is made."""
-    who = call.asked
+    """Return the attributes of a call that are known when it starts."""
+    who = call.model
     return {
         OPERATION: operation.name,
         PROVIDER: operation.provider,
@@ -197,7 +197,7 @@ def asked(call: CallRecord, operation: Operation) -> Mapping[str, Any]:
 
 
 def answered(call: CallRecord) -> Mapping[str, Any]:
-    """What is known of a call when it is over, but for how it failed."""
+    """Return the attributes of an ended call, without its failure."""
     reply = call.answer
     if isinstance(reply, ProviderError):
         return {
@@ -220,7 +220,7 @@ def _used(usage: Usage, *, is_cached: bool) -> Mapping[str, Any]:
     return {
         INPUT_TOKENS: usage.prompt,
         OUTPUT_TOKENS: usage.completion,
-        # Those of a reply from our own cache were read from that, not from the provider's.
+        # Tokens of a reply from our own cache were not read from the provider's cache.
         CACHE_READ: None if is_cached else usage.cached,
         CACHE_CREATION: usage.cache_creation,
         REASONING: usage.reasoning,
@@ -228,15 +228,15 @@ def _used(usage: Usage, *, is_cached: bool) -> Mapping[str, Any]:
 
 
 def failure(call: CallRecord) -> str | None:
-    """In a word how a call failed, or an attempt of an agent; None if it did not."""
+    """Return the kind of the failure of a call or of an attempt; None if it succeeded."""
     if isinstance(call.answer, ProviderError):
         return call.answer.kind
-    end = end_of(call.answer)
+    end = attempt_end(call.answer)
     return None if end is None or end.failure is None else end.failure.kind
 
 
 def row_told(row: Row, *, is_recalled: bool) -> Mapping[str, Any]:
-    """What is known of a row that is over, but for its number and how it failed."""
+    """Return the attributes of an ended row, without its number and its failure."""
     waits = {f"{WAIT}.{why}": seconds for why, seconds in row.waits.items()}
     return {
         STATUS: row.status.value,
@@ -255,7 +255,7 @@ def row_told(row: Row, *, is_recalled: bool) -> Mapping[str, Any]:
 
 
 def judged(row: Row) -> Iterator[Verdict]:
-    """The verdicts that were not made of others."""
+    """Yield the verdicts without parts."""
     if row.verdict is None:
         yield from _leaves(row.graded)
     elif row.verdict.parts:
@@ -265,7 +265,7 @@ def judged(row: Row) -> Iterator[Verdict]:
 
 
 def response_id(reply: Reply | None) -> str | None:
-    """What the provider calls its reply."""
+    """Return the provider's id of the reply."""
     return None if reply is None else _text(reply.metadata.get("id"))
 
 
@@ -289,8 +289,8 @@ _Told = dict[str, str | int | float | bool | Sequence[str]]
 
 
 @attrs.define
-class _Wait:
-    why: Why
+class _LaneWait:
+    why: WaitReason
     lane: str
     at: float
     ended_at: float
@@ -298,16 +298,16 @@ class _Wait:
 
 @attrs.define
 class _OpenRow:
-    """What is known of a row that is not over."""
+    """The state of a row in progress."""
 
     admitted_at: float | None = None
     span: Span | None = None
     answered: Span | None = None
-    """The call that gave the reply which is judged."""
+    """The call with the reply that is judged."""
     is_recalled: bool = False
-    waiting: dict[str, tuple[Why, float]] = attrs.field(factory=dict)
-    """By lane, what a call of it waits for now, and since when."""
-    waits: list[_Wait] = attrs.field(factory=list)
+    waiting: dict[str, tuple[WaitReason, float]] = attrs.field(factory=dict)
+    """The present wait of its calls by lane, and its start."""
+    waits: list[_LaneWait] = attrs.field(factory=list)
 
 
 def _tracer() -> trace.Tracer:
@@ -320,36 +320,36 @@ def _logger() -> _logs.Logger:
 
 @attrs.define(eq=False, kw_only=True)
 class Telemetry(RecordObserver):
-    """Turns what happens in a run into spans and events, as it happens.
+    """A converter of the events of a run to spans and events of OpenTelemetry.
 
-    A context manager around one run: the span of the run is a child of the one that is current when it is
-    entered, and is current inside. Give `observer` to the run as its `observers`, and the object itself as
-    one of its `record_observers`.
+    A context manager around one run: the span of the run is a child of the current span on entry, and is
+    current inside. Pass `observer` to the run as its `observers`, and the object itself as one of its
+    `record_observers`.
 
-    A span processor or exporter that raises is logged, and nothing more is told of the run.
+    An exception in a span processor or exporter is logged, and ends the telemetry of the run.
     """
 
     tracer: trace.Tracer = attrs.field(factory=_tracer)
-    """Makes spans; that of the providers which are configured, if none is given."""
+    """Makes spans; the configured providers' tracer by default."""
     logger: _logs.Logger = attrs.field(factory=_logger)
-    """Likewise for the events of evaluations."""
+    """Makes the events of evaluations; the configured providers' logger by default."""
     run_id: str | None = None
     description: str | None = None
-    """Of the suite."""
+    """The description of the suite."""
     content: bool = False
-    """Whether prompts, replies and reasons of verdicts are told. They may hold anything."""
+    """True if prompts, replies and reasons of verdicts are recorded. They may hold anything."""
     keys: Sequence[str] = attrs.field(default=(), repr=False)
-    """Texts that are hidden in all that is told."""
+    """Texts that are hidden in all attributes."""
     clock: Callable[[], int] = time.time_ns
-    """Nanoseconds since 1970; asked once, when the run begins."""
+    """Nanoseconds since 1970; called once, when the run begins."""
     _offset: int = attrs.field(init=False, default=0)
-    """What makes such nanoseconds of an instant on the Trio clock."""
+    """Converts an instant of the Trio clock to such nanoseconds."""
     _run: SpanContext = attrs.field(init=False, factory=SpanContext)
     _rows: dict[tuple[str | None, int], _OpenRow] = attrs.field(init=False, factory=dict)
     _without_rows: set[str | None] = attrs.field(init=False, factory=set)
     _stack: ExitStack = attrs.field(init=False, factory=ExitStack)
     _is_broken: bool = attrs.field(init=False, default=False)
-    """Whether somebody raised who was told."""
+    """True if telemetry has ended after an exception."""
 
     def __enter__(self) -> Self:
         now = trio.current_time()
@@ -372,7 +372,7 @@ class Telemetry(RecordObserver):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """End the run, and what is still open of it; nothing is flushed."""
+        """End the span of the run, and all open spans; nothing is flushed."""
         now = trio.current_time()
         with self._apart():
             for row in self._rows.values():
@@ -387,17 +387,17 @@ class Telemetry(RecordObserver):
             self._stack.close()
 
     def observer(self, task: str | None, row_of: RowOf) -> Observer:
-        """What hears of the events of a task."""
+        """Return the observer of the events of a task."""
         return partial(self._observe, task, row_of)
 
     def on_call(self, call: CallRecord, /) -> None:
-        """Make a span of a call."""
+        """Make the span of a call."""
         if not self._is_broken:
             with self._apart():
                 self._tell_call(call)
 
     def on_recall(self, key: CallKey, /) -> None:
-        """Note that a row uses a reply of an earlier execution."""
+        """Record that a row uses a reply of an earlier execution."""
         if not self._is_broken and key.task not in self._without_rows:
             self._row(key.task, key.index).is_recalled = True
 
@@ -408,7 +408,7 @@ class Telemetry(RecordObserver):
                 self._tell_row(row)
 
     def on_dataset(self, task: str | None, /) -> None:
-        """Note that the calls of a task belong to the run, and to no row."""
+        """Record that the calls of a task belong to the run, and to no row."""
         self._without_rows.add(task)
 
     def _observe(self, task: str | None, row_of: RowOf, event: Event) -> None:
@@ -476,13 +476,13 @@ class Telemetry(RecordObserver):
 
     @contextmanager
     def _apart(self) -> Iterator[None]:
-        """What is raised in the block is logged, and nothing is told any more."""
+        """Log an exception in the block, and end the telemetry."""
         try:
             yield
         except Exception:  # noqa: BLE001 - processors and exporters are the code of others
             self._is_broken = True
             self._rows.clear()
-            _log.exception("whoever is told of spans raised, and is told no more")
+            _log.exception("telemetry ended: a span processor or exporter raised an exception")
 
     def _row(self, task: str | None, index: int) -> _OpenRow:
         found = self._rows.get((task, index))
@@ -491,7 +491,7 @@ class Telemetry(RecordObserver):
         return found
 
     def _span_of(self, task: str | None, index: int, row: _OpenRow, begun_by: float) -> Span:
-        """The span of a row, which began at the latest at an instant."""
+        """Return the span of a row, which began at this instant at the latest."""
         if row.span is None:
             began_at = begun_by if row.admitted_at is None else min(begun_by, row.admitted_at)
             row.span = self.tracer.start_span(
@@ -533,11 +533,11 @@ class Telemetry(RecordObserver):
         return self._offset + _ns(at)
 
     def _hidden(self, text: str) -> str:
-        # Halves of surrogate pairs cannot be encoded; an exporter would lose the whole batch.
+        # Lone surrogates cannot be encoded; an exporter would lose the whole batch.
         return hide(text, self.keys).encode("utf-8", "replace").decode()
 
     def _clean(self, about: Mapping[str, Any]) -> _Told:
-        """Attributes without those that are not known, and without keys."""
+        """Return attributes without unknown values, and without keys."""
         return {name: self._plain(value) for name, value in about.items() if value is not None}
 
     def _plain(self, value: Any) -> Any:
@@ -551,7 +551,7 @@ def _end_wait(row: _OpenRow, lane: str, at: float) -> None:
         return
     why, since = found
     if at > since and len(row.waits) < _MOST_WAITS:
-        row.waits.append(_Wait(why, lane, since, at))
+        row.waits.append(_LaneWait(why, lane, since, at))
 
 
 def _ns(at: float) -> int:

@@ -19,9 +19,9 @@ from trioeval.errors import CallError, Fault, UsageError
 from trioeval.kernel import LaneSpec
 from trioeval.testing.foreign import Scheduler, call_of
 from trioeval.testing.outside_laws import OUTSIDE_CHECKS, Seen
-from trioeval.testing.scenario import Attempt, Call, Scenario, Script
+from trioeval.testing.scenario import AttemptScript, CallScript, JobScript, RunScenario
 from trioeval.testing.smallest import Smallest, find_smallest
-from trioeval.testing.trace import Span, Trace
+from trioeval.testing.trace import RunTrace, TraceSpan
 
 # Check the arithmetic of a foreign pace.
 #
@@ -227,7 +227,7 @@ class Breach:
     law: str
     message: str
     """The smallest scenario that shows the violation: its lanes, its jobs, and a timeline."""
-    scenario: Scenario
+    scenario: RunScenario
     """The smallest scenario."""
 
     def __str__(self) -> str:
@@ -284,7 +284,7 @@ def broken_laws(
     terms = frozenset(_TERMS) - set(lacking)
     _check_arguments(make(), sorted(terms))
 
-    def judge(scenario: Scenario, some: Collection[str]) -> dict[str, str]:
+    def judge(scenario: RunScenario, some: Collection[str]) -> dict[str, str]:
         seen = Seen(make, scenario, terms)
         return {law: what for law in some if (what := _breach(law, seen)) is not None}
 
@@ -324,12 +324,14 @@ _SECONDS = st.integers(1, 16).map(lambda quarters: quarters / 4)
 # No sum of a few of them is the instant at which a polling scheduler would look.
 _ODD_SECONDS = st.integers(1, 8).map(lambda quarters: quarters / 4 + 1 / 16)
 _WAITS = st.sampled_from((1.25, None, 2.5, 5.0))
-_FAILED: Mapping[str, st.SearchStrategy[Attempt]] = {
-    "retries": st.builds(Attempt, _ODD_SECONDS, st.just(Fault.TRANSIENT)),
-    "retry_after": st.builds(Attempt, _ODD_SECONDS, st.just(Fault.RATE_LIMITED), _WAITS),
+_FAILED: Mapping[str, st.SearchStrategy[AttemptScript]] = {
+    "retries": st.builds(AttemptScript, _ODD_SECONDS, st.just(Fault.TRANSIENT)),
+    "retry_after": st.builds(AttemptScript, _ODD_SECONDS, st.just(Fault.RATE_LIMITED), _WAITS),
 }
-_LAST = st.builds(Attempt, _ODD_SECONDS).map(lambda last: (last,))
-_AT_ONCE = st.builds(Call, st.sampled_from(_NAMES), _SECONDS, st.sampled_from((False, False, True)))
+_LAST = st.builds(AttemptScript, _ODD_SECONDS).map(lambda last: (last,))
+_AT_ONCE = st.builds(
+    CallScript, st.sampled_from(_NAMES), _SECONDS, st.sampled_from((False, False, True))
+)
 _ENDLESS = st.just(math.inf)
 _TIMEOUTS = st.sampled_from((math.inf, math.inf, 0.5, 1.0, 2.0))
 # No call ends at such an instant.
@@ -353,10 +355,10 @@ _LANES = tuple(
     )
     for name in _NAMES
 )
-_EMPTY = Scenario((LaneSpec("a", 1),), ())
+_EMPTY = RunScenario((LaneSpec("a", 1),), ())
 
 
-def outside_scenarios(*, unsupported: Collection[str] = ()) -> st.SearchStrategy[Scenario]:
+def outside_scenarios(*, unsupported: Collection[str] = ()) -> st.SearchStrategy[RunScenario]:
     """Up to three lanes, and jobs of one call, which may fail, be retried, or take too long.
 
     Some runs are cut at an instant. Every request takes at least a quarter of a second. The jobs of some
@@ -380,16 +382,16 @@ def outside_scenarios(*, unsupported: Collection[str] = ()) -> st.SearchStrategy
 
 
 def _several(
-    job: st.SearchStrategy[tuple[Call, float]],
-) -> st.SearchStrategy[list[tuple[Call, float]]]:
+    job: st.SearchStrategy[tuple[CallScript, float]],
+) -> st.SearchStrategy[list[tuple[CallScript, float]]]:
     return st.lists(job, min_size=1, max_size=12)
 
 
-def _again(failed: st.SearchStrategy[Attempt]) -> st.SearchStrategy[Call]:
+def _again(failed: st.SearchStrategy[AttemptScript]) -> st.SearchStrategy[CallScript]:
     """Calls that fail once or twice before they are served."""
     attempts = st.tuples(st.lists(failed, min_size=1, max_size=2).map(tuple), _LAST)
     return st.builds(
-        Call,
+        CallScript,
         st.sampled_from(_NAMES),
         st.just(0.0),
         attempts=attempts.map(lambda two: two[0] + two[1]),
@@ -399,10 +401,10 @@ def _again(failed: st.SearchStrategy[Attempt]) -> st.SearchStrategy[Call]:
 @st.composite
 def _scenarios(
     draw: st.DrawFn,
-    jobs: tuple[st.SearchStrategy[list[tuple[Call, float]]], ...],
+    jobs: tuple[st.SearchStrategy[list[tuple[CallScript, float]]], ...],
     ends: tuple[st.SearchStrategy[tuple[float, ...]], ...],
     unsupported: Collection[str],
-) -> Scenario:
+) -> RunScenario:
     count = draw(st.sampled_from((1, 1, 2, 2, 3)))
     drawn = draw(jobs[draw(st.sampled_from((0, 1, 1)))])
     deadline, stop_at, cancel_at = draw(ends[draw(st.sampled_from((0, 0, 0, 1, 1)))])
@@ -410,9 +412,11 @@ def _scenarios(
     scripts = []
     for call, timeout in drawn:
         lane, alike = lanes[_NAMES.index(call.lane) % count]
-        own = Script(lane.name, (attrs.evolve(call, lane=lane.name),), timeout)
-        scripts.append(own if alike is None else Script(lane.name, (Call(lane.name, alike),)))
-    return Scenario(
+        own = JobScript(lane.name, (attrs.evolve(call, lane=lane.name),), timeout)
+        scripts.append(
+            own if alike is None else JobScript(lane.name, (CallScript(lane.name, alike),))
+        )
+    return RunScenario(
         lanes=tuple(_reduced(lane, unsupported) for lane, _ in lanes),
         scripts=tuple(scripts),
         deadline=deadline,
@@ -439,7 +443,7 @@ def _breach(law: str, seen: Seen) -> str | None:
     return None
 
 
-def _describe(scenario: Scenario) -> Iterator[str]:
+def _describe(scenario: RunScenario) -> Iterator[str]:
     """Describe the scenario for people, one line for each lane and job."""
     for lane in scenario.lanes:
         rate = "" if lane.rpm is None else f", {lane.rpm:g} rpm with a burst of {lane.burst}"
@@ -465,7 +469,7 @@ def _describe(scenario: Scenario) -> Iterator[str]:
     yield from (f"  {what} at {at:g}" for what, at in cuts.items() if at < math.inf)
 
 
-def _step(attempt: Attempt, *, fails: bool) -> str:
+def _step(attempt: AttemptScript, *, fails: bool) -> str:
     took = f"{attempt.duration:g} s"
     if attempt.fault is None:
         return f"{took}, then fails" if fails else took
@@ -473,7 +477,7 @@ def _step(attempt: Attempt, *, fails: bool) -> str:
     return f"{took}, then {attempt.fault.value}{wait}"
 
 
-def _timeline(trace: Trace) -> Iterator[str]:
+def _timeline(trace: RunTrace) -> Iterator[str]:
     """Describe the trace for people, one line for each start and end."""
     steps = [(span.started, span.started_at, f"{_name(span)} starts") for span in trace.calls]
     steps += [
@@ -487,12 +491,12 @@ def _timeline(trace: Trace) -> Iterator[str]:
     yield f"    {trace.ended_at:8.3f}  the scheduler returns"
 
 
-def _name(span: Span) -> str:
+def _name(span: TraceSpan) -> str:
     again = f", request {span.attempt + 1}" if span.attempt else ""
     return f"{span.lane}: job {span.index}{again}"
 
 
-def _ending(span: Span) -> str:
+def _ending(span: TraceSpan) -> str:
     match span.error:
         case CallError(fault=fault, retry_after=None):
             return f"fails: {fault.value}"

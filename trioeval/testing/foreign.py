@@ -11,8 +11,8 @@ import trio.testing
 
 from trioeval.errors import CallError, Fault, leaves
 from trioeval.kernel import Done, LaneSpec
-from trioeval.testing.scenario import Call, Scenario, Script
-from trioeval.testing.trace import Asked, Recorder, Span, Trace
+from trioeval.testing.scenario import CallScript, JobScript, RunScenario
+from trioeval.testing.trace import RequestedCall, RunTrace, TraceRecorder, TraceSpan
 from trioeval.testing.virtual import run_virtual
 
 _GRAIN = 2**20
@@ -34,17 +34,17 @@ class ForeignJob:
 
 
 @attrs.frozen
-class Answer:
+class ForeignReply:
     """The result of a successful call of a job; equal only to itself in a run."""
 
     index: int
 
 
-Send: TypeAlias = Callable[[ForeignJob], Awaitable[Answer]]
+Send: TypeAlias = Callable[[ForeignJob], Awaitable[ForeignReply]]
 """Makes a request of a job: takes some seconds, then returns, or raises a `CallError`."""
 
 Emit: TypeAlias = Callable[[int, object], Awaitable[None]]
-"""Takes the result of the job with this index: the `Answer`, or any object if there is none."""
+"""Takes the result of the job with this index: the `ForeignReply`, or any object if there is none."""
 
 Scheduler: TypeAlias = Callable[..., Awaitable[object]]
 """`await scheduler(jobs, lanes, send, emit, deadline=..., stop=...)` runs all jobs.
@@ -57,7 +57,7 @@ It returns when all results are emitted. Arguments for capabilities that it lack
 class ForeignRun:
     """The record of one run."""
 
-    trace: Trace
+    trace: RunTrace
     """Its calls are requests; its bodies span from the first request of a job to the last."""
     results: Sequence[tuple[int, object]]
     fault: str | None
@@ -65,7 +65,7 @@ class ForeignRun:
 
 
 def run_foreign(
-    make: Callable[[], Scheduler], scenario: Scenario, terms: frozenset[str] = frozenset()
+    make: Callable[[], Scheduler], scenario: RunScenario, terms: frozenset[str] = frozenset()
 ) -> ForeignRun:
     """Run a fresh scheduler on the virtual clock.
 
@@ -77,15 +77,15 @@ def run_foreign(
     return run_virtual(_run, make, scenario, terms)
 
 
-def call_of(script: Script) -> Call:
+def call_of(script: JobScript) -> CallScript:
     """Return the call of a job, which makes one request or several."""
-    return next(action for action in script.actions if isinstance(action, Call))
+    return next(action for action in script.actions if isinstance(action, CallScript))
 
 
 async def _run(
-    make: Callable[[], Scheduler], scenario: Scenario, terms: frozenset[str]
+    make: Callable[[], Scheduler], scenario: RunScenario, terms: frozenset[str]
 ) -> ForeignRun:
-    recorder = Recorder()
+    recorder = TraceRecorder()
     results: list[tuple[int, object]] = []
     jobs = [
         ForeignJob(index, call_of(script).lane, script.timeout)
@@ -118,7 +118,7 @@ async def _run(
         alive = trio.lowlevel.current_statistics().tasks_living - living + stop.is_set()
         world.cancel_scope.cancel("the run is over")
     calls = [_rounded(span) for span in recorder.calls]
-    trace = Trace(
+    trace = RunTrace(
         scenario=scenario,
         ended_at=_instant(ended_at),
         bodies=list(_bodies(calls)),
@@ -132,14 +132,14 @@ async def _run(
     return ForeignRun(trace, results, fault)
 
 
-def _make_send(scenario: Scenario, recorder: Recorder) -> Send:
+def _make_send(scenario: RunScenario, recorder: TraceRecorder) -> Send:
     made: Counter[int] = Counter()
 
-    async def send(job: ForeignJob) -> Answer:
+    async def send(job: ForeignJob) -> ForeignReply:
         call, number = call_of(scenario.scripts[job.index]), made[job.index]
         made[job.index] += 1
         attempt = call.attempt(number)
-        asked = Asked(job.index, call.lane, job.index, trio.current_time())
+        asked = RequestedCall(job.index, call.lane, job.index, trio.current_time())
         with recorder.call(asked, call.lane, number):
             await trio.sleep(attempt.duration)
             if attempt.fault is not None:
@@ -147,12 +147,12 @@ def _make_send(scenario: Scenario, recorder: Recorder) -> Send:
                 raise CallError(attempt.fault, msg, retry_after=attempt.retry_after)
             if call.fails:
                 raise CallError(Fault.REFUSED, f"job {job.index} was configured to fail")
-        return Answer(job.index)
+        return ForeignReply(job.index)
 
     return send
 
 
-def _make_emit(recorder: Recorder, results: list[tuple[int, object]]) -> Emit:
+def _make_emit(recorder: TraceRecorder, results: list[tuple[int, object]]) -> Emit:
     async def emit(index: int, result: object) -> None:
         results.append((index, result))
         now = trio.current_time()
@@ -167,7 +167,7 @@ async def _set_at(event: trio.Event, at: float) -> None:
     event.set()
 
 
-def _rounded(span: Span) -> Span:
+def _rounded(span: TraceSpan) -> TraceSpan:
     return attrs.evolve(
         span,
         asked_at=_instant(span.asked_at),
@@ -184,14 +184,14 @@ def _instant(at: float) -> float:
     return round(at * _GRAIN) / _GRAIN if at < math.inf else at
 
 
-def _bodies(calls: Sequence[Span]) -> Iterator[Span]:
+def _bodies(calls: Sequence[TraceSpan]) -> Iterator[TraceSpan]:
     first = {span.index: span for span in reversed(calls)}
     for span in {span.index: span for span in calls}.values():
         begun = first[span.index]
         yield attrs.evolve(span, started_at=begun.started_at, started=begun.started, call=-1)
 
 
-def _one_by_one(scenario: Scenario) -> Iterator[float]:
+def _one_by_one(scenario: RunScenario) -> Iterator[float]:
     """Yield the seconds that each job takes at most if nothing else runs."""
     lanes: dict[str, LaneSpec] = {lane.name: lane for lane in scenario.lanes}
     for script in scenario.scripts:

@@ -15,12 +15,12 @@ from typing import Any, TypeAlias
 import attrs
 
 from trioeval.columns.files import GroupFile
-from trioeval.columns.graph import Grouping
-from trioeval.columns.journal import MadeRecord, Restored
+from trioeval.columns.graph import RowGrouping
+from trioeval.columns.journal import MadeRecord, RestoredGroup
 from trioeval.columns.result import DatasetResult, DroppedRow
-from trioeval.evaluation.journal import CallKey, CallRecord, Paid
+from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply
 from trioeval.evaluation.prepared import PreparedSuite
-from trioeval.evaluation.reconcile import Retry, asks_anew, has_ended, runs_again
+from trioeval.evaluation.reconcile import Retry, has_ended, needs_new_replies, runs_again
 from trioeval.evaluation.row import Row, RowsNotRun
 from trioeval.providers import Reply
 from trioeval.report import row_json
@@ -32,7 +32,7 @@ from trioeval.report import row_json
 class Begun:
     """The identity of a dataset."""
 
-    grouping: Grouping
+    grouping: RowGrouping
     fingerprint: Mapping[str, str]
 
 
@@ -66,7 +66,7 @@ class MemoryDataset:
     """The list to which it writes."""
     _stages: dict[str, str] = attrs.field(init=False, factory=dict)
     _before: Sequence[DatasetFact] = attrs.field(init=False)
-    _grouping: Grouping | None = attrs.field(init=False)
+    _grouping: RowGrouping | None = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._before = _counting(self.earlier)
@@ -80,30 +80,30 @@ class MemoryDataset:
         return self._grouping is not None
 
     @property
-    def grouping(self) -> Grouping | None:
+    def grouping(self) -> RowGrouping | None:
         """The grouping of rows in earlier executions."""
         return self._grouping
 
-    def begin(self, grouping: Grouping, fingerprint: Mapping[str, str]) -> None:
+    def on_start(self, grouping: RowGrouping, fingerprint: Mapping[str, str]) -> None:
         """Record the identity of the dataset; for another one than before, only made cells count."""
         begun = Begun(grouping, dict(fingerprint))
         self._write(begun)
         self._before = _counting([*self._before, begun])
         self._stages = {one.name: one.state for one in self._before if isinstance(one, Stage)}
 
-    def made(self, record: MadeRecord) -> None:
+    def on_made(self, record: MadeRecord) -> None:
         """Record what a job has made."""
         self._write(record)
 
-    def dropped(self, row: DroppedRow) -> None:
+    def on_dropped(self, row: DroppedRow) -> None:
         """Record that a row was dropped."""
         self._write(row)
 
-    def written(self, group: GroupFile) -> None:
+    def on_written(self, group: GroupFile) -> None:
         """Record that a group is written."""
         self._write(group)
 
-    def stage(self, name: str, state: str) -> None:
+    def on_stage(self, name: str, state: str) -> None:
         """Record that a stage has started, or is over."""
         self._write(Stage(name, state))
         self._stages[name] = state
@@ -117,11 +117,11 @@ class MemoryDataset:
         found = {one.group: one for one in self._before if isinstance(one, GroupFile)}
         return [found[group] for group in sorted(found)]
 
-    def again(self) -> frozenset[int]:
+    def groups_to_rewrite(self) -> frozenset[int]:
         """The groups to be written again: none, unless requested."""
         return frozenset()
 
-    def restored(self, group: int, rows: range) -> Restored:
+    def restored(self, group: int, rows: range) -> RestoredGroup:
         """Return the recorded cells of a group; the last of each."""
         made: dict[tuple[str, int, bool], MadeRecord] = {}
         dropped: dict[int, DroppedRow] = {}
@@ -134,7 +134,7 @@ class MemoryDataset:
                         made[one.producer, one.unit, is_cell] = one
                 case DroppedRow() if one.row in rows:
                     dropped[one.row] = one
-        return Restored(made=tuple(made.values()), dropped=tuple(dropped.values()))
+        return RestoredGroup(made=tuple(made.values()), dropped=tuple(dropped.values()))
 
     async def durable(self) -> None:
         """Return at once: everything is as durable as it can be."""
@@ -227,7 +227,7 @@ class MemoryJournal:
     earlier: Sequence[Write] = ()
     writes: list[Write] = attrs.field(init=False, factory=list)
     """The writes of this execution, in order."""
-    _replies: dict[CallKey, Paid] = attrs.field(init=False, factory=dict)
+    _replies: dict[CallKey, RecordedReply] = attrs.field(init=False, factory=dict)
     """Replies of earlier executions, by request."""
     _anew: set[tuple[str | None, int]] = attrs.field(init=False, factory=set)
     """The rows for which new replies are requested."""
@@ -236,7 +236,7 @@ class MemoryJournal:
         for write in self.earlier:
             match write:
                 case CallRecord(answer=Reply() as reply):
-                    self._replies[write.key] = Paid(reply, write.latency_ms, write.cached)
+                    self._replies[write.key] = RecordedReply(reply, write.latency_ms, write.cached)
                 case Rejected(key=key):
                     self._replies.pop(key, None)
                 case WrittenRow() if has_ended(write.outcome):
@@ -260,7 +260,7 @@ class MemoryJournal:
         for place, row in _standing(there).items():
             passed = None if row.record["failureReason"] == _ERROR else row.record["success"]
             if runs_again(retry, row.outcome, passed=passed, index=row.index):
-                anew = asks_anew(retry, row.outcome, passed=passed, index=row.index)
+                anew = needs_new_replies(retry, row.outcome, passed=passed, index=row.index)
                 marks.append(Marked(*place, anew))
         return MemoryJournal((*there, *marks))
 
@@ -284,7 +284,7 @@ class MemoryJournal:
         """Record a call."""
         self.writes.append(call)
 
-    def recall(self, key: CallKey) -> Paid | None:
+    def recorded_reply(self, key: CallKey) -> RecordedReply | None:
         """Return the reply that an earlier execution got."""
         return self._replies.get(key)
 
@@ -293,14 +293,14 @@ class MemoryJournal:
         record = json.loads(json.dumps(row_json(row, "memory")))
         self.writes.append(WrittenRow(row.task, row.index, row.outcome, record))
 
-    def first_alone(self, task: str | None, rows: range) -> int:  # noqa: ARG002
+    def first_single_row(self, task: str | None, rows: range) -> int:  # noqa: ARG002
         """Return the first row: in memory each row is written separately."""
         return rows.start
 
     def rows_not_run(self, rows: RowsNotRun) -> None:
         """Do nothing: never called."""
 
-    def standing(self, row: Row) -> Mapping[str, Any] | None:
+    def superseding_record(self, row: Row) -> Mapping[str, Any] | None:
         """Return the record that replaces a row without an end, if there is one."""
         stands = _standing((*self.earlier, *self.writes))[row.task, row.index]
         return stands.record if has_ended(stands.outcome) and not has_ended(row.outcome) else None
@@ -309,14 +309,14 @@ class MemoryJournal:
         """Record that the reply to a request was unusable."""
         self.writes.append(Rejected(key))
 
-    def asks_anew(self, task: str | None, index: int) -> bool:
+    def needs_new_reply(self, task: str | None, index: int) -> bool:
         """Return whether new replies are requested for a row."""
         return (task, index) in self._anew
 
     async def durable(self, row: Row | None = None) -> None:
         """Return at once: everything is as durable as it can be."""
 
-    def kept(self, task: str | None) -> KeptRecords:
+    def reused_rows(self, task: str | None) -> KeptRecords:
         """Return the rows that an earlier execution finished and that are not to be run again."""
         last = {
             (write.task, write.index): write

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from trioeval.errors import CallError, Fault
 from trioeval.kernel import CallEnded, CallStarted, LaneClosed, LaneSpec, LimitChanged
 from trioeval.testing.trace import (
-    Span,
-    Trace,
+    RunTrace,
+    TraceSpan,
     asked_wait,
     is_refusal,
     late_starts,
@@ -20,7 +20,7 @@ from trioeval.testing.trace import (
 )
 
 
-def check_width(trace: Trace) -> None:
+def check_width(trace: RunTrace) -> None:
     """WIDTH: calls in flight never exceed the lane's current limit, nor live jobs their bound."""
     most = {lane.name: lane.max_concurrency for lane in trace.lanes}
     for retune in trace.scenario.retunes:
@@ -40,7 +40,7 @@ def check_width(trace: Trace) -> None:
     _check_window(trace)
 
 
-def _check_live_jobs(trace: Trace, lane: str | None) -> None:
+def _check_live_jobs(trace: RunTrace, lane: str | None) -> None:
     """Check at each start of a job; live jobs do not count while a call of theirs will be retried."""
     most = trace.scenario.max_live_jobs
     bodies = [span for span in trace.bodies if span.index not in trace.serial]
@@ -63,7 +63,7 @@ def _check_live_jobs(trace: Trace, lane: str | None) -> None:
         require("WIDTH", count <= most, f"{count} of {told} will not be retried")
 
 
-def _check_limits_at_starts(trace: Trace) -> None:
+def _check_limits_at_starts(trace: RunTrace) -> None:
     """At each start, in the order of events, the calls in flight are within the last reported limit."""
     if trace.scenario.retunes:
         return  # no observer
@@ -92,7 +92,7 @@ def _check_limits_at_starts(trace: Trace) -> None:
                 pass
 
 
-def _check_window(trace: Trace) -> None:
+def _check_window(trace: RunTrace) -> None:
     window = trace.scenario.reorder_window
     if window is None:
         return
@@ -104,7 +104,7 @@ def _check_window(trace: Trace) -> None:
         require("WIDTH", right, f"job {span.index} started when {emitted} were emitted")
 
 
-def check_pace(trace: Trace) -> None:
+def check_pace(trace: RunTrace) -> None:
     """PACE: any window T holds at most burst + T·rpm/60 starts, min_gap apart.
 
     The same holds for tokens, as far as they are settled.
@@ -124,7 +124,7 @@ def check_pace(trace: Trace) -> None:
             _check_tokens(lane, calls)
 
 
-def check_turn(trace: Trace) -> None:
+def check_turn(trace: RunTrace) -> None:
     """TURN: jobs of one lane, and those on none, start in index order, calls in the order of requests.
 
     Jobs that wait for others start when they may. A call passes those requested before it only if it is a
@@ -139,14 +139,14 @@ def check_turn(trace: Trace) -> None:
     require("TURN", free == sorted(free), f"jobs on no lane started in the order {free}")
 
 
-def _waiting(trace: Trace) -> set[int]:
+def _waiting(trace: RunTrace) -> set[int]:
     """Return jobs that may have to wait for others."""
     scenario = trace.scenario
     waits = {index for index, script in enumerate(scenario.scripts) if script.key is not None}
     return waits | set(scenario.edges) | set(trace.serial)
 
 
-def _check_order_of_starts(trace: Trace, lane: LaneSpec) -> None:
+def _check_order_of_starts(trace: RunTrace, lane: LaneSpec) -> None:
     waits = _waiting(trace)
     bodies = sorted(on(trace.bodies, lane), key=lambda span: span.started)
     once = dict.fromkeys(span.index for span in bodies)
@@ -162,7 +162,7 @@ def _check_order_of_starts(trace: Trace, lane: LaneSpec) -> None:
         require("TURN", not passed, f"{call} was started before {passed}")
 
 
-def _check_tokens(lane: LaneSpec, calls: Sequence[Span]) -> None:
+def _check_tokens(lane: LaneSpec, calls: Sequence[TraceSpan]) -> None:
     """Starts k and n: the tokens used from k up to n fit into the time between them, and the burst."""
     assert lane.tpm is not None  # noqa: S101 - for the type checker
     period = 60 / lane.tpm
@@ -175,7 +175,7 @@ def _check_tokens(lane: LaneSpec, calls: Sequence[Span]) -> None:
             require("PACE", gap >= (used - lane.token_burst) * period, told)
 
 
-def check_retry_after(trace: Trace) -> None:
+def check_retry_after(trace: RunTrace) -> None:
     """RETRY_AFTER: nothing starts on a lane before a wait that its provider asked for is over."""
     for refused in trace.calls:
         until = refused.ended_at + asked_wait(refused)
@@ -185,7 +185,7 @@ def check_retry_after(trace: Trace) -> None:
                 require("RETRY_AFTER", other.started_at >= until, early)
 
 
-def check_aimd(trace: Trace) -> None:
+def check_aimd(trace: RunTrace) -> None:
     """AIMD: a limit shrinks only by a refusal of a call that started after it last shrank.
 
     Later refusals of one wave, if they name a wait, cut it once more: to the calls in flight beside them, or
@@ -217,7 +217,7 @@ def check_aimd(trace: Trace) -> None:
             limit = event.adaptive
 
 
-def _served_beside(trace: Trace, refused: Span) -> int | None:
+def _served_beside(trace: RunTrace, refused: TraceSpan) -> int | None:
     """Return the calls in flight on its lane when a call is refused with a wait; None without a wait."""
     if not asked_wait(refused):
         return None
@@ -227,7 +227,7 @@ def _served_beside(trace: Trace, refused: Span) -> int | None:
     )
 
 
-def check_attempts(trace: Trace) -> None:
+def check_attempts(trace: RunTrace) -> None:
     """ATTEMPTS: a call is retried only as often as its lane allows, and not before its back-off is over.
 
     When its lane is closed, a call that rests or waits there ends at once.
@@ -255,7 +255,7 @@ def check_attempts(trace: Trace) -> None:
     _check_closed(trace)
 
 
-def _check_closed(trace: Trace) -> None:
+def _check_closed(trace: RunTrace) -> None:
     """On a lane that was closed, and is not opened again, only calls in flight continue."""
     resumed = {retune.lane for retune in trace.scenario.retunes}
     for event in trace.events:
@@ -269,7 +269,7 @@ def _check_closed(trace: Trace) -> None:
                 require("ATTEMPTS", one.ended_at <= until, told)
 
 
-def check_budget(trace: Trace) -> None:
+def check_budget(trace: RunTrace) -> None:
     """BUDGET: the amounts spent and reserved together never exceed the budget."""
     caps = trace.scenario.budget
     if caps is None:
@@ -291,7 +291,7 @@ def check_budget(trace: Trace) -> None:
         require("BUDGET", within, f"{tokens} tokens of {caps.tokens} spent or reserved")
 
 
-def check_slot(trace: Trace) -> None:
+def check_slot(trace: RunTrace) -> None:
     """SLOT: at every instant the slots held are the calls in flight, and nothing else."""
     looked = bool(trace.samples) or trace.ended_at < 1
     require("SLOT", looked, "the lanes were not sampled during the run")
@@ -299,7 +299,7 @@ def check_slot(trace: Trace) -> None:
         require("SLOT", sample.held == sample.in_flight, f"{sample}")
 
 
-def check_lease(trace: Trace) -> None:
+def check_lease(trace: RunTrace) -> None:
     """LEASE: every permit is settled or given back once; a used one covers exactly one request.
 
     And every request on a lane with permits has one: no slot is held while a permit is waited for.
@@ -327,7 +327,7 @@ def check_lease(trace: Trace) -> None:
             require("LEASE", end.used == used_tokens(call), f"{lent} after {call}")
 
 
-def check_eager(trace: Trace) -> None:
+def check_eager(trace: RunTrace) -> None:
     """EAGER: while a job waits for its first call, its lane starts one as soon as pace and slots allow it.
 
     For traces in which a job is one call on its own lane, and nothing gates its start. A lane may be cautious
@@ -339,7 +339,7 @@ def check_eager(trace: Trace) -> None:
             require("EAGER", holds=False, otherwise=f"{span} could have started at {right:g}")
 
 
-def check_isolation(alone: Trace, beside: Trace, lane: str) -> None:
+def check_isolation(alone: RunTrace, beside: RunTrace, lane: str) -> None:
     """ISOLATION: the starts on a lane are the same, whatever else runs on other lanes.
 
     Args:

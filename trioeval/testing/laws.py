@@ -15,13 +15,13 @@ from trioeval.kernel import (
     Blocked,
     CallEnded,
     CallStarted,
-    Cut,
     Done,
     Failed,
     Finished,
     Interrupted,
     NotRun,
     Reserving,
+    StopReason,
     TimedOut,
 )
 from trioeval.testing.lane_laws import (
@@ -35,24 +35,24 @@ from trioeval.testing.lane_laws import (
     check_turn,
     check_width,
 )
-from trioeval.testing.trace import Span, Trace, require, working_time
+from trioeval.testing.trace import RunTrace, TraceSpan, require, working_time
 
 # The laws of jobs and outcomes, as checks over a trace.
 
 
-def check_total(trace: Trace) -> None:
+def check_total(trace: RunTrace) -> None:
     """TOTAL: every index gets exactly one outcome."""
     seen = sorted(emission.outcome.index for emission in trace.emissions)
     require("TOTAL", seen == list(range(trace.size)), f"outcomes of {seen} for {trace.size} jobs")
 
 
-def check_order(trace: Trace) -> None:
+def check_order(trace: RunTrace) -> None:
     """ORDER: outcomes are emitted in index order."""
     seen = [emission.outcome.index for emission in trace.emissions]
     require("ORDER", seen == sorted(seen), f"emitted in the order {seen}")
 
 
-def check_prompt(trace: Trace) -> None:
+def check_prompt(trace: RunTrace) -> None:
     """PROMPT: each outcome is emitted as soon as it and all before it are known."""
     known = {event.outcome.index: event.at for event in trace.events if isinstance(event, Finished)}
     for span in trace.bodies:
@@ -68,9 +68,9 @@ def check_prompt(trace: Trace) -> None:
         )
 
 
-def check_honest(trace: Trace) -> None:
+def check_honest(trace: RunTrace) -> None:
     """HONEST: a job has calls only if it was started; outcomes and events match what happened."""
-    runs: dict[int, list[Span]] = defaultdict(list)
+    runs: dict[int, list[TraceSpan]] = defaultdict(list)
     for span in trace.bodies:
         runs[span.index].append(span)
     made: dict[int, int] = defaultdict(int)
@@ -101,7 +101,7 @@ def check_honest(trace: Trace) -> None:
     _check_settled(trace)
 
 
-def _check_observer(trace: Trace) -> None:
+def _check_observer(trace: RunTrace) -> None:
     seen = {
         Admitted: [(span.started_at, span.index, span.lane) for span in trace.bodies],
         CallStarted: [(span.started_at, span.index, span.lane) for span in trace.calls],
@@ -128,7 +128,7 @@ def _check_observer(trace: Trace) -> None:
     require("HONEST", not missed, f"the observer was not notified of the ends of jobs {missed}")
 
 
-def _check_settled(trace: Trace) -> None:
+def _check_settled(trace: RunTrace) -> None:
     """Outcomes are reported when they exist, in the observer's order, before they are emitted."""
     places = {emission.outcome.index: place for place, emission in enumerate(trace.emissions)}
     heard = [event.outcome for event in trace.events if isinstance(event, Finished)]
@@ -139,7 +139,7 @@ def _check_settled(trace: Trace) -> None:
         require("HONEST", not late, f"{one} was reported after it was emitted")
 
 
-def check_serial(trace: Trace) -> None:
+def check_serial(trace: RunTrace) -> None:
     """SERIAL: while a serial job runs nothing else does; serial jobs run before the others."""
     alone = [span for span in trace.bodies if span.index in trace.serial]
     ran = sorted(alone, key=lambda span: span.started)
@@ -155,7 +155,7 @@ def check_serial(trace: Trace) -> None:
             require("SERIAL", in_turn, f"job {other.index} ran before serial job {span.index}")
 
 
-def check_block(trace: Trace) -> None:
+def check_block(trace: RunTrace) -> None:
     """BLOCK: a job starts only after its dependencies; jobs of one key run in index order, one at a time."""
     scenario = trace.scenario
     outcomes = {emission.outcome.index: emission.outcome for emission in trace.emissions}
@@ -177,8 +177,8 @@ def check_block(trace: Trace) -> None:
     _check_keys(trace)
 
 
-def _check_keys(trace: Trace) -> None:
-    by_key: dict[str, list[Span]] = defaultdict(list)
+def _check_keys(trace: RunTrace) -> None:
+    by_key: dict[str, list[TraceSpan]] = defaultdict(list)
     for body in sorted(trace.bodies, key=lambda span: span.started):
         key = trace.scenario.scripts[body.index].key
         if key is not None and body.index not in trace.serial:
@@ -190,7 +190,7 @@ def _check_keys(trace: Trace) -> None:
             require("BLOCK", one.last < following.started, f"{told} and ran at once")
 
 
-def check_limit(trace: Trace) -> None:
+def check_limit(trace: RunTrace) -> None:
     """LIMIT: a job times out exactly when its working time reaches its timeout."""
     worked = {span.index: working_time(trace, span) for span in trace.bodies}
     for emission in trace.emissions:
@@ -211,7 +211,7 @@ def check_limit(trace: Trace) -> None:
         require("LIMIT", waited == working, f"{told}; it reports {waited}")
 
 
-def check_deadline(trace: Trace) -> None:
+def check_deadline(trace: RunTrace) -> None:
     """DEADLINE: nothing starts at or after the deadline, and the run ends at it."""
     cut_at = min(trace.scenario.deadline, trace.scenario.cancel_at)
     for span in (*trace.bodies, *trace.calls):
@@ -225,9 +225,9 @@ def check_deadline(trace: Trace) -> None:
         "DEADLINE", trace.ended_at <= cut_at, f"the run ended at {trace.ended_at}, not {cut_at}"
     )
     ends = {
-        Cut.DEADLINE: trace.scenario.deadline,
-        Cut.CANCEL: trace.scenario.cancel_at,
-        Cut.FAULT: -math.inf,
+        StopReason.DEADLINE: trace.scenario.deadline,
+        StopReason.CANCEL: trace.scenario.cancel_at,
+        StopReason.FAULT: -math.inf,
     }
     for emission in trace.emissions:
         outcome = emission.outcome
@@ -236,7 +236,7 @@ def check_deadline(trace: Trace) -> None:
             require("DEADLINE", right, f"{outcome} in a run that ended at {trace.ended_at}")
 
 
-def check_drain(trace: Trace) -> None:
+def check_drain(trace: RunTrace) -> None:
     """DRAIN: after a stop no job starts, and running jobs continue to their end.
 
     The exception: jobs that have made no request and need a permit are cut off and request none.
@@ -247,7 +247,7 @@ def check_drain(trace: Trace) -> None:
     cut = [
         e.outcome
         for e in trace.emissions
-        if isinstance(e.outcome, NotRun) and e.outcome.cut is Cut.STOP
+        if isinstance(e.outcome, NotRun) and e.outcome.cut is StopReason.STOP
     ]
     if cut:
         drained_at = max([trace.scenario.stop_at, *(span.ended_at for span in trace.bodies)])
@@ -256,7 +256,7 @@ def check_drain(trace: Trace) -> None:
     _check_withdrawn(trace)
 
 
-def _check_withdrawn(trace: Trace) -> None:
+def _check_withdrawn(trace: RunTrace) -> None:
     """At a stop, exactly the jobs that wait for a permit of their first request are cut off."""
     stop_at = trace.scenario.stop_at
     made: set[int] = set()
@@ -295,13 +295,13 @@ def _check_withdrawn(trace: Trace) -> None:
             withdrawn.append((body.index, body.ended_at))
     for emission in trace.emissions:
         outcome = emission.outcome
-        if isinstance(outcome, Interrupted) and outcome.cut is Cut.STOP:
+        if isinstance(outcome, Interrupted) and outcome.cut is StopReason.STOP:
             right = (outcome.index, outcome.finished_at) in withdrawn
             told = f"{outcome}: a stop at {stop_at} does not interrupt running jobs"
             require("DRAIN", right and outcome.finished_at >= stop_at, told)
 
 
-def check_leak(trace: Trace) -> None:
+def check_leak(trace: RunTrace) -> None:
     """LEAK: nothing of the run is alive after it."""
     require("LEAK", not trace.left_over, f"left over: {'; '.join(trace.left_over)}")
 
@@ -313,7 +313,7 @@ _ENDINGS: Mapping[str, type | tuple[type, ...]] = {
 }
 
 
-LAWS: Mapping[str, Callable[[Trace], None]] = {
+LAWS: Mapping[str, Callable[[RunTrace], None]] = {
     "TOTAL": check_total,
     "ORDER": check_order,
     "PROMPT": check_prompt,
@@ -337,7 +337,7 @@ LAWS: Mapping[str, Callable[[Trace], None]] = {
 """The laws that every trace obeys, by name. EAGER and ISOLATION need special traces."""
 
 
-def check_all(trace: Trace) -> None:
+def check_all(trace: RunTrace) -> None:
     """Check a trace against every law of `LAWS`."""
     for check in LAWS.values():
         check(trace)

@@ -15,15 +15,24 @@ import attrs
 
 from trioeval.kernel import Edge, LaneSpec
 from trioeval.testing.perform import run_scenario
-from trioeval.testing.scenario import Action, Call, Known, Pause, Scenario, Script, Shared, Together
-from trioeval.testing.trace import Trace
+from trioeval.testing.scenario import (
+    Action,
+    CallScript,
+    JobScript,
+    Known,
+    Pause,
+    RunScenario,
+    SharedLimitScript,
+    Together,
+)
+from trioeval.testing.trace import RunTrace
 
-Run: TypeAlias = Callable[[Scenario], Trace]
+Run: TypeAlias = Callable[[RunScenario], RunTrace]
 Step: TypeAlias = tuple[float, int, int, float]
 """A request: start, job, attempt, end."""
 
 
-def scaled(scenario: Scenario, factor: float) -> Scenario:
+def scaled(scenario: RunScenario, factor: float) -> RunScenario:
     """Return the same scenario in which every second lasts `factor` (> 0) seconds.
 
     Durations, timeouts, periods, back-offs, hints and instants are scaled; numbers of jobs, calls and tokens
@@ -49,7 +58,7 @@ def scaled(scenario: Scenario, factor: float) -> Scenario:
     )
 
 
-def _scaled_shared(shared: Shared, factor: float) -> Shared:
+def _scaled_shared(shared: SharedLimitScript, factor: float) -> SharedLimitScript:
     begin, end = shared.silent
     return attrs.evolve(
         shared,
@@ -63,13 +72,13 @@ def _scaled_action(action: Action, factor: float) -> Action:
     match action:
         case Pause(duration):
             return Pause(duration * factor)
-        case Call():
+        case CallScript():
             return _scaled_call(action, factor)
         case Together(calls):
             return Together(tuple(_scaled_call(call, factor) for call in calls))
 
 
-def _scaled_call(call: Call, factor: float) -> Call:
+def _scaled_call(call: CallScript, factor: float) -> CallScript:
     attempts = []
     for attempt in call.attempts:
         hint = None if attempt.retry_after is None else attempt.retry_after * factor
@@ -100,7 +109,7 @@ def _scaled_lane(lane: LaneSpec, factor: float) -> LaneSpec:
     )
 
 
-def check_scaling(scenario: Scenario, factor: float, *, run: Run = run_scenario) -> None:
+def check_scaling(scenario: RunScenario, factor: float, *, run: Run = run_scenario) -> None:
     """A run whose every second lasts `factor` seconds takes the same steps, `factor` times as late.
 
     The scheduler has no time of its own: no polling, no grace period, no unit. One rule does have a unit: the
@@ -122,7 +131,7 @@ def check_scaling(scenario: Scenario, factor: float, *, run: Run = run_scenario)
 
 
 def check_added_lane(
-    scenario: Scenario, lane: LaneSpec, scripts: Iterable[Script], *, run: Run = run_scenario
+    scenario: RunScenario, lane: LaneSpec, scripts: Iterable[JobScript], *, run: Run = run_scenario
 ) -> None:
     """A lane with its own jobs, inserted before all others, changes nothing on the others (ISOLATION).
 
@@ -165,7 +174,7 @@ def check_added_lane(
 
 
 def check_permuted(
-    scenario: Scenario, places: Mapping[int, int], *, run: Run = run_scenario
+    scenario: RunScenario, places: Mapping[int, int], *, run: Run = run_scenario
 ) -> None:
     """Jobs of equal scripts that swap places change nothing but their results.
 
@@ -196,7 +205,7 @@ def check_permuted(
     )
 
 
-def check_unknown(scenario: Scenario, *, run: Run = run_scenario) -> None:
+def check_unknown(scenario: RunScenario, *, run: Run = run_scenario) -> None:
     """Jobs that are inspected and need their lanes run as if they were not inspected (EAGER, TURN).
 
     Args:
@@ -204,7 +213,7 @@ def check_unknown(scenario: Scenario, *, run: Run = run_scenario) -> None:
         run: Runs a scenario.
     """
 
-    def found(known: Known | None) -> Scenario:
+    def found(known: Known | None) -> RunScenario:
         scripts = (attrs.evolve(script, known=known) for script in scenario.scripts)
         return attrs.evolve(scenario, scripts=tuple(scripts))
 
@@ -221,7 +230,9 @@ def check_unknown(scenario: Scenario, *, run: Run = run_scenario) -> None:
         )
 
 
-def check_wider(scenario: Scenario, lane: str, more: int = 1, *, run: Run = run_scenario) -> None:
+def check_wider(
+    scenario: RunScenario, lane: str, more: int = 1, *, run: Run = run_scenario
+) -> None:
     """A lane with more slots starts no call later, so no outcome is emitted later.
 
     True for independent jobs in a fixed order, by induction over the starts. When the n-th call starts on the
@@ -253,7 +264,7 @@ def check_wider(scenario: Scenario, lane: str, more: int = 1, *, run: Run = run_
     _require(late_outcomes, [], f"outcomes that come later with more slots of lane {lane!r}")
 
 
-def check_generous(scenario: Scenario, *, run: Run = run_scenario) -> None:
+def check_generous(scenario: RunScenario, *, run: Run = run_scenario) -> None:
     """A shared limit that always has room changes nothing (LEASE).
 
     Args:
@@ -264,7 +275,7 @@ def check_generous(scenario: Scenario, *, run: Run = run_scenario) -> None:
     alone = run(scenario)
     names = tuple(lane.name for lane in scenario.lanes)
     for at_once in (True, False):
-        limit = Shared(names, room=10**9, at_once=at_once)
+        limit = SharedLimitScript(names, room=10**9, at_once=at_once)
         beside = run(attrs.evolve(scenario, shared=(limit,)))
         what = f"with room for all, {at_once=}"
         _require(_steps(beside), _steps(alone), f"requests {what}")
@@ -273,7 +284,7 @@ def check_generous(scenario: Scenario, *, run: Run = run_scenario) -> None:
 
 
 def check_narrowed(
-    scenario: Scenario, lane: str, room: int, *, at_once: bool, run: Run = run_scenario
+    scenario: RunScenario, lane: str, room: int, *, at_once: bool, run: Run = run_scenario
 ) -> None:
     """A number of permits limits a lane as the same max concurrency does (LEASE).
 
@@ -291,7 +302,7 @@ def check_narrowed(
         for spec in scenario.lanes
     )
     narrow = run(attrs.evolve(scenario, lanes=lanes))
-    limit = Shared((lane,), room=room, at_once=at_once)
+    limit = SharedLimitScript((lane,), room=room, at_once=at_once)
     _require(
         _steps(run(attrs.evolve(scenario, shared=(limit,)))),
         _steps(narrow),
@@ -299,15 +310,15 @@ def check_narrowed(
     )
 
 
-def _steps(trace: Trace) -> list[Step]:
+def _steps(trace: RunTrace) -> list[Step]:
     return sorted((s.started_at, s.index, s.attempt, s.ended_at) for s in trace.calls)
 
 
-def _bodies(trace: Trace) -> list[tuple[float, int, float]]:
+def _bodies(trace: RunTrace) -> list[tuple[float, int, float]]:
     return sorted((span.started_at, span.index, span.ended_at) for span in trace.bodies)
 
 
-def _emissions(trace: Trace) -> list[tuple[float, int, str]]:
+def _emissions(trace: RunTrace) -> list[tuple[float, int, str]]:
     return [(e.at, e.outcome.index, type(e.outcome).__name__) for e in trace.emissions]
 
 

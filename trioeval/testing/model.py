@@ -5,7 +5,7 @@ with the kernel: no Trio, no tasks, no limiter. Where the kernel stores one floa
 starts and computes the rule from its definition; where the kernel has a queue, this one searches all jobs. It
 is a loop over a heap of events, slow and easy to read.
 
-**Plain scenarios** only: every job is exactly one `Call` on its own lane, and no lane adapts to latency; a
+**Plain scenarios** only: every job is exactly one `CallScript` on its own lane, no lane adapts to latency; a
 job that needs no lane is a single `Pause`. Covered are: max concurrency, request and token pace, minimum gap,
 blocks and the recovery from them, limits that learn from refusals, rates that are reported or measured,
 breakers, retries and back-offs, timeouts, serial jobs, keys, edges, salvage rounds, jobs on no lane, deadline
@@ -31,7 +31,7 @@ from trioeval.errors import Fault, UsageError
 from trioeval.kernel import LaneSpec
 from trioeval.testing.model_lane import ModelLane
 from trioeval.testing.model_parts import Kind, ModelJob, PredictedCall, PredictedOutcome, Prediction
-from trioeval.testing.scenario import Attempt, Call, Pause, Scenario
+from trioeval.testing.scenario import AttemptScript, CallScript, Pause, RunScenario
 
 _OFTEN = 2  # refusals of one call after which it no longer goes before new jobs
 _CHANCE = 1e-6
@@ -40,7 +40,7 @@ _NO_LANE = "no lane"
 _CURABLE = (Fault.TRANSIENT, Fault.RATE_LIMITED)
 
 
-def predict(scenario: Scenario) -> Prediction:
+def predict(scenario: RunScenario) -> Prediction:
     """Return the run of a plain scenario.
 
     Args:
@@ -51,16 +51,16 @@ def predict(scenario: Scenario) -> Prediction:
 
     Example:
         >>> from trioeval.kernel import LaneSpec
-        >>> from trioeval.testing.scenario import Call, Scenario, Script
-        >>> script = Script("a", (Call("a", 2.0),))
+        >>> from trioeval.testing.scenario import CallScript, RunScenario, Script
+        >>> script = Script("a", (CallScript("a", 2.0),))
         >>> lanes = (LaneSpec("a", 1, adaptive="off"),)
-        >>> [call.started_at for call in predict(Scenario(lanes, (script, script))).calls]
+        >>> [call.started_at for call in predict(RunScenario(lanes, (script, script))).calls]
         [0.0, 2.0]
     """
-    return _Run(scenario).play()
+    return _ModelRun(scenario).play()
 
 
-def predictions(scenario: Scenario) -> Iterator[Prediction]:
+def predictions(scenario: RunScenario) -> Iterator[Prediction]:
     """Yield every possible run of a plain scenario, that of `predict` first.
 
     Where events of one instant affect each other, all their orders are tried, and after each event whether
@@ -71,7 +71,7 @@ def predictions(scenario: Scenario) -> Iterator[Prediction]:
     """
     script: tuple[int, ...] | None = ()
     while script is not None:
-        run = _Run(scenario, script)
+        run = _ModelRun(scenario, script)
         yield run.play()
         while run.picked and run.picked[-1][0] + 1 == run.picked[-1][1]:
             run.picked.pop()
@@ -83,8 +83,8 @@ _Event: TypeAlias = tuple[float, int, str, Callable[[float], None]]
 
 
 @attrs.define(eq=False)
-class _Run:
-    scenario: Scenario
+class _ModelRun:
+    scenario: RunScenario
     script: tuple[int, ...] = ()
     """The decisions of what the rules leave open, one after another."""
     picked: list[tuple[int, int]] = attrs.field(factory=list)
@@ -320,7 +320,7 @@ class _Run:
             job.number += 1
             job.worked += at - now
             if attempt.duration >= left:
-                lane.unanswered(at)
+                lane.cancelled_in_flight(at)
                 lane.leave_generation(job.mark)
                 self._finish(job, "TimedOut", at)
             else:
@@ -331,7 +331,7 @@ class _Run:
 
         self._at(now + min(attempt.duration, left), lane.spec.name, end)
 
-    def _learn(self, job: ModelJob, lane: ModelLane, attempt: Attempt, now: float) -> None:
+    def _learn(self, job: ModelJob, lane: ModelLane, attempt: AttemptScript, now: float) -> None:
         """Handle the regular end of a request."""
         if attempt.fault is None and not job.call.fails:
             if attempt.hint is not None:
@@ -361,7 +361,9 @@ class _Run:
             curable = curable and not self._is_exhausted(job, lane.spec)
             self._finish(job, "Failed", now, curable=curable)
 
-    def _learn_failure(self, job: ModelJob, lane: ModelLane, attempt: Attempt, now: float) -> float:
+    def _learn_failure(
+        self, job: ModelJob, lane: ModelLane, attempt: AttemptScript, now: float
+    ) -> float:
         """Learn from a failure; return the seconds that the job rests, if it is retried."""
         spread = self.scenario.spread
         match attempt.fault:
@@ -452,7 +454,7 @@ class _Run:
             self._settle(job, "NotRun", now)
 
 
-def _only_call(scenario: Scenario, index: int) -> Call:
+def _only_call(scenario: RunScenario, index: int) -> CallScript:
     """Return the one call of a job, or the one pause of a job that needs no lane."""
     script = scenario.scripts[index]
     call = script.actions[0] if len(script.actions) == 1 else None
@@ -460,8 +462,8 @@ def _only_call(scenario: Scenario, index: int) -> Call:
         if not isinstance(call, Pause):
             msg = f"the scenario is not plain: job {index} needs no lane and is not a single pause"
             raise UsageError(msg)
-        return Call(script.lane or _NO_LANE, call.duration)
-    if not isinstance(call, Call) or call.lane != script.lane or call.patience != math.inf:
+        return CallScript(script.lane or _NO_LANE, call.duration)
+    if not isinstance(call, CallScript) or call.lane != script.lane or call.patience != math.inf:
         msg = f"the scenario is not plain: job {index} is not one patient call on its lane"
         raise UsageError(msg)
     return call
@@ -483,7 +485,7 @@ def _is_own(job: ModelJob, lane: ModelLane, now: float) -> bool:
     return ((refused + 1) / (served + refused + 2)) ** (job.refusals + 1) < _CHANCE
 
 
-def _used(call: Call, attempt: Attempt) -> int:
+def _used(call: CallScript, attempt: AttemptScript) -> int:
     """Return the tokens of a request that ended regularly; a refused one has used none."""
     if attempt.fault is None and call.fails:
         return call.tokens  # the usage is unknown

@@ -18,7 +18,7 @@ import attrs
 from trioeval.kernel import Backoff, LaneSpec
 from trioeval.rates import Allowance, RateHint
 from trioeval.testing.model_parts import PredictedLane
-from trioeval.testing.scenario import Attempt
+from trioeval.testing.scenario import AttemptScript
 
 _RECOVER_AFTER = 4  # refusals in a row after which a lane recovers, hinted or not
 _A_TRY = 60.0  # seconds that a call may take until it fails
@@ -206,14 +206,14 @@ class ModelLane:
     """Generations without a success; a generation is the set of calls in flight at a refusal."""
     generation_at: int = 0
     """Number of calls that had ended when the present generation began; likewise for all `…_at` numbers."""
-    elders: int = 0
+    in_flight_at_refusal: int = 0
     """Calls in flight that belong to the present generation or an earlier one."""
     allowance: int | None = None
     """Calls that may be in flight while it recovers."""
     recovery_at: int = 0
     recoveries: int = 0
     wave_at: int = 0
-    wave_has_told: bool = False
+    wave_confirmed: bool = False
     """True if the present wave of refusals was counted as evidence of the server's rate."""
     served_since_wait: int = _SOON
     hinted: ModelPace | None = None
@@ -312,8 +312,8 @@ class ModelLane:
 
     def leave_generation(self, mark: int) -> None:
         """Count the end of a call that started after `mark` ends and was not served."""
-        if self.elders and mark < self.generation_at:
-            self.elders -= 1
+        if self.in_flight_at_refusal and mark < self.generation_at:
+            self.in_flight_at_refusal -= 1
 
     def succeeded(self, latency: float, mark: int, *, again: bool) -> None:
         """Count a served call that started after `mark` ends."""
@@ -321,7 +321,7 @@ class ModelLane:
         self.served_since_wait += 1
         if self.limit is not None and self._learns:
             self.limit.served(latency, again=again)
-        self.congestions = self.elders = self.fatal = 0
+        self.congestions = self.in_flight_at_refusal = self.fatal = 0
         self.troubles = []
         self._measure_success()
         if self.allowance is not None and mark >= self.recovery_at:
@@ -330,7 +330,7 @@ class ModelLane:
                 self.allowance = None
 
     def congested(
-        self, now: float, attempt: Attempt, mark: int, refusals: int, spread: float
+        self, now: float, attempt: AttemptScript, mark: int, refusals: int, spread: float
     ) -> float:
         """Count a refusal because of too many calls; return the seconds that the call rests.
 
@@ -340,14 +340,14 @@ class ModelLane:
         """
         wait = attempt.retry_after or 0.0
         self.refused += 1
-        if self.elders:
+        if self.in_flight_at_refusal:
             self.leave_generation(mark)
         else:
             self.congestions += 1
-            self.generation_at, self.elders = self.ends, self.in_flight
+            self.generation_at, self.in_flight_at_refusal = self.ends, self.in_flight
         begins_wave = mark >= self.wave_at
         if begins_wave:
-            self.wave_at, self.wave_has_told = self.ends, False
+            self.wave_at, self.wave_confirmed = self.ends, False
         if wait and refusals <= _TELLING:
             self._measure_refusal(now, wait, begins_wave=begins_wave)
         if self.limit is not None:
@@ -361,7 +361,7 @@ class ModelLane:
         self._trouble(now, rest)
         return rest
 
-    def failed(self, now: float, attempt: Attempt, mishaps: int, spread: float) -> float:
+    def failed(self, now: float, attempt: AttemptScript, mishaps: int, spread: float) -> float:
         """Count a transient failure of a call that has failed before; return the seconds that it rests."""
         rest = _rest(self.spec.backoff, attempt.retry_after, mishaps, spread)
         if self.limit is not None:
@@ -372,7 +372,7 @@ class ModelLane:
         self._trouble(now, rest)
         return rest
 
-    def unanswered(self, now: float) -> None:
+    def cancelled_in_flight(self, now: float) -> None:
         """Count a call that was cancelled in flight."""
         if self.allowance is not None:
             self._trouble(now, 0.0)
@@ -463,7 +463,7 @@ class ModelLane:
     def _measure_refusal(self, now: float, wait: float, *, begins_wave: bool) -> None:
         """Measure the rate at a refusal of several calls, or of one soon after a wait: the server is full."""
         soon, self.served_since_wait = self.served_since_wait < _SOON, 0
-        if self.limit is None or self.wave_has_told:
+        if self.limit is None or self.wave_confirmed:
             return
         pace = self.measured
         if begins_wave and not soon:  # a single refusal may have any reason
@@ -471,7 +471,7 @@ class ModelLane:
                 pace.period = min(pace.period * _FASTER, max(pace.period, wait))
                 self._plan_faster()
             return
-        self.wave_has_told = True
+        self.wave_confirmed = True
         since = self.measured_since
         if since is None:
             self.measured_since, self.measured_served = now, 0

@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-from trioeval.testing.scenario import Attempt, Call
+from trioeval.testing.scenario import AttemptScript, CallScript
 
 Kind: TypeAlias = Literal["Done", "Failed", "TimedOut", "Interrupted", "Blocked", "NotRun"]
 
@@ -73,7 +73,7 @@ class ModelJob:
     """A job with its one call."""
 
     index: int
-    call: Call
+    call: CallScript
     """Its one call; for a job that makes none, its time and its lane."""
     timeout: float
     state: Literal["pending", "resting", "queued", "in flight", "paused", "failed", "over"] = (
@@ -116,6 +116,6 @@ class ModelJob:
         return self.state in ("resting", "queued", "in flight", "paused")
 
     @property
-    def attempt(self) -> Attempt:
+    def attempt(self) -> AttemptScript:
         """The present or next request."""
         return self.call.attempt(self.number)

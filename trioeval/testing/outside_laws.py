@@ -16,7 +16,7 @@ import attrs
 
 from trioeval.errors import CallError, Fault
 from trioeval.kernel import LaneSpec
-from trioeval.testing.foreign import Answer, ForeignRun, Scheduler, call_of, run_foreign
+from trioeval.testing.foreign import ForeignReply, ForeignRun, Scheduler, call_of, run_foreign
 from trioeval.testing.lane_laws import (
     check_attempts,
     check_eager,
@@ -26,8 +26,8 @@ from trioeval.testing.lane_laws import (
     check_width,
 )
 from trioeval.testing.laws import check_leak, check_order, check_prompt, check_total
-from trioeval.testing.scenario import Scenario
-from trioeval.testing.trace import Span, Trace, late_starts, most_at_once, on, require
+from trioeval.testing.scenario import RunScenario
+from trioeval.testing.trace import RunTrace, TraceSpan, late_starts, most_at_once, on, require
 
 
 @attrs.define(eq=False)
@@ -35,7 +35,7 @@ class Seen:
     """A scenario and its runs, made at their first use."""
 
     make: Callable[[], Scheduler]
-    scenario: Scenario
+    scenario: RunScenario
     terms: frozenset[str]
     _whole: ForeignRun | None = None
 
@@ -46,7 +46,7 @@ class Seen:
             self._whole = run_foreign(self.make, self.scenario, self.terms)
         return self._whole
 
-    def alone(self, lane: LaneSpec) -> Trace:
+    def alone(self, lane: LaneSpec) -> RunTrace:
         """Return a run of the jobs of one lane."""
         own = tuple(script for script in self.scenario.scripts if script.lane == lane.name)
         only = attrs.evolve(self.scenario, lanes=(lane,), scripts=own)
@@ -58,9 +58,9 @@ class Seen:
         return min(self.scenario.deadline, self.scenario.stop_at, self.scenario.cancel_at)
 
     @property
-    def requests(self) -> Mapping[int, list[Span]]:
+    def requests(self) -> Mapping[int, list[TraceSpan]]:
         """The requests of each job that has any, in order."""
-        found: dict[int, list[Span]] = defaultdict(list)
+        found: dict[int, list[TraceSpan]] = defaultdict(list)
         for span in self.whole.trace.calls:
             found[span.index].append(span)
         return found
@@ -95,14 +95,16 @@ def _check_honest(seen: Seen) -> None:
         if index not in requests:
             cut = emission.at >= seen.cut_at or seen.scenario.scripts[index].timeout < math.inf
             require("HONEST", cut, f"job {index} was emitted but never called")
-            lies = isinstance(result, Answer)
+            lies = isinstance(result, ForeignReply)
             require("HONEST", not lies, f"job {index} was emitted with {result!r} but never called")
             continue
         last = requests[index][-1]
         too_early = f"{last}, but job {index} was emitted at {emission.at:g}"
         require("HONEST", last.ended_at <= emission.at, too_early)
         own = (
-            result == Answer(index) if last.ending == "returned" else not isinstance(result, Answer)
+            result == ForeignReply(index)
+            if last.ending == "returned"
+            else not isinstance(result, ForeignReply)
         )
         require("HONEST", own, f"job {index} was emitted with {result!r}, after {last}")
 
@@ -141,7 +143,7 @@ def _check_slot(seen: Seen) -> None:
                     require("SLOT", holds=False, otherwise=said)
 
 
-def _rests(seen: Seen) -> Iterator[tuple[Span, Span]]:
+def _rests(seen: Seen) -> Iterator[tuple[TraceSpan, TraceSpan]]:
     """Yield requests that were retried, each with the next one."""
     for several in seen.requests.values():
         yield from itertools.pairwise(several)
@@ -212,12 +214,12 @@ def _check_drain(seen: Seen) -> None:
         require("DRAIN", trace.ended_at <= ended_at, late)
 
 
-def _is_curable(span: Span) -> bool:
+def _is_curable(span: TraceSpan) -> bool:
     error = span.error
     return isinstance(error, CallError) and error.fault in (Fault.TRANSIENT, Fault.RATE_LIMITED)
 
 
-def _of_trace(check: Callable[[Trace], None]) -> Callable[[Seen], None]:
+def _of_trace(check: Callable[[RunTrace], None]) -> Callable[[Seen], None]:
     return lambda seen: check(seen.whole.trace)
 
 

@@ -9,28 +9,36 @@ import trio
 
 from trioeval.errors import CallError
 from trioeval.kernel import Budget, Calls, Job, Lanes, LaneStatistics, Metered, Plan, run_plan
-from trioeval.testing.scenario import Call, Pause, Retune, Scenario, Script, ScriptedError, Together
-from trioeval.testing.shared import Keeper
-from trioeval.testing.trace import Recorder, Trace
+from trioeval.testing.scenario import (
+    CallScript,
+    JobScript,
+    Pause,
+    Retune,
+    RunScenario,
+    ScriptedError,
+    Together,
+)
+from trioeval.testing.shared import PermitServer
+from trioeval.testing.trace import RunTrace, TraceRecorder
 from trioeval.testing.virtual import run_virtual
 
 _SAMPLES = 128  # one a second from the start
 _SAMPLE_OFFSET = 0.3828125  # between the quarters on which drawn scenarios move
 
 
-def run_scenario(scenario: Scenario) -> Trace:
+def run_scenario(scenario: RunScenario) -> RunTrace:
     """Run a scenario in a Trio run of its own and return its trace.
 
     Example:
         >>> lane = LaneSpec("a", max_concurrency=1)
-        >>> trace = run_scenario(Scenario((lane,), (Script("a", (Call("a", 2),)),) * 3))
+        >>> trace = run_scenario(RunScenario((lane,), (JobScript("a", (CallScript("a", 2),)),) * 3))
         >>> [span.started_at for span in trace.calls]
         [0.0, 2.0, 4.0]
     """
     return run_side_by_side([scenario])[0]
 
 
-def run_side_by_side(scenarios: Sequence[Scenario]) -> list[Trace]:
+def run_side_by_side(scenarios: Sequence[RunScenario]) -> list[RunTrace]:
     """Run several scenarios at once on the lanes of the first, under its shared limits.
 
     The sequence numbers of their traces form one series, so that the traces can be compared. The lanes'
@@ -40,12 +48,12 @@ def run_side_by_side(scenarios: Sequence[Scenario]) -> list[Trace]:
     return run_virtual(_run_all, scenarios)
 
 
-async def _run_all(scenarios: Sequence[Scenario]) -> list[Trace]:
+async def _run_all(scenarios: Sequence[RunScenario]) -> list[RunTrace]:
     first, ticks = scenarios[0], itertools.count(1)
-    keepers = [Keeper(shared, ticks) for shared in first.shared]
+    keepers = [PermitServer(shared, ticks) for shared in first.shared]
     permits = {name: keeper.permits(name) for keeper in keepers for name in keeper.shared.lanes}
     lanes = Lanes(first.lanes, rng=lambda: first.spread, cap=first.cap, permits=permits)
-    recorders = [Recorder(ticks) for _ in scenarios]
+    recorders = [TraceRecorder(ticks) for _ in scenarios]
     ended_at: dict[int, float] = {}
 
     async def run(position: int) -> None:
@@ -68,7 +76,7 @@ async def _run_all(scenarios: Sequence[Scenario]) -> list[Trace]:
     if trio.lowlevel.current_statistics().tasks_living != living:
         left_over.append("tasks")
     return [
-        Trace(
+        RunTrace(
             scenario=scenario,
             ended_at=ended_at[position],
             bodies=recorder.bodies,
@@ -86,7 +94,7 @@ async def _run_all(scenarios: Sequence[Scenario]) -> list[Trace]:
     ]
 
 
-async def _run(scenario: Scenario, recorder: Recorder, lanes: Lanes) -> None:
+async def _run(scenario: RunScenario, recorder: TraceRecorder, lanes: Lanes) -> None:
     jobs = [
         Job(index, script.lane, script, script.timeout, script.key)
         for index, script in enumerate(scenario.scripts)
@@ -105,13 +113,13 @@ async def _run(scenario: Scenario, recorder: Recorder, lanes: Lanes) -> None:
     # Requests of each call so far: a job that is salvaged continues its scripts.
     made: dict[tuple[int, ...], Iterator[int]] = defaultdict(itertools.count)
 
-    async def perform(job: Job[Script], calls: Calls[Script]) -> int:
+    async def perform(job: Job[JobScript], calls: Calls[JobScript]) -> int:
         with recorder.body(job.index, job.lane):
             for place, action in enumerate(job.payload.actions):
                 match action:
                     case Pause(duration):
                         await trio.sleep(duration)
-                    case Call():
+                    case CallScript():
                         await _call(recorder, calls, job.index, action, made[job.index, place])
                     case Together(several):
                         async with trio.open_nursery() as nursery:
@@ -141,7 +149,7 @@ async def _run(scenario: Scenario, recorder: Recorder, lanes: Lanes) -> None:
         nursery.cancel_scope.cancel("the run is over")
 
 
-def needs_no_lane(job: Job[Script]) -> bool:
+def needs_no_lane(job: Job[JobScript]) -> bool:
     """Return whether the script of a job says that it needs no lane.
 
     Raises:
@@ -154,7 +162,11 @@ def needs_no_lane(job: Job[Script]) -> bool:
 
 
 async def _call(
-    recorder: Recorder, calls: Calls[Script], index: int, call: Call, numbers: Iterator[int]
+    recorder: TraceRecorder,
+    calls: Calls[JobScript],
+    index: int,
+    call: CallScript,
+    numbers: Iterator[int],
 ) -> None:
     async def send() -> Metered[None]:
         number = next(numbers)
@@ -190,7 +202,7 @@ async def _retune(retune: Retune, lanes: Lanes) -> None:
         lane.max_concurrency = retune.to
 
 
-async def _stop_at(recorder: Recorder, stop: trio.Event, scenario: Scenario) -> None:
+async def _stop_at(recorder: TraceRecorder, stop: trio.Event, scenario: RunScenario) -> None:
     await trio.sleep_until(scenario.stop_at)
     for _ in range(scenario.stop_steps):
         await trio.lowlevel.checkpoint()
@@ -198,7 +210,7 @@ async def _stop_at(recorder: Recorder, stop: trio.Event, scenario: Scenario) -> 
     stop.set()
 
 
-async def _sample(recorder: Recorder, lanes: Lanes) -> None:
+async def _sample(recorder: TraceRecorder, lanes: Lanes) -> None:
     for second in range(_SAMPLES):  # bounded, so that a deadlock is still seen at once
         await trio.sleep_until(second + _SAMPLE_OFFSET)
         recorder.sample(lanes)

@@ -23,7 +23,7 @@ class Pause:
 
 
 @attrs.frozen
-class Attempt:
+class AttemptScript:
     """One request of a script: it takes some seconds, then succeeds or fails."""
 
     duration: float
@@ -38,7 +38,7 @@ class Attempt:
 
 
 @attrs.frozen
-class Call:
+class CallScript:
     """One call: a single request, or one for each attempt."""
 
     lane: str
@@ -47,15 +47,15 @@ class Call:
     """True if it ends in an error that carries no information for its lane."""
     patience: float = math.inf
     """Seconds after which the body cancels it, waiting or in flight."""
-    attempts: tuple[Attempt, ...] = ()
+    attempts: tuple[AttemptScript, ...] = ()
     """Its requests in turn, the last one repeated; replaces `duration`."""
     tokens: int = 0
     """Tokens reserved for each request."""
 
-    def attempt(self, number: int) -> Attempt:
+    def attempt(self, number: int) -> AttemptScript:
         """Return the attempt with this number, from 0."""
         if not self.attempts:
-            return Attempt(self.duration)
+            return AttemptScript(self.duration)
         return self.attempts[min(number, len(self.attempts) - 1)]
 
 
@@ -63,15 +63,15 @@ class Call:
 class Together:
     """Several calls at once, in a nursery of the body."""
 
-    calls: tuple[Call, ...]
+    calls: tuple[CallScript, ...]
 
 
-Action: TypeAlias = Pause | Call | Together
+Action: TypeAlias = Pause | CallScript | Together
 Known: TypeAlias = Literal["yes", "no", "fails"]
 
 
 @attrs.frozen
-class Script:
+class JobScript:
     """The script of one job."""
 
     lane: str | None
@@ -104,7 +104,7 @@ class Caps:
 
 
 @attrs.frozen
-class Shared:
+class SharedLimitScript:
     """A shared limit, which may extend beyond the run: calls need a permit from it."""
 
     lanes: tuple[str, ...]
@@ -124,11 +124,11 @@ class Shared:
 
 
 @attrs.frozen
-class Scenario:
+class RunScenario:
     """A whole run: jobs, lanes, and interventions."""
 
     lanes: tuple[LaneSpec, ...]
-    scripts: tuple[Script, ...]
+    scripts: tuple[JobScript, ...]
     serial_indices: tuple[int, ...] = ()
     serial: bool = False
     deadline: float = math.inf
@@ -148,7 +148,7 @@ class Scenario:
     cap: int | None = None
     """Calls in flight on all lanes together."""
     retunes: tuple[Retune, ...] = ()
-    shared: tuple[Shared, ...] = ()
+    shared: tuple[SharedLimitScript, ...] = ()
     """Limits beyond the lanes; at most one for each lane."""
     spread: float = 0.5
     """The random number of the lanes: constant, so that back-offs are exact."""
@@ -169,7 +169,7 @@ class Scenario:
             and self.cap is None
             and all(
                 len(script.actions) == 1
-                and isinstance(script.actions[0], Call)
+                and isinstance(script.actions[0], CallScript)
                 and script.actions[0].lane == script.lane
                 and not script.actions[0].attempts
                 and not script.actions[0].tokens

@@ -13,17 +13,17 @@ import trio
 
 from trioeval.errors import LimitError
 from trioeval.kernel import Permit, Permits, Shortage
-from trioeval.testing.scenario import Shared
-from trioeval.testing.trace import Lent, PermitEnd
+from trioeval.testing.scenario import SharedLimitScript
+from trioeval.testing.trace import GrantedPermit, PermitEnd
 
 
 @attrs.define(eq=False)
-class Keeper:
+class PermitServer:
     """The limiter of one shared limit; records every permit."""
 
-    shared: Shared
+    shared: SharedLimitScript
     _ticks: Iterator[int]
-    lent: list[Lent] = attrs.field(factory=list)
+    lent: list[GrantedPermit] = attrs.field(factory=list)
     """All permits so far."""
     _open: int = 0
     _taken_until: list[float] = attrs.field(factory=list)
@@ -101,12 +101,12 @@ class Keeper:
             raise LimitError("exceeds_capacity", f"{tokens} tokens exceed the limit of {most}")
 
     def _grant(self, lane: str, index: int, tokens: int) -> Permit:
-        lent = Lent(index, lane, tokens, trio.current_time(), next(self._ticks))
+        lent = GrantedPermit(index, lane, tokens, trio.current_time(), next(self._ticks))
         self.lent.append(lent)
         self._open += 1
         return _Permit(partial(self._end, lent))
 
-    def _end(self, lent: Lent, used: int | None) -> None:
+    def _end(self, lent: GrantedPermit, used: int | None) -> None:
         now = trio.current_time()
         lent.ends.append(PermitEnd(now, next(self._ticks), used))
         self._open -= 1
@@ -122,7 +122,7 @@ class Keeper:
 
 @attrs.frozen
 class _LanePermits:
-    _keeper: Keeper
+    _keeper: PermitServer
     _lane: str
 
     def take_nowait(self, index: int, tokens: int, money: float) -> Permit | None:  # noqa: ARG002

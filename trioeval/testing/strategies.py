@@ -15,15 +15,15 @@ from trioeval.kernel import Adaptive, Backoff, Edge, LaneSpec
 from trioeval.rates import Allowance, RateHint
 from trioeval.testing.scenario import (
     Action,
-    Attempt,
-    Call,
+    AttemptScript,
+    CallScript,
     Caps,
+    JobScript,
     Known,
     Pause,
     Retune,
-    Scenario,
-    Script,
-    Shared,
+    RunScenario,
+    SharedLimitScript,
     Together,
 )
 
@@ -129,7 +129,7 @@ _PLAIN_ADAPTIVE = {
 @st.composite
 def adaptive_scenarios(
     draw: st.DrawFn, *, hints: bool = True, wild: bool = True, tied: bool = False
-) -> Scenario:
+) -> RunScenario:
     """Plain runs on lanes that adapt to refusals, that get hints, and that may be closed.
 
     Refusals are few and jobs many, so that a cut limit grows again.
@@ -148,7 +148,7 @@ def adaptive_scenarios(
     faults = _WILD if wild else _BUSY
     waits = _ASKS_FOR if wild else draw(_some((_NO_WAIT, _NO_WAIT, _SHORT_WAIT)))
     replies = _REPLIES if hints and draw(st.booleans()) else _SILENT
-    return Scenario(
+    return RunScenario(
         lanes=lanes,
         scripts=tuple(
             _busy_script(
@@ -176,7 +176,7 @@ def _busy_script(
     fails: st.SearchStrategy[list[Fault | None]],
     waits: st.SearchStrategy[float | None],
     replies: st.SearchStrategy[RateHint | None],
-) -> Script:
+) -> JobScript:
     """Draw a job that is served at last, unless it fails permanently; without an index its calls are tied."""
     faults = [fault for fault in draw(fails) if fault is not None]
     lasting = faults and faults[-1] is not Fault.RATE_LIMITED
@@ -184,7 +184,7 @@ def _busy_script(
     if not lasting or draw(st.booleans()):
         ends = (*faults, None)
     attempts = tuple(
-        Attempt(
+        AttemptScript(
             draw(_BRIEF) + (1.0 if index is None else _fraction(index, number + 1)),
             fault,
             None if fault is None else draw(waits),
@@ -193,13 +193,13 @@ def _busy_script(
         for number, fault in enumerate(ends)
     )
     timeout = math.inf if index is None else draw(_TIMEOUTS) + 1
-    return Script(lane, (Call(lane, 0.0, attempts=attempts),), timeout)
+    return JobScript(lane, (CallScript(lane, 0.0, attempts=attempts),), timeout)
 
 
 @st.composite
 def plain_scenarios(
     draw: st.DrawFn, *, failures: bool = True, order: bool = True, max_size: int = 14
-) -> Scenario:
+) -> RunScenario:
     """Runs whose every step is determined by the rules, except for rare ties.
 
     Args:
@@ -220,7 +220,7 @@ def plain_scenarios(
     alone: tuple[int, ...] = ()
     if order and size and not serial:
         alone = tuple(sorted(draw(st.sets(st.integers(0, size - 1), max_size=2))))
-    return Scenario(
+    return RunScenario(
         lanes=lanes,
         scripts=scripts,
         serial_indices=alone,
@@ -234,13 +234,15 @@ def plain_scenarios(
     )
 
 
-def _script(draw: st.DrawFn, index: int, lane: LaneSpec, *, failures: bool, order: bool) -> Script:
+def _script(
+    draw: st.DrawFn, index: int, lane: LaneSpec, *, failures: bool, order: bool
+) -> JobScript:
     faults: list[Fault | None] = [*draw(_FAULTS)] if failures else []
     endless = lane.max_retries is None and faults[-1:] == [Fault.RATE_LIMITED]
     if endless or not faults or (len(faults) < _MOST_ATTEMPTS and draw(st.booleans())):
         faults = [*faults[: _MOST_ATTEMPTS - 1], None]
     attempts = tuple(
-        Attempt(
+        AttemptScript(
             draw(_SECONDS) + _fraction(index, number + 1),
             fault,
             None if fault is None else draw(_HINTS),
@@ -248,12 +250,12 @@ def _script(draw: st.DrawFn, index: int, lane: LaneSpec, *, failures: bool, orde
         )
         for number, fault in enumerate(faults)
     )
-    call = Call(lane.name, 0.0, draw(_FAILS), attempts=attempts, tokens=draw(_TOKENS))
+    call = CallScript(lane.name, 0.0, draw(_FAILS), attempts=attempts, tokens=draw(_TOKENS))
     timeout = draw(_TIMEOUTS) + _fraction(index, 0)
-    return Script(lane.name, (call,), timeout, draw(_KEYS) if order else None)
+    return JobScript(lane.name, (call,), timeout, draw(_KEYS) if order else None)
 
 
-def _looked_at(draw: st.DrawFn, index: int, script: Script) -> Script:
+def _looked_at(draw: st.DrawFn, index: int, script: JobScript) -> JobScript:
     """Return the same job, on no lane or found to need none: such a job makes no call."""
     known, leaves = draw(_LOOKS), draw(_LEAVES)
     if not leaves and known != "yes":
@@ -289,7 +291,7 @@ durations = st.integers(0, 8).map(float) | st.integers(0, 16).map(lambda n: n / 
 """Seconds of a call or a pause."""
 
 attempts = st.builds(
-    Attempt,
+    AttemptScript,
     durations,
     st.sampled_from((None, *Fault, Fault.TRANSIENT, Fault.RATE_LIMITED, Fault.RATE_LIMITED)),
     st.sampled_from((None, None, 0.0, 1.25, 2.5, 5.0)),
@@ -299,7 +301,7 @@ attempts = st.builds(
 
 
 _busy_attempts = st.builds(
-    Attempt,
+    AttemptScript,
     st.integers(1, 16).map(lambda quarters: quarters / 4),
     st.sampled_from((None, None, Fault.TRANSIENT, *(Fault.RATE_LIMITED,) * 3, Fault.FATAL)),
     st.sampled_from((None, 1.25, 2.5)),
@@ -345,10 +347,10 @@ def learning_lane_specs(name: str) -> st.SearchStrategy[LaneSpec]:
 _NEVER = (math.inf, math.inf)
 
 
-def _calls(lanes: tuple[str, ...]) -> st.SearchStrategy[Call]:
+def _calls(lanes: tuple[str, ...]) -> st.SearchStrategy[CallScript]:
     patience = st.sampled_from((math.inf, math.inf, 1.0, 2.5))
     fails = st.sampled_from((False, False, True))
-    return st.builds(Call, st.sampled_from(lanes), durations, fails, patience)
+    return st.builds(CallScript, st.sampled_from(lanes), durations, fails, patience)
 
 
 def _actions(lanes: tuple[str, ...]) -> st.SearchStrategy[Action]:
@@ -360,12 +362,12 @@ def _actions(lanes: tuple[str, ...]) -> st.SearchStrategy[Action]:
 
 
 @st.composite
-def scenarios(draw: st.DrawFn) -> Scenario:
+def scenarios(draw: st.DrawFn) -> RunScenario:
     """Several lanes, calls across them, timeouts, cuts, serial jobs; providers that never refuse."""
     names = _NAMES[: draw(st.integers(1, 3))]
     own = st.sampled_from(names)
     first = st.builds(
-        lambda lane, duration, fails: (lane, Call(lane, duration, fails)),
+        lambda lane, duration, fails: (lane, CallScript(lane, duration, fails)),
         own,
         durations,
         st.booleans(),
@@ -375,9 +377,11 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         # Most jobs begin with a call on their own lane; the others are unexpected there.
         more = draw(st.lists(_actions(names), max_size=2))
         actions = (*more, call) if draw(st.integers(0, 4)) == 0 else (call, *more)
-        scripts.append(Script(lane, actions, draw(st.sampled_from((math.inf, math.inf, 2.0, 5.0)))))
+        scripts.append(
+            JobScript(lane, actions, draw(st.sampled_from((math.inf, math.inf, 2.0, 5.0))))
+        )
     some = st.sampled_from
-    return Scenario(
+    return RunScenario(
         lanes=tuple(draw(lane_specs(name)) for name in names),
         scripts=tuple(scripts),
         serial_indices=tuple(
@@ -392,7 +396,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
 
 
 @st.composite
-def faulty_scenarios(draw: st.DrawFn) -> Scenario:
+def faulty_scenarios(draw: st.DrawFn) -> RunScenario:
     """Everything at once: providers that fail in every way, dependencies, keys, budgets, retuned lanes.
 
     Each part is drawn only sometimes, so that examples are small.
@@ -431,7 +435,7 @@ def faulty_scenarios(draw: st.DrawFn) -> Scenario:
 
 
 @st.composite
-def no_lane_scenarios(draw: st.DrawFn) -> Scenario:
+def no_lane_scenarios(draw: st.DrawFn) -> RunScenario:
     """The same, with jobs on no lane, and others that turn out to need none; half without dependencies."""
     scenario = draw(faulty_scenarios())
     looks = draw(st.booleans())
@@ -468,12 +472,12 @@ def _wide_lanes(name: str) -> st.SearchStrategy[LaneSpec]:
 
 
 @st.composite
-def shared_scenarios(draw: st.DrawFn) -> Scenario:
+def shared_scenarios(draw: st.DrawFn) -> RunScenario:
     """Limits that lanes share, under lanes that learn: many permits are requested while a lane changes."""
     some, names = st.sampled_from, _NAMES[: draw(st.sampled_from((1, 1, 2, 3)))]
     groups = [names[:2]] if draw(st.booleans()) else [(name,) for name in names]
     calls = st.builds(
-        Call,
+        CallScript,
         some(names),
         durations,
         patience=some((math.inf,) * 5 + (2.5,)),
@@ -488,10 +492,10 @@ def shared_scenarios(draw: st.DrawFn) -> Scenario:
     retune = st.builds(Retune, durations, some(names), some((1, 6, "pause", "resume")))
     retunes = draw(st.lists(retune, max_size=2))
     retunes += [Retune(40.0, name, "resume") for name in names if retunes]
-    return Scenario(
+    return RunScenario(
         lanes=tuple(draw(_wide_lanes(name)) for name in names),
         scripts=tuple(
-            Script(lane, (*before, attrs.evolve(call, lane=lane), *more), timeout)
+            JobScript(lane, (*before, attrs.evolve(call, lane=lane), *more), timeout)
             for lane, call, before, more, timeout in draw(st.lists(jobs, min_size=3, max_size=9))
         ),
         deadline=draw(some((math.inf, math.inf, 5.0, 10.0))),
@@ -503,7 +507,7 @@ def shared_scenarios(draw: st.DrawFn) -> Scenario:
         cap=draw(some((None, None, 1, 2))),
         retunes=tuple(retunes),
         shared=tuple(
-            Shared(
+            SharedLimitScript(
                 lanes,
                 room=draw(some((1, 2, 3, 9))),
                 lasts=draw(some((0.0, 2.5, 8.0))),
@@ -521,10 +525,10 @@ def _with_faults(draw: st.DrawFn, action: Action) -> Action:
     if isinstance(action, Together):
         calls = tuple(_faulty_call(draw, call) for call in action.calls)
         return Together(calls)
-    return _faulty_call(draw, action) if isinstance(action, Call) else action
+    return _faulty_call(draw, action) if isinstance(action, CallScript) else action
 
 
-def _faulty_call(draw: st.DrawFn, call: Call) -> Call:
+def _faulty_call(draw: st.DrawFn, call: CallScript) -> CallScript:
     if draw(st.integers(0, 2)) == 0:
         return call
     tokens = draw(st.sampled_from((0, 1, 2, 6)))
@@ -546,11 +550,11 @@ def _edges(draw: st.DrawFn, size: int) -> Mapping[int, tuple[Edge, ...]]:
 
 
 @st.composite
-def simple_scenarios(draw: st.DrawFn) -> Scenario:
+def simple_scenarios(draw: st.DrawFn) -> RunScenario:
     """One call per job on its own lane, nothing that cuts or gates: the domain of EAGER and ISOLATION."""
     names = _NAMES[: draw(st.integers(1, 3))]
     jobs = draw(st.lists(st.tuples(st.sampled_from(names), durations), max_size=20))
-    return Scenario(
+    return RunScenario(
         lanes=tuple(draw(lane_specs(name)) for name in names),
-        scripts=tuple(Script(lane, (Call(lane, duration),)) for lane, duration in jobs),
+        scripts=tuple(JobScript(lane, (CallScript(lane, duration),)) for lane, duration in jobs),
     )

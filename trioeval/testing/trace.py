@@ -16,11 +16,11 @@ import trio
 
 from trioeval.errors import CallError, Fault
 from trioeval.kernel import Event, Lanes, LaneSpec, Outcome
-from trioeval.testing.scenario import Scenario
+from trioeval.testing.scenario import RunScenario
 
 
 @attrs.define
-class Span:
+class TraceSpan:
     """An interval: a job's body or one request."""
 
     index: int
@@ -65,7 +65,7 @@ class Span:
 
 
 @attrs.define
-class Asked:
+class RequestedCall:
     """The time from requesting a call to having its result, or to cancelling it."""
 
     index: int
@@ -77,7 +77,7 @@ class Asked:
 
 
 @attrs.define
-class Lent:
+class GrantedPermit:
     """A permit, as seen by the limiter that granted it."""
 
     index: int
@@ -89,7 +89,7 @@ class Lent:
     granted: int
     """Sequence number of the grant."""
     ends: list["PermitEnd"] = attrs.field(factory=list)
-    """How it was settled or given back; exactly one is correct."""
+    """Its settlements and returns; exactly one is correct."""
 
 
 @attrs.frozen
@@ -122,7 +122,7 @@ class Settled:
 
 
 @attrs.frozen
-class Sample:
+class LaneSample:
     """The statistics of a lane at an instant at which nothing happened, with the recorder's own count."""
 
     at: float
@@ -134,25 +134,25 @@ class Sample:
 
 
 @attrs.frozen
-class Trace:
+class RunTrace:
     """Everything recorded of one run, with its scenario."""
 
-    scenario: Scenario
+    scenario: RunScenario
     """The scenario of the run."""
     ended_at: float
     """The instant at which the run returned."""
-    bodies: Sequence[Span]
-    calls: Sequence[Span]
-    asked: Sequence[Asked]
+    bodies: Sequence[TraceSpan]
+    calls: Sequence[TraceSpan]
+    asked: Sequence[RequestedCall]
     emissions: Sequence[Emission]
-    samples: Sequence[Sample]
+    samples: Sequence[LaneSample]
     events: Sequence[Event]
     left_over: Sequence[str]
     """Descriptions of what was still alive after the run returned; empty is correct."""
     settled: Sequence[Settled] = ()
     """Empty if no callback was registered."""
     """Results of `needs_no_lane`; empty if it was not called."""
-    permits: Sequence[Lent] = ()
+    permits: Sequence[GrantedPermit] = ()
     """In the order of their grants."""
     stopped: float = math.inf
     """Sequence number of the stop; infinite if there was none."""
@@ -175,17 +175,17 @@ class Trace:
 
 
 @attrs.define
-class Recorder:
+class TraceRecorder:
     """Records a trace. One for each run; runs that are compared step by step share `ticks`."""
 
     ticks: Iterator[int] = attrs.field(factory=lambda: itertools.count(1))
     """The source of sequence numbers."""
-    bodies: list[Span] = attrs.field(factory=list)
-    calls: list[Span] = attrs.field(factory=list)
-    asked: list[Asked] = attrs.field(factory=list)
+    bodies: list[TraceSpan] = attrs.field(factory=list)
+    calls: list[TraceSpan] = attrs.field(factory=list)
+    asked: list[RequestedCall] = attrs.field(factory=list)
     emissions: list[Emission] = attrs.field(factory=list)
     settled: list[Settled] = attrs.field(factory=list)
-    samples: list[Sample] = attrs.field(factory=list)
+    samples: list[LaneSample] = attrs.field(factory=list)
     events: list[Event] = attrs.field(factory=list)
     stopped: float = math.inf
 
@@ -193,13 +193,13 @@ class Recorder:
     def body(self, index: int, lane: str | None) -> Iterator[None]:
         """Record a body: wrap everything that it does."""
         now = trio.current_time()
-        with self._span(self.bodies, Span(index, lane, now, now, next(self.ticks))):
+        with self._span(self.bodies, TraceSpan(index, lane, now, now, next(self.ticks))):
             yield
 
     @contextmanager
-    def asking(self, index: int, lane: str) -> Iterator[Asked]:
+    def asking(self, index: int, lane: str) -> Iterator[RequestedCall]:
         """Record a whole call, including waits and retries; pass the result to `call`."""
-        asked = Asked(index, lane, next(self.ticks), trio.current_time())
+        asked = RequestedCall(index, lane, next(self.ticks), trio.current_time())
         self.asked.append(asked)
         try:
             yield asked
@@ -207,7 +207,9 @@ class Recorder:
             asked.ended_at = trio.current_time()
 
     @contextmanager
-    def call(self, asked: Asked, lane: str, attempt: int = 0, tokens: int = 0) -> Iterator[Span]:
+    def call(
+        self, asked: RequestedCall, lane: str, attempt: int = 0, tokens: int = 0
+    ) -> Iterator[TraceSpan]:
         """Record a request: wrap the body of a `send`.
 
         Args:
@@ -216,7 +218,7 @@ class Recorder:
             attempt: The number of the request within its call, from 0.
             tokens: The tokens reserved for it.
         """
-        span = Span(asked.index, lane, asked.asked_at, trio.current_time(), next(self.ticks))
+        span = TraceSpan(asked.index, lane, asked.asked_at, trio.current_time(), next(self.ticks))
         span.call, span.attempt, span.tokens = asked.call, attempt, tokens
         with self._span(self.calls, span):
             yield span
@@ -234,14 +236,14 @@ class Recorder:
         at = trio.current_time()
         for name, lane in lanes.items():
             in_flight = sum(span.lane == name and span.ended is None for span in self.calls)
-            self.samples.append(Sample(at, name, lane.in_flight, in_flight))
+            self.samples.append(LaneSample(at, name, lane.in_flight, in_flight))
 
     def stop(self) -> None:
         """Record the stop of the run."""
         self.stopped = next(self.ticks)
 
     @contextmanager
-    def _span(self, spans: list[Span], span: Span) -> Iterator[None]:
+    def _span(self, spans: list[TraceSpan], span: TraceSpan) -> Iterator[None]:
         spans.append(span)
         try:
             yield
@@ -263,12 +265,12 @@ def require(law: str, holds: bool, otherwise: str) -> None:  # noqa: FBT001 - re
         raise AssertionError(msg)
 
 
-def on(spans: Iterable[Span], lane: LaneSpec) -> list[Span]:
+def on(spans: Iterable[TraceSpan], lane: LaneSpec) -> list[TraceSpan]:
     """Return the spans on a lane."""
     return [span for span in spans if span.lane == lane.name]
 
 
-def most_at_once(spans: Sequence[Span]) -> int:
+def most_at_once(spans: Sequence[TraceSpan]) -> int:
     """Return the largest number of spans that were open together."""
     steps = sorted(step for span in spans for step in ((span.started, 1), (span.last, -1)))
     return max(itertools.accumulate(change for _, change in steps), default=0)
@@ -283,8 +285,8 @@ def rate_bound(starts: Sequence[float], period: float, burst: int) -> float:
 
 
 def late_starts(
-    calls: Iterable[Span], lane: LaneSpec, *, resting: bool = False
-) -> list[tuple[Span, float]]:
+    calls: Iterable[TraceSpan], lane: LaneSpec, *, resting: bool = False
+) -> list[tuple[TraceSpan, float]]:
     """Yield jobs of a lane whose first request started later than possible, with the right instant.
 
     Pace and slots decide, by what had started before. Only the time before the first refusal of the lane is
@@ -300,7 +302,7 @@ def late_starts(
     refused_at = min((span.ended_at for span in refused), default=math.inf)
     over = {span.index: span.ended_at for span in starts}
     period = 60 / lane.rpm if lane.rpm is not None else 0.0
-    late, begun = [], list[Span]()
+    late, begun = [], list[TraceSpan]()
     for place, span in enumerate(starts):
         waiting = next((other for other in starts[place:] if not other.attempt), None)
         if waiting is None:
@@ -325,7 +327,7 @@ def late_starts(
     return late
 
 
-def asked_wait(span: Span) -> float:
+def asked_wait(span: TraceSpan) -> float:
     """Return the seconds that the provider asked its lane to wait with a transient failure or refusal."""
     error = span.error
     if isinstance(error, CallError) and error.fault in (Fault.RATE_LIMITED, Fault.TRANSIENT):
@@ -333,12 +335,12 @@ def asked_wait(span: Span) -> float:
     return 0.0
 
 
-def is_refusal(span: Span) -> bool:
+def is_refusal(span: TraceSpan) -> bool:
     """Return whether the provider refused a request because there were too many."""
     return isinstance(span.error, CallError) and span.error.fault is Fault.RATE_LIMITED
 
 
-def working_time(trace: Trace, body: Span) -> float:
+def working_time(trace: RunTrace, body: TraceSpan) -> float:
     """Return the seconds of a body in which it neither waited for a lane nor rested."""
     within = (body.started_at, body.ended_at)
     calls = [span for span in trace.calls if span.index == body.index]
@@ -355,7 +357,7 @@ def working_time(trace: Trace, body: Span) -> float:
     return body.ended_at - body.started_at - idle
 
 
-def used_tokens(span: Span) -> int:
+def used_tokens(span: TraceSpan) -> int:
     """Return the tokens that a request used as reported to its lane, or those that it reserved."""
     if span.used is not None:
         return span.used

@@ -1,1 +1,1 @@
-"""The live view: pages that show runs while they go on, and how a run lets itself be watched and steered."""
+"""The live view: pages that show running runs, and the connection that watches and steers runs."""

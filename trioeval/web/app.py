@@ -1,5 +1,5 @@
-# Apart from `cli.commands.view`: loaded when it is used.
-"""The application of the live view: which address shows what, and what buttons do."""
+# Apart from `cli.commands.view`: imported on demand.
+"""The application of the live view: its addresses, and the actions of its buttons."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from trioeval.errors import NotLiveError, StoreError
 from trioeval.report import Head
 from trioeval.report.records import RowRecord
-from trioeval.store import Reader, RunFacts
+from trioeval.store import RunFacts, StoreReader
 from trioeval.store.row_pages import RowQuery
 from trioeval.web.lane_cards import lane_id
 from trioeval.web.pages import Pages, StoreReading, short
@@ -38,10 +38,10 @@ from trioeval.web.run_page import (
     rows_of,
     tasks_of,
 )
-from trioeval.web.security import Door, Guard, refuse
-from trioeval.web.watches import Shown, Watch, Watches
+from trioeval.web.security import AccessGuard, Door, refuse
+from trioeval.web.watches import RunWatch, RunWatches, Shown
 
-# Scripts and styles of the pages: a fixed list of files, read once, so no address reaches any other one.
+# Scripts and styles of the pages: a fixed list of files, read once, so no address reaches any other file.
 
 
 _OWN = Path(__file__).parent / "static"
@@ -59,67 +59,67 @@ _FILES = {
 
 
 @attrs.frozen
-class Assets:
-    """Their contents by name, with their media types."""
+class StaticFiles:
+    """The contents by name, with media types."""
 
     _found: Mapping[str, tuple[bytes, str]] = attrs.field(repr=False)
     version: str
-    """Changes with any of them; stands in their addresses, so that browsers may keep them."""
+    """A digest of all files in their addresses, so that browsers may cache them."""
 
     @classmethod
-    def load(cls) -> "Assets":
-        """Read them all. Blocks shortly."""
+    def load(cls) -> "StaticFiles":
+        """Read all files. Blocks shortly."""
         found = {name: (path.read_bytes(), kind) for name, (path, kind) in _FILES.items()}
         digest = hashlib.blake2b(b"".join(body for body, _ in found.values()), digest_size=6)
         return cls(found, digest.hexdigest())
 
     async def answer(self, request: Request) -> Response:  # noqa: ASYNC124 - or it gets a thread
-        """One of them."""
+        """Return one file."""
         found = self._found.get(request.path_params["name"])
         if found is None:
-            raise HTTPException(404, "there is no such file")
+            raise HTTPException(404, "file not found")
         body, kind = found
         keep = {"cache-control": "private, max-age=31536000, immutable"}
         return Response(body, media_type=kind, headers=keep)
 
 
-# What buttons of the live view ask of a run. Pure.
+# The requests that buttons of the live view send to a run. Pure.
 
 
 _DONE = {
-    "pause": "lane paused: calls in flight go on",
+    "pause": "lane paused: calls in flight continue",
     "resume": "lane resumed",
     "retune": "lane retuned",
-    "stop": "stopping: rows under way may finish",
-    "cancel": "cancelling what is under way",
+    "stop": "stopping: running rows may finish",
+    "cancel": "cancelling running rows",
 }
 
 
 @attrs.frozen(kw_only=True)
 class Command:
-    """What is asked of a run, as its live channel takes it."""
+    """A request in the form of the live channel."""
 
     do: str
     more: Mapping[str, Any]
 
     @property
     def done(self) -> str:
-        """What is said once it was done."""
+        """The message after success."""
         return _DONE[self.do]
 
     def json(self) -> dict[str, Any]:
-        """Ready for `Live.ask`."""
+        """Return the request for `Live.ask`."""
         return {"do": self.do, **self.more}
 
 
 def read_command(form: Mapping[str, str]) -> Command:
-    """What a form says.
+    """Read the request from a form.
 
     Args:
-        form: `do` and, where they apply, `lane`, `maxConcurrency`, `rpm` and `tpm`; a blank one stays.
+        form: `do`, and depending on it `lane`, `maxConcurrency`, `rpm` and `tpm`; blank fields change nothing.
 
     Raises:
-        ValueError: It says nothing that could be done; the text says why.
+        ValueError: The form is not valid; the text states why.
 
     Example:
         >>> read_command({"do": "retune", "lane": "a", "maxConcurrency": "4", "rpm": ""}).json()
@@ -131,18 +131,18 @@ def read_command(form: Mapping[str, str]) -> Command:
     if do in {"stop", "cancel"}:
         return Command(do=do, more={})
     if "lane" not in form:
-        raise ValueError("lane is missing: say which one")
+        raise ValueError("lane is missing: name one")
     more: dict[str, Any] = {"lane": form["lane"]}
     if do == "retune":
         given = {name: form.get(name, "").strip() for name in ("maxConcurrency", "rpm", "tpm")}
         more |= {name: _number(name, text) for name, text in given.items() if text}
         if len(more) == 1:
-            raise ValueError("give maxConcurrency, rpm or tpm")
+            raise ValueError("set a width, rpm or tpm")
     return Command(do=do, more=more)
 
 
 def _number(name: str, text: str) -> float:
-    """A number as JSON can say it; whether it will do, the run knows."""
+    """Return a number for JSON; the run checks its range."""
     try:
         number = int(text) if name == "maxConcurrency" else float(text)
     except ValueError:
@@ -153,32 +153,32 @@ def _number(name: str, text: str) -> float:
     return number
 
 
-# A run as it goes on, for one browser: server-sent events, each with the newest picture there is.
+# The events of a run for one browser: server-sent events, each with the newest state.
 
 
-_APART = 0.25  # seconds between two pictures
-_ROWS_APART = 1.0  # seconds between two calls to look at the rows again
-_QUIET = 15.0  # seconds after which something is sent all the same: who has gone is found out
+_APART = 0.25  # seconds between two states
+_ROWS_APART = 1.0  # seconds between two updates of the rows
+_QUIET = 15.0  # seconds after which something is sent in any case, to detect closed connections
 
 
 @attrs.frozen(kw_only=True)
 class RunEvents:
-    """An answer that ends with the run, or with the server."""
+    """A response that ends with the run, or with the server."""
 
     run_id: str
-    watches: Watches
+    watches: RunWatches
     stop: trio.Event
-    picture: Callable[[Watch], str]
-    """What is shown of it."""
+    picture: Callable[[RunWatch], str]
+    """The watch of the run."""
 
     async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
-        """Answer."""
+        """Send the events."""
         headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_until_stop, self.stop, nursery.cancel_scope)
             await self._tell(partial(_send, send))
-            nursery.cancel_scope.cancel("all is told")
+            nursery.cancel_scope.cancel("the run has ended")
         await send({"type": "http.response.body", "body": b""})
 
     async def _tell(self, send: Callable[[str], Awaitable[None]]) -> None:
@@ -205,7 +205,7 @@ class RunEvents:
 
 
 def message(text: str, event: str | None = None) -> str:
-    r"""A server-sent event.
+    r"""Return a server-sent event.
 
     Example:
         >>> message("a\nb", "news")
@@ -221,8 +221,8 @@ def _lines(text: str, event: str | None) -> Iterator[str]:
         yield f"data: {line}\n"
 
 
-def _points(watch: Watch) -> str | None:
-    """The newest point of each lane, for its timeline."""
+def _points(watch: RunWatch) -> str | None:
+    """Return the newest point of each lane for its chart."""
     state = watch.state
     if state is None:
         return None
@@ -239,7 +239,7 @@ async def _until_stop(stop: trio.Event, scope: trio.CancelScope) -> None:
     scope.cancel("the server stops")
 
 
-# Nothing is done for a browser that has gone: who types on, or leaves a page, takes back his question.
+# Requests end when the browser disconnects: a user who continues typing or leaves a page cancels them.
 
 
 _READING = frozenset({"GET", "HEAD"})
@@ -247,12 +247,12 @@ _READING = frozenset({"GET", "HEAD"})
 
 @attrs.frozen
 class WhilePresent:
-    """An application whose answers end with their readers; what changes something is done to its end."""
+    """An application whose responses end when the reader disconnects; requests with effects are completed."""
 
     _app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer."""
+        """Handle a request."""
         if scope["method"] not in _READING:
             await self._app(scope, receive, send)
             return
@@ -260,7 +260,7 @@ class WhilePresent:
 
         async def send_on(message: Message) -> None:
             if message["type"] == "http.response.body" and not message.get("more_body", False):
-                # The server closes what it has sent the last of, and must not be disturbed by that.
+                # The server closes the connection after the last part, and must not be interrupted.
                 looking.cancel("it is answered")
             await send(message)
 
@@ -284,29 +284,29 @@ async def _no_body() -> Message:
     return {"type": "http.request", "body": b"", "more_body": False}
 
 
-_RUNS = 100  # in the list; more are asked for
+_RUNS = 100  # in the list; more are loaded on demand
 _MOST_RUNS = 10_000
 _LONGEST_FORM = 10_000  # bytes
 _HEARD_WITHIN = 3.0  # seconds
-_COLUMNS = 200  # that rows can be chosen by
+_COLUMNS = 200  # columns in the filter of rows
 _LONGEST_WORD = 500  # characters of a message on a page
 
 
 @attrs.frozen(kw_only=True)
-class View:
-    """What answers requests."""
+class LiveView:
+    """The handlers of the live view."""
 
     store: StoreReading
-    watches: Watches
+    watches: RunWatches
     stop: trio.Event
     now: Callable[[], datetime]
     resume: Callable[[str], str]
-    """The command that goes on with a run."""
+    """Returns the command that continues a run."""
     pages: Pages = attrs.field(factory=Pages.load)
-    assets: Assets = attrs.field(factory=Assets.load)
+    assets: StaticFiles = attrs.field(factory=StaticFiles.load)
 
     def app(self, door: Door) -> ASGIApp:
-        """The ASGI application behind its door."""
+        """Return the ASGI application with its access checks."""
         get = ["GET"]
         inner = Starlette(
             routes=[
@@ -322,10 +322,10 @@ class View:
             exception_handlers={HTTPException: self._refuse, StoreError: self._tell_trouble},
         )
         inner.router.redirect_slashes = False
-        return Guard(WhilePresent(inner), door)
+        return AccessGuard(WhilePresent(inner), door)
 
     async def runs(self, request: Request, *, only_list: bool = False) -> Response:
-        """All runs, the newest first, those that go on before the others."""
+        """Show all runs, the newest first, running ones before the others."""
         asked = request.query_params.get("most", "")
         most = min(int(asked), _MOST_RUNS) if asked.isdecimal() and len(asked) < 9 else _RUNS  # noqa: PLR2004
         most = max(most, _RUNS)
@@ -340,10 +340,10 @@ class View:
         )
 
     async def run(self, request: Request) -> Response:
-        """One run."""
+        """Show one run."""
         wanted = read_query(request.query_params)
 
-        def look(reader: Reader) -> Mapping[str, Any]:
+        def look(reader: StoreReader) -> Mapping[str, Any]:
             facts = _run(reader, request)
             return {
                 "picture": self._picture(reader, facts),
@@ -359,25 +359,25 @@ class View:
         return self._page(request, "run", **found, **_named(request), wanted=wanted, chosen=chosen)
 
     async def rows(self, request: Request) -> Response:
-        """Rows of a run, for its page."""
+        """Show rows of a run, as a part of its page."""
         wanted = read_query(request.query_params)
 
-        def look(reader: Reader) -> RowsPicture:
+        def look(reader: StoreReader) -> RowsPicture:
             facts = _run(reader, request)
             return _rows(reader, facts, wanted)
 
         rows = await self.store.read(look, takes_long=bool(wanted.text))
         answer = self._page(request, "_rows", rows=rows, **_named(request))
         query = f"?{rows.here}" if rows.here else ""
-        # So that the page is the same when it is loaded again.
+        # The address makes the page the same when it is loaded again.
         answer.headers["hx-replace-url"] = f"/run/{_named(request)['quoted']}{query}"
         return answer
 
     async def row(self, request: Request) -> Response:
-        """All that is known of one row."""
+        """Show all facts about one row."""
         position, index = request.path_params["position"], request.path_params["index"]
 
-        def look(reader: Reader) -> Mapping[str, Any]:
+        def look(reader: StoreReader) -> Mapping[str, Any]:
             facts = _run(reader, request)
             task = facts.tasks[position] if position < len(facts.tasks) else None
             found = None
@@ -399,7 +399,7 @@ class View:
         return self._page(request, "row", **await self.store.read(look), **_named(request))
 
     async def events(self, request: Request) -> Any:  # noqa: ASYNC124 - or it gets a thread
-        """What happens to a run."""
+        """Send the events of a run."""
         return RunEvents(
             run_id=request.path_params["run"],
             watches=self.watches,
@@ -416,11 +416,11 @@ class View:
         except ValueError as error:
             return self._said(request, str(error), is_wrong=True)
         async with self.watches.watching(request.path_params["run"]) as watch:
-            # Who comes back to a page after a while finds a watch that has just begun.
+            # A page that was open for long finds a watch that has just started.
             with trio.move_on_after(_HEARD_WITHIN):
                 await watch.wait_heard()
             if watch.live is None:
-                return self._said(request, "the run does not listen (any more)", is_wrong=True)
+                return self._said(request, "the run does not accept commands", is_wrong=True)
             try:
                 answer = await watch.live.ask(command.json())
             except NotLiveError as error:
@@ -438,16 +438,16 @@ class View:
         )
         return HTMLResponse(text, status)
 
-    def _picture(self, reader: Reader, facts: RunFacts) -> RunPicture:
+    def _picture(self, reader: StoreReader, facts: RunFacts) -> RunPicture:
         watch = self.watches.now(facts.id)
         if watch is None or watch.state is None:
             is_over = facts.state != "running"
-            watch = Watch(
+            watch = RunWatch(
                 facts.id, facts=facts, activities=reader.activity(facts) if is_over else ()
             )
         return picture_of(watch, self.now())
 
-    def _watched(self, request: Request, watch: Watch) -> str:
+    def _watched(self, request: Request, watch: RunWatch) -> str:
         if watch.shown is None or watch.shown.version != watch.version:
             given = _named(request) | {
                 "picture": picture_of(watch, self.now()),
@@ -475,32 +475,32 @@ class View:
 
 
 async def _read_body(request: Request) -> bytes:
-    """What was sent; a body that is too long is not read to its end."""
+    """Return the body of a request; reading stops when it is too long."""
     body = bytearray()
     async with aclosing(request.stream()) as chunks:
         async for chunk in chunks:
             body += chunk
             if len(body) > _LONGEST_FORM:
-                raise HTTPException(413, "what was sent is too long")
+                raise HTTPException(413, "the request is too long")
     return bytes(body)
 
 
-def _run(reader: Reader, request: Request) -> RunFacts:
+def _run(reader: StoreReader, request: Request) -> RunFacts:
     run_id = request.path_params["run"]
     found = reader.find(run_id)
     if found is None:
-        raise HTTPException(404, f"there is no run {run_id} here, or not any more")
+        raise HTTPException(404, f"run {run_id} not found; it may have been deleted")
     return found
 
 
 def _named(request: Request) -> dict[str, Any]:
-    """The run of a request, as it stands in texts and in addresses."""
+    """Return the id of the run of a request, as text and quoted for addresses."""
     run_id = request.path_params["run"]
     return {"run_id": run_id, "quoted": quote(run_id, safe="")}
 
 
-def _rows(reader: Reader, run: RunFacts, wanted: RowQuery) -> RowsPicture:
-    """A page of rows, and the number of requested rows that never began and have no records."""
+def _rows(reader: StoreReader, run: RunFacts, wanted: RowQuery) -> RowsPicture:
+    """Return a page of rows, and the number of matching rows that never started and have no records."""
     unlisted = 0
     if not wanted.text and wanted.status in {None, "not_run"}:
         for position, task in enumerate(run.tasks):
@@ -511,8 +511,8 @@ def _rows(reader: Reader, run: RunFacts, wanted: RowQuery) -> RowsPicture:
     return rows_of(run, reader.row_page(run, wanted), wanted, unlisted)
 
 
-def _choices(reader: Reader, facts: RunFacts) -> list[tuple[str, str]]:
-    """Tasks and columns by which rows can be chosen, each with its name."""
+def _choices(reader: StoreReader, facts: RunFacts) -> list[tuple[str, str]]:
+    """Return the tasks and columns for the filter of rows, each with its name."""
     found = []
     for position, head in enumerate(map(Head.read, reader.heads(facts))):
         task = "" if head.task is None else f"{head.task}: "

@@ -1,4 +1,4 @@
-"""What the lanes of a run did while it was watched: few points, however long that is. Pure."""
+"""The history of the lanes of a watched run, with a bounded number of points. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,24 +6,24 @@ from typing import Any
 import attrs
 
 MOST_POINTS = 240
-"""Of each lane."""
+"""The most points of each lane."""
 
 _FIRST = 0.2  # seconds between two points
 
 Series = tuple[Sequence[float | None], Sequence[float | None], Sequence[float | None]]
-"""Seconds since the run began; calls in flight at each; how many might be."""
+"""Seconds since the start of the run; the calls in flight at each; the limit at each."""
 
 
 @attrs.define
-class History:
-    """Points of time, and of each lane its calls in flight and its limit at each."""
+class LaneHistory:
+    """Points in time with the calls in flight and the limit of each lane."""
 
     _times: list[float] = attrs.field(factory=list)
     _lanes: dict[str, list[tuple[int, int] | None]] = attrs.field(factory=dict)
     _apart: float = _FIRST
 
     def add(self, state: Mapping[str, Any]) -> None:
-        """Take note of how a run stands, as `RunState.json` says it."""
+        """Add the state of a run from `RunState.json`."""
         at = state["elapsedS"]
         if self._times and at - self._times[-1] < self._apart:
             return
@@ -37,7 +37,7 @@ class History:
             self._lanes = {name: points[::2] for name, points in self._lanes.items()}
 
     def series(self, lane: str) -> Series:
-        """The points of a lane; none of one that was never seen."""
+        """Return the points of a lane; none for an unknown lane."""
         points = self._lanes.get(lane, [])
         return (
             self._times[: len(points)],
@@ -47,7 +47,7 @@ class History:
 
 
 def series_of_buckets(lane: Mapping[str, Any]) -> Series:
-    """The points of a lane, of what `LaneActivity.json` tells of it.
+    """Return the points of a lane from `LaneActivity.json`.
 
     Example:
         >>> series_of_buckets(

@@ -1,4 +1,4 @@
-"""What a page tells of a lane: of one that runs, or of one as it was when its run ended. Pure."""
+"""The lanes of a page: of a running run, or of an ended one. Pure."""
 
 import hashlib
 import json
@@ -7,10 +7,10 @@ from typing import Any
 
 import attrs
 
-from trioeval.kernel.events import Why
+from trioeval.kernel.events import WaitReason
 from trioeval.report.activity import WAIT_WORDS, labels_of, lane_names, longest_waits
 from trioeval.report.text import cut_middle
-from trioeval.web.history import History, Series, series_of_buckets
+from trioeval.web.history import LaneHistory, Series, series_of_buckets
 from trioeval.web.pages import count_text, money_text, seconds_text
 
 _SHOWN = 80  # cells of a name
@@ -18,37 +18,37 @@ _SHOWN = 80  # cells of a name
 
 @attrs.frozen(kw_only=True)
 class LaneCard:
-    """A lane as it is shown. Texts are foreign."""
+    """A lane as a page shows it. Its texts are foreign."""
 
     id: str
-    """Of its elements in the page."""
+    """The id of its elements in the page."""
     name: str
-    """Its whole key, by which commands know it."""
+    """The key of the lane, for commands."""
     shown: str
-    """What people call it."""
+    """The short name."""
     mood: str
-    """`open`, `paused`, `probing` or `closed`; `ended` of a run that is over."""
+    """`open`, `paused`, `probing` or `closed`; `ended` for an ended run."""
     in_flight: int = 0
     limit: int = 0
     max_concurrency: int = 0
     rpm: float | None = None
     tpm: float | None = None
     facts: Sequence[tuple[str, str]] = ()
-    """What is told of it, each with its name."""
+    """The facts to show, each with its name."""
     waits: str | None = None
-    """What it waits for now, or has waited for."""
+    """The reason of its present wait, or of its past waits."""
     reason: str | None = None
-    """Why it is closed."""
+    """The reason why it is closed."""
     series: Series = ((), (), ())
 
     @property
     def points(self) -> str:
-        """Its timeline as JSON."""
+        """The chart as JSON."""
         return json.dumps(self.series, separators=(",", ":"))
 
 
 def lane_id(name: str) -> str:
-    """How the elements of a lane are called in a page, whatever its name is.
+    """Return the id of the elements of a lane in a page, for any name.
 
     Example:
         >>> lane_id("openai:gpt-4o") == lane_id("openai:gpt-4o") != lane_id("")
@@ -57,19 +57,19 @@ def lane_id(name: str) -> str:
     return "lane-" + hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=6).hexdigest()
 
 
-def live_cards(state: Mapping[str, Any], history: History) -> list[LaneCard]:
-    """The lanes of a run that goes on.
+def live_cards(state: Mapping[str, Any], history: LaneHistory) -> list[LaneCard]:
+    """Return the lanes of a running run.
 
     Args:
-        state: As `RunState.json`.
-        history: What was seen of them.
+        state: The state from `RunState.json`.
+        history: The history of the lanes.
     """
     labels = {lane["name"]: lane["label"] for lane in state["lanes"] if lane.get("label")}
     names = lane_names((lane["name"] for lane in state["lanes"]), labels)
     return [_live_card(lane, names[lane["name"]], history) for lane in state["lanes"]]
 
 
-def _live_card(lane: Mapping[str, Any], shown: str, history: History) -> LaneCard:
+def _live_card(lane: Mapping[str, Any], shown: str, history: LaneHistory) -> LaneCard:
     facts = [("queued", count_text(lane["queued"]))]
     for name, used, allowed in (("rpm", "usedRpm", "rpm"), ("tpm", "usedTpm", "tpm")):
         if lane[allowed] is not None:
@@ -94,10 +94,10 @@ def _live_card(lane: Mapping[str, Any], shown: str, history: History) -> LaneCar
 
 
 def ended_cards(activities: Sequence[Mapping[str, Any]]) -> list[LaneCard]:
-    """The lanes of a run that is over.
+    """Return the lanes of an ended run.
 
     Args:
-        activities: As `Reader.activity` tells them; the timelines are those of the last execution.
+        activities: The results of `Reader.activity`; charts show the last execution.
     """
     if not activities:
         return []
@@ -125,20 +125,20 @@ def ended_cards(activities: Sequence[Mapping[str, Any]]) -> list[LaneCard]:
 def _counts(lane: Mapping[str, Any], retried: int = 0) -> list[tuple[str, str]]:
     facts = [("calls", count_text(lane["calls"]))]
     facts += [("429", count_text(lane["refused"]))] if lane["refused"] else []
-    facts += [("made again", count_text(retried))] if retried else []
+    facts += [("repeated", count_text(retried))] if retried else []
     facts += [("tokens", count_text(lane["tokens"]))] if lane["tokens"] else []
     return facts + ([("cost", money_text(lane["cost"]))] if lane["cost"] else [])
 
 
 def wait_word(why: str) -> str:
-    """What somebody waits for, in a word or two.
+    """Return the reason of a wait in a word or two.
 
     Example:
         >>> wait_word("tokens"), wait_word("Godot")
         ('tpm', 'Godot')
     """
     try:
-        return WAIT_WORDS[Why(why)]
+        return WAIT_WORDS[WaitReason(why)]
     except ValueError:
         return why
 

@@ -1,10 +1,9 @@
-# Apart from `cli.run.execution`: it belongs to this package, which the other only uses.
-"""The running side: a socket of the file system on which a run can be watched and steered.
+# Apart from `cli.run.execution`: it belongs to this package.
+"""The server side of a running run: a socket in the file system by which it is watched and steered.
 
-Nobody but the user who started the run can open it. It costs nothing while nobody is connected, and who is
-connected cannot hold the run up: somebody who does not read is told the newest when he does, and is dropped
-if that takes long; at the end nobody is waited for. What comes in is refused or obeyed, and never harms
-the run.
+Only the user who started the run can connect. Without connections it costs nothing, and connections cannot
+slow the run down: a slow reader gets only the newest state, and is dropped if it does not read for too long;
+at the end of the run no reader is waited for. Commands are refused or obeyed, and never harm the run.
 """
 
 import logging
@@ -21,11 +20,11 @@ import trio
 from trioeval.errors import NotLiveError, PlanError
 from trioeval.kernel import Lane, Lanes
 from trioeval.nurseries import open_plain_nursery
-from trioeval.report.run_state import RunState
+from trioeval.report.run_state import RunSnapshot
 from trioeval.web.live_client import (
     LONGEST_COMMAND,
     VERSION,
-    Lines,
+    LineReader,
     NewRows,
     NotAMessageError,
     to_line,
@@ -33,11 +32,11 @@ from trioeval.web.live_client import (
 )
 from trioeval.web.sockets import is_same_user, listen_for, process_of, remove
 
-# What a run lets be seen and changed of it while it goes on.
+# The state of a running run that can be seen and changed.
 
 
-_WIDEST = 10_000  # calls in flight; more is a slip of the hand
-_RATES = (0.001, 1e9)  # a minute
+_WIDEST = 10_000  # calls in flight; a larger number is a typing error
+_RATES = (0.001, 1e9)  # per minute
 _COMMANDS: Mapping[str, frozenset[str]] = {
     "pause": frozenset({"lane"}),
     "resume": frozenset({"lane"}),
@@ -45,39 +44,39 @@ _COMMANDS: Mapping[str, frozenset[str]] = {
     "stop": frozenset(),
     "cancel": frozenset(),
 }
-"""What each may say besides."""
-_SHOWN = 80  # characters of what is refused
+"""The further members of each command."""
+_SHOWN = 80  # characters of a refused value in a message
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class Steering:
-    """The wheel of one run. Everything is synchronous and happens at once, in the run's Trio thread."""
+    """The commands of one run. All methods are synchronous and run in the run's Trio thread."""
 
     run_id: str
-    state: Callable[[], RunState]
-    """How the run stands now. Its lanes are those that can be steered."""
+    state: Callable[[], RunSnapshot]
+    """Returns the state of the run. Its lanes are those that can be steered."""
     lanes: Lanes
     stop: Callable[[int | None], None]
-    """Start no more rows; those under way finish. As the first Ctrl-C. It is given the number of the process
-    that asks, or None."""
+    """Starts no more rows; running rows finish. Like the first Ctrl-C. Gets the number of the requesting
+    process, or None."""
     cancel: Callable[[int | None], None]
-    """End what is under way. As the second one."""
+    """Cancels running rows, like the second Ctrl-C."""
 
     def obey(self, command: Mapping[str, Any], process: int | None = None) -> str | None:
-        """Do what a command says, all of it or nothing; synchronous, in the run's Trio thread.
+        """Execute a command completely or not at all; synchronous, in the run's Trio thread.
 
         Args:
-            command: As `trioeval.web.live_client.Live.ask` has it; nothing of it is trusted.
-            process: Who has sent it; None if that is not known.
+            command: The command, as for `trioeval.web.live_client.Live.ask`; nothing of it is trusted.
+            process: The process that sent it; None if it is unknown.
 
         Returns:
-            Why it is refused; None if it was done.
+            The reason of a refusal; None if the command was executed.
         """
         do = command.get("do")
         if not isinstance(do, str) or do not in _COMMANDS:
             return f"do must be one of {', '.join(_COMMANDS)}, got {_cut(do)}"
         if unknown := sorted(set(command) - _COMMANDS[do] - {"do"}):
-            return f"{do} takes no {_cut(unknown[0])}"
+            return f"{do} does not accept {_cut(unknown[0])}"
         if do == "stop":
             self.stop(process)
             return None
@@ -97,10 +96,10 @@ class Steering:
         return None
 
     def _lane(self, name: object) -> Lane | str:
-        """A lane, or why there is none of that name."""
+        """Return a lane, or the message that its name is unknown."""
         known = [lane.name for lane in self.state().lanes]
         if not isinstance(name, str) or name not in known:
-            return f"there is no lane {_cut(name)}; the lanes are {', '.join(map(_cut, known))}"
+            return f"unknown lane {_cut(name)}; the lanes are {', '.join(map(_cut, known))}"
         return self.lanes[name]
 
 
@@ -114,7 +113,7 @@ def _retune(lane: Lane, command: Mapping[str, Any]) -> str | None:
     if max_concurrency is rpm is tpm is None:
         return "retune needs maxConcurrency, rpm or tpm"
     try:
-        # What it may refuse comes first: then nothing of it was done.
+        # Values that may be refused are set first, so that a refusal changes nothing.
         lane.retune(rpm=rpm, tpm=tpm)
     except PlanError as error:
         return str(error)
@@ -139,7 +138,7 @@ def _check_rate(name: str, rate: object) -> list[str]:
 
 
 def _cut(value: object) -> str:
-    """What somebody else has sent, short enough to be told."""
+    """Return a foreign value, short enough for a message."""
     short = Repr()
     short.maxstring = short.maxother = short.maxlong = _SHOWN
     return short.repr(value)
@@ -148,11 +147,11 @@ def _cut(value: object) -> str:
 TellRow: TypeAlias = Callable[[int | None, str | None], None]
 
 _EVERY = 0.25  # seconds between two states
-_SHARE = 50  # a state that takes long to make comes more rarely: at most this part of the time goes into it
-_PATIENCE = 5.0  # seconds in which somebody reads what he is sent, or is dropped
-_GOODBYE = 0.25  # seconds that the end of a run may take for those who watch
+_SHARE = 50  # least time between two states, as a multiple of the time that one takes
+_PATIENCE = 5.0  # seconds in which a reader must read, or is dropped
+_GOODBYE = 0.25  # seconds that disconnecting watchers may take at the end of the run
 _REST = 0.01  # seconds between two commands of one watcher
-_MOST = 64  # watchers at once
+_MOST = 64  # connections at once
 
 _GONE = (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError)
 
@@ -163,14 +162,14 @@ _log = logging.getLogger(__name__)
 async def serve_live(
     steering: Steering | None, warn: Callable[[str], None] | None
 ) -> AsyncIterator[TellRow]:
-    """Let a run be watched and steered, for as long as the block. `trioeval view` does both.
+    """Serve the state of a run and its commands for the duration of the block, for `trioeval view`.
 
     Args:
-        steering: The run; None lets nobody.
-        warn: Told where it cannot be; the run goes on all the same. None says nothing of it.
+        steering: The run; None serves nothing.
+        warn: Called if no socket can be created; the run continues. None suppresses the warning.
 
     Yields:
-        What to call when there is a new row, with its index and task.
+        A function to call with the index and the task of each new row.
     """
     listening = None if steering is None else _listen(steering.run_id, warn)
     if steering is None or listening is None:
@@ -198,29 +197,29 @@ def _listen(run_id: str, warn: Callable[[str], None] | None) -> tuple[socket.soc
         return listen_for(run_id)
     except NotLiveError as error:
         if warn is not None:
-            warn(f"this run cannot be watched: {error}")
+            warn(f"the live server cannot start: {error}")
         return None
 
 
 def _tell_nobody(_index: int | None, _task: str | None) -> None:
-    """Nobody watches."""
+    """Ignore a new row: no socket is served."""
 
 
 @attrs.define(eq=False)
 class _Watcher:
-    """Somebody who is connected."""
+    """A connected watcher."""
 
     stream: trio.SocketStream
     rows_told: int
-    """How many rows there were when he was told of them last."""
+    """The number of rows when it was last notified."""
     sending: trio.StrictFIFOLock = attrs.field(factory=trio.StrictFIFOLock)
 
     async def send(self, *messages: bytes) -> None:
         """Send whole messages.
 
         Raises:
-            TooSlowError: He does not read.
-            BrokenResourceError: He is gone.
+            TooSlowError: The watcher does not read.
+            BrokenResourceError: The connection is closed.
         """
         with trio.fail_after(_PATIENCE):
             async with self.sending:
@@ -229,7 +228,7 @@ class _Watcher:
 
 @attrs.define(eq=False)
 class _LiveServer:
-    """Everything that is served of one run."""
+    """The server of one run."""
 
     steering: Steering
     rows: NewRows = attrs.field(factory=NewRows)
@@ -237,21 +236,21 @@ class _LiveServer:
     _over: trio.Event = attrs.field(factory=trio.Event)
     _accepting: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _state: bytes = b""
-    """The newest one that was made."""
+    """The newest state as a message."""
     _state_until: float = float("-inf")
-    """When it is too old."""
+    """The time at which that state is outdated."""
 
     async def accept(self, listening: socket.socket, watchers: trio.Nursery) -> None:
-        """Serve whoever connects, until `end`."""
+        """Serve connections until `end` is called."""
         listener = trio.SocketListener(trio.socket.from_stdlib_socket(listening))
         try:
             with self._accepting:
                 await trio.serve_listeners(self._serve, [listener], handler_nursery=watchers)
-        except Exception:  # noqa: BLE001 - told, and no harm to the run
-            _log.exception("a run cannot be watched any more; it goes on")
+        except Exception:  # noqa: BLE001 - logged; the run continues
+            _log.exception("the live server failed; the run continues")
 
     def end(self) -> None:
-        """The run is over: tell it those who watch, and let no more come."""
+        """Notify watchers that the run is over, and accept no more."""
         self._over.set()
         self._accepting.cancel("the run is over")
 
@@ -269,7 +268,7 @@ class _LiveServer:
                 self._watchers -= 1
 
     async def _tell(self, watcher: _Watcher) -> None:
-        """Tell somebody how the run stands, again and again, and at its end once more."""
+        """Send the state of the run to a watcher repeatedly, and once more at the end."""
         hello = {"type": "hello", "version": VERSION, "run": self.steering.run_id}
         await watcher.send(to_line(hello))
         over = False
@@ -280,8 +279,8 @@ class _LiveServer:
                 await self._over.wait()
 
     async def _hear(self, watcher: _Watcher) -> None:
-        """Obey somebody's commands, one after another."""
-        lines = Lines(watcher.stream, LONGEST_COMMAND)
+        """Execute the commands of a watcher, one after another."""
+        lines = LineReader(watcher.stream, LONGEST_COMMAND)
         try:
             while (line := await lines.next()) is not None:
                 await self._answer(watcher, line)
@@ -297,7 +296,7 @@ class _LiveServer:
             return
         number = command.pop("id", None)
         if type(number) is not int:
-            await watcher.send(_answer_line(None, "a command has an id, a whole number"))
+            await watcher.send(_answer_line(None, "a command needs an id, a whole number"))
             return
         refused = self.steering.obey(command, process_of(watcher.stream.socket))
         # Shielded: the command may have cancelled what this is a part of.
@@ -307,7 +306,7 @@ class _LiveServer:
             raise trio.TooSlowError
 
     def _news(self, watcher: _Watcher, *, fresh: bool) -> list[bytes]:
-        """What somebody is to be told now."""
+        """Return the messages that are new for a watcher."""
         now = trio.current_time()
         if fresh or now >= self._state_until:
             self._state = to_line({"type": "state", "state": self.steering.state().json()})
@@ -323,14 +322,14 @@ class _LiveServer:
 async def _until_over(
     work: Callable[[_Watcher], Awaitable[None]], watcher: _Watcher, scope: trio.CancelScope
 ) -> None:
-    """Do what is done for somebody, and end all of that with it; a fault of ours is no harm to the run."""
+    """Run a task for a watcher, then cancel its other tasks; an internal error does not harm the run."""
     try:
         await work(watcher)
     except _GONE:
         pass
-    except Exception:  # noqa: BLE001 - told, and no harm to the run
-        _log.exception("somebody who watches a run cannot be served; it goes on")
-    scope.cancel("nobody is served any more")
+    except Exception:  # noqa: BLE001 - logged; the run continues
+        _log.exception("a watcher of the run cannot be served; the run continues")
+    scope.cancel("the watcher has disconnected")
 
 
 def _answer_line(number: int | None, refused: str | None) -> bytes:

@@ -1,4 +1,4 @@
-"""The watching side: how a run that is under way is seen and steered from another process."""
+"""The client side of a running run: it is watched and steered from another process."""
 
 import json
 from collections import deque
@@ -13,43 +13,43 @@ from trioeval.errors import NotLiveError
 from trioeval.nurseries import open_plain_nursery
 from trioeval.web.sockets import connect_to, reachable_runs
 
-# What goes over the connection between a run and whoever watches it: JSON, one message a line.
+# The protocol between a run and its watchers: JSON, one message for each line.
 #
-# The run says first `{"type": "hello", "version": 1, "run": id}`, then a few times a second
+# The run first sends `{"type": "hello", "version": 1, "run": id}`, then a few times a second
 #
-# * `{"type": "state", "state": …}`: what `RunState.json` says;
-# * `{"type": "rows", "rows": [{"index": …, "task": …}, …], "missed": …}`: what is new since the last one.
+# * `{"type": "state", "state": …}`: the result of `RunState.json`;
+# * `{"type": "rows", "rows": [{"index": …, "task": …}, …], "missed": …}`: the rows since the last message.
 #
-# The other side sends commands, `{"id": 7, "do": "pause", "lane": "gpt"}`, and gets for each
+# The watcher sends commands, `{"id": 7, "do": "pause", "lane": "gpt"}`, and gets for each
 # `{"type": "answer", "id": 7, "ok": true}`, or `"ok": false` and an `error`.
 
 
 VERSION = 1
 
 LONGEST_COMMAND = 64 * 1024
-"""Bytes of a line that a run reads."""
+"""The most bytes of a line that a run reads."""
 LONGEST_NEWS = 64 * 1024 * 1024
-"""Bytes of a line that a watcher reads: the state of a run has all its lanes."""
+"""The most bytes of a line that a watcher reads: the state of a run has all its lanes."""
 MOST_ROWS = 1000
-"""Rows that are named; whoever was told of none while there were more is to look at the store."""
+"""The most rows that a message names; a watcher that missed rows reads them from the store."""
 
 _CHUNK = 64 * 1024
 
 
 class NotAMessageError(ValueError):
-    """A line that cannot be read; the text says why. Never leaves `trioeval.web`."""
+    """An invalid line; the text states why. Never leaves `trioeval.web`."""
 
 
 def to_line(message: Mapping[str, Any]) -> bytes:
-    """A message as it is sent: pure ASCII, so that half characters in names do no harm."""
+    """Return a message as a line of pure ASCII, so that lone surrogates in names are harmless."""
     return json.dumps(message, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 def to_message(line: bytes) -> dict[str, Any]:
-    """What a line says.
+    """Return the message of a line.
 
     Raises:
-        NotAMessageError: It is no JSON object.
+        NotAMessageError: The line is not a JSON object.
     """
     try:
         found = json.loads(line)
@@ -61,12 +61,12 @@ def to_message(line: bytes) -> dict[str, Any]:
 
 
 @attrs.define(eq=False)
-class Lines:
-    """Reads a stream line by line.
+class LineReader:
+    """A reader of the lines of a stream.
 
     Args:
-        stream: What is read.
-        longest: Bytes of a line at most.
+        stream: The stream.
+        longest: The most bytes of a line.
     """
 
     _stream: trio.abc.ReceiveStream
@@ -75,11 +75,11 @@ class Lines:
     _searched: int = attrs.field(init=False, default=0)
 
     async def next(self) -> bytes | None:
-        """The next line; None at the end, where half a line is none. A checkpoint, unless it is there.
+        """Return the next line; None at the end, without a partial line. A checkpoint unless a line is there.
 
         Raises:
-            NotAMessageError: It is too long; nothing after it can be read.
-            BrokenResourceError: The connection is gone.
+            NotAMessageError: The line is too long; no further line can be read.
+            BrokenResourceError: The connection is closed.
         """
         while (end := self._read.find(b"\n", self._searched)) < 0:
             self._searched = len(self._read)
@@ -97,7 +97,7 @@ class Lines:
 
 @attrs.define(eq=False)
 class NewRows:
-    """The last rows, for readers who each come when they like; one who comes late misses some.
+    """The last rows, for readers that poll at any time; a late reader misses some.
 
     Example:
         >>> rows = NewRows()
@@ -109,35 +109,35 @@ class NewRows:
     """
 
     count: int = 0
-    """Rows until now. A reader keeps it, and asks for those since."""
+    """The number of rows so far. A reader stores it and requests the rows since then."""
     _last: deque[tuple[int | None, str | None]] = attrs.field(
         factory=lambda: deque(maxlen=MOST_ROWS)
     )
 
     def add(self, index: int | None, task: str | None) -> None:
-        """There is a new row."""
+        """Add a row."""
         self.count += 1
         self._last.append((index, task))
 
     def skip(self) -> None:
-        """There were rows that nobody can name."""
+        """Count rows without naming them."""
         self.count += 1
         self._last.clear()
 
     def since(self, count: int) -> tuple[list[dict[str, Any]], bool]:
-        """Those since there were so many, the oldest first, and whether some are missing."""
+        """Return the rows after a number of rows, the oldest first, and whether some are missing."""
         new = self.count - count
         known = list(self._last)[-new:] if new else []
         return [{"index": index, "task": task} for index, task in known], new > len(known)
 
 
-_GREETED_WITHIN = 5.0  # seconds; a run's loop may be busy for a moment
+_GREETED_WITHIN = 5.0  # seconds; the event loop of a run may be busy for a moment
 _ANSWERED_WITHIN = 10.0
 
 
 @attrs.define(eq=False)
 class _Question:
-    """A command that is not answered yet."""
+    """A command without an answer yet."""
 
     answered: trio.Event = attrs.field(factory=trio.Event)
     answer: Mapping[str, Any] | None = None
@@ -145,44 +145,44 @@ class _Question:
 
 @attrs.define(eq=False)
 class Live:
-    """A connection to a run that is under way; made by `open_live`.
+    """A connection to a running run; made by `open_live`.
 
-    Several tasks may use it at once. When the run is over, its iterators end, and `ask` raises.
+    Several tasks may use it at once. When the run ends, its iterators end and `ask` raises.
     """
 
     run_id: str
     _stream: trio.SocketStream
-    _lines: Lines
+    _lines: LineReader
     _sending: trio.StrictFIFOLock = attrs.field(init=False, factory=trio.StrictFIFOLock)
     _state: Mapping[str, Any] | None = attrs.field(init=False, default=None)
     _states: int = attrs.field(init=False, default=0)
-    """How many there were."""
+    """The number of states received."""
     _rows: NewRows = attrs.field(init=False, factory=NewRows)
     _questions: dict[int, _Question] = attrs.field(init=False, factory=dict)
     _asked: int = attrs.field(init=False, default=0)
     _over: bool = attrs.field(init=False, default=False)
     _news: trio.Event = attrs.field(init=False, factory=trio.Event)
-    """Set, and replaced, when there is anything new."""
+    """Set and replaced when there is a new message."""
 
     def states(self) -> AsyncIterator[Mapping[str, Any]]:
-        """How the run stands: what `RunState.json()` says, at most four times a second.
+        """Iterate over the states of the run from `RunState.json()`, at most four a second.
 
-        The first at once; then the newest that there is when it is asked for. One that nobody asked for is
-        gone: nothing piles up. Ends when the run does, or is not heard of any more.
+        The first state is immediate; later ones are the newest at each step. States in between are
+        dropped, so nothing accumulates. Ends with the run, or with the connection.
         """
         return _Newest(self, self._newest_state)
 
     def rows(self) -> AsyncIterator[Mapping[str, Any]]:
-        """Which rows are new, as `{"rows": [{"index": 3, "task": None}, …], "missed": False}`.
+        """Iterate over new rows, as `{"rows": [{"index": 3, "task": None}, …], "missed": False}`.
 
-        Those since it was asked for last, together; at first those since the connection was made.
-        `missed`: there were more than are named here, because somebody who does not read gets no growing
-        list; look at the store again. Ends as `states` does.
+        Each step has all rows since the previous one; the first has those since the connection was made.
+        `missed`: not all new rows are named, because the list does not grow without bound for a slow reader;
+        read the store again. Ends as `states` does.
         """
         return _Newest(self, self._newest_rows)
 
     async def ask(self, command: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Have the run do something, and wait for its answer.
+        """Send a command to the run, and wait for its answer.
 
         Args:
             command: `{"do": "pause" | "resume", "lane": name}`,
@@ -191,10 +191,10 @@ class Live:
                 `{"do": "stop"}` or `{"do": "cancel"}`.
 
         Returns:
-            `{"ok": True}`, or `{"ok": False, "error": text}` if the run refuses; it goes on as before.
+            `{"ok": True}`, or `{"ok": False, "error": text}` if the run refuses it and continues unchanged.
 
         Raises:
-            NotLiveError: The run is over, or does not answer.
+            NotLiveError: The run is over, or does not respond.
         """
         self._asked += 1
         number = self._asked
@@ -210,15 +210,15 @@ class Live:
             finally:
                 del self._questions[number]
         if question.answer is None:
-            why = "does not answer" if scope.cancelled_caught else "is over"
+            why = "does not respond" if scope.cancelled_caught else "is over"
             raise NotLiveError(f"run {self.run_id}: {why}")
         return question.answer
 
     async def greeted(self) -> None:
-        """Who listens is the run, and speaks as this version does; `open_live` asks for it.
+        """Check that the server is the run, with the same version of the protocol; `open_live` calls it.
 
         Raises:
-            NotLiveError: Neither is known.
+            NotLiveError: The greeting is missing or different.
         """
         hello: Mapping[str, Any] = {}
         with trio.move_on_after(_GREETED_WITHIN):
@@ -230,14 +230,12 @@ class Live:
             ):
                 return
             case {"type": "hello", "version": version} if version != VERSION:
-                raise NotLiveError(
-                    f"run {self.run_id}: it is run by another version of trioeval than this one"
-                )
+                raise NotLiveError(f"run {self.run_id}: it runs with another version of trioeval")
             case _:
-                raise NotLiveError(f"run {self.run_id}: who listens does not answer")
+                raise NotLiveError(f"run {self.run_id}: the live server does not respond")
 
     async def hear(self) -> None:
-        """Take what the run says, until it is over; `open_live` sees to it."""
+        """Receive messages until the run is over; `open_live` starts it."""
         try:
             while (line := await self._lines.next()) is not None:
                 self._take(to_message(line))
@@ -285,7 +283,7 @@ class Live:
         return self._rows.count, new
 
     async def more(self) -> bool:
-        """Wait for something new; False if there is nothing any more."""
+        """Wait for a new message; return False if there will be none."""
         if self._over:
             return False
         await self._news.wait()
@@ -294,11 +292,11 @@ class Live:
 
 @attrs.define(eq=False)
 class _Newest(AsyncIterator[Mapping[str, Any]]):
-    """What is new whenever somebody asks. No generator: who stops asking need not close it."""
+    """New values on demand. Not a generator, so that readers need not close it."""
 
     _live: Live
     _look: Callable[[int], tuple[int, Mapping[str, Any] | None]]
-    """How many there were by now, and what is new since there were so many."""
+    """Returns the present number of values, and the values after a number of them."""
     _seen: int = 0
 
     async def __anext__(self) -> Mapping[str, Any]:
@@ -313,14 +311,14 @@ class _Newest(AsyncIterator[Mapping[str, Any]]):
 
 @asynccontextmanager
 async def open_live(run_id: str) -> AsyncIterator[Live]:
-    """Watch and steer a run that is under way on this machine, of this user.
+    """Watch and steer a running run of this user on this machine.
 
     Args:
-        run_id: All of it.
+        run_id: The complete id of the run.
 
     Raises:
-        NotLiveError: Nobody listens under that name: the run is over, was started with `--no-live`, by
-            another user or elsewhere; or who listens does not speak as this version does.
+        NotLiveError: No run listens under this id: it is over, was started with `--no-live`, by another
+            user or elsewhere; or it uses another version of the protocol.
 
     Example:
         ```python
@@ -331,16 +329,16 @@ async def open_live(run_id: str) -> AsyncIterator[Live]:
     """
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(connect_to(run_id)))
     async with stream:
-        live = Live(run_id, stream, Lines(stream, LONGEST_NEWS))
+        live = Live(run_id, stream, LineReader(stream, LONGEST_NEWS))
         await live.greeted()
         async with open_plain_nursery() as nursery:
             nursery.start_soon(live.hear)
             try:
                 yield live
             finally:
-                nursery.cancel_scope.cancel("nobody watches any more")
+                nursery.cancel_scope.cancel("the connection is closed")
 
 
 def live_run_ids() -> list[str]:
-    """The runs of this user that can be watched now, in the order in which they began. Blocks shortly."""
+    """Return the runs of this user that can be watched now, in the order of their starts. Blocks shortly."""
     return reachable_runs()

@@ -1,7 +1,7 @@
-"""Templates and what they are given. Whatever stands in a page is foreign until the contrary is known.
+"""Templates and the values in them. Every value in a page is foreign unless our own code made it.
 
-Every value that a template writes is escaped, and freed of what would reverse or hide text, without being
-asked for it. Only what our own macros made is left as it is.
+Every value that a template writes is escaped, and freed of characters that reverse or hide text,
+automatically. Only the output of our own macros is left unchanged.
 """
 
 from collections.abc import Callable
@@ -14,15 +14,15 @@ import trio
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from trioeval.inert import inert, inert_lines
 from trioeval.report.counts import money
-from trioeval.store import Reader, read_store
+from trioeval.store import StoreReader, read_store
+from trioeval.text_safety import escape_control_characters, inert_lines
 
-# Numbers, times and ages as people read them. Pure.
+# Numbers, times and ages as text. Pure.
 
 
 def count_text(number: float) -> str:
-    """A number with its thousands apart.
+    """Return a number with separators of thousands.
 
     Example:
         >>> count_text(12345), count_text(7.5), count_text(60.0)
@@ -32,7 +32,7 @@ def count_text(number: float) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """How long something takes.
+    """Return a duration.
 
     Example:
         >>> (
@@ -55,7 +55,7 @@ def seconds_text(seconds: float) -> str:
 
 
 def money_text(dollars: float) -> str:
-    """US dollars.
+    """Return an amount of US dollars; a dash for 0.
 
     Example:
         >>> money_text(0), money_text(0.00123), money_text(12.5)
@@ -67,11 +67,11 @@ def money_text(dollars: float) -> str:
 
 
 def age_text(utc: str, now: datetime) -> str:
-    """How long ago an instant was.
+    """Return the age of an instant.
 
     Args:
         utc: ISO 8601.
-        now: What time it is.
+        now: The present time.
 
     Example:
         >>> age_text("2026-01-01T00:00:00.000Z", datetime(2026, 1, 1, 3, 0, tzinfo=UTC))
@@ -90,7 +90,7 @@ def age_text(utc: str, now: datetime) -> str:
     return f"{max(0, int(seconds))} s ago"
 
 
-# The database of runs, read in threads: a slow disk or a large run keeps no other page waiting.
+# The database of runs, read in threads, so that a slow disk or a large run delays no other page.
 
 
 T = TypeVar("T")
@@ -98,23 +98,23 @@ T = TypeVar("T")
 
 @attrs.frozen
 class StoreReading:
-    """Reads with a connection of its own each time, so that nothing is held while nobody looks."""
+    """A reader that opens a connection for each call, so that nothing is locked in between."""
 
     path: Path
-    """It need not be there yet."""
+    """The path of the database, which need not exist yet."""
     _threads: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(4))
     _long_ones: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(1))
 
     async def is_there(self) -> bool:
-        """Whether there is a database: the first run makes it. A checkpoint."""
+        """Return whether the database exists: the first run creates it. A checkpoint."""
         return await trio.to_thread.run_sync(self.path.exists, limiter=self._threads)
 
-    async def read(self, look: Callable[[Reader], T], *, takes_long: bool = False) -> T:
-        """What `look` finds. A checkpoint; a thread for which nobody waits any more is left behind.
+    async def read(self, look: Callable[[StoreReader], T], *, takes_long: bool = False) -> T:
+        """Return the result of `look`. A checkpoint; the thread of a cancelled call is abandoned.
 
         Args:
-            look: Called in a thread.
-            takes_long: Whether it takes its turn among others like it, and keeps none but those waiting.
+            look: The function to call in a thread.
+            takes_long: Whether it waits for other long calls, and blocks only them.
 
         Raises:
             StoreError: The database cannot be read.
@@ -130,11 +130,11 @@ class StoreReading:
 
 _FOLDER = Path(__file__).parent / "templates"
 _LONG = 100_000
-"""Characters of a text in a page; who needs more exports the run."""
+"""The most characters of a text in a page; longer texts need an export."""
 
 
 def harmless(value: Any) -> Any:
-    r"""What a template writes: markup of ours as it is, and text that cannot pretend to be anything else.
+    r"""Return a value of a template: our own markup unchanged, and text that is inert.
 
     Example:
         >>> harmless("a\u202eb\x1b[1m"), harmless(None), harmless(3)
@@ -148,19 +148,19 @@ def harmless(value: Any) -> Any:
 
 
 def short(text: object, width: int) -> str:
-    """A foreign text on one line of so many characters."""
-    return inert(text, width)
+    """Return a foreign text on one line of at most this many characters."""
+    return escape_control_characters(text, width)
 
 
 @attrs.frozen
 class Pages:
-    """Makes pages and parts of them."""
+    """The renderer of pages and their parts."""
 
     _templates: Environment
 
     @classmethod
     def load(cls) -> "Pages":
-        """Read nothing yet; templates are read when they are first used."""
+        """Return a renderer; templates are read on first use."""
         templates = Environment(
             loader=FileSystemLoader(_FOLDER),
             autoescape=True,
@@ -179,10 +179,10 @@ class Pages:
         return cls(templates)
 
     def render(self, name: str, **given: Any) -> str:
-        """A page or a part of one.
+        """Return a page or a part of one.
 
         Args:
-            name: Of its template, without its suffix.
-            given: What stands in it.
+            name: The name of its template, without its suffix.
+            given: The variables of the template.
         """
         return self._templates.get_template(f"{name}.html.j2").render(**given)

@@ -1,4 +1,4 @@
-"""What the page of one row tells: as sections of text and tables, in their order. Pure."""
+"""The page of one row as sections of text and tables. Pure."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,12 +17,12 @@ from trioeval.web.pages import count_text, money_text, seconds_text
 
 @attrs.frozen(kw_only=True)
 class Section:
-    """A part of the page: a text, a table, or a text that is opened on demand."""
+    """A part of the page: a text, a table, or a folded text."""
 
     title: str
     text: str | None = None
     table: Sequence[Sequence[str]] = ()
-    """Lines; the first holds the headings."""
+    """Lines; the first one has the headings."""
     folded: bool = False
 
 
@@ -42,7 +42,7 @@ class RowSummary:
 
 
 def summary_of(record: RowRecord) -> RowSummary:
-    """A row in a few words, all of them foreign."""
+    """Return the summary of a row; its texts are foreign."""
     facts = [] if record.latency_ms is None else [seconds_text(record.latency_ms / 1000)]
     unit = "token" if record.tokens == 1 else "tokens"
     facts += [f"{count_text(record.tokens)} {unit}"] if record.tokens else []
@@ -62,7 +62,7 @@ def summary_of(record: RowRecord) -> RowSummary:
 
 
 def sections_of(record: RowRecord, calls: Sequence[StoredCall]) -> Iterator[Section]:
-    """All that is known of a row."""
+    """Yield all facts about a row."""
     if record.vars:
         yield Section(title="Variables", text=indented(record.vars))
     yield from _text("Prompt", record.prompt)
@@ -72,7 +72,7 @@ def sections_of(record: RowRecord, calls: Sequence[StoredCall]) -> Iterator[Sect
         yield from _text("Reply before transforms", record.response.get("raw"), folded=True)
     if not record.status.has_verdict:
         yield from _text("Error", record.error)
-        yield from _text("What the provider sent", record.own.get("bodyExcerpt"))
+        yield from _text("Response of the provider", record.own.get("bodyExcerpt"))
     yield from _verdict(record)
     if record.agent is not None:
         yield Section(title="Agent", text="\n".join(agent_lines(record.agent)))
@@ -103,7 +103,7 @@ def _verdict(record: RowRecord) -> Iterator[Section]:
     if record.verdict is not None:
         yield Section(title="Verdict", text=str(record.reason), table=table)
     elif table:
-        yield Section(title="What was judged before it ended", table=table)
+        yield Section(title="Assertions graded before the error", table=table)
 
 
 def _waits(record: RowRecord) -> Iterator[Section]:

@@ -1,5 +1,5 @@
 # Apart from `web.app`: together they exceed 600 lines.
-"""What the pages of runs tell: how a run stands, and its rows, a page at a time. Pure."""
+"""The pages of runs: the state of a run, and its rows, a page at a time. Pure."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -9,21 +9,21 @@ from urllib.parse import quote, urlencode
 
 import attrs
 
-from trioeval.inert import inert
 from trioeval.report.totals import percent
 from trioeval.store import DatasetFacts, RunFacts
 from trioeval.store.row_pages import PagedRow, RowPage, RowQuery, RowStatus
+from trioeval.text_safety import escape_control_characters
 from trioeval.web.lane_cards import LaneCard, ended_cards, live_cards
 from trioeval.web.pages import age_text
 from trioeval.web.row_page import RowSummary, summary_of
-from trioeval.web.watches import Watch
+from trioeval.web.watches import RunWatch
 
 _LARGEST = 2**62  # of a key
 
 
 @attrs.frozen(kw_only=True)
 class RunLine:
-    """A run as a list shows it, and as its own page is headed."""
+    """A run as a line of the list, and as the head of its own page."""
 
     id: str
     url: str
@@ -40,13 +40,13 @@ class RunLine:
     tokens: int
     cost: float
     seconds: float | None
-    """None while nobody has said it."""
+    """The duration; None while it is unknown."""
     eta_s: float | None = None
     stopping: bool = False
     tasks: int = 1
     dataset_rows: int | None = None
     left: int = 0
-    """Rows that it has not run, as far as that is known."""
+    """Rows that were not run, as far as that is known."""
 
     @property
     def pass_rate(self) -> str:
@@ -56,7 +56,7 @@ class RunLine:
 
     @property
     def shares(self) -> Sequence[tuple[str, float, float]]:
-        """Of a bar of all rows: the name of each part, and where it begins and how wide it is in percent."""
+        """The name, start and width in percent of each part of a bar of all rows."""
         whole = max(self.expected or 0, self.rows, 1)
         found, begins = list[tuple[str, float, float]](), 0.0
         for name in ("passed", "failed", "errors"):
@@ -67,20 +67,22 @@ class RunLine:
 
 
 def line_of(run: RunFacts, now: datetime, state: Mapping[str, Any] | None = None) -> RunLine:
-    """A run in a line.
+    """Return a run as a line.
 
     Args:
-        run: What its store says.
-        now: What time it is.
-        state: What it says itself, as `RunState.json`; None if it says nothing.
+        run: The facts in the store.
+        now: The present time.
+        state: The state from `RunState.json`; None if the run is not connected.
     """
     file = "" if run.suite is None else PurePath(run.suite).name
     found = RunLine(
         id=run.id,
         url=f"/run/{quote(run.id, safe='')}",
-        name=inert(": ".join(part for part in (file, run.description) if part) or run.id, 160),
+        name=escape_control_characters(
+            ": ".join(part for part in (file, run.description) if part) or run.id, 160
+        ),
         state=run.state,
-        created=inert(run.utc_created, 40)[:19].replace("T", " "),
+        created=escape_control_characters(run.utc_created, 40)[:19].replace("T", " "),
         age=age_text(run.utc_created, now),
         expected=run.expected,
         rows=run.rows,
@@ -109,7 +111,7 @@ def line_of(run: RunFacts, now: datetime, state: Mapping[str, Any] | None = None
     counts = {name: state[name] for name in ("passed", "failed", "errors")}
     counts["passed"] += state.get("notGraded", 0)  # as the store counts them
     counts["not_run"] = state["notRun"]
-    # The run tells of rows in their order, and counts kept ones in their turn; the store knows them before.
+    # The run reports rows in order, and counts earlier ones in their turn; the store may be ahead.
     return (
         attrs.evolve(found, rows=state["done"], **counts)
         if sum(counts.values()) > run.rows
@@ -124,21 +126,21 @@ def _left(run: RunFacts) -> int:
 
 @attrs.frozen(kw_only=True)
 class RunPicture:
-    """A run at this moment."""
+    """The state of a run for its page."""
 
     line: RunLine | None
-    """None of a run that is gone."""
+    """The line of the run; None if the run was deleted."""
     cards: Sequence[LaneCard]
     is_live: bool
-    """Whether it is heard, and can be steered."""
+    """True if the run is connected and can be steered."""
     unheard: bool
-    """Whether it was called in vain."""
+    """True if connecting failed."""
     trouble: str | None
-    """Why its store cannot be read."""
+    """The reason why its store cannot be read."""
 
 
-def picture_of(watch: Watch, now: datetime) -> RunPicture:
-    """How a run that is watched stands."""
+def picture_of(watch: RunWatch, now: datetime) -> RunPicture:
+    """Return the state of a watched run."""
     return RunPicture(
         line=None if watch.facts is None else line_of(watch.facts, now, watch.state),
         cards=ended_cards(watch.activities)
@@ -159,7 +161,7 @@ class TaskLine:
 
 
 def tasks_of(run: RunFacts, datasets: Mapping[str | None, DatasetFacts]) -> list[TaskLine]:
-    """The tasks of a run that has several, or makes datasets."""
+    """Return the tasks of a run that has several, or makes datasets."""
     found = []
     for task, size in zip(run.tasks, run.sizes, strict=True):
         if (made := datasets.get(task)) is not None:
@@ -175,7 +177,7 @@ def tasks_of(run: RunFacts, datasets: Mapping[str | None, DatasetFacts]) -> list
 
 
 def read_query(given: Mapping[str, str]) -> RowQuery:
-    """Which rows the address of a page means. What means nothing is left out.
+    """Return the rows that an address selects. Invalid parts are ignored.
 
     Example:
         >>> query = read_query({"status": "fail", "in": "0:1", "after": "x"})
@@ -202,7 +204,7 @@ def _number(text: str) -> int | None:
 
 
 def query_text(wanted: RowQuery, **place: int) -> str:
-    """The query of an address that means these rows, from another place if one is given.
+    """Return the query of an address that selects the same rows, from another position if one is given.
 
     Example:
         >>> query_text(RowQuery(position=0, column=1, text="a b"), after=7)
@@ -221,7 +223,7 @@ class RowLine:
     url: str
     number: str
     summary: RowSummary | None
-    """None if its record is damaged."""
+    """The summary; None if the record is damaged."""
     status: str
     label: str
     """The status as the page shows it."""
@@ -234,14 +236,14 @@ class RowsPicture:
     lines: Sequence[RowLine]
     total: int | None
     here: str
-    """The query of this very page."""
+    """The query of this page."""
     earlier: str | None
-    """That of the page before; None if there is none."""
+    """The query of the previous page; None if there is none."""
     later: str | None
     searched: str | None
-    """How the search goes on that broke off."""
+    """The query that continues an interrupted search."""
     unlisted: int = 0
-    """Rows that never began, are meant, and have no line on any page."""
+    """Matching rows that never started and have no line on any page."""
 
 
 def _label(row: PagedRow) -> str:
@@ -250,13 +252,13 @@ def _label(row: PagedRow) -> str:
 
 
 def rows_of(run: RunFacts, page: RowPage, wanted: RowQuery, unlisted: int = 0) -> RowsPicture:
-    """A page of rows as it is shown.
+    """Return a page of rows.
 
     Args:
-        run: Whose rows they are.
-        page: Those that have records.
-        wanted: The requested rows.
-        unlisted: The number of requested rows that have none.
+        run: The run.
+        page: The rows that have records.
+        wanted: The query.
+        unlisted: The number of matching rows without records.
     """
     lines = []
     for row in page.rows:

@@ -1,10 +1,10 @@
-"""Who may see the live view and steer runs from it: what is checked before the application hears of anything.
+"""Access to the live view: the checks before the application gets a request.
 
-* The server is called by a name of its own, and not by a page of another origin: see `trioeval.serving.door`.
-* Where others can connect, a browser shows a token once, and a cookie from then on.
-* What changes something comes from a page of this server: its origin says so, and a header that holds what
-  only such a page knows.
-* Pages load nothing from elsewhere and run no script but those of this server, whatever stands in them.
+* The host name in a request is one of the server, and the origin is not foreign: see `trioeval.serving.access_rules`.
+* If other machines can connect, a browser sends a token once, and a cookie afterwards.
+* A request that changes something comes from a page of this server: by its origin, and by a header with a
+    value that only such a page has.
+* Pages load nothing from elsewhere and run only scripts of this server, whatever texts they show.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from trioeval.serving.door import OwnNames, is_of_foreign_page, is_same_secret
+from trioeval.serving.access_rules import OwnNames, is_of_foreign_page, is_same_secret
 
 CSRF_HEADER = "x-csrf-token"
 
@@ -40,7 +40,7 @@ _MISNAMED = (
     "This server has another name: open it by its address in numbers, "
     "or name it with `trioeval view --host`."
 )
-_FOREIGN = "This did not come from a page of this view."
+_FOREIGN = "This request did not come from a page of this view."
 _UNKNOWN = (
     "This view needs its token: open it with the address that `trioeval view` has printed, "
     "which ends in ?token=…"
@@ -50,37 +50,37 @@ _Purpose: TypeAlias = Literal["session", "csrf"]
 
 @attrs.frozen(kw_only=True)
 class Door:
-    """Who is let in. Pure but for new sessions."""
+    """The access rules. Pure except for new sessions."""
 
     names: OwnNames
-    """By which it may be called."""
+    """The host names of the server."""
     token: str | None = attrs.field(repr=False)
-    """None lets in everybody who can connect."""
+    """The token; None admits every client that can connect."""
     secret: bytes = attrs.field(repr=False)
-    """Of this process; what it signs is worth nothing to another one."""
+    """The key of this process; its signatures are not valid for another process."""
     cookie: str
-    """The name of the cookie: browsers keep those of all ports of a machine together."""
+    """The name of the cookie: browsers share cookies between all ports of a machine."""
     make_id: Callable[[], str]
-    """Makes names of sessions that nobody guesses."""
+    """Generates unguessable names of sessions."""
 
     def session(self, cookies: str) -> str | None:
-        """The session that a `Cookie` header tells of; None if it tells of none of ours."""
-        # Other programs of this machine leave theirs here, in forms that strict readers stumble over.
+        """Return the session in a `Cookie` header; None without a valid one."""
+        # Other programs on this machine set cookies too, in forms that strict parsers reject.
         name, _, proof = cookie_parser(cookies).get(self.cookie, "").partition(".")
         return name if name and is_same_secret(proof, self._sign("session", name)) else None
 
     def new_session(self) -> tuple[str, str]:
-        """A session, and the `Set-Cookie` header that makes a browser remember it."""
+        """Return a session, and the `Set-Cookie` header for it."""
         name = self.make_id()
         value = f"{name}.{self._sign('session', name)}"
         return name, f"{self.cookie}={value}; HttpOnly; SameSite=Strict; Path=/"
 
     def is_token(self, given: str) -> bool:
-        """Whether somebody knows the token. Takes as long for any."""
+        """Return whether a token is correct, in constant time."""
         return self.token is not None and is_same_secret(given, self.token)
 
     def csrf(self, session: str) -> str:
-        """What pages of a session send along when they change something."""
+        """Return the value that pages of a session send with requests that change something."""
         return self._sign("csrf", session)
 
     def _sign(self, purpose: _Purpose, session: str) -> str:
@@ -88,14 +88,14 @@ class Door:
 
 
 @attrs.frozen
-class Guard:
-    """The application behind its door. The token of a page stands in `scope["csrf"]`."""
+class AccessGuard:
+    """The application with its access checks. The token of a page is in `scope["csrf"]`."""
 
     _app: ASGIApp
     _door: Door
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in, or answer it here."""
+        """Pass a request on, or refuse it."""
         if scope["type"] != "http":
             return
 
@@ -113,11 +113,11 @@ class Guard:
         headers = Headers(scope=scope)
         session = self._door.session(headers.get("cookie", ""))
         refusal = self._refusal(scope, headers, session)
-        # Everybody may have the styles, but nobody gets a session of them.
+        # Styles need no session, and start none.
         if refusal is None and session is None and not _is_public(scope):
             session, made = self._door.new_session()
         if refusal is None and (given := _token_in(scope)) is not None:
-            # Out of the address, and so of the history, and of what is copied from there.
+            # The redirect removes the token from the address, and so from the history and from copies of it.
             refusal = RedirectResponse(_without_token(scope), 303) if given else None
         if refusal is not None:
             await refusal(scope, receive, send_guarded)
@@ -126,7 +126,7 @@ class Guard:
         await self._app(scope, receive, send_guarded)
 
     def _refusal(self, scope: Scope, headers: Headers, session: str | None) -> Response | None:
-        """Why a request is not let in; None if it is."""
+        """Return the reason why a request is refused; None if it is admitted."""
         door = self._door
         if not door.names.has(headers.get("host", "")):
             return refuse(headers, _MISNAMED, 421)
@@ -142,17 +142,17 @@ class Guard:
         if "origin" not in headers or is_of_foreign_page(headers):
             return refuse(headers, _FOREIGN, 403)
         if session is None or not is_same_secret(headers.get(CSRF_HEADER, ""), door.csrf(session)):
-            return refuse(headers, "This page is of an earlier time: load it again.", 403)
+            return refuse(headers, "This page is outdated: reload it.", 403)
         return None
 
 
 def refuse(headers: Headers, text: str, status: int) -> Response:
-    """Say no: to a script of a page where messages stand, so that nothing that is shown is lost.
+    """Refuse a request: for a script of a page as a message, so that the page stays.
 
     Args:
-        headers: Of the request.
-        text: Why; it may be foreign.
-        status: Of the answer.
+        headers: The headers of the request.
+        text: The reason; it may be foreign.
+        status: The status of the response.
     """
     if "hx-request" not in headers:
         return PlainTextResponse(f"{text}\n", status)
@@ -175,6 +175,6 @@ def _without_token(scope: Scope) -> str:
         for name, value in parse_qsl(scope["query_string"].decode("latin-1"))
         if name != "token"
     ]
-    # Two slashes would be another host.
+    # two slashes would be another host
     path: str = "/" + scope["raw_path"].decode("latin-1").lstrip("/")
     return path + (f"?{urlencode(left)}" if left else "")

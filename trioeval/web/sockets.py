@@ -1,6 +1,6 @@
-"""Where runs under way can be reached: sockets in a folder that belongs to one user.
+"""The sockets of running runs, in a folder that belongs to one user.
 
-The system identifies the client of a connection, where it can.
+The system identifies the client of a connection if it can.
 """
 
 import errno
@@ -19,22 +19,22 @@ from trioeval.serving.private_folder import make_private, own_folders, why_not_p
 
 _SUFFIX = ".sock"
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@+-]{0,79}")
-_LONGEST = 103  # bytes of a path: what the narrowest system takes
-_FORGOTTEN = 60.0  # seconds after which a socket on which nobody listens was left behind
+_LONGEST = 103  # bytes of a path: the limit of the strictest system
+_FORGOTTEN = 60.0  # seconds after which a socket without a listener counts as abandoned
 _BACKLOG = 128
 
 
 def listen_for(run_id: str) -> tuple[socket.socket, Path]:
-    """A socket on which a run can be reached, and its place. What killed runs left there is removed.
+    """Create the socket of a run. Sockets of killed runs are removed.
 
     Raises:
-        NotLiveError: It cannot be made; the text says why.
+        NotLiveError: It cannot be created; the text states why.
     """
     _require_sockets()
     problems: list[str] = []
     for folder in own_folders():
         try:
-            path = _place(folder, run_id)  # no folder is made where its sockets could have no name
+            path = _place(folder, run_id)  # before a folder is created that could not hold the name
             make_private(folder)
             _sweep(folder)
             return _listen(path, run_id), path
@@ -44,30 +44,30 @@ def listen_for(run_id: str) -> tuple[socket.socket, Path]:
 
 
 def connect_to(run_id: str) -> socket.socket:
-    """A connection to a run. Blocks shortly.
+    """Connect to a run. Blocks shortly.
 
     Raises:
-        NotLiveError: Nobody listens under that name, or too many connect at this moment.
+        NotLiveError: No run listens under this id, or too many clients connect at this moment.
     """
     _require_sockets()
     for path in _places(run_id):
         try:
             found = _connect(path)
         except BlockingIOError as error:
-            raise NotLiveError(f"run {run_id}: too many wish to watch it at once") from error
+            raise NotLiveError(f"run {run_id}: too many watchers") from error
         except OSError:
             continue
         if is_same_user(found):
             return found
         found.close()
     raise NotLiveError(
-        f"run {run_id}: nobody listens: it is over, or was started with --no-live, by another user, or on"
+        f"run {run_id}: not reachable: it is over, or was started with --no-live, by another user, or on"
         " another machine"
     )
 
 
 def reachable_runs() -> list[str]:
-    """The runs of this user that can be reached now, in the order in which they began. Blocks shortly."""
+    """Return the runs of this user that can be reached now, in the order of their starts. Blocks shortly."""
     if not hasattr(socket, "AF_UNIX"):
         return []
     found: dict[str, float] = {}
@@ -82,24 +82,24 @@ class _Connected(Protocol):
     """A socket of the standard library or of Trio."""
 
     def getsockopt(self, level: int, option: int, size: int, /) -> bytes:
-        """What the system knows of it."""
+        """Return a socket option."""
 
 
 def is_same_user(connected: _Connected) -> bool:
-    """Whether who is at the other end runs as this user; True where the system does not tell."""
+    """Return whether the other end runs as this user; True if the system does not report it."""
     told = _peer(connected)
-    # Where it is not told, the folder's rights are what keeps others out.
+    # Without a report, the permissions of the folder keep other users out.
     return told is None or told[1] == os.geteuid()
 
 
 def process_of(connected: _Connected) -> int | None:
-    """The number of the process at the other end; None where the system does not tell."""
+    """Return the process at the other end; None if the system does not report it."""
     told = _peer(connected)
-    return None if told is None else told[0] or None  # 0 is one that cannot be seen from here
+    return None if told is None else told[0] or None  # 0 is a process in another namespace
 
 
 def _peer(connected: _Connected) -> tuple[int, int] | None:
-    """The process and the user at the other end, by their numbers."""
+    """Return the numbers of the process and the user at the other end."""
     if not hasattr(socket, "SO_PEERCRED"):
         return None
     kind = "3i"
@@ -109,25 +109,25 @@ def _peer(connected: _Connected) -> tuple[int, int] | None:
 
 
 def remove(path: Path) -> None:
-    """Remove a socket, unless it is gone."""
-    with suppress(OSError):  # nothing could be done about it, and the next run sweeps
+    """Remove a socket if it exists."""
+    with suppress(OSError):  # the next run cleans up again
         path.unlink()
 
 
 def _require_sockets() -> None:
     if not hasattr(socket, "AF_UNIX"):
-        raise NotLiveError("this system has no sockets in its file system")
+        raise NotLiveError("this system does not support sockets in its file system")
 
 
 def _place(folder: Path, run_id: str) -> Path:
-    """The socket of a run.
+    """Return the path of the socket of a run.
 
     Raises:
-        NotLiveError: The run's id is no good name of a file.
+        NotLiveError: The id of the run is not valid as a file name.
         OSError: The path is too long.
     """
     if _ID.fullmatch(run_id) is None:
-        msg = f"a run that can be watched is called by letters, digits and -_.:@+, got {run_id!r}"
+        msg = f"the id of a watched run must consist of letters, digits and -_.:@+, got {run_id!r}"
         raise NotLiveError(msg)
     path = folder / f"{run_id}{_SUFFIX}"
     if len(os.fsencode(path)) > _LONGEST:
@@ -136,7 +136,7 @@ def _place(folder: Path, run_id: str) -> Path:
 
 
 def _places(run_id: str) -> Iterator[Path]:
-    """Where the socket of a run may be."""
+    """Yield the possible folders of sockets."""
     for folder in own_folders():
         try:
             path = _place(folder, run_id)
@@ -147,14 +147,14 @@ def _places(run_id: str) -> Iterator[Path]:
 
 
 def _listen(path: Path, run_id: str) -> socket.socket:
-    """Listen there; a socket on which nobody listens is replaced.
+    """Listen on a path; a socket without a listener is replaced.
 
     Raises:
-        NotLiveError: Somebody listens there.
-        OSError: It cannot be made.
+        NotLiveError: Another process listens there.
+        OSError: The socket cannot be created.
     """
     if _is_taken(path):
-        raise NotLiveError(f"a run {run_id} listens already")
+        raise NotLiveError(f"a run {run_id} is running already")
     remove(path)
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -168,10 +168,10 @@ def _listen(path: Path, run_id: str) -> socket.socket:
 
 
 def _connect(path: Path) -> socket.socket:
-    """A connection to who listens there.
+    """Connect to a path.
 
     Raises:
-        OSError: Nobody does, or so many connect at this moment that they cannot be served.
+        OSError: No process listens there, or too many clients connect at this moment.
     """
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -184,18 +184,18 @@ def _connect(path: Path) -> socket.socket:
 
 
 def _is_taken(path: Path) -> bool:
-    """Whether somebody listens there."""
+    """Return whether a process listens on a path."""
     try:
         _connect(path).close()
     except BlockingIOError:
-        return True  # and others knock
+        return True  # too many clients connect
     except OSError:
         return False
     return True
 
 
 def _sockets(folder: Path) -> list[tuple[Path, float]]:
-    """Those in a folder, and when each was made, in Unix time."""
+    """Return the sockets in a folder with their creation times, in Unix time."""
     if why_not_private(folder) is not None:
         return []
     found: list[tuple[Path, float]] = []
@@ -203,12 +203,12 @@ def _sockets(folder: Path) -> list[tuple[Path, float]]:
         try:
             found.append((path, path.lstat().st_mtime))
         except OSError:
-            continue  # gone since
+            continue  # removed in the meantime
     return found
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what killed runs left behind; a socket that was just made may be about to be listened on."""
+    """Remove sockets of killed runs; a new socket may be about to be listened on."""
     before = time.time() - _FORGOTTEN
     for path, made_at in _sockets(folder):
         if made_at < before and not _is_taken(path):

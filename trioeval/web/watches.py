@@ -1,7 +1,7 @@
-"""Runs that somebody watches: one follower each, however many browsers look at it.
+"""Watched runs: one follower for each, whatever the number of browsers.
 
-A follower keeps the newest of what it hears, and its viewers take that when they are ready for it. So a
-browser that is slow sees fewer pictures, and none that are old, and nothing piles up anywhere.
+A follower stores the newest state, and viewers take it when they are ready. A slow browser sees fewer states
+but no old ones, and nothing accumulates.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -13,91 +13,91 @@ import attrs
 import trio
 
 from trioeval.errors import NotLiveError, StoreError
-from trioeval.store import Reader, RunFacts
-from trioeval.web.history import History
+from trioeval.store import RunFacts, StoreReader
+from trioeval.web.history import LaneHistory
 from trioeval.web.live_client import Live, open_live
 from trioeval.web.pages import StoreReading
 
-_LINGER = 20.0  # seconds for which a run is followed when nobody looks: pages are loaded again
-_AGAIN = 1.0  # seconds between two looks at a run
-_SOON = 0.2  # seconds after which a run that has fallen silent is looked at: most have ended
-_SHARE = 10  # times as long as a look took, nobody looks
+_LINGER = 20.0  # seconds for which a run is followed without viewers: pages are reloaded
+_AGAIN = 1.0  # seconds between two reads of a run
+_SOON = 0.2  # seconds until a run that stopped responding is read: most have ended
+_SHARE = 10  # The pause after a read, as a multiple of its duration.
 
 
 @attrs.frozen
 class Shown:
-    """A run as it is shown to everybody who looks at it."""
+    """The state of a run that all of its viewers share."""
 
     version: int
-    """Of its watch."""
+    """The version of its watch."""
     text: str
 
 
 @attrs.define(eq=False)
-class Watch:
-    """What is known of one run. Attributes change between checkpoints."""
+class RunWatch:
+    """The state of one run. Attributes change between checkpoints."""
 
     run_id: str
     facts: RunFacts | None = None
-    """What its store says; None before the first look, and when it is gone."""
+    """The facts in the store; None before the first read, and after the run was deleted."""
     state: Mapping[str, Any] | None = None
-    """What it says itself, as `RunState.json`; None while it is not heard."""
+    """The state from `RunState.json`; None while the run is not connected."""
     live: Live | None = None
-    """How it is spoken to; None while it is not heard."""
+    """The connection for commands; None while the run is not connected."""
     unheard: bool = False
-    """Whether it was called in vain."""
+    """True if connecting failed."""
     activities: Sequence[Mapping[str, Any]] = ()
-    """What its lanes did, once it is over."""
+    """The activity of its lanes, once it has ended."""
     trouble: str | None = None
-    """Why its store cannot be read."""
+    """The reason why its store cannot be read."""
     over: bool = False
-    """Whether nothing more will be told: it has ended, or it is gone."""
+    """True if nothing more will change: it has ended, or was deleted."""
     version: int = 0
-    """Grows with each change."""
+    """A counter of changes."""
     rows: int = 0
-    """Grows when there are new rows."""
-    history: History = attrs.field(factory=History)
+    """A counter of new rows."""
+    history: LaneHistory = attrs.field(factory=LaneHistory)
     shown: Shown | None = None
-    """The newest picture, made once for all viewers."""
+    """The newest state, computed once for all viewers."""
     viewers: int = 0
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _changed: trio.Event = attrs.field(factory=trio.Event)
 
     async def wait_news(self, seen: int) -> None:
-        """Wait until its version is another one than `seen`."""
+        """Wait until the version differs from `seen`."""
         while self.version == seen:
             await self._changed.wait()
 
     async def wait_heard(self) -> None:
-        """Wait until it is known whether it can be spoken to."""
+        """Wait until it is known whether the run is connected."""
         while self.live is None and not self.unheard and not self.over:
             await self._changed.wait()
 
     def tell(self) -> None:
-        """Something of it has changed."""
+        """Notify the viewers of a change."""
         self.version += 1
         self._changed.set()
         self._changed = trio.Event()
 
 
 @attrs.define(eq=False)
-class Watches:
-    """The runs that are watched now."""
+class RunWatches:
+    """The watched runs."""
 
     _store: StoreReading
     _nursery: trio.Nursery
-    _by_id: dict[str, Watch] = attrs.field(factory=dict)
+    _by_id: dict[str, RunWatch] = attrs.field(factory=dict)
 
-    def now(self, run_id: str) -> Watch | None:
-        """The watch of a run, if there is one."""
+    def now(self, run_id: str) -> RunWatch | None:
+        """Return the watch of a run, if there is one."""
         return self._by_id.get(run_id)
 
     @asynccontextmanager
-    async def watching(self, run_id: str) -> AsyncIterator[Watch]:
-        """Look at a run, for as long as the block."""
+    async def watching(self, run_id: str) -> AsyncIterator[RunWatch]:
+        """Watch a run for the duration of the block."""
         watch = self._by_id.get(run_id)
         if watch is None or watch.scope.cancel_called:
-            watch = self._by_id[run_id] = Watch(run_id)
+            watch = self._by_id[run_id] = RunWatch(run_id)
             self._nursery.start_soon(self._follow, watch, name=f"watch {run_id}")
         watch.viewers += 1
         watch.scope.deadline = float("inf")
@@ -108,7 +108,7 @@ class Watches:
             if not watch.viewers:
                 watch.scope.deadline = trio.current_time() + _LINGER
 
-    async def _follow(self, watch: Watch) -> None:
+    async def _follow(self, watch: RunWatch) -> None:
         try:
             with watch.scope:
                 while not watch.over:
@@ -120,8 +120,8 @@ class Watches:
             if self._by_id.get(watch.run_id) is watch:
                 del self._by_id[watch.run_id]
 
-    async def _look(self, watch: Watch) -> bool:
-        """Look into the store; whether the run goes on."""
+    async def _look(self, watch: RunWatch) -> bool:
+        """Read the store; return whether the run is still running."""
         try:
             facts, watch.activities = await self._store.read(partial(_find, watch.run_id))
         except StoreError as error:
@@ -136,17 +136,17 @@ class Watches:
         watch.tell()
         return not watch.over
 
-    async def _keep_looking(self, watch: Watch) -> None:
-        """Look into the store while the run is heard: it knows of rows before their turn to be told."""
+    async def _keep_looking(self, watch: RunWatch) -> None:
+        """Read the store while the run is connected: it has rows before their turn to be reported."""
         while True:
             began = trio.current_time()
             if not await self._look(watch):
                 return
-            # A look at very many rows takes its time, and is not taken all the time.
+            # Reading very many rows takes time, so it is done less often.
             await trio.sleep(max(_AGAIN, _SHARE * (trio.current_time() - began)))
 
-    async def _listen(self, watch: Watch) -> None:
-        """Hear what the run says of itself until it ends, or for a moment if it says nothing."""
+    async def _listen(self, watch: RunWatch) -> None:
+        """Receive states of the run until it ends, or for a moment if it sends none."""
         again = _AGAIN
         try:
             async with open_live(watch.run_id) as live:
@@ -158,21 +158,21 @@ class Watches:
                         watch.state = state
                         watch.history.add(state)
                         watch.tell()
-                    nursery.cancel_scope.cancel("the run is not heard any more")
+                    nursery.cancel_scope.cancel("the connection to the run was lost")
         except NotLiveError:
-            watch.unheard = True  # it begins, it ends, or it lets nobody listen
+            watch.unheard = True  # it starts or ends just now, or was started with --no-live
             watch.tell()
         finally:
             watch.live = watch.state = None
         await trio.sleep(again)
 
 
-def _find(run_id: str, reader: Reader) -> tuple[RunFacts | None, Sequence[Mapping[str, Any]]]:
+def _find(run_id: str, reader: StoreReader) -> tuple[RunFacts | None, Sequence[Mapping[str, Any]]]:
     facts = reader.find(run_id)
     is_over = facts is not None and facts.state != "running"
     return facts, reader.activity(facts) if facts is not None and is_over else ()
 
 
 def _counts(facts: RunFacts) -> Sequence[int]:
-    # Rows that are made again are no more rows than before.
+    # Rows that are run again are not additional rows.
     return facts.rows, facts.passed, facts.failed, facts.errors

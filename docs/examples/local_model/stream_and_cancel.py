@@ -1,4 +1,4 @@
-"""Asks the model at LOCAL_MODEL_URL three things: to be timed, to be given up, to be answered."""
+"""Makes three calls to the model at LOCAL_MODEL_URL: a timed one, a cancelled one, and another."""
 
 import math
 
@@ -9,7 +9,7 @@ from trioeval import Row
 
 
 async def ask(question: str, max_tokens: int) -> Row:
-    """One question, as a stream."""
+    """Send one question, and stream the reply."""
     suite = trioeval.parse_suite(
         {
             "providers": [
@@ -33,16 +33,16 @@ async def main() -> None:
     row = await ask("Tell me about the sea.", max_tokens=100)
     assert row.reply is not None, row.error
     first, whole = row.reply.first_token or math.nan, (row.latency_ms or math.nan) / 1000
-    print(f"the first token after {first:.2f} s, all of them after {whole:.2f} s")
+    print(f"first token after {first:.2f} s, complete after {whole:.2f} s")
 
     started_at = trio.current_time()
     with trio.move_on_after(0.5):
         row = await ask("Tell me a very long story about a fox.", max_tokens=1500)
-        print("so fast?", row.output)
-    print(f"given up after {trio.current_time() - started_at:.2f} s")
+        print("completed before it was cancelled:", row.output)
+    print(f"cancelled after {trio.current_time() - started_at:.2f} s")
 
     row = await ask("What is the capital of Italy? Answer in a few words.", max_tokens=32)
-    print("still there:", row.output)
+    print("next call:", row.output)
 
 
 if __name__ == "__main__":

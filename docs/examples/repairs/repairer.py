@@ -1,6 +1,6 @@
-"""Stands in for a coding agent: each time that it is started it repairs one thing, and forgets everything.
+"""A stand-in for a coding agent: it repairs one thing per start, and remembers nothing.
 
-What it did last time it finds in its workspace, as an agent does. When the tests pass it makes the file DONE.
+It finds its earlier work in its workspace, like an agent. When the tests pass it creates the file DONE.
 """
 
 import os
@@ -33,7 +33,7 @@ def failing_tests() -> list[str]:
 
 
 def post(kind: str, text: str) -> None:
-    """Tell the message bus of the case."""
+    """Post on the message bus of the case."""
     bus = [os.environ["TRIOEVAL_PYTHON"], "-P", "-m", "trioeval", "bus", "post"]
     subprocess.run([*bus, "--type", kind, text], check=True, stdout=subprocess.DEVNULL)
 

@@ -9,15 +9,15 @@ from typing import TypeVar
 import trio
 
 from trioeval.agent.bus.bus import Bus, open_bus
-from trioeval.agent.bus.messages import Draft, Message
+from trioeval.agent.bus.messages import Message, MessageDraft
 from trioeval.agent.bus.settings import BusSettings
 
 R = TypeVar("R")
 QUICK = BusSettings(fsync="never")
 
 
-def draft(body: str = "hello", type: str = "INFO") -> Draft:  # noqa: A002 - as the field
-    return Draft(type=type, project_id="run-1", body=body)
+def draft(body: str = "hello", type: str = "INFO") -> MessageDraft:  # noqa: A002 - as the field
+    return MessageDraft(type=type, project_id="run-1", body=body)
 
 
 def opened(

@@ -1,4 +1,4 @@
-"""Who follows a bus is told each message once, soon, and for as long as it wants."""
+"""A follower of a bus gets each message once, soon, and for as long as it wants."""
 
 import logging
 from collections.abc import AsyncIterator, Callable

@@ -58,7 +58,7 @@ def test_ag_61_a_flipped_byte_costs_one_record_and_no_other(
     hit = next(record for record in records if place < record.end)
     assert found.records == [record for record in records if record is not hit]
     if hit is records[-1]:
-        lost = 1 + (other == ord("\n"))  # told by the ends of lines
+        lost = 1 + (other == ord("\n"))  # determined by line ends
         assert (found.end, found.torn, found.lost) == (hit.start, len(whole), lost)
     else:
         assert found.broken == [(hit.start, hit.end)]
@@ -67,7 +67,7 @@ def test_ag_61_a_flipped_byte_costs_one_record_and_no_other(
 @half
 @given(some, st.binary(min_size=1, max_size=60))
 def test_reading_goes_on_behind_anything(contents: list[bytes], junk: bytes) -> None:
-    """What stands before a line that begins a record never hides it."""
+    """Bytes before a line that starts a record never hide it."""
     data, records = framed(contents)
     found = scan(junk + b"\n" + data)
     assert [one.seq for one in found.records][-len(records) :] == [one.seq for one in records]
@@ -82,7 +82,7 @@ def test_anything_can_be_scanned(data: bytes) -> None:
 
 
 def test_a_cut_header_does_not_swallow_the_next_record() -> None:
-    """Whoever was killed in the middle of a header, and who writes after that."""
+    """One writer was killed in the middle of a header, and another one writes after it."""
     first, cut, last = frame(1, b"{}"), frame(2, b'{"a":1}'), frame(2, b'{"b":2}')
     for length in range(1, len(cut) - 1):
         found = scan(first + cut[:length] + b"\n" + last)

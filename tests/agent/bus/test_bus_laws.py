@@ -69,7 +69,7 @@ written_as = st.builds(
 
 @attrs.define
 class Model:
-    """What the bus is to hold."""
+    """The expected contents of the bus."""
 
     messages: list[Message] = attrs.field(factory=list)
     highest: int = 0
@@ -173,7 +173,7 @@ def check(folder: Path, model: Model, keep: int | None) -> None:
 
 
 class Follower:
-    """Who follows a bus, but looks only when it is told to."""
+    """A follower of a bus that polls only on request."""
 
     def __init__(self, folder: Path) -> None:
         self._following = BusFollower(folder, None, WriteSignal())
@@ -210,7 +210,7 @@ async def perform(folder: Path, script: list[Step], written: BusSettings) -> Non
                     follower.look()  # what it has seen cannot be broken any more
                     flip(step, folder, model)
             if written.keep_segments is not None and not read_bus(folder).messages:
-                return  # nothing that is left tells where numbers were
+                return  # no remaining record shows the numbers
             check(folder, model, written.keep_segments)
         follower.look()
         assert follower.seen == sorted(set(follower.seen))

@@ -1,4 +1,4 @@
-"""What is said comes back as it was said."""
+"""Messages are read as they were written."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from trioeval.agent.bus.messages import (
     TYPES,
-    Draft,
     Message,
+    MessageDraft,
     MessageLink,
     MessageParent,
     message_id,
@@ -29,7 +29,7 @@ any_text = st.text(max_size=30) | st.text(
 metas = st.dictionaries(any_text, any_text, max_size=3)
 maybe = st.none() | any_text
 drafts = st.builds(
-    Draft,
+    MessageDraft,
     type=st.sampled_from([*TYPES, "NOTE_2"]),
     project_id=any_text.filter(str.strip),
     task_id=maybe,
@@ -47,12 +47,12 @@ drafts = st.builds(
 UTC = "2026-01-02T03:04:05.000006Z"
 
 
-def put(draft: Draft, seq: int = 7) -> tuple[Message, bytes]:
+def put(draft: MessageDraft, seq: int = 7) -> tuple[Message, bytes]:
     return message_of(draft, payload_of(draft), seq=seq, msg_id=message_id(seq, 3), utc=UTC)
 
 
 @given(drafts)
-def test_ag_50_any_draft_comes_back_equal(draft: Draft) -> None:
+def test_ag_50_any_draft_comes_back_equal(draft: MessageDraft) -> None:
     message, payload = put(draft)
     assert b"\n" not in payload
     assert parse_message(payload) == message
@@ -61,13 +61,13 @@ def test_ag_50_any_draft_comes_back_equal(draft: Draft) -> None:
 
 
 def test_an_issue_is_its_own_issue() -> None:
-    message, payload = put(Draft(type="ISSUE", project_id="p"))
+    message, payload = put(MessageDraft(type="ISSUE", project_id="p"))
     assert message.draft.issue_id == message.msg_id
     assert parse_message(payload).json()["issue_id"] == message.msg_id
 
 
 def test_json_is_without_what_a_message_does_not_have() -> None:
-    full = Draft(
+    full = MessageDraft(
         type="FACT",
         project_id="p",
         task_id="t",
@@ -80,7 +80,7 @@ def test_json_is_without_what_a_message_does_not_have() -> None:
         links=(MessageLink(url="u", label="l"),),
         meta={"k": "v"},
     )
-    assert put(Draft(type="INFO", project_id="p"))[0].json() == {
+    assert put(MessageDraft(type="INFO", project_id="p"))[0].json() == {
         "msg_id": "0000000007-000000000003",
         "seq": 7,
         "ts": UTC,
@@ -126,12 +126,12 @@ def test_what_others_write_may_hold_more_and_no_more_than_needed() -> None:
     payload = (
         b'{"seq": 1, "msg_id": "a", "ts": "", "type": "INFO", "project_id": "p", "colour": "red"}'
     )
-    assert parse_message(payload).draft == Draft(type="INFO", project_id="p")
+    assert parse_message(payload).draft == MessageDraft(type="INFO", project_id="p")
 
 
 def test_a_wrong_draft_is_refused_with_all_that_is_wrong() -> None:
     with pytest.raises(UsageError) as caught:
-        Draft(type="info", project_id=" ", meta={"a": 1})  # type: ignore[dict-item]
+        MessageDraft(type="info", project_id=" ", meta={"a": 1})  # type: ignore[dict-item]
     assert str(caught.value) == (
         "type: 'info' is not a valid message type: a word in capitals, as INFO, WARNING, ERROR, PROGRESS, "
         "FACT, DECISION, QUESTION, ISSUE, RUN_START, RUN_STOP, RUN_CRASH; project_id: blank; it is "
@@ -140,7 +140,7 @@ def test_a_wrong_draft_is_refused_with_all_that_is_wrong() -> None:
 
 
 def test_every_field_that_is_no_text_is_refused() -> None:
-    """When the draft is made, and not by whoever reads it."""
+    """When the draft is created, not when it is read."""
     wrong: dict[str, Any] = {
         "task_id": 7,
         "run_id": b"r",
@@ -151,7 +151,7 @@ def test_every_field_that_is_no_text_is_refused() -> None:
         "meta": None,
     }
     with pytest.raises(UsageError) as caught:
-        Draft(type=1, project_id=2, **wrong)  # type: ignore[arg-type]
+        MessageDraft(type=1, project_id=2, **wrong)  # type: ignore[arg-type]
     first, *rest = str(caught.value).split("; ")
     assert first.startswith("type: 1 is not a valid message type")
     assert rest == [
@@ -164,23 +164,23 @@ def test_every_field_that_is_no_text_is_refused() -> None:
         "parents[0].msg_id: 5 is not text",
         "parents[0].kind: 6 is neither text nor None",
         "parents[0].meta: 'a': None: keys and values must be text",
-        "parents[1]: 'm' is not a Parent",
+        "parents[1]: 'm' is not a MessageParent",
         "links[0].url: 1 is not text",
         "links[0].label: 2 is neither text nor None",
         "links[0].kind: 3 is neither text nor None",
     ]
     with pytest.raises(UsageError, match="parents: None is not a tuple; links: 5 is not a tuple"):
-        Draft(type="INFO", project_id="p", parents=None, links=5)  # type: ignore[arg-type]
+        MessageDraft(type="INFO", project_id="p", parents=None, links=5)  # type: ignore[arg-type]
 
 
 def test_keys_that_become_one_are_refused() -> None:
     """Two halves of a character are that character where they are written."""
     with pytest.raises(UsageError) as caught:
-        Draft(type="INFO", project_id="p", meta={"\ud83d\ude00": "1", "\U0001f600": "2"})
+        MessageDraft(type="INFO", project_id="p", meta={"\ud83d\ude00": "1", "\U0001f600": "2"})
     assert str(caught.value) == (
         "meta: '\\ud83d\\ude00' and '\\U0001f600' are equal when they are written"
     )
-    Draft(type="INFO", project_id="p", meta={"\ud83d": "1", "\U0001f600": "2"})
+    MessageDraft(type="INFO", project_id="p", meta={"\ud83d": "1", "\U0001f600": "2"})
 
 
 @given(st.integers(1, 10**17), st.integers(0, 2**48 - 1))

@@ -75,7 +75,7 @@ def test_ag_53_three_processes_tear_no_message(tmp_path: Path) -> None:
 
 
 def test_ag_58_no_message_is_lost_by_rotations_of_many_writers(tmp_path: Path) -> None:
-    """Where files are renamed, by the second or when the lock is free, most of them are lost."""
+    """Renaming files periodically, or whenever the lock is free, would lose most of them."""
     run_writers(tmp_path, "0 1 2 3", "4 5 6", "7", count=150, rotate=4096)
     check(tmp_path, 8, 150)
     found = files(tmp_path)
@@ -87,7 +87,7 @@ def test_ag_58_no_message_is_lost_by_rotations_of_many_writers(tmp_path: Path) -
 
 
 def test_ag_57_a_writer_that_is_killed_with_the_lock_hinders_nobody(tmp_path: Path) -> None:
-    """What it has begun to write is cut off; the messages before and after it are there."""
+    """Its incomplete record is removed; the messages before and after it are there."""
     written(tmp_path, "before")
     command = [sys.executable, "-c", HOLDER, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:

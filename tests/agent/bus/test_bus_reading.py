@@ -80,7 +80,7 @@ def test_numbers_go_on_where_all_older_files_were_removed(tmp_path: Path) -> Non
 
 
 def test_ag_60_a_file_that_is_cut_anywhere_keeps_the_messages_before(tmp_path: Path) -> None:
-    """Whoever reads ignores what is left of the last one, and the next append cuts it off."""
+    """Readers ignore the incomplete record at the end, and the next append removes it."""
     written(tmp_path, "a", "b")
     file = files(tmp_path)[0]
     start = file.stat().st_size
@@ -121,7 +121,7 @@ def test_ag_61_a_flipped_byte_is_one_corrupt_range_and_the_rest_is_readable(
 
 
 def test_what_is_broken_at_the_end_stays_and_its_number_is_not_given_again(tmp_path: Path) -> None:
-    """Only the beginning of a record is cut off: a whole one may yet be of use to somebody."""
+    """Only an incomplete record is removed: a complete one may still be useful."""
     written(tmp_path, *"ab")
     file = files(tmp_path)[0]
     whole = file.read_bytes()

@@ -1,4 +1,4 @@
-"""What disks, strangers and large messages do to a bus, and to those who write and read it."""
+"""The effects of disks, foreign writers and large messages on a bus, its writers and its readers."""
 
 import errno
 import os
@@ -31,7 +31,7 @@ from trioeval.testing import run_virtual
 
 
 def record(seq: int, body: str = "forged") -> bytes:
-    """What somebody else writes who knows how."""
+    """Write like another program that knows the format."""
     head = payload_head(seq, message_id(seq, 1), "2026-01-01T00:00:00.000000Z")
     return frame(seq, head + payload_of(draft(body)))
 
@@ -91,7 +91,7 @@ def test_a_follower_finds_its_place_in_a_file_that_became_shorter(tmp_path: Path
 def test_what_a_disk_may_not_have_stays_and_its_number_is_not_given_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Others have read it; who has appended it is told."""
+    """Other processes have read it; the caller of `append` gets an error."""
 
     def fails(_file: int) -> None:
         raise OSError(errno.EIO, "no luck")
@@ -110,7 +110,7 @@ def test_what_a_disk_may_not_have_stays_and_its_number_is_not_given_again(
 
 
 def test_no_error_writes_a_message_twice(tmp_path: Path) -> None:
-    """Whatever it is: who is written is told, who is not is told, and the next one is written."""
+    """For any failure, callers of written messages succeed, others fail, and the next message is written."""
     numbers = iter([0.5, 0.5, None])
 
     def rng() -> float:
@@ -234,7 +234,7 @@ def test_a_batch_has_an_end_and_at_least_one_message(
 
 
 def test_a_record_with_a_number_that_was_given_is_corrupt(tmp_path: Path) -> None:
-    """Whoever is open and whoever comes then give numbers that rise."""
+    """Writers that are open and later ones assign ascending numbers."""
 
     async def main() -> None:
         async with opened(tmp_path) as bus:
@@ -336,7 +336,7 @@ def test_the_cursor_of_the_last_messages_is_behind_all_of_them(
 
 
 def test_a_bus_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is there, also where it never ends; and files that are removed meanwhile are told."""
+    """All contents, however long; and files that are removed meanwhile are reported."""
     monkeypatch.setattr("trioeval.agent.bus.reading.AT_ONCE", 3)
     small = attrs.evolve(QUICK, rotate_bytes=400)
     messages = written(tmp_path, *"abcdefghijkl", settings=small)

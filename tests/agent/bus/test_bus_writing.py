@@ -1,4 +1,4 @@
-"""Messages are written whole, once, in order; and what goes wrong is told."""
+"""Messages are written completely, once, in order; and failures are reported."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ from bus_files import QUICK, bodies, draft, files, in_trio, opened, written
 from filelock import FileLock
 
 from trioeval.agent.bus.bus import Bus, open_bus
-from trioeval.agent.bus.messages import Draft
+from trioeval.agent.bus.messages import MessageDraft
 from trioeval.agent.bus.reading import read_bus
 from trioeval.agent.bus.segments import LARGEST
 from trioeval.agent.bus.settings import BusSettings, BusStats
@@ -200,7 +200,7 @@ def test_writers_that_share_their_figures_are_counted_together(tmp_path: Path) -
 
 
 def test_ag_62_a_bus_is_a_folder_and_its_files_are_files(tmp_path: Path) -> None:
-    """Nothing is written through a link, or waits for somebody at the other end of a pipe."""
+    """A link is not followed, and opening a pipe never waits for its other end."""
     real, link, plain = tmp_path / "real", tmp_path / "link", tmp_path / "plain"
     real.mkdir()
     link.symlink_to(real)
@@ -234,7 +234,7 @@ def test_ag_62_a_bus_is_a_folder_and_its_files_are_files(tmp_path: Path) -> None
 
 
 def test_ag_66_who_is_cancelled_while_it_waits_for_the_lock_leaves_nothing(tmp_path: Path) -> None:
-    """Whoever writes for all and whoever waits for it; those who stay are written, each once."""
+    """The writing caller, and waiting ones; the messages of the others are written once."""
 
     async def main() -> None:
         async def one(name: str, limit: float) -> None:
@@ -301,13 +301,13 @@ import random, resource, sys
 from pathlib import Path
 import trio
 from trioeval.agent.bus.bus import Bus, open_bus
-from trioeval.agent.bus.messages import Draft
+from trioeval.agent.bus.messages import MessageDraft
 from trioeval.errors import BusError
 
 async def main():
     async def one(name):
         try:
-            message = await bus.append(Draft(type=sys.argv[2], project_id="p", body=name * 300))
+            message = await bus.append(MessageDraft(type=sys.argv[2], project_id="p", body=name * 300))
         except BusError as error:
             print("failed", name, error)
         else:
@@ -329,7 +329,7 @@ trio.run(main)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["INFO", "FACT"])
 def test_what_a_full_disk_cuts_off_is_not_there(tmp_path: Path, kind: str) -> None:
-    """A message is told to be written exactly if it is; the next one goes where the last whole one ends."""
+    """A message is reported as written exactly if it is; the next one follows the last complete one."""
     done = subprocess.run(
         [sys.executable, "-c", FULL, str(tmp_path), kind],
         capture_output=True,
@@ -371,7 +371,7 @@ def test_trouble_with_the_folder_is_told_at_once_and_may_pass(tmp_path: Path) ->
 
 
 def test_a_bus_that_was_replaced_is_written_where_it_is_now(tmp_path: Path) -> None:
-    """A lock on a file that is gone keeps nobody out, and nobody reads files that are gone."""
+    """A lock on a deleted file blocks no writer, and deleted files are not read."""
     folder = tmp_path / "bus"
 
     async def main() -> None:
@@ -434,7 +434,7 @@ def test_the_error_of_a_block_comes_out_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(KeyError, match="mine"):
         run_virtual(main)
     with pytest.raises(UsageError):
-        Draft(type="INFO", project_id="")
+        MessageDraft(type="INFO", project_id="")
 
 
 def test_a_relative_folder_is_meant_as_it_was_when_the_bus_was_opened(

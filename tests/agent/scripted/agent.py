@@ -8,10 +8,10 @@ attempt with that number only.
     warn:TEXT         print a line on standard error   ignore          ignore requests to terminate
     spam:BYTES        print so many bytes              kill:NUMBER     send a signal to itself
     write:FILE=TEXT   write a file                     exit:CODE       end with an exit code
-    done              make the file that says so       open:PIPE       wait until somebody reads the pipe
+    done              create the file DONE              open:PIPE       wait for a reader of the pipe
     report:JSON       write the report                 read            print the standard input
     env:NAME          print a variable                 echo:PIPE=TEXT  start a process that prints a line
-    leave:KIND        start a process that lives on                    when somebody reads the pipe
+    leave:KIND        start a process that lives on                    when the pipe has a reader
 
 KIND has any of the words session, orphan, stubborn, bare in it: it opens a session of its own, has no parent
 any more, ignores requests to terminate, has an empty environment.

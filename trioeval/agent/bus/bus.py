@@ -13,7 +13,14 @@ import trio
 from outcome import Value
 
 from trioeval.agent.bus.lock import BusLock
-from trioeval.agent.bus.messages import DURABLE, Draft, Message, message_id, message_of, payload_of
+from trioeval.agent.bus.messages import (
+    DURABLE,
+    Message,
+    MessageDraft,
+    message_id,
+    message_of,
+    payload_of,
+)
 from trioeval.agent.bus.reading import BusFollower, WriteSignal
 from trioeval.agent.bus.segments import LARGEST, bus_error, frame, is_folder
 from trioeval.agent.bus.settings import BusSettings, BusStats
@@ -32,7 +39,7 @@ from trioeval.errors import BusError, BusLockedError
 class PendingMessage:
     """A queued message, with its waiting caller."""
 
-    draft: Draft
+    draft: MessageDraft
     rest: bytes = attrs.field(repr=False)
     """Its `payload_of`."""
     tries: int = 0
@@ -97,7 +104,7 @@ class MessageQueue:
         del self._entries[entry]
         self._wake(entry)
 
-    def lead_no_more(self, entry: PendingMessage) -> None:
+    def pass_leadership(self, entry: PendingMessage) -> None:
         """Pass the writing to the first remaining caller."""
         self._entries.pop(entry, None)
         following = next(iter(self._entries), None)
@@ -120,7 +127,7 @@ _TOGETHER = 2**20  # bytes that are written under one lock, for which others wai
 _MARKS = 2**48
 
 
-def _rest_of(draft: Draft) -> bytes:
+def _known_part(draft: MessageDraft) -> bytes:
     """Return the part of a message that is known before it is written."""
     rest = payload_of(draft)
     if len(rest) > LARGEST - _HEAD:
@@ -160,7 +167,7 @@ class Bus:
     """Ensures that the holder of the lock never waits for a thread."""
     _is_closed: bool = attrs.field(init=False, default=False, repr=False)
 
-    async def append(self, draft: Draft, /) -> Message:
+    async def append(self, draft: MessageDraft, /) -> Message:
         """Write a message, and return when it is as durable as configured. A checkpoint.
 
         When cancelled, the message is either written completely, once, or not at all.
@@ -169,7 +176,7 @@ class Bus:
             BusLockedError: Other processes held the lock all the time.
             BusError: It cannot be written; or it is written, but may not survive a failure of the machine.
         """
-        entry = PendingMessage(draft, _rest_of(draft))
+        entry = PendingMessage(draft, _known_part(draft))
         if self._is_closed:
             raise self._closed()
         if not self._queue.add(entry):
@@ -178,9 +185,9 @@ class Bus:
             try:
                 # Those who are about to append do so now, and are written together.
                 await trio.lowlevel.checkpoint()
-                await self._lead(entry)
+                await self._write_as_leader(entry)
             finally:
-                self._lead_no_more(entry)
+                self._pass_leadership(entry)
         if entry.message is not None:
             return entry.message
         raise entry.error if entry.error is not None else self._closed()
@@ -203,7 +210,7 @@ class Bus:
         if not self._queue.is_led:
             self._close_files()
 
-    async def _lead(self, entry: PendingMessage) -> None:
+    async def _write_as_leader(self, entry: PendingMessage) -> None:
         """Write queued messages until one's own message is written or has failed."""
         while not entry.is_over and not self._is_closed:
             witnesses = self._queue.entries()
@@ -224,8 +231,8 @@ class Bus:
                 self._count_wait(begun)
                 await self._write()
 
-    def _lead_no_more(self, entry: PendingMessage) -> None:
-        self._queue.lead_no_more(entry)
+    def _pass_leadership(self, entry: PendingMessage) -> None:
+        self._queue.pass_leadership(entry)
         if self._is_closed:
             self._close_files()
 
@@ -257,7 +264,7 @@ class Bus:
             self._lock.release()
             for entry in entries:
                 entry.is_taken = False
-        self._tell(entries, messages, failure)
+        self._finish_entries(entries, messages, failure)
 
     def _is_quick(self, entries: Sequence[PendingMessage]) -> bool:
         """Return whether they can be written without waiting for a disk."""
@@ -312,7 +319,7 @@ class Bus:
         fsync = any(map(self._is_durable, entries[: len(messages)]))
         return messages[: self._tail.put(frames, fsync=fsync)]
 
-    def _tell(
+    def _finish_entries(
         self,
         entries: Sequence[PendingMessage],
         messages: Sequence[Message],
@@ -327,7 +334,7 @@ class Bus:
             self.stats.appends += count
             self.stats.batches += 1
             self.stats.largest_batch = max(self.stats.largest_batch, count)
-            self._news.tell()
+            self._news.notify()
 
     def _give_up(self, witnesses: Sequence[PendingMessage], error: TimeoutError) -> None:
         """Count a failed attempt to take the lock; callers without further attempts fail."""

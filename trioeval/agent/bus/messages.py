@@ -51,7 +51,7 @@ class MessageLink:
 
 
 @attrs.frozen(kw_only=True)
-class Draft:
+class MessageDraft:
     """A message that is not posted yet.
 
     Its texts may contain anything, also lone surrogates; a pair of surrogates is read back as the character
@@ -91,7 +91,7 @@ class Message:
     """Unique; contains `seq`."""
     utc: str
     """The time of writing, as ISO 8601 with microseconds and a `Z`."""
-    draft: Draft
+    draft: MessageDraft
     """The posted content; an `ISSUE` has its `issue_id`."""
 
     def json(self) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class Message:
         return head | _json(self.draft)
 
 
-def payload_of(draft: Draft) -> bytes:
+def payload_of(draft: MessageDraft) -> bytes:
     """Return the part of a payload that is known before the message is written: from its type to its end."""
     return _dumped(_json(draft))[1:]
 
@@ -111,7 +111,7 @@ def payload_head(seq: int, msg_id: str, utc: str) -> bytes:
 
 
 def message_of(
-    draft: Draft, rest: bytes, *, seq: int, msg_id: str, utc: str
+    draft: MessageDraft, rest: bytes, *, seq: int, msg_id: str, utc: str
 ) -> tuple[Message, bytes]:
     """Return the message of a draft, and its payload."""
     if draft.type == "ISSUE" and draft.issue_id is None:
@@ -159,7 +159,7 @@ def parse_message(payload: bytes) -> Message:
         raise ValueError(f"not a valid message: {error}") from error
 
 
-def _json(said: Draft | MessageParent | MessageLink) -> dict[str, Any]:
+def _json(said: MessageDraft | MessageParent | MessageLink) -> dict[str, Any]:
     """Return the fields of an object in order, without empty ones."""
     value: dict[str, Any] = {}
     for name in _FIELDS[type(said)]:
@@ -171,31 +171,35 @@ def _json(said: Draft | MessageParent | MessageLink) -> dict[str, Any]:
     return value
 
 
-def _draft(value: Mapping[str, Any]) -> Draft:
+def _draft(value: Mapping[str, Any]) -> MessageDraft:
     """Return a draft, which validates itself."""
-    given = _known(Draft, value)
+    given = _known(MessageDraft, value)
     for name, kind in (("parents", MessageParent), ("links", MessageLink)):
         given[name] = tuple(kind(**_known(kind, one)) for one in value.get(name, ()))
-    return Draft(**given)
+    return MessageDraft(**given)
 
 
 def _known(
-    kind: type[Draft | MessageParent | MessageLink], value: Mapping[str, Any]
+    kind: type[MessageDraft | MessageParent | MessageLink], value: Mapping[str, Any]
 ) -> dict[str, Any]:
     return {name: value[name] for name in _FIELDS[kind] if name in value}
 
 
-_FIELDS = {kind: tuple(attrs.fields_dict(kind)) for kind in (Draft, MessageParent, MessageLink)}
+_FIELDS = {
+    kind: tuple(attrs.fields_dict(kind)) for kind in (MessageDraft, MessageParent, MessageLink)
+}
 
 
 def _mistakes(draft: Any) -> Iterator[str]:
     """Yield the mistakes of a draft, whose fields may have any type."""
     if not (isinstance(draft.type, str) and _TYPE.fullmatch(draft.type)):
         yield f"type: {draft.type!r} is not a valid message type: a word in capitals, as {', '.join(TYPES)}"
-    yield from _no_texts("", project_id=draft.project_id, body=draft.body)
+    yield from _text_mistakes("", project_id=draft.project_id, body=draft.body)
     if isinstance(draft.project_id, str) and not draft.project_id.strip():
         yield "project_id: blank; it is the id of the run"
-    yield from _neither("", task_id=draft.task_id, run_id=draft.run_id, issue_id=draft.issue_id)
+    yield from _optional_text_mistakes(
+        "", task_id=draft.task_id, run_id=draft.run_id, issue_id=draft.issue_id
+    )
     yield from _meta_mistakes("", draft.meta)
     yield from _items_mistakes("parents", draft.parents, MessageParent, _parent_mistakes)
     yield from _items_mistakes("links", draft.links, MessageLink, _link_mistakes)
@@ -216,23 +220,23 @@ def _items_mistakes(
 
 
 def _parent_mistakes(where: str, parent: MessageParent) -> Iterator[str]:
-    yield from _no_texts(where, msg_id=parent.msg_id)
-    yield from _neither(where, kind=parent.kind)
+    yield from _text_mistakes(where, msg_id=parent.msg_id)
+    yield from _optional_text_mistakes(where, kind=parent.kind)
     yield from _meta_mistakes(where, parent.meta)
 
 
 def _link_mistakes(where: str, link: MessageLink) -> Iterator[str]:
-    yield from _no_texts(where, url=link.url)
-    yield from _neither(where, label=link.label, kind=link.kind)
+    yield from _text_mistakes(where, url=link.url)
+    yield from _optional_text_mistakes(where, label=link.label, kind=link.kind)
 
 
-def _no_texts(where: str, **values: object) -> Iterator[str]:
+def _text_mistakes(where: str, **values: object) -> Iterator[str]:
     for name, value in values.items():
         if not isinstance(value, str):
             yield f"{where}{name}: {value!r} is not text"
 
 
-def _neither(where: str, **values: object) -> Iterator[str]:
+def _optional_text_mistakes(where: str, **values: object) -> Iterator[str]:
     for name, value in values.items():
         if not (value is None or isinstance(value, str)):
             yield f"{where}{name}: {value!r} is neither text nor None"

@@ -114,7 +114,7 @@ def last_messages(folder: Path, count: int) -> BusReading:
     while True:
         try:
             cursor = last_seq(folder, segment_numbers(folder))
-            place = _place_of_last(folder, records)
+            place = _position_of_last(folder, records)
             found, _ = read_from(folder, place)
         except FileNotFoundError:
             continue  # see `read_bus`
@@ -126,7 +126,7 @@ def last_messages(folder: Path, count: int) -> BusReading:
         records *= 2
 
 
-def _place_of_last(folder: Path, count: int) -> BusPosition:
+def _position_of_last(folder: Path, count: int) -> BusPosition:
     """Return the position of the last records of a bus; its beginning, if it has fewer."""
     for number in reversed(segment_numbers(folder)):
         with reading(folder, number) as file:
@@ -238,13 +238,13 @@ def find_position(folder: Path, since: int | str | None) -> BusPosition:
     seq = seq_of(since) if isinstance(since, str) else since
     if seq is None or not 0 <= seq <= last_seq(folder, numbers):
         raise _unknown(folder, since)
-    place = _place_of(folder, numbers, seq, since)
+    place = _position_of(folder, numbers, seq, since)
     if isinstance(since, str) and not _is_message(folder, numbers, since, seq):
         raise _unknown(folder, since)
     return place
 
 
-def _place_of(folder: Path, numbers: Sequence[int], seq: int, since: int | str) -> BusPosition:
+def _position_of(folder: Path, numbers: Sequence[int], seq: int, since: int | str) -> BusPosition:
     oldest = None
     for number in reversed(numbers):
         with reading(folder, number) as file:
@@ -271,7 +271,7 @@ def _place_of(folder: Path, numbers: Sequence[int], seq: int, since: int | str) 
 
 def _is_message(folder: Path, numbers: Sequence[int], msg_id: str, seq: int) -> bool:
     """Return whether one of the remaining messages has this id."""
-    found, _ = read_from(folder, _place_of(folder, numbers, seq - 1, msg_id), limit=1)
+    found, _ = read_from(folder, _position_of(folder, numbers, seq - 1, msg_id), limit=1)
     return [one.msg_id for one in found.messages] == [msg_id]
 
 
@@ -302,7 +302,7 @@ class WriteSignal:
         """The event that is set at the next message."""
         return self._event
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Wake all waiters."""
         if self._event.statistics().tasks_waiting:
             self._event.set()
@@ -404,7 +404,7 @@ class BusFollower:
             return
         self._ready.extend(reading.messages)
         for corrupt in reading.corrupt:
-            if _is_behind(corrupt, place, self._folder):
+            if _is_after(corrupt, place, self._folder):
                 _logger.warning(
                     "%s: bytes %d to %d are not a message", corrupt.file, corrupt.start, corrupt.end
                 )
@@ -419,7 +419,7 @@ class BusFollower:
                 continue
 
 
-def _is_behind(corrupt: CorruptRange, place: BusPosition, folder: Path) -> bool:
+def _is_after(corrupt: CorruptRange, place: BusPosition, folder: Path) -> bool:
     """Return whether a position is after a corrupt part; one at the end may be found again."""
     path = segment_path(folder, place.number)
     return corrupt.end <= place.start if corrupt.file == path else True

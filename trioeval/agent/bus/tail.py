@@ -65,7 +65,7 @@ class BusTail:
         if size - self._end > at_most:
             return False
         if size != self._end:
-            self._read_on(self._file, size)
+            self._read_added(self._file, size)
         return True
 
     def room(self) -> int | None:
@@ -170,7 +170,7 @@ class BusTail:
         self._name = str(segment_path(self.folder, number))
         self._following = str(segment_path(self.folder, number + 1))
 
-    def _read_on(self, file: int, size: int) -> None:
+    def _read_added(self, file: int, size: int) -> None:
         floor = self._end if self._end <= size else 0
         # Two, since records of other writers may have any number.
         found = last_records(file, size, floor=floor, count=2)

@@ -15,9 +15,9 @@ from trioeval.agent.journal import ProcessIdentity
 from trioeval.agent.processes import end_survivors
 from trioeval.cli.environment import agents_folder
 from trioeval.cli.terminal import say
-from trioeval.inert import inert
 from trioeval.report import Head
 from trioeval.store import RunFacts
+from trioeval.text_safety import escape_control_characters
 
 _EARLY = frozenset({"bus", "logs"})
 """The contents of the folder of a case before its agent starts."""
@@ -37,7 +37,7 @@ class Leftovers:
         self.ended[run.id] += trio.run(end_survivors, processes)
 
 
-def tell_deleted(
+def report_deleted(
     database: Path, runs: Iterable[RunFacts], ended: Mapping[str, int] = MappingProxyType({})
 ) -> bool:
     """Remove the folders of deleted runs, and report what was deleted; return whether nothing is left."""
@@ -53,7 +53,7 @@ def tell_deleted(
                 )
             except OSError as error:
                 all_gone = False
-                told = f"; {inert(folder)} was not removed: {error.strerror or error}"
+                told = f"; {escape_control_characters(folder)} was not removed: {error.strerror or error}"
         if count := ended.get(run.id):
             processes = "1 process" if count == 1 else f"{count} processes"
             told += f"; ended {processes} of its agents"
@@ -108,13 +108,13 @@ def _cases(folder: Path) -> Iterator[Path]:
         for case in _inside(task):
             names = {path.name for path in _inside(case)}
             if "case.json" not in names and not names <= _EARLY:
-                raise OSError(f"{inert(case)} is not the folder of a case")
+                raise OSError(f"{escape_control_characters(case)} is not the folder of a case")
             yield case
 
 
 def _inside(folder: Path) -> Iterator[Path]:
     if not _is_folder(folder):
-        raise OSError(f"{inert(folder)} is not the folder of a case")
+        raise OSError(f"{escape_control_characters(folder)} is not the folder of a case")
     return folder.iterdir()
 
 

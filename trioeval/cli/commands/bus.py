@@ -19,7 +19,7 @@ import trio
 from cyclopts import Parameter
 
 from trioeval.agent.bus.bus import open_bus
-from trioeval.agent.bus.messages import TYPES, Draft, Message, MessageLink, MessageParent
+from trioeval.agent.bus.messages import TYPES, Message, MessageDraft, MessageLink, MessageParent
 from trioeval.agent.bus.reading import POLL, BusReading, follow_bus, last_messages, read_parts
 from trioeval.agent.bus.settings import BusSettings
 from trioeval.cli.flags import Count, NotNegative, Switch, Texts, Whole
@@ -226,7 +226,7 @@ def post(
         flags.mistakes.append(f"name the run of the message: --project ID (or {PROJECT_VARIABLE})")
     is_typed = text is not None and text != _STDIN
     drafted = partial(
-        Draft,
+        MessageDraft,
         type=flags.types("--type", [kind])[0],
         project_id=project or "",
         task_id=flags.optional("--task", task, CASE_VARIABLE),

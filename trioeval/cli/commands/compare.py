@@ -16,7 +16,6 @@ from trioeval.cli.output import check_outputs, output_suffix, write_whole
 from trioeval.cli.stored_results import open_runs, results_of
 from trioeval.cli.terminal import Exit, draw, pour, say, show
 from trioeval.errors import UsageError
-from trioeval.inert import inert
 from trioeval.report import Head, json_chunks
 from trioeval.report.compare import (
     By,
@@ -34,14 +33,15 @@ from trioeval.report.records import RowRecord
 from trioeval.report.run_list import run_line
 from trioeval.report.statistics import Bootstrap
 from trioeval.report.totals import cluster_of
-from trioeval.store import Reader, RunFacts
+from trioeval.store import RunFacts, StoreReader
+from trioeval.text_safety import escape_control_characters
 
 _SHOWN = 20  # changed rows
 _NAME = 40  # characters of the name of a test
 _PAGE = ".html"
 
 
-def compare_runs(db: Path | None, before: str, after: str, asked: CompareFlags) -> int:
+def compare_runs(db: Path | None, before: str, after: str, flags: CompareFlags) -> int:
     """Show the rows that differ between two runs, and whether the differences exceed chance.
 
     Raises:
@@ -50,8 +50,8 @@ def compare_runs(db: Path | None, before: str, after: str, asked: CompareFlags) 
         OutputError: A file cannot be written.
     """
     environment = read_environment(os.environ)
-    outputs = asked.output
-    bootstrap = None if asked.bootstrap is None else Bootstrap(asked.bootstrap)
+    outputs = flags.output
+    bootstrap = None if flags.bootstrap is None else Bootstrap(flags.bootstrap)
     written = [("-o", path) for path in outputs]
     check_files(databases=databases(db, environment), written=written)
     _check_pages(outputs)
@@ -60,13 +60,13 @@ def compare_runs(db: Path | None, before: str, after: str, asked: CompareFlags) 
         for facts in (old, new):
             check_not_suite_files(written, facts.files)
         check_outputs(outputs)
-        clusters = _clusters(reader, (old, new), asked.cluster)
-        if asked.cluster is not None:
-            _check_cluster(asked.cluster, chain(_records(reader, new), _records(reader, old)))
-        comparison = Comparison(partial(_records, reader, old), by=asked.by, clusters=clusters)
+        clusters = _clusters(reader, (old, new), flags.cluster)
+        if flags.cluster is not None:
+            _check_cluster(flags.cluster, chain(_records(reader, new), _records(reader, old)))
+        comparison = Comparison(partial(_records, reader, old), by=flags.by, clusters=clusters)
         changes = comparison.changes(_records(reader, new))
-        found = partial(findings_of, comparison.columns, asked.confidence, bootstrap)
-        if asked.json:
+        found = partial(findings_of, comparison.columns, flags.confidence, bootstrap)
+        if flags.json:
             ids = (old.id, new.id)
             pour(
                 json_chunks(comparison_json(*ids, comparison, changes, found, bootstrap=bootstrap))
@@ -74,19 +74,19 @@ def compare_runs(db: Path | None, before: str, after: str, asked: CompareFlags) 
             show("")
             findings = found()
         else:
-            shown, more = (list(changes), 0) if asked.changed else first_of(changes, _SHOWN)
+            shown, more = (list(changes), 0) if flags.changed else first_of(changes, _SHOWN)
             findings = found()
         for path in outputs:
             _write_page(
-                path, (reader, old, new), asked.by, [*told_of(comparison.columns, findings)]
+                path, (reader, old, new), flags.by, [*told_of(comparison.columns, findings)]
             )
-    if not asked.json:
+    if not flags.json:
         show(f"before: {run_line(old)}")
         show(f"after:  {run_line(new)}")
-        if asked.changed or findings.pairs:
+        if flags.changed or findings.pairs:
             _show_changes(shown, more)
         _show_findings(comparison, findings)
-    return _exit(asked.fail_if, findings, comparison, new)
+    return _exit(flags.fail_if, findings, comparison, new)
 
 
 def _show_changes(shown: Sequence[RowChange], more: int) -> None:
@@ -145,7 +145,7 @@ def _is_unfinished(run: RunFacts) -> bool:
 
 
 def _clusters(
-    reader: Reader, runs: Iterable[RunFacts], cluster: str | None
+    reader: StoreReader, runs: Iterable[RunFacts], cluster: str | None
 ) -> Mapping[str | None, str | None]:
     """Return the key of clusters by task; if both runs name one, that of the last run."""
     heads = (Head.read(head) for run in runs for head in reader.heads(run))
@@ -160,9 +160,9 @@ def _check_cluster(name: str, records: Iterable[RowRecord]) -> None:
         known |= dict.fromkeys(record.vars)
         metadata = record.test.get("metadata")
         known |= dict.fromkeys(metadata if isinstance(metadata, Mapping) else ())
-    names = ", ".join(inert(one, _NAME) for one in sorted(known)[:_SHOWN])
+    names = ", ".join(escape_control_characters(one, _NAME) for one in sorted(known)[:_SHOWN])
     msg = (
-        f"--cluster {inert(name, _NAME)!r}: no row of the runs has this metadata key or variable; "
+        f"--cluster {escape_control_characters(name, _NAME)!r}: no row of the runs has this metadata key or variable; "
         f"{f'the rows have {names}' if names else 'they have none'}"
     )
     raise UsageError(msg)
@@ -176,7 +176,7 @@ def _check_pages(outputs: Sequence[Path]) -> None:
 
 
 def _write_page(
-    path: Path, runs: tuple[Reader, RunFacts, RunFacts], by: By, sentences: Sequence[str]
+    path: Path, runs: tuple[StoreReader, RunFacts, RunFacts], by: By, sentences: Sequence[str]
 ) -> None:
     from trioeval.report.html_report import compare_chunks  # noqa: PLC0415 - rarely needed
 
@@ -187,7 +187,7 @@ def _write_page(
     say(f"wrote {path}: {new.id} beside {old.id}")
 
 
-def _records(reader: Reader, run: RunFacts) -> Iterator[RowRecord]:
+def _records(reader: StoreReader, run: RunFacts) -> Iterator[RowRecord]:
     for task in run.tasks:
         for index, found in reader.numbered(run, task):
             yield RowRecord.of(found, index=index)

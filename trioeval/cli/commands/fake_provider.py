@@ -23,7 +23,7 @@ from trioeval.providers.fake import (
     RecordedReplies,
     Replies,
     ScriptedReplies,
-    Served,
+    ServedCompletion,
     serve_fake,
 )
 from trioeval.providers.local.recordings import Recording, parse_file
@@ -96,7 +96,7 @@ def _read_recordings(path: Path) -> tuple[Recording, ...]:
 
 
 @contextmanager
-def _opened_log(path: Path | None) -> Iterator[Callable[[Served], None] | None]:
+def _opened_log(path: Path | None) -> Iterator[Callable[[ServedCompletion], None] | None]:
     """Give a function that writes the log; each line is written before the next request is read."""
     if path is None:
         yield None
@@ -106,7 +106,7 @@ def _opened_log(path: Path | None) -> Iterator[Callable[[Served], None] | None]:
     except OSError as error:
         raise UsageError(f"--log {path} cannot be written: {error.strerror or error}") from None
 
-    def write(served: Served) -> None:
+    def write(served: ServedCompletion) -> None:
         try:
             file.write(served.to_line(time.time()).encode())
         except OSError as error:
@@ -117,7 +117,9 @@ def _opened_log(path: Path | None) -> Iterator[Callable[[Served], None] | None]:
         yield write
 
 
-async def _serve(settings: FakeSettings, on_served: Callable[[Served], None] | None) -> None:
+async def _serve(
+    settings: FakeSettings, on_served: Callable[[ServedCompletion], None] | None
+) -> None:
     """Serve until cancelled."""
     async with trio.open_nursery() as nursery:
         try:

@@ -293,14 +293,16 @@ def _write_checked(
             file.write(text)
     except OSError as error:
         raise UsageError(f"{suite}: cannot be written: {error.strerror or error}") from None
+    is_valid = False
     try:
-        return _missing(suite, environ, outside=outside)
+        missing = _missing(suite, environ, outside=outside)
+        is_valid = True
     except SuiteError as error:
-        suite.unlink(missing_ok=True)
         raise UsageError(f"no suite was written:\n{error}") from None
-    except BaseException:
-        suite.unlink(missing_ok=True)
-        raise
+    finally:
+        if not is_valid:
+            suite.unlink(missing_ok=True)
+    return missing
 
 
 def _missing(suite: Path, environ: Mapping[str, str], *, outside: bool) -> Sequence[str]:

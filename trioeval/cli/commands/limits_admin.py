@@ -22,7 +22,7 @@ from trioeval.errors import LimitError, SuiteError, UsageError
 from trioeval.limits.backend import Backend
 from trioeval.limits.file import file_states
 from trioeval.limits.json import DEFINITION, from_json, limit_data
-from trioeval.limits.model import Limit, LimitState
+from trioeval.limits.model import LimitState, SharedLimit
 from trioeval.limits.open import requires_extra
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def limit_line(state: LimitState) -> str:
 
     Example:
         >>> limit_line(
-        ...     LimitState(limit=Limit(key="llm:rpm", kind="rolling", capacity=60, window=60))
+        ...     LimitState(limit=SharedLimit(key="llm:rpm", kind="rolling", capacity=60, window=60))
         ... )
         'llm:rpm: 0 of 60 in use (rolling, 60 s), active'
     """
@@ -193,7 +193,7 @@ def standing(state: LimitState) -> str:
     """Return the state of a limit in words.
 
     Example:
-        >>> limit = Limit(key="llm:rpm", kind="rolling", capacity=60, window=60)
+        >>> limit = SharedLimit(key="llm:rpm", kind="rolling", capacity=60, window=60)
         >>> standing(LimitState(limit=limit, paused_until=1042.5, paused_for=117.25))
         'paused for 118 s'
     """
@@ -208,7 +208,7 @@ def standing(state: LimitState) -> str:
     return ", ".join(words)
 
 
-def _span(limit: Limit) -> str:
+def _span(limit: SharedLimit) -> str:
     return "" if limit.span is None else f"{limit.span:g} s"
 
 
@@ -270,14 +270,14 @@ def remove_limit(place: Place, key: str, interrupts: Interrupts) -> int:
     return Exit.OK
 
 
-def changed(known: Limit | None, key: str, change: Change) -> Limit:
+def changed(known: SharedLimit | None, key: str, change: Change) -> SharedLimit:
     """Return the changed definition of a limit.
 
     Raises:
         UsageError: The result is not a valid limit; with all its problems.
 
     Example:
-        >>> known = Limit(key="slots", kind="concurrency", capacity=8, timeout=30)
+        >>> known = SharedLimit(key="slots", kind="concurrency", capacity=8, timeout=30)
         >>> changed(known, "slots", Change(capacity=2)) == attrs.evolve(known, capacity=2)
         True
     """
@@ -285,7 +285,7 @@ def changed(known: Limit | None, key: str, change: Change) -> Limit:
     given = {name: said[field.name] for name, field in DEFINITION.items()}
     given = {name: value for name, value in given.items() if value is not None}
     try:
-        return from_json((limit_data(known) if known else {}) | given, Limit)
+        return from_json((limit_data(known) if known else {}) | given, SharedLimit)
     except SuiteError as error:
         told = [
             f"{_FLAG_BY_NAME.get(one.path.removeprefix('$.'), 'KEY')}: {one.message}"

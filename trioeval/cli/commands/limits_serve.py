@@ -21,9 +21,9 @@ from trioeval.cli.terminal import Exit, say, show
 from trioeval.errors import TrioevalError, UsageError
 from trioeval.limits.backend import create_missing, definitions_of
 from trioeval.limits.limits_file import read_limits
-from trioeval.limits.model import Limit
+from trioeval.limits.model import SharedLimit
 from trioeval.limits.open import requires_extra
-from trioeval.serving.door import is_loopback
+from trioeval.serving.access_rules import is_loopback
 from trioeval.serving.token_files import forget_token, keep_token
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def run_limits_server(
     made = None if given is not None else secrets.token_urlsafe(24)
     settings = ServeSettings(host=host, port=port, token=given or made)
     place = checked_place(Place(url=redis, limits=None if redis else limits, namespace=namespace))
-    missing: list[Limit] = []
+    missing: list[SharedLimit] = []
     if redis is not None:
         missing = definitions_of(read_limits(limits)) if limits else []
     interrupts.begin_run()
@@ -93,7 +93,7 @@ def _token(token: str | None, host: str) -> str | None:
 
 async def _serve(
     place: Place,
-    missing: Sequence[Limit],
+    missing: Sequence[SharedLimit],
     settings: "ServeSettings",
     made_token: str | None,
     interrupts: Interrupts,
@@ -111,7 +111,7 @@ async def _serve(
                     scope.cancel(number.name)
                 stop.set()
 
-            with interrupts.told_to(heed):
+            with interrupts.deliver_to(heed):
                 async with trio.open_nursery() as nursery:
                     try:
                         for warning in await create_missing(backend, missing):

@@ -17,11 +17,11 @@ from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.run.command import load
 from trioeval.cli.run.results import ended_lines
 from trioeval.cli.terminal import Exit, draw, say, show
-from trioeval.inert import inert
 from trioeval.report.columns import dropped_view, rows_view, trouble
 from trioeval.run import PreparedSuite, prepare
 from trioeval.run.build_dataset import Dataset, preview_suite
 from trioeval.store.cache.cache import Cache, open_cache
+from trioeval.text_safety import escape_control_characters
 
 Caching: TypeAlias = Callable[[], AbstractAsyncContextManager[Cache | None]]
 """Opens the cache of replies, or gives None without a cache."""
@@ -99,7 +99,7 @@ async def _make(
                 stop.set()
                 say("stopping: running cells may finish; interrupt again to cancel them")
 
-        with interrupts.told_to(on_signal):
+        with interrupts.deliver_to(on_signal):
             async with caching() as cache:
                 return await preview_suite(
                     prepared,
@@ -116,7 +116,7 @@ def _show(dataset: Dataset) -> None:
     result = dataset.result
     for line in ended_lines(result):
         say(line)
-    show(f"task {inert(result.task, 60)}")
+    show(f"task {escape_control_characters(result.task, 60)}")
     rows = [(dataset.number(place), row) for place, row in enumerate(dataset.rows)]
     draw(rows_view(rows, _CELL), sys.stdout)
     if dropped := dropped_view(result.failures[:_FAILURES], sum(result.dropped.values())):

@@ -16,7 +16,7 @@ from trioeval.report import Head
 from trioeval.report.graph import Form, Node, State, case_nodes, graph_text, state_of, task_nodes
 from trioeval.report.run_list import run_line
 from trioeval.run import Status
-from trioeval.store import Reader, RunFacts
+from trioeval.store import RunFacts, StoreReader
 
 
 def show_graph(db: Path | None, run: str, *, form: Form, as_json: bool) -> int:
@@ -45,7 +45,7 @@ def show_graph(db: Path | None, run: str, *, form: Form, as_json: bool) -> int:
 class _Stored:
     """The stored state of a run."""
 
-    reader: Reader
+    reader: StoreReader
     facts: RunFacts
 
     @property
@@ -56,8 +56,8 @@ class _Stored:
     def rows(self, head: Head) -> Mapping[int, State]:
         """Return the states of a task's rows that are stored, or have started."""
         goes_on = self.facts.state == "running"
-        begun = {index for index, _ in self.reader.begun(self.facts, head.task)}
-        working = self.reader.working(self.facts, head.task) if head.cases else ()
+        begun = {index for index, _ in self.reader.started_rows(self.facts, head.task)}
+        working = self.reader.rows_with_processes(self.facts, head.task) if head.cases else ()
         states: dict[int, State] = dict.fromkeys(begun, "running" if goes_on else "interrupted")
         for row in self.reader.outcomes(self.facts, head.task):
             verdict = Status.PASS if row.passed else Status.FAIL

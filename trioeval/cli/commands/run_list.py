@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from trioeval.cli.commands.agent_folders import Leftovers, tell_deleted
+from trioeval.cli.commands.agent_folders import Leftovers, report_deleted
 from trioeval.cli.environment import read_environment
 from trioeval.cli.flags import read_age
 from trioeval.cli.stored_results import open_runs
@@ -54,12 +54,12 @@ def delete(db: Path | None, names: Sequence[str]) -> int:
         runs = [reader.run(name) for name in names]
         if running := [run.id for run in runs if run.state == "running"]:
             raise UsageError(f"{', '.join(running)}: still running, so nothing was deleted")
-        all_gone = True
+        is_complete = True
         for run in {run.id: run for run in runs}.values():
             left = Leftovers()
             reader.delete(run, left.end)
-            all_gone = tell_deleted(reader.path, [run], left.ended) and all_gone
-    return Exit.OK if all_gone else Exit.FAULT
+            is_complete = report_deleted(reader.path, [run], left.ended) and is_complete
+    return Exit.OK if is_complete else Exit.FAULT
 
 
 def prune(db: Path | None, *, older_than: str | None, keep: int | None) -> int:
@@ -74,7 +74,7 @@ def prune(db: Path | None, *, older_than: str | None, keep: int | None) -> int:
     age = None if older_than is None else read_age(older_than, "--older-than")
     with open_runs(db, read_environment(os.environ)) as reader:
         left = Leftovers()
-        gone = reader.prune(keep=keep, older_than_s=age, end=left.end)
-    all_gone = tell_deleted(reader.path, gone, left.ended)
-    say("1 run deleted" if len(gone) == 1 else f"{len(gone)} runs deleted")
-    return Exit.OK if all_gone else Exit.FAULT
+        deleted = reader.prune(keep=keep, older_than_s=age, end=left.end)
+    is_complete = report_deleted(reader.path, deleted, left.ended)
+    say("1 run deleted" if len(deleted) == 1 else f"{len(deleted)} runs deleted")
+    return Exit.OK if is_complete else Exit.FAULT

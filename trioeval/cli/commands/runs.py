@@ -240,7 +240,7 @@ def compare(
     after: str,
     /,
     *,
-    asked: CompareFlags = CompareFlags(),
+    flags: CompareFlags = CompareFlags(),
     db: Database = None,
 ) -> int:
     """Compare two runs row by row.
@@ -254,7 +254,7 @@ def compare(
     """
     from trioeval.cli.commands.compare import compare_runs  # noqa: PLC0415 - see above
 
-    return compare_runs(db, before, after, asked)
+    return compare_runs(db, before, after, flags)
 
 
 @Parameter(name="*")

@@ -20,7 +20,6 @@ from trioeval.columns.makers.base import OWN_LANES
 from trioeval.columns.profile import Profiler
 from trioeval.columns.result import ColumnProfile
 from trioeval.errors import DatasetError, UsageError
-from trioeval.inert import inert
 from trioeval.report import Head, RowRecord, Totals
 from trioeval.report.columns import (
     Profile,
@@ -31,13 +30,20 @@ from trioeval.report.columns import (
     shown_path,
 )
 from trioeval.report.counts import RowNumbers, counted
-from trioeval.report.question_eval import Ended, run_sentence, sentence
+from trioeval.report.question_eval import EndedTask, run_sentence, sentence
 from trioeval.report.row_view import calls_view
 from trioeval.report.run_list import run_line
-from trioeval.report.summary import Took, failures_view, not_graded_line, not_run_line, took_lines
+from trioeval.report.summary import (
+    RunUsage,
+    failures_view,
+    not_graded_line,
+    not_run_line,
+    usage_lines,
+)
 from trioeval.report.tables import UNFINISHED, Failures, FirstRows, columns_table, rows_table
 from trioeval.run import Status
-from trioeval.store import DatasetFacts, NeverBegan, Reader, RunFacts
+from trioeval.store import DatasetFacts, NotRunRows, RunFacts, StoreReader
+from trioeval.text_safety import escape_control_characters
 
 # Datasets: first rows, profiles of columns, and dropped rows.
 
@@ -85,7 +91,7 @@ def show_folder(folder: Path, rows: int, index: int | None) -> int:
     return Exit.OK
 
 
-def show_dataset(reader: Reader, facts: RunFacts, head: Head, rows: int) -> None:
+def show_dataset(reader: StoreReader, facts: RunFacts, head: Head, rows: int) -> None:
     """Show the dataset of a task of a run.
 
     Raises:
@@ -95,7 +101,7 @@ def show_dataset(reader: Reader, facts: RunFacts, head: Head, rows: int) -> None
     result = None if stored is None else dataset_of(reader, facts, stored)
     found, why = _files(head, stored)
     if result is None:
-        show(f"task {inert(head.task, 60)}: {_unfinished(stored)}")
+        show(f"task {escape_control_characters(head.task, 60)}: {_unfinished(stored)}")
     else:
         for line in ended_lines(result):
             show(line)
@@ -108,12 +114,12 @@ def show_dataset(reader: Reader, facts: RunFacts, head: Head, rows: int) -> None
         columns = _profiles(found)
     if columns:
         draw(Profile(columns), sys.stdout)
-    gone = reader.dropped_rows(facts, head.task, limit=_SHOWN_DATASETS_FAILURES)
-    if dropped := dropped_view(gone, 0 if stored is None else stored.dropped):
+    dropped_rows = reader.dropped_rows(facts, head.task, limit=_SHOWN_DATASETS_FAILURES)
+    if dropped := dropped_view(dropped_rows, 0 if stored is None else stored.dropped):
         show(f"dropped rows:\n{dropped}")
 
 
-def show_dataset_row(reader: Reader, facts: RunFacts, head: Head, number: int) -> None:
+def show_dataset_row(reader: StoreReader, facts: RunFacts, head: Head, number: int) -> None:
     """Show everything about one row of the dataset of a task.
 
     Raises:
@@ -124,11 +130,13 @@ def show_dataset_row(reader: Reader, facts: RunFacts, head: Head, number: int) -
     found, why = _files(head, reader.datasets(facts).get(head.task))
     place = None if found is None else found.place(number)
     calls = reader.calls(facts, head.task, number)
-    gone = [*map(failure_line, reader.dropped_rows(facts, head.task, row=number))]
-    if place is None and not gone and not calls:
+    dropped_rows = [*map(failure_line, reader.dropped_rows(facts, head.task, row=number))]
+    if place is None and not dropped_rows and not calls:
         reason = "it is not written yet" if found is not None else why
         raise UsageError(f"{facts.id} has no row {number} of task {head.task}: {reason}")
-    show(f"task {inert(head.task, 60)}, {gone[0] if gone else f'row {number}'}")
+    show(
+        f"task {escape_control_characters(head.task, 60)}, {dropped_rows[0] if dropped_rows else f'row {number}'}"
+    )
     if found is not None and place is not None:
         draw(row_values(found[place]), sys.stdout)
     if calls:
@@ -159,14 +167,14 @@ def _unfinished(stored: DatasetFacts | None) -> str:
 
 
 def _folder_line(found: DatasetRows) -> str:
-    wanted = found.header.grouping.rows
-    has_ended = found.result is not None or len(found) + sum(found.dropped.values()) == wanted
+    requested = found.header.grouping.rows
+    has_ended = found.result is not None or len(found) + sum(found.dropped.values()) == requested
     line = (
         f"{shown_path(found.path, Path.cwd())}: {'' if has_ended else 'unfinished: '}"
-        f"{len(found)} of {wanted} rows in {len(found.files)} {found.format} files"
+        f"{len(found)} of {requested} rows in {len(found.files)} {found.format} files"
     )
     dropped = ", ".join(f"{cause.replace('_', ' ')} {n}" for cause, n in found.dropped.items())
-    return f"{line}; dropped: {inert(dropped)}" if dropped else line
+    return f"{line}; dropped: {escape_control_characters(dropped)}" if dropped else line
 
 
 def _show_rows(found: DatasetRows, most: int) -> None:
@@ -220,7 +228,7 @@ def show_run(
     with open_runs(db, read_environment(os.environ)) as reader:
         facts = reader.run(run)
         show(run_line(facts))
-        shown: list[Ended] = []
+        shown: list[EndedTask] = []
         not_run: list[str] = []
         for head in map(Head.read, reader.heads(facts)):
             if task is not None and head.task != _task(facts, task):
@@ -234,8 +242,8 @@ def show_run(
         if (line := run_sentence(shown)) is not None:
             show(line)
         totals = [one for _, one in shown]
-        took = Took.of(facts.duration_ms / 1000, totals, reader.activity(facts), OWN_LANES)
-        for line in took_lines(took) if task is None else ():
+        took = RunUsage.of(facts.duration_ms / 1000, totals, reader.activity(facts), OWN_LANES)
+        for line in usage_lines(took) if task is None else ():
             show(line)
         for line in filter(None, (not_graded_line(totals), *not_run)):
             show(line)
@@ -243,8 +251,8 @@ def show_run(
 
 
 def _show_task(
-    reader: Reader, facts: RunFacts, head: Head, limit: int, *, failed: bool, db: Path | None
-) -> tuple[Ended, str | None]:
+    reader: StoreReader, facts: RunFacts, head: Head, limit: int, *, failed: bool, db: Path | None
+) -> tuple[EndedTask, str | None]:
     """Show a task, and return how it ended and the line about its rows that were not run."""
     rows, totals = FirstRows(_CELL, limit), Totals.of(head.columns, cluster=head.cluster)
     failures = Failures(_FAILURES)
@@ -259,7 +267,7 @@ def _show_task(
     never_began = reader.never_began(facts, head.task)
     add_never_began(totals, never_began)
     if head.task is not None:
-        show(f"task {inert(head.task, 60)}")
+        show(f"task {escape_control_characters(head.task, 60)}")
     _show_first(head, rows, totals, failed=failed)
     for line in _range_lines(never_began):
         show(line)
@@ -288,11 +296,11 @@ def _show_first(head: Head, rows: FirstRows, totals: Totals, *, failed: bool) ->
         show("every row passed" if passed else "no rows")
 
 
-def _range_lines(never_began: Sequence[NeverBegan]) -> Iterator[str]:
+def _range_lines(never_began: Sequence[NotRunRows]) -> Iterator[str]:
     """Yield the ranges of rows that were not run and have no records, with reasons."""
     never_began = [one for one in never_began if one.outcome not in UNFINISHED]
     for one in never_began[:_RANGES]:
-        why = inert(one.error or one.outcome, _REASON)
+        why = escape_control_characters(one.error or one.outcome, _REASON)
         yield f"rows {one.rows.start} to {one.rows.stop - 1}: {why}"
     if len(never_began) > _RANGES:
         more = sum(len(one.rows) for one in never_began[_RANGES:])
@@ -321,7 +329,7 @@ def show_row(db: Path | None, run: str, index: int, *, task: str | None) -> int:
         if record is None:
             for one in reader.never_began(facts, named):
                 if index in one.rows:
-                    why = inert(one.error or one.outcome, _REASON)
+                    why = escape_control_characters(one.error or one.outcome, _REASON)
                     show(f"row {index} of {facts.id} was not run: {why}")
                     return Exit.OK
             of = "" if named is None else f" of task {named}"
@@ -329,20 +337,20 @@ def show_row(db: Path | None, run: str, index: int, *, task: str | None) -> int:
             size = facts.sizes[facts.tasks.index(named)] or "its"
             raise UsageError(
                 f"{facts.id} has no row {index}{of}; {stored} of {size} rows are stored, numbered from 0"
-                + _begun(agents_folder(reader.path, facts.id), head, index)
+                + _running_agent(agents_folder(reader.path, facts.id), head, index)
             )
         calls = reader.calls(facts, named, index)
     draw(row_view(RowRecord.of(record, index=index), calls, Path.cwd()), sys.stdout)
     return Exit.OK
 
 
-def _begun(run: Path, head: Head, index: int) -> str:
+def _running_agent(run: Path, head: Head, index: int) -> str:
     """Return where the agent of a case works that has no row yet."""
     folders = case_folders(run, head, index)
     if not folders:
         return ""
     # With several columns only the suite knows which one a folder belongs to.
-    where = ", or ".join(inert(folder) for folder in folders)
+    where = ", or ".join(escape_control_characters(folder) for folder in folders)
     return f"; its agent is running: workspace and logs are in {where}"
 
 

@@ -23,7 +23,7 @@ from trioeval.cli.run.storage import RunStorage
 from trioeval.cli.stored_results import open_runs
 from trioeval.cli.terminal import Exit, say, show
 from trioeval.errors import UsageError
-from trioeval.serving.door import OwnNames, is_loopback
+from trioeval.serving.access_rules import OwnNames, is_loopback
 
 _VARIABLE = "TRIOEVAL_VIEW_TOKEN"  # other users of the machine can see flags
 _STOP_GRACE = 0.5  # seconds for responses in progress after the stop
@@ -72,10 +72,10 @@ async def _serve(
 ) -> OSError | None:
     """Serve, and return the error if listening failed."""
     from trioeval.serving.listening import open_listeners, serve_app  # noqa: PLC0415 - takes a while
-    from trioeval.web.app import View  # noqa: PLC0415 - an extra
+    from trioeval.web.app import LiveView  # noqa: PLC0415 - an extra
     from trioeval.web.pages import StoreReading  # noqa: PLC0415
     from trioeval.web.security import Door  # noqa: PLC0415
-    from trioeval.web.watches import Watches  # noqa: PLC0415
+    from trioeval.web.watches import RunWatches  # noqa: PLC0415
 
     try:
         listeners, address = await open_listeners(terms.host, terms.port)
@@ -94,11 +94,11 @@ async def _serve(
         stop.set()
 
     page = "/" if terms.token is None else f"/?token={terms.token}"
-    with interrupts.told_to(on_signal):
+    with interrupts.deliver_to(on_signal):
         async with trio.open_nursery() as followers:
             store = StoreReading(path)
-            watches = Watches(store, followers)
-            view = View(
+            watches = RunWatches(store, followers)
+            view = LiveView(
                 store=store,
                 watches=watches,
                 stop=stop,

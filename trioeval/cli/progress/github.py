@@ -1,5 +1,5 @@
-# Apart from `cli.progress.progress`: loaded when it is used.
-"""Progress in the log of GitHub Actions: groups that open and close, and annotations of what went wrong."""
+# Apart from `cli.progress.progress`: imported on demand.
+"""Progress in the log of GitHub Actions: groups, and annotations of the rows that did not pass."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,51 +10,51 @@ import attrs
 from trioeval.cli.progress.plain import PlainProgress
 from trioeval.cli.progress.progress import Progress
 from trioeval.cli.progress.streams import say_beneath
-from trioeval.inert import inert
 from trioeval.report.counts import counted
 from trioeval.report.formats.markdown import workflow_command
 from trioeval.report.records import RowRecord
-from trioeval.report.run_state import RunState
+from trioeval.report.run_state import RunSnapshot
 from trioeval.run import Status
 from trioeval.suite.tests import Strip
+from trioeval.text_safety import escape_control_characters
 
-_MOST = 10  # annotations of a kind that GitHub shows of a step
-_EVERY = 10.0  # seconds between two lines, which stay in the log
-_NAME = 80  # characters of what an annotation is of
-_REASON = 500  # of what it says
+_MOST = 10  # the most annotations of a kind that GitHub shows for a step
+_EVERY = 10.0  # seconds between two lines of the log
+_NAME = 80  # characters of a name in the title of an annotation
+_REASON = 500  # characters of its message
 
 
 @attrs.define
 class GithubProgress(Progress):
-    """Tells of the first rows that did not pass once the results are there."""
+    """Progress with annotations of the first rows that did not pass, which follow the results."""
 
     suite: Path | None
-    """Its file, which annotations are of."""
+    """The suite file that annotations refer to."""
     root: Path
-    """The folder from which GitHub names files."""
+    """The folder that GitHub's file names are relative to."""
     strip: Strip
-    """What must not be shown of rows."""
+    """The parts of rows that must not be shown."""
     _annotations: list[str] = attrs.field(factory=list)
     _bad: int = 0
-    """Rows that did not pass; those that were not run to their end say nothing of anybody."""
+    """Rows that did not pass; rows that were not run are not counted."""
 
     def add(self, record: RowRecord) -> None:
-        """Take note of a row, and keep what is told of it if it is one of the first that did not pass."""
+        """Count a row, and keep an annotation if it is one of the first that did not pass."""
         if record.status not in {Status.PASS, Status.NOT_RUN}:
             self._bad += 1
             if self._bad <= _MOST:
                 self._annotations.append(self._annotation(record.stripped(self.strip)))
 
     async def show(
-        self, state: Callable[[], RunState], more: Callable[[], Sequence[str]], /
+        self, state: Callable[[], RunSnapshot], more: Callable[[], Sequence[str]], /
     ) -> None:
-        """Tell how it stands now and then, in a group, until cancelled."""
+        """Print the state of the run now and then, in a group, until cancelled."""
         with _group("progress"):
             await PlainProgress(_EVERY).show(state, more)
 
     @contextmanager
     def results(self) -> Iterator[None]:
-        """Put them into a group; annotations follow."""
+        """Put the results into a group; annotations follow."""
         with _group("results"):
             yield
         for annotation in self._annotations:
@@ -65,14 +65,17 @@ class GithubProgress(Progress):
             say_beneath(workflow_command("notice", told, {"title": "trioeval"}))
 
     def _annotation(self, record: RowRecord) -> str:
-        named, test = inert(record.provider, _NAME), inert(record.name, _NAME)
+        named, test = (
+            escape_control_characters(record.provider, _NAME),
+            escape_control_characters(record.name, _NAME),
+        )
         of = f" ({test})" if test else ""
         title = f"{record.status.name} {named}, row {record.number}{of}"
-        reason = inert(record.error or "no reason given", _REASON)
+        reason = escape_control_characters(record.error or "no reason given", _REASON)
         return workflow_command("error", reason, {"file": self._file(), "title": title})
 
     def _file(self) -> str | None:
-        """The suite from the root; None where it is elsewhere."""
+        """Return the suite file relative to the root; None if it is elsewhere."""
         try:
             return None if self.suite is None else str(self.suite.resolve().relative_to(self.root))
         except ValueError:

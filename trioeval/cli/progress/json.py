@@ -1,5 +1,5 @@
-# Apart from `cli.progress.progress`: loaded when it is used.
-"""Progress for programs: an object of JSON on each line of stderr."""
+# Apart from `cli.progress.progress`: imported on demand.
+"""Progress for programs: a JSON object on each line of stderr."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,20 +10,20 @@ import trio
 from trioeval.cli.progress.progress import Progress
 from trioeval.cli.progress.streams import json_line, say_beneath
 from trioeval.report.records import RowRecord
-from trioeval.report.run_state import RunState
+from trioeval.report.run_state import RunSnapshot
 
-_EVERY = 1.0  # seconds between two objects that say how it stands
+_EVERY = 1.0  # seconds between two objects about the state of the run
 
 
 @attrs.define
 class JsonProgress(Progress):
-    """Tells of each row, now and then of the run, and of its end; everything else comes as messages."""
+    """Progress as objects: rows, the state of the run now and then, and its end; other output is messages."""
 
     _rows: list[str] = attrs.field(factory=list)
-    """Those that are to be told of; a line of its own for each would slow the run down."""
+    """Rows that are not written yet; a write for each would slow the run down."""
 
     def add(self, record: RowRecord) -> None:
-        """Take note of a row; it is told of within a second."""
+        """Add a row; it is written within a second."""
         fact = {
             "type": "row",
             "task": record.task,
@@ -36,9 +36,9 @@ class JsonProgress(Progress):
         self._rows.append(json_line(fact))
 
     async def show(
-        self, state: Callable[[], RunState], more: Callable[[], Sequence[str]], /
+        self, state: Callable[[], RunSnapshot], more: Callable[[], Sequence[str]], /
     ) -> None:
-        """Tell of the run until cancelled, and then once more."""
+        """Write the state of the run until cancelled, and then once more."""
         try:
             while True:
                 self._tell(state(), more())
@@ -47,10 +47,10 @@ class JsonProgress(Progress):
             self._tell(state(), more())
 
     def end(self, code: int, line: str) -> None:
-        """Tell how it ended."""
+        """Write the end of the run."""
         self._flush({"type": "end", "code": code, "line": line})
 
-    def _tell(self, state: RunState, more: Sequence[str]) -> None:
+    def _tell(self, state: RunSnapshot, more: Sequence[str]) -> None:
         notes = [line.strip() for line in more]
         self._flush({"type": "progress", **state.json(), "notes": notes})
 

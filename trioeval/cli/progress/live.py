@@ -1,9 +1,9 @@
-# Apart from `cli.progress.progress`: loaded when it is used.
-"""Progress on a terminal: a picture below all that is printed, drawn again and again in its place.
+# Apart from `cli.progress.progress`: imported on demand.
+"""Progress on a terminal: a picture below all printed lines, redrawn in place.
 
-The terminal may become narrower, or go away, while it is drawn on; neither is an error of the run. Drawing
-must not hold it up either: nothing is written while the terminal takes nothing, and what a picture costs
-decides how often one is drawn.
+The terminal may become narrower or disappear; neither is an error of the run. Drawing must not slow the run
+down either: nothing is written while the terminal is not ready, and the cost of a picture determines how
+often one is drawn.
 """
 
 import os
@@ -23,23 +23,23 @@ from trioeval.cli.progress.progress import Progress
 from trioeval.cli.progress.streams import making_room
 from trioeval.cli.progress.table import Line, Room, picture
 from trioeval.cli.terminal import open_console
-from trioeval.report.run_state import RunState
+from trioeval.report.run_state import RunSnapshot
 
-_OFTEN = 0.125  # seconds between two pictures at the least
-_SELDOM = 5.0  # at the most
+_OFTEN = 0.125  # the least seconds between two pictures
+_SELDOM = 5.0  # the most seconds between two pictures
 _SHARE = 0.01  # of the time that drawing may take
-_OTHERS = 4  # lines that are left to others
-_SIZE = os.terminal_size((80, 24))  # of one that does not tell it
+_OTHERS = 4  # lines that are left to other output
+_SIZE = os.terminal_size((80, 24))  # of a terminal that does not report its size
 
 
 class LiveProgress(Progress):
-    """Draws on a terminal."""
+    """Progress that draws on a terminal."""
 
     async def show(
-        self, state: Callable[[], RunState], more: Callable[[], Sequence[str]], /
+        self, state: Callable[[], RunSnapshot], more: Callable[[], Sequence[str]], /
     ) -> None:
-        """Draw until cancelled, or until the terminal is gone; nothing of it is left then."""
-        region = Region.on(sys.stderr)
+        """Draw until cancelled, or until the terminal is gone; then remove the picture."""
+        region = TerminalRegion.on(sys.stderr)
         with making_room(region.clear), _halts_told(region.forget):
             try:
                 while not region.is_gone:
@@ -53,7 +53,7 @@ class LiveProgress(Progress):
 
 @contextmanager
 def _halts_told(forget: Callable[[], None]) -> Iterator[None]:
-    """After a halt (Ctrl-Z) others have written below what was drawn; told before anything else goes on."""
+    """After a stop (Ctrl-Z) other programs have written below the picture; notified before all else runs."""
 
     def goes_on(_number: int, _frame: object) -> None:
         forget()
@@ -66,10 +66,10 @@ def _halts_told(forget: Callable[[], None]) -> Iterator[None]:
 
 
 def pause(cost: float) -> float:
-    """Seconds until the next picture, so that all of them together take a hundredth of the time.
+    """Return the seconds until the next picture, so that drawing takes a hundredth of the time.
 
     Args:
-        cost: Seconds that the last one took.
+        cost: The seconds that the last picture took.
 
     Example:
         >>> pause(0.0001), pause(0.004), pause(1.0)
@@ -79,33 +79,33 @@ def pause(cost: float) -> float:
 
 
 @attrs.define
-class Region:
+class TerminalRegion:
     """The last lines of a terminal."""
 
     stream: TextIO
     number: int
-    """Its descriptor."""
+    """Its file descriptor."""
     console: Console
-    """Knows of what colours there are."""
+    """The console, which knows the colours."""
     is_gone: bool = False
-    """Whether nothing can be written there any more."""
+    """True if nothing can be written there any more."""
     _drawn: list[int] = attrs.field(factory=list)
-    """Cells of each line that stands there; below them is the cursor."""
+    """The cells of each drawn line; the cursor is below them."""
 
     @classmethod
-    def on(cls, stream: TextIO) -> "Region":
-        """One that is empty."""
+    def on(cls, stream: TextIO) -> "TerminalRegion":
+        """Return an empty region."""
         return cls(stream, stream.fileno(), open_console(stream))
 
     def room(self) -> Room:
-        """How much of the terminal it may take; what was told last is to be seen above it."""
+        """Return the room for a picture; some lines above it stay visible."""
         width, height = self._size()
-        # A line as long as the terminal would leave the cursor between two.
+        # A line as long as the terminal would leave the cursor position undefined.
         plain = {} if self.console.encoding.startswith("utf") else {"bar": ("#", "-")}
         return Room(width=max(width - 1, 1), height=max(height - _OTHERS, 1), **plain)
 
     def is_ready(self) -> bool:
-        """Whether it takes what is written: somebody may hold it, or read it slowly, or have closed it."""
+        """Return whether the terminal accepts output: it may be stopped, slow, or closed."""
         poll = select.poll()
         poll.register(self.number, select.POLLOUT)
         events = [event for _, event in poll.poll(0)]
@@ -113,27 +113,27 @@ class Region:
         return any(event & (select.POLLOUT | select.POLLERR | select.POLLHUP) for event in events)
 
     def draw(self, lines: Sequence[Line]) -> None:
-        """Draw in place of what stands there."""
+        """Draw in place of the last picture."""
         begin, self._drawn = self._up(), [sum(len(text) for text, _ in line) for line in lines]
         drawn = "".join(f"{self._styled(line)}\x1b[K\n" for line in lines)
         self._write(f"{begin}{drawn}\x1b[J")
 
     def clear(self) -> None:
-        """Leave nothing of it, and the cursor where it began."""
+        """Remove the picture, with the cursor where it began."""
         if self._drawn:
             begin, self._drawn = self._up(), []
             self._write(f"{begin}\x1b[J")
 
     def forget(self) -> None:
-        """What stands there is not the last any more."""
+        """Forget the picture: other lines follow it."""
         self._drawn = []
 
     def _up(self) -> str:
-        """What takes the cursor to the first line of it."""
+        """Return the sequence that moves the cursor to the first line."""
         if not self._drawn:
             return "\r"
         width, height = self._size()
-        # Most terminals wrap what stands there when they become narrower.
+        # Most terminals wrap lines when they become narrower.
         rows = sum(max(1, -(-cells // width)) for cells in self._drawn)
         return f"\r\x1b[{min(rows, height - 1)}A" if height > 1 else "\r"
 

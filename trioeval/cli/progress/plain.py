@@ -1,4 +1,4 @@
-"""Progress as lines: what is told where nothing can be drawn, such as in a file."""
+"""Progress as lines, for files and terminals that cannot draw."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -16,34 +16,34 @@ from trioeval.cli.progress.table import (
     wait_words,
 )
 from trioeval.cli.terminal import say
-from trioeval.inert import inert
 from trioeval.report.counts import counted
-from trioeval.report.run_state import LaneState, RunState
+from trioeval.report.run_state import LaneState, RunSnapshot
 from trioeval.report.text import cut_middle
+from trioeval.text_safety import escape_control_characters
 
-EVERY = 5.0  # seconds between two lines, and before the first: short runs are over by then
-_LANES = 5  # lanes that a line tells of
+EVERY = 5.0  # seconds between two lines, and before the first, so that short runs have none
+_LANES = 5  # lanes of a line
 _NAME = 50  # characters of a name
 
 
 @attrs.define
 class PlainProgress(Progress):
-    """Tells a line now and then."""
+    """Progress that prints a line now and then."""
 
     every: float = EVERY
     """Seconds between two lines, and before the first."""
 
     async def show(
-        self, state: Callable[[], RunState], more: Callable[[], Sequence[str]], /
+        self, state: Callable[[], RunSnapshot], more: Callable[[], Sequence[str]], /
     ) -> None:
-        """Tell how a run stands, until cancelled."""
+        """Print the state of the run, until cancelled."""
         while True:
             await trio.sleep(self.every)
             say(plain_line(state(), more()))
 
 
-def plain_line(state: RunState, more: Iterable[str] = ()) -> str:
-    """How a run stands, on one line; of many lanes only the busiest."""
+def plain_line(state: RunSnapshot, more: Iterable[str] = ()) -> str:
+    """Return the state of a run on one line; of many lanes only the busiest."""
     lanes = named(state.lanes)
     busy = sorted(lanes, key=by_business, reverse=True)[:_LANES]
     told = [", ".join(_run(state))]
@@ -53,10 +53,10 @@ def plain_line(state: RunState, more: Iterable[str] = ()) -> str:
     return "; ".join([*told, *(line.strip() for line in more)])
 
 
-def _run(state: RunState) -> Iterator[str]:
+def _run(state: RunSnapshot) -> Iterator[str]:
     if state.stopping:
         yield "stopping"
-    if state.total:  # there are none where only datasets are made
+    if state.total:  # runs of datasets have no rows
         yield f"{state.done}/{state.total} rows"
     if (passed := pass_rate(state)) is not None:
         yield f"{passed} passed"
@@ -75,4 +75,4 @@ def _lane(lane: LaneState, *, is_one: bool) -> str:
     if lane.rows and not is_one:
         facts += [f"{lane.done}/{lane.rows} rows"]
         facts += [f"{time} left"] if (time := left(lane)) else []
-    return f"{cut_middle(inert(lane.name), _NAME)}: {', '.join(facts)}"
+    return f"{cut_middle(escape_control_characters(lane.name), _NAME)}: {', '.join(facts)}"

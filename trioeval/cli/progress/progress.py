@@ -1,4 +1,4 @@
-"""How a run is told of while it goes on: what a way of telling has to do, and which one is taken."""
+"""The progress of a run: the interface of all modes, and the choice of a mode."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,22 +11,22 @@ from trioeval.cli.flags import ProgressMode
 from trioeval.cli.progress.streams import is_github
 from trioeval.cli.terminal import say
 from trioeval.report.records import RowRecord
-from trioeval.report.run_state import RunState
+from trioeval.report.run_state import RunSnapshot
 from trioeval.suite.tests import Strip
 
 _DUMB = frozenset({"dumb", "unknown"})
-"""Terminals on which nothing can be drawn."""
+"""Terminals that cannot draw."""
 
 
 def choose_mode(
     asked: ProgressMode | None, environ: Mapping[str, str], *, is_terminal: bool
 ) -> ProgressMode:
-    """How the progress of a run is shown.
+    """Return the mode of progress.
 
     Args:
-        asked: What was asked for; None if nothing was.
-        environ: The variables of the process.
-        is_terminal: Whether stderr is one.
+        asked: The mode that the user chose; None chooses one.
+        environ: The environment.
+        is_terminal: Whether stderr is a terminal.
 
     Example:
         >>> choose_mode(None, {"TERM": "xterm"}, is_terminal=True)
@@ -43,29 +43,29 @@ def choose_mode(
 
 
 class Progress:
-    """Tells of a run on stderr. This one tells nothing but the last line; others do more of it."""
+    """Progress on stderr. This base class prints the last line only."""
 
     def add(self, record: RowRecord) -> None:
-        """Take note of a row that is there, by its record with nothing left out."""
+        """Add an ended row; its record has all of its parts."""
 
     async def show(
-        self, _state: Callable[[], RunState], _more: Callable[[], Sequence[str]], /
+        self, _state: Callable[[], RunSnapshot], _more: Callable[[], Sequence[str]], /
     ) -> None:
-        """Show how it stands until cancelled, or until nobody can see it.
+        """Show the state of the run until cancelled, or until it cannot be shown.
 
         Args:
-            _state: Gives the picture of the moment.
-            _more: Gives further lines, which are inert.
+            _state: Returns the present state.
+            _more: Returns further lines, which are inert.
         """
         await trio.lowlevel.checkpoint()
 
     @contextmanager
     def results(self) -> Iterator[None]:
-        """Around what is shown of its results."""
+        """Enclose the output of the results."""
         yield
 
     def end(self, _code: int, line: str) -> None:
-        """The run is over."""
+        """End the progress with the last line."""
         say(line)
 
 
@@ -77,20 +77,20 @@ def open_progress(
     suite: Path | None,
     strip: Strip,
 ) -> Progress:
-    """What tells of a run that begins.
+    """Return the progress of a run.
 
     Args:
-        asked: The way that was asked for; None if none was.
-        environ: The variables of the process.
-        stream: Its stderr; None where nobody can read that.
+        asked: The mode that the user chose; None chooses one.
+        environ: The environment.
+        stream: The stderr of the process; None if it is closed.
         suite: The file of the suite.
-        strip: What must not be shown of rows.
+        strip: The parts of rows that must not be shown.
     """
     if stream is None:
         return Progress()
     mode = choose_mode(asked, environ, is_terminal=stream.isatty())
-    # Each is imported where it is used.
-    if mode == "live" and stream.isatty():  # elsewhere it would only fill a file
+    # Each is imported on demand.
+    if mode == "live" and stream.isatty():  # in a file it would be useless
         from trioeval.cli.progress.live import LiveProgress  # noqa: PLC0415
 
         return LiveProgress()

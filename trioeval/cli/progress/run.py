@@ -1,5 +1,5 @@
 # Apart from `cli.run.execution`: together they exceed 600 lines.
-"""Everything that is shown and counted of a run while it goes on."""
+"""The views and counters of a run in progress."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -17,39 +17,39 @@ from trioeval.cli.terminal import say
 from trioeval.columns.events import DatasetEvent
 from trioeval.columns.makers.base import OWN_LANES
 from trioeval.columns.model import ColumnsSettings
-from trioeval.evaluation.journal import KeptRows
+from trioeval.evaluation.journal import ReusedRows
 from trioeval.kernel import Event, Lanes
 from trioeval.providers.programs.entries import AGENT_RUNS
-from trioeval.report.activity import Activity, Pace, all_left_s
+from trioeval.report.activity import Activity, RowPace, all_left_s
 from trioeval.report.records import RowRecord
 from trioeval.report.row import is_graded
 from trioeval.report.run_metrics import RunMetrics
-from trioeval.report.run_state import LaneState, RunState, lane_states
+from trioeval.report.run_state import LaneState, RunSnapshot, lane_states
 from trioeval.run import PreparedSuite, PreparedTask, Row, Status
 
-# How a run stands: what its rows and lanes tell, put together on demand.
+# The state of a run, computed from its rows and lanes on demand.
 
 
 @attrs.define(kw_only=True)
-class Picture:
-    """Collects what is known of a run while it goes on. `add` gets its rows as soon as each is over."""
+class RunStateSource:
+    """The data of the state of a run. `add` gets each row as soon as it ends."""
 
     total: int
     """Rows of the run, as far as they are known."""
     lanes: Lanes
     activity: Activity
     kept: Callable[[], int]
-    """Rows that are there already and whose turn has not come."""
+    """Rows of earlier executions whose turn has not come."""
     stopping: Callable[[], bool]
-    """Whether no more rows are started."""
+    """True if no more rows are started."""
     counts: Counter[Status] = attrs.field(factory=Counter)
     not_graded: int = 0
     """Rows that succeeded and have no assertion; `counts` has them as passed."""
-    _paces: dict[str, Pace] = attrs.field(factory=dict)
-    """How rows come, by lane."""
+    _paces: dict[str, RowPace] = attrs.field(factory=dict)
+    """The progress of rows by lane."""
 
     def expect(self, rows: Mapping[str, int]) -> None:
-        """So many more rows are to be run, by lane."""
+        """Add rows that will be run, by lane."""
         for lane, count in rows.items():
             self._pace(lane).expected += count
 
@@ -64,15 +64,15 @@ class Picture:
         self.counts[status] += 1
         self.not_graded += not is_graded
 
-    def state(self) -> RunState:
-        """The picture of this moment. Inside of `trio.run`; not a checkpoint."""
+    def state(self) -> RunSnapshot:
+        """Return the present state. Inside of `trio.run`; not a checkpoint."""
         now = trio.current_time()
         kept, stopping = self.kept(), self.stopping()
         passed, failed, errors, not_run = (self.counts[status] for status in Status)
         lanes = lane_states(
             self.lanes.statistics(), self.activity, now, hidden=OWN_LANES, paces=self._paces
         )
-        return RunState(
+        return RunSnapshot(
             elapsed_s=now - self.activity.began_at,
             total=self.total,
             done=self.counts.total() + kept,
@@ -92,39 +92,39 @@ class Picture:
         if any(lane.mood == "paused" for lane in open_ones):
             return None
         found = all_left_s(self._paces.values(), now)
-        # A lane may have to wait longer than it goes on like this.
+        # A lane may have to wait longer than the rate of its rows suggests.
         return found and max([found, *(lane.eta_s for lane in open_ones if lane.eta_s is not None)])
 
-    def _pace(self, lane: str) -> Pace:
+    def _pace(self, lane: str) -> RowPace:
         found = self._paces.get(lane)
         if found is None:
-            found = self._paces[lane] = Pace(self.activity.began_at)
+            found = self._paces[lane] = RowPace(self.activity.began_at)
         return found
 
 
 @attrs.frozen(kw_only=True)
-class Watching:
-    """Those who are told of what happens in a run that begins now, and show or count it."""
+class RunViews:
+    """The observers of a run that show or count its events."""
 
     prepared: PreparedSuite
     lanes: Lanes
     collector: Collector
-    """Knows which rows are there already, and tells of each that comes."""
+    """The collector of rows, which has those of earlier executions and reports each new row."""
     metrics: RunMetrics
     progress: Progress
-    """Tells of the run on stderr."""
+    """The progress on stderr."""
     verbose: bool
-    """Whether events are told of, a line each."""
+    """True if events are printed, a line each."""
     stopping: Callable[[], bool]
-    """Tells whether no more rows are started."""
+    """Returns whether no more rows are started."""
     warn: Callable[[str], None]
-    """Told of what a person should know at once."""
-    picture: Picture = attrs.field(init=False)
+    """Called with warnings."""
+    picture: RunStateSource = attrs.field(init=False)
     tasks: TaskProgress = attrs.field(init=False)
 
     @picture.default
-    def _begun(self) -> Picture:
-        return Picture(
+    def _begun(self) -> RunStateSource:
+        return RunStateSource(
             total=self.prepared.size,
             lanes=self.lanes,
             activity=Activity(
@@ -149,31 +149,31 @@ class Watching:
         self.collector.watch = self._add
 
     def observe(self, event: Event) -> None:
-        """Take note of an event of the kernel."""
+        """Handle an event of the kernel."""
         self.picture.activity.observe(event)
         self.metrics.observe(event)
 
     def observe_agent(self, event: AgentEvent) -> None:
-        """Take note of what happens to an agent."""
+        """Handle an event of an agent."""
         self.tasks.observe(event)
         self.metrics.observe_agent(event)
 
     def observe_dataset(self, task: str | None, event: DatasetEvent) -> None:
-        """Take note of what happens to a dataset."""
+        """Handle an event of a dataset."""
         self.tasks.observe(event, task)
 
     async def show(self) -> None:
-        """Show how the run stands until cancelled, or until nobody can see it."""
+        """Show the progress until cancelled, or until it cannot be shown."""
         await self.progress.show(self.picture.state, self.tasks.lines)
 
     def settled(self, task: PreparedTask) -> None:
-        """The tests of a task are known by now."""
+        """Handle the tests of a task, which are known from now on."""
         self.collector.settled(task)
         self.picture.total += task.rows or 0
         self._expect(task)
 
     def row_is_over(self, row: Row) -> None:
-        """Take note of a row, which need not be the next one that is told of."""
+        """Count a row, which may end before earlier ones."""
         self.picture.add(row.status, row.lane, is_graded=is_graded(row))
 
     def _add(self, record: RowRecord, is_kept: bool) -> None:  # noqa: FBT001 - as it is called
@@ -184,17 +184,17 @@ class Watching:
     def _expect(self, part: PreparedTask) -> None:
         if part.rows is None:
             return
-        kept = self.collector.run.kept(part.id)
+        kept = self.collector.run.reused_rows(part.id)
         self.picture.expect(_rows_of_lanes(part.prepared, kept))
         if isinstance(part.prepared.suite.settings, AgentSettings):
             self.tasks.expect(part.id, part.rows - len(kept))
 
 
-def _rows_of_lanes(prepared: PreparedSuite, kept: KeptRows) -> Mapping[str, int]:
-    """How many rows are asked of each lane, without those that are there already."""
+def _rows_of_lanes(prepared: PreparedSuite, kept: ReusedRows) -> Mapping[str, int]:
+    """Return the number of rows of each lane, without those of earlier executions."""
     steps, lanes = prepared.steps, prepared.lane_names
     used = {lanes[place] for place in steps.used_providers}
-    if len(used) == 1:  # as in most suites; to look at each step takes some microseconds
+    if len(used) == 1:  # true for most suites; to look at each step takes some microseconds
         return {used.pop(): len(steps) - len(kept)}
     return Counter(lanes[step.provider_index] for step in steps if step.index not in kept)
 
@@ -219,12 +219,12 @@ def lane_labels(prepared: PreparedSuite) -> Mapping[str, str]:
 
 
 def _limit(lanes: Lanes, name: str) -> int | None:
-    """How many calls a lane allows now; those of helpers are none of the run's."""
+    """Return the present limit of a lane; None for a lane that is not one of the run's."""
     lane = lanes.by_name.get(name)
     return None if lane is None else lane.statistics().limit
 
 
 def _wanted(prepared: PreparedSuite) -> Mapping[str | None, int | None]:
-    """How many rows each dataset is to have, as far as the suite says it."""
+    """Return the number of rows of each dataset, as far as the suite sets it."""
     parts = {part.id: part.prepared.suite.settings for part in prepared.parts}
     return {task: own.rows for task, own in parts.items() if isinstance(own, ColumnsSettings)}

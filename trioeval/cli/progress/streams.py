@@ -1,7 +1,7 @@
-"""Streams before stdout and stderr that see whatever is written there, by whomever.
+"""Streams in front of stdout and stderr that process everything that is written there.
 
-What is printed passes through many hands: tables, warnings, tracebacks, functions of a suite. What has to
-hold of all of it is seen to where all of it comes by.
+Output comes from many places: tables, warnings, tracebacks, functions of a suite. Rules for all output are
+applied here, where all of it passes.
 """
 
 import json
@@ -19,12 +19,12 @@ from trioeval.cli.terminal import say
 
 @attrs.define(eq=False)
 class Layer:
-    """A stream before another one, which it is but for what is written."""
+    """A stream in front of another one; only writing differs."""
 
     stream: TextIO
 
     def write(self, text: str) -> int:
-        """Write it, or something in its place."""
+        """Write a text, or its replacement."""
         return self.stream.write(text)
 
     def __getattr__(self, name: str) -> Any:
@@ -33,12 +33,12 @@ class Layer:
 
 @attrs.define(eq=False)
 class Above(Layer):
-    """Writes nothing before something else has made room for it."""
+    """A stream that clears the picture before it writes."""
 
     make_room: Callable[[], None]
 
     def write(self, text: str) -> int:
-        """Write it where there is room."""
+        """Clear the picture, then write."""
         self.make_room()
         return self.stream.write(text)
 
@@ -51,10 +51,10 @@ _LINE_BREAKS = re.compile(r"[\r\n]")
 
 @attrs.define(eq=False)
 class Guarded(Layer):
-    r"""What no workflow command of GitHub can be in: a backslash stands before what would begin one.
+    r"""A stream without workflow commands of GitHub: a backslash breaks what would be one.
 
-    The runner takes a line for a command if it begins with `::`, blanks aside, or has `##[` in it. It reads
-    stdout and stderr each on its own, so commands that stop commands would not hold for both.
+    The runner executes a line that begins with `::`, after blanks, or that contains `##[`. It reads stdout
+    and stderr separately, so the commands that stop commands would not hold for both.
 
     Example:
         >>> import io
@@ -66,12 +66,12 @@ class Guarded(Layer):
     """
 
     is_blank: bool = True
-    """Whether there is nothing but blanks on the line that is being written."""
+    """True if the current line has only blanks so far."""
     _hashes: str = ""
-    """Those at its end, two at most."""
+    """The last characters of the line, two at most."""
 
     def write(self, text: str) -> int:
-        """Write it, harmless."""
+        """Write a text without commands."""
         plain = _LATER_COMMAND.sub(r"\1\\:", text)
         if self.is_blank:
             plain = (
@@ -88,19 +88,19 @@ class Guarded(Layer):
 
 @attrs.define(eq=False)
 class Messages(Layer):
-    """Each line that is written becomes an object of JSON, which says that it is a message to people."""
+    """A stream that writes each line as a JSON object of the type message."""
 
     _begun: str = ""
 
     def write(self, text: str) -> int:
-        """Write the lines that are whole by now."""
+        """Write the complete lines."""
         *lines, self._begun = (self._begun + text).split("\n")
         for line in lines:
             self._tell(line)
         return len(text)
 
     def isatty(self) -> bool:
-        """Objects are for programs."""
+        """JSON is for programs."""
         return False
 
     def _tell(self, line: str) -> None:
@@ -109,18 +109,18 @@ class Messages(Layer):
 
 
 def json_line(fact: Mapping[str, Any]) -> str:
-    r"""An object as JSON on one line, in ASCII, and with no workflow command of GitHub in it.
+    r"""Return an object as JSON on one line, in ASCII, and without workflow commands of GitHub.
 
     Example:
         >>> json_line({"text": "ä ##[group]"})
         '{"text": "\\u00e4 ##\\u005bgroup]"}'
     """
-    # Outside of texts nothing of the kind can stand.
+    # Only strings can contain them.
     return json.dumps(fact).replace("##[", "##\\u005b")
 
 
 def say_beneath(line: str) -> None:
-    """As `say`, but past the layer that is before stderr: for whoever writes what it keeps others from."""
+    """Print to stderr without the layer in front of it, for output that the layer would change."""
     stream = cast("object", sys.stderr)
     if not isinstance(stream, Layer):
         say(line)
@@ -132,7 +132,7 @@ def say_beneath(line: str) -> None:
 
 
 def is_github(environ: Mapping[str, str]) -> bool:
-    """Whether GitHub Actions reads what is printed.
+    """Return whether GitHub Actions reads the output.
 
     Example:
         >>> is_github({"GITHUB_ACTIONS": "true"}), is_github({})
@@ -143,10 +143,10 @@ def is_github(environ: Mapping[str, str]) -> bool:
 
 @contextmanager
 def guarded(*, stdout: bool) -> Iterator[None]:
-    """Let nothing that is printed be read as a command by GitHub, for as long as the block.
+    """Prevent workflow commands in all output for the duration of the block.
 
     Args:
-        stdout: Whether that holds of stdout too, where it is for people and not for programs.
+        stdout: Whether this includes stdout, if it is for people and not for programs.
     """
     with ExitStack() as stack:
         if _wants(sys.stderr):
@@ -157,25 +157,25 @@ def guarded(*, stdout: bool) -> Iterator[None]:
 
 
 def _wants(stream: TextIO | None) -> bool:
-    # It may have been closed before the program began.
+    # It may have been closed before the program started.
     return stream is not None and not isinstance(cast("object", stream), Guarded)
 
 
 @contextmanager
 def layered(mode: ProgressMode | None, environ: Mapping[str, str]) -> Iterator[None]:
-    """Put before stdout and stderr what the way of telling needs, for as long as the block."""
+    """Install the streams that a mode of progress needs for the duration of the block."""
     with ExitStack() as stack:
         if mode == "github" or is_github(environ):
             stack.enter_context(guarded(stdout=True))
         if mode == "json" and sys.stderr is not None:
             stack.enter_context(redirect_stderr(_as_stream(Messages(sys.stderr))))
-            stack.callback(say, "")  # ends a line that somebody has only begun
+            stack.callback(say, "")  # ends a line that was begun
         yield
 
 
 @contextmanager
 def making_room(make_room: Callable[[], None]) -> Iterator[None]:
-    """For as long as the block, call this before anything is written on a terminal."""
+    """Call a function before each write to a terminal, for the duration of the block."""
     with ExitStack() as stack:
         stack.enter_context(redirect_stderr(_as_stream(Above(sys.stderr, make_room))))
         if sys.stdout is not None and sys.stdout.isatty():

@@ -1,4 +1,4 @@
-"""The picture of a run that is drawn on a terminal: lines of styled text that fit into its room. Pure."""
+"""The picture of a run on a terminal: lines of styled text that fit its room. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
@@ -6,23 +6,23 @@ from typing import TypeAlias
 import attrs
 from rich.cells import cell_len, set_cell_size
 
-from trioeval.inert import inert
-from trioeval.kernel import Why
+from trioeval.kernel import WaitReason
 from trioeval.report.activity import WAIT_WORDS, lane_names
 from trioeval.report.counts import counted, money
-from trioeval.report.run_state import LaneState, RunState
+from trioeval.report.run_state import LaneState, RunSnapshot
 from trioeval.report.text import cut_middle
 from trioeval.report.totals import percent
+from trioeval.text_safety import escape_control_characters
 
-# How progress is put into words: numbers, times, and what a lane waits for. Pure.
+# The words of progress: numbers, times, and reasons of waits. Pure.
 
 
-_REASON = 60  # characters of why a lane is closed
-_SOON = 0.95  # seconds of a wait whose end is not worth telling
+_REASON = 60  # characters of the reason why a lane is closed
+_SOON = 0.95  # seconds of the shortest wait whose end is shown
 
 
 def compact(number: float) -> str:
-    """A number that is not negative, in at most four characters as long as it is below 10¹⁵.
+    """Return a non-negative number in at most four characters, below 10¹⁵.
 
     Example:
         >>> [compact(number) for number in (0, 7.5, 999, 1234, 99_950, 2_500_000)]
@@ -38,7 +38,7 @@ def compact(number: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Seconds as minutes and seconds, with hours where there are any.
+    """Return seconds as minutes and seconds, with hours if needed.
 
     Example:
         >>> clock(75.6), clock(3600)
@@ -49,35 +49,35 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
 
 
-def pass_rate(state: RunState) -> str | None:
+def pass_rate(state: RunSnapshot) -> str | None:
     """The share of the graded rows that passed, as `98.0 %`; None of no rows."""
     rated = state.passed + state.failed + state.errors
     return f"{percent(state.passed, rated)} % of {rated}" if rated else None
 
 
 def in_flight(lane: LaneState) -> str:
-    """Calls in flight, and how many there may be: as `4/8`, or `2/3 of 8` while they may be fewer."""
+    """Return the calls in flight and the limit, as `4/8`, or as `2/3 of 8` below the max concurrency."""
     of = "" if lane.limit == lane.max_concurrency else f" of {lane.max_concurrency}"
     return f"{lane.in_flight}/{lane.limit}{of}"
 
 
 def rate(used: int, allowed: float | None) -> str:
-    """What was used in the last minute, and what is allowed in one."""
+    """Return the use of the last minute, and the limit of a minute."""
     return compact(used) if allowed is None else f"{compact(used)}/{compact(allowed)}"
 
 
 def left(lane: LaneState) -> str:
-    """How long the rest of its rows takes, as `1:15`; empty if it has none, or nobody knows."""
+    """Return the time that the rest of its rows takes, as `1:15`; empty without rows, or if it is unknown."""
     return clock(lane.eta_s) if lane.eta_s is not None and lane.done < lane.rows else ""
 
 
 def wait_words(lane: LaneState) -> str:
-    """What a lane waits for and for how long, or why it is closed; empty if it does not wait. It is inert."""
+    """Return the reason and the time of a lane's wait, or why it is closed; empty without a wait. Inert."""
     if lane.mood == "closed":
-        return f"closed: {inert(lane.reason, _REASON)}"
+        return f"closed: {escape_control_characters(lane.reason, _REASON)}"
     if lane.mood == "paused":
         return "paused"
-    if lane.why is None or lane.why is Why.TURN:
+    if lane.why is None or lane.why is WaitReason.TURN:
         return "probing" if lane.mood == "probing" else ""
     word = WAIT_WORDS[lane.why]
     told = f"probing, {word}" if lane.mood == "probing" else word
@@ -86,7 +86,7 @@ def wait_words(lane: LaneState) -> str:
 
 
 def by_business(lane: LaneState) -> tuple[int, int, int]:
-    """What sorts lanes, the least busy first."""
+    """Return the sort key of lanes; the least busy lane is first."""
     return lane.in_flight, lane.queued, lane.calls
 
 
@@ -101,41 +101,41 @@ Piece: TypeAlias = tuple[str, str]
 """A text, and the name of a rich style; empty for none."""
 Line: TypeAlias = list[Piece]
 
-_NAME = 60  # characters of a lane's name that can ever be seen
-_BAR = (6, 30)  # least and most cells of the bar
+_NAME = 60  # characters of the longest name of a lane
+_BAR = (6, 30)  # the least and the most cells of the bar
 _GAP = "  "
 
 
 @attrs.frozen(kw_only=True)
 class Room:
-    """How much can be seen at once, and of what."""
+    """The room for a picture."""
 
     width: int
     """Cells of a line, ≥ 1."""
     height: int
     """Lines, ≥ 1."""
     bar: tuple[str, str] = ("━", "─")
-    """What stands for a part that is done, and one that is not."""
+    """The characters of the done part of a bar, and of the rest."""
 
 
-def picture(state: RunState, more: Iterable[str], room: Room) -> list[Line]:
-    """How a run stands, in no more room than there is.
+def picture(state: RunSnapshot, more: Iterable[str], room: Room) -> list[Line]:
+    """Return the state of a run in the given room.
 
     Args:
-        state: The run.
+        state: The state.
         more: Further lines, those of questions, datasets and agents, which are inert.
-        room: How much there is.
+        room: The room.
     """
     head = [_head(state, room), _counts(state, room.width)]
     others: list[Line] = [[(_cut(line, room.width), "")] for line in more]
     top = [line for line in head if line]
     height = max(
         room.height - len(top) - len(others), 2
-    )  # heading, and a lane or how many they are
+    )  # the heading, and a lane or the number of lanes
     return [*top, *_lanes(named(state.lanes), room.width, height), *others][: room.height]
 
 
-def _head(state: RunState, room: Room) -> Line:
+def _head(state: RunSnapshot, room: Room) -> Line:
     facts: list[Piece] = [("stopping", "bold yellow")] if state.stopping else []
     facts += [(f"{state.done}/{state.total} rows", "bold")] if state.total else []
     facts += [(clock(state.elapsed_s), "")]
@@ -151,7 +151,7 @@ def _head(state: RunState, room: Room) -> Line:
     return [(full * done, "green"), (empty * (cells - done), "dim"), (_GAP, ""), *line]
 
 
-def _counts(state: RunState, width: int) -> Line:
+def _counts(state: RunSnapshot, width: int) -> Line:
     facts: list[Piece] = []
     if (passed := pass_rate(state)) is not None:
         facts = [(f"{passed} pass", "bold")]
@@ -170,7 +170,7 @@ def _counts(state: RunState, width: int) -> Line:
 
 
 def _fitting(facts: Iterable[Piece], width: int) -> Line:
-    """As many of the facts as there is room for, the first ones before others."""
+    """Return as many facts as fit, the first ones first."""
     line: Line = []
     for text, style in facts:
         gap = _GAP if line else ""
@@ -188,12 +188,15 @@ class _Column:
     heading: str
     cell: Callable[[LaneState], str]
     least: int
-    """Cells below which it is of no use."""
+    """The least useful width, in cells."""
     is_number: bool = True
 
 
 _NAMES = _Column(
-    "lane", lambda lane: cut_middle(inert(lane.name), _NAME) or "–", 12, is_number=False
+    "lane",
+    lambda lane: cut_middle(escape_control_characters(lane.name), _NAME) or "–",
+    12,
+    is_number=False,
 )
 _IN_FLIGHT = _Column("in flight", in_flight, 3)
 _QUEUED = _Column("queued", lambda lane: str(lane.queued), 6)
@@ -206,13 +209,13 @@ _LEFT = _Column("left", left, 4)
 _WAITING = _Column("waiting", wait_words, 10, is_number=False)
 _ALL = (_NAMES, _IN_FLIGHT, _QUEUED, _RPM, _TPM, _TOKENS, _COST, _ROWS, _LEFT, _WAITING)
 _GO_FIRST = (_COST, _TOKENS, _TPM, _RPM, _QUEUED, _ROWS, _LEFT, _WAITING, _IN_FLIGHT)
-"""Which of them a narrow terminal does without, the first one before others."""
+"""The columns that a narrow terminal leaves out, the first one first."""
 _SHRINK = (_WAITING, _NAMES)
-"""Those that are cut before another one goes, as far as they are of use."""
+"""The columns that are cut before others are left out."""
 
 
 def _lanes(lanes: Sequence[LaneState], width: int, height: int) -> Iterator[Line]:
-    """A heading and the lanes; where there is no room for all, the busiest, and how many more there are."""
+    """Yield a heading and the lanes; without room for all, the busiest, and the number of the others."""
     if not lanes or height < 1:
         return
     shown = lanes
@@ -228,13 +231,13 @@ def _lanes(lanes: Sequence[LaneState], width: int, height: int) -> Iterator[Line
 
 
 def _columns(lanes: Sequence[LaneState]) -> list[_Column]:
-    """Those that have something to say."""
+    """Return the columns with any content."""
     told = {
         _RPM: any(lane.rpm is not None for lane in lanes),
         _TPM: any(lane.tpm is not None for lane in lanes),
         _TOKENS: any(lane.tokens for lane in lanes),
         _COST: any(lane.cost for lane in lanes),
-        # Of one lane all is told of them by the line above.
+        # The line above has these facts of a single lane.
         _ROWS: len(lanes) > 1 and any(lane.rows for lane in lanes),
         _LEFT: len(lanes) > 1 and any(map(left, lanes)),
     }
@@ -266,7 +269,7 @@ def _field(text: str, width: int, column: _Column, last: _Column) -> str:
 
 
 def _fit(wanted: dict[_Column, int], width: int) -> dict[_Column, int]:
-    """Cells of each column that stays, in no more than `width` of them."""
+    """Return the widths of the columns that fit `width` cells."""
     kept = dict(wanted)
     for going in _GO_FIRST:
         if sum(_least(column, cells) for column, cells in kept.items()) + _gaps(kept) <= width:
@@ -277,7 +280,7 @@ def _fit(wanted: dict[_Column, int], width: int) -> dict[_Column, int]:
         if column in kept and excess > 0:
             kept[column] = max(_least(column, kept[column]), kept[column] - excess)
     excess = sum(kept.values()) + _gaps(kept) - width
-    if excess > 0:  # there is nothing left but the names
+    if excess > 0:  # only names are left
         kept[_NAMES] = max(1, kept[_NAMES] - excess)
     return kept
 
@@ -295,5 +298,5 @@ def _width(line: Line) -> int:
 
 
 def _cut(text: str, width: int) -> str:
-    """A text in at most so many cells."""
+    """Return a text in at most this many cells."""
     return text if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"

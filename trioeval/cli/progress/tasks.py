@@ -1,5 +1,5 @@
-# Apart from `cli.progress.run`: what tasks of each type do, without the rest of the run.
-"""What tasks of questions, datasets and agents are doing: a line for each, and for `--verbose` each event."""
+# Apart from `cli.progress.run`: the progress of tasks of each type, without the rest of the run.
+"""The progress of question, dataset and agent tasks: a line for each, and for `--verbose` each event."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -9,8 +9,8 @@ import attrs
 
 from trioeval.agent.protocols import (
     AgentEvent,
+    AttemptContinued,
     AttemptEnded,
-    AttemptGoesOn,
     AttemptStarted,
     AttemptWaiting,
     CaseBlocked,
@@ -18,27 +18,27 @@ from trioeval.agent.protocols import (
     CaseQueued,
 )
 from trioeval.columns.events import (
-    DatasetBegun,
     DatasetEvent,
-    GroupGivenUp,
+    DatasetShutDown,
+    DatasetStarted,
+    GroupAbandoned,
     GroupOpened,
     GroupWritten,
-    ManyMishaps,
-    ProcessorBegun,
+    ManyTransientFailures,
     ProcessorEnded,
+    ProcessorStarted,
     RowDropped,
-    ShutDown,
 )
-from trioeval.inert import inert
 from trioeval.question_eval.answer import QuestionEvent
 from trioeval.question_eval.result import OUTCOMES
 from trioeval.report.columns import failure_line
 from trioeval.report.counts import counted
+from trioeval.text_safety import escape_control_characters
 
 TaskEvent: TypeAlias = QuestionEvent | DatasetEvent | AgentEvent
 
 _NAME = 50  # characters of a name
-_MOST = 400  # of a line
+_MOST = 400  # characters of a line
 _OVER = frozenset[str](OUTCOMES)
 _STATES = {
     "scheduled": "running",
@@ -48,31 +48,31 @@ _STATES = {
     "tool_finish": "running",
     "parsing": "running",
 }
-"""What a line calls the events of questions that are no outcome; those that are missing are waits."""
+"""The state of a question by event; other events that are not outcomes are waits."""
 
 
 @attrs.define
 class TaskProgress:
-    """Collects what is shown of tasks; `observe` goes to the run."""
+    """The progress of tasks; `observe` is an observer of the run."""
 
     warn: Callable[[str], None]
-    """Told of what a person should know at once."""
+    """Called with warnings."""
     wanted: Mapping[str | None, int | None] = attrs.field(factory=dict)
-    """Rows of each dataset; None where that is not known beforehand."""
+    """The number of rows of each dataset; None if it is not known beforehand."""
     tell: Callable[[str], None] | None = None
-    """Told of each event as a line."""
+    """Called with each event as a line."""
     began_at: float = 0.0
-    """The instant from which its seconds are counted."""
+    """The zero of the times in event lines."""
     _questions: "dict[str | None, _Questions]" = attrs.field(init=False, factory=dict)
     _datasets: "dict[str | None, _Dataset]" = attrs.field(init=False, factory=dict)
     _agents: "dict[str | None, _Agents]" = attrs.field(init=False, factory=dict)
 
     def expect(self, task: str | None, cases: int) -> None:
-        """It is known how many cases a task of agents has that are to be worked on."""
+        """Set the number of cases of an agent task that will run."""
         self._agents.setdefault(task, _Agents()).cases = cases
 
     def observe(self, event: TaskEvent, dataset: str | None = None) -> None:
-        """Take note of an event; those of a dataset do not say themselves whose they are."""
+        """Handle an event; `dataset` names the task of a dataset event, which does not have it."""
         if self.tell is not None:
             self.tell(event_line(event, self.began_at, dataset))
         match event:
@@ -82,25 +82,25 @@ class TaskProgress:
             case AgentEvent():
                 self._agents.setdefault(event.task, _Agents()).take(event)
             case _:
-                if isinstance(event, ShutDown | ManyMishaps):
+                if isinstance(event, DatasetShutDown | ManyTransientFailures):
                     self.warn(
-                        f"dataset {inert(dataset or 'dataset', _NAME)}: {_told_of_dataset(event)}"
+                        f"dataset {escape_control_characters(dataset or 'dataset', _NAME)}: {_told_of_dataset(event)}"
                     )
                 self._dataset(dataset).take(event)
 
     def ended(self, dataset: str | None) -> None:
-        """A dataset is over: its line goes."""
+        """Remove the line of a dataset that has ended."""
         self._dataset(dataset).is_over = True
 
     def lines(self) -> Sequence[str]:
-        """A line for each task that has something to tell, inert."""
+        """Return a line for each task with progress, inert."""
         tasks: Sequence[tuple[str, Mapping[str | None, _Task]]] = (
             ("questions", self._questions),
             ("dataset", self._datasets),
             ("agents", self._agents),
         )
         return [
-            f"  {inert(name or kind, _NAME)}: {told}"
+            f"  {escape_control_characters(name or kind, _NAME)}: {told}"
             for kind, some in tasks
             for name, task in some.items()
             if (told := task.line()) is not None
@@ -112,14 +112,14 @@ class TaskProgress:
 
 class _Task(Protocol):
     def line(self) -> str | None:
-        """How it stands; None where there is nothing to tell."""
+        """Return the progress; None if there is nothing to show."""
 
 
 @attrs.define
 class _Questions:
     queued: int = 0
     states: dict[int, str] = attrs.field(factory=dict)
-    """Of those that are under way."""
+    """The states of questions in progress."""
     outcomes: Counter[str] = attrs.field(factory=Counter)
 
     def take(self, event: QuestionEvent, index: int) -> None:
@@ -146,27 +146,27 @@ class _Dataset:
     dropped: int = 0
     open_groups: set[int] = attrs.field(factory=set)
     processor: str | None = None
-    """The one that is at work."""
+    """The processor that is running."""
     is_over: bool = False
 
     def take(self, event: DatasetEvent) -> None:
         match event:
-            case DatasetBegun():
+            case DatasetStarted():
                 self.written, self.dropped = event.written, event.dropped
             case GroupOpened():
                 self.open_groups.add(event.group)
             case GroupWritten():
                 self.open_groups.discard(event.group.group)
                 self.written += event.group.count
-            case GroupGivenUp():
+            case GroupAbandoned():
                 self.open_groups.discard(event.group)
             case RowDropped():
                 self.dropped += 1
-            case ProcessorBegun():
+            case ProcessorStarted():
                 self.processor = event.name
             case ProcessorEnded():
                 self.processor = None
-            case ShutDown() | ManyMishaps():
+            case DatasetShutDown() | ManyTransientFailures():
                 pass
 
     def line(self) -> str | None:
@@ -178,7 +178,11 @@ class _Dataset:
             facts = [f"{self.written}/{self.wanted} rows written"]
         facts += [counted(len(self.open_groups), "open group")]
         facts += [f"{self.dropped} dropped"] if self.dropped else []
-        facts += [] if self.processor is None else [f"processor {inert(self.processor, _NAME)}"]
+        facts += (
+            []
+            if self.processor is None
+            else [f"processor {escape_control_characters(self.processor, _NAME)}"]
+        )
         return ", ".join(facts)
 
 
@@ -186,7 +190,7 @@ class _Dataset:
 class _Agents:
     cases: int | None = None
     states: dict[str, str] = attrs.field(factory=dict)
-    """Of cases that are under way, by name."""
+    """The states of cases in progress, by name."""
     over: set[str] = attrs.field(factory=set)
 
     def take(self, event: AgentEvent) -> None:
@@ -204,7 +208,7 @@ class _Agents:
                 self.states[case] = "queued"
             case AttemptWaiting():
                 self.states[case] = "waiting for a slot"
-            case AttemptStarted() | AttemptGoesOn():
+            case AttemptStarted() | AttemptContinued():
                 self.states[case] = "running"
             case CaseEnded():
                 self.states.pop(case, None)
@@ -222,19 +226,19 @@ class _Agents:
 
 
 def event_line(event: TaskEvent, began_at: float, dataset: str | None = None) -> str:
-    """An event as one line, whatever models, tools and functions have written.
+    """Return an event as one line, inert whatever text it has.
 
     Args:
-        event: It.
-        began_at: The instant from which seconds are counted.
-        dataset: The id of the task of a dataset, whose events do not say it.
+        event: The event.
+        began_at: The zero of the times.
+        dataset: The id of the task of a dataset event.
 
     Example:
         >>> event = AttemptWaiting(at=12.5, task="repairs", case="words", agent="a", number=1)
         >>> event_line(event, 10.0)
         '2.500 s repairs/words: attempt 1 waits for a slot'
         >>> event_line(GroupOpened(at=12.5, group=3, restored=0), 10.0, "problems")
-        '2.500 s problems: group 3 is begun'
+        '2.500 s problems: group 3 starts'
     """
     match event:
         case QuestionEvent():
@@ -244,7 +248,7 @@ def event_line(event: TaskEvent, began_at: float, dataset: str | None = None) ->
             told = _told_of_agent(event)
         case _:
             who, told = dataset or "dataset", _told_of_dataset(event)
-    return inert(f"{event.at - began_at:.3f} s {who}: {told}", _MOST)
+    return escape_control_characters(f"{event.at - began_at:.3f} s {who}: {told}", _MOST)
 
 
 def _told_of_question(event: QuestionEvent) -> str:
@@ -256,19 +260,19 @@ def _told_of_question(event: QuestionEvent) -> str:
 def _told_of_agent(event: AgentEvent) -> str:
     match event:
         case CaseBlocked(by=()):
-            return "waits for no other case any more"
+            return "waits for no other case"
         case CaseBlocked():
             return f"blocked by {', '.join(event.by)}"
         case CaseQueued(position=0):
-            return "has its turn"
+            return "is next"
         case CaseQueued():
             return f"waits for its turn, at position {event.position}"
         case AttemptWaiting():
             return f"attempt {event.number} waits for a slot"
         case AttemptStarted():
             return f"attempt {event.number} of {event.agent} begins: run {event.run_id}"
-        case AttemptGoesOn():
-            return f"attempt {event.number} goes on"
+        case AttemptContinued():
+            return f"attempt {event.number} continues"
         case AttemptEnded():
             how = "was cancelled" if event.cancelled else "failed" if event.failed else "has ended"
             why = f": {event.reason}" if event.reason else ""
@@ -281,29 +285,29 @@ def _told_of_agent(event: AgentEvent) -> str:
 
 def _told_of_dataset(event: DatasetEvent) -> str:
     match event:
-        case DatasetBegun():
-            there = f", {event.written} of its rows are there already" if event.written else ""
+        case DatasetStarted():
+            there = f", {event.written} of its rows exist already" if event.written else ""
             return f"it is begun{there}"
         case GroupOpened():
-            there = f", {event.restored} of its jobs are there already" if event.restored else ""
-            return f"group {event.group} is begun{there}"
+            there = f", {event.restored} of its jobs are done already" if event.restored else ""
+            return f"group {event.group} starts{there}"
         case GroupWritten():
             group = event.group
             file = "no file" if group.file is None else group.file
             return f"group {group.group} is written: {group.count} rows, {file}"
-        case GroupGivenUp():
-            return f"group {event.group} is left unfinished: {event.reason.replace('_', ' ')}"
+        case GroupAbandoned():
+            return f"group {event.group} is not finished: {event.reason.replace('_', ' ')}"
         case RowDropped():
             return failure_line(event.row)
-        case ProcessorBegun():
+        case ProcessorStarted():
             return f"processor {event.name} begins{_of_group(event.group)}"
         case ProcessorEnded():
             why = "" if event.error is None else f": {event.error}"
             return f"processor {event.name} is over{_of_group(event.group)}{why}"
-        case ShutDown():
-            return "too many calls fail for good; nothing new begins"
-        case ManyMishaps():
-            return "half of the last calls failed, and are made again"
+        case DatasetShutDown():
+            return "too many permanent failures; no further rows are started"
+        case ManyTransientFailures():
+            return "half of the last calls failed and are repeated"
 
 
 def _of_group(group: int | None) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from trioeval.agent.cases import WorkspaceTemplates
 from trioeval.agent.model import AgentSettings, case_of
-from trioeval.agent.open import AgentTerms
+from trioeval.agent.open import AgentOptions
 from trioeval.cli.environment import agents_folder
 from trioeval.errors import UsageError
 from trioeval.run import PreparedSuite
@@ -26,7 +26,7 @@ async def agent_terms(
     stack: AsyncExitStack,
     *,
     warn: Callable[[str], None],
-) -> AgentTerms:
+) -> AgentOptions:
     """Return the folder and queue of a run's agents. A checkpoint if they use the queue.
 
     Args:
@@ -40,13 +40,13 @@ async def agent_terms(
         StoreError: The queue in the database cannot be used.
     """
     if not has_agents(prepared):
-        return AgentTerms()
+        return AgentOptions()
     limit = prepared.suite.run_limits.max_concurrent_root_tasks
     planner = None
     if limit:
         planner = await stack.enter_async_context(open_planner(database, limit, warn=warn))
     folder = None if database is None else agents_folder(database, run)
-    return AgentTerms(folder=folder, planner=planner)
+    return AgentOptions(folder=folder, planner=planner)
 
 
 def check_workspaces(prepared: PreparedSuite, database: Path | None) -> None:

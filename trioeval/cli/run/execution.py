@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
-from trioeval.agent.open import AgentTerms
+from trioeval.agent.open import AgentOptions
 from trioeval.cli.environment import EnvironmentSettings
 from trioeval.cli.flags import RunFlags
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.progress.progress import Progress
-from trioeval.cli.progress.run import Watching
+from trioeval.cli.progress.run import RunViews
 from trioeval.cli.run.agents import agent_terms
-from trioeval.cli.run.exit_status import Ending, is_unfinished, spent_line
+from trioeval.cli.run.exit_status import RunEnd, is_unfinished, spent_line
 from trioeval.cli.run.observers import open_telemetry, open_trace, serve_metrics, trace_of
 from trioeval.cli.run.results import Collector, show_results
 from trioeval.cli.run.start import Continuation, begin, utc
@@ -35,7 +35,6 @@ from trioeval.columns.result import DatasetResult
 from trioeval.errors import TrioevalError
 from trioeval.evaluation.journal import RecordObserver
 from trioeval.evaluation.task_run import Observers, RowOf
-from trioeval.inert import inert
 from trioeval.kernel import Event, Observer
 from trioeval.kernel.events import guarded
 from trioeval.limits.backend import SharedLimits
@@ -51,6 +50,7 @@ from trioeval.run.shared_limits import open_suite_limits
 from trioeval.store import RunStart, StoredRun
 from trioeval.store.cache.cache import Cache
 from trioeval.store.database import DamagedError
+from trioeval.text_safety import escape_control_characters
 from trioeval.web.live import Steering, serve_live
 
 if TYPE_CHECKING:
@@ -94,7 +94,9 @@ def add_step_summary(
             file.writelines(markdown_chunks(*results))
     except (OSError, TrioevalError) as error:
         why = getattr(error, "strerror", None) or error
-        warn(f"the summary of the step cannot be written: {inert(path, _NAME)}: {why}")
+        warn(
+            f"the summary of the step cannot be written: {escape_control_characters(path, _NAME)}: {why}"
+        )
 
 
 _CELL = 40  # characters of an output in the table of rows
@@ -211,13 +213,13 @@ class Execution:
         if not self.flags.output.quiet:
             say(f"warning: {text}")
 
-    def _on_row_ended(self, watching: Watching, row: Row) -> None:
+    def _on_row_ended(self, watching: RunViews, row: Row) -> None:
         watching.row_is_over(row)
         if self.flags.limits.fail_fast and row.status is not Status.PASS:
             self.stopping.stop()
 
     def _on_dataset_ended(
-        self, collector: Collector, watching: Watching, result: DatasetResult
+        self, collector: Collector, watching: RunViews, result: DatasetResult
     ) -> None:
         watching.tasks.ended(result.task)
         collector.dataset(result)
@@ -231,12 +233,12 @@ class Execution:
         collector: Collector,
         limits: SharedLimits | None,
         *,
-        agents: AgentTerms,
+        agents: AgentOptions,
         metrics: RunMetrics,
         telemetry: "Telemetry | None",
     ) -> None:
         lanes = make_lanes(self.prepared, limits=limits)
-        watching = Watching(
+        watching = RunViews(
             prepared=self.prepared,
             lanes=lanes,
             collector=collector,
@@ -249,7 +251,7 @@ class Execution:
         metrics.buses = agents.bus_stats
         self._activity = watching.picture.activity
 
-        notify_live: Callable[[int | None, str | None], None] = _notify_nobody
+        notify_live: Callable[[int | None, str | None], None] = _ignore_row
         watches: list[Observers] = []
 
         async def emit(row: Row) -> None:
@@ -273,7 +275,7 @@ class Execution:
 
         with (
             self.stopping.scope,
-            self.interrupts.told_to(self.stopping.interrupt),
+            self.interrupts.deliver_to(self.stopping.interrupt),
             open_trace(
                 self.flags.output.trace,
                 trace_of(
@@ -379,7 +381,7 @@ class Execution:
     def _end(self, run: StoredRun, collector: Collector, seconds: float, *, unwritten: bool) -> int:
         """Print how the run ended and how to continue it, and return the exit code."""
         totals, datasets = collector.totals, collector.datasets
-        ended = Ending(
+        ended = RunEnd(
             totals=totals,
             duration=seconds,
             needed=self.environment.pass_rate_threshold,
@@ -431,5 +433,5 @@ def _observer_of_all(watches: Sequence[Observers], task: str | None, row_of: Row
     return observe_all
 
 
-def _notify_nobody(_index: int | None, _task: str | None) -> None:
+def _ignore_row(_index: int | None, _task: str | None) -> None:
     """Ignore a row, since no viewer is connected."""

@@ -1,4 +1,4 @@
-"""How a run ended, as an exit code and the sentence that says why, and what it used. Pure."""
+"""The end of a run: its exit code, its last line, and its usage. Pure."""
 
 import math
 import signal
@@ -8,54 +8,54 @@ import attrs
 
 from trioeval.cli.terminal import Exit
 from trioeval.columns.result import DatasetResult
-from trioeval.inert import inert
-from trioeval.kernel import Cut
+from trioeval.kernel import StopReason
 from trioeval.report import Totals
 from trioeval.report.columns import trouble
 from trioeval.report.counts import counted, money
 from trioeval.report.totals import counts_text, percent
 from trioeval.run import Status
+from trioeval.text_safety import escape_control_characters
 
 _ALL = 100  # percent
 
-_CAUSES: Mapping[Cut, str] = {
-    Cut.STOP: "--fail-fast",  # whatever else stops a run is told by itself
-    Cut.DEADLINE: "the deadline",
-    Cut.BUDGET: "the budget",
-    Cut.LANE: "a closed lane",
+_CAUSES: Mapping[StopReason, str] = {
+    StopReason.STOP: "--fail-fast",  # other causes of a stop have their own names
+    StopReason.DEADLINE: "the deadline",
+    StopReason.BUDGET: "the budget",
+    StopReason.LANE: "a closed lane",
 }
 
 _STEERED = "a stop from the live view"
 
 
 @attrs.frozen(kw_only=True)
-class Ending:
-    """The end of a run: what its exit code and its last line, which says why, are made of."""
+class RunEnd:
+    """The end of a run, from which its exit code and its last line follow."""
 
     totals: Totals
-    """Of all rows."""
+    """The totals of all rows."""
     duration: float | None = None
-    """Of the run in seconds; None where nothing was run."""
+    """The duration of the run in seconds; None if nothing was run."""
     needed: float = _ALL
-    """Percent of the rows that must pass."""
+    """The percentage of rows that must pass."""
     failed_code: int = Exit.FAILED
-    """The code where they do not, or some have no verdict."""
+    """The exit code if they do not pass, or if some have no verdict."""
     datasets: Sequence[DatasetResult] = ()
-    """How those of its tasks ended."""
+    """The results of its datasets."""
     signals: Sequence[signal.Signals] = ()
-    """Those that came, in order."""
-    cuts: Collection[Cut | None] = ()
-    """What kept rows from running to their end; None is nothing."""
+    """The received signals, in order."""
+    cuts: Collection[StopReason | None] = ()
+    """The reasons why rows did not end; None for rows that did."""
     failed_fast: Collection[str | None] = ()
-    """Tasks whose own failure kept their rows from being started, by id."""
+    """The ids of tasks that failed fast."""
     steered: bool = False
-    """Whether who watches it has stopped it."""
+    """True if it was stopped from the live view."""
     unwritten: bool = False
-    """Whether something that was to be written could not be."""
+    """True if a file could not be written."""
     standing: int = 0
-    """Rows that were to be run again, were not, and stand as they were."""
+    """Rows that were to be run again, were not, and keep their results."""
     resume: str | None = None
-    """The command that goes on with it; None if nothing is left, or it was not kept."""
+    """The command that continues the run; None if nothing is left, or if the run is not stored."""
 
     @property
     def code(self) -> int:
@@ -64,7 +64,7 @@ class Ending:
 
     @property
     def line(self) -> str:
-        """The last line."""
+        """The last line of the output."""
         parts = [self._verdict[1]]
         if self.standing and self._kept not in parts[0]:
             parts.append(self._kept)
@@ -80,13 +80,13 @@ class Ending:
 
     @property
     def _verdict(self) -> tuple[int, str]:
-        """The exit code, and the numbers with the reason."""
+        """The exit code, and the counts with the reason."""
         totals, datasets, standing = self.totals, self.datasets, self.standing
         passed, failed, errors, left = (totals.count(status) for status in Status)
         numbers = _numbers(totals, datasets, self.duration)
         troubles = [told for dataset in datasets if (told := trouble(dataset)) is not None]
         if self.unwritten:
-            return Exit.FAULT, f"{numbers}; exit 1: not everything could be written, see above"
+            return Exit.FAULT, f"{numbers}; exit 1: some results could not be written, see above"
         if self.signals:
             code = Exit.SIGNAL + self.signals[0]
             return code, f"{numbers}; exit {code}: interrupted by {self.signals[0].name}"
@@ -113,27 +113,27 @@ class Ending:
         """The reasons why rows were not run."""
         for cut, name in _CAUSES.items():
             if cut in self.cuts:
-                yield _STEERED if self.steered and cut is Cut.STOP else name
+                yield _STEERED if self.steered and cut is StopReason.STOP else name
         for task in self.failed_fast:
-            yield f"failFast of task {inert(task or '', 50)}".rstrip()
+            yield f"failFast of task {escape_control_characters(task or '', 50)}".rstrip()
 
 
 def is_unfinished(
     totals: Totals, datasets: Iterable[DatasetResult] = (), *, unopened: int = 0
 ) -> bool:
-    """Whether some rows were left for another time, those of datasets among them.
+    """Return whether rows are left to run, those of datasets included.
 
     Args:
-        totals: Of all rows.
-        datasets: How those of its tasks ended.
-        unopened: Tasks whose rows never became known, although those that they are made of are there.
+        totals: The totals of all rows.
+        datasets: The results of its datasets.
+        unopened: Tasks whose rows never became known, although the rows that they are made of exist.
     """
     left = totals.outcome("interrupted", "not_run") > 0
     return left or unopened > 0 or any(dataset.is_left for dataset in datasets)
 
 
 def _numbers(totals: Totals, datasets: Sequence[DatasetResult], duration: float | None) -> str:
-    """How many rows there are, and of datasets how many are written."""
+    """Return the number of rows, and of written rows of datasets."""
     took = "" if duration is None else f" in {duration:.1f} s"
     rows = f"{counted(totals.rows, 'row')}{took}: {counts_text(totals)}{_cached(totals)}"
     if not datasets:
@@ -167,9 +167,9 @@ def _success(totals: Totals) -> str:
 
 
 def spent_line(totals: Totals, datasets: Sequence[DatasetResult] = ()) -> str | None:
-    """What rows, datasets and judges used, and what came from the cache; None where that is nothing of it.
+    """Return the usage of rows, datasets and judges, and the tokens from the cache; None without any.
 
-    Tokens alone are told in the table.
+    Tokens alone are only in the table.
     """
     columns = totals.columns
     costs = (*(column.cost for column in columns), *(dataset.cost for dataset in datasets))

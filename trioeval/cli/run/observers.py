@@ -1,4 +1,4 @@
-"""`--otel`: a run as spans and events of OpenTelemetry."""
+"""The observers that flags of the command line add to a run: metrics, traces and OpenTelemetry."""
 
 import errno
 import logging
@@ -18,14 +18,14 @@ from trioeval.cli.terminal import say
 from trioeval.columns.model import ColumnsSettings
 from trioeval.errors import OutputError, UsageError
 from trioeval.evaluation.task_run import Observers, RowOf
-from trioeval.inert import inert
 from trioeval.kernel import Event
 from trioeval.nurseries import open_plain_nursery
 from trioeval.providers.secrets import hide
-from trioeval.report.run_metrics import Distribution, Family, RunMetrics
-from trioeval.report.trace import Trace
+from trioeval.report.run_metrics import Distribution, MetricFamily, RunMetrics
+from trioeval.report.trace import TraceRecords
 from trioeval.run import PreparedSuite
-from trioeval.serving.door import OwnNames, is_of_foreign_page
+from trioeval.serving.access_rules import OwnNames, is_of_foreign_page
+from trioeval.text_safety import escape_control_characters
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -35,27 +35,27 @@ if TYPE_CHECKING:
     from trioeval.serving.listening import Address
     from trioeval.telemetry.spans import Telemetry
 
-# `--metrics-port`: how a run stands, over HTTP, for Prometheus and whatever reads its format.
+# `--metrics-port`: the state of a run over HTTP, for Prometheus and compatible readers.
 #
-# What it tells is made between two steps of the run: so all numbers are of one instant, and nothing needs
-# a lock.
+# The metrics are made between two steps of the run, so all numbers are of one instant, and no lock is
+# needed.
 
 
-_HOST = "127.0.0.1"  # what a run does is nobody's business elsewhere
-_STOP_GRACE = 0.25  # seconds that an answer under way may take at the end of the run
+_HOST = "127.0.0.1"  # not visible to other machines
+_STOP_GRACE = 0.25  # seconds that a response may take at the end of the run
 _PLAIN = "text/plain; charset=utf-8"
 
 
 @asynccontextmanager
 async def serve_metrics(port: int | None, metrics: RunMetrics) -> AsyncGenerator[None]:
-    """Serve metrics for as long as the block, and say where; without a port, do nothing.
+    """Serve metrics for the duration of the block, and print the address; do nothing without a port.
 
     Args:
-        port: Of the loopback interface; 0 takes a free one.
-        metrics: What is served.
+        port: The port on the loopback interface; 0 chooses a free port.
+        metrics: The metrics.
 
     Raises:
-        UsageError: The port is taken, or the packages are missing that this needs.
+        UsageError: The port is in use, or packages are missing.
     """
     if port is None:
         await trio.lowlevel.checkpoint()
@@ -83,18 +83,18 @@ async def _listen(port: int) -> "tuple[list[trio.SocketListener], Address]":
     except OSError as error:
         why = error.strerror or error
         if error.errno == errno.EADDRINUSE:
-            why = "another program listens there; 0 takes a free port"
+            why = "the port is in use; 0 chooses a free port"
         raise UsageError(f"--metrics-port {port}: {why}") from error
 
 
 @attrs.frozen
 class MetricsPage:
-    """The one page there is, as an ASGI application behind its door."""
+    """The page of metrics as an ASGI application with its access checks."""
 
     _registry: "CollectorRegistry"
 
     async def __call__(self, scope: "Scope", _receive: "Receive", send: "Send") -> None:
-        """Answer."""
+        """Send the metrics."""
         headers = {
             name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]
         }
@@ -113,17 +113,19 @@ class MetricsPage:
         from prometheus_client.exposition import choose_encoder  # noqa: PLC0415 - an extra
 
         if not OwnNames(host=_HOST).has(headers.get("host", "")):
-            return 421, _PLAIN, f"This server has another name: {_HOST}.\n".encode()
+            return 421, _PLAIN, f"Unknown host name; this server is {_HOST}.\n".encode()
         if is_of_foreign_page(headers):
-            return 403, _PLAIN, b"A page of another origin sends this.\n"
+            return 403, _PLAIN, b"Requests from pages of other origins are refused.\n"
         if method not in {"GET", "HEAD"}:
-            return 405, _PLAIN, b"Metrics are read.\n"
+            return 405, _PLAIN, b"Only GET and HEAD are allowed.\n"
         encode, kind = choose_encoder(headers.get("accept", ""))
         return 200, kind, encode(self._registry)
 
 
-def registry_of(snapshot: Callable[[], Iterable[Family | Distribution]]) -> "CollectorRegistry":
-    """What the library makes its text of.
+def registry_of(
+    snapshot: Callable[[], Iterable[MetricFamily | Distribution]],
+) -> "CollectorRegistry":
+    """Return the registry from which the library makes its text.
 
     Raises:
         UsageError: The library is not installed.
@@ -145,7 +147,7 @@ def registry_of(snapshot: Callable[[], Iterable[Family | Distribution]]) -> "Col
     return registry
 
 
-def _metric(family: Family | Distribution) -> "Metric":
+def _metric(family: MetricFamily | Distribution) -> "Metric":
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily  # noqa: PLC0415 - an extra
 
     if isinstance(family, Distribution):
@@ -160,18 +162,18 @@ def _metric(family: Family | Distribution) -> "Metric":
 
 
 def _plain(label: str) -> str:
-    """A text that can be sent: half characters, which JSON may have, cannot."""
+    """Replace lone surrogates, which JSON may hold but UTF-8 cannot."""
     return label.encode("utf-8", "backslashreplace").decode()
 
 
-# `--trace FILE`: what lanes and calls did, and when, for a viewer of traces.
+# `--trace FILE`: the calls and waits of lanes over time, for trace viewers.
 
 
 def check_trace(path: Path | None) -> None:
-    """Refuse a file that could not be written, before anything is paid for; make its folder.
+    """Check that the file can be written, before any call is paid for; create its folder.
 
     Raises:
-        UsageError: It is a folder, or its folder cannot be written to.
+        UsageError: The path is a folder, or its folder is not writable.
     """
     if path is None:
         return
@@ -181,7 +183,7 @@ def check_trace(path: Path | None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         reason = error.strerror or error
-        msg = f"--trace {path}: the folder {path.parent} cannot be made: {reason}"
+        msg = f"--trace {path}: the folder {path.parent} cannot be created: {reason}"
         raise UsageError(msg) from None
     is_new = not path.exists()
     try:
@@ -197,29 +199,29 @@ def check_trace(path: Path | None) -> None:
 @contextmanager
 def open_trace(
     path: Path | None,
-    trace: Trace,
+    trace: TraceRecords,
     warn: Callable[[str], None],
 ) -> Iterator[Observers | None]:
-    """Write down everything that observers are told, for as long as the block; a whole file in any case.
+    """Write all events to a file for the duration of the block; the file is complete in any case.
 
-    What stood in the file before is gone.
+    Earlier contents of the file are replaced.
 
     Args:
         path: The file; None writes nothing.
-        trace: Makes the records.
-        warn: Told of the first thing that cannot be written; the run goes on.
+        trace: The maker of records.
+        warn: Called with the first error of writing; the run continues.
 
     Yields:
-        Gives the observer of a task; None where nothing is written.
+        The observers of tasks; None if nothing is written.
 
     Raises:
-        OutputError: The file cannot be begun; nothing was called.
+        OutputError: The file cannot be opened; no call was made.
     """
     if path is None:
         yield None
         return
     try:
-        # Unbuffered: what a run did before it was killed is there.
+        # Unbuffered, so that the events before a kill are in the file.
         file = FileIO(path, "w", opener=_open_at_once)
     except OSError as error:
         raise OutputError(_cannot_write(path, error)) from error
@@ -234,18 +236,18 @@ def open_trace(
 
 @attrs.define(eq=False)
 class _Writing:
-    """A file that gets records until one cannot be written. A full disk must not cost the run.
+    """A file that gets records until one cannot be written. A full disk must not end the run.
 
-    What is written of that one is cut off: some viewers open no file with half a record.
+    A partial record is cut off: some viewers refuse a file with one.
     """
 
     path: Path
-    trace: Trace
+    trace: TraceRecords
     file: FileIO
     warn: Callable[[str], None]
     is_broken: bool = False
     _size: int = 0
-    """Bytes of whole records that are written."""
+    """Bytes of complete records."""
 
     def observe(self, task: str | None, row_of: RowOf, event: Event) -> None:
         if not self.is_broken and (text := self.trace.records(task, event, row_of=row_of)):
@@ -265,7 +267,7 @@ class _Writing:
             while left:
                 left = left[self.file.write(left) or 0 :]
         except OSError as error:
-            with suppress(OSError):  # not every file can be cut
+            with suppress(OSError):  # not every file can be truncated
                 self.file.truncate(self._size)
             self._give_up(error)
         self._size += len(whole)
@@ -273,7 +275,7 @@ class _Writing:
     def _give_up(self, error: OSError) -> None:
         if not self.is_broken:
             self.is_broken = True
-            self.warn(f"{_cannot_write(self.path, error)}; the run goes on without it")
+            self.warn(f"{_cannot_write(self.path, error)}; the run continues without it")
 
 
 def trace_of(
@@ -283,8 +285,8 @@ def trace_of(
     began_at: float,
     limits: Mapping[str, int],
     keys: Mapping[str | None, Sequence[str]],
-) -> Trace:
-    """What makes the records of a run."""
+) -> TraceRecords:
+    """Return the maker of records of a run."""
     hidden = [key for several in keys.values() for key in several]
     steps = {
         part.id: part.prepared.steps
@@ -296,7 +298,7 @@ def trace_of(
         of_task = steps.get(task)
         return None if of_task is None else of_task[row].test.description
 
-    return Trace(
+    return TraceRecords(
         began_at=began_at,
         run_id=run_id,
         limits=limits,
@@ -306,7 +308,7 @@ def trace_of(
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Open a file. A pipe that nobody reads is an error: nothing could end the waiting for somebody."""
+    """Open a file. A pipe without a reader is an error: waiting for one could not be ended."""
     number = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
     if hasattr(os, "O_NONBLOCK"):
         os.set_blocking(number, True)
@@ -317,20 +319,20 @@ def _cannot_write(path: Path, error: OSError) -> str:
     return f"--trace {path}: cannot be written: {error.strerror or error}"
 
 
-_SENT_WITHIN = 5.0  # seconds at the end of a run; what is not sent by then is lost
-_TOLD = 200  # characters of what an exporter says
+_SENT_WITHIN = 5.0  # seconds at the end of a run; data that is not sent by then is lost
+_TOLD = 200  # characters of a message of an exporter
 
 _INSTALL = (
-    "--otel needs the extra `otel`, and what exports: pip install 'trioeval[otel]' "
+    "--otel needs the extra `otel` and an exporter: pip install 'trioeval[otel]' "
     "opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
 )
 
 
 def check_telemetry(*, on: bool) -> None:
-    """Refuse to send what nobody can send, before anything is paid for.
+    """Check that telemetry can be sent, before any call is paid for.
 
     Raises:
-        UsageError: The extra `otel`, or whatever should export, is not installed.
+        UsageError: The extra `otel`, or the exporter, is not installed.
     """
     if not on:
         return
@@ -351,19 +353,19 @@ async def open_telemetry(
     keys: Sequence[str],
     warn: Callable[[str], None],
 ) -> AsyncGenerator["Telemetry | None"]:
-    """Send what happens in a run to OpenTelemetry; flush at the end of the block, behind the run.
+    """Send the events of a run to OpenTelemetry; flush at the end of the block, after the run.
 
-    Whatever does not take it delays the end of the block by some seconds, and nothing else.
+    An endpoint that does not respond delays the end of the block by some seconds only.
 
     Args:
-        on: Whether it is asked for.
-        run_id: Of the run.
-        description: Of the suite.
-        keys: What must not stand in anything that is told.
-        warn: Told once of what cannot be sent.
+        on: Whether telemetry is enabled.
+        run_id: The id of the run.
+        description: The description of the suite.
+        keys: Texts that must not appear in any attribute.
+        warn: Called once if data cannot be sent.
 
     Raises:
-        UsageError: The extra `otel`, or whatever should export, is not installed; nothing was called.
+        UsageError: The extra `otel`, or the exporter, is not installed; no call was made.
     """
     if not on:
         yield None
@@ -373,7 +375,7 @@ async def open_telemetry(
     from trioeval.telemetry.export import is_own, open_exporting  # noqa: PLC0415
     from trioeval.telemetry.spans import Telemetry  # noqa: PLC0415
 
-    told = _Told(trio.lowlevel.current_trio_token(), warn)
+    told = _ExporterLog(trio.lowlevel.current_trio_token(), warn)
     with told.instead_of_logs(on=is_own()):
         exporting = open_exporting(os.environ)
         try:
@@ -386,17 +388,17 @@ async def open_telemetry(
                 keys=keys,
             )
         finally:
-            # Also when the run was cancelled: of that run one wants to see most.
+            # Also after a cancelled run, which is the most interesting one.
             with trio.move_on_after(_SENT_WITHIN, shield=True) as scope:
                 async with trio.open_nursery() as nursery:
                     for finish in exporting.finish:
                         nursery.start_soon(told.of_failure, finish)
             if scope.cancelled_caught:
-                told.once(f"it took more than {_SENT_WITHIN:g} s")
+                told.once(f"sending took more than {_SENT_WITHIN:g} s")
 
 
-class _Told(logging.Handler):
-    """Tells once of what exporters log, which they do from threads of their own."""
+class _ExporterLog(logging.Handler):
+    """A log handler that reports the first message of exporters, which log from their own threads."""
 
     def __init__(self, token: trio.lowlevel.TrioToken, warn: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
@@ -405,7 +407,7 @@ class _Told(logging.Handler):
         self._is_told = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """An exporter has a problem. In any thread."""
+        """Report a message of an exporter. In any thread."""
         text = record.getMessage()
         if record.exc_info is not None and record.exc_info[1] is not None:
             text = f"{text} ({type(record.exc_info[1]).__name__})"
@@ -415,7 +417,7 @@ class _Told(logging.Handler):
             return
 
     async def of_failure(self, finish: Callable[[], object]) -> None:
-        """Send what is left, in a thread, and tell what is raised there. A checkpoint."""
+        """Flush in a thread, and report an exception. A checkpoint."""
         try:
             await trio.to_thread.run_sync(finish, abandon_on_cancel=True)
         except Exception as error:  # noqa: BLE001 - the code of others must not cost the results
@@ -424,17 +426,19 @@ class _Told(logging.Handler):
     def once(self, text: str) -> None:
         if not self._is_told:
             self._is_told = True
-            self._warn(f"--otel: not everything can be sent: {inert(text, _TOLD)}")
+            self._warn(
+                f"--otel: some data cannot be sent: {escape_control_characters(text, _TOLD)}"
+            )
 
     @contextmanager
     def instead_of_logs(self, *, on: bool) -> Iterator[None]:
-        """For as long as the block, what exporters log is told here; of what comes later, nobody hears."""
+        """Report messages of exporters for the duration of the block; later ones are discarded."""
         if not on:
             yield
             return
         logger = logging.getLogger("opentelemetry")
         logger.addHandler(self)
-        logger.propagate = False  # a line that is logged again and again would tear the progress
+        logger.propagate = False  # repeated lines would break the progress display
         try:
             yield
         finally:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from trioeval.agent.model import AgentSettings, case_of
-from trioeval.columns.graph import ColumnGraph, Grouping, Producer
+from trioeval.columns.graph import ColumnGraph, Producer, RowGrouping
 from trioeval.columns.model import (
     Column,
     ColumnsSettings,
@@ -19,9 +19,8 @@ from trioeval.columns.model import (
 )
 from trioeval.columns.types import producers_of
 from trioeval.grading.judge_calls import Count
-from trioeval.inert import inert
 from trioeval.kernel import LaneSpec
-from trioeval.limits.model import Limit, LimitKey
+from trioeval.limits.model import LimitKey, SharedLimit
 from trioeval.providers.metering import most_money
 from trioeval.providers.programs.entries import AGENT_RUNS
 from trioeval.report.columns import shown_path
@@ -30,6 +29,7 @@ from trioeval.run.judge_plan import planned_judging
 from trioeval.suite.limit_form import known_limits
 from trioeval.suite.model import EvaluateOptions, LimitsSettings, RunLimits
 from trioeval.suite.sizes import TooManyRowsError, list_notes, stretch_sizes
+from trioeval.text_safety import escape_control_characters
 
 # The lines of agent tasks.
 
@@ -46,10 +46,14 @@ def agent_lines(part: PreparedTask, settings: AgentSettings) -> Iterator[str]:
         found = (case_of(test) for test in several)
         waits = sum(case is not None and bool(case.depends_on) for case in found)
         waiting += waits * stretch.shape.steps
-    workspace = "empty" if settings.workspace is None else inert(settings.workspace, _NAME)
+    workspace = (
+        "empty"
+        if settings.workspace is None
+        else escape_control_characters(settings.workspace, _NAME)
+    )
     cases = "1 case waits" if waiting == 1 else f"{waiting} cases wait"
     dependent = f"; {cases} for others" if waiting else ""
-    yield f"  workspace {workspace}, done with {inert(settings.done_file, _NAME)}{dependent}"
+    yield f"  workspace {workspace}, done with {escape_control_characters(settings.done_file, _NAME)}{dependent}"
     lanes = {prepared.lane_names[column.provider_index] for column in prepared.steps.columns}
     yield f"  a case: {', '.join(_bounds(settings, has_models=bool(lanes - {AGENT_RUNS})))}"
 
@@ -98,7 +102,7 @@ def dataset_lines(
     """
     graph = ColumnGraph.of(producers_of(settings))
     after = f", after {', '.join(part.depends_on)}" if part.depends_on else ""
-    yield f"task {inert(part.id, _PLAN_DATASETS_NAME)}{after}: {_size(settings, graph)}"
+    yield f"task {escape_control_characters(part.id, _PLAN_DATASETS_NAME)}{after}: {_size(settings, graph)}"
     folder = folder_of(settings, part.id or "dataset")
     yield f"  files in {shown_path(folder, folder.cwd())}, {settings.format}"
     columns = {column.name: column for column in settings.columns}
@@ -108,7 +112,7 @@ def dataset_lines(
         lane = ""
         if place is not None:
             name = part.prepared.lane_names[place]
-            lane = f" on lane {inert(name, _PLAN_DATASETS_NAME)}"
+            lane = f" on lane {escape_control_characters(name, _PLAN_DATASETS_NAME)}"
             cells[name] += settings.rows or 0
         yield f"  column {_names(producer)}: {column.kind}, {_SCOPES[producer.scope]}{lane}"
 
@@ -116,7 +120,7 @@ def dataset_lines(
 def _size(settings: ColumnsSettings, graph: ColumnGraph) -> str:
     if settings.rows is None:
         return f"a dataset; {_rows_of(settings)}"
-    grouping = Grouping(settings.group_size, (settings.rows,))
+    grouping = RowGrouping(settings.group_size, (settings.rows,))
     jobs = graph.jobs(settings.rows, len(grouping))
     return f"a dataset of {settings.rows} rows in {len(grouping)} groups, {jobs} jobs"
 
@@ -125,24 +129,26 @@ def _rows_of(settings: ColumnsSettings) -> str:
     """Return where the number of rows comes from that the suite does not set."""
     seed = next(column for column in settings.columns if isinstance(column, SeedColumns))
     if seed.file is not None:
-        return f"as many rows as {inert(seed.file.name, _PLAN_DATASETS_NAME)} has"
-    return f"rows known when {inert(seed.from_task or '', _PLAN_DATASETS_NAME)} has ended"
+        return (
+            f"as many rows as {escape_control_characters(seed.file.name, _PLAN_DATASETS_NAME)} has"
+        )
+    return f"rows known when {escape_control_characters(seed.from_task or '', _PLAN_DATASETS_NAME)} has ended"
 
 
-def rows_later(part: PreparedTask, wanted: Mapping[str | None, int | None]) -> str:
+def rows_later(part: PreparedTask, requested: Mapping[str | None, int | None]) -> str:
     """Return the number of rows, as far as it is known, of a task whose tests come from a dataset.
 
     Args:
         part: The task.
-        wanted: The requested number of rows of each dataset, where it is known.
+        requested: The requested number of rows of each dataset, where it is known.
     """
     source = part.prepared.suite.rows_of
     if source is None:
         return ""
-    bounds = [one for one in (source.limit, wanted.get(source.task)) if one is not None]
+    bounds = [one for one in (source.limit, requested.get(source.task)) if one is not None]
     each = len(part.prepared.steps)
     most = f" (at most {min(bounds) * each})" if bounds else ""
-    return f"rows known when {inert(source.task, _PLAN_DATASETS_NAME)} has ended{most}"
+    return f"rows known when {escape_control_characters(source.task, _PLAN_DATASETS_NAME)} has ended{most}"
 
 
 def _provider(column: Column) -> int | None:
@@ -157,7 +163,9 @@ def _provider(column: Column) -> int | None:
 
 
 def _names(producer: Producer) -> str:
-    return ", ".join(inert(name, _PLAN_DATASETS_NAME) for name in producer.outputs)
+    return ", ".join(
+        escape_control_characters(name, _PLAN_DATASETS_NAME) for name in producer.outputs
+    )
 
 
 # The lines of shared limits.
@@ -176,7 +184,11 @@ def counted_against(keys: Sequence[LimitKey]) -> str:
         >>> counted_against([LimitKey(key="m:rpm", unit="requests")])
         ', counts against m:rpm'
     """
-    return f", counts against {', '.join(inert(one.key, _KEY) for one in keys)}" if keys else ""
+    return (
+        f", counts against {', '.join(escape_control_characters(one.key, _KEY) for one in keys)}"
+        if keys
+        else ""
+    )
 
 
 def limit_lines(settings: LimitsSettings, lanes: Mapping[str, Sequence[LimitKey]]) -> Iterator[str]:
@@ -190,7 +202,7 @@ def limit_lines(settings: LimitsSettings, lanes: Mapping[str, Sequence[LimitKey]
             state = _words(known[key], use)
         else:
             state = "not defined"
-        yield f"  limit {inert(key, _KEY)}: {state}"
+        yield f"  limit {escape_control_characters(key, _KEY)}: {state}"
 
 
 def limit_seconds(
@@ -199,7 +211,7 @@ def limit_seconds(
     """Yield the minimum duration of a run's calls for each limit in memory, from their number alone.
 
     Example:
-        >>> limit = Limit(key="m:rpm", kind="rolling", capacity=2, window=60.0)
+        >>> limit = SharedLimit(key="m:rpm", kind="rolling", capacity=2, window=60.0)
         >>> settings = LimitsSettings(limits=(limit,))
         >>> use = LimitKey(key="m:rpm", unit="requests")
         >>> list(limit_seconds(settings, {"a": [use], "b": [use]}, {"a": 3, "b": 2}))
@@ -207,16 +219,16 @@ def limit_seconds(
     """
     if settings.backend != "memory":
         return
-    known, wanted = known_limits(settings) or {}, Counter[str]()
+    known, requested = known_limits(settings) or {}, Counter[str]()
     for lane, keys in lanes.items():
-        wanted.update({use.key: calls[lane] for use in keys if use.unit in _ONE_EACH})
-    for key, count in wanted.items():
+        requested.update({use.key: calls[lane] for use in keys if use.unit in _ONE_EACH})
+    for key, count in requested.items():
         limit = known.get(key)
         if count and limit is not None and limit.window is not None:
             yield math.floor((count - 1) / limit.capacity) * limit.window
 
 
-def _words(limit: Limit, use: LimitKey) -> str:
+def _words(limit: SharedLimit, use: LimitKey) -> str:
     if limit.kind == "concurrency":
         return f"{limit.capacity} at once"
     what = f"{limit.capacity} {_UNITS.get(use.unit, 'calls')}"
@@ -237,7 +249,7 @@ def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
     """
     rows, cells = Counter[str](), Counter[str]()
     judging: dict[str, Count] = {}
-    wanted = {
+    requested = {
         part.id: own.rows
         for part in prepared.parts
         if isinstance(own := part.prepared.suite.settings, ColumnsSettings)
@@ -247,11 +259,13 @@ def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
         if isinstance(settings, ColumnsSettings):
             yield from dataset_lines(part, settings, cells)
             continue
-        yield from _part_lines(part, rows, wanted)
-        yield from (f"  {inert(note, 200)}" for note in list_notes(part.prepared.steps))
+        yield from _part_lines(part, rows, requested)
+        yield from (
+            f"  {escape_control_characters(note, 200)}" for note in list_notes(part.prepared.steps)
+        )
         if isinstance(settings, AgentSettings):
             yield from agent_lines(part, settings)
-        if part.settle is not None:
+        if part.prepare_with_rows is not None:
             continue
         for name, count in planned_judging(part.prepared).items():
             judging[name] = judging.get(name, Count()) + count
@@ -263,14 +277,17 @@ def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
         if calls[spec.name]:
             work = f"{_calls(rows[spec.name], judged, cells[spec.name])}, {_limits(spec)}"
             shared = counted_against(limits.get(spec.name, ()))
-            yield f"  lane {inert(spec.name, 60)}: {work}{shared}"
+            yield f"  lane {escape_control_characters(spec.name, 60)}: {work}{shared}"
             seconds.append(least_seconds(spec, calls[spec.name]))
     if prepared.suite.limits is not None:
         yield from limit_lines(prepared.suite.limits, limits)
         seconds += limit_seconds(prepared.suite.limits, limits, calls)
     if (turns := turns_line(prepared.suite.run_limits)) is not None:
         yield turns
-    yield from (f"not known before the run: {inert(makes, 200)}" for makes in prepared.unknown)
+    yield from (
+        f"not known before the run: {escape_control_characters(makes, 200)}"
+        for makes in prepared.unknown
+    )
     yield from _use_lines(prepared.parts, judged=bool(judging))
     yield from _bound_lines(prepared.suite.evaluate_options)
     yield _duration(seconds, shares=bool(limits))
@@ -283,13 +300,13 @@ def size_lines(error: TooManyRowsError) -> Iterator[str]:
 
 
 def _part_lines(
-    part: PreparedTask, rows: Counter[str], wanted: Mapping[str | None, int | None]
+    part: PreparedTask, rows: Counter[str], requested: Mapping[str | None, int | None]
 ) -> Iterator[str]:
     """Yield the lines of one task, and add its rows to those of its lanes as far as they are known."""
     prepared = part.prepared
     steps = prepared.steps
     tests = 0
-    for stretch, several in stretch_sizes(steps) if part.settle is None else ():
+    for stretch, several in stretch_sizes(steps) if part.prepare_with_rows is None else ():
         shape = stretch.shape
         rounds = several * shape.repeats * shape.chosen
         tests += rounds
@@ -300,15 +317,17 @@ def _part_lines(
     after = f", after {', '.join(part.depends_on)}" if part.depends_on else ""
     task = "" if part.id is None else f"task {part.id}{after}: "
     size = (
-        f"{len(steps)} rows of {tests} tests" if part.settle is None else rows_later(part, wanted)
+        f"{len(steps)} rows of {tests} tests"
+        if part.prepare_with_rows is None
+        else rows_later(part, requested)
     )
     yield f"{task}{size} in {len(steps.columns)} columns"
     if (why := prepared.why_in_order) is not None:
-        yield f"  one row at a time, because {inert(why, 200)}"
+        yield f"  one row at a time, because {escape_control_characters(why, 200)}"
     for column in steps.columns[:_COLUMNS]:
         entry = steps.providers[column.provider_index]
-        name = inert(entry.label or entry.id, 60)
-        yield f"  column {column.prompt_idx}: {name} | {inert(column.prompt.label, 60)}"
+        name = escape_control_characters(entry.label or entry.id, 60)
+        yield f"  column {column.prompt_idx}: {name} | {escape_control_characters(column.prompt.label, 60)}"
     if (more := len(steps.columns) - _COLUMNS) > 0:
         yield f"  and {more} more columns"
 
@@ -349,10 +368,12 @@ def _bound_lines(options: EvaluateOptions) -> Iterator[str]:
 
 def _use_lines(parts: Sequence[PreparedTask], *, judged: bool) -> Iterator[str]:
     """Yield the most that services may use, from their bounds and the lengths of templates and variables."""
-    tokens, money, priced, paid = 0.0, 0.0, False, False
+    tokens, money, priced, is_unpriced = 0.0, 0.0, False, False
     for part in parts:
         # The number of rows, or of calls of an agent, is not known.
-        if part.settle is not None or isinstance(part.prepared.suite.settings, AgentSettings):
+        if part.prepare_with_rows is not None or isinstance(
+            part.prepared.suite.settings, AgentSettings
+        ):
             continue
         steps, metering = part.prepared.steps, [spec.metering for spec in part.prepared.specs]
         looked_at = min(len(steps), _SAMPLE)
@@ -367,10 +388,12 @@ def _use_lines(parts: Sequence[PreparedTask], *, judged: bool) -> Iterator[str]:
             money += weight * most_money(known, prompt, known.longest_reply)
             is_priced = known.price is not None or known.most_cost is not None
             priced = priced or is_priced
-            paid = paid or not is_priced
+            is_unpriced = is_unpriced or not is_priced
     if tokens:
         cost = f", at most about {money:.2f} US dollars" if priced else ""
-        unknown = ("; some prices" if priced else "; prices") + " are not known" if paid else ""
+        unknown = (
+            ("; some prices" if priced else "; prices") + " are not known" if is_unpriced else ""
+        )
         judges = ", without judges" if judged else ""
         yield f"at most about {tokens:.0f} tokens{cost}{unknown}{judges}"
 

@@ -1,7 +1,7 @@
-"""Where the rows of a run go: into totals, result files, and the table that is shown. None is kept here.
+"""The destinations of the rows of a run: totals, result files, and the tables on the terminal.
 
-All of them are made of records, as the store of the run has them. Rows that are there already, from an
-earlier execution of the run, take their places between those that come.
+All of them are made from records, as the store of the run has them. Rows of earlier executions of the run
+are inserted in their places. No row is held here.
 """
 
 import sys
@@ -19,9 +19,8 @@ from trioeval.columns.makers.base import OWN_LANES
 from trioeval.columns.model import ColumnsSettings
 from trioeval.columns.result import DatasetResult
 from trioeval.errors import OutputError, StoreError
-from trioeval.evaluation.journal import KeptRows
+from trioeval.evaluation.journal import ReusedRows
 from trioeval.evaluation.prepared import PreparedTask
-from trioeval.inert import inert
 from trioeval.providers.secrets import hide_in
 from trioeval.question_eval.result import question_of
 from trioeval.report import Head, Results, RowRecord, RunInfo, Totals, config_tests
@@ -34,42 +33,43 @@ from trioeval.report.totals import derive
 from trioeval.run import PreparedSuite, Row, RowsNotRun, Status
 from trioeval.store import RunStart, StoredRun
 from trioeval.store.schema import INDEX_BITS
+from trioeval.text_safety import escape_control_characters
 
 _ALL_ROWS = 1 << INDEX_BITS
-_FILE_NAME = 100  # characters of one that are shown
-_FAILURES = 10  # rows of each task that did not pass, of which the reasons are shown
+_FILE_NAME = 100  # characters of a file name that are shown
+_FAILURES = 10  # groups of rows that did not pass and are shown for each task
 _REASON = 200  # characters of the reason why rows were not run
-_AT_ONCE = 64  # rows that are there already and are taken without letting others go on
+_AT_ONCE = 64  # earlier rows that are added without a checkpoint
 
 
 @attrs.define(kw_only=True)
-class Part:
-    """What is known of the rows of one task."""
+class TaskRows:
+    """The rows of one task, as far as they are known."""
 
     head: Head
     task: PreparedTask
     first_rows: FirstRows | None
-    """What will be shown; None to show no rows."""
+    """The first rows for the table; None shows no rows."""
     failures: Failures
     totals: Totals
     keys: Sequence[str] = attrs.field(repr=False)
-    """Texts that must not stand in what is told of its suite."""
-    kept: KeptRows
-    """Rows that are there already."""
+    """Secrets that are removed from the tests of its suite."""
+    kept: ReusedRows
+    """The rows of earlier executions."""
     dataset: DatasetResult | None = None
-    """How its dataset ended, if it makes one, and that is known."""
+    """The result of its dataset, if it makes one that has ended."""
     never_began: list[Mapping[str, Any]] = attrs.field(factory=list)
-    """Rows that are counted, and of which there are no records."""
+    """Ranges of rows that are counted but have no records."""
     taken: int = 0
-    """Every row before this index was taken."""
+    """All rows before this index were added."""
     kept_left: int = attrs.field(init=False)
-    """Rows that are there already and were not taken."""
+    """Rows of earlier executions that were not added yet."""
 
     def __attrs_post_init__(self) -> None:
         self.kept_left = len(self.kept)
 
     def kept_before(self, index: int) -> Iterator[RowRecord]:
-        """The rows that are there already, of those that were not taken, up to an index; they are taken."""
+        """Yield the earlier rows before an index that were not added yet; they count as added."""
         while self.taken < index:
             if not self.kept_left:
                 self.taken = index
@@ -81,26 +81,30 @@ class Part:
 
     @property
     def makes_dataset(self) -> bool:
-        """Whether it makes a dataset, and no rows."""
+        """True if it makes a dataset, and has no rows."""
         return isinstance(self.task.prepared.suite.settings, ColumnsSettings)
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing of it is missing, so that others may be made of its rows."""
+        """True if it is complete, so that other tasks can use its rows."""
         if self.makes_dataset:
             return self.dataset is not None and self.dataset.outcome == "complete"
         return (
-            self.task.settle is None
+            self.task.prepare_with_rows is None
             and not self.totals.count(Status.ERROR)
             and not self.totals.left
         )
 
     def tests(self) -> Iterator[Any]:
-        """What documents tell of its tests; nothing where they never became known."""
-        return iter(()) if self.task.settle else config_tests(self.task.prepared.suite, self.keys)
+        """Yield its tests for documents; nothing if they never became known."""
+        return (
+            iter(())
+            if self.task.prepare_with_rows
+            else config_tests(self.task.prepared.suite, self.keys)
+        )
 
     def derive(self) -> Iterator[str]:
-        """Make the derived metrics; what is wrong with them is told."""
+        """Compute the derived metrics, and yield their problems."""
         metrics, around = self.task.prepared.suite.derived_metrics, self.task.prepared.around
         for column in self.totals.columns:
             yield from derive(metrics, column, around)
@@ -108,18 +112,18 @@ class Part:
 
 @attrs.define
 class Collector:
-    """Takes the rows of a run, those of each task in index order."""
+    """The collector of the rows of a run, which gets the rows of each task in index order."""
 
-    parts: Sequence[Part]
-    """Those of the suite's tasks, in their order."""
+    parts: Sequence[TaskRows]
+    """The tasks of the suite, in order."""
     run: StoredRun
     outputs: Sequence[Path]
     info: RunInfo
-    """Of the run as it begins."""
+    """The facts of the run at its start."""
     watch: Callable[[RowRecord, bool], None] = lambda _row, _kept: None
-    """Told of each row, as a record with nothing left out, and whether it was there already."""
+    """Called with each row, as a record with all of its parts, and whether an earlier execution ran it."""
     _lines: list[LinesFile] = attrs.field(init=False)
-    _by_task: dict[str | None, Part] = attrs.field(init=False)
+    _by_task: dict[str | None, TaskRows] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._lines = [LinesFile(path) for path in self.outputs if output_suffix(path) == LINES]
@@ -137,26 +141,26 @@ class Collector:
         cell: int,
         tests: int,
     ) -> "Collector":
-        """One for the rows of a suite.
+        """Return a collector for the rows of a suite.
 
         Args:
             prepared: The suite.
-            start: What is known of the run when it begins.
-            run: Where it is kept.
-            outputs: Result files.
-            info: Of the run as it begins.
-            cell: Characters of an answer that are shown.
-            tests: Tests of each task that are shown; 0 shows no rows.
+            start: The data about the run at its start.
+            run: The stored run.
+            outputs: The result files.
+            info: The facts of the run at its start.
+            cell: The most characters of an output in the table.
+            tests: The most tests of each task in the table; 0 shows no rows.
         """
         parts = [
-            Part(
+            TaskRows(
                 head=head,
                 task=task,
                 first_rows=FirstRows(cell, tests) if tests else None,
                 failures=Failures(_FAILURES),
                 totals=Totals.of(head.columns, cluster=head.cluster),
                 keys=start.keys[head.task],
-                kept=run.kept(head.task),
+                kept=run.reused_rows(head.task),
             )
             for head, task in zip(map(Head.read, start.heads), prepared.parts, strict=True)
         ]
@@ -164,7 +168,7 @@ class Collector:
 
     @property
     def datasets(self) -> Sequence[DatasetResult]:
-        """How the datasets of all tasks ended; one of which nothing was heard was not built."""
+        """The results of the datasets of all tasks; one without a result was not built."""
         found = []
         for part in self.parts:
             settings = part.task.prepared.suite.settings
@@ -178,48 +182,49 @@ class Collector:
 
     @property
     def unopened(self) -> int:
-        """Tasks whose tests never became known, although the rows that they are are all there."""
+        """Tasks whose tests never became known, although the task that they are made from is complete."""
         waiting = [
             self._by_task.get(rows_of.task)
             for part in self.parts
-            if part.task.settle and (rows_of := part.task.prepared.suite.rows_of) is not None
+            if part.task.prepare_with_rows
+            and (rows_of := part.task.prepared.suite.rows_of) is not None
         ]
         return sum(source is not None and source.is_whole for source in waiting)
 
     @property
     def totals(self) -> Totals:
-        """Those of all rows."""
+        """The totals of all rows."""
         if len(self.parts) == 1:
             return self.parts[0].totals
         return Totals.joined(part.totals for part in self.parts)
 
     @property
     def kept_left(self) -> int:
-        """Rows of all tasks that are there already and were not taken."""
+        """Rows of earlier executions in all tasks that were not added yet."""
         return sum(part.kept_left for part in self.parts)
 
     def settled(self, task: PreparedTask) -> None:
-        """The tests of a task are known by now."""
+        """Set the tests of a task, which are known from now on."""
         self._by_task[task.id].task = task
 
     def dataset(self, result: DatasetResult) -> None:
-        """The dataset of a task is over: keep what became of it, without secrets."""
+        """Store the result of the dataset of a task, without secrets."""
         part = self._by_task[result.task]
         part.dataset = read_dataset(hide_in(dataset_json(result), part.keys))
 
     def open(self) -> None:
-        """Begin all files that get rows as they come.
+        """Open all files that get rows one by one.
 
         Raises:
-            OutputError: One of them cannot be opened.
+            OutputError: A file cannot be opened.
         """
         for lines in self._lines:
             lines.open()
 
     async def add(self, row: Row) -> OutputError | None:
-        """Take a row, after those before it that are there already.
+        """Add a row, after earlier rows before it.
 
-        The error is the first that a file met; rows are counted all the same.
+        Return the first error of a file; the row is counted in any case.
         """
         part = self._by_task[row.task]
         await self._take_kept(part, row.index)
@@ -230,7 +235,7 @@ class Collector:
         return next(self._errors(), None)
 
     async def add_many(self, rows: RowsNotRun) -> None:
-        """Take rows that never began, after those before them that are there already.
+        """Add rows that never started, after earlier rows before them.
 
         They are counted, and are left out of files and tables.
         """
@@ -246,19 +251,19 @@ class Collector:
         part.never_began.append(range_json(rows.indices, first.outcome, first.error))
 
     async def add_rest(self) -> None:
-        """No row will come: take those that are there already behind the last one."""
+        """Add the earlier rows behind the last one, as no further row will come."""
         for part in self.parts:
             rows = part.task.rows
             await self._take_kept(part, _ALL_ROWS if rows is None else rows)
 
-    async def _take_kept(self, part: Part, end: int) -> None:
+    async def _take_kept(self, part: TaskRows, end: int) -> None:
         for count, record in enumerate(part.kept_before(end), 1):
             self._take(part, record, is_kept=True)
             if count % _AT_ONCE == 0:
-                # Rows are taken also when the run is cancelled: all of them are to be written.
+                # Rows are added even if the run is cancelled: all of them are to be written.
                 await trio.lowlevel.cancel_shielded_checkpoint()
 
-    def _take(self, part: Part, record: RowRecord, *, is_kept: bool) -> None:
+    def _take(self, part: TaskRows, record: RowRecord, *, is_kept: bool) -> None:
         part.totals.add(record)
         self.watch(record, is_kept)
         if part.first_rows is not None:
@@ -270,32 +275,32 @@ class Collector:
                 lines.add(line)
 
     def derive(self) -> Iterator[str]:
-        """No row will follow: make the derived metrics; what is wrong with them is told."""
+        """Compute the derived metrics after the last row, and yield their problems."""
         for part in self.parts:
             yield from part.derive()
 
     def _errors(self) -> Iterator[OutputError]:
-        """The first that each file met while rows came."""
+        """Yield the first error of each file so far."""
         yield from (lines.error for lines in self._lines if lines.error is not None)
 
     def close(self, info: RunInfo) -> Sequence[OutputError]:
-        """Write all documents and let go of everything.
+        """Write all documents and close all files.
 
-        A document that cannot be written costs no other one. They are made from what the store of the
-        run has, and what it could not write.
+        A document that cannot be written does not affect others. Documents are made from the store of the
+        run, and from the rows that could not be stored.
 
         Returns:
-            Why files could not be written.
+            The errors of writing files.
         """
         for lines in self._lines:
             lines.close()
         return [*self._errors(), *write_documents(self.outputs, self.results(info))]
 
     def results(self, info: RunInfo) -> Sequence[Results]:
-        """What documents are made from: the run, or its tasks."""
+        """Return the data of documents: the run, or its tasks."""
         return [self._results(part, info) for part in self.parts]
 
-    def _results(self, part: Part, info: RunInfo) -> Results:
+    def _results(self, part: TaskRows, info: RunInfo) -> Results:
         def records(prompt_idx: int | None) -> Iterator[Mapping[str, Any]]:
             return self.run.records(part.head.task, prompt_idx)
 
@@ -318,14 +323,14 @@ class Collector:
 
 
 def write_documents(outputs: Sequence[Path], results: Sequence[Results]) -> Sequence[OutputError]:
-    """Write all result files that are not written as rows come.
+    """Write all result files that are not written row by row.
 
     Args:
-        outputs: Files, some of which may be JSON Lines, which are passed over.
+        outputs: The files; JSON Lines are skipped.
         results: The tasks of a run.
 
     Returns:
-        Why some of them could not be written.
+        The errors.
     """
     errors = []
     for path in outputs:
@@ -334,19 +339,21 @@ def write_documents(outputs: Sequence[Path], results: Sequence[Results]) -> Sequ
         try:
             written = write_results(path, results)
             if written != [path]:
-                names = ", ".join(inert(one.name, _FILE_NAME) for one in written)
+                names = ", ".join(
+                    escape_control_characters(one.name, _FILE_NAME) for one in written
+                )
                 say(f"-o {path}: written as {names}")
         except OutputError as error:
             errors.append(error)
         except StoreError as error:
             errors.append(OutputError(f"-o {path}: cannot be written: {error}"))
         except Exception as error:  # noqa: BLE001 - a fault of ours must not cost the other files
-            fault = f"{type(error).__name__}: {error}; this is a fault of trioeval"
+            fault = f"{type(error).__name__}: {error}; this is a bug in trioeval"
             errors.append(OutputError(f"-o {path}: cannot be written: {fault}"))
     return errors
 
 
-# What is shown of a run at its end: the first rows, what failed, how each task ended, and what it took.
+# The results on the terminal: the first rows, failures, totals of each task, and usage.
 
 
 _NAME = 50  # characters of a name
@@ -371,14 +378,14 @@ def show_results(
     Returns:
         The error of writing to stdout; None if all rows were written.
     """
-    from trioeval.report.summary import Took, not_graded_line, not_run_line, took_lines  # noqa: PLC0415 - after the run
+    from trioeval.report.summary import RunUsage, not_graded_line, not_run_line, usage_lines  # noqa: PLC0415 - after the run
 
     parts = [part for part in collector.parts if not part.makes_dataset]
     failure: OutputError | None = None
     for part in parts:
         try:
             _show_rows(part, partial(command, part.head.task))
-        except OutputError as error:  # once: what follows goes nowhere
+        except OutputError as error:  # once: all further output would fail as well
             failure = error
     for part in parts:
         _show_totals(part)
@@ -387,7 +394,7 @@ def show_results(
     for dataset in collector.datasets:
         _show_dataset(dataset)
     totals = [part.totals for part in parts]
-    for line in took_lines(Took.of(info.duration_ms / 1000, totals, info.activity, OWN_LANES)):
+    for line in usage_lines(RunUsage.of(info.duration_ms / 1000, totals, info.activity, OWN_LANES)):
         say(line)
     left = (not_run_line(part.failures.not_run, part.head.task, resume) for part in parts)
     for line in filter(None, (not_graded_line(totals), *left)):
@@ -405,15 +412,15 @@ def _show_dataset(result: DatasetResult) -> None:
 
 
 def ended_lines(result: DatasetResult) -> Sequence[str]:
-    """The block of a dataset at the end of a run, as it is seen from the working folder."""
+    """Return the lines of a dataset at the end of a run, with paths relative to the working folder."""
     first, *others = dataset_lines(result, Path.cwd())
     return [
-        f"task {inert(result.task or 'dataset', _NAME)}: {first}",
+        f"task {escape_control_characters(result.task or 'dataset', _NAME)}: {first}",
         *(f"  {line}" for line in others),
     ]
 
 
-def _show_rows(part: Part, command: Callable[[int], str | None]) -> None:
+def _show_rows(part: TaskRows, command: Callable[[int], str | None]) -> None:
     from trioeval.report.summary import failures_view  # noqa: PLC0415 - after the run
     from trioeval.report.tables import rows_table  # noqa: PLC0415 - after the run
 
@@ -421,7 +428,7 @@ def _show_rows(part: Part, command: Callable[[int], str | None]) -> None:
     if first is None:
         return
     if part.head.task is not None:
-        show(f"task {inert(part.head.task, _NAME)}")
+        show(f"task {escape_control_characters(part.head.task, _NAME)}")
     if first.names:
         draw(rows_table(part.head.columns, first), sys.stdout)
     if hidden := first.hidden:
@@ -430,17 +437,17 @@ def _show_rows(part: Part, command: Callable[[int], str | None]) -> None:
         if one["outcome"] not in UNFINISHED:
             rows = RowNumbers()
             rows.add_range(range(one["firstRow"], one["lastRow"] + 1))
-            why = inert(one["error"] or one["outcome"], _REASON)
+            why = escape_control_characters(one["error"] or one["outcome"], _REASON)
             show(f"{counted(rows.count, 'row')} not run: {rows}: {why.removeprefix('not run: ')}")
     if (failures := failures_view(part.head.columns, part.failures, command)) is not None:
         draw(failures, sys.stdout)
 
 
-def _show_totals(part: Part) -> None:
+def _show_totals(part: TaskRows) -> None:
     from trioeval.report.tables import columns_table  # noqa: PLC0415 - after the run
 
     if part.head.task is not None:
-        say(f"task {inert(part.head.task, _NAME)}")
+        say(f"task {escape_control_characters(part.head.task, _NAME)}")
     draw(columns_table(part.head.columns, part.totals), sys.stderr)
     if (told := sentence(part.head, part.totals)) is not None:
         say(told)

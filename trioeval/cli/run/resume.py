@@ -12,7 +12,7 @@ from trioeval.cli.environment import EnvironmentSettings, database_path, databas
 from trioeval.cli.flags import RunFlags, StorageFlags
 from trioeval.cli.inputs import check_files, check_not_suite_files, environ_with
 from trioeval.cli.output import check_outputs
-from trioeval.cli.run.exit_status import Ending
+from trioeval.cli.run.exit_status import RunEnd
 from trioeval.cli.run.start import Continuation
 from trioeval.cli.settings import first
 from trioeval.cli.stored_flags import StoredFlags
@@ -20,13 +20,13 @@ from trioeval.cli.stored_results import counted, datasets_of, open_runs, results
 from trioeval.cli.terminal import say
 from trioeval.columns.files import is_whole
 from trioeval.errors import UsageError
-from trioeval.evaluation.identity import name_of_record
-from trioeval.evaluation.reconcile import Reconciled, Retry, parse_retry, reconcile, told
+from trioeval.evaluation.identity import recorded_row_name
+from trioeval.evaluation.reconcile import Reconciled, Retry, parse_retry, reconcile, summarize
 from trioeval.evaluation.suite_files import CodeFiles, file_digests
 from trioeval.report import Head
 from trioeval.run import PreparedSuite
-from trioeval.store import Reader, RunFacts
-from trioeval.store.beginning import PROGRAM, judged_rows
+from trioeval.store import RunFacts, StoreReader
+from trioeval.store.run_start import PROGRAM, judged_rows
 
 
 @attrs.frozen(kw_only=True)
@@ -77,7 +77,7 @@ class ResumedRun:
         )
 
     def _reconciled(
-        self, reader: Reader, prepared: PreparedSuite, digests: Mapping[str, str]
+        self, reader: StoreReader, prepared: PreparedSuite, digests: Mapping[str, str]
     ) -> Mapping[str | None, Reconciled]:
         """Return how the rows of each task have changed; empty if none has."""
         sizes = {part.id: judged_rows(part) for part in prepared.parts}
@@ -96,24 +96,24 @@ class ResumedRun:
             part.id: reconcile(
                 reader.identities(self.facts, part.id) if part.id in before else (),
                 part.prepared.steps,
-                begun=reader.begun(self.facts, part.id),
+                begun=reader.started_rows(self.facts, part.id),
                 expected=before.get(part.id),
                 same_settings=digests.get(part.id or "") == self.stored.settings.get(part.id or ""),
                 sources=CodeFiles(prepared.suite.directory),
             )
             for part in parts
         }
-        gone = [str(task) for task in before if task not in sizes]
-        if gone or not all(one.is_same for one in found.values()):
-            self._report_changes(reader, found, changed, gone)
+        removed = [str(task) for task in before if task not in sizes]
+        if removed or not all(one.is_same for one in found.values()):
+            self._report_changes(reader, found, changed, removed)
         return found
 
     def _report_changes(
         self,
-        reader: Reader,
+        reader: StoreReader,
         found: Mapping[str | None, Reconciled],
         changed: list[str],
-        gone: list[str],
+        removed: list[str],
     ) -> None:
         """Print how the rows have changed.
 
@@ -124,18 +124,18 @@ class ResumedRun:
         lines = [f"the suite of {self.facts.id} has changed{names}"]
         for task, one in found.items():
             call = partial(_name_of_stored, reader, self.facts, task)
-            text = told(one, call)
+            text = summarize(one, call)
             lines += [text] if task is None else [f"task {task}: {text}"]
-        lines += [f"task {task} was removed" for task in gone]
+        lines += [f"task {task} was removed" for task in removed]
         if not self.flags.keep.reconcile:
             hint = "pass --reconcile to keep the unchanged rows and run the others"
             raise UsageError("\n".join([*lines, hint]))
         say("\n".join(lines))
 
 
-def _name_of_stored(reader: Reader, facts: RunFacts, task: str | None, index: int) -> str:
+def _name_of_stored(reader: StoreReader, facts: RunFacts, task: str | None, index: int) -> str:
     record = reader.record(facts, task, index)
-    return "" if record is None else name_of_record(record)
+    return "" if record is None else recorded_row_name(record)
 
 
 def _short(file: str) -> str:
@@ -181,7 +181,7 @@ def find_run(suite: Path | None, flags: RunFlags) -> ResumedRun:
     )
 
 
-def _has_datasets(reader: Reader, facts: RunFacts) -> bool:
+def _has_datasets(reader: StoreReader, facts: RunFacts) -> bool:
     """Return whether the files of all datasets of a finished run are unchanged. Reads all of them."""
     known = reader.datasets(facts)
     if not known:
@@ -244,7 +244,7 @@ def report_finished(found: ResumedRun, outputs: tuple[Path, ...]) -> int:
             unwritten = [*write_stored(outputs, results_of(reader, facts, environment))]
     for error in unwritten:
         say(error)
-    ended = Ending(
+    ended = RunEnd(
         totals=counted(facts),
         needed=environment.pass_rate_threshold,
         failed_code=first(found.flags.output.fail_exit_code, environment.failed_exit_code),

@@ -51,7 +51,6 @@ from trioeval.cli.terminal import Exit, say, show
 from trioeval.columns.open import check_folders, read_seeds
 from trioeval.errors import UsageError
 from trioeval.evaluation.suite_files import CodeFiles, named_files
-from trioeval.inert import inert
 from trioeval.providers import Recorder
 from trioeval.providers.local.replay import ReplaySettings
 from trioeval.run import PreparedSuite, prepare
@@ -60,6 +59,7 @@ from trioeval.suite.expand import expand
 from trioeval.suite.filters import select_tests
 from trioeval.suite.model import Suite
 from trioeval.suite.sizes import TooManyRowsError
+from trioeval.text_safety import escape_control_characters
 
 
 def run_loaded(
@@ -241,7 +241,7 @@ def _check_recorded(prepared: PreparedSuite, flags: SuiteFlags) -> None:
     programs = [one.id for suite in agents for one in suite.providers if one.id.startswith("exec:")]
     if not programs:
         return
-    which = f"{inert(programs[0], 80)} is an agent program, whose work is more than replies"
+    which = f"{escape_control_characters(programs[0], 80)} is an agent program, whose work is more than replies"
     if flags.replay is not None:
         raise UsageError(f"--replay: {which}; run its task without --replay")
     if flags.record is not None:

@@ -10,7 +10,7 @@ import attrs
 from trioeval.evaluation.reconcile import Reconciled, Retry
 from trioeval.run import PreparedSuite
 from trioeval.store import RunFacts, RunStart, Store, StoredRun
-from trioeval.store.beginning import run_start
+from trioeval.store.run_start import run_start
 
 
 @attrs.frozen(kw_only=True)

@@ -23,11 +23,11 @@ from trioeval.columns.files.layout import (
     FINAL,
     LINES,
     NOTE,
+    DatasetNote,
     Disk,
     Format,
     GroupFile,
     Header,
-    Note,
     batch_name,
     data_folder,
     digest_of,
@@ -252,7 +252,7 @@ class DatasetFolder:
                     )
                     for group, rows in groups
                 }
-                note = Note(header=header, format=self.format, groups=done)
+                note = DatasetNote(header=header, format=self.format, groups=done)
                 put_file(part / NOTE, note_text(note).encode(), disk)
                 self._put_final(part)
             except OSError as error:
@@ -278,7 +278,7 @@ class DatasetFolder:
         disk.remove(old)
 
     def finish(self, result: Mapping[str, Any]) -> None:
-        """Note that the dataset is complete, with its result (without times).
+        """DatasetNote that the dataset is complete, with its result (without times).
 
         Raises:
             DatasetError: It cannot be written.
@@ -292,7 +292,7 @@ class DatasetFolder:
 
     def note(self, groups: Mapping[int, GroupFile], result: Mapping[str, Any] | None) -> bytes:
         """Return the content of `dataset.json`."""
-        note = Note(header=self.header, format=self.format, groups=groups, result=result)
+        note = DatasetNote(header=self.header, format=self.format, groups=groups, result=result)
         return note_text(note).encode()
 
     def close(self) -> None:

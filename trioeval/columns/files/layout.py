@@ -15,7 +15,7 @@ import attrs
 from filelock import FileLock, Timeout
 
 from trioeval.columns.cell_types import ColumnType
-from trioeval.columns.graph import Grouping
+from trioeval.columns.graph import RowGrouping
 from trioeval.errors import DatasetError
 from trioeval.text import counted
 
@@ -232,7 +232,7 @@ class Header:
 
     columns: Mapping[str, ColumnType]
     """The written columns, in order."""
-    grouping: Grouping
+    grouping: RowGrouping
     fingerprint: Mapping[str, str]
     """Digests of the inputs of the dataset by their names (`columns.question`, `seed`, …), so that a
     difference can be named."""
@@ -259,7 +259,7 @@ class GroupFile:
 
 
 @attrs.frozen(kw_only=True)
-class Note:
+class DatasetNote:
     """The content of `dataset.json`."""
 
     header: Header
@@ -269,7 +269,7 @@ class Note:
     """The result of the dataset; None while it is built."""
 
 
-def note_text(note: Note) -> str:
+def note_text(note: DatasetNote) -> str:
     """Return the text of `dataset.json`."""
     header = note.header
     data = {
@@ -285,7 +285,7 @@ def note_text(note: Note) -> str:
     return f"{json.dumps(data, indent=1)}\n"
 
 
-def read_note(content: bytes) -> Note:
+def read_note(content: bytes) -> DatasetNote:
     """Return the content of `dataset.json`.
 
     Raises:
@@ -312,7 +312,7 @@ def read_note(content: bytes) -> Note:
         result = data["result"]
         if result is not None and not isinstance(result, dict):
             raise ValueError("its result must be an object")
-        return Note(
+        return DatasetNote(
             header=header,
             format=data["format"],
             groups={group.group: group for group in groups},
@@ -329,13 +329,13 @@ def group_line(group: GroupFile) -> bytes:
     return json.dumps(_group_json(group)).encode()
 
 
-def is_of(group: GroupFile, grouping: Grouping) -> bool:
+def is_of(group: GroupFile, grouping: RowGrouping) -> bool:
     """Return True if a grouping contains a group with these rows.
 
     Example:
-        >>> is_of(GroupFile(group=1, rows=1, file="a", digest="b"), Grouping(2, (3,)))
+        >>> is_of(GroupFile(group=1, rows=1, file="a", digest="b"), RowGrouping(2, (3,)))
         True
-        >>> is_of(GroupFile(group=1, rows=(3,), file="a", digest="b"), Grouping(2, (3,)))
+        >>> is_of(GroupFile(group=1, rows=(3,), file="a", digest="b"), RowGrouping(2, (3,)))
         False
     """
     if group.group >= len(grouping):
@@ -347,7 +347,7 @@ def is_of(group: GroupFile, grouping: Grouping) -> bool:
     return ascending and all(row in rows for row in group.rows)
 
 
-def read_group_lines(content: bytes, grouping: Grouping) -> Mapping[int, GroupFile]:
+def read_group_lines(content: bytes, grouping: RowGrouping) -> Mapping[int, GroupFile]:
     """Return the groups of `groups.jsonl`, ignoring incomplete lines: a crash may leave one at the end.
 
     Groups that the grouping does not have are ignored as well.
@@ -384,9 +384,9 @@ def _group(data: Any) -> GroupFile:
     )
 
 
-def _grouping(size: Any, targets: Any) -> Grouping:
+def _grouping(size: Any, targets: Any) -> RowGrouping:
     try:
-        return Grouping(_count(size), tuple(_count(target) for target in targets))
+        return RowGrouping(_count(size), tuple(_count(target) for target in targets))
     except DatasetError as error:
         raise ValueError(str(error)) from error
 
@@ -418,7 +418,7 @@ def differences(found: Header, wanted: Header) -> Iterable[str]:
 
     Example:
         >>> one = Header(
-        ...     columns={"a": "int"}, grouping=Grouping(2, (5,)), fingerprint={"seed": "x"}
+        ...     columns={"a": "int"}, grouping=RowGrouping(2, (5,)), fingerprint={"seed": "x"}
         ... )
         >>> list(differences(one, attrs.evolve(one, fingerprint={"columns.a": "y"})))
         ['columns.a is new', 'seed is gone']
@@ -490,7 +490,7 @@ def is_whole(
     return not processed or is_processed(path, note.header)
 
 
-def _note_of(folder: Path) -> Note | None:
+def _note_of(folder: Path) -> DatasetNote | None:
     try:
         note = read_note((folder / NOTE).read_bytes())
         if (folder / LINES).exists():
@@ -501,6 +501,6 @@ def _note_of(folder: Path) -> Note | None:
     return note
 
 
-def _are_whole(folder: Path, note: Note) -> bool:
+def _are_whole(folder: Path, note: DatasetNote) -> bool:
     files = [group for group in note.groups.values() if group.file is not None]
     return all(digest_of(folder / str(group.file)) == group.digest for group in files)

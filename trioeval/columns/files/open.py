@@ -13,11 +13,11 @@ from trioeval.columns.files.layout import (
     FINAL,
     LINES,
     NOTE,
+    DatasetNote,
     Disk,
     Format,
     GroupFile,
     Header,
-    Note,
     differences,
     digest_of,
     is_of,
@@ -36,7 +36,7 @@ from trioeval.columns.files.layout import (
     unlock_folder,
     unwritable,
 )
-from trioeval.columns.graph import Grouping
+from trioeval.columns.graph import RowGrouping
 from trioeval.errors import DatasetError
 from trioeval.text import counted
 
@@ -60,9 +60,9 @@ def joined(found: Header, wanted: Header, *, processed: bool = False) -> Header:
         DatasetError: It cannot be continued; the message lists all reasons.
 
     Example:
-        >>> there = Header(columns={"a": "int"}, grouping=Grouping(2, (5,)), fingerprint={})
-        >>> joined(there, attrs.evolve(there, grouping=Grouping(2, (7,)))).grouping
-        Grouping(size=2, targets=(5, 7))
+        >>> there = Header(columns={"a": "int"}, grouping=RowGrouping(2, (5,)), fingerprint={})
+        >>> joined(there, attrs.evolve(there, grouping=RowGrouping(2, (7,)))).grouping
+        RowGrouping(size=2, targets=(5, 7))
     """
     troubles = list(differences(found, wanted))
     old, new = found.grouping, wanted.grouping
@@ -81,15 +81,16 @@ def joined(found: Header, wanted: Header, *, processed: bool = False) -> Header:
         targets = old.targets
     if targets[: len(old.targets)] != old.targets and new.rows >= old.rows:
         troubles.append(
-            f"it was made for {_then(old)} rows, not for {_then(new)}, which results in other groups"
+            f"it was made for {_then(old)}, not for {_then(new)}, which results in other groups"
         )
     if troubles:
         raise DatasetError("; ".join(troubles))
-    return attrs.evolve(wanted, grouping=Grouping(old.size, targets))
+    return attrs.evolve(wanted, grouping=RowGrouping(old.size, targets))
 
 
-def _then(grouping: Grouping) -> str:
-    return ", then ".join(map(str, grouping.targets))
+def _then(grouping: RowGrouping) -> str:
+    first, *more = grouping.targets
+    return ", then ".join([counted(first, "row"), *map(str, more)])
 
 
 HELPS = "use another folder (outputDir), or set resume: ifPossible to move it away"
@@ -148,7 +149,7 @@ def open_folder(
                 make_safely(path, disk)
                 lock = lock_folder(path)
                 undo.callback(unlock_folder, lock, path)
-            note = found or Note(header=header, format=file_format)
+            note = found or DatasetNote(header=header, format=file_format)
             folder = DatasetFolder(
                 path,
                 note.header,
@@ -172,7 +173,7 @@ def open_folder(
     return folder
 
 
-def _parquet(path: Path, note: Note) -> Parquet | None:
+def _parquet(path: Path, note: DatasetNote) -> Parquet | None:
     """Return the writer of Parquet files, if the dataset has that format."""
     if note.format != "parquet":
         return None
@@ -184,7 +185,7 @@ def _parquet(path: Path, note: Note) -> Parquet | None:
 
 def _look(
     path: Path, header: Header, existing: Existing, helps: str
-) -> tuple[Note | None, str | None]:
+) -> tuple[DatasetNote | None, str | None]:
     """Return the existing note if it fits; or the reason why the dataset must be moved away."""
     if all(is_ours(one.name) for one in path.iterdir()):
         return None, None

@@ -25,10 +25,10 @@ from trioeval.columns.files.formats import (
 from trioeval.columns.files.layout import (
     LINES,
     NOTE,
+    DatasetNote,
     Format,
     GroupFile,
     Header,
-    Note,
     data_folder,
     read_group_lines,
     read_note,
@@ -184,7 +184,7 @@ class DatasetRows(LazySequence[Mapping[str, Any]]):
         return rows
 
 
-def _read_note(path: Path, folder: Path) -> Note:
+def _read_note(path: Path, folder: Path) -> DatasetNote:
     try:
         content, lines = _contents(folder)
     except OSError as error:

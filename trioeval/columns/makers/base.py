@@ -23,7 +23,7 @@ from trioeval.errors import (
     TrioevalError,
     leaves,
 )
-from trioeval.evaluation.journal import Paid
+from trioeval.evaluation.journal import RecordedReply
 from trioeval.kernel import Calls
 from trioeval.text import counted
 from trioeval.usage import Usage
@@ -56,15 +56,15 @@ class JobCosts:
     cost: float | None = None
     seconds: float = 0.0
 
-    def sent(self, _tokens: int, /) -> None:
+    def on_request(self, _tokens: int, /) -> None:
         """Count a request."""
         self.calls += 1
 
-    def failed(self, error: ProviderError, _tokens: int, /) -> None:
+    def on_failure(self, error: ProviderError, _tokens: int, /) -> None:
         """Count the costs of a failed request."""
         self._count(error.usage, error.money)
 
-    def heard(self, paid: Paid, /, *, recalled: bool) -> None:
+    def on_reply(self, paid: RecordedReply, /, *, recalled: bool) -> None:
         """Count the costs of a reply."""
         self.recalled += recalled
         self.seconds += paid.latency_ms / 1000
@@ -176,7 +176,7 @@ def _reason(error: BaseException) -> str | None:
 
 def _is_transient(error: BaseException) -> bool:
     if isinstance(error, GradingError):
-        return error.mishap
+        return error.is_transient
     return isinstance(error, CallError) and error.fault in (Fault.TRANSIENT, Fault.RATE_LIMITED)
 
 

@@ -30,7 +30,7 @@ from trioeval.grading.grade import (
     verdict_of,
     with_named_sets,
 )
-from trioeval.grading.kind import Asking, Comparing, SlowError
+from trioeval.grading.kind import ComparisonJudge, ExternalJudge, SlowError
 from trioeval.kernel import Calls
 from trioeval.providers.programs.workers import KeptStateError
 from trioeval.templates import is_template
@@ -387,7 +387,7 @@ class ValidationMaker:
         """Return the verdict of one assertion. A checkpoint only if it is slow."""
         ready = make_ready(assertion, render, self.kinds)
         judge = ready.kind.judge
-        if isinstance(judge, Asking | Comparing):
+        if isinstance(judge, ExternalJudge | ComparisonJudge):
             raise GradingError("a validation cannot make calls or compare rows")
         try:
             return verdict_of(ready, find(ready, judge, subject, patient=False))

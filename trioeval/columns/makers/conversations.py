@@ -24,8 +24,8 @@ import attrs
 from trioeval.columns.makers.base import CellError, CellOrder
 from trioeval.columns.model import JudgeColumn, LlmColumn
 from trioeval.errors import CallError, ProviderError, TemplateError
-from trioeval.evaluation.provider_calls import Asker, Inquiry
-from trioeval.grading.services import CUT_OFF, Answer, without_thoughts
+from trioeval.evaluation.provider_calls import ProviderCall, ReplySource
+from trioeval.grading.services import CUT_OFF, JudgeReply, without_thoughts
 from trioeval.grading.strict_reading import UnusableReplyError
 from trioeval.kernel import Calls
 from trioeval.providers import Reply, Request
@@ -206,7 +206,7 @@ _EXCERPT = 200  # characters
 class CellServices:
     """The services that the cells of one dataset use."""
 
-    asker: Asker
+    asker: ReplySource
     templates: Templates
     """Render prompts; should be strict, so that an unknown name is reported."""
     seed: int = 0
@@ -220,7 +220,7 @@ class CellServices:
 
     def without_keys(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         """Return messages without keys of providers and of the environment, to be stored."""
-        clean: list[Message] = self.asker.without_keys(hide_in(list(messages), self._keys))
+        clean: list[Message] = self.asker.hide_keys(hide_in(list(messages), self._keys))
         return tuple(clean)
 
     def fill(self, order: CellOrder) -> Callable[[str], str]:
@@ -310,7 +310,7 @@ class ModelMaker:
         order: CellOrder,
         calls: Calls[Any],
         messages: Sequence[Message],
-        read: Callable[[Answer], Any],
+        read: Callable[[JudgeReply], Any],
         *,
         wanted: str,
     ) -> Mapping[str, Any]:
@@ -323,7 +323,7 @@ class ModelMaker:
             calls: The calls of its job.
             messages: The first messages.
             read: Reads a reply; raises `UnusableReplyError` with a description of its error.
-            wanted: The required form, for the sentence "Answer with … and nothing else."
+            wanted: The required form, for the sentence "JudgeReply with … and nothing else."
 
         Raises:
             CallError: A call failed.
@@ -356,7 +356,7 @@ class ModelMaker:
             found[column.trace] = [dict(message) for message in clean]
         return found
 
-    def inquiry(self, order: CellOrder, messages: Sequence[Message], restart: int) -> Inquiry:
+    def inquiry(self, order: CellOrder, messages: Sequence[Message], restart: int) -> ProviderCall:
         """Return the inquiry of one turn; each turn of a conversation has more messages than the last."""
         request = self.cells.request(
             order,
@@ -368,7 +368,7 @@ class ModelMaker:
         asker = self.cells.asker
         mark = (asker.task, self.cells.seed, self._column.name, order.row, restart)
         place = self.asking.provider
-        return asker.inquiry(order.row, "cell", place, request, *mark, again=True)
+        return asker.prepare(order.row, "cell", place, request, *mark, again=True)
 
     def _schema_options(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return options by which the service enforces a schema; services require an object at the root."""
@@ -388,12 +388,12 @@ class _CellConversations:
     calls: Calls[Any]
     replies: list[Reply]
     """In the order of the questions; those of an earlier round of the job are used again."""
-    asked: list[Inquiry] = attrs.field(factory=list)
+    asked: list[ProviderCall] = attrs.field(factory=list)
     fault: str = ""
     """The error of the last reply."""
 
     async def find(
-        self, messages: Sequence[Message], read: Callable[[Answer], Any], wanted: str
+        self, messages: Sequence[Message], read: Callable[[JudgeReply], Any], wanted: str
     ) -> Mapping[str, Any]:
         for restart in range(self.of.asking.restarts + 1):
             cell = await self._converse(messages, read, wanted, restart)
@@ -409,7 +409,11 @@ class _CellConversations:
         )
 
     async def _converse(
-        self, messages: Sequence[Message], read: Callable[[Answer], Any], wanted: str, restart: int
+        self,
+        messages: Sequence[Message],
+        read: Callable[[JudgeReply], Any],
+        wanted: str,
+        restart: int,
     ) -> Mapping[str, Any] | None:
         """Return the cell that one conversation gives, or None."""
         for _ in range(self.of.asking.corrections + 1):
@@ -435,12 +439,12 @@ class _CellConversations:
         self.asked.append(inquiry)
         if number < len(self.replies):
             return self.replies[number]
-        paid = await self.of.cells.asker.ask(inquiry, self.calls, self.order.tally)
+        paid = await self.of.cells.asker.fetch(inquiry, self.calls, self.order.tally)
         self.replies.append(paid.reply)
         return paid.reply
 
 
-def _read_reply(reply: Reply) -> tuple[Answer, str | None]:
+def _read_reply(reply: Reply) -> tuple[JudgeReply, str | None]:
     """Return the output of a reply, and the model's reasoning.
 
     Raises:
@@ -455,7 +459,7 @@ def _read_reply(reply: Reply) -> tuple[Answer, str | None]:
     except (TypeError, ValueError, RecursionError) as error:
         msg = "it is not JSON data"
         raise UnusableReplyError(msg) from error
-    whole = Answer(text, output, is_cut_off=is_cut_off)
+    whole = JudgeReply(text, output, is_cut_off=is_cut_off)
     answer = without_thoughts(whole)
     if not answer.text.strip():
         raise UnusableReplyError(f"it is empty: {CUT_OFF}" if is_cut_off else "it is empty")

@@ -24,8 +24,8 @@ from trioeval.columns.types import output_types
 from trioeval.errors import GradingError, TemplateError
 from trioeval.evaluation.grader_replies import read_vector
 from trioeval.grading.reply_json import objects_in
-from trioeval.grading.schemas import Rules, rules_of
-from trioeval.grading.services import Answer
+from trioeval.grading.schemas import CompiledSchema, rules_of
+from trioeval.grading.services import JudgeReply
 from trioeval.grading.strict_reading import UnusableReplyError, names_of
 from trioeval.kernel import Calls
 from trioeval.text import number_text, parse_json, quote
@@ -41,7 +41,7 @@ _SEARCHED = 100_000
 _FENCE = re.compile(r"^[ \t]*```[a-zA-Z0-9]*[ \t]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
 
 
-def read_data(answer: Answer, rules: Rules, kind: ColumnType = "json") -> Any:
+def read_data(answer: JudgeReply, rules: CompiledSchema, kind: ColumnType = "json") -> Any:
     r"""Return the first valid value in a reply: the whole reply, the content of fences, objects in prose.
 
     If text is valid, a reply that is not JSON is that text. In a reply that was cut off only objects and
@@ -58,7 +58,7 @@ def read_data(answer: Answer, rules: Rules, kind: ColumnType = "json") -> Any:
     Example:
         >>> from trioeval.grading.schemas import rules_of
         >>> reply = "Here it is:\n```json\n[1, 2]\n```"
-        >>> read_data(Answer(reply, reply), rules_of({"type": "array"}))
+        >>> read_data(JudgeReply(reply, reply), rules_of({"type": "array"}))
         [1, 2]
     """
     found = list(_values(answer))
@@ -79,7 +79,7 @@ def read_data(answer: Answer, rules: Rules, kind: ColumnType = "json") -> Any:
     raise UnusableReplyError("; ".join(faults))
 
 
-def _of_column(value: Any, kind: ColumnType, answer: Answer) -> Any:
+def _of_column(value: Any, kind: ColumnType, answer: JudgeReply) -> Any:
     if answer.is_cut_off and not isinstance(value, dict | list):
         raise UnusableReplyError("it is incomplete")
     try:
@@ -88,7 +88,7 @@ def _of_column(value: Any, kind: ColumnType, answer: Answer) -> Any:
         raise UnusableReplyError(str(error)) from None
 
 
-def _nothing_in(answer: Answer) -> str:
+def _nothing_in(answer: JudgeReply) -> str:
     size = len(answer.text)
     if size <= _SEARCHED:
         return "it contains no JSON"
@@ -98,7 +98,7 @@ def _nothing_in(answer: Answer) -> str:
     )
 
 
-def _values(answer: Answer) -> Iterator[Any]:
+def _values(answer: JudgeReply) -> Iterator[Any]:
     if not isinstance(answer.output, str):
         yield answer.output
         return
@@ -146,8 +146,8 @@ class EmbeddingMaker:
             msg = "the text to embed is empty"
             raise CellError(msg)
         request = self.cells.request(order, self.number, text, options=column.config)
-        inquiry = asker.inquiry(order.row, "cell", column.provider, request, column.name)
-        paid = await asker.ask(inquiry, calls, order.tally)
+        inquiry = asker.prepare(order.row, "cell", column.provider, request, column.name)
+        paid = await asker.fetch(inquiry, calls, order.tally)
         vector = read_vector(paid.reply.output)
         if vector is None:
             asker.reject(inquiry)
@@ -192,7 +192,7 @@ class LlmMaker(ModelMaker):
         return await self.ask(order, calls, messages, read, wanted="JSON that matches the schema")
 
 
-def _text(answer: Answer) -> str:
+def _text(answer: JudgeReply) -> str:
     if answer.is_cut_off:
         raise UnusableReplyError("it is incomplete")
     return answer.text
@@ -286,7 +286,7 @@ def schema_of(scores: Sequence[Score]) -> dict[str, Any]:
     return _object({score.name: _score_schema(score) for score in scores})
 
 
-def read_scores(answer: Answer, scores: Sequence[Score]) -> dict[str, Any]:
+def read_scores(answer: JudgeReply, scores: Sequence[Score]) -> dict[str, Any]:
     """Return the scores in a reply, from its last object that contains them.
 
     Raises:
@@ -295,7 +295,7 @@ def read_scores(answer: Answer, scores: Sequence[Score]) -> dict[str, Any]:
     Example:
         >>> score = Score(name="fit", description="", options={"1": "bad", "5": "good"})
         >>> reply = 'Fine: {"fit": {"reasoning": "it fits", "score": "5"}}'
-        >>> read_scores(Answer(reply, reply), [score])
+        >>> read_scores(JudgeReply(reply, reply), [score])
         {'fit': {'score': 5, 'reasoning': 'it fits'}}
     """
     names = [score.name for score in scores]

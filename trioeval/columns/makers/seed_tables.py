@@ -28,7 +28,7 @@ import attrs
 from trioeval.columns.files.formats import as_json, open_duckdb, read_as
 from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
 from trioeval.grading import quote
-from trioeval.suite.sources.jsonl_tests import Lines, read_line
+from trioeval.suite.sources.jsonl_tests import JsonlFile, read_line
 from trioeval.text import counted
 
 Row: TypeAlias = Mapping[str, Any]
@@ -122,7 +122,7 @@ class CsvTable:
 class JsonlTable:
     """A file with one JSON object per line."""
 
-    _lines: Lines
+    _lines: JsonlFile
     _starts: Sequence[int]
 
     @classmethod
@@ -132,7 +132,7 @@ class JsonlTable:
         Raises:
             MistakenError: It cannot be read.
         """
-        lines = Lines(file)
+        lines = JsonlFile(file)
         starts, _ = lines.scan()
         return cls(lines, starts)
 
@@ -317,7 +317,7 @@ class ParquetTable:
         """Yield all rows."""
         import duckdb  # noqa: PLC0415 - an extra
 
-        place = 0
+        place = -1
         cursor = self._connection.cursor()
         try:
             cursor.execute(self._select("true"), [_literal(self.file)])

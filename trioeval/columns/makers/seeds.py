@@ -31,7 +31,7 @@ from trioeval.columns.makers.seed_tables import (
 from trioeval.columns.model import SeedColumns
 from trioeval.columns.reply_json import member
 from trioeval.documents.mistakes import Mistake, MistakenError
-from trioeval.documents.placing import shortened
+from trioeval.documents.placing import first_mistakes
 from trioeval.errors import DatasetError, Problem, SuiteError
 from trioeval.grading import quote
 from trioeval.kernel import Calls
@@ -158,7 +158,7 @@ def _opened(file: Path, columns: Mapping[str, str], empty: str | None) -> FileSo
     types = _Types(columns)
     mistakes = [mistake for one in table.walk() if (mistake := types.add(one)) is not None]
     if mistakes:
-        raise MistakenError(*shortened(mistakes, file))
+        raise MistakenError(*first_mistakes(mistakes, file))
     if not len(table):
         raise MistakenError(Mistake("has no rows"))
     with file.open("rb") as opened:

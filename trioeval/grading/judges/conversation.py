@@ -13,13 +13,13 @@ from trioeval.errors import GradingError, Problem
 from trioeval.grading.judges.moderate import last_user_text
 from trioeval.grading.judges.rubric import SCHEMA, WANTED, found_by, read_verdict
 from trioeval.grading.judges.shapes import EPSILON, NOT_LOOKED_AT, object_of, prompt_of, text_kind
-from trioeval.grading.kind import Finding, Kinds, is_anything, is_said
+from trioeval.grading.kind import Finding, Kinds, is_anything, is_not_blank
 from trioeval.grading.kinds.measures import config_check
 from trioeval.grading.kinds.traces import trace_of
 from trioeval.grading.kinds.trajectories import trajectory_summary
 from trioeval.grading.model import Assertion
 from trioeval.grading.reply_json import objects_in
-from trioeval.grading.services import Answer, Outside, own_prompt
+from trioeval.grading.services import ExternalServices, JudgeReply, own_prompt
 from trioeval.grading.strict_reading import (
     JudgeReading,
     UnusableReplyError,
@@ -35,7 +35,7 @@ from trioeval.text import number_text, output_text, quote
 
 
 async def _goal_judge(
-    subject: Subject, value: Any, assertion: Assertion, outside: Outside
+    subject: Subject, value: Any, assertion: Assertion, outside: ExternalServices
 ) -> Finding:
     names = names_of(
         goal=_goal(value),
@@ -54,7 +54,7 @@ def _goal(value: Any) -> str:
 
 
 def _is_goal(value: Any) -> bool:
-    return is_said(value.get("goal") if isinstance(value, Mapping) else value)
+    return is_not_blank(value.get("goal") if isinstance(value, Mapping) else value)
 
 
 THRESHOLD = 0.5
@@ -67,7 +67,7 @@ RELEVANT_SCHEMA = object_of(
 Turn = Mapping[str, Any]
 
 
-def read_relevant(answer: Answer) -> tuple[bool, str]:
+def read_relevant(answer: JudgeReply) -> tuple[bool, str]:
     """Return the verdict in a reply, and the reason.
 
     Raises:
@@ -124,7 +124,9 @@ def _transcript(window: Sequence[Turn]) -> str:
     return "\n\n".join(said)
 
 
-async def _judge_window(window: Sequence[Turn], outside: Outside) -> JudgeReading[tuple[bool, str]]:
+async def _judge_window(
+    window: Sequence[Turn], outside: ExternalServices
+) -> JudgeReading[tuple[bool, str]]:
     messages = [{"input": turn["input"], "output": turn["output"]} for turn in window]
     names = names_of(messages=messages, __transcript=_transcript(window))
     prompt = outside.grader.render(own_prompt("conversation_relevance"), names)
@@ -132,7 +134,9 @@ async def _judge_window(window: Sequence[Turn], outside: Outside) -> JudgeReadin
     return await ask(outside, prompt, read_relevant, wanted=wanted, schema=RELEVANT_SCHEMA)
 
 
-async def _judge(subject: Subject, _value: Any, assertion: Assertion, outside: Outside) -> Finding:
+async def _judge(
+    subject: Subject, _value: Any, assertion: Assertion, outside: ExternalServices
+) -> Finding:
     windows = windows_of(turns_of(subject), _window_size(assertion))
     found: list[JudgeReading[tuple[bool, str]]] = await outside.together(
         [functools.partial(_judge_window, window, outside) for window in windows]

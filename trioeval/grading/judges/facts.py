@@ -18,7 +18,7 @@ from trioeval.grading.judges.similar import cosine
 from trioeval.grading.kind import Finding, Kinds, is_anything
 from trioeval.grading.model import Assertion
 from trioeval.grading.reply_json import objects_in
-from trioeval.grading.services import Answer, Outside, own_prompt
+from trioeval.grading.services import ExternalServices, JudgeReply, own_prompt
 from trioeval.grading.strict_reading import (
     JudgeReading,
     UnusableReplyError,
@@ -39,14 +39,14 @@ _CLOSED_QA_WANTED = "an explanation that ends with the letter Y or N on a line o
 _END = 200  # characters
 
 
-def read_letter(answer: Answer, *, lenient: bool = False) -> bool:
+def read_letter(answer: JudgeReply, *, lenient: bool = False) -> bool:
     r"""Return whether a reply ends with Y, and not with N; marks after the letter are ignored.
 
     Raises:
         UnusableReplyError: It ends with neither.
 
     Example:
-        >>> read_letter(Answer("It fits.\n**Y**", "It fits.\n**Y**"))
+        >>> read_letter(JudgeReply("It fits.\n**Y**", "It fits.\n**Y**"))
         True
     """
     end = answer.text.rstrip()[-_END:]
@@ -62,7 +62,7 @@ def read_letter(answer: Answer, *, lenient: bool = False) -> bool:
 
 
 async def _closed_qa_judge(
-    subject: Subject, value: Any, _assertion: Assertion, outside: Outside
+    subject: Subject, value: Any, _assertion: Assertion, outside: ExternalServices
 ) -> Finding:
     names = names_of(input=prompt_of(subject), criteria=value, completion=subject.text)
     read = await ask(
@@ -87,12 +87,12 @@ THRESHOLD = 0.5
 _QUESTIONS = 3
 
 
-def _read_question(answer: Answer) -> str:
+def _read_question(answer: JudgeReply) -> str:
     return answer.text
 
 
 async def _relevance_judge(
-    subject: Subject, _value: Any, assertion: Assertion, outside: Outside
+    subject: Subject, _value: Any, assertion: Assertion, outside: ExternalServices
 ) -> Finding:
     output, asked = text_output(subject), prompt_of(subject)
     if isinstance(query := subject.vars.get("query"), str):
@@ -152,14 +152,14 @@ _MEANINGS: Mapping[str, str] = {
 _LETTER = re.compile(r"(?<!\w)\(?([A-Ea-e])\)")
 
 
-def read_category(answer: Answer, *, lenient: bool = False) -> tuple[str, str]:
+def read_category(answer: JudgeReply, *, lenient: bool = False) -> tuple[str, str]:
     """Return the category in a reply, and the reason: an object, or a letter in parentheses.
 
     Raises:
         UnusableReplyError: There is no category, or several different ones.
 
     Example:
-        >>> read_category(Answer("(B) It says more.", "(B) It says more."))
+        >>> read_category(JudgeReply("(B) It says more.", "(B) It says more."))
         ('B', 'It says more.')
     """
     found = next(iter(objects_in(answer)), {})
@@ -182,7 +182,9 @@ def read_category(answer: Answer, *, lenient: bool = False) -> tuple[str, str]:
     return letters[0], answer.text.partition(")")[2].strip() or _MEANINGS[letters[0]]
 
 
-async def _judge(subject: Subject, value: Any, _assertion: Assertion, outside: Outside) -> Finding:
+async def _judge(
+    subject: Subject, value: Any, _assertion: Assertion, outside: ExternalServices
+) -> Finding:
     names = names_of(input=prompt_of(subject), ideal=value, completion=subject.text)
     read = await ask(
         outside,

@@ -5,10 +5,10 @@ from typing import Any
 
 from trioeval.errors import GradingError
 from trioeval.grading.judges.shapes import EPSILON, TEXT, prompt_of
-from trioeval.grading.kind import Asking, Finding, Kind, Kinds, is_said
+from trioeval.grading.kind import ExternalJudge, Finding, Kind, Kinds, is_not_blank
 from trioeval.grading.kinds.measures import no_panel
 from trioeval.grading.model import Assertion
-from trioeval.grading.services import Flag, Outside
+from trioeval.grading.services import ExternalServices, Flag
 from trioeval.grading.subject import Subject
 from trioeval.text import number_text, parse_json, quote, score_text
 
@@ -19,7 +19,7 @@ THRESHOLD = 1.0
 
 
 async def _classify_judge(
-    subject: Subject, value: Any, assertion: Assertion, outside: Outside
+    subject: Subject, value: Any, assertion: Assertion, outside: ExternalServices
 ) -> Finding:
     scores = await outside.grader.classify(subject.text)
     if not scores:
@@ -82,7 +82,9 @@ def _texts(content: Any) -> list[str]:
     return found
 
 
-async def _judge(subject: Subject, value: Any, _assertion: Assertion, outside: Outside) -> Finding:
+async def _judge(
+    subject: Subject, value: Any, _assertion: Assertion, outside: ExternalServices
+) -> Finding:
     prompt = prompt_of(subject)
     if not subject.text:
         return Finding(holds=True, reason="the output is empty: there is nothing to moderate")
@@ -108,21 +110,21 @@ def _shown(flag: Flag) -> Mapping[str, Any]:
 
 
 def _is_categories(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(map(is_said, value))
+    return isinstance(value, list | tuple) and all(map(is_not_blank, value))
 
 
 KINDS: Kinds = {
     "classifier": Kind(
         f"a label, {TEXT}, or left out for any label",
-        is_said,
-        Asking(_classify_judge, frozenset({"classification"})),
+        is_not_blank,
+        ExternalJudge(_classify_judge, frozenset({"classification"})),
         bare=True,
         check=no_panel,
     ),
     "moderation": Kind(
         "a list of categories, or left out for all of them",
         _is_categories,
-        Asking(_judge, frozenset({"moderation"})),
+        ExternalJudge(_judge, frozenset({"moderation"})),
         bare=True,
         check=no_panel,
     ),

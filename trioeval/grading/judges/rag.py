@@ -20,7 +20,7 @@ from trioeval.grading.judges.shapes import (
 )
 from trioeval.grading.kind import Finding, Kinds, is_anything
 from trioeval.grading.model import Assertion
-from trioeval.grading.services import Answer, Outside, own_prompt
+from trioeval.grading.services import ExternalServices, JudgeReply, own_prompt
 from trioeval.grading.strict_reading import UnusableReplyError, ask, names_of, reading_metadata
 from trioeval.grading.subject import Subject
 from trioeval.text import number_text, quote, score_text
@@ -40,7 +40,11 @@ _ONLY_NUMBER = re.compile(r"\d+[.)]")
 
 
 def context_of(
-    subject: Subject, assertion: Assertion, outside: Outside, *, otherwise: str | None = None
+    subject: Subject,
+    assertion: Assertion,
+    outside: ExternalServices,
+    *,
+    otherwise: str | None = None,
 ) -> Context:
     """Return the context: the result of `contextTransform`, or else the variable.
 
@@ -103,7 +107,7 @@ class Recalled:
         return sum(attributed for _, attributed in self.lines) / len(self.lines)
 
 
-def read_attributions(answer: Answer) -> Recalled:
+def read_attributions(answer: JudgeReply) -> Recalled:
     r"""Return the marked lines of a reply; lines without a mark are ignored.
 
     Raises:
@@ -111,7 +115,7 @@ def read_attributions(answer: Answer) -> Recalled:
 
     Example:
         >>> reply = "Here:\n1. It is blue. [Attributed]\n2. It flies. [Not Attributed]"
-        >>> read_attributions(Answer(reply, reply)).score
+        >>> read_attributions(JudgeReply(reply, reply)).score
         0.5
     """
     found = tuple(
@@ -138,7 +142,7 @@ class Needed:
         return min(len(self.quoted), self.units) / self.units
 
 
-def read_quotes(answer: Answer, context: Context) -> Needed:
+def read_quotes(answer: JudgeReply, context: Context) -> Needed:
     """Return what a reply quotes from a context.
 
     Raises:
@@ -146,7 +150,7 @@ def read_quotes(answer: Answer, context: Context) -> Needed:
 
     Example:
         >>> reply = "The sea is salty."
-        >>> read_quotes(Answer(reply, reply), "The sea is salty. Cats purr.").score
+        >>> read_quotes(JudgeReply(reply, reply), "The sea is salty. Cats purr.").score
         0.5
     """
     if isinstance(context, str):
@@ -180,7 +184,9 @@ def _plain(text: str) -> str:
     return " ".join(text.lower().split())
 
 
-async def _recall(subject: Subject, value: Any, assertion: Assertion, outside: Outside) -> Finding:
+async def _recall(
+    subject: Subject, value: Any, assertion: Assertion, outside: ExternalServices
+) -> Finding:
     context = context_of(subject, assertion, outside, otherwise=prompt_of(subject))
     prompt = outside.grader.render(
         own_prompt("context_recall"), names_of(context=joined(context), groundTruth=value)
@@ -203,7 +209,7 @@ async def _recall(subject: Subject, value: Any, assertion: Assertion, outside: O
 
 
 async def _relevance(
-    subject: Subject, _value: Any, assertion: Assertion, outside: Outside
+    subject: Subject, _value: Any, assertion: Assertion, outside: ExternalServices
 ) -> Finding:
     query, context = query_of(subject), context_of(subject, assertion, outside)
     prompt = outside.grader.render(
@@ -243,12 +249,12 @@ _WORDS = re.compile(r"\b(?:yes|no)\b")
 _SHOWN = 40  # characters
 
 
-def read_statements(answer: Answer) -> list[str]:
+def read_statements(answer: JudgeReply) -> list[str]:
     """Return the statements in a reply, one per line."""
     return [line.strip() for line in lines_of(answer.text)]
 
 
-def read_verdicts(answer: Answer, statements: int, *, lenient: bool = False) -> list[bool]:
+def read_verdicts(answer: JudgeReply, statements: int, *, lenient: bool = False) -> list[bool]:
     """Return whether each statement is supported, from the last line of a reply or from single verdicts.
 
     Args:
@@ -262,7 +268,7 @@ def read_verdicts(answer: Answer, statements: int, *, lenient: bool = False) -> 
 
     Example:
         >>> reply = "Final verdict for each statement in order: Yes. No. Yes."
-        >>> read_verdicts(Answer(reply, reply), 3)
+        >>> read_verdicts(JudgeReply(reply, reply), 3)
         [True, False, True]
     """
     if lenient:
@@ -307,7 +313,9 @@ def _supported(verdicts: list[bool], statements: int) -> int:
     return max(0, statements - without - verdicts.count(False))
 
 
-async def _judge(subject: Subject, _value: Any, assertion: Assertion, outside: Outside) -> Finding:
+async def _judge(
+    subject: Subject, _value: Any, assertion: Assertion, outside: ExternalServices
+) -> Finding:
     query, output = query_of(subject), text_output(subject)
     context = context_of(subject, assertion, outside)
     grader = outside.grader

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trioeval.grading.judges.shapes import object_of, prompt_of, text_kind
-from trioeval.grading.kind import Finding, Kinds, OutsideJudge, are_said, is_said
+from trioeval.grading.kind import Finding, Kinds, OutsideJudge, are_said, is_not_blank
 from trioeval.grading.model import Assertion
 from trioeval.grading.reply_json import objects_in
-from trioeval.grading.services import Answer, Outside, own_prompt
+from trioeval.grading.services import ExternalServices, JudgeReply, own_prompt
 from trioeval.grading.strict_reading import (
     JudgeReading,
     UnusableReplyError,
@@ -35,7 +35,7 @@ _STEPS_SCHEMA = object_of({"steps": {"type": "array", "items": {"type": "string"
 _SCORE_SCHEMA = object_of({"reason": {"type": "string"}, "score": {"type": "number"}})
 
 
-def read_steps(answer: Answer) -> list[str]:
+def read_steps(answer: JudgeReply) -> list[str]:
     """Return the steps in a reply.
 
     Raises:
@@ -46,13 +46,13 @@ def read_steps(answer: Answer) -> list[str]:
         msg = "it has no JSON object with steps"
         raise UnusableReplyError(msg)
     steps = found["steps"]
-    if not isinstance(steps, list) or not steps or not all(map(is_said, steps)):
+    if not isinstance(steps, list) or not steps or not all(map(is_not_blank, steps)):
         msg = f"its steps must be a list of texts, got {quote(steps)}"
         raise UnusableReplyError(msg)
     return steps
 
 
-def read_score(answer: Answer) -> tuple[float, str]:
+def read_score(answer: JudgeReply) -> tuple[float, str]:
     """Return the score in a reply, from 0 to 1, and the reason.
 
     Raises:
@@ -60,7 +60,7 @@ def read_score(answer: Answer) -> tuple[float, str]:
 
     Example:
         >>> reply = '{"score": "8", "reason": "clear"}'
-        >>> read_score(Answer(reply, reply))
+        >>> read_score(JudgeReply(reply, reply))
         (0.8, 'clear')
     """
     found = next(iter(objects_in(answer)), None)
@@ -86,7 +86,7 @@ def _parsed(prompt: str) -> Any:
 
 
 async def _one(
-    subject: Subject, criteria: str, outside: Outside
+    subject: Subject, criteria: str, outside: ExternalServices
 ) -> tuple[JudgeReading[list[str]], JudgeReading[tuple[float, str]]]:
     grader = outside.grader
     steps = await ask(
@@ -114,7 +114,7 @@ async def _one(
 
 
 async def _g_eval_judge(
-    subject: Subject, value: Any, assertion: Assertion, outside: Outside
+    subject: Subject, value: Any, assertion: Assertion, outside: ExternalServices
 ) -> Finding:
     prompt_of(subject)
     criteria = [value] if isinstance(value, str) else value
@@ -145,7 +145,7 @@ _YES = re.compile(r"true|yes|pass|y", re.IGNORECASE)
 _NO = re.compile(r"false|no|fail|n", re.IGNORECASE)
 
 
-def read_verdict(answer: Answer, *, threshold: float | None, lenient: bool = False) -> Finding:
+def read_verdict(answer: JudgeReply, *, threshold: float | None, lenient: bool = False) -> Finding:
     """Return the verdict in the first object of a reply.
 
     Args:
@@ -158,7 +158,7 @@ def read_verdict(answer: Answer, *, threshold: float | None, lenient: bool = Fal
 
     Example:
         >>> reply = '{"pass": true, "score": 0.4, "reason": "half of it is missing"}'
-        >>> read_verdict(Answer(reply, reply), threshold=0.5).holds
+        >>> read_verdict(JudgeReply(reply, reply), threshold=0.5).holds
         False
     """
     found = next(iter(objects_in(answer)), None)
@@ -168,7 +168,9 @@ def read_verdict(answer: Answer, *, threshold: float | None, lenient: bool = Fal
     return _verdict(found, threshold=threshold, lenient=lenient)
 
 
-def read_last_verdict(answer: Answer, *, threshold: float | None, lenient: bool = False) -> Finding:
+def read_last_verdict(
+    answer: JudgeReply, *, threshold: float | None, lenient: bool = False
+) -> Finding:
     """Return the verdict at the end of a reply that quotes its findings: its last object with `pass`.
 
     Raises:
@@ -243,7 +245,7 @@ def _judge(name: str, *, last: bool = False) -> OutsideJudge:
     reader = read_last_verdict if last else read_verdict
 
     async def judge(
-        subject: Subject, value: Any, assertion: Assertion, outside: Outside
+        subject: Subject, value: Any, assertion: Assertion, outside: ExternalServices
     ) -> Finding:
         names = names_of(output=subject.text, rubric="" if value is None else value)
         read = functools.partial(reader, threshold=assertion.threshold, lenient=outside.lenient)

@@ -13,18 +13,18 @@ from trioeval.grading.comparison import (
     read_choice,
 )
 from trioeval.grading.kind import (
-    Asking,
-    Comparing,
+    ComparisonJudge,
     Contender,
+    ExternalJudge,
     Finding,
     Kind,
     Kinds,
     OutsideJudge,
-    is_said,
+    is_not_blank,
 )
 from trioeval.grading.kinds.measures import Panel, config_check, reliable
 from trioeval.grading.model import Assertion
-from trioeval.grading.services import Outside, own_prompt
+from trioeval.grading.services import ExternalServices, own_prompt
 from trioeval.grading.strict_reading import JudgeReading, ask, reading_metadata
 from trioeval.grading.subject import Subject
 
@@ -39,7 +39,7 @@ def text_kind(
     judge: OutsideJudge,
     *,
     right: str = TEXT,
-    accepts: Callable[[Any], bool] = is_said,
+    accepts: Callable[[Any], bool] = is_not_blank,
     bare: bool = False,
     threshold: float = 0.5,
     embeds: bool = False,
@@ -57,7 +57,7 @@ def text_kind(
     return Kind(
         right,
         accepts,
-        Asking(
+        ExternalJudge(
             reliable(judge, threshold=threshold),
             frozenset({"text", "embedding"} if embeds else {"text"}),
         ),
@@ -123,7 +123,7 @@ _WANTED = 'one JSON object {"index": number of the best output, "reason": text}'
 
 
 async def _choose(
-    order: Sequence[int], texts: Sequence[str | None], criteria: str, outside: Outside
+    order: Sequence[int], texts: Sequence[str | None], criteria: str, outside: ExternalServices
 ) -> JudgeReading[int]:
     """Return the position, among the outputs shown, of the one that a judge chooses."""
     shown = [texts[place] for place in order]
@@ -134,7 +134,10 @@ async def _choose(
 
 
 async def _judge(
-    contenders: Sequence[Contender | None], value: Any, assertion: Assertion, outside: Outside
+    contenders: Sequence[Contender | None],
+    value: Any,
+    assertion: Assertion,
+    outside: ExternalServices,
 ) -> Sequence[Finding]:
     panel = Panel.of(assertion, compares=True)
     texts = [None if one is None else one.subject.text for one in contenders]
@@ -164,8 +167,8 @@ async def _judge(
 KINDS: Kinds = {
     "select-best": Kind(
         "a criterion: text that is not empty",
-        is_said,
-        Comparing(_judge, frozenset({"text"})),
+        is_not_blank,
+        ComparisonJudge(_judge, frozenset({"text"})),
         check=config_check(compares=True),
         invertible=False,
     ),

@@ -12,10 +12,10 @@ import attrs
 
 from trioeval.errors import GradingError
 from trioeval.grading.judges.shapes import EPSILON, TEXT
-from trioeval.grading.kind import Asking, Finding, Kind, Kinds, OutsideJudge, are_said
+from trioeval.grading.kind import ExternalJudge, Finding, Kind, Kinds, OutsideJudge, are_said
 from trioeval.grading.kinds.measures import no_panel
 from trioeval.grading.model import Assertion
-from trioeval.grading.services import Outside
+from trioeval.grading.services import ExternalServices
 from trioeval.grading.subject import Subject
 from trioeval.text import number_text, score_text
 
@@ -125,7 +125,7 @@ def decide(found: Sequence[_Similarity], *, inverted: bool) -> _Similarity:
 
 def _judge(measure: _Measure) -> OutsideJudge:
     async def judge(
-        subject: Subject, value: Any, assertion: Assertion, outside: Outside
+        subject: Subject, value: Any, assertion: Assertion, outside: ExternalServices
     ) -> Finding:
         texts = [value] if isinstance(value, str) else value
         embed = outside.grader.embed
@@ -152,7 +152,7 @@ def _kinds() -> Iterator[tuple[str, Kind]]:
         "similar:euclidean": _Measure("distance", distance, is_distance=True),
     }
     for name, measure in measures.items():
-        judge = Asking(_judge(measure), frozenset({"embedding"}))
+        judge = ExternalJudge(_judge(measure), frozenset({"embedding"}))
         yield name, Kind(f"{TEXT}, or a list of such texts", are_said, judge, check=no_panel)
 
 

@@ -14,19 +14,19 @@ import attrs
 
 from trioeval.errors import GradingError, Problem, ScriptError
 from trioeval.grading.kind import (
-    Asking,
+    ExternalJudge,
     Finding,
     Kind,
     Kinds,
     expectation,
     is_anything,
+    is_not_blank,
     is_number,
-    is_said,
 )
 from trioeval.grading.kinds.files import workspace_of
 from trioeval.grading.kinds.scripts import failed, finite, read_result
 from trioeval.grading.model import Assertion
-from trioeval.grading.services import Outside
+from trioeval.grading.services import ExternalServices
 from trioeval.grading.subject import Subject
 from trioeval.text import is_template, quote
 
@@ -39,7 +39,7 @@ class _OwnJudge:
     function: str
 
     async def __call__(
-        self, subject: Subject, value: Any, assertion: Assertion, outside: Outside
+        self, subject: Subject, value: Any, assertion: Assertion, outside: ExternalServices
     ) -> Finding:
         try:
             answer = await outside.code.file(
@@ -65,7 +65,7 @@ def own_kind(file: Path, function: str) -> Kind:
         >>> own_kind(here, "is_polite") == own_kind(here, "is_polite")
         True
     """
-    return Kind("any value", is_anything, Asking(_OwnJudge(file, function)), bare=True)
+    return Kind("any value", is_anything, ExternalJudge(_OwnJudge(file, function)), bare=True)
 
 
 # The type whose judge is the user's own server.
@@ -78,7 +78,7 @@ _WEBHOOK_KINDS_RIGHT = "a URL that begins with http:// or https://"
 
 
 async def _webhook(
-    subject: Subject, value: Any, _assertion: Assertion, outside: Outside
+    subject: Subject, value: Any, _assertion: Assertion, outside: ExternalServices
 ) -> Finding:
     context = {"prompt": subject.prompt, "vars": dict(subject.vars)}
     reply = await outside.post(value, {"output": subject.output, "context": context})
@@ -139,7 +139,9 @@ class _CommandSettings:
     env: Mapping[str, str]
 
 
-async def _command(subject: Subject, value: Any, assertion: Assertion, outside: Outside) -> Finding:
+async def _command(
+    subject: Subject, value: Any, assertion: Assertion, outside: ExternalServices
+) -> Finding:
     workspace = workspace_of(subject)
     try:
         asked = _read(value)
@@ -193,7 +195,7 @@ def _words(command: Any) -> tuple[str, ...]:
 def _is_command(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return bool(value) and bool(value[0]) and all(isinstance(word, str) for word in value)
-    return is_said(value)
+    return is_not_blank(value)
 
 
 def _accepts(value: Any) -> bool:
@@ -239,7 +241,7 @@ COMMAND = "command"
 
 KINDS: Kinds = {
     COMMAND: Kind(
-        _RIGHT, _accepts, Asking(_command), check=_check, runs_code=True, fills_objects=True
+        _RIGHT, _accepts, ExternalJudge(_command), check=_check, runs_code=True, fills_objects=True
     ),
-    WEBHOOK: Kind(_WEBHOOK_KINDS_RIGHT, is_said, Asking(_webhook), check=_check_url),
+    WEBHOOK: Kind(_WEBHOOK_KINDS_RIGHT, is_not_blank, ExternalJudge(_webhook), check=_check_url),
 }

@@ -7,9 +7,9 @@ from typing import Any
 
 from trioeval.errors import GradingError, Problem
 from trioeval.grading.algebra import SET, components
-from trioeval.grading.kind import Comparing, Contender, Finding, Kind, Kinds, is_number
+from trioeval.grading.kind import ComparisonJudge, Contender, Finding, Kind, Kinds, is_number
 from trioeval.grading.model import Assertion, Verdict
-from trioeval.grading.services import Outside
+from trioeval.grading.services import ExternalServices
 from trioeval.text import number_text, quote, score_text
 
 _NOT_SCORED = ("max-score", "select-best", SET)
@@ -18,7 +18,10 @@ _METHODS = ("average", "sum")
 
 
 async def _max_score(  # noqa: ASYNC124 - other comparisons ask
-    contenders: Sequence[Contender | None], value: Any, _assertion: Assertion, _outside: Outside
+    contenders: Sequence[Contender | None],
+    value: Any,
+    _assertion: Assertion,
+    _outside: ExternalServices,
 ) -> Sequence[Finding]:
     """Choose the first row with the highest score of its other assertions, if it reaches the threshold."""
     options: Mapping[str, Any] = value or {}
@@ -95,7 +98,7 @@ KINDS: Kinds = {
     "max-score": Kind(
         'left out, or an object like {"method": "average", "weights": {"python": 3}, "threshold": 0.5}',
         _is_max_score_value,
-        Comparing(_max_score),
+        ComparisonJudge(_max_score),
         bare=True,
         check=_max_score_problems,
         invertible=False,

@@ -13,7 +13,7 @@ from trioeval.errors import GradingError, Problem
 from trioeval.grading.flow_yaml import DEEPEST, ParseAllowance, read_yaml
 from trioeval.grading.kind import SLOW_AT_ONCE, Finding, Kind, Kinds
 from trioeval.grading.model import Assertion
-from trioeval.grading.schemas import Rules, rules_of, schema_of, schema_problems
+from trioeval.grading.schemas import CompiledSchema, rules_of, schema_of, schema_problems
 from trioeval.grading.subject import Subject
 from trioeval.text import is_template, parse_json, quote
 
@@ -196,7 +196,7 @@ def _schema(value: Any) -> Any:
         raise GradingError(msg) from None
 
 
-def _rules(schema: Any, *, strict: bool) -> Rules:
+def _rules(schema: Any, *, strict: bool) -> CompiledSchema:
     try:
         return rules_of(schema, strict=strict)
     except ValueError as error:

@@ -20,7 +20,7 @@ from trioeval.grading.kind import (
     is_anything,
 )
 from trioeval.grading.model import Assertion, Verdict
-from trioeval.grading.services import Answer, Flag, Grader, Outside
+from trioeval.grading.services import ExternalServices, Flag, Grader, JudgeReply
 from trioeval.grading.strict_reading import or_failure
 from trioeval.grading.subject import Subject
 from trioeval.text import number_text, quote, score_text
@@ -135,7 +135,7 @@ def reliable(judge: OutsideJudge, *, threshold: float = _HALF) -> OutsideJudge:
     one = or_failure(judge)
 
     async def several(
-        subject: Subject, value: Any, assertion: Assertion, outside: Outside
+        subject: Subject, value: Any, assertion: Assertion, outside: ExternalServices
     ) -> Finding:
         panel = Panel.of(assertion)
         if panel.repeat == 1:
@@ -226,7 +226,7 @@ class _UncachedGrader:
 
     async def ask(
         self, prompt: str, *, schema: Mapping[str, Any] | None = None, again: bool = False
-    ) -> Answer:
+    ) -> JudgeReply:
         del again
         return await self.grader.ask(prompt, schema=schema, again=True)
 

@@ -9,9 +9,17 @@ from functools import lru_cache
 from typing import Any
 
 from trioeval.errors import Problem, ScriptError
-from trioeval.grading.kind import Asking, Extra, Finding, Kind, Kinds, OutsideJudge, is_said
+from trioeval.grading.kind import (
+    ExternalJudge,
+    Extra,
+    Finding,
+    Kind,
+    Kinds,
+    OutsideJudge,
+    is_not_blank,
+)
 from trioeval.grading.model import Assertion, Verdict
-from trioeval.grading.services import Outside, ScriptRunner
+from trioeval.grading.services import ExternalServices, ScriptRunner
 from trioeval.grading.subject import Subject
 from trioeval.scripting.evaluator import program as evaluator
 from trioeval.scripting.javascript import Script, assertion_script
@@ -223,7 +231,7 @@ def _judging(
     """Return the judge of a language, made of its runner."""
 
     async def judge(
-        subject: Subject, value: Any, assertion: Assertion, outside: Outside
+        subject: Subject, value: Any, assertion: Assertion, outside: ExternalServices
     ) -> Finding:
         try:
             if isinstance(value, Computed):
@@ -240,7 +248,7 @@ def _judging(
 
 
 def _is_code(value: Any) -> bool:
-    return isinstance(value, Computed) or is_said(value)
+    return isinstance(value, Computed) or is_not_blank(value)
 
 
 def _checks(
@@ -291,7 +299,9 @@ def _kind(
     **more: Any,
 ) -> Kind:
     right = f"{language} code, or file://<file>[:<function>]"
-    return Kind(right, _is_code, Asking(_judging(runner, strict=strict)), runs_code=True, **more)
+    return Kind(
+        right, _is_code, ExternalJudge(_judging(runner, strict=strict)), runs_code=True, **more
+    )
 
 
 KINDS: Kinds = {

@@ -27,7 +27,7 @@ class UndeclaredError(Exception):
 
 
 @attrs.frozen
-class Function:
+class OfferedFunction:
     """A function that a model was offered."""
 
     name: str
@@ -36,7 +36,7 @@ class Function:
 
 
 @attrs.frozen
-class Call:
+class FunctionCall:
     """A call of a function."""
 
     name: str
@@ -44,21 +44,21 @@ class Call:
     """JSON data, or its text."""
 
 
-def chat_call(value: Any) -> Call | None:
+def chat_call(value: Any) -> FunctionCall | None:
     """Return a call in the format of chat completions; None for anything else.
 
     Example:
         >>> chat_call({"name": "add", "arguments": "{}"})
-        Call(name='add', arguments='{}')
+        FunctionCall(name='add', arguments='{}')
     """
     match value:
         case {"name": str(name), "arguments": str(arguments)}:
-            return Call(name, arguments)
+            return FunctionCall(name, arguments)
         case _:
             return None
 
 
-def google_calls(output: Any) -> Sequence[Call] | None:
+def google_calls(output: Any) -> Sequence[FunctionCall] | None:
     """Return the calls in an answer of Google's; None for another format, or without calls."""
     match output:
         case {"toolCall": {"functionCalls": list(found)}}:
@@ -68,28 +68,28 @@ def google_calls(output: Any) -> Sequence[Call] | None:
         case _:
             return None
     calls = [
-        Call(part["name"], part.get("args") or {})
+        FunctionCall(part["name"], part.get("args") or {})
         for part in parts
         if _has(part, "name") and isinstance(part["name"], str)
     ]
     return calls if calls and len(calls) == len(parts) else None
 
 
-def own_functions(entries: Sequence[Any]) -> Iterator[Function]:
+def own_functions(entries: Sequence[Any]) -> Iterator[OfferedFunction]:
     """Yield functions that are listed directly: objects with a name and parameters."""
     for entry in entries:
         if isinstance(entry, Mapping) and isinstance(entry.get("name"), str):
-            yield Function(entry["name"], entry.get("parameters"))
+            yield OfferedFunction(entry["name"], entry.get("parameters"))
 
 
-def functions_of_tools(tools: Sequence[Any]) -> Iterator[Function]:
+def functions_of_tools(tools: Sequence[Any]) -> Iterator[OfferedFunction]:
     """Yield the functions among the tools of chat completions."""
     for tool in tools:
         if isinstance(tool, Mapping) and tool.get("type") == "function":
             yield from own_functions([tool.get("function")])
 
 
-def google_functions(tools: Sequence[Any]) -> Iterator[Function]:
+def google_functions(tools: Sequence[Any]) -> Iterator[OfferedFunction]:
     """Yield the functions that tools declare in Google's format."""
     for tool in tools:
         for key in ("functionDeclarations", "function_declarations"):
@@ -98,17 +98,17 @@ def google_functions(tools: Sequence[Any]) -> Iterator[Function]:
                     yield attrs.evolve(function, parameters=_lower_types(function.parameters))
 
 
-def call_fault(call: Call, functions: Sequence[Function]) -> str | None:
+def call_fault(call: FunctionCall, functions: Sequence[OfferedFunction]) -> str | None:
     """Return the fault of a call of an offered function, for "the call of x …"; None for a valid one.
 
     Raises:
         UndeclaredError: The schema of its function is invalid.
 
     Example:
-        >>> clock = Function("clock", {"type": "object", "required": ["zone"]})
-        >>> call_fault(Call("watch", "{}"), [clock])
+        >>> clock = OfferedFunction("clock", {"type": "object", "required": ["zone"]})
+        >>> call_fault(FunctionCall("watch", "{}"), [clock])
         'names an unknown function; offered functions are: "clock"'
-        >>> call_fault(Call("clock", '{"zone": "UTC"}'), [clock]) is None
+        >>> call_fault(FunctionCall("clock", '{"zone": "UTC"}'), [clock]) is None
         True
     """
     function = next((one for one in functions if one.name == call.name), None)
@@ -127,7 +127,7 @@ def call_fault(call: Call, functions: Sequence[Function]) -> str | None:
     return None if fault is None else f"has arguments that do not match: {fault}"
 
 
-def _schema_fault(function: Function, arguments: Any) -> str | None:
+def _schema_fault(function: OfferedFunction, arguments: Any) -> str | None:
     try:
         faults = document_faults(arguments, function.parameters)
     except (TypeError, ValueError, RecursionError) as error:
@@ -200,7 +200,7 @@ def _unwrapped(value: Any, key: str) -> Any:
     return value[key] if isinstance(value, Mapping) and key in value else value
 
 
-def _fitting(calls: Sequence[Call], functions: Sequence[Function]) -> Finding:
+def _fitting(calls: Sequence[FunctionCall], functions: Sequence[OfferedFunction]) -> Finding:
     for call in calls:
         try:
             fault = call_fault(call, functions)

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from trioeval.errors import GradingError
-from trioeval.grading.kind import Finding, Kind, Kinds, is_number, is_said, is_text
+from trioeval.grading.kind import Finding, Kind, Kinds, is_not_blank, is_number, is_text
 from trioeval.grading.kinds.workspace_files import matches
 from trioeval.grading.model import Assertion
 from trioeval.grading.subject import Subject
@@ -70,7 +70,7 @@ def read_counted(
     if not isinstance(value, Mapping) or not known.issuperset(value):
         return None
     texts = [value.get(key) for key in ("name", "pattern")]
-    if not all(text is None or is_said(text) for text in texts):
+    if not all(text is None or is_not_blank(text) for text in texts):
         return None
     name, pattern = (None if text is None else text.strip() for text in texts)
     bounds = [value[key] for key in ("min", "max") if key in value]

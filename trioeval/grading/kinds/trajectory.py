@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from trioeval.grading.kind import Finding, Kind, Kinds, are_said, is_said
+from trioeval.grading.kind import Finding, Kind, Kinds, are_said, is_not_blank
 from trioeval.grading.kinds.traces import BoundedCount, read_counted, trace_of
 from trioeval.grading.kinds.trajectories import STEP_TYPES, TrajectoryStep, steps_of
 from trioeval.grading.kinds.workspace_files import matches
@@ -175,12 +175,12 @@ def _uses_tools(value: Any) -> bool:
 def _is_step(value: Any, *others: str) -> bool:
     """Return whether a value selects steps of a tool."""
     if not isinstance(value, Mapping):
-        return is_said(value)
+        return is_not_blank(value)
     names = [value[key] for key in ("name", "pattern") if value.get(key) is not None]
     return (
         {"name", "pattern", "type", *others}.issuperset(value)
         and bool(names)
-        and all(map(is_said, names))
+        and all(map(is_not_blank, names))
         and _are_types(value)
     )
 

@@ -5,7 +5,7 @@ it.
 """
 
 from trioeval.providers.fake.server import FakeAddress as FakeAddress
-from trioeval.providers.fake.server import Served as Served
+from trioeval.providers.fake.server import ServedCompletion as ServedCompletion
 from trioeval.providers.fake.server import serve_fake as serve_fake
 from trioeval.providers.fake.settings import EchoReplies as EchoReplies
 from trioeval.providers.fake.settings import FakeSettings as FakeSettings

@@ -33,7 +33,7 @@ from trioeval.serving.listening import Address
 
 
 @attrs.frozen(kw_only=True)
-class Served:
+class ServedCompletion:
     """A request for a completion, and the end of its reply."""
 
     body: bytes = attrs.field(repr=lambda body: f"<{len(body)} bytes>")
@@ -95,7 +95,7 @@ class FakeAddress(Address):
 
 async def serve_fake(
     settings: FakeSettings,
-    on_served: Callable[[Served], None] | None = None,
+    on_served: Callable[[ServedCompletion], None] | None = None,
     *,
     task_status: trio.TaskStatus[FakeAddress] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -128,7 +128,9 @@ async def serve_fake(
 
 
 async def _serve_connection(
-    model: FakeModel, on_served: Callable[[Served], None] | None, stream: trio.SocketStream
+    model: FakeModel,
+    on_served: Callable[[ServedCompletion], None] | None,
+    stream: trio.SocketStream,
 ) -> None:
     connection = _FakeConnection(stream, model, on_served)
     try:
@@ -142,7 +144,7 @@ async def _serve_connection(
 class _FakeConnection:
     _stream: trio.SocketStream
     _model: FakeModel
-    _on_served: Callable[[Served], None] | None
+    _on_served: Callable[[ServedCompletion], None] | None
     _sent_bytes: int = attrs.field(init=False, default=0)
     _http: h11.Connection = attrs.field(init=False, factory=lambda: h11.Connection(h11.SERVER))
 
@@ -226,7 +228,7 @@ class _FakeConnection:
             self._model.end(now, answer, ending, replied=replied_at is not None)
             if self._on_served is not None:
                 self._on_served(
-                    Served(
+                    ServedCompletion(
                         body=body,
                         status=answer.status,
                         ending=ending,

@@ -218,7 +218,7 @@ class TokenSource:
                 return self._token
             if self._failure is not None and self._fetches > before:
                 # A new object: an exception raised twice would mix up two tracebacks.
-                raise self._failure.told_as(self._failure.message)
+                raise self._failure.restated(self._failure.message)
             self._token = None
             try:
                 self._token = await self._fetch()

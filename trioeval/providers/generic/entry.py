@@ -14,7 +14,14 @@ import attrs
 from trioeval.errors import Problem, ProviderError
 from trioeval.providers.base import Provider
 from trioeval.providers.bounds import MOST_BYTES
-from trioeval.providers.config import Settings, Shared, Surroundings, read_config, show, to_snake
+from trioeval.providers.config import (
+    EntryContext,
+    ProviderResources,
+    ProviderSettings,
+    read_config,
+    show,
+    to_snake,
+)
 from trioeval.providers.generic.auth import NO_AUTH, Auth, read_auth
 from trioeval.providers.generic.identity import (
     find_secrets,
@@ -135,7 +142,7 @@ _PYTHON = re.compile(r"file://(.+\.py)(?::(\w+))?")
 _REQUEST = ".config.transformRequest"
 
 
-def read_rewrite(text: str, around: Surroundings) -> Script | str | Problem:
+def read_rewrite(text: str, around: EntryContext) -> Script | str | Problem:
     """Return the script or the template for the prompt, or its problem."""
     if text.startswith("file://"):
         return Problem(_REQUEST, "files are not supported", "write the code itself")
@@ -147,7 +154,7 @@ def read_rewrite(text: str, around: Surroundings) -> Script | str | Problem:
     return text if fault is None else Problem(_REQUEST, fault)
 
 
-def read_output(text: str, around: Surroundings) -> Transform | Script | WorkerSpec | Problem:
+def read_output(text: str, around: EntryContext) -> Transform | Script | WorkerSpec | Problem:
     """Return the transform for the output, or the workers of a Python function, or the problem."""
     found = _PYTHON.fullmatch(text.strip())
     transform: Transform | Script | WorkerSpec | str = (
@@ -160,7 +167,7 @@ def read_output(text: str, around: Surroundings) -> Transform | Script | WorkerS
     return transform
 
 
-def _read_function(file: str, name: str, around: Surroundings) -> WorkerSpec | str:
+def _read_function(file: str, name: str, around: EntryContext) -> WorkerSpec | str:
     path = find(around, file)
     if isinstance(path, str):
         return path
@@ -185,7 +192,7 @@ def _read_function(file: str, name: str, around: Surroundings) -> WorkerSpec | s
 
 
 @attrs.frozen(kw_only=True)
-class GenericSettings(Settings):
+class GenericSettings(ProviderSettings):
     """The settings of a service described in the suite."""
 
     request: RequestTemplate
@@ -224,7 +231,7 @@ class GenericSettings(Settings):
         return self._written.config
 
     @property
-    def around(self) -> Surroundings:
+    def around(self) -> EntryContext:
         """The context of its files."""
         return self._written.around
 
@@ -249,7 +256,7 @@ class GenericSettings(Settings):
         return tuple(key for key, is_code in found.items() if is_code)
 
     @asynccontextmanager
-    async def open(self, shared: Shared) -> AsyncGenerator[Provider]:
+    async def open(self, shared: ProviderResources) -> AsyncGenerator[Provider]:
         """Open the provider with the workers of its code."""
         from trioeval.providers.generic.http import GenericProvider, open_code  # noqa: PLC0415 - for calls only
 
@@ -280,7 +287,7 @@ class GenericSettings(Settings):
 
 
 def read(
-    prefix: str, rest: str, config: Mapping[str, Any], around: Surroundings
+    prefix: str, rest: str, config: Mapping[str, Any], around: EntryContext
 ) -> GenericSettings | list[Problem]:
     """Read an entry, and the files in it; see `Reader`.
 
@@ -311,7 +318,7 @@ class _EntryReader:
     """The URL in the id; "" if there is none."""
     _prefix: str
     config: Mapping[str, Any]
-    around: Surroundings
+    around: EntryContext
     _filled_in: tuple[str, ...] = attrs.field(repr=False)
     """Secrets from the environment in the URL of the id."""
     _named_variables: tuple[str, ...]

@@ -15,18 +15,18 @@ import trio
 
 from trioeval.errors import Fault, ProviderError
 from trioeval.providers.base import Reply, Request
-from trioeval.providers.cache_key import Question
-from trioeval.providers.config import Templates, show, to_snake
+from trioeval.providers.cache_key import CacheIdentity
+from trioeval.providers.config import TemplateRenderer, show, to_snake
 from trioeval.providers.generic.auth import Token, TokenSource
 from trioeval.providers.generic.entry import GenericSettings
 from trioeval.providers.generic.identity import SHORTEST_VALUE, reads_variables, secret_texts
 from trioeval.providers.generic.reply import (
-    Answer,
     MemberPath,
-    Query,
+    ReplyQuery,
     ReplyReading,
     Transform,
     TransformError,
+    TransformInput,
     apply_query,
     engine_workers,
     plain,
@@ -34,7 +34,7 @@ from trioeval.providers.generic.reply import (
     read_answer,
     script_output,
 )
-from trioeval.providers.generic.request import Filling, load_files
+from trioeval.providers.generic.request import CallVariables, load_files
 from trioeval.providers.generic.urls import encode, is_private, origin, url_fault, without_query
 from trioeval.providers.http.adapter import attempt_timeout
 from trioeval.providers.http.endpoint import is_secret_header
@@ -102,7 +102,7 @@ class CodeRunner:
         return await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
 
     async def transform(
-        self, transform: Transform | Script, answer: Answer, size: int, limit: float
+        self, transform: Transform | Script, answer: TransformInput, size: int, limit: float
     ) -> Any:
         """Return the result of a transform. A checkpoint only if it may be slow.
 
@@ -118,11 +118,11 @@ class CodeRunner:
         """
         if isinstance(transform, MemberPath):
             return transform.apply(answer)
-        if isinstance(transform, Query):
+        if isinstance(transform, ReplyQuery):
             return await apply_query(transform, answer, size, self._queries)
         return script_output(transform, await self._ask(transform, answer.arguments(), limit))
 
-    async def call(self, answer: Answer, limit: float) -> Any:
+    async def call(self, answer: TransformInput, limit: float) -> Any:
         """Return the result of the Python file's function for `(json, text, context)`. Always a checkpoint.
 
         Args:
@@ -304,9 +304,9 @@ READING = ("transform_response", "validate_status")
 """Keys, in snake_case, that affect how a reply is read."""
 
 
-def find_cache_question(
-    entry: GenericSettings, request: Request, templates: Templates
-) -> Question | None:
+def find_cache_identity(
+    entry: GenericSettings, request: Request, templates: TemplateRenderer
+) -> CacheIdentity | None:
     """Return everything that decides the reply to a request; see `Cacheable`.
 
     Args:
@@ -335,7 +335,7 @@ def find_cache_question(
     else:
         filling = fill(entry, entry.rewrite, request, templates)
         asked = entry.request.render(filling, {})
-    return Question(
+    return CacheIdentity(
         name=f"http:{urlsplit(asked.url).hostname or ''}",
         service="http",
         request=asked,
@@ -345,18 +345,18 @@ def find_cache_question(
 
 
 def fill(
-    entry: GenericSettings, rewrite: str | None, request: Request, templates: Templates
-) -> Filling:
+    entry: GenericSettings, rewrite: str | None, request: Request, templates: TemplateRenderer
+) -> CallVariables:
     """Return the variables of a call; the prompt is the result of a template.
 
     Raises:
         ProviderError: `bad_request`: the template cannot be rendered.
     """
     variables = {**request.vars, **entry.tools}
-    filling = Filling.of(templates, variables, request.prompt)
+    filling = CallVariables.of(templates, variables, request.prompt)
     if rewrite is None:
         return filling
-    return Filling.of(templates, variables, filling.text(rewrite, "transformRequest"))
+    return CallVariables.of(templates, variables, filling.text(rewrite, "transformRequest"))
 
 
 @attrs.frozen
@@ -364,7 +364,7 @@ class GenericProvider:
     """A provider for a service described in the suite."""
 
     settings: GenericSettings
-    _templates: Templates = attrs.field(repr=False)
+    _templates: TemplateRenderer = attrs.field(repr=False)
     _client: HttpClient = attrs.field(repr=False)
     _code: CodeRunner = attrs.field(repr=False)
     _runs_code: bool = True
@@ -392,10 +392,10 @@ class GenericProvider:
         method = entry.request.method or ("GET" if entry.request.body is None else "POST")
         raise attempt_timeout(request_source(method, entry.request.url), entry.timeout)
 
-    def cache_question(self, request: Request, /) -> Question | None:
+    def cache_question(self, request: Request, /) -> CacheIdentity | None:
         """Return everything that decides the reply to a request."""
         entry = self.settings.changed(request.options)
-        return find_cache_question(entry, request, self._templates)
+        return find_cache_identity(entry, request, self._templates)
 
     async def _answer(self, entry: GenericSettings, request: Request) -> Reply:
         filling = await self._fill(entry, request)
@@ -414,14 +414,14 @@ class GenericProvider:
             _update_token(self._tokens, token, reply, reading)
         return await self._read(entry, reading, reply, request)
 
-    async def _fill(self, entry: GenericSettings, request: Request) -> Filling:
+    async def _fill(self, entry: GenericSettings, request: Request) -> CallVariables:
         """Return the variables of a call; the prompt is the result of `transformRequest`."""
         if not isinstance(entry.rewrite, Script):
             return fill(entry, entry.rewrite, request, self._templates)
         context = {"vars": dict(request.vars)}
         values = [request.prompt, plain(dict(request.vars)), plain(context)]
         prompt = await self._code.rewrite(entry.rewrite, values, entry.timeout)
-        return Filling.of(self._templates, {**request.vars, **entry.tools}, prompt)
+        return CallVariables.of(self._templates, {**request.vars, **entry.tools}, prompt)
 
     async def _read(
         self, entry: GenericSettings, reading: ReplyReading, reply: HttpReply, request: Request
@@ -456,7 +456,7 @@ def _update_token(
     tokens.forget(token)
     if token.was_accepted:
         error = reading.classified(reply)
-        raise error.told_as(error.message, kind="auth", fault=Fault.TRANSIENT, retries=1)
+        raise error.restated(error.message, kind="auth", fault=Fault.TRANSIENT, retries=1)
 
 
 def _reading(entry: GenericSettings, ready: HttpRequest) -> ReplyReading:

@@ -67,7 +67,7 @@ class TransformError(TrioevalError):
 
 
 @attrs.frozen(kw_only=True)
-class Answer:
+class TransformInput:
     """The input of a transform."""
 
     json: Any
@@ -95,7 +95,7 @@ class MemberPath:
     root: str
     steps: tuple[str | int, ...] = ()
 
-    def apply(self, answer: Answer, /) -> Any:
+    def apply(self, answer: TransformInput, /) -> Any:
         """Return the value at the end of the path.
 
         Raises:
@@ -108,7 +108,7 @@ class MemberPath:
 
 
 @attrs.frozen
-class Query:
+class ReplyQuery:
     """A query of RFC 9535, or in the language of jmespath.org."""
 
     written: str
@@ -122,7 +122,7 @@ class Query:
         """
         return size <= program.CHEAP and program.is_cheap(self.language, self.written)
 
-    def arguments(self, answer: Answer) -> list[Any]:
+    def arguments(self, answer: TransformInput) -> list[Any]:
         """Return the arguments for `program.run`.
 
         Raises:
@@ -151,7 +151,7 @@ class Query:
         """Return the error for a failed query."""
         return TransformError(f"{self.written} fails: {why}")
 
-    def apply(self, answer: Answer, /) -> Any:
+    def apply(self, answer: TransformInput, /) -> Any:
         """Return the output of a cheap query, run in this process.
 
         Raises:
@@ -160,7 +160,7 @@ class Query:
         return self.output(program.run(*self.arguments(answer)))
 
 
-Transform: TypeAlias = MemberPath | Query
+Transform: TypeAlias = MemberPath | ReplyQuery
 """Finds the output in a reply."""
 
 
@@ -197,7 +197,7 @@ def script_output(script: Script, told: Mapping[str, Any]) -> Any:
     return told["value"]
 
 
-def _found(value: Any, answer: Answer, written: str, *, needs_json: bool = False) -> Any:
+def _found(value: Any, answer: TransformInput, written: str, *, needs_json: bool = False) -> Any:
     if needs_json and answer.json is NOTHING:
         raise TransformError(f"the reply is not JSON, which {written} needs")
     if value is NOTHING or value is None:
@@ -217,9 +217,9 @@ def _member(value: Any, step: str | int) -> Any:
             return NOTHING
 
 
-def _read_query(language: program.Language, query: str, name: str) -> Query | str:
+def _read_query(language: program.Language, query: str, name: str) -> ReplyQuery | str:
     fault = program.fault(language, query)
-    return Query(query, language) if fault is None else f"is not a valid {name}: {fault}"
+    return ReplyQuery(query, language) if fault is None else f"is not a valid {name}: {fault}"
 
 
 def query_workers(directory: Path, environ: Mapping[str, str]) -> WorkerSpec:
@@ -239,8 +239,8 @@ def query_workers(directory: Path, environ: Mapping[str, str]) -> WorkerSpec:
 
 
 async def apply_query(
-    query: Query,
-    answer: Answer,
+    query: ReplyQuery,
+    answer: TransformInput,
     size: int,
     workers: Workers,
     *,
@@ -311,7 +311,7 @@ class ReplyReading:
             raise self.failure("malformed_reply", what, reply)
         raise self.classified(reply)
 
-    def whole(self, reply: HttpReply, answer: Answer) -> Any:
+    def whole(self, reply: HttpReply, answer: TransformInput) -> Any:
         """Return the output without a transform: the JSON in the body, or its text.
 
         Raises:
@@ -336,7 +336,7 @@ class ReplyReading:
             raise self.classified(reply)
         return answer.json
 
-    def finish(self, value: Any, reply: HttpReply, answer: Answer) -> Reply:
+    def finish(self, value: Any, reply: HttpReply, answer: TransformInput) -> Reply:
         """Return the reply for a value: the output itself, or an object with `output` or `error`, and more.
 
         Raises:
@@ -368,10 +368,10 @@ class ReplyReading:
         return failure(kind, message, reply, self.secrets)
 
 
-def read_answer(reply: HttpReply, variables: Mapping[str, Any]) -> Answer:
+def read_answer(reply: HttpReply, variables: Mapping[str, Any]) -> TransformInput:
     """Return the input of a transform for a reply; its headers are without credentials."""
     data = read_json(reply.body)
-    return Answer(
+    return TransformInput(
         json=NOTHING if data is NOT_JSON else data,
         text=_decode(reply),
         context={"response": read_metadata(reply, {})["http"], "vars": dict(variables)},

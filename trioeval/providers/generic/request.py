@@ -18,9 +18,9 @@ import trio
 from trioeval.errors import Problem, ProviderError, TemplateError
 from trioeval.paths import Refused
 from trioeval.providers.config import (
+    EntryContext,
     Key,
-    Surroundings,
-    Templates,
+    TemplateRenderer,
     is_text,
     is_visible,
     read_config,
@@ -47,17 +47,19 @@ _WHOLE = re.compile(r"\{\{-?\s*([A-Za-z_]\w*)\s*-?\}\}")
 
 
 @attrs.frozen
-class Filling:
+class CallVariables:
     """The variables of one call."""
 
     prompt: Any
     """The prompt, or the result of the suite's own code for it."""
-    _templates: Templates = attrs.field(repr=False)
+    _templates: TemplateRenderer = attrs.field(repr=False)
     _given: Mapping[str, Any] = attrs.field(repr=False)
     """Variables for templates."""
 
     @classmethod
-    def of(cls, templates: Templates, variables: Mapping[str, Any], prompt: Any) -> "Filling":
+    def of(
+        cls, templates: TemplateRenderer, variables: Mapping[str, Any], prompt: Any
+    ) -> "CallVariables":
         """Combine the variables of a test with a prompt, which hides a variable of that name."""
         return cls(prompt, templates, {**variables, PROMPT: verbatim(prompt)})
 
@@ -185,7 +187,7 @@ def text_body(text: str, content_type: str | None) -> Body:
 
 
 def render_body(
-    body: Body | None, filling: Filling, files: Mapping[FilePart, "FormFile"]
+    body: Body | None, filling: CallVariables, files: Mapping[FilePart, "FormFile"]
 ) -> Content | None:
     """Return the body of one call.
 
@@ -226,7 +228,7 @@ def _json(data: Any) -> Content:
         raise ProviderError("bad_request", f"the body is not JSON: {error}") from error
 
 
-def _json_text(written: JsonText, filling: Filling) -> Content:
+def _json_text(written: JsonText, filling: CallVariables) -> Content:
     try:
         text = written.read(filling.text(written.marked, "the body"))
     except JsonTextError as error:
@@ -244,7 +246,7 @@ class FormFile:
 
 def _multipart(
     parts: tuple[FieldPart | FilePart, ...],
-    filling: Filling,
+    filling: CallVariables,
     files: Mapping[FilePart, FormFile],
 ) -> Content:
     written: list[bytes] = []
@@ -309,7 +311,7 @@ class RequestTemplate:
             return ()
         return tuple(part for part in self.body.parts if isinstance(part, FilePart))
 
-    def render(self, filling: Filling, files: Mapping[FilePart, FormFile]) -> HttpRequest:
+    def render(self, filling: CallVariables, files: Mapping[FilePart, FormFile]) -> HttpRequest:
         """Return the request of one call.
 
         Args:
@@ -335,7 +337,7 @@ class RequestTemplate:
             self.method or ("GET" if content is None else "POST"),
         )
 
-    def _url(self, filling: Filling) -> str:
+    def _url(self, filling: CallVariables) -> str:
         if self._whole_url is not None:
             return self._whole_url
         url = filling.text(self.url, "the url").strip()
@@ -349,7 +351,7 @@ class RequestTemplate:
             )
         return encode(url)
 
-    def _header(self, name: str, value: str, filling: Filling) -> str:
+    def _header(self, name: str, value: str, filling: CallVariables) -> str:
         text = filling.text(value, f'the header "{name}"')
         if not is_visible(text):
             # A line end would start another header; the value may be secret.
@@ -393,7 +395,7 @@ SOURCE = (Key("type", '"path"', lambda it: it == "path"), Key("path", "text", is
 
 
 def read_parts(
-    given: Mapping[str, Any], around: Surroundings
+    given: Mapping[str, Any], around: EntryContext
 ) -> tuple[tuple[FieldPart | FilePart, ...], list[Problem]]:
     """Return the parts of `multipart`, and its problems."""
     listed = given.get("parts")
@@ -417,7 +419,7 @@ def read_parts(
     return tuple(parts), problems
 
 
-def _read_part(one: Any, path: str, around: Surroundings) -> FieldPart | FilePart | list[Problem]:
+def _read_part(one: Any, path: str, around: EntryContext) -> FieldPart | FilePart | list[Problem]:
     kind = one.get("kind") if isinstance(one, Mapping) else None
     if kind not in ("field", "file"):
         return [
@@ -460,7 +462,7 @@ def _read_keys(
     ]
 
 
-def find(around: Surroundings, file: str) -> Path | str:
+def find(around: EntryContext, file: str) -> Path | str:
     """Return the path of a file of the suite, or the fault of its name."""
     path = around.place(file)
     if isinstance(path, Refused):
@@ -472,7 +474,7 @@ def find(around: Surroundings, file: str) -> Path | str:
 
 
 async def load_files(
-    files: tuple[FilePart, ...], filling: Filling, around: Surroundings
+    files: tuple[FilePart, ...], filling: CallVariables, around: EntryContext
 ) -> dict[FilePart, FormFile]:
     """Load the files of one call. A checkpoint if there are any.
 
@@ -482,7 +484,7 @@ async def load_files(
     return {part: await _load(part, filling, around) for part in files}
 
 
-async def _load(part: FilePart, filling: Filling, around: Surroundings) -> FormFile:
+async def _load(part: FilePart, filling: CallVariables, around: EntryContext) -> FormFile:
     written = filling.text(part.path, f'the path of the part "{part.name}"')
     if isinstance(written, FromModel):
         msg = f'the part "{part.name}": its path comes from a model: {show(written)}'

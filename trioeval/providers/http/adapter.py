@@ -19,11 +19,11 @@ import trio
 from trioeval.errors import Problem, ProviderError, ProviderErrorKind
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.bounds import SLOW, has_more_marks, most_marks
-from trioeval.providers.cache_key import Question
+from trioeval.providers.cache_key import CacheIdentity
 from trioeval.providers.config import (
     Key,
-    Settings,
-    Shared,
+    ProviderResources,
+    ProviderSettings,
     config_path,
     is_json_list,
     read_config,
@@ -388,7 +388,7 @@ def _tell(problem: Problem) -> str:
 
 
 @attrs.frozen
-class AdapterSettings(Settings):
+class AdapterSettings(ProviderSettings):
     """The settings of a provider that calls one model of a service with the client of the run."""
 
     adapter: Adapter
@@ -425,7 +425,7 @@ class AdapterSettings(Settings):
         )
 
     @asynccontextmanager
-    async def open(self, shared: Shared) -> AsyncGenerator["HttpProvider"]:
+    async def open(self, shared: ProviderResources) -> AsyncGenerator["HttpProvider"]:
         """Open the adapter with its client."""
         yield HttpProvider(self.adapter, await shared.http())
 
@@ -449,11 +449,11 @@ class HttpProvider:
         ready = attrs.evolve(adapter.ask(request.prompt), max_reply_bytes=most)
         return await self._ask(adapter, ready)
 
-    def cache_question(self, request: Request, /) -> Question:
+    def cache_question(self, request: Request, /) -> CacheIdentity:
         """Return the request that the adapter sends, which decides the reply whatever the client."""
         adapter = self.adapter.with_options(request.options)
         endpoint = adapter.endpoint
-        return Question(
+        return CacheIdentity(
             name=f"{endpoint.service.family}:{endpoint.model}",
             service=endpoint.service.family,
             request=adapter.ask(request.prompt),

@@ -405,7 +405,6 @@ def classify(
         model: The model's name for the message; empty if there is none.
         key_source: Where the credential comes from, for the message: `OPENAI_API_KEY`.
         url_source: Where the URL comes from, for the message, if there is a model.
-        model: The model that was asked, to be named; empty where there is none.
 
     Returns:
         An error whose `retry_after` is the wait that the provider asked for, if any, and whose `hint` is its

@@ -8,7 +8,7 @@ import attrs
 
 from trioeval.errors import CallError, Fault, ProviderError, ProviderErrorKind, leaves
 from trioeval.providers.base import Provider, Reply, Request
-from trioeval.providers.config import Settings, Shared, show
+from trioeval.providers.config import ProviderResources, ProviderSettings, show
 from trioeval.providers.metering import Metering
 
 KIND_BY_FAULT: Mapping[Fault, ProviderErrorKind] = {
@@ -22,7 +22,7 @@ KIND_BY_FAULT: Mapping[Fault, ProviderErrorKind] = {
 
 
 @attrs.frozen
-class CustomSettings(Settings):
+class CustomSettings(ProviderSettings):
     """A callable of the caller, under its name in the suite."""
 
     name: str
@@ -39,7 +39,7 @@ class CustomSettings(Settings):
         return Metering(says_cost=True)
 
     @asynccontextmanager
-    async def open(self, _shared: Shared) -> AsyncGenerator[Provider]:
+    async def open(self, _shared: ProviderResources) -> AsyncGenerator[Provider]:
         """Return the callable, which the caller has to close."""
         yield self.function
 

@@ -12,7 +12,7 @@ import trio
 
 from trioeval.errors import Problem
 from trioeval.providers.base import Reply, Request
-from trioeval.providers.config import Settings, Shared, Surroundings
+from trioeval.providers.config import EntryContext, ProviderResources, ProviderSettings
 from trioeval.usage import Usage
 
 
@@ -27,7 +27,7 @@ class EchoProvider:
 
 
 @attrs.frozen
-class EchoSettings(Settings):
+class EchoSettings(ProviderSettings):
     """The settings of an echo; there are none."""
 
     @property
@@ -36,13 +36,13 @@ class EchoSettings(Settings):
         return "echo"
 
     @asynccontextmanager
-    async def open(self, _shared: Shared) -> AsyncGenerator[EchoProvider]:
+    async def open(self, _shared: ProviderResources) -> AsyncGenerator[EchoProvider]:
         """Open an echo."""
         yield EchoProvider()
 
 
 def read(
-    prefix: str, rest: str, _config: Mapping[str, Any], _around: Surroundings
+    prefix: str, rest: str, _config: Mapping[str, Any], _around: EntryContext
 ) -> EchoSettings | list[Problem]:
     """Read an entry; see `Reader`."""
     if rest:

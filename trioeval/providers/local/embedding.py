@@ -21,10 +21,10 @@ from trioeval.errors import Problem, ProviderError
 from trioeval.paths import Refused
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.config import (
+    EntryContext,
     Key,
-    Settings,
-    Shared,
-    Surroundings,
+    ProviderResources,
+    ProviderSettings,
     is_integer,
     read_config,
     show,
@@ -195,7 +195,7 @@ KEYS = (
 
 
 @attrs.frozen
-class EmbeddingSettings(Settings):
+class EmbeddingSettings(ProviderSettings):
     """The settings of a model whose files exist."""
 
     name: str
@@ -210,7 +210,7 @@ class EmbeddingSettings(Settings):
         return f"local:embedding:{self.name}".removesuffix(":")
 
     @asynccontextmanager
-    async def open(self, _shared: Shared) -> AsyncGenerator["EmbeddingProvider"]:
+    async def open(self, _shared: ProviderResources) -> AsyncGenerator["EmbeddingProvider"]:
         """Load the model.
 
         Raises:
@@ -252,7 +252,7 @@ class EmbeddingProvider:
 
 
 def read(
-    prefix: str, rest: str, config: Mapping[str, Any], around: Surroundings
+    prefix: str, rest: str, config: Mapping[str, Any], around: EntryContext
 ) -> EmbeddingSettings | list[Problem]:
     """Read an entry; see `Reader`."""
     values, problems = read_config(config, KEYS)

@@ -23,10 +23,10 @@ from trioeval.paths import Refused
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.bounds import MAX_RESPONSE, MOST_BYTES, excess
 from trioeval.providers.config import (
+    EntryContext,
     Key,
-    Settings,
-    Shared,
-    Surroundings,
+    ProviderResources,
+    ProviderSettings,
     is_number,
     is_text,
     read_config,
@@ -56,7 +56,7 @@ KEYS = (
 
 
 @attrs.frozen(kw_only=True)
-class ReplaySettings(Settings):
+class ReplaySettings(ProviderSettings):
     """The recordings to replay, and the speed."""
 
     file: str
@@ -98,13 +98,13 @@ class ReplaySettings(Settings):
         return Metering(says_cost=True, most_cost=most)
 
     @asynccontextmanager
-    async def open(self, _shared: Shared) -> AsyncGenerator["ReplayProvider"]:
+    async def open(self, _shared: ProviderResources) -> AsyncGenerator["ReplayProvider"]:
         """Open a player at the first recordings."""
         yield ReplayProvider(self)
 
 
 def read(
-    _prefix: str, file: str, config: Mapping[str, Any], around: Surroundings
+    _prefix: str, file: str, config: Mapping[str, Any], around: EntryContext
 ) -> ReplaySettings | list[Problem]:
     """Read the config and the whole file of recordings; see `Reader`."""
     values, problems = read_config(config, KEYS)

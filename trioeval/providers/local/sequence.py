@@ -16,10 +16,10 @@ import trio
 from trioeval.errors import Problem, ProviderError
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.config import (
+    EntryContext,
     Key,
-    Settings,
-    Shared,
-    Surroundings,
+    ProviderResources,
+    ProviderSettings,
     is_flag,
     is_json_list,
     read_config,
@@ -38,7 +38,7 @@ KEYS = (
 
 
 @attrs.frozen
-class SequenceSettings(Settings):
+class SequenceSettings(ProviderSettings):
     """The replies."""
 
     inputs: tuple[Any, ...] = attrs.field(repr=False)
@@ -50,7 +50,7 @@ class SequenceSettings(Settings):
         return "sequence"
 
     @asynccontextmanager
-    async def open(self, _shared: Shared) -> AsyncGenerator["SequenceProvider"]:
+    async def open(self, _shared: ProviderResources) -> AsyncGenerator["SequenceProvider"]:
         """Open a sequence at its beginning."""
         yield SequenceProvider(self)
 
@@ -79,7 +79,7 @@ class SequenceProvider:
 
 
 def read(
-    prefix: str, rest: str, config: Mapping[str, Any], _around: Surroundings
+    prefix: str, rest: str, config: Mapping[str, Any], _around: EntryContext
 ) -> SequenceSettings | list[Problem]:
     """Read an entry; see `Reader`."""
     values, problems = read_config(config, KEYS)

@@ -34,11 +34,11 @@ from trioeval.errors import Problem, ProviderError, TemplateError
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.config import (
     PRICE,
+    EntryContext,
     Key,
-    Settings,
-    Shared,
-    Surroundings,
-    Templates,
+    ProviderResources,
+    ProviderSettings,
+    TemplateRenderer,
     config_path,
     is_amount,
     is_integer,
@@ -86,7 +86,7 @@ KEYS = (
 
 
 @attrs.frozen(kw_only=True)
-class SimSettings(Settings):
+class SimSettings(ProviderSettings):
     """The settings of a simulated model."""
 
     model: str
@@ -116,7 +116,7 @@ class SimSettings(Settings):
         return Metering(price=self.price)
 
     @asynccontextmanager
-    async def open(self, shared: Shared) -> AsyncGenerator["SimProvider"]:
+    async def open(self, shared: ProviderResources) -> AsyncGenerator["SimProvider"]:
         """Open a model that has had no calls."""
         yield SimProvider(self, shared.templates)
 
@@ -126,7 +126,7 @@ class SimProvider:
     """Replies according to the settings."""
 
     settings: SimSettings
-    _templates: Templates = attrs.field(repr=False)
+    _templates: TemplateRenderer = attrs.field(repr=False)
     _asked: Counter[tuple[int, int, int, str]] = attrs.field(factory=Counter, repr=False)
     """Number of calls for each key; there are as many keys as rows, because only a retry repeats one."""
 
@@ -178,7 +178,7 @@ class SimProvider:
 
 
 def read(
-    _prefix: str, model: str, config: Mapping[str, Any], around: Surroundings
+    _prefix: str, model: str, config: Mapping[str, Any], around: EntryContext
 ) -> SimSettings | list[Problem]:
     """Read an entry; see `Reader`."""
     values, problems = read_config(config, KEYS)

@@ -19,10 +19,10 @@ from trioeval.errors import Problem, ProviderError
 from trioeval.providers.base import Request
 from trioeval.providers.command_secrets import secrets_of_command
 from trioeval.providers.config import (
+    EntryContext,
     Key,
-    Settings,
-    Shared,
-    Surroundings,
+    ProviderResources,
+    ProviderSettings,
     config_path,
     is_integer,
     is_json,
@@ -135,7 +135,7 @@ def _is_variables(value: Any) -> bool:
 
 
 @attrs.frozen(kw_only=True)
-class ProgramSettings(Settings):
+class ProgramSettings(ProviderSettings):
     """A command line, and the settings for running its program."""
 
     line: str
@@ -314,7 +314,7 @@ class CommandAgentSettings(ProgramSettings):
         return (program, *rest)
 
     @asynccontextmanager
-    async def open(self, _shared: Shared) -> AsyncGenerator["RefusingProvider"]:
+    async def open(self, _shared: ProviderResources) -> AsyncGenerator["RefusingProvider"]:
         """Open a provider that refuses every call."""
         yield RefusingProvider(self.line)
 
@@ -365,7 +365,7 @@ def _known(word: str, directory: Path) -> str | None:
 
 
 def read_agent_command(
-    _prefix: str, rest: str, config: Mapping[str, Any], around: Surroundings
+    _prefix: str, rest: str, config: Mapping[str, Any], around: EntryContext
 ) -> CommandAgentSettings | list[Problem]:
     """Read an entry; see `Reader`. Checks that the program exists, if that is already known."""
     values, problems = read_config(config, KEYS)

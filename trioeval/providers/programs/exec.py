@@ -24,9 +24,9 @@ from trioeval.providers.base import Guardrails, Reply, Request
 from trioeval.providers.bounds import check_marks
 from trioeval.providers.command_secrets import hide_in_command, secrets_of_command
 from trioeval.providers.config import (
+    EntryContext,
     Key,
-    Shared,
-    Surroundings,
+    ProviderResources,
     is_flag,
     is_integer,
     is_json,
@@ -115,7 +115,7 @@ class WholeOutput:
 
 
 @attrs.define(eq=False)
-class Tail:
+class OutputTail:
     """The end of the output: enough to see what happened."""
 
     limit: int = EXCERPT_BYTES
@@ -354,13 +354,13 @@ class ExecSettings(ProgramSettings):
         return f"exec:{hide_in_command(self.line, digest)}"
 
     @asynccontextmanager
-    async def open(self, _shared: Shared) -> AsyncGenerator["ExecProvider"]:
+    async def open(self, _shared: ProviderResources) -> AsyncGenerator["ExecProvider"]:
         """Open the provider; nothing runs between calls."""
         yield ExecProvider(self)
 
 
 def read(
-    _prefix: str, rest: str, config: Mapping[str, Any], around: Surroundings
+    _prefix: str, rest: str, config: Mapping[str, Any], around: EntryContext
 ) -> ExecSettings | list[Problem]:
     """Read an entry; see `Reader`. Checks that the program exists."""
     values, own, problems = read_own_config(config, KEYS)
@@ -427,11 +427,11 @@ class _ProgramRun:
     _code: int | None = attrs.field(init=False, default=None)
     """None if it did not end by itself."""
     _written: WholeOutput = attrs.field(init=False)
-    _errors: Tail = attrs.field(init=False)
+    _errors: OutputTail = attrs.field(init=False)
 
     @_errors.default
-    def _nothing_told(self) -> Tail:
-        return Tail(secrets=longest_first(self._settings.secrets))
+    def _nothing_told(self) -> OutputTail:
+        return OutputTail(secrets=longest_first(self._settings.secrets))
 
     @_written.default
     def _nothing_written(self) -> WholeOutput:

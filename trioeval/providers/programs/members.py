@@ -108,7 +108,7 @@ class Clocks:
 
 
 @attrs.frozen
-class Root:
+class TreeIdentity:
     """The identification of a tree."""
 
     pid: int
@@ -125,13 +125,13 @@ class Root:
     """The tag of all its processes below the supervisor, from `make_tag`; 0 if they have none."""
 
 
-def find_root(pid: int, mark: bytes, before: Clocks, table: Path = PROCESS_TABLE) -> Root:
+def find_root(pid: int, mark: bytes, before: Clocks, table: Path = PROCESS_TABLE) -> TreeIdentity:
     """Return the identification of a tree whose first process was just started, and not waited for yet."""
     first = read_member(pid, table)
     if first is None:
-        return Root(pid, mark)
+        return TreeIdentity(pid, mark)
     tells_age = before.wall - _SLACK <= _entered_at(str(table), str(pid)) <= time.time() + _SLACK
-    return Root(pid, mark, first.started, before if tells_age else None)
+    return TreeIdentity(pid, mark, first.started, before if tells_age else None)
 
 
 def read_member(pid: int, table: Path = PROCESS_TABLE) -> Member | None:
@@ -149,7 +149,7 @@ def is_alive(member: Member, table: Path = PROCESS_TABLE) -> bool:
 
 
 def find_members(
-    root: Root, known: Collection[Member] = (), table: Path = PROCESS_TABLE
+    root: TreeIdentity, known: Collection[Member] = (), table: Path = PROCESS_TABLE
 ) -> set[Member] | None:
     """Return the live processes of a tree; None on a system without a process table.
 
@@ -175,7 +175,7 @@ def find_members(
 
 
 def find_survivors(
-    roots: Collection[Root], known: Collection[Member] = (), table: Path = PROCESS_TABLE
+    roots: Collection[TreeIdentity], known: Collection[Member] = (), table: Path = PROCESS_TABLE
 ) -> set[Member] | None:
     """Return the live processes of trees that another, dead program has started; None if unknown.
 
@@ -215,7 +215,7 @@ def find_started(pid: int, table: Path = PROCESS_TABLE) -> set[Member]:
 
 
 def _look_for_survivors(
-    roots: Collection[Root], known: Collection[Member], table: Path
+    roots: Collection[TreeIdentity], known: Collection[Member], table: Path
 ) -> set[Member]:
     marks = [root.mark for root in roots]
     supervising = [SUPERVISES.encode() + b"=" + mark for mark in marks]
@@ -242,7 +242,7 @@ def _numbers(table: Path | str) -> Iterator[str]:
     return filter(str.isdigit, os.listdir(table))  # noqa: PTH208 - costs half of a path object
 
 
-def _look(root: Root, known: Collection[Member], table: str) -> tuple[set[Member], bool]:
+def _look(root: TreeIdentity, known: Collection[Member], table: str) -> tuple[set[Member], bool]:
     """Return the live processes of a tree, and whether all that were listed could be read."""
     candidates: dict[int, Member] = {}
     is_sure = True

@@ -38,7 +38,7 @@ from trioeval.providers.programs.members import (
     SUPERVISES,
     Clocks,
     Member,
-    Root,
+    TreeIdentity,
     find_members,
     find_root,
     is_alive,
@@ -186,7 +186,7 @@ class Tree(trio.abc.AsyncResource):
 
     process: trio.Process
     """The first process, or its supervisor; with its pipes."""
-    root: Root = attrs.field(repr=False)
+    root: TreeIdentity = attrs.field(repr=False)
     """Its identification."""
     _grace: float = GRACE
     _table: Path = attrs.field(default=PROCESS_TABLE, repr=False)

@@ -33,10 +33,10 @@ from trioeval.paths import Refused
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.bounds import MAX_RESPONSE, MOST_BYTES, excess
 from trioeval.providers.config import (
+    EntryContext,
     Key,
-    Settings,
-    Shared,
-    Surroundings,
+    ProviderResources,
+    ProviderSettings,
     is_integer,
     is_text,
     show,
@@ -320,7 +320,7 @@ class Caller(Protocol):
 
 
 @attrs.frozen(kw_only=True)
-class PythonSettings(Settings):
+class PythonSettings(ProviderSettings):
     """A function of a file, and the settings for running it."""
 
     name: str
@@ -351,7 +351,7 @@ class PythonSettings(Settings):
         return Metering(says_cost=True)
 
     @asynccontextmanager
-    async def open(self, _shared: Shared) -> AsyncGenerator["PythonProvider"]:
+    async def open(self, _shared: ProviderResources) -> AsyncGenerator["PythonProvider"]:
         """Open the provider with its workers."""
         if self.function is None:
             async with open_workers(self.workers) as workers:
@@ -364,7 +364,7 @@ class PythonSettings(Settings):
 
 
 def read(
-    _prefix: str, rest: str, config: Mapping[str, Any], around: Surroundings
+    _prefix: str, rest: str, config: Mapping[str, Any], around: EntryContext
 ) -> PythonSettings | list[Problem]:
     """Read an entry; see `Reader`. Runs the file if the function runs in this process."""
     values, own, problems = read_own_config(config, KEYS)
@@ -487,7 +487,7 @@ def _find_function(
     return None
 
 
-def _find_executable(given: str | None, around: Surroundings) -> str | None:
+def _find_executable(given: str | None, around: EntryContext) -> str | None:
     """Return the interpreter of the workers; None if it is not found."""
     if given is None:
         return sys.executable

@@ -23,7 +23,7 @@ from trioeval.errors import Fault, ProviderError
 from trioeval.providers.bounds import has_more_marks, most_marks
 from trioeval.providers.http.replies import read_json
 from trioeval.providers.programs import worker as program
-from trioeval.providers.programs.exec import Tail, last_line, read_stream
+from trioeval.providers.programs.exec import OutputTail, last_line, read_stream
 from trioeval.providers.programs.processes import (
     GRACE,
     KILLED_WITHIN,
@@ -301,7 +301,7 @@ class _Worker(trio.abc.AsyncResource):
     """Maximum bytes of a result."""
     fate: str = attrs.field(init=False, default="is running")
     """The reason for a missing answer."""
-    _printed: Tail = attrs.field(init=False, factory=Tail)
+    _printed: OutputTail = attrs.field(init=False, factory=OutputTail)
     _asked: int = attrs.field(init=False, default=0)
 
     @property

@@ -15,10 +15,10 @@ from trioeval.errors import Problem, ProviderError, ProviderErrorKind
 from trioeval.providers.base import Guardrails, Reply
 from trioeval.providers.config import (
     THIS_PROVIDER,
+    EntryContext,
     Key,
-    Settings,
-    Shared,
-    Surroundings,
+    ProviderResources,
+    ProviderSettings,
     is_count,
     is_flag,
     is_json_object,
@@ -175,7 +175,7 @@ def explain(reply: HttpReply, secrets: tuple[str, ...], model: str = "") -> Prov
     kind = KIND_BY_CODE.get(code)
     if error.kind == "bad_request" and TOO_LONG.search(error.message):
         kind = "context_window"
-    return error if kind is None else error.told_as(error.message, kind=kind)
+    return error if kind is None else error.restated(error.message, kind=kind)
 
 
 def _split(messages: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -299,7 +299,7 @@ class BedrockSettings(AdapterSettings):
         return {} if self.access.profile is None else {"profile": PROFILE_VARIABLE}
 
     @asynccontextmanager
-    async def open(self, shared: Shared) -> AsyncGenerator[HttpProvider]:  # noqa: ARG002 - boto3 has its own connections
+    async def open(self, shared: ProviderResources) -> AsyncGenerator[HttpProvider]:  # noqa: ARG002 - boto3 has its own connections
         """Open the adapter with boto3 as its client.
 
         Raises:
@@ -312,8 +312,8 @@ class BedrockSettings(AdapterSettings):
 
 
 def read(
-    prefix: str, rest: str, config: Mapping[str, Any], around: Surroundings
-) -> Settings | list[Problem]:
+    prefix: str, rest: str, config: Mapping[str, Any], around: EntryContext
+) -> ProviderSettings | list[Problem]:
     """Read an entry: the id or ARN of a model or of an inference profile; see `Reader`."""
     problems = check_extra(prefix, "boto3", "bedrock")
     if not rest.strip():

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import attrs
 
 from trioeval.errors import Problem
-from trioeval.providers.config import Reader, Settings, Shared, Surroundings
+from trioeval.providers.config import EntryContext, ProviderResources, ProviderSettings, Reader
 from trioeval.providers.http.adapter import AdapterSettings, HttpProvider
 from trioeval.providers.http.endpoint import Endpoint
 from trioeval.providers.http.wire import HttpClient
@@ -114,15 +114,15 @@ class SdkSettings(AdapterSettings):
     sdk: Sdk
 
     @asynccontextmanager
-    async def open(self, shared: Shared) -> AsyncGenerator[HttpProvider]:
+    async def open(self, shared: ProviderResources) -> AsyncGenerator[HttpProvider]:
         """Open the adapter with the SDK as its client."""
         client = self.sdk.wrap(self.adapter.endpoint, await shared.http())
         yield HttpProvider(self.adapter, client)
 
 
 def read(
-    prefix: str, rest: str, config: Mapping[str, Any], around: Surroundings
-) -> Settings | list[Problem]:
+    prefix: str, rest: str, config: Mapping[str, Any], around: EntryContext
+) -> ProviderSettings | list[Problem]:
     """Read an entry: the text after the prefix, and the config, are those of the vendor; see `Reader`.
 
     A missing extra is reported together with all other problems.

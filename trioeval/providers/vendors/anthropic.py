@@ -10,7 +10,7 @@ import attrs
 
 from trioeval.errors import Problem
 from trioeval.providers.base import Guardrails, Reply
-from trioeval.providers.config import Settings, Surroundings
+from trioeval.providers.config import EntryContext, ProviderSettings
 from trioeval.providers.http.adapter import METRICS, Adapter
 from trioeval.providers.http.endpoint import Service
 from trioeval.providers.http.replies import (
@@ -241,8 +241,8 @@ class MessagesAdapter(Adapter):
 
 
 def read(
-    prefix: str, rest: str, config: Mapping[str, Any], around: Surroundings
-) -> Settings | list[Problem]:
+    prefix: str, rest: str, config: Mapping[str, Any], around: EntryContext
+) -> ProviderSettings | list[Problem]:
     """Read an entry `anthropic:messages:<model>` or `anthropic:<model>`; see `Reader`."""
     kind, _, named = rest.partition(":")
     model = named if kind == "messages" else rest

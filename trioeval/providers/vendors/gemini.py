@@ -10,9 +10,9 @@ import attrs
 from trioeval.errors import Problem
 from trioeval.providers.base import Guardrails, Reply
 from trioeval.providers.config import (
+    EntryContext,
     Key,
-    Settings,
-    Surroundings,
+    ProviderSettings,
     is_count,
     is_json_object,
     is_text,
@@ -361,8 +361,8 @@ class EmbedAdapter(GoogleAdapter):
 
 
 def read(
-    prefix: str, rest: str, config: Mapping[str, Any], around: Surroundings
-) -> Settings | list[Problem]:
+    prefix: str, rest: str, config: Mapping[str, Any], around: EntryContext
+) -> ProviderSettings | list[Problem]:
     """Read an entry `google:<model>` or `google:embedding:<model>`; see `Reader`."""
     if prefix == "vertex":
         hint = f"use google:{rest} with a key of the Gemini API"

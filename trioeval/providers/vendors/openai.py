@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from trioeval.errors import Problem
-from trioeval.providers.config import Settings, Surroundings, to_snake
+from trioeval.providers.config import EntryContext, ProviderSettings, to_snake
 from trioeval.providers.http.endpoint import Service
 from trioeval.providers.vendors.openai_chat import ChatAdapter
 from trioeval.providers.vendors.openai_models import needs_responses
@@ -17,7 +17,7 @@ from trioeval.providers.vendors.openai_responses import read_responses
 from trioeval.providers.vendors.services import ANY_SERVICE, SERVICES, named_service
 
 KindReader: TypeAlias = Callable[
-    [Service, str, Mapping[str, Any], Mapping[str, str]], Settings | list[Problem]
+    [Service, str, Mapping[str, Any], Mapping[str, str]], ProviderSettings | list[Problem]
 ]
 
 READERS: Mapping[str, KindReader] = {
@@ -34,8 +34,8 @@ ALIKE = 0.8
 
 
 def read(
-    prefix: str, rest: str, config: Mapping[str, Any], around: Surroundings
-) -> Settings | list[Problem]:
+    prefix: str, rest: str, config: Mapping[str, Any], around: EntryContext
+) -> ProviderSettings | list[Problem]:
     """Read an entry of any service with these kinds of endpoints; see `Reader`."""
     service = SERVICES.get(prefix)
     if service is None:

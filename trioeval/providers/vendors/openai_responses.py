@@ -12,7 +12,7 @@ import trio
 
 from trioeval.errors import Problem, ProviderError
 from trioeval.providers.base import Guardrails, Reply
-from trioeval.providers.config import Key, Shared, is_flag
+from trioeval.providers.config import Key, ProviderResources, is_flag
 from trioeval.providers.http.adapter import Adapter, AdapterSettings, HttpProvider, read_reply
 from trioeval.providers.http.endpoint import Service
 from trioeval.providers.http.failures import failure_text
@@ -68,7 +68,7 @@ class BackgroundSettings(AdapterSettings):
     """The settings of a provider with responses in the background."""
 
     @asynccontextmanager
-    async def open(self, shared: Shared) -> AsyncGenerator[HttpProvider]:
+    async def open(self, shared: ProviderResources) -> AsyncGenerator[HttpProvider]:
         """Open the adapter with the client of the run."""
         yield BackgroundProvider(self.adapter, await shared.http())
 

@@ -1,10 +1,10 @@
-# Apart from `cli.output`: loaded when it is used.
-"""Results as a spreadsheet: a line a test, a group of columns for each provider and prompt.
+# Apart from `cli.output`: imported on demand.
+"""Results as a spreadsheet: a line for each test, a group of columns for each provider and prompt.
 
-What models answer is foreign text, and spreadsheets run cells that begin like a formula: those get an
-apostrophe in front, which spreadsheets read as "this is text". Where semicolons or tabs part cells, a program
-that opens the file parts it there too, also inside of quotes: what begins like a formula behind one, or on a
-later line of a cell, gets an apostrophe as well. Lists with dashes stay as they are.
+Replies of models are foreign text, and spreadsheets run cells that begin like a formula. Such cells get a
+leading apostrophe, which spreadsheets read as "this is text". A program that splits cells at semicolons or
+tabs does so inside of quotes too, so a formula behind a separator, or on a later line of a cell, gets an
+apostrophe as well. Lists with dashes stay unchanged.
 """
 
 import csv
@@ -24,10 +24,10 @@ from trioeval.run import Status
 
 
 def csv_chunks(*parts: Results) -> Iterator[str]:
-    """The CSV text of all rows, a line at a time.
+    """Yield the CSV text of all rows, line by line.
 
     Args:
-        parts: One run, or its tasks: each has columns of its own, which are empty for the others.
+        parts: One run, or its tasks: each has its own columns, which are empty in the rows of the others.
     """
     escape = parts[0].info.escape_formulas
     described = any(part.totals.has_descriptions for part in parts)
@@ -52,7 +52,7 @@ def csv_chunks(*parts: Results) -> Iterator[str]:
 
 
 def inert_cell(text: str) -> str:
-    r"""A cell that no spreadsheet takes for a formula; numbers stay numbers.
+    r"""Return a cell that no spreadsheet runs as a formula; numbers stay numbers.
 
     Example:
         >>> inert_cell("=1+1"), inert_cell(" @x"), inert_cell("-1.5"), inert_cell("-a")
@@ -73,21 +73,21 @@ _UNSEEN = (
     "\ufff9-\ufffb\U000e0000-\U000e007f"
 )
 _FORMULA = re.compile(
-    # Tabs and line ends make cells of what is behind them where a file is read anew;
+    # Tabs and line ends start new cells when a file is read again;
     "[\t\n\v\f\r]"
-    # and what is white or cannot be seen is skipped before a formula, which may be of wide characters.
+    # leading blanks and invisible characters are skipped, and the formula may be in wide characters.
     f"|[{_UNSEEN}]*[=@+\\-＝＠＋－]"
 )
-"""How cells begin that spreadsheets may run."""
+"""The beginnings of cells that spreadsheets may run."""
 _PARTED = re.compile("[;\t\n\v\f\r]")
 _INNER = re.compile(
-    # Quotes are doubled when they are written, and an empty pair is skipped.
+    # Quotes are doubled on writing, and an empty pair is skipped.
     f'([;\t\n\v\f\r][{_UNSEEN}"]*+)'
-    # A line under a heading is no formula; a dash before words is none that calls anything.
+    # A line under a heading is not a formula; a dash before words cannot call a function.
     "((?!(?:=++|-++)(?:[;\t\n\v\f\r]|$))"
     "(?=[=@＝＠]|[+\\-＋－](?! +[^|(!;\t\n\v\f\r]*+(?:[;\t\n\v\f\r]|$))))?"
 )
-"""Where semicolons, tabs or lines part a cell, and whether a formula begins there; looks at nothing twice."""
+"""The separators of cells, with a formula behind them or not; matches no character twice."""
 
 
 def _is_number(text: str) -> bool:
@@ -95,7 +95,7 @@ def _is_number(text: str) -> bool:
         float(text)
     except ValueError:
         return False
-    return "n" not in text.lower() and "_" not in text  # neither nan nor infinity
+    return "n" not in text.lower() and "_" not in text  # excludes nan and infinity
 
 
 def _names(parts: Sequence[Results]) -> list[str]:
@@ -113,7 +113,7 @@ class _Cell:
 
 
 def _columns(results: Results) -> Iterator[Sequence[_Cell]]:
-    """The cells that each provider and prompt has of a row."""
+    """Return the cells of a row for each provider and prompt."""
     for column, totals in zip(results.columns, results.totals.columns, strict=True):
         name = f"[{column.provider}] {results.prompt_text(column.label)}"
         metrics = (_Cell(f"Metric: {one}", partial(_metric, one)) for one in totals.metrics)
@@ -161,7 +161,7 @@ _GRADING = (
 
 
 def _line(cells: Iterable[str], *, escape: bool) -> str:
-    # What may end a line is quoted; a carriage return in a cell would end one for most readers.
+    # Line separators are quoted; for most readers a carriage return in a cell would end the line.
     text, end = io.StringIO(newline=""), "\r\n"
     writer = csv.writer(text, lineterminator=end)
     writer.writerow([inert_cell(cell) for cell in cells] if escape else cells)

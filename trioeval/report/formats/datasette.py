@@ -1,8 +1,8 @@
-# Apart from `cli.output`: loaded when it is used.
+# Apart from `cli.output`: imported on demand.
 """A description of the database of runs for Datasette: titles, columns, units, facets, and queries.
 
-It says what the views of `trioeval.store` hold, for whoever looks at them with `datasette results.db
---metadata metadata.datasette.json`; tables behind the views are hidden.
+The description of the views of `trioeval.store`, for `datasette results.db --metadata
+metadata.datasette.json`; the tables behind the views are hidden.
 """
 
 import json
@@ -15,37 +15,37 @@ from trioeval.report.results import Results
 
 _ROW = {
     "run": "The run's id",
-    "task": "The task's id; empty where the suite has no tasks but is one",
+    "task": "The task's id; empty if the suite has only one",
     "row": "The number of the row, as `trioeval show RUN ROW` takes it",
 }
 _CALLED = {
-    "error_kind": "In which of the known ways it failed",
-    "latency_ms": "Milliseconds until the reply was there",
-    "tokens": "Tokens that were used",
+    "error_kind": "The kind of the failure",
+    "latency_ms": "Milliseconds until the reply was complete",
+    "tokens": "Used tokens",
     "cost_usd": "US dollars, as far as prices are known",
     "cached": "1 if the reply came from the cache",
     "row_id": "The row's id in result files",
 }
-_EXECUTION = "Which execution of the run: it may have been resumed"
+_EXECUTION = "The execution of the run, from 1: it may have been resumed"
 _MILLISECONDS = {"latency_ms": "ms", "wait_ms": "ms"}
 
 
 @attrs.frozen(kw_only=True)
-class View:
-    """What is said of one view."""
+class ViewDescription:
+    """The description of one view."""
 
     title: str
     about: str
     columns: Mapping[str, str]
-    """All of them, with what each holds."""
+    """All columns, each with its description."""
     facets: Sequence[str] = ()
-    """Columns of few values, by which lines are counted and chosen."""
+    """Columns with few values, by which lines are counted and filtered."""
     newest_first: str | None = None
-    """The column by which lines are sorted; as they come if None."""
+    """The column by which lines are sorted; None keeps their order."""
     units: Mapping[str, str] = attrs.field(factory=dict)
 
     def json(self) -> dict[str, Any]:
-        """As Datasette has it."""
+        """Return the description in the format of Datasette."""
         found: dict[str, Any] = {
             "title": self.title,
             "description": self.about,
@@ -60,166 +60,166 @@ class View:
         return found
 
 
-VIEWS: Mapping[str, View] = {
-    "runs": View(
+VIEWS: Mapping[str, ViewDescription] = {
+    "runs": ViewDescription(
         title="Runs",
-        about="A line a run.",
+        about="A line for each run.",
         columns={
             "run": _ROW["run"],
             "suite": "The file of the suite",
-            "description": "What the suite says of itself",
-            "state": "running, finished, interrupted, or what else became of it",
-            "utc_created": "When it began",
-            "utc_finished": "When it ended",
-            "executions": "How often it was begun or resumed",
-            "duration_s": "Seconds, of all executions",
-            "expected": "Rows that it has when it is whole",
-            "rows": "Rows that are there",
+            "description": "The description of the suite",
+            "state": "running, finished, interrupted or died",
+            "utc_created": "The start",
+            "utc_finished": "The end",
+            "executions": "The number of executions",
+            "duration_s": "Seconds of all executions",
+            "expected": "The number of rows of the complete run",
+            "rows": "Recorded rows",
             "passed": "Rows that passed",
             "failed": "Rows that failed",
-            "errors": "Rows without a verdict that came to an end",
-            "not_run": "Rows that were not run to their end",
+            "errors": "Rows that ended without a verdict",
+            "not_run": "Rows that were not run",
             "tokens": _CALLED["tokens"],
             "cost_usd": _CALLED["cost_usd"],
-            "flags": "What it was asked for with, as JSON",
+            "flags": "The flags of the run, as JSON",
         },
         facets=("state", "suite"),
         newest_first="utc_created",
         units={"duration_s": "s"},
     ),
-    "results": View(
+    "results": ViewDescription(
         title="Results",
-        about="A line a row: one test with one prompt and provider.",
+        about="A line for each row: one test with one prompt and provider.",
         columns={
             **_ROW,
             "test": "The number of its test, from 0",
             "prompt_number": "The number of its provider and prompt, from 0",
-            "repeat": "The number of its repetition, from 0",
+            "repeat": "The number of its repeat, from 0",
             "provider": "Label or id of the provider",
-            "description": "What the suite calls the test",
+            "description": "The title of the test",
             "vars": "The variables of the test, as JSON",
-            "prompt": "What was asked",
-            "output": "What was answered",
-            "status": "pass, fail, or error where there is no verdict",
+            "prompt": "The prompt",
+            "output": "The reply",
+            "status": "pass, fail, error or not_run",
             "score": "From 0 to 1",
-            "error": "Why it failed, or has no verdict",
-            "outcome": "How its job ended",
+            "error": "The reason of a failure, or the error",
+            "outcome": "The outcome of its job",
             **_CALLED,
-            "wait_ms": "Milliseconds that it waited for its lane",
-            "calls": "Requests that were made for it",
+            "wait_ms": "Milliseconds of waiting for its lane",
+            "calls": "The number of requests",
         },
         facets=("run", "task", "provider", "status", "error_kind"),
         units=_MILLISECONDS,
     ),
-    "rows_not_run": View(
+    "rows_not_run": ViewDescription(
         title="Rows not run",
         about=(
-            "A line for rows that follow each other and never began, when the last execution was "
-            "stopped; they have no line of their own among results."
+            "A line for consecutive rows that never started because the last execution was "
+            "stopped; they are not among the results."
         ),
         columns={
             "run": _ROW["run"],
             "task": _ROW["task"],
-            "first_row": "The number of the first of them",
-            "last_row": "The number of the last of them",
-            "rows": "How many they are",
-            "error": "Why they never began",
+            "first_row": "The number of the first row",
+            "last_row": "The number of the last row",
+            "rows": "The number of rows",
+            "error": "The reason",
         },
         facets=("run", "task"),
     ),
-    "calls": View(
+    "calls": ViewDescription(
         title="Calls",
-        about="A line an attempt to get a reply: of a tested provider, a judge, or an agent.",
+        about="A line for each call of a tested provider, a judge, or an agent.",
         columns={
             "call": "Its number",
             **_ROW,
             "execution": _EXECUTION,
-            "role": "What was called for it: what is tested, or what judges it",
+            "role": "The role: provider, grader or attempt",
             "provider": "Label or id of the provider",
-            "prompt": "What was asked",
-            "output": "What was answered",
-            "error": "What it failed with",
+            "prompt": "The prompt",
+            "output": "The reply",
+            "error": "The failure",
             **_CALLED,
         },
         facets=("run", "role", "provider", "error_kind"),
         units={"latency_ms": "ms"},
     ),
-    "scores": View(
+    "scores": ViewDescription(
         title="Scores",
-        about="A line an assertion that was judged.",
+        about="A line for each graded assertion.",
         columns={
             **_ROW,
-            "position": "Its place among the assertions of the row",
-            "type": "What kind of assertion it is",
-            "metric": "The metric that it counts for",
+            "position": "The position among the assertions of the row",
+            "type": "The type of the assertion",
+            "metric": "The metric",
             "passed": "1 if it passed",
             "score": "From 0 to 1",
-            "weight": "How much it counts for",
-            "reason": "Why it passed or failed",
+            "weight": "The weight",
+            "reason": "The reason",
         },
         facets=("run", "type", "metric", "passed"),
     ),
-    "lane_events": View(
+    "lane_events": ViewDescription(
         title="Events of lanes",
-        about="A line for whatever befell a lane: refusals, other limits, waits, its end.",
+        about="A line for each event of a lane: refusals, changed limits, waits, its closing.",
         columns={
             "event": "Its number",
             "run": _ROW["run"],
             "execution": _EXECUTION,
-            "at_s": "Seconds since the execution began",
+            "at_s": "Seconds since the start of the execution",
             "lane": "The lane's name",
             "kind": "throttled, limit_changed, closed, blocked or paused",
             "row": _ROW["row"],
-            "until_s": "Until when nothing starts, in seconds since the execution began",
-            "retry_after_s": "Seconds that the provider asked to wait",
-            "concurrency": "Calls that may be in flight from then on",
-            "reason": "What the provider said",
+            "until_s": "The end of a pause, in seconds since the start of the execution",
+            "retry_after_s": "Seconds of the pause that the provider requested",
+            "concurrency": "The new limit of calls in flight",
+            "reason": "The message of the provider",
         },
         facets=("run", "lane", "kind"),
         units={"at_s": "s", "until_s": "s", "retry_after_s": "s"},
     ),
-    "datasets": View(
+    "datasets": ViewDescription(
         title="Datasets",
-        about="A line a dataset of a task of type columns.",
+        about="A line for each dataset of a columns task.",
         columns={
             "run": _ROW["run"],
             "task": "The task's id",
-            "expected": "Rows that it is to have",
-            "group_size": "Rows that are written together",
-            "groups": "How many such groups there are",
-            "written": "Rows that are in its files",
-            "dropped": "Rows that are not",
+            "expected": "Requested rows",
+            "group_size": "Rows of a group",
+            "groups": "The number of groups",
+            "written": "Written rows",
+            "dropped": "Dropped rows",
         },
     ),
-    "dataset_cells": View(
+    "dataset_cells": ViewDescription(
         title="Cells of datasets",
-        about="A line for what one job made of a dataset.",
+        about="A line for each job of a dataset.",
         columns={
             **_ROW,
-            "row_group": "The group that the row is in",
-            "producer": "What made it",
-            "skipped": "1 if it was not to be made",
+            "row_group": "The group of the row",
+            "producer": "The maker",
+            "skipped": "1 if it was skipped",
             "made": "An object of row numbers, each with its columns, as JSON",
-            "calls": "Requests that were made for it",
+            "calls": "The number of requests",
             "execution": _EXECUTION,
         },
         facets=("run", "task", "producer"),
     ),
-    "dropped_rows": View(
+    "dropped_rows": ViewDescription(
         title="Dropped rows",
-        about="A line for each row of a dataset that is not there.",
+        about="A line for each dropped row of a dataset.",
         columns={
             **_ROW,
-            "cause": "Why it was dropped",
-            "column": "The column that could not be made",
+            "cause": "The cause",
+            "column": "The column that failed",
             "error": "What happened",
             "error_kind": _CALLED["error_kind"],
-            "attempts": "How often it was tried",
+            "attempts": "The number of attempts",
         },
         facets=("run", "cause", "column"),
     ),
 }
-"""Everything in the database that is meant to be read."""
+"""The views for readers."""
 
 HIDDEN = (
     "activity",
@@ -247,12 +247,12 @@ HIDDEN = (
     "test",
     "written_group",
 )
-"""Tables behind the views."""
+"""The tables behind the views."""
 
 _QUERIES = {
     "pass_rates": {
         "title": "Pass rates",
-        "description": "Of each run, by task and provider, of the rows that came to an end.",
+        "description": "Pass rates of each run by task and provider, over the rows that ended.",
         "sql": (
             "SELECT run, task, provider, count(*) AS rows, sum(status = 'pass') AS passed,"
             " round(100.0 * sum(status = 'pass') / nullif(sum(status <> 'not_run'), 0), 1) AS percent,"
@@ -262,16 +262,16 @@ _QUERIES = {
         ),
     },
     "failures": {
-        "title": "Why rows fail",
-        "description": "Assertions that did not pass, of one run.",
+        "title": "Reasons of failures",
+        "description": "Failed assertions of one run.",
         "sql": (
             "SELECT type, metric, reason, count(*) AS rows FROM scores"
             " WHERE run = :run AND NOT passed GROUP BY type, metric, reason ORDER BY rows DESC"
         ),
     },
     "refusals": {
-        "title": "What befell lanes",
-        "description": "How often which lane was refused, narrowed or closed.",
+        "title": "Events of lanes by kind",
+        "description": "The number of refusals, changed limits and closings of each lane.",
         "sql": (
             "SELECT run, lane, kind, count(*) AS times FROM lane_events"
             " GROUP BY run, lane, kind ORDER BY run DESC, times DESC"
@@ -281,7 +281,7 @@ _QUERIES = {
 
 
 def datasette_chunks(*parts: Results) -> Iterator[str]:
-    """The metadata file for the database that a run is kept in.
+    """Yield the metadata file for the database of a run.
 
     Args:
         parts: One run, or its tasks; the same for all runs of one database.
@@ -290,10 +290,10 @@ def datasette_chunks(*parts: Results) -> Iterator[str]:
 
 
 def datasette_metadata(database: str) -> dict[str, Any]:
-    """What Datasette is to know of a database of runs."""
+    """Return the description of a database of runs for Datasette."""
     tables = {name: view.json() for name, view in VIEWS.items()}
     hidden = {name: {"hidden": True} for name in HIDDEN}
-    about = {"title": "Runs of trioeval", "description": "Runs, their rows, and what they cost."}
+    about = {"title": "Runs of trioeval", "description": "Runs, their rows, and their costs."}
     return {
         **about,
         "databases": {database: {**about, "tables": {**tables, **hidden}, "queries": _QUERIES}},

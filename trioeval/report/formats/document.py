@@ -1,7 +1,7 @@
 """The whole run as a document of version 3.
 
-The shape is that of promptfoo's result files, so that what reads those reads these. Pure: text and instants
-come in as arguments, and so do rows, which may be more than fit into memory.
+The format is that of promptfoo's result files, so that the same programs read them. Pure: text and instants
+are arguments, and so are rows, which may not fit into memory.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from trioeval.run import Status
 
 
 def document(results: Results) -> dict[str, Any]:
-    """A whole run, or a task of one; its rows stand in it as an iterator, for `json_chunks` and its like."""
+    """Return a run, or a task of one; its rows are an iterator, for `json_chunks` and similar writers."""
     head, totals, info = results.head, results.totals, results.info
     return {
         "evalId": head.eval_id,
@@ -50,7 +50,7 @@ def document(results: Results) -> dict[str, Any]:
 
 
 def run_document(parts: Sequence[Results]) -> dict[str, Any]:
-    """The document of a run: of its only part, or an object with one for each of its tasks."""
+    """Return the document of a run: of its only task, or an object with a document for each task."""
     first, *_ = parts
     if first.task is None:
         return document(first)

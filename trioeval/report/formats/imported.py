@@ -1,10 +1,10 @@
-# Apart from `cli.commands.exchange`: it belongs to this package, which the other only uses.
-"""Result files of promptfoo, and of ours, as heads and records, so that old results can be compared.
+# Apart from `cli.commands.exchange`: it belongs to this package.
+"""Result files of promptfoo and trioeval as heads and records, so that old results can be compared.
 
-Read are documents of version 3 (also ours, of one task or several), those of version 2 with a table, and
-JSON Lines of rows. A file is read whole: it needs about ten times its size of memory.
+Documents of version 3 (also ours, of one or several tasks), documents of version 2 with a table, and JSON
+Lines of rows are read. A file is read whole: it needs about ten times its size of memory.
 
-What is missing is filled in; what is of a wrong kind is told with its place, all of it at once, and then
+Missing values are filled in. Values of a wrong type are reported with their paths, all together, and then
 nothing is imported.
 """
 
@@ -18,22 +18,23 @@ import attrs
 
 from trioeval.errors import Problem, SuiteError
 from trioeval.grading import quote
+from trioeval.report.counts import counted
 from trioeval.report.formats.json import shallow
 from trioeval.report.head import Head, HeadColumn
 from trioeval.report.records import left
 from trioeval.report.redact import REDACTED, redacted
 from trioeval.report.usage import usage_json
 
-# Rows of result files of others as records of ours: what is missing is filled in, what is more is kept.
+# Rows of foreign result files as records: missing values are filled in, additional ones are kept.
 #
-# Older versions of promptfoo tell less of a row, and name no outcome. Nothing is changed that is there; what
-# has no place to be read from, such as the class of a row before there was one, follows from what is.
+# Older versions of promptfoo write less of a row, and no outcome. Present values are never changed; values
+# that are missing, such as the class of a row in old files, are derived from others.
 
 
 _REASONS = (0, 1, 2)  # passed, failed, without a verdict
 _ERROR = 2
 OUTCOMES = ("done", "failed", "timed_out", "interrupted", "blocked", "not_run")
-"""How a row may have ended."""
+"""The outcomes that a row may have."""
 _HUGE = 1e300  # sums of numbers stay finite
 _NO_USAGE = left(usage_json(), {"assertions"})
 _DETAILS = "completionDetails"
@@ -41,59 +42,59 @@ _DETAILS = "completionDetails"
 
 @attrs.define
 class Problems:
-    """What is wrong with a file."""
+    """The problems of a file."""
 
     file: str
     line: int | None = None
-    """The one that is read, where each is a document."""
+    """The index of the document that is read, if the file has several."""
     found: list[Problem] = attrs.field(factory=list)
 
     def add(self, path: str, message: str, hint: str | None = None, **place: int) -> None:
-        """Take note of a problem."""
+        """Add a problem."""
         at = {"line": self.line, **place}
         self.found.append(Problem(path, message, hint, self.file, **at))
 
 
 @attrs.frozen
-class Part:
-    """A part of a document. What is of another kind than it is asked for is a problem, and left out."""
+class DocumentPart:
+    """A part of a document. A value of an unexpected type is a problem, and is left out."""
 
     value: Any
     path: str
     problems: Problems
 
     def problem(self, message: str) -> None:
-        """Take note of a problem with it."""
+        """Add a problem with this part."""
         self.problems.add(self.path, message)
 
-    def at(self, key: str) -> "Part":
-        """What an object has under a key; nothing of what is no object."""
+    def at(self, key: str) -> "DocumentPart":
+        """Return the member of an object; nothing if this is not an object."""
         found = self.value.get(key) if isinstance(self.value, Mapping) else None
-        return Part(found, f"{self.path}.{key}", self.problems)
+        return DocumentPart(found, f"{self.path}.{key}", self.problems)
 
-    def of(self, value: Any) -> "Part":
-        """Something else in its place."""
-        return Part(value, self.path, self.problems)
+    def of(self, value: Any) -> "DocumentPart":
+        """Return another value at the same path."""
+        return DocumentPart(value, self.path, self.problems)
 
     def mapping(self) -> Mapping[str, Any]:
-        """An object; an empty one for nothing."""
+        """Return the object; an empty one if there is no value."""
         found: Mapping[str, Any] = self._of(Mapping, "an object", {})
         return found
 
     def sequence(self) -> Sequence[Any]:
-        """A list; an empty one for nothing."""
+        """Return the list; an empty one if there is no value."""
         found: Sequence[Any] = self._of(list, "a list", [])
         return found
 
-    def parts(self) -> Sequence["Part"]:
-        """The members of a list."""
+    def parts(self) -> Sequence["DocumentPart"]:
+        """Return the members of the list."""
         return [
-            Part(value, f"{self.path}[{n}]", self.problems)
+            DocumentPart(value, f"{self.path}[{n}]", self.problems)
             for n, value in enumerate(self.sequence())
         ]
 
     def number(self, default: float | None) -> Any:
-        """A number; the default for nothing."""
+        """Return the number; the default if there is no value."""
         value = self.value
         if isinstance(value, int | float) and (isinstance(value, bool) or not abs(value) < _HUGE):
             self.problem(f"must be a number, got {quote(value)}")
@@ -101,12 +102,12 @@ class Part:
         return self._of((int, float), "a number", default)
 
     def numbers(self) -> dict[str, Any]:
-        """An object of numbers, without those that are null."""
+        """Return an object of numbers without those that are null."""
         scores = {name: self.at(name).number(None) for name in self.mapping()}
         return {name: score for name, score in scores.items() if score is not None}
 
     def place(self) -> int:
-        """A number of a row or column, ≥ 0; -1 for what is none, which is a problem."""
+        """Return the number of a row or column, ≥ 0; -1, and a problem, if the value is not one."""
         value = self.value
         if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
             return value
@@ -114,12 +115,12 @@ class Part:
         return -1
 
     def text(self) -> str | None:
-        """A text; None for nothing."""
+        """Return the text; None if there is no value."""
         found: str | None = self._of(str, "a text", None)
         return found
 
     def truth(self) -> bool:
-        """True or false, and nothing else."""
+        """Return true or false; any other value is a problem."""
         if not isinstance(self.value, bool):
             self.problem(f"must be true or false, got {quote(self.value)}")
         return self.value is True
@@ -131,12 +132,12 @@ class Part:
         return default
 
 
-def imported_row(row: Part, eval_id: str) -> dict[str, Any]:
-    """A record of a row.
+def imported_row(row: DocumentPart, eval_id: str) -> dict[str, Any]:
+    """Return the record of a row.
 
     Args:
-        row: As promptfoo writes it or we do.
-        eval_id: Of its run.
+        row: The row as promptfoo or trioeval writes it.
+        eval_id: The id of its run.
     """
     found = row.mapping()
     test_idx, prompt_idx = row.at("testIdx").place(), row.at("promptIdx").place()
@@ -173,17 +174,17 @@ def imported_row(row: Part, eval_id: str) -> dict[str, Any]:
 
 
 def _with_rest(told: dict[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    """What was read of an object, and behind it all that was not looked at."""
+    """Return the values that were read of an object, followed by all others."""
     return {**told, **left(found, told)}
 
 
-def usage_of(told: Part) -> dict[str, Any]:
-    """Token usage with all of its numbers, and with that of judges."""
+def usage_of(told: DocumentPart) -> dict[str, Any]:
+    """Return the token usage with all of its numbers, those of judges included."""
     judges = _tokens(told.at("assertions"))
     return {**_tokens(told), "assertions": judges}
 
 
-def _tokens(told: Part) -> dict[str, Any]:
+def _tokens(told: DocumentPart) -> dict[str, Any]:
     details = told.at(_DETAILS)
     for part in (told, details):
         part.mapping()
@@ -193,7 +194,7 @@ def _tokens(told: Part) -> dict[str, Any]:
     }
 
 
-def _failure_reason(row: Part, graded: Mapping[str, Any] | None) -> int:
+def _failure_reason(row: DocumentPart, graded: Mapping[str, Any] | None) -> int:
     said = row.at("failureReason")
     if said.value in _REASONS and not isinstance(said.value, bool):
         return int(said.value)
@@ -207,8 +208,8 @@ def _failure_reason(row: Part, graded: Mapping[str, Any] | None) -> int:
     return _ERROR if graded is None and row.at("error").value else 1
 
 
-def _named(part: Part, key: str) -> Mapping[str, Any]:
-    """An object that may be a text instead; what is null in it counts as missing."""
+def _named(part: DocumentPart, key: str) -> Mapping[str, Any]:
+    """Return an object that may be written as a text; null members count as missing."""
     part = part.of({key: part.value}) if isinstance(part.value, str) else part
     said = part.mapping()
     for name in (key, "label"):
@@ -216,7 +217,7 @@ def _named(part: Part, key: str) -> Mapping[str, Any]:
     return {name: fact for name, fact in said.items() if fact is not None}
 
 
-def _test_case(part: Part) -> dict[str, Any]:
+def _test_case(part: DocumentPart) -> dict[str, Any]:
     said = part.mapping()
     told = {
         "description": part.at("description").text(),
@@ -229,7 +230,7 @@ def _test_case(part: Part) -> dict[str, Any]:
     return _with_rest(told, said)
 
 
-def _response(part: Part, used: Mapping[str, Any]) -> dict[str, Any] | None:
+def _response(part: DocumentPart, used: Mapping[str, Any]) -> dict[str, Any] | None:
     if part.value is None:
         return None
     said, usage = part.mapping(), part.at("tokenUsage")
@@ -247,14 +248,14 @@ def _response(part: Part, used: Mapping[str, Any]) -> dict[str, Any] | None:
     return _with_rest(told, said)
 
 
-def _graded(part: Part) -> dict[str, Any] | None:
+def _graded(part: DocumentPart) -> dict[str, Any] | None:
     if part.value is None:
         return None
     parts = part.at("componentResults").parts()
     return {**_verdict(part), "componentResults": [*map(_verdict, parts)]}
 
 
-def _verdict(part: Part) -> dict[str, Any]:
+def _verdict(part: DocumentPart) -> dict[str, Any]:
     said, passed = part.mapping(), part.at("pass").truth()
     weights, metadata = part.at("namedScoreWeights").numbers(), part.at("metadata").mapping()
     part.at("metadata").at("assertionSet").mapping()
@@ -274,8 +275,8 @@ def _verdict(part: Part) -> dict[str, Any]:
     }
 
 
-def _own(part: Part, record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What only we tell of a row; the rest of its record where that says nothing."""
+def _own(part: DocumentPart, record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the members that only trioeval writes; for rows of other programs they are derived."""
     said = part.mapping()
     outcome = said.get("outcome", "failed" if record["failureReason"] == _ERROR else "done")
     if outcome not in OUTCOMES:
@@ -293,51 +294,51 @@ def _own(part: Part, record: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-_MANY = 20  # problems that are told
+_MANY = 20  # problems that are reported
 _NO_RESULTS = "promptfoo and trioeval write them with -o FILE.json or FILE.jsonl, and with `export`"
 _STAMPS = frozenset({"exportedAt", "evaluationCreatedAt"})
 
 
 @attrs.frozen(kw_only=True)
 class ImportedTask:
-    """One task of a run that was read."""
+    """One task of an imported run."""
 
     head: Head
     records: Sequence[Mapping[str, Any]] = attrs.field(repr=False)
-    """By test and column, as `row_json` would have made them."""
+    """The rows by test and column, as `row_json` would have made them."""
     tests: Sequence[Any] = attrs.field(repr=False)
-    """As the file tells them."""
+    """The tests as the file has them."""
     derived: Sequence[Mapping[str, float]]
-    """Derived metrics of each column."""
+    """The derived metrics of each column."""
     duration_ms: float
 
 
 @attrs.frozen
 class Imported:
-    """A run that was read."""
+    """An imported run."""
 
     tasks: Sequence[ImportedTask]
 
     @property
     def eval_id(self) -> str:
-        """The run's id; made of the content of the file where that says none."""
+        """The id of the run; a digest of the file's content if the file has none."""
         return self.tasks[0].head.eval_id
 
     @property
     def duration_ms(self) -> float:
-        """That of its longest task."""
+        """The duration of its longest task."""
         return max(task.duration_ms for task in self.tasks)
 
 
 def imported(data: bytes, file: Path) -> Imported:
-    """A run, from the content of a result file.
+    """Read the content of a result file.
 
     Args:
         data: The content.
-        file: Whose it is; a name that ends in `.jsonl` has a row in each line.
+        file: The name of the file; a name that ends in `.jsonl` has a row in each line.
 
     Raises:
-        SuiteError: Something of it cannot be read; all problems with their places.
+        SuiteError: The content is not valid; all problems with their paths.
     """
     problems = Problems(str(file))
     eval_id = f"eval-import-{hashlib.sha256(data).hexdigest()[:8]}"
@@ -347,7 +348,7 @@ def imported(data: bytes, file: Path) -> Imported:
         if file.suffix.lower() == ".jsonl":
             found = [_of_lines(text, problems, eval_id)]
         else:
-            found = [*_of_document(Part(json.loads(text), "$", problems), eval_id)]
+            found = [*_of_document(DocumentPart(json.loads(text), "$", problems), eval_id)]
     except UnicodeDecodeError as error:
         problems.add("$", f"must be UTF-8, got byte {data[error.start]:#04x} at {error.start}")
     except json.JSONDecodeError as error:
@@ -357,12 +358,16 @@ def imported(data: bytes, file: Path) -> Imported:
         problems.add("$", "is nested too deeply")
     if told := problems.found[:_MANY]:
         if more := len(problems.found) - len(told):
-            told.append(Problem("$", f"and {more} more problems", file=problems.file))
+            told.append(
+                Problem(
+                    "$", f"and {counted(more, 'more problem', 'more problems')}", file=problems.file
+                )
+            )
         raise SuiteError(told)
     return Imported(found)
 
 
-def _of_document(whole: Part, eval_id: str) -> Iterator[ImportedTask]:
+def _of_document(whole: DocumentPart, eval_id: str) -> Iterator[ImportedTask]:
     eval_id = whole.at("evalId").text() or eval_id
     tasks = whole.at("tasks")
     if tasks.value is None:
@@ -372,7 +377,7 @@ def _of_document(whole: Part, eval_id: str) -> Iterator[ImportedTask]:
         yield _task(tasks.at(name), eval_id, name)
 
 
-def _task(whole: Part, eval_id: str, task: str | None) -> ImportedTask:
+def _task(whole: DocumentPart, eval_id: str, task: str | None) -> ImportedTask:
     whole.mapping()
     inner = whole.at("results")
     if not isinstance(inner.value, Mapping):
@@ -410,8 +415,8 @@ def _task(whole: Part, eval_id: str, task: str | None) -> ImportedTask:
     )
 
 
-def _rows_of(inner: Part) -> tuple[Sequence[Part], Sequence[Part]]:
-    """The rows and the columns of a document."""
+def _rows_of(inner: DocumentPart) -> tuple[Sequence[DocumentPart], Sequence[DocumentPart]]:
+    """Return the rows and the columns of a document."""
     table = inner.at("table")
     if isinstance(table.value, Mapping):
         head = table.at("head")
@@ -421,14 +426,14 @@ def _rows_of(inner: Part) -> tuple[Sequence[Part], Sequence[Part]]:
     return inner.at("results").parts(), inner.at("prompts").parts()
 
 
-def _table_rows(table: Part, prompts: Sequence[Part]) -> Iterator[Part]:
-    """The cells of a table of version 2, as rows."""
+def _table_rows(table: DocumentPart, prompts: Sequence[DocumentPart]) -> Iterator[DocumentPart]:
+    """Return the cells of a table of version 2 as rows."""
     names = table.at("head").at("vars").value or []
     for nth, line in enumerate(table.at("body").parts()):
         said = line.mapping()
         test, values = line.at("test").mapping(), said.get("vars") or []
         for column, cell in enumerate(line.at("outputs").parts()):
-            if cell.value is None:  # the table has cells that were never run
+            if cell.value is None:  # the table has cells of tests that were not run
                 continue
             told = cell.mapping()
             of = prompts[column].value if column < len(prompts) else None
@@ -454,7 +459,7 @@ def _of_lines(text: str, problems: Problems, eval_id: str) -> ImportedTask:
         if line.strip():
             problems.line = number
             try:
-                row = Part(json.loads(line), "$", problems)
+                row = DocumentPart(json.loads(line), "$", problems)
             except json.JSONDecodeError as error:
                 problems.add("$", f"is not JSON: {error.msg}")
             else:
@@ -481,7 +486,7 @@ def _of_lines(text: str, problems: Problems, eval_id: str) -> ImportedTask:
     )
 
 
-def _records(rows: Sequence[Part], eval_id: str) -> list[dict[str, Any]]:
+def _records(rows: Sequence[DocumentPart], eval_id: str) -> list[dict[str, Any]]:
     records = [imported_row(row, eval_id) for row in rows]
     if rows:
         _tell_twins(records, rows[0].problems)
@@ -501,7 +506,7 @@ def _sorted(records: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]
     return sorted(records, key=lambda record: (record["testIdx"], record["promptIdx"]))
 
 
-def _column(prompt: Part) -> HeadColumn:
+def _column(prompt: DocumentPart) -> HeadColumn:
     said = prompt.mapping()
     raw = prompt.at("raw").text() or ""
     label = prompt.at("label").of(said.get("label") or said.get("display")).text()
@@ -510,7 +515,7 @@ def _column(prompt: Part) -> HeadColumn:
 
 
 def _columns_of(records: Sequence[Mapping[str, Any]]) -> Sequence[HeadColumn]:
-    """The columns that rows stand in; one that has none is left without a name."""
+    """Return the columns of rows; a column without rows has no name."""
     by_place = {record["promptIdx"]: record for record in records}
     return [
         _column_of(by_place[place]) if place in by_place else _NO_COLUMN
@@ -527,8 +532,8 @@ def _column_of(record: Mapping[str, Any]) -> HeadColumn:
     return HeadColumn(id=record["promptId"], raw=label, label=label, provider=name)
 
 
-def _derived(prompt: Part) -> dict[str, float]:
-    """Metrics of a column that no row has counted towards."""
+def _derived(prompt: DocumentPart) -> dict[str, float]:
+    """Return metrics of a column that no row contributed to."""
     metrics = prompt.at("metrics")
     counted = metrics.mapping().get("namedScoresCount")
     scores = metrics.at("namedScores").numbers()
@@ -536,7 +541,7 @@ def _derived(prompt: Part) -> dict[str, float]:
 
 
 def _config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config in the shape of ours, as far as it is one, without what looks like a credential."""
+    """Return a config in our format, as far as it is valid, without values that look like credentials."""
     prompts = config.get("prompts")
     found = {
         **left(config, {"tests"}),

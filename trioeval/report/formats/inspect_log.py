@@ -1,12 +1,12 @@
-# Apart from `cli.output`: loaded when it is used.
-"""Results as logs of Inspect AI (`.eval`), which its own package and viewer read.
+# Apart from `cli.output`: imported on demand.
+"""Results as logs of Inspect AI (`.eval`), for its own package and viewer.
 
-A log is a zip of JSON files: a sample each, short forms of all of them together, and a header. It is of one
-task and one model, so a run has one for each column. Rows are written one by one as they are read; what is
-kept of each is its score, and its entry in the directory of the zip.
+A log is a zip of JSON files: one for each sample, one with summaries of all samples, and a header. A log has
+one task and one model, so a run has one log for each column. Rows are written as they are read; the score of
+each row and its entry in the directory of the zip stay in memory.
 
-The format is version 2 of `inspect_ai`. Its packer is zstd, which not every Python has; readers take the
-usual one as well.
+The format is version 2 of `inspect_ai`. Its compression is zstd, which not every Python has; readers accept
+deflate as well.
 """
 
 import itertools
@@ -32,21 +32,21 @@ from trioeval.report.totals import place_of
 from trioeval.report.usage import was_judged
 from trioeval.run import Status
 
-# Rows as samples of an Inspect log, in the words of its format: pure, one row at a time.
+# Rows as samples of an Inspect log. Pure, one row at a time.
 #
-# Nothing is made up: what a record does not know, such as the instants of a row, is left out, and the
-# reader's own defaults stand there.
+# Nothing is invented: a fact that a record lacks, such as the instants of a row, is left out, and readers use
+# their defaults.
 
 
 Json: TypeAlias = dict[str, Any]
 
 VERDICT = "verdict"
-"""The scorer that says whether a row passed."""
+"""The scorer of whether a row passed."""
 SCORE = "score"
-"""The scorer that says how well."""
+"""The scorer of the score of a row."""
 
 UNBEGUN = frozenset({"not_run", "blocked"})
-"""Outcomes of rows that were never begun: no samples."""
+"""Outcomes of rows that never started: they have no samples."""
 
 _CORRECT, _INCORRECT = "C", "I"  # as its metric `accuracy` reads them
 _EXPECTED = frozenset(
@@ -69,7 +69,7 @@ _EXPECTED = frozenset(
         "meteor",
     }
 )
-"""Assertions whose value is what should have been answered."""
+"""Assertions whose value is the expected answer."""
 _ROLES = frozenset({"system", "user", "assistant"})
 _STOPS = {
     "stop": "stop",
@@ -82,26 +82,26 @@ _INPUT = 5120  # characters of an input or target in a summary
 
 
 @attrs.frozen(kw_only=True)
-class Sample:
-    """A row, as far as it is told of."""
+class InspectSample:
+    """A row as a sample."""
 
     id: str | int
     epoch: int
-    """From 1."""
+    """The number of the repeat, from 1."""
     scores: Mapping[str, float]
-    """By scorer, as numbers; empty where there is no verdict."""
+    """The scores by scorer, as numbers; empty without a verdict."""
     whole: Json
     summary: Json
-    """The same without what may be large."""
+    """Return the sample without large values."""
 
 
-def sample_of(record: RowRecord, sample_id: str | int, epoch: int) -> Sample:
-    """The sample that a row is.
+def sample_of(record: RowRecord, sample_id: str | int, epoch: int) -> InspectSample:
+    """Return the sample of a row.
 
     Args:
         record: The row.
-        sample_id: What its repeats share.
-        epoch: Which of them it is, from 1.
+        sample_id: The id that its repeats share.
+        epoch: The number of the repeat, from 1.
     """
     scores, numbers = _scores(record)
     asked = _messages(record.prompt)
@@ -123,7 +123,7 @@ def sample_of(record: RowRecord, sample_id: str | int, epoch: int) -> Sample:
     if record.latency_ms is not None:
         shared["working_time"] = record.latency_ms / 1000
     messages = [*_as_messages(asked), *_answer(record, model)]
-    error = record.error or "no reason is known"
+    error = record.error or "no reason given"
     failed = not record.status.has_verdict
     whole = {
         **shared,
@@ -141,15 +141,15 @@ def sample_of(record: RowRecord, sample_id: str | int, epoch: int) -> Sample:
         "completed": True,
         "message_count": len(messages),
     }
-    return Sample(id=sample_id, epoch=epoch, scores=numbers, whole=whole, summary=summary)
+    return InspectSample(id=sample_id, epoch=epoch, scores=numbers, whole=whole, summary=summary)
 
 
 def model_usage(usage: Mapping[str, Any], cost: float | None) -> Json:
-    """What some calls used, from what `usage_json` told of them."""
+    """Return the token usage of calls from the result of `usage_json`."""
     details = usage["completionDetails"]
     read, written = details["cacheReadInputTokens"], details["cacheCreationInputTokens"]
     found = {
-        "input_tokens": max(0, usage["prompt"] - read - written),  # those at the full price
+        "input_tokens": max(0, usage["prompt"] - read - written),  # at full price
         "output_tokens": usage["completion"],
         "total_tokens": usage["total"],
         "input_tokens_cache_read": read or None,
@@ -161,7 +161,7 @@ def model_usage(usage: Mapping[str, Any], cost: float | None) -> Json:
 
 
 def _scores(record: RowRecord) -> tuple[dict[str, Json], dict[str, float]]:
-    """The scores of a row, and what they are as numbers."""
+    """Return the scores of a row, and their values as numbers."""
     if not record.status.has_verdict:
         return {}, {}
     passed = record.status is Status.PASS
@@ -176,7 +176,7 @@ def _scores(record: RowRecord) -> tuple[dict[str, Json], dict[str, float]]:
 
 
 def _target(record: RowRecord) -> str | list[str]:
-    """What should have been answered, as far as that is said; otherwise an empty text."""
+    """Return the expected answer if the test states one; otherwise an empty text."""
     found = [_text(answer) for answer in record.question.get("correctAnswers", ())]
     if not found:
         for assertion in record.test.get("assert", ()):
@@ -187,7 +187,7 @@ def _target(record: RowRecord) -> str | list[str]:
 
 
 def _messages(prompt: str | None) -> str | list[Json] | None:
-    """A prompt as the messages that it is, or as it stands."""
+    """Return a prompt as its messages, or as one text."""
     if prompt is None or not prompt.lstrip().startswith("["):
         return prompt
     try:
@@ -267,7 +267,7 @@ def _cut(value: Any, most: int) -> Any:
 
 
 def _thin(found: Json) -> Json:
-    """The same with short texts, and without what is large."""
+    """Return the sample with short texts, and without large values."""
     thin: Json = {}
     for name, value in found.items():
         if value is None or isinstance(value, str | int | float):
@@ -286,21 +286,21 @@ _ID = 100  # characters of the id of a sample that is a text
 
 @attrs.frozen
 class LogColumn:
-    """What one log is of."""
+    """The contents of one log."""
 
     part: Results
     prompt_idx: int
 
 
 def logs_of(path: Path, parts: Sequence[Results]) -> Mapping[Path, LogColumn]:
-    """The logs of a run, by their files: that which was asked for, or several beside it.
+    """Return the logs of a run by path: the requested file, or several beside it.
 
     Args:
-        path: Which was asked for.
+        path: The requested file.
         parts: One run, or its tasks.
 
     Raises:
-        OutputError: None of them has rows.
+        OutputError: No task has rows.
     """
     found = [
         LogColumn(part, column)
@@ -310,7 +310,7 @@ def logs_of(path: Path, parts: Sequence[Results]) -> Mapping[Path, LogColumn]:
         if part.totals.columns[column].rows
     ]
     if not found:
-        raise OutputError("no task has rows, and an Inspect log is of nothing else")
+        raise OutputError("no task has rows, which an Inspect log needs")
     if len(found) == 1:
         return {path: found[0]}
     width = len(str(len(found)))
@@ -327,8 +327,8 @@ def write_log(path: Path, column: LogColumn) -> None:
     """Write the log of one column.
 
     Raises:
-        StoreError: Its rows cannot be read.
-        OSError: It cannot be written.
+        StoreError: The rows cannot be read.
+        OSError: The file cannot be written.
     """
     sums = _Sums()
     with (
@@ -349,7 +349,7 @@ def write_log(path: Path, column: LogColumn) -> None:
 
 @attrs.define
 class _Scores:
-    """What one scorer said of samples."""
+    """The values of one scorer."""
 
     sums: dict[str | int, float] = attrs.field(factory=dict)
     counts: Counter[str | int] = attrs.field(factory=Counter)
@@ -359,11 +359,11 @@ class _Scores:
         self.counts[sample] += 1
 
     def means(self) -> Iterator[tuple[str | int, float]]:
-        """Of each sample, over its epochs."""
+        """Return the mean of each sample over its epochs."""
         return ((sample, total / self.counts[sample]) for sample, total in self.sums.items())
 
     def mean_and_error(self) -> tuple[float, float]:
-        """The mean over samples and its standard error, as Inspect's metrics of these names make them."""
+        """Return the mean over samples and its standard error, as Inspect's metrics define them."""
         values = [value for _, value in self.means()]
         mean = math.fsum(values) / len(values)
         if len(values) == 1:
@@ -374,19 +374,19 @@ class _Scores:
 
 @attrs.define
 class _Sums:
-    """What is known of all samples when they are written."""
+    """The counts and entries of all samples, collected while they are written."""
 
     ids: dict[str, str | int] = attrs.field(factory=dict)
-    """Of samples, by what stands in the names of their files."""
+    """The numbers of samples by the safe form of their ids in file names."""
     epochs: int = 1
     samples: int = 0
     unscored: int = 0
     cut: int = 0
-    """Rows that did not come to an end."""
+    """Rows that did not end."""
     model: str | None = None
     scores: dict[str, _Scores] = attrs.field(factory=dict)
 
-    def add(self, sample: Sample, record: RowRecord) -> None:
+    def add(self, sample: InspectSample, record: RowRecord) -> None:
         self.ids[str(sample.id)] = sample.id
         self.epochs = max(self.epochs, sample.epoch)
         self.samples += 1
@@ -401,8 +401,8 @@ class _Sums:
             yield {"scorer": name, "reducer": "mean", "samples": means}
 
 
-def _samples(column: LogColumn, sums: _Sums) -> Iterator[Sample]:
-    """The rows that were begun. Repeats of a test are epochs of one sample."""
+def _samples(column: LogColumn, sums: _Sums) -> Iterator[InspectSample]:
+    """Yield the rows that started. Repeats of a test are epochs of one sample."""
     ids: dict[int, list[str | int]] = {}
     seen: Counter[tuple[int, int]] = Counter()
     for record in column.part.shown(column.prompt_idx):
@@ -421,7 +421,7 @@ def _samples(column: LogColumn, sums: _Sums) -> Iterator[Sample]:
 
 
 def _sample_id(record: RowRecord, taken: Container[str]) -> str | int:
-    """That of its question or case, or else the number of its test."""
+    """Return the id of the question or case, or else the number of the test."""
     said = record.question.get("id") or record.test.get("case")
     plain = _UNSAFE.sub("_", said)[:_ID] if isinstance(said, str) else ""
     number = record.test_idx
@@ -501,7 +501,7 @@ def _results(sums: _Sums) -> Iterator[Json]:
 
 
 def _instants(began: str, duration_ms: float) -> Json:
-    """When it began, and when it would have ended in one go; a run that was resumed had breaks."""
+    """Return the start, and the start plus the duration; a resumed run had breaks in between."""
     try:
         ended = datetime.fromisoformat(began) + timedelta(milliseconds=duration_ms)
     except (ValueError, OverflowError):
@@ -518,5 +518,5 @@ def _copy(source: IO[bytes], log: zipfile.ZipFile, name: str) -> None:
 
 
 def _bytes(value: Any) -> bytes:
-    # Halves of characters, which JSON may hold and UTF-8 not, are told as a question mark.
+    # Lone surrogates, which JSON may hold but UTF-8 cannot, become question marks.
     return compact(value).encode("utf-8", "replace")

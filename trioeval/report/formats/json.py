@@ -1,4 +1,4 @@
-"""JSON: of records, of values that it cannot always hold, and of documents too large to hold."""
+"""JSON of records, of values that JSON cannot represent, and of documents too large for memory."""
 
 import enum
 import functools
@@ -19,17 +19,17 @@ from trioeval.usage import Usage
 T = TypeVar("T")
 
 DEEPEST = 100
-"""Lists and objects in each other that are written; parsers of many languages give up not far beyond."""
+"""The deepest nesting of lists and objects that is written; parsers of many languages fail not far beyond."""
 TOO_DEEP = f"[nested more than {DEEPEST} levels deep]"
-"""What stands for those that are nested deeper."""
+"""The replacement of values that are nested deeper."""
 
 _NESTS = (dict, list, tuple)
 _LEAVES = frozenset({str, int, float, bool, type(None)})
-"""Most of what there is: known at once to be no list and no object."""
+"""The most frequent types, which are neither lists nor objects."""
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """JSON text: numbers that JSON does not have become null, foreign objects their text."""
+    """Return JSON text: numbers that JSON lacks become null, foreign objects their text."""
     try:
         return json.dumps(value, ensure_ascii=False, indent=indent, default=str, allow_nan=False)
     except ValueError:
@@ -37,10 +37,10 @@ def to_json(value: Any, indent: int | None = None) -> str:
 
 
 def compact(value: Any) -> str:
-    """JSON text without any spaces, as quickly as can be.
+    """Return JSON text without spaces, as fast as possible.
 
-    Numbers that JSON does not have become null. What only this language can write as JSON, such as lone
-    surrogates and numbers beyond 64 bits, is written all the same, more slowly.
+    Numbers that JSON lacks become null. Values that only Python can write as JSON, such as lone surrogates
+    and numbers beyond 64 bits, are written more slowly.
 
     Example:
         >>> compact({"a": [1.5, None]})
@@ -50,14 +50,14 @@ def compact(value: Any) -> str:
 
 
 def indented(value: Any, margin: str = "\n") -> str:
-    """JSON text on many lines, two spaces a level; otherwise as `compact`."""
+    """Return JSON text on many lines, indented by two spaces a level; otherwise like `compact`."""
     text = _quick_text(value, indent=True) or to_json(value, indent=2)
-    # No text of JSON has a line break in it: all that there are separate its parts.
+    # JSON text has no line breaks inside of values: all of them separate parts.
     return text.replace("\n", margin)
 
 
 def _quick_text(value: Any, *, indent: bool) -> str | None:
-    """Made by orjson; None of what it refuses, and of what it would write in its own way."""
+    """Return the text made by orjson; None if it refuses the value or would write it differently."""
     import orjson  # noqa: PLC0415 - 20 ms that most commands do not need
 
     option = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
@@ -68,7 +68,7 @@ def _quick_text(value: Any, *, indent: bool) -> str | None:
 
 
 def finite(value: Any) -> Any:
-    """The same value with null for numbers that JSON does not have, as JavaScript writes them."""
+    """Return the value with null for numbers that JSON lacks, as JavaScript writes them."""
     match value:
         case float():
             return value if math.isfinite(value) else None
@@ -81,10 +81,10 @@ def finite(value: Any) -> Any:
 
 
 def shallow(value: Any) -> Any:
-    """The same value with `TOO_DEEP` in place of what is nested deeper than `DEEPEST`.
+    """Return the value with `TOO_DEEP` in place of values nested deeper than `DEEPEST`.
 
-    Everything that walks through values, writers of files included, would break at some depth, and one
-    reply must not cost the results of a whole run.
+    Functions that walk through values, writers of files included, fail at some depth, and one reply must not
+    cost the results of a whole run.
 
     Example:
         >>> deep: list[object] = []
@@ -97,7 +97,7 @@ def shallow(value: Any) -> Any:
 
 
 def _is_flat(value: Any) -> bool:
-    """A quick look that is enough for most of what there is."""
+    """Return whether a value is surely flat: a quick test that is enough for most values."""
     kind = type(value)
     return kind in _LEAVES or (kind is dict and _LEAVES.issuperset(map(type, value.values())))
 
@@ -129,11 +129,11 @@ def _cut(value: Any, levels: int) -> Any:
 
 
 def json_chunks(document: Any, margin: str = "\n") -> Iterator[str]:
-    """The indented JSON text of a document piece by piece, as `indented` makes it.
+    """Yield the indented JSON text of a document piece by piece, as `indented` makes it.
 
     Args:
-        document: Iterators in it stand for lists, and are read as the text is.
-        margin: What begins a line at the level of the document.
+        document: Iterators in it are written as lists, and are read on demand.
+        margin: The beginning of each line at the level of the document.
 
     Example:
         >>> print("".join(json_chunks({"rows": iter([1, 2])})))
@@ -159,7 +159,7 @@ def json_chunks(document: Any, margin: str = "\n") -> Iterator[str]:
 
 
 def has_stream(document: Any) -> bool:
-    """Whether a document holds an iterator, itself or in objects of objects."""
+    """Return whether a document is an iterator, or an object that holds one at any depth."""
     match document:
         case dict():
             return any(has_stream(part) for part in document.values())
@@ -175,16 +175,16 @@ def _list_chunks(parts: Iterable[Any], margin: str) -> Iterator[str]:
     yield "[]" if between == "[" else margin + "]"
 
 
-# Records, which are attrs classes, as JSON data and back. A key is the name of its field in camelCase, or
-# what the metadata of the field says; None keeps the field to ourselves.
+# Records, which are attrs classes, as JSON data and back. A key is the name of its field in camelCase, or the
+# name in the metadata of the field; None leaves the field out.
 
 
 def record_json(record: Any, *, sparse: bool = False) -> dict[str, Any]:
-    """The fields of a record, ready for `json.dumps`.
+    """Return the fields of a record as JSON data.
 
     Args:
-        record: An object of an attrs class. Of a `Usage` in it, only what is known is told.
-        sparse: Whether fields are left out that are as usual.
+        record: An object of an attrs class. Unknown numbers of a `Usage` in it are left out.
+        sparse: Whether fields with their default values are left out.
 
     Example:
         >>> record_json(Usage(total=3, cached=0), sparse=True)
@@ -198,10 +198,10 @@ def record_json(record: Any, *, sparse: bool = False) -> dict[str, Any]:
 
 
 def read_record(kind: type[T], told: Mapping[str, Any]) -> T:
-    """The record that `record_json` has told of; numbers and texts are taken as they are.
+    """Return the record from the result of `record_json`; numbers and texts are not checked.
 
     Raises:
-        KeyError, TypeError, ValueError, AttributeError: It was made of something else.
+        KeyError, TypeError, ValueError, AttributeError: The data has another form.
 
     Example:
         >>> read_record(Usage, {"total": 3}) == Usage(total=3)

@@ -1,22 +1,22 @@
-# Apart from `cli.output`: loaded when it is used.
-"""Results as JUnit XML, which continuous integration shows: a suite for each column, a case for each row."""
+# Apart from `cli.output`: imported on demand.
+"""Results as JUnit XML for continuous integration: a suite for each column, a case for each row."""
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from trioeval.inert import inert
 from trioeval.report.columns import dataset_lines, failure_line, trouble
 from trioeval.report.records import RowRecord, agent_lines
 from trioeval.report.results import Results
 from trioeval.report.totals import ColumnTotals
 from trioeval.run import Status
 from trioeval.text import score_text
+from trioeval.text_safety import escape_control_characters
 
-# XML text: what may stand in it, and documents in it.
+# XML text and documents.
 #
-# XML has no way at all to write most control characters, escaped or not: they are left out.
+# XML cannot represent most control characters, escaped or not: they are left out.
 
 
 HEADER = '<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -26,14 +26,14 @@ _XML_TEXT_NAME = re.compile(r"(?!(?i:xml))[A-Za-z_][\w.-]*\Z", re.ASCII)
 
 
 def xml_text(text: object) -> str:
-    r"""Text as it may stand between tags.
+    r"""Return text that is valid between tags.
 
     Example:
         >>> xml_text("a < b \x1b[1m& c")
         'a &lt; b [1m&amp; c'
     """
     plain = str(text)
-    if not plain.isprintable():  # most texts are, which is quickly seen
+    if not plain.isprintable():  # a quick test that holds for most texts
         plain = _FORBIDDEN.sub("", plain)
     return (
         plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("\r", "&#13;")
@@ -41,7 +41,7 @@ def xml_text(text: object) -> str:
 
 
 def xml_attributes(attributes: Mapping[str, object]) -> str:
-    r"""Attributes as they may stand in a tag, with a space before each.
+    r"""Return attributes that are valid in a tag, with a space before each.
 
     Example:
         >>> xml_attributes({"name": 'say "hi"\n', "tests": 2})
@@ -54,12 +54,12 @@ def xml_attributes(attributes: Mapping[str, object]) -> str:
 
 
 def xml_chunks(name: str, value: Any, margin: str = "") -> Iterator[str]:
-    """A value as an element, piece by piece; a list is one element a member, all of the same name.
+    """Yield a value as an element, piece by piece; the members of a list are elements of the same name.
 
     Args:
-        name: Of the element; one that cannot be a name in XML becomes `entry` with an attribute.
-        value: Iterators stand for lists.
-        margin: What begins a line at this level.
+        name: The name of the element; one that is not valid in XML becomes `entry` with an attribute.
+        value: The value; iterators are treated as lists.
+        margin: The beginning of each line at this level.
 
     Example:
         >>> print(
@@ -88,7 +88,7 @@ def xml_chunks(name: str, value: Any, margin: str = "") -> Iterator[str]:
 
 def _members(name: str, values: Iterable[Any], margin: str) -> Iterator[str]:
     for value in values:
-        # A list in a list would otherwise lose its bounds.
+        # A nested list would otherwise lose its bounds.
         inner = {"item": value} if isinstance(value, list | tuple) else value
         yield from xml_chunks(name, inner, margin)
 
@@ -104,11 +104,11 @@ def _scalar(value: Any) -> object:
 
 
 _NAME = 512  # characters of a name
-_MESSAGE = 1024  # characters of a message, which stands in an attribute
+_MESSAGE = 1024  # characters of a message, which is an attribute
 
 
 def junit_chunks(*parts: Results) -> Iterator[str]:
-    """The XML text of all rows, a case at a time."""
+    """Yield the XML text of all rows, case by case."""
     counts = _counts([column for part in parts for column in part.totals.columns], parts)
     yield HEADER
     yield f"<testsuites{xml_attributes({'name': 'trioeval', **counts})}>\n"
@@ -125,27 +125,27 @@ def junit_chunks(*parts: Results) -> Iterator[str]:
 
 
 def _names(results: Results) -> Iterator[str]:
-    """Each column as `[provider] prompt N`, with N counted for each name of a provider."""
-    task = "" if results.task is None else f"{inert(results.task, _NAME)}: "
+    """Yield each column as `[provider] prompt N`; N counts the columns of a provider name."""
+    task = "" if results.task is None else f"{escape_control_characters(results.task, _NAME)}: "
     seen: Counter[str] = Counter()
     for column in results.columns:
-        name = inert(column.provider, _NAME)
+        name = escape_control_characters(column.provider, _NAME)
         seen[name] += 1
         yield f"{task}[{name}] prompt {seen[name]}"
 
 
 def _dataset(results: Results) -> Iterator[str]:
-    """The suite of a task that makes a dataset, with one case; nothing of any other task."""
+    """Yield the suite of a task that makes a dataset, with one case; nothing for any other task."""
     dataset = results.shown_dataset()
     if dataset is None:
         return
-    name = inert(results.task or "", _NAME)
+    name = escape_control_characters(results.task or "", _NAME)
     about = {"name": name, **_counts((), (results,)), "timestamp": results.head.utc_created}
     yield f"  <testsuite{xml_attributes(about)}>\n"
     case = {"classname": name, "name": "dataset", "time": _seconds(1000 * dataset.duration_s)}
     yield f"    <testcase{xml_attributes(case)}>\n"
     if (why := trouble(dataset)) is not None:
-        attributes = {"message": inert(why, _MESSAGE), "type": "dataset"}
+        attributes = {"message": escape_control_characters(why, _MESSAGE), "type": "dataset"}
         rows = xml_text("\n".join(map(failure_line, dataset.failures)))
         yield f"      <failure{xml_attributes(attributes)}>{rows}</failure>\n"
     told = xml_text("\n".join(dataset_lines(dataset)))
@@ -153,7 +153,7 @@ def _dataset(results: Results) -> Iterator[str]:
 
 
 def _counts(columns: Sequence[ColumnTotals], parts: Sequence[Results] = ()) -> dict[str, object]:
-    """How many cases of which kind are those of columns, and of the datasets of parts."""
+    """Return the number of cases of each kind in columns, and in the datasets of parts."""
     datasets = [part.dataset for part in parts if part.dataset is not None]
     return {
         "tests": sum(column.rows for column in columns) + len(datasets),
@@ -169,7 +169,7 @@ def _counts(columns: Sequence[ColumnTotals], parts: Sequence[Results] = ()) -> d
 
 
 def _case(row: RowRecord, suite_name: str) -> Iterator[str]:
-    name = inert(row.name, _NAME)
+    name = escape_control_characters(row.name, _NAME)
     about = {
         "classname": suite_name,
         "name": f"row {row.number} ({name})" if name else f"row {row.number}",
@@ -204,7 +204,7 @@ def _properties(row: RowRecord) -> dict[str, object]:
 
 def _trouble(row: RowRecord) -> str:
     reason = row.error or "assertion failed"
-    attributes = {"message": inert(reason, _MESSAGE)}
+    attributes = {"message": escape_control_characters(reason, _MESSAGE)}
     if row.status is Status.FAIL:
         failed = [part.type or "assertion" for part in row.parts if not part.passed]
         lines = [f"Score: {score_text(row.score)}", f"Reason: {reason}"]

@@ -1,6 +1,6 @@
-"""A run as a page of Markdown: for the summary of a step of GitHub Actions, or a comment.
+"""A run as a page of Markdown, for the summary of a step of GitHub Actions, or for a comment.
 
-Foreign text stands in spans of code. In them nothing is markup: no HTML, link, image, mention or emphasis.
+Foreign text is in code spans, where nothing is markup: no HTML, link, image, mention or emphasis.
 """
 
 import math
@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trioeval.columns.makers.base import OWN_LANES
-from trioeval.inert import inert
 from trioeval.report.activity import WAIT_WORDS, labels_of, lane_names, longest_waits
 from trioeval.report.columns import dataset_lines
 from trioeval.report.counts import counted, money
@@ -19,8 +18,9 @@ from trioeval.report.summary import not_graded_line, not_run_line
 from trioeval.report.tables import UNFINISHED, FailureGroup, Failures
 from trioeval.report.totals import ColumnTotals, Totals, counts_text, nearest_rank, percent
 from trioeval.run import Status
+from trioeval.text_safety import escape_control_characters
 
-# Workflow commands of GitHub Actions: lines of a log that make the runner do something. Pure.
+# Workflow commands of GitHub Actions: lines of a log that the runner executes. Pure.
 
 
 _IN_TEXT = {"%": "%25", "\r": "%0D", "\n": "%0A"}
@@ -30,12 +30,12 @@ _IN_PROPERTY = {**_IN_TEXT, ":": "%3A", ",": "%2C"}
 def workflow_command(
     name: str, text: str = "", properties: Mapping[str, str | None] | None = None
 ) -> str:
-    r"""A command on one line, whatever stands in it.
+    r"""Return a command on one line, whatever text it has.
 
     Args:
         name: Such as `error` or `group`.
-        text: What it says.
-        properties: What it says it of; those that are None are left out.
+        text: The message.
+        properties: Properties such as the file; those that are None are left out.
 
     Example:
         >>> workflow_command("error", "100 %\nx", {"file": "a,b.yaml", "line": None})
@@ -44,14 +44,14 @@ def workflow_command(
     given = (properties or {}).items()
     said = [f"{key}={_escaped(fact, _IN_PROPERTY)}" for key, fact in given if fact is not None]
     head = f"{name} {','.join(said)}" if said else name
-    # What is a command of the old kind stands for one wherever it stands.
+    # The runner executes commands of the old syntax anywhere in a line.
     return f"::{head}::{_escaped(text, _IN_TEXT)}".replace("##[", "##\\[")
 
 
 def without_commands(text: str) -> str:
-    r"""Text of others in which no command is left: a backslash stands in what would be one.
+    r"""Return foreign text without commands: a backslash breaks what would be one.
 
-    The runner takes a line for a command if it begins with `::`, blanks aside, or has `##[` in it.
+    The runner executes a line that begins with `::`, after blanks, or that contains `##[`.
 
     Example:
         >>> without_commands("a::b\n  ::error::x\n##[group]")
@@ -68,9 +68,9 @@ def _escaped(text: str, escapes: Mapping[str, str]) -> str:
 
 
 _NAME = 80  # characters of a name
-_REASON = 300  # of why a row did not pass
+_REASON = 300  # characters of the reason why a row did not pass
 _FAILURES = 50  # groups of rows of a task that are listed
-_WAITS = 5  # waits that are told of
+_WAITS = 5  # waits that are listed
 _HEADINGS = (
     "provider",
     "passed",
@@ -83,29 +83,29 @@ _HEADINGS = (
     "tokens",
     "cost",
 )
-_COUNTS = 4  # of them that stand before the counts that a table may lack
+_COUNTS = 4  # headings before those that a table may lack
 _BACKTICKS = re.compile("`+")
 
 
 def code(text: object, width: int = _NAME) -> str:
-    r"""Foreign text as a span of code, which fits into a cell of a table too; a dash if there is none.
+    r"""Return foreign text as a code span that is also valid in a table cell; a dash for an empty text.
 
     Example:
         >>> print(code("a | b <i>"), code("`x`"), code(""))
         `a \| b <i>` `` `x` `` –
     """
-    plain = inert(text, width)
+    plain = escape_control_characters(text, width)
     if not plain:
         return "–"
     fence = "`" * (1 + max(map(len, _BACKTICKS.findall(plain)), default=0))
-    # A backslash before that of the pipe would make it end the cell.
+    # A backslash before the escaped pipe would end the cell.
     cell = plain.replace("\\|", "\\ |").replace("|", "\\|")
     blank = " " if plain.startswith("`") or plain.endswith("`") else ""
     return f"{fence}{blank}{cell}{blank}{fence}"
 
 
 def markdown_chunks(*parts: Results) -> Iterator[str]:
-    """The page of a run."""
+    """Yield the page of a run."""
     first, *_ = parts
     description = first.head.config.get("description")
     yield "## trioeval" + (f": {code(description)}" if description else "") + "\n\n"
@@ -157,7 +157,7 @@ def _part(part: Results) -> Iterator[str]:
 
 
 def _headings(part: Results) -> list[str]:
-    """The name of each column: its provider, and its prompt if there are several."""
+    """Return the name of each column: its provider, and its prompt if there are several."""
     columns = part.columns
     if len({(column.id, column.label) for column in columns}) == 1:
         return [code(column.provider) for column in columns]
@@ -226,7 +226,7 @@ def _failure(group: FailureGroup, headings: Sequence[str]) -> Sequence[str]:
 
 
 def _waits(activity: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """What it waited for, the longest first."""
+    """Yield the waits of the run, the longest first."""
     waits = [wait for wait in longest_waits(activity) if wait.lane not in OWN_LANES][:_WAITS]
     told = [wait for wait in waits if wait.seconds >= 0.05]  # noqa: PLR2004 - shown as 0.1
     if not told:

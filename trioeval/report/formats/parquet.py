@@ -1,8 +1,8 @@
-# Apart from `cli.output`: loaded when it is used.
-"""Results as a Parquet file: a line a row, in columns with types, for every program that reads tables.
+# Apart from `cli.output`: imported on demand.
+"""Results as a Parquet file: a line for each row, in typed columns, for every program that reads tables.
 
-The rows are written in batches, which are put together at the end: a run of any size needs the memory of one
-batch. The same rows make the same bytes.
+The rows are written in batches, which are joined at the end: a run of any size needs the memory of one
+batch. The same rows give the same bytes.
 """
 
 import importlib.util
@@ -25,22 +25,22 @@ from trioeval.report.results import Results
 
 _BATCH = 2000  # rows
 _HALF = re.compile("[\ud800-\udfff]")
-_WHOLE = 2**63  # numbers beyond it have no place in a column of whole numbers
+_WHOLE = 2**63  # larger numbers do not fit a column of integers
 
 
 @attrs.frozen
 class ParquetColumn:
-    """A column of the file; what is not known of a row is NULL in it."""
+    """A column of the file; an unknown value is NULL."""
 
     name: str
     kind: ColumnType
     about: str
-    """What it holds, in one sentence of `docs/howto/export.md`."""
+    """The description of the column in `docs/howto/export.md`."""
     get: Callable[[Results, RowRecord], Any]
 
 
 def _of(*path: str) -> Callable[[Results, RowRecord], Any]:
-    """A fact of a row, or what one of its objects has under a key."""
+    """Return a reader of an attribute of a row, or of a member of one of its objects."""
 
     def get(_part: Results, row: RowRecord) -> Any:
         found = getattr(row, path[0])
@@ -52,63 +52,61 @@ def _of(*path: str) -> Callable[[Results, RowRecord], Any]:
 PARQUET_COLUMNS: Sequence[ParquetColumn] = (
     ParquetColumn("run", "text", "the run's id", lambda part, _: part.head.eval_id),
     ParquetColumn("task", "text", "the task's id", lambda part, _: part.task),
-    ParquetColumn("row_id", "text", "the row's id, as everywhere", _of("id")),
+    ParquetColumn("row_id", "text", "the row's id", _of("id")),
     ParquetColumn("test", "int", "the number of its test, from 0", _of("test_idx")),
-    ParquetColumn("prompt_number", "int", "that of its provider and prompt", _of("prompt_idx")),
-    ParquetColumn("repeat", "int", "that of its repetition", _of("repeat")),
+    ParquetColumn(
+        "prompt_number", "int", "the number of its provider and prompt", _of("prompt_idx")
+    ),
+    ParquetColumn("repeat", "int", "the number of its repeat", _of("repeat")),
     ParquetColumn("provider", "text", "label or id of the provider", _of("provider")),
     ParquetColumn("prompt_label", "text", "label of the prompt", _of("prompt_label")),
-    ParquetColumn("description", "text", "what the suite calls the test", _of("title")),
+    ParquetColumn("description", "text", "the title of the test", _of("title")),
     ParquetColumn("vars", "json", "its variables", _of("vars")),
-    ParquetColumn("prompt", "text", "what was asked, rendered", _of("prompt")),
+    ParquetColumn("prompt", "text", "the rendered prompt", _of("prompt")),
     ParquetColumn(
         "output",
         "text",
-        "what was answered, after transforms; JSON text where it is no text",
+        "the output after transforms; JSON text if it is not a text",
         _of("output"),
     ),
     ParquetColumn(
         "status", "text", "`pass`, `fail`, `error` or `not_run`", lambda _, row: row.status.value
     ),
     ParquetColumn("score", "float", "the score, from 0 to 1", _of("score")),
-    ParquetColumn("outcome", "text", "how its job ended", _of("outcome")),
-    ParquetColumn("reason", "text", "why it passed or failed", _of("verdict", "reason")),
-    ParquetColumn("error", "text", "why it failed, or has no verdict", _of("error")),
-    ParquetColumn(
-        "error_kind", "text", "in which of the known ways its call failed", _of("own", "errorKind")
-    ),
+    ParquetColumn("outcome", "text", "the outcome of its job", _of("outcome")),
+    ParquetColumn("reason", "text", "the reason of its verdict", _of("verdict", "reason")),
+    ParquetColumn("error", "text", "the reason of a failure, or the error", _of("error")),
+    ParquetColumn("error_kind", "text", "the kind of a failed call", _of("own", "errorKind")),
     ParquetColumn("metrics", "json", "its named scores", _of("named_scores")),
     ParquetColumn(
-        "latency_ms", "float", "milliseconds until the reply was there", _of("latency_ms")
+        "latency_ms", "float", "milliseconds until the reply was complete", _of("latency_ms")
     ),
+    ParquetColumn("wait_ms", "float", "milliseconds of waiting for its lane", _of("own", "waitMs")),
     ParquetColumn(
-        "wait_ms", "float", "milliseconds that it waited for its lane", _of("own", "waitMs")
+        "first_token_ms", "float", "milliseconds until the first token", _of("own", "firstTokenMs")
     ),
-    ParquetColumn(
-        "first_token_ms", "float", "milliseconds until the reply began", _of("own", "firstTokenMs")
-    ),
-    ParquetColumn("calls", "int", "requests that were made for it", _of("own", "attempts")),
-    ParquetColumn("tokens", "int", "tokens, judges left out", _of("usage", "total")),
-    ParquetColumn("prompt_tokens", "int", "those of what was asked", _of("usage", "prompt")),
-    ParquetColumn("completion_tokens", "int", "those of the reply", _of("usage", "completion")),
-    ParquetColumn("cost_usd", "float", "US dollars, judges left out", _of("cost")),
+    ParquetColumn("calls", "int", "the number of requests", _of("own", "attempts")),
+    ParquetColumn("tokens", "int", "tokens, without judges", _of("usage", "total")),
+    ParquetColumn("prompt_tokens", "int", "tokens of the prompt", _of("usage", "prompt")),
+    ParquetColumn("completion_tokens", "int", "tokens of the reply", _of("usage", "completion")),
+    ParquetColumn("cost_usd", "float", "US dollars, without judges", _of("cost")),
     ParquetColumn("grading_cost_usd", "float", "US dollars of judges", _of("grading_cost")),
     ParquetColumn(
         "cached", "bool", "whether the reply came from the cache", _of("response", "cached")
     ),
     ParquetColumn(
-        "finish_reason", "text", "why the model stopped", _of("response", "finishReason")
+        "finish_reason", "text", "the finish reason of the model", _of("response", "finishReason")
     ),
-    ParquetColumn("metadata", "json", "what the test says of itself", _of("test", "metadata")),
+    ParquetColumn("metadata", "json", "the metadata of the test", _of("test", "metadata")),
 )
 
 
 def missing_for_parquet() -> str | None:
-    """What is missing here to write such files, and how to get it; None if nothing is."""
-    # Not imported: what is loaded before a run starts is never given back, and DuckDB complains of that.
+    """Return what is missing to write Parquet files, and how to install it; None if nothing is."""
+    # Not imported: modules loaded before a run stay in memory, and DuckDB complains about that.
     try:
         found = importlib.util.find_spec("duckdb")
-    except ValueError:  # somebody has put something else in its place
+    except ValueError:  # the module was replaced in sys.modules
         found = None
     if found is None:
         return "Parquet files need the extra `parquet`: pip install 'trioeval[parquet]'"
@@ -119,11 +117,11 @@ def write_parquet(path: Path, parts: Sequence[Results]) -> None:
     """Write all rows of a run.
 
     Args:
-        path: The file; one that is there is replaced.
+        path: The file; an existing one is replaced.
         parts: The run, or its tasks. Datasets have no rows here.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     kinds = {column.name: column.kind for column in PARQUET_COLUMNS}
     rows = ((part, record) for part in parts for record in part.shown())
@@ -142,7 +140,7 @@ def write_parquet(path: Path, parts: Sequence[Results]) -> None:
 def _batches(
     rows: Iterable[tuple[Results, RowRecord]],
 ) -> Iterator[list[tuple[Results, RowRecord]]]:
-    """Rows in handy portions; without rows one that is empty."""
+    """Yield rows in batches; an empty batch if there are no rows."""
     rows = iter(rows)
     batch = list(itertools.islice(rows, _BATCH))
     yield batch
@@ -158,7 +156,7 @@ def _values(batch: Sequence[tuple[Results, RowRecord]]) -> Mapping[str, Sequence
 
 
 def _value(kind: ColumnType, found: Any) -> Any:
-    """A value as its column has it; None where it has no place there: files of others say much."""
+    """Return a value in the type of its column; None if it does not fit, as in foreign files."""
     match kind:
         case _ if found is None:
             return None
@@ -171,12 +169,12 @@ def _value(kind: ColumnType, found: Any) -> Any:
         case "bool":
             return found if isinstance(found, bool) else None
         case "json":
-            # The escape of half a character is text in it: parsers of JSON refuse it otherwise.
+            # The escape of a lone surrogate becomes text: JSON parsers refuse it otherwise.
             return _whole(_HALF.sub(lambda half: rf"\\u{ord(half[0]):04x}", compact(found)))
         case _:
             return _whole(output_text(found))
 
 
 def _whole(text: str) -> str:
-    """Without half characters, which JSON may hold and files of text may not."""
+    """Replace lone surrogates, which JSON may hold but text files cannot."""
     return text.encode("utf-8", "backslashreplace").decode()

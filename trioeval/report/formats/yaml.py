@@ -1,8 +1,8 @@
-# Apart from `cli.output`: loaded when it is used.
+# Apart from `cli.output`: imported on demand.
 """Documents as YAML, piece by piece.
 
-Written so that YAML 1.1 and 1.2 read the same: a text that either of them would take for a number, a date
-or a truth value is quoted.
+The text reads the same in YAML 1.1 and 1.2: a text that either of them would read as a number, a date or a
+boolean is quoted.
 """
 
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ from trioeval.report.formats.json import finite, has_stream
 
 
 def yaml_chunks(document: Any, margin: str = "") -> Iterator[str]:
-    """The YAML text of a document.
+    """Yield the YAML text of a document.
 
     Args:
-        document: As for `json_chunks`: an iterator in it stands for a list.
-        margin: What begins a line at the level of the document.
+        document: As for `json_chunks`: iterators are written as lists.
+        margin: The beginning of each line at the level of the document.
 
     Example:
         >>> print("".join(yaml_chunks({"rows": iter([{"a": "no", "b": "1e3"}])})), end="")
@@ -71,7 +71,7 @@ def _text(value: Any, margin: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Only what YAML has names for, as JSON would have it."""
+    """Return only values that YAML represents, as JSON would write them."""
     match finite(value):
         case dict() as found:
             return {str(key): _plain(part) for key, part in found.items()}

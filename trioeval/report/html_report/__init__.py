@@ -1,4 +1,4 @@
-"""Results as a page that needs no other file: what it is, and foreign text as it may stand in any page."""
+"""Results as a page that needs no other file, and the escaping of foreign text in pages."""
 
 from trioeval.report.html_report.comparison import compare_chunks as compare_chunks
 from trioeval.report.html_report.inert_text import inert_html as inert_html

@@ -1,6 +1,6 @@
 const MOST_BINS = 40;
-const BAND = 14; // pixels of a line that says when a lane waited for one thing
-const PLOT = 110; // of what was in flight, above those lines
+const BAND = 14; // pixels of the line of one reason of waits
+const PLOT = 110; // pixels of the chart of calls in flight, above those lines
 
 /** A colour of the style sheet as the canvas needs it, in the present theme. */
 function colour(name) {
@@ -36,7 +36,7 @@ function plot(place, name, options, data) {
   }).observe(place);
 }
 
-/** The least of sorted values that at least a share of them does not exceed. */
+/** The quantile of sorted values by nearest rank. */
 function nearestRank(sorted, share) {
   return sorted[Math.max(0, Math.ceil(share * sorted.length) - 1)];
 }
@@ -74,7 +74,7 @@ function histogram(place, title, unit, sorted, step, count) {
   plot(place, `${title}: ${told}`, options, [bins.map((_, bin) => bin * step), bins]);
 }
 
-/** Small pictures of one measure, one a column of each part, over the same axis. */
+/** Histograms of one measure, one for each column of each part, over the same axis. */
 function histograms(place, heading, unit, parts, valuesOf) {
   const groups = [];
   for (const part of parts) {
@@ -85,10 +85,10 @@ function histograms(place, heading, unit, parts, valuesOf) {
     });
   }
   if (!groups.length) return;
-  // A few that took very long would leave no room for all others.
+  // A few outliers would leave no room for all others.
   const tops = groups.map(([, sorted]) => Math.min(sorted.at(-1), 2 * nearestRank(sorted, 0.99)));
   const top = Math.max(1, ...tops);
-  const step = Math.ceil(top / MOST_BINS); // whole, as what is measured is
+  const step = Math.ceil(top / MOST_BINS); // whole numbers, like the measure
   const grid = make("div", { class: "charts" });
   place.append(make("h2", {}, heading), grid);
   for (const [title, sorted] of groups) {
@@ -104,7 +104,7 @@ function drawCharts(place, parts) {
   if (!place.hasChildNodes()) place.append(make("p", { class: "note" }, "Nothing was measured."));
 }
 
-/** What a lane did over time: in flight below its limit, refusals as marks, and a line for each wait below. */
+/** A lane over time: calls in flight and the limit, refusals as marks, and a line for each reason of waits. */
 function timeline(place, lane, seconds) {
   const { buckets, reasons } = lane;
   const times = [...buckets.map((_, number) => number * lane.bucket), Math.max(seconds, buckets.length * lane.bucket)];

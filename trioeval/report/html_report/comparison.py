@@ -1,4 +1,4 @@
-"""The page of two runs: what became better, worse or another answer, and both answers side by side."""
+"""The page of two runs: better, worse and different rows, with both outputs side by side."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -32,15 +32,15 @@ def compare_chunks(
     by: By = "row",
     told: Sequence[str] = (),
 ) -> Iterator[str]:
-    """The text of a page about two runs, a few hundred rows at a time.
+    """Yield the text of a page about two runs, a few hundred rows at a time.
 
-    Rows that are the same in both are counted and not shown.
+    Rows that are the same in both runs are counted and not shown.
 
     Args:
         before: The old run, or its tasks.
-        after: The new one.
-        by: Which rows belong together; see `Comparison`.
-        told: Sentences about both, such as whether they differ beyond chance.
+        after: The new run, or its tasks.
+        by: The rule that matches rows; see `Comparison`.
+        told: Sentences about both runs, such as whether they differ beyond chance.
     """
     old, new = before[0].head, after[0].head
     found = _Compared(before, after, by)
@@ -75,8 +75,8 @@ def compare_chunks(
 
 
 @attrs.define
-class _Last:
-    """Knows which record was read last."""
+class _LastRecord:
+    """A reader of records that remembers the last one."""
 
     record: RowRecord = attrs.field(init=False)
     number: int = -1
@@ -88,7 +88,7 @@ class _Last:
 
 
 class _Compared:
-    """Both runs, read one after the other; of the old one is remembered which rows are shown."""
+    """Both runs, read one after the other; of the old run the shown rows are remembered."""
 
     def __init__(
         self,
@@ -97,16 +97,16 @@ class _Compared:
         by: By,
     ) -> None:
         self._before, self._after = before, after
-        self._old = _Last()
+        self._old = _LastRecord()
         self.strip = after[0].info.strip
         self.comparison = Comparison(lambda: self._old.of(before), by=by)
 
     def packs(self) -> Iterator[str]:
-        """Everything that is told of rows, as elements of the page."""
+        """Yield all data of rows as elements of the page."""
         index, details = Packs(0, "index"), Packs(0, "details")
         wanted = bytearray()  # one for each row of the old run: whether it is shown
         rows = 0
-        new = _Last()
+        new = _LastRecord()
         for change in self.comparison.changes(new.of(self._after)):
             if (place := change.before_row) is not None:
                 wanted.extend(bytes(max(0, place + 1 - len(wanted))))
@@ -149,7 +149,7 @@ def _line(change: RowChange, record: RowRecord, cell: Any) -> list[Any]:
 
 @attrs.frozen
 class _Shown:
-    """What the template tells of both runs, behind the rows."""
+    """The summary of both runs for the template, which is rendered after the rows."""
 
     _of: _Compared
     told: Sequence[str]
@@ -168,7 +168,7 @@ class _Shown:
 
     def _name(self, column: ColumnChange) -> str:
         names = dict.fromkeys(
-            # A provider and a prompt; what hides prompts hides their labels.
+            # A provider and a prompt; if prompts are hidden, so are their labels.
             side.name.partition(" | ")[0] if self._of.strip.prompt_text else side.name
             for side in (column.before, column.after)
             if side.name is not None

@@ -1,6 +1,6 @@
 "use strict";
 
-// Whatever is set as markup by anybody is text, but for the few elements that Tabulator makes of its own.
+// All markup becomes text, except the few elements that Tabulator creates.
 const OWN_MARKUP = new Set(["<div class='tabulator-arrow'></div>"]);
 window.trustedTypes?.createPolicy("default", {
   createHTML: (text) => (OWN_MARKUP.has(text) ? text : text.replaceAll("<", "&lt;")),
@@ -10,13 +10,13 @@ const page = JSON.parse(document.getElementById("data").textContent);
 const STATUSES = ["pass", "fail", "error", "not_run", "not_graded"];
 const NOT_GRADED = 4;
 
-/** The status of a cell as it is shown. */
+/** The status of a cell as text. */
 function statusText(status) {
   return status.replace("_", " ").toUpperCase();
 }
 const CELL = Object.fromEntries(page.fields.map((name, place) => [name, place]));
 
-/** An element with attributes and children; all text in it is text. */
+/** Create an element with attributes and children; strings become text nodes. */
 function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -27,7 +27,7 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** The JSON data in an element of the page, which is deflated and in base64. */
+/** Read the JSON data in an element of the page, which is deflated and in base64. */
 async function unpack(element) {
   const text = element.textContent;
   const bytes = Uint8Array.fromBase64
@@ -50,7 +50,7 @@ async function readAll(part, kind) {
   return (await Promise.all(packsOf(part, kind).map((pack) => unpack(pack.element)))).flat();
 }
 
-/** All that is told of single rows: the packs that were opened last are kept. */
+/** The details of rows; the packs that were opened last are cached. */
 class Details {
   constructor(part, kind) {
     this.packs = packsOf(part, kind);
@@ -66,7 +66,7 @@ class Details {
     return (await found)[number - pack.first];
   }
 
-  /** Calls back with each pack in turn, until that says false. */
+  /** Call a function with each pack in turn, until it returns false. */
   async each(take) {
     for (const pack of this.packs) {
       if (!take(pack.first, await unpack(pack.element))) return;
@@ -74,7 +74,7 @@ class Details {
   }
 }
 
-/** All texts in JSON data, one after the other. */
+/** Join all strings in JSON data. */
 function textsOf(told) {
   if (typeof told === "string") return told;
   return Array.isArray(told) ? told.map(textsOf).join("\n") : "";

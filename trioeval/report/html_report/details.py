@@ -1,9 +1,9 @@
-"""All that a page tells of one row when it is opened.
+"""The details of one row, which a page shows when the row is opened.
 
-A row is a few blocks, each with a title and a shape that the script of the page knows:
+A row is a few blocks, each with a title and a form that the script of the page can draw:
 `["text", title, text]`, `["pairs", title, [[name, text], …]]` and
-`["checks", title, [[passed, score, name, reason, facts, compared], …]]`. A check that failed may say what
-was expected as `compared`: `[whether it is JSON, expected]`; the page sets it against the output.
+`["checks", title, [[passed, score, name, reason, facts, compared], …]]`. A failed check may have the expected
+value as `compared`: `[whether it is JSON, expected]`; the page shows its differences to the output.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,19 +22,19 @@ from trioeval.text import score_text
 LONG = 100_000
 """Characters of a text that are shown."""
 SHORT = 1500
-"""Of the same in a page that has grown large."""
+"""Characters of a text that are shown in a large page."""
 _REASON = 4000
 _NAME = 300
-_PARTS = 500  # assertions of a row that are told
+_PARTS = 500  # assertions of a row that are shown
 
 _COMPARED = frozenset({"equals", "similar", "levenshtein", "rouge-n", "bleu", "gleu", "meteor"})
-"""Types of assertions whose value is what the output should have been."""
+"""Types of assertions whose value is the expected output."""
 
 Block = list[Any]
 
 
 def details_json(record: RowRecord, most: int = LONG) -> dict[str, Any]:
-    """A row as the page shows it when it is opened."""
+    """Return the details of a row."""
     output = record.output
     return {
         "facts": [*_facts(record)],
@@ -62,7 +62,7 @@ def _facts(record: RowRecord) -> Iterator[str]:
 def _blocks(record: RowRecord, most: int) -> Iterator[Block]:
     if not record.status.has_verdict:
         yield from _text("error", record.error, most)
-        yield from _text("what the provider sent", record.own.get("bodyExcerpt"), most)
+        yield from _text("response of the provider", record.own.get("bodyExcerpt"), most)
     yield from _question(record, most)
     yield from _agent(record, most)
     yield from _checks(record)
@@ -111,7 +111,7 @@ def _checks(record: RowRecord) -> Iterator[Block]:
     if is_judged and (not parts or record.status is not Status.PASS):
         yield from _text("reason", record.reason, _REASON)
     if parts:
-        title = "assertions" if is_judged else "judged before it ended"
+        title = "assertions" if is_judged else "graded before the error"
         yield ["checks", title, [_check(part) for part in parts[:_PARTS]]]
     if len(parts) > _PARTS:
         yield from _text(
@@ -140,7 +140,7 @@ def _check(part: PartRecord) -> list[Any]:
 
 
 def _compared(kind: str, value: Any) -> Sequence[bool | str] | None:
-    """What the output is set against."""
+    """Return the expected value, to which the output is compared."""
     if kind not in _COMPARED or value is None or value == "":
         return None
     if isinstance(value, str):

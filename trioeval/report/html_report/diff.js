@@ -1,6 +1,6 @@
-const MOST_STEPS = 4_000_000; // of a comparison; beyond it lines are compared, and then nothing
+const MOST_STEPS = 4_000_000; // of a comparison by words; above it lines are compared, and above that nothing
 
-/** JSON on several lines with its keys sorted; null for what is none, or has numbers that would be rounded. */
+/** Format JSON on several lines with sorted keys; null for invalid JSON, and for numbers that would be rounded. */
 function pretty(text) {
   if (/\d{16}/.test(text)) return null;
   const sorted = (key, value) =>
@@ -14,7 +14,7 @@ function pretty(text) {
   }
 }
 
-/** What both have in common, and what only one has: [sign, text], the sign "", "-" or "+". */
+/** Common and different parts as [sign, text], with the sign "", "-" or "+". */
 function compared(before, after) {
   const words = /\s+|[\p{L}\p{N}_]+|[^\s\p{L}\p{N}_]/gu;
   const lines = /[^\n]*\n|[^\n]+$/g;
@@ -35,7 +35,7 @@ function commonParts(a, b) {
   const [m, n] = [a.length - first - last, b.length - first - last];
   if (m * n > MOST_STEPS) return null;
   const width = n + 1;
-  const table = new Uint32Array((m + 1) * width); // lengths of what the rests have in common
+  const table = new Uint32Array((m + 1) * width); // lengths of common subsequences of the rests
   for (let i = m - 1; i >= 0; i--) {
     for (let j = n - 1; j >= 0; j--) {
       table[i * width + j] =
@@ -67,7 +67,7 @@ function commonParts(a, b) {
   return parts;
 }
 
-/** A picture of a difference; `names` say what is struck out and what is underlined. */
+/** A view of a difference; `names` label the struck out and the underlined text. */
 function diffView(before, after, names) {
   const view = make("pre", { class: "diff", tabindex: "0", role: "group", "aria-label": "difference" });
   for (const [sign, text] of compared(before, after)) {

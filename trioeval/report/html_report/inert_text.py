@@ -1,4 +1,4 @@
-"""Foreign text as it may stand in a page."""
+"""The escaping of foreign text in a page."""
 
 import html
 import re
@@ -7,15 +7,15 @@ _FORBIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
-"""Controls, what turns the direction of text around, what cannot be seen, and halves of characters."""
+"""Control characters, direction marks, invisible characters and lone surrogates."""
 _JOINERS = re.compile("[\u200c\u200d]")
-"""Scripts and pictures need them, names do not."""
+"""Invisible characters that scripts and emoji need, but names do not."""
 
 
 def plain(text: object, most: int) -> str:
-    r"""Foreign text whose every character can be seen.
+    r"""Return foreign text in which every character is visible.
 
-    What a script puts into a page as text needs nothing more; what stands in markup needs `inert_html`.
+    Text that a script inserts as text needs nothing more; text in markup needs `inert_html`.
 
     Example:
         >>> plain("a\r\nb\x1b[1m \u202e" + "x" * 9, 9)
@@ -23,13 +23,13 @@ def plain(text: object, most: int) -> str:
     """
     whole = str(text)
     shown = whole[:most]
-    if not shown.isprintable():  # many texts are, which is quickly seen
+    if not shown.isprintable():  # a quick test that holds for many texts
         shown = _FORBIDDEN.sub("\ufffd", shown.replace("\r\n", "\n"))
     return shown if len(whole) <= most else f"{shown}… ({len(whole)} characters)"
 
 
 def inert_html(text: object, most: int) -> str:
-    r"""Foreign text as it may stand in the markup of a page.
+    r"""Return foreign text that is safe in the markup of a page.
 
     Example:
         >>> inert_html("<b>\x1b[1m" + "x" * 9, 8), inert_html('a "b"', 9)

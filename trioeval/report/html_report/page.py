@@ -1,4 +1,4 @@
-"""A page as text: the template filled in, with its own scripts and styles, and a policy for them alone."""
+"""A page as text: the filled template with its scripts and styles, and a policy that allows only these."""
 
 import base64
 import binascii
@@ -17,41 +17,41 @@ from trioeval.report.formats.json import compact
 from trioeval.report.html_report.details import LONG, SHORT
 from trioeval.report.html_report.inert_text import inert_html
 
-# Rows as data in a page: packed a few hundred at a time, and unpacked by the page when they are needed.
+# Rows as data in a page: packed a few hundred at a time, and unpacked by the page on demand.
 #
-# Each pack is the text of a JSON list, deflated, as base64 in an element that no browser runs. What tables
-# need is unpacked when a page opens; of what is told of single rows only the pack that somebody looks at.
+# Each pack is the text of a JSON list, deflated, as base64 in an element that browsers do not run. The data
+# of tables is unpacked when a page opens; the details of rows are unpacked one pack at a time.
 
 
 _PACK = 400_000  # bytes of JSON in a pack
 _LARGE = 40_000_000  # characters of a page from which on long texts are cut short
-_LEVEL = 5  # of zlib; beyond it little is won
+_LEVEL = 5  # of zlib; higher levels gain little
 
 
 @attrs.define
 class Packs:
-    """Collects what is told of rows, and gives it out as elements of a page."""
+    """A collector of row data that yields it as elements of a page."""
 
     part: int
-    """Number of the part of the page to which the rows belong."""
+    """The number of the part of the page that the rows belong to."""
     kind: Literal["index", "details", "index-before", "before"]
-    """What is told: what tables need, or all of a row; in a comparison also both of the old run."""
+    """The kind of data: `index` for tables, `details` for rows; in a comparison also both for the old run."""
     characters: int = 0
-    """Written up to now."""
+    """Characters written so far."""
     _texts: list[bytes] = attrs.field(factory=list, init=False)
     _size: int = attrs.field(default=0, init=False)
     _first: int = attrs.field(default=0, init=False)
 
     @property
     def most(self) -> int:
-        """Characters of a text that the next row may have: a page must not grow beyond all browsers."""
+        """The most characters of a text of the next row: a page must stay small enough for browsers."""
         return LONG if self.characters < _LARGE else SHORT
 
     def add(self, told: Any) -> Iterator[str]:
-        """One more; gives an element when there is enough for it.
+        """Add the data of a row, and yield an element when a pack is full.
 
         Args:
-            told: JSON data without half characters.
+            told: JSON data without lone surrogates.
         """
         text = compact(told).encode("utf-8", "replace")
         self._texts.append(text)
@@ -60,7 +60,7 @@ class Packs:
             yield self._element()
 
     def rest(self) -> Iterator[str]:
-        """What was not yet given out."""
+        """Yield the last pack."""
         if self._texts:
             yield self._element()
 
@@ -88,7 +88,7 @@ _MAPS = ("//# sourceMappingURL=", "/*# sourceMappingURL=")
 
 
 @attrs.frozen
-class Assets:
+class PageAssets:
     """The scripts and styles of a page."""
 
     scripts: Sequence[str]
@@ -96,7 +96,7 @@ class Assets:
 
     @property
     def policy(self) -> str:
-        """What a browser may run and load: these and nothing else, and nothing from anywhere."""
+        """The content security policy: only these scripts and styles may run and load."""
         scripts, styles = (" ".join(map(_digest, texts)) for texts in (self.scripts, self.styles))
         return (
             f"default-src 'none'; script-src {scripts}; style-src {styles}; base-uri 'none'; "
@@ -105,11 +105,11 @@ class Assets:
 
 
 def page_chunks(found: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[str]:
-    """The text of a page piece by piece.
+    """Yield the text of a page piece by piece.
 
     Args:
-        found: What the template asks for; iterators in it are read as the text is.
-        data: What the scripts of the page know of it, besides its rows; foreign text in it is `plain`.
+        found: The variables of the template; iterators in them are read on demand.
+        data: The data of the page's scripts except rows; foreign text in it is `plain`.
     """
     assets = _assets()
     return _template().generate(
@@ -140,15 +140,15 @@ def _inert(text: object, most: int) -> Markup:
 
 
 def _script_json(data: Mapping[str, Any]) -> Markup:
-    """JSON that ends no script and begins no comment in one."""
+    """Return JSON that cannot end a script or start a comment in one."""
     return Markup(compact(data).replace("<", "\\u003c"))  # noqa: S704 - no markup is left
 
 
 @cache
-def _assets() -> Assets:
+def _assets() -> PageAssets:
     report = files("trioeval.report")
     own = [_text(report / "html_report" / name) for name in _OWN]
-    return Assets(
+    return PageAssets(
         scripts=[*(_text(report / path) for path in _SCRIPTS), "".join(own)],
         styles=[
             *(_text(report / path) for path in _STYLES),
@@ -158,7 +158,7 @@ def _assets() -> Assets:
 
 
 def _text(path: Any) -> str:
-    """A file, without the line that names another one, which a page on its own has not."""
+    """Return the text of a file without its source map line: the map is not in the page."""
     text: str = path.read_text("utf-8")
     for mark in _MAPS:
         text = text.partition(mark)[0]
@@ -166,6 +166,6 @@ def _text(path: Any) -> str:
 
 
 def _digest(text: str) -> str:
-    """As a policy names a script."""
+    """Return the digest of a script in the format of policies."""
     found = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(found).decode()}'"

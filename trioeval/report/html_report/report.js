@@ -1,4 +1,4 @@
-/** A part of the page with rows, as it was packed. */
+/** Load a part of the page with rows. */
 async function loadPart(number) {
   const part = page.parts[number];
   const index = await readAll(number, "index");
@@ -21,7 +21,7 @@ async function loadPart(number) {
   return { ...part, number, rows, details, owners };
 }
 
-/** What is told of a row when it is opened, each of its cells beside the others. */
+/** The dialog with the details of a row, its cells side by side. */
 class Sheet {
   constructor() {
     this.dialog = document.getElementById("sheet");
@@ -47,7 +47,7 @@ class Sheet {
     const told = await Promise.all(
       cells.map((cell, number) => cell && matrix.details[row.kind && number === 0 ? 1 : 0].row(cell[CELL.row])),
     );
-    if (this.wanted !== component) return; // somebody went on
+    if (this.wanted !== component) return; // another row was opened
     this.dialog.querySelector("h2").textContent = `row ${row.idx}${row.name ? ` (${row.name})` : ""}`;
     const place = component.getPosition();
     this.dialog.querySelector(".place").textContent = `${place} of ${matrix.count}`;
@@ -64,7 +64,7 @@ class Sheet {
   }
 }
 
-/** What became of a row from one run to the other. */
+/** The change of a row between two runs. */
 function changeView(row, [before, after]) {
   const view = make("section", { class: "change" }, make("p", {}, make("b", { class: `kind ${row.kind}` }, row.kind), ` ${row.column}`));
   if (before?.output != null && after?.output != null && before.output !== after.output) {
@@ -119,7 +119,7 @@ function expectedView([isJson, expected], output) {
   return diffView(wanted, got, ["expected", "output"]);
 }
 
-/** One part of the page at a time, by its tab. */
+/** The tabs: one part of the page is shown at a time. */
 class Tabs {
   constructor(draw) {
     this.tabs = Array.from(document.querySelectorAll("[role=tab]"));
@@ -153,7 +153,7 @@ class Tabs {
   }
 }
 
-/** The page's own choice of colours, above that of the system. */
+/** The theme button, which overrides the system's theme. */
 function addTheme(redraw) {
   const button = document.getElementById("theme");
   const system = matchMedia("(prefers-color-scheme: dark)");
@@ -171,7 +171,7 @@ function addTheme(redraw) {
     tell();
   });
   system.addEventListener("change", tell);
-  // Paper is light, also for pictures, which are drawn in the colours of the moment.
+  // Paper is light, also for charts, which are drawn in the current colours.
   let onScreen;
   addEventListener("beforeprint", () => {
     onScreen = chosen.theme;
@@ -187,7 +187,7 @@ function addTheme(redraw) {
 
 const PRINTED = 500; // rows of a table on paper
 
-/** Paper has no scroll bar: what the table shows is written out, as far as anybody would read it. */
+/** Write the filtered table out for paper, which has no scroll bar. */
 function printTable(matrix) {
   const rows = matrix.table.getRows("active").slice(0, PRINTED);
   const caption = make("caption", {}, `${rows.length} of ${counted(matrix.rows.length, matrix.unit)}`);
@@ -217,7 +217,7 @@ async function start() {
     const part = await loading[Number(section.dataset.part)];
     if (!part) return; // a dataset
     if (part.rows.length) matrices.push(new Matrix(section, part, (from, row) => sheet.open(from, row)));
-    else section.querySelector(".matrix").append(make("p", { class: "note" }, "There are no rows to show."));
+    else section.querySelector(".matrix").append(make("p", { class: "note" }, "No rows."));
   });
   addTheme(() => {
     for (const id in drawings) {

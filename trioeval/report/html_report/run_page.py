@@ -1,7 +1,7 @@
-"""The page of a run: totals on top, below them every test with what was answered, and what its lanes did.
+"""The page of a run: totals, a table of all tests with their outputs, and the activity of the lanes.
 
-One file that needs no other and no network. What models answer is foreign text: it is in the page as packed
-data, which the page's own script shows as text and nothing else. Without scripts there are still the totals.
+One file that needs no other file and no network. Outputs of models are foreign text: the page has them as
+packed data, which its script shows as text only. Without scripts the page still shows the totals.
 """
 
 import itertools
@@ -31,7 +31,7 @@ from trioeval.report.text import cut_middle
 from trioeval.report.totals import ColumnTotals, Totals, nearest_rank, percent
 from trioeval.run import Status
 
-# What a page says of a dataset: how it ended, its columns, and the first rows that are not there.
+# The dataset of a page: its result, its columns, and the first dropped rows.
 
 
 _SHOWN = 20  # dropped rows
@@ -43,15 +43,15 @@ _WORDS = frozenset({"column", "kind", "type", "values"})  # all others are numbe
 _TEXT = 500  # characters
 
 Inert = Callable[[object, int], str]
-"""Makes foreign text harmless."""
+"""Makes foreign text inert."""
 
 
 def dataset_html(result: DatasetResult, inert: Inert) -> Iterator[str]:
-    """The part of a page about one dataset.
+    """Yield the part of a page about one dataset.
 
     Args:
-        result: How it ended.
-        inert: Makes foreign text harmless in a page.
+        result: The result of the dataset.
+        inert: Makes foreign text inert.
     """
     found = trouble(result)
     style = "pass" if found is None else "fail"
@@ -69,7 +69,7 @@ def dataset_html(result: DatasetResult, inert: Inert) -> Iterator[str]:
     if result.failures:
         lines = "\n".join(map(failure_line, result.failures[:_SHOWN]))
         yield (
-            f"<details><summary>rows that are not there</summary><div>{inert(lines, 40 * _TEXT)}</div>"
+            f"<details><summary>dropped rows</summary><div>{inert(lines, 40 * _TEXT)}</div>"
             "</details>\n"
         )
 
@@ -87,13 +87,13 @@ def _line(tag: str, cells: Sequence[str]) -> str:
     return f"<tr>{''.join(line)}</tr>\n"
 
 
-# What the table of a page knows of a row: enough to show, sort, search and filter it.
+# The data of a row in the table of a page: enough to show, sort, search and filter it.
 
 
 NAME = 160  # characters of the name of a test
-_SAID = 200  # of an answer
-_WHY = 200  # of a reason
-_METRICS = 40  # of a row that are told
+_SAID = 200  # characters of an output
+_WHY = 200  # characters of a reason
+_METRICS = 40  # metrics of a row that are shown
 _STATUSES = (Status.PASS, Status.FAIL, Status.ERROR, Status.NOT_RUN)
 
 CELL_FIELDS = ("status", "score", "ms", "tokens", "cost", "said", "why", "metrics", "row")
@@ -101,14 +101,14 @@ CELL_FIELDS = ("status", "score", "ms", "tokens", "cost", "said", "why", "metric
 
 
 def cell_json(record: RowRecord, row: int) -> list[Any]:
-    """A row in the order of `CELL_FIELDS`.
+    """Return a row in the order of `CELL_FIELDS`.
 
     Args:
-        record: Without what must not be shown.
-        row: Its number among those that the page has details of.
+        record: The record without the parts that must not be shown.
+        row: The position of its details in the page.
     """
     status, reason = record.status, record.reason
-    # The reason of an error is what is shown of it, and nobody asks why a row has passed.
+    # The cell shows the error itself, and a passed row needs no reason.
     why = plain(reason, _WHY) if status is Status.FAIL and reason else ""
     if status.has_verdict and record.outcome not in {"done", "failed"}:
         why = f"{record.outcome}: {why}" if why else record.outcome
@@ -128,21 +128,21 @@ def cell_json(record: RowRecord, row: int) -> list[Any]:
 
 
 def said_of(record: RowRecord) -> str:
-    """What stands for a row where there is little room, as one line."""
+    """Return the short form of a row as one line."""
     shown = record.shown
     if shown is None:
         return ""
     text = output_text(shown)
-    # What nobody can see is not looked through; replies may be megabytes.
+    # Replies may be megabytes: only the beginning is searched.
     return plain(" ".join(text[: 8 * _SAID].split()), _SAID).partition("… (")[0]
 
 
 def test_name(record: RowRecord) -> str:
-    """What the test of a row is called, as one line."""
+    """Return the name of the test of a row as one line."""
     return plain(" ".join(record.name[: 8 * NAME].split()), NAME)
 
 
-# The lanes of a run as a page draws them: of each execution what was in flight, refused and waited for.
+# The activity of the lanes in a page: calls in flight, refusals and waits of each execution.
 
 
 _NAME = 200  # characters
@@ -151,10 +151,10 @@ _LANES_WORDS = {why.value: word for why, word in WAIT_WORDS.items()}
 
 
 def lanes_json(told: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What a page needs to draw them.
+    """Return the data of the charts of lanes.
 
     Args:
-        told: What `Activity.json` said of each execution.
+        told: The results of `Activity.json`, one for each execution.
     """
     keys = (key for execution in told for key in execution["lanes"])
     names = lane_names(keys, labels_of(told))
@@ -186,7 +186,7 @@ def _lane(key: str, name: str, lane: Mapping[str, Any], seconds: float) -> dict[
 
 
 def _facts(lane: Mapping[str, Any], seconds: float) -> Iterator[str]:
-    """What the picture shows, in words."""
+    """Yield the facts of the chart in words."""
     yield counted(lane["calls"], "call")
     if lane["failed"]:
         yield f"{lane['failed']} failed"
@@ -206,7 +206,7 @@ def _facts(lane: Mapping[str, Any], seconds: float) -> Iterator[str]:
 
 
 def _waits(lane: Mapping[str, Any]) -> Sequence[tuple[str, float]]:
-    """The longest first, without those that would be told as 0.0 s."""
+    """Return the waits of a lane, the longest first, without those that round to 0.0 s."""
     waits = (found for found in lane["waits"].items() if found[1] >= _SHORTEST_S)
     return sorted(waits, key=lambda found: -found[1])
 
@@ -215,16 +215,16 @@ def _word(why: str) -> str:
     return _LANES_WORDS.get(why, why)
 
 
-# What a page says of each column of a run, before any row.
+# The columns of a run in the summary of a page.
 
 
 _ERRORS = 20  # groups of equal errors that are listed
-_BAR = 120  # units of the picture of a pass rate
+_BAR = 120  # units of the width of a bar
 
 
 @attrs.frozen
 class Bar:
-    """A pass rate with its interval as a picture, in units of which it is `_BAR` wide."""
+    """A pass rate and its interval as a bar, in units of which the bar has `_BAR`."""
 
     passed: float
     low: float
@@ -232,34 +232,34 @@ class Bar:
 
 
 @attrs.frozen(kw_only=True)
-class Column:
-    """A column of the run in the table of columns."""
+class ColumnSummary:
+    """A column of the run in the summary."""
 
     provider: str
     prompt: str
     rows: int
     counts: tuple[int, int, int]
-    """Passed, failed, errors."""
+    """Passed, failed and errors."""
     not_graded: int
     """Rows that succeeded and have no assertion."""
     left: int
-    """Rows that never came to an end."""
+    """Rows that did not end."""
     rate: str | None
-    """The pass rate and the number of rows that it is about; None of no rows."""
+    """The pass rate and the number of rows that it is about; None without rows."""
     interval: str | None
     bar: Bar | None
     cells: tuple[str, ...]
-    """Score, p50, p95, tokens and money."""
+    """Score, p50, p95, tokens and cost."""
 
 
 def title_of(results: Results) -> str:
-    """What a run is called: by its description, or else by the file of its suite, or else by its id."""
+    """Return the title of a run: its description, or else the file name of its suite, or else its id."""
     head, suite = results.head, results.info.suite
     return head.config.get("description") or (PurePath(suite).name if suite else head.eval_id)
 
 
 def minute_text(utc: str) -> str:
-    """An instant to the minute; what is none stays as it is.
+    """Return an instant to the minute; any other text is returned unchanged.
 
     Args:
         utc: ISO 8601.
@@ -277,7 +277,7 @@ def minute_text(utc: str) -> str:
 
 
 def sentence_of(totals: Totals) -> dict[str, Any]:
-    """How many rows ended in which way, for the template."""
+    """Return the number of rows with each status, for the template."""
     errors = totals.count(Status.ERROR)
     counts = [
         ("pass", totals.passed, "passed"),
@@ -295,17 +295,17 @@ def sentence_of(totals: Totals) -> dict[str, Any]:
     }
 
 
-def lines_of(results: Results) -> Iterator[Column]:
-    """The table of columns of a task.
+def lines_of(results: Results) -> Iterator[ColumnSummary]:
+    """Yield the columns of a task.
 
     Args:
-        results: It.
+        results: The task.
     """
     for column, totals in zip(results.columns, results.totals.columns, strict=True):
         yield _column(column, results.prompt_text(column.label), totals)
 
 
-def _column(column: HeadColumn, prompt: str, totals: ColumnTotals) -> Column:
+def _column(column: HeadColumn, prompt: str, totals: ColumnTotals) -> ColumnSummary:
     passed, rows = totals.passed, totals.rated
     rate = f"{percent(passed, rows)} % of {rows}" if rows else None
     estimate = totals.sums.pass_interval()
@@ -315,7 +315,7 @@ def _column(column: HeadColumn, prompt: str, totals: ColumnTotals) -> Column:
         low, high = max(0.0, estimate.low), min(1.0, estimate.high)
         interval = f"{100 * low:.1f} to {100 * high:.1f}"
         bar = Bar(*(round(_BAR * share, 1) for share in (passed / rows, low, high)))
-    return Column(
+    return ColumnSummary(
         provider=column.provider,
         prompt=prompt,
         rows=totals.rows,
@@ -342,7 +342,7 @@ def _numbers(totals: ColumnTotals) -> Iterator[str]:
 
 
 def html_chunks(*parts: Results) -> Iterator[str]:
-    """The text of a page, a few hundred rows at a time.
+    """Yield the text of a page, a few hundred rows at a time.
 
     Args:
         parts: One run, or its tasks.
@@ -375,7 +375,7 @@ def html_chunks(*parts: Results) -> Iterator[str]:
 
 
 def _part(results: Results) -> dict[str, Any]:
-    """What the template tells of a task."""
+    """Return the variables of the template for a task."""
     dataset = results.shown_dataset()
     return {
         "name": results.task,
@@ -388,7 +388,7 @@ def _part(results: Results) -> dict[str, Any]:
 
 
 def _errors(results: Results) -> Iterator[tuple[str, str, str, str]]:
-    """Rows that ended in an error: those with the same error of one provider on one line."""
+    """Yield the groups of rows that ended in the same error: count, numbers, provider and error."""
     if not results.totals.count(Status.ERROR):
         return
     failures = Failures(_ERRORS)
@@ -402,7 +402,7 @@ def _errors(results: Results) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _not_run(results: Results) -> str | None:
-    """The line about the rows that were not run; None if all were."""
+    """Return the line about the rows that were not run; None if all were."""
     if not results.totals.outcome(*UNFINISHED):
         return None
     rows = RowNumbers()
@@ -416,7 +416,7 @@ def _not_run(results: Results) -> str | None:
 
 
 def _part_json(results: Results) -> dict[str, Any] | None:
-    """What the script of the page knows of a task with rows."""
+    """Return the data of a task with rows for the script of the page."""
     if results.dataset is not None:
         return None
     return {

@@ -2,7 +2,7 @@ const MEASURES = { score: "score", ms: "latency in ms", tokens: "tokens", cost: 
 const STEPS = { ArrowDown: 1, ArrowUp: -1, PageDown: 8, PageUp: -8, Home: -Infinity, End: Infinity };
 const SIDEWAYS = { ArrowRight: 160, ArrowLeft: -160 }; // pixels
 
-/** The table of one part of the page, with what filters it and the keys that move in it. */
+/** The table of one part of the page, with its filters and keys. */
 class Matrix {
   constructor(section, part, open) {
     const { columns, rows } = part;
@@ -15,7 +15,7 @@ class Matrix {
     this.metrics = [...new Set(rows.flatMap((row) => columns.flatMap((_, n) => Object.keys(row[`c${n}`]?.[CELL.metrics] ?? {}))))].sort();
     this.statuses = columns.map(() => "");
     this.turn = 0; // counts changes of the filters
-    this.count = rows.length; // of the rows that they leave
+    this.count = rows.length; // rows that match them
     this.current = null;
     this.isComparison = Boolean(rows[0].kind);
     this.unit = this.isComparison || columns.length === 1 ? "row" : "test";
@@ -33,7 +33,7 @@ class Matrix {
     });
     this.table.on("dataFiltered", (_, found) => this.tell(found.length));
     this.table.on("rowClick", (event, row) => {
-      if (!getSelection().isCollapsed) return; // somebody copies from it
+      if (!getSelection().isCollapsed) return; // text is being selected
       this.mark(row, false);
       this.open(this, row);
     });
@@ -123,7 +123,7 @@ class Matrix {
     const wanted = this.statuses.map((status, number) => (seen[number] ? STATUSES.indexOf(status) : -1));
     const turn = ++this.turn;
     const whole = words && elements.whole.checked ? await this.searchWhole(words, turn) : null;
-    if (turn !== this.turn) return; // somebody went on typing
+    if (turn !== this.turn) return; // the filter changed in the meantime
     this.table.setFilter(
       (row) =>
         (!words || row.text.includes(words) || whole?.has(row.id)) &&
@@ -145,7 +145,7 @@ class Matrix {
     this.table.restoreRedraw();
   }
 
-  /** Ids of the rows with a text anywhere in what is told of them. */
+  /** Return the ids of the rows with a text anywhere in their details. */
   async searchWhole(words, turn) {
     this.said("Searching …");
     const found = new Set();
@@ -169,12 +169,12 @@ class Matrix {
   tell(count) {
     this.count = count;
     const all = counted(this.rows.length, this.unit);
-    const left = count ? "" : `. No ${this.unit} is left by these filters.`;
+    const left = count ? "" : `. No ${this.unit} matches these filters.`;
     this.said(count === this.rows.length ? all : `${count} of ${all}${left}`);
-    this.place.setAttribute("aria-rowcount", count + 1); // with the row of headings
+    this.place.setAttribute("aria-rowcount", count + 1); // including the heading
   }
 
-  /** The table as a whole has the focus, and says which of its rows is meant. */
+  /** The table as a whole has the focus, and names its active row. */
   addKeys() {
     const { place } = this;
     const holder = place.querySelector(".tabulator-tableholder");
@@ -191,7 +191,7 @@ class Matrix {
     });
   }
 
-  /** Mark the row so many places further down. */
+  /** Mark the row this many positions further down. */
   move(steps) {
     const rows = this.table.getRows("active");
     if (!rows.length) return;
@@ -214,7 +214,7 @@ class Matrix {
   }
 }
 
-/** The name of a column: a click on its head sorts, and this can be reached by keys. */
+/** A button that sorts by a column and can be reached by keys. */
 function sortButton(name) {
   return make("button", { type: "button", class: "sort" }, name);
 }
@@ -223,7 +223,7 @@ function valueOf(cell, measure) {
   return measure.startsWith("metric ") ? cell[CELL.metrics]?.[measure.slice(7)] : cell[CELL[measure]];
 }
 
-/** Where a cell stands when its column is sorted: errors first, then by score. */
+/** The sort key of a cell: errors first, then by score; cells that are not graded last. */
 function rank(cell) {
   if (!cell) return -2;
   if (cell[CELL.status] === NOT_GRADED) return 2e6;

@@ -1,6 +1,6 @@
-"""How sure a number is, and whether two of them differ beyond chance. Pure, with sources.
+"""The uncertainty of numbers, and whether two of them differ beyond chance. Pure, with sources.
 
-See docs/reference/statistics.md for what is shown of it where, and why.
+See docs/reference/statistics.md for what is shown where, and why.
 """
 
 from trioeval.report.statistics.bootstrap import Bootstrap as Bootstrap
@@ -12,9 +12,9 @@ from trioeval.report.statistics.estimates import every_one as every_one
 from trioeval.report.statistics.estimates import mean as mean
 from trioeval.report.statistics.estimates import proportion as proportion
 from trioeval.report.statistics.grouped import ColumnSums as ColumnSums
-from trioeval.report.statistics.grouped import Place as Place
+from trioeval.report.statistics.grouped import RowPlace as RowPlace
 from trioeval.report.statistics.paired import Difference as Difference
-from trioeval.report.statistics.paired import Finding as Finding
+from trioeval.report.statistics.paired import DifferenceFinding as DifferenceFinding
 from trioeval.report.statistics.paired import PairSums as PairSums
 from trioeval.report.statistics.paired import adjusted as adjusted
 from trioeval.report.statistics.paired import clustered_mcnemar as clustered_mcnemar

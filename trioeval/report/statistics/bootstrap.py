@@ -1,6 +1,6 @@
-"""Intervals of means by drawing again, for few or very skewed values.
+"""Bootstrap intervals of means, for few or very skewed values.
 
-Clusters are drawn with replacement, as often as there are, and their rows with them.
+Clusters are drawn with replacement, as many as there are, with all of their rows.
 
 Sources:
     B. Efron, *Better bootstrap confidence intervals*, Journal of the American Statistical Association 82
@@ -26,19 +26,19 @@ Method: TypeAlias = Literal["bca", "percentile"]
 
 @attrs.frozen
 class Bootstrap:
-    """How intervals of means are to be drawn."""
+    """The method of bootstrap intervals."""
 
     resamples: int = RESAMPLES
-    """How often is drawn, ≥ 1."""
+    """The number of resamples, ≥ 1."""
     seed: int = 0
-    """Of what draws; each interval is drawn anew from it."""
+    """The seed of the random numbers; each interval starts from it again."""
 
     def interval(self, found: Estimate, sums: Iterable[tuple[float, float]]) -> Estimate:
-        """The same mean and standard error with an interval that was drawn; with its own where none can be.
+        """Return the same mean and standard error with a bootstrap interval, if one can be computed.
 
         Args:
             found: The mean.
-            sums: What it is of, as for `bootstrap_ratio`.
+            sums: The sums that it is computed from, as for `bootstrap_ratio`.
         """
         rng = Random(self.seed)  # noqa: S311 - draws samples
         drawn = bootstrap_ratio(
@@ -49,7 +49,7 @@ class Bootstrap:
         return attrs.evolve(found, low=drawn.low, high=drawn.high)
 
     def json(self) -> dict[str, Any]:
-        """Ready for `json.dumps`."""
+        """Return JSON data."""
         return attrs.asdict(self)
 
 
@@ -62,22 +62,22 @@ def bootstrap_mean(
     resamples: int = RESAMPLES,
     confidence: float = CONFIDENCE,
 ) -> Estimate | None:
-    """The mean of some values with a bootstrap interval.
+    """Return the mean of values with a bootstrap interval.
 
-    The order of the values does not matter: equal seeds give equal intervals. Of differences between two runs
-    it is the bootstrap of pairs.
+    The order of the values does not matter: equal seeds give equal intervals. For differences of two runs
+    this is the bootstrap of pairs.
 
     Args:
-        values: What is missing, None, and what is no finite number is left out.
-        rng: What draws.
-        clusters: What each value belongs to; None makes each its own.
-        method: `percentile` takes quantiles of the means that were drawn; `bca` corrects them for bias and
+        values: The values; None and numbers that are not finite are left out.
+        rng: The source of random numbers.
+        clusters: The cluster of each value; None makes each value its own.
+        method: `percentile` takes quantiles of the resampled means; `bca` corrects them for bias and
             for a standard error that changes with the mean.
-        resamples: How often is drawn, ≥ 1; 1000 at least for an interval that stays.
-        confidence: More than 0, less than 1.
+        resamples: The number of resamples, ≥ 1; at least 1000 for a stable interval.
+        confidence: The confidence level, more than 0 and less than 1.
 
     Returns:
-        None where there are no values. Where there is one cluster, or all are equal, there is no interval.
+        None without values. With one cluster, or equal values, there is no interval.
 
     Example:
         >>> found = bootstrap_mean([94, 197, 16, 38, 99, 141, 23], Random(1))
@@ -97,15 +97,15 @@ def bootstrap_ratio(
     resamples: int = RESAMPLES,
     confidence: float = CONFIDENCE,
 ) -> Estimate | None:
-    """The same of values in clusters, of which only sums are known.
+    """Return the mean of values in clusters, of which only sums are known, with a bootstrap interval.
 
     Args:
-        sums: Of each cluster the sum of its values times their weights, and that of the weights, > 0.
-        n: Rows in all of them.
-        rng: What draws.
+        sums: For each cluster the sum of values times weights, and the sum of weights, > 0.
+        n: The number of rows in all clusters.
+        rng: The source of random numbers.
         method: As for `bootstrap_mean`.
-        resamples: How often is drawn, ≥ 1.
-        confidence: More than 0, less than 1.
+        resamples: The number of resamples, ≥ 1.
+        confidence: The confidence level, more than 0 and less than 1.
     """
     found = sorted((total / weight, weight, total) for total, weight in sums)
     if not found:
@@ -126,13 +126,13 @@ def bootstrap_ratio(
 
 @attrs.frozen
 class _Clusters:
-    """Sums of clusters, in an order that does not depend on that in which they came."""
+    """The sums of clusters, sorted, so that the order of rows does not matter."""
 
     totals: Sequence[float]
     weights: Sequence[float]
     mean: float = attrs.field(init=False)
     _equal: float | None = attrs.field(init=False)
-    """The weight of each, if that is the same."""
+    """The weight of each cluster, if all have the same."""
 
     @mean.default
     def _mean(self) -> float:
@@ -144,7 +144,7 @@ class _Clusters:
         return first if all(weight == first for weight in self.weights) else None
 
     def drawn(self, rng: Random) -> float:
-        """The mean of as many clusters, drawn with replacement."""
+        """Return the mean of a resample of the clusters."""
         count = len(self.totals)
         if self._equal is not None:
             return math.fsum(rng.choices(self.totals, k=count)) / (count * self._equal)
@@ -153,7 +153,7 @@ class _Clusters:
         return math.fsum(map(self.totals.__getitem__, places)) / weight
 
     def without_each(self) -> Sequence[float]:
-        """The means of all but one of them, for each."""
+        """Return the means without one cluster, for each cluster."""
         total, whole = math.fsum(self.totals), math.fsum(self.weights)
         each = zip(self.totals, self.weights, strict=True)
         return [(total - own) / (whole - weight) for own, weight in each]
@@ -162,10 +162,10 @@ class _Clusters:
 def _corrected(
     ends: tuple[float, float], drawn: Sequence[float], clusters: _Clusters
 ) -> tuple[float, float]:
-    """Which quantiles are to be taken: Φ(z₀ + (z₀ + z) / (1 - a (z₀ + z)))."""
+    """Return the quantiles to take: Φ(z₀ + (z₀ + z) / (1 - a (z₀ + z)))."""
     middle = clusters.mean
     below = sum(one < middle for one in drawn) + sum(one == middle for one in drawn) / 2
-    # All on one side: as far as so many draws can tell.
+    # All resampled means are on one side: the extreme that so many draws can show.
     share = min(max(below, 1 / 2), len(drawn) - 1 / 2) / len(drawn)
     bias = normal_quantile(share)
     without = clusters.without_each()
@@ -179,7 +179,7 @@ def _corrected(
     def moved(end: float) -> float:
         z = bias + normal_quantile(end)
         shrunk = 1 - acceleration * z
-        if shrunk <= 0:  # beyond what the correction can reach
+        if shrunk <= 0:  # beyond the reach of the correction
             return 1.0 if z > 0 else 0.0
         return 1 - normal_tail(bias + z / shrunk)
 
@@ -187,7 +187,7 @@ def _corrected(
 
 
 def _quantile(values: Sequence[float], share: float) -> float:
-    """Of sorted values; between two of them on the line that joins them."""
+    """Return a quantile of sorted values, with linear interpolation."""
     place = share * (len(values) - 1)
     lower = min(int(place), len(values) - 1)
     upper = min(lower + 1, len(values) - 1)
@@ -195,7 +195,7 @@ def _quantile(values: Sequence[float], share: float) -> float:
 
 
 def _deviation(values: Sequence[float]) -> float | None:
-    """The standard deviation of sorted values; None where it is 0."""
+    """Return the standard deviation of sorted values; None if it is 0."""
     average = math.fsum(values) / len(values)
     widest = max(average - values[0], values[-1] - average)
     if not widest:

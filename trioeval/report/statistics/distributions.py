@@ -1,19 +1,19 @@
 """Student's t and the normal distribution, as far as intervals and tests need them.
 
-Written out so that nobody needs SciPy to run trioeval; tests compare them with it.
+Implemented here so that trioeval does not need SciPy; tests compare them with it.
 """
 
 import math
 from collections.abc import Callable
 
-_MOST = 10_000  # steps of a continued fraction; about the root of the degrees of freedom are needed
+_MOST = 10_000  # steps of a continued fraction; about the square root of the degrees of freedom are needed
 _TINY = 1e-300
 _EPSILON = 1e-15
 _MANY = 1000  # degrees of freedom above which a series in their inverse is exact to 11 digits
 
 
 def normal_tail(z: float) -> float:
-    """The probability that a standard normal number is greater than `z`.
+    """Return the probability that a standard normal number exceeds `z`.
 
     Example:
         >>> round(normal_tail(1.96), 4)
@@ -23,10 +23,10 @@ def normal_tail(z: float) -> float:
 
 
 def normal_quantile(share: float) -> float:
-    """The number that a standard normal one does not exceed with the probability `share`.
+    """Return the quantile of the standard normal distribution.
 
     Args:
-        share: More than 0, less than 1.
+        share: The probability, more than 0 and less than 1.
 
     Example:
         >>> round(normal_quantile(0.975), 4)
@@ -36,7 +36,7 @@ def normal_quantile(share: float) -> float:
 
 
 def student_tail(t: float, freedom: float) -> float:
-    """The probability that a number of Student's t distribution is greater than `t`.
+    """Return the probability that a number of Student's t distribution exceeds `t`.
 
     It is I_x(freedom / 2, 1 / 2) / 2 at x = freedom / (freedom + t²), with the regularized incomplete beta
     function I (Abramowitz and Stegun, *Handbook of Mathematical Functions*, 1964, 26.7.1 and 26.5.27).
@@ -57,12 +57,12 @@ def student_tail(t: float, freedom: float) -> float:
 
 
 def student_quantile(share: float, freedom: float) -> float:
-    """The number that one of Student's t distribution does not exceed with the probability `share`.
+    """Return the quantile of Student's t distribution.
 
-    For more than 1000 degrees of freedom by the series of Abramowitz and Stegun, 26.7.5.
+    Above 1000 degrees of freedom by the series of Abramowitz and Stegun, 26.7.5.
 
     Args:
-        share: More than 0, less than 1.
+        share: The probability, more than 0 and less than 1.
         freedom: Degrees of freedom, > 0.
 
     Example:
@@ -84,7 +84,7 @@ def student_quantile(share: float, freedom: float) -> float:
 
 
 def _root(tail: Callable[[float], float], share: float) -> float:
-    """Where a falling function, 1/2 at 0, has a value of at most that; by halving."""
+    """Return where a falling function, 1/2 at 0, reaches a value; by bisection."""
     low, high = 0.0, 1.0
     while tail(high) > share:
         low, high = high, 2 * high
@@ -94,18 +94,18 @@ def _root(tail: Callable[[float], float], share: float) -> float:
 
 
 def _incomplete_beta(a: float, b: float, p: float, q: float) -> float:
-    """I_x(a, b) at x = p / (p + q), where neither x nor 1 - x loses digits."""
+    """Return I_x(a, b) at x = p / (p + q), without loss of digits in x or 1 - x."""
     x, y = p / (p + q), q / (p + q)
     if y <= 0:
         return 1.0
-    if x > (a + 1) / (a + b + 2):  # where the fraction converges faster for the other side
+    if x > (a + 1) / (a + b + 2):  # the fraction converges faster for the other side
         return 1 - _incomplete_beta(b, a, q, p)
     front = a * math.log(x) + b * math.log(y) + math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
     return math.exp(front) * _beta_fraction(a, b, x) / a
 
 
 def _beta_fraction(a: float, b: float, x: float) -> float:
-    """The continued fraction of the incomplete beta function, by the method of Lentz (DLMF 8.17.22)."""
+    """Return the continued fraction of the incomplete beta function by Lentz's method (DLMF 8.17.22)."""
     c, d = 1.0, 1 / _not_zero(1 - (a + b) * x / (a + 1))
     found = d
     for m in range(1, _MOST):

@@ -1,12 +1,12 @@
 """Means with standard errors and intervals, of independent numbers and of numbers in clusters.
 
-What is uncertain of a mean is not how often a question was asked, but which questions were: rows that have
-something in common, such as repeats of a test or questions about one text, tell less than as many rows that
-have not. Rows are therefore summed by cluster, and clusters are what varies. With one row in each cluster
-that is the standard error of the central limit theorem, exactly.
+The uncertainty of a mean comes from the choice of questions, not from how often each was asked: rows that
+have something in common, such as repeats of a test or questions about one text, carry less information than
+as many independent rows. Rows are therefore summed by cluster, and clusters are the units that vary. With
+one row in each cluster this is exactly the standard error of the central limit theorem.
 
-Where nothing can be said there is no interval: of one cluster, and where all are equal, as nobody knows
-whether the next one would be. An interval of no width would claim that.
+There is no interval for one cluster, or if all values are equal: the next value could be any. An interval
+of no width would claim that it is known.
 
 Sources:
     K.-Y. Liang and S. L. Zeger, *Longitudinal data analysis using generalized linear models*, Biometrika 73
@@ -27,10 +27,10 @@ from trioeval.report.formats.json import record_json
 from trioeval.report.statistics.distributions import normal_quantile, student_quantile
 from trioeval.text import KEY
 
-# What repeats of a test tell: whether one of k tries passes, and whether all of them do.
+# Repeats of a test: whether one of k tries passes, and whether all of them do.
 #
-# Both are estimated for each test from n ≥ k tries of which c passed, without bias, and are then averaged
-# over tests.
+# Both are estimated without bias for each test from n ≥ k tries of which c passed, and are then averaged over
+# tests.
 #
 # Sources:
 #     M. Chen et al., *Evaluating large language models trained on code*, arXiv:2107.03374 (2021), section
@@ -38,19 +38,19 @@ from trioeval.text import KEY
 #     for pass@k; S. Yao et al., *τ-bench*, arXiv:2406.12045 (2024), section 3, for pass^k.
 
 
-_ALL = 5  # values of k that are shown one by one
+_ALL = 5  # values of k up to which all are shown
 
 
 def at_least_one(n: int, passed: int, k: int) -> float:
-    """Pass@k: the chance that at least one of k tries passes, 1 - C(n - c, k) / C(n, k).
+    """Return pass@k: the chance that at least one of k tries passes, 1 - C(n - c, k) / C(n, k).
 
     Args:
-        n: Tries, ≥ `k`.
-        passed: How many of them passed, 0 to `n`.
+        n: The number of tries, ≥ `k`.
+        passed: The number of passed tries, 0 to `n`.
         k: At least 1.
 
     Raises:
-        ValueError: One of them is out of its range.
+        ValueError: An argument is out of its range.
 
     Example:
         >>> at_least_one(5, 1, 1), at_least_one(5, 1, 3), at_least_one(5, 3, 3)
@@ -62,15 +62,15 @@ def at_least_one(n: int, passed: int, k: int) -> float:
 
 
 def every_one(n: int, passed: int, k: int) -> float:
-    """Pass^k: the chance that all of k tries pass, C(c, k) / C(n, k).
+    """Return pass^k: the chance that all of k tries pass, C(c, k) / C(n, k).
 
     Args:
-        n: Tries, ≥ `k`.
-        passed: How many of them passed, 0 to `n`.
+        n: The number of tries, ≥ `k`.
+        passed: The number of passed tries, 0 to `n`.
         k: At least 1.
 
     Raises:
-        ValueError: One of them is out of its range.
+        ValueError: An argument is out of its range.
 
     Example:
         >>> every_one(5, 4, 2), every_one(5, 1, 2)
@@ -81,7 +81,7 @@ def every_one(n: int, passed: int, k: int) -> float:
 
 
 def shown_ks(repeats: int) -> Iterator[int]:
-    """For which k they are told of tests with so many repeats: 1 to 5, then 10, 20, 50, 100 …, and all.
+    """Return the k to show for tests with this many repeats: 1 to 5, then 10, 20, 50, 100 …, and all.
 
     Example:
         >>> [*shown_ks(1)], [*shown_ks(3)], [*shown_ks(64)]
@@ -105,42 +105,42 @@ def _check(n: int, passed: int, k: int) -> None:
 
 
 ClusterSums: TypeAlias = Callable[[], Iterable[tuple[float, float]]]
-"""Gives for each cluster the sum of its values times their weights, and that of the weights, which is more
-than 0. Asked several times."""
+"""Returns for each cluster the sum of values times weights, and the sum of weights, which is more than
+0. Called several times."""
 
 CONFIDENCE = 0.95
 LARGEST = 1e300
-"""What is further from 0 is not counted: sums of it are no numbers."""
-_SAME = 1e-12  # of a value: what is nearer to another one differs from it by rounding alone
-_LEAST_SQUARE = 1e-280  # below which squares lose digits
+"""The largest absolute value that is counted; sums of larger ones may overflow."""
+_SAME = 1e-12  # relative difference of values that differ only by rounding
+_LEAST_SQUARE = 1e-280  # squares below it lose digits
 
 
 @attrs.frozen
 class Estimate:
-    """A mean, and how sure it is."""
+    """A mean and its uncertainty."""
 
     mean: float
     standard_error: float | None
-    """None where nothing tells how far it may be off."""
+    """None if it cannot be estimated."""
     low: float | None
-    """Of the interval; None with `high` where there is none."""
+    """The lower end of the interval; None, like `high`, without an interval."""
     high: float | None
     n: int
-    """Rows that it is of, ≥ 1."""
+    """The number of rows, ≥ 1."""
     clusters: int
-    """Groups of rows that are independent of each other, 1 to `n`."""
+    """The number of independent groups of rows, 1 to `n`."""
     confidence: float
-    """Of the interval, 0 to 1: how often intervals made so hold what they estimate."""
+    """The confidence level of the interval, 0 to 1."""
     within: tuple[float, float] | None = attrs.field(
         default=None, repr=False, eq=False, metadata={KEY: None}
     )
-    """What the numbers that it is of are all within, if that is a scale; see `shown`."""
+    """The range of the values, if they have one; see `shown`."""
 
     @property
     def shown(self) -> tuple[float, float] | None:
-        """The interval as far as the mean can be there; None where there is none.
+        """The interval within the range of the values; None without an interval.
 
-        Of few and uneven scores it may reach beyond what is possible.
+        The interval of few and skewed scores may exceed the range.
 
         Example:
             >>> Estimate(0.9, 0.1, -0.4, 2.2, 2, 2, 0.95, within=(0, 1)).shown
@@ -159,7 +159,7 @@ class Estimate:
         return (self.high - self.low) / 2
 
     def json(self) -> dict[str, Any]:
-        """Ready for `json.dumps`."""
+        """Return JSON data."""
         return record_json(self)
 
 
@@ -168,19 +168,19 @@ def mean(
     clusters: Iterable[Hashable] | None = None,
     confidence: float = CONFIDENCE,
 ) -> Estimate | None:
-    """The mean of some values, with its standard error and interval.
+    """Return the mean of values, with its standard error and interval.
 
     Without clusters the standard error is √(Σ(x - x̄)² / (n - 1) / n). With G of them it is
     √(G / (G - 1) · Σ_c (Σ_{i in c} (x_i - x̄))²) / n. The interval is that of Student's t with G - 1 degrees
     of freedom, and n - 1 without clusters.
 
     Args:
-        values: What is missing, None, and what is no finite number up to `LARGEST` is left out.
-        clusters: What each value belongs to; None makes each its own.
-        confidence: More than 0, less than 1.
+        values: The values; None and numbers that are not finite or exceed `LARGEST` are left out.
+        clusters: The cluster of each value; None makes each value its own.
+        confidence: The confidence level, more than 0 and less than 1.
 
     Returns:
-        None where there are no values.
+        None without values.
 
     Example:
         >>> found = mean([2, 4, 4, 4, 5, 5, 7, 9])
@@ -196,11 +196,11 @@ def mean(
 def cluster_sums(
     values: Iterable[float | None], clusters: Iterable[Hashable] | None
 ) -> tuple[Sequence[tuple[float, float]], int]:
-    """Of each cluster the sum of its values and how many there are, and how many there are in all.
+    """Return the sum and the number of values of each cluster, and the number of all values.
 
     Args:
-        values: As for `mean`.
-        clusters: What each value belongs to; None makes each its own.
+        values: The values, as for `mean`.
+        clusters: The cluster of each value; None makes each value its own.
     """
     found: dict[Hashable, list[float]] = {}
     names = itertools.count() if clusters is None else clusters
@@ -212,15 +212,15 @@ def cluster_sums(
 
 
 def ratio(sums: ClusterSums, n: int, confidence: float = CONFIDENCE) -> Estimate | None:
-    """The mean of values in clusters, of which only sums are known.
+    """Return the mean of values in clusters, of which only sums are known.
 
     It is R = Σ T_c / Σ W_c with the sums T of values times weights, and W of weights, of each of G clusters;
-    its standard error is √(G / (G - 1) · Σ (T_c - R W_c)²) / Σ W_c. Where all weights are 1 that is `mean`.
+    its standard error is √(G / (G - 1) · Σ (T_c - R W_c)²) / Σ W_c. With weights of 1 this equals `mean`.
 
     Args:
-        sums: Of each cluster.
-        n: Rows in all of them.
-        confidence: More than 0, less than 1.
+        sums: The sums of each cluster.
+        n: The number of rows in all clusters.
+        confidence: The confidence level, more than 0 and less than 1.
     """
     weight = math.fsum(weight for _, weight in sums())
     if not weight:
@@ -241,7 +241,7 @@ def ratio(sums: ClusterSums, n: int, confidence: float = CONFIDENCE) -> Estimate
     if count < 2 or widest <= _SAME * size:  # noqa: PLR2004 - one cluster varies with nothing
         return Estimate(found, None, None, None, n, count, confidence)
     spread = math.sqrt(squared)
-    if not _LEAST_SQUARE < squared < math.inf:  # too far from 1 to be squared
+    if not _LEAST_SQUARE < squared < math.inf:  # the square is out of range
         rests = ((total - found * own) / widest for total, own in sums())
         spread = widest * math.sqrt(math.fsum(rest * rest for rest in rests))
     error = math.sqrt(count / (count - 1)) * spread / weight
@@ -251,7 +251,7 @@ def ratio(sums: ClusterSums, n: int, confidence: float = CONFIDENCE) -> Estimate
     return Estimate(found, error, found - half, found + half, n, count, confidence)
 
 
-# Shares of rows, such as pass rates, with intervals that hold near 0 and 1 too.
+# Shares of rows, such as pass rates, with intervals that also hold near 0 and 1.
 #
 # Sources:
 #     E. B. Wilson, *Probable inference, the law of succession, and statistical inference*, Journal of the
@@ -266,18 +266,18 @@ def ratio(sums: ClusterSums, n: int, confidence: float = CONFIDENCE) -> Estimate
 
 
 def proportion(passed: int, n: int, confidence: float = CONFIDENCE) -> Estimate | None:
-    """The share of rows that passed, with the interval of Wilson's score.
+    """Return the share of rows that passed, with the interval of Wilson's score.
 
     With p = passed / n and the normal quantile z its ends are
     (p + z² / 2n ± z √(p (1 - p) / n + z² / 4n²)) / (1 + z² / n). The standard error is √(p (1 - p) / n).
 
     Args:
-        passed: 0 to `n`.
-        n: Rows that are independent of each other.
-        confidence: More than 0, less than 1.
+        passed: The number of passed rows, 0 to `n`.
+        n: The number of independent rows.
+        confidence: The confidence level, more than 0 and less than 1.
 
     Returns:
-        None where there are no rows.
+        None without rows.
 
     Example:
         >>> found = proportion(81, 263)
@@ -297,17 +297,17 @@ def proportion(passed: int, n: int, confidence: float = CONFIDENCE) -> Estimate 
 def clustered_proportion(
     sums: ClusterSums, n: int, confidence: float = CONFIDENCE
 ) -> Estimate | None:
-    """The share of rows that passed where some rows belong together.
+    """Return the share of rows that passed if some rows belong together.
 
-    The standard error is that of `ratio`. The interval is Wilson's with the quantile of Student's t, for so
-    many rows as would tell as much if they were independent: p (1 - p) divided by the squared standard error,
-    and never more than there are. Where all passed, or none, rows of a cluster may be copies of each other:
-    then each cluster counts as one.
+    The standard error is that of `ratio`. The interval is Wilson's with the quantile of Student's t, for the
+    effective number of independent rows: p (1 - p) divided by the squared standard error, and at most the
+    number of rows. If all rows passed, or none, rows of a cluster may be copies of each other: each cluster
+    then counts as one.
 
     Args:
-        sums: Of each cluster, how many passed, and its rows.
-        n: All rows.
-        confidence: More than 0, less than 1.
+        sums: For each cluster the number of passed rows, and of all rows.
+        n: The number of all rows.
+        confidence: The confidence level, more than 0 and less than 1.
     """
     found = ratio(sums, n, confidence)
     if found is None or found.clusters == n:
@@ -316,7 +316,9 @@ def clustered_proportion(
         return found
     share, error = found.mean, found.standard_error
     varied = share * (1 - share)
-    if varied and error is None:  # as many of each cluster: nothing is known of how clusters vary
+    if (
+        varied and error is None
+    ):  # equally many of each cluster: the variation of clusters is unknown
         return found
     effective = float(found.clusters) if error is None else effective_rows(varied, error, n)
     quantile = student_quantile((1 + confidence) / 2, found.clusters - 1)
@@ -325,12 +327,12 @@ def clustered_proportion(
 
 
 def effective_rows(varied: float, error: float, n: int) -> float:
-    """So many independent rows would tell as much as `n` rows in clusters; never more than there are.
+    """Return the effective number of independent rows, at most `n`.
 
     Args:
         varied: The variance of one row, > 0.
-        error: The standard error, with regard to clusters, > 0.
-        n: All rows.
+        error: The standard error of clusters, > 0.
+        n: The number of all rows.
     """
     return min(float(n), varied / error**2)
 

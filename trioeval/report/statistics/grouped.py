@@ -1,7 +1,7 @@
-"""Values of rows, summed by test and cluster: all that intervals need, in few bytes a test.
+"""Values of rows, summed by test and cluster: the data of intervals, in few bytes for each test.
 
-A million rows have to fit beside a run. So nothing of a row is kept, and of a test only numbers, in arrays:
-about 25 bytes, and 20 for each value that is summed.
+A million rows have to fit beside a run, so nothing is held of a row, and of a test only numbers in arrays:
+about 25 bytes, and 20 for each summed value.
 """
 
 from array import array
@@ -24,43 +24,43 @@ from trioeval.report.statistics.estimates import (
     shown_ks,
 )
 
-_FULL = 2 / 3  # of a table, above which it is made larger
+_FULL = 2 / 3  # of the table; a fuller one is enlarged
 _FREE = 0xFFFFFFFF
 
 
 @attrs.frozen
-class Place:
-    """What a row is of, as numbers that are almost surely others for others."""
+class RowPlace:
+    """The test and the cluster of a row as digests."""
 
     test: int
-    """64 bits. Repeats of a test have the same."""
+    """64 bits, the same for repeats of a test."""
     cluster: int = 0
-    """64 bits; 0 for a test that is a cluster of its own."""
+    """64 bits; 0 if the test is its own cluster."""
 
 
 @attrs.define
-class Numbering:
-    """Numbers 64-bit keys from 0 in the order in which they come, in 12 to 24 bytes each.
+class KeyNumbers:
+    """A numbering of 64-bit keys from 0, in the order of their arrival, in 12 to 24 bytes for each.
 
-    A hash table with open addressing: a dict takes a hundred bytes for each. Keys are digests,
-    so their own bits spread them.
+    A hash table with open addressing, as a dict takes a hundred bytes for each key. Keys are digests, and
+    their own bits spread them.
 
     Example:
-        >>> numbering = Numbering()
+        >>> numbering = KeyNumbers()
         >>> [numbering.number(key) for key in (7, 2**64 - 1, 7)]
         [0, 1, 0]
     """
 
     _keys: "array[int]" = attrs.field(factory=lambda: array("Q"), repr=False)
-    """By number."""
+    """The keys by number."""
     _slots: "array[int]" = attrs.field(factory=lambda: array("I", [_FREE]) * 8, repr=False)
-    """Numbers by place in the table, whose size is a power of 2."""
+    """The numbers by position in the table, whose size is a power of 2."""
 
     def __len__(self) -> int:
         return len(self._keys)
 
     def number(self, key: int) -> int:
-        """The number of a key, which gets one if it is new."""
+        """Return the number of a key; a new key gets the next number."""
         slot, found = self._find(key)
         if found == _FREE:
             found = self._slots[slot] = len(self._keys)
@@ -70,7 +70,7 @@ class Numbering:
         return found
 
     def _find(self, key: int) -> tuple[int, int]:
-        """Where a key is, or would be, and its number."""
+        """Return the position of a key in the table, and its number."""
         slots, keys = self._slots, self._keys
         last = len(slots) - 1
         slot = key & last
@@ -87,21 +87,21 @@ class Numbering:
 
 @attrs.define
 class Sums:
-    """Values times weights, by the number of a test."""
+    """Sums of values times weights, by the number of a test."""
 
     rows: "array[int]" = attrs.field(factory=lambda: array("I"), repr=False)
     totals: "array[float]" = attrs.field(factory=lambda: array("d"), repr=False)
     weights: "array[float]" = attrs.field(factory=lambda: array("d"), repr=False)
     is_share: bool = True
-    """Whether all values are within 0 to 1."""
+    """True if all values are within 0 to 1."""
 
     @property
     def count(self) -> int:
-        """All rows."""
+        """The number of all rows."""
         return sum(self.rows)
 
     def add(self, test: int, total: float, weight: float = 1) -> None:
-        """Count a value times its weight, unless one of them is nothing that can be counted."""
+        """Count a value times its weight, unless one of them is out of range."""
         most = LARGEST * min(1, weight)
         if not (0 < weight <= LARGEST and -most <= total <= most):
             return
@@ -117,15 +117,15 @@ class Sums:
 
 
 @attrs.define
-class Grouping:
-    """Which tests there are, and which of them share a cluster."""
+class TestClusters:
+    """The tests, and the clusters that they share."""
 
-    _tests: Numbering = attrs.field(factory=Numbering)
+    _tests: KeyNumbers = attrs.field(factory=KeyNumbers)
     _clusters: "array[int]" = attrs.field(factory=lambda: array("Q"), repr=False)
-    """By test; empty while each is its own."""
+    """The clusters by test; empty while each test is its own."""
 
-    def number(self, place: Place) -> int:
-        """The number of a test, from 0."""
+    def number(self, place: RowPlace) -> int:
+        """Return the number of a test, from 0."""
         test = self._tests.number(place.test)
         if place.cluster:
             if (missing := test + 1 - len(self._clusters)) > 0:
@@ -136,7 +136,7 @@ class Grouping:
     def mean(
         self, sums: Sums, confidence: float = CONFIDENCE, bootstrap: Bootstrap | None = None
     ) -> Estimate | None:
-        """The mean of what was summed, with an interval that is drawn if that is said; None of nothing."""
+        """Return the mean of the sums, with a bootstrap interval if one is given; None without values."""
         by_cluster = self.by_cluster(sums)
         found = ratio(by_cluster, sums.count, confidence)
         if found is None:
@@ -148,7 +148,7 @@ class Grouping:
         return bootstrap.interval(found, by_cluster())
 
     def by_cluster(self, sums: Sums) -> ClusterSums:
-        """Sums of clusters that have rows: each of a test, but for those that share one."""
+        """Yield the sums of clusters with rows; a test without a cluster is its own."""
         if not self._clusters:
             return lambda: (
                 (total, weight)
@@ -175,9 +175,9 @@ class Grouping:
 
 @attrs.define
 class SumsByTest:
-    """What is summed of the rows of a column, or of pairs of them."""
+    """The sums of the rows of a column, or of pairs of rows."""
 
-    tests: Grouping = attrs.field(factory=Grouping)
+    tests: TestClusters = attrs.field(factory=TestClusters)
     passes: Sums = attrs.field(factory=Sums)
     scores: Sums = attrs.field(factory=Sums)
     metrics: dict[str, Sums] = attrs.field(factory=dict)
@@ -191,19 +191,19 @@ class SumsByTest:
 
 @attrs.define
 class ColumnSums(SumsByTest):
-    """What intervals of a column are made of.
+    """The data of the intervals of a column.
 
-    `passes` has 1 of a row that passed and 0 of all others, `scores` and `metrics` those of rows that have a
+    `passes` has 1 for a row that passed and 0 for others, `scores` and `metrics` those of rows with a
     verdict.
     """
 
-    def add(self, place: Place, *, passed: bool, score: float | None) -> int:
+    def add(self, place: RowPlace, *, passed: bool, score: float | None) -> int:
         """Count a row.
 
         Args:
-            place: What it is of.
-            passed: Whether it passed.
-            score: None of a row without a verdict.
+            place: Its test and its cluster.
+            passed: Whether the row passed.
+            score: The score; None without a verdict.
 
         Returns:
             The number of its test, for `add_metric`.
@@ -220,20 +220,20 @@ class ColumnSums(SumsByTest):
         return max(self.passes.rows, default=0)
 
     def pass_interval(self, confidence: float = CONFIDENCE) -> Estimate | None:
-        """The share of rows that passed."""
+        """Return the share of rows that passed, with its interval."""
         sums = self.tests.by_cluster(self.passes)
         return clustered_proportion(sums, self.passes.count, confidence)
 
     def score_interval(
         self, confidence: float = CONFIDENCE, bootstrap: Bootstrap | None = None
     ) -> Estimate | None:
-        """The mean score of rows that have a verdict."""
+        """Return the mean score of the rows with a verdict."""
         return self.tests.mean(self.scores, confidence, bootstrap)
 
     def metric_intervals(
         self, confidence: float = CONFIDENCE, bootstrap: Bootstrap | None = None
     ) -> Mapping[str, Estimate]:
-        """The weighted means of the metrics, by name, sorted."""
+        """Return the weighted means of the metrics, by name, sorted."""
         found = {
             name: self.tests.mean(sums, confidence, bootstrap)
             for name, sums in sorted(self.metrics.items())
@@ -243,7 +243,7 @@ class ColumnSums(SumsByTest):
     def repeated(
         self, confidence: float = CONFIDENCE
     ) -> Iterator[tuple[int, Estimate | None, Estimate | None]]:
-        """For some k up to the most repeats of a test, pass@k and pass^k; nothing if no test has any.
+        """Yield pass@k and pass^k for some k up to the most repeats; nothing if no test has repeats.
 
         They are means over the tests that have at least k rows.
         """
@@ -258,7 +258,7 @@ class ColumnSums(SumsByTest):
             yield k, some, each
 
     def json(self) -> dict[str, Any]:
-        """The intervals, as documents tell them."""
+        """Return the intervals in the format of documents."""
         passes, scores = self.pass_interval(), self.score_interval()
         found: dict[str, Any] = {
             "passRate": None if passes is None else passes.json(),

@@ -1,7 +1,8 @@
-"""Whether two runs of the same tests differ beyond chance.
+"""Tests of whether two runs of the same tests differ beyond chance.
 
-Tests differ from each other far more than two answers to one of them do. So not two means are compared, but
-the mean of the differences between answers to the same test, whose standard error is mostly much smaller.
+Tests differ from each other far more than two answers to one of them do. Therefore not two means are
+compared, but the mean of the differences between answers to the same test, whose standard error is usually
+much smaller.
 
 Sources:
     E. Miller, *Adding error bars to evals*, arXiv:2411.00640 (2024), section 4, for paired differences, and
@@ -34,15 +35,14 @@ from trioeval.report.statistics.estimates import (
     mean,
     ratio,
 )
-from trioeval.report.statistics.grouped import Place, Sums, SumsByTest
+from trioeval.report.statistics.grouped import RowPlace, Sums, SumsByTest
 from trioeval.report.statistics.power import detectable, needed
 
-# Differences of two pass rates over the same rows, with intervals that hold where few rows differ, or none.
+# Differences of two pass rates over the same rows, with intervals that hold even if few rows differ, or none.
 #
-# Student's interval of such differences has no width where no row differs, which would claim too much, and
-# is far too narrow where few do. The score interval has neither fault: it holds each difference that a test
-# of its score would not refuse. Where none of n rows differs it reaches as far as Wilson's interval of 0 of
-# n.
+# Student's interval has no width if no row differs, which would claim too much, and is far too narrow if few
+# do. The score interval has neither fault: it holds each difference that a test of its score would not
+# reject. If none of n rows differs, it reaches as far as Wilson's interval of 0 of n.
 #
 # Sources:
 #     T. Tango, *Equivalence test and confidence interval for the difference in proportions for the
@@ -54,20 +54,20 @@ from trioeval.report.statistics.power import detectable, needed
 def paired_proportion(
     better: int, worse: int, n: int, confidence: float = CONFIDENCE
 ) -> Estimate | None:
-    """By how much more rows pass later than earlier: (better - worse) / n.
+    """Return the difference of the share of passed rows: (better - worse) / n.
 
-    Its interval holds each difference d with |better - worse - n d| ≤ z √(n (2 q + d (1 - d))), where q is
-    the likeliest share of rows that became worse if d is right, and z the normal quantile. Its standard error
+    The interval holds each difference d with |better - worse - n d| ≤ z √(n (2 q + d (1 - d))), where q is
+    the likeliest share of rows that became worse given d, and z the normal quantile. The standard error is
     is that of the mean of n differences.
 
     Args:
-        better: Rows of which only the later one passed, ≥ 0.
-        worse: Rows of which only the earlier one did, ≥ 0.
-        n: All rows that both runs have, independent of each other, at least as many.
-        confidence: More than 0, less than 1.
+        better: Rows that only the later run passed, ≥ 0.
+        worse: Rows that only the earlier run passed, ≥ 0.
+        n: All rows that both runs have, independent of each other, ≥ `better` + `worse`.
+        confidence: The confidence level, more than 0 and less than 1.
 
     Returns:
-        None where there are no rows.
+        None without rows.
 
     Example:
         >>> found = paired_proportion(28, 25, 618, 0.9)
@@ -85,17 +85,17 @@ def paired_proportion(
 def clustered_paired_proportion(
     sums: ClusterSums, parted: tuple[int, int], n: int, confidence: float = CONFIDENCE
 ) -> Estimate | None:
-    """The same where some rows belong together.
+    """Return the same difference if some rows belong together.
 
-    The standard error is that of `ratio`; the interval is made for so many rows as would tell as much if they
-    were independent, with the quantile of Student's t. Where clusters do not vary, because no row differs or
-    as many of each became better, their rows may be copies of each other: then each cluster counts as one.
+    The standard error is that of `ratio`; the interval uses the effective number of independent rows and the
+    quantile of Student's t. If clusters do not vary, because no row differs or equally many of each became
+    better, their rows may be copies of each other: each cluster then counts as one.
 
     Args:
-        sums: Of each cluster, how many more of its rows became better than worse, and its rows.
-        parted: Rows that became better, and such that became worse.
-        n: All rows.
-        confidence: More than 0, less than 1.
+        sums: For each cluster the rows that became better minus those that became worse, and all of its rows.
+        parted: Rows that became better or worse.
+        n: The number of all rows.
+        confidence: The confidence level, more than 0 and less than 1.
     """
     found = ratio(sums, n, confidence)
     if found is None:
@@ -107,7 +107,7 @@ def clustered_paired_proportion(
     without = attrs.evolve(found, low=None, high=None)
     error = found.standard_error
     if found.clusters == 1 or (error is None and better and worse):
-        return without  # each cluster cancels out: nothing is known of how clusters vary
+        return without  # each cluster cancels out: the variation of clusters is unknown
     varied = (better + worse) / n - found.mean**2
     effective = float(found.clusters) if error is None else effective_rows(varied, error, n)
     return _with_interval(found, parted, effective, student_quantile(share, found.clusters - 1))
@@ -120,7 +120,7 @@ def _with_interval(found: Estimate, parted: tuple[int, int], rows: float, z: flo
 
 
 def _upper(better: float, worse: float, n: float, z: float) -> float:
-    """The greatest difference that agrees with what was seen; by halving."""
+    """Return the greatest difference that agrees with the counts, by bisection."""
     low, high = (better - worse) / n, 1.0
     while low < (middle := (low + high) / 2) < high:
         least = n * middle - better + worse
@@ -130,7 +130,7 @@ def _upper(better: float, worse: float, n: float, z: float) -> float:
 
 
 def _variance(better: float, worse: float, n: float, difference: float) -> float:
-    """Of one row, if that is the difference: 2 q + d (1 - d), with q the root of 2 n q² + B q + C."""
+    """Return the variance of one row given the difference: 2 q + d (1 - d), where 2 n q² + B q + C = 0."""
     rest = difference * (1 - difference)
     b, c = (2 * n - better + worse) * difference - better - worse, -worse * rest
     root = math.sqrt(max(0.0, b * b - 8 * n * c))
@@ -139,17 +139,17 @@ def _variance(better: float, worse: float, n: float, difference: float) -> float
 
 
 _EXACT = 1000
-"""Pairs with different verdicts up to which all ways in which chance could turn them are counted."""
+"""The most pairs with different verdicts for which the exact test is computed."""
 
 
 @attrs.frozen
 class Difference:
-    """What was found of pairs."""
+    """The result of a test of pairs."""
 
     estimate: Estimate
     """The mean of after - before."""
     p_value: float | None
-    """How often chance alone makes a difference at least as large, 0 to 1; None where nobody can know."""
+    """The probability of a difference at least as large by chance alone, 0 to 1; None if it is unknown."""
 
 
 def paired_difference(
@@ -158,19 +158,19 @@ def paired_difference(
     clusters: Iterable[Hashable] | None = None,
     confidence: float = CONFIDENCE,
 ) -> Difference | None:
-    """The mean difference of values of the same tests.
+    """Return the mean difference of values of the same tests.
 
     Args:
-        before: One value a test; a pair of which one is missing, None, or no finite number is left out.
-        after: The same tests, in the same order.
-        clusters: What each belongs to; None makes each its own.
-        confidence: More than 0, less than 1.
+        before: One value for each test; a pair in which one is None, or not finite, is left out.
+        after: The values of the same tests, in the same order.
+        clusters: The cluster of each test; None makes each test its own.
+        confidence: The confidence level, more than 0 and less than 1.
 
     Returns:
-        None where there is no pair.
+        None without pairs.
 
     Raises:
-        ValueError: There are not as many of both.
+        ValueError: The lengths differ.
 
     Example:
         >>> found = paired_difference([0.2, 0.5, 0.4, 0.7], [0.4, 0.6, 0.6, 0.8])
@@ -187,14 +187,14 @@ def paired_difference(
 
 
 def chance_of(found: Estimate) -> float | None:
-    """How often a mean is at least so far from 0 by chance alone, in both directions.
+    """Return the two-sided probability of a mean at least this far from 0 by chance alone.
 
-    By Student's t with G - 1 degrees of freedom for G clusters. Where all clusters have the same difference,
-    which is not 0, there is no standard error; but of the 2^G ways to turn signs around only two are that
+    By Student's t with G - 1 degrees of freedom for G clusters. If all clusters have the same difference, not
+    0, there is no standard error; but only two of the 2^G ways to flip signs are that
     extreme.
 
     Returns:
-        None of one cluster.
+        None for one cluster.
     """
     if found.clusters == 1:
         return None
@@ -204,15 +204,15 @@ def chance_of(found: Estimate) -> float | None:
 
 
 def mcnemar(better: int, worse: int) -> float:
-    """McNemar's test of pairs with different verdicts: how often chance parts them at least as unequally.
+    """Return the p-value of McNemar's test of pairs with different verdicts.
 
-    Up to 1000 of them exactly: twice the probability that of n = b + c tosses of a coin at most min(b, c) are
-    heads. Of more by (|b - c| - 1)² / (b + c), which has the distribution of chi-squared with one degree of
-    freedom.
+    Up to 1000 pairs the exact test: twice the probability that of n = b + c coin tosses at most min(b, c)
+    are heads. For more pairs (|b - c| - 1)² / (b + c), which has the distribution of chi-squared with one
+    degree of freedom.
 
     Args:
-        better: Pairs of which only the later one passed, ≥ 0, independent of each other.
-        worse: Pairs of which only the earlier one did.
+        better: Pairs that only the later run passed, ≥ 0, independent of each other.
+        worse: Pairs that only the earlier run passed.
 
     Example:
         >>> mcnemar(1, 9), mcnemar(0, 0)
@@ -231,17 +231,17 @@ def mcnemar(better: int, worse: int) -> float:
 
 
 def clustered_mcnemar(differences: Iterable[int]) -> float | None:
-    """McNemar's test where pairs belong together: chance turns all pairs of a cluster around, or none.
+    """Return the p-value of McNemar's test for clusters of pairs: chance flips whole clusters.
 
-    Where the absolute differences add up to at most 1000, exactly: among all ways to turn the signs of
-    clusters, the share of those that give a sum at least as far from 0. Of more by (Σ d_c)² / Σ d_c², which
-    has the distribution of chi-squared with one degree of freedom. Of clusters of one pair that is `mcnemar`.
+    If the absolute differences add up to at most 1000, the exact test: the share of the ways to flip signs of
+    clusters that give a sum at least as far from 0. Otherwise (Σ d_c)² / Σ d_c², which has the distribution
+    of chi-squared with one degree of freedom. For clusters of one pair this is `mcnemar`.
 
     Args:
-        differences: For each cluster, how many more of its pairs became better than worse.
+        differences: For each cluster the pairs that became better minus those that became worse.
 
     Returns:
-        None of one cluster.
+        None for one cluster.
 
     Example:
         >>> clustered_mcnemar([1] * 9 + [-1]) == mcnemar(9, 1), clustered_mcnemar([-3, -2, -2, 0])
@@ -257,7 +257,7 @@ def clustered_mcnemar(differences: Iterable[int]) -> float | None:
     total, most = abs(sum(found)), sum(sizes)
     if most > _EXACT:
         return _chi_squared_tail(total * total / sum(size * size for size in sizes))
-    # By sums of those that stay positive; the sum of all signed ones is twice that less `most`.
+    # By sums of the differences that stay positive; the sum of all signed ones is twice that less `most`.
     chances = [1.0] + [0.0] * most
     reached = 0
     for size in sizes:
@@ -270,15 +270,15 @@ def clustered_mcnemar(differences: Iterable[int]) -> float | None:
 
 
 def holm(p_values: Sequence[float | None]) -> Sequence[float | None]:
-    """What p-values are worth when so many questions were asked, by Holm's method.
+    """Adjust p-values for the number of tests by Holm's method.
 
-    The chance to find a difference anywhere where there is none stays that of one question.
+    The chance to find any difference where there is none stays that of one test.
 
     Args:
-        p_values: None of a question that has no answer, which then counts as none.
+        p_values: The p-values; None for a test without a result, which is not counted.
 
     Returns:
-        The adjusted ones, in the same order.
+        The adjusted p-values, in the same order.
 
     Example:
         >>> holm([0.01, 0.04, None, 0.03, 0.005])
@@ -293,42 +293,42 @@ def holm(p_values: Sequence[float | None]) -> Sequence[float | None]:
 
 
 def _chi_squared_tail(statistic: float) -> float:
-    """With one degree of freedom."""
+    """Return the tail probability of chi-squared with one degree of freedom."""
     return 2 * normal_tail(math.sqrt(statistic))
 
 
-# Pairs of rows of one column in two runs: what is found of their differences.
+# Pairs of rows of one column in two runs, and the findings about their differences.
 
 
 Answer: TypeAlias = Literal["better", "worse", "no difference"]
-"""Of the later run, beyond chance."""
+"""The verdict about the later run, beyond chance."""
 
 EFFECTS = (0.01, 0.02, 0.05, 0.1)
-"""Differences for which it is told how many rows they need."""
+"""Differences for which the number of rows needed is computed."""
 
 _MOST = 1e7
-"""Deviations that a difference may be small: it would take as many rows as nobody has."""
+"""The smallest difference in standard deviations; a smaller one would need too many rows."""
 
 
 @attrs.frozen(kw_only=True)
-class Finding:
-    """One number of a column in two runs: is it another one?"""
+class DifferenceFinding:
+    """A number of a column in two runs, and the test of its difference."""
 
     before: Estimate | None
-    """Of all rows of the earlier run; None where it has none."""
+    """The estimate of the earlier run over all of its rows; None without rows."""
     after: Estimate | None
     difference: Estimate | None
-    """Of the rows that both have; None where there are none."""
+    """The estimate of the difference over the rows that both runs have; None without any."""
     p_value: float | None
-    """How often chance alone makes so large a difference; None where nobody can know."""
+    """The probability of so large a difference by chance alone; None if it is unknown."""
     most: float = math.inf
-    """The largest difference that there can be; of pass rates 1."""
+    """The largest possible difference; 1 for pass rates."""
     adjusted: float | None = None
-    """The same, with regard to all the other questions that were asked."""
+    """The p-value adjusted for the number of tests."""
 
     @property
     def answer(self) -> Answer | None:
-        """Whether it is better or worse beyond chance; None where nobody can know."""
+        """True if the number is better or worse beyond chance; None if that is unknown."""
         if self.difference is None or self.adjusted is None:
             return None
         if self.adjusted > 1 - self.difference.confidence:
@@ -337,9 +337,9 @@ class Finding:
 
     @property
     def detectable(self) -> float | None:
-        """The least difference that so many rows show in four of five comparisons.
+        """The least difference that this number of rows shows in four of five comparisons.
 
-        None if that is unknown, or if not even the largest that there can be is shown so often.
+        None if it is unknown, or if not even the largest possible difference is shown so often.
         """
         found = self.difference
         if found is None or found.standard_error is None:
@@ -348,13 +348,13 @@ class Finding:
         return least if least < self.most else None
 
     def needed(self, effect: float) -> int | None:
-        """Rows, grouped like these, that show a difference in four of five comparisons.
+        """Return the number of rows, grouped like these, that show a difference in four of five comparisons.
 
         Args:
             effect: The difference, > 0.
 
         Returns:
-            None if that is unknown, or more than anybody has.
+            None if it is unknown, or too large to be useful.
         """
         found = self.difference
         if found is None or found.standard_error is None:
@@ -365,7 +365,7 @@ class Finding:
         return needed(effect, deviation, confidence=found.confidence)
 
     def json(self) -> dict[str, Any]:
-        """Ready for `json.dumps`."""
+        """Return JSON data."""
         told = {"before": self.before, "after": self.after, "difference": self.difference}
         return {
             **{name: None if one is None else one.json() for name, one in told.items()},
@@ -381,25 +381,25 @@ class Finding:
 
 @attrs.define
 class PairSums(SumsByTest):
-    """Differences, after - before, summed by test and cluster.
+    """Sums of differences, after - before, by test and cluster.
 
-    `passes` has 1 of a row that became better and -1 of one that became worse, `scores` and `metrics` those
-    of rows that have a verdict in both runs.
+    `passes` has 1 for a row that became better and -1 for one that became worse, `scores` and `metrics` those
+    of rows with a verdict in both runs.
     """
 
     better: int = 0
-    """Rows of which only the later run passes."""
+    """Rows that only the later run passes."""
     worse: int = 0
     is_score_pass: bool = True
-    """Whether the scores of all rows say the same as whether they passed."""
+    """True if the scores of all rows only repeat whether the rows passed."""
 
-    def add(self, place: Place, *, passed: int, score: float | None) -> int:
+    def add(self, place: RowPlace, *, passed: int, score: float | None) -> int:
         """Count a pair.
 
         Args:
-            place: What it is of.
-            passed: 1 if only the later one passed, -1 if only the earlier one, else 0.
-            score: The difference of the scores; None unless both have a verdict.
+            place: Its test and its cluster.
+            passed: 1 if only the later row passed, -1 if only the earlier one, else 0.
+            score: The difference of the scores; None unless both rows have a verdict.
 
         Returns:
             The number of its test, for `add_metric`.
@@ -415,14 +415,16 @@ class PairSums(SumsByTest):
 
     def passed(
         self, before: Estimate | None, after: Estimate | None, confidence: float = CONFIDENCE
-    ) -> Finding:
-        """Whether other rows pass, by McNemar's test; of clusters, where rows belong together."""
+    ) -> DifferenceFinding:
+        """Return the test of whether other rows pass: McNemar's test, in clusters if rows belong together."""
         by_cluster = self.tests.by_cluster(self.passes)
         parted = self.better, self.worse
         found = clustered_paired_proportion(by_cluster, parted, self.passes.count, confidence)
         signs = (round(total) for total, _ in by_cluster())
         p_value = None if found is None else clustered_mcnemar(signs)
-        return Finding(before=before, after=after, difference=found, p_value=p_value, most=1.0)
+        return DifferenceFinding(
+            before=before, after=after, difference=found, p_value=p_value, most=1.0
+        )
 
     def scored(
         self,
@@ -430,8 +432,8 @@ class PairSums(SumsByTest):
         after: Estimate | None,
         confidence: float = CONFIDENCE,
         bootstrap: Bootstrap | None = None,
-    ) -> Finding:
-        """Whether scores are others, by Student's t, however the interval is made."""
+    ) -> DifferenceFinding:
+        """Return the test of whether scores differ, by Student's t, whatever the method of the interval."""
         found = self.tests.mean(self.scores, confidence, bootstrap)
         return _found(found, before, after)
 
@@ -441,25 +443,29 @@ class PairSums(SumsByTest):
         after: Mapping[str, Estimate],
         confidence: float = CONFIDENCE,
         bootstrap: Bootstrap | None = None,
-    ) -> Iterator[tuple[str, Finding]]:
-        """The same of each metric, by name, sorted."""
+    ) -> Iterator[tuple[str, DifferenceFinding]]:
+        """Return the tests of the metrics, by name, sorted."""
         for name in sorted({*before, *after}):
             sums = self.metrics.get(name, _NOTHING)
             found = self.tests.mean(sums, confidence, bootstrap)
             yield name, _found(found, before.get(name), after.get(name))
 
 
-def _found(found: Estimate | None, before: Estimate | None, after: Estimate | None) -> Finding:
+def _found(
+    found: Estimate | None, before: Estimate | None, after: Estimate | None
+) -> DifferenceFinding:
     p_value = None if found is None else chance_of(found)
     if found is not None:
         are_shares = all(side is not None and side.within is not None for side in (before, after))
         found = attrs.evolve(found, within=(-1.0, 1.0) if are_shares else None)
-    return Finding(before=before, after=after, difference=found, p_value=p_value)
+    return DifferenceFinding(before=before, after=after, difference=found, p_value=p_value)
 
 
 _NOTHING = Sums()
 
 
-def adjusted(findings: Sequence[Finding], p_values: Sequence[float | None]) -> Sequence[Finding]:
-    """The same findings with adjusted p-values."""
+def adjusted(
+    findings: Sequence[DifferenceFinding], p_values: Sequence[float | None]
+) -> Sequence[DifferenceFinding]:
+    """Return the same findings with adjusted p-values."""
     return [attrs.evolve(found, adjusted=p) for found, p in zip(findings, p_values, strict=True)]

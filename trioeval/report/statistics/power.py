@@ -1,6 +1,6 @@
-"""How small a difference some tests can tell, and how many tests a difference needs.
+"""The smallest difference that some tests can show, and the number of tests that a difference needs.
 
-*Power* is how often a difference that is there is found; 0.8 is usual.
+*Power* is the probability that an existing difference is found; 0.8 is usual.
 
 Sources:
     H. S. Bloom, *Minimum detectable effects*, Evaluation Review 19 (1995); E. Miller, *Adding error bars to
@@ -24,11 +24,11 @@ def detectable(
     confidence: float = CONFIDENCE,
     power: float = POWER,
 ) -> float:
-    """The least difference that is found with a power: (q_{1 - α/2} + q_power) · standard error.
+    """Return the least difference found with a power: (q_{1 - α/2} + q_power) · standard error.
 
     Args:
-        standard_error: Of the difference, > 0.
-        freedom: Degrees of freedom of Student's t, one less than the clusters; None takes normal quantiles.
+        standard_error: The standard error of the difference, > 0.
+        freedom: Degrees of freedom of Student's t, clusters minus one; None takes normal quantiles.
         confidence: 1 - α.
         power: More than 0, less than 1.
 
@@ -45,17 +45,17 @@ def detectable(
 def needed(
     effect: float, deviation: float, *, confidence: float = CONFIDENCE, power: float = POWER
 ) -> int:
-    """Tests that two runs of the same ones need: ((z_{1 - α/2} + z_power) · deviation / effect)².
+    """Return the tests that two runs of the same tests need: ((z_{1 - α/2} + z_power) · deviation / effect)².
 
     Args:
-        effect: The least difference that shall be found, not 0.
-        deviation: The standard deviation of the difference of one test, √n times the standard error of n of
-            them.
+        effect: The least difference to find, not 0.
+        deviation: The standard deviation of the difference of one test: √n times the standard error of n
+            tests.
         confidence: 1 - α.
         power: More than 0, less than 1.
 
     Raises:
-        ValueError: There is no effect.
+        ValueError: The effect is 0.
 
     Example:
         >>> needed(0.03, 1 / 3)
@@ -73,18 +73,18 @@ def needed_unpaired(
     confidence: float = CONFIDENCE,
     power: float = POWER,
 ) -> int:
-    """Tests that each of two runs of different ones needs.
+    """Return the tests that each of two runs of different tests needs.
 
     (z_{1 - α/2} + z_power)² · (σ_a² + σ_b²) / effect²
 
     Args:
-        effect: The least difference of means that shall be found, not 0.
-        deviations: Standard deviations of the scores of both.
+        effect: The least difference of means to find, not 0.
+        deviations: The standard deviations of the scores of both runs.
         confidence: 1 - α.
         power: More than 0, less than 1.
 
     Raises:
-        ValueError: There is no effect.
+        ValueError: The effect is 0.
 
     Example:
         >>> needed_unpaired(0.5, (1, 1))
@@ -96,18 +96,18 @@ def needed_unpaired(
 def needed_for_rates(
     before: float, after: float, *, confidence: float = CONFIDENCE, power: float = POWER
 ) -> int:
-    """Tests that each of two runs of different ones needs to tell two pass rates apart.
+    """Return the tests that each of two runs of different tests needs to distinguish two pass rates.
 
     (z_{1 - α/2} √(2 p̄ (1 - p̄)) + z_power √(p_a (1 - p_a) + p_b (1 - p_b)))² / (p_a - p_b)²
 
     Args:
         before: One rate, 0 to 1.
-        after: The other one, not the same.
+        after: The other rate, not equal.
         confidence: 1 - α.
         power: More than 0, less than 1.
 
     Raises:
-        ValueError: The rates are the same.
+        ValueError: The rates are equal.
 
     Example:
         >>> needed_for_rates(0.25, 0.40)
@@ -122,10 +122,10 @@ def needed_for_rates(
 def needed_for_pairs(
     effect: float, discordant: float, *, confidence: float = CONFIDENCE, power: float = POWER
 ) -> int:
-    """Tests that two runs of the same ones need to tell two pass rates apart by McNemar's test.
+    """Return the tests that two runs of the same tests need to distinguish pass rates by McNemar's test.
 
-    (z_{1 - α/2} √ψ + z_power √(ψ - effect²))² / effect². The exact test asks for more, and finds a few of a
-    hundred differences less.
+    (z_{1 - α/2} √ψ + z_power √(ψ - effect²))² / effect². The exact test needs more tests, and finds a few
+    percent of the differences less.
 
     Args:
         effect: The difference of the rates, not 0.
@@ -134,7 +134,7 @@ def needed_for_pairs(
         power: More than 0, less than 1.
 
     Raises:
-        ValueError: There is no effect, or it is larger than the share of tests that could make it.
+        ValueError: The effect is 0, or larger than the share of tests that could cause it.
 
     Example:
         >>> needed_for_pairs(0.05, 0.15)
@@ -155,5 +155,5 @@ def _needed(alike: float, own: float, effect: float, confidence: float, power: f
 
 def _check_effect(effect: float) -> None:
     if not effect:
-        msg = "the effect must not be 0: no number of tests tells what is not there"
+        msg = "the effect must not be 0: no number of tests can show a difference of 0"
         raise ValueError(msg)

@@ -17,10 +17,10 @@ import attrs
 import trio
 
 from trioeval.errors import StoreError
-from trioeval.store.cache.entry import Entry
+from trioeval.store.cache.entry import CacheEntry
 from trioeval.store.cache.file import (
     CACHE,
-    Holder,
+    LeaseHolder,
     Owners,
     claim_lease,
     drop_entry,
@@ -31,7 +31,14 @@ from trioeval.store.cache.file import (
     lease_name,
     trim_entries,
 )
-from trioeval.store.cache.writer import CacheWriter, Claim, Drop, Keep, Release, Written
+from trioeval.store.cache.writer import (
+    CacheWriter,
+    ClaimLease,
+    DropEntry,
+    KeepEntry,
+    ReleaseLease,
+    WriteReport,
+)
 from trioeval.store.database import BusyError, open_memory, store_error
 
 Waiting: TypeAlias = Callable[[], AbstractContextManager[object]]
@@ -44,7 +51,7 @@ FIRST_LOOK, LONGEST_LOOK = 0.01, 0.5
 
 
 @attrs.define(eq=False)
-class MemoryTables:
+class MemoryBackend:
     """The tables of a cache in memory, for one event loop."""
 
     _ttl: float
@@ -53,7 +60,7 @@ class MemoryTables:
     """The reason why they replace a file."""
     _tables: sqlite3.Connection = attrs.field(init=False, factory=partial(open_memory, CACHE))
 
-    def find(self, key: bytes) -> Entry | None:
+    def find(self, key: bytes) -> CacheEntry | None:
         """Return a usable entry."""
         try:
             entry = find_entry(self._tables, key)
@@ -65,18 +72,18 @@ class MemoryTables:
         """Return whether a usable entry exists."""
         return has_entry(self._tables, key, self._wall(), self._ttl)
 
-    def keep(self, key: bytes, entry: Entry) -> None:
+    def keep(self, key: bytes, entry: CacheEntry) -> None:
         """Store an entry, and drop the oldest ones if there is no room."""
         with suppress(sqlite3.Error):  # larger than any value of a database
             keep_entry(self._tables, key, entry)
             trim_entries(self._tables, MEMORY)
 
-    def drop(self, key: bytes, fault: ValueError | None = None) -> None:  # noqa: ARG002 - see `FileShelf`
+    def drop(self, key: bytes, fault: ValueError | None = None) -> None:  # noqa: ARG002 - see `FileBackend`
         """Remove an entry."""
         drop_entry(self._tables, key)
 
     @asynccontextmanager
-    async def lead(self, key: bytes, waiting: Waiting) -> AsyncGenerator[Entry | None]:  # noqa: ARG002
+    async def lead(self, key: bytes, waiting: Waiting) -> AsyncGenerator[CacheEntry | None]:  # noqa: ARG002
         """Grant the right to call at once: no other process shares the tables."""
         yield None
 
@@ -86,7 +93,7 @@ class MemoryTables:
 
 
 @attrs.define(eq=False)
-class FileShelf:
+class FileBackend:
     """A cache file."""
 
     path: Path
@@ -103,13 +110,13 @@ class FileShelf:
     _writer: CacheWriter = attrs.field(init=False)
     error: StoreError | None = attrs.field(default=None, init=False)
     """The reason why the file is not written any more; entries are stored in memory from then on."""
-    _pending: dict[bytes, Entry] = attrs.field(factory=dict, init=False)
+    _pending: dict[bytes, CacheEntry] = attrs.field(factory=dict, init=False)
     """Entries that are not in the file yet."""
-    _memory: MemoryTables | None = attrs.field(default=None, init=False)
+    _memory: MemoryBackend | None = attrs.field(default=None, init=False)
     """Entries that cannot be written to the file."""
     _is_readable: bool = True
     _is_damaged: bool = False
-    _dropped: dict[bytes, Drop] = attrs.field(factory=dict, init=False)
+    _dropped: dict[bytes, DropEntry] = attrs.field(factory=dict, init=False)
     """Entries that must not be found any more, though they may still be in the file."""
     _leases: int = 0
     """Number of leases requested."""
@@ -120,7 +127,7 @@ class FileShelf:
         """Set the writer."""
         self._writer = writer
 
-    def find(self, key: bytes) -> Entry | None:
+    def find(self, key: bytes) -> CacheEntry | None:
         """Return a usable entry."""
         entry = self._pending.get(key)
         if entry is None and self._memory is not None:
@@ -149,18 +156,18 @@ class FileShelf:
             self._failed(error)
             return False
 
-    def keep(self, key: bytes, entry: Entry) -> None:
+    def keep(self, key: bytes, entry: CacheEntry) -> None:
         """Write an entry, replacing an existing one."""
         if self._memory is not None:
             self._memory.keep(key, entry)
             return
         self._pending[key] = entry
-        self._writer.put(Keep(key, entry))
+        self._writer.put(KeepEntry(key, entry))
 
     def drop(self, key: bytes, fault: ValueError | None = None) -> None:
         """Remove an entry; report it if it is damaged."""
         self._pending.pop(key, None)
-        dropped = self._dropped[key] = Drop(key)
+        dropped = self._dropped[key] = DropEntry(key)
         if self._memory is not None:
             self._memory.drop(key)
             return
@@ -171,7 +178,7 @@ class FileShelf:
             self._told(StoreError(message))
 
     @asynccontextmanager
-    async def lead(self, key: bytes, waiting: Waiting) -> AsyncGenerator[Entry | None]:
+    async def lead(self, key: bytes, waiting: Waiting) -> AsyncGenerator[CacheEntry | None]:
         """Grant the right to make a call among all processes; or return the entry stored meanwhile.
 
         Without a lifetime there is nothing to wait for: no entry could be used.
@@ -188,12 +195,12 @@ class FileShelf:
             yield None if self._take(key, lease) else await self._wait_turn(key, lease, waiting)
         finally:
             # Pending entries go before it, in the same order and mostly in the same transaction.
-            self._writer.put(Release(key, lease))
+            self._writer.put(ReleaseLease(key, lease))
 
-    def written(self, told: Written) -> None:
+    def written(self, told: WriteReport) -> None:
         """Handle a report of the writer, in the event loop."""
         for one in told.done:
-            if isinstance(one, Keep):
+            if isinstance(one, KeepEntry):
                 if self._pending.get(one.key) is one.entry:
                     del self._pending[one.key]
             elif self._dropped.get(one.key) is one:
@@ -217,11 +224,11 @@ class FileShelf:
         except sqlite3.Error:  # the writer reports what is wrong
             return False
 
-    async def _wait_turn(self, key: bytes, lease: str, waiting: Waiting) -> Entry | None:
+    async def _wait_turn(self, key: bytes, lease: str, waiting: Waiting) -> CacheEntry | None:
         """Wait for the right to make the call; or return the entry that exists by then."""
-        dead: Holder | None = None
+        dead: LeaseHolder | None = None
         while True:
-            claim = Claim(key, lease, dead)
+            claim = ClaimLease(key, lease, dead)
             self._writer.put(claim)
             with waiting():
                 await claim.answered.wait()
@@ -231,7 +238,9 @@ class FileShelf:
             if entry is not None or self.error is not None:
                 return entry
 
-    async def _watch(self, key: bytes, holder: Holder | None) -> tuple[Entry | None, Holder | None]:
+    async def _watch(
+        self, key: bytes, holder: LeaseHolder | None
+    ) -> tuple[CacheEntry | None, LeaseHolder | None]:
         """Wait until the entry exists, or the lease's holder has ended or shows no sign of life.
 
         Its signs are timed by Trio's clock: the wall clock may jump.
@@ -256,7 +265,7 @@ class FileShelf:
             elif now - since >= self._lease:
                 return None, holder
 
-    def _is_over(self, seen: Holder) -> bool:
+    def _is_over(self, seen: LeaseHolder) -> bool:
         """Return whether a lease has expired.
 
         The wall clock alone is not proof, as it may have been set forward.
@@ -279,7 +288,7 @@ class FileShelf:
 
     def _give_up(self, failure: StoreError) -> None:
         if self._memory is None:
-            self.error, self._memory = failure, MemoryTables(self._ttl, self._wall)
+            self.error, self._memory = failure, MemoryBackend(self._ttl, self._wall)
             for key, entry in self._pending.items():
                 self._memory.keep(key, entry)
             self._pending.clear()
@@ -291,5 +300,5 @@ class FileShelf:
             self._memory.close()
 
 
-Shelf: TypeAlias = MemoryTables | FileShelf
+CacheBackend: TypeAlias = MemoryBackend | FileBackend
 """A place of entries."""

@@ -20,13 +20,13 @@ import attrs
 import trio
 
 from trioeval.errors import StoreError
-from trioeval.evaluation.journal import Paid
+from trioeval.evaluation.journal import RecordedReply
 from trioeval.providers.bounds import MOST_BYTES
-from trioeval.store.cache.backends import FileShelf, MemoryTables, Shelf, Waiting
+from trioeval.store.cache.backends import CacheBackend, FileBackend, MemoryBackend, Waiting
 from trioeval.store.cache.entry import to_entry
 from trioeval.store.cache.file import CACHE, LIFETIME, Owners
-from trioeval.store.cache.single_flight import Flights
-from trioeval.store.cache.writer import PATIENCE, CacheWriter, Stop, Written
+from trioeval.store.cache.single_flight import SingleFlight
+from trioeval.store.cache.writer import PATIENCE, CacheWriter, StopWriting, WriteReport
 from trioeval.store.database import RunLock, open_database, open_patiently, open_reading
 
 LEASE = 15.0
@@ -55,9 +55,9 @@ class CacheStatistics:
 class Cache:
     """A `trioeval.evaluation.provider_calls.ReplyCache`; see `open_cache`."""
 
-    _shelf: Shelf
+    _shelf: CacheBackend
     _wall: Callable[[], float]
-    _flights: Flights[Paid] = attrs.field(factory=Flights)
+    _flights: SingleFlight[RecordedReply] = attrs.field(factory=SingleFlight)
     _hits: int = 0
     _shared: int = 0
     _calls: int = 0
@@ -76,12 +76,12 @@ class Cache:
     async def reply(
         self,
         key: bytes,
-        fetch: Callable[[], Awaitable[Paid]],
+        fetch: Callable[[], Awaitable[RecordedReply]],
         waiting: Waiting,
         *,
         refresh: bool = False,
         most_bytes: int = MOST_BYTES,
-    ) -> Paid:
+    ) -> RecordedReply:
         """See `ReplyCache`. A checkpoint, unless nothing is found and `fetch` is not one.
 
         If no entry exists and no equal call is in progress, `fetch` is called in the same step. `cached` is
@@ -110,7 +110,7 @@ class Cache:
         """Return a snapshot."""
         return CacheStatistics(hits=self._hits, shared=self._shared, calls=self._calls)
 
-    def _find(self, key: bytes, most_bytes: int) -> Paid | None:
+    def _find(self, key: bytes, most_bytes: int) -> RecordedReply | None:
         entry = self._shelf.find(key)
         if entry is None:
             return None
@@ -123,12 +123,12 @@ class Cache:
     async def _fetch(
         self,
         key: bytes,
-        fetch: Callable[[], Awaitable[Paid]],
+        fetch: Callable[[], Awaitable[RecordedReply]],
         waiting: Waiting,
         most_bytes: int,
         *,
         refresh: bool,
-    ) -> Paid:
+    ) -> RecordedReply:
         if refresh:
             return await self._call(key, fetch, refresh=True)
         async with self._shelf.lead(key, waiting) as entry:
@@ -138,8 +138,8 @@ class Cache:
             return await self._call(key, fetch)
 
     async def _call(
-        self, key: bytes, fetch: Callable[[], Awaitable[Paid]], *, refresh: bool = False
-    ) -> Paid:
+        self, key: bytes, fetch: Callable[[], Awaitable[RecordedReply]], *, refresh: bool = False
+    ) -> RecordedReply:
         self._calls += 1
         paid = await fetch()
         entry = to_entry(paid, self._wall())
@@ -178,7 +178,7 @@ async def open_cache(
             with a notice if another program keeps the file locked for long.
     """
     if path is None:
-        with closing(MemoryTables(ttl_s, wall)) as memory:
+        with closing(MemoryBackend(ttl_s, wall)) as memory:
             yield Cache(memory, wall)
         return
     owner = uuid.uuid4().hex
@@ -193,11 +193,11 @@ async def open_cache(
         )
     except StoreError as error:
         told(error)
-        with closing(MemoryTables(ttl_s, wall, error)) as memory:
+        with closing(MemoryBackend(ttl_s, wall, error)) as memory:
             yield Cache(memory, wall)
         return
     owners = Owners.of(path)
-    shelf = FileShelf(
+    shelf = FileBackend(
         path,
         files.reading,
         files.claiming,
@@ -210,7 +210,7 @@ async def open_cache(
     )
     token = trio.lowlevel.current_trio_token()
 
-    def tell(written: Written) -> None:
+    def tell(written: WriteReport) -> None:
         token.run_sync_soon(shelf.written, written)
 
     writer = CacheWriter(files.writing, owner, owners, ttl_s, lease_s, wall, tell)
@@ -220,8 +220,8 @@ async def open_cache(
         yield Cache(shelf, wall)
     finally:
         files.close_claiming()
-        writer.put(Stop())
-        # Paid replies must be stored even if the run was cancelled.
+        writer.put(StopWriting())
+        # RecordedReply replies must be stored even if the run was cancelled.
         with trio.move_on_after(CLOSE_GRACE, shield=True):
             await trio.to_thread.run_sync(writer.join, abandon_on_cancel=True)
         files.close()

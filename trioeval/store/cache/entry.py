@@ -5,7 +5,7 @@ import json
 import attrs
 
 from trioeval.errors import ProviderError
-from trioeval.evaluation.journal import Paid
+from trioeval.evaluation.journal import RecordedReply
 from trioeval.providers.bounds import has_more_marks, most_marks
 from trioeval.store.records import read_reply, reply_json
 
@@ -19,7 +19,7 @@ _FIRST_ERROR = 400
 
 
 @attrs.frozen
-class Entry:
+class CacheEntry:
     """An entry of the cache."""
 
     text: str = attrs.field(repr=False)
@@ -29,7 +29,7 @@ class Entry:
     utc_created: float
     """The time of its creation: seconds since 1970."""
 
-    def paid(self, most_bytes: int) -> Paid:
+    def paid(self, most_bytes: int) -> RecordedReply:
         """Return the reply, a new object each time.
 
         Args:
@@ -48,20 +48,20 @@ class Entry:
             raise ProviderError(
                 "malformed_reply", f"{what} (maxResponseBytes: {most_bytes}); {hint}"
             )
-        return Paid(read_reply(json.loads(self.text)), self.latency_ms, cached=True)
+        return RecordedReply(read_reply(json.loads(self.text)), self.latency_ms, cached=True)
 
     def is_fresh(self, now: float, ttl: float) -> bool:
         """Return whether it may be used: a clock set back makes no entry too old, or valid for ever.
 
         Example:
-            >>> entry = Entry("", 0.0, 100.0)
+            >>> entry = CacheEntry("", 0.0, 100.0)
             >>> [entry.is_fresh(now, 10) for now in (95, 109.9, 110, 89)], entry.is_fresh(100, 0)
             ([True, True, False, False], False)
         """
         return abs(now - self.utc_created) < ttl
 
 
-def to_entry(paid: Paid, now: float) -> Entry | None:
+def to_entry(paid: RecordedReply, now: float) -> CacheEntry | None:
     """Return the entry for a reply; None if it is not cacheable.
 
     Not cacheable are empty replies, values that JSON cannot hold, and notices of a server that would not
@@ -77,4 +77,4 @@ def to_entry(paid: Paid, now: float) -> Entry | None:
     data = reply_json(reply)
     if data is None:
         return None
-    return Entry(json.dumps(data, separators=(",", ":")), paid.latency_ms, now)
+    return CacheEntry(json.dumps(data, separators=(",", ":")), paid.latency_ms, now)

@@ -16,7 +16,7 @@ import attrs
 from filelock import FileLock, Timeout
 
 from trioeval.providers.cache_key import name_in
-from trioeval.store.cache.entry import Entry
+from trioeval.store.cache.entry import CacheEntry
 from trioeval.store.database import (
     DatabaseKind,
     RunLock,
@@ -233,7 +233,7 @@ _SWEEP = """
 
 
 @attrs.frozen
-class Holder:
+class LeaseHolder:
     """The process that makes a call at the moment."""
 
     lease: str
@@ -248,7 +248,7 @@ class Holder:
         return self.lease.partition("/")[0]
 
 
-def find_entry(connection: sqlite3.Connection, key: bytes) -> Entry | None:
+def find_entry(connection: sqlite3.Connection, key: bytes) -> CacheEntry | None:
     """Return an entry, however old.
 
     Raises:
@@ -264,7 +264,7 @@ def has_entry(connection: sqlite3.Connection, key: bytes, now: float, ttl: float
     return connection.execute(_HAS, (key, now, ttl)).fetchone() is not None
 
 
-def keep_entry(connection: sqlite3.Connection, key: bytes, entry: Entry) -> None:
+def keep_entry(connection: sqlite3.Connection, key: bytes, entry: CacheEntry) -> None:
     """Write an entry, replacing an existing one."""
     stored = stored_json(entry.text)
     total = zlib.crc32(entry.text.encode("ascii"))
@@ -288,7 +288,7 @@ def trim_entries(connection: sqlite3.Connection, most: int) -> None:
         pass
 
 
-def all_entries(connection: sqlite3.Connection) -> Iterator[tuple[bytes, str, Entry | None]]:
+def all_entries(connection: sqlite3.Connection) -> Iterator[tuple[bytes, str, CacheEntry | None]]:
     """Yield key, provider and entry of all entries, oldest first; None for a damaged entry."""
     rows: Iterator[Any] = connection.execute(
         "SELECT key, provider, reply, checksum, latency_ms, utc_created FROM entry ORDER BY utc_created"
@@ -300,11 +300,11 @@ def all_entries(connection: sqlite3.Connection) -> Iterator[tuple[bytes, str, En
             yield key, provider, None
 
 
-def find_holder(connection: sqlite3.Connection, key: bytes) -> Holder | None:
+def find_holder(connection: sqlite3.Connection, key: bytes) -> LeaseHolder | None:
     """Return the holder of the lease of a key."""
     asked = "SELECT owner, beat, utc_expires FROM lease WHERE key = ?"
     row = connection.execute(asked, (key,)).fetchone()
-    return None if row is None else Holder(*row)
+    return None if row is None else LeaseHolder(*row)
 
 
 def lease_name(owner: str, number: int) -> str:
@@ -353,12 +353,12 @@ def sweep_leases(connection: sqlite3.Connection, before: float) -> None:
     connection.execute("DELETE FROM lease WHERE utc_expires < ?", (before,))
 
 
-def _read(stored: Any, total: Any, latency_ms: Any, created: Any) -> Entry:
+def _read(stored: Any, total: Any, latency_ms: Any, created: Any) -> CacheEntry:
     try:
         text = read_text(stored)
         if zlib.crc32(text.encode("ascii")) != total:
             raise ValueError("its checksum does not match")
-        return Entry(text, float(latency_ms), float(created))
+        return CacheEntry(text, float(latency_ms), float(created))
     except (TypeError, AttributeError, zlib.error) as error:
         raise ValueError(str(error)) from error
 

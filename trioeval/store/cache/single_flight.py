@@ -27,7 +27,7 @@ E = TypeVar("E", bound=BaseException)
 
 
 @attrs.frozen
-class Landing(Generic[V]):
+class SharedResult(Generic[V]):
     """The result of a call."""
 
     value: V
@@ -36,19 +36,19 @@ class Landing(Generic[V]):
 
 
 @attrs.define(eq=False)
-class _Seat:
+class _QueuedCaller:
     """A position in the queue."""
 
     woken: trio.Event = attrs.field(factory=trio.Event)
 
 
 @attrs.define(eq=False)
-class _Flight(Generic[V]):
+class _SharedCall(Generic[V]):
     """A call that is in progress, or about to be."""
 
-    line: dict[_Seat, None] = attrs.field(factory=dict)
+    line: dict[_QueuedCaller, None] = attrs.field(factory=dict)
     """The waiters, first come, first served."""
-    landing: Landing[V] | None = None
+    landing: SharedResult[V] | None = None
     failure: CallError | None = None
 
     @property
@@ -57,10 +57,10 @@ class _Flight(Generic[V]):
 
 
 @attrs.define(eq=False)
-class Flights(Generic[V]):
+class SingleFlight(Generic[V]):
     """The calls in progress, by key."""
 
-    _by_key: dict[bytes, _Flight[V]] = attrs.field(factory=dict)
+    _by_key: dict[bytes, _SharedCall[V]] = attrs.field(factory=dict)
 
     def __contains__(self, key: object) -> bool:
         return key in self._by_key
@@ -73,7 +73,7 @@ class Flights(Generic[V]):
         key: bytes,
         fetch: Callable[[], Awaitable[V]],
         waiting: Callable[[], AbstractContextManager[object]],
-    ) -> Landing[V]:
+    ) -> SharedResult[V]:
         """Return the result of the call in progress, or else call `fetch`, which others may join.
 
         A checkpoint if it has to wait, or `fetch` is one.
@@ -84,7 +84,7 @@ class Flights(Generic[V]):
         """
         flight = self._by_key.get(key)
         if flight is None:
-            flight = self._by_key[key] = _Flight()
+            flight = self._by_key[key] = _SharedCall()
         else:
             await self._wait(key, flight, waiting)
             if flight.failure is not None:
@@ -96,11 +96,11 @@ class Flights(Generic[V]):
     async def _wait(
         self,
         key: bytes,
-        flight: _Flight[V],
+        flight: _SharedCall[V],
         waiting: Callable[[], AbstractContextManager[object]],
     ) -> None:
         """Wait until the call is over, or the caller is to lead."""
-        seat = _Seat()
+        seat = _QueuedCaller()
         flight.line[seat] = None
         has_come = False
         try:
@@ -113,10 +113,10 @@ class Flights(Generic[V]):
                 self._hand_over(key, flight)  # this one was to lead, and cannot
 
     async def _lead(
-        self, key: bytes, flight: _Flight[V], fetch: Callable[[], Awaitable[V]]
-    ) -> Landing[V]:
+        self, key: bytes, flight: _SharedCall[V], fetch: Callable[[], Awaitable[V]]
+    ) -> SharedResult[V]:
         try:
-            landing = flight.landing = Landing(await fetch(), is_own=True)
+            landing = flight.landing = SharedResult(await fetch(), is_own=True)
         except CallError as error:
             flight.failure = error
             raise
@@ -129,7 +129,7 @@ class Flights(Generic[V]):
                 self._hand_over(key, flight)
         return landing
 
-    def _hand_over(self, key: bytes, flight: _Flight[V]) -> None:
+    def _hand_over(self, key: bytes, flight: _SharedCall[V]) -> None:
         """Let the next in the queue lead, if there is one."""
         seat = next(iter(flight.line), None)
         if seat is None:

@@ -20,10 +20,10 @@ from typing import TypeAlias
 import attrs
 import trio
 
-from trioeval.store.cache.entry import Entry
+from trioeval.store.cache.entry import CacheEntry
 from trioeval.store.cache.file import (
     LIFETIME,
-    Holder,
+    LeaseHolder,
     Owners,
     drop_entry,
     find_holder,
@@ -50,22 +50,22 @@ _LEASES_KEPT = 3600.0
 
 
 @attrs.frozen
-class Keep:
+class KeepEntry:
     """Write an entry."""
 
     key: bytes
-    entry: Entry
+    entry: CacheEntry
 
 
 @attrs.frozen
-class Drop:
+class DropEntry:
     """Remove an entry."""
 
     key: bytes
 
 
 @attrs.frozen
-class Release:
+class ReleaseLease:
     """Return a lease."""
 
     key: bytes
@@ -73,7 +73,7 @@ class Release:
 
 
 @attrs.frozen
-class Sweep:
+class SweepEntries:
     """Remove some entries that are too old."""
 
     left: int = _SWEEPS
@@ -81,42 +81,42 @@ class Sweep:
 
 
 @attrs.frozen
-class Stop:
+class StopWriting:
     """Write all pending items, and end."""
 
 
 @attrs.define(eq=False)
-class Claim:
+class ClaimLease:
     """Request a lease."""
 
     key: bytes
     lease: str
-    dead: Holder | None = None
+    dead: LeaseHolder | None = None
     """The holder that shows no sign of life."""
     answered: trio.Event = attrs.field(factory=trio.Event)
     is_granted: bool = False
-    holder: Holder | None = None
+    holder: LeaseHolder | None = None
     """The holder, if the lease is not granted; None if the reply exists."""
 
 
-Item: TypeAlias = Keep | Drop | Release | Sweep | Stop | Claim
+Item: TypeAlias = KeepEntry | DropEntry | ReleaseLease | SweepEntries | StopWriting | ClaimLease
 
 
 @attrs.frozen
-class Answer:
+class ClaimResult:
     """The result of a claim."""
 
-    claim: Claim
+    claim: ClaimLease
     is_granted: bool
-    holder: Holder | None = None
+    holder: LeaseHolder | None = None
 
 
 @attrs.frozen
-class Written:
+class WriteReport:
     """The results of some items."""
 
-    done: Sequence[Keep | Drop]
-    answers: Sequence[Answer]
+    done: Sequence[KeepEntry | DropEntry]
+    answers: Sequence[ClaimResult]
     failure: Exception | None = None
     """The reason why nothing is written any more; reported once."""
 
@@ -131,7 +131,7 @@ class CacheWriter:
     _ttl: float
     _lease: float
     _wall: Callable[[], float]
-    _tell: Callable[[Written], None]
+    _tell: Callable[[WriteReport], None]
     """Called in the thread."""
     _items: "queue.SimpleQueue[Item]" = attrs.field(factory=queue.SimpleQueue)
     _renewed_at: float = attrs.field(factory=time.monotonic)
@@ -140,7 +140,7 @@ class CacheWriter:
 
     def start(self) -> None:
         """Start, by removing entries that are too old."""
-        self.put(Sweep())
+        self.put(SweepEntries())
         self._thread = threading.Thread(target=self._run, name="trioeval cache", daemon=True)
         self._thread.start()
 
@@ -160,7 +160,7 @@ class CacheWriter:
             while not is_over:
                 batch = self._next()
                 self._write(batch)
-                is_over = any(isinstance(item, Stop) for item in batch)
+                is_over = any(isinstance(item, StopWriting) for item in batch)
             self._end()
         finally:
             self._connection.close()
@@ -177,7 +177,7 @@ class CacheWriter:
         return batch
 
     def _write(self, batch: list[Item]) -> None:
-        answers: list[Answer] = []
+        answers: list[ClaimResult] = []
         failure: Exception | None = None
         give_up_at = time.monotonic() + PATIENCE
         while not self._failed:
@@ -189,13 +189,17 @@ class CacheWriter:
                 if not _is_busy(error) or time.monotonic() > give_up_at:
                     self._failed, failure = True, error
         if self._failed:
-            answers = [Answer(item, is_granted=True) for item in batch if isinstance(item, Claim)]
-        done = [item for item in batch if isinstance(item, Keep | Drop) and not self._failed]
+            answers = [
+                ClaimResult(item, is_granted=True) for item in batch if isinstance(item, ClaimLease)
+            ]
+        done = [
+            item for item in batch if isinstance(item, KeepEntry | DropEntry) and not self._failed
+        ]
         if answers or done or failure:
             with suppress(trio.RunFinishedError):  # no caller is left
-                self._tell(Written(done, answers, failure))
+                self._tell(WriteReport(done, answers, failure))
 
-    def _commit(self, batch: list[Item]) -> list[Answer]:
+    def _commit(self, batch: list[Item]) -> list[ClaimResult]:
         now = self._wall()
         is_due = time.monotonic() - self._renewed_at >= self._lease / 3
         if is_due and not has_leases(self._connection, self._owner):
@@ -210,31 +214,31 @@ class CacheWriter:
         if is_due:
             self._renewed_at = time.monotonic()
         for item in done:
-            if isinstance(item, Sweep):
+            if isinstance(item, SweepEntries):
                 self.put(item)
-        return [answer for answer in done if isinstance(answer, Answer)]
+        return [answer for answer in done if isinstance(answer, ClaimResult)]
 
-    def _apply(self, item: Item, now: float) -> Answer | Sweep | None:
+    def _apply(self, item: Item, now: float) -> ClaimResult | SweepEntries | None:
         """Apply one item; return its result, or the work that is left of it."""
         match item:
-            case Keep(key, entry):
+            case KeepEntry(key, entry):
                 keep_entry(self._connection, key, entry)
-            case Drop(key):
+            case DropEntry(key):
                 drop_entry(self._connection, key)
-            case Release(key, lease):
+            case ReleaseLease(key, lease):
                 give_back(self._connection, key, lease)
-            case Sweep():
+            case SweepEntries():
                 return self._sweep(item, now)
-            case Claim():
+            case ClaimLease():
                 return self._claim(item, now)
-            case Stop():
+            case StopWriting():
                 pass
         return None
 
-    def _claim(self, claim: Claim, now: float) -> Answer:
+    def _claim(self, claim: ClaimLease, now: float) -> ClaimResult:
         connection, key = self._connection, claim.key
         if has_entry(connection, key, now, self._ttl):
-            return Answer(claim, is_granted=False)
+            return ClaimResult(claim, is_granted=False)
         holder = find_holder(connection, key)
         if holder is not None and holder.owner != self._owner:
             # A clock that was set forward ends no lease of a process that still holds its lock.
@@ -243,17 +247,17 @@ class CacheWriter:
             if not is_over and self._owners.is_gone(holder.owner):
                 give_all_back(connection, holder.owner)
             elif not is_over:
-                return Answer(claim, is_granted=False, holder=holder)
+                return ClaimResult(claim, is_granted=False, holder=holder)
         take_lease(connection, key, claim.lease, now + self._lease)
-        return Answer(claim, is_granted=True)
+        return ClaimResult(claim, is_granted=True)
 
-    def _sweep(self, sweep: Sweep, now: float) -> Sweep | None:
+    def _sweep(self, sweep: SweepEntries, now: float) -> SweepEntries | None:
         """Remove some entries; those that are too old only for this run are left to others."""
         if sweep.left == _SWEEPS:
             sweep_leases(self._connection, now - _LEASES_KEPT)
         before = now - max(self._ttl, LIFETIME)
         removed = sweep_entries(self._connection, before, _SWEPT)
-        return Sweep(sweep.left - 1) if removed == _SWEPT and sweep.left > 1 else None
+        return SweepEntries(sweep.left - 1) if removed == _SWEPT and sweep.left > 1 else None
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:

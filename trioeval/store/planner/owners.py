@@ -60,7 +60,7 @@ _OF_RUN = f"""
 
 
 @attrs.define(eq=False)
-class Remains:
+class OrphanedProcesses:
     """The processes that one dead program has left running, until they are ended."""
 
     owner: str
@@ -103,7 +103,7 @@ _NAME = re.compile(r"[0-9a-f]{32}")
 SILENT_BEATS = 3
 """Heartbeats that a program of another machine may miss and still count as alive."""
 
-Fate: TypeAlias = Literal["lives", "dying", "dead"]
+ClientFate: TypeAlias = Literal["lives", "dying", "dead"]
 """A `dying` program has died, and its processes are being ended: it keeps its slots until that is over."""
 
 
@@ -133,7 +133,7 @@ class PlannerSettings:
 
 
 @attrs.frozen(eq=False)
-class Incarnation:
+class PlannerClient:
     """This program, as others know it, while its lock is held."""
 
     id: str
@@ -143,7 +143,7 @@ class Incarnation:
     """None for a queue in memory, which no other program shares."""
 
 
-def enter(database: Path | None) -> Incarnation:
+def join_planner(database: Path | None) -> PlannerClient:
     """Register a living program with a unique id.
 
     Args:
@@ -160,10 +160,10 @@ def enter(database: Path | None) -> Incarnation:
             raise StoreError(
                 f"{database}: cannot join the queue of agents: {owners.path(name)} cannot be locked"
             )
-    return Incarnation(name, socket.gethostname(), os.getpid(), lock)
+    return PlannerClient(name, socket.gethostname(), os.getpid(), lock)
 
 
-def write_owner(connection: sqlite3.Connection, me: Incarnation, utc: str, now: float) -> None:
+def write_owner(connection: sqlite3.Connection, me: PlannerClient, utc: str, now: float) -> None:
     """Record that a program has joined."""
     connection.execute(
         "INSERT INTO owner (id, host, pid, utc_started, heartbeat_s) VALUES (?, ?, ?, ?, ?)",
@@ -171,13 +171,13 @@ def write_owner(connection: sqlite3.Connection, me: Incarnation, utc: str, now: 
     )
 
 
-def is_known(connection: sqlite3.Connection, me: Incarnation) -> bool:
+def is_known(connection: sqlite3.Connection, me: PlannerClient) -> bool:
     """Return whether a program is recorded; False if others have taken it for dead."""
     found = connection.execute("SELECT 1 FROM owner WHERE id = ?", (me.id,)).fetchone()
     return found is not None
 
 
-def beat(connection: sqlite3.Connection, me: Incarnation, now: float) -> None:
+def beat(connection: sqlite3.Connection, me: PlannerClient, now: float) -> None:
     """Record that a program lives."""
     connection.execute("UPDATE owner SET heartbeat_s = ? WHERE id = ?", (now, me.id))
 
@@ -223,7 +223,7 @@ def problem_of_owner(line: tuple[Any, ...]) -> str | None:
 
 
 @attrs.define(eq=False)
-class Neighbours:
+class OtherClients:
     """The fates of the programs in the queue, as determined in one transaction.
 
     The locks of dead programs are held until the transaction is over: no other program takes back their
@@ -232,17 +232,17 @@ class Neighbours:
 
     _connection: sqlite3.Connection
     _owners: Owners
-    _me: Incarnation
+    _me: PlannerClient
     _since: float
     """Seconds since 1970; a program of another machine that was seen later lives."""
-    _remains: dict[str, Remains]
+    _remains: dict[str, OrphanedProcesses]
     """The processes that this program ends, by the owner that left them; new findings are added."""
-    _fates: dict[str, Fate] = attrs.field(init=False, factory=dict)
+    _fates: dict[str, ClientFate] = attrs.field(init=False, factory=dict)
     _graves: list[RunLock] = attrs.field(init=False, factory=list)
-    _found: list[Remains] = attrs.field(init=False, factory=list)
-    _buried: list[Remains] = attrs.field(init=False, factory=list)
+    _found: list[OrphanedProcesses] = attrs.field(init=False, factory=list)
+    _buried: list[OrphanedProcesses] = attrs.field(init=False, factory=list)
 
-    def fate(self, owner: str) -> Fate:
+    def fate(self, owner: str) -> ClientFate:
         """Return the fate of a program.
 
         The entries of a dead one may be taken back, and its line is removed here.
@@ -265,7 +265,7 @@ class Neighbours:
             for lock in (*self._graves, *(one.lock for one in self._found)):
                 lock.leave()
 
-    def _look(self, owner: str) -> Fate:
+    def _look(self, owner: str) -> ClientFate:
         own = self._remains.get(owner)
         if own is not None:
             if not own.is_over:
@@ -278,7 +278,7 @@ class Neighbours:
         self._connection.execute("DELETE FROM owner WHERE id = ?", (owner,))
         return "dead"
 
-    def _ask(self, owner: str) -> Fate:
+    def _ask(self, owner: str) -> ClientFate:
         host, seen, has_died = self._connection.execute(
             "SELECT host, heartbeat_s, has_died FROM owner WHERE id = ?", (owner,)
         ).fetchone() or (self._me.host, None, False)
@@ -293,6 +293,6 @@ class Neighbours:
         if not processes:
             self._graves.append(lock)
             return "dead"
-        self._found.append(Remains(owner, processes, lock))
+        self._found.append(OrphanedProcesses(owner, processes, lock))
         self._connection.execute("UPDATE owner SET has_died = 1 WHERE id = ?", (owner,))
         return "dying"

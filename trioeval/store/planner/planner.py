@@ -25,7 +25,7 @@ from typing import TypeVar
 import attrs
 import trio
 
-from trioeval.agent.planner import Entry, Submission
+from trioeval.agent.planner import QueuedSubmission, Submission
 from trioeval.agent.processes import end_survivors
 from trioeval.errors import StoreError, UsageError
 from trioeval.nurseries import open_plain_nursery
@@ -41,16 +41,16 @@ from trioeval.store.database import (
 )
 from trioeval.store.planner.owners import (
     SILENT_BEATS,
-    Incarnation,
-    Neighbours,
+    OrphanedProcesses,
+    OtherClients,
+    PlannerClient,
     PlannerSettings,
-    Remains,
     beat,
-    enter,
     is_known,
+    join_planner,
     write_owner,
 )
-from trioeval.store.planner.queue import Line, Recovery, read_entries, readable_text
+from trioeval.store.planner.queue import QueueTransaction, Recovery, read_entries, readable_text
 from trioeval.store.records import plain
 from trioeval.store.schema import RUNS
 
@@ -128,7 +128,9 @@ async def open_planner(
     tell = warn or _ignore
     if database is None:
         with contextlib.closing(open_memory(RUNS)) as connection:
-            yield AgentPlanner(IN_MEMORY, connection, enter(None), limit, settings, tell, wall)
+            yield AgentPlanner(
+                IN_MEMORY, connection, join_planner(None), limit, settings, tell, wall
+            )
         return
     connection = await open_patiently(
         partial(open_database, database, RUNS),
@@ -138,7 +140,7 @@ async def open_planner(
         on_warning=warn,
     )
     with contextlib.closing(connection):
-        me = await trio.to_thread.run_sync(enter, database)
+        me = await trio.to_thread.run_sync(join_planner, database)
         planner = AgentPlanner(database, connection, me, limit, settings, tell, wall)
         try:
             for problem in (await planner.recover()).problems:
@@ -169,7 +171,7 @@ def _ignore(_: str) -> None:
 
 
 @attrs.define(eq=False)
-class _Seat:
+class _QueuedSubmission:
     """A submission of this program."""
 
     submission: Submission
@@ -194,14 +196,14 @@ class AgentPlanner:
 
     _database: Path
     _connection: sqlite3.Connection = attrs.field(repr=False)
-    _me: Incarnation
+    _me: PlannerClient
     _limit: int
     _settings: PlannerSettings
     warn: Callable[[str], None] = attrs.field(repr=False)
     _wall: Callable[[], float] = attrs.field(repr=False)
     is_gone: bool = attrs.field(init=False, default=True)
     """True if this program has no entries in the queue."""
-    _seats: dict[str, _Seat] = attrs.field(init=False, factory=dict, repr=False)
+    _seats: dict[str, _QueuedSubmission] = attrs.field(init=False, factory=dict, repr=False)
     _left: dict[str, bool | None] = attrs.field(init=False, factory=dict, repr=False)
     """Entries that have left and are still in the table, with their outcomes."""
     _running: Sequence[str] = attrs.field(init=False, default=(), repr=False)
@@ -215,7 +217,7 @@ class AgentPlanner:
     _ending: trio.Lock = attrs.field(init=False, factory=trio.Lock, repr=False)
     _is_known: bool = attrs.field(init=False, default=False, repr=False)
     _error: StoreError | None = attrs.field(init=False, default=None, repr=False)
-    _remains: dict[str, Remains] = attrs.field(init=False, factory=dict, repr=False)
+    _remains: dict[str, OrphanedProcesses] = attrs.field(init=False, factory=dict, repr=False)
     """Processes of dead programs that this one is to end; their locks are held here."""
     _has_warned: bool = attrs.field(init=False, default=False)
     """True if a warning about the unusable database is active."""
@@ -229,7 +231,7 @@ class AgentPlanner:
         self._owners = Owners.of(self._database)
         self._connection.text_factory = readable_text
 
-    async def submit(self, submission: Submission, /) -> Entry:
+    async def submit(self, submission: Submission, /) -> QueuedSubmission:
         """See `Planner.submit`.
 
         Takes less than a millisecond, plus the time for which others keep the database locked. Processes that
@@ -246,7 +248,7 @@ class AgentPlanner:
                 raise UsageError(f"{id_!r}: an id with characters that no database can store")
         named = attrs.evolve(submission, run=plain(submission.run), task=plain(submission.task))
 
-        def put(line: Line) -> Entry | None:
+        def put(line: QueueTransaction) -> QueuedSubmission | None:
             is_there = line.submit(named)
             line.schedule(self._limit)
             return line.entry(named.id) if is_there else None
@@ -257,18 +259,18 @@ class AgentPlanner:
             else:
                 await trio.sleep(_LOOK)
         # No checkpoint since the transaction: another program that starts it later finds it here.
-        self._seats.setdefault(named.id, _Seat(named)).submission = named
+        self._seats.setdefault(named.id, _QueuedSubmission(named)).submission = named
         if entry.state == "running":
             self._tell([named.id])
         else:
             self._somebody.set()
         return entry
 
-    async def set_free(self, id_: str, /) -> Entry:
+    async def clear_dependencies(self, id_: str, /) -> QueuedSubmission:
         """See `Planner.set_free`."""
 
-        def free(line: Line) -> Entry | None:
-            is_there = line.set_free(id_)
+        def free(line: QueueTransaction) -> QueuedSubmission | None:
+            is_there = line.clear_dependencies(id_)
             line.schedule(self._limit)
             return line.entry(id_) if is_there else None
 
@@ -298,7 +300,7 @@ class AgentPlanner:
             seat.news.set()
         self._left[id_] = done
 
-        def let_next(line: Line) -> None:
+        def let_next(line: QueueTransaction) -> None:
             if schedule:
                 line.schedule(self._limit)
 
@@ -310,7 +312,7 @@ class AgentPlanner:
             await self._change(let_next)
         await trio.lowlevel.checkpoint_if_cancelled()
 
-    async def snapshot(self) -> Sequence[Entry]:
+    async def snapshot(self) -> Sequence[QueuedSubmission]:
         """Return all readable entries of the queue, in order. Without side effects.
 
         Raises:
@@ -328,7 +330,7 @@ class AgentPlanner:
             StoreError: The database cannot be used.
         """
 
-        def look(line: Line) -> Recovery:
+        def look(line: QueueTransaction) -> Recovery:
             found = line.recover()
             line.schedule(self._limit)
             return found
@@ -366,7 +368,7 @@ class AgentPlanner:
     async def clear(self) -> None:
         """Leave the queue with all entries, at the end. A failure to write is reported."""
 
-        def leave(line: Line) -> None:
+        def leave(line: QueueTransaction) -> None:
             line.clear()
             line.schedule(self._limit)
 
@@ -403,7 +405,7 @@ class AgentPlanner:
             else:
                 is_told = False
 
-    def _say_alive(self, line: Line) -> tuple[str, ...]:
+    def _say_alive(self, line: QueueTransaction) -> tuple[str, ...]:
         beat(self._connection, self._me, self._wall())
         # Otherwise a submission whose entry is damaged would wait for ever.
         problems = line.mend(self._waiting)
@@ -437,7 +439,7 @@ class AgentPlanner:
         await self._end_processes()
         owners = list(self._remains)
 
-        def take_back(line: Line) -> None:
+        def take_back(line: QueueTransaction) -> None:
             line.take_back(owners)
             line.schedule(self._limit)
 
@@ -450,7 +452,9 @@ class AgentPlanner:
                     await end_survivors(one.processes)
                     one.is_over = True
 
-    async def _change(self, act: Callable[[Line], T], *, patience: float | None = None) -> T:
+    async def _change(
+        self, act: Callable[[QueueTransaction], T], *, patience: float | None = None
+    ) -> T:
         """Change the queue, and determine which entries of this program run.
 
         Args:
@@ -470,7 +474,7 @@ class AgentPlanner:
             self._running = [id_ for id_, seat in seats if seat.is_running]
             self._waiting = [seat.submission for _, seat in seats if not seat.is_running]
 
-            def work(line: Line, is_anew: bool) -> tuple[T, frozenset[str], bool]:  # noqa: FBT001
+            def work(line: QueueTransaction, is_anew: bool) -> tuple[T, frozenset[str], bool]:  # noqa: FBT001
                 if is_anew and self._is_known:
                     line.restore(self._running, [one.id for one in self._waiting])
                 line.settle(left)
@@ -525,11 +529,11 @@ class AgentPlanner:
             return work()
         return await trio.to_thread.run_sync(work, limiter=self._thread)
 
-    def _write(self, act: Callable[[Line, bool], T]) -> T:
+    def _write(self, act: Callable[[QueueTransaction, bool], T]) -> T:
         now = self._wall()
         since = now - SILENT_BEATS * self._settings.heartbeat
-        neighbours = Neighbours(self._connection, self._owners, self._me, since, self._remains)
-        line = Line(self._connection, neighbours, self._me.id, _utc(now))
+        neighbours = OtherClients(self._connection, self._owners, self._me, since, self._remains)
+        line = QueueTransaction(self._connection, neighbours, self._me.id, _utc(now))
 
         def work() -> T:
             is_anew = not is_known(self._connection, self._me)

@@ -17,21 +17,21 @@ from typing import Any, cast, get_args
 
 import attrs
 
-from trioeval.agent.planner import Entry, EntryState, Submission
+from trioeval.agent.planner import QueuedSubmission, Submission, SubmissionState
 from trioeval.errors import UsageError
 from trioeval.store.cache.file import Owners
 from trioeval.store.database import open_database, open_reading, store_error
 from trioeval.store.planner.owners import (
     SILENT_BEATS,
-    Fate,
-    Neighbours,
+    ClientFate,
+    OtherClients,
     PlannerSettings,
     problem_of_owner,
     seems_alive,
 )
 from trioeval.store.schema import BLOCK_BITS, LEVELS, RUNS
 
-_STATES = get_args(EntryState)
+_STATES = get_args(SubmissionState)
 _ENTRY = "place, id, run, task, state, owner, utc_submitted, utc_started"
 
 # The state of an entry that does not run.
@@ -81,11 +81,11 @@ class Recovery:
 
 
 @attrs.frozen(eq=False)
-class Line:
+class QueueTransaction:
     """The queue, in an open transaction, as one program sees it."""
 
     _connection: sqlite3.Connection
-    _neighbours: Neighbours
+    _neighbours: OtherClients
     _me: str
     """The id of the program."""
     _utc: str
@@ -129,7 +129,7 @@ class Line:
             self._look_at_dependents(name)
         return True
 
-    def set_free(self, name: str) -> bool:
+    def clear_dependencies(self, name: str) -> bool:
         """Remove the dependencies of an entry of this program; False if it has no such entry."""
         own = "id = ? AND owner = ?"
         known = self._connection.execute(
@@ -219,7 +219,7 @@ class Line:
                 requeued.append(name)
         return Recovery(tuple(requeued), tuple(kept), tuple(problems))
 
-    def entry(self, name: str) -> Entry:
+    def entry(self, name: str) -> QueuedSubmission:
         """Return an entry of the queue."""
         statement = f"SELECT {_ENTRY} FROM entry WHERE id = ?"  # noqa: S608
         row = self._connection.execute(statement, (name,)).fetchone()
@@ -288,7 +288,7 @@ class Line:
             )
         return fate != "dying"
 
-    def _fate(self, owner: str) -> Fate:
+    def _fate(self, owner: str) -> ClientFate:
         """Return the fate of a program; entries of a dead one are queued again, without an owner."""
         fate = self._neighbours.fate(owner)
         if fate == "dead":
@@ -344,7 +344,7 @@ def readable_text(stored: bytes) -> str | bytes:
         return stored
 
 
-def read_entries(connection: sqlite3.Connection) -> list[Entry]:
+def read_entries(connection: sqlite3.Connection) -> list[QueuedSubmission]:
     """Return all readable entries of the queue, in order."""
     entries, waiting = [], 0
     for row in _rows(connection):
@@ -410,12 +410,12 @@ def _needs_of(connection: sqlite3.Connection, name: str) -> tuple[str, ...]:
     return tuple(str(needed) for (needed,) in found)
 
 
-def _read(row: Sequence[Any], position: int, needs: tuple[str, ...]) -> Entry:
+def _read(row: Sequence[Any], position: int, needs: tuple[str, ...]) -> QueuedSubmission:
     place, name, run, task, state, owner, utc_submitted, utc_started = row
-    return Entry(
+    return QueuedSubmission(
         submission=Submission(id=name, run=run, task=task, depends_on=needs),
         order=place,
-        state=cast("EntryState", state),
+        state=cast("SubmissionState", state),
         owner=owner,
         position=position,
         utc_submitted=utc_submitted,
@@ -431,7 +431,7 @@ _BUSY = 5.0  # seconds that others may keep the database locked
 
 def read_queue(
     path: Path, now: float | None = None, *, warn: Callable[[str], None] | None = None
-) -> Sequence[Entry]:
+) -> Sequence[QueuedSubmission]:
     """Return all readable entries of the queue, in order. Changes nothing.
 
     Args:
@@ -475,7 +475,7 @@ def set_line_limit(path: Path, most: int) -> None:
 
 def _read_queue(
     connection: sqlite3.Connection, path: Path, now: float
-) -> tuple[Sequence[Entry], Sequence[str]]:
+) -> tuple[Sequence[QueuedSubmission], Sequence[str]]:
     if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'entry'").fetchone():
         return (), ()  # written by a version without agents
     connection.execute("BEGIN")  # both from one snapshot

@@ -2,7 +2,7 @@
 
 Such a function cannot damage the run: it has a time limit, and everything in its process group ends with it.
 The group also ends when this process is killed, by a pipe whose other end no other process holds, and when
-loading is cancelled (`Calls`). Request and answer are files without a name, so that neither the
+loading is cancelled (`LoadProcesses`). Request and answer are files without a name, so that neither the
 function's output nor unread data can block the other side.
 """
 
@@ -25,7 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from trioeval.documents.files import FILE, Around
+from trioeval.documents.files import FILE, FileContext
 from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest, read_each
 from trioeval.grading import quote
 from trioeval.scripting.engine import program as engine
@@ -41,7 +41,7 @@ from trioeval.suite.sources.prompts import read_python, read_text
 # all of the rendering. So a suite with filters is code, like a script, and not only data.
 
 
-def load_filters(mapping: Mapping[str, Any], around: Around) -> dict[str, Callable[..., Any]]:
+def load_filters(mapping: Mapping[str, Any], around: FileContext) -> dict[str, Callable[..., Any]]:
     """Return the filters that a suite names. Runs their files.
 
     Args:
@@ -55,7 +55,7 @@ def load_filters(mapping: Mapping[str, Any], around: Around) -> dict[str, Callab
     return read_each(mapping.items(), partial(_load, around=around))
 
 
-def _load(name: str, named: Any, around: Around) -> Callable[..., Any]:
+def _load(name: str, named: Any, around: FileContext) -> Callable[..., Any]:
     if not isinstance(named, str):
         raise MistakenError(Mistake(f"must be the path of a Python file, got {kind(named)}"))
     if not named.endswith(".py"):
@@ -100,10 +100,10 @@ LIMIT = 60.0
 
 _PRINTED = 2048
 
-_calls: ContextVar["Calls | None"] = ContextVar("calls", default=None)
+_calls: ContextVar["LoadProcesses | None"] = ContextVar("calls", default=None)
 
 
-class Calls:
+class LoadProcesses:
     """The processes that one thread starts while it loads a suite, so that another thread can end them.
 
     They are recorded through the context of that thread: the functions between loading and starting a process
@@ -153,7 +153,7 @@ class Calls:
 
 
 def call_function(
-    file: Path, function: str, arguments: Sequence[Any], around: Around, limit: float = LIMIT
+    file: Path, function: str, arguments: Sequence[Any], around: FileContext, limit: float = LIMIT
 ) -> Any:
     """Call a function of a Python file and return its result.
 
@@ -174,7 +174,7 @@ def call_for_each(
     file: Path,
     function: str,
     calls: Sequence[Sequence[Any]],
-    around: Around,
+    around: FileContext,
     *,
     limit: float = LIMIT,
     executable: str | None = None,
@@ -208,7 +208,7 @@ def call_for_each(
         asked.write(json.dumps(question, default=str).encode())
         asked.seek(0)
         interpreter = executable or around.variable("PYTHON") or sys.executable
-        under_way = _calls.get() or Calls()
+        under_way = _calls.get() or LoadProcesses()
         with _lifeline() as lifeline:
             descriptors = [asked.fileno(), answered.fileno(), lifeline]
             try:
@@ -231,21 +231,21 @@ def call_for_each(
             under_way.forget(process)
         answered.seek(0)
         printed.seek(-min(_PRINTED, printed.seek(0, os.SEEK_END)), os.SEEK_END)
-        answer, said = answered.read(), printed.read().decode("utf-8", "replace").strip()
-    hint = f"it printed: {said.splitlines()[-1]}" if said else None
+        answer, printed_text = answered.read(), printed.read().decode("utf-8", "replace").strip()
+    hint = f"it printed: {printed_text.splitlines()[-1]}" if printed_text else None
     if not ended:
         raise MistakenError(Mistake(f"{name} did not end within {limit:g} seconds", hint))
     if not answer:
         message = f"{name} ended without an answer, with exit code {process.returncode}"
         raise MistakenError(Mistake(message, hint))
-    told = json.loads(answer)
-    if failure := told.get("error"):
+    response = json.loads(answer)
+    if failure := response.get("error"):
         line = None if shown else failure["line"]
         where = f"in line {line} of {file.name}" if line else None
         at = (failure["call"],) if len(calls) > 1 else ()
         hint = "; ".join(filter(None, (where, hint))) or None
         raise MistakenError(Mistake(f"{name} failed: {failure['what']}", hint, at=at))
-    values: list[Any] = told["values"]
+    values: list[Any] = response["values"]
     return values
 
 
@@ -295,7 +295,7 @@ _EACH = 0.1
 _CODE_FILE = re.compile(r"(.+\.(?:py|[cm]?js))(?::(\w+(?:\.\w+)*))?")
 
 
-def transform_vars(text: str, variables: Mapping[str, Any], around: Around) -> dict[str, Any]:
+def transform_vars(text: str, variables: Mapping[str, Any], around: FileContext) -> dict[str, Any]:
     """Return the variables of a test merged with the result of its `transformVars`, which wins.
 
     Raises:
@@ -305,7 +305,7 @@ def transform_vars(text: str, variables: Mapping[str, Any], around: Around) -> d
 
 
 def transform_vars_of_each(
-    text: str, tests: Sequence[Mapping[str, Any]], around: Around
+    text: str, tests: Sequence[Mapping[str, Any]], around: FileContext
 ) -> list[dict[str, Any]]:
     """Do the same as `transform_vars` for many tests, in one process.
 
@@ -325,7 +325,7 @@ def transform_vars_of_each(
     return [{**test, **value} for test, value in zip(tests, found, strict=True)]
 
 
-def code_file(text: str, around: Around) -> tuple[Path, str | None]:
+def code_file(text: str, around: FileContext) -> tuple[Path, str | None]:
     """Return the file, and the function in it, that `file://<file>[:<function>]` names.
 
     Raises:
@@ -370,7 +370,7 @@ def _context() -> dict[str, Any]:
     return {"prompt": {}, "uuid": str(uuid.uuid4())}
 
 
-def _transform_vars_run(text: str, calls: list[list[Any]], around: Around) -> list[Any]:
+def _transform_vars_run(text: str, calls: list[list[Any]], around: FileContext) -> list[Any]:
     limit = LIMIT + len(calls) * _EACH
     if text.startswith(PYTHON):
         code = checked_python(text.removeprefix(PYTHON).strip(), NAMES)
@@ -385,10 +385,12 @@ def _transform_vars_run(text: str, calls: list[list[Any]], around: Around) -> li
     return _run_script(Script(read_text(file), NAMES, "module", function), calls, around, limit)
 
 
-def _run_script(script: Script, calls: list[list[Any]], around: Around, limit: float) -> list[Any]:
+def _run_script(
+    script: Script, calls: list[list[Any]], around: FileContext, limit: float
+) -> list[Any]:
     asked = [[checked_script(script).source, values] for values in calls]
     # With the interpreter of this process, for which the engine is installed.
-    told = call_for_each(
+    response = call_for_each(
         Path(engine.__file__),
         "run",
         asked,
@@ -397,18 +399,18 @@ def _run_script(script: Script, calls: list[list[Any]], around: Around, limit: f
         executable=sys.executable,
         shown="transformVars",
     )
-    for position, answer in enumerate(told):
+    for position, answer in enumerate(response):
         if "error" in answer:
             at = (position,) if len(calls) > 1 else ()
             raise MistakenError(Mistake(f"transformVars fails: {answer['error']}", at=at))
-    return [answer["value"] for answer in told]
+    return [answer["value"] for answer in response]
 
 
 _PYTHON_FUNCTION = re.compile(r"(?:file://)?.+\.py:\w+(?:\.\w+)*")
 _TARGET = "write file://<file>.py:<function>"
 
 
-def python_target(value: Any, around: Around, what: str) -> str:
+def python_target(value: Any, around: FileContext, what: str) -> str:
     """Return a reference to a Python function with an absolute path.
 
     Raises:

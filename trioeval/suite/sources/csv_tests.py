@@ -19,10 +19,10 @@ from xml.etree import ElementTree as ET
 
 import attrs
 
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import Mistake, MistakenError, Place, nearest
 from trioeval.documents.paths import DocumentPath
-from trioeval.documents.placing import MOST_SHOWN, shortened
+from trioeval.documents.placing import MOST_SHOWN, first_mistakes
 from trioeval.grading import Kinds, quote
 from trioeval.grading.kinds.text import SPACES
 from trioeval.suite.model import Test
@@ -158,7 +158,9 @@ class TestTable:
                 yield attrs.evolve(mistake, file=file, place=place)
 
 
-def read_csv_tests(file: Path, around: Around, structure: Callable[[Any], Test]) -> Sequence[Test]:
+def read_csv_tests(
+    file: Path, around: FileContext, structure: Callable[[Any], Test]
+) -> Sequence[Test]:
     """Return the tests of a CSV file.
 
     Raises:
@@ -172,7 +174,7 @@ def read_csv_tests(file: Path, around: Around, structure: Callable[[Any], Test])
 
 
 def read_table(
-    table: TestTable, file: Path, around: Around, structure: Callable[[Any], Test]
+    table: TestTable, file: Path, around: FileContext, structure: Callable[[Any], Test]
 ) -> Sequence[Test]:
     """Return the tests of a table whose first row is the header.
 
@@ -195,14 +197,14 @@ def read_table(
         ]
         for warning in table.placed(header, odd, file):
             around.warn(warning)
-        told: set[str] = set()
+        reported: set[str] = set()
         for number, row in enumerate(rows):
-            if row.swallowed is not None and _SWALLOWED not in told:
-                told.add(_SWALLOWED)
+            if row.swallowed is not None and _SWALLOWED not in reported:
+                reported.add(_SWALLOWED)
                 place = table.place(row.swallowed)
                 around.warn(Mistake(_SWALLOWED, _ONE_KIND, file=file, place=place))
             for warning in table.placed(
-                row, _suspects(columns, row, number, around.kinds, told), file
+                row, _suspects(columns, row, number, around.kinds, reported), file
             ):
                 around.warn(warning)
             try:
@@ -215,7 +217,7 @@ def read_table(
     except MistakenError as error:  # the rest cannot be read
         mistakes += (attrs.evolve(mistake, file=file) for mistake in error.parts)
     if mistakes:
-        raise MistakenError(*shortened(mistakes, file))
+        raise MistakenError(*first_mistakes(mistakes, file))
     return tuple(tests)
 
 
@@ -243,14 +245,14 @@ def _repeated(columns: Sequence[TableColumn]) -> Iterator[tuple[int, Mistake]]:
 
 
 def _suspects(
-    columns: Sequence[TableColumn], row: CsvRow, number: int, kinds: Kinds, told: set[str]
+    columns: Sequence[TableColumn], row: CsvRow, number: int, kinds: Kinds, reported: set[str]
 ) -> Iterator[tuple[int, Mistake]]:
     """Yield warnings about cells that look like assertions and are texts; each word is reported once."""
     for cell, (column, text) in enumerate(zip(columns, row.cells, strict=False)):
         if column.role == "assertion" and (found := looks_typed(text, kinds)) is not None:
             word, warning = found
-            if word not in told:
-                told.add(word)
+            if word not in reported:
+                reported.add(word)
                 yield cell, attrs.evolve(warning, at=(number, column.name))
 
 
@@ -418,7 +420,7 @@ _MOST_BLANK = 30_000_000
 
 
 def read_xlsx_tests(
-    file: Path, sheet: str | None, around: Around, structure: Callable[[Any], Test]
+    file: Path, sheet: str | None, around: FileContext, structure: Callable[[Any], Test]
 ) -> Sequence[Test]:
     """Return the tests of one sheet; rows without any text are skipped.
 
@@ -457,7 +459,7 @@ def read_xlsx_tests(
         book.close()
 
 
-def _chosen(book: Any, sheet: str | None, file: Path, around: Around) -> Any:
+def _chosen(book: Any, sheet: str | None, file: Path, around: FileContext) -> Any:
     names = book.sheetnames
     if sheet is None:
         name = names[0]
@@ -486,7 +488,7 @@ def _check_cells(file: Path, sheet: Any) -> None:
     """
     mistakes: list[Mistake] = []
     try:
-        with zipfile.ZipFile(file) as archive, archive.open(sheet._worksheet_path) as source:  # noqa: SLF001 - there is no public access
+        with zipfile.ZipFile(file) as archive, archive.open(sheet._worksheet_path) as source:  # noqa: SLF001 - not available in public
             for message, place in itertools.islice(_lost_cells(source), MOST_SHOWN):
                 mistakes.append(Mistake(message, _SAVE_AGAIN, file=file, place=place))
     except (ET.ParseError, KeyError, OSError, ValueError, zipfile.BadZipFile) as error:

@@ -3,7 +3,7 @@ r"""Tests from JSONL: one on each line, read on access if there are very many.
 A file of a million lines must not have to be in memory, nor be parsed before the first call is made. One
 pass over its bytes finds the start of each line, also of blank ones so that line numbers are known: eight
 bytes of memory per line. The same pass looks for lines that are not objects, and for words without which an
-object makes exactly one row that depends on no other. Lines with either are parsed; those that do change
+object makes exactly one row that depends on no other. JsonlFile with either are parsed; those that do change
 the number of rows, or their order, are `irregular` and checked at once. All others are parsed and checked on
 access, and a mistake in one becomes its `fault`.
 
@@ -26,10 +26,10 @@ from typing import Any
 import attrs
 
 from trioeval.documents import check_plain
-from trioeval.documents.files import Around, names_file
+from trioeval.documents.files import FileContext, names_file
 from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes
 from trioeval.documents.paths import show_path
-from trioeval.documents.placing import shortened
+from trioeval.documents.placing import first_mistakes
 from trioeval.documents.read import json_fault
 from trioeval.errors import Problem
 from trioeval.grading import COMPARISONS
@@ -71,14 +71,14 @@ _IN_OPTIONS = frozenset(
 
 
 def read_jsonl_tests(
-    file: Path, around: Around, structure: Callable[[Any], Test], *, alone: bool = False
+    file: Path, around: FileContext, structure: Callable[[Any], Test], *, alone: bool = False
 ) -> Sequence[Test]:
     """Return the tests of a JSONL file: a tuple, or `JsonlTests` if more than `CHECKED_AT_ONCE`.
 
     Raises:
         MistakenError: All mistakes of the lines that are checked, each with its line.
     """
-    lines = Lines(file)
+    lines = JsonlFile(file)
     starts, candidates = lines.scan()
     reader = _JsonlReader(
         lines, starts, around, around if alone else around.below(file), structure, alone
@@ -93,7 +93,7 @@ def read_jsonl_tests(
 
 
 @attrs.define(eq=False)
-class Lines:
+class JsonlFile:
     """The lines of a file that must not change."""
 
     file: Path
@@ -164,10 +164,10 @@ class Lines:
 class _JsonlReader:
     """Converts lines to tests."""
 
-    lines: Lines
+    lines: JsonlFile
     starts: Sequence[int]
-    around: Around
-    beside: Around
+    around: FileContext
+    beside: FileContext
     structure: Callable[[Any], Test]
     numbered: bool
     read: Callable[[int, int | None], bytes] = attrs.field()
@@ -188,7 +188,7 @@ class _JsonlReader:
             with mistakes.below():
                 tests.append(self.test(place))
         if mistakes:
-            raise MistakenError(*shortened(mistakes, self.lines.file))
+            raise MistakenError(*first_mistakes(mistakes, self.lines.file))
         return tuple(tests)
 
     def test(self, place: int) -> Test:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from trioeval.documents.files import Around
+from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import Mistake, MistakenError
 from trioeval.grading import quote
 
@@ -44,10 +44,10 @@ def is_path(text: str) -> bool:
     return is_query(text) or names_members(text)
 
 
-def code_mistakes(said: Any, keys: tuple[str, ...], around: Around) -> Iterator[Mistake]:
+def code_mistakes(settings: Any, keys: tuple[str, ...], around: FileContext) -> Iterator[Mistake]:
     """Yield a mistake for each transform of an object that is code which its suite must not run."""
-    for key in keys if isinstance(said, dict) else ():
-        text = said.get(key)
+    for key in keys if isinstance(settings, dict) else ():
+        text = settings.get(key)
         if isinstance(text, str) and text.strip() and not is_path(text):
             try:
                 around.check_code(quote(text.strip()))

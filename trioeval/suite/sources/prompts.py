@@ -18,7 +18,7 @@ from typing import Any
 import attrs
 
 from trioeval.documents import read_document
-from trioeval.documents.files import FILE, Around, unanchored
+from trioeval.documents.files import FILE, FileContext, unanchored
 from trioeval.documents.mistakes import (
     Mistake,
     MistakenError,
@@ -63,7 +63,9 @@ class PromptPart:
     label: str
 
 
-def read_parts(file: Path, shown: str, label: str | None, around: Around) -> Sequence[PromptPart]:
+def read_parts(
+    file: Path, shown: str, label: str | None, around: FileContext
+) -> Sequence[PromptPart]:
     """Return the prompts in a file, at least one.
 
     Args:
@@ -162,7 +164,7 @@ def _parts(text: str, separator: str) -> Iterator[str]:
         part = []
 
 
-def _rows(text: str, around: Around) -> list[tuple[str, str]]:
+def _rows(text: str, around: FileContext) -> list[tuple[str, str]]:
     """Return the prompt and the label, or "", of each row of a CSV file.
 
     A file that is not a table has a prompt on each line: a comma in a text does not make it a table.
@@ -212,7 +214,7 @@ def _label_rows(rows: Sequence[tuple[str, str]], label: str | None) -> Iterator[
         yield PromptPart(raw, made)
 
 
-def _as_json(file: Path, text: str, around: Around) -> str:
+def _as_json(file: Path, text: str, around: FileContext) -> str:
     """Return a document as compact JSON, with the files that it names; other text unchanged.
 
     A prompt such as `{"content": {{question | dump}}}` becomes JSON only when it is rendered.
@@ -226,7 +228,7 @@ def _as_json(file: Path, text: str, around: Around) -> str:
     return json_text(structured(document, file, lambda data: _with_files(data, around)))
 
 
-def _with_files(data: Any, around: Around) -> Any:
+def _with_files(data: Any, around: FileContext) -> Any:
     match data:
         case dict():
             return read_each(data.items(), lambda _key, part: _with_files(part, around))
@@ -241,7 +243,7 @@ def _with_files(data: Any, around: Around) -> Any:
             return data
 
 
-def _named_inside(reference: str, around: Around) -> Path:
+def _named_inside(reference: str, around: FileContext) -> Path:
     try:
         return around.file(reference)
     except MistakenError as error:
@@ -274,7 +276,7 @@ class _PromptEntry:
     config: Mapping[str, Any] = attrs.field(factory=dict)
 
 
-def read_prompts(entry: Any, around: Around) -> tuple[Prompt, ...]:
+def read_prompts(entry: Any, around: FileContext) -> tuple[Prompt, ...]:
     """Return the prompts of an entry, at least one.
 
     Args:
@@ -285,7 +287,7 @@ def read_prompts(entry: Any, around: Around) -> tuple[Prompt, ...]:
         MistakenError: All of its mistakes, relative to the entry.
 
     Example:
-        >>> [prompt] = read_prompts("Why is {{thing}} blue?", Around(directory=Path("/suite")))
+        >>> [prompt] = read_prompts("Why is {{thing}} blue?", FileContext(directory=Path("/suite")))
         >>> prompt.label
         'Why is {{thing}} blue?'
     """
@@ -320,7 +322,7 @@ def _given(entry: Any) -> tuple[_PromptEntry, tuple[str, ...]]:
     return given, ("raw",)
 
 
-def _files(text: str, around: Around) -> tuple[Path, ...]:
+def _files(text: str, around: FileContext) -> tuple[Path, ...]:
     """Return the files that a text names; none if it is only a text.
 
     Raises:
@@ -340,7 +342,7 @@ def _files(text: str, around: Around) -> tuple[Path, ...]:
     return ()
 
 
-def means_file(text: str, around: Around) -> bool:
+def means_file(text: str, around: FileContext) -> bool:
     """Return whether a prompt is, or must be, the name of a file, or a command."""
     if text.startswith(_EXEC):
         return True
@@ -356,7 +358,7 @@ def _could_be_path(text: str) -> bool:
     return marks or _split(text)[0].lower().endswith(_LIKE_A_FILE)
 
 
-def _is_there(named: str, around: Around) -> bool:
+def _is_there(named: str, around: FileContext) -> bool:
     try:
         if (around.directory / named).is_file():
             return True
@@ -376,7 +378,7 @@ def _split(named: str) -> tuple[str, str | None]:
     return (found["file"], found["function"]) if found else (named, None)
 
 
-def _in_file(file: Path, text: str, given: _PromptEntry, around: Around) -> Iterator[Prompt]:
+def _in_file(file: Path, text: str, given: _PromptEntry, around: FileContext) -> Iterator[Prompt]:
     """Yield the prompts of one file."""
     named, function = _split(text.removeprefix(FILE))
     shown = _shown(file, around) if is_glob(named) else named
@@ -413,12 +415,12 @@ def _part_prompt(given: _PromptEntry, part: PromptPart, number: int | None) -> P
     return _prompt(attrs.evolve(given, id=named or given.id), part.raw, part.label)
 
 
-def _shown(file: Path, around: Around) -> str:
+def _shown(file: Path, around: FileContext) -> str:
     inside = file.is_relative_to(around.directory)
     return str(PurePosixPath(file.relative_to(around.directory) if inside else file))
 
 
-def _program(given: _PromptEntry, command: str, around: Around) -> Prompt:
+def _program(given: _PromptEntry, command: str, around: FileContext) -> Prompt:
     """Return the prompt of a command that prints it; a program in the suite's folder needs no `./`."""
     around.check_code(quote(f"{_EXEC}{command}"))
     try:

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from trioeval.documents.files import FILE, Around
+from trioeval.documents.files import FILE, FileContext
 from trioeval.documents.merge import Origin
 from trioeval.documents.mistakes import (
     Mistake,
@@ -19,7 +19,7 @@ from trioeval.documents.mistakes import (
     nearest,
     read_each,
 )
-from trioeval.documents.placing import read_placed, shortened
+from trioeval.documents.placing import first_mistakes, read_placed
 from trioeval.documents.references import resolve_references
 from trioeval.grading import Computed, quote
 from trioeval.scripting.javascript import Script
@@ -48,7 +48,7 @@ def names_program(text: str) -> bool:
     return _PROGRAM.fullmatch(text.removeprefix(FILE)) is not None
 
 
-def read_computed(text: str, around: Around) -> Computed | None:
+def read_computed(text: str, around: FileContext) -> Computed | None:
     """Return the program that a reference names, after checking that it can run; None if it names none.
 
     Raises:
@@ -77,12 +77,12 @@ def read_computed(text: str, around: Around) -> Computed | None:
     return Computed(file, function, text)
 
 
-def ruby_command(around: Around) -> str:
+def ruby_command(around: FileContext) -> str:
     """Return the command of the Ruby interpreter."""
     return around.variable("RUBY") or "ruby"
 
 
-def check_ruby(around: Around) -> None:
+def check_ruby(around: FileContext) -> None:
     """Check that Ruby can run.
 
     Raises:
@@ -105,7 +105,7 @@ _SHEET = re.compile(r"(?P<file>.*\.(?P<suffix>xlsx?))(?:#(?P<sheet>.*))?", re.IG
 
 def read_tests(
     reference: str | Mapping[str, Any],
-    around: Around,
+    around: FileContext,
     structure: Callable[[Any], Test],
     *,
     alone: bool = False,
@@ -146,7 +146,7 @@ def read_tests(
     return tuple(tests)
 
 
-def _checked_some(tests: Sequence[Test], file: Path, around: Around) -> Sequence[Test]:
+def _checked_some(tests: Sequence[Test], file: Path, around: FileContext) -> Sequence[Test]:
     """Return the tests of a file; an empty one is refused unless the user allows it.
 
     Raises:
@@ -162,7 +162,7 @@ def _checked_some(tests: Sequence[Test], file: Path, around: Around) -> Sequence
 
 
 def _generated(
-    reference: Mapping[str, Any], around: Around, structure: Callable[[Any], Test]
+    reference: Mapping[str, Any], around: FileContext, structure: Callable[[Any], Test]
 ) -> Sequence[Test]:
     mistakes = Mistakes(
         Mistake(
@@ -194,7 +194,7 @@ def _check_scheme(reference: str) -> None:
 def _from_script(
     script: re.Match[str],
     arguments: Sequence[Any],
-    around: Around,
+    around: FileContext,
     structure: Callable[[Any], Test],
 ) -> Sequence[Test]:
     if script["suffix"] != "py":
@@ -218,14 +218,14 @@ def _from_script(
         raise MistakenError(
             *(
                 attrs.evolve(part, file=file, hint=part.hint or message) if not part.file else part
-                for part in shortened(error.parts, file)
+                for part in first_mistakes(error.parts, file)
             )
         ) from None
     return _checked_some(tests, file, around)
 
 
 def _from_file(
-    file: Path, around: Around, structure: Callable[[Any], Test], *, alone: bool
+    file: Path, around: FileContext, structure: Callable[[Any], Test], *, alone: bool
 ) -> Sequence[Test]:
     match file.suffix.lower():
         case ".csv":
@@ -240,7 +240,7 @@ def _from_file(
 
 
 def _from_document(
-    file: Path, around: Around, structure: Callable[[Any], Test], *, numbered: bool
+    file: Path, around: FileContext, structure: Callable[[Any], Test], *, numbered: bool
 ) -> Sequence[Test]:
     origin = Origin(file, read_placed(file))
     data, _, dangling = resolve_references(origin, around)
@@ -257,13 +257,13 @@ def _from_document(
             parts = tuple(
                 part if part.file else attrs.evolve(part, at=part.at[1:]) for part in parts
             )
-        raise MistakenError(*shortened(parts, file, origin.placed)) from None
+        raise MistakenError(*first_mistakes(parts, file, origin.placed)) from None
 
 
 def _structured(
     entries: Sequence[Any],
-    around: Around,
-    beside: Around,
+    around: FileContext,
+    beside: FileContext,
     structure: Callable[[Any], Test],
     *,
     numbered: bool,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trioeval.documents.files import FILE, Around, names_file
+from trioeval.documents.files import FILE, FileContext, names_file
 from trioeval.documents.mistakes import (
     Mistake,
     MistakenError,
@@ -46,7 +46,7 @@ _UNKNOWN = object()
 """The unknown result of a function that only a run calls."""
 
 
-def config_values(config: Mapping[str, Any], around: Around) -> dict[str, Any]:
+def config_values(config: Mapping[str, Any], around: FileContext) -> dict[str, Any]:
     """Return a config with its files read, and the results of functions `file://<file>.py[:<function>]`.
 
     The function is called once without arguments; its default name is `get_config`.
@@ -62,12 +62,12 @@ def config_values(config: Mapping[str, Any], around: Around) -> dict[str, Any]:
     return _members(config, read)
 
 
-def _keep(reference: str, around: Around) -> Any:
+def _keep(reference: str, around: FileContext) -> Any:
     around.check_code(quote(reference))
     return reference
 
 
-def _run(reference: str, around: Around) -> Any:
+def _run(reference: str, around: FileContext) -> Any:
     parts = _PYTHON.fullmatch(reference.removeprefix(FILE))
     if parts is None:
         message = f"{quote(reference)} is JavaScript, which is not run for a config"
@@ -79,7 +79,9 @@ def _run(reference: str, around: Around) -> Any:
     return call_function(file, function, (), around)
 
 
-def with_files(value: Any, around: Around, *, program: Callable[[str, Around], Any] = _keep) -> Any:
+def with_files(
+    value: Any, around: FileContext, *, program: Callable[[str, FileContext], Any] = _keep
+) -> Any:
     """Return a value with texts `file://…` replaced by the contents of those files.
 
     Documents become data, tables lists of objects, or of texts if they have one column, and all others texts.
@@ -124,7 +126,7 @@ def _is_program(reference: str) -> bool:
     return path.endswith(_PROGRAMS)
 
 
-def _nested_files_content(file: Path, around: Around) -> Any:
+def _nested_files_content(file: Path, around: FileContext) -> Any:
     if file.suffix.lower() in _DOCUMENTS:
         return read_placed(file).data
     text = read_text(file)
@@ -154,7 +156,7 @@ RESERVED = frozenset({_CONVERSATION, "__evalId", "__evalStepId", "__repeatIndex"
 """Variables that every row has automatically."""
 
 
-def read_vars(reference: str | Sequence[Any], around: Around) -> dict[str, Any]:
+def read_vars(reference: str | Sequence[Any], around: FileContext) -> dict[str, Any]:
     """Return the variables in a file, in the files that match a pattern, or in several; later ones win.
 
     Raises:
@@ -168,7 +170,7 @@ def read_vars(reference: str | Sequence[Any], around: Around) -> dict[str, Any]:
     return found
 
 
-def _variables(reference: Any, around: Around) -> dict[str, Any]:
+def _variables(reference: Any, around: FileContext) -> dict[str, Any]:
     if not isinstance(reference, str):
         raise MistakenError(Mistake(f"must be the name of a file, got {kind(reference)}"))
     found: dict[str, Any] = {}
@@ -178,14 +180,14 @@ def _variables(reference: Any, around: Around) -> dict[str, Any]:
     return found
 
 
-def _object(data: Any, around: Around) -> dict[str, Any]:
+def _object(data: Any, around: FileContext) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise MistakenError(Mistake(f"must be an object of variables, got {kind(data)}"))
     variables: dict[str, Any] = with_files(data, around)
     return variables
 
 
-def resolve_file_vars(variables: Mapping[str, Any], around: Around) -> dict[str, Any]:
+def resolve_file_vars(variables: Mapping[str, Any], around: FileContext) -> dict[str, Any]:
     """Return variables with every pattern of files replaced by the files that match it.
 
     A value that names one file stays a text, `file://` and its path in the folder of `around`; several files
@@ -210,7 +212,7 @@ def resolve_file_vars(variables: Mapping[str, Any], around: Around) -> dict[str,
     return found
 
 
-def _resolved(value: Any, around: Around) -> Any:
+def _resolved(value: Any, around: FileContext) -> Any:
     if isinstance(value, str):
         if not names_file(value):
             return value
@@ -225,7 +227,7 @@ def _resolved(value: Any, around: Around) -> Any:
     return found
 
 
-def _names(reference: str, around: Around) -> list[str]:
+def _names(reference: str, around: FileContext) -> list[str]:
     files = around.files(reference)
     for file in files:
         if file.suffix.lower() in _CODE:
@@ -282,7 +284,7 @@ _BEGINNINGS: Mapping[bytes, str] = {
 }
 
 
-def load_file_value(file: Path, around: Around) -> str:
+def load_file_value(file: Path, around: FileContext) -> str:
     """Return the text of a file for templates.
 
     YAML becomes compact JSON, PDF its text, an image a data URI, audio and video base64, and everything else
@@ -346,7 +348,7 @@ _READ_LATER = {"vars", "assert"}
 """Keys whose members name files for other purposes: values of one row, and functions."""
 
 
-def complete(entry: Any, around: Around, beside: Around, description: str | None) -> Any:
+def complete(entry: Any, around: FileContext, beside: FileContext, description: str | None) -> Any:
     """Return one test of a file, with the files read that it names.
 
     Args:

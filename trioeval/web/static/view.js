@@ -1,7 +1,7 @@
-// Draws the timelines of lanes, and tells whether the view answers; everything else is done by htmx.
+// Draws the charts of lanes, and shows if the view does not respond; htmx does everything else.
 "use strict";
 (() => {
-  const MOST = 480; // points of a timeline
+  const MOST = 480; // points of a chart
   const plots = new Map();
 
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -49,13 +49,13 @@
     }
   });
   const lost = (is) => { document.getElementById("lost").hidden = !is; };
-  // Whoever only goes to another page takes back what was asked for, which is no fault.
+  // Leaving the page aborts requests, which is not an error.
   const fault = (event) => { if (event.detail.error?.name !== "AbortError") lost(true); };
   addEventListener("htmx:error", fault);
   addEventListener("htmx:sse:error", fault);
   addEventListener("htmx:after:request", () => lost(false));
   addEventListener("htmx:sse:after:connection", () => lost(false));
-  // Rows that were to be looked at again are those that are shown by then.
+  // A refresh of the rows requests those that are shown by then.
   addEventListener("htmx:before:request", ({ detail: { ctx } }) => {
     if (ctx.sourceElement.id === "rows") ctx.request.action = ctx.sourceElement.getAttribute("hx-get");
   });

@@ -4,12 +4,12 @@ DAYS = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 30]
 
 
 def is_leap(year: int) -> bool:
-    """Whether a year has a 29th of February."""
+    """Return whether a year has a 29th of February."""
     return year % 4 == 0
 
 
 def days_in(year: int, month: int) -> int:
-    """How many days a month has, from 1 for January."""
+    """Return the number of days of a month, from 1 for January."""
     return DAYS[month] + (month == 2 and is_leap(year))
 
 

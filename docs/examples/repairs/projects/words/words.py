@@ -7,6 +7,6 @@ def initials(name: str) -> str:
 
 
 def is_palindrome(text: str) -> bool:
-    """Whether a text reads the same backwards, without regard to case and spaces."""
+    """Return whether a text reads the same backwards, ignoring case and spaces."""
     letters = [letter for letter in text if letter.isalpha()]
     return letters == letters[::-1]

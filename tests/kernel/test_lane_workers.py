@@ -1,4 +1,4 @@
-"""A crew by itself: what no schedule of a whole run reaches for certain."""
+"""LaneWorkers by itself: cases that no schedule of a whole run reaches reliably."""
 
 import math
 
@@ -16,33 +16,33 @@ async def silent(_job: Job[None], _calls: Calls[None]) -> None:
     """A body that does nothing."""
 
 
-def test_a_crew_with_all_its_live_jobs_admits_no_other() -> None:
-    """WIDTH of live jobs: also for a worker that was sent while there was room."""
+def test_a_lane_with_all_its_live_jobs_admits_no_other() -> None:
+    """The bound of live jobs also holds for a worker that was started while there was room."""
 
     async def main() -> list[int | None]:
         lanes, plan = Lanes([LaneSpec("a")]), Plan.of(Job(i, "a", None) for i in range(9))
         running = RunState(lanes, math.inf, trio.Event(), plan, silent)
-        crew = LaneWorkers(running, lanes["a"], max_live=2)
-        admitted = [crew.admit_nowait(0.0) for _ in range(3)]
-        crew.leave()
-        admitted.append(crew.admit_nowait(0.0))
-        admitted.append(await crew.admit())
+        workers = LaneWorkers(running, lanes["a"], max_live=2)
+        admitted = [workers.admit_nowait(0.0) for _ in range(3)]
+        workers.leave()
+        admitted.append(workers.admit_nowait(0.0))
+        admitted.append(await workers.admit())
         return [job.index if job else None for job in admitted]
 
     assert run_virtual(main) == [0, 1, None, 2, None]
 
 
-def test_nothing_is_kept_of_a_job_that_has_its_outcome() -> None:
-    """Not even how often it was run again: there may be millions of them."""
+def test_no_state_is_left_of_a_job_that_has_its_outcome() -> None:
+    """Not even the number of its runs is stored: there may be millions of jobs."""
 
     async def main() -> tuple[bool, object]:
         lanes, plan = Lanes([LaneSpec("a")]), Plan.of([Job(0, "a", None)])
         running = RunState(lanes, math.inf, trio.Event(), plan, silent, rounds=2)
-        crew = LaneWorkers(running, lanes["a"], max_live=2)
-        job = crew.admit_nowait(0.0)
+        workers = LaneWorkers(running, lanes["a"], max_live=2)
+        job = workers.admit_nowait(0.0)
         assert job is not None
         before = state(running)
-        calls = running.start(job, Timer(running.timeouts), 0.0, rested=crew.rested)
+        calls = running.start(job, Timer(running.timeouts), 0.0, rested=workers.rested)
         failed = Failed(0, 0.0, 1.0, 0.0, 1, CallError(Fault.TRANSIENT))
         running.finish(calls, failed)
         assert list(running.next_round()) == [0]

@@ -1,4 +1,4 @@
-"""Whose turn it is on a lane."""
+"""The order of jobs on a lane."""
 
 import doctest
 import heapq
@@ -28,7 +28,7 @@ class Lane:
             self.number += 1
 
     def start(self) -> tuple[int, int]:
-        """The column and the group of what starts."""
+        """Return the column and the group of the next job."""
         rank, _, column, group = heapq.heappop(self.ready)
         self.line.started(rank)
         return column, group
@@ -47,7 +47,7 @@ def test_the_example_holds() -> None:
 def test_co_55_columns_that_are_always_ready_share_by_weight(
     weights: list[float], history: list[tuple[int, int]], starts: int
 ) -> None:
-    """Whatever was before, none is ahead of another by more than one job of each."""
+    """No column is ever ahead of another by more than one job of each."""
     lane = Lane()
     for column, before in history:
         lane.add(column % len(weights), weight=weights[column % len(weights)], jobs=3)
@@ -66,7 +66,7 @@ def test_co_55_columns_that_are_always_ready_share_by_weight(
 
 
 def test_co_55_a_hot_column_and_its_peer_converge_to_two_and_two() -> None:
-    """Four at once: alone the hot one has all four; within one round of its peer it has two."""
+    """Of four slots, the hot column alone has all; within one round of its peer it has two."""
     lane = Lane()
     running: list[int] = []
     lane.add(column=0, jobs=100)
@@ -130,6 +130,6 @@ def test_groups_that_are_closed_are_forgotten() -> None:
     for group in range(10):
         rank = line.rank(0, group)
         line.close(group)
-        line.started(rank)  # it was withdrawn too late
+        line.started(rank)  # it was withdrawn after its start
         line.close(group)
     assert not line._groups

@@ -15,7 +15,7 @@ from trioeval.agent.case_order import DependencyGate, dependency_gates
 from trioeval.agent.protocols import FileMarker
 from trioeval.errors import AgentError, BlockedError, UsageError
 from trioeval.evaluation.outcomes import StoppedError
-from trioeval.kernel import Cut
+from trioeval.kernel import StopReason
 from trioeval.suite.dependencies import Dependent, FailedDependency
 from trioeval.testing import run_virtual
 
@@ -25,7 +25,7 @@ NAMES = "abcdef"
 
 @attrs.define(eq=False)
 class Flag(FileMarker):
-    """A marker that is set by whoever likes to, and can be in trouble."""
+    """A marker that the test sets, and that can be invalid."""
 
     path: Path = Path("DONE")
     event: trio.Event = attrs.field(factory=trio.Event)
@@ -52,7 +52,7 @@ class Case:
     """Seconds from its beginning to its end."""
     done: bool = True
     cut: bool = False
-    """Whether it is cut off at its end; the budget is used up."""
+    """True if it is interrupted at its end; the budget is used up."""
     limit: float | None = None
     marked_at: float | None = None
     """When its marker is set from outside."""
@@ -67,7 +67,7 @@ class Case:
 
 @attrs.define(eq=False)
 class Ran:
-    """What became of the cases of a column."""
+    """The ends of the cases of a column."""
 
     began: dict[str, float] = attrs.field(factory=dict)
     over: dict[str, float] = attrs.field(factory=dict)
@@ -126,10 +126,10 @@ async def perform(gate: DependencyGate, case: Case, ran: Ran) -> None:
         except AgentError as error:
             ending = f"refused: {error}"
         except StoppedError as error:
-            ending = "stopped" if error.cut is Cut.STOP else f"left: {error.cut.name}"
+            ending = "stopped" if error.cut is StopReason.STOP else f"left: {error.cut.name}"
         ran.ended[case.name] = ending
         ran.over[case.name] = trio.current_time()
-        cut = Cut.BUDGET if case.cut and case.name in ran.began else None
+        cut = StopReason.BUDGET if case.cut and case.name in ran.began else None
         gate.over(case.name, done=ending == "done", cut=cut)
         nursery.cancel_scope.cancel()
 
@@ -279,7 +279,7 @@ def test_what_depends_on_a_case_that_was_cut_off_is_left_whatever_its_policy() -
 
     async def late() -> None:
         gate = gate_of(*(Case(name="a"), Case(name="b", needs="a", policy="run")))
-        gate.over("a", done=False, cut=Cut.BUDGET)
+        gate.over("a", done=False, cut=StopReason.BUDGET)
         gate.over("a", done=True)  # said before
         with pytest.raises(StoppedError):
             await gate.wait("b", done=Flag(), post=silence)
@@ -288,7 +288,7 @@ def test_what_depends_on_a_case_that_was_cut_off_is_left_whatever_its_policy() -
 
 
 def test_a_case_that_is_not_there_is_never_done() -> None:
-    """Whatever the policy says: nobody can know what becomes of it."""
+    """For every policy: its end cannot be known."""
     found = ran(*(Case(name=policy[0], needs="?", policy=policy) for policy in POLICIES))
     assert set(found.over.values()) == {0}
     assert found.ended["r"] == "skipped: ?: blocked forever: r waits for ? (not in this run)"
@@ -361,7 +361,7 @@ def test_ag_76_a_marker_that_is_there_is_not_waited_for() -> None:
 
 
 def test_trouble_with_a_marker_is_raised_as_it_is() -> None:
-    """No group around it; the case is over, and what depends on it is told."""
+    """Without a group; the case has ended, and its dependents are notified."""
     cases = (Case(name="a"), Case(name="b", needs="a"), Case(name="c", needs="b"))
     gate = dependency_gates({"": [case.dependent for case in cases]}, warn=print)[""]
 
@@ -395,7 +395,7 @@ def test_ag_08_a_wait_can_be_cancelled() -> None:
 
 
 def test_ag_08_a_cancelled_run_ends_all_waits_at_once() -> None:
-    """Nobody begins because another one was cut off."""
+    """No case starts because another one was interrupted."""
     found = ran(
         Case(name="a", takes=math.inf),
         Case(name="b", needs="a", policy="run"),
@@ -407,7 +407,7 @@ def test_ag_08_a_cancelled_run_ends_all_waits_at_once() -> None:
 
 
 def test_ag_08_a_stopped_run_ends_all_waits_at_once() -> None:
-    """Nobody is blocked, fails or begins for it, in whatever order things end then; what is done is."""
+    """No dependent is blocked, fails or starts, in any order of ends; done cases are kept."""
 
     async def main() -> Mapping[str, str]:
         stop, found, warned = trio.Event(), Ran(), Ran()
@@ -437,7 +437,7 @@ def test_ag_08_a_stopped_run_ends_all_waits_at_once() -> None:
 
 
 def test_columns_know_nothing_of_each_other() -> None:
-    """A case that failed in one of them holds up nobody in another; lines say which column they are of."""
+    """A failed case of one column delays none of another; messages name the column."""
     found = {name: Ran() for name in ("one", "two")}
     warned: list[str] = []
     columns = {
@@ -525,7 +525,7 @@ def plans(draw: st.DrawFn) -> Sequence[Case]:
     )
 )
 def test_every_case_ends_and_begins_only_when_it_may(plan: Sequence[Case]) -> None:
-    """Whatever fails, is cancelled or marked: nobody waits for ever, and messages say what was so."""
+    """For any failure, cancellation or marker: no case waits for ever, and messages are true."""
     found = ran(*plan)
     assert found.ended.keys() == {case.name for case in plan}
     for case in plan:

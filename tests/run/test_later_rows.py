@@ -1,4 +1,4 @@
-"""What rows leave for later ones, in whole runs: secret keys, calls that are made again, and costs."""
+"""The effects of rows on later rows, in whole runs: secret keys, repeated calls, and costs."""
 
 import json
 import time
@@ -10,7 +10,7 @@ import trio
 from pace import takes_less
 
 from trioeval import ProviderError, Reply, Request, Row, collect, parse_suite, run_suite
-from trioeval.evaluation.registers import History
+from trioeval.evaluation.registers import SharedData
 from trioeval.run import prepare
 from trioeval.suite.expand import Step
 from trioeval.testing import run_virtual
@@ -33,7 +33,7 @@ async def one_after_another(request: Request) -> str:
 
 @pytest.mark.parametrize("mode", ["all", "auto"])
 def test_an_answer_cannot_look_up_a_key(mode: str) -> None:
-    """Neither from a register, nor from a conversation through a variable; rows of their own may."""
+    """Neither a register nor a variable of the conversation exposes it; a row's own template may use it."""
     answer = {"providerOutput": "<{{ env.MY_API_KEY }}>"}
     document = {
         "prompts": ["{{q}}{{r}}"],
@@ -62,7 +62,7 @@ def test_an_answer_cannot_look_up_a_key(mode: str) -> None:
 
 
 def test_an_empty_reply_adds_no_turn_and_a_row_that_runs_again_adds_one() -> None:
-    """In a salvage round, too: what later rows see is what the last run of a row said."""
+    """In a final retry round, later rows see the result of the last attempt."""
     asked: list[int] = []
 
     async def mine(request: Request) -> Reply:
@@ -89,7 +89,7 @@ def test_an_empty_reply_adds_no_turn_and_a_row_that_runs_again_adds_one() -> Non
 
 @pytest.mark.parametrize("switch", ["1", "0"])
 def test_the_environment_of_the_suite_is_never_hidden(switch: str) -> None:
-    """`DISABLE_TEMPLATE_ENV_VARS` hides that of the process."""
+    """`DISABLE_TEMPLATE_ENV_VARS` only hides the environment of the process."""
     document = {
         "env": {"TOWN": "Paris"},
         "prompts": ["{{ env.TOWN }} {{ env.KEY }}"],
@@ -99,16 +99,16 @@ def test_the_environment_of_the_suite_is_never_hidden(switch: str) -> None:
     assert row.prompt == ("Paris " if switch == "1" else "Paris k")
 
 
-def test_outputs_that_nobody_can_see_any_more_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a name that every row stores under, the last value and those of rows that are not emitted yet."""
+def test_outputs_that_are_no_longer_visible_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a name that every row stores, only the last value and those of rows not yet emitted are kept."""
     kept: list[int] = []
-    whole = History.store
+    whole = SharedData.store
 
-    def counting(history: History, step: Step, name: str, output: Any) -> None:
+    def counting(history: SharedData, step: Step, name: str, output: Any) -> None:
         whole(history, step, name, output)
         kept.append(len(history))
 
-    monkeypatch.setattr(History, "store", counting)
+    monkeypatch.setattr(SharedData, "store", counting)
     tests = [{"vars": {"q": str(number)}, **STORES} for number in range(500)]
     rows = rows_of({"prompts": ["{{q}}{{r}}"], "tests": tests}, one_after_another)
     assert len(rows) == len(kept) == 500
@@ -119,7 +119,7 @@ def test_outputs_that_nobody_can_see_any_more_are_dropped(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("prompt", ["{{q}}", "{{q}}{{out7}}"])
 @pytest.mark.parametrize("mode", ["all", "auto"])
 def test_thousands_of_registers_cost_as_many_steps(mode: str, prompt: str) -> None:
-    """Not the square of them."""
+    """The number of steps is linear, not quadratic."""
     tests = [
         {"vars": {"q": str(number)}, "options": {"storeOutputAs": f"out{number}"}}
         for number in range(5_000)
@@ -139,7 +139,7 @@ def test_thousands_of_registers_cost_as_many_steps(mode: str, prompt: str) -> No
 def test_the_first_row_of_a_huge_file_does_not_wait_for_the_last(
     tmp_path: Path, prompt: str
 ) -> None:
-    """Sixty thousand lines, one of which stores its output: most are not looked at when it starts."""
+    """Of sixty thousand lines, one stores its output: most lines are not read when it starts."""
     with (tmp_path / "tests.jsonl").open("w") as file:
         for number in range(60_000):
             line: dict[str, Any] = {"vars": {"q": str(number)}, **(STORES if number == 5 else {})}
@@ -164,5 +164,5 @@ def test_the_first_row_of_a_huge_file_does_not_wait_for_the_last(
         await run_suite(prepared, emit=emit, stop=stop)
         return spent[0]
 
-    # Some 0.5 s on an idle machine; what others took of the processor may be counted as well.
+    # About 0.5 s on an idle machine; the load of other processes may be included.
     assert any(trio.run(main) < 3 for _ in range(3))

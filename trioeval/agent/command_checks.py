@@ -22,7 +22,7 @@ _PLACES: Mapping[str, Any] = {
 """Example values of the variables that a command has besides those of its test."""
 
 
-def wrong_words(
+def undefined_command_variables(
     steps: Expansion, specs: Sequence[ProviderSpec], sharing: Sharing, templates: Templates
 ) -> Iterator[Problem]:
     """Yield problems of words with undefined variables, which would be empty.

@@ -19,7 +19,7 @@ from trioeval.store.schema import INDEX_BITS
 
 
 @attrs.frozen
-class NeverBegan:
+class NotRunRows:
     """A range of consecutive rows of a task."""
 
     rows: range
@@ -57,7 +57,7 @@ def write_never_began(connection: sqlite3.Connection, part: int, rows: RowsNotRu
     )
 
 
-def read_never_began(connection: sqlite3.Connection, part: int) -> Sequence[NeverBegan]:
+def read_never_began(connection: sqlite3.Connection, part: int) -> Sequence[NotRunRows]:
     """Return the recorded ranges of rows of a part that were never started, by index.
 
     Raises:
@@ -71,7 +71,7 @@ def read_never_began(connection: sqlite3.Connection, part: int) -> Sequence[Neve
         (part,),
     )
     return [
-        NeverBegan(range(first, stop), outcome, error, question, _columns(columns))
+        NotRunRows(range(first, stop), outcome, error, question, _columns(columns))
         for first, stop, outcome, error, question, columns in lines
     ]
 

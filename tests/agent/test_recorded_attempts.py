@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trioeval.agent.attempts import (
-    answer_of,
-    end_of,
-    reply_of,
+    attempt_end,
+    attempt_reply,
+    case_reply,
     reported_attempts,
     with_cut_attempt,
     with_row_outcome,
@@ -49,16 +49,16 @@ ENDS = st.builds(
 @given(ENDS, st.booleans())
 def test_an_attempt_that_is_read_is_the_one_that_was_written(end: AttemptEnd, spent: bool) -> None:  # noqa: FBT001
     """Through the journal in memory, and through JSON; what it used is counted where nothing else has it."""
-    reply = reply_of(end, spent=spent)
-    assert end_of(reply) == end
+    reply = attempt_reply(end, spent=spent)
+    assert attempt_end(reply) == end
     read = attrs.evolve(reply, metadata=json.loads(json.dumps(reply.metadata)))
-    assert end_of(read) == end
+    assert attempt_end(read) == end
     assert (reply.usage, reply.cost) == ((end.usage, end.cost) if spent else (Usage(), None))
 
 
 def test_a_reply_that_is_no_attempt_is_none() -> None:
-    assert end_of(Reply(output="x")) is None
-    assert end_of(Reply(output="x", metadata={"attempt": 3})) is None
+    assert attempt_end(Reply(output="x")) is None
+    assert attempt_end(Reply(output="x", metadata={"attempt": 3})) is None
 
 
 @given(st.lists(ENDS, max_size=4))
@@ -66,9 +66,9 @@ def test_a_reply_that_is_no_attempt_is_none() -> None:
 def test_a_case_comes_to_its_last_output_and_to_what_all_attempts_have_used(
     ends: list[AttemptEnd],
 ) -> None:
-    """In JSON data; of what nobody tells nothing is said."""
+    """As JSON data; unknown facts are left out."""
     end = LoopEnd(ending="done", message="done", attempts=tuple(ends), children_ended=2)
-    reply = answer_of(end, {"case": "calc"})
+    reply = case_reply(end, {"case": "calc"})
     assert reply.output == (ends[-1].output if ends else "")
     costs = [one.cost for one in ends if one.cost is not None]
     assert reply.cost == (sum(costs) if costs else None)
@@ -82,14 +82,14 @@ def test_a_case_comes_to_its_last_output_and_to_what_all_attempts_have_used(
 
 @pytest.mark.parametrize(("outcome", "words"), [("failed", "failed"), ("timed_out", "timed out")])
 def test_a_case_whose_row_failed_is_not_called_interrupted(outcome: str, words: str) -> None:
-    """What was interrupted, or has come to its end, stays as it is."""
+    """Interrupted and finished attempts are not changed."""
     so_far = LoopEnd(ending="interrupted", message="interrupted after 1 attempt", attempts=())
-    reply = answer_of(so_far, {"case": "interrupted"})
+    reply = case_reply(so_far, {"case": "interrupted"})
     told = with_row_outcome(reply, outcome).metadata["agent"]
     assert (told["outcome"], told["message"]) == (outcome, f"{words} after 1 attempt")
     assert told["case"] == "interrupted"
     assert with_row_outcome(reply, "interrupted") is reply
-    done = answer_of(attrs.evolve(so_far, ending="done", message="done"), {})
+    done = case_reply(attrs.evolve(so_far, ending="done", message="done"), {})
     assert with_row_outcome(done, outcome) is done
 
 
@@ -97,11 +97,11 @@ def test_reports_that_cannot_be_used_are_told_once() -> None:
     """Those that can are not counted."""
     troubles, told = InvalidReports(), list[str]()
     troubles.add("t/a", 0, ())
-    troubles.tell(told.append)
+    troubles.report_to(told.append)
     troubles.add("t/b", 1, ["it is empty", "it is small"])
-    troubles.tell(told.append)
+    troubles.report_to(told.append)
     troubles.add("t/c", 0, ["it is late"])
-    troubles.tell(told.append)
+    troubles.report_to(told.append)
     first = "t/b, attempt 1: it is empty"
     several = "2 reports of agents are invalid (see `trioeval show`)"
     assert told == [
@@ -129,7 +129,7 @@ def test_an_attempt_that_was_cut_off_is_told_behind_the_others(tmp_path: Path) -
     so_far = LoopEnd(
         ending="interrupted", message="m", attempts=(AttemptEnd(output="x", cost=1.0),)
     )
-    both = with_cut_attempt(answer_of(so_far, {}), twice)
+    both = with_cut_attempt(case_reply(so_far, {}), twice)
     assert (both.output, both.usage.total, both.cost) == ("x", 75, 1.5)
     told = both.metadata["agent"]["attempts"]
     assert [(one["number"], one["ok"]) for one in told] == [(0, True), (1, False)]

@@ -1,4 +1,4 @@
-"""Who follows a task is told of rows when they are safe, in the order in which they ended."""
+"""The observer of a task gets rows when they are durable, in the order in which they ended."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,21 +23,21 @@ class Heard:
 
     rows: list[int] = attrs.field(factory=list)
 
-    def begin(self, at: float) -> None: ...
+    def on_task_start(self, at: float) -> None: ...
 
-    def observe(self, event: Event, waited: Mapping[str, float]) -> None: ...
+    def on_event(self, event: Event, waited: Mapping[str, float]) -> None: ...
 
-    def ended(self, row: Row, _at: float) -> Row:
+    def on_row(self, row: Row, _at: float) -> Row:
         return row
 
-    def never_began(self, rows: RowsNotRun) -> None: ...
+    def on_rows_not_run(self, rows: RowsNotRun) -> None: ...
 
-    def written(self, row: Row) -> None:
+    def on_durable_row(self, row: Row) -> None:
         self.rows.append(row.index)
 
-    def kept(self, record: Mapping[str, Any]) -> None: ...
+    def on_kept_row(self, record: Mapping[str, Any]) -> None: ...
 
-    def end(self, at: float) -> None: ...
+    def on_task_end(self, at: float) -> None: ...
 
 
 @pytest.fixture
@@ -46,16 +46,16 @@ def rows(tmp_path: Path) -> list[Row]:
 
 
 def test_what_is_safe_is_so_with_all_that_was_written_before_it(rows: list[Row]) -> None:
-    """Whoever finds out first tells of those as well, and nobody is told of twice."""
+    """The first report includes all earlier rows, and no row is reported twice."""
     heard = Heard()
     telling = DurableRowReports(heard, Notes())
     for index in (2, 0, 3, 1):
         telling.add(rows[index])
     assert heard.rows == []
-    telling.tell(rows[0])
+    telling.report_durable(rows[0])
     assert heard.rows == [2, 0]
-    telling.tell(rows[2])
-    telling.tell(rows[1])
+    telling.report_durable(rows[2])
+    telling.report_durable(rows[1])
     assert heard.rows == [2, 0, 3, 1]
 
 
@@ -64,7 +64,7 @@ def test_without_a_journal_rows_are_told_of_at_once(rows: list[Row]) -> None:
     heard = Heard()
     telling = DurableRowReports(heard, None)
     telling.add(rows[1])
-    telling.tell(rows[1])
+    telling.report_durable(rows[1])
     assert heard.rows == [1]
 
 
@@ -75,7 +75,7 @@ def test_whoever_waits_for_rows_hears_of_later_ones_too(rows: list[Row]) -> None
     async def main() -> list[tuple[float, list[int]]]:
         telling, found = DurableRowReports(heard, Notes(lasts=1.0)), []
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(telling.keep_on)
+            nursery.start_soon(telling.report_continuously)
             for pause, index in ((0.5, 3), (0.5, 1), (5.0, 0)):
                 await trio.sleep(pause)
                 telling.add(rows[index])

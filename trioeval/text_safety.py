@@ -8,7 +8,7 @@ import re
 import unicodedata
 
 
-def inert(text: object, width: int | None = None) -> str:
+def escape_control_characters(text: object, width: int | None = None) -> str:
     r"""Text on one line without control or direction characters, cut to `width` characters.
 
     Example:

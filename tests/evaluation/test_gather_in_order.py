@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from trioeval.errors import GradingError
-from trioeval.evaluation.grader_calls import branch_path, together
+from trioeval.evaluation.grader_calls import branch_path, gather_in_order
 from trioeval.testing import run_virtual
 
 
@@ -25,12 +25,12 @@ def answering(after: float, answer: Any, log: list[Any]) -> Callable[[], Awaitab
 
 
 def asked(*questions: tuple[float, Any]) -> tuple[Any, list[Any]]:
-    """What is answered in the end, and what was answered in which order."""
+    """Return the results, and the order in which the functions ended."""
     log: list[Any] = []
 
     async def main() -> Any:
         try:
-            return await together([answering(*question, log) for question in questions])
+            return await gather_in_order([answering(*question, log) for question in questions])
         except GradingError as error:
             return error
 
@@ -44,7 +44,7 @@ def test_answers_come_in_the_order_of_the_questions() -> None:
 
 
 def test_the_first_failure_in_order_is_told() -> None:
-    """What stands before a failure is waited for, since it may fail as well; the rest is given up."""
+    """Branches before a failed one are awaited, since they may fail as well; the others are cancelled."""
     first, second = GradingError("first"), GradingError("second")
     assert asked((3, first), (1, second), (2, "c")) == (first, [second, first])
     assert asked((3, "a"), (1, second), (2, "c")) == (second, [second, "a"])
@@ -56,7 +56,7 @@ def test_giving_up_gives_up_all_of_them() -> None:
 
     async def main() -> float:
         with trio.move_on_after(2):
-            await together([answering(1, "a", log), answering(9, "b", log)])
+            await gather_in_order([answering(1, "a", log), answering(9, "b", log)])
         return trio.current_time()
 
     assert run_virtual(main) == 2
@@ -77,7 +77,7 @@ def test_questions_begin_in_their_order() -> None:
 
     for _ in range(20):
         log.clear()
-        run_virtual(lambda: together([question(number) for number in range(6)]))
+        run_virtual(lambda: gather_in_order([question(number) for number in range(6)]))
         for step in range(3):
             assert [number for at, number in log if at == step] == list(range(6))
 
@@ -91,7 +91,7 @@ def test_what_is_behind_a_failure_does_not_begin() -> None:
         raise GradingError("first")
 
     async def main() -> None:
-        await together([fails, *[answering(1, number, log) for number in range(5)]])
+        await gather_in_order([fails, *[answering(1, number, log) for number in range(5)]])
 
     with pytest.raises(GradingError, match="first"):
         run_virtual(main)
@@ -106,9 +106,9 @@ def test_everyone_knows_its_place() -> None:
         return branch_path()
 
     async def inner() -> list[Any]:
-        return await together([place, place])
+        return await gather_in_order([place, place])
 
     async def main() -> list[Any]:
-        return [await together([place, inner]), branch_path()]
+        return [await gather_in_order([place, inner]), branch_path()]
 
     assert run_virtual(main) == [[(0,), [(1, 0), (1, 1)]], ()]

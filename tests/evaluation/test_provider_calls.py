@@ -1,4 +1,4 @@
-"""Replies that are there already, or on their way to somebody else, need no call."""
+"""Replies that are available, or in flight for another row, need no call."""
 
 import datetime as dt
 import json
@@ -11,9 +11,9 @@ from journalled import Model, Notes, Ran, execute, shared_cache, told
 
 from trioeval import Request, Status
 from trioeval.errors import ProviderError
-from trioeval.evaluation.journal import Paid
-from trioeval.evaluation.metering import Meter
-from trioeval.evaluation.provider_calls import Asker
+from trioeval.evaluation.journal import RecordedReply
+from trioeval.evaluation.metering import CallMeter
+from trioeval.evaluation.provider_calls import ReplySource
 from trioeval.grading.model import NOTHING_SPENT
 from trioeval.kernel import Calls, Done, Job, Lanes, LaneSpec, Plan, collect
 from trioeval.providers import OpenProvider, Usage
@@ -164,7 +164,7 @@ def test_a_judge_that_is_to_answer_several_times_is_asked_several_times() -> Non
 
 
 def test_hits_are_written_down_and_recalled() -> None:
-    """A run that is resumed does not depend on what the cache still has, nor tells it otherwise."""
+    """A resumed run does not depend on the contents of the cache, and does not change them."""
     model, notes = Model(cacheable=True), Notes()
     first = cached(suite("a", "a"), {"model": model}, notes)
     assert [call.cached for call in notes.calls] == [False, True]
@@ -178,7 +178,7 @@ def test_hits_are_written_down_and_recalled() -> None:
 KEY = "sk-0123456789abcdef"
 
 
-def asker(config: Mapping[str, Any], model: Model, notes: Notes) -> Asker:
+def asker(config: Mapping[str, Any], model: Model, notes: Notes) -> ReplySource:
     """One provider of this config, whose requests are answered by a model."""
     entry = ProviderEntry(id="openai:chat:m", config=config)
     found = resolve(
@@ -189,30 +189,30 @@ def asker(config: Mapping[str, Any], model: Model, notes: Notes) -> Asker:
         custom={},
     )
     provider = OpenProvider(found, 0, CustomProvider("m", model), found.secrets, None)
-    return Asker(
+    return ReplySource(
         providers=[provider],
         entries=[entry],
         lanes=["m"],
-        meter=Meter([found.metering], ["m"], bounds_only=False),
+        meter=CallMeter([found.metering], ["m"], bounds_only=False),
         row_ids=str,
         journal=notes,
     )
 
 
-def ask(config: Mapping[str, Any], model: Model, notes: Notes) -> Paid:
+def ask(config: Mapping[str, Any], model: Model, notes: Notes) -> RecordedReply:
     class Nobody:
-        def sent(self, tokens: int) -> None: ...
+        def on_request(self, tokens: int) -> None: ...
 
-        def failed(self, error: ProviderError, tokens: int) -> None: ...
+        def on_failure(self, error: ProviderError, tokens: int) -> None: ...
 
-        def heard(self, paid: Paid, *, recalled: bool) -> None: ...
+        def on_reply(self, paid: RecordedReply, *, recalled: bool) -> None: ...
 
-    async def main() -> Paid:
+    async def main() -> RecordedReply:
         one = asker(config, model, notes)
 
-        async def perform(_job: Job[None], calls: Calls[None]) -> Paid:
-            inquiry = one.inquiry(0, "provider", 0, Request(prompt=f"Is {KEY} a key?"))
-            return await one.ask(inquiry, calls, Nobody())
+        async def perform(_job: Job[None], calls: Calls[None]) -> RecordedReply:
+            inquiry = one.prepare(0, "provider", 0, Request(prompt=f"Is {KEY} a key?"))
+            return await one.fetch(inquiry, calls, Nobody())
 
         plan = Plan.of([Job(0, "m", None)])
         (outcome,) = await collect(plan, perform, lanes=Lanes([LaneSpec("m")]))
@@ -241,11 +241,11 @@ def test_a_reply_of_another_config_is_not_used(config: Mapping[str, Any], again:
 
 
 def test_who_sees_the_prompt_alone_is_asked_the_same_whatever_the_variables_are() -> None:
-    """And what is no JSON data is never the same question again."""
+    """And data that is not JSON never gives an equal call."""
     one = asker({"apiKey": KEY}, Model(), Notes())
 
     def question(**what: Any) -> bytes:
-        key = one.inquiry(0, "provider", 0, Request(prompt="p", **what)).key
+        key = one.prepare(0, "provider", 0, Request(prompt="p", **what)).key
         assert key is not None
         assert len(key.question) == 16
         return key.question

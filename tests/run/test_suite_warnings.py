@@ -1,4 +1,4 @@
-"""Warnings about suites in which nothing is wrong."""
+"""Warnings about valid suites."""
 
 from typing import Any
 
@@ -13,8 +13,8 @@ def warned_of(**suite: Any) -> list[str]:
     return [str(warning) for warning in prepared.warnings]
 
 
-def test_a_variable_that_is_nearly_right_is_told() -> None:
-    """Once a name, with the test and what was meant."""
+def test_a_variable_that_is_nearly_right_is_reported() -> None:
+    """Each name is reported once, with the test and the probable variable."""
     tests = [{"vars": {"word": "a"}}, {"vars": {"wrod": "b"}}, {"vars": {"wrod": "c"}}]
     assert warned_of(prompts=["Say {{word}}"], tests=tests) == [
         (
@@ -46,13 +46,13 @@ def test_a_variable_that_is_nearly_right_is_told() -> None:
     ],
     ids=["not alike", "used elsewhere", "in the default test", "an error anyway", "a register"],
 )
-def test_what_may_be_meant_is_not_told(suite: dict[str, Any]) -> None:
+def test_what_may_be_meant_is_not_reported(suite: dict[str, Any]) -> None:
     """A variable may be left out on purpose."""
     assert warned_of(**suite) == []
 
 
-def test_a_variable_that_no_row_of_a_task_brings_is_told() -> None:
-    """All names are known there; without a list of them the rows bring what they have."""
+def test_a_variable_that_no_row_of_a_task_brings_is_reported() -> None:
+    """All names are known there; without a list of variables nothing is reported."""
     prompts = ["{{ q }} {{ text }} {{ lang }} {{ env.HOME }}"]
     made = {
         "id": "made",
@@ -77,8 +77,8 @@ def test_a_variable_that_no_row_of_a_task_brings_is_told() -> None:
     assert warned_of(tasks=[made, strict]) == []
 
 
-def test_columns_that_share_registers_are_told() -> None:
-    """Which registers, and what gives each column its own."""
+def test_columns_that_share_registers_are_reported() -> None:
+    """The warning names the registers and the option that separates them."""
     suite = {"prompts": ["a", "b"], "tests": [{"options": {"storeOutputAs": "it"}}]}
     assert warned_of(**suite) == [
         (
@@ -89,8 +89,8 @@ def test_columns_that_share_registers_are_told() -> None:
     assert warned_of(**suite, registerScope="column") == []
 
 
-def test_a_cluster_that_no_test_has_is_told() -> None:
-    """With what there is; not where the name is found, or becomes known later."""
+def test_a_cluster_that_no_test_has_is_reported() -> None:
+    """The warning lists the existing names; there is none if the name exists or may be added later."""
 
     def warned(name: str, *tests: Any, **more: Any) -> list[str]:
         options = {"evaluateOptions": {"cluster": name}}

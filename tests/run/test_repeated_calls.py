@@ -1,4 +1,4 @@
-"""What nothing came of is asked again, and so is all that a row is asked anew for; nothing else is."""
+"""Replies without a result are requested again, and all calls of a row that is run again; no others."""
 
 import itertools
 import json
@@ -27,7 +27,7 @@ def one_row(*assertions: Mapping[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def saying(*texts: str) -> Model:
-    """Says one after another, and the last one for ever."""
+    """A judge that gives several replies in order, and repeats the last one."""
     left = itertools.chain(texts, itertools.repeat(texts[-1]))
     return Model(cacheable=True, says=lambda _: next(left))
 
@@ -37,7 +37,7 @@ def has_verdict(row: Row) -> bool:
 
 
 class Cached:
-    """Executions that share a cache, or have none."""
+    """Executions with a shared cache, or without one."""
 
     def __init__(self, cache: Cache | None) -> None:
         self.cache = cache
@@ -55,8 +55,8 @@ def run(request: pytest.FixtureRequest) -> Iterator[Cached]:
         yield Cached(cache if request.param else None)
 
 
-def test_a_row_that_is_asked_anew_is_not_told_what_the_cache_has(run: Cached) -> None:
-    """Nor are its judges; and what is new takes the place of what was there."""
+def test_a_row_that_is_run_again_ignores_the_cache(run: Cached) -> None:
+    """Its judges ignore the cache as well; new replies replace the cached ones."""
     model, judge, notes = saying("bad", "good"), saying(GOOD), Notes()
     models = {"model": model, "judge": judge}
     document = one_row(EQUALS, RUBRIC)
@@ -68,7 +68,7 @@ def test_a_row_that_is_asked_anew_is_not_told_what_the_cache_has(run: Cached) ->
     assert model.requests == (2 if run.cache is not None else 3)
 
 
-def test_other_rows_of_the_same_run_are_told_what_is_there(run: Cached) -> None:
+def test_other_rows_of_the_same_run_get_cached_replies(run: Cached) -> None:
     model, notes = saying("bad", "good"), Notes()
     run(one_row(EQUALS), {"model": model}, notes)
     again = notes.next(keeps=lambda _: False, anew={1})
@@ -77,7 +77,7 @@ def test_other_rows_of_the_same_run_are_told_what_is_there(run: Cached) -> None:
 
 
 def test_a_judge_that_could_not_be_understood_is_asked_again(run: Cached) -> None:
-    """Alone: who was understood, and what is tested, is not."""
+    """Only that judge is called again, not others, nor the tested model."""
     model, judge, notes = saying("good"), saying("?", "??", GOOD), Notes()
     sure = saying(GOOD)
     models = {"model": model, "judge": judge, "sure": sure}
@@ -90,7 +90,7 @@ def test_a_judge_that_could_not_be_understood_is_asked_again(run: Cached) -> Non
 
 @pytest.mark.parametrize("run", [True], indirect=True)
 def test_what_could_not_be_understood_is_not_kept_for_other_runs(run: Cached) -> None:
-    """Also of an assertion that does not count."""
+    """An assertion without weight is no exception."""
     judge = saying("?", "??", GOOD)
     models = {"model": saying("good"), "judge": judge}
     assert run(one_row(RUBRIC | {"weight": 0}), models).rows[0].status is Status.PASS
@@ -103,7 +103,7 @@ def test_what_could_not_be_understood_is_not_kept_for_other_runs(run: Cached) ->
 
 
 def test_a_call_that_failed_spoils_no_other_reply(run: Cached) -> None:
-    """Only what is missing is asked again."""
+    """Only missing replies are requested again."""
     failures = [None, ProviderError("bad_request", "no"), None]
     judge = Model(says=lambda _: GOOD, fails=lambda _: failures.pop(0) if failures else None)
     model, notes = saying("good"), Notes()
@@ -118,7 +118,7 @@ def test_a_call_that_failed_spoils_no_other_reply(run: Cached) -> None:
 
 
 def test_what_is_no_vector_is_asked_for_again(run: Cached) -> None:
-    """And so is the other one, of which nothing came either."""
+    """The other text of the comparison is requested again as well."""
 
     class Embedder(Model):
         async def __call__(self, request: Request) -> Reply:

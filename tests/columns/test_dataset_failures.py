@@ -1,4 +1,4 @@
-"""Datasets whose cells fail, are skipped, or are dropped; and what a lane has to do with it."""
+"""Datasets with cells that fail, are skipped, or are dropped; and the effects of lanes."""
 
 import random
 from collections import Counter
@@ -22,12 +22,12 @@ from dataset_scripted import (
 )
 
 from trioeval.columns.events import (
-    GroupGivenUp,
+    DatasetShutDown,
+    GroupAbandoned,
     GroupOpened,
     GroupWritten,
-    ManyMishaps,
+    ManyTransientFailures,
     RowDropped,
-    ShutDown,
 )
 from trioeval.columns.makers.base import LOCAL, CellOrder, GroupOrder, Made
 from trioeval.columns.model import ErrorWindow, Skip
@@ -46,11 +46,8 @@ def rows_of(values: Any) -> int:
     return int(values["seed"]) // 10
 
 
-# --- skip ---------------------------------------------------------------------
-
-
 def test_co_30_a_cell_that_is_skipped_skips_those_that_need_it() -> None:
-    """Both have the skip value, nobody is asked for them, and the row is written."""
+    """Both have the skip value without a call, and the row is written."""
     a, b = Provider("a", "p"), Provider("b", "p")
     found = built(
         dataset(
@@ -87,8 +84,8 @@ def test_co_30_a_column_that_does_not_propagate_is_made() -> None:
     assert found.result.written == 1
 
 
-def test_co_31_a_skip_condition_that_cannot_be_told() -> None:
-    """The cell has failed; or is left out, where somebody says so."""
+def test_co_31_a_skip_condition_that_cannot_be_evaluated() -> None:
+    """The cell fails; or it is skipped, if `onError` says so."""
 
     def fails(row: Any) -> bool:
         if rows_of(row) == 1:
@@ -123,7 +120,7 @@ def test_co_31_a_condition_that_fails_for_a_row_of_a_batch_drops_that_row() -> N
 
 
 def test_co_33_a_batch_that_is_fully_skipped_makes_no_call() -> None:
-    """It does not stand in the lane's line either, and the window hears nothing of it."""
+    """It does not wait in the lane's queue, and does not count in the failure window."""
     asked: list[Any] = []
 
     async def make(order: GroupOrder, calls: Calls[Any]) -> Made:
@@ -145,7 +142,7 @@ def test_co_33_a_batch_that_is_fully_skipped_makes_no_call() -> None:
     assert asked == [(5,)]
     assert (
         found.result.written == 8 - 1
-    )  # the other row of its group was left out, and has its value
+    )  # the other row of its group was skipped, and has its value
     assert not found.result.early_shutdown
     assert found.rows[0] == {"seed": 0, "f": 0}
     ats = {event.group.group: event.at for event in found.of(GroupWritten)}
@@ -166,11 +163,8 @@ def test_skipped_rows_are_left_out_of_a_batch() -> None:
     assert [found.rows[row]["f"] for row in range(3)] == [0, -1, 2]
 
 
-# --- drops --------------------------------------------------------------------
-
-
 def test_co_34_a_row_that_failed_is_not_asked_about_any_more() -> None:
-    """A 400 on column 2 of row 3: column 3 is never called for it."""
+    """After a 400 for column 2 of row 3, column 3 is never called for it."""
     b = Provider("b", "p", says=lambda row, _: refusal("no such thing") if row == 3 else row)
     c = Provider("c", "p")
     found = built(dataset(SEED, b.col("seed"), c.col("b"), rows=6), lane())
@@ -182,8 +176,8 @@ def test_co_34_a_row_that_failed_is_not_asked_about_any_more() -> None:
     assert b.attempts[3] == 1
 
 
-def test_a_provider_failure_is_told_by_its_kind() -> None:
-    """So that a report can count them."""
+def test_a_provider_failure_is_reported_by_its_kind() -> None:
+    """So a report can count them."""
     error = ProviderError("context_window", "too long")
     b = Provider("b", "p", says=lambda row, _: error if row == 0 else row)
     [gone] = built(dataset(SEED, b.col("seed"), rows=2), lane()).result.failures
@@ -191,7 +185,7 @@ def test_a_provider_failure_is_told_by_its_kind() -> None:
 
 
 def test_co_35_a_call_of_a_row_that_is_dropped_is_cancelled() -> None:
-    """Its other columns are not waited for, not paid for, and never written."""
+    """Its other columns are not awaited, not paid for, and never written."""
     b = Provider("b", "p", says=lambda row, _: refusal() if row == 1 else row)
     c = Provider("c", "p", seconds=100.0)
     found = built(dataset(SEED, b.col("seed"), c.col("seed"), rows=2), lane())
@@ -201,7 +195,7 @@ def test_co_35_a_call_of_a_row_that_is_dropped_is_cancelled() -> None:
 
 
 def test_co_35_a_value_that_comes_too_late_is_not_written() -> None:
-    """A maker that hides from cancellation, and gives its value after all."""
+    """The maker is shielded from cancellation, and returns its value later."""
     b = Provider("b", "p", says=lambda row, _: refusal() if row == 0 else row)
 
     async def stubborn(order: CellOrder, _calls: Calls[Any]) -> Values:
@@ -243,7 +237,7 @@ def test_co_35_a_value_that_comes_too_late_is_not_written() -> None:
 
 
 def test_a_batch_in_flight_of_a_group_that_is_gone_is_cancelled() -> None:
-    """And a row that is dropped under its hands is not written."""
+    """A row that is dropped during its call is not written."""
     ended: list[int] = []
 
     async def slow(order: GroupOrder, _calls: Calls[Any]) -> Made:
@@ -259,7 +253,7 @@ def test_a_batch_in_flight_of_a_group_that_is_gone_is_cancelled() -> None:
 
 
 def test_conditions_drop_rows_with_their_causes() -> None:
-    """`dropWhen` and validations; one that cannot be told is a failure."""
+    """Cases: `dropWhen` and validations; a condition that cannot be evaluated is a failure."""
 
     def odd(row: Any) -> bool:
         if row["a"] == 4:
@@ -276,7 +270,7 @@ def test_conditions_drop_rows_with_their_causes() -> None:
 
 
 def test_a_condition_of_a_batch_drops_its_rows() -> None:
-    """All of them even: that is what somebody wanted."""
+    """Even all of them may be dropped as intended."""
 
     async def make(order: GroupOrder, _calls: Calls[Any]) -> Made:
         return [(row, {"f": row}) for row in order.rows]
@@ -303,10 +297,7 @@ def test_a_drop_makes_a_batch_ready() -> None:
     assert found.result.written == 2
 
 
-# --- retries and salvage ------------------------------------------------------
-
-
-def test_co_36_two_mishaps_and_then_a_value() -> None:
+def test_co_36_two_transient_failures_and_then_a_value() -> None:
     """The row is written."""
     a = Provider("a", "p", says=lambda row, attempt: transient() if attempt < 2 else row)
     found = built(dataset(SEED, a.col("seed"), rows=3), lane())
@@ -314,8 +305,8 @@ def test_co_36_two_mishaps_and_then_a_value() -> None:
     assert set(a.attempts.values()) == {3}
 
 
-def test_co_37_a_mishap_for_ever_is_tried_six_times() -> None:
-    """Retries + 1 + rounds, then the row is dropped."""
+def test_co_37_a_repeated_transient_failure_is_tried_six_times() -> None:
+    """It is retried retries + 1 + rounds times, then the row is dropped."""
     a = Provider("a", "p", says=lambda row, _: transient("out of order") if row == 1 else row)
     found = built(dataset(SEED, a.col("seed"), rows=3, salvage_rounds=2), lane(retries=3))
     assert a.attempts == {0: 1, 1: 6, 2: 1}
@@ -324,8 +315,8 @@ def test_co_37_a_mishap_for_ever_is_tried_six_times() -> None:
     assert found.numbers == [0, 2]
 
 
-def test_co_37_a_round_comes_when_nothing_else_of_its_group_goes_on() -> None:
-    """Other groups keep running meanwhile; they are not waited for."""
+def test_co_37_a_round_comes_when_nothing_else_of_its_group_continues() -> None:
+    """Other groups continue meanwhile; the round does not wait for them."""
     quick = Provider(
         "a",
         "p",
@@ -342,7 +333,7 @@ def test_co_37_a_round_comes_when_nothing_else_of_its_group_goes_on() -> None:
 
 
 def test_a_row_that_is_set_aside_and_dropped_is_not_tried_again() -> None:
-    """Its other column fails for good before its round."""
+    """Its other column fails permanently before its round."""
     a = Provider("a", "p", says=lambda row, _: transient() if row == 0 else row)
     b = Provider("b", "p", seconds=30.0, says=lambda row, _: refusal() if row == 0 else row)
     found = built(dataset(SEED, a.col("seed"), b.col("seed"), rows=2), lane(retries=0))
@@ -352,14 +343,16 @@ def test_a_row_that_is_set_aside_and_dropped_is_not_tried_again() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_co_38_random_mishaps_lose_nothing(seed: int) -> None:
-    """20 % random 500s over 60 rows: 60 are written."""
+def test_co_38_random_transient_failures_lose_nothing(seed: int) -> None:
+    """With 20 % random 500s over 60 rows, 60 are written."""
     rng = random.Random(seed)  # noqa: S311 - chance, not secrets
     fails = {row: rng.random() < 0.2 for row in range(60)}
     a = Provider(
         "a", "p", says=lambda row, attempt: transient() if fails[row] and attempt < 5 else row
     )
-    draws = [[rng.random() < 0.2 for _ in range(5)] for _ in range(60)]  # and then it goes well
+    draws = [
+        [rng.random() < 0.2 for _ in range(5)] for _ in range(60)
+    ]  # and then the call succeeds
     b = Provider(
         "b",
         "p",
@@ -371,7 +364,7 @@ def test_co_38_random_mishaps_lose_nothing(seed: int) -> None:
 
 
 def test_co_39_a_server_of_eight_against_thirty_two() -> None:
-    """It refuses those beyond its capacity, for 0.2 seconds: all 100 rows are written."""
+    """It refuses calls beyond its capacity, for 0.2 seconds: all 100 rows are written."""
     in_flight = 0
 
     async def make(order: CellOrder, calls: Calls[Any]) -> Values:
@@ -392,8 +385,8 @@ def test_co_39_a_server_of_eight_against_thirty_two() -> None:
     assert (found.result.written, found.result.outcome) == (100, "complete")
 
 
-def test_co_40_refusals_for_now_use_up_no_rounds() -> None:
-    """Three times as many as rows: no row is dropped."""
+def test_co_40_temporary_refusals_use_up_no_rounds() -> None:
+    """With three times as many refusals as rows, no row is dropped."""
     a = Provider("a", "p", says=lambda row, attempt: busy() if attempt < 3 else row)
     spec = dataset(SEED, a.col("seed"), rows=20, salvage_rounds=2)
     found = built(spec, LaneSpec("p", 4, patience=3600.0))
@@ -402,7 +395,7 @@ def test_co_40_refusals_for_now_use_up_no_rounds() -> None:
 
 
 def test_co_41_an_isolated_refusal_delays_its_own_request_only() -> None:
-    """20 % of 60 rows that take 20 ms each: less than 3 seconds in all."""
+    """With 20 % of 60 rows that take 20 ms each, the total is below 3 seconds."""
     a = Provider(
         "a",
         "p",
@@ -415,7 +408,7 @@ def test_co_41_an_isolated_refusal_delays_its_own_request_only() -> None:
 
 
 def test_a_request_that_is_always_refused_drops_its_row_and_no_other() -> None:
-    """The lane serves the others meanwhile, so the refusals are those of the one request."""
+    """The lane serves the others meanwhile, so the refusals are specific to the one request."""
     a = Provider("a", "p", seconds=0.05, says=lambda row, _: busy() if row == 3 else row)
     journal = MemoryDatasetJournal()
 
@@ -445,7 +438,7 @@ def test_max_retries_bounds_the_requests_of_a_cell_over_all_rounds(error: CallEr
 
 
 def test_max_retries_loses_no_row_where_everything_is_refused() -> None:
-    """Those refusals are of the lane, and another run may do better."""
+    """These refusals concern the lane, and another run may succeed."""
     a = Provider("a", "p", says=lambda _row, _attempt: busy())
     spec = dataset(SEED, a.col("seed"), rows=4, salvage_rounds=2)
     found = built(spec, lane(4, max_retries=2, patience=3600.0))
@@ -458,7 +451,7 @@ def test_refusals_that_all_requests_share_drop_no_row(seed: int) -> None:
     """Half of all requests are refused, by chance."""
 
     def says(row: int, attempt: int) -> object:
-        """What a row gets, in whatever order Trio wakes the jobs."""
+        """Returns the values of a row, independent of the order in which Trio runs jobs."""
         return busy() if random.Random(f"{seed} {row} {attempt}").random() < 0.5 else row  # noqa: S311
 
     a = Provider("a", "p", seconds=0.05, says=says)
@@ -485,11 +478,14 @@ def test_co_42_a_lane_that_only_refuses_is_closed() -> None:
     assert found.result.not_run == {"lane": 4}
     assert found.result.outcome == "incomplete"
     assert sorted(b.rows) == list(range(8))
-    assert {event.group: event.reason for event in found.of(GroupGivenUp)} == {0: "lane", 1: "lane"}
+    assert {event.group: event.reason for event in found.of(GroupAbandoned)} == {
+        0: "lane",
+        1: "lane",
+    }
 
 
 def test_co_42_a_closed_lane_ends_every_group_and_never_hangs() -> None:
-    """Each group is opened, found to be lost, and closed, so that memory stays bounded."""
+    """Each group is opened, found to be lost, and closed, so memory stays bounded."""
     a = Provider("a", "bad", says=lambda _row, _: CallError(Fault.FATAL, "wrong key"))
     spec = dataset(SEED, a.col("seed"), rows=400, size=2, max_open_cells=8)
     found = built(spec, LaneSpec("bad", 1))
@@ -514,15 +510,15 @@ def test_co_43_a_refused_row_and_one_that_times_out() -> None:
     assert gone.error == "timed out after 30 s of working time (timeoutMs)"
 
 
-def test_co_45_waiting_in_line_is_no_failure() -> None:
-    """400 seconds behind a slow lane, with a timeout of 60: nothing is dropped."""
+def test_co_45_waiting_in_the_queue_is_no_failure() -> None:
+    """After 400 seconds behind a slow lane, with a timeout of 60, nothing is dropped."""
     a = Provider("a", "p", seconds=50.0)
     found = built(dataset(SEED, a.col("seed"), rows=9, timeout=60.0), lane(1))
     assert (found.result.written, found.ended_at) == (9, 450)
 
 
 def test_a_failure_that_says_nothing_drops_its_row() -> None:
-    """Whatever a maker raises is its cell's, also out of a nursery."""
+    """Any exception of a maker is a failure of its cell, also from within a nursery."""
 
     async def make(order: CellOrder, _calls: Calls[Any]) -> Values:
         if order.row == 0:
@@ -536,11 +532,8 @@ def test_a_failure_that_says_nothing_drops_its_row() -> None:
     assert found.numbers == [2]
 
 
-# --- early shutdown -----------------------------------------------------------
-
-
-def test_co_63_so_many_failures_for_good_end_it() -> None:
-    """Survivors are written, groups that lack rows are listed, nothing new is opened."""
+def test_co_63_many_permanent_failures_end_it() -> None:
+    """Complete rows are written, incomplete groups are listed, nothing new is opened."""
     bad = {2, 3}
     a = Provider("a", "p", says=lambda row, _: refusal() if row in bad else row)
     spec = dataset(
@@ -557,11 +550,11 @@ def test_co_63_so_many_failures_for_good_end_it() -> None:
     assert found.result.partial_groups == ()
     assert found.result.dropped == {"failed": 2}
     assert found.result.not_run == {"early_shutdown": 16}
-    assert len(found.of(ShutDown)) == 1
+    assert len(found.of(DatasetShutDown)) == 1
 
 
-def test_co_63_what_is_begun_ends_and_the_rest_is_dropped() -> None:
-    """A row in flight is finished; one that lacks a call that is not begun is not."""
+def test_co_63_what_is_started_ends_and_the_rest_is_dropped() -> None:
+    """A running row is finished; one that needs a call that has not started is not."""
     a = Provider(
         "a",
         "p",
@@ -591,7 +584,7 @@ def test_co_63_what_is_begun_ends_and_the_rest_is_dropped() -> None:
 
 
 def test_co_63_where_it_is_switched_off_nothing_ends_early() -> None:
-    """All rows are asked about."""
+    """All rows are made."""
     a = Provider("a", "p", says=lambda _row, _: refusal())
     shutdown = ErrorWindow(calls=2, error_rate=0.5, enabled=False)
     found = built(dataset(SEED, a.col("seed"), rows=9, shutdown=shutdown), lane(2))
@@ -599,8 +592,8 @@ def test_co_63_where_it_is_switched_off_nothing_ends_early() -> None:
     assert found.result.dropped == {"failed": 9}
 
 
-def test_co_64_mishaps_and_refusals_for_now_never_end_it() -> None:
-    """Only what fails for good counts."""
+def test_co_64_transient_failures_and_refusals_never_end_it() -> None:
+    """Only permanent failures count."""
     a = Provider(
         "a",
         "p",
@@ -611,11 +604,11 @@ def test_co_64_mishaps_and_refusals_for_now_never_end_it() -> None:
     assert not found.result.early_shutdown
     assert found.result.dropped == {"failed": 15}
     assert found.result.written == 15
-    assert len(found.of(ManyMishaps)) >= 1
+    assert len(found.of(ManyTransientFailures)) >= 1
 
 
 def test_co_65_without_survivors_there_is_no_file_and_a_first_cause() -> None:
-    """The run has failed, and says why first of all."""
+    """The run has failed, and reports the first cause."""
     a = Provider("a", "p", says=lambda row, _: refusal(f"no {row}"))
     found = built(dataset(SEED, a.col("seed"), rows=4, size=2), lane(1))
     assert found.result.outcome == "failed"
@@ -637,11 +630,8 @@ def test_co_65_without_survivors_there_is_no_file_and_a_first_cause() -> None:
     assert "row 0, column 'a': no 0" in early.result.error
 
 
-# --- lanes and fairness -------------------------------------------------------
-
-
 def test_co_50_an_open_lane_runs_ahead_of_a_slow_column() -> None:
-    """A, alone as fast as it can be, needs no longer beside B, whose rows it does not wait for."""
+    """Column A is as fast as alone, although it shares rows with the slow B."""
 
     def ends(*names: str) -> float:
         a = Provider("a", "open", seconds=0.05)
@@ -658,7 +648,7 @@ def test_co_50_an_open_lane_runs_ahead_of_a_slow_column() -> None:
 
 
 def test_co_51_one_call_at_a_time_and_two_model_columns() -> None:
-    """Nobody holds what the other needs."""
+    """Neither holds what the other needs."""
     a, b = Provider("a", "p"), Provider("b", "q")
     found = built(
         dataset(SEED, a.col("seed"), b.col("a"), rows=6, size=2),
@@ -699,7 +689,7 @@ def test_co_54_a_judge_does_not_wait_for_all_that_is_judged() -> None:
 
 
 def test_co_55_columns_share_a_lane_and_one_alone_has_all_of_it() -> None:
-    """Two columns converge to half of it each; the one that is left takes all."""
+    """Two columns converge to half of it each; the remaining one takes all."""
     a = Provider("a", "p")
     b = Provider("b", "p", seconds=1.0)
     found = built(
@@ -717,7 +707,7 @@ def test_co_55_columns_share_a_lane_and_one_alone_has_all_of_it() -> None:
 
 
 def test_co_56_a_job_that_waits_holds_nothing() -> None:
-    """Neither a slot of the lane nor a place among the calls; and few jobs are started and waiting."""
+    """It holds neither a slot nor a call; and few jobs are started and waiting."""
     a, b = Provider("a", "p"), Provider("b", "q", seconds=5.0)
 
     async def both(order: CellOrder, calls: Calls[Any]) -> Values:
@@ -729,7 +719,7 @@ def test_co_56_a_job_that_waits_holds_nothing() -> None:
     assert found.result.written == 40
     assert a.most <= 4
     assert b.most == 1
-    # While the second lane is busy, the first one goes on with as many jobs as may be started.
+    # While the second lane is busy, the first one continues with as many jobs as may be started.
     assert len([at for at, _ in a.starts if at < 5]) == 10
     started = [event for event in found.kernel if isinstance(event, CallStarted)]
     assert len(started) == 80
@@ -738,14 +728,14 @@ def test_co_56_a_job_that_waits_holds_nothing() -> None:
 
 
 def test_older_groups_come_first_on_a_lane() -> None:
-    """So that they finish, and their memory is free."""
+    """So they finish, and their memory is released."""
     a = Provider("a", "p")
     built(dataset(SEED, a.col("seed"), rows=12, size=3), lane(1))
     assert a.rows == list(range(12))
 
 
-def test_a_local_mishap_is_salvaged_as_well() -> None:
-    """A maker that asks nobody may be told by a worker that it crashed."""
+def test_a_local_transient_failure_is_retried_as_well() -> None:
+    """A worker may report a crash to a maker without a provider."""
     tries: Counter[int] = Counter()
 
     async def make(order: CellOrder, _calls: Calls[Any]) -> Values:
@@ -760,7 +750,7 @@ def test_a_local_mishap_is_salvaged_as_well() -> None:
 
 
 def test_backoff_is_the_lanes() -> None:
-    """Between attempts a job rests as its lane says, and holds nothing."""
+    """Between attempts a job waits as its lane requires, and holds nothing."""
     a = Provider("a", "p", says=lambda row, attempt: transient() if attempt < 1 else row)
     built(dataset(SEED, a.col("seed"), rows=2), lane(1, backoff=Backoff(base=1e-6, cap=1e-6)))
     assert a.rows == [0, 1, 0, 1]

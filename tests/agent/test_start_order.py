@@ -25,7 +25,7 @@ def test_cases_go_on_in_the_order_in_which_they_came(cases: list[tuple[int, int,
                 await trio.sleep(ready)
                 if gives_up:
                     return
-                await place.come_first()
+                await place.wait_for_turn()
                 gone_on.append(number)
                 await trio.sleep(stays)
                 place.leave()
@@ -50,6 +50,6 @@ def test_who_is_cancelled_makes_way() -> None:
             scope.cancel()
             await trio.sleep_forever()
         with procession.join() as place, trio.fail_after(1):
-            await place.come_first()
+            await place.wait_for_turn()
 
     trio.run(main, clock=MockClock(autojump_threshold=0))
