@@ -260,7 +260,9 @@ def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
             yield from dataset_lines(part, settings, cells)
             continue
         yield from _part_lines(part, rows, requested)
-        yield from (f"  {escape_control_characters(note, 200)}" for note in list_notes(part.prepared.steps))
+        yield from (
+            f"  {escape_control_characters(note, 200)}" for note in list_notes(part.prepared.steps)
+        )
         if isinstance(settings, AgentSettings):
             yield from agent_lines(part, settings)
         if part.prepare_with_rows is not None:
@@ -316,7 +318,7 @@ def _part_lines(
     task = "" if part.id is None else f"task {part.id}{after}: "
     size = (
         f"{len(steps)} rows of {tests} tests"
-        if part.settle is None
+        if part.prepare_with_rows is None
         else rows_later(part, requested)
     )
     yield f"{task}{size} in {len(steps.columns)} columns"
