@@ -65,7 +65,7 @@ def scripted(*steps: str) -> str:
 def settings(
     line: str, directory: Path = SCRIPTED, mark: str = "", **config: Any
 ) -> CommandAgentSettings:
-    """Those of a line; the environment of its program holds the mark."""
+    """Return the settings of a command line; the environment of its program contains the mark."""
     found = read_agent_command("exec", line, config, around(directory, FAMILY=mark))
     assert isinstance(found, CommandAgentSettings), found
     return found
@@ -111,7 +111,7 @@ class Rig:
     ledger: Ledger
 
     def terms(self, *, earlier: Sequence[AttemptEnd] = (), **changed: Any) -> LoopConfig:
-        """Those of the restart loop, without delays."""
+        """Return the configuration of the restart loop, without delays."""
 
         async def at_once(start: Callable[[], Awaitable[R]]) -> R:
             return await start()

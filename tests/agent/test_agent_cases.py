@@ -102,7 +102,7 @@ def test_ag_14_buses_that_fail_for_the_whole_run_change_nothing_else(tmp_path: P
 
 
 def test_folders_are_in_that_of_the_run_whatever_tasks_are_called(tmp_path: Path) -> None:
-    """And without one they are gone when the run is over."""
+    """Without a folder they are removed at the end of the run."""
     names = ["bus", "../../out", "plain"]
     tasks = [task_of({"id": "a"}, task=name) for name in names]
     ran = trio.run(lambda: play(*tasks, folder=tmp_path / "x" / "run"))

@@ -189,7 +189,7 @@ def test_the_first_assertion_of_a_case_is_that_its_agent_is_done() -> None:
 
 
 def test_a_task_that_is_no_agents_has_no_such_assertion() -> None:
-    """Nor may it have those that need a workspace, wherever it has them from."""
+    """Assertions that need a workspace are refused too, also inherited ones."""
     plain = parse_suite({"providers": ["echo"], "prompts": ["a"]})
     assert expand(plain)[0].test.assertions == ()
     with pytest.raises(SuiteError) as caught:
@@ -265,7 +265,7 @@ def test_ag_11_bad_parameters_are_refused_one_by_one(
 
 
 def test_ag_11_all_bad_parameters_are_told_at_once(tmp_path: Path) -> None:
-    """Of the task, of its tests and of the top, in the order of the file, with line and column."""
+    """The mistakes of the task, of its tests and of the top, in file order, with line and column."""
     file = tmp_path / "suite.yaml"
     file.write_text(
         "providers: [echo]\n"
@@ -299,7 +299,7 @@ def test_ag_11_all_bad_parameters_are_told_at_once(tmp_path: Path) -> None:
 
 
 def test_keys_that_there_are_elsewhere_are_told_with_what_was_meant() -> None:
-    """Those of other tools, of other types of tasks, and of the top."""
+    """Keys of other tools, of other types of tasks, and of the top."""
     assert told_of(
         {
             "maxAttempts": 3,
@@ -324,7 +324,7 @@ def test_keys_that_there_are_elsewhere_are_told_with_what_was_meant() -> None:
 
 
 def test_keys_of_cases_are_for_tests_of_agents() -> None:
-    """Not for those of other tasks, and for no default test."""
+    """They are refused in tests of other tasks, and in a default test."""
     document = {"providers": ["echo"], "prompts": ["a"], "tests": [{"id": "a", "dependsOn": "b"}]}
     with pytest.raises(SuiteError) as caught:
         parse_suite(document)
@@ -542,7 +542,7 @@ def test_a_workspace_is_found_with_the_variables_of_its_case(projects: Path) -> 
 
 
 def test_workspaces_of_another_file_are_beside_that_file(projects: Path, tmp_path: Path) -> None:
-    """Also those whose names are templates."""
+    """Templates of names as well."""
     other = tmp_path / "other"
     (other / "own").mkdir(parents=True)
     test = {"id": "a", "vars": {"n": "own"}, "workspace": "{{n}}"}
@@ -556,7 +556,7 @@ def test_workspaces_of_another_file_are_beside_that_file(projects: Path, tmp_pat
 
 
 def test_a_case_in_plain_form_is_read_as_the_same_case() -> None:
-    """So hooks, which see and give back plain tests, lose nothing."""
+    """Hooks, which get and return plain tests, lose nothing."""
     suite = parsed(
         {
             "tests": [

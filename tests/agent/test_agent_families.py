@@ -215,7 +215,7 @@ def test_children_that_are_ended_with_their_attempt_are_counted(tmp_path: Path) 
 
 
 def test_what_is_left_is_ended_with_the_family(tmp_path: Path, mark: str) -> None:
-    """Also if it ended by itself; and the error is unchanged."""
+    """The remaining processes are ended also if the program ended by itself; the error is unchanged."""
 
     async def work(rig: Rig) -> None:
         await rig.agent(attempt())
@@ -563,7 +563,7 @@ def go_on(supervisors: Sequence[int]) -> None:
 
 @pytest.mark.slow
 def test_ag_78_survivors_of_a_killed_program_are_ended(tmp_path: Path, mark: str) -> None:
-    """Those of earlier attempts and of the interrupted one, wherever they are; and no others."""
+    """The processes of earlier attempts and of the interrupted one, and no others."""
     up = make_pipe(tmp_path / "up")
     line = scripted(
         "0?leave:session orphan", "0?exit:1", "leave:stubborn", f"open:{up}", "ignore", "hang"
@@ -690,7 +690,7 @@ def test_a_container_is_a_host_of_its_own(tmp_path: Path) -> None:
 
 
 def test_an_error_of_the_block_is_no_group() -> None:
-    """And an empty family costs nothing."""
+    """The exception is raised without a group, and an empty family costs nothing."""
 
     async def main() -> None:
         async with open_family() as family:

@@ -89,7 +89,7 @@ def test_a_prompt_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 
 def test_a_file_says_done_whatever_is_in_it(tmp_path: Path) -> None:
-    """Also an empty one, or a link to one; a link to nothing says nothing."""
+    """An empty file counts, and a link to a file; a broken link does not."""
     marker = FileMarker(tmp_path / "DONE")
     assert not marker.is_set()
     marker.path.symlink_to("elsewhere")
@@ -129,7 +129,7 @@ def test_ag_11_a_marker_needs_a_folder_and_a_time(tmp_path: Path) -> None:
 
 
 def test_who_waits_for_a_file_looks_five_times_a_second(tmp_path: Path) -> None:
-    """And at once after `wake`; all waiters are notified."""
+    """A waiter polls at once after `wake`; all waiters are notified."""
     marker = FileMarker(tmp_path / "DONE")
 
     async def main() -> list[float]:

@@ -477,7 +477,7 @@ def test_a_case_that_is_given_up_ends_its_children_before_it_says_so() -> None:
 
 
 def test_an_observer_is_told_of_every_attempt_and_of_the_end() -> None:
-    """Of a wait only where there is one."""
+    """A wait is only reported if there is one."""
 
     async def play(bench: Bench) -> list[AgentEvent]:
         bench.slots = FreeSlots([0.0, 3.0])
@@ -518,7 +518,7 @@ def test_an_observer_that_raises_is_not_called_again(caplog: pytest.LogCaptureFi
 
 
 def test_the_loop_is_always_a_checkpoint() -> None:
-    """Also where nothing has to be waited for; and who is cancelled already takes nothing."""
+    """It is one also without a wait; and a cancelled caller takes no slot."""
 
     async def play(bench: Bench) -> None:
         assert isinstance(bench.marker, trio.Event)

@@ -17,7 +17,7 @@ OWNERS = st.sampled_from(["0", "5f0c", "z9"])
 @settings(max_examples=settings().max_examples // 3)
 @given(st.lists(st.tuples(MOMENTS, OWNERS, st.integers(0, 99_999)), unique=True, max_size=8))
 def test_ids_sort_by_tenths_of_milliseconds(parts: list[tuple[datetime, str, int]]) -> None:
-    """Those of one instant by owner and number; equal are only those of the same instant and both."""
+    """Ids of one instant sort by owner and number, and are equal only if both are."""
 
     def tenth(part: tuple[datetime, str, int]) -> tuple[datetime, int, str, int]:
         utc, owner, number = part
@@ -33,7 +33,7 @@ def test_ids_sort_by_tenths_of_milliseconds(parts: list[tuple[datetime, str, int
 @settings(max_examples=settings().max_examples // 3)
 @given(st.lists(MOMENTS, min_size=2, max_size=9))
 def test_each_id_of_an_owner_sorts_behind_those_before_it(moments: list[datetime]) -> None:
-    """Also when the clock is set back."""
+    """That holds also when the clock is set back."""
     clock = iter(moments)
     ids = RunIds("5f0c", lambda: next(clock))
     made = [ids() for _moment in moments]
@@ -53,7 +53,7 @@ def test_other_zones_are_converted_and_other_owners_refused() -> None:
 
 
 def test_programs_have_owners_of_their_own() -> None:
-    """So that no two of them ever give one id."""
+    """No two programs ever create the same id."""
     ids = [own_run_ids() for _program in range(3)]
     assert len({one.owner for one in ids}) == 3
     made = [one() for one in itertools.chain(ids, ids)]

@@ -85,7 +85,7 @@ class Ran:
 
 
 async def perform(gate: DependencyGate, case: Case, ran: Ran) -> None:
-    """As the body of a job does it."""
+    """Wait and work like the body of a job."""
     ending, flag = "cancelled", Flag()
     posted = ran.posted.setdefault(case.name, [])
     waited = ran.waited.setdefault(case.name, [])
@@ -220,7 +220,7 @@ def test_ag_73_a_case_fails_when_it_has_waited_too_long() -> None:
 
 
 def test_what_is_skipped_is_never_done() -> None:
-    """So all that depends on it is skipped as well, at the same instant."""
+    """All of its dependents are skipped as well, at the same instant."""
     found = ran(
         Case(name="a", done=False),
         Case(name="b", needs="a"),
@@ -328,7 +328,7 @@ def test_ag_75_what_changes_while_a_message_is_written_is_told_once() -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_ag_76_its_own_marker_ends_the_wait_without_a_fact(policy: FailedDependency) -> None:
-    """Also of one that waits for what failed; what depends on it begins."""
+    """That holds also if a dependency failed; its own dependents start."""
     found = ran(
         Case(name="a", takes=9),
         Case(name="x", needs="a", policy=policy, marked_at=4),
@@ -532,7 +532,7 @@ def test_every_case_ends_and_begins_only_when_it_may(plan: Sequence[Case]) -> No
         check_case(case, found)
     told = [warning.split()[1] for warning in found.warned]
     assert len(told) == len(set(told))
-    given_up = {name for name, ending in found.ended.items() if "for good" in ending}
+    given_up = {name for name, ending in found.ended.items() if "forever" in ending}
     # One that is cancelled at the instant at which it was given up ends as cancelled.
     assert given_up <= set(told) <= given_up | {one.name for one in plan if one.cancelled_at}
     for name, at in found.began.items():  # nothing is given up while anything goes on
@@ -566,7 +566,7 @@ def check_case(case: Case, found: Ran) -> None:
         lost = ending.split(":")[1].strip()
         assert lost in case.needs
         assert found.ended[lost] != "done"
-        assert case.policy == ("block" if "for good" in ending else "skip")
+        assert case.policy == ("block" if "forever" in ending else "skip")
     if found.waited[name]:
         assert all(by for _, by in found.waited[name][:-1])
         if name in found.began:  # who is over without having begun still lacks something

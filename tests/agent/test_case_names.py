@@ -21,7 +21,7 @@ def names_of(
     prompts: Sequence[str] = ("Do it.",),
     repeat: int = 1,
 ) -> CaseNames:
-    """Those of a task with providers of these labels."""
+    """Return the case names of a task with providers of these labels."""
     task = {
         "id": "work",
         "type": "agent",
@@ -45,7 +45,7 @@ def names_of(
 def test_no_two_cases_have_one_folder(
     ids: list[str], labels: list[str], prompts: int, repeat: int
 ) -> None:
-    """Also where capitals make no difference; and each case has its name once in each column."""
+    """Folders differ also without regard to case, and names are unique in each column."""
     names = names_of(
         [{"id": one} for one in ids], labels, [f"Do {n}." for n in range(prompts)], repeat
     )
@@ -70,7 +70,7 @@ def test_a_folder_is_called_by_the_case_and_by_what_there_are_several_of() -> No
 
 
 def test_what_depends_on_a_case_depends_on_that_of_its_own_column() -> None:
-    """Also where a test has a provider of its own."""
+    """That holds also if a test has its own provider."""
     tests: list[dict[str, Any]] = [
         {"id": "a", "provider": "exec:false"},
         {"id": "b", "dependsOn": ["a"], "onFailedDependency": "block"},

@@ -52,7 +52,7 @@ def failure(end: AttemptEnd) -> AttemptFailure:
 
 
 def test_what_an_agent_prints_is_its_output(tmp_path: Path) -> None:
-    """And stands in its logs, the standard error beside it."""
+    """The output is in its logs as well, with the standard error beside it."""
     end = work_once(scripted("say:hello", "warn:careful", "say:there"), tmp_path)
     assert (end.output, end.failure, end.exit_code) == ("hello\nthere", None, 0)
     assert end.duration_s > 0
@@ -63,7 +63,7 @@ def test_what_an_agent_prints_is_its_output(tmp_path: Path) -> None:
 
 
 def test_words_are_filled_in_each_by_itself(tmp_path: Path) -> None:
-    """So the value of a variable never becomes two words, and is not a template itself."""
+    """The value of a variable never becomes two words, and is not a template itself."""
     line = (
         'sh -c \'printf "%s|" "$PWD" "$@"\' sh {{ prompt }} \'{{ style }} of {{case}}\' {{attempt}} '
         "{{promptFile}} {{workspace}} {{suite}} {{missing}}"
@@ -117,7 +117,7 @@ def test_a_later_attempt_is_told_that_it_goes_on(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["x" * 200_000, "a\0b", "a\ud800b"], ids=["long", "NUL", "half"])
 def test_a_prompt_that_is_no_word_can_be_read_from_its_file(tmp_path: Path, text: str) -> None:
-    """And from the standard input; as a word only what the system takes, and the failure says so."""
+    """It can also be read from standard input; an invalid word is a failure with a hint."""
     asked = text.replace("\ud800", "?").encode()
     end = work_once(
         "sh -c 'cat >copy; cmp copy \"$1\"' sh {{promptFile}}", tmp_path, text, input="stdin"
@@ -285,7 +285,7 @@ def test_too_much_output_is_cut_and_nobody_waits(tmp_path: Path) -> None:
 
 
 def test_what_a_script_writes_to_dev_stderr_does_not_empty_the_log(tmp_path: Path) -> None:
-    """As it would if that were a file."""
+    """The log is a pipe: a file would be truncated."""
     line = "sh -c 'echo one >&2; echo two >/dev/stderr; echo three; echo four >/dev/stdout'"
     assert work_once(line, tmp_path).output == "three\nfour"
     assert CaseFiles(tmp_path).stderr(0).read_text() == "one\ntwo\n"
@@ -411,7 +411,7 @@ def test_the_agent_in_shell_is_done_in_its_last_attempt(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_in_a_report_is_left_out_and_told(data: bytes, warning: str) -> None:
-    """And never ends a run."""
+    """An invalid report never ends a run."""
     report = read_report(data)
     assert report.warnings == (warning,)
     assert attrs_of(report) == attrs_of(AttemptReport())
@@ -489,7 +489,7 @@ def test_no_message_of_a_failure_shows_a_key(tmp_path: Path) -> None:
 def test_a_reported_error_is_a_failure_whatever_it_looks_like(
     error: Any, kind: str, message: str
 ) -> None:
-    """Of a known kind where that can be believed."""
+    """Its kind is used if a program may report it."""
     found = read_report(json.dumps({"error": error}).encode()).failure
     assert found is not None
     assert (found.kind, found.message) == (kind, message)

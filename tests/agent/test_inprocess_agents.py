@@ -141,7 +141,7 @@ def test_ag_24_a_caller_that_is_cancelled_already_takes_nothing() -> None:
 
 
 def test_ag_25_an_attempt_that_raises_gives_its_slot_back() -> None:
-    """Also when it raises behind a wait, or in one."""
+    """That holds also if it raises after a wait, or in one."""
 
     async def raises(run: AgentRun) -> None:
         await trio.sleep(1)
@@ -419,7 +419,7 @@ def test_attempts_are_linked_and_their_ids_sort() -> None:
 
 
 def test_a_stop_lets_attempts_run_to_their_end_with_their_children() -> None:
-    """And begins no other; what was never begun says so."""
+    """No further attempt starts, and a case that never started says so."""
 
     async def main() -> list[LoopEnd]:
         stop = trio.Event()
@@ -616,7 +616,7 @@ TREES = st.recursive(
 def test_whatever_agents_start_and_wait_for_no_slot_is_lost_or_held_in_vain(
     trees: list[Tree], width: int, cancel_at: float, _seed: object
 ) -> None:
-    """Those that work are those that hold a slot, never more than there are; and everything ends."""
+    """Exactly the working agents hold a slot, never more than exist; and everything ends."""
     lanes = slots(width)
     working_now = 0
     alive = 0
@@ -672,7 +672,7 @@ def test_whatever_agents_start_and_wait_for_no_slot_is_lost_or_held_in_vain(
 
 
 def test_an_agent_may_return_a_failure_or_a_text() -> None:
-    """Of several only the last text is kept: each may be large."""
+    """Of several attempts only the last text is kept: each may be large."""
 
     async def says(run: AgentRun) -> AttemptEnd | str | None:
         await trio.sleep(2)

@@ -251,7 +251,7 @@ def test_an_attempt_ends_when_nothing_is_called(bench: Bench, output: Any) -> No
 
 
 def test_later_attempts_are_told_that_there_was_one(bench: Bench) -> None:
-    """Also where the prompt is a conversation: behind it."""
+    """The note is appended if the prompt is a conversation."""
     model = Script(["a", "b"])
     bench.end(model, number=1)
     assert model.requests[0].prompt == f"{CONTINUATION}\n\nRepair it."
@@ -286,14 +286,14 @@ SHIELDED = json.dumps([{"role": "user", "content": SINGLE}])
 def test_a_prompt_that_is_one_message_is_its_text(
     bench: Bench, prompt: str, first: str, second: str
 ) -> None:
-    """Also where a word stands before it; what would be read as messages is sent as it is."""
+    """That holds also after a note; a text that would be parsed as messages is sent unchanged."""
     model = Script(["ok", "ok"])
     bench.end(model, prompt=prompt, attempts=2)
     assert [request.prompt for request in model.requests] == [first, second]
 
 
 def test_nothing_is_called_behind_a_done_that_is_done(bench: Bench) -> None:
-    """Of one turn; where nothing was done, the others are."""
+    """Later calls of the turn are ignored; if `done` failed, they are made."""
     bench.files.workspace.mkdir(parents=True)
     bench.files.done.mkdir()
     both = [*chat("done"), *chat("write_file", path="late", content="x")]
@@ -466,7 +466,7 @@ def test_folders_are_listed_by_name(bench: Bench) -> None:
 
 
 def test_a_text_may_be_replaced_everywhere(bench: Bench) -> None:
-    """And line ends stay what they were."""
+    """Line ends are not changed."""
     bench.files.workspace.mkdir(parents=True)
     bench.file("x").write_bytes(b"a\r\na\r\n")
     model = Script([chat("edit_file", path="x", old="a", new="b", all=True), "ok"])
@@ -476,7 +476,7 @@ def test_a_text_may_be_replaced_everywhere(bench: Bench) -> None:
 
 
 def test_messages_go_to_the_bus_of_the_case(bench: Bench) -> None:
-    """Of the types that there are."""
+    """Only known types are accepted."""
     model = Script(
         [chat("post_message", text="hi"), chat("post_message", text="42", type="FACT"), "ok"]
     )

@@ -66,7 +66,7 @@ def test_a_reply_that_is_no_attempt_is_none() -> None:
 def test_a_case_comes_to_its_last_output_and_to_what_all_attempts_have_used(
     ends: list[AttemptEnd],
 ) -> None:
-    """As JSON data; unknown facts are left out."""
+    """The reply has them as JSON data; unknown facts are left out."""
     end = LoopEnd(ending="done", message="done", attempts=tuple(ends), children_ended=2)
     reply = case_reply(end, {"case": "calc"})
     assert reply.output == (ends[-1].output if ends else "")
@@ -94,7 +94,7 @@ def test_a_case_whose_row_failed_is_not_called_interrupted(outcome: str, words: 
 
 
 def test_reports_that_cannot_be_used_are_told_once() -> None:
-    """Those that can are not counted."""
+    """Valid reports are not counted."""
     troubles, told = InvalidReports(), list[str]()
     troubles.add("t/a", 0, ())
     troubles.report_to(told.append)

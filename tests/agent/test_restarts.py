@@ -53,7 +53,7 @@ def test_ag_11_bad_numbers_are_all_told_together() -> None:
 
 
 def test_ag_10_five_failures_alike_end_it_after_delays_of_1_2_4_8() -> None:
-    """Of the fifth nothing more is expected."""
+    """The fifth failure is the last one."""
     verdicts = [decide(RestartPolicy(), [failed()] * number) for number in range(6)]
     assert verdicts == [
         RestartAfter(0.0),
@@ -77,7 +77,7 @@ def test_who_reaches_a_bound_may_have_got_further() -> None:
 
 @pytest.mark.parametrize("kind", sorted(PERMANENT))
 def test_ag_09_a_failure_for_good_is_the_last(kind: str) -> None:
-    """And is reported instead of any other reason."""
+    """It is reported instead of any other reason."""
     end = failed(kind, "no such program: agent")  # type: ignore[arg-type]
     for policy in (RestartPolicy(), RestartPolicy(max_attempts=1, identical_failures=1)):
         message = f"gave up after 1 attempt: {kind}: no such program: agent"

@@ -65,7 +65,7 @@ def target(tmp_path: Path) -> Path:
 
 
 def test_a_folder_is_copied_with_links_modes_and_times(template: Path, target: Path) -> None:
-    """And with its repository; nothing else is beside it."""
+    """The repository is copied too; nothing else is created beside it."""
     make_workspace(target, template)
     assert everything(target) == everything(template)
     assert sorted(path.name for path in target.parent.iterdir()) == ["workspace"]
@@ -75,7 +75,7 @@ def test_a_folder_is_copied_with_links_modes_and_times(template: Path, target: P
 
 
 def test_in_every_folder_of_a_copy_the_agent_may_write(template: Path, target: Path) -> None:
-    """Also where it may not in the template, which stays as it is."""
+    """That holds also for read-only folders of the template, which is not changed."""
     make_workspace(target, template)
     assert stat.S_IMODE((target / "sub" / "deep").stat().st_mode) == 0o755
     assert stat.S_IMODE((template / "sub" / "deep").stat().st_mode) == 0o555
@@ -118,7 +118,7 @@ def test_the_template_may_be_reached_by_a_link(template: Path, target: Path) -> 
 def test_a_link_that_leads_out_is_refused(
     template: Path, target: Path, where: str, to: str
 ) -> None:
-    """Also one that comes back: in the copy it leads to another place."""
+    """A link that comes back is refused too: in the copy it has another target."""
     (template / where).symlink_to(to)
     said = refused(target, template)
     assert said == (
@@ -161,7 +161,7 @@ def test_what_is_no_file_is_refused(template: Path, target: Path) -> None:
 
 
 def test_a_template_that_is_not_there_is_refused(tmp_path: Path, target: Path) -> None:
-    """And a file that is not a bundle."""
+    """So is a file that is not a bundle."""
     assert refused(target, tmp_path / "no") == f"{tmp_path / 'no'} does not exist"
     file = tmp_path / "file"
     file.write_text("x")
@@ -237,7 +237,7 @@ def test_the_folder_of_the_done_file_is_made(template: Path, target: Path) -> No
 
 
 def test_a_workspace_that_is_done_is_told(tmp_path: Path) -> None:
-    """Also if what is there is a folder or a link that leads nowhere."""
+    """A folder or a broken link counts as well."""
     check_not_done(tmp_path, "out/DONE")
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "DONE").symlink_to("nothing")
@@ -329,7 +329,7 @@ def test_a_bundle_that_is_torn_or_needs_another_is_refused(
 def test_a_bundle_with_a_link_that_leads_out_is_refused(
     repository: Path, tmp_path: Path, target: Path
 ) -> None:
-    """As in a folder."""
+    """The same check applies as for a folder."""
     copy = tmp_path / "copy"
     make_workspace(copy, bundle(repository, tmp_path, "--all"))
     (copy / "passwd").symlink_to("/etc/passwd")

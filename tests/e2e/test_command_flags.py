@@ -109,8 +109,14 @@ def test_failing_tests_of_a_result_file_run_again(folder: Path) -> None:
     [
         (["--filter-range", "3:1"], "--filter-range begins after its end, got '3:1'"),
         (["--filter-pattern", "("], "--filter-pattern '(' is not a valid regular expression"),
-        (["--filter-pattern", "nobody"], "no rows match the filters (pass --allow-empty to accept this)"),
-        (["--filter-providers", "nobody"], "no rows match the filters (pass --allow-empty to accept this)"),
+        (
+            ["--filter-pattern", "nobody"],
+            "no rows match the filters (pass --allow-empty to accept this)",
+        ),
+        (
+            ["--filter-providers", "nobody"],
+            "no rows match the filters (pass --allow-empty to accept this)",
+        ),
         (["--share"], "--share: results are not shared"),
         (["--shuffle", "3"], "--shuffle: rows start and are written in the order of the suite"),
         (["--plan", "-o", "o.json"], "--plan and -o exclude each other"),

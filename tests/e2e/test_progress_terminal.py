@@ -345,7 +345,8 @@ def test_a_step_of_github_gets_groups_and_a_summary(tmp_path: Path) -> None:
         "::group::trioeval:", "::endgroup::", "::group::trioeval:", "::endgroup::", "::error", "::error",
     ]  # fmt: skip
     assert (
-        f"file={tmp_path.name}/suite.json,title=FAIL %3A%3Aadd-mask%3A%3Ax%2C row 1 (" in commands[4]
+        f"file={tmp_path.name}/suite.json,title=FAIL %3A%3Aadd-mask%3A%3Ax%2C row 1 ("
+        in commands[4]
     )
     assert "##[" not in done.stdout
     assert summary.read_text() == "# before\n" + (tmp_path / "page.md").read_text()

@@ -76,7 +76,7 @@ class Notes:
         """Do nothing: no caller waits for it."""
 
     def dataset_ended(self, result: DatasetResult) -> None:
-        """Not written down."""
+        """Do nothing: datasets are not recorded."""
 
     def call(self, call: CallRecord) -> None:
         self.writes.append(call)

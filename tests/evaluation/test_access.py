@@ -97,7 +97,7 @@ def test_a_file_may_hold_anything(tmp_path: Path) -> None:
 
 
 def test_a_provider_that_is_given_the_variables_may_read_them_all() -> None:
-    """So may a prompt that is a program."""
+    """A prompt that is a program may read all as well."""
     steps = steps_of("{{q}}", STORES, {"vars": {"q": "1"}})
     assert finder(steps)(1) == CellAccess()
     assert finder(steps, frozenset({0}))(1) == CellAccess(reads=REGISTERS)

@@ -75,7 +75,7 @@ def test_a_text_is_split_into_words_and_no_shell_runs(workspace: Path) -> None:
 
 
 def test_a_command_that_fails_tells_its_last_lines(workspace: Path) -> None:
-    """Of both outputs as they came, at most ten."""
+    """At most ten lines of both outputs, in the order of arrival."""
     script = "for n in $(seq 20); do echo $n; done; echo bad >&2; exit 3"
     told = found(workspace, ["sh", "-c", script])
     assert not told.holds
@@ -86,10 +86,10 @@ def test_a_command_that_fails_tells_its_last_lines(workspace: Path) -> None:
 
 
 def test_another_exit_code_may_be_wanted(workspace: Path) -> None:
-    """Then 0 is a failure."""
+    """With another code configured, 0 is a failure."""
     assert found(workspace, {"command": "sh -c 'exit 3'", "exitCode": 3}).holds
     told = found(workspace, {"command": "true", "exitCode": 3})
-    assert (told.holds, told.reason) == (False, '"true" ended with exit code 0, and not 3')
+    assert (told.holds, told.reason) == (False, '"true" ended with exit code 0, expected 3')
 
 
 def test_a_command_that_hangs_is_ended_with_all_that_it_started(workspace: Path) -> None:
@@ -164,7 +164,7 @@ def test_only_the_end_of_much_output_is_kept(workspace: Path) -> None:
             '.value: "echo \'a" cannot be split into words: no closing quotation\n  close the quote',
         ),
         ({"command": "echo 'a"}, '.value.command: "echo \'a" cannot be split into words'),
-        ("'' a", ".value: \"'' a\" names no program"),
+        ("'' a", ".value: \"'' a\" has no program"),
     ],
 )
 def test_mistakes_are_told_before_a_run(value: Any, told: str) -> None:
@@ -183,7 +183,7 @@ def test_without_a_workspace_no_command_runs() -> None:
     judge = KINDS["command"].judge
     assert isinstance(judge, ExternalJudge)
     outside = cast("ExternalServices", None)
-    with pytest.raises(GradingError, match="only what a task of type agent makes"):
+    with pytest.raises(GradingError, match="only outputs of tasks of type agent have a workspace"):
         trio.run(judge.judge, Subject.of(""), "true", Assertion(type="command"), outside)
 
 

@@ -69,7 +69,7 @@ def test_without_a_journal_rows_are_told_of_at_once(rows: list[Row]) -> None:
 
 
 def test_whoever_waits_for_rows_hears_of_later_ones_too(rows: list[Row]) -> None:
-    """Those that come while it waits, and those that come when it had nothing to wait for."""
+    """Rows that arrive during a wait are reported, and rows that arrive without one."""
     heard = Heard()
 
     async def main() -> list[tuple[float, list[int]]]:

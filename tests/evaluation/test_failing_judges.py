@@ -222,7 +222,7 @@ def test_a_judge_that_fails_when_it_is_cut_off_fails_nobody() -> None:
     ],
 )
 def test_whatever_a_comparison_raises_is_its_own_error(value: str, told: str) -> None:
-    """As for judges of one row."""
+    """The same applies as for judges of one row."""
     best = {"type": "select-best", "value": value}
     rows = rows_of(document(best, prompts=["a", "b"]))
     assert [row.status for row in rows] == [Status.ERROR] * 2

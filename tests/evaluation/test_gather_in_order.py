@@ -99,7 +99,7 @@ def test_what_is_behind_a_failure_does_not_begin() -> None:
 
 
 def test_everyone_knows_its_place() -> None:
-    """Also where those that run together ask several together."""
+    """That holds also for nested branches."""
 
     async def place() -> tuple[int, ...]:
         await trio.lowlevel.checkpoint()

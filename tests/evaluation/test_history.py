@@ -50,7 +50,7 @@ def test_a_step_sees_what_a_serial_run_would_show_it(
 
 
 def test_conversations_and_registers_do_not_meet() -> None:
-    """Nor do two of either."""
+    """Two conversations are separate, and so are two registers."""
     first, second = steps_of((False, False))
     history = SharedData()
     history.store(first, "r", [1])

@@ -115,7 +115,7 @@ def test_what_before_all_does_wrong_is_told_before_anything_is_asked(tmp_path: P
         ("file://nowhere.py:f", "file not found"),
         ("file://hooks.js", "extensions are functions in Python files"),
         ("file://hooks.py:missing", "missing"),
-        ("hooks", "no code that can be run"),
+        ("hooks", "is not code that can be run"),
     ],
 )
 def test_extensions_that_cannot_be_called(tmp_path: Path, text: str, said: str) -> None:
@@ -223,7 +223,7 @@ def test_before_each_may_name_a_register(tmp_path: Path) -> None:
 
 
 def test_rows_with_hooks_that_store_nothing_run_side_by_side(tmp_path: Path) -> None:
-    """Nor does the end of a row change what others read."""
+    """The end of a row does not change the data that others read."""
     assert not prepare(suite_of(tmp_path, "def beforeEach(c, o): pass", "beforeEach")).in_order
     storing = suite_of(tmp_path, "def afterEach(c, o): 'storeOutputAs'", "afterEach")
     assert not prepare(storing).in_order
@@ -250,7 +250,7 @@ def test_after_each_that_takes_too_long_costs_no_verdict(tmp_path: Path, limit: 
 
 
 def test_an_error_is_told_as_it_was_however_long_after_each_takes(tmp_path: Path) -> None:
-    """Not as a timeout."""
+    """The error is not replaced by a timeout."""
 
     async def mine(request: Request) -> Reply:
         await trio.lowlevel.checkpoint()

@@ -106,7 +106,7 @@ def test_a_row_is_known_by_its_provider_prompt_variables_and_description(
     ],
 )
 def test_what_decides_how_a_row_ends_is_its_content(where: str, key: str, value: Any) -> None:
-    """And the row stays the same row."""
+    """The id of the row does not change."""
     found, before = identity(changed(where, key, value)), identity(SUITE)
     assert found.id == before.id
     assert found.content != before.content
@@ -141,7 +141,7 @@ def test_identities_are_the_same_in_every_version() -> None:
 
 
 def test_the_order_of_keys_and_the_place_of_a_test_do_not_count() -> None:
-    """Nor whether numbers are written as whole ones."""
+    """The spelling of whole numbers does not count either."""
     test = SUITE["tests"][0]
     turned = {key: test[key] for key in reversed(test)}
     turned["vars"] = {"n": 1.0, "x": "a"}
@@ -150,7 +150,7 @@ def test_the_order_of_keys_and_the_place_of_a_test_do_not_count() -> None:
 
 
 def test_an_own_provider_of_a_test_counts_and_that_of_its_column_does_not() -> None:
-    """But for the transform of the column, which is applied all the same."""
+    """The transform of the column still counts, because it is applied."""
     own = changed("tests.0", "provider", {"id": "echo", "config": {"k": 5}})
     other = json.loads(json.dumps(own))
     other["providers"][0]["config"]["k"] = 7
@@ -160,7 +160,7 @@ def test_an_own_provider_of_a_test_counts_and_that_of_its_column_does_not() -> N
 
 
 def test_members_of_sets_count() -> None:
-    """As assertions of the test do."""
+    """They count like assertions of the test."""
 
     def of(value: str) -> str:
         members = [{"type": "contains", "value": value}]
@@ -191,7 +191,7 @@ def test_the_same_identity_comes_of_one_step_and_of_many() -> None:
 
 
 def test_a_description_made_of_a_place_does_not_count() -> None:
-    """As tests of spreadsheets have it: a line in front of them changes none of them."""
+    """Inserting a line in a spreadsheet changes none of the tests after it."""
     assert row_id("p", "l", {"x": 1}, "Row #3") == row_id("p", "l", {"x": 1}, "Row #4")
     assert row_id("p", "l", {"x": 1}, "Row #3") == row_id("p", "l", {"x": 1}, None)
     assert row_id("p", "l", {"x": 1}, "Row #x") != row_id("p", "l", {"x": 1}, None)
@@ -260,7 +260,7 @@ def test_variables_that_are_no_json_have_an_id() -> None:
 
 
 def test_a_record_tells_the_id_of_its_row() -> None:
-    """Of every row of a run, whatever its variables and however it ended."""
+    """That holds for every row of a run, with any variables and any outcome."""
     suite = parse_suite(
         {
             "providers": ["echo", {"id": "echo", "label": "two"}],
@@ -301,7 +301,7 @@ def test_people_are_told_of_a_test_by_its_description_or_its_variables() -> None
 
 
 def test_edited_code_is_another_content(tmp_path: Path) -> None:
-    """Those of assertions, transforms and filters; without `sources`, files do not count."""
+    """Code of assertions, transforms and filters counts; without `sources`, files do not."""
     for name in ("check.py", "change.py", "filters.py"):
         (tmp_path / name).write_text("def get_assert(output, context): return True")
     document = changed("tests.0", "assert", [{"type": "python", "value": "file://check.py"}])
@@ -362,7 +362,7 @@ def test_credentials_of_judges_and_settings_do_not_count() -> None:
 
 
 def test_code_is_another_where_a_module_beside_it_that_it_imports_is(tmp_path: Path) -> None:
-    """Also one that an imported module imports, and one in a package; not those that it does not import."""
+    """Indirect imports and packages count; modules that are not imported do not."""
     (tmp_path / "pkg").mkdir()
     contents = {
         "gen.py": "import json, helper\nfrom pkg import part\ndef make(row): ...",

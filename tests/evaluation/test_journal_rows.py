@@ -94,7 +94,7 @@ def test_a_run_that_is_cut_between_reply_and_judgement_asks_nobody_again() -> No
 def test_a_reply_is_recalled_only_where_its_provider_sees_the_same_variables(
     seen: str, requests: int
 ) -> None:
-    """Also where the prompt is the same."""
+    """That holds also for equal prompts."""
 
     def document(word: str) -> dict[str, Any]:
         tests = [{"vars": {"word": word}, "description": "one", "assert": [rubric("x")]}]

@@ -103,7 +103,7 @@ def test_the_longest_reply_is_what_is_asked_for(
 
 @pytest.mark.parametrize("entry_id", ["openai:chat:o3", "google:gemini-2.5-flash"])
 def test_a_reply_that_nothing_bounds_is_guessed(entry_id: str) -> None:
-    """And said to be a guess."""
+    """The estimate is marked as a guess."""
     known = metering_of(entry_id)
     assert (known.longest_reply, known.is_bounded) == (1024, False)
 

@@ -241,7 +241,7 @@ def test_a_reply_of_another_config_is_not_used(config: Mapping[str, Any], again:
 
 
 def test_who_sees_the_prompt_alone_is_asked_the_same_whatever_the_variables_are() -> None:
-    """And data that is not JSON never gives an equal call."""
+    """Data that is not JSON never gives an equal call."""
     one = asker({"apiKey": KEY}, Model(), Notes())
 
     def question(**what: Any) -> bytes:

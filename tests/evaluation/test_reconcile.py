@@ -75,7 +75,7 @@ def test_a_test_in_front_moves_all_others_and_changes_none() -> None:
 
 
 def test_a_changed_assertion_changes_its_row_alone() -> None:
-    """Also if the row has moved."""
+    """That holds also if the row has moved."""
     before = steps_of("a", asserting("b", "1"), "c")
     found = reconcile(stored(before), steps_of("z", "a", asserting("b", "2"), "c"))
     assert states(found) == "nkck"
@@ -153,7 +153,7 @@ def test_calls_of_rows_that_were_never_written_down_go_with_their_rows() -> None
 
 
 def test_at_most_ten_rows_of_a_kind_are_named() -> None:
-    """And the others are counted."""
+    """The other rows are counted."""
     now = steps_of(*(f"word {i}" for i in range(13)))
     lines = summarize(reconcile([], now)).splitlines()
     assert lines[0] == "of 13 rows: 13 new"
@@ -164,7 +164,7 @@ def test_at_most_ten_rows_of_a_kind_are_named() -> None:
 
 
 def test_a_suite_without_rows_has_nothing_to_keep() -> None:
-    """Nor has a run without any."""
+    """A run without rows has nothing to keep either."""
     none = expand(attrs.evolve(steps_of("a").suite, tests=()))
     found = reconcile(stored(steps_of("a")), none)
     assert found.gone == [0]

@@ -11,7 +11,7 @@ USED_UP = BudgetError("requests", limit=3, used=3, wanted=1)
 
 @pytest.mark.parametrize("cut", [StopReason.STOP, StopReason.BUDGET])
 def test_a_job_that_asked_for_nothing_was_not_run(cut: StopReason) -> None:
-    """Also if it had a slot, and was stopped in it before its first attempt began."""
+    """That holds also if it had a slot, and was stopped before its first attempt started."""
     ended = Failed(7, 0.0, 1.0, 0.5, 1, StoppedError(cut))
     assert with_refusals(ended, begun=False) == NotRun(7, cut)
     assert with_refusals(ended, begun=True) == Interrupted(7, 0.0, 1.0, 0.5, 1, cut)

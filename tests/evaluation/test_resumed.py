@@ -150,7 +150,7 @@ def run(toy: Toy, size: int, kept: Sequence[int], width: int = 3, **more: Any) -
 
 
 def test_only_jobs_that_are_left_are_run_by_their_own_names() -> None:
-    """And their outcomes are theirs, in order."""
+    """Their outcomes have their own indices, in order."""
     toy = Toy(Plan.of(jobs_of(6)), failing=frozenset({4}))
     body = run(toy, 6, [0, 3])
     assert sorted(index for index, _ in toy.started) == [1, 2, 4, 5]
@@ -191,7 +191,7 @@ def test_jobs_of_one_key_stay_one_at_a_time() -> None:
 
 
 def test_what_a_job_depends_on_is_done_if_it_is_kept() -> None:
-    """And a job that is left blocks by its own name."""
+    """A remaining job blocks others under its own index."""
     edges: dict[int, list[int | Edge]] = {
         2: [0, Edge(1)],
         3: [0],

@@ -81,7 +81,7 @@ def test_a_prompt_that_is_json_is_rendered_inside_of_its_texts() -> None:
 
 
 def test_objects_may_be_left_open() -> None:
-    """As `DISABLE_OBJECT_STRINGIFY` has it."""
+    """The variable is `DISABLE_OBJECT_STRINGIFY`."""
     names = named_values({"output": '{"a": {"b": 2}}'}, open_objects=True)
     assert render_prompt("{{output.a.b}}", names, Templates().fill) == "2"
 

@@ -104,7 +104,7 @@ def test_a_function_stays_for_the_next_call(tmp_path: Path) -> None:
 def test_calls_run_side_by_side_as_the_environment_says(
     environ: dict[str, str], workers: int | None, expected: int, tmp_path: Path
 ) -> None:
-    """As many processes as allowed wait at once, and all are gone after the call was given up."""
+    """The allowed number of processes run at once, and all are gone after a cancelled call."""
     pids = tmp_path / "pids"
     os.mkfifo(pids)
     pipe = os.open(pids, os.O_RDWR | os.O_NONBLOCK)
@@ -170,7 +170,7 @@ def test_python_code_is_an_expression_or_statements_that_return(
 
 
 def test_code_that_fails_is_told_with_its_last_line(tmp_path: Path) -> None:
-    """And with a traceback where there is one."""
+    """A traceback is included if there is one."""
 
     async def body(scripts: Scripts) -> list[ScriptError]:
         return [

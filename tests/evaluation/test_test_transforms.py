@@ -143,7 +143,7 @@ def test_paths_are_followed_at_once(text: str, output: Any, expected: Any, tmp_p
 
 
 def test_a_query_into_much_runs_elsewhere(tmp_path: Path) -> None:
-    """And finds the same."""
+    """The result is the same."""
     much = {"a": [{"b": "x" * 100, "n": n} for n in range(200)]}
     assert outputs(tmp_path, ("$.a[150].n", much), ("jmespath: a[-1].n", json.dumps(much))) == [
         150,

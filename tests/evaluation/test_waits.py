@@ -86,7 +86,7 @@ def test_a_row_that_is_run_once_more_adds_to_what_it_waited() -> None:
 
 
 def test_what_the_job_that_is_started_had_waited_for_is_its_own() -> None:
-    """Not that of the one before, nor of the next one of another lane."""
+    """Waits of the previous job, and of the next one on another lane, are not included."""
     waits = WaitTimes(Lanes([LaneSpec("m"), LaneSpec("n")]))
     events: list[Event] = [
         Waiting(1.0, "m", WaitReason.PACE, None, None),

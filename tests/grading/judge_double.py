@@ -1,4 +1,4 @@
-"""A judge for tests: renders prompts for real, answers what it is told to, and keeps what it was asked."""
+"""A judge for tests: renders prompts normally, returns given replies, and records its questions."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +32,7 @@ NO_VERDICTS = {
 
 @attrs.frozen
 class Question:
-    """What a judge was asked."""
+    """A question to a judge."""
 
     prompt: str
     schema: Mapping[str, Any] | None
@@ -101,7 +101,7 @@ async def _nobody(*_args: Any) -> NoReturn:  # noqa: ASYNC124 - it never gets so
 
 
 def outside_of(judge: Judge, **settings: Any) -> ExternalServices:
-    """What a judge of a type may ask, which is this judge alone."""
+    """The services of a judge: only this judge."""
     return ExternalServices(
         grader=judge,
         code=cast("ScriptRunner", None),
@@ -121,7 +121,7 @@ def find(
     settings: Mapping[str, Any] | None = None,
     **assertion: Any,
 ) -> Finding:
-    """What a type finds, its judge being asked."""
+    """Return the finding of a type with this judge."""
     if isinstance(subject, str):
         subject = Subject.of(subject, prompt="the prompt")
     wanted = Assertion(type=type_name, value=value, **assertion)
@@ -132,6 +132,6 @@ def find(
 
 
 def verdict(finding: Finding, type_name: str, value: Any = None, **assertion: Any) -> Verdict:
-    """What a finding means for an assertion."""
+    """Return the verdict of a finding."""
     wanted = Assertion(type=type_name, value=value, **assertion)
     return verdict_of(make_ready(wanted, str, KINDS), finding)

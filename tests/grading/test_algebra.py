@@ -160,7 +160,7 @@ def test_turning_round_twice_changes_nothing(
     score: float | None,
     invertible: bool,  # noqa: FBT001
 ) -> None:
-    """Where a type has an opposite; where nothing was found out it is a failure either way."""
+    """For types that can be inverted; an undetermined finding is a failure either way."""
     finding = Finding(holds, "", score=score, invertible=invertible)
     kind = Kind("any value", lambda _: True, lambda _subject, _value, _assertion: finding)
     plain = verdict_of(
@@ -206,7 +206,7 @@ def test_names_of_a_script_join_with_their_own_weights() -> None:
 
 
 def test_a_filter_that_blocks_an_attack_is_a_success() -> None:
-    """Whatever else failed; only of guardrails that are there for that, and that count."""
+    """Other failures do not matter; only for guardrails with that purpose and a weight."""
     blocked = Verdict(
         passed=False,
         score=0,

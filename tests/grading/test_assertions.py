@@ -1,4 +1,4 @@
-"""What the assertion types say of outputs. Ids such as AS-01 are those of the acceptance cases."""
+"""The verdicts of assertion types on outputs. Ids such as AS-01 are those of the acceptance cases."""
 
 import json
 from typing import Any
@@ -17,8 +17,8 @@ CASES: list[tuple[str, Any, str, Any, bool, str]] = [
     ("AS-02", "n 42", "contains", 42, True, "contains 42"),
     ("AS-02", "n 42", "contains", 42.0, True, "contains 42"),
     ("AS-06", '{"b":1,"a":2}', "equals", {"a": 2, "b": 1}, True, 'equals {"a":2,"b":1}'),
-    ("AS-07", "not json", "not-equals", {"a": 1}, True, 'does not equal {"a":1}: it is "not json"'),
-    ("AS-07", "not json", "equals", {"a": 1}, False, 'does not equal {"a":1}: it is "not json"'),
+    ("AS-07", "not json", "not-equals", {"a": 1}, True, 'does not equal {"a":1}'),
+    ("AS-07", "not json", "equals", {"a": 1}, False, 'does not equal {"a":1}'),
     ("AS-08", "true", "equals", True, True, "equals true"),
     ("AS-08", "5", "equals", 5, True, "equals 5"),
     ("AS-10", "l1\nl2", "regex", "^l2", False, 'does not match "^l2"'),
@@ -26,12 +26,12 @@ CASES: list[tuple[str, Any, str, Any, bool, str]] = [
     ("AS-11", "abc\n", "regex", "c$", False, 'does not match "c$"'),
     ("AS-14", "42", "is-json", None, True, "is JSON"),
     ("equals text", "Paris", "equals", "Paris", True, 'equals "Paris"'),
-    ("equals space", "Paris ", "equals", "Paris", False, 'does not equal "Paris": it is "Paris "'),
+    ("equals space", "Paris ", "equals", "Paris", False, 'does not equal "Paris"'),
     ("equals null", "null", "equals", None, True, "equals null"),
     ("equals null", " null ", "equals", None, True, "equals null"),
-    ("equals null", "none", "equals", None, False, 'does not equal null: it is "none"'),
+    ("equals null", "none", "equals", None, False, "does not equal null"),
     ("equals list", "[1, 2.0]", "equals", [1, 2], True, "equals [1,2]"),
-    ("equals bool", "[1]", "equals", [True], False, 'does not equal [true]: it is "[1]"'),
+    ("equals bool", "[1]", "equals", [True], False, "does not equal [true]"),
     ("equals number", "1", "equals", 1.0, True, "equals 1"),
     ("equals object", {"a": [1.0]}, "equals", {"a": [1]}, True, 'equals {"a":[1]}'),
     ("equals its text", {"a": 1}, "equals", '{"a":1}', True, 'equals "{\\"a\\":1}"'),
@@ -39,9 +39,9 @@ CASES: list[tuple[str, Any, str, Any, bool, str]] = [
     ("not-contains", "abc", "not-contains", "b", False, 'contains "b"'),
     ("not-icontains", "ABC", "not-icontains", "b", False, 'contains "b" (ignoring case)'),
     ("starts-with", "Hello", "starts-with", "He", True, 'starts with "He"'),
-    ("starts-with", "Hello", "starts-with", "he", False, 'does not start with "he": it starts with "Hello"'),
+    ("starts-with", "Hello", "starts-with", "he", False, 'does not start with "he"'),
     ("not-starts-with", "Hello", "not-starts-with", "he", True,
-     'does not start with "he": it starts with "Hello"'),
+     'does not start with "he"'),
     ("regex", "abc123", "regex", r"\d+$", True, r'matches "\\d+$"'),
     ("not-regex", "A", "not-regex", "a", True, 'does not match "a"'),
     ("is-json", '"x"', "is-json", None, True, "is JSON"),
@@ -59,7 +59,7 @@ CASES: list[tuple[str, Any, str, Any, bool, str]] = [
     ("all", "AB", "icontains-all", "a, c", False, 'does not contain "c" (ignoring case)'),
     ("edits", "kitten", "levenshtein", "sitting", True, 'is at most 5 edits from "sitting"'),
     ("edits", "kitten", "levenshtein", "a sitting duck", False,
-     'is more than 5 edits from "a sitting duck": it is "kitten"'),
+     'is more than 5 edits from "a sitting duck"'),
     ("AS-18", "one two", "word-count", {"min": 3}, False, "has 2 words, expected at least 3"),
     ("AS-18", "one two", "word-count", 2, True, "has 2 words, expected 2"),
     ("AS-18", "one two", "word-count", "2", True, "has 2 words, expected 2"),
@@ -129,7 +129,7 @@ def test_not_turns_every_verdict_round(base: str, output: str, text: str) -> Non
 @pytest.mark.slow
 @given(VALUES)
 def test_a_value_equals_its_own_json(value: Any) -> None:
-    """Whatever is asserted, an output that is exactly that passes."""
+    """An output that equals the value passes."""
     assert grade(value, [Assertion(type="equals", value=value)]).passed
 
 

@@ -187,7 +187,7 @@ def test_patterns_with_templates_are_not_constants(value: str) -> None:
 
 
 def test_the_lists_of_types_do_not_overlap() -> None:
-    """What is told to write in place of a type is for what is none."""
+    """The hint for a type is only given if the type does not exist."""
     assert ASSERTION_TYPES.isdisjoint(INSTEAD)
 
 

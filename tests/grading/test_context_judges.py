@@ -101,7 +101,7 @@ def test_where_a_context_comes_from(
 def test_what_is_no_context(
     name: str, variables: Any, settings_: Any, transform: str | None, message: str
 ) -> None:
-    """Nobody is asked."""
+    """No judge is called."""
     with pytest.raises(GradingError, match=message):
         find(
             Judge(),

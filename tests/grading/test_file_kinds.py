@@ -28,7 +28,7 @@ Told = tuple[bool, str]
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A workspace, with something beside it that is nobody's business."""
+    """A workspace, with a file beside it that must not be read."""
     folder = tmp_path / "workspace"
     (folder / "src").mkdir(parents=True)
     (folder / "src" / "calc.py").write_text("def add(a, b):\n    return a + b\n")
@@ -43,7 +43,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def judged(place: Path | None, name: str, value: Any = None, **known: Any) -> Told:
-    """Whether an assertion passes, and why."""
+    """Return the result of an assertion, and its reason."""
     subject = Subject.of("said", workspace=place, **known)
     assertion = Assertion(type=name, value=value)
     (part,) = grade(subject, [assertion]).parts
@@ -51,7 +51,7 @@ def judged(place: Path | None, name: str, value: Any = None, **known: Any) -> To
 
 
 def problems(name: str, value: Any) -> list[Problem]:
-    """What is wrong with an assertion before a run."""
+    """Return the problems of an assertion before a run."""
     return list(check_assertion(Assertion(type=name, value=value)))
 
 
@@ -119,7 +119,7 @@ def test_to_look_for_a_pattern_takes_bounded_time(place: Path) -> None:
 
 
 def test_a_file_with_marks_in_its_name_is_named_by_it(place: Path) -> None:
-    """What exists under exactly that name comes before the pattern."""
+    """A file with exactly that name comes before the pattern."""
     (place / "a[1].txt").write_text("x")
     assert find_file(place, "a[1].txt") == "a[1].txt"
     assert find_file(place, "a[2].txt") is None
@@ -161,7 +161,7 @@ def test_files_contain_texts_and_patterns(
 def test_what_cannot_be_read_fails_either_way(
     place: Path, named: str, reason: str, inverted: str
 ) -> None:
-    """A name that is misspelt must not pass under `not-`; a pipe that nobody writes to hangs nobody."""
+    """A misspelt name must not pass under `not-`; a pipe without a writer must not block."""
     contains = f"{inverted}file-contains"
     assert judged(place, contains, {"file": named, "text": "x"}) == (False, reason)
     assert judged(place, f"{inverted}file-json", named) == (False, reason)
@@ -256,7 +256,7 @@ LEADS_OUT = "is a link, or beneath one, that leads out of the workspace"
 def test_a_link_to_elsewhere_is_a_failure_of_the_agent(
     place: Path, named: str, name: str, inverted: str
 ) -> None:
-    """Who made it does not get away with an error; under `not-` nothing was found out either."""
+    """The agent cannot turn its failure into an error; under `not-` nothing is determined either."""
     (place / "up").symlink_to(place.parent)
     value = {"file": named, "text": "secret"} if name == "file-contains" else named
     assert judged(place, f"{inverted}{name}", value) == (False, f'"{named}" {LEADS_OUT}')
@@ -277,7 +277,7 @@ PARTS = st.sampled_from(["..", ".", "src", "up", "in", "x", "/", "//", "out", "a
 
 @given(st.lists(PARTS, min_size=1, max_size=6))
 def test_no_path_leads_out(tmp_path_factory: pytest.TempPathFactory, parts: list[str]) -> None:
-    """Whatever it is made of, it is refused or is inside."""
+    """Every path is rejected or inside."""
     root = tmp_path_factory.getbasetemp() / "paths" / "workspace"
     if not root.exists():
         (root / "src").mkdir(parents=True)
@@ -293,7 +293,7 @@ def test_no_path_leads_out(tmp_path_factory: pytest.TempPathFactory, parts: list
 
 
 def test_a_file_may_have_ten_mebibytes(place: Path) -> None:
-    """More is not read, and a failure either way: a few bytes tell nothing of the rest."""
+    """A larger file is not read, and fails either way."""
     with (place / "log").open("wb") as file:
         file.truncate(LARGEST)
     assert judged(place, "not-file-contains", {"file": "log", "text": "x"})[0]
@@ -321,7 +321,7 @@ def test_only_what_agents_make_can_be_judged(name: str, value: Any) -> None:
 
 @pytest.mark.parametrize("outcome", ["done", "failed"])
 def test_an_agent_is_done_or_not(outcome: str) -> None:
-    """The reason is what became of it."""
+    """The reason describes the end of the command."""
     metadata = {"agent": {"outcome": outcome, "message": "after 2 attempts"}}
     is_done = outcome == "done"
     assert judged(None, "agent-done", metadata=metadata) == (is_done, "after 2 attempts")
@@ -386,7 +386,7 @@ def test_texts_of_an_object_are_templates(place: Path) -> None:
 def test_values_that_are_wrong_when_they_are_rendered_are_errors(
     place: Path, name: str, value: Any, told: str
 ) -> None:
-    """Nobody can say what they were meant to find."""
+    """Their meaning cannot be determined."""
     with pytest.raises(GradingError) as raised:
         judged(place, name, value)
     assert told in str(raised.value)

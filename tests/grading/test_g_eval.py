@@ -123,6 +123,6 @@ def test_one_criterion_without_a_score_is_an_error() -> None:
 
 
 def test_without_a_prompt_there_is_nothing_to_judge_by() -> None:
-    """Nobody is asked."""
+    """No judge is called."""
     with pytest.raises(GradingError, match="the prompt is empty"):
         find(Judge(), "g-eval", "x", subject=Subject.of("x"))

@@ -171,7 +171,7 @@ def test_what_does_not_hold_has_a_fault(document: Any) -> None:
 
 
 def test_patterns_that_look_around_long_texts_are_an_error() -> None:
-    """They take quadratic time, so nobody knows; one that does not look around may look at any text."""
+    """Such patterns take quadratic time; a pattern without lookaround may search any text."""
     with pytest.raises(GradingError, match="too long for them"):
         document_faults(["a" * 32_000], {"items": {"pattern": "(?=a*b)x"}})
     assert document_faults("a" * 32_000, {"pattern": "^(a+)+$"}) == []
@@ -195,7 +195,7 @@ _LONG = "a" * 60 + "z"
     ],
 )
 def test_a_pattern_that_takes_too_many_steps_is_no_verdict(kind: str, schema: Any) -> None:
-    """Nobody knows whether it matches, and so neither a type nor its opposite holds."""
+    """The match is undetermined, so neither a type nor its opposite holds."""
     output = json.dumps({"z": _LONG, _LONG: 1})
     with pytest.raises(GradingError, match="takes more than 100,000 steps"):
         grade(output, [Assertion(type=kind, value=schema)])

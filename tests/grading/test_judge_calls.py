@@ -1,4 +1,4 @@
-"""How often judges are asked, as it is told before a run and as it is then."""
+"""The number of judge calls, as estimated before a run and as counted in it."""
 
 import json
 import math

@@ -88,7 +88,7 @@ def test_a_function_judges(assertion: Assertion, passed: bool, score: float) -> 
     ids=["value", "nan", "nothing", "text", "huge", "async", "plain"],
 )
 def test_what_cannot_be_judged_is_an_error(assertion: Assertion, message: str) -> None:
-    """Whatever the function does; also under `not-`."""
+    """For any fault of the function, also under `not-`."""
     inverted = Assertion(type=f"not-{assertion.type}", value=assertion.value)
     for one in (assertion, inverted):
         with pytest.raises(GradingError) as caught:

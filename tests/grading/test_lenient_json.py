@@ -57,7 +57,7 @@ def test_texts_that_are_made_to_be_slow_are_not(text: str) -> None:
     ],
 )
 def test_searching_has_a_limit(text: str) -> None:
-    """What cannot be looked through is an error, not a verdict."""
+    """An output that cannot be searched is an error, not a verdict."""
     with pytest.raises(GradingError, match="too many braces"):
         list(objects_in(text))
 

@@ -22,7 +22,7 @@ VALUES = {"word-count": 3, "tool-call-f1": ["a"]}
     [("rouge-n", 500_000), ("bleu", 500_000), ("gleu", 500_000), ("tool-call-f1", 1_000_000)],
 )
 def test_what_costs_more_for_each_character_has_a_bound(kind: str, most: int) -> None:
-    """It is told, also under `not-`: nothing is known of the output."""
+    """Also under `not-`: the output was not judged."""
     value = VALUES.get(kind, "a b")
     assert judged_here(Subject.of("a" * most), Assertion(type=kind, value=value), str).score < 0.01
     said = rf"^the output has {most + 1:,} characters; {kind} takes up to {most:,}$"
@@ -52,7 +52,7 @@ def test_others_wait_only_for_what_is_quick(kind: str, most: int) -> None:
 
 
 def test_a_judge_is_not_begun_that_others_would_wait_for() -> None:
-    """What it raises instead does judge."""
+    """The function that it raises does judge."""
     begun: list[int] = []
 
     def judge(subject: Subject, _value: object, _assertion: Assertion) -> Finding:
@@ -78,14 +78,14 @@ def test_a_refusal_is_found_wherever_pieces_end(at: int) -> None:
 
 @pytest.mark.parametrize("end", [65_536, 65_536 + 256, 2 * 65_536 + 256])
 def test_no_piece_ends_a_word(end: int) -> None:
-    """What is a phrase up to the end of a piece may go on."""
+    """A phrase at the end of a piece may continue in the next one."""
     phrase = "not legal"
     assert is_refusal("." * (end - len(phrase)) + phrase)
     assert not is_refusal("." * (end - len(phrase)) + phrase + "ly")
 
 
 def test_xml_is_read_in_pieces() -> None:
-    """Characters of several bytes lie across their ends, and faults are told where they are."""
+    """Characters of several bytes cross their ends, and faults have the right position."""
     text = "é" * 200_000
     assert xml_fault(f"<a>{text}</a>") is None
     assert xml_fault(f"<aa>{text}</aa>") is None

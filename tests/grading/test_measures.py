@@ -110,7 +110,7 @@ def test_mistakes_are_told_at_once(assertion: dict[str, Any], says: str) -> None
 
 
 def test_a_threshold_that_is_missing_is_found_in_a_library_too() -> None:
-    """Where nothing was checked before."""
+    """Without an earlier check."""
     with pytest.raises(GradingError, match='"threshold" is missing'):
         grade(Subject.of("x", latency_ms=1.0), [Assertion(type="latency")])
 

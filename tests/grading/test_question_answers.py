@@ -36,7 +36,7 @@ def fault(reply: str) -> str:
 
 
 def test_qe_05_an_answer_is_stripped_and_normalized() -> None:
-    """Whatever stands before it."""
+    """Any text before it is ignored."""
     reply = "The sky is blue.\n<answer> Blue\n</answer>\n"
     assert parse_answer(reply) == "Blue"
     assert parse_answer("<answer>Blue</answer>") == "Blue"
@@ -148,7 +148,7 @@ def test_composed_and_decomposed_are_the_same(pair: str) -> None:
 @example(["<b>", "&amp;", "a\nb"], "")
 @example(["</answer>", "&#38;lt;"], "")
 def test_copying_a_listed_choice_gives_that_choice(choices: list[str], reasoning: str) -> None:
-    """Whatever stands in it: choices are listed as they are, and a copy of one is that one."""
+    """Choices may have any content: they are listed literally, and equal texts are the same choice."""
     listed = question_prompt("Which?", choices).partition("Choices:\n")[2]
     assert listed == "\n".join(choices)
     for choice in choices:
@@ -201,7 +201,7 @@ def test_every_reply_is_an_answer_or_says_what_is_wrong(
 
 
 def test_long_replies_are_read_in_no_time() -> None:
-    """Whatever they repeat."""
+    """Repetitions do not matter."""
     assert fault("<answer>" * 200_000) == "missing_answer"
     assert fault("</answer>" * 200_000) == "missing_answer"
     assert raw(f"<answer>{'&' * 1_000_000}</answer>").startswith("&&")

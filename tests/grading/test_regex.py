@@ -169,7 +169,7 @@ def test_an_escaped_text_finds_itself(text: str) -> None:
 @pytest.mark.slow
 @given(st.text(alphabet=r"ab[]()\^$.*+?{},1:=!<>-dswbkux09", max_size=12), st.text("ab1-\n "))
 def test_no_pattern_does_anything_but_compile_or_be_refused(pattern: str, text: str) -> None:
-    """Whatever is written, the outcome is a pattern or a ValueError, and never a warning."""
+    """Any text gives a pattern or a ValueError, and never a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:

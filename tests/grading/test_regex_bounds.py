@@ -1,4 +1,4 @@
-"""Patterns that take long: nobody waits for them, and they end."""
+"""Slow patterns do not block the event loop, and are aborted."""
 
 import threading
 from typing import Any
@@ -37,7 +37,7 @@ def bench(kinds: Kinds = KINDS, output: str = OUTPUT) -> JudgingContext:
     "pattern", [ENDLESS, r"(a|aa)+$", r"(?:(?:a*)*)*(?:\w\w)*[b]", r"(.*?,){20}x"]
 )
 def test_a_search_ends_at_once(pattern: str) -> None:
-    """Whether it found out or not."""
+    """In both outcomes."""
     output = "a" * 5000 + "1," * 5000
     compiled = compile_javascript(pattern)
     assert takes_less(AT_ONCE + 0.4, lambda: found_at_once(compiled, output))

@@ -26,7 +26,7 @@ def test_guessed_questions_are_near_the_one_that_was_asked() -> None:
 
 
 def test_a_variable_query_stands_for_the_prompt() -> None:
-    """If it is text."""
+    """Only if it is text."""
     subject = Subject.of("x", prompt="the prompt", vars={"query": "query"})
     found = find(Judge(["Where?"] * 3, vectors=VECTORS), "answer-relevance", subject=subject)
     assert (found.holds, found.score) == (False, 0.0)
@@ -47,7 +47,7 @@ def test_thresholds_of_relevance_have_room_for_rounding() -> None:
 
 @pytest.mark.parametrize("subject", [Subject.of({"a": 1}, prompt="p"), Subject.of("x")])
 def test_relevance_needs_a_text_and_a_prompt(subject: Subject) -> None:
-    """Nobody is asked otherwise."""
+    """Otherwise no judge is called."""
     with pytest.raises(GradingError, match=r"the output must be text|the prompt is empty"):
         find(Judge(), "answer-relevance", subject=subject)
 

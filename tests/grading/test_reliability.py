@@ -43,7 +43,7 @@ def test_the_majority_decides_and_agreement_is_told() -> None:
 
 
 def test_the_mean_is_held_against_the_threshold() -> None:
-    """That of the assertion, or that of the type."""
+    """The threshold of the assertion, or that of the type."""
     for threshold, holds in ((None, True), (0.5, True), (0.54, False)):
         judge = Judge(THREE)
         config = {"repeat": 3, "combine": "mean"}
@@ -66,7 +66,7 @@ def test_one_judgement_that_fails_is_an_error() -> None:
 
 
 def test_leniently_one_reply_that_cannot_be_read_is_a_failure() -> None:
-    """Also under `not-`: nobody knows what it meant."""
+    """Also under `not-`: the judgement is missing."""
     judge = Judge([THREE[0], "well", THREE[2]])
     found = find(judge, "llm-rubric", "is kind", config={"repeat": 3}, settings={"lenient": True})
     assert (found.holds, found.invertible) == (True, False)
@@ -109,7 +109,7 @@ def test_leniently_one_reply_that_cannot_be_read_is_a_failure() -> None:
     ],
 )
 def test_what_is_no_panel(name: str, config: Any, problem: str) -> None:
-    """It is told before a run; of a set, when its members are judged."""
+    """Problems are reported before a run; those of a set's members, when they are judged."""
     found = [str(one) for one in check_assertion(Assertion(type=name, value="x", config=config))]
     assert len(found) == 1
     assert found[0].startswith(problem)
@@ -253,7 +253,7 @@ def test_choices(reply: Any, chosen: int) -> None:
     ],
 )
 def test_what_is_no_choice(reply: str) -> None:
-    """An index that is not there chooses nobody."""
+    """An index without an output chooses none."""
     with pytest.raises(UnusableReplyError):
         read_choice(JudgeReply(reply, reply), [True] * 3)
 

@@ -59,7 +59,7 @@ def test_fixed_point() -> None:
 @settings(max_examples=200)
 @given(PLAIN, PLAIN)
 def test_agrees_with_rouge_score(candidate: str, reference: str) -> None:
-    """Which has the same definition and other words."""
+    """The other implementation has the same definition and other words."""
     theirs = SCORER.score(reference, candidate)["rouge1"].fmeasure
     assert rouge_1(candidate, reference) == pytest.approx(theirs, abs=1e-12)
 

@@ -1,4 +1,4 @@
-"""What the answers of scripts mean, without a script."""
+"""The meaning of the results of scripts, without a script."""
 
 import asyncio
 import math
@@ -138,7 +138,7 @@ def test_not_turns_the_verdict_and_leaves_the_score(
 
 @given(result=data, threshold=st.none() | numbers, strict=st.booleans())
 def test_any_answer_has_a_meaning(result: Any, threshold: float | None, *, strict: bool) -> None:
-    """Whatever a script gives is a finding, with numbers that a document can hold."""
+    """Any result is a finding, with numbers that a document can store."""
     found = read_result(result, threshold, strict=strict)
     assert found.reason is not None
     scores = [found.score or 0.0, *found.named_scores.values()]
@@ -182,7 +182,7 @@ def test_nothing_in_javascript_may_be_several_things() -> None:
 
 
 def test_results_in_results_end_somewhere() -> None:
-    """What is nested without end is cut."""
+    """Infinitely nested results are cut."""
     nested: dict[str, Any] = dict(GIVEN)
     for _ in range(200):
         nested = {**GIVEN, "componentResults": [nested]}
@@ -251,7 +251,7 @@ async def nothing(*_: Any) -> Any:
 
 
 def judged(name: str, value: Any, code: Told, reply: Any = None) -> Finding:
-    """What a type finds that asks outside."""
+    """Return the finding of a type with external calls."""
     kind = KINDS[name]
     assert isinstance(kind.judge, ExternalJudge)
 
@@ -296,7 +296,7 @@ def test_code_that_fails_fails_the_assertion(name: str) -> None:
     ],
 )
 def test_webhooks(reply: Any, *, holds: bool, score: float | None) -> None:
-    """They are told the output, the prompt and the variables."""
+    """They get the output, the prompt and the variables."""
     code = Told(None)
     found = judged("webhook", "http://h/x", code, reply)
     assert (found.holds, found.score) == (holds, score)
@@ -336,7 +336,7 @@ def test_a_webhook_that_says_something_else_is_no_verdict(reply: Any) -> None:
     ],
 )
 def test_checks_before_a_run(assertion: Assertion, problem: str | None) -> None:
-    """What a program computes is not judged before it did."""
+    """A value is not judged before its program has computed it."""
     found = [*map(str, check_assertion(assertion))]
     assert (problem is None) == (not found)
     assert problem is None or problem in found[0]
@@ -352,7 +352,7 @@ def test_a_value_that_a_program_computes_needs_a_run() -> None:
 
 
 def test_javascript_needs_its_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where that is not installed, what to install is said before a run."""
+    """A missing package is reported before a run, with the command to install it."""
     monkeypatch.setitem(sys.modules, "quickjs", None)
     (problem,) = check_assertion(Assertion(type="javascript", value="true"))
     assert str(problem) == (

@@ -164,7 +164,7 @@ def test_flags(value: Any, flags: list[Flag], holds: bool, told: str) -> None:  
 
 
 def test_nothing_needs_no_moderation() -> None:
-    """Nobody is asked."""
+    """No judge is called."""
     judge = Judge()
     assert find(judge, "moderation", subject=Subject.of("", prompt="p")).holds
     assert judge.moderated == []

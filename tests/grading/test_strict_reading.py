@@ -44,7 +44,7 @@ def test_a_reply_without_an_object_is_asked_for_once_more(reply: str) -> None:
 
 @pytest.mark.parametrize("reply", NO_VERDICTS.values(), ids=NO_VERDICTS)
 def test_a_second_reply_that_cannot_be_used_is_an_error(reply: str) -> None:
-    """It shows how the reply begins, and keeps all of them; nobody is asked a third time."""
+    """The error shows the start of the reply, and keeps all replies; there is no third attempt."""
     judge = Judge([reply] * 3)
     with pytest.raises(UnusableReplyError, match="is unusable: ") as caught:
         find(judge, "llm-rubric", "is kind")
@@ -90,7 +90,7 @@ def test_a_judge_that_fails_is_not_asked_again() -> None:
 
 
 def test_lenient_reading_does_not_ask_again() -> None:
-    """What cannot be read is a failure with score 0, also under `not-`."""
+    """An unusable reply is a failure with score 0, also under `not-`."""
     judge = Judge([PROSE])
     found = find(judge, "not-llm-rubric", "is kind", settings={"lenient": True})
     assert found == Finding(
@@ -156,7 +156,7 @@ def test_what_a_judge_quotes_is_no_verdict(reply: str) -> None:
     st.text(alphabet=st.characters(exclude_characters="{}")),
 )
 def test_json_is_found_in_any_prose(wanted: dict[str, Any], before: str, behind: str) -> None:
-    """Whatever its strings hold."""
+    """Its strings may have any content."""
     reply = f"{before}{json.dumps(wanted)}{behind}"
     assert objects_in(answer(reply)) == [wanted]
 
@@ -242,7 +242,7 @@ def test_the_reply_that_is_read_is_the_last_one() -> None:
 
 
 def test_a_reply_that_was_cut_off_says_so() -> None:
-    """What is wrong is not what is left of it."""
+    """The fault is named, not its consequence."""
 
     class Cut(Judge):
         async def ask(self, prompt: str, **more: Any) -> JudgeReply:

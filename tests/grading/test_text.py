@@ -177,7 +177,7 @@ def test_quoting_survives_what_contains_itself() -> None:
 @example(5e-324, 0.0)
 @example(1.7976931348623157e308, 0.0)
 def test_a_rounded_score_stays_on_its_side(score: float, threshold: float) -> None:
-    """What a reason says is never against the verdict."""
+    """A reason never contradicts its verdict."""
     shown = float(score_text(score, threshold))
     assert (shown > threshold, shown < threshold) == (score > threshold, score < threshold)
 

@@ -29,7 +29,7 @@ def quoted(text: str) -> str:
 @pytest.mark.slow
 @given(st.lists(TEXTS), st.sampled_from([",", " , ", ",,", ",\n"]))
 def test_quoted_elements_come_back_from_a_comma_list(texts: list[str], comma: str) -> None:
-    """Whatever is in them, and however the commas stand."""
+    """Elements and commas may be in any form."""
     assert comma_list(comma.join(map(quoted, texts))) == texts
 
 

@@ -170,7 +170,7 @@ def test_skills_are_counted(type_name: str, value: Any, *, passes: bool) -> None
 
 
 def test_bounds_mean_nothing_under_not() -> None:
-    """That is told when a suite is loaded, and where none is."""
+    """An error when the suite is loaded, and without a loader."""
     bounded = Assertion(type="not-skill-used", value={"name": "a", "min": 1})
     (problem,) = check_assertion(bounded)
     assert (problem.path, problem.message[:35]) == (".value", "not-skill-used means not at all: it")

@@ -71,7 +71,7 @@ def test_a_call_is_found_behind_anything(text: str) -> None:
     "piece", ["{", "{]", "{\n", "[[]\n", '{ "a\n'], ids=["open", "mixed", "lines", "pairs", "texts"]
 )
 def test_brackets_without_sense_are_bounded(piece: str) -> None:
-    """They are told as such, and cost little."""
+    """They are reported as unreadable, and cost little."""
     with pytest.raises(UnreadableError, match="unmatched brackets"):
         tool_names(piece * 66_000)
 

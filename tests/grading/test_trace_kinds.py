@@ -200,7 +200,7 @@ def test_times_of_opentelemetry_are_read() -> None:
 )
 @pytest.mark.parametrize("prefix", ["", "not-"])
 def test_without_a_trace_nothing_can_be_said(metadata: Any, message: str, prefix: str) -> None:
-    """That is an error, which says how to give one."""
+    """It is an error with a hint about the format."""
     with pytest.raises(GradingError) as caught:
         grade(Subject.of("x", metadata=metadata), [Assertion(type=f"{prefix}trace-error-spans")])
     assert message in str(caught.value)

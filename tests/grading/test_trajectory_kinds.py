@@ -1,4 +1,4 @@
-"""Steps of an agent as spans tell them, and what is expected of them."""
+"""The steps of agents in spans, and assertions about them."""
 
 import json
 from typing import Any
@@ -53,7 +53,7 @@ STEPS: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("name", "attributes", "step"), STEPS)
 def test_a_span_is_a_step(name: str, attributes: dict[str, Any], step: str) -> None:
-    """Whichever library wrote it; a provider may say which tools run commands."""
+    """For several tracing libraries; a provider may name the tools that run commands."""
     found = trace(
         {"name": name, "attributes": attributes}, metadata={"commandToolNames": ["Runner", 3]}
     )
@@ -262,7 +262,7 @@ def test_wrong_values_are_told(type_name: str, value: Any) -> None:
 
 @pytest.mark.parametrize("type_name", ["trajectory:tool-used", "not-trajectory:tool-used"])
 def test_without_a_trace_no_step_is_known(type_name: str) -> None:
-    """That nothing was used is not known either."""
+    """The absence of calls is unknown too."""
     with pytest.raises(GradingError, match="the reply has no trace"):
         grade("x", [Assertion(type=type_name, value="a")])
 

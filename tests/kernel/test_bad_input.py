@@ -249,7 +249,9 @@ class Misbehaving(Readiness):
         ),
     ],
 )
-def test_a_readiness_that_misbehaves_ends_the_run(freed: ReadinessUpdate | Exception, message: str) -> None:
+def test_a_readiness_that_misbehaves_ends_the_run(
+    freed: ReadinessUpdate | Exception, message: str
+) -> None:
     """A readiness that misbehaves ends the run with a PlanError."""
     jobs = [Job(i, "a", None) for i in range(3)]
     plan = Plan(jobs, ("a",), readiness=lambda: Misbehaving(freed))

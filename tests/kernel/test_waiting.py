@@ -54,7 +54,9 @@ def test_the_clock_stands_while_a_body_waits() -> None:
         (LaneSpec("a", 2, rpm=12, min_gap=1.0), WaitReason.PACE),
     ],
 )
-def test_a_wait_says_whether_a_rate_or_the_gap_is_its_reason(spec: LaneSpec, why: WaitReason) -> None:
+def test_a_wait_says_whether_a_rate_or_the_gap_is_its_reason(
+    spec: LaneSpec, why: WaitReason
+) -> None:
     """The reason of a wait is the rate or the gap, whichever ends later."""
     waits: list[Waiting] = []
 

@@ -32,7 +32,7 @@ TIMEOUT = 2.0
 
 @attrs.frozen
 class Fault:
-    """What becomes of one message."""
+    """The fate of one message."""
 
     there: float = 0.0
     """Seconds until it arrives."""
@@ -44,7 +44,7 @@ class Fault:
 
 
 def faults() -> st.SearchStrategy[Fault]:
-    """Any of them; late is also later than anybody waits."""
+    """Any fault; late means after every patience."""
     seconds = st.sampled_from([0.0, 0.0, 0.25, 1.0, 3.0])
     return st.builds(
         Fault,
@@ -57,7 +57,7 @@ def faults() -> st.SearchStrategy[Fault]:
 
 @attrs.frozen
 class Asked:
-    """A request for a lease that has arrived."""
+    """A lease request that has arrived."""
 
     at: float
     ask: LeaseRequest
@@ -66,7 +66,7 @@ class Asked:
 
 @attrs.define(eq=False)
 class FaultyNetwork:
-    """A `Backend` for several programs, with all that arrived there."""
+    """A `Backend` for several programs that records everything that arrives."""
 
     _nursery: trio.Nursery
     ledger: LimitLedger
@@ -85,7 +85,7 @@ class FaultyNetwork:
     def over(
         cls, nursery: trio.Nursery, limits: Iterable[SharedLimit], faults: Iterable[Fault] = ()
     ) -> Self:
-        """Before a ledger of these limits."""
+        """Make a network in front of a ledger of these limits."""
         return cls(nursery, LimitLedger(LimitState(limit=one) for one in limits), iter(faults))
 
     async def reserve(self, asks: Sequence[LeaseRequest], /) -> Sequence[Decision]:

@@ -30,10 +30,10 @@ from trioeval.limits import (
 
 
 class Subject(Protocol):
-    """Whoever keeps limits, asked at an instant of the test; new ones have no limits."""
+    """A backend that is called at given instants; a new one has no limits."""
 
     def reserve(self, ask: LeaseRequest, now: float, /) -> Granted | Denied:
-        """Decide."""
+        """Decide about a request."""
         ...
 
     def complete(self, settlement: Settlement, now: float, /) -> object:
@@ -41,23 +41,23 @@ class Subject(Protocol):
         ...
 
     def extend(self, lease_ids: Sequence[str], now: float, /) -> Sequence[bool]:
-        """Put off the end of holds."""
+        """Postpone the expiry of holds."""
         ...
 
     def define(self, limit: SharedLimit, now: float, /) -> LimitState:
-        """Make a limit or change it; `LimitError` if its kind is another."""
+        """Create or change a limit; `LimitError` for another kind."""
         ...
 
     def pause(self, key: str, until: float, now: float, /) -> LimitState:
-        """Close a limit until an instant; `LimitError` if there is none."""
+        """Pause a limit until an instant; `LimitError` for an unknown one."""
         ...
 
     def states(self, now: float, /) -> Sequence[LimitState]:
-        """All limits, by key."""
+        """Return all limits, by key."""
         ...
 
     def close(self) -> None:
-        """It is not needed any more."""
+        """Release its resources."""
         ...
 
 
@@ -133,12 +133,12 @@ NONSENSE = st.sampled_from(
 
 
 def requirements(needs: dict[str, int]) -> tuple[Requirement, ...]:
-    """As they are asked for."""
+    """Requirements as lists of requests have them."""
     return tuple(Requirement(key, amount) for key, amount in needs.items())
 
 
 def check_answer(answer: Granted | Denied, expected: Expected) -> None:
-    """An answer is the one that is expected; of a hint only that it is in its range."""
+    """Assert that an answer is the expected one; a hint need only be in its range."""
     if expected.granted_at is not None:
         assert answer == Granted(expected.granted_at)
         return
@@ -172,7 +172,7 @@ class LimitsMachine(RuleBasedStateMachine):
         """Whether it is looked after every step. To look lets go what has ended; so must everything else."""
 
     def open_subject(self) -> Subject:
-        """A new one."""
+        """Return a new subject."""
         raise NotImplementedError
 
     @initialize(limits=FIRST_LIMITS, looks=st.booleans())
@@ -205,7 +205,7 @@ class LimitsMachine(RuleBasedStateMachine):
 
     @rule(lease_id=leases, seconds=INSTANTS)
     def ask_again_later(self, lease_id: str, seconds: float) -> None:
-        """Nobody has looked between."""
+        """A repeated request gets the same answer if the limits were not read in between."""
         self.wait(seconds)
         self.ask_again(lease_id)
 
@@ -224,7 +224,7 @@ class LimitsMachine(RuleBasedStateMachine):
     def end_after_a_long_time(
         self, needs: dict[str, int], seconds: float, changes: list[int | None], times: int
     ) -> None:
-        """As long as a window lasts the lease is known: it is granted again, and completed once."""
+        """A lease is known as long as a window lasts: it is granted again, and completed once."""
         lease_id = self._ask_anew(needs)
         self.wait(seconds)
         self.ask_again(lease_id)
@@ -333,7 +333,7 @@ class LimitsMachine(RuleBasedStateMachine):
 
 
 def machine(open_subject: Callable[[], Subject]) -> type[LimitsMachine]:
-    """A state machine over the subjects that `open_subject` makes."""
+    """Return a state machine over the subjects that `open_subject` makes."""
 
     class Machine(LimitsMachine):
         def open_subject(self) -> Subject:
@@ -343,7 +343,7 @@ def machine(open_subject: Callable[[], Subject]) -> type[LimitsMachine]:
 
 
 class RestartSubject(Subject, Protocol):
-    """One that may end at any step and is started again."""
+    """A subject that may end at any step and is restarted."""
 
     keeps_denials: bool
     """Whether an id that was denied before a restart is denied after it."""
@@ -361,7 +361,7 @@ class RestartSubject(Subject, Protocol):
 
 
 def restarting_machine(open_subject: Callable[[], RestartSubject]) -> type[LimitsMachine]:
-    """The same machine, in which the subject is ended and started again at any step."""
+    """Return the same machine, in which the subject is restarted at any step."""
 
     class Machine(LimitsMachine):
         subject: RestartSubject
@@ -395,7 +395,7 @@ def restarting_machine(open_subject: Callable[[], RestartSubject]) -> type[Limit
             after: list[float],
             used: int | None,
         ) -> None:
-            """What a lease takes ends when it would have, and it is completed as it would have been."""
+            """The shares of a lease end on time, and it is completed as usual."""
             lease_id = self._ask_anew(needs)
             self.wait(before)
             self.restart(end, needs, 0.0)

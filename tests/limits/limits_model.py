@@ -15,7 +15,7 @@ MIN_RETENTION = 600
 
 @attrs.define(eq=False)
 class Taken:
-    """So much of a limit, taken by a lease."""
+    """The share of a limit that a lease has taken."""
 
     key: str
     holder: "Known"
@@ -28,7 +28,7 @@ class Taken:
 
 @attrs.define(eq=False)
 class Known:
-    """What is known of a lease id."""
+    """The record of a lease id."""
 
     needs: dict[str, int]
     answer: Granted | Denied
@@ -51,7 +51,7 @@ class Kept:
 
 @attrs.define(eq=False)
 class Expected:
-    """What the answer to a reserve must be."""
+    """The expected answer to a reserve."""
 
     granted_at: float | None = None
     reason: str = ""
@@ -72,12 +72,12 @@ class Model:
 
     @property
     def retention(self) -> float:
-        """Seconds for which a lease is remembered after it was heard of last."""
+        """Seconds for which a lease is remembered after its last request."""
         limits = [kept.limit for kept in self.kept.values()]
         return max([MIN_RETENTION, *(one.window or one.timeout or 0 for one in limits)])
 
     def advance(self, now: float) -> None:
-        """Everything ends that is due. Called before anything else happens at an instant."""
+        """End everything that is due. Called first at an instant."""
         for lease_id, known in list(self.known.items()):
             if known.requested_at + self.retention <= now:
                 del self.known[lease_id]
@@ -97,7 +97,7 @@ class Model:
         self._decrease()
 
     def expect(self, ask: LeaseRequest, now: float) -> Expected:
-        """What a reserve must be answered."""
+        """Return the expected answer to a reserve."""
         needs = {one.key: one.amount for one in ask.requirements}
         if not _has_sense(ask):
             return Expected(reason="invalid_request")
@@ -130,7 +130,7 @@ class Model:
         )
 
     def reserved(self, ask: LeaseRequest, answer: Granted | Denied, now: float) -> None:
-        """So it was answered, as it was expected."""
+        """Record an answer that was as expected."""
         if isinstance(answer, Denied) and answer.reason == "invalid_request":
             return
         known = self.known.get(ask.lease_id)
@@ -148,7 +148,7 @@ class Model:
             self.taken += holder.taken
 
     def complete(self, settlement: Settlement, now: float) -> None:
-        """A lease is over."""
+        """End a lease."""
         known = self.known.get(settlement.lease_id)
         if known is None or not known.is_open:
             return
@@ -159,7 +159,7 @@ class Model:
         self._decrease()
 
     def extend(self, lease_id: str, now: float) -> bool:
-        """Its holds end later."""
+        """Extend the holds of a lease."""
         known = self.known.get(lease_id)
         if known is None or not known.is_open or known.lost_hold:
             return False
@@ -170,13 +170,13 @@ class Model:
         return True
 
     def forget_denials(self) -> None:
-        """Whoever was denied may ask again."""
+        """Forget denials, so that their ids may be used again."""
         for lease_id, known in list(self.known.items()):
             if isinstance(known.answer, Denied):
                 del self.known[lease_id]
 
     def define(self, limit: SharedLimit, now: float) -> None:
-        """A limit is made or changed; not its kind."""
+        """Create or change a limit, except for its kind."""
         kept = self.kept.get(limit.key)
         if kept is None:
             self.kept[limit.key] = Kept(limit, now)
@@ -191,7 +191,7 @@ class Model:
         self.advance(now)
 
     def state(self, key: str, now: float) -> LimitState:
-        """How a limit stands."""
+        """Return the state of a limit."""
         kept = self.kept[key]
         is_budget = kept.limit.kind == "budget"
         return LimitState(
@@ -210,27 +210,27 @@ class Model:
         return self.kept[key].limit.kind
 
     def used(self, key: str) -> int:
-        """The sum of what counts."""
+        """The sum of the amounts that count."""
         return sum(one.amount for one in self.taken if one.key == key and one.state != "over")
 
     def settled(self, key: str) -> int:
-        """The sum of what is settled, of a budget."""
+        """The settled amount of a budget."""
         return sum(one.amount for one in self._settled(key))
 
     def target(self, key: str) -> int:
-        """The capacity, or what it becomes."""
+        """The pending capacity, or else the one in effect."""
         kept = self.kept[key]
         return kept.limit.capacity if kept.pending is None else kept.pending
 
     def has_room(self, key: str, amount: int, now: float) -> bool:
-        """Whether so much can be taken now."""
+        """Return whether an amount can be taken now."""
         kept = self.kept[key]
         size = 1 if kept.limit.kind == "concurrency" else amount
         fits = self.used(key) + size <= kept.limit.capacity
         return fits and kept.pending is None and kept.paused_until <= now
 
     def exact_wait(self, key: str, amount: int, now: float) -> float | None:
-        """Seconds until there is room by itself; None where nobody can know."""
+        """Return the seconds until there is room by itself; None if unknown."""
         kept = self.kept[key]
         pause = max(0.0, kept.paused_until - now)
         size = 1 if kept.limit.kind == "concurrency" else amount

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @attrs.define(eq=False)
 class Portal:
-    """A Trio run in a thread of its own, in which backends are open; they are given their instants."""
+    """A Trio run in a separate thread, in which backends are open; tests give the instants."""
 
     token: trio.lowlevel.TrioToken
     nursery: trio.Nursery
@@ -43,7 +43,7 @@ class Portal:
 
 @attrs.define(eq=False)
 class Asked:
-    """A backend that is asked at instants of the test. A `Subject` of the machine."""
+    """A backend that is called at instants of the test. A `Subject` of the machine."""
 
     portal: Portal
     backend: Backend = attrs.field(init=False)
@@ -79,7 +79,7 @@ class Asked:
         return list(self.portal.call(self.backend.states, now))
 
     def close(self) -> None:
-        """Close it, and wait for that."""
+        """Close the backend, and wait for that."""
 
         async def end() -> None:
             self._over.set()

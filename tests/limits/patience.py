@@ -1,3 +1,3 @@
-"""How long tests wait for a server of this machine: longer than one that is busy, or stands still, needs."""
+"""Timeouts for servers on this machine, longer than any busy one needs."""
 
 PATIENCE = 60.0

@@ -1,4 +1,4 @@
-"""A Redis server of one's own, on a free port, with nothing in it; it is gone at the end."""
+"""A separate, empty Redis server on a free port, removed at the end."""
 
 import shutil
 import signal
@@ -27,7 +27,7 @@ def _free_port() -> int:
 
 @attrs.define(eq=False)
 class RedisServer:
-    """One server, which may be ended and started again at the same place with what it had saved."""
+    """A Redis server that can be ended and restarted with its saved data."""
 
     directory: Path
     port: int
@@ -85,14 +85,14 @@ class RedisServer:
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        """End it as a crash does."""
+        """Kill the server, like a crash."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(PATIENCE)
             self._process = None
 
     def command(self, *words: str) -> bytes:
-        """What it answers to a command, as it comes over the wire."""
+        """Return the answer to a command, as it is on the wire."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as ask:
             ask.sendall((" ".join(words) + "\r\n").encode())
             return ask.recv(1 << 20)
@@ -111,7 +111,7 @@ def open_server(*options: str) -> Iterator[RedisServer]:
 
 
 def _started(directory: Path, options: tuple[str, ...]) -> RedisServer:
-    """A server that answers; on another port if somebody was quicker."""
+    """Start a server; on another port if the first one was taken meanwhile."""
     for _ in range(5):
         server = RedisServer(directory, _free_port(), options)
         try:

@@ -1,4 +1,4 @@
-"""Ids of leases: their form, their order, and that chance alone tells two of one moment apart."""
+"""Lease ids: their form, their order, and their uniqueness by chance."""
 
 from random import Random
 
@@ -15,7 +15,7 @@ CHANCES = st.integers(0, 2**80 - 1)
 
 @given(MOMENTS, CHANCES)
 def test_an_id_holds_its_moment_and_its_chance(moment: int, chance: int) -> None:
-    """Read back by hand, nothing of the 128 bits is lost, and nothing else is in it."""
+    """All of the 128 bits can be read back, and there is nothing else."""
     text = lease_id(moment, chance)
     assert len(text) == 26
     number = 0
@@ -26,19 +26,19 @@ def test_an_id_holds_its_moment_and_its_chance(moment: int, chance: int) -> None
 
 @given(st.tuples(MOMENTS, CHANCES), st.tuples(MOMENTS, CHANCES))
 def test_ids_sort_by_their_moments(one: tuple[int, int], other: tuple[int, int]) -> None:
-    """Text order is the order of moments, and of chances in one."""
+    """Text order is the order of creation times, and of chances within one."""
     assert (lease_id(*one) < lease_id(*other)) == (one < other)
 
 
 @pytest.mark.parametrize("chance", [-1, 2**80])
 def test_chance_out_of_its_range_is_refused(chance: int) -> None:
-    """It would run into the moment."""
+    """A larger number would overlap the time."""
     with pytest.raises(ValueError, match=r"chance must be from 0 to 2\*\*80 - 1"):
         lease_id(0, chance)
 
 
 def test_a_maker_draws_eighty_bits_at_the_moment_it_is_called() -> None:
-    """Time and chance come from its arguments alone."""
+    """Time and chance come only from its arguments."""
     moments, chance = iter([1.0, 2.5]), Random(7)  # noqa: S311 - repeatable
     new = lease_ids(lambda: next(moments), chance.getrandbits)
     again = Random(7)  # noqa: S311 - repeatable

@@ -1,4 +1,4 @@
-"""Batches of leases: full or due, in order, and nobody is left without an answer."""
+"""Batches of leases: full or due, in order, with an answer for every item."""
 
 from collections.abc import Callable, Sequence
 
@@ -35,7 +35,7 @@ def grants(asks: Sequence[LeaseRequest]) -> list[Decision]:
 
 @attrs.define(eq=False)
 class Keeper:
-    """A backend that writes down what reaches it, takes its time and answers by a function."""
+    """A backend that records requests, takes time and answers by a function."""
 
     decide: Callable[[Sequence[LeaseRequest]], list[Decision]] = grants
     latency: float = 1.0
@@ -90,7 +90,7 @@ def together(
     size: int,
     flush: float,
 ) -> dict[str, tuple[float, Decision]]:
-    """Hand everything in at its time, and return when each was answered with what."""
+    """Submit everything at its time; return the time and the answer of each."""
     answers: dict[str, tuple[float, Decision]] = {}
 
     async def main() -> None:
@@ -106,7 +106,7 @@ def together(
 
 
 def test_a_batch_goes_when_it_is_full_or_due() -> None:
-    """Two fill one at once; the third waits for others, and no longer than it may."""
+    """Two items fill a batch at once; the third waits for others, but not too long."""
     keeper = Keeper()
     answers = together(
         keeper, [(0, [ask("a")]), (1, [ask("b")]), (2, [ask("c")])], size=2, flush=16
@@ -116,7 +116,7 @@ def test_a_batch_goes_when_it_is_full_or_due() -> None:
 
 
 def test_more_than_a_batch_holds_is_several() -> None:
-    """Each in order, and the rest of it is a batch that waits for others."""
+    """Each batch keeps the order, and the rest waits for others."""
     keeper = Keeper()
     answers = together(keeper, [(0, [ask(name) for name in "abcde"])], size=2, flush=4)
     assert sorted(keeper.reserved) == [(0, ["a", "b"]), (0, ["c", "d"]), (4, ["e"])]
@@ -124,14 +124,14 @@ def test_more_than_a_batch_holds_is_several() -> None:
 
 
 def test_a_slow_batch_delays_no_other() -> None:
-    """The second one is on its way before the first is answered."""
+    """The second batch is sent before the first is answered."""
     keeper = Keeper(latency=100)
     together(keeper, [(0, [ask("a")]), (10, [ask("b")])], size=8, flush=1)
     assert [at for at, _ in keeper.reserved] == [1, 11]
 
 
 def test_ql_31_a_batch_of_three_is_answered_in_order() -> None:
-    """Granted, wrong and denied: each gets its own answer."""
+    """A granted, an invalid and a denied item each get their own answer."""
     decided: dict[str, Decision] = {
         "ok": Granted(0.0),
         "invalid": Denied("invalid_request", terminal=True),
@@ -145,7 +145,7 @@ def test_ql_31_a_batch_of_three_is_answered_in_order() -> None:
 
 @pytest.mark.parametrize("fault", ["lost", "short", "long"])
 def test_ql_32_a_batch_that_fails_is_unknown_for_every_item(fault: str) -> None:
-    """Nobody may think to be denied: the same ids may be asked again, and are."""
+    """The outcome is unknown, so the same ids are requested again."""
 
     def decide(asks: Sequence[LeaseRequest]) -> list[Decision]:
         if len(keeper.reserved) > 1:
@@ -172,7 +172,7 @@ def test_ql_32_a_batch_that_fails_is_unknown_for_every_item(fault: str) -> None:
 
 
 def test_a_refusal_of_the_backend_reaches_whoever_asked() -> None:
-    """It is no unknown outcome: asking again would not help."""
+    """A refusal is not an unknown outcome, because a retry would not help."""
 
     def decide(_asks: Sequence[LeaseRequest]) -> list[Decision]:
         raise LimitError("invalid_request", "the token is wrong")
@@ -187,7 +187,7 @@ def test_a_refusal_of_the_backend_reaches_whoever_asked() -> None:
 
 
 def test_a_complete_that_fails_is_told_to_everybody_in_its_batch() -> None:
-    """Each raises an error of its own, so that each may repeat it."""
+    """Each item raises its own error, so that each may be repeated."""
 
     def decide(_asks: Sequence[LeaseRequest]) -> list[Decision]:
         raise LimitError("limiter_unavailable", "no connection")
@@ -234,7 +234,7 @@ def test_reserves_and_completes_are_collected_apart() -> None:
 
 
 def test_ql_33_a_closed_batcher_has_answered_every_item() -> None:
-    """What waits is sent at once; what is not answered in time is unknown."""
+    """Waiting items are sent at once; items without an answer in time are unknown."""
     keeper = Keeper(latency=1.0)
     answers: dict[str, tuple[float, Decision]] = {}
 
@@ -255,7 +255,7 @@ def test_ql_33_a_closed_batcher_has_answered_every_item() -> None:
 
 
 def test_a_cancelled_block_still_sends_what_its_last_words_are() -> None:
-    """A complete in a shielded cleanup reaches the backend although everything is cancelled."""
+    """A complete in a shielded cleanup reaches the backend despite the cancellation."""
     keeper = Keeper()
 
     async def main() -> None:
@@ -275,7 +275,7 @@ def test_a_cancelled_block_still_sends_what_its_last_words_are() -> None:
 
 
 def test_an_open_that_is_cancelled_ends() -> None:
-    """Before anything has begun there is nothing to wait for."""
+    """Nothing has started, so there is nothing to wait for."""
 
     async def main() -> None:
         with trio.CancelScope() as scope:
@@ -288,7 +288,7 @@ def test_an_open_that_is_cancelled_ends() -> None:
 
 
 def test_an_error_of_the_block_comes_out_as_it_is() -> None:
-    """Not wrapped by the nursery that is inside."""
+    """The inner nursery does not wrap it."""
 
     async def main() -> None:
         async with open_batching(Keeper()):
@@ -300,7 +300,7 @@ def test_an_error_of_the_block_comes_out_as_it_is() -> None:
 
 @attrs.frozen
 class Asker:
-    """Somebody who asks for leases at some time, and may lose patience."""
+    """A client that requests leases at some time, and may be cancelled."""
 
     at: int
     leases: int
@@ -328,7 +328,7 @@ def test_items_are_sent_once_in_order_and_in_time(
     end: int,
     _seed: object,
 ) -> None:
-    """Whoever is cancelled: a batch is never too large, early or late, and every wait has an end."""
+    """A batch is never too large, early or late, and every wait ends, despite cancellations."""
     keeper = Keeper(latency=latency)
     handed: list[tuple[int, str]] = []
     answered: dict[str, tuple[int, Decision]] = {}
@@ -387,7 +387,7 @@ def test_items_are_sent_once_in_order_and_in_time(
 
 
 def test_a_batcher_is_a_backend() -> None:
-    """It can stand wherever one is asked for."""
+    """It can replace any backend."""
 
     async def main() -> None:
         async with open_batching(Keeper()) as backend:

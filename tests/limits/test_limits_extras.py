@@ -1,4 +1,4 @@
-"""Limits kept elsewhere need packages: whoever lacks them is told what to install, before anything begins."""
+"""Missing packages of remote backends are reported with the command to install them, before a run."""
 
 import json
 import subprocess
@@ -83,7 +83,7 @@ print(json.dumps(found))
 
 @pytest.mark.slow
 def test_a_missing_extra_is_told_before_anything_begins(tmp_path: Path) -> None:
-    """Of a suite with its place, of everything else in a line; limits in memory need nothing."""
+    """A suite reports it with its path, other callers in one line; limits in memory need nothing."""
     limit = {"key": "m:rpm", "kind": "rolling", "capacity": 5, "windowSeconds": 60}
     (tmp_path / "limits.json").write_text(json.dumps([limit]))
     document = {

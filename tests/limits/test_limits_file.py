@@ -59,7 +59,7 @@ LIMITS: st.SearchStrategy[SharedLimit] = st.one_of(
 
 @st.composite
 def states(draw: st.DrawFn) -> LimitState:
-    """A limit as it may stand."""
+    """A valid state of a limit."""
     limit = draw(LIMITS)
     is_decreasing = limit.capacity > 1 and draw(st.booleans())
     return LimitState(
@@ -74,7 +74,7 @@ def states(draw: st.DrawFn) -> LimitState:
 
 
 def told(wanted: type, data: Any) -> list[str]:
-    """What is wrong, as messages show it."""
+    """Problems as messages show them."""
     with pytest.raises(SuiteError) as wrong:
         from_json(data, wanted)
     return [str(problem) for problem in wrong.value.problems]
@@ -191,7 +191,7 @@ def test_a_limit_reads_as_it_was_written(state: LimitState) -> None:
 def test_a_definition_that_is_wrong_is_told_with_what_would_be_right(
     change: dict[str, Any], wrong: list[str]
 ) -> None:
-    """Each field by its own rules."""
+    """Each field has its own rules."""
     assert told(SharedLimit, RPM | change) == wrong
 
 
@@ -231,12 +231,12 @@ def test_a_definition_that_is_wrong_is_told_with_what_would_be_right(
     ],
 )
 def test_a_state_that_cannot_be_is_told(change: dict[str, Any], wrong: list[str]) -> None:
-    """It is not made fit."""
+    """An invalid state is not corrected."""
     assert told(LimitState, RPM | change) == wrong
 
 
 def test_everything_that_is_wrong_with_a_list_is_told_at_once() -> None:
-    """Each with its place."""
+    """Each problem has its path."""
     data = [RPM, {"kind": "concurrency", "capacity": 1}, 5, DAILY | {"windowSeconds": 5}, RPM]
     assert told(tuple[SharedLimit, ...], data) == [
         "$[1].key: is missing\n  a name",
@@ -267,7 +267,7 @@ def test_ql_34_limits_in_a_file_are_read_as_they_were_written(
 
 
 def test_ql_34_concurrent_writers_leave_one_whole_file(tmp_path: Path) -> None:
-    """Whoever reads meanwhile sees one of theirs, and no temporary file is left."""
+    """A concurrent reader sees one of the versions, and no temporary file is left."""
     path = tmp_path / "limits.json"
     both = [
         [LimitState(limit=from_json(RPM | {"key": f"{name}{n}"}, SharedLimit)) for n in range(50)]
@@ -309,7 +309,7 @@ def test_ql_34_concurrent_writers_leave_one_whole_file(tmp_path: Path) -> None:
 def test_ql_34_a_file_that_is_wrong_is_told_with_its_lines(
     text: str, wrong: str, tmp_path: Path
 ) -> None:
-    """It is never taken as empty."""
+    """An invalid file never counts as empty."""
     path = tmp_path / "limits.json"
     path.write_text(text)
     with pytest.raises(SuiteError) as error:
@@ -319,7 +319,7 @@ def test_ql_34_a_file_that_is_wrong_is_told_with_its_lines(
 
 
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    """One that is not there may be taken as one of no limits, where that is asked for."""
+    """A missing file counts as one without limits if requested."""
     path = tmp_path / "limits.json"
     with pytest.raises(SuiteError, match=r"limits\.json: file not found"):
         read_limits(path)
@@ -338,7 +338,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 
 
 def test_a_file_is_replaced_where_it_is_linked_and_keeps_its_rights(tmp_path: Path) -> None:
-    """A link stays one."""
+    """A link stays a link."""
     target, link = tmp_path / "limits.json", tmp_path / "link.json"
     target.write_text("[]")
     target.chmod(0o640)
@@ -350,7 +350,7 @@ def test_a_file_is_replaced_where_it_is_linked_and_keeps_its_rights(tmp_path: Pa
 
 
 class Disk:
-    """Records what goes to the disk, and fails when told to."""
+    """Records writes, and fails when requested."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, fails_on: str = "") -> None:
         self.done: list[str] = []
@@ -380,7 +380,7 @@ class Disk:
 
 
 def test_what_is_written_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """First the new file, then its name: after a crash there is the old one or the new one."""
+    """The file is synced before its name: after a crash there is the old or the new one."""
     disk = Disk(monkeypatch)
     write_limits(tmp_path / "limits.json", [])
     assert disk.done == ["file", "replace", "folder"]
@@ -397,7 +397,7 @@ def test_what_is_written_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_disk_that_fails_is_told_with_what_stands_in_the_file(
     fails_on: str, told: str, keys: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And nothing is left beside it."""
+    """No other file is left."""
     path = tmp_path / "limits.json"
     write_limits(path, [])
     Disk(monkeypatch, fails_on)
@@ -408,7 +408,7 @@ def test_a_disk_that_fails_is_told_with_what_stands_in_the_file(
 
 
 def test_a_file_that_cannot_be_written_stays_as_it_is(tmp_path: Path) -> None:
-    """And nothing is left beside it."""
+    """No other file is left."""
     folder = tmp_path / "limits.json"
     folder.mkdir()
     with pytest.raises(OutputError, match=r"limits\.json: cannot write the limits: "):

@@ -58,7 +58,7 @@ def requires_extra(name: str) -> LeaseRequest:
 
 
 def test_a_definition_is_in_the_file_before_it_is_told(tmp_path: Path) -> None:
-    """A server that is killed the moment after has it when it starts again."""
+    """A server that is killed right after has it when it restarts."""
     path = tmp_path / "limits.json"
 
     async def main() -> None:
@@ -72,7 +72,7 @@ def test_a_definition_is_in_the_file_before_it_is_told(tmp_path: Path) -> None:
 
 
 def test_what_is_used_counts_when_the_limits_are_opened_again(tmp_path: Path) -> None:
-    """Also if the first time was cancelled; what is reserved stays so, and a pause goes on."""
+    """Also after a cancellation; reservations stay, and a pause continues."""
     path = tmp_path / "limits.json"
     path.write_text('[{"key": "daily", "kind": "budget", "capacity": 100}]')
 
@@ -104,7 +104,7 @@ def test_what_is_used_counts_when_the_limits_are_opened_again(tmp_path: Path) ->
 
 
 def test_a_period_of_a_budget_goes_on_while_nobody_keeps_it(tmp_path: Path) -> None:
-    """Neither does opening begin one, nor is a file without a beginning left without one."""
+    """Opening starts no period, and a file without a start gets one."""
     path = tmp_path / "limits.json"
     path.write_text(
         '[{"key": "daily", "kind": "budget", "capacity": 100, "used": 60, "resetSeconds": 3600}]'
@@ -133,7 +133,7 @@ def test_a_period_of_a_budget_goes_on_while_nobody_keeps_it(tmp_path: Path) -> N
 
 
 class Watched(_FileLimits):
-    """Limits that notice how often their file is looked after."""
+    """Limits that record how often their file is saved."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, LimitLedger([LimitState(limit=DAILY)]), time.time)
@@ -150,7 +150,7 @@ class Watched(_FileLimits):
 
 
 def test_what_is_used_is_written_now_and_then(tmp_path: Path) -> None:
-    """For people who look at the file; and only if it has changed."""
+    """It is written for readers of the file, and only if it has changed."""
     path = tmp_path / "limits.json"
 
     async def main() -> None:
@@ -172,7 +172,7 @@ def test_what_is_used_is_written_now_and_then(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_written_is_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """However often it is tried again."""
+    """A failed write is warned of once, however often it is retried."""
 
     async def main() -> None:
         filed = Watched(tmp_path / "nowhere" / "limits.json")
@@ -188,7 +188,7 @@ def test_a_file_that_cannot_be_written_is_told_once(
 
 
 def test_a_grant_that_cannot_be_written_is_none(tmp_path: Path) -> None:
-    """It is unknown; asked again, it is granted once, as soon as it can be written."""
+    """Its outcome is unknown; repeated, it is granted once, as soon as it can be written."""
     folder, away = tmp_path / "limits", tmp_path / "away"
     folder.mkdir()
     path = folder / "limits.json"
@@ -213,7 +213,7 @@ def test_a_grant_that_cannot_be_written_is_none(tmp_path: Path) -> None:
 
 
 def test_a_damaged_journal_is_refused(tmp_path: Path) -> None:
-    """With its line: limits that nobody knows the use of must not be taken as unused."""
+    """The error names its line: limits with unknown usage must not count as unused."""
     path = tmp_path / "limits.json"
 
     async def use() -> None:
@@ -246,7 +246,7 @@ def test_a_damaged_journal_is_refused(tmp_path: Path) -> None:
 def test_a_journal_is_replaced_when_it_is_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stays in proportion to what is remembered, and nothing is lost of it."""
+    """Its size stays proportional to the remembered leases, and nothing is lost."""
     path = tmp_path / "limits.json"
     journal = tmp_path / "limits.json.journal"
     monkeypatch.setattr("trioeval.limits.journal._MIN_REWRITTEN", 10_000)
@@ -265,7 +265,7 @@ def test_a_journal_is_replaced_when_it_is_long(
 
 
 def test_what_a_window_has_passed_is_not_in_use_again(tmp_path: Path) -> None:
-    """The file of a server that was killed may say that it is; the journal knows better, and goes."""
+    """The file of a killed server may still have the usage; the journal decides, and is removed."""
     path = tmp_path / "limits.json"
     path.write_text(json.dumps([limit_data(RPM)]))
     now = 10_000.0
@@ -288,7 +288,7 @@ def test_what_a_window_has_passed_is_not_in_use_again(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_changed_while_nobody_had_it_open_counts(tmp_path: Path) -> None:
-    """Its definitions do; of limits that stay what they are, leases stay as well."""
+    """Its definitions count; limits that stay the same keep their leases."""
     path = tmp_path / "limits.json"
     path.write_text(json.dumps([limit_data(one) for one in (DAILY, SLOTS, GONE)]))
 
@@ -314,7 +314,7 @@ def test_a_file_that_was_changed_while_nobody_had_it_open_counts(tmp_path: Path)
 
 
 def test_a_clock_that_was_set_back_makes_no_window_longer(tmp_path: Path) -> None:
-    """Time goes on from where it was; a window that was full is free after its length."""
+    """Time continues from where it was; a full window is free after its length."""
     path = tmp_path / "limits.json"
     path.write_text(json.dumps([limit_data(RPM)]))
     now = 10_000.0
@@ -345,7 +345,7 @@ def test_a_clock_that_was_set_back_makes_no_window_longer(tmp_path: Path) -> Non
 
 
 def test_who_defines_a_limit_hears_that_it_is_not_written(tmp_path: Path) -> None:
-    """It holds for now; and the end is no better."""
+    """The change is in effect for now; closing fails as well."""
     folder = tmp_path / "gone"
     folder.mkdir()
     path = folder / "limits.json"
@@ -363,7 +363,7 @@ def test_who_defines_a_limit_hears_that_it_is_not_written(tmp_path: Path) -> Non
 
 
 def test_a_file_that_cannot_be_used_is_told_before_anything_begins(tmp_path: Path) -> None:
-    """What is wrong in it, or with its place; and what is wrong in the block comes out bare."""
+    """Problems of the file or its folder are reported; errors of the block are not wrapped."""
 
     async def opened(path: Path) -> None:
         async with open_file_limits(path):
@@ -380,7 +380,7 @@ def test_a_file_that_cannot_be_used_is_told_before_anything_begins(tmp_path: Pat
 
 
 def test_what_is_removed_is_gone_from_the_file(tmp_path: Path) -> None:
-    """At once, as what is defined is there at once."""
+    """A removal is written at once, like a definition."""
     path = tmp_path / "limits.json"
 
     async def main() -> None:
@@ -393,7 +393,7 @@ def test_what_is_removed_is_gone_from_the_file(tmp_path: Path) -> None:
 
 
 def test_a_file_has_one_user_at_a_time(tmp_path: Path) -> None:
-    """Two would both grant all of it, and the last one to write would undo the other's definitions."""
+    """Two servers would both grant everything, and overwrite each other's definitions."""
     path = tmp_path / "limits.json"
     linked = tmp_path / "also.json"
     linked.symlink_to(path)
@@ -413,7 +413,7 @@ def test_a_file_has_one_user_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_was_left_holds_nobody_up(tmp_path: Path) -> None:
-    """As by a process that was killed."""
+    """For example of a killed process."""
     path = tmp_path / "limits.json"
     (tmp_path / ".limits.json.lock").touch()
 

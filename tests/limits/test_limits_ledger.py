@@ -1,4 +1,4 @@
-"""What the ledger of limits decides, in single cases."""
+"""The decisions of the limit ledger, in single cases."""
 
 import math
 
@@ -39,32 +39,32 @@ def budget(key: str = "tokens", capacity: int = 1000, reset: float | None = None
 
 
 def book_of(*limits: SharedLimit) -> LimitLedger:
-    """A ledger of unused limits."""
+    """Return a ledger of unused limits."""
     return LimitLedger(LimitState(limit=limit) for limit in limits)
 
 
 def ask(lease_id: str, **needs: int) -> LeaseRequest:
-    """A request for so much of each limit."""
+    """Return a request for these amounts."""
     return LeaseRequest(lease_id, "job-1", tuple(Requirement(key, n) for key, n in needs.items()))
 
 
 def end(lease_id: str, **actuals: int) -> Settlement:
-    """A lease is over and has used so much."""
+    """Return the settlement of a lease."""
     return Settlement(lease_id, "job-1", tuple(Actual(key, n) for key, n in actuals.items()))
 
 
 def state(ledger: LimitLedger, key: str, now: float) -> LimitState:
-    """How one limit stands."""
+    """Return the state of one limit."""
     return next(state for state in ledger.states(now) if state.limit.key == key)
 
 
 def reason(answer: Granted | Denied) -> str:
-    """Why it is denied; empty if it is not."""
+    """Return the reason of a denial; empty for a grant."""
     return "" if isinstance(answer, Granted) else answer.reason
 
 
 def test_ql_01_a_full_window_tells_when_there_is_room() -> None:
-    """2 of 2 are granted, the third when the first ends."""
+    """Two of two requests are granted, the third when the first ends."""
     ledger = book_of(rolling())
     assert ledger.reserve(ask("1", rpm=1), 0) == ledger.reserve(ask("2", rpm=1), 0) == Granted(0)
     assert ledger.reserve(ask("3", rpm=1), 0) == Denied(
@@ -73,7 +73,7 @@ def test_ql_01_a_full_window_tells_when_there_is_room() -> None:
 
 
 def test_the_time_until_there_is_room_is_that_of_as_many_shares_as_are_needed() -> None:
-    """Not of the first that ends."""
+    """The first share that ends may be too small."""
     ledger = book_of(rolling(capacity=10))
     for second, amount in enumerate([3, 3, 4]):
         ledger.reserve(ask(str(second), rpm=amount), second)
@@ -86,7 +86,7 @@ def test_the_time_until_there_is_room_is_that_of_as_many_shares_as_are_needed() 
 
 
 def test_ql_02_a_window_ends_exactly_after_its_length() -> None:
-    """The boundary counts as over, and what comes a moment before it does not."""
+    """The boundary counts as over, and an instant before it does not."""
     ledger = book_of(rolling())
     for n in range(2):
         ledger.reserve(ask(f"lease {n}", rpm=1), 0)
@@ -95,7 +95,7 @@ def test_ql_02_a_window_ends_exactly_after_its_length() -> None:
 
 
 def test_ql_03_a_denial_takes_nothing_of_any_limit() -> None:
-    """Whichever of them was short, and wherever it stands."""
+    """It does not matter which limit was short, or its position."""
     ledger = book_of(rolling("a", 5), rolling("b", 1), concurrency("c"))
     ledger.reserve(ask("full", b=1), 0)
     denied = ledger.reserve(ask("both", a=5, b=1, c=1), 0)
@@ -106,7 +106,7 @@ def test_ql_03_a_denial_takes_nothing_of_any_limit() -> None:
 
 
 def test_ql_04_what_was_not_used_is_free_at_once() -> None:
-    """100 are reserved, 10 used, 90 free; and the 10 end when they would have."""
+    """100 are reserved, 10 used, 90 free; the 10 end on time."""
     ledger = book_of(rolling("tpm", 100, 60))
     ledger.reserve(ask("1", tpm=100), 0)
     assert ledger.complete(end("1", tpm=10), 5) == ("tpm",)
@@ -116,7 +116,7 @@ def test_ql_04_what_was_not_used_is_free_at_once() -> None:
 
 
 def test_what_was_given_back_leaves_what_others_have() -> None:
-    """However little that is, and wherever it stands; it ends with its own window."""
+    """Small shares at any position end with their own window."""
     ledger = book_of(rolling("tpm", 100, 60))
     for second, lease_id in enumerate("abc"):
         ledger.reserve(ask(lease_id, tpm=1 if lease_id == "c" else 50 - second), second)
@@ -128,7 +128,7 @@ def test_what_was_given_back_leaves_what_others_have() -> None:
 
 @pytest.mark.parametrize(("actual", "debt"), [(140, 40), (150, 50)])
 def test_ql_05_what_does_not_fit_into_the_window_is_debt(actual: int, debt: int) -> None:
-    """It is told, and keeps nobody away when the window has passed."""
+    """Debt is shown, and delays nothing once the window has passed."""
     ledger = book_of(rolling("tpm", 100, 60))
     ledger.reserve(ask("1", tpm=100), 0)
     ledger.complete(end("1", tpm=actual), 1)
@@ -138,7 +138,7 @@ def test_ql_05_what_does_not_fit_into_the_window_is_debt(actual: int, debt: int)
 
 
 def test_ql_06_what_was_used_beyond_the_reservation_counts_in_its_window() -> None:
-    """As far as there is room; and ends with it."""
+    """Usage beyond the reservation counts as far as there is room, and ends with the share."""
     ledger = book_of(rolling("tpm", 100, 60))
     ledger.reserve(ask("1", tpm=50), 0)
     ledger.complete(end("1", tpm=70), 30)
@@ -155,7 +155,7 @@ def test_an_excess_is_left_out_where_the_limit_denies_it() -> None:
 
 
 def test_an_excess_has_the_room_of_the_capacity_that_holds_while_it_decreases() -> None:
-    """Not that of the one that is to come: 8 of 10, which becomes 5, and 2 more are used."""
+    """The capacity in effect counts, not the pending one: 8 of 10, pending 5, and 2 more are used."""
     ledger = book_of(rolling("tpm", 10, 60))
     ledger.reserve(ask("1", tpm=8), 0)
     ledger.define(rolling("tpm", 5, 60), 1)
@@ -176,7 +176,7 @@ def test_what_is_told_after_the_window_has_passed_is_debt() -> None:
 @given(st.floats(0, 1e6), st.floats(0, 1e3), st.floats(1e-3, 1e5), st.sampled_from(["rpm", "open"]))
 @example(0.2, 0.0, 0.7, "rpm")
 def test_who_waits_as_told_is_granted(begin: float, later: float, span: float, key: str) -> None:
-    """To the last bit, for windows and pauses."""
+    """The hints of windows and pauses are exact to the last bit."""
     ledger = book_of(rolling("rpm", 1, span), rolling("open", 1, span))
     ledger.reserve(ask("1", rpm=1), begin)
     ledger.pause("open", begin + span, begin)
@@ -189,7 +189,7 @@ def test_who_waits_as_told_is_granted(begin: float, later: float, span: float, k
 
 
 def test_ql_07_the_same_lease_is_granted_once() -> None:
-    """However often it is asked for, and in whatever order its limits stand."""
+    """Repeated requests are granted once, with their requirements in any order."""
     ledger = book_of(rolling(), concurrency())
     assert ledger.reserve(ask("1", rpm=1, slots=1), 3) == Granted(3)
     assert ledger.reserve(ask("1", slots=1, rpm=1), 5) == Granted(3)
@@ -197,7 +197,7 @@ def test_ql_07_the_same_lease_is_granted_once() -> None:
 
 
 def test_ql_08_the_same_lease_with_other_requirements_is_refused() -> None:
-    """And stays what it was."""
+    """The first grant stays in effect."""
     ledger = book_of(rolling(), concurrency())
     ledger.reserve(ask("1", rpm=1), 0)
     for other in (ask("1", rpm=2), ask("1", rpm=1, slots=1), ask("1", slots=1)):
@@ -219,7 +219,7 @@ def test_ql_09_what_is_over_is_over_once() -> None:
 
 
 def test_ql_10_a_hold_that_is_given_back_is_free_at_once() -> None:
-    """In the same instant."""
+    """It is free in the same instant."""
     ledger = book_of(concurrency())
     ledger.reserve(ask("1", slots=1), 0)
     assert reason(ledger.reserve(ask("2", slots=1), 1)) == "no_capacity"
@@ -228,7 +228,7 @@ def test_ql_10_a_hold_that_is_given_back_is_free_at_once() -> None:
 
 
 def test_ql_11_a_hold_that_nobody_extends_comes_back() -> None:
-    """At its timeout; who had it is told, and its end changes nothing for who has it now."""
+    """At its timeout; its old owner is denied, and its end does not affect the new owner."""
     ledger = book_of(concurrency(timeout=3))
     ledger.reserve(ask("gone", slots=1), 0)
     assert reason(ledger.reserve(ask("early", slots=1), 2.9)) == "no_capacity"
@@ -240,7 +240,7 @@ def test_ql_11_a_hold_that_nobody_extends_comes_back() -> None:
 
 
 def test_a_hold_that_has_ended_is_over_for_who_asks_first_after_its_end() -> None:
-    """Nobody has looked between: the question itself finds that it has ended."""
+    """The request itself finds that the hold has ended."""
     ledger = book_of(concurrency(timeout=3))
     ledger.reserve(ask("gone", slots=1), 0)
     assert reason(ledger.reserve(ask("gone", slots=1), 3)) == "lease_expired"
@@ -249,7 +249,7 @@ def test_a_hold_that_has_ended_is_over_for_who_asks_first_after_its_end() -> Non
 
 
 def test_a_hold_that_is_extended_or_held_does_not_end() -> None:
-    """As long as it is extended in time; one of a scope of this process never does."""
+    """It must be extended in time; a hold of a scope of this process never ends by itself."""
     ledger = book_of(concurrency(capacity=2))
     ledger.reserve(ask("extended", slots=1), 0)
     ledger.reserve(ask("held", slots=1), 0, held=True)
@@ -260,7 +260,7 @@ def test_a_hold_that_is_extended_or_held_does_not_end() -> None:
 
 
 def test_a_hold_that_is_extended_does_not_keep_others() -> None:
-    """Each ends by its own time."""
+    """Each hold ends by its own timeout."""
     ledger = book_of(concurrency(capacity=3))
     for second, lease_id in enumerate("abc"):
         ledger.reserve(ask(lease_id, slots=1), second / 4)
@@ -269,7 +269,7 @@ def test_a_hold_that_is_extended_does_not_keep_others() -> None:
 
 
 def test_ql_13_a_larger_capacity_holds_at_once() -> None:
-    """And takes back a decrease that was to come."""
+    """It also cancels a pending decrease."""
     ledger = book_of(rolling(capacity=5))
     ledger.reserve(ask("1", rpm=5), 0)
     assert reason(ledger.reserve(ask("2", rpm=3), 0)) == "no_capacity"
@@ -298,7 +298,7 @@ def test_ql_14_a_smaller_capacity_waits_until_so_much_is_free() -> None:
 
 
 def test_ql_15_a_decrease_that_was_loaded_is_taken_on_by_itself() -> None:
-    """On what is completed, on what ends, and at once where so much is free."""
+    """On a completion or an expiry, and at once if that much is free."""
     slots = LimitState(
         limit=concurrency(capacity=3), status="decreasing", pending_capacity=1, used=2
     )
@@ -310,7 +310,7 @@ def test_ql_15_a_decrease_that_was_loaded_is_taken_on_by_itself() -> None:
 
 
 def test_ql_18_what_is_outstanding_of_a_budget_may_come_back() -> None:
-    """700 of 1000 are settled, 200 outstanding: 250 must wait, until 100 are refunded."""
+    """700 of 1000 are settled, 200 outstanding: 250 must wait until 100 are returned."""
     ledger = book_of(budget())
     for lease_id, amount in (("1", 700), ("2", 200)):
         ledger.reserve(ask(lease_id, tokens=amount), 0)
@@ -325,7 +325,7 @@ def test_ql_18_what_is_outstanding_of_a_budget_may_come_back() -> None:
 
 
 def test_ql_19_what_a_budget_will_never_have_is_refused_for_good() -> None:
-    """900 of 1000 are settled: no waiting helps 150."""
+    """900 of 1000 are settled, so a wait does not help 150."""
     ledger = book_of(budget())
     ledger.reserve(ask("1", tokens=900), 0)
     ledger.complete(end("1"), 0)
@@ -352,7 +352,7 @@ def test_ql_19_what_a_budget_will_never_have_is_refused_for_good() -> None:
     ],
 )
 def test_ql_20_a_request_that_means_nothing_is_refused(wrong: LeaseRequest, told: str) -> None:
-    """For good, and without being remembered."""
+    """It is denied for good, and not remembered."""
     ledger = book_of(rolling("a"))
     denied = ledger.reserve(wrong, 0)
     assert isinstance(denied, Denied)
@@ -362,7 +362,7 @@ def test_ql_20_a_request_that_means_nothing_is_refused(wrong: LeaseRequest, told
 
 
 def test_a_denial_for_good_says_what_is_asked_for_and_what_there_is() -> None:
-    """Of each limit that it fails at; of a budget what is left, and when it begins anew."""
+    """For each limit that causes the denial; for a budget what is left, and its reset."""
     ledger = book_of(rolling("tpm", 1000), rolling("rpm", 2), budget("daily", 1000, reset=86400))
     ledger.define(rolling("rpm", 1), 0)
     denied = ledger.reserve(ask("1", tpm=2087, rpm=2, daily=1), 0)
@@ -379,7 +379,7 @@ def test_a_denial_for_good_says_what_is_asked_for_and_what_there_is() -> None:
 
 
 def test_what_never_changes_is_told_before_what_passes() -> None:
-    """An unknown limit, then what is too much, before a decrease and before a lack of room."""
+    """Unknown limits come first, then amounts beyond the capacity, then transient reasons."""
     ledger = book_of(
         rolling("full", 1), rolling("less", 4), rolling("small", 1), budget("spent", 5)
     )
@@ -404,7 +404,7 @@ def test_what_never_changes_is_told_before_what_passes() -> None:
 
 
 def test_a_denial_is_remembered_with_its_words() -> None:
-    """The id gets the same answer when there is room; a new one does not."""
+    """The id gets the same answer when there is room; a new id does not."""
     ledger = book_of(rolling(capacity=1))
     ledger.reserve(ask("1", rpm=1), 0)
     denied = ledger.reserve(ask("2", rpm=1), 1)
@@ -413,7 +413,7 @@ def test_a_denial_is_remembered_with_its_words() -> None:
 
 
 def test_a_paused_limit_grants_nothing_until_its_instant() -> None:
-    """The wait is until then; and one that is short as well tells the later of both."""
+    """The wait lasts until then; with a shortage as well, the later of both counts."""
     ledger = book_of(rolling("a", 1), concurrency("b"))
     assert ledger.pause("a", 30, 0).paused_until == 30
     denied = ledger.reserve(ask("1", a=1, b=1), 10)
@@ -428,7 +428,7 @@ def test_a_paused_limit_grants_nothing_until_its_instant() -> None:
 
 
 def test_hints_of_who_stands_behind_others_grow_as_well() -> None:
-    """Also at a window, which could tell when it has room: who stands before it may take that."""
+    """Also for a window with a known time, because an earlier request may take the room."""
     ledger = book_of(rolling(capacity=9))
 
     def wait(name: str) -> float:
@@ -442,7 +442,7 @@ def test_hints_of_who_stands_behind_others_grow_as_well() -> None:
 
 
 def test_hints_grow_with_denials_in_a_row_up_to_two_seconds() -> None:
-    """They begin anew when something is granted, and are never longer than the timeout."""
+    """They restart after a grant, and never exceed the timeout."""
     ledger = book_of(concurrency("long", timeout=60), concurrency("short", timeout=0.3))
     ledger.reserve(ask("first", long=1, short=1), 0)
 
@@ -458,7 +458,7 @@ def test_hints_grow_with_denials_in_a_row_up_to_two_seconds() -> None:
 
 
 def test_a_released_lease_leaves_no_trace() -> None:
-    """In a window, on a budget or of a hold; its requests come back too."""
+    """A returned lease leaves its window, its budget or its hold; its requests too."""
     ledger = book_of(rolling(), concurrency(), budget())
     ledger.reserve(ask("1", rpm=2, slots=1, tokens=1000), 0)
     assert {*ledger.complete(end("1", rpm=0, slots=0, tokens=0), 1)} == {"rpm", "slots", "tokens"}
@@ -467,7 +467,7 @@ def test_a_released_lease_leaves_no_trace() -> None:
 
 
 def test_a_period_that_rounding_makes_longer_ends_once() -> None:
-    """2.2 + 0.3 is 2.5, and 2.5 - 2.2 less than 0.3."""
+    """2.2 + 0.3 is 2.5, but 2.5 - 2.2 is less than 0.3."""
     ledger = LimitLedger([LimitState(limit=budget(reset=0.3), used=10)], now=2.2)
     assert ledger.next_at(2.2) == 2.5
     ledger.reserve(ask("1", tokens=5), 2.5)
@@ -477,7 +477,7 @@ def test_a_period_that_rounding_makes_longer_ends_once() -> None:
 
 
 def test_a_period_goes_on_with_who_keeps_it_next() -> None:
-    """It began when it did; only one that is said to begin later than now begins now."""
+    """The period keeps its start; a start in the future becomes now."""
     began = [
         LimitLedger([LimitState(limit=budget(reset=100), used=7, began_at=at)], now=1000)
         for at in (950, 250, 2000, None)
@@ -489,7 +489,7 @@ def test_a_period_goes_on_with_who_keeps_it_next() -> None:
 
 
 def test_a_budget_begins_anew_at_whole_periods() -> None:
-    """What is settled is forgotten, what is outstanding is not."""
+    """Settled amounts are reset, outstanding ones are not."""
     ledger = LimitLedger([LimitState(limit=budget(reset=100))], now=50)
     ledger.reserve(ask("settled", tokens=600), 60)
     ledger.reserve(ask("outstanding", tokens=300), 60)
@@ -506,7 +506,7 @@ def test_a_budget_begins_anew_at_whole_periods() -> None:
 
 
 def test_the_next_instant_is_the_first_at_which_something_changes_by_itself() -> None:
-    """The end of a share or a hold or a pause, a budget's beginning, a lease that nobody ends."""
+    """A share, a hold or a pause ends, a budget resets, or a lease is dropped."""
     ledger = book_of(rolling("w", window=50), concurrency("h", timeout=40), budget("b", reset=700))
     assert ledger.next_at(0) == math.inf
     ledger.reserve(ask("1", w=1, h=1, b=1), 1)
@@ -521,7 +521,7 @@ def test_the_next_instant_is_the_first_at_which_something_changes_by_itself() ->
 
 
 def test_a_waiter_before_it_denies_a_lease() -> None:
-    """Where others stand before it there is no room for it."""
+    """It counts as full where earlier requests wait."""
     ledger = book_of(rolling("a"), concurrency("b"))
     denied = ledger.reserve(ask("1", a=1, b=1), 0, behind=lambda _needs: ("b",))
     assert denied == Denied("no_capacity", terminal=False, retry_after=0.05, keys=("b",))
@@ -529,7 +529,7 @@ def test_a_waiter_before_it_denies_a_lease() -> None:
 
 
 def test_a_look_takes_nothing() -> None:
-    """And remembers nothing."""
+    """It takes nothing, and remembers nothing."""
     ledger = book_of(concurrency())
     needs = (Requirement("slots", 1),)
     assert ledger.check(needs, 0) is ledger.check(needs, 0) is None
@@ -541,7 +541,7 @@ def test_a_look_takes_nothing() -> None:
 
 
 def test_what_was_in_use_before_counts_on() -> None:
-    """A window as if it were taken now, holds until their timeout, a budget whole."""
+    """A window counts as if taken now, holds until their timeout, a budget in full."""
     states = [
         LimitState(limit=rolling("w", 5, window=60), used=4, debt=2),
         LimitState(limit=concurrency("h", 5, timeout=30), used=3),
@@ -556,7 +556,7 @@ def test_what_was_in_use_before_counts_on() -> None:
 
 
 def test_a_limit_keeps_its_kind_and_its_key() -> None:
-    """Both would make what is taken meaningless."""
+    """A change of either would make existing shares meaningless."""
     ledger = book_of(rolling("a"))
     with pytest.raises(LimitError) as wrong:
         ledger.define(concurrency("a"), 0)
@@ -572,7 +572,7 @@ def test_a_limit_keeps_its_kind_and_its_key() -> None:
 
 
 def test_a_lease_of_a_scope_is_forgotten_with_it() -> None:
-    """And remembered as long as it lasts."""
+    """It is remembered as long as the scope lasts."""
     ledger = book_of(rolling(capacity=1, window=1), concurrency())
     ledger.reserve(ask("1", rpm=1, slots=1), 0, held=True)
     assert reason(ledger.reserve(ask("2", rpm=1), 0, held=True)) == "no_capacity"
@@ -585,7 +585,7 @@ def test_a_lease_of_a_scope_is_forgotten_with_it() -> None:
 
 @pytest.mark.slow
 def test_ql_35_what_is_remembered_is_bounded_by_time() -> None:
-    """Whatever becomes of the leases: ended, released, denied, or left."""
+    """Ended, returned, denied or abandoned leases are all dropped in time."""
     ledger = book_of(
         rolling(capacity=10**9, window=30), concurrency(timeout=20), budget("b", 10**9)
     )

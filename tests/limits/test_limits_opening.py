@@ -50,12 +50,12 @@ def in_trio(main: Callable[[], Awaitable[R]]) -> R:
 
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loopback is reached directly, whatever the machine's environment says."""
+    """Loopback is reached directly, whatever the environment."""
     monkeypatch.setenv("NO_PROXY", "*")
 
 
 def ignore(_shortage: object) -> None:
-    """Nobody looks."""
+    """Ignore a warning."""
 
 
 async def standing(limits: SharedLimits) -> list[tuple[str, int]]:
@@ -68,7 +68,7 @@ async def take_one(limits: SharedLimits, *keys: LimitKey) -> None:
 
 
 def test_limits_of_this_process_are_those_of_the_call_and_of_the_file(tmp_path: Path) -> None:
-    """What was in use counts on, from the moment at which it is opened."""
+    """Earlier usage counts from the moment of opening."""
     file = tmp_path / "limits.json"
     write_limits(file, [LimitState(limit=RPM, used=1)])
 
@@ -84,7 +84,7 @@ def test_limits_of_this_process_are_those_of_the_call_and_of_the_file(tmp_path: 
 
 
 def test_ql_15_a_limit_that_is_to_be_smaller_becomes_so_by_itself(tmp_path: Path) -> None:
-    """The file says that it decreases; the end of what is in use is enough."""
+    """The file says that it decreases; the end of the usage is enough."""
     file = tmp_path / "limits.json"
     decreasing = LimitState(
         limit=SharedLimit(key="slots", kind="concurrency", capacity=5, timeout=30),
@@ -105,7 +105,7 @@ def test_ql_15_a_limit_that_is_to_be_smaller_becomes_so_by_itself(tmp_path: Path
 
 
 def test_a_period_that_began_before_goes_on(tmp_path: Path) -> None:
-    """A run that reads the file begins none, whatever its clock says."""
+    """A run that reads the file starts no period, whatever its clock."""
     file = tmp_path / "limits.json"
     daily = SharedLimit(key="daily", kind="budget", capacity=10, reset=86_400)
     began_at = time.time() - 86_000
@@ -147,7 +147,7 @@ def test_what_is_wrong_is_told_when_it_is_opened(tmp_path: Path) -> None:
 
 
 def test_limits_of_this_process_need_no_network() -> None:
-    """Neither Redis' client nor an HTTP client nor a server is imported for it."""
+    """Neither Redis' client nor an HTTP client nor a server is imported."""
     script = (
         "import sys, trioeval.limits.open\n"
         "assert not {'coredis', 'httpx2', 'starlette'} & set(sys.modules)"
@@ -171,7 +171,7 @@ async def served(backend: Backend) -> AsyncGenerator[str]:
 @pytest.mark.network
 @pytest.mark.parametrize("batch", [None, Batch(size=4, flush=0.001)])
 def test_limits_that_a_server_lacks_are_made_and_those_it_has_are_left(batch: Batch | None) -> None:
-    """What is otherwise there than it is given is told, with both."""
+    """A differing definition is warned of, with both definitions."""
     told: list[str] = []
 
     async def main() -> None:
@@ -203,7 +203,7 @@ def test_limits_that_a_server_lacks_are_made_and_those_it_has_are_left(batch: Ba
 @pytest.mark.slow
 @pytest.mark.network
 def test_a_run_warns_of_limits_that_are_kept_otherwise() -> None:
-    """Whoever runs a suite hears of it as of everything else that does no harm."""
+    """It is a warning of the run, like any other."""
     told: list[str] = []
     limit = {"key": "rpm", "kind": "rolling", "capacity": 2, "windowSeconds": 60}
 
@@ -244,7 +244,7 @@ def test_a_run_warns_of_limits_that_are_kept_otherwise() -> None:
     ],
 )
 def test_what_decides_of_a_limit_is_compared(kept: LimitState, told: str | None) -> None:
-    """Words about it do not; a capacity that is to be smaller is what it is to be."""
+    """Texts are ignored; a pending capacity counts as the capacity."""
     found = difference(kept, RPM)
     here = "the different definition here (capacity 2, windowSeconds 60) is ignored"
     assert found == (told and f"limit 'rpm' stays as it is ({told}); {here}")
@@ -278,7 +278,7 @@ def test_limits_in_redis_are_found_under_their_namespace() -> None:
 @pytest.mark.network
 @needs_redis
 def test_a_server_that_lost_all_limits_is_given_those_of_the_run_again() -> None:
-    """And one that was not there at the beginning gets them as soon as it is."""
+    """A server that was down at the start gets them as soon as it is up."""
 
     async def main(server: RedisServer) -> None:
         warnings: list[str] = []
@@ -320,7 +320,7 @@ def test_a_server_that_lost_all_limits_is_given_those_of_the_run_again() -> None
     [("", "it demands a password"), (":wrong@", "invalid username-password pair")],
 )
 def test_a_password_that_is_refused_ends_the_wait_at_once(user: str, told: str) -> None:
-    """It does not pass, however long one waits; the password is not told."""
+    """It does not pass by waiting; the password is not shown."""
 
     async def main(url: str) -> None:
         with pytest.raises(LimitError, match=f"rejects this client: {told}") as caught:
@@ -343,7 +343,7 @@ def test_a_password_that_is_refused_ends_the_wait_at_once(user: str, told: str) 
 
 @pytest.mark.network
 def test_a_server_that_is_none_of_ours_is_named_with_what_it_says() -> None:
-    """It answers; that nobody does would be wrong."""
+    """A server that answers must not be reported as unreachable."""
 
     async def main() -> None:
         async def reply(stream: trio.SocketStream) -> None:
@@ -368,7 +368,7 @@ def test_a_server_that_is_none_of_ours_is_named_with_what_it_says() -> None:
 @pytest.mark.slow
 @pytest.mark.network
 def test_a_limit_of_another_kind_is_refused_where_it_is_kept() -> None:
-    """And none is made: a run under other limits than it says is no run of it."""
+    """None is created: a run under other limits would not be the requested run."""
 
     async def main() -> None:
         keeper = MemoryLimits([SLOTS])
@@ -395,7 +395,7 @@ def test_a_limit_of_another_kind_is_refused_where_it_is_kept() -> None:
 @pytest.mark.slow
 @pytest.mark.network
 def test_a_limit_that_decreases_in_a_file_is_made_as_it_is_to_be(tmp_path: Path) -> None:
-    """Nothing of it is in use where it is made."""
+    """Nothing of it is in use where it is created."""
     file = tmp_path / "limits.json"
     state = LimitState(limit=RPM, status="decreasing", pending_capacity=1, used=2, debt=4)
     write_limits(file, [state])
@@ -415,7 +415,7 @@ def test_a_limit_that_decreases_in_a_file_is_made_as_it_is_to_be(tmp_path: Path)
 
 
 def nobody() -> str:
-    """A URL at which nobody answers: no system gives this port to who asks for any."""
+    """The URL of a port that no system assigns."""
     return "http://127.0.0.1:1"
 
 
@@ -434,7 +434,7 @@ def test_nobody_to_ask_ends_the_run_at_its_beginning_when_that_is_wished() -> No
 
 @pytest.mark.network
 def test_somebody_has_to_answer_where_nothing_is_to_be_made() -> None:
-    """Otherwise every call would wait for nothing; where calls go on without, nobody is asked before."""
+    """Otherwise every call would wait in vain; with `unreachable: open` no request is sent before."""
 
     async def main() -> None:
         with pytest.raises(LimitError, match=r"^limiter_unavailable"):
@@ -452,7 +452,7 @@ def test_somebody_has_to_answer_where_nothing_is_to_be_made() -> None:
 def test_nobody_to_ask_lets_calls_go_on_when_that_is_wished(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a warning."""
+    """A warning is given."""
     monkeypatch.setattr(remote, "FLUSH_WITHIN", 0.1)  # seconds of real time
 
     async def main() -> None:
@@ -472,7 +472,7 @@ def test_nobody_to_ask_lets_calls_go_on_when_that_is_wished(
 
 
 class Late(MemoryLimits):
-    """A backend that nobody reaches before an instant."""
+    """A backend that is unreachable before an instant."""
 
     def __init__(self, from_: float) -> None:
         super().__init__()

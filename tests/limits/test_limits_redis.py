@@ -45,13 +45,13 @@ def _server() -> Iterator[RedisServer]:
 
 @pytest.fixture
 def server(_server: RedisServer) -> RedisServer:
-    """One with nothing in it."""
+    """An empty server."""
     _server.command("FLUSHALL")
     return _server
 
 
 def test_a_clock_that_is_set_back_makes_nothing_longer(server: RedisServer) -> None:
-    """What was stored with instants an hour ahead ends after its length: windows, holds, periods, pauses."""
+    """Shares stored with instants an hour ahead end on time: windows, holds, periods, pauses."""
     limits = (
         RPM,
         attrs.evolve(SLOTS, timeout=30),
@@ -92,7 +92,7 @@ def test_a_clock_that_is_set_back_makes_nothing_longer(server: RedisServer) -> N
 
 
 def test_the_clock_of_a_server_may_be_an_hour_behind_what_is_stored(server: RedisServer) -> None:
-    """The server's own clock, as it is after somebody has put it right."""
+    """The server's own clock, after it was corrected."""
 
     async def main() -> None:
         ahead = time.time() + 3600
@@ -125,7 +125,7 @@ def over(lease_id: str, **actuals: int) -> Settlement:
 
 
 def run(url: str, body: Callable[[RedisLimits], Awaitable[None]], **settings: Any) -> None:
-    """Run a body with limits; one that does not end fails."""
+    """Run a body with limits, with a timeout."""
 
     async def main() -> None:
         with trio.fail_after(PATIENCE):
@@ -156,7 +156,7 @@ def test_limits_are_a_backend(server: RedisServer) -> None:
 
 
 def test_what_is_defined_is_told(server: RedisServer) -> None:
-    """All that a limit says comes back: over TCP and over a socket of the file system."""
+    """All fields of a limit are returned: over TCP and over a Unix socket."""
     daily = SharedLimit(
         key="tenant:ü:daily {x}",
         kind="budget",
@@ -192,7 +192,7 @@ def test_amounts_are_exact_up_to_the_largest(server: RedisServer) -> None:
 
 
 def test_a_batch_is_one_round_trip(server: RedisServer) -> None:
-    """Many leases are decided about, and ended, in one run of the script."""
+    """Many leases are decided and ended in one run of the script."""
 
     async def body(limits: RedisLimits) -> None:
         await define(limits, RPM)
@@ -238,7 +238,7 @@ def test_instants_are_those_of_the_server(server: RedisServer) -> None:
 
 
 def test_everything_is_under_one_hash_tag(server: RedisServer) -> None:
-    """A cluster keeps what has the same tag on one node, and two namespaces share nothing."""
+    """A cluster keeps keys with one tag on one node, and two namespaces share nothing."""
 
     async def body(limits: RedisLimits) -> None:
         await define(limits, RPM, SLOTS, PURSE)
@@ -256,7 +256,7 @@ def test_everything_is_under_one_hash_tag(server: RedisServer) -> None:
 
 
 def test_concurrent_programs_never_take_more_than_there_is(server: RedisServer) -> None:
-    """Many connections at once: holds that are granted and not over are never above the capacity."""
+    """With many connections at once, the granted holds never exceed the capacity."""
     held, most, granted = 0, 0, 0
 
     async def program(number: int) -> None:
@@ -288,7 +288,7 @@ def test_concurrent_programs_never_take_more_than_there_is(server: RedisServer) 
 
 
 def test_cancelled_requests_do_not_mix_up_answers(server: RedisServer) -> None:
-    """Whoever asks after a cancelled request gets its own answer, and what was cancelled can be ended."""
+    """A request after a cancelled one gets its own answer, and the cancelled one can be ended."""
 
     async def asked(limits: RedisLimits, number: int) -> None:
         (decision,) = await limits.reserve([ask(f"lease-{number}", rpm=number + 1)])
@@ -311,7 +311,7 @@ def test_cancelled_requests_do_not_mix_up_answers(server: RedisServer) -> None:
 
 
 def test_ql_21_an_answer_that_was_lost_is_the_same_when_asked_again(server: RedisServer) -> None:
-    """A server that hangs: nobody knows what became of a request. Asked again, it is taken once."""
+    """The outcome of a request to a hanging server is unknown. Repeated, it takes the room once."""
 
     async def body(limits: RedisLimits) -> None:
         await define(limits, RPM)
@@ -337,7 +337,7 @@ def test_ql_21_an_answer_that_was_lost_is_the_same_when_asked_again(server: Redi
 
 
 def test_a_server_that_does_not_answer_costs_no_connection(server: RedisServer) -> None:
-    """However many requests were cancelled while they connected, the next one gets through."""
+    """However many requests were cancelled while connecting, the next one succeeds."""
 
     async def body(limits: RedisLimits) -> None:
         server.send(signal.SIGSTOP)
@@ -359,7 +359,7 @@ def test_a_server_that_does_not_answer_costs_no_connection(server: RedisServer) 
 
 
 def test_who_stops_to_listen_leaves_no_connection(server: RedisServer) -> None:
-    """Whenever it is: while it connects, or when it listens."""
+    """Whether it stops while connecting or while listening."""
 
     async def body(limits: RedisLimits) -> None:
         await limits.states()
@@ -384,7 +384,7 @@ def test_who_stops_to_listen_leaves_no_connection(server: RedisServer) -> None:
 
 
 def test_a_server_that_is_not_there_is_told(server: RedisServer) -> None:
-    """Nothing is asked before the first operation; then it is told where nobody answers."""
+    """No request is sent before the first operation; then the error names the address."""
 
     async def body(limits: RedisLimits) -> None:
         with pytest.raises(LimitError, match=r"^limiter_unavailable: Redis at 127\.0\.0\.1:1: .+"):
@@ -407,7 +407,7 @@ def test_a_server_that_has_forgotten_the_script_is_told_it_again(server: RedisSe
 
 
 def test_leases_survive_a_crash_of_server_and_client() -> None:
-    """A server that writes down what it does (appendfsync always) loses no lease when it is killed."""
+    """With appendfsync always, a killed server loses no lease."""
     with open_server("--appendonly", "yes", "--appendfsync", "always") as server:
         told: list[Sequence[object]] = []
 
@@ -435,7 +435,7 @@ def test_leases_survive_a_crash_of_server_and_client() -> None:
 
 
 def test_a_server_without_memory_refuses_and_loses_nothing(server: RedisServer) -> None:
-    """What it refuses has changed nothing, so that it counts right when there is memory again."""
+    """A refused request has changed nothing, so the counts are right when there is memory again."""
 
     async def body(limits: RedisLimits) -> None:
         await define(limits, RPM, SLOTS)
@@ -546,7 +546,7 @@ def test_what_is_no_url_or_namespace_is_refused(url: str, namespace: str, told: 
 
 
 def test_spans_are_those_that_can_be_counted(server: RedisServer) -> None:
-    """In millionths, from now on; what is longer is refused, here as in memory; pauses are shorter."""
+    """They count in millionths; longer spans are refused, as in memory; pauses are shorter."""
     most, week = 10.0**9, 7 * 86_400.0
     longest = SharedLimit(key="long", kind="rolling", capacity=1, window=most)
 
@@ -580,7 +580,7 @@ def test_spans_are_those_that_can_be_counted(server: RedisServer) -> None:
 
 
 def test_a_limit_is_removed(server: RedisServer) -> None:
-    """Leases that took of it live on, ends of them count nowhere; a new one of its name begins empty."""
+    """Its leases live on and count nowhere at their end; a new limit with its key starts empty."""
 
     async def body(limits: Backend) -> None:
         for limit in (RPM, SLOTS, PURSE):
@@ -612,7 +612,7 @@ def test_a_limit_is_removed(server: RedisServer) -> None:
 
 
 def test_who_waits_is_told_of_a_limit_that_is_removed(server: RedisServer) -> None:
-    """So that it asks, and hears that there is none."""
+    """Waiting clients retry and get its absence as the answer."""
     told: list[tuple[str, ...]] = []
     heard = [trio.Event(), trio.Event()]
 
@@ -636,7 +636,7 @@ def test_who_waits_is_told_of_a_limit_that_is_removed(server: RedisServer) -> No
 
 @pytest.mark.parametrize("name", ["lease id", "key"])
 def test_names_are_bounded(server: RedisServer, name: str) -> None:
-    """What is remembered of them would else be as large as who asks wishes."""
+    """Otherwise clients could use any amount of memory."""
 
     async def body(limits: Backend) -> None:
         for length in (256, 257):
@@ -668,7 +668,7 @@ def test_what_the_block_raises_comes_out_as_it_is(server: RedisServer) -> None:
 
 
 def test_ql_35_memory_is_bounded_by_retention(server: RedisServer) -> None:
-    """What is over leaves nothing but a record, which Redis drops ten minutes after it was heard of."""
+    """A closed lease leaves only a record, which Redis drops ten minutes after the last request."""
     clock = [1000.0]
 
     async def body(limits: RedisLimits) -> None:
@@ -697,7 +697,7 @@ def test_ql_35_memory_is_bounded_by_retention(server: RedisServer) -> None:
 
 
 def test_whoever_was_denied_hears_of_room(server: RedisServer) -> None:
-    """A share that is settled is told, if somebody was denied for want of it; else nobody is disturbed."""
+    """A settled share is announced only if a request was denied for lack of it."""
     heard: list[tuple[str, ...]] = []
     news = trio.Event()
 

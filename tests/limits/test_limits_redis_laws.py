@@ -1,4 +1,4 @@
-"""The laws of limits and leases over Redis, and that it answers as the ledger of limits does."""
+"""The laws of limits and leases over Redis, and its agreement with the ledger."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ _names = (f"example-{number}" for number in itertools.count())
 
 @pytest.fixture(scope="module")
 def open_limits() -> Iterator[Callable[[], Asked]]:
-    """Opens limits with nothing in them, all on one server."""
+    """Opens empty limits, all on one server."""
     with open_server() as server, open_portal() as portal:
         yield lambda: portal.open(
             partial(
@@ -42,7 +42,7 @@ def open_limits() -> Iterator[Callable[[], Asked]]:
 
 
 def test_the_laws_hold_over_redis(open_limits: Callable[[], Asked]) -> None:
-    """The machine that goes over the ledger goes over Redis as well."""
+    """The state machine of the ledger also checks Redis."""
     run_state_machine_as_test(
         machine(open_limits),
         settings=settings(max_examples=60, stateful_step_count=40),
@@ -60,7 +60,7 @@ lease_ids = st.integers(0, 9).map(str)
 
 
 def limits_of(key: str) -> st.SearchStrategy[SharedLimit]:
-    """Definitions of one key, which are always of one kind."""
+    """Definitions of one key, which always have the same kind."""
     common = {"key": st.just(key), "capacity": capacities, "overage": overages}
     if key in ("rpm", "tpm"):
         return st.builds(SharedLimit, kind=st.just("rolling"), window=spans, **common)
@@ -72,7 +72,7 @@ def limits_of(key: str) -> st.SearchStrategy[SharedLimit]:
 
 @st.composite
 def asks(draw: st.DrawFn, names: st.SearchStrategy[str] = lease_ids) -> LeaseRequest:
-    """Some of them mean nothing: an amount of 0, a key that is not there, or is there twice."""
+    """Some requests are invalid: an amount of 0, an unknown key, or a key twice."""
     keys = draw(st.lists(st.sampled_from(KEYS), min_size=1, max_size=4, unique=True))
     if draw(st.integers(0, 30)) == 0:
         keys = draw(st.sampled_from([[], [keys[0]] * 2, ["none"]]))
@@ -90,7 +90,7 @@ def settlements(draw: st.DrawFn) -> Settlement:
 
 
 def unused(lease_id: str) -> Settlement:
-    """The end of a lease that was not used, whatever its keys are."""
+    """The settlement of an unused lease, whatever its keys."""
     return Settlement(lease_id, "job", tuple(Actual(key, 0) for key in KEYS))
 
 
@@ -110,7 +110,7 @@ operations = st.one_of(
 
 
 def _told(subject: Any, now: float, name: str, *values: Any) -> object:
-    """What it answers, or how it refuses."""
+    """Return the answer, or the refusal."""
     if name == "pause":
         key, length = values
         values = (key, now + length)
@@ -202,7 +202,7 @@ def test_redis_says_what_the_book_says(
     defined: tuple[SharedLimit, ...],
     script: list[tuple[float, tuple[Any, ...]]],
 ) -> None:
-    """Every answer, and how every limit stands after it, is that of the ledger."""
+    """Every answer, and the state of every limit after it, equals that of the ledger."""
     redis, ledger = open_limits(), LimitLedger()
     now, asked = 0.0, [LeaseRequest("first", "job", (Requirement("rpm", 1),))]
     for limit in defined:

@@ -37,12 +37,12 @@ _names = itertools.count()
 
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loopback is reached directly, whatever the machine's environment says."""
+    """Loopback is reached directly, whatever the environment."""
     monkeypatch.setenv("NO_PROXY", "*")
 
 
 class BookSubject:
-    """A ledger of which at each restart a snapshot is left."""
+    """A ledger that is restored from a snapshot at each restart."""
 
     keeps_denials = False
 
@@ -71,7 +71,7 @@ TestBookRestarts.settings = settings(max_examples=MANY // 2, stateful_step_count
 
 
 class Forwarding:
-    """A subject behind which another one is, which may be replaced."""
+    """A subject in front of another one, which may be replaced."""
 
     asked: Asked
 
@@ -96,7 +96,7 @@ class Forwarding:
 
 @asynccontextmanager
 async def _served(path: Path, now: Callable[[], float]) -> AsyncGenerator[Backend]:
-    """The limits of a file, asked over HTTP."""
+    """The limits of a file over HTTP."""
     stop = trio.Event()
     async with open_file_limits(path, now=now) as filed, trio.open_nursery() as nursery:
         url = await nursery.start(partial(serve_limits, filed, ServeSettings(port=0), stop=stop))
@@ -106,7 +106,7 @@ async def _served(path: Path, now: Callable[[], float]) -> AsyncGenerator[Backen
 
 
 class FiledSubject(Forwarding):
-    """Limits in a file."""
+    """The limits of a file."""
 
     keeps_denials = False
 
@@ -130,7 +130,7 @@ class FiledSubject(Forwarding):
         return self.opened(self.path, now=lambda: self.portal.now)
 
     def _files(self) -> dict[str, bytes]:
-        """All that is on the disk."""
+        """Return everything on disk."""
         folder = self.path.parent
         return {one.name: one.read_bytes() for one in folder.iterdir() if one.suffix != ".lock"}
 
@@ -163,7 +163,7 @@ def portal() -> Iterator[Portal]:
 
 @pytest.mark.slow
 def test_the_laws_hold_over_restarts_with_a_file(portal: Portal) -> None:
-    """Whether it is closed, killed, or killed while it writes."""
+    """The server is closed, killed, or killed while it writes."""
     run_state_machine_as_test(
         restarting_machine(lambda: FiledSubject(portal, open_file_limits)),
         settings=settings(max_examples=MANY // 4, stateful_step_count=40),
@@ -173,7 +173,7 @@ def test_the_laws_hold_over_restarts_with_a_file(portal: Portal) -> None:
 @pytest.mark.slow
 @pytest.mark.network
 def test_the_laws_hold_over_restarts_over_http(portal: Portal) -> None:
-    """The same through a server, and a client, for each life."""
+    """Each life has its own server and client."""
     run_state_machine_as_test(
         restarting_machine(lambda: FiledSubject(portal, _served)),
         settings=settings(max_examples=MANY // 20, stateful_step_count=30),
@@ -181,7 +181,7 @@ def test_the_laws_hold_over_restarts_over_http(portal: Portal) -> None:
 
 
 class RedisSubject(Forwarding):
-    """Limits in Redis: clients end at a `stop`; otherwise the server is killed, and its clock set back."""
+    """Limits in Redis: a `stop` ends the client; otherwise the server is killed, and its clock set back."""
 
     keeps_denials = True
 
@@ -215,7 +215,7 @@ class RedisSubject(Forwarding):
 @pytest.mark.network
 @needs_redis
 def test_the_laws_hold_over_restarts_of_redis(portal: Portal) -> None:
-    """Clients that end, and a server that is killed and reads what it has appended to its file."""
+    """Clients end, and a killed server reads its append-only file."""
     with open_server("--appendonly", "yes", "--appendfsync", "always") as server:
         run_state_machine_as_test(
             restarting_machine(lambda: RedisSubject(portal, server)),

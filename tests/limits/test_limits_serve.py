@@ -1,4 +1,4 @@
-"""Limits over HTTP: the server as any client sees it, and the client of ours, over a real socket."""
+"""Limits over HTTP: the server as any client sees it, and our client, over a real socket."""
 
 import json
 import socket
@@ -46,7 +46,7 @@ DAILY = SharedLimit(key="daily", kind="budget", capacity=100, unit="tokens")
 
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loopback is reached directly, whatever the machine's environment says."""
+    """Loopback is reached directly, whatever the environment."""
     monkeypatch.setenv("NO_PROXY", "*")
 
 
@@ -58,7 +58,7 @@ def ask(name: str, **amounts: int) -> LeaseRequest:
 
 @asynccontextmanager
 async def served(backend: Backend, *, token: str | None = None) -> AsyncGenerator[str]:
-    """A server over a backend; when the block is left, it is stopped and has returned."""
+    """Run a server over a backend; it has stopped when the block is left."""
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
         settings = ServeSettings(port=0, token=token)
@@ -79,7 +79,7 @@ class Reply:
 async def request(
     method: str, url: str, data: object = None, headers: Mapping[str, str] | None = None
 ) -> Reply:
-    """What any client gets."""
+    """Return the response that any client gets."""
     body = data if isinstance(data, bytes) else None if data is None else json.dumps(data).encode()
     async with open_http() as client:
         reply = await client.send(HttpRequest(url, headers or {}, body, method))
@@ -101,7 +101,7 @@ def in_trio(main: Callable[[], Awaitable[None]]) -> None:
 
 
 def test_a_lease_is_reserved_and_completed() -> None:
-    """Granted once, granted again under the same id, denied to another until it is completed."""
+    """It is granted once, granted again under the same id, and denied to others until completed."""
 
     async def main() -> None:
         async with served(MemoryLimits([SLOTS])) as url:
@@ -132,7 +132,7 @@ def test_a_lease_is_reserved_and_completed() -> None:
 
 
 def test_what_means_nothing_is_malformed_alone_and_in_a_batch() -> None:
-    """The same words in both; a client hears them as the denial that every backend gives."""
+    """The messages are the same in both; our client returns the denial of every backend."""
 
     async def main() -> None:
         async with served(MemoryLimits([SLOTS])) as url:
@@ -158,7 +158,7 @@ def test_what_means_nothing_is_malformed_alone_and_in_a_batch() -> None:
 
 
 def test_a_limit_is_removed_over_http() -> None:
-    """Whatever its name; and that there is none is said of the limit."""
+    """The key may be any text; a missing limit is reported with its key."""
 
     async def main() -> None:
         odd = SharedLimit(key="a/b ?ü", kind="budget", capacity=1)
@@ -179,7 +179,7 @@ def test_a_limit_is_removed_over_http() -> None:
 
 
 def test_ql_31_a_batch_is_answered_in_order() -> None:
-    """Granted, malformed, denied for ever: three items, three answers, and what is sound counts."""
+    """A granted, an invalid and a denied item get three answers, and the valid ones count."""
 
     async def main() -> None:
         limits = MemoryLimits([DAILY])
@@ -241,7 +241,7 @@ def test_ql_31_a_batch_is_answered_in_order() -> None:
 def test_what_is_wrong_has_a_status_and_a_word(
     method: str, path: str, data: object, status: int, error: str
 ) -> None:
-    """And nothing is taken."""
+    """Nothing is taken."""
 
     async def main() -> None:
         limits = MemoryLimits([SLOTS])
@@ -255,7 +255,7 @@ def test_what_is_wrong_has_a_status_and_a_word(
 
 
 def test_limits_are_read_and_changed() -> None:
-    """All, one by its key, a new one, a smaller one, and one that is closed for a while."""
+    """All limits, one by its key, a new one, a smaller one, and a paused one."""
 
     async def main() -> None:
         async with served(MemoryLimits([RPM, DAILY])) as url:
@@ -300,7 +300,7 @@ def test_limits_are_read_and_changed() -> None:
 
 
 def test_who_has_no_token_gets_nothing() -> None:
-    """But may ask whether the server is there."""
+    """Only the health check is public."""
 
     async def main() -> None:
         limits = MemoryLimits([SLOTS])
@@ -332,7 +332,7 @@ def test_who_has_no_token_gets_nothing() -> None:
 
 @attrs.define(eq=False)
 class Broken:
-    """A backend that cannot be asked, or knows of nothing, and counts how often it was tried."""
+    """A backend that is unreachable, or knows nothing, and counts requests."""
 
     error: LimitError | None = None
     asks: list[LeaseRequest] = attrs.field(factory=list)
@@ -369,7 +369,7 @@ class Broken:
 
 @pytest.mark.parametrize("reason", [None, "limiter_unavailable"])
 def test_what_the_backend_does_not_know_is_no_denial(reason: str | None) -> None:
-    """Status 503 alone, an error in its place in a batch; to our client it is unknown in either form."""
+    """Status 503 for one request, an error in place in a batch; unknown to our client either way."""
     error = None if reason is None else LimitError("limiter_unavailable", "no connection")
 
     async def main() -> None:
@@ -405,7 +405,7 @@ def test_what_the_backend_does_not_know_is_no_denial(reason: str | None) -> None
 
 
 def test_the_client_is_a_backend_like_the_one_that_it_asks() -> None:
-    """Everything that a backend can, with the same answers, through one of each."""
+    """All operations of a backend have the same answers, through one instance of each."""
 
     async def main() -> None:
         limits = MemoryLimits([RPM, SLOTS, DAILY])
@@ -446,7 +446,7 @@ def test_the_client_is_a_backend_like_the_one_that_it_asks() -> None:
 
 
 def test_more_than_a_batch_goes_in_several() -> None:
-    """Each of at most 256, and all are answered in order."""
+    """Each batch has at most 256 items, and all are answered in order."""
 
     async def main() -> None:
         wide = SharedLimit(key="wide", kind="budget", capacity=1000)
@@ -468,7 +468,7 @@ def test_more_than_a_batch_goes_in_several() -> None:
 
 
 def test_ql_32_a_batch_that_fails_keeps_its_lease_ids() -> None:
-    """The server is gone, and comes back with a lease of the first try: nothing is reserved twice."""
+    """The server goes away and returns with a lease of the first attempt: nothing is reserved twice."""
 
     async def main() -> None:
         limits = MemoryLimits([DAILY])
@@ -500,7 +500,7 @@ def test_ql_32_a_batch_that_fails_keeps_its_lease_ids() -> None:
 
 
 def test_lanes_take_their_permits_over_http() -> None:
-    """From the settings of a suite to the server's limits: reserved, settled as used, and given back."""
+    """From a suite's settings to the server's limits: reserved, settled as used, and returned."""
 
     async def main() -> None:
         keys = [LimitKey("daily", "tokens"), LimitKey("slots", "slots")]
@@ -530,7 +530,7 @@ def test_lanes_take_their_permits_over_http() -> None:
 
 
 async def answer_with(raw: bytes, stream: trio.SocketStream) -> None:
-    """A server that says the same to whatever is asked; nothing at all if there is nothing."""
+    """A server with the same answer to everything; None closes the connection."""
     async with stream:
         await stream.receive_some(65536)
         if raw:
@@ -563,7 +563,7 @@ def said(body: str, status: str = "200 OK") -> bytes:
     ],
 )
 def test_any_other_answer_leaves_everything_unknown(raw: bytes, told: str) -> None:
-    """Whatever was asked: it may have been carried out."""
+    """The request may have been carried out."""
 
     async def main() -> None:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
@@ -600,7 +600,7 @@ def test_any_other_answer_leaves_everything_unknown(raw: bytes, told: str) -> No
     ["", "redis://host", "127.0.0.1:8770", "http://", "http://h:x", "http://h?a=b", "http://[::1"],
 )
 def test_an_address_that_is_none_is_refused_before_anything_is_sent(url: str) -> None:
-    """With what would be right."""
+    """The message shows a valid address."""
 
     async def main() -> None:
         with pytest.raises(LimitError, match="must be like http://host:8770, got"):
@@ -611,7 +611,7 @@ def test_an_address_that_is_none_is_refused_before_anything_is_sent(url: str) ->
 
 
 def test_a_refused_address_is_told_without_its_password() -> None:
-    """It may be in a log tomorrow."""
+    """It may be logged."""
 
     async def main() -> None:
         with pytest.raises(LimitError) as caught:
@@ -624,7 +624,7 @@ def test_a_refused_address_is_told_without_its_password() -> None:
 
 
 def test_an_address_in_use_is_an_error_of_the_system() -> None:
-    """Told to who starts the server, and bare."""
+    """It is raised to the caller of the server, not wrapped."""
 
     async def main() -> None:
         with socket.socket() as taken:
@@ -640,7 +640,7 @@ def test_an_address_in_use_is_an_error_of_the_system() -> None:
 
 @attrs.define(eq=False)
 class Slow(Broken):
-    """A backend that answers when it is told to."""
+    """A backend that answers when the test lets it."""
 
     reached: trio.Event = attrs.field(factory=trio.Event)
     go: trio.Event = attrs.field(factory=trio.Event)
@@ -653,13 +653,13 @@ class Slow(Broken):
 
 @pytest.fixture
 def long_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever uses it up is too slow for `in_trio`, on any machine."""
+    """A stop that used it up would exceed the timeout of `in_trio`."""
     monkeypatch.setattr("trioeval.limits.server.STOP_GRACE", 600.0)
 
 
 @pytest.mark.usefixtures("long_grace")
 def test_a_stop_waits_for_who_is_inside_and_for_nobody_else() -> None:
-    """The request under way is answered; an idle connection does not hold the server."""
+    """A pending request is answered; an idle connection does not delay the stop."""
 
     async def main() -> None:
         slow = Slow()
@@ -687,7 +687,7 @@ def test_a_stop_waits_for_who_is_inside_and_for_nobody_else() -> None:
 
 @pytest.mark.usefixtures("long_grace")
 def test_a_server_that_is_cancelled_ends_at_once() -> None:
-    """Also with a request inside, and a client that has not said all."""
+    """Also with a pending request, and with an incomplete one."""
 
     async def main() -> None:
         slow = Slow()
@@ -711,7 +711,7 @@ def test_a_server_that_is_cancelled_ends_at_once() -> None:
 
 @pytest.mark.usefixtures("long_grace")
 def test_a_client_that_reads_nothing_does_not_hold_the_server() -> None:
-    """Its answer is larger than all buffers; the server is cancelled in the middle of sending it."""
+    """The answer exceeds all buffers; the server is cancelled while sending it."""
 
     async def main() -> None:
         long = attrs.evolve(DAILY, description="x" * 32_000_000)

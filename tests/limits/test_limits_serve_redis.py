@@ -1,4 +1,4 @@
-"""Limits over HTTP that are kept in Redis: two servers are one limiter, and outlive each other."""
+"""Limits over HTTP that are kept in Redis: two servers act as one, and outlive each other."""
 
 import json
 from collections.abc import Awaitable, Callable, Iterator
@@ -33,7 +33,7 @@ SLOTS = SharedLimit(key="slots", kind="concurrency", capacity=1, timeout=30)
 
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loopback is reached directly, whatever the machine's environment says."""
+    """Loopback is reached directly, whatever the environment."""
     monkeypatch.setenv("NO_PROXY", "*")
 
 
@@ -56,7 +56,7 @@ def ask(name: str) -> LeaseRequest:
 
 
 def test_two_servers_over_one_redis_are_one_limiter(redis: RedisServer) -> None:
-    """What one grants the other denies, and knows again under its id."""
+    """A grant by one is a denial by the other, and known under its id."""
 
     async def main() -> None:
         async with (
@@ -88,7 +88,7 @@ def test_two_servers_over_one_redis_are_one_limiter(redis: RedisServer) -> None:
 
 
 def test_a_redis_that_is_gone_is_no_denial() -> None:
-    """The server is there and says that it does not know; nobody takes that for an answer."""
+    """The server reports that it does not know; clients do not take that for an answer."""
 
     async def main() -> None:
         with open_server() as redis:
@@ -112,7 +112,7 @@ def test_a_redis_that_is_gone_is_no_denial() -> None:
 def test_limits_in_redis_are_set_and_shown(
     redis: RedisServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the same commands; a namespace is a world of its own."""
+    """The same commands work; a namespace is separate from others."""
     patient = partial(open_redis, request_timeout=PATIENCE)
     monkeypatch.setattr("trioeval.limits.redis.open_redis", patient)
     where = ["--url", redis.url, "--namespace", "shown"]
@@ -129,7 +129,7 @@ def test_limits_in_redis_are_set_and_shown(
 
 
 def test_a_file_of_limits_fills_a_redis_where_it_has_none(redis: RedisServer) -> None:
-    """What others have made there stays as it is, and is told of."""
+    """Existing limits stay as they are, with a warning."""
     theirs = SharedLimit(key="theirs", kind="budget", capacity=5)
 
     async def main() -> None:
@@ -149,7 +149,7 @@ def test_a_file_of_limits_fills_a_redis_where_it_has_none(redis: RedisServer) ->
 def test_a_wrong_file_is_told_before_a_redis_is_asked(
     redis: RedisServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With its place in the file."""
+    """With the position in the file."""
     path = tmp_path / "limits.json"
     path.write_text("[{}]")
     words = ["serve", "--redis", redis.url, "--limits", str(path)]

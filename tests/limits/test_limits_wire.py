@@ -1,4 +1,4 @@
-"""What is read of requests strictly, and of answers leniently; what is written is read back."""
+"""Requests are read strictly, answers leniently; written messages are read back."""
 
 from collections.abc import Callable
 from typing import Any
@@ -62,7 +62,7 @@ json_values = st.recursive(
 
 
 def sent(data: object) -> object:
-    """What arrives of it."""
+    """Return data as it arrives."""
     return read_body(to_body(data))
 
 
@@ -74,7 +74,7 @@ def problems(read: Callable[[Any], object], data: object) -> list[str]:
 
 @given(st.builds(LeaseRequest, texts, texts, requirements))
 def test_an_ask_is_read_as_it_was_written(ask: LeaseRequest) -> None:
-    """Also one that no limiter will grant: that is not for the wire to say."""
+    """Also a request that no backend would grant, since the wire does not decide."""
     assert read_lease_request(sent(lease_request_json(ask))) == ask
 
 
@@ -104,19 +104,19 @@ def test_a_settlement_is_read_as_it_was_written(settlement: Settlement) -> None:
     | st.builds(Unknown, texts.filter(bool))
 )
 def test_a_decision_is_read_as_it_was_written(decision: Granted | Denied | Unknown) -> None:
-    """The client knows what the server knew, to the millisecond."""
+    """The client gets the server's decision, to the millisecond."""
     assert read_decision(sent(decision_json(decision))) == decision
 
 
 @given(st.floats(0, 1e9))
 def test_a_wait_is_never_told_shorter_than_it_is(wait: float) -> None:
-    """Whoever comes back too early is denied once more. A microsecond is lost to rounding."""
+    """An early retry would be denied again. A microsecond is lost to rounding."""
     told = milliseconds(wait)
     assert wait * 1000 - 1e-3 <= told < wait * 1000 + 1
 
 
 def test_a_wait_without_an_end_is_a_long_one() -> None:
-    """JSON has no infinity; and a wait that is over is none."""
+    """JSON has no infinity; a wait that is over is 0."""
     assert milliseconds(float("inf")) == MOST
     assert milliseconds(-1.0) == 0
 
@@ -148,7 +148,7 @@ def test_a_state_is_read_as_it_was_written(  # noqa: PLR0917
     debt: int,
     paused_until: float | None,
 ) -> None:
-    """And a definition is the part of it that a client may say."""
+    """A definition is the part that a client may send."""
     state = LimitState(
         limit=limit,
         status="active" if pending is None else "decreasing",
@@ -166,7 +166,7 @@ def test_a_state_is_read_as_it_was_written(  # noqa: PLR0917
 
 @given(json_values)
 def test_no_json_breaks_a_reader(data: object) -> None:
-    """A request that is none is malformed; an answer that is none is unknown."""
+    """Invalid requests are malformed; invalid answers are unknown."""
     for read in (read_lease_request, read_settlement, read_extended, read_pause):
         with pytest.raises(MalformedError):
             read(data)
@@ -178,7 +178,7 @@ def test_no_json_breaks_a_reader(data: object) -> None:
 
 @given(st.binary(max_size=40))
 def test_no_bytes_break_a_reader(body: bytes) -> None:
-    """They are JSON, or malformed."""
+    """Any bytes are JSON, or malformed."""
     try:
         data = read_body(body)
     except MalformedError:
@@ -214,13 +214,13 @@ RIGHT = {"lease_id": "a", "job_id": "j", "requirements": [{"key": "rpm", "amount
     ],
 )
 def test_a_malformed_ask_is_told_with_its_place(change: dict[str, object], said: str) -> None:
-    """What, where, and what would be right."""
+    """With the path, the problem and a valid form."""
     assert read_lease_request(RIGHT) == LeaseRequest("a", "j", (Requirement("rpm", 1),))
     assert problems(read_lease_request, {**RIGHT, **change}) == [said]
 
 
 def test_all_problems_of_a_request_are_told_at_once() -> None:
-    """Not the first only."""
+    """Not only the first."""
     wrong = {"lease": "a", "requirements": [{"key": 1, "amount": "x"}]}
     assert problems(read_lease_request, wrong) == [
         "$.lease: is not a known field; known fields are lease_id, requirements, job_id",
@@ -232,7 +232,7 @@ def test_all_problems_of_a_request_are_told_at_once() -> None:
 
 @pytest.mark.parametrize("amount", [-1, MOST + 1])
 def test_what_was_used_is_neither_negative_nor_too_much(amount: int) -> None:
-    """A negative use would make room that is not there."""
+    """Negative usage would create room."""
     wrong = {"lease_id": "a", "actuals": [{"key": "tpm", "actual_amount": amount}]}
     assert problems(read_settlement, wrong) == [
         f"$.actuals[0].actual_amount: must be 0 to 2^53-1, got {amount}"
@@ -257,7 +257,7 @@ def test_ql_31_what_is_wrong_in_a_batch_is_wrong_in_its_place() -> None:
 
 @pytest.mark.parametrize("count", [0, BATCH + 1])
 def test_a_batch_has_1_to_256_items(count: int) -> None:
-    """And one that has not is refused as a whole."""
+    """Any other batch is rejected as a whole."""
     said = f"$.requests: must have 1 to 256 items, has {count}"
     assert problems(
         lambda data: read_batch(data, read_lease_request), {"requests": [RIGHT] * count}
@@ -265,7 +265,7 @@ def test_a_batch_has_1_to_256_items(count: int) -> None:
 
 
 def test_leases_are_extended_one_or_many() -> None:
-    """In either form, and in no other."""
+    """Both forms are accepted, and no other."""
     assert read_extended({"lease_id": "a", "job_id": "j"}) == ["a"]
     assert read_extended({"lease_ids": ["a", "b"]}) == ["a", "b"]
     assert problems(read_extended, {"lease_ids": ["a", 1]}) == [
@@ -278,7 +278,7 @@ def test_leases_are_extended_one_or_many() -> None:
 
 @pytest.mark.parametrize("wait", [-1, "5", True])
 def test_a_pause_is_a_number_of_seconds(wait: object) -> None:
-    """At least 0, which opens the limit."""
+    """It is at least 0, which resumes the limit."""
     assert read_pause({"key": "rpm", "seconds": 0}).seconds == 0
     assert problems(read_pause, {"key": "rpm", "seconds": wait}) == [
         f"$.seconds: must be a number, at least 0, got {wait!r}"
@@ -299,12 +299,12 @@ def test_a_pause_is_a_number_of_seconds(wait: object) -> None:
     ],
 )
 def test_what_is_no_decision_is_unknown(answer: object) -> None:
-    """Taking it as a denial would ask with another id, and so reserve twice."""
+    """A denial would lead to a new id, and so to a double reservation."""
     assert isinstance(read_decision(answer), Unknown)
 
 
 def test_a_newer_server_may_say_more() -> None:
-    """What is not known of an answer is passed over."""
+    """Unknown parts of an answer are ignored."""
     assert read_decision({"granted": True, "reserved_at": 1, "zone": "eu"}) == Granted(1.0)
     state = LimitState(limit=SharedLimit(key="a", kind="budget", capacity=5), used=3)
     assert read_state({**state_json(state), "zone": "eu"}) == state

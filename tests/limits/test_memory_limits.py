@@ -1,4 +1,4 @@
-"""Limits kept in this process: who waits is served at the very instant at which there is room."""
+"""Limits kept in this process: a waiting call is served at the very instant at which room appears."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
@@ -48,7 +48,7 @@ def ask(lease_id: str, key: str, amount: int = 1) -> LeaseRequest:
 
 @attrs.define(eq=False)
 class Clients:
-    """Calls that take leases of some keys, and when they got them."""
+    """Calls that take leases of some keys, and the times of their grants."""
 
     limits: MemoryLimits
     nursery: trio.Nursery
@@ -59,7 +59,7 @@ class Clients:
     scopes: dict[str, trio.CancelScope] = attrs.field(factory=dict)
 
     async def come(self, name: str, *keys: str, tokens: int = 1, unit: Unit = "tokens") -> None:
-        """One call comes, and waits until it is served or all others wait too."""
+        """Start one call, and wait until it is served or all calls wait."""
         self.nursery.start_soon(self._client, name, [LimitKey(key, unit) for key in keys], tokens)
         await trio.testing.wait_all_tasks_blocked()
 
@@ -77,14 +77,14 @@ class Clients:
                 self.permits[name] = permit
 
     def done(self, name: str, tokens: int = 1) -> None:
-        """Its call is over."""
+        """End a call."""
         self.permits.pop(name).settle(tokens, 0.0)
 
 
 def played(
     states: Sequence[SharedLimit | LimitState], scene: Callable[[Clients], Awaitable[None]]
 ) -> Clients:
-    """The scene on the virtual clock; at its end nobody may wait any more."""
+    """Play a scene on the virtual clock; no call may wait at its end."""
 
     async def main() -> Clients:
         async with trio.open_nursery() as nursery:
@@ -106,7 +106,7 @@ def test_memory_limits_are_limits_and_a_backend() -> None:
 
 
 def test_ql_10_a_free_hold_is_granted_in_the_step_in_which_it_is_given_back() -> None:
-    """No scheduler step lies between, and a newcomer cannot take it away."""
+    """No scheduler step lies in between, and a later call cannot take it."""
 
     async def scene(clients: Clients) -> None:
         await clients.come("first", "slots")
@@ -121,7 +121,7 @@ def test_ql_10_a_free_hold_is_granted_in_the_step_in_which_it_is_given_back() ->
 
 
 def test_a_call_takes_one_hold_whatever_it_counts() -> None:
-    """Of a limit of concurrency: also when those are found that may start."""
+    """A concurrency limit takes one hold per call, also when waiters are served."""
 
     async def scene(clients: Clients) -> None:
         for name in "abcd":
@@ -134,7 +134,7 @@ def test_a_call_takes_one_hold_whatever_it_counts() -> None:
 
 
 def test_ql_11_an_abandoned_hold_is_granted_when_it_expires() -> None:
-    """The waiter's timer: at the instant, not later; the old id is told that it is too late."""
+    """The waiter's timer fires exactly then; the old id is denied."""
 
     async def scene(clients: Clients) -> None:
         assert await clients.limits.reserve([ask("gone", "slots")]) == [Granted(0.0)]
@@ -148,7 +148,7 @@ def test_ql_11_an_abandoned_hold_is_granted_when_it_expires() -> None:
 
 
 def test_ql_12_a_hold_does_not_expire_while_its_call_goes_on() -> None:
-    """Neither a local waiter nor another program is granted it before, though its timeout is shorter."""
+    """Neither a local waiter nor another program gets it before, though its timeout is shorter."""
 
     async def scene(clients: Clients) -> None:
         await clients.come("first", "slots")
@@ -179,7 +179,7 @@ def test_ql_13_a_larger_capacity_wakes_who_waits_for_it() -> None:
 
 
 def test_ql_14_a_smaller_capacity_waits_until_so_much_is_free() -> None:
-    """80 of 100 are used and 60 shall be: at 60 used the smaller one holds, and the waiter has to wait on."""
+    """80 of 100 are used and 60 is pending: at 60 used it takes effect, and the waiter keeps waiting."""
 
     async def scene(clients: Clients) -> None:
         await clients.come("large", "tpm", tokens=50)
@@ -218,7 +218,7 @@ def test_ql_18_a_refund_of_a_budget_wakes_who_fits_then() -> None:
 
 
 def test_ql_19_what_a_budget_can_never_pay_is_refused_at_once() -> None:
-    """Also one that waits: in the step in which its last hope is spent."""
+    """Also a waiting call, in the step in which its grant becomes impossible."""
 
     async def scene(clients: Clients) -> None:
         await clients.come("too much", "budget", tokens=350)
@@ -242,7 +242,7 @@ def test_ql_19_what_a_budget_can_never_pay_is_refused_at_once() -> None:
 
 
 def test_ql_30_a_waiter_that_is_cancelled_in_the_step_of_its_grant_has_taken_nothing() -> None:
-    """Cancelled first, then granted, all before it runs again: the lease goes on to the next."""
+    """It is cancelled first, then granted, before it runs again: the next waiter gets the lease."""
 
     async def scene(clients: Clients) -> None:
         for name in ("first", "cancelled", "last"):
@@ -257,7 +257,7 @@ def test_ql_30_a_waiter_that_is_cancelled_in_the_step_of_its_grant_has_taken_not
 
 
 def test_a_waiter_that_is_granted_and_then_cancelled_in_one_step_has_its_lease() -> None:
-    """The wait is over; whoever has the permit ends it."""
+    """The wait is over; the owner of the permit ends it."""
 
     async def scene(clients: Clients) -> None:
         await clients.come("first", "slots")
@@ -272,7 +272,7 @@ def test_a_waiter_that_is_granted_and_then_cancelled_in_one_step_has_its_lease()
 
 
 def test_a_call_that_is_cancelled_when_it_asks_takes_nothing() -> None:
-    """`take` is a checkpoint also where there is room."""
+    """`take` is a checkpoint even if there is room."""
 
     async def scene(clients: Clients) -> None:
         permits = clients.limits.permits("lane", tokens_of("rpm"))
@@ -301,7 +301,7 @@ def test_a_cancelled_waiter_holds_back_nobody_any_more() -> None:
 
 
 def test_what_leaves_its_window_wakes_at_that_instant() -> None:
-    """Each at its own; the timer is handed on to who waits next."""
+    """Each waiter at its own instant; the timer moves to the next one."""
 
     async def scene(clients: Clients) -> None:
         for at in range(3):
@@ -327,7 +327,7 @@ def test_the_timer_goes_on_when_the_waiter_that_has_it_is_cancelled() -> None:
 
 
 def test_an_opened_key_wakes_those_that_were_parked_in_order() -> None:
-    """Rule 4: while it is paused it holds back nobody on the other key; then the numbers count again."""
+    """Rule 4: a paused key holds back no call on another key; then the numbers count again."""
 
     async def scene(clients: Clients) -> None:
         await clients.limits.pause("a", 60)
@@ -381,7 +381,7 @@ def test_a_budget_that_begins_anew_wakes() -> None:
 
 
 def test_nobody_waits_for_a_refund_that_nobody_will_give() -> None:
-    """A lease that its holder never completes counts in full in the end: then there is no hope."""
+    """A lease that is never completed finally counts in full: then no grant is possible."""
 
     async def scene(clients: Clients) -> None:
         await clients.limits.reserve([ask("gone", "budget", 60)])
@@ -406,7 +406,7 @@ def test_one_that_waits_is_refused_when_its_limit_becomes_too_small() -> None:
 
 @pytest.mark.parametrize("tries", ["take", "take_nowait"])
 def test_terminal_denials_are_told_at_once(tries: Literal["take", "take_nowait"]) -> None:
-    """An unknown key, or more than there ever is: nobody waits for that, and nothing is kept of it."""
+    """An unknown key, or more than the capacity: no call waits for that, and nothing is stored."""
 
     async def main() -> list[tuple[str, tuple[str, ...]]]:
         limits = MemoryLimits([rolling("tpm", 100)])
@@ -462,7 +462,7 @@ def test_a_permit_that_is_given_back_counts_nowhere() -> None:
 
 
 def test_what_a_call_has_used_is_settled_by_unit() -> None:
-    """Tokens and cost as they were; a request stays one, a slot is free."""
+    """Actual tokens and cost count; a request stays one, a slot is free."""
 
     async def scene(clients: Clients) -> None:
         keys = [
@@ -486,7 +486,7 @@ def test_what_a_call_has_used_is_settled_by_unit() -> None:
 
 
 def test_another_program_does_not_pass_who_waits_here() -> None:
-    """Its denial names the key; when nobody waits, there is room for it. An id has one answer."""
+    """Its denial names the key; without waiters there is room for it. An id has one answer."""
 
     async def scene(clients: Clients) -> None:
         granted = [Granted(0.0)]
@@ -510,7 +510,7 @@ def test_another_program_does_not_pass_who_waits_here() -> None:
 
 
 def test_a_waiter_is_told_once_for_each_reason() -> None:
-    """Not at every look, and again when the instant that was named has come in vain."""
+    """Not at every check, but again when the announced instant has passed in vain."""
 
     async def scene(clients: Clients) -> None:
         for name in ("one", "two"):
@@ -537,7 +537,7 @@ def test_a_waiter_is_told_once_for_each_reason() -> None:
 
 
 def test_a_waiter_is_told_again_when_the_named_instant_has_come_in_vain() -> None:
-    """What was to be free then went to one that came before it."""
+    """The room went to an earlier call."""
 
     async def scene(clients: Clients) -> None:
         await clients.come("0", "rpm")
@@ -580,7 +580,7 @@ def test_who_is_behind_its_like_is_told_what_these_wait_for() -> None:
 
 
 def test_who_waits_for_a_limit_that_is_removed_is_refused() -> None:
-    """And no longer keeps others waiting; who has its lease goes on, and ends it."""
+    """It no longer holds back others; an existing lease stays, and is ended normally."""
 
     async def scene(clients: Clients) -> None:
         limits = clients.limits

@@ -1,4 +1,4 @@
-"""Lanes that count against limits of this process: who is served when, and what it costs."""
+"""Lanes that count against limits of this process: the order of service, and its cost."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.slow
 
 @attrs.frozen
 class Work:
-    """What one job does."""
+    """The work of one job."""
 
     lane: str = "lane"
     lasts: float = 0.0
@@ -50,7 +50,7 @@ class Work:
 
 @attrs.define(eq=False)
 class Watched:
-    """Permits that are counted: how often each of them was ended."""
+    """Permits that count how often each was ended."""
 
     permits: Permits
     ended: list[int]
@@ -86,7 +86,7 @@ class WatchedPermit:
 
 @attrs.define(eq=False)
 class Ran:
-    """What became of a plan."""
+    """The result of a plan."""
 
     outcomes: Sequence[Outcome[None]]
     events: Sequence[Event]
@@ -96,7 +96,7 @@ class Ran:
     """How often each permit was ended."""
 
     def starts(self, lane: str | None = None) -> list[tuple[float, int]]:
-        """Instants and indices of the calls, in their order."""
+        """The instants and indices of the calls, in order."""
         return [
             (event.at, event.index)
             for event in self.events
@@ -159,7 +159,7 @@ def rolling(key: str, capacity: int, window: float = 60.0) -> SharedLimit:
 
 
 def test_ql_23_every_lease_is_ended_once_however_its_call_ends() -> None:
-    """One is served, one fails and is made again, one fails for good, one is too late."""
+    """One call succeeds, one fails and is retried, one fails for good, one times out."""
     jobs = [Work(lasts=1), Work(lasts=1, fails=2), Work(lasts=1, fails=9), Work(lasts=9, timeout=4)]
     ran = run([concurrency("slots", 2)], {"lane": [("slots", "slots")]}, jobs)
     kinds = [type(outcome) for outcome in ran.outcomes]
@@ -179,7 +179,7 @@ def test_ql_23_a_run_that_is_cancelled_leaves_no_lease() -> None:
 
 
 def test_ql_24_a_lane_that_always_waits_does_not_delay_another() -> None:
-    """One job at once on each: the lane of a full key waits, the other one is done before."""
+    """One job at once on each lane: one waits for a full key, the other finishes before."""
     jobs = [Work("a"), Work("a"), Work("b", 1.0), Work("b", 1.0)]
     keys: Mapping[str, Sequence[tuple[str, Unit]]]
     keys = {"a": [("a:rpm", "requests")], "b": [("b:rpm", "requests")]}
@@ -198,7 +198,7 @@ def test_ql_25_a_busy_limit_costs_one_request_a_job_and_no_time() -> None:
 
 
 def test_ql_26_512_waiters_take_no_longer_than_they_must() -> None:
-    """Capacity 8, 50 ms each: 3.2 s are ideal, also when each waiter is a lane of its own."""
+    """Capacity 8, 50 ms each: 3.2 s are ideal, also with a separate lane for each waiter."""
     one = run([concurrency("slots", 8)], {"lane": [("slots", "slots")]}, [Work(lasts=0.05)] * 512)
     assert one.ended_at == pytest.approx(3.2)
     lanes = [f"lane {number}" for number in range(64)]
@@ -212,7 +212,7 @@ def test_ql_26_512_waiters_take_no_longer_than_they_must() -> None:
 
 
 def test_ql_27_a_large_request_is_not_passed_once_it_is_short() -> None:
-    """A stream of small ones of another lane on the same limit: it waits for those before it alone."""
+    """With a stream of small requests on another lane, it only waits for earlier ones."""
     uses: Sequence[tuple[str, Unit]] = [("tpm", "tokens")]
     jobs = [Work("large", 5.5, tokens=1), Work("large", tokens=90)]
     jobs += [Work("small", 1.0, tokens=10)] * 60
@@ -223,7 +223,7 @@ def test_ql_27_a_large_request_is_not_passed_once_it_is_short() -> None:
 
 
 def test_ql_28_a_closed_key_costs_the_lane_of_another_nothing() -> None:
-    """Key A is closed for a minute; B shares the tenant's key with it. A resumes in order of arrival."""
+    """Key A is paused for a minute; B shares the tenant's key with it. A resumes in order of arrival."""
     keys: Mapping[str, Sequence[tuple[str, Unit]]] = {
         "a": [("a:rpm", "requests"), ("tenant", "slots")],
         "b": [("b:rpm", "requests"), ("tenant", "slots")],
@@ -239,7 +239,7 @@ def test_ql_28_a_closed_key_costs_the_lane_of_another_nothing() -> None:
 
 
 def test_a_lane_that_waits_for_a_limit_says_so() -> None:
-    """WaitReason, until when, and of which key; a slot is not held meanwhile."""
+    """With the reason, the end and the key; no slot is held meanwhile."""
     jobs = [Work(), Work()]
     ran = run([rolling("rpm", 1, 30.0)], {"lane": [("rpm", "requests")]}, jobs, width=1)
     waits = [
@@ -252,7 +252,7 @@ def test_a_lane_that_waits_for_a_limit_says_so() -> None:
 
 
 def test_a_job_whose_call_can_never_be_allowed_fails_at_once() -> None:
-    """More than there ever is of a limit, and a limit that is not there; the other jobs go on."""
+    """More than the capacity, or an unknown limit; the other jobs continue."""
     keys: Mapping[str, Sequence[tuple[str, Unit]]]
     keys = {"lane": [("tpm", "tokens")], "unknown": [("none", "requests")]}
     jobs = [Work(tokens=5000), Work(tokens=500), Work("unknown")]

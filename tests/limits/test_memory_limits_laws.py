@@ -33,7 +33,7 @@ STEP = 0.25
 
 @attrs.frozen
 class Call:
-    """What one call does."""
+    """The behaviour of one call."""
 
     at: float
     keys: tuple[str, ...]
@@ -61,7 +61,7 @@ class Share:
     ended_at: float | None = None
 
     def counts(self, key: str, now: float) -> int:
-        """How much it takes of a key at an instant, said as simply as can be."""
+        """The amount of a key that it takes at an instant, by the simplest definition."""
         if key not in self.call.keys:
             return 0
         if self.ended_at is not None and (key == "slots" or not self.call.made):
@@ -76,7 +76,7 @@ class Share:
 
 @attrs.define(eq=False)
 class Record:
-    """What has happened, kept plainly."""
+    """The events of a case."""
 
     limits: MemoryLimits
     waiting: list[Call] = attrs.field(factory=list)
@@ -94,14 +94,14 @@ class Record:
         return any(self.paused.get(key, 0.0) > now for key in call.keys)
 
     def check(self, now: float) -> None:
-        """No limit is exceeded, and nobody waits who may start."""
+        """No limit is exceeded, and no call waits that may start."""
         assert all(self.room(key, now) >= 0 for key in LIMITS)
         for place, call in enumerate(self.waiting):
             if not self.parked(call, now):
                 assert not self.admits(call, self.waiting[:place], now), f"{call} waits for nothing"
 
     def admits(self, call: Call, before: Sequence[Call], now: float) -> bool:
-        """Whether a call may start that has these before it."""
+        """Return whether a call may start behind these calls."""
         needs = self.needs(call)
         if self.parked(call, now) or any(self.room(key, now) < needs[key] for key in needs):
             return False
@@ -115,7 +115,7 @@ class Record:
         return True
 
     async def make(self, call: Call) -> None:
-        """One call, from its arrival to its end."""
+        """Run one call, from its arrival to its end."""
         permits = self.limits.permits("lane", [LimitKey(key, UNITS[key]) for key in call.keys])
         may_start = self.admits(call, self.waiting, trio.current_time())
         permit = permits.take_nowait(0, call.tokens, 0.0)
@@ -146,11 +146,11 @@ class Record:
 
 
 def _ignore(_shortage: object) -> None:
-    """Nobody looks."""
+    """Ignore a shortage."""
 
 
 async def play(calls: Sequence[Call], pauses: Sequence[Pause]) -> Record:
-    """All calls at their times; checked at every instant at which anything can happen."""
+    """Run all calls at their times; check at every instant at which anything can happen."""
     record = Record(MemoryLimits(LIMITS.values()))
 
     async def make_all(nursery: trio.Nursery) -> None:
@@ -217,7 +217,7 @@ def calls(draw: st.DrawFn) -> Call:
 def test_ql_30_random_calls_keep_the_limits_and_leave_no_trace(
     script: Sequence[Call], pauses: Sequence[Pause], _schedule: object
 ) -> None:
-    """Never above capacity, nobody waits who may start; whoever gave up, at whatever instant, took none."""
+    """Never above capacity, no call waits that may start, and a cancelled call takes nothing."""
     record = run_virtual(play, script, pauses)
     event(f"gave up: {record.given_up > 0}")
     event(f"had to wait: {any(share.at > share.call.at for share in record.shares)}")
@@ -233,7 +233,7 @@ def drawn(rng: random.Random) -> Call:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_ql_29_a_hundred_clients_on_three_keys(seed: int) -> None:
-    """No window and no number of holds is ever above its capacity, and all who are patient are served."""
+    """No window and no number of holds exceeds its capacity, and all patient clients are served."""
     rng = random.Random(seed)  # noqa: S311 - the same scripts in every run
     script = [drawn(rng) for _ in range(100)]
     record = run_virtual(play, script, [Pause(2.0, "rpm", 3.0)])
@@ -257,7 +257,7 @@ Ends = Literal["settled", "given_back"]
 @pytest.mark.parametrize("cancelled_first", [True, False])
 @pytest.mark.parametrize("ends", ["settled", "given_back"])
 def test_ql_30_cancelled_and_granted_in_one_step(ends: Ends, *, cancelled_first: bool) -> None:
-    """In either order: the lease is with the call, or with nobody."""
+    """In either order, the lease belongs to the call, or is free."""
 
     async def main() -> tuple[bool, int]:
         limits = MemoryLimits([LIMITS["slots"]])

@@ -1,4 +1,4 @@
-"""What a program does that asks somebody else for leases: each rule, with the fault that matters."""
+"""A client of remote limits: each rule, with its fault."""
 
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
@@ -35,7 +35,7 @@ BACK = "holds end by their timeout"
 
 @attrs.define(eq=False)
 class Program:
-    """One that uses the limits, and what it was told."""
+    """A program that uses the limits, and what was reported to it."""
 
     limits: RemoteLimits
     network: FaultyNetwork
@@ -93,7 +93,7 @@ def used(network: FaultyNetwork, key: str, now: float) -> int:
 
 
 def test_ql_22_a_denial_is_followed_by_a_new_id_after_the_named_time() -> None:
-    """Exact for a rolling limit, and half of 25 ms by chance."""
+    """Exact for a rolling limit, plus half of 25 ms of jitter."""
 
     async def body(program: Program) -> None:
         permits = program.permits(("rpm", "requests"))
@@ -129,7 +129,7 @@ def test_ql_21_an_answer_that_is_lost_is_asked_for_again_with_the_same_id() -> N
 
 
 def test_ql_21_a_keeper_that_does_not_know_is_asked_again_with_the_same_id() -> None:
-    """An answer of "unknown" is no denial: a new id would take the room twice."""
+    """An answer of "unknown" is not a denial: a new id would take the room twice."""
 
     async def body(program: Program) -> None:
         (await program.take(program.permits(("rpm", "requests")))).settle(1, 0.0)
@@ -147,7 +147,7 @@ def test_ql_21_a_keeper_that_does_not_know_is_asked_again_with_the_same_id() -> 
 def test_ql_16_and_ql_17_what_is_never_granted_is_asked_for_once(
     key: str, tokens: int, reason: str
 ) -> None:
-    """No waiting, no second request."""
+    """It does not wait, and sends no second request."""
 
     async def body(program: Program) -> None:
         with pytest.raises(LimitError) as caught:
@@ -159,7 +159,7 @@ def test_ql_16_and_ql_17_what_is_never_granted_is_asked_for_once(
 
 
 def test_actual_tokens_are_told_and_unused_leases_count_nothing() -> None:
-    """What a call did not use has room at once; the number of requests keeps."""
+    """Unused amounts have room at once; the number of requests stays."""
 
     async def body(program: Program) -> None:
         permits = program.permits(("rpm", "requests"), ("tpm", "tokens"))
@@ -216,7 +216,7 @@ def test_ql_12_a_hold_lives_as_long_as_its_call() -> None:
 
 
 def test_what_a_call_of_an_hour_uses_counts() -> None:
-    """Also of limits that have no holds: its lease is remembered as long as it runs."""
+    """Also of limits without holds: its lease is remembered as long as it runs."""
     daily = SharedLimit(key="daily", kind="budget", capacity=1000, reset=86400.0)
 
     async def body(program: Program) -> None:
@@ -229,7 +229,7 @@ def test_what_a_call_of_an_hour_uses_counts() -> None:
 
 
 def test_a_heartbeat_that_fails_is_told_and_ends_no_call() -> None:
-    """The keeper is away for 5 s of a hold of 3 s: the hold is lost, the call is not."""
+    """The backend is away for 5 s of a hold of 3 s: the hold is lost, the call is not."""
 
     async def body(program: Program) -> None:
         permit = await program.take(program.permits(("slots", "slots")))
@@ -245,7 +245,7 @@ def test_a_heartbeat_that_fails_is_told_and_ends_no_call() -> None:
 
 @pytest.mark.parametrize("fault", [LOST, Fault(there=0.5, back=1.0, confuses=True)])
 def test_after_the_patience_calls_fail_and_the_next_ones_at_once(fault: Fault) -> None:
-    """Until somebody answers; what was asked for is cleared up then."""
+    """Until an answer arrives; open requests are resolved then."""
 
     async def body(program: Program) -> None:
         permits = program.permits(("rpm", "requests"))
@@ -268,7 +268,7 @@ def test_after_the_patience_calls_fail_and_the_next_ones_at_once(fault: Fault) -
 
 
 def test_limits_that_fail_open_continue_without_leases() -> None:
-    """Told once in each outage."""
+    """A warning is given once in each outage."""
 
     async def body(program: Program) -> None:
         permits = program.permits(("rpm", "requests"))
@@ -287,7 +287,7 @@ def test_limits_that_fail_open_continue_without_leases() -> None:
 
 
 def test_ql_30_who_is_cancelled_leaves_at_once_and_nothing_stays_taken() -> None:
-    """Its request was granted, and nobody heard."""
+    """Its request was granted, but the answer was lost."""
 
     async def body(program: Program) -> None:
         with trio.move_on_after(0.5) as scope:
@@ -331,7 +331,7 @@ def test_what_is_over_is_told_after_a_cancellation() -> None:
 
 
 def test_the_end_is_bounded_when_nobody_answers() -> None:
-    """What could not be told in 5 s is left to expire."""
+    """Usage that was not reported within 5 s is left to expire."""
 
     async def body(program: Program) -> None:
         (await program.take(program.permits(("slots", "slots")))).settle(1, 0.0)
@@ -369,7 +369,7 @@ def test_an_error_of_the_block_comes_out_as_it_is() -> None:
 
 
 def test_a_grant_that_comes_after_its_hold_may_be_over_is_looked_at_again() -> None:
-    """A timeout of 1 s, an answer after 1.5 s: by then another has the slot."""
+    """A timeout of 1 s, an answer after 1.5 s: by then another call has the slot."""
     short = attrs.evolve(SLOTS, timeout=1.0)
 
     async def body(program: Program) -> None:
@@ -381,7 +381,7 @@ def test_a_grant_that_comes_after_its_hold_may_be_over_is_looked_at_again() -> N
 
 
 def test_an_id_that_expired_while_nobody_answered_counts_nothing() -> None:
-    """Its hold is over by itself; what it took of a window is given back."""
+    """Its hold ended by its timeout; its share of a window is returned."""
 
     async def body(program: Program) -> None:
         both = program.permits(("slots", "slots"), ("rpm", "requests"))
@@ -434,7 +434,7 @@ def test_ql_25_two_requests_a_job_are_enough_over_a_network() -> None:
 
 
 def test_ql_28_who_waits_for_a_paused_limit_holds_nobody_back_elsewhere() -> None:
-    """Lane B shares a limit with lane A, whose own is paused for a minute."""
+    """Lane B shares a limit with lane A, whose own limit is paused for a minute."""
     team = SharedLimit(key="team", kind="concurrency", capacity=2, timeout=60.0)
     own = SharedLimit(key="own", kind="rolling", capacity=100, window=1.0)
 
@@ -465,7 +465,7 @@ def test_ql_28_who_waits_for_a_paused_limit_holds_nobody_back_elsewhere() -> Non
 
 
 def test_who_waits_behind_another_is_told_so_in_the_step_in_which_it_asks() -> None:
-    """A lane that cannot go on must not keep its place before others that could."""
+    """A lane that waits must not keep its turn before lanes that can start."""
 
     async def body(program: Program) -> None:
         permits = program.permits(("slots", "slots"))
@@ -484,7 +484,7 @@ def test_who_waits_behind_another_is_told_so_in_the_step_in_which_it_asks() -> N
 
 
 def test_a_lease_is_over_once() -> None:
-    """A second end is a fault of ours."""
+    """A second end is an internal error."""
 
     async def body(program: Program) -> None:
         permit = await program.take(program.permits(("rpm", "requests")))
@@ -496,7 +496,7 @@ def test_a_lease_is_over_once() -> None:
 
 
 def test_the_keeper_may_tell_of_room() -> None:
-    """Another program gives a slot back: who waits asks at once, not at the time that was named."""
+    """Another program returns a slot: a waiting call retries at once, not at the announced time."""
     tell: list[Callable[[Sequence[str]], None]] = []
 
     async def wakes(told: Callable[[Sequence[str]], None]) -> None:
@@ -524,7 +524,7 @@ def test_the_keeper_may_tell_of_room() -> None:
 
 
 def take_elsewhere(network: FaultyNetwork, lease_id: str, *keys: str) -> None:
-    """As another program would."""
+    """Take a lease like another program."""
     ask = LeaseRequest(lease_id, "elsewhere", tuple(Requirement(key, 1) for key in keys))
     assert isinstance(network.ledger.reserve(ask, trio.current_time()), Granted)
 
@@ -571,12 +571,12 @@ def grants_beside(*, lacked_first: bool | None) -> int:
 def test_ql_28_who_waits_for_a_full_limit_holds_nobody_back_elsewhere(
     *, lacked_first: bool
 ) -> None:
-    """Not only where the limit is paused: whoever has the slots of one may have them for hours."""
+    """Also for a full limit: its slots may be in use for hours."""
     assert grants_beside(lacked_first=lacked_first) >= 0.9 * grants_beside(lacked_first=None)
 
 
 def test_ql_27_two_limits_that_are_full_by_turns_keep_nobody_out() -> None:
-    """Calls of 30 s take one slot or the other, without a pause; who needs both is served all the same."""
+    """Calls of 30 s take one slot or the other, without a pause; a call that needs both is served."""
     limits = [attrs.evolve(SLOTS, key=key) for key in "ab"]
 
     async def body(program: Program) -> None:
@@ -623,7 +623,7 @@ def test_a_long_wait_for_a_window_keeps_no_slot() -> None:
 
 
 def test_a_question_that_nobody_asks_again_begins_no_outage() -> None:
-    """The program asks how limits stand, once, in vain; a minute later all is well."""
+    """A failed request for the states of limits, a minute before, is not an outage."""
 
     async def body(program: Program) -> None:
         with pytest.raises(LimitError):
@@ -638,7 +638,7 @@ def test_a_question_that_nobody_asks_again_begins_no_outage() -> None:
 
 
 def test_a_denied_call_that_is_cancelled_leaves_no_outage() -> None:
-    """While it waited long, it was not told how limits stand."""
+    """The states of limits could not be read during its long wait."""
     once = attrs.evolve(RPM, capacity=1, window=20.0)
 
     async def body(program: Program) -> None:
@@ -654,7 +654,7 @@ def test_a_denied_call_that_is_cancelled_leaves_no_outage() -> None:
 
 
 def test_in_a_long_outage_one_call_asks_once_if_nobody_else_does() -> None:
-    """A heartbeat was lost, and the keeper is well again before the next one is due."""
+    """A heartbeat was lost, and the backend is available again before the next one is due."""
 
     async def body(program: Program) -> None:
         holding = await program.take(program.permits(("slots", "slots")))
@@ -668,7 +668,7 @@ def test_in_a_long_outage_one_call_asks_once_if_nobody_else_does() -> None:
 
 
 def test_a_long_silence_is_told_once_with_its_reason() -> None:
-    """Calls wait for half a minute, and people want to know for what."""
+    """Calls wait for half a minute, and the warning says why."""
 
     async def body(program: Program) -> None:
         (await program.take(program.permits(("rpm", "requests")))).settle(1, 0.0)
@@ -682,7 +682,7 @@ def test_a_long_silence_is_told_once_with_its_reason() -> None:
 def test_limits_that_a_program_brings_are_made_again_when_they_are_gone(
     faults: Sequence[Fault],
 ) -> None:
-    """Whoever keeps them began anew with nothing. A new id asks: the old one is denied for good."""
+    """The backend restarted without data. A new id is used: the old one is denied for good."""
 
     async def body(program: Program) -> None:
         program.network.ledger = LimitLedger()
@@ -698,7 +698,7 @@ def test_limits_that_a_program_brings_are_made_again_when_they_are_gone(
 
 
 def test_limits_that_cannot_be_made_again_are_told_at_once() -> None:
-    """What lacks beside them is for others to make, and making them is tried once."""
+    """Other missing limits are not its own; creating its own is tried once."""
 
     async def body(program: Program) -> None:
         program.network.ledger = LimitLedger()
@@ -711,7 +711,7 @@ def test_limits_that_cannot_be_made_again_are_told_at_once() -> None:
 
 
 class Strict(FaultyNetwork):
-    """One that refuses all of a message for one settlement in it."""
+    """A backend that refuses a whole message because of one settlement in it."""
 
     async def complete(self, settlements: Sequence[Settlement], /) -> None:
         await super().complete([one for one in settlements if one.lease_id != "id-2"])
@@ -720,7 +720,7 @@ class Strict(FaultyNetwork):
 
 
 def test_a_settlement_that_is_refused_leaves_the_others_of_its_message_told() -> None:
-    """And who waits for what they gave back is called."""
+    """Calls that wait for the returned amounts are served."""
     slots = attrs.evolve(SLOTS, capacity=3, timeout=3600.0)
 
     async def body(program: Program) -> None:
@@ -747,13 +747,13 @@ def test_a_settlement_that_is_refused_leaves_the_others_of_its_message_told() ->
 
 
 def test_less_than_nothing_was_used_by_nobody() -> None:
-    """A reply that says so must not cost the lease its end."""
+    """Negative usage in a reply must not prevent the end of the lease."""
     keys = [LimitKey("tpm", "tokens"), LimitKey("money", "cost_micro")]
     assert actuals_of(keys, -5, -0.1) == (Actual("tpm", 0), Actual("money", 0))
 
 
 def test_limits_in_a_cancelled_block_open_and_close_at_once() -> None:
-    """Its own tasks are shielded, and end all the same."""
+    """Its own tasks are shielded, but end all the same."""
 
     async def main() -> None:
         with trio.fail_after(60), trio.CancelScope() as scope:

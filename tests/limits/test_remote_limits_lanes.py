@@ -1,4 +1,4 @@
-"""Lanes of the kernel whose calls ask somebody else for leases, on virtual time."""
+"""Kernel lanes with remote limits, on virtual time."""
 
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
@@ -46,7 +46,7 @@ def with_limits(
     *,
     batched: bool = False,
 ) -> tuple[R, FaultyNetwork]:
-    """Run a body on virtual time; its result, and what arrived at whoever keeps the limits."""
+    """Run a body on virtual time; return its result, and the requests that arrived."""
     results: list[R] = []
 
     async def main() -> FaultyNetwork:
@@ -122,7 +122,7 @@ def test_ql_23_a_lease_is_completed_once_however_its_call_ends(faults: tuple[Fau
 def test_ql_16_and_ql_17_a_call_that_is_never_allowed_fails_at_once(
     keys: str, limits: Sequence[SharedLimit], reason: str
 ) -> None:
-    """One request, and the run returns."""
+    """It sends one request, and the run returns."""
 
     async def send() -> str:  # noqa: ASYNC124 - never called
         raise AssertionError
@@ -145,7 +145,7 @@ def test_ql_16_and_ql_17_a_call_that_is_never_allowed_fails_at_once(
 
 
 def test_ql_32_a_batch_that_nobody_answers_is_asked_again_with_the_same_ids() -> None:
-    """Two lanes that share nothing ask in one message."""
+    """Two lanes without a common limit send one message."""
     limits = [SharedLimit(key=key, kind="rolling", capacity=5, window=60.0) for key in "ab"]
 
     async def body(shared: RemoteLimits) -> None:
@@ -166,7 +166,7 @@ def test_ql_32_a_batch_that_nobody_answers_is_asked_again_with_the_same_ids() ->
 
 
 def test_ql_24_a_lane_that_is_denied_does_not_hold_up_another() -> None:
-    """Nobody waits for a slot of the other lane's limit."""
+    """No call waits for a slot of the other lane's limit."""
     full = SharedLimit(key="full", kind="concurrency", capacity=1, timeout=60.0)
 
     async def send() -> str:
@@ -200,7 +200,7 @@ def test_ql_24_a_lane_that_is_denied_does_not_hold_up_another() -> None:
 
 
 class Distant(FaultyNetwork):
-    """Its answers take so long, all of them."""
+    """A backend whose answers all take a given time."""
 
     seconds = 0.0
 
@@ -242,7 +242,7 @@ def starts_of_two_lanes(seconds: float, jobs: int) -> list[tuple[float, str | No
 
 
 def test_a_keeper_that_is_silent_keeps_no_slot_of_all_lanes_idle() -> None:
-    """Its lane waits for the answer without the turn that it had: for 50 ms, and not for the answer."""
+    """Its lane gives up its turn after 50 ms without an answer."""
     starts = starts_of_two_lanes(seconds=1.9, jobs=10)[:10]
     assert {lane for _, lane in starts} == {"free"}
     assert starts[-1][0] <= 0.9 + 0.05
@@ -250,14 +250,14 @@ def test_a_keeper_that_is_silent_keeps_no_slot_of_all_lanes_idle() -> None:
 
 @pytest.mark.parametrize("seconds", [0.04, 0.2])
 def test_a_lane_whose_keeper_is_far_away_does_not_starve_at_a_full_cap(seconds: float) -> None:
-    """It keeps its turn for as long as its answers usually take: the lanes start by turns."""
+    """It keeps its turn for the usual time of an answer, so the lanes start in turn."""
     starts = starts_of_two_lanes(seconds, jobs=10)
     early = [lane for _, lane in starts[:12]]
     assert early.count("asks") >= 4
 
 
 def test_who_stands_behind_an_unanswered_question_is_told_as_well() -> None:
-    """It has a place at the cap too, and waits for the same answer."""
+    """It also has a turn at the cap, and waits for the same answer."""
     told: dict[str, float] = {}
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""Laws of who asks over a network that loses, delays and doubts: LEASE, and the order of those who wait."""
+"""The laws of a client over a network that loses and delays messages: LEASE, and the order of waiters."""
 
 import itertools
 from collections import defaultdict
@@ -28,7 +28,7 @@ USES = (
 
 @attrs.frozen
 class Customer:
-    """A call that wants a lease."""
+    """A call that needs a lease."""
 
     program: int
     uses: tuple[LimitKey, ...]
@@ -54,7 +54,7 @@ class Case:
 
 @attrs.define(eq=False)
 class Visit:
-    """What became of a customer."""
+    """The result of a call."""
 
     customer: Customer
     arrival: int
@@ -66,7 +66,7 @@ class Visit:
 
 @attrs.define(eq=False)
 class Trace:
-    """All that happened."""
+    """All events."""
 
     network: FaultyNetwork
     visits: list[Visit] = attrs.field(factory=list)
@@ -77,7 +77,7 @@ class Trace:
 
     @property
     def grants(self) -> list[Asked]:
-        """Of requests that took something."""
+        """The grants that took something."""
         found = dict[str, Asked]()
         for one in self.network.asked:
             if isinstance(one.decision, Granted):
@@ -85,7 +85,7 @@ class Trace:
         return list(found.values())
 
     def is_over_by_itself(self, lease_id: str) -> bool:
-        """Whether a lease was told to have expired."""
+        """Return whether a lease was reported as expired."""
         answers = (one.decision for one in self.network.asked if one.ask.lease_id == lease_id)
         said = any(isinstance(one, Denied) and one.reason == "lease_expired" for one in answers)
         return said or lease_id in self.network.found_over
@@ -113,7 +113,7 @@ def cases() -> st.SearchStrategy[Case]:
 
 
 def perform(case: Case) -> Trace:
-    """Run a case on virtual time, until nothing is on its way any more."""
+    """Run a case on virtual time until no message is in transit."""
 
     async def main() -> Trace:
         async with trio.open_nursery() as nursery:
@@ -173,7 +173,7 @@ async def visit(limits: RemoteLimits, customer: Customer, index: int, trace: Tra
 
 @given(cases(), st.random_module())
 def test_the_laws_of_leases_hold_over_any_network(case: Case, _random: object) -> None:
-    """Whatever is lost or late, cancelled or asked again."""
+    """Whatever is lost, late, cancelled or repeated."""
     trace = perform(case)
     for end in {visit.end for visit in trace.visits}:
         event(f"a call is {end}")
@@ -187,7 +187,7 @@ def test_the_laws_of_leases_hold_over_any_network(case: Case, _random: object) -
 
 
 def check_every_lease_is_ended_and_only_calls_that_were_made_count(trace: Trace) -> None:
-    """LEASE, as whoever keeps the limits sees it."""
+    """LEASE, as the backend sees it."""
     assert trace.left == [(0, 0, 0)] * 2
     assert trace.used == {"slots": 0, "rpm": 0}
     settled = dict[str, Settlement]()
@@ -199,7 +199,7 @@ def check_every_lease_is_ended_and_only_calls_that_were_made_count(trace: Trace)
 
 
 def check_one_call_never_has_two_leases(trace: Trace) -> None:
-    """An id is given up for a new one only after it was denied, or found to be over."""
+    """A new id is used only after the old one was denied, or found to be over."""
     sent: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
     for at, ask in trace.network.sent:
         sent[ask.job_id].append((at, ask.lease_id))
@@ -218,7 +218,7 @@ def check_one_call_never_has_two_leases(trace: Trace) -> None:
 
 
 def check_no_more_calls_run_than_there_are_slots(trace: Trace, slots: int) -> None:
-    """As calls see it, unless it was told that a heartbeat failed."""
+    """As calls see it, unless a failed heartbeat was reported."""
     if any(one.startswith(("the hold of a call", "the holds of calls")) for one in trace.warnings):
         return
     holders = [
@@ -232,7 +232,7 @@ def check_no_more_calls_run_than_there_are_slots(trace: Trace, slots: int) -> No
 
 
 def check_those_of_one_program_that_need_the_same_go_in_their_order(trace: Trace) -> None:
-    """Also if what they send is lost or late."""
+    """Also if their messages are lost or late."""
     lines: defaultdict[object, list[float]] = defaultdict(list)
     for one in trace.visits:
         if one.granted_at is not None:
@@ -242,7 +242,7 @@ def check_those_of_one_program_that_need_the_same_go_in_their_order(trace: Trace
 
 
 def check_who_is_cancelled_leaves_in_that_step_and_everybody_else_is_served(trace: Trace) -> None:
-    """No lost wake-up: who is forgotten would stay until the end of the run."""
+    """No lost wake-up: a forgotten waiter would stay until the end of the run."""
     for one in trace.visits:
         assert one.left_at is not None
         if one.end == "cancelled":
@@ -268,7 +268,7 @@ def starts_of(trace: Trace) -> list[float]:
 
 
 def ideal_starts(slots: int, customers: Sequence[Customer]) -> list[float]:
-    """First come, first served, by hand; of those that come together it does not matter who."""
+    """First come, first served, computed by hand; simultaneous arrivals may start in any order."""
     starts = list[float]()
     free = [0.0] * slots
     for customer in sorted(customers, key=lambda one: one.starts_at):

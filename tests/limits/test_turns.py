@@ -1,4 +1,4 @@
-"""Who may ask: the order of those of one program, without a clock and without a network."""
+"""The order of the requests of one program, without a clock and without a network."""
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -23,7 +23,7 @@ STEPS = st.lists(
 def test_nobody_asks_for_what_an_earlier_one_claims_and_nobody_else_is_kept_from_asking(
     steps: list[tuple[object, ...]],
 ) -> None:
-    """After every step; whatever was denied, given up, or told."""
+    """After every step of denials, departures and notifications."""
     turns, there = RequestTurns(), list[RequestTurn]()
     for number, step in enumerate(steps):
         asked_before = {turn.number for turn in there if turn.is_asking}
@@ -40,7 +40,7 @@ def test_nobody_asks_for_what_an_earlier_one_claims_and_nobody_else_is_kept_from
 
 
 def tell_nobody(_keys: frozenset[str]) -> None:
-    """Of those that do not care."""
+    """Ignore a report."""
 
 
 def take(
@@ -74,7 +74,7 @@ def test_those_that_need_the_same_ask_one_after_the_other() -> None:
 
 
 def test_a_short_wait_keeps_what_was_denied_before() -> None:
-    """Two limits that are full by turns do not keep a large one out."""
+    """Two limits that are full by turns do not starve a large request."""
     turns = RequestTurns()
     large = turns.join("ab", tell_nobody)
     turns.denied(large, "a", 0.0, is_long=False)
@@ -85,7 +85,7 @@ def test_a_short_wait_keeps_what_was_denied_before() -> None:
 
 
 def test_what_lacked_each_time_is_claimed_and_the_rest_is_not() -> None:
-    """Another limit was full only because others were let through: kept for it, it would lie idle."""
+    """The other limit was full only because other calls were served: a claim would leave it idle."""
     turns = RequestTurns()
     waiting = turns.join("xy", tell_nobody)
     for keys in ("xy", "x", "xy"):
@@ -97,7 +97,7 @@ def test_what_lacked_each_time_is_claimed_and_the_rest_is_not() -> None:
 
 
 def test_what_was_denied_by_turns_is_claimed_for_a_bounded_time_that_grows() -> None:
-    """Others may have what it lacks for ever; its own program's leases are over some day."""
+    """Other programs may keep what it lacks for ever; its own program's leases end some day."""
     turns = RequestTurns()
     waiting = turns.join("xy", tell_nobody)
 
@@ -117,7 +117,7 @@ def test_what_was_denied_by_turns_is_claimed_for_a_bounded_time_that_grows() -> 
 
 
 def test_a_long_wait_gives_the_others_free() -> None:
-    """A limit that has room does not lie idle for a minute."""
+    """A limit with room does not stay idle for a minute."""
     turns = RequestTurns()
     large = turns.join("ab", tell_nobody)
     turns.denied(large, "a", 0.0, is_long=False)
@@ -128,7 +128,7 @@ def test_a_long_wait_gives_the_others_free() -> None:
 
 
 def test_news_that_comes_while_one_asks_is_not_lost() -> None:
-    """The denial may be older; of a limit that it does not lack nothing is news."""
+    """The denial may be older; news of other limits is ignored."""
     turns = RequestTurns()
     asker = turns.join("ab", tell_nobody)
     turns.tell("b")
@@ -141,7 +141,7 @@ def test_news_that_comes_while_one_asks_is_not_lost() -> None:
 
 
 def test_news_of_anything_is_news_of_everything() -> None:
-    """After a lost connection nobody knows what was told."""
+    """After a lost connection, notifications may have been missed."""
     turns = RequestTurns()
     waiting, asking = turns.join("a", tell_nobody), turns.join("b", tell_nobody)
     turns.denied(waiting, "a", 0.0, is_long=True)
@@ -152,7 +152,7 @@ def test_news_of_anything_is_news_of_everything() -> None:
 
 
 def test_a_denial_that_names_no_limit_means_all() -> None:
-    """Nobody passes on a guess."""
+    """No waiter may overtake on a guess."""
     turns = RequestTurns()
     first = turns.join("ab", tell_nobody)
     turns.denied(first, (), 0.0, is_long=False)
@@ -160,7 +160,7 @@ def test_a_denial_that_names_no_limit_means_all() -> None:
 
 
 def test_who_stands_behind_a_denied_one_is_told_what_it_waits_for() -> None:
-    """Once for each reason; not while the earlier one may be answered at any instant."""
+    """Once for each reason; not while the earlier request may be answered at any instant."""
     turns, told = RequestTurns(), list[frozenset[str]]()
     first = turns.join("ab", tell_nobody)
     second = turns.join("ab", told.append)

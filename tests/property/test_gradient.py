@@ -195,7 +195,7 @@ def target(make: Callable[[], Server], highest: int, length: float = 200.0) -> T
 @kinds
 @pytest.mark.parametrize("size", [1, 8, 32])
 def test_limit_settles_where_throughput_is_best(kind: Kind, size: int, jitter: float) -> None:
-    """The limit settles within 20 % of the best fixed ones, for queues and batches, with jitter or without."""
+    """The limit settles within 20 % of the best fixed one for queues and batches, with or without jitter."""
 
     def make() -> Server:
         return kind(steadily(size), one_second, chance(size), jitter)

@@ -293,11 +293,12 @@ def test_large_results_are_handed_over_up_to_a_limit(tmp_path: Path) -> None:
         refused = await failure(workers, "1" * 70_000_000)
         return [len(large), str(error), str(refused), await call(workers, "calls")]
 
-    what = "unexpected: python:mine.py"
+    name, most = "python:mine.py", "more than the maximum of 67108864"
+    result = f"ResultTooLargeError: the result is 70000022 bytes of JSON, {most}"
     assert with_workers(spec(tmp_path), body) == [
         5_000_000,
-        f"{what}: ResultTooLargeError: the result is 70000022 bytes of JSON; at most 67108864 are taken",
-        "bad_request: python:mine.py: prompt and variables are 70000004 bytes, more than 67108864",
+        f"unexpected: {name}: {result}",
+        f"bad_request: {name}: prompt and variables are 70000004 bytes, {most}",
         3,
     ]
 

@@ -1,4 +1,4 @@
-"""The history of a job from the events of its run."""
+"""The waits of a job, explained from the events of its run."""
 
 import attrs
 import pytest
@@ -42,14 +42,14 @@ def test_a_refused_call_is_told_with_its_waits_and_requests() -> None:
 
 
 def test_the_wait_of_a_lane_is_told_of_the_job_that_it_was_for() -> None:
-    """A wait for the pace before admission belongs to the job."""
-    scenario = Scenario((LaneSpec("a", rpm=30),), (Script("a", (FunctionCall("a", 0.5),)),) * 2)
+    """A job waits for its lane's pace before it is started; that wait is part of its history."""
+    scenario = RunScenario((LaneSpec("a", rpm=30),), (JobScript("a", (CallScript("a", 0.5),)),) * 2)
     first, *_ = explain(run_scenario(scenario).events, 1).moments
     assert first == (0.0, "waits for lane a: pace, until 2.000")
 
 
 def test_the_wait_for_a_permit_is_told_with_the_limits_that_lack_room() -> None:
-    """The wait for a permit, from the request to the start, and the job's own notes."""
+    """From the question to the start; and what the body says of itself."""
     lack = Shortage("rate_limit", ("team:rpm", "team:tpm"), 4.5)
     events: list[Event] = [
         Reserving(1.0, 0, "a"),
@@ -86,16 +86,16 @@ def test_the_wait_for_a_permit_is_told_with_the_limits_that_lack_room() -> None:
     ],
 )
 def test_what_a_permit_lacks_is_told_in_words(lack: Shortage, said: str) -> None:
-    """Any error of the limit server is shown."""
+    """Also where it is no limit that has no room."""
     wait = Waiting(1.0, "a", WaitReason.SHARED_LIMIT, lack.until, 0, lack)
-    assert explain([wait], 0).moments == ((1.0, f"waits for lane a: quota{said}"),)
+    assert explain([wait], 0).moments == ((1.0, f"waits for lane a: shared limit{said}"),)
 
 
 def test_jobs_that_never_ran_say_why() -> None:
-    """A closed lane and a failed dependency are reasons."""
-    dead = FunctionCall("a", 0.0, attempts=(Attempt(1.0, Fault.QUOTA_EXHAUSTED),))
-    scenario = Scenario(
-        (LaneSpec("a", width=1),), (Script("a", (dead,)),) * 3, edges={2: (Edge(0),)}
+    """A closed lane, and a dependency that failed."""
+    dead = CallScript("a", 0.0, attempts=(AttemptScript(1.0, Fault.QUOTA_EXHAUSTED),))
+    scenario = RunScenario(
+        (LaneSpec("a", max_concurrency=1),), (JobScript("a", (dead,)),) * 3, edges={2: (Edge(0),)}
     )
     trace = run_scenario(scenario)
     assert explain(trace.events, 1).moments[-1] == (
@@ -106,7 +106,7 @@ def test_jobs_that_never_ran_say_why() -> None:
 
 
 def test_a_job_that_nobody_speaks_of_has_no_history() -> None:
-    """A job without events has no history."""
-    trace = run_scenario(Scenario((LaneSpec("a"),), (Script("a", ()),)))
+    """Nothing is made up."""
+    trace = run_scenario(RunScenario((LaneSpec("a"),), (JobScript("a", ()),)))
     assert explain(trace.events, 5).moments == ()
     assert attrs.asdict(explain(trace.events, 5))["index"] == 5

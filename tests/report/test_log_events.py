@@ -44,7 +44,7 @@ def test_each_event_is_logged_on_its_level(caplog: pytest.LogCaptureFixture) -> 
         ("INFO", "lane m refused a call of job 7; it asks to wait 12 s"),
         ("INFO", "lane m: a call of job 7 failed: rate_limited"),
         ("INFO", "lane m: at most 2 calls at once"),
-        ("INFO", "2 jobs that failed by mishap are run again"),
+        ("INFO", "final retry round: running 2 jobs with transient failures again"),
         ("WARNING", "lane m [31m x is closed: auth: no key"),
     ]
 

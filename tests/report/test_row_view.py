@@ -123,7 +123,7 @@ def test_calls_and_judges_are_told() -> None:
         "the",
         "cache",
     ] in lines
-    assert "judge was asked to judge\n  is it kind?" in "\n".join(
+    assert "judge: prompt of the judge\n  is it kind?" in "\n".join(
         map(str.rstrip, text.splitlines())
     )
     assert '  "pass": true' in text

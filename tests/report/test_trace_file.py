@@ -31,7 +31,7 @@ def test_the_folder_of_a_trace_is_made_and_bad_places_are_refused(tmp_path: Path
         (tmp_path, f"--trace {tmp_path}: is a folder"),
         (
             tmp_path / "file" / "run.json",
-            f"--trace {tmp_path}/file/run.json: the folder {tmp_path}/file cannot be made: ",
+            f"--trace {tmp_path}/file/run.json: the folder {tmp_path}/file cannot be created: ",
         ),
     ]:
         with pytest.raises(UsageError, match=f"^{re.escape(message)}"):

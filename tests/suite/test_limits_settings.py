@@ -106,7 +106,7 @@ def test_a_suite_says_where_limits_are_kept() -> None:
         ([], ": must be an object, got a list"),
     ],
 )
-def test_qe_20_what_cannot_be_is_reported(tmp_path: Path, quota: Any, said: str) -> None:
+def test_qe_20_what_cannot_be_is_reported(tmp_path: Path, limits: Any, said: str) -> None:
     """Each backend has required keys, keys exclude each other; sizes and times are at least one."""
     (tmp_path / "limits.json").write_text("[]")
     assert said_of(limits, tmp_path) == [f"$.limits{said}"]

@@ -293,7 +293,9 @@ def test_a_file_without_a_function_has_get_transform(around: FileContext) -> Non
         ("file://notes.txt", '"file://notes.txt" is not code that can be run'),
     ],
 )
-def test_code_that_gives_no_variables_is_reported(around: FileContext, text: str, message: str) -> None:
+def test_code_that_gives_no_variables_is_reported(
+    around: FileContext, text: str, message: str
+) -> None:
     """It is reported while the suite is loaded."""
     with pytest.raises(MistakenError) as caught:
         transform_vars(text, {"name": "a"}, around)

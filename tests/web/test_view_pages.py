@@ -25,7 +25,7 @@ from trioeval.providers import Reply
 from trioeval.report import Head
 from trioeval.report.head import HeadColumn
 from trioeval.serving.conversation import Bounds, HttpConnection
-from trioeval.store import StoreReader, StoredRun, open_store
+from trioeval.store import StoredRun, StoreReader, open_store
 from trioeval.testing import run_virtual
 from trioeval.web.app import WhilePresent
 from trioeval.web.live import serve_live

@@ -99,7 +99,7 @@ def test_only_a_page_of_this_server_changes_anything(database: Path) -> None:
             good = {**page.session, "origin": f"http://{server.host}"}
             asked = {"method": "POST", "body": "do=stop"}
             reply = await server.ask("/steer/x", good, **asked)
-            assert (reply.status, "the run does not listen" in reply.body) == (200, True)
+            assert (reply.status, "the run does not accept commands" in reply.body) == (200, True)
             for wrong in (
                 {"origin": ""},
                 {"origin": "null"},

@@ -271,7 +271,7 @@ class Graders:
 
     entries: list[ProviderEntry] = attrs.field(factory=list)
     paths: list[str] = attrs.field(factory=list)
-    """Where the suite names each, or requires it if it is built in."""
+    """The path at which the suite names each, or requires it if it is built in."""
     specs: list[ProviderSpec] = attrs.field(factory=list)
     """Their specifications, in the same order; those of recordings if these are replayed."""
     places: dict[tuple[Role, str], int] = attrs.field(factory=dict)

@@ -1,6 +1,6 @@
 r"""`transform`: changes an output before assertions see it; parsed once, then applied to many outputs.
 
-The form tells the language:
+The form determines the language:
 
 * JSONPath, which starts with `$`, and JMESPath, which starts with `jmespath:`, query the output, or its
   parsed value if it is a text of JSON;

@@ -147,8 +147,8 @@ def suggestion(name: str, known: Iterable[str]) -> str | None:
     """Return a question with the known names nearest to a misspelt one, at most three; None without any.
 
     Example:
-        >>> suggestion("contians-al", ["contains", "contains-all", "contains-any", "equals"])
-        'did you mean "contains-all" or "contains-any"?'
+        >>> suggestion("contians-al", ["contains", "contains-all", "icontains-all", "equals"])
+        'did you mean "contains-all" or "icontains-all"?'
     """
     close = difflib.get_close_matches(name, sorted(known), n=_SUGGESTED)
     scores = [difflib.SequenceMatcher(None, one, name).ratio() for one in close]

@@ -253,7 +253,7 @@ def finding_of(found: Any, judge: Callable[..., Any], assertion: Assertion) -> F
     Example:
         >>> found = finding_of(0.5, len, Assertion(type="long", threshold=0.6))
         >>> found.holds, found.reason, found.score
-        (False, 'len gives 0.5', 0.5)
+        (False, 'len returned 0.5', 0.5)
     """
     if isinstance(found, Finding):
         return found

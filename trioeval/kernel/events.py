@@ -60,7 +60,7 @@ class Admitted:
 
 @attrs.frozen
 class Shortage:
-    """WaitReason a permit is not granted yet."""
+    """The reason why a permit is not granted yet."""
 
     kind: Literal["rate_limit", "limit_decreasing", "limiter_error"]
     keys: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class Waiting:
     index: int | None
     """The job that waits; None for the lane's next job, which is not started yet."""
     shortage: Shortage | None = None
-    """WaitReason its permit is not granted yet, if it waits for one."""
+    """The reason why its permit is not granted yet, if it waits for one."""
 
 
 @attrs.frozen

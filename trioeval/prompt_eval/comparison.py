@@ -181,7 +181,7 @@ class ComparedEval:
             for whom in sorted(state.useless & state.consulted.keys()):
                 state.consulted[whom].reject()
         held = sorted(state.rows, key=lambda row: row.index)
-        rows = [_with_comparison(row, outcome, answered(consulted)) for row in held]
+        rows = [_with_comparison(row, outcome, grader_metadata(consulted)) for row in held]
         for place, row in enumerate(rows):
             if row.index in state.verdicts:
                 rows[place] = attrs.evolve(
@@ -261,7 +261,7 @@ class ComparedEval:
             raise GradingError(msg)
         consulted = state.consulted.get((order[0], place))
         if consulted is None:
-            consulted = state.consulted[order[0], place] = first.consult(assertion)
+            consulted = state.consulted[order[0], place] = first.services_for(assertion)
         there = {
             step: Contender(bench.subject, state.verdicts[step])
             for step, bench in zip(order, benches, strict=True)

@@ -137,7 +137,7 @@ class PromptEval:
         self._task = task
         self._hooks = hooks
         self._states: dict[int, _RowState] = {}
-        self._ahead: dict[int, Asked] = {}
+        self._ahead: dict[int, RenderedPrompt] = {}
         """The prompts of rows that are not started yet."""
 
     def plan(self) -> Plan[Step]:
@@ -234,7 +234,7 @@ class PromptEval:
             raise InputError(step.test.fault)
         asked = self._ahead.pop(job.index, None)
         if asked is None:
-            asked = await self._tools.ask(step)
+            asked = await self._tools.build(step)
         state.asked = asked
         if step.test.provider_output is None:
             reply = state.reply = await self._answerer.answer(step, asked, calls, state)
@@ -272,7 +272,7 @@ class PromptEval:
                 graders.resume(calls)
             workspace = self._answerer.workspace(state.step)
             judging = self._judges.of(graders, reply, state.output, state.latency_ms, workspace)
-            return judging.bench
+            return judging.context
 
         return make
 
@@ -287,13 +287,13 @@ class PromptEval:
         outcome = with_refusals(outcome, begun=state.reply is not None)
         if isinstance(outcome, Done | Failed | TimedOut):
             self._reject_useless(state)
-        self._answerer.over(state.planned or state.step, cut_of(outcome))
+        self._answerer.on_row_end(state.planned or state.step, cut_of(outcome))
         return (self._row(outcome, state, waits),)
 
     def _reject_useless(self, state: _RowState) -> None:
         """Discard a reply without a usable result, so that another run does not reuse it."""
         if state.judging is not None:
-            state.judging.reject_useless()
+            state.judging.reject_unusable()
         elif state.reply is not None and state.reply.output is None:
             self._answerer.reject(state.step)
 

@@ -25,7 +25,7 @@ from trioeval.providers.vendors.openai_models import takes_schemas
 Ability: TypeAlias = Literal["text", "embedding", "classification", "moderation"]
 
 _LOCAL = (EchoSettings, ReplaySettings, SequenceSettings, SimSettings)
-"""ProviderSettings of providers that know only what they are given."""
+"""Settings of providers that know only what they are given."""
 
 _ANYTHING: frozenset[Ability] = frozenset(get_args(Ability))
 _EMBEDS = re.compile(r"(/embeddings|:embedContent)(\?|$)")

@@ -65,7 +65,7 @@ class CacheIdentity:
         """
         hidden = surely_keys(secrets)
         request = self.request
-        told = {
+        fields = {
             "account": _digest(self.account) if self.account else None,
             "content": _content(request.body, hidden),
             "format": FORMAT,
@@ -80,7 +80,7 @@ class CacheIdentity:
             "service": self.service,
             "url": _clean(request.url, hidden),
         }
-        return json.dumps(told, separators=(",", ":"))
+        return json.dumps(fields, separators=(",", ":"))
 
     def key(self, *, secrets: Sequence[str] = (), repeat: int = 0) -> bytes:
         """Return the SHA-256 of `text`, followed by the provider's name."""
@@ -126,11 +126,11 @@ def retry_key(key: bytes, mark: str) -> bytes:
 
 def _in_lower_case(headers: Mapping[str, str]) -> Sequence[tuple[str, str]]:
     """Return headers by name; values of names that differ only in case are joined, as in HTTP."""
-    told: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for name, value in sorted(headers.items()):
         low = name.lower()
-        told[low] = f"{told[low]}, {value}" if low in told else value
-    return sorted(told.items())
+        fields[low] = f"{fields[low]}, {value}" if low in fields else value
+    return sorted(fields.items())
 
 
 def _content(body: bytes | None, hidden: Sequence[str]) -> Any:

@@ -71,8 +71,8 @@ class OpenProvider:
 
     @_cacheable.default
     def _find_cacheable(self) -> Cacheable | None:
-        asked = self._provider.function
-        return asked if isinstance(asked, Cacheable) else None
+        function = self._provider.function
+        return function if isinstance(function, Cacheable) else None
 
     async def __call__(self, request: Request, /) -> Reply:
         """Send one request.
@@ -137,10 +137,10 @@ class OpenProvider:
         else:
             return self._clean(reply)
         # Outside of the handler, so that the original failure is not the context of a clean one.
-        told = self._with_label(self._as_the_lane_sees(failure))
-        clean = hide_in_error(told, self._secrets)
-        if clean is told and told is not failure:
-            raise told from failure
+        labelled = self._with_label(self._as_the_lane_sees(failure))
+        clean = hide_in_error(labelled, self._secrets)
+        if clean is labelled and labelled is not failure:
+            raise labelled from failure
         raise clean
 
     def _clean(self, reply: Reply) -> Reply:

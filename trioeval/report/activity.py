@@ -224,7 +224,9 @@ class RowPace:
             return None
         elapsed, rows = now - self.began_at, self.there
         recent = self._recent.total(now)
-        if elapsed > WINDOW_S and recent >= _PACE_MANY:  # old bursts and pauses are not representative
+        if (
+            elapsed > WINDOW_S and recent >= _PACE_MANY
+        ):  # old bursts and pauses are not representative
             elapsed, rows = WINDOW_S, recent
         return elapsed / rows * self.left
 

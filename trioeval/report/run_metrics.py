@@ -32,6 +32,7 @@ from trioeval.kernel.events import (
     Throttled,
     Waiting,
 )
+from trioeval.report.counts import counted
 from trioeval.report.trace import error_kind
 from trioeval.text_safety import escape_control_characters
 
@@ -94,7 +95,8 @@ def _limited(event: LimitChanged) -> None:
 
 
 def _salvaged(event: Salvaged) -> None:
-    _log.info("final retry round: %d jobs with transient failures run again", len(event.indices))
+    jobs = counted(len(event.indices), "job")
+    _log.info("final retry round: running %s with transient failures again", jobs)
 
 
 def _waiting(event: Waiting) -> None:

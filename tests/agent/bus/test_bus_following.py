@@ -60,7 +60,7 @@ def test_ag_65_a_follower_ends_with_its_scope_and_can_go_on(tmp_path: Path) -> N
 
 
 def test_ag_65_what_others_write_is_seen_by_looking_now_and_then(tmp_path: Path) -> None:
-    """Also when the bus was not there before, and when its file has ended meanwhile."""
+    """That includes a bus that is created later, and a rotation in between."""
     small = attrs.evolve(QUICK, rotate_bytes=300)
 
     async def main() -> None:
@@ -124,7 +124,7 @@ def test_a_cursor_that_is_not_there_is_told_to_who_follows(tmp_path: Path) -> No
 
 
 def test_who_is_overtaken_by_removals_is_told(tmp_path: Path) -> None:
-    """And who is not, goes on although the file that it has read last is gone."""
+    """A follower that is not continues although its last file was removed."""
     one = attrs.evolve(QUICK, rotate_bytes=1, keep_segments=1)
     written(tmp_path, "a", settings=one)
 

@@ -123,7 +123,7 @@ def test_the_first_record_behind_a_byte_is_found() -> None:
 
 
 def test_records_that_were_lost_at_the_end_are_counted() -> None:
-    """So that their numbers are not given to others."""
+    """Their numbers are not assigned again."""
     good, bad = frame(1, b"{}"), re.sub(rb"\{\}", b"[]", frame(2, b"{}"))
     assert scan(good + bad).lost == 1
     assert scan(good + bad + bad).lost == 2

@@ -79,7 +79,7 @@ class Model:
     """Ends of lines that were flipped: what is lost at the end is counted by lines."""
 
     def left(self, folder: Path) -> list[Message]:
-        """Those that were not removed: all from some one on."""
+        """Return the messages that were not removed: all from some message on."""
         found = read_bus(folder).messages
         first = found[0].seq if found else self.highest + 1
         return [one for one in self.messages if one.seq >= first]
@@ -227,6 +227,6 @@ async def perform(folder: Path, script: list[Step], written: BusSettings) -> Non
 def test_a_bus_is_a_list_of_messages(
     _random: object, script: list[Step], written: BusSettings
 ) -> None:
-    """Also AG-52, AG-58 to AG-61 and AG-63, in any order and all at once."""
+    """The laws are AG-52, AG-58 to AG-61 and AG-63, in any order and all at once."""
     with tempfile.TemporaryDirectory() as root:
         in_trio(lambda: perform(Path(root, "bus"), script, written))

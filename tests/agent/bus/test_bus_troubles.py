@@ -319,7 +319,7 @@ def test_pauses_are_not_in_step(tmp_path: Path) -> None:
 def test_the_cursor_of_the_last_messages_is_behind_all_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also of one that comes while they are read."""
+    """That includes a message that arrives while they are read."""
     written(tmp_path, *"ab")
     real = read_bus.__globals__["last_seq"]
 

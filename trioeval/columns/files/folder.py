@@ -278,7 +278,7 @@ class DatasetFolder:
         disk.remove(old)
 
     def finish(self, result: Mapping[str, Any]) -> None:
-        """DatasetNote that the dataset is complete, with its result (without times).
+        """Note that the dataset is complete, with its result (without times).
 
         Raises:
             DatasetError: It cannot be written.

@@ -152,14 +152,14 @@ class CodeRunner:
         Raises:
             ProviderError: `bad_request`: it failed, or returned nothing; or the engine failed.
         """
-        told = await self._ask(script, values, limit)
-        if "error" in told:
-            raise ProviderError("bad_request", f"transformRequest fails: {told['error']}")
-        if told["value"] is None:
+        result = await self._ask(script, values, limit)
+        if "error" in result:
+            raise ProviderError("bad_request", f"transformRequest fails: {result['error']}")
+        if result["value"] is None:
             raise ProviderError(
                 "bad_request", f"transformRequest returns nothing: {show(script.code)}"
             )
-        return told["value"]
+        return result["value"]
 
     async def _ask(self, script: Script, values: list[Any], limit: float) -> Any:
         return await self._scripts.call([script.source, values], limit)

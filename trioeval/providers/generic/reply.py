@@ -131,21 +131,21 @@ class ReplyQuery:
         _found(answer.json, answer, self.written, needs_json=True)
         return [self.language, self.written, answer.json]
 
-    def output(self, told: Mapping[str, Any]) -> Any:
+    def output(self, result: Mapping[str, Any]) -> Any:
         """Return the value that the query found; for a JSONPath of several values, the list of all.
 
         Args:
-            told: The result of `program.run`.
+            result: The result of `program.run`.
 
         Raises:
             TransformError: It found nothing, or failed.
         """
-        if "error" in told:
-            raise self.failure(told["error"])
-        values = told["values"]
-        if not values or (told["singular"] and values[0] is None):
+        if "error" in result:
+            raise self.failure(result["error"])
+        values = result["values"]
+        if not values or (result["singular"] and values[0] is None):
             raise TransformError(f"{self.written} finds nothing in the reply")
-        return values[0] if told["singular"] else values
+        return values[0] if result["singular"] else values
 
     def failure(self, why: str) -> TransformError:
         """Return the error for a failed query."""
@@ -183,18 +183,18 @@ def read_transform(text: str) -> Transform | Script | str:
     return script.fault() or script
 
 
-def script_output(script: Script, told: Mapping[str, Any]) -> Any:
+def script_output(script: Script, result: Mapping[str, Any]) -> Any:
     """Return the output of a script, from its engine's result.
 
     Raises:
             TransformError: It failed, or returned nothing.
     """
     shown = show(script.code)
-    if "error" in told:
-        raise TransformError(f"{shown} fails: {told['error']}")
-    if told["value"] is None:
+    if "error" in result:
+        raise TransformError(f"{shown} fails: {result['error']}")
+    if result["value"] is None:
         raise TransformError(f"{shown} finds nothing in the reply")
-    return told["value"]
+    return result["value"]
 
 
 def _found(value: Any, answer: TransformInput, written: str, *, needs_json: bool = False) -> Any:
@@ -345,18 +345,18 @@ class ReplyReading:
         keys = surely_keys(self.filled_in)
         value = hide_in(value, keys)
         if isinstance(value, Mapping) and ("output" in value or value.get("error")):
-            told = read_result(value, "call_api", name="the reply")
+            result = read_result(value, "call_api", name="the reply")
         else:
-            told = Reply(output=value)
-        cost = told.cost
+            result = Reply(output=value)
+        cost = result.cost
         if cost is None and self.price is not None:
-            cost = self.price.cost(told.usage)
+            cost = self.price.cost(result.usage)
         return attrs.evolve(
-            told,
+            result,
             cost=cost,
             hint=read_hint(reply.headers, host=self.host),
             raw=None if answer.json is NOTHING else hide_in(answer.json, keys),
-            metadata={**hide_in(read_metadata(reply, {}), self.filled_in), **told.metadata},
+            metadata={**hide_in(read_metadata(reply, {}), self.filled_in), **result.metadata},
         )
 
     def classified(self, reply: HttpReply) -> ProviderError:

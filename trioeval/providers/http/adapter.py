@@ -205,8 +205,8 @@ class Adapter(ABC):
         layers = (*self.layers, values)
         problems = problems or self.find_conflicts(self.endpoint.service, layers)
         if problems:
-            told = "; ".join(map(_tell, problems))
-            raise ProviderError("bad_request", f"invalid call options: {told}")
+            reasons = "; ".join(map(_problem_text, problems))
+            raise ProviderError("bad_request", f"invalid call options: {reasons}")
         return attrs.evolve(self, layers=layers)
 
     @cached_property
@@ -381,7 +381,7 @@ def _number(text: str) -> float | None:
     return None
 
 
-def _tell(problem: Problem) -> str:
+def _problem_text(problem: Problem) -> str:
     key = problem.path.removeprefix(".config").removeprefix(".")
     hint = f" ({problem.hint})" if problem.hint else ""
     return f"{key}: {problem.message}{hint}"

@@ -547,9 +547,9 @@ def _headers(metadata: Any) -> dict[str, str]:
 
 def _flags(metadata: Any) -> tuple[str, ...] | None:
     """Return the findings of a router's moderation of the prompt."""
-    told = metadata if isinstance(metadata, dict) else {}
-    reasons = told.get("reasons")
-    if not (reasons or told.get("flagged_input")):
+    fields = metadata if isinstance(metadata, dict) else {}
+    reasons = fields.get("reasons")
+    if not (reasons or fields.get("flagged_input")):
         return None
     listed = reasons if isinstance(reasons, list) else []
     return tuple(reason for reason in listed if isinstance(reason, str))

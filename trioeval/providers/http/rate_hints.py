@@ -100,12 +100,12 @@ def read_hints(headers: Mapping[str, str], *, host: str = "") -> RateHint:
         ... ).requests
         Allowance(limit=None, remaining=0.0, reset_after=2.0, window=60.0)
     """
-    told = _read(headers, host)
-    if not told:
+    limits = _read(headers, host)
+    if not limits:
         return RateHint()
     return RateHint(
-        requests=_scarcest(one for one in told if not one.is_tokens),
-        tokens=_scarcest(one for one in told if one.is_tokens),
+        requests=_scarcest(one for one in limits if not one.is_tokens),
+        tokens=_scarcest(one for one in limits if one.is_tokens),
     )
 
 
@@ -159,7 +159,7 @@ def read_until(text: str, date: str) -> float | None:
 
 def _read(headers: Mapping[str, str], host: str) -> list[_LimitValues]:
     """Return each limit in the headers once."""
-    told: dict[tuple[str, str], _LimitValues] = {}
+    limits: dict[tuple[str, str], _LimitValues] = {}
     for name, text in headers.items():
         if "limit" not in name:
             continue
@@ -167,11 +167,11 @@ def _read(headers: Mapping[str, str], host: str) -> list[_LimitValues]:
         if found is None:
             continue
         fact, dimension, period = found
-        one = told.get((dimension, period))
+        one = limits.get((dimension, period))
         if one is None:
             window = WINDOW_BY_HOST.get(host, {}).get(dimension, 60.0)
             one = _LimitValues(dimension, SECONDS_BY_PERIOD.get(period, window))
-            told[dimension, period] = one
+            limits[dimension, period] = one
         match fact:
             case "limit":
                 one.limit = _count(text) or None
@@ -179,7 +179,7 @@ def _read(headers: Mapping[str, str], host: str) -> list[_LimitValues]:
                 one.remaining = _count(text)
             case _:
                 one.reset_after = _reset(text, headers.get("date", ""))
-    return [*told.values(), *_read_policies(headers)]
+    return [*limits.values(), *_read_policies(headers)]
 
 
 @functools.lru_cache(256)  # most replies have the same few headers
@@ -222,9 +222,9 @@ def _items(text: str) -> Iterator[tuple[str, dict[str, str]]]:
             yield found[1], {key.strip().lower(): value.strip() for key, _, value in pairs}
 
 
-def _scarcest(told: Iterable[_LimitValues]) -> Allowance | None:
+def _scarcest(limits: Iterable[_LimitValues]) -> Allowance | None:
     known = [
-        one for one in told if (one.limit, one.remaining, one.reset_after) != (None, None, None)
+        one for one in limits if (one.limit, one.remaining, one.reset_after) != (None, None, None)
     ]
     return min(known, key=lambda one: one.rank).allowance() if known else None
 

@@ -218,18 +218,18 @@ def without_thinking(reply: Reply) -> Any:
         >>> without_thinking(Reply(output="Thinking: 2 + 2\n\n4", raw=raw))
         '4'
     """
-    said = reply.output
-    if not isinstance(said, str) or _SHOWN not in said:
-        return said
+    output = reply.output
+    if not isinstance(output, str) or _SHOWN not in output:
+        return output
     for thought in thoughts_in(reply.raw):
-        said = _without(said, f"{_SHOWN}{thought}")
-    return said
+        output = _without(output, f"{_SHOWN}{thought}")
+    return output
 
 
-def _without(said: str, shown: str) -> str:
-    before, found, after = said.partition(shown)
+def _without(output: str, shown: str) -> str:
+    before, found, after = output.partition(shown)
     if not found:
-        return said
+        return output
     if not after.strip("\n"):
         return before.rstrip("\n")
     return before + after.removeprefix("\n").removeprefix("\n")
@@ -240,8 +240,8 @@ def _of_chat(raw: Any) -> Iterator[str]:
     for choice in objects(raw, "choices")[:1]:
         message = field(choice, "message")
         parts = [one for part in objects(message, "content") for one in objects(part, "thinking")]
-        told = "".join(text(one, "text") or "" for one in parts)
-        yield told or text(message, "reasoning") or text(message, "reasoning_content") or ""
+        joined = "".join(text(one, "text") or "" for one in parts)
+        yield joined or text(message, "reasoning") or text(message, "reasoning_content") or ""
 
 
 def _of_blocks(raw: Any) -> Iterator[str]:
@@ -260,4 +260,4 @@ def _of_responses(raw: Any) -> Iterator[str]:
     for item in objects(raw, "output"):
         if item.get("type") == "reasoning":
             parts = objects(item, "summary") or objects(item, "content")
-            yield "\n".join(told for part in parts if (told := text(part, "text")))
+            yield "\n".join(joined for part in parts if (joined := text(part, "text")))

@@ -112,11 +112,11 @@ class SentenceModel:
             )
         except Exception as error:  # they have no common base
             raise _unsupported(files.model, f"is not a valid model: {error}") from error
-        wanted = {one.name: one.type for one in session.get_inputs()}
-        if strange := sorted(wanted.keys() - _INPUTS.keys()):
+        needed = {one.name: one.type for one in session.get_inputs()}
+        if strange := sorted(needed.keys() - _INPUTS.keys()):
             fault = f"needs {', '.join(strange)}; sentence models need {', '.join(_INPUTS)}"
             raise _unsupported(files.model, fault)
-        inputs = {name: "int32" if "int32" in told else "int64" for name, told in wanted.items()}
+        inputs = {name: "int32" if "int32" in kind else "int64" for name, kind in needed.items()}
         outputs = [one.name for one in session.get_outputs()]
         return cls(session, tokenizer, inputs, _SENTENCE if _SENTENCE in outputs else outputs[0])
 

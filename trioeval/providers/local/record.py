@@ -47,8 +47,8 @@ def record_call(
         return to_line(to_recording(provider, request, answer, latency, position=position))
     except Exception as error:  # noqa: BLE001 - a user's object may raise anything when inspected
         reason = f"{type(error).__name__} while it was written"
-        asked = _question(provider, request, latency, position)
-        return to_line(attrs.evolve(asked, left_out={"output": reason}))
+        call = _call_recording(provider, request, latency, position)
+        return to_line(attrs.evolve(call, left_out={"output": reason}))
 
 
 def to_recording(
@@ -68,20 +68,20 @@ def to_recording(
         latency: Seconds of the call, ≥ 0.
         position: Index of the entry in the suite; None if unknown.
     """
-    asked = _question(provider, request, latency, position)
+    call = _call_recording(provider, request, latency, position)
     if isinstance(answer, ProviderError):
-        return attrs.evolve(asked, error=_of_error(answer))
+        return attrs.evolve(call, error=_of_error(answer))
     fault = json_fault(answer.output)
     left_out = {} if fault is None else {"output": fault}
-    said = _of_reply(answer)
-    for name, value in said.items():
+    values = _of_reply(answer)
+    for name, value in values.items():
         right, check = CHECKS[name]
         if value is not None and not check(value):
             left_out[name] = f"must be {right}, got {_show(value)}"
-    told = {name: value for name, value in said.items() if name not in left_out}
-    told["usage"] = Usage(**told.get("usage") or {})
+    fields = {name: value for name, value in values.items() if name not in left_out}
+    fields["usage"] = Usage(**fields.get("usage") or {})
     output = None if fault else answer.output
-    return attrs.evolve(asked, **told, output=output, left_out=left_out)
+    return attrs.evolve(call, **fields, output=output, left_out=left_out)
 
 
 def to_line(recording: Recording) -> str:
@@ -95,19 +95,19 @@ def to_line(recording: Recording) -> str:
     Raises:
         TypeError: A value is not JSON; never for a recording from `to_recording`.
     """
-    told = {name: getattr(recording, name) for name in FIELDS}
-    told["usage"] = _known(attrs.asdict(recording.usage)) or None
-    told["left_out"] = recording.left_out or None
-    told["is_refusal"] = recording.is_refusal or None
+    fields = {name: getattr(recording, name) for name in FIELDS}
+    fields["usage"] = _known(attrs.asdict(recording.usage)) or None
+    fields["left_out"] = recording.left_out or None
+    fields["is_refusal"] = recording.is_refusal or None
     if recording.error is not None:
         fault = recording.error.fault
-        told["error"] = _known(
+        fields["error"] = _known(
             attrs.asdict(recording.error) | {"fault": None if fault is None else fault.value}
         )
     has_output = recording.error is None and "output" not in recording.left_out
     output = {"output": recording.output} if has_output else {}
-    told = {"prompt": told.pop("prompt")} | output | _known(told)
-    return json.dumps(told, ensure_ascii=False)
+    fields = {"prompt": fields.pop("prompt")} | output | _known(fields)
+    return json.dumps(fields, ensure_ascii=False)
 
 
 def json_fault(value: Any) -> str | None:
@@ -146,7 +146,9 @@ def json_fault(value: Any) -> str | None:
     return None
 
 
-def _question(provider: str, request: Request, latency: float, position: int | None) -> Recording:
+def _call_recording(
+    provider: str, request: Request, latency: float, position: int | None
+) -> Recording:
     """Return the fields of a recording that do not depend on the reply."""
     return Recording(
         prompt=request.prompt,
@@ -177,14 +179,14 @@ def _of_reply(reply: Any) -> dict[str, Any]:
 def _of_error(error: ProviderError) -> RecordedError:
     """Return the recorded error, without values that follow from its kind."""
     usual = ProviderError(error.kind, "")
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "status": error.status,
         "retry_after": error.retry_after,
         "retries": None if error.retries == usual.retries else error.retries,
         "tokens": error.tokens,
         "money": error.money,
     }
-    right = {name: value for name, value in told.items() if ERROR_CHECKS[name][1](value)}
+    right = {name: value for name, value in fields.items() if ERROR_CHECKS[name][1](value)}
     return RecordedError(
         kind=error.kind,
         message=str(error.message),

@@ -100,7 +100,7 @@ class Recording:
     """Line number in its file, from 1; None if it is not from a file."""
 
     @property
-    def said(self) -> Sequence[Any]:
+    def unlimited_values(self) -> Sequence[Any]:
         """All parts of the reply whose size nothing else limits."""
         if self.error is not None:
             return (self.error.message,)
@@ -205,9 +205,9 @@ def _read_line(line: bytes, number: int) -> Recording | list[str]:
         return faults
     given = {name: value for name, value in data.items() if value is not None}
     if "error" in given:
-        told = given["error"]
-        fault = None if told.get("fault") is None else Fault(told["fault"])
-        given["error"] = RecordedError(**{**told, "fault": fault})
+        failure = given["error"]
+        fault = None if failure.get("fault") is None else Fault(failure["fault"])
+        given["error"] = RecordedError(**{**failure, "fault": fault})
     if "usage" in given:
         given["usage"] = Usage(**given["usage"])
     if "log_probs" in given:
@@ -359,15 +359,15 @@ class _MatchingRecordings:
     def next(self) -> Recording:
         return self.takes[min(self.played, len(self.takes) - 1)]
 
-    def narrowed(self, wanted: RecordingRequest) -> Self:
+    def narrowed(self, query: RecordingRequest) -> Self:
         """Return those that match best."""
         if len(self.takes) == 1 or self._decided == len(PLACES):
             return self
         place = PLACES[self._decided]
         if self._parts is None:
             self._parts = self._split(place)
-        part = self._parts.get(getattr(wanted, place), self._parts[None])
-        return part.narrowed(wanted)
+        part = self._parts.get(getattr(query, place), self._parts[None])
+        return part.narrowed(query)
 
     def _split(self, place: str) -> dict[int | None, Self]:
         """Return those of each value, and under None all of them."""
@@ -389,7 +389,7 @@ class Tape:
 
     recordings: tuple[Recording, ...] = attrs.field(repr=False)
     _by_prompt: dict[str, list[Recording]] = attrs.field(init=False, repr=False, factory=dict)
-    _asked: dict[tuple[str, str | None], _MatchingRecordings] = attrs.field(
+    _by_request: dict[tuple[str, str | None], _MatchingRecordings] = attrs.field(
         init=False, repr=False, factory=dict
     )
 
@@ -397,27 +397,27 @@ class Tape:
         for recording in self.recordings:
             self._by_prompt.setdefault(recording.prompt, []).append(recording)
 
-    def find(self, wanted: RecordingRequest) -> Recording | None:
+    def find(self, query: RecordingRequest) -> Recording | None:
         """Return the next matching recording, or None if there is none, without consuming it."""
-        takes = self._takes(wanted)
+        takes = self._takes(query)
         return None if takes is None else takes.next
 
-    def advance(self, wanted: RecordingRequest) -> None:
+    def advance(self, query: RecordingRequest) -> None:
         """Consume the recording that `find` returns for the same request."""
-        takes = self._takes(wanted)
+        takes = self._takes(query)
         if takes is not None:
             takes.played += 1
 
-    def _takes(self, wanted: RecordingRequest) -> _MatchingRecordings | None:
-        asked = wanted.prompt, wanted.model
-        takes = self._asked.get(asked)
+    def _takes(self, query: RecordingRequest) -> _MatchingRecordings | None:
+        key = query.prompt, query.model
+        takes = self._by_request.get(key)
         if takes is None:
             fitting = [
                 take
-                for take in self._by_prompt.get(wanted.prompt, ())
-                if wanted.model is None or take.model in (None, wanted.model)
+                for take in self._by_prompt.get(query.prompt, ())
+                if query.model is None or take.model in (None, query.model)
             ]
             if not fitting:
                 return None
-            takes = self._asked[asked] = _MatchingRecordings(fitting)
-        return takes.narrowed(wanted)
+            takes = self._by_request[key] = _MatchingRecordings(fitting)
+        return takes.narrowed(query)

@@ -192,7 +192,7 @@ class ReplayProvider:
                 output was not, or `malformed_reply` for a recording that is too large.
         """
         settings = self.settings
-        wanted = RecordingRequest(
+        query = RecordingRequest(
             request.prompt,
             settings.model,
             entry_idx=settings.entry_idx,
@@ -200,13 +200,13 @@ class ReplayProvider:
             prompt_idx=request.prompt_idx,
             repeat=request.repeat_index,
         )
-        take = self._tape.find(wanted)
-        self._tape.advance(wanted)
+        take = self._tape.find(query)
+        self._tape.advance(query)
         latency = 0.0 if take is None or take.latency_ms is None else take.latency_ms / 1000
         await trio.sleep(latency * settings.speed)
         if take is None:
             raise ProviderError("replay_miss", self._miss(request.prompt))
-        if (more := excess(take.said, settings.most_bytes)) is not None:
+        if (more := excess(take.unlimited_values, settings.most_bytes)) is not None:
             place = f"{settings.file}:{take.line}"
             what = f"the recorded reply has {more}, the maximum that {MAX_RESPONSE.name} allows"
             raise ProviderError("malformed_reply", f"{place}: {what}", fault=Fault.REFUSED)

@@ -71,13 +71,13 @@ def split_line(line: str) -> list[str] | Problem:
     return _split(line, line)
 
 
-def _split(line: str, told: str) -> list[str] | Problem:
-    """Return the words of a line; messages show `told` instead of it."""
+def _split(line: str, shown: str) -> list[str] | Problem:
+    """Return the words of a line; messages show `shown` instead of it."""
     try:
         words = shlex.split(line)
     except ValueError as error:
         reason = str(error).lower()
-        return Problem(".id", f'"{told}" cannot be split into words: {reason}', "close the quote")
+        return Problem(".id", f'"{shown}" cannot be split into words: {reason}', "close the quote")
     if not words or not words[0]:
         return Problem(".id", '"exec:" has no program', "write exec:<command line>")
     return words

@@ -158,10 +158,10 @@ class Supervision:
         """Wait for the end and return the exit code, or the supervisor's if that was killed. A checkpoint."""
         async with self._lock:
             while self.code is None:
-                said = bytes(await self._report.receive_some(_REPORT)).split()
-                self.exceeded = self.exceeded or _EXCEEDED in said
-                if said:
-                    self.code = _code_in(said)
+                words = bytes(await self._report.receive_some(_REPORT)).split()
+                self.exceeded = self.exceeded or _EXCEEDED in words
+                if words:
+                    self.code = _code_in(words)
                 else:
                     self.code = await supervisor.wait()
                     self.was_killed = True
@@ -284,12 +284,12 @@ class Tree(trio.abc.AsyncResource):
         if self.is_over:
             return
         known = set(self._seen)
-        asked: set[Member] = set()
+        requested: set[Member] = set()
         with trio.move_on_after(self._grace, shield=True):
             # Each process once: to some programs a second request means "at once".
             while members := await self._remaining(known):
-                send_signal(members - asked, signal.SIGTERM, self._table)
-                asked |= members
+                send_signal(members - requested, signal.SIGTERM, self._table)
+                requested |= members
                 known |= members
                 await wait_gone(members, self._table)
             if members is None:
@@ -458,9 +458,9 @@ async def _start_supervised(
     with ExitStack() as stack, ExitStack() as failed:
         order = _write_order(command, environ)
         stack.callback(os.close, order)
-        told, report = os.pipe()
+        reports, report = os.pipe()
         stack.callback(os.close, report)
-        failed.callback(os.close, told)
+        failed.callback(os.close, reports)
         numbers = (order, report, max_processes, tag, os.getpid())
         given = map(str, (_SUPERVISOR, *numbers))
         process = await open_process(
@@ -469,15 +469,15 @@ async def _start_supervised(
             pass_fds=(order, report),
         )
         failed.pop_all()
-    stream = trio.lowlevel.FdStream(told)
-    said: list[bytes] = []
+    stream = trio.lowlevel.FdStream(reports)
+    words: list[bytes] = []
     # Cancellation here would leave a program that nothing ends. It takes as long as the start of Python.
     with trio.move_on_after(_SUPERVISED_WITHIN, shield=True):
-        said = bytes(await stream.receive_some(_REPORT)).split()
-    if said and said[0] == b"started":
-        pid, started, adopts = map(int, said[1:4])
+        words = bytes(await stream.receive_some(_REPORT)).split()
+    if words and words[0] == b"started":
+        pid, started, adopts = map(int, words[1:4])
         supervision = Supervision(
-            pid, started, adopts == 1, _code_in(said[4:]), _EXCEEDED in said[4:], stream
+            pid, started, adopts == 1, _code_in(words[4:]), _EXCEEDED in words[4:], stream
         )
         if supervision.code is not None:
             await supervision.aclose()
@@ -488,8 +488,8 @@ async def _start_supervised(
         for one in (stream, process.stdin, process.stdout, process.stderr):
             if one is not None:
                 await trio.aclose_forcefully(one)
-    if said:
-        raise OSError(int(said[1]), os.strerror(int(said[1])))
+    if words:
+        raise OSError(int(words[1]), os.strerror(int(words[1])))
     raise OSError(errno.ECHILD, "the supervisor did not start it")
 
 
@@ -506,9 +506,9 @@ def _write_order(command: Sequence[str | bytes], environ: Mapping[str, str]) -> 
     return order
 
 
-def _code_in(said: Sequence[bytes]) -> int | None:
+def _code_in(words: Sequence[bytes]) -> int | None:
     """Return the exit code of the program in a supervisor's report: `ended CODE`; None if there is none."""
-    return int(said[said.index(_ENDED) + 1]) if _ENDED in said else None
+    return int(words[words.index(_ENDED) + 1]) if _ENDED in words else None
 
 
 def make_mark() -> str:

@@ -213,8 +213,8 @@ def late(name: str, limit: float) -> ProviderError:
 
 def _raised(name: str, error: BaseException) -> ProviderError:
     """Return the error for an exception of the user's code, with the end of its traceback."""
-    told = describe(error)
-    return ProviderError("unexpected", f"{name}: {told['what']}", body_excerpt=told["trace"])
+    described = describe(error)
+    return ProviderError("unexpected", f"{name}: {described['what']}", body_excerpt=described["trace"])
 
 
 # The names at the top level of a Python file, determined without running it.

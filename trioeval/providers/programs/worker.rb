@@ -66,7 +66,7 @@ def trioeval_encode(call, value, largest)
   message = JSON.generate({ id: call, value: value })
   return message if message.bytesize <= largest
 
-  raise "the result is #{message.bytesize} bytes of JSON; at most #{largest} are taken"
+  raise "the result is #{message.bytesize} bytes of JSON, more than the maximum of #{largest}"
 end
 
 function = nil

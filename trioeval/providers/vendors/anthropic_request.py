@@ -63,11 +63,11 @@ def read_conversation(prompt: str, system: System = None) -> AnthropicPrompt:
         >>> read_conversation("system: Be brief.\nuser: Hi")
         AnthropicPrompt(messages=[{'role': 'user', 'content': 'Hi'}], system='Be brief.')
     """
-    said = _transcript(prompt) or to_messages(prompt)
-    messages = [_message(one) for one in said if one["role"] not in _ABOVE]
+    turns = _transcript(prompt) or to_messages(prompt)
+    messages = [_message(one) for one in turns if one["role"] not in _ABOVE]
     if not messages:
         raise ProviderError("bad_request", "invalid prompt: it has only system messages")
-    above = [one.get("content") for one in said if one["role"] in _ABOVE]
+    above = [one.get("content") for one in turns if one["role"] in _ABOVE]
     return AnthropicPrompt(messages, _join([system, *above]))
 
 
@@ -234,9 +234,9 @@ def find_conflicts(values: Mapping[str, Any]) -> list[Problem]:
         fault = "means the same as output_format"
         problems.append(Problem(".config.response_format", fault, "keep one of them"))
     problems += [
-        Problem(f".config.{whole}.{name}", *told)
+        Problem(f".config.{whole}.{name}", *fault)
         for whole in _WHOLE
-        for name, told in _NOT_WHOLE.items()
+        for name, fault in _NOT_WHOLE.items()
         if name in (values.get(whole) or {})
     ]
     return problems

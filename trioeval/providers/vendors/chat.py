@@ -188,10 +188,10 @@ def read_usage(data: Any) -> Usage:
 
 def read_log_probs(choice: Any) -> tuple[float, ...] | None:
     """Return the log probability of each token; None if not requested, or if any is missing."""
-    told = field(choice, "logprobs")
-    values = [one.get("logprob") for one in objects(told, "content")]
+    reported = field(choice, "logprobs")
+    values = [one.get("logprob") for one in objects(reported, "content")]
     if not values:
-        listed = field(told, "token_logprobs")
+        listed = field(reported, "token_logprobs")
         values = listed if isinstance(listed, list) else []
     found = [number for number in map(read_number, values) if number is not None]
     return tuple(found) if found and len(found) == len(values) else None

@@ -252,8 +252,8 @@ def find_conflicts(values: Mapping[str, Any]) -> list[Problem]:
         fault = "toolConfig sets it already"
         problems.append(Problem(".config.tool_choice", fault, "keep one of them"))
     problems += [
-        Problem(f".config.passthrough.{name}", *told)
-        for name, told in _NOT_PASSED.items()
+        Problem(f".config.passthrough.{name}", *fault)
+        for name, fault in _NOT_PASSED.items()
         if name in (values.get("passthrough") or {})
     ]
     return problems

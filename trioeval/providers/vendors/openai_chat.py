@@ -99,8 +99,8 @@ class _Choices:
         choice = self._by_index.setdefault(index, {"index": index, "message": {}})
         # Some services repeat the message so far in every chunk; the deltas contain the same.
         delta = {"message": part.get("delta") or {}}
-        told = {name: part[name] for name in part if name not in ("index", "delta")}
-        self._join(choice, told | delta)
+        reported = {name: part[name] for name in part if name not in ("index", "delta")}
+        self._join(choice, reported | delta)
 
     def finish(self) -> list[dict[str, Any]]:
         """Return the choices in their order, as they are now."""
@@ -216,8 +216,8 @@ class ChatAdapter(Adapter):
         named = self.endpoint.service.cost_field
         if self.endpoint.price is not None or not named:
             return super().cost(usage, data)
-        told = read_number(field(data, *named))
-        return told if told is None or told >= 0 else None
+        reported = read_number(field(data, *named))
+        return reported if reported is None or reported >= 0 else None
 
     def has_output(self, event: ServerEvent, /) -> bool:
         """Return whether a chunk has a part of the reply, or of its reasoning."""

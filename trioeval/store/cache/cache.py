@@ -221,7 +221,7 @@ async def open_cache(
     finally:
         files.close_claiming()
         writer.put(StopWriting())
-        # RecordedReply replies must be stored even if the run was cancelled.
+        # Paid replies must be stored even if the run was cancelled.
         with trio.move_on_after(CLOSE_GRACE, shield=True):
             await trio.to_thread.run_sync(writer.join, abandon_on_cancel=True)
         files.close()

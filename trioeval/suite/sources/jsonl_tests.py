@@ -3,7 +3,7 @@ r"""Tests from JSONL: one on each line, read on access if there are very many.
 A file of a million lines must not have to be in memory, nor be parsed before the first call is made. One
 pass over its bytes finds the start of each line, also of blank ones so that line numbers are known: eight
 bytes of memory per line. The same pass looks for lines that are not objects, and for words without which an
-object makes exactly one row that depends on no other. JsonlFile with either are parsed; those that do change
+object makes exactly one row that depends on no other. Lines with either are parsed; those that do change
 the number of rows, or their order, are `irregular` and checked at once. All others are parsed and checked on
 access, and a mistake in one becomes its `fault`.
 
