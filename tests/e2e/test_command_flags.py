@@ -297,7 +297,7 @@ def test_given_outputs_are_checked(tmp_path: Path) -> None:
     (tmp_path / "o.json").write_text('["a", "\\ud800"]')
     done = trioeval(*flags, cwd=tmp_path)
     assert done.returncode == 2
-    assert "--model-outputs o.json: $[1]: half of a surrogate pair" in done.stderr
+    assert "--model-outputs o.json: $[1]: a lone surrogate is not a valid character" in done.stderr
 
 
 def test_outputs_are_neither_files_nor_templates(tmp_path: Path) -> None:
@@ -404,7 +404,8 @@ def test_a_starter_suite_runs_at_once_and_is_never_overwritten(tmp_path: Path) -
 def test_a_watched_suite_runs_again_when_one_of_its_files_changes(tmp_path: Path) -> None:
     """This includes the correction of an invalid suite; an interrupt between runs is not a failure."""
     (tmp_path / "p.txt").write_text("say {{word}}")
-    suite = {"providers": ["echo"], "prompts": ["file://p.txt"], "tests": [{"vars": {"word": "a"}}]}
+    test = {"vars": {"word": "a"}, "assert": [{"type": "contains", "value": "a"}]}
+    suite = {"providers": ["echo"], "prompts": ["file://p.txt"], "tests": [test]}
     write(tmp_path / "s.json", suite)
     command = [sys.executable, "-m", "trioeval", "s.json", "--watch", "--no-progress"]
     with subprocess.Popen(
