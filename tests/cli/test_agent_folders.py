@@ -17,7 +17,7 @@ from trioeval.errors import UsageError
 from trioeval.report import Head
 from trioeval.report.head import HeadCase
 from trioeval.run import prepare
-from trioeval.store import RunFacts
+from trioeval.store import StoredRunFacts
 
 
 def run_folder(folder: Path) -> Path:
@@ -111,9 +111,9 @@ def test_a_case_is_found_before_it_has_a_row(tmp_path: Path) -> None:
     assert case_folders(run, attrs.evolve(head, task="other"), 0) == []
 
 
-def facts_of(run: str) -> RunFacts:
-    nothing: dict[str, Any] = dict.fromkeys(attrs.fields_dict(RunFacts))
-    return RunFacts(**{**nothing, "id": run, "rows": 2})
+def facts_of(run: str) -> StoredRunFacts:
+    nothing: dict[str, Any] = dict.fromkeys(attrs.fields_dict(StoredRunFacts))
+    return StoredRunFacts(**{**nothing, "id": run, "rows": 2})
 
 
 def test_each_run_is_told_with_what_went_with_it(

@@ -209,7 +209,10 @@ def test_programs_that_compute_no_value(
 @pytest.mark.parametrize(
     ("assertion", "said"),
     [
-        ({"type": "equals", "value": ["file://checks.py"]}, "a program cannot compute a member of a list"),
+        (
+            {"type": "equals", "value": ["file://checks.py"]},
+            "a program cannot compute a member of a list",
+        ),
         ({"type": "python", "value": "file://checks.ts"}, "file not found"),
         ({"type": "python", "value": "file://typed.ts:f"}, "name the .js file"),
         ({"type": "python", "value": "file://check.py"}, 'did you mean "checks.py"?'),

@@ -173,7 +173,7 @@ def test_jobs_on_no_lane_start_beside_a_blocked_lane_and_do_not_delay_it() -> No
 @pytest.mark.parametrize("cut", [StopReason.STOP, StopReason.CANCEL, StopReason.DEADLINE])
 def test_a_job_that_has_left_its_lane_when_the_run_ends_is_not_run(
     cut: StopReason, serial: bool
-) -> None:  # noqa: FBT001 - a case
+) -> None:
     """An unstarted job that has left its lane is not run when the run ends."""
 
     async def main() -> tuple[list[Outcome[float]], float]:

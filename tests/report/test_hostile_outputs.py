@@ -29,7 +29,7 @@ from trioeval.report.row_view import row_view
 from trioeval.report.run_list import run_line, runs_table
 from trioeval.report.summary import RunUsage, failures_view, usage_lines
 from trioeval.report.tables import Failures, FirstRows, columns_table, rows_table
-from trioeval.store import RunFacts
+from trioeval.store import StoredRunFacts
 from trioeval.text_safety import escape_control_characters, inert_lines
 
 NAMES = " ".join(text for text in TEXTS.values() if len(text) < 200)
@@ -89,7 +89,7 @@ def test_rows_and_runs_are_inert(results: Results) -> None:
     """Details of a row and lists of runs are inert."""
     for record in results.rows():
         assert_inert_terminal(shown(row_view(record), width=100), longest=100)
-    run = RunFacts(
+    run = StoredRunFacts(
         number=1,
         id=NAMES,
         suite=NAMES,

@@ -7,10 +7,10 @@ import pytest
 from rich.console import Console
 
 from trioeval.report.run_list import runs_table
-from trioeval.report.stored import RunFacts
+from trioeval.report.stored import StoredRunFacts
 
 
-def listed(**facts: Any) -> RunFacts:
+def listed(**facts: Any) -> StoredRunFacts:
     """Return a run for the list."""
     usual: dict[str, Any] = {
         "number": 1,
@@ -37,13 +37,13 @@ def listed(**facts: Any) -> RunFacts:
         "sizes": (12345,),
         "parts": (1,),
     }
-    return RunFacts(**usual | facts)
+    return StoredRunFacts(**usual | facts)
 
 
 RUNS = [listed(cost=12.5), listed(id="eval-short", suite="s.yaml", description=None)]
 
 
-def lines(runs: list[RunFacts], width: int) -> list[str]:
+def lines(runs: list[StoredRunFacts], width: int) -> list[str]:
     console = Console(file=io.StringIO(), width=width, color_system=None)
     console.print(runs_table(runs))
     assert isinstance(console.file, io.StringIO)

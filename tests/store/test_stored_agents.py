@@ -11,7 +11,7 @@ import trio
 from stored_things import start_of
 
 from trioeval.agent.journal import ProcessIdentity, RunningAttempt
-from trioeval.store import RunFacts, open_store, read_store
+from trioeval.store import StoredRunFacts, open_store, read_store
 
 TASKS = ("repairs", "later")
 HEADS = [{"task": task} for task in TASKS]
@@ -96,7 +96,7 @@ def test_what_agents_have_left_is_told_before_a_run_is_deleted(tmp_path: Path) -
         connection.execute("UPDATE running_attempt SET process = '{}' WHERE id = 'r4'")
     connection.close()
 
-    def end(run: RunFacts, processes: Sequence[ProcessIdentity]) -> None:
+    def end(run: StoredRunFacts, processes: Sequence[ProcessIdentity]) -> None:
         told.append((run.id, sorted(process.pid for process in processes)))
 
     with read_store(path) as reader:

@@ -17,7 +17,7 @@ from trioeval.report.columns import read_dataset
 from trioeval.report.results import range_json
 from trioeval.report.totals import ColumnTotals
 from trioeval.run import Status
-from trioeval.store import DatasetFacts, NotRunRows, RunFacts, StoreReader, read_store
+from trioeval.store import DatasetFacts, NotRunRows, StoredRunFacts, StoreReader, read_store
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def open_runs(db: Path | None, environment: EnvironmentSettings) -> Iterator[Sto
 
 
 def results_of(
-    reader: StoreReader, facts: RunFacts, environment: EnvironmentSettings
+    reader: StoreReader, facts: StoredRunFacts, environment: EnvironmentSettings
 ) -> Sequence[Results]:
     """Return the results of each task of a run, for result files. Reads each row once, for the totals."""
     info = RunInfo(
@@ -57,7 +57,7 @@ def results_of(
     ]
 
 
-def datasets_of(reader: StoreReader, facts: RunFacts) -> Sequence[DatasetResult]:
+def datasets_of(reader: StoreReader, facts: StoredRunFacts) -> Sequence[DatasetResult]:
     """Return the results of the datasets of a run that have ended.
 
     Raises:
@@ -67,7 +67,9 @@ def datasets_of(reader: StoreReader, facts: RunFacts) -> Sequence[DatasetResult]
     return [dataset for dataset in found if dataset is not None]
 
 
-def dataset_of(reader: StoreReader, facts: RunFacts, stored: DatasetFacts) -> DatasetResult | None:
+def dataset_of(
+    reader: StoreReader, facts: StoredRunFacts, stored: DatasetFacts
+) -> DatasetResult | None:
     """Return the result of a dataset; None if it has not ended.
 
     Raises:
@@ -85,7 +87,11 @@ def dataset_of(reader: StoreReader, facts: RunFacts, stored: DatasetFacts) -> Da
 
 
 def _results(
-    reader: StoreReader, facts: RunFacts, head: Head, info: RunInfo, dataset: DatasetResult | None
+    reader: StoreReader,
+    facts: StoredRunFacts,
+    head: Head,
+    info: RunInfo,
+    dataset: DatasetResult | None,
 ) -> Results:
     def records(prompt_idx: int | None) -> Iterator[Mapping[str, Any]]:
         return reader.records(facts, head.task, prompt_idx)
@@ -129,7 +135,7 @@ def totals_of(records: Iterator[Mapping[str, Any]], head: Head, derived: Any) ->
     return totals
 
 
-def counted(facts: RunFacts) -> Totals:
+def counted(facts: StoredRunFacts) -> Totals:
     """Return the numbers of rows of a run by status, without reading them. Other totals are missing."""
     column = ColumnTotals()
     column.statuses.update(

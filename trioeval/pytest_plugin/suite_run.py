@@ -25,7 +25,7 @@ from trioeval.pytest_plugin.outcome import ItemResults, result_of_row, result_of
 from trioeval.report.columns import read_dataset, trouble
 from trioeval.report.records import RowRecord
 from trioeval.run import PreparedSuite, PreparedTask, Row, run_suite
-from trioeval.store import RunFacts, Store, StoredRun, read_store
+from trioeval.store import Store, StoredRun, StoredRunFacts, read_store
 from trioeval.store.cache.cache import Cache
 from trioeval.store.run_start import PROGRAM, run_start
 from trioeval.suite.expand import Expansion
@@ -174,7 +174,7 @@ class FileRun:
         finally:
             lock.release()
 
-    async def _run_on(self, facts: RunFacts | None) -> None:
+    async def _run_on(self, facts: StoredRunFacts | None) -> None:
         serving = self.serving
         whole = await trio.to_thread.run_sync(self.loaded.prepared)
         prepared = chosen(whole, self.wanted)
@@ -275,7 +275,7 @@ class FileRun:
                     self.answers.tell({key: told})
 
 
-def _facts(path: Path, run: str) -> RunFacts | None:
+def _facts(path: Path, run: str) -> StoredRunFacts | None:
     """Return the facts of the run in the store; None if it was never started."""
     with read_store(path) as reader, suppress(UsageError):
         return reader.run(run)

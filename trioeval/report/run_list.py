@@ -14,7 +14,7 @@ from rich.text import Text
 
 from trioeval.agent.planner import QueuedSubmission
 from trioeval.report.counts import counted, money
-from trioeval.report.stored import RunFacts
+from trioeval.report.stored import StoredRunFacts
 from trioeval.report.text import Figure, cut_middle, packed
 from trioeval.report.totals import percent
 from trioeval.text_safety import escape_control_characters
@@ -84,7 +84,7 @@ _GO_FIRST = ("cost", "error", "started (UTC)")
 _STYLES = {"finished": "", "running": "cyan", "interrupted": "yellow", "died": "bold yellow"}
 
 
-def runs_table(runs: Iterable[RunFacts]) -> RenderableType:
+def runs_table(runs: Iterable[StoredRunFacts]) -> RenderableType:
     """Return a table with a line for each run: its suite, its progress, and its cost.
 
     If the table is too wide, cost, errors and the start are left out. If that is not enough, a run has two
@@ -95,7 +95,7 @@ def runs_table(runs: Iterable[RunFacts]) -> RenderableType:
 
 @attrs.frozen
 class _RunsTable:
-    runs: Sequence[RunFacts]
+    runs: Sequence[StoredRunFacts]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         fields = [*_fields(self.runs)]
@@ -110,7 +110,7 @@ class _RunsTable:
         yield from _lines(fields, names, options.max_width)
 
 
-def _fields(runs: Sequence[RunFacts]) -> Iterator[Figure]:
+def _fields(runs: Sequence[StoredRunFacts]) -> Iterator[Figure]:
     # Rows of datasets have a column if there are any; it replaces the cost if all runs were free.
     makes_datasets = any(run.dataset_rows is not None for run in runs)
     yield Figure.of("run", (escape_control_characters(run.id, 60) for run in runs), is_number=False)
@@ -160,7 +160,7 @@ def _lines(fields: Sequence[Figure], names: Sequence[str], width: int) -> Iterat
         yield from (Text(f"{_INDENT}{line}", overflow="fold") for line in lines)
 
 
-def run_line(run: RunFacts) -> str:
+def run_line(run: StoredRunFacts) -> str:
     """Return one run as a line of text."""
     came = _came(run, " of ")
     counts = f"{run.passed} passed, {run.failed} failed, {counted(run.errors, 'error')}"
@@ -178,7 +178,7 @@ def run_line(run: RunFacts) -> str:
     return f"{escape_control_characters(run.id, 60)}{of}: {run.state}, started {begun} UTC; {rows}"
 
 
-def run_json(run: RunFacts) -> dict[str, Any]:
+def run_json(run: StoredRunFacts) -> dict[str, Any]:
     """Return one run as JSON data."""
     return {
         "id": run.id,
@@ -202,12 +202,12 @@ def run_json(run: RunFacts) -> dict[str, Any]:
     }
 
 
-def _is_whole(run: RunFacts) -> bool:
+def _is_whole(run: StoredRunFacts) -> bool:
     """Return whether a run has all of its rows, whose number may not have been known at its start."""
     return run.rows == run.expected or (run.expected is None and run.state == "finished")
 
 
-def _came(run: RunFacts, of: str) -> str:
+def _came(run: StoredRunFacts, of: str) -> str:
     """Return the number of its rows, and of how many if it is not complete."""
     return str(run.rows) if _is_whole(run) else f"{run.rows}{of}{run.expected or '?'}"
 
@@ -216,7 +216,7 @@ def _instant(utc: str) -> str:
     return escape_control_characters(utc, 40)[:16].replace("T", " ")
 
 
-def _name(run: RunFacts) -> str:
+def _name(run: StoredRunFacts) -> str:
     file = "" if run.suite is None else Path(run.suite).name
     return cut_middle(
         escape_control_characters(": ".join(part for part in (file, run.description) if part)),

@@ -45,7 +45,7 @@ class RunStart:
 
 
 @attrs.frozen(kw_only=True)
-class RunFacts:
+class StoredRunFacts:
     """The facts about a stored run, without its rows."""
 
     number: int

@@ -15,7 +15,7 @@ import attrs
 from trioeval.columns.result import DroppedRow
 from trioeval.errors import StoreError, UsageError
 from trioeval.evaluation.reconcile import StoredIdentity
-from trioeval.report.stored import DatasetFacts, RunFacts, RunState, StoredCall, StoredOutcome
+from trioeval.report.stored import DatasetFacts, RunState, StoredCall, StoredOutcome, StoredRunFacts
 from trioeval.store.database import is_running, lock_run, open_database, open_reading, store_error
 from trioeval.store.dataset_writes import read_dataset_facts, read_dropped
 from trioeval.store.not_run_rows import NotRunRows, read_never_began
@@ -75,7 +75,7 @@ class StoreReader:
         suite: str | None = None,
         state: RunState | None = None,
         limit: int | None = None,
-    ) -> list[RunFacts]:
+    ) -> list[StoredRunFacts]:
         """Return the runs, newest first.
 
         Args:
@@ -85,7 +85,7 @@ class StoreReader:
         """
         return self._guarded(lambda: self._runs(suite, state, limit))
 
-    def run(self, name: str, *, suite: str | None = None) -> RunFacts:
+    def run(self, name: str, *, suite: str | None = None) -> StoredRunFacts:
         """Return a run by its id, a unique prefix of it, `latest`, or `latest~2` for the second before that.
 
         Args:
@@ -115,12 +115,12 @@ class StoreReader:
         what = f"{name!r} is a prefix of {len(found)} runs" if found else f"run {name!r} not found"
         raise UsageError(f"{self.path}: {what}{of}; the last ones are {ids}")
 
-    def find(self, run_id: str) -> RunFacts | None:
+    def find(self, run_id: str) -> StoredRunFacts | None:
         """Return the run with this exact id; None if it does not exist."""
         found = self._guarded(lambda: self._runs(None, None, 1, run_id))
         return found[0] if found else None
 
-    def heads(self, run: RunFacts) -> list[Mapping[str, Any]]:
+    def heads(self, run: StoredRunFacts) -> list[Mapping[str, Any]]:
         """Return the recorded facts of its tasks except their rows, in order."""
         return self._guarded(
             lambda: [
@@ -131,13 +131,13 @@ class StoreReader:
             ]
         )
 
-    def activity(self, run: RunFacts) -> list[Mapping[str, Any]]:
+    def activity(self, run: StoredRunFacts) -> list[Mapping[str, Any]]:
         """Return the activity of lanes, for each execution that came to its end, in order."""
         return self._guarded(lambda: read_activity(self._connection, run.number))
 
     def records(
         self,
-        run: RunFacts,
+        run: StoredRunFacts,
         task: str | None = None,
         prompt_idx: int | None = None,
         *,
@@ -156,7 +156,7 @@ class StoreReader:
 
     def numbered(
         self,
-        run: RunFacts,
+        run: StoredRunFacts,
         task: str | None = None,
         prompt_idx: int | None = None,
         *,
@@ -170,30 +170,30 @@ class StoreReader:
             ):
                 yield index, source.parsed(index, text)
 
-    def record(self, run: RunFacts, task: str | None, index: int) -> Mapping[str, Any] | None:
+    def record(self, run: StoredRunFacts, task: str | None, index: int) -> Mapping[str, Any] | None:
         """Return one row; None if it was not recorded."""
         key = self._key(run, task, index)
         source = RecordSource(self.path, task)
         text = None if key is None else read_body(self._connection, key, source)
         return None if text is None else source.parsed(index, text)
 
-    def calls(self, run: RunFacts, task: str | None, index: int) -> list[StoredCall]:
+    def calls(self, run: StoredRunFacts, task: str | None, index: int) -> list[StoredCall]:
         """Return the calls of a row, in the order in which they ended, over all executions."""
         key = self._key(run, task, index)
         return [] if key is None else self._guarded(lambda: read_calls(self._connection, key))
 
-    def never_began(self, run: RunFacts, task: str | None = None) -> Sequence[NotRunRows]:
+    def never_began(self, run: StoredRunFacts, task: str | None = None) -> Sequence[NotRunRows]:
         """Return the rows of a task that were never started and are stored as ranges; others have records."""
         part = run.part(task)
         if part is None:
             return ()
         return self._guarded(lambda: read_never_began(self._connection, part))
 
-    def row_page(self, run: RunFacts, wanted: RowQuery) -> RowPage:
+    def row_page(self, run: StoredRunFacts, wanted: RowQuery) -> RowPage:
         """Return a page of the rows of a run."""
         return self._guarded(lambda: read_row_page(self._connection, self.path, run, wanted))
 
-    def datasets(self, run: RunFacts) -> Mapping[str | None, DatasetFacts]:
+    def datasets(self, run: StoredRunFacts) -> Mapping[str | None, DatasetFacts]:
         """Return the datasets of a run that were started, or have ended, by task."""
         return self._guarded(
             lambda: {
@@ -204,7 +204,7 @@ class StoreReader:
         )
 
     def dropped_rows(
-        self, run: RunFacts, task: str | None, *, row: int | None = None, limit: int = 100
+        self, run: StoredRunFacts, task: str | None, *, row: int | None = None, limit: int = 100
     ) -> Sequence[DroppedRow]:
         """Return dropped rows of a dataset, by number.
 
@@ -219,12 +219,14 @@ class StoreReader:
             return ()
         return self._guarded(lambda: read_dropped(self._connection, part, row, limit))
 
-    def identities(self, run: RunFacts, task: str | None = None) -> Iterator[StoredIdentity]:
+    def identities(self, run: StoredRunFacts, task: str | None = None) -> Iterator[StoredIdentity]:
         """Yield the identities of the rows of a task, by index."""
         lines = self._lines(_IDENTITIES, _keys(run, task))
         return (StoredIdentity(key & _INDEX, row_id, content) for key, row_id, content in lines)
 
-    def started_rows(self, run: RunFacts, task: str | None = None) -> Iterator[tuple[int, str]]:
+    def started_rows(
+        self, run: StoredRunFacts, task: str | None = None
+    ) -> Iterator[tuple[int, str]]:
         """Yield the rows of a task that have made calls, and were not recorded: their indices and ids."""
         statement = (
             "SELECT key, max(row_id) FROM call WHERE key BETWEEN ? AND ? "
@@ -232,7 +234,7 @@ class StoreReader:
         )
         return ((key & _INDEX, row) for key, row in self._lines(statement, _keys(run, task)))
 
-    def rows_with_processes(self, run: RunFacts, task: str | None = None) -> frozenset[int]:
+    def rows_with_processes(self, run: StoredRunFacts, task: str | None = None) -> frozenset[int]:
         """Return the indices of a task's rows whose agents have a process, or had one when the run died."""
         # Processes left by an earlier execution do not belong to a resumed one.
         statement = "SELECT key FROM running_attempt WHERE key BETWEEN ? AND ? AND execution >= ?"
@@ -240,7 +242,7 @@ class StoreReader:
         found = self._lines(statement, (*_keys(run, task), since))
         return frozenset(key & _INDEX for (key,) in found)
 
-    def outcomes(self, run: RunFacts, task: str | None = None) -> Iterator[StoredOutcome]:
+    def outcomes(self, run: StoredRunFacts, task: str | None = None) -> Iterator[StoredOutcome]:
         """Yield the outcomes of the rows of a task, by index."""
         lines = self._lines(_OUTCOMES, _keys(run, task))
         return (
@@ -248,13 +250,13 @@ class StoreReader:
             for key, outcome, status in lines
         )
 
-    def tests(self, run: RunFacts, task: str | None = None) -> Iterator[Any]:
+    def tests(self, run: StoredRunFacts, task: str | None = None) -> Iterator[Any]:
         """Yield the recorded tests of a task; none for a run that died."""
         statement = "SELECT body FROM test WHERE part = ? ORDER BY position"
         for (body,) in self._lines(statement, (run.part(task),)):
             yield self._guarded(partial(_parsed, body))
 
-    def delete(self, run: RunFacts, end: EndProcesses = leave) -> None:
+    def delete(self, run: StoredRunFacts, end: EndProcesses = leave) -> None:
         """Delete a run and all of its data.
 
         Args:
@@ -275,7 +277,7 @@ class StoreReader:
         older_than_s: float | None = None,
         now: datetime | None = None,
         end: EndProcesses = leave,
-    ) -> list[RunFacts]:
+    ) -> list[StoredRunFacts]:
         """Delete old runs, except running ones; return the deleted runs.
 
         Args:
@@ -296,7 +298,7 @@ class StoreReader:
             return []
         return self._delete(chosen, end)
 
-    def _delete(self, runs: Sequence[RunFacts], end: EndProcesses) -> list[RunFacts]:
+    def _delete(self, runs: Sequence[StoredRunFacts], end: EndProcesses) -> list[StoredRunFacts]:
         if not runs:
             return []
         connection = open_database(self.path, RUNS, busy_s=_BUSY)
@@ -330,8 +332,8 @@ class StoreReader:
         state: RunState | None,
         limit: int | None,
         run_id: str | None = None,
-    ) -> list[RunFacts]:
-        found: list[RunFacts] = []
+    ) -> list[StoredRunFacts]:
+        found: list[StoredRunFacts] = []
         for facts, is_open in read_runs(self._connection, suite=suite, run_id=run_id):
             if limit is not None and len(found) >= limit:
                 break
@@ -342,7 +344,7 @@ class StoreReader:
                 found.append(run)
         return found
 
-    def _key(self, run: RunFacts, task: str | None, index: int) -> int | None:
+    def _key(self, run: StoredRunFacts, task: str | None, index: int) -> int | None:
         part = run.part(task)
         return None if part is None or not 0 <= index <= _INDEX else part << INDEX_BITS | index
 
@@ -363,7 +365,7 @@ class StoreReader:
             ) from error
 
 
-def _keys(run: RunFacts, task: str | None) -> tuple[int, int]:
+def _keys(run: StoredRunFacts, task: str | None) -> tuple[int, int]:
     """Return the first and the last key that rows of a task may have; an empty range for an unknown task."""
     part = run.part(task)
     return (0, -1) if part is None else key_range(part)

@@ -15,7 +15,7 @@ import attrs
 
 from trioeval.errors import StoreError
 from trioeval.report.records import RowRecord
-from trioeval.report.stored import RunFacts
+from trioeval.report.stored import StoredRunFacts
 from trioeval.store.records import RecordSource, read_body
 from trioeval.store.schema import INDEX_BITS
 
@@ -79,7 +79,7 @@ class RowPage:
 
 
 def read_row_page(
-    connection: sqlite3.Connection, path: Path, run: RunFacts, wanted: RowQuery
+    connection: sqlite3.Connection, path: Path, run: StoredRunFacts, wanted: RowQuery
 ) -> RowPage:
     """Return one page of rows.
 

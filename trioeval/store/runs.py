@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trioeval.report.formats.json import compact
-from trioeval.report.stored import EndState, RunFacts, RunStart
+from trioeval.report.stored import EndState, RunStart, StoredRunFacts
 from trioeval.store.dataset_writes import written_rows
 from trioeval.store.not_run_rows import count_never_began
 from trioeval.store.planner.queue import forget_run
@@ -298,7 +298,7 @@ def _moved_record(body: str | bytes, test: int, prompt: int, name: str) -> str |
 
 def read_runs(
     connection: sqlite3.Connection, *, suite: str | None = None, run_id: str | None = None
-) -> Iterator[tuple[RunFacts, bool]]:
+) -> Iterator[tuple[StoredRunFacts, bool]]:
     """Return the runs, those of one suite, or a single one, newest first, each with whether it is open.
 
     The state is the recorded one.
@@ -311,14 +311,14 @@ def read_runs(
         yield _facts(connection, dict(zip(_FACTS, line, strict=True)))
 
 
-def _facts(connection: sqlite3.Connection, told: Mapping[str, Any]) -> tuple[RunFacts, bool]:
+def _facts(connection: sqlite3.Connection, told: Mapping[str, Any]) -> tuple[StoredRunFacts, bool]:
     parts = connection.execute(
         "SELECT part, task, expected FROM part WHERE run = ? ORDER BY position", (told["run"],)
     ).fetchall()
     sums = totals(connection, told["run"]) if told["totals"] is None else json.loads(told["totals"])
     is_open = told["state"] == "open"
     statuses = sums["statuses"]
-    facts = RunFacts(
+    facts = StoredRunFacts(
         **{name: told[name] for name in _PLAIN},
         **{name: json.loads(told[name]) for name in ("versions", "flags", "files")},
         **{name: sums[name] for name in ("rows", "outcomes", "tokens", "cost")},

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from trioeval.errors import NotLiveError, StoreError
 from trioeval.report import Head
 from trioeval.report.records import RowRecord
-from trioeval.store import RunFacts, StoreReader
+from trioeval.store import StoredRunFacts, StoreReader
 from trioeval.store.row_pages import RowQuery
 from trioeval.web.lane_cards import lane_id
 from trioeval.web.pages import Pages, StoreReading, short
@@ -329,7 +329,7 @@ class LiveView:
         asked = request.query_params.get("most", "")
         most = min(int(asked), _MOST_RUNS) if asked.isdecimal() and len(asked) < 9 else _RUNS  # noqa: PLR2004
         most = max(most, _RUNS)
-        found = list[RunFacts]()
+        found = list[StoredRunFacts]()
         if await self.store.is_there():
             found = [*await self.store.read(lambda reader: reader.runs(limit=most + 1))]
         lines = [line_of(run, self.now(), self._state(run)) for run in found[:most]]
@@ -438,7 +438,7 @@ class LiveView:
         )
         return HTMLResponse(text, status)
 
-    def _picture(self, reader: StoreReader, facts: RunFacts) -> RunPicture:
+    def _picture(self, reader: StoreReader, facts: StoredRunFacts) -> RunPicture:
         watch = self.watches.now(facts.id)
         if watch is None or watch.state is None:
             is_over = facts.state != "running"
@@ -456,7 +456,7 @@ class LiveView:
             watch.shown = Shown(watch.version, self.pages.render("_live", **given))
         return watch.shown.text
 
-    def _state(self, run: RunFacts) -> Mapping[str, Any] | None:
+    def _state(self, run: StoredRunFacts) -> Mapping[str, Any] | None:
         watch = self.watches.now(run.id)
         return None if watch is None else watch.state
 
@@ -485,7 +485,7 @@ async def _read_body(request: Request) -> bytes:
     return bytes(body)
 
 
-def _run(reader: StoreReader, request: Request) -> RunFacts:
+def _run(reader: StoreReader, request: Request) -> StoredRunFacts:
     run_id = request.path_params["run"]
     found = reader.find(run_id)
     if found is None:
@@ -499,7 +499,7 @@ def _named(request: Request) -> dict[str, Any]:
     return {"run_id": run_id, "quoted": quote(run_id, safe="")}
 
 
-def _rows(reader: StoreReader, run: RunFacts, wanted: RowQuery) -> RowsPicture:
+def _rows(reader: StoreReader, run: StoredRunFacts, wanted: RowQuery) -> RowsPicture:
     """Return a page of rows, and the number of matching rows that never started and have no records."""
     unlisted = 0
     if not wanted.text and wanted.status in {None, "not_run"}:
@@ -511,7 +511,7 @@ def _rows(reader: StoreReader, run: RunFacts, wanted: RowQuery) -> RowsPicture:
     return rows_of(run, reader.row_page(run, wanted), wanted, unlisted)
 
 
-def _choices(reader: StoreReader, facts: RunFacts) -> list[tuple[str, str]]:
+def _choices(reader: StoreReader, facts: StoredRunFacts) -> list[tuple[str, str]]:
     """Return the tasks and columns for the filter of rows, each with its name."""
     found = []
     for position, head in enumerate(map(Head.read, reader.heads(facts))):

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 import attrs
 
 from trioeval.report.totals import percent
-from trioeval.store import DatasetFacts, RunFacts
+from trioeval.store import DatasetFacts, StoredRunFacts
 from trioeval.store.row_pages import PagedRow, RowPage, RowQuery, RowStatus
 from trioeval.text_safety import escape_control_characters
 from trioeval.web.lane_cards import LaneCard, ended_cards, live_cards
@@ -66,7 +66,7 @@ class RunLine:
         return found
 
 
-def line_of(run: RunFacts, now: datetime, state: Mapping[str, Any] | None = None) -> RunLine:
+def line_of(run: StoredRunFacts, now: datetime, state: Mapping[str, Any] | None = None) -> RunLine:
     """Return a run as a line.
 
     Args:
@@ -119,7 +119,7 @@ def line_of(run: RunFacts, now: datetime, state: Mapping[str, Any] | None = None
     )
 
 
-def _left(run: RunFacts) -> int:
+def _left(run: StoredRunFacts) -> int:
     cut = sum(run.outcomes.get(outcome, 0) for outcome in ("interrupted", "not_run"))
     return cut + max(0, (run.expected or 0) - run.rows)
 
@@ -160,7 +160,7 @@ class TaskLine:
     rows: str
 
 
-def tasks_of(run: RunFacts, datasets: Mapping[str | None, DatasetFacts]) -> list[TaskLine]:
+def tasks_of(run: StoredRunFacts, datasets: Mapping[str | None, DatasetFacts]) -> list[TaskLine]:
     """Return the tasks of a run that has several, or makes datasets."""
     found = []
     for task, size in zip(run.tasks, run.sizes, strict=True):
@@ -251,7 +251,7 @@ def _label(row: PagedRow) -> str:
     return status if row.record is None else row.record.label
 
 
-def rows_of(run: RunFacts, page: RowPage, wanted: RowQuery, unlisted: int = 0) -> RowsPicture:
+def rows_of(run: StoredRunFacts, page: RowPage, wanted: RowQuery, unlisted: int = 0) -> RowsPicture:
     """Return a page of rows.
 
     Args:

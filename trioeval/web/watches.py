@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from trioeval.errors import NotLiveError, StoreError
-from trioeval.store import RunFacts, StoreReader
+from trioeval.store import StoredRunFacts, StoreReader
 from trioeval.web.history import LaneHistory
 from trioeval.web.live_client import Live, open_live
 from trioeval.web.pages import StoreReading
@@ -38,7 +38,7 @@ class RunWatch:
     """The state of one run. Attributes change between checkpoints."""
 
     run_id: str
-    facts: RunFacts | None = None
+    facts: StoredRunFacts | None = None
     """The facts in the store; None before the first read, and after the run was deleted."""
     state: Mapping[str, Any] | None = None
     """The state from `RunState.json`; None while the run is not connected."""
@@ -167,12 +167,14 @@ class RunWatches:
         await trio.sleep(again)
 
 
-def _find(run_id: str, reader: StoreReader) -> tuple[RunFacts | None, Sequence[Mapping[str, Any]]]:
+def _find(
+    run_id: str, reader: StoreReader
+) -> tuple[StoredRunFacts | None, Sequence[Mapping[str, Any]]]:
     facts = reader.find(run_id)
     is_over = facts is not None and facts.state != "running"
     return facts, reader.activity(facts) if facts is not None and is_over else ()
 
 
-def _counts(facts: RunFacts) -> Sequence[int]:
+def _counts(facts: StoredRunFacts) -> Sequence[int]:
     # Rows that are run again are not additional rows.
     return facts.rows, facts.passed, facts.failed, facts.errors

@@ -16,7 +16,7 @@ from trioeval.agent.processes import end_survivors
 from trioeval.cli.environment import agents_folder
 from trioeval.cli.terminal import say
 from trioeval.report import Head
-from trioeval.store import RunFacts
+from trioeval.store import StoredRunFacts
 from trioeval.text_safety import escape_control_characters
 
 _EARLY = frozenset({"bus", "logs"})
@@ -32,13 +32,13 @@ class Leftovers:
     ended: Counter[str] = attrs.field(factory=Counter)
     """Number of ended processes of each run."""
 
-    def end(self, run: RunFacts, processes: Sequence[ProcessIdentity]) -> None:
+    def end(self, run: StoredRunFacts, processes: Sequence[ProcessIdentity]) -> None:
         """End remaining process trees: processes that work in a folder must not outlive it."""
         self.ended[run.id] += trio.run(end_survivors, processes)
 
 
 def report_deleted(
-    database: Path, runs: Iterable[RunFacts], ended: Mapping[str, int] = MappingProxyType({})
+    database: Path, runs: Iterable[StoredRunFacts], ended: Mapping[str, int] = MappingProxyType({})
 ) -> bool:
     """Remove the folders of deleted runs, and report what was deleted; return whether nothing is left."""
     all_gone = True

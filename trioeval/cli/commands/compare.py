@@ -33,7 +33,7 @@ from trioeval.report.records import RowRecord
 from trioeval.report.run_list import run_line
 from trioeval.report.statistics import Bootstrap
 from trioeval.report.totals import cluster_of
-from trioeval.store import RunFacts, StoreReader
+from trioeval.store import StoredRunFacts, StoreReader
 from trioeval.text_safety import escape_control_characters
 
 _SHOWN = 20  # changed rows
@@ -110,7 +110,7 @@ def _exit(
     fail_if: Literal["worse", "different"] | None,
     findings: Findings,
     comparison: Comparison,
-    later: RunFacts,
+    later: StoredRunFacts,
 ) -> Exit:
     """Return the exit code, and print the reason if --fail-if is given."""
     if fail_if is None:
@@ -140,12 +140,12 @@ def _exit(
     return Exit.OK
 
 
-def _is_unfinished(run: RunFacts) -> bool:
+def _is_unfinished(run: StoredRunFacts) -> bool:
     return run.state != "finished" or run.not_run > 0
 
 
 def _clusters(
-    reader: StoreReader, runs: Iterable[RunFacts], cluster: str | None
+    reader: StoreReader, runs: Iterable[StoredRunFacts], cluster: str | None
 ) -> Mapping[str | None, str | None]:
     """Return the key of clusters by task; if both runs name one, that of the last run."""
     heads = (Head.read(head) for run in runs for head in reader.heads(run))
@@ -176,7 +176,10 @@ def _check_pages(outputs: Sequence[Path]) -> None:
 
 
 def _write_page(
-    path: Path, runs: tuple[StoreReader, RunFacts, RunFacts], by: By, sentences: Sequence[str]
+    path: Path,
+    runs: tuple[StoreReader, StoredRunFacts, StoredRunFacts],
+    by: By,
+    sentences: Sequence[str],
 ) -> None:
     from trioeval.report.html_report import compare_chunks  # noqa: PLC0415 - rarely needed
 
@@ -187,7 +190,7 @@ def _write_page(
     say(f"wrote {path}: {new.id} beside {old.id}")
 
 
-def _records(reader: StoreReader, run: RunFacts) -> Iterator[RowRecord]:
+def _records(reader: StoreReader, run: StoredRunFacts) -> Iterator[RowRecord]:
     for task in run.tasks:
         for index, found in reader.numbered(run, task):
             yield RowRecord.of(found, index=index)

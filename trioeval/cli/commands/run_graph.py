@@ -16,7 +16,7 @@ from trioeval.report import Head
 from trioeval.report.graph import Form, Node, State, case_nodes, graph_text, state_of, task_nodes
 from trioeval.report.run_list import run_line
 from trioeval.run import Status
-from trioeval.store import RunFacts, StoreReader
+from trioeval.store import StoredRunFacts, StoreReader
 
 
 def show_graph(db: Path | None, run: str, *, form: Form, as_json: bool) -> int:
@@ -46,7 +46,7 @@ class _Stored:
     """The stored state of a run."""
 
     reader: StoreReader
-    facts: RunFacts
+    facts: StoredRunFacts
 
     @property
     def missing(self) -> State:

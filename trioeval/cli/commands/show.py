@@ -42,7 +42,7 @@ from trioeval.report.summary import (
 )
 from trioeval.report.tables import UNFINISHED, Failures, FirstRows, columns_table, rows_table
 from trioeval.run import Status
-from trioeval.store import DatasetFacts, NotRunRows, RunFacts, StoreReader
+from trioeval.store import DatasetFacts, NotRunRows, StoredRunFacts, StoreReader
 from trioeval.text_safety import escape_control_characters
 
 # Datasets: first rows, profiles of columns, and dropped rows.
@@ -91,7 +91,7 @@ def show_folder(folder: Path, rows: int, index: int | None) -> int:
     return Exit.OK
 
 
-def show_dataset(reader: StoreReader, facts: RunFacts, head: Head, rows: int) -> None:
+def show_dataset(reader: StoreReader, facts: StoredRunFacts, head: Head, rows: int) -> None:
     """Show the dataset of a task of a run.
 
     Raises:
@@ -119,7 +119,7 @@ def show_dataset(reader: StoreReader, facts: RunFacts, head: Head, rows: int) ->
         show(f"dropped rows:\n{dropped}")
 
 
-def show_dataset_row(reader: StoreReader, facts: RunFacts, head: Head, number: int) -> None:
+def show_dataset_row(reader: StoreReader, facts: StoredRunFacts, head: Head, number: int) -> None:
     """Show everything about one row of the dataset of a task.
 
     Raises:
@@ -251,7 +251,13 @@ def show_run(
 
 
 def _show_task(
-    reader: StoreReader, facts: RunFacts, head: Head, limit: int, *, failed: bool, db: Path | None
+    reader: StoreReader,
+    facts: StoredRunFacts,
+    head: Head,
+    limit: int,
+    *,
+    failed: bool,
+    db: Path | None,
 ) -> tuple[EndedTask, str | None]:
     """Show a task, and return how it ended and the line about its rows that were not run."""
     rows, totals = FirstRows(_CELL, limit), Totals.of(head.columns, cluster=head.cluster)
@@ -354,7 +360,7 @@ def _running_agent(run: Path, head: Head, index: int) -> str:
     return f"; its agent is running: workspace and logs are in {where}"
 
 
-def _task(facts: RunFacts, name: str | None) -> str | None:
+def _task(facts: StoredRunFacts, name: str | None) -> str | None:
     """Return the named task, or the only one if none is named."""
     if name is None and len(facts.tasks) == 1:
         return facts.tasks[0]

@@ -1,5 +1,5 @@
 # Apart from `cli.progress.progress`: imported on demand.
-"""Progress in the log of GitHub Actions: groups, and annotations of the rows that did not pass."""
+"""RunProgress in the log of GitHub Actions: groups, and annotations of the rows that did not pass."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from pathlib import Path
 import attrs
 
 from trioeval.cli.progress.plain import PlainProgress
-from trioeval.cli.progress.progress import Progress
+from trioeval.cli.progress.progress import RunProgress
 from trioeval.cli.progress.streams import say_beneath
 from trioeval.report.counts import counted
 from trioeval.report.formats.markdown import workflow_command
@@ -25,8 +25,8 @@ _REASON = 500  # characters of its message
 
 
 @attrs.define
-class GithubProgress(Progress):
-    """Progress with annotations of the first rows that did not pass, which follow the results."""
+class GithubProgress(RunProgress):
+    """RunProgress with annotations of the first rows that did not pass, which follow the results."""
 
     suite: Path | None
     """The suite file that annotations refer to."""

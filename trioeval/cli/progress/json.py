@@ -1,5 +1,5 @@
 # Apart from `cli.progress.progress`: imported on demand.
-"""Progress for programs: a JSON object on each line of stderr."""
+"""RunProgress for programs: a JSON object on each line of stderr."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import trio
 
-from trioeval.cli.progress.progress import Progress
+from trioeval.cli.progress.progress import RunProgress
 from trioeval.cli.progress.streams import json_line, say_beneath
 from trioeval.report.records import RowRecord
 from trioeval.report.run_state import RunSnapshot
@@ -16,8 +16,8 @@ _EVERY = 1.0  # seconds between two objects about the state of the run
 
 
 @attrs.define
-class JsonProgress(Progress):
-    """Progress as objects: rows, the state of the run now and then, and its end; other output is messages."""
+class JsonProgress(RunProgress):
+    """RunProgress as objects: rows, the state of the run now and then, and its end; other output is messages."""
 
     _rows: list[str] = attrs.field(factory=list)
     """Rows that are not written yet; a write for each would slow the run down."""

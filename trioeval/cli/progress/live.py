@@ -1,5 +1,5 @@
 # Apart from `cli.progress.progress`: imported on demand.
-"""Progress on a terminal: a picture below all printed lines, redrawn in place.
+"""RunProgress on a terminal: a picture below all printed lines, redrawn in place.
 
 The terminal may become narrower or disappear; neither is an error of the run. Drawing must not slow the run
 down either: nothing is written while the terminal is not ready, and the cost of a picture determines how
@@ -19,7 +19,7 @@ import attrs
 import trio
 from rich.console import COLOR_SYSTEMS, Console
 
-from trioeval.cli.progress.progress import Progress
+from trioeval.cli.progress.progress import RunProgress
 from trioeval.cli.progress.streams import making_room
 from trioeval.cli.progress.table import Line, Room, picture
 from trioeval.cli.terminal import open_console
@@ -32,8 +32,8 @@ _OTHERS = 4  # lines that are left to other output
 _SIZE = os.terminal_size((80, 24))  # of a terminal that does not report its size
 
 
-class LiveProgress(Progress):
-    """Progress that draws on a terminal."""
+class LiveProgress(RunProgress):
+    """RunProgress that draws on a terminal."""
 
     async def show(
         self, state: Callable[[], RunSnapshot], more: Callable[[], Sequence[str]], /

@@ -1,11 +1,11 @@
-"""Progress as lines, for files and terminals that cannot draw."""
+"""RunProgress as lines, for files and terminals that cannot draw."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import attrs
 import trio
 
-from trioeval.cli.progress.progress import Progress
+from trioeval.cli.progress.progress import RunProgress
 from trioeval.cli.progress.table import (
     by_business,
     clock,
@@ -27,8 +27,8 @@ _NAME = 50  # characters of a name
 
 
 @attrs.define
-class PlainProgress(Progress):
-    """Progress that prints a line now and then."""
+class PlainProgress(RunProgress):
+    """RunProgress that prints a line now and then."""
 
     every: float = EVERY
     """Seconds between two lines, and before the first."""

@@ -42,8 +42,8 @@ def choose_mode(
     return "live" if is_terminal and not is_dumb else "plain"
 
 
-class Progress:
-    """Progress on stderr. This base class prints the last line only."""
+class RunProgress:
+    """RunProgress on stderr. This base class prints the last line only."""
 
     def add(self, record: RowRecord) -> None:
         """Add an ended row; its record has all of its parts."""
@@ -76,7 +76,7 @@ def open_progress(
     *,
     suite: Path | None,
     strip: Strip,
-) -> Progress:
+) -> RunProgress:
     """Return the progress of a run.
 
     Args:
@@ -87,7 +87,7 @@ def open_progress(
         strip: The parts of rows that must not be shown.
     """
     if stream is None:
-        return Progress()
+        return RunProgress()
     mode = choose_mode(asked, environ, is_terminal=stream.isatty())
     # Each is imported on demand.
     if mode == "live" and stream.isatty():  # in a file it would be useless

@@ -10,7 +10,7 @@ import trio
 
 from trioeval.agent.model import AgentSettings
 from trioeval.agent.protocols import AgentEvent
-from trioeval.cli.progress.progress import Progress
+from trioeval.cli.progress.progress import RunProgress
 from trioeval.cli.progress.tasks import TaskProgress
 from trioeval.cli.run.results import Collector
 from trioeval.cli.terminal import say
@@ -111,7 +111,7 @@ class RunViews:
     collector: Collector
     """The collector of rows, which has those of earlier executions and reports each new row."""
     metrics: RunMetrics
-    progress: Progress
+    progress: RunProgress
     """The progress on stderr."""
     verbose: bool
     """True if events are printed, a line each."""

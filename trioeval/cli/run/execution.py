@@ -20,7 +20,7 @@ from trioeval.agent.open import AgentOptions
 from trioeval.cli.environment import EnvironmentSettings
 from trioeval.cli.flags import RunFlags
 from trioeval.cli.interrupts import Interrupts
-from trioeval.cli.progress.progress import Progress
+from trioeval.cli.progress.progress import RunProgress
 from trioeval.cli.progress.run import RunViews
 from trioeval.cli.run.agents import agent_terms
 from trioeval.cli.run.exit_status import RunEnd, is_unfinished, spent_line
@@ -118,7 +118,7 @@ class Execution:
     """The run that is continued; None for a new run."""
     interrupts: Interrupts
     recorder: Recorder | None = None
-    progress: Progress = attrs.field(factory=Progress)
+    progress: RunProgress = attrs.field(factory=RunProgress)
     """Shows the run on stderr while it runs, and how it ended."""
     environ: Mapping[str, str] = attrs.field(factory=dict)
     """The variables of the process."""

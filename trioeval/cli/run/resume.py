@@ -25,7 +25,7 @@ from trioeval.evaluation.reconcile import Reconciled, Retry, parse_retry, reconc
 from trioeval.evaluation.suite_files import CodeFiles, file_digests
 from trioeval.report import Head
 from trioeval.run import PreparedSuite
-from trioeval.store import RunFacts, StoreReader
+from trioeval.store import StoredRunFacts, StoreReader
 from trioeval.store.run_start import PROGRAM, judged_rows
 
 
@@ -33,7 +33,7 @@ from trioeval.store.run_start import PROGRAM, judged_rows
 class ResumedRun:
     """A stored run to continue."""
 
-    facts: RunFacts
+    facts: StoredRunFacts
     stored: StoredFlags
     flags: RunFlags
     """The flags of the continuation."""
@@ -133,7 +133,9 @@ class ResumedRun:
         say("\n".join(lines))
 
 
-def _name_of_stored(reader: StoreReader, facts: RunFacts, task: str | None, index: int) -> str:
+def _name_of_stored(
+    reader: StoreReader, facts: StoredRunFacts, task: str | None, index: int
+) -> str:
     record = reader.record(facts, task, index)
     return "" if record is None else recorded_row_name(record)
 
@@ -181,7 +183,7 @@ def find_run(suite: Path | None, flags: RunFlags) -> ResumedRun:
     )
 
 
-def _has_datasets(reader: StoreReader, facts: RunFacts) -> bool:
+def _has_datasets(reader: StoreReader, facts: StoredRunFacts) -> bool:
     """Return whether the files of all datasets of a finished run are unchanged. Reads all of them."""
     known = reader.datasets(facts)
     if not known:

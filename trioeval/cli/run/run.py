@@ -30,7 +30,7 @@ from trioeval.cli.inputs import (
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.logs import shown_logs
 from trioeval.cli.output import check_outputs
-from trioeval.cli.progress.progress import Progress, open_progress
+from trioeval.cli.progress.progress import RunProgress, open_progress
 from trioeval.cli.run.agents import check_workspaces
 from trioeval.cli.run.execution import Execution
 from trioeval.cli.run.observers import check_telemetry, check_trace
@@ -200,10 +200,10 @@ def _execute(execution: Execution) -> int:
     return code
 
 
-def _progress(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -> Progress:
+def _progress(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) -> RunProgress:
     """Return the progress of a run."""
     if not flags.output.progress:
-        return Progress()
+        return RunProgress()
     mode, strip = flags.output.progress_mode, environment.strip
     return open_progress(mode, os.environ, sys.stderr, suite=suite.file, strip=strip)
 

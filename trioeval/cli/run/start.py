@@ -9,7 +9,7 @@ import attrs
 
 from trioeval.evaluation.reconcile import Reconciled, Retry
 from trioeval.run import PreparedSuite
-from trioeval.store import RunFacts, RunStart, Store, StoredRun
+from trioeval.store import RunStart, Store, StoredRun, StoredRunFacts
 from trioeval.store.run_start import run_start
 
 
@@ -25,7 +25,7 @@ class Continuation:
 
 
 def start_of(
-    prepared: PreparedSuite, flags: Mapping[str, Any], facts: RunFacts | None = None
+    prepared: PreparedSuite, flags: Mapping[str, Any], facts: StoredRunFacts | None = None
 ) -> RunStart:
     """Return what is stored about a run before any call.
 

@@ -214,7 +214,9 @@ def late(name: str, limit: float) -> ProviderError:
 def _raised(name: str, error: BaseException) -> ProviderError:
     """Return the error for an exception of the user's code, with the end of its traceback."""
     described = describe(error)
-    return ProviderError("unexpected", f"{name}: {described['what']}", body_excerpt=described["trace"])
+    return ProviderError(
+        "unexpected", f"{name}: {described['what']}", body_excerpt=described["trace"]
+    )
 
 
 # The names at the top level of a Python file, determined without running it.

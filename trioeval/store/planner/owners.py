@@ -27,7 +27,7 @@ import attrs
 
 from trioeval.agent.journal import ProcessIdentity
 from trioeval.errors import StoreError, UsageError
-from trioeval.report.stored import RunFacts
+from trioeval.report.stored import StoredRunFacts
 from trioeval.store.cache.file import Owners
 from trioeval.store.database import RunLock, is_running
 from trioeval.store.schema import INDEX_BITS
@@ -35,11 +35,11 @@ from trioeval.store.schema import INDEX_BITS
 # The processes that dead programs have left running, found in the records of their attempts.
 
 
-EndProcesses: TypeAlias = Callable[[RunFacts, Sequence[ProcessIdentity]], object]
+EndProcesses: TypeAlias = Callable[[StoredRunFacts, Sequence[ProcessIdentity]], object]
 """Ends what the agents of a run have left running: the root processes of their trees."""
 
 
-def leave(_run: RunFacts, _processes: Sequence[ProcessIdentity]) -> None:
+def leave(_run: StoredRunFacts, _processes: Sequence[ProcessIdentity]) -> None:
     """End nothing."""
 
 
