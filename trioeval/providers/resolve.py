@@ -85,10 +85,10 @@ def expand_env(
         withheld: Names that templates must not use.
 
     Example:
-        >>> from trioeval.templates import TemplateRenderer
+        >>> from trioeval.templates import Templates
         >>> environ = {"TEAM": "blue"}
         >>> config = {"headers": {"x-team": "{{env.TEAM}}", "x-a": "{{ env.TEAM | upper }} {{x}}"}}
-        >>> expand_env(config, environ, TemplateRenderer(env=environ)).value
+        >>> expand_env(config, environ, Templates(env=environ)).value
         {'headers': {'x-team': 'blue', 'x-a': 'BLUE {{x}}'}}
     """
     expander = _Expander(environ, templates, withheld, ExpandedConfig(None))
@@ -443,9 +443,9 @@ def resolve(
             `.config.seed`.
 
     Example:
-        >>> from trioeval.templates import TemplateRenderer
+        >>> from trioeval.templates import Templates
         >>> spec = resolve(
-        ...     "echo", {}, environ={}, directory=Path(), templates=TemplateRenderer(), custom={}
+        ...     "echo", {}, environ={}, directory=Path(), templates=Templates(), custom={}
         ... )
         >>> spec.lane_key
         'echo'
