@@ -65,7 +65,7 @@ async def ask(
         outside: The judge, and the strictness of reading.
         prompt: The rendered prompt.
         read: Reads a reply.
-        wanted: What the reply must be, for the sentence "JudgeReply with … and nothing else".
+        wanted: What the reply must be, for the sentence "Answer with … and nothing else".
         schema: JSON schema of the reply.
 
     Raises:
@@ -95,7 +95,7 @@ def with_hint(prompt: str, fault: str, wanted: str) -> str:
         >>> print(with_hint("How is it?", "it has no score", "a number"))
         How is it?
         <BLANKLINE>
-        Your last answer could not be used: it has no score. JudgeReply with a number and nothing else.
+        Your last answer could not be used: it has no score. Answer with a number and nothing else.
     """
     hint = f"Your last answer could not be used: {fault}. Answer with {wanted} and nothing else."
     if prompt.lstrip().startswith("["):

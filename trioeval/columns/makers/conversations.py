@@ -323,7 +323,7 @@ class ModelMaker:
             calls: The calls of its job.
             messages: The first messages.
             read: Reads a reply; raises `UnusableReplyError` with a description of its error.
-            wanted: The required form, for the sentence "JudgeReply with … and nothing else."
+            wanted: The required form, for the sentence "Answer with … and nothing else."
 
         Raises:
             CallError: A call failed.
