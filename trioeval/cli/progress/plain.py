@@ -16,9 +16,9 @@ from trioeval.cli.progress.table import (
     wait_words,
 )
 from trioeval.cli.terminal import say
-from trioeval.report.counts import counted
 from trioeval.report.run_state import LaneState, RunSnapshot
 from trioeval.report.text import cut_middle
+from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
 
 EVERY = 5.0  # seconds between two lines, and before the first, so that short runs have none

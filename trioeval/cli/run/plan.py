@@ -53,7 +53,8 @@ def agent_lines(part: PreparedTask, settings: AgentSettings) -> Iterator[str]:
     )
     cases = "1 case waits" if waiting == 1 else f"{waiting} cases wait"
     dependent = f"; {cases} for others" if waiting else ""
-    yield f"  workspace {workspace}, done with {escape_control_characters(settings.done_file, _NAME)}{dependent}"
+    done_file = escape_control_characters(settings.done_file, _NAME)
+    yield f"  workspace {workspace}, done with {done_file}{dependent}"
     lanes = {prepared.lane_names[column.provider_index] for column in prepared.steps.columns}
     yield f"  a case: {', '.join(_bounds(settings, has_models=bool(lanes - {AGENT_RUNS})))}"
 
