@@ -205,7 +205,7 @@ Write: TypeAlias = CallRecord | WrittenRow | Marked | Rejected | DatasetWrite
 
 @attrs.frozen
 class KeptRecords:
-    """The rows that are already finished; a `trioeval.evaluation.journal.KeptRows`."""
+    """The rows that are already finished; a `trioeval.evaluation.journal.ReusedRows`."""
 
     by_index: Mapping[int, WrittenRow]
 

@@ -1,5 +1,5 @@
 # Apart from `cli.progress.progress`: imported on demand.
-"""RunProgress in the log of GitHub Actions: groups, and annotations of the rows that did not pass."""
+"""Progress in the log of GitHub Actions: groups, and annotations of the rows that did not pass."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ _REASON = 500  # characters of its message
 
 @attrs.define
 class GithubProgress(RunProgress):
-    """RunProgress with annotations of the first rows that did not pass, which follow the results."""
+    """Progress with annotations of the first rows that did not pass, which follow the results."""
 
     suite: Path | None
     """The suite file that annotations refer to."""

@@ -1,4 +1,4 @@
-"""RunProgress as lines, for files and terminals that cannot draw."""
+"""Progress as lines, for files and terminals that cannot draw."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -28,7 +28,7 @@ _NAME = 50  # characters of a name
 
 @attrs.define
 class PlainProgress(RunProgress):
-    """RunProgress that prints a line now and then."""
+    """Progress that prints a line now and then."""
 
     every: float = EVERY
     """Seconds between two lines, and before the first."""

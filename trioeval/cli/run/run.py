@@ -188,7 +188,7 @@ def _execute(execution: Execution) -> int:
     check_telemetry(on=flags.output.otel)
     record = flags.what.record
     recording = nullcontext() if record is None else Recorder.create(record)
-    # LoadedSuite objects live as long as the process, so the garbage collector need not visit them again.
+    # Loaded objects live as long as the process, so the garbage collector need not visit them again.
     gc.collect()
     gc.freeze()
     with shown_logs(flags.output.log), recording as recorder:
