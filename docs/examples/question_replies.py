@@ -1,6 +1,6 @@
 """Make `question-replies.jsonl`: the replies of two invented models to the questions of this folder.
 
-Most replies are correct. Some choose a wrong answer, or one that is not on the list, or do not end as requested.
+Most replies are correct. Some choose a wrong answer, or one that is not on the list, or end differently.
 The output is the same each time.
 
 python question_replies.py general-knowledge.yaml > question-replies.jsonl

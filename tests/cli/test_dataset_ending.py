@@ -5,7 +5,7 @@ import signal
 import attrs
 import pytest
 
-from trioeval.cli.run.exit_status import RunEnd, is_unfinished, spent_line
+from trioeval.cli.run.exit_status import RunOutcome, is_unfinished, spent_line
 from trioeval.columns.result import DatasetResult
 from trioeval.report import Totals
 from trioeval.report.totals import ColumnTotals
@@ -90,7 +90,7 @@ def test_a_run_succeeds_if_its_datasets_do(
     totals: Totals, datasets: list[DatasetResult], needed: float, code: int, line: str
 ) -> None:
     """Whatever share of rows has to pass: a row that could not be made is not a row that failed."""
-    ended = RunEnd(totals=totals, duration=1.25, needed=needed, datasets=datasets)
+    ended = RunOutcome(totals=totals, duration=1.25, needed=needed, datasets=datasets)
     assert (ended.code, ended.line) == (code, line)
 
 
@@ -103,7 +103,7 @@ def test_dataset_rows_that_were_not_run_can_be_continued() -> None:
 
 def test_a_signal_decides_the_code_of_datasets_too() -> None:
     """And the numbers are told."""
-    ended = RunEnd(totals=NONE, duration=1.25, datasets=[CUT], signals=[signal.SIGINT])
+    ended = RunOutcome(totals=NONE, duration=1.25, datasets=[CUT], signals=[signal.SIGINT])
     assert (ended.code, ended.line) == (
         130,
         "1 of 4 rows of datasets written in 1.2 s; exit 130: interrupted by SIGINT",

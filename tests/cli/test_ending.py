@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from trioeval.cli.run.exit_status import RunEnd, is_unfinished
+from trioeval.cli.run.exit_status import RunOutcome, is_unfinished
 from trioeval.kernel import StopReason
 from trioeval.report import Totals
 from trioeval.report.totals import ColumnTotals
@@ -49,7 +49,7 @@ def test_the_last_line_gives_the_reason_unless_enough_rows_passed(
     found: Totals, threshold: float, code: int, why: str
 ) -> None:
     """A row that was never judged fails the run, whatever share is asked for."""
-    ended = RunEnd(
+    ended = RunOutcome(
         totals=found,
         duration=1.25,
         needed=threshold,
@@ -64,11 +64,11 @@ def test_the_last_line_counts_rows_that_were_not_graded() -> None:
     """A run without assertions succeeds, and does not claim that a row passed."""
     found = totals(10)
     found.columns[0].not_graded = 3
-    assert RunEnd(totals=found, duration=0.1).line == (
+    assert RunOutcome(totals=found, duration=0.1).line == (
         "10 rows in 0.1 s: 7 passed, 0 failed, 0 errors, 3 not graded; exit 0: every graded row passed"
     )
     found.columns[0].not_graded = 10
-    ended = RunEnd(totals=found, duration=0.1)
+    ended = RunOutcome(totals=found, duration=0.1)
     assert (ended.code, ended.line.rpartition("; ")[2]) == (0, "exit 0: no row was graded")
 
 
@@ -77,16 +77,16 @@ def test_the_last_line_says_what_came_from_the_cache() -> None:
     found = totals(200)
     column = found.columns[0]
     column.from_cache = column.replies = 200
-    assert "0 errors; 200 of 200 replies from cache; exit 0" in RunEnd(totals=found).line
+    assert "0 errors; 200 of 200 replies from cache; exit 0" in RunOutcome(totals=found).line
     column.cost = 0.0
-    assert "; 200 of 200 replies from cache, $0 spent; exit 0" in RunEnd(totals=found).line
+    assert "; 200 of 200 replies from cache, $0 spent; exit 0" in RunOutcome(totals=found).line
     column.replies, column.cost, column.grading_cost = 201, 0.0123, 0.01
-    assert "; 200 of 201 replies from cache, $0.0223 spent; exit 0" in RunEnd(totals=found).line
+    assert "; 200 of 201 replies from cache, $0.0223 spent; exit 0" in RunOutcome(totals=found).line
 
 
 def test_a_signal_decides_the_code() -> None:
     """The first of them, even where all rows had passed."""
-    ended = RunEnd(totals=totals(4), duration=1.25, signals=[signal.SIGTERM, signal.SIGINT])
+    ended = RunOutcome(totals=totals(4), duration=1.25, signals=[signal.SIGTERM, signal.SIGINT])
     assert (ended.code, ended.line) == (
         143,
         "4 rows in 1.2 s: 4 passed, 0 failed, 0 errors; exit 143: interrupted by SIGTERM",
@@ -96,15 +96,15 @@ def test_a_signal_decides_the_code() -> None:
 def test_a_stop_by_a_viewer_is_not_fail_fast() -> None:
     """Both end a run in the same way; the line names the cause."""
     left = totals(1, 0, 0, 3)
-    asked = RunEnd(totals=left, duration=1, cuts=[StopReason.STOP], steered=True)
+    asked = RunOutcome(totals=left, duration=1, cuts=[StopReason.STOP], steered=True)
     assert "3 rows not run because of a stop from the live view" in asked.line
-    ended = RunEnd(totals=left, duration=1, cuts=[StopReason.STOP])
+    ended = RunOutcome(totals=left, duration=1, cuts=[StopReason.STOP])
     assert "3 rows not run because of --fail-fast" in ended.line
 
 
 def test_the_last_line_names_the_command_that_goes_on() -> None:
     """Behind everything else, whatever ended the run."""
-    ended = RunEnd(totals=totals(1, 0, 0, 3), duration=1, resume="trioeval resume eval-1")
+    ended = RunOutcome(totals=totals(1, 0, 0, 3), duration=1, resume="trioeval resume eval-1")
     assert ended.line.endswith("3 rows not run; continue with: trioeval resume eval-1")
     assert is_unfinished(totals(1, 0, 0, 3))
     assert not is_unfinished(totals(1, 1, 1))
@@ -112,17 +112,17 @@ def test_the_last_line_names_the_command_that_goes_on() -> None:
 
 def test_a_retry_that_was_not_done_is_no_success() -> None:
     """Though the rows that stand have passed, and also where a signal decides the code."""
-    ended = RunEnd(totals=totals(4), duration=1, standing=3, resume="trioeval resume eval-1")
+    ended = RunOutcome(totals=totals(4), duration=1, standing=3, resume="trioeval resume eval-1")
     assert ended.code == 100
     assert ended.line.endswith(
         "exit 100: 3 rows were not run again and keep their earlier results; "
         "continue with: trioeval resume eval-1"
     )
-    assert RunEnd(totals=totals(4), duration=1, needed=50, standing=3).code == 100
-    ended = RunEnd(totals=totals(4), duration=1, standing=3, signals=[signal.SIGINT])
+    assert RunOutcome(totals=totals(4), duration=1, needed=50, standing=3).code == 100
+    ended = RunOutcome(totals=totals(4), duration=1, standing=3, signals=[signal.SIGINT])
     assert ended.code == 130
     assert ended.line.endswith("SIGINT; 3 rows were not run again and keep their earlier results")
-    line = RunEnd(totals=totals(1, 3), duration=1, standing=1).line
+    line = RunOutcome(totals=totals(1, 3), duration=1, standing=1).line
     assert "3 rows failed; 1 row was not run again and keeps its earlier result" in line
 
 
@@ -137,17 +137,18 @@ def test_a_retry_that_was_not_done_is_no_success() -> None:
 )
 def test_the_last_line_says_what_left_rows(cuts: list[StopReason | None], told: str) -> None:
     """Instead of blaming a deadline."""
-    ended = RunEnd(totals=totals(1, 1, 0, 8), duration=0, cuts=cuts)
+    ended = RunOutcome(totals=totals(1, 1, 0, 8), duration=0, cuts=cuts)
     assert ended.line.endswith(f"exit 100: 1 row failed, 8 rows not run{told}")
 
 
 def test_a_task_that_failed_fast_is_named() -> None:
     """Only its own failure left out its rows; a flag is named only if it was given."""
     found = totals(1, 1, 0, 8)
-    ended = RunEnd(totals=found, duration=0, cuts=[None], failed_fast=["quiz", "sums"])
+    ended = RunOutcome(totals=found, duration=0, cuts=[None], failed_fast=["quiz", "sums"])
     assert "8 rows not run because of failFast of task quiz and failFast of task sums" in ended.line
-    ended = RunEnd(totals=found, duration=0, cuts=[StopReason.BUDGET], failed_fast=["a\x1b"])
+    ended = RunOutcome(totals=found, duration=0, cuts=[StopReason.BUDGET], failed_fast=["a\x1b"])
     assert "because of the budget and failFast of task a" in ended.line
     assert (
-        "because of failFast of task" in RunEnd(totals=found, duration=0, failed_fast=[None]).line
+        "because of failFast of task"
+        in RunOutcome(totals=found, duration=0, failed_fast=[None]).line
     )

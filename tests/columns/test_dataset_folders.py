@@ -386,10 +386,10 @@ def test_a_full_disk_leaves_no_part_of_a_file(tmp_path: Path) -> None:
     program = (
         "import resource, signal, sys, pathlib\n"
         "from trioeval.columns.files import *\n"
-        "from trioeval.columns.graph import Grouping\n"
+        "from trioeval.columns.graph import RowGrouping\n"
         "from trioeval.errors import DatasetError\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "header = Header(columns={'a': 'vector'}, grouping=Grouping(9, (9,)), fingerprint={})\n"
+        "header = Header(columns={'a': 'vector'}, grouping=RowGrouping(9, (9,)), fingerprint={})\n"
         "rows = [(row, {'a': [row / 7 + i / 3 for i in range(20000)]}) for row in range(9)]\n"
         "for format in ('jsonl', 'parquet'):\n"
         "    path = pathlib.Path(sys.argv[1], format)\n"

@@ -25,7 +25,7 @@ PYTHON_AGENT = """
 import os, trio
 from pathlib import Path
 from trioeval.agent.bus.bus import open_bus
-from trioeval.agent.bus.messages import Draft, MessageParent
+from trioeval.agent.bus.messages import MessageDraft, MessageParent
 
 async def main():
     async with open_bus(Path(os.environ["TRIOEVAL_BUS"]), rng=lambda: 0.5) as bus:
@@ -33,7 +33,7 @@ async def main():
             if message.draft.type == "QUESTION":
                 parent = MessageParent(msg_id=message.msg_id)
                 await bus.append(
-                    Draft(type="DECISION", project_id="p", task_id="py", body="yes", parents=(parent,))
+                    MessageDraft(type="DECISION", project_id="p", task_id="py", body="yes", parents=(parent,))
                 )
             if message.draft.type == "FACT":
                 return
@@ -52,7 +52,7 @@ HOLDER = """
 import os, sys, time, trio
 from pathlib import Path
 from trioeval.agent.bus.bus import open_bus
-from trioeval.agent.bus.messages import Draft
+from trioeval.agent.bus.messages import MessageDraft
 from trioeval.agent.bus.settings import BusSettings
 
 def hold(number):
@@ -62,7 +62,7 @@ def hold(number):
 async def main():
     async with open_bus(Path(sys.argv[1]), BusSettings(fsync="always"), rng=lambda: 0.5) as bus:
         os.fsync = os.fdatasync = hold
-        await bus.append(Draft(type="INFO", project_id="p", body="before"))
+        await bus.append(MessageDraft(type="INFO", project_id="p", body="before"))
 
 trio.run(main)
 """
@@ -71,14 +71,14 @@ WRITER = """
 import sys, trio
 from pathlib import Path
 from trioeval.agent.bus.bus import open_bus
-from trioeval.agent.bus.messages import Draft
+from trioeval.agent.bus.messages import MessageDraft
 
 async def main():
     async with open_bus(Path(sys.argv[1]), rng=lambda: 0.5) as bus:
         for number in range(1, 401):
             while number == 200 and not Path(sys.argv[2]).exists():
                 await trio.sleep(0.005)
-            await bus.append(Draft(type="INFO", project_id="p", body=f"{number} " + "x" * number * 7))
+            await bus.append(MessageDraft(type="INFO", project_id="p", body=f"{number} " + "x" * number * 7))
 
 trio.run(main)
 """

@@ -127,7 +127,7 @@ def test_two_runs_are_compared_row_by_row(folder: Path) -> None:
     ("arguments", "code", "line"),
     [
         ("show eval-nothing", 2, ".trioeval/results.db: run 'eval-nothing' not found"),
-        ("show latest~9", 2, ".trioeval/results.db: there is no latest~9"),
+        ("show latest~9", 2, ".trioeval/results.db: latest~9 does not exist: there are 3 runs"),
         ("show eval-old 3", 2, "eval-old has no row 3; 3 of 3 rows are stored, numbered from 0"),
         (
             "show eval-old 0 --task x",
@@ -155,10 +155,10 @@ def test_two_runs_are_compared_row_by_row(folder: Path) -> None:
         ("s.json --resume --tag a=b", 2, "--tag applies to a whole run"),
         ("s.json --resume --retry-errors", 2, "--retry-errors cannot be used with --resume"),
         ("resume --retry-errors", 2, "--retry-errors cannot be used with --resume"),
-        ("s.json --retry 3-1", 2, "--retry: cannot run '3-1' again"),
+        ("s.json --retry 3-1", 2, "--retry: invalid rows to run again: '3-1'"),
         ("s.json --retry 0-9", 2, "--retry 0-9: no row 9; the last row is 2"),
         ("s.json --resume -n 1 --repeat 2", 2, "--filter-first-n 1: the run was started without"),
-        ("other.json --resume", 2, ".trioeval/results.db holds no run of "),
+        ("other.json --resume", 2, ".trioeval/results.db contains no runs of "),
         ("s.json --db s.json", 2, ""),
     ],
 )

@@ -216,7 +216,7 @@ def test_failed_tracing_is_reported_once_and_does_not_fail_the_run(tmp_path: Pat
     began_at = time.monotonic()
     done = trioeval("s.json", "--otel", "--trace", trace, *QUIET, cwd=tmp_path, env=environ)
     assert done.returncode == 0
-    assert done.stderr.count("warning: --otel: not everything can be sent") == 1
+    assert done.stderr.count("warning: --otel: some data cannot be sent") == 1
     if full.exists():
         told = "warning: --trace /dev/full: cannot be written: No space left"
         assert done.stderr.count(told) == 1

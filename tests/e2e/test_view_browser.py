@@ -206,7 +206,7 @@ def test_a_run_is_watched_to_its_end_and_browsed(machine: Machine, browser: Brow
     assert {"Verdict", "Calls"} <= {*sections}
     assert HOSTILE.partition(" \u202e")[0] in browser.all("pre")[1].text
     browser.find("a[rel=next]").send_keys(Keys.ENTER)
-    browser.wait(lambda: browser.text("h1").startswith("row 2:"), "the next row")
+    browser.wait(lambda: browser.text("h1").startswith("row 2 ("), "the next row")
     assert browser.text("#status") == "FAIL"
     assert inert(browser)
     names = {name for role, name in browser.roles() if role in {"link", "button"}}

@@ -133,7 +133,7 @@ def test_a_view_may_be_open_before_the_first_run(tmp_path: Path) -> None:
                 urllib.request.ProxyHandler({}), urllib.request.HTTPCookieProcessor()
             )
             with opener.open(address) as reply:
-                assert b"No run has begun yet" in reply.read()
+                assert b"No run yet" in reply.read()
             flags = ["--no-table", "--no-progress", "--quiet"]
             subprocess.run([*program, "suite.yaml", *flags], cwd=tmp_path, check=True)
             with opener.open(address) as reply:

@@ -165,7 +165,7 @@ class Model:
         usage = Usage(prompt=3, completion=4, total=7)
         return Reply(output=self.says(request), usage=usage, cost=0.25)
 
-    def cache_question(self, request: Request) -> CacheIdentity | None:
+    def cache_identity(self, request: Request) -> CacheIdentity | None:
         if not self.cacheable:
             return None
         sent = HttpRequest(

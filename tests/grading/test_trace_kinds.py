@@ -14,7 +14,7 @@ import trioeval
 from trioeval import Status
 from trioeval.errors import GradingError
 from trioeval.grading import Assertion, Subject, Verdict, check_assertion, grade
-from trioeval.grading.kinds.traces import TraceSpan, trace_of
+from trioeval.grading.kinds.traces import ReplySpan, trace_of
 from trioeval.grading.kinds.workspace_files import matches
 
 SPANS: list[dict[str, Any]] = [
@@ -181,7 +181,7 @@ def test_times_of_opentelemetry_are_read() -> None:
     """Nanoseconds, often as text."""
     span = {"name": "a", "startTimeUnixNano": "1000000", "endTimeUnixNano": 3_500_000}
     (found,) = trace_of(Subject.of("x", metadata={"trace": {"spans": [span]}})).spans
-    assert found == TraceSpan("a", 1, 3.5)
+    assert found == ReplySpan("a", 1, 3.5)
     assert found.duration == 2.5
 
 

@@ -172,7 +172,8 @@ def test_jobs_on_no_lane_start_beside_a_blocked_lane_and_do_not_delay_it() -> No
 @pytest.mark.parametrize("serial", [False, True])
 @pytest.mark.parametrize("cut", [StopReason.STOP, StopReason.CANCEL, StopReason.DEADLINE])
 def test_a_job_that_has_left_its_lane_when_the_run_ends_is_not_run(
-    cut: StopReason, serial: bool
+    cut: StopReason,
+    serial: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
     """An unstarted job that has left its lane is not run when the run ends."""
 

@@ -113,7 +113,7 @@ def test_a_callable_may_define_what_decides_its_replies() -> None:
         async def __call__(self, request: Request) -> Reply:
             return Reply(output=request.prompt)
 
-        def cache_question(self, request: Request) -> CacheIdentity:
+        def cache_identity(self, request: Request) -> CacheIdentity:
             asked = HttpRequest("mine:", {}, request.prompt.encode())
             return CacheIdentity(name="mine", service="mine", request=asked)
 

@@ -25,7 +25,7 @@ import trio
 from trioeval.errors import ProviderError
 from trioeval.providers import Reply
 from trioeval.store.cache.cache import open_cache
-from trioeval.evaluation.journal import Paid
+from trioeval.evaluation.journal import RecordedReply
 
 path, name, lease, what, count = sys.argv[1:]
 
@@ -45,7 +45,7 @@ async def main():
         if what == "fails":
             raise ProviderError("server", "down")
         await trio.sleep(0.01)
-        return Paid(Reply(output=name), 50.0, cached=False)
+        return RecordedReply(Reply(output=name), 50.0, cached=False)
 
     async with open_cache(Path(path), lease_s=float(lease)) as cache:
         for number in range(int(count)):

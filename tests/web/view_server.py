@@ -16,7 +16,7 @@ from trioeval.serving.conversation import Bounds
 from trioeval.serving.listening import Address, open_listeners, serve_app
 from trioeval.web.app import LiveView
 from trioeval.web.pages import StoreReading
-from trioeval.web.security import Door
+from trioeval.web.security import AccessRules
 from trioeval.web.watches import RunWatches
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -121,7 +121,7 @@ async def serving(
     listeners, address = await open_listeners("127.0.0.1", 0)
     stop, store = trio.Event(), StoreReading(database)
     names = iter(f"session{number}" for number in range(1000))
-    door = Door(
+    door = AccessRules(
         names=OwnNames(host=host, machine=frozenset({"my-machine"})),
         token=token,
         secret=b"secret",

@@ -135,7 +135,7 @@ def totals_of(records: Iterator[Mapping[str, Any]], head: Head, derived: Any) ->
     return totals
 
 
-def counted(facts: StoredRunFacts) -> Totals:
+def stored_totals(facts: StoredRunFacts) -> Totals:
     """Return the numbers of rows of a run by status, without reading them. Other totals are missing."""
     column = ColumnTotals()
     column.statuses.update(

@@ -353,7 +353,7 @@ _BEFORE, _CELLS = 0, 1
 
 
 @attrs.frozen
-class _Stretch:
+class _GroupRange:
     groups: range
     base: int
     """The index of its first job."""
@@ -395,11 +395,11 @@ class JobNumbering:
             for place, producer in enumerate(several)
         }
         self._grouping = grouping
-        self._stretches: list[_Stretch] = []
+        self._stretches: list[_GroupRange] = []
         self._size = 0
         for groups in _stretches(grouping, written):
             jobs = self._jobs(grouping.rows_of(groups[0]))
-            self._stretches.append(_Stretch(groups, self._size, jobs))
+            self._stretches.append(_GroupRange(groups, self._size, jobs))
             self._size += jobs * (len(groups) - 1) + self._jobs(grouping.rows_of(groups[-1]))
 
     def __len__(self) -> int:

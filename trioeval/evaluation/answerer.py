@@ -135,7 +135,7 @@ class ProviderAnswerer:
     async def answer(
         self, step: Step, asked: RenderedPrompt, calls: Calls[Any], listener: AnswerObserver, /
     ) -> Reply:
-        """Return the reply of the provider, of an earlier execution, or of the cache; see `ReplySource.ask`."""
+        """Return the reply of the provider, an earlier execution or the cache; see `ReplySource.fetch`."""
         inquiry = self._ahead.pop(step.index, None) or self._inquiry(step, asked)
         self._asked[step.index] = inquiry
         return (await self.reply_source.fetch(inquiry, calls, listener)).reply

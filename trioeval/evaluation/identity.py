@@ -398,6 +398,8 @@ def _hashed(text: str) -> str:
 
 
 def _shown(description: Any, variables: Mapping[str, Any]) -> str:
+    if description and _NUMBERED.fullmatch(str(description)):
+        description = None
     found = description or ", ".join(f"{name}={value}" for name, value in variables.items())
     line = " ".join(str(found).split())
     return line if len(line) <= _LONG else f"{line[: _LONG - 1]}…"

@@ -158,9 +158,9 @@ class Row:
     cached: bool = False
     """True if the reply came from the cache, and cost nothing."""
     waits: Mapping[str, float] = attrs.field(factory=dict)
-    """Seconds of waiting by reason (`trioeval.kernel.Why`): before the start, as the next job of its lane,
-    and after the start. Of several calls that wait for one lane at once, one counts. Empty for a run with
-    neither a journal nor an observer."""
+    """Seconds of waiting by reason (`trioeval.kernel.WaitReason`): before the start, as the next job of its
+    lane, and after the start. Of several calls that wait for one lane at once, one counts. Empty for a run
+    with neither a journal nor an observer."""
     graded: tuple[Verdict, ...] = ()
     """The verdicts of single assertions of a row without a verdict, in their order."""
     spent: JudgeUsage = NOTHING_SPENT

@@ -57,7 +57,7 @@ def read_yaml(text: str, allowance: ParseAllowance | None = None) -> Any:
         >>> read_yaml("{a: [010, no], 'b': 1.5,}")
         {'a': [10, 'no'], 'b': 1.5}
     """
-    builder = _YamlBuilder()
+    builder = _FlowBuilder()
     try:
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
             if allowance is not None:
@@ -75,7 +75,7 @@ def read_yaml(text: str, allowance: ParseAllowance | None = None) -> Any:
 
 
 @attrs.define(eq=False)
-class _OpenCollection:
+class _OpenFlow:
     """A collection that has not ended yet."""
 
     value: Any
@@ -86,11 +86,11 @@ class _OpenCollection:
     merged: list[Any] = attrs.field(factory=list)
 
 
-class _YamlBuilder:
+class _FlowBuilder:
     def __init__(self) -> None:
         self.root: list[Any] = []
         self._documents = 0
-        self._open = [_OpenCollection(self.root)]
+        self._open = [_OpenFlow(self.root)]
         self._anchors: dict[str, tuple[Any, int]] = {}
 
     def take(self, event: Any) -> None:
@@ -119,7 +119,7 @@ class _YamlBuilder:
             msg = "it is nested too deeply"
             raise ValueError(msg)
         _check_tag(event.tag)
-        self._open.append(_OpenCollection(value, event.anchor))
+        self._open.append(_OpenFlow(value, event.anchor))
 
     def _end(self) -> None:
         ended = self._open.pop()

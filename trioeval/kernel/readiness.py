@@ -1,7 +1,7 @@
 """The rules by which jobs may start: in index order, after edges, one per key, or as the plan decides.
 
-The backlog asks one `IndexOrder` or a subclass of it whether a job is held, and notifies it of starts and
-ends. Keys apply on top: a job that may start otherwise waits for its key.
+The backlog asks one `IndexOrder` or a subclass of it whether a job is held, and notifies it of starts
+and ends. Keys apply on top: a job that may start otherwise waits for its key.
 
 Law: BLOCK.
 """

@@ -59,13 +59,13 @@ def lead(node: Any) -> None:
     plugins = node.config.pluginmanager
     leader = plugins.get_plugin(_NAME)
     if leader is None:
-        leader = Leader(new_session())
+        leader = ControllerPlugin(new_session())
         plugins.register(leader, _NAME)
     node.workerinput[_INPUT] = leader.name
 
 
 @attrs.define(eq=False)
-class Leader:
+class ControllerPlugin:
     """A plugin of a session that leads workers.
 
     Workers do not know about failures elsewhere, and would complete all that they have started.

@@ -7,11 +7,11 @@ from typing import Literal, TypeAlias
 import attrs
 
 from trioeval.pytest_plugin.keys import Key
-from trioeval.report.counts import counted
 from trioeval.report.formats.json import compact
 from trioeval.report.formats.markdown import without_commands
 from trioeval.report.records import RowRecord
 from trioeval.run import Status
+from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters, inert_lines
 
 Ending: TypeAlias = Literal["passed", "failed", "skipped"]
@@ -83,7 +83,8 @@ def result_of_task(
     if trouble is not None:
         return ItemResult(ending="failed", text=escape_control_characters(trouble, _REASON))
     if failed:
-        first = f"{len(failed)} of {counted(rows, 'row')} of {escape_control_characters(name, _BRIEF)} did not pass"
+        task = escape_control_characters(name, _BRIEF)
+        first = f"{len(failed)} of {counted(rows, 'row')} of {task} did not pass"
         more = [f"… and {len(failed) - _LISTED} more"] if len(failed) > _LISTED else []
         return ItemResult(ending="failed", text="\n".join([first, *failed[:_LISTED], *more]))
     if skipped or not (rows or is_dataset):

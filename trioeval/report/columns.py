@@ -13,9 +13,10 @@ from rich.text import Text
 
 from trioeval.columns.result import ColumnProfile, DatasetResult, DroppedRow
 from trioeval.grading import output_text
-from trioeval.report.counts import counted, money
+from trioeval.report.counts import money
 from trioeval.report.formats.json import indented, read_record, record_json, shallow
 from trioeval.suite.tests import Strip
+from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters, inert_lines
 
 # A dataset in words: the number of its rows, the lost rows, calls and costs.
@@ -317,7 +318,10 @@ def _told(column: ColumnProfile) -> str:
     facts += [values] if (values := values_of(column)) else []
     facts += [used_of(column)] if column.calls else []
     facts += [f"{column.failed} failed"] if column.failed else []
-    head = f"{escape_control_characters(column.name, _NAME)} ({kind}{escape_control_characters(column.type, _NAME)})"
+    name, type_name = (
+        escape_control_characters(text, _NAME) for text in (column.name, column.type)
+    )
+    head = f"{name} ({kind}{type_name})"
     return f"{head}\n  {', '.join(facts)}"
 
 

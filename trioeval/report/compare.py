@@ -28,14 +28,13 @@ from trioeval.report.compare_runs import (
     Side,
     metrics_of,
 )
-from trioeval.report.counts import counted
 from trioeval.report.formats.json import compact, record_json
 from trioeval.report.records import RowRecord
 from trioeval.report.statistics import Bootstrap, RowPlace
 from trioeval.report.text import FittingTable
 from trioeval.report.totals import place_of
 from trioeval.run import Status
-from trioeval.text import KEY
+from trioeval.text import KEY, counted
 from trioeval.text_safety import escape_control_characters
 
 By: TypeAlias = Literal["row", "test"]

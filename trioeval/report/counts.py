@@ -9,21 +9,6 @@ _RANGES = 4  # ranges of row numbers that are shown before the last one
 _CENT = 0.01
 
 
-def counted(count: int, noun: str, plural: str | None = None) -> str:
-    """A count with its noun in the right number.
-
-    Args:
-        count: At least 0.
-        noun: In the singular.
-        plural: None appends an s.
-
-    Example:
-        >>> counted(1, "row"), counted(0, "error"), counted(2, "reply", "replies")
-        ('1 row', '0 errors', '2 replies')
-    """
-    return f"{count} {noun if count == 1 else plural or f'{noun}s'}"
-
-
 def money(dollars: float) -> str:
     """US dollars: cents from one dollar on, four decimals below, and two digits of less than a cent.
 

@@ -28,7 +28,7 @@ from trioeval.kernel import (
     Waiting,
     WaitReason,
 )
-from trioeval.report.counts import counted
+from trioeval.text import counted
 
 _Moment: TypeAlias = tuple[float, str]
 

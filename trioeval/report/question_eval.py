@@ -6,9 +6,9 @@ from typing import Any, TypeAlias
 from trioeval.documents.structure import camel
 from trioeval.question_eval.answer import QuestionOutcome
 from trioeval.question_eval.result import OUTCOMES, QuestionCounts, TaskCounts
-from trioeval.report.counts import counted
 from trioeval.report.head import Head
 from trioeval.report.totals import Totals
+from trioeval.text import counted
 
 EndedTask: TypeAlias = tuple[Head, Totals]
 """An ended task of any type."""

@@ -10,11 +10,12 @@ import attrs
 from trioeval.evaluation.reconcile import has_ended
 from trioeval.grading import output_text
 from trioeval.report.columns import shown_path
-from trioeval.report.counts import counted, money
+from trioeval.report.counts import money
 from trioeval.report.formats.json import compact, shallow
 from trioeval.report.usage import was_judged
 from trioeval.run import Status
 from trioeval.suite.tests import KEEP_ALL, Strip
+from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
 
 STRIPPED_PROMPT = "[prompt stripped]"

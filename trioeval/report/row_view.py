@@ -13,13 +13,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from trioeval.report.counts import counted, money
+from trioeval.report.counts import money
 from trioeval.report.formats.json import indented
 from trioeval.report.records import RowRecord, agent_lines, event_text
 from trioeval.report.stored import StoredCall
 from trioeval.report.tables import STATUS_STYLES, label_style
 from trioeval.run import Status
-from trioeval.text import score_text
+from trioeval.text import counted, score_text
 from trioeval.text_safety import escape_control_characters, inert_lines
 
 _LONG = 20_000  # characters of a prompt or a reply
@@ -37,7 +37,7 @@ WAITS_FOR: Mapping[str, str] = {
     "slot": "for a free slot of the lane",
     "budget": "for the part of the budget reserved by calls in flight",
     "cap": "for a free slot under the limit of all lanes",
-    "quota": "for a shared limit",
+    "shared_limit": "for a shared limit",
     "backoff": "before a failed call was repeated",
 }
 """The words for each `WaitReason` of a row."""

@@ -13,10 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from trioeval.agent.planner import QueuedSubmission
-from trioeval.report.counts import counted, money
+from trioeval.report.counts import money
 from trioeval.report.stored import StoredRunFacts
 from trioeval.report.text import Figure, cut_middle, packed
 from trioeval.report.totals import percent
+from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
 
 # The queue of agent cases as a table for a terminal, a line for each, and as JSON.

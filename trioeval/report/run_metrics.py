@@ -32,8 +32,8 @@ from trioeval.kernel.events import (
     Throttled,
     Waiting,
 )
-from trioeval.report.counts import counted
 from trioeval.report.trace import error_kind
+from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
 
 # The important events of a run as records of Python's `logging`, under `trioeval.run`.

@@ -9,11 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 from trioeval.report.activity import WAIT_WORDS, labels_of, lane_names, longest_waits
-from trioeval.report.counts import RowNumbers, counted
+from trioeval.report.counts import RowNumbers
 from trioeval.report.head import HeadColumn
 from trioeval.report.tables import STATUS_STYLES, FailureGroup, Failures, headings
 from trioeval.report.text import cut_middle
 from trioeval.report.totals import Totals
+from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
 
 _WAITS = 3  # waits that are shown

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trioeval.grading import output_text
-from trioeval.report.counts import RowNumbers, counted, money
+from trioeval.report.counts import RowNumbers, money
 from trioeval.report.formats.json import shallow
 from trioeval.report.head import HeadColumn
 from trioeval.report.records import NOT_GRADED, PartRecord, RowRecord
@@ -23,6 +23,7 @@ from trioeval.report.statistics import Estimate
 from trioeval.report.text import Figure, packed
 from trioeval.report.totals import ColumnTotals, Totals, nearest_rank, percent
 from trioeval.run import Status
+from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
 
 # The rows that did not pass. Rows that ended with the same error are one group: a provider that refuses every

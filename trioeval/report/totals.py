@@ -22,7 +22,6 @@ from trioeval.grading import quote
 from trioeval.grading.expressions import ExpressionError, parse
 from trioeval.question_eval.answer import QuestionOutcome
 from trioeval.question_eval.result import QuestionCounts
-from trioeval.report.counts import counted
 from trioeval.report.records import RowRecord
 from trioeval.report.statistics import ColumnSums, RowPlace
 from trioeval.report.usage import UsageSum
@@ -30,6 +29,7 @@ from trioeval.run import Status
 from trioeval.suite.model import DerivedMetric
 from trioeval.suite.sources.code import call_function, code_file
 from trioeval.suite.test_form import COUNT
+from trioeval.text import counted
 
 # The groups of rows that are not independent: repeats of a test, and tests of a cluster.
 

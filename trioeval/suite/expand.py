@@ -142,7 +142,7 @@ class Shape:
 
 
 @attrs.frozen
-class Stretch:
+class TestRange:
     """Consecutive tests of one shape."""
 
     shape: Shape
@@ -180,7 +180,7 @@ class Expansion(LazySequence[Step]):
     """Those of the suite, then those that single tests define."""
     tests: Sequence[Test]
     """The tests of the suite, then those of scenarios, not merged with the default test."""
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[TestRange, ...]
     _firsts: tuple[int, ...]
     """`first_index` of each stretch."""
     _size: int
@@ -298,12 +298,12 @@ def expand(
     tests = all_tests(suite)
     columns = tuple(columns_of(suite))
     shapes = _Shapes(suite, columns)
-    stretches: list[Stretch] = []
+    stretches: list[TestRange] = []
     place = test_idx = index = 0
     found = _selected(shapes.walk(tests), selected)
     for count, shape in found if first_n is None else _first(found, first_n):
         if not stretches or stretches[-1].shape != shape:
-            stretches.append(Stretch(shape, place, test_idx, index))
+            stretches.append(TestRange(shape, place, test_idx, index))
         place += count
         test_idx += count * shape.rounds
         index += count * shape.steps

@@ -17,7 +17,7 @@ import attrs
 
 from trioeval.errors import UsageError
 from trioeval.grading.patterns import Pattern, compile_javascript
-from trioeval.suite.expand import Expansion, Stretch, all_tests, chosen, combinations
+from trioeval.suite.expand import Expansion, TestRange, all_tests, chosen, combinations
 from trioeval.suite.merge import ScenarioTests, merged
 from trioeval.suite.model import Suite, Test
 from trioeval.text import output_text
@@ -48,7 +48,7 @@ def narrowed(steps: Expansion, wanted: Container[tuple[int, int]]) -> Expansion:
         >>> [(step.index, step.test_idx, step.prompt_idx, step.vars["x"]) for step in few]
         [(0, 1, 0, '2'), (1, 2, 1, '3')]
     """
-    stretches: list[Stretch] = []
+    stretches: list[TestRange] = []
     index = 0
     for stretch in _rounds(steps):
         shape = stretch.shape
@@ -71,7 +71,7 @@ def narrowed(steps: Expansion, wanted: Container[tuple[int, int]]) -> Expansion:
     return attrs.evolve(steps, stretches=tuple(stretches), firsts=firsts, size=index)
 
 
-def _rounds(steps: Expansion) -> Iterator[Stretch]:
+def _rounds(steps: Expansion) -> Iterator[TestRange]:
     """Yield a stretch for each `test_idx`, with that as its first."""
     ends = (*(stretch.first_index for stretch in steps.stretches), len(steps))[1:]
     # Without any step there is one end more than stretches.

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from trioeval.errors import Problem, SuiteError
-from trioeval.suite.expand import Expansion, Stretch
+from trioeval.suite.expand import Expansion, TestRange
 from trioeval.suite.merge import merged
 from trioeval.suite.model import Suite
 
@@ -83,7 +83,7 @@ def count_columns(suite: Suite) -> RowCount:
     return RowCount(prompts * providers, text, "$.prompts")
 
 
-def stretch_sizes(steps: Expansion) -> Iterator[tuple[Stretch, int]]:
+def stretch_sizes(steps: Expansion) -> Iterator[tuple[TestRange, int]]:
     """Yield the stretches of an expansion that have steps, each with its number of tests."""
     ends = (*(stretch.first_index for stretch in steps.stretches), len(steps))[1:]
     # Without any step there is one end more than stretches.
@@ -196,7 +196,7 @@ def check_rows(counted: RowCount, most: int, *, numbered: bool = True) -> None:
         raise TooManyRowsError(Problem(counted.path, text, hint), counted.rows)
 
 
-def _columns(steps: Expansion, stretch: Stretch) -> str:
+def _columns(steps: Expansion, stretch: TestRange) -> str:
     columns = [steps.columns[place] for place in stretch.shape.columns]
     prompts = len({id(column.prompt) for column in columns})
     providers = len({column.provider_index for column in columns})
@@ -205,7 +205,7 @@ def _columns(steps: Expansion, stretch: Stretch) -> str:
     return _number(len(columns), "column")
 
 
-def _tests(steps: Expansion, stretch: Stretch, tests: int) -> Iterator[str]:
+def _tests(steps: Expansion, stretch: TestRange, tests: int) -> Iterator[str]:
     shape = stretch.shape
     path = steps.path_of(stretch.first_place).removeprefix("$.")
     several = f"{tests:,} tests" if path.startswith("tests") else f"{tests:,} tests of scenarios"
@@ -214,7 +214,7 @@ def _tests(steps: Expansion, stretch: Stretch, tests: int) -> Iterator[str]:
         yield f"repeat {shape.repeats:,}"
 
 
-def _alternatives(steps: Expansion, stretch: Stretch) -> str:
+def _alternatives(steps: Expansion, stretch: TestRange) -> str:
     """Describe the number of sets of variables of a test, and the variables that make them."""
     shape = stretch.shape
     if shape.chosen == 1:

@@ -29,7 +29,7 @@ from trioeval.report import row_json
 
 
 @attrs.frozen
-class Begun:
+class DatasetIdentity:
     """The identity of a dataset."""
 
     grouping: RowGrouping
@@ -44,7 +44,7 @@ class Stage:
     state: str
 
 
-DatasetFact: TypeAlias = Begun | MadeRecord | DroppedRow | GroupFile | Stage
+DatasetFact: TypeAlias = DatasetIdentity | MadeRecord | DroppedRow | GroupFile | Stage
 
 
 @attrs.frozen
@@ -86,7 +86,7 @@ class MemoryDataset:
 
     def on_start(self, grouping: RowGrouping, fingerprint: Mapping[str, str]) -> None:
         """Record the identity of the dataset; for another one than before, only made cells count."""
-        begun = Begun(grouping, dict(fingerprint))
+        begun = DatasetIdentity(grouping, dict(fingerprint))
         self._write(begun)
         self._before = _counting([*self._before, begun])
         self._stages = {one.name: one.state for one in self._before if isinstance(one, Stage)}
@@ -143,17 +143,17 @@ class MemoryDataset:
         self._writes.append(DatasetWrite(self.task, what))
 
 
-def _begun(facts: Sequence[DatasetFact]) -> Begun | None:
-    found = [one for one in facts if isinstance(one, Begun)]
+def _begun(facts: Sequence[DatasetFact]) -> DatasetIdentity | None:
+    found = [one for one in facts if isinstance(one, DatasetIdentity)]
     return found[-1] if found else None
 
 
 def _counting(facts: Sequence[DatasetFact]) -> list[DatasetFact]:
     """Return the facts that count: of an earlier, different dataset only made cells."""
     counting: list[DatasetFact] = []
-    begun: Begun | None = None
+    begun: DatasetIdentity | None = None
     for one in facts:
-        if isinstance(one, Begun):
+        if isinstance(one, DatasetIdentity):
             if begun is not None:
                 old, new = begun.grouping, one.grouping
                 is_longer = old.size == new.size and new.targets[: len(old.targets)] == old.targets
@@ -205,7 +205,7 @@ Write: TypeAlias = CallRecord | WrittenRow | Marked | Rejected | DatasetWrite
 
 @attrs.frozen
 class KeptRecords:
-    """The rows that are already finished; a `trioeval.evaluation.journal.KeptRows`."""
+    """The rows that are already finished; a `trioeval.evaluation.journal.ReusedRows`."""
 
     by_index: Mapping[int, WrittenRow]
 

@@ -51,7 +51,7 @@ def predict(scenario: RunScenario) -> Prediction:
 
     Example:
         >>> from trioeval.kernel import LaneSpec
-        >>> from trioeval.testing.scenario import CallScript, JobScript, RunScenario
+        >>> from trioeval.testing.scenario import CallScript, RunScenario, JobScript
         >>> script = JobScript("a", (CallScript("a", 2.0),))
         >>> lanes = (LaneSpec("a", 1, adaptive="off"),)
         >>> [call.started_at for call in predict(RunScenario(lanes, (script, script))).calls]

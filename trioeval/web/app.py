@@ -38,8 +38,8 @@ from trioeval.web.run_page import (
     rows_of,
     tasks_of,
 )
-from trioeval.web.security import AccessGuard, Door, refuse
-from trioeval.web.watches import RunWatch, RunWatches, Shown
+from trioeval.web.security import AccessGuard, AccessRules, refuse
+from trioeval.web.watches import RunWatch, RunWatches, SharedState
 
 # Scripts and styles of the pages: a fixed list of files, read once, so no address reaches any other file.
 
@@ -116,7 +116,7 @@ def read_command(form: Mapping[str, str]) -> Command:
     """Read the request from a form.
 
     Args:
-        form: `do`, and depending on it `lane`, `maxConcurrency`, `rpm` and `tpm`; blank fields change nothing.
+        form: `do`, and depending on it `lane`, `maxConcurrency`, `rpm` and `tpm`; blank ones change nothing.
 
     Raises:
         ValueError: The form is not valid; the text states why.
@@ -305,7 +305,7 @@ class LiveView:
     pages: Pages = attrs.field(factory=Pages.load)
     assets: StaticFiles = attrs.field(factory=StaticFiles.load)
 
-    def app(self, door: Door) -> ASGIApp:
+    def app(self, door: AccessRules) -> ASGIApp:
         """Return the ASGI application with its access checks."""
         get = ["GET"]
         inner = Starlette(
@@ -453,7 +453,7 @@ class LiveView:
                 "picture": picture_of(watch, self.now()),
                 "resume": self.resume(watch.run_id),
             }
-            watch.shown = Shown(watch.version, self.pages.render("_live", **given))
+            watch.shown = SharedState(watch.version, self.pages.render("_live", **given))
         return watch.shown.text
 
     def _state(self, run: StoredRunFacts) -> Mapping[str, Any] | None:

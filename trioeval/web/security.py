@@ -1,6 +1,7 @@
 """Access to the live view: the checks before the application gets a request.
 
-* The host name in a request is one of the server, and the origin is not foreign: see `trioeval.serving.access_rules`.
+* The host name in a request is one of the server, and the origin is not foreign: see
+  `trioeval.serving.access_rules`.
 * If other machines can connect, a browser sends a token once, and a cookie afterwards.
 * A request that changes something comes from a page of this server: by its origin, and by a header with a
     value that only such a page has.
@@ -49,7 +50,7 @@ _Purpose: TypeAlias = Literal["session", "csrf"]
 
 
 @attrs.frozen(kw_only=True)
-class Door:
+class AccessRules:
     """The access rules. Pure except for new sessions."""
 
     names: OwnNames
@@ -92,7 +93,7 @@ class AccessGuard:
     """The application with its access checks. The token of a page is in `scope["csrf"]`."""
 
     _app: ASGIApp
-    _door: Door
+    _door: AccessRules
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""

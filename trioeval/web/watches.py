@@ -25,7 +25,7 @@ _SHARE = 10  # The pause after a read, as a multiple of its duration.
 
 
 @attrs.frozen
-class Shown:
+class SharedState:
     """The state of a run that all of its viewers share."""
 
     version: int
@@ -57,7 +57,7 @@ class RunWatch:
     rows: int = 0
     """A counter of new rows."""
     history: LaneHistory = attrs.field(factory=LaneHistory)
-    shown: Shown | None = None
+    shown: SharedState | None = None
     """The newest state, computed once for all viewers."""
     viewers: int = 0
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)

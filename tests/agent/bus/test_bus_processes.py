@@ -18,7 +18,7 @@ import random, sys
 from pathlib import Path
 import trio
 from trioeval.agent.bus.bus import open_bus
-from trioeval.agent.bus.messages import Draft
+from trioeval.agent.bus.messages import MessageDraft
 from trioeval.agent.bus.settings import BusSettings
 
 folder, names, count, rotate = sys.argv[1:]
@@ -27,7 +27,7 @@ settings = BusSettings(rotate_bytes=int(rotate) or None)
 async def main():
     async def write(name):
         for number in range(int(count)):
-            await bus.append(Draft(type="INFO", project_id="p", body=f"{name} {number} " + "x" * 40))
+            await bus.append(MessageDraft(type="INFO", project_id="p", body=f"{name} {number} " + "x" * 40))
 
     async with open_bus(Path(folder), settings, rng=random.random) as bus:
         async with trio.open_nursery() as nursery:

@@ -161,8 +161,9 @@ def _check_cluster(name: str, records: Iterable[RowRecord]) -> None:
         metadata = record.test.get("metadata")
         known |= dict.fromkeys(metadata if isinstance(metadata, Mapping) else ())
     names = ", ".join(escape_control_characters(one, _NAME) for one in sorted(known)[:_SHOWN])
+    shown = escape_control_characters(name, _NAME)
     msg = (
-        f"--cluster {escape_control_characters(name, _NAME)!r}: no row of the runs has this metadata key or variable; "
+        f"--cluster {shown!r}: no row of the runs has this metadata key or variable; "
         f"{f'the rows have {names}' if names else 'they have none'}"
     )
     raise UsageError(msg)

@@ -24,7 +24,7 @@ _Keys = Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)]
 
 @Parameter(name="*")
 @attrs.frozen(kw_only=True)
-class Place:
+class LimitsLocation:
     """The backend of the limits: a server or a file."""
 
     url: str | None = attrs.field(default=None, repr=False)
@@ -82,7 +82,7 @@ def show(
     keys: _Keys = (),
     /,
     *,
-    place: Place = Place(),
+    place: LimitsLocation = LimitsLocation(),
     json: Switch = False,
     interrupts: _Injected,
 ) -> int:
@@ -130,7 +130,7 @@ def change(
     *,
     wanted: Change = Change(),
     pause: _Pause | None = None,
-    place: Place = Place(),
+    place: LimitsLocation = LimitsLocation(),
     interrupts: _Injected,
 ) -> int:
     """Create a limit, or change its definition.
@@ -152,7 +152,7 @@ def remove(
     key: str,
     /,
     *,
-    place: Place = Place(),
+    place: LimitsLocation = LimitsLocation(),
     interrupts: _Injected,
 ) -> int:
     """Remove a limit. Calls that need it fail from then on.
@@ -195,5 +195,5 @@ def watch(
     """
     from trioeval.cli.commands.limits_admin import checked_place, watch_limits  # noqa: PLC0415 - see above
 
-    place = checked_place(Place(url=url, namespace=namespace))
+    place = checked_place(LimitsLocation(url=url, namespace=namespace))
     return watch_limits(place, keys, interrupts, every=every, as_json=json)

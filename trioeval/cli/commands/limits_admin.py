@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 import trio
 
-from trioeval.cli.commands.limits import Change, Place
+from trioeval.cli.commands.limits import Change, LimitsLocation
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.terminal import Exit, draw, has_reader, open_console, say, show
 from trioeval.errors import LimitError, SuiteError, UsageError
@@ -40,7 +40,7 @@ _HTTP = ("http://", "https://")
 T = TypeVar("T")
 
 
-def checked_place(said: Place, environ: Mapping[str, str] = os.environ) -> Place:
+def checked_place(said: LimitsLocation, environ: Mapping[str, str] = os.environ) -> LimitsLocation:
     """Return the place given by flags, or else by the environment.
 
     Raises:
@@ -66,7 +66,7 @@ def checked_place(said: Place, environ: Mapping[str, str] = os.environ) -> Place
 
 @asynccontextmanager
 async def open_place(
-    place: Place, environ: Mapping[str, str] = os.environ
+    place: LimitsLocation, environ: Mapping[str, str] = os.environ
 ) -> AsyncGenerator[Backend]:
     """Open the backend of a place.
 
@@ -96,7 +96,7 @@ async def open_place(
 
 
 def ask_place(
-    place: Place, action: Callable[[Backend], Awaitable[T]], interrupts: Interrupts
+    place: LimitsLocation, action: Callable[[Backend], Awaitable[T]], interrupts: Interrupts
 ) -> T | None:
     """Run an action on the limits of a place.
 
@@ -222,7 +222,7 @@ _FLAG_BY_NAME = {key: f"--{field.name}" for key, field in DEFINITION.items() if 
 
 
 def show_limits(
-    place: Place, keys: tuple[str, ...], interrupts: Interrupts, *, as_json: bool
+    place: LimitsLocation, keys: tuple[str, ...], interrupts: Interrupts, *, as_json: bool
 ) -> int:
     """Show limits and their usage.
 
@@ -244,13 +244,13 @@ def show_limits(
     return Exit.OK
 
 
-def _states(place: Place, interrupts: Interrupts) -> Sequence[LimitState] | None:
+def _states(place: LimitsLocation, interrupts: Interrupts) -> Sequence[LimitState] | None:
     if place.limits is not None:
         return file_states(place.limits)
     return ask_place(place, lambda backend: backend.states(), interrupts)
 
 
-def remove_limit(place: Place, key: str, interrupts: Interrupts) -> int:
+def remove_limit(place: LimitsLocation, key: str, interrupts: Interrupts) -> int:
     """Remove a limit.
 
     Raises:
@@ -296,7 +296,7 @@ def changed(known: SharedLimit | None, key: str, change: Change) -> SharedLimit:
 
 
 def change_limit(
-    place: Place, key: str, change: Change, pause: float | None, interrupts: Interrupts
+    place: LimitsLocation, key: str, change: Change, pause: float | None, interrupts: Interrupts
 ) -> int:
     """Create a limit, change its definition, or pause it.
 
@@ -332,7 +332,12 @@ def change_limit(
 
 
 def watch_limits(
-    place: Place, keys: Sequence[str], interrupts: Interrupts, *, every: float, as_json: bool
+    place: LimitsLocation,
+    keys: Sequence[str],
+    interrupts: Interrupts,
+    *,
+    every: float,
+    as_json: bool,
 ) -> int:
     """Show limits until a signal comes.
 

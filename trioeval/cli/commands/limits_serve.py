@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import trio
 
-from trioeval.cli.commands.limits import Place
+from trioeval.cli.commands.limits import LimitsLocation
 from trioeval.cli.commands.limits_admin import TOKEN_VARIABLE, checked_place, open_place
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.terminal import Exit, say, show
@@ -62,7 +62,9 @@ def run_limits_server(
     given = _token(token, host)
     made = None if given is not None else secrets.token_urlsafe(24)
     settings = ServeSettings(host=host, port=port, token=given or made)
-    place = checked_place(Place(url=redis, limits=None if redis else limits, namespace=namespace))
+    place = checked_place(
+        LimitsLocation(url=redis, limits=None if redis else limits, namespace=namespace)
+    )
     missing: list[SharedLimit] = []
     if redis is not None:
         missing = definitions_of(read_limits(limits)) if limits else []
@@ -92,7 +94,7 @@ def _token(token: str | None, host: str) -> str | None:
 
 
 async def _serve(
-    place: Place,
+    place: LimitsLocation,
     missing: Sequence[SharedLimit],
     settings: "ServeSettings",
     made_token: str | None,

@@ -29,7 +29,7 @@ from trioeval.report.columns import (
     rows_view,
     shown_path,
 )
-from trioeval.report.counts import RowNumbers, counted
+from trioeval.report.counts import RowNumbers
 from trioeval.report.question_eval import EndedTask, run_sentence, sentence
 from trioeval.report.row_view import calls_view
 from trioeval.report.run_list import run_line
@@ -43,6 +43,7 @@ from trioeval.report.summary import (
 from trioeval.report.tables import UNFINISHED, Failures, FirstRows, columns_table, rows_table
 from trioeval.run import Status
 from trioeval.store import DatasetFacts, NotRunRows, StoredRunFacts, StoreReader
+from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
 
 # Datasets: first rows, profiles of columns, and dropped rows.

@@ -74,7 +74,7 @@ async def _serve(
     from trioeval.serving.listening import open_listeners, serve_app  # noqa: PLC0415 - takes a while
     from trioeval.web.app import LiveView  # noqa: PLC0415 - an extra
     from trioeval.web.pages import StoreReading  # noqa: PLC0415
-    from trioeval.web.security import Door  # noqa: PLC0415
+    from trioeval.web.security import AccessRules  # noqa: PLC0415
     from trioeval.web.watches import RunWatches  # noqa: PLC0415
 
     try:
@@ -82,7 +82,7 @@ async def _serve(
     except OSError as error:
         return error
     stop = trio.Event()
-    door = Door(
+    door = AccessRules(
         names=OwnNames(host=terms.host, machine=frozenset({socket.gethostname().lower()})),
         token=terms.token,
         secret=secrets.token_bytes(32),

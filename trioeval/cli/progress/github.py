@@ -1,5 +1,5 @@
 # Apart from `cli.progress.progress`: imported on demand.
-"""RunProgress in the log of GitHub Actions: groups, and annotations of the rows that did not pass."""
+"""Progress in the log of GitHub Actions: groups, and annotations of the rows that did not pass."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,12 +10,12 @@ import attrs
 from trioeval.cli.progress.plain import PlainProgress
 from trioeval.cli.progress.progress import RunProgress
 from trioeval.cli.progress.streams import say_beneath
-from trioeval.report.counts import counted
 from trioeval.report.formats.markdown import workflow_command
 from trioeval.report.records import RowRecord
 from trioeval.report.run_state import RunSnapshot
 from trioeval.run import Status
 from trioeval.suite.tests import Strip
+from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
 
 _MOST = 10  # the most annotations of a kind that GitHub shows for a step
@@ -26,7 +26,7 @@ _REASON = 500  # characters of its message
 
 @attrs.define
 class GithubProgress(RunProgress):
-    """RunProgress with annotations of the first rows that did not pass, which follow the results."""
+    """Progress with annotations of the first rows that did not pass, which follow the results."""
 
     suite: Path | None
     """The suite file that annotations refer to."""

@@ -1,5 +1,5 @@
 # Apart from `cli.progress.progress`: imported on demand.
-"""RunProgress for programs: a JSON object on each line of stderr."""
+"""Progress for programs: a JSON object on each line of stderr."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ _EVERY = 1.0  # seconds between two objects about the state of the run
 
 @attrs.define
 class JsonProgress(RunProgress):
-    """RunProgress as objects: rows, the state of the run now and then, and its end; other output is messages."""
+    """Progress as objects: rows, the state of the run now and then, and its end; other output is messages."""
 
     _rows: list[str] = attrs.field(factory=list)
     """Rows that are not written yet; a write for each would slow the run down."""

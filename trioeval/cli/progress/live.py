@@ -1,5 +1,5 @@
 # Apart from `cli.progress.progress`: imported on demand.
-"""RunProgress on a terminal: a picture below all printed lines, redrawn in place.
+"""Progress on a terminal: a picture below all printed lines, redrawn in place.
 
 The terminal may become narrower or disappear; neither is an error of the run. Drawing must not slow the run
 down either: nothing is written while the terminal is not ready, and the cost of a picture determines how
@@ -33,7 +33,7 @@ _SIZE = os.terminal_size((80, 24))  # of a terminal that does not report its siz
 
 
 class LiveProgress(RunProgress):
-    """RunProgress that draws on a terminal."""
+    """Progress that draws on a terminal."""
 
     async def show(
         self, state: Callable[[], RunSnapshot], more: Callable[[], Sequence[str]], /

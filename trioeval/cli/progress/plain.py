@@ -1,4 +1,4 @@
-"""RunProgress as lines, for files and terminals that cannot draw."""
+"""Progress as lines, for files and terminals that cannot draw."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -16,9 +16,9 @@ from trioeval.cli.progress.table import (
     wait_words,
 )
 from trioeval.cli.terminal import say
-from trioeval.report.counts import counted
 from trioeval.report.run_state import LaneState, RunSnapshot
 from trioeval.report.text import cut_middle
+from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
 
 EVERY = 5.0  # seconds between two lines, and before the first, so that short runs have none
@@ -28,7 +28,7 @@ _NAME = 50  # characters of a name
 
 @attrs.define
 class PlainProgress(RunProgress):
-    """RunProgress that prints a line now and then."""
+    """Progress that prints a line now and then."""
 
     every: float = EVERY
     """Seconds between two lines, and before the first."""

@@ -43,7 +43,7 @@ def choose_mode(
 
 
 class RunProgress:
-    """RunProgress on stderr. This base class prints the last line only."""
+    """Progress on stderr. This base class prints the last line only."""
 
     def add(self, record: RowRecord) -> None:
         """Add an ended row; its record has all of its parts."""

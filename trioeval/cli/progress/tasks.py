@@ -32,7 +32,7 @@ from trioeval.columns.events import (
 from trioeval.question_eval.answer import QuestionEvent
 from trioeval.question_eval.result import OUTCOMES
 from trioeval.report.columns import failure_line
-from trioeval.report.counts import counted
+from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
 
 TaskEvent: TypeAlias = QuestionEvent | DatasetEvent | AgentEvent
@@ -83,9 +83,8 @@ class TaskProgress:
                 self._agents.setdefault(event.task, _Agents()).take(event)
             case _:
                 if isinstance(event, DatasetShutDown | ManyTransientFailures):
-                    self.warn(
-                        f"dataset {escape_control_characters(dataset or 'dataset', _NAME)}: {_told_of_dataset(event)}"
-                    )
+                    name = escape_control_characters(dataset or "dataset", _NAME)
+                    self.warn(f"dataset {name}: {_told_of_dataset(event)}")
                 self._dataset(dataset).take(event)
 
     def ended(self, dataset: str | None) -> None:

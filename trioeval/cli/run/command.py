@@ -17,7 +17,7 @@ from trioeval.errors import SuiteError, TrioevalError, UsageError
 from trioeval.loading.own_files import read_own_env_files
 
 if TYPE_CHECKING:
-    from trioeval.cli.run.resume import ResumedRun
+    from trioeval.cli.run.resume import RunToContinue
 
 
 def run_command(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
@@ -72,7 +72,10 @@ def load(suite: Path | None, flags: RunFlags) -> LoadedSuite:
 
 
 def _run(
-    loaded: LoadedSuite, flags: RunFlags, interrupts: Interrupts, found: "ResumedRun | None" = None
+    loaded: LoadedSuite,
+    flags: RunFlags,
+    interrupts: Interrupts,
+    found: "RunToContinue | None" = None,
 ) -> int:
     from trioeval.cli.run.run import run_loaded  # noqa: PLC0415 - see above
 

@@ -23,7 +23,7 @@ from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.progress.progress import RunProgress
 from trioeval.cli.progress.run import RunViews
 from trioeval.cli.run.agents import agent_terms
-from trioeval.cli.run.exit_status import RunEnd, is_unfinished, spent_line
+from trioeval.cli.run.exit_status import RunOutcome, is_unfinished, spent_line
 from trioeval.cli.run.observers import open_telemetry, open_trace, serve_metrics, trace_of
 from trioeval.cli.run.results import Collector, show_results
 from trioeval.cli.run.start import Continuation, begin, utc
@@ -43,13 +43,13 @@ from trioeval.providers.secrets import hide_in
 from trioeval.report import Results, RunInfo
 from trioeval.report.activity import Activity
 from trioeval.report.columns import trouble, was_cut_short
-from trioeval.report.counts import counted
 from trioeval.report.run_metrics import RunMetrics, log_events
 from trioeval.run import PreparedSuite, Row, RowsNotRun, Status, make_lanes, run_suite
 from trioeval.run.shared_limits import open_suite_limits
 from trioeval.store import RunStart, StoredRun
 from trioeval.store.cache.cache import Cache
 from trioeval.store.database import DamagedError
+from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
 from trioeval.web.live import Steering, serve_live
 
@@ -381,7 +381,7 @@ class Execution:
     def _end(self, run: StoredRun, collector: Collector, seconds: float, *, unwritten: bool) -> int:
         """Print how the run ended and how to continue it, and return the exit code."""
         totals, datasets = collector.totals, collector.datasets
-        ended = RunEnd(
+        ended = RunOutcome(
             totals=totals,
             duration=seconds,
             needed=self.environment.pass_rate_threshold,

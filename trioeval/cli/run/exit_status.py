@@ -11,9 +11,10 @@ from trioeval.columns.result import DatasetResult
 from trioeval.kernel import StopReason
 from trioeval.report import Totals
 from trioeval.report.columns import trouble
-from trioeval.report.counts import counted, money
+from trioeval.report.counts import money
 from trioeval.report.totals import counts_text, percent
 from trioeval.run import Status
+from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
 
 _ALL = 100  # percent
@@ -29,7 +30,7 @@ _STEERED = "a stop from the live view"
 
 
 @attrs.frozen(kw_only=True)
-class RunEnd:
+class RunOutcome:
     """The end of a run, from which its exit code and its last line follow."""
 
     totals: Totals

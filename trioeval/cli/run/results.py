@@ -25,7 +25,7 @@ from trioeval.providers.secrets import hide_in
 from trioeval.question_eval.result import question_of
 from trioeval.report import Head, Results, RowRecord, RunInfo, Totals, config_tests
 from trioeval.report.columns import dataset_json, dataset_lines, read_dataset
-from trioeval.report.counts import RowNumbers, counted
+from trioeval.report.counts import RowNumbers
 from trioeval.report.question_eval import run_sentence, sentence
 from trioeval.report.results import range_json
 from trioeval.report.tables import UNFINISHED, Failures, FirstRows
@@ -33,6 +33,7 @@ from trioeval.report.totals import derive
 from trioeval.run import PreparedSuite, Row, RowsNotRun, Status
 from trioeval.store import RunStart, StoredRun
 from trioeval.store.schema import INDEX_BITS
+from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
 
 _ALL_ROWS = 1 << INDEX_BITS
@@ -43,7 +44,7 @@ _AT_ONCE = 64  # earlier rows that are added without a checkpoint
 
 
 @attrs.define(kw_only=True)
-class TaskRows:
+class CollectedRows:
     """The rows of one task, as far as they are known."""
 
     head: Head
@@ -114,7 +115,7 @@ class TaskRows:
 class Collector:
     """The collector of the rows of a run, which gets the rows of each task in index order."""
 
-    parts: Sequence[TaskRows]
+    parts: Sequence[CollectedRows]
     """The tasks of the suite, in order."""
     run: StoredRun
     outputs: Sequence[Path]
@@ -123,7 +124,7 @@ class Collector:
     watch: Callable[[RowRecord, bool], None] = lambda _row, _kept: None
     """Called with each row, as a record with all of its parts, and whether an earlier execution ran it."""
     _lines: list[LinesFile] = attrs.field(init=False)
-    _by_task: dict[str | None, TaskRows] = attrs.field(init=False)
+    _by_task: dict[str | None, CollectedRows] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._lines = [LinesFile(path) for path in self.outputs if output_suffix(path) == LINES]
@@ -153,7 +154,7 @@ class Collector:
             tests: The most tests of each task in the table; 0 shows no rows.
         """
         parts = [
-            TaskRows(
+            CollectedRows(
                 head=head,
                 task=task,
                 first_rows=FirstRows(cell, tests) if tests else None,
@@ -256,14 +257,14 @@ class Collector:
             rows = part.task.rows
             await self._take_kept(part, _ALL_ROWS if rows is None else rows)
 
-    async def _take_kept(self, part: TaskRows, end: int) -> None:
+    async def _take_kept(self, part: CollectedRows, end: int) -> None:
         for count, record in enumerate(part.kept_before(end), 1):
             self._take(part, record, is_kept=True)
             if count % _AT_ONCE == 0:
                 # Rows are added even if the run is cancelled: all of them are to be written.
                 await trio.lowlevel.cancel_shielded_checkpoint()
 
-    def _take(self, part: TaskRows, record: RowRecord, *, is_kept: bool) -> None:
+    def _take(self, part: CollectedRows, record: RowRecord, *, is_kept: bool) -> None:
         part.totals.add(record)
         self.watch(record, is_kept)
         if part.first_rows is not None:
@@ -300,7 +301,7 @@ class Collector:
         """Return the data of documents: the run, or its tasks."""
         return [self._results(part, info) for part in self.parts]
 
-    def _results(self, part: TaskRows, info: RunInfo) -> Results:
+    def _results(self, part: CollectedRows, info: RunInfo) -> Results:
         def records(prompt_idx: int | None) -> Iterator[Mapping[str, Any]]:
             return self.run.records(part.head.task, prompt_idx)
 
@@ -420,7 +421,7 @@ def ended_lines(result: DatasetResult) -> Sequence[str]:
     ]
 
 
-def _show_rows(part: TaskRows, command: Callable[[int], str | None]) -> None:
+def _show_rows(part: CollectedRows, command: Callable[[int], str | None]) -> None:
     from trioeval.report.summary import failures_view  # noqa: PLC0415 - after the run
     from trioeval.report.tables import rows_table  # noqa: PLC0415 - after the run
 
@@ -443,7 +444,7 @@ def _show_rows(part: TaskRows, command: Callable[[int], str | None]) -> None:
         draw(failures, sys.stdout)
 
 
-def _show_totals(part: TaskRows) -> None:
+def _show_totals(part: CollectedRows) -> None:
     from trioeval.report.tables import columns_table  # noqa: PLC0415 - after the run
 
     if part.head.task is not None:

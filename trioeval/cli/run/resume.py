@@ -12,11 +12,17 @@ from trioeval.cli.environment import EnvironmentSettings, database_path, databas
 from trioeval.cli.flags import RunFlags, StorageFlags
 from trioeval.cli.inputs import check_files, check_not_suite_files, environ_with
 from trioeval.cli.output import check_outputs
-from trioeval.cli.run.exit_status import RunEnd
+from trioeval.cli.run.exit_status import RunOutcome
 from trioeval.cli.run.start import Continuation
 from trioeval.cli.settings import first
 from trioeval.cli.stored_flags import StoredFlags
-from trioeval.cli.stored_results import counted, datasets_of, open_runs, results_of, write_stored
+from trioeval.cli.stored_results import (
+    stored_totals,
+    datasets_of,
+    open_runs,
+    results_of,
+    write_stored,
+)
 from trioeval.cli.terminal import say
 from trioeval.columns.files import is_whole
 from trioeval.errors import UsageError
@@ -30,7 +36,7 @@ from trioeval.store.run_start import PROGRAM, judged_rows
 
 
 @attrs.frozen(kw_only=True)
-class ResumedRun:
+class RunToContinue:
     """A stored run to continue."""
 
     facts: StoredRunFacts
@@ -145,7 +151,7 @@ def _short(file: str) -> str:
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
-def find_run(suite: Path | None, flags: RunFlags) -> ResumedRun:
+def find_run(suite: Path | None, flags: RunFlags) -> RunToContinue:
     """Return the stored run that flags name, and change to the folder in which it was started.
 
     Raises:
@@ -172,7 +178,7 @@ def find_run(suite: Path | None, flags: RunFlags) -> ResumedRun:
         continuing = stored.with_flags(_absolute(flags, database))
         _enter(stored.directory, facts.id)
         has_datasets = facts.state != "finished" or _has_datasets(reader, facts)
-    return ResumedRun(
+    return RunToContinue(
         facts=facts,
         stored=stored,
         flags=continuing,
@@ -232,7 +238,7 @@ def _enter(directory: Path, run: str) -> None:
         raise UsageError(msg) from None
 
 
-def report_finished(found: ResumedRun, outputs: tuple[Path, ...]) -> int:
+def report_finished(found: RunToContinue, outputs: tuple[Path, ...]) -> int:
     """Report that a run is complete, write the requested files, and return the exit code of the run."""
     facts, environment = found.facts, found.environment
     written = [("-o", path) for path in outputs]
@@ -246,8 +252,8 @@ def report_finished(found: ResumedRun, outputs: tuple[Path, ...]) -> int:
             unwritten = [*write_stored(outputs, results_of(reader, facts, environment))]
     for error in unwritten:
         say(error)
-    ended = RunEnd(
-        totals=counted(facts),
+    ended = RunOutcome(
+        totals=stored_totals(facts),
         needed=environment.pass_rate_threshold,
         failed_code=first(found.flags.output.fail_exit_code, environment.failed_exit_code),
         datasets=datasets,

@@ -35,7 +35,7 @@ from trioeval.cli.run.agents import check_workspaces
 from trioeval.cli.run.execution import Execution
 from trioeval.cli.run.observers import check_telemetry, check_trace
 from trioeval.cli.run.plan import plan_lines, size_lines
-from trioeval.cli.run.resume import ResumedRun
+from trioeval.cli.run.resume import RunToContinue
 from trioeval.cli.run.start import start_of
 from trioeval.cli.run.storage import RunStorage
 from trioeval.cli.settings import (
@@ -63,7 +63,7 @@ from trioeval.text_safety import escape_control_characters
 
 
 def run_loaded(
-    loaded: LoadedSuite, given: RunFlags, interrupts: Interrupts, found: ResumedRun | None = None
+    loaded: LoadedSuite, given: RunFlags, interrupts: Interrupts, found: RunToContinue | None = None
 ) -> int:
     """Run a suite and return the exit code.
 
@@ -188,7 +188,7 @@ def _execute(execution: Execution) -> int:
     check_telemetry(on=flags.output.otel)
     record = flags.what.record
     recording = nullcontext() if record is None else Recorder.create(record)
-    # LoadedSuite objects live as long as the process, so the garbage collector need not visit them again.
+    # Loaded objects live as long as the process, so the garbage collector need not visit them again.
     gc.collect()
     gc.freeze()
     with shown_logs(flags.output.log), recording as recorder:
@@ -241,7 +241,8 @@ def _check_recorded(prepared: PreparedSuite, flags: SuiteFlags) -> None:
     programs = [one.id for suite in agents for one in suite.providers if one.id.startswith("exec:")]
     if not programs:
         return
-    which = f"{escape_control_characters(programs[0], 80)} is an agent program, whose work is more than replies"
+    program = escape_control_characters(programs[0], 80)
+    which = f"{program} is an agent program, whose work is more than replies"
     if flags.replay is not None:
         raise UsageError(f"--replay: {which}; run its task without --replay")
     if flags.record is not None:

@@ -47,7 +47,7 @@ class CellError(TrioevalError):
 
 @attrs.define(eq=False)
 class JobCosts:
-    """The costs of the calls of one job; a `trioeval.evaluation.provider_calls.Listener`."""
+    """The costs of the calls of one job; a `trioeval.evaluation.provider_calls.CallObserver`."""
 
     calls: int = 0
     recalled: int = 0

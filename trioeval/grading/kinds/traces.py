@@ -103,7 +103,7 @@ _SOUNDS_WRONG = re.compile("error|failed|failure|exception|timeout|abort", re.IG
 
 
 @attrs.frozen
-class TraceSpan:
+class ReplySpan:
     """A span of a trace."""
 
     name: str
@@ -127,8 +127,8 @@ class TraceSpan:
 
         Example:
             >>> (
-            ...     TraceSpan("a", attributes={"http.status_code": "503"}).is_error,
-            ...     TraceSpan("a").is_error,
+            ...     ReplySpan("a", attributes={"http.status_code": "503"}).is_error,
+            ...     ReplySpan("a").is_error,
             ... )
             (True, False)
         """
@@ -147,7 +147,7 @@ class TraceSpan:
 class ReplyTrace:
     """The trace of one reply."""
 
-    spans: tuple[TraceSpan, ...]
+    spans: tuple[ReplySpan, ...]
     id: str | None = None
     commands: frozenset[str] = frozenset()
     """Names of tools, in lower case, that run commands according to the provider."""
@@ -186,7 +186,7 @@ def trace_of(subject: Subject) -> ReplyTrace:
     )
 
 
-def _span(place: int, data: Any) -> TraceSpan:
+def _span(place: int, data: Any) -> ReplySpan:
     if not isinstance(data, Mapping) or not isinstance(data.get("name"), str):
         msg = f"spans[{place}] of the trace has no name: {quote(data)}; {_HOW}"
         raise GradingError(msg)
@@ -194,7 +194,7 @@ def _span(place: int, data: Any) -> TraceSpan:
     told = status if isinstance(status, Mapping) else {"code": status}
     code, message = data.get("statusCode", told.get("code")), data.get("statusMessage")
     message = told.get("message") if message is None else message
-    return TraceSpan(
+    return ReplySpan(
         data["name"],
         _time(place, data, "startTime"),
         _time(place, data, "endTime"),
@@ -262,13 +262,13 @@ def _number(value: Any) -> float:
     return number if math.isfinite(number) else math.nan
 
 
-def longest(spans: Sequence[TraceSpan]) -> list[TraceSpan]:
+def longest(spans: Sequence[ReplySpan]) -> list[ReplySpan]:
     """Return the three longest spans, longest first, of those with a known duration.
 
     Example:
         >>> [
         ...     span.name
-        ...     for span in longest([TraceSpan("a", 0, 1), TraceSpan("b", 0, 2), TraceSpan("c")])
+        ...     for span in longest([ReplySpan("a", 0, 1), ReplySpan("b", 0, 2), ReplySpan("c")])
         ... ]
         ['b', 'a']
     """
@@ -342,7 +342,7 @@ def _spans_text(count: int) -> str:
     return "1 span" if count == 1 else f"{count} spans"
 
 
-def _shown(spans: Sequence[TraceSpan]) -> str:
+def _shown(spans: Sequence[ReplySpan]) -> str:
     if not spans:
         return ""
     told = [f"{span.name} ({span.message})" if span.message else span.name for span in spans]
@@ -350,7 +350,7 @@ def _shown(spans: Sequence[TraceSpan]) -> str:
     return f": {', '.join(told[:_SHOWN])}{more}"
 
 
-def _fitting(subject: Subject, pattern: str) -> list[TraceSpan]:
+def _fitting(subject: Subject, pattern: str) -> list[ReplySpan]:
     return [span for span in trace_of(subject).spans if matches(span.name, pattern)]
 
 

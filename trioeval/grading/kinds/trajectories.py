@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from trioeval.grading.kinds.traces import ReplyTrace, TraceSpan
+from trioeval.grading.kinds.traces import ReplySpan, ReplyTrace
 from trioeval.grading.kinds.workspace_files import matches
 from trioeval.text import output_text, parse_json
 
@@ -68,7 +68,7 @@ class TrajectoryStep:
     """The name of the tool, the command, the query, or else of the span."""
     aliases: tuple[str, ...]
     """All names that it can be selected by."""
-    span: TraceSpan
+    span: ReplySpan
     args: Any = None
     """The arguments of a tool; None if unknown."""
 
@@ -80,7 +80,7 @@ class TrajectoryStep:
         """Return the step as messages show it.
 
         Example:
-            >>> str(TrajectoryStep("tool", "search", ("search",), TraceSpan("search")))
+            >>> str(TrajectoryStep("tool", "search", ("search",), ReplySpan("search")))
             'tool:search'
         """
         return f"{self.type}:{self.name}"
@@ -90,7 +90,7 @@ def steps_of(trace: ReplyTrace) -> tuple[TrajectoryStep, ...]:
     """Return the steps of a trajectory, in the order of their starts.
 
     Example:
-        >>> spans = (TraceSpan("mcp db/query", 2), TraceSpan("exec ls -l", 1))
+        >>> spans = (ReplySpan("mcp db/query", 2), ReplySpan("exec ls -l", 1))
         >>> [str(step) for step in steps_of(ReplyTrace(spans))]
         ['command:ls -l', 'tool:query']
     """
@@ -98,12 +98,12 @@ def steps_of(trace: ReplyTrace) -> tuple[TrajectoryStep, ...]:
     return tuple(_step(span, commands) for span in sorted(trace.spans, key=_begins))
 
 
-def _begins(span: TraceSpan) -> tuple[float, float]:
+def _begins(span: ReplySpan) -> tuple[float, float]:
     start = math.inf if span.start is None else span.start
     return start, start if span.end is None else span.end
 
 
-def _step(span: TraceSpan, command_tools: frozenset[str]) -> TrajectoryStep:
+def _step(span: ReplySpan, command_tools: frozenset[str]) -> TrajectoryStep:
     tool, args = _tool(span), _arguments(span.attributes)
     runs_commands = tool is not None and tool.lower() in command_tools
     command = _command(span, args if runs_commands else None)
@@ -130,7 +130,7 @@ def _step(span: TraceSpan, command_tools: frozenset[str]) -> TrajectoryStep:
 _MESSAGES = ("agent response", "send input")
 
 
-def _tool(span: TraceSpan) -> str | None:
+def _tool(span: ReplySpan) -> str | None:
     attributes = span.attributes
     if name := _first(attributes, _TOOL_NAMES):
         return name
@@ -156,7 +156,7 @@ def _arguments(attributes: Mapping[str, Any]) -> Any:
     return None
 
 
-def _command(span: TraceSpan, args: Any) -> str | None:
+def _command(span: ReplySpan, args: Any) -> str | None:
     """Return the command that a span ran, or that its tool was called with."""
     attributes = span.attributes
     if command := _first(attributes, _COMMANDS):
@@ -181,7 +181,7 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, list | tuple)
 
 
-def _query(span: TraceSpan) -> str | None:
+def _query(span: ReplySpan) -> str | None:
     attributes = span.attributes
     if query := _first(attributes, _QUERIES):
         return query
@@ -193,7 +193,7 @@ def _query(span: TraceSpan) -> str | None:
     return None
 
 
-def _is_search(span: TraceSpan) -> bool:
+def _is_search(span: ReplySpan) -> bool:
     return _SEARCHES.search(span.name) is not None or any(map(_OF_SEARCH.search, span.attributes))
 
 
@@ -228,7 +228,7 @@ def trajectory_summary(trace: ReplyTrace) -> str:
     entry with `omittedCount`.
 
     Example:
-        >>> spans = [TraceSpan("mcp db/query", start) for start in range(3)]
+        >>> spans = [ReplySpan("mcp db/query", start) for start in range(3)]
         >>> json.loads(trajectory_summary(ReplyTrace(tuple(spans))))[
         ...     "steps"
         ... ]  # doctest: +NORMALIZE_WHITESPACE

@@ -392,7 +392,7 @@ class GenericProvider:
         method = entry.request.method or ("GET" if entry.request.body is None else "POST")
         raise attempt_timeout(request_source(method, entry.request.url), entry.timeout)
 
-    def cache_question(self, request: Request, /) -> CacheIdentity | None:
+    def cache_identity(self, request: Request, /) -> CacheIdentity | None:
         """Return everything that decides the reply to a request."""
         entry = self.settings.changed(request.options)
         return find_cache_identity(entry, request, self._templates)

@@ -449,7 +449,7 @@ class HttpProvider:
         ready = attrs.evolve(adapter.ask(request.prompt), max_reply_bytes=most)
         return await self._ask(adapter, ready)
 
-    def cache_question(self, request: Request, /) -> CacheIdentity:
+    def cache_identity(self, request: Request, /) -> CacheIdentity:
         """Return the request that the adapter sends, which decides the reply whatever the client."""
         adapter = self.adapter.with_options(request.options)
         endpoint = adapter.endpoint

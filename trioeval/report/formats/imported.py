@@ -18,12 +18,12 @@ import attrs
 
 from trioeval.errors import Problem, SuiteError
 from trioeval.grading import quote
-from trioeval.report.counts import counted
 from trioeval.report.formats.json import shallow
 from trioeval.report.head import Head, HeadColumn
 from trioeval.report.records import left
 from trioeval.report.redact import REDACTED, redacted
 from trioeval.report.usage import usage_json
+from trioeval.text import counted
 
 # Rows of foreign result files as records: missing values are filled in, additional ones are kept.
 #

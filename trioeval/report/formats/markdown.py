@@ -11,13 +11,14 @@ from typing import Any
 from trioeval.columns.makers.base import OWN_LANES
 from trioeval.report.activity import WAIT_WORDS, labels_of, lane_names, longest_waits
 from trioeval.report.columns import dataset_lines
-from trioeval.report.counts import counted, money
+from trioeval.report.counts import money
 from trioeval.report.results import Results
 from trioeval.report.statistics import Estimate
 from trioeval.report.summary import not_graded_line, not_run_line
 from trioeval.report.tables import UNFINISHED, FailureGroup, Failures
 from trioeval.report.totals import ColumnTotals, Totals, counts_text, nearest_rank, percent
 from trioeval.run import Status
+from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
 
 # Workflow commands of GitHub Actions: lines of a log that the runner executes. Pure.

@@ -64,7 +64,7 @@ def compare_chunks(
                 "not_run": None,
             }
         ],
-        "comparison": _Shown(found, told),
+        "comparison": _Summary(found, told),
         "has_charts": False,
         "has_lanes": False,
         "packs": map(Markup, found.packs()),
@@ -148,7 +148,7 @@ def _line(change: RowChange, record: RowRecord, cell: Any) -> list[Any]:
 
 
 @attrs.frozen
-class _Shown:
+class _Summary:
     """The summary of both runs for the template, which is rendered after the rows."""
 
     _of: _Compared

@@ -11,13 +11,13 @@ from typing import Any
 
 from trioeval.grading import output_text
 from trioeval.grading.grade import RENDERED
-from trioeval.report.counts import counted, money
+from trioeval.report.counts import money
 from trioeval.report.formats.json import indented
 from trioeval.report.html_report.inert_text import plain
 from trioeval.report.records import PartRecord, RowRecord, agent_lines, event_text
 from trioeval.report.row_view import WAITS_FOR
 from trioeval.run import Status
-from trioeval.text import score_text
+from trioeval.text import counted, score_text
 
 LONG = 100_000
 """Characters of a text that are shown."""

@@ -17,7 +17,7 @@ from trioeval.columns.result import ColumnProfile, DatasetResult
 from trioeval.grading import output_text
 from trioeval.report.activity import WAIT_WORDS, labels_of, lane_names
 from trioeval.report.columns import dataset_lines, distinct_of, failure_line, trouble, values_of
-from trioeval.report.counts import RowNumbers, counted, money
+from trioeval.report.counts import RowNumbers, money
 from trioeval.report.head import HeadColumn
 from trioeval.report.html_report.details import details_json
 from trioeval.report.html_report.inert_text import inert_html, plain
@@ -30,6 +30,7 @@ from trioeval.report.tables import UNFINISHED, Failures
 from trioeval.report.text import cut_middle
 from trioeval.report.totals import ColumnTotals, Totals, nearest_rank, percent
 from trioeval.run import Status
+from trioeval.text import counted
 
 # The dataset of a page: its result, its columns, and the first dropped rows.
 
