@@ -225,7 +225,7 @@ def test_grading_may_stop_at_the_first_failure(folder: Path) -> None:
     assert row["failureReason"] == 1
     assert row["error"] == 'the output does not equal "no"'
     assert done.stderr.startswith(
-        "warning: PROMPTFOO_REQUIRE_JSON_PROMPTS has no effect here yet\n"
+        "warning: PROMPTFOO_REQUIRE_JSON_PROMPTS is not supported and has no effect\n"
     )
 
 
