@@ -1,4 +1,4 @@
-# Apart from `limits.open`: together they exceed 600 lines.
+# Separate from `limits.open`: together they exceed 600 lines.
 """Limits of a remote backend as lanes use them: over Redis, over HTTP, over any `Backend`.
 
 **The problem.** A message may be lost, and so may its answer: then the client does not know whether a lease
