@@ -271,7 +271,7 @@ def test_the_first_row_that_fails_may_end_the_run(folder: Path) -> None:
     """Rows that were not started have this reason, and so has the last line."""
     done = trioeval("suite.json", "--fail-fast", "-j", "1", "-o", "o.jsonl", cwd=folder)
     assert done.returncode == 100
-    assert "because of --fail-fast" in last_line(done)
+    assert "11 rows not run because of --fail-fast" in last_line(done)
     rows = rows_of(folder / "o.jsonl")
     assert len(rows) == 16
     assert {row["metadata"]["trioeval"]["outcome"] for row in rows} == {"done", "not_run"}
@@ -412,6 +412,8 @@ def test_a_watched_suite_runs_again_when_one_of_its_files_changes(tmp_path: Path
         command, cwd=tmp_path, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
+        watchdog = threading.Timer(100, process.kill)
+        watchdog.start()
 
         def wait_for(text: str) -> None:
             assert process.stderr is not None
@@ -430,6 +432,7 @@ def test_a_watched_suite_runs_again_when_one_of_its_files_changes(tmp_path: Path
         wait_for("watching 2 files")
         process.send_signal(signal.SIGINT)
         shown, rest = process.communicate(timeout=60)
+        watchdog.cancel()
     assert process.returncode == 0
     assert "Traceback" not in rest
     assert shown.count("PASS say a") == 1

@@ -162,7 +162,7 @@ def test_flags_change_the_run_and_not_the_file(tmp_path: Path) -> None:
         (["broken.json"], 2, "broken.json:1:15: $: not JSON: expecting value"),
         (["typo.yaml"], 2, 'typo.yaml:2:1: $.promtps: "promtps" is not a key here'),
         (["none.json"], 2, "none.json:1:1: $: the suite has no providers"),
-        (["unknown.json"], 2, 'unknown.json:1:16: $.providers[0].id: "opneai:x" is not a provider'),
+        (["unknown.json"], 2, 'unknown.json:1:16: $.providers[0].id: unknown provider "opneai:x"'),
         (
             ["good.json", "-o", "out.xlsx"],
             2,

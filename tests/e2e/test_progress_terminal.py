@@ -231,7 +231,7 @@ def test_an_interrupt_is_reported_above_the_picture(tmp_path: Path) -> None:
         assert seen[0].startswith(("#", "-"))
         os.write(terminal.handle, b"\x03")
         seen = terminal.wait_for(lambda lines: any("stopping  " in line for line in lines))
-        told = [line.startswith("stopping: rows under way") for line in seen]
+        told = [line.startswith("stopping: running rows") for line in seen]
         assert told.index(True) < next(n for n, line in enumerate(seen) if "stopping  " in line)
         server.release()
         terminal.wait_end()

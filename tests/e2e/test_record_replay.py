@@ -102,7 +102,7 @@ def test_a_full_disk_ends_the_run_and_keeps_what_fits(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert "the recording r.jsonl cannot be written: File too large\n" in done.stderr
+    assert "cannot write the recording r.jsonl: File too large\n" in done.stderr
     assert "exit 1: some results could not be written, see above; continue with" in last_line(done)
     content = (tmp_path / "r.jsonl").read_bytes()
     assert not content.endswith(b"\n")

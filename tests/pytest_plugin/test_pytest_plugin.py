@@ -259,7 +259,7 @@ def test_what_cannot_be_run_is_told_in_a_few_lines(pytester: pytest.Pytester) ->
     (pytester.path / "file").write_text("no folder")
     done = pytester.runpytest_inprocess("-W", "default", "-o", "trioeval_cache=file/c.db")
     done.assert_outcomes(passed=1, warnings=2)
-    done.stdout.fnmatch_lines(["*PytestWarning: *file*cannot be made*"])
+    done.stdout.fnmatch_lines(["*PytestWarning: *file*cannot be created*"])
 
 
 def test_nothing_in_a_row_is_more_than_text(pytester: pytest.Pytester) -> None:
@@ -341,7 +341,7 @@ def test_an_interrupt_lets_rows_under_way_finish(
         process.send_signal(signal.SIGINT)
         text = process.stdout.read()
         assert process.wait(30) == pytest.ExitCode.INTERRUPTED
-    assert "rows under way may finish" in text
+    assert "running rows may finish" in text
     stats = provider.stats()
     assert (stats["disconnects"], stats["abandoned"], stats["in_flight"]) == (0, 0, 0)
     assert stats["requests"] < 60

@@ -380,6 +380,6 @@ def test_totals_are_there_without_scripts_and_on_paper(browser: Browser, pages: 
         browser.open((pages / "run.html").as_uri())
         assert f"{2 * TESTS} rows:" in browser.text(".totals")
         assert "openai:gpt-6-mini" in browser.text(".summary")
-        assert "shown by a script" in browser.text("noscript")
+        assert "need scripts" in browser.text("noscript")
     finally:
         browser.driver.execute_cdp_cmd(disable, {"value": False})

@@ -119,5 +119,5 @@ def test_a_run_that_nobody_may_watch_is_not_there(tmp_path: Path, place: Path) -
             async with open_live(run):
                 pass
 
-        with pytest.raises(NotLiveError, match=f"run {run}: nobody listens"):
+        with pytest.raises(NotLiveError, match=f"run {run}: not reachable"):
             trio.run(watch)
