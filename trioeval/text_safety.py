@@ -12,7 +12,7 @@ def escape_control_characters(text: object, width: int | None = None) -> str:
     r"""Text on one line without control or direction characters, cut to `width` characters.
 
     Example:
-        >>> inert("two\nlines \x1b[31mred", 12)
+        >>> escape_control_characters("two\nlines \x1b[31mred", 12)
         'two lines […'
     """
     # Text beyond a few times the width is never visible; replies may be megabytes.

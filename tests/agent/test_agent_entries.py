@@ -605,7 +605,7 @@ def test_hooks_may_change_cases(tmp_path: Path, change: str, names: list[str] | 
     [
         ({"prompts": None}, "$: there are no prompts, so agents have nothing to do"),
         ({"tests": None}, "$: there are no tests"),
-        ({"tests": []}, "$.tests: there are no tests"),
+        ({"tests": []}, "$.tests: the list of tests is empty"),
     ],
 )
 def test_a_task_of_agents_has_something_to_do(entry: dict[str, Any], told: str) -> None:

@@ -29,11 +29,12 @@ from trioeval.templates import Templates
 SERVER = """
 import json, pathlib, sys
 from trioeval.cli.commands.fake_provider import choose_replies, serve_until_interrupted
+from trioeval.cli.interrupts import Interrupts
 from trioeval.providers.fake import FakeSettings
 settings = json.loads(sys.argv[1])
 replay = settings.pop("replay", None)
 replies = choose_replies(replay and pathlib.Path(replay), ())
-serve_until_interrupted(FakeSettings(replies=replies, **settings))
+serve_until_interrupted(FakeSettings(replies=replies, **settings), Interrupts.installed())
 """
 LATENCY = 0.05
 PACED = {"rpm": 1200, "burst": 20, "latency_s": LATENCY}

@@ -11,7 +11,7 @@ from trioeval.loading.load import load_suite
 
 MODEL = ("--model", "openai:gpt-4.1-mini")
 NO_ANSWER = (
-    "warning: no answer column found, so the suite has no assertion and every reply passes; "
+    "warning: no answer column found, so the suite has no assertion and no row is graded; "
     "name the column with --answer-column"
 )
 TABLE = "id,question,answer\n1,2 + 2,4\n2,3 + 3,6\n"

@@ -70,7 +70,7 @@ def test_judges_and_rows_of_one_lane_share_a_line() -> None:
         for line in planned(RUBRIC, judge="echo", tests=[{"vars": {}}])
         if line.startswith("  lane ")
     ]
-    assert lane.endswith(": 1 rows, 1 judge calls (at most 2), 4 at once")
+    assert lane.endswith(": 1 row, 1 judge call (at most 2), 4 at once")
 
 
 def test_the_outputs_of_a_test_are_compared_once() -> None:

@@ -102,7 +102,7 @@ def test_a_journal_knows_of_a_dataset_before_its_folder_does() -> None:
             told.append("durable")
             self.writes.clear()
 
-        def written(self, group: GroupFile) -> None:
+        def on_written(self, group: GroupFile) -> None:
             told.append(f"written {group.group}")
 
     @attrs.define(eq=False)

@@ -315,7 +315,7 @@ ASIDE = Drawn(
 @given(drawn=drawn_datasets(), _seed=st.random_module())
 @settings(max_examples=EXAMPLES * 2 // 3)
 def test_every_row_has_one_ending(drawn: Drawn, _seed: Any) -> None:
-    """Laws COMPLETE, ONCE, ORDER; the totals add up; nothing remains, and nothing hangs."""
+    """COMPLETE, ONCE, ORDER: the totals add up; nothing remains, and nothing hangs."""
     play = Play(drawn)
     found = built(play.spec(), *play.lanes())
     check(play, found)

@@ -118,10 +118,25 @@ def requirements(names: Iterable[str]) -> set[str]:
     return found
 
 
+def present_distributions(start: Start) -> set[str]:
+    """Return the distributions that the reader of a page has."""
+    extras = f"[{','.join(sorted(start.extras))}]" if start.extras else ""
+    return requirements([f"trioeval{extras}", *start.packages])
+
+
+def missing_plugins(start: Start) -> list[str]:
+    """Return the installed plugins of pytest that the reader of a page does not have."""
+    present = present_distributions(start)
+    return sorted(
+        entry.name
+        for entry in metadata.entry_points(group="pytest11")
+        if entry.dist is not None and canonicalize_name(entry.dist.name) not in present
+    )
+
+
 def missing_modules(start: Start) -> list[str]:
     """Return the installed top-level modules that the reader of a page does not have."""
-    extras = f"[{','.join(sorted(start.extras))}]" if start.extras else ""
-    present = requirements([f"trioeval{extras}", *start.packages])
+    present = present_distributions(start)
     owners = metadata.packages_distributions().items()
     standard = sys.stdlib_module_names
     return sorted(
@@ -151,7 +166,8 @@ def installation(page: Path, folder: Path) -> dict[str, str]:
         "PYTHONPATH": f"{site}{os.pathsep}{ROOT}",
         "BLOCKED_MODULES": ",".join(missing_modules(start)),
         "HOME": str(home),
-        "PYTEST_ADDOPTS": "-p no:hypothesispytest",  # it would be loaded without its package
+        # pytest imports its plugins with a finder of its own, so that hidden ones would be loaded.
+        "PYTEST_ADDOPTS": " ".join(f"-p no:{name}" for name in missing_plugins(start)),
         "PYTHONUNBUFFERED": "1",
         "NO_COLOR": "1",
     }

@@ -257,7 +257,7 @@ def test_a_plan_calls_no_provider(tmp_path: Path) -> None:
     done = trioeval("s.json", "--plan", cwd=tmp_path, env=env)
     assert done.returncode == 0
     first, column, lane, use, last = done.stdout.splitlines()
-    assert first == "12 rows of 12 tests in 1 columns"
+    assert first == "12 rows of 12 tests in 1 column"
     assert column == "  column 0: openai:chat:m | {{x}}"
     assert lane.endswith(": 12 rows, 4 at once, 6 requests a minute")
     found = re.fullmatch(r"at most about (\d+) tokens, at most about ([\d.]+) US dollars", use)

@@ -117,7 +117,7 @@ def ask(lease_id: str, **amounts: int) -> LeaseRequest:
     )
 
 
-ESCAPED = "in a password / ? # % are written %2F %3F %23 %25"
+ESCAPED = "in a password, write / ? # % as %2F %3F %23 %25"
 
 
 def over(lease_id: str, **actuals: int) -> Settlement:
@@ -295,7 +295,7 @@ def test_cancelled_requests_do_not_mix_up_answers(server: RedisServer) -> None:
         assert isinstance(decision, Granted)
         (again,) = await limits.reserve([ask(f"lease-{number}", rpm=number + 2)])
         assert isinstance(again, Denied)
-        assert again.message.endswith(f"lease-{number} was granted for other requirements")
+        assert again.message.endswith(f"lease-{number} was granted for different requirements")
 
     async def body(limits: RedisLimits) -> None:
         await define(limits, SharedLimit(key="rpm", kind="rolling", capacity=10**6, window=60))
@@ -477,15 +477,15 @@ def test_a_password_is_given_and_never_told() -> None:
         (
             "http://:secret@localhost",
             "x",
-            "invalid_request: the URL of a Redis server begins with one of redis://…, rediss://…, unix://…",
+            "invalid_request: the URL of a Redis server must begin with one of redis://…, rediss://…, unix://…",
         ),
         *(
             (
                 f"redis://:secret@{rest}",
                 "x",
                 (
-                    "invalid_request: the URL of a Redis server has a port from 1 to 65535, or none, and "
-                    f"options like ?db=0; {ESCAPED}"
+                    "invalid_request: the URL of a Redis server must have a port from 1 to 65535, or none, "
+                    f"and options like ?db=0; {ESCAPED}"
                 ),
             )
             for rest in ("h:abc", "h:99999", "h:0", "h?db")
@@ -495,8 +495,8 @@ def test_a_password_is_given_and_never_told() -> None:
                 f"redis://:secret@{rest}",
                 "x",
                 (
-                    "invalid_request: the URL of a Redis server has the number of a database behind its "
-                    f"host, or nothing; {ESCAPED}"
+                    "invalid_request: the URL of a Redis server may have only the number of a database "
+                    f"after its host; {ESCAPED}"
                 ),
             )
             for rest in ("h/notadb", "h/1/2", "h/-1")
@@ -505,19 +505,26 @@ def test_a_password_is_given_and_never_told() -> None:
             (
                 f"redis://h{rest}",
                 "x",
-                f"invalid_request: the URL of a Redis server may have of options only db; {ESCAPED}",
+                f"invalid_request: the URL of a Redis server may have only these options: db; {ESCAPED}",
             )
             for rest in ("?foo=bar", "?stream_timout=1", "/0#x", "?ssl_certfile=x")
         ),
-        ("redis://h?db=x", "x", "invalid_request: the URL of a Redis server has a number for db"),
+        (
+            "redis://h?db=x",
+            "x",
+            "invalid_request: the URL of a Redis server must have a number for db",
+        ),
         *(
-            (url, "x", f"invalid_request: the URL of a Redis server names its host; {ESCAPED}")
+            (url, "x", f"invalid_request: the URL of a Redis server must name a host; {ESCAPED}")
             for url in ("redis://:6379", "redis://:secret@/x@h")
         ),
         (
             "unix://",
             "x",
-            "invalid_request: the URL of a Redis server has a path behind unix://, as unix:///run/redis.sock",
+            (
+                "invalid_request: the URL of a Redis server must have a path after unix://, for example "
+                "unix:///run/redis.sock"
+            ),
         ),
         (
             "rediss://h?ssl_ca_certs=/nowhere.pem",
@@ -527,12 +534,12 @@ def test_a_password_is_given_and_never_told() -> None:
         (
             "redis://localhost",
             "a{b",
-            "invalid_request: the namespace 'a{b' must not be blank or have braces",
+            "invalid_request: the namespace 'a{b' must not be blank or contain braces",
         ),
         (
             "redis://localhost",
             " ",
-            "invalid_request: the namespace ' ' must not be blank or have braces",
+            "invalid_request: the namespace ' ' must not be blank or contain braces",
         ),
     ],
 )

@@ -33,7 +33,7 @@ def test_a_refused_call_is_told_with_its_waits_and_requests() -> None:
         "     2.000  a request on lane a starts\n"
         "     3.000  lane a refuses the call (rate limit), retry after 5 s; "
         "blocked until 8.000\n"
-        "     3.000  the request on lane a fails: job 1 was told to\n"
+        "     3.000  the request on lane a fails: job 1 was configured to\n"
         "     3.000  waits for lane a: backoff, until 8.500\n"
         "     8.500  a request on lane a starts\n"
         "     9.000  the request on lane a ends\n"
@@ -100,7 +100,7 @@ def test_jobs_that_never_ran_say_why() -> None:
     trace = run_scenario(scenario)
     assert explain(trace.events, 1).moments[-1] == (
         1.0,
-        "was not run (lane): job 0 was told to",
+        "was not run (lane): job 0 was configured to",
     )
     assert explain(trace.events, 2).moments == ((1.0, "is blocked by job 0"),)
 

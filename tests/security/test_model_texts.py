@@ -177,7 +177,7 @@ def test_an_answer_becomes_no_code(kind: str, value: str, tmp_path: Path) -> Non
     second = {"vars": {"y": "{{ answer }}"}, "assert": [{"type": kind, "value": value}]}
     row = uses(second, says={"code": says})["code"].row
     assert row.status is Status.ERROR
-    assert "would be what a model wrote" in str(row.error)
+    assert "would contain text of a model" in str(row.error)
     assert not mark.exists()
 
 
@@ -203,7 +203,7 @@ def test_an_answer_is_a_word_of_a_command_and_never_its_name(
     def fill(text: str) -> str:
         return templates.fill(text, {"answer": from_model("a b; touch hostile")})
 
-    with pytest.raises(GradingError, match="a model wrote") if is_refused else nullcontext():
+    with pytest.raises(GradingError, match="text of a model") if is_refused else nullcontext():
         ready = rendered(Assertion(type="command", value=value), fill, KINDS)
         words = ready.value["command"] if isinstance(ready.value, dict) else ready.value
         assert words[1] == "a b; touch hostile"

@@ -364,7 +364,7 @@ def test_trust_is_said_once_and_consistently() -> None:
         untrusted({}, allow_outside=True)
     with pytest.raises(UsageError, match="trusted suite sees the whole"):
         parse_suite(document({}), allow_env=["A"])
-    with pytest.raises(UsageError, match="give it to `load_suite`"):
+    with pytest.raises(UsageError, match="pass trusted or allow_env to `load_suite`"):
         prepare(suite, trusted=False)
 
     async def run() -> None:
@@ -373,7 +373,7 @@ def test_trust_is_said_once_and_consistently() -> None:
 
         await run_suite(prepare(suite), emit=emit, trusted=False)
 
-    with pytest.raises(UsageError, match="give it to `load_suite`"):
+    with pytest.raises(UsageError, match="pass trusted or allow_env to `load_suite`"):
         trio.run(run)
 
 

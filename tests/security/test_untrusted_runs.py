@@ -34,7 +34,7 @@ def test_a_run_that_goes_on_keeps_what_it_may_do() -> None:
 )
 def test_the_rest_of_a_run_may_not_do_more(what: SuiteFlags) -> None:
     """All rows of one run have the same permissions."""
-    with pytest.raises(UsageError, match="the run was begun with"):
+    with pytest.raises(UsageError, match="the run was started with"):
         stored(WITHOUT).with_flags(RunFlags(what=what))
 
 

@@ -362,7 +362,7 @@ def test_what_may_not_be_written_is_told_and_can_be_read() -> None:
         assert first.endswith(HINT)
         assert second == "[3]"
         missing = shared / "new" / "results.db"
-        assert "cannot be made: Permission denied" in as_nobody(missing)[0]
+        assert "cannot be created: Permission denied" in as_nobody(missing)[0]
         connection = open_database(path, RUNS)  # as one that is killed now
         connection.execute("DELETE FROM run")
         shutil.copy(path, shared / "copy.db")

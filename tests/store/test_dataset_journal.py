@@ -474,9 +474,10 @@ import test_dataset_journal as t
 async def main():
     async with t.open_store(Path(sys.argv[1])) as store:
         dataset = store.begin(t.start()).dataset(t.TASK)
-        dataset.begin(t.Grouping(100, (10_000_000,)), t.FINGERPRINT)
+        dataset.on_start(t.RowGrouping(100, (10_000_000,)), t.FINGERPRINT)
         for row in range(10_000_000):
-            dataset.made(t.MadeRecord(producer="a", unit=row, digest="d", values={{row: {{"a": "x" * 100}}}}))
+            values = {{row: {{"a": "x" * 100}}}}
+            dataset.on_made(t.MadeRecord(producer="a", unit=row, digest="d", values=values))
             if row % 20 == 0:
                 await trio.sleep(0)
             if row % 1000 == 0:

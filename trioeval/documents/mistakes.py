@@ -174,7 +174,7 @@ def nearest(word: str, known: Iterable[str], *, most: int = _FEW_WORDS) -> str:
         >>> nearest("promtps", ["prompts", "tests"]), nearest("x", ["prompts", "tests"])
         ('did you mean "prompts"?', 'known are prompts, tests')
         >>> nearest("output", ["prompts", "tests", "tags", "env", "limits"], most=3)
-        'nearest are tests, limits, prompts'
+        'nearest are tests, prompts, tags'
     """
     words = sorted(known)
     by_folded: dict[str, str] = {}

@@ -41,7 +41,7 @@ def first_mistakes(
         place: Finds the position of a mistake; called only for those that are shown.
 
     Example:
-        >>> shown = shortened([Mistake("odd")] * 60, Path("t.jsonl"))
+        >>> shown = first_mistakes([Mistake("odd")] * 60, Path("t.jsonl"))
         >>> len(shown), shown[-1].message
         (51, '… and 10 more mistakes')
     """

@@ -130,7 +130,7 @@ def sum_waits(some: Mapping[str, float], more: Mapping[str, float]) -> dict[str,
     """Return the sums of two mappings of seconds by reason.
 
     Example:
-        >>> added({"slot": 1.0, "pace": 2.0}, {"slot": 0.5})
+        >>> sum_waits({"slot": 1.0, "pace": 2.0}, {"slot": 0.5})
         {'slot': 1.5, 'pace': 2.0}
     """
     return {**some, **{why: some.get(why, 0.0) + seconds for why, seconds in more.items()}}

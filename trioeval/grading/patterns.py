@@ -394,8 +394,8 @@ def found_in_time(pattern: Pattern, text: str, *, written: str) -> bool:
         with _ALONE:
             return pattern.search(text, timeout=LONGEST_PATTERN, concurrent=True) is not None
     except TimeoutError:
-        msg = f"searching for {quote(written)} took longer than {LONGEST_PATTERN:g} second on this output"
+        msg = f"the search for {quote(written)} took longer than {LONGEST_PATTERN:g} second on this output"
         raise GradingError(msg) from None
     except MemoryError:
-        msg = f"searching for {quote(written)} took too much memory on this output"
+        msg = f"the search for {quote(written)} took too much memory on this output"
         raise GradingError(msg) from None

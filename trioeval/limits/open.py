@@ -51,7 +51,7 @@ def install_command(extra: Extra) -> str:
     """Return the command that installs an extra.
 
     Example:
-        >>> install("serve")
+        >>> install_command("serve")
         "pip install 'trioeval[serve]'"
     """
     return f"pip install 'trioeval[{extra}]'"

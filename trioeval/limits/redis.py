@@ -294,7 +294,7 @@ def _read_url(url: str, request_timeout: float) -> tuple[Location, dict[str, Any
 def _mistake(url: str) -> str | None:
     """Return the problem of a server's URL."""
     if not url.startswith(_SCHEMES):
-        return "begins with one of " + ", ".join(f"{scheme}…" for scheme in _SCHEMES)
+        return "must begin with one of " + ", ".join(f"{scheme}…" for scheme in _SCHEMES)
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -302,19 +302,19 @@ def _mistake(url: str) -> str | None:
     except ValueError:
         port, options = 0, []
     if port == 0:
-        return f"has a port from 1 to 65535, or none, and options like ?db=0; {_ESCAPED}"
+        return f"must have a port from 1 to 65535, or none, and options like ?db=0; {_ESCAPED}"
     is_unix, database = parts.scheme == "unix", parts.path.strip("/")
     if is_unix and not database:
-        return "has a path behind unix://, as unix:///run/redis.sock"
+        return "must have a path after unix://, for example unix:///run/redis.sock"
     if not is_unix and not parts.hostname:
-        return f"names its host; {_ESCAPED}"
+        return f"must name a host; {_ESCAPED}"
     if not is_unix and database and not _NUMBER.fullmatch(database):
-        return f"has the number of a database behind its host, or nothing; {_ESCAPED}"
+        return f"may have only the number of a database after its host; {_ESCAPED}"
     known = {"db"} | (_TLS if parts.scheme == "rediss" else set())
     if parts.fragment or not {name for name, _ in options} <= known:
-        return f"may have of options only {', '.join(sorted(known))}; {_ESCAPED}"
+        return f"may have only these options: {', '.join(sorted(known))}; {_ESCAPED}"
     if not all(_NUMBER.fullmatch(value) for name, value in options if name == "db"):
-        return "has a number for db"
+        return "must have a number for db"
     return None
 
 

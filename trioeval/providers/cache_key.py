@@ -117,7 +117,7 @@ def retry_key(key: bytes, mark: str) -> bytes:
 
     Example:
         >>> key = bytes(32) + b"openai:gpt-4.1"
-        >>> name_in(asked_again(key, "unreadable")), asked_again(key, "unreadable") == key
+        >>> name_in(retry_key(key, "unreadable")), retry_key(key, "unreadable") == key
         ('openai:gpt-4.1', False)
     """
     question, name = key[:DIGEST_SIZE], key[DIGEST_SIZE:]

@@ -98,9 +98,9 @@ class Spellings:
         r"""Return a text with every occurrence replaced.
 
         Example:
-            >>> spelt("a/b").replace(r"a/b a\/b a%2Fb a&#x2F;b a-b", "?")
+            >>> spellings("a/b").replace(r"a/b a\/b a%2Fb a&#x2F;b a-b", "?")
             '? ? ? ? a-b'
-            >>> spelt("hunter-two").replace("Basic bWU6aHVudGVyLXR3bw==; aHVudGVyLXR3bw", "?")
+            >>> spellings("hunter-two").replace("Basic bWU6aHVudGVyLXR3bw==; aHVudGVyLXR3bw", "?")
             'Basic ?; ?'
         """
         if self.core in text:

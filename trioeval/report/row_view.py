@@ -37,7 +37,7 @@ WAITS_FOR: Mapping[str, str] = {
     "slot": "for a free slot of the lane",
     "budget": "for the part of the budget reserved by calls in flight",
     "cap": "for a free slot under the limit of all lanes",
-    "quota": "for a shared limit",
+    "shared_limit": "for a shared limit",
     "backoff": "before a failed call was repeated",
 }
 """The words for each `WaitReason` of a row."""

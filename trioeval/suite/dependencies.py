@@ -60,7 +60,7 @@ def parse_names(names_given: str | Iterable[str], own: str | None = None) -> tup
         UsageError: A name is `own`, or is not valid: it contains a path separator or `..`.
 
     Example:
-        >>> normalized([" a ", "b, c", "a", "c", ""], "t")
+        >>> parse_names([" a ", "b, c", "a", "c", ""], "t")
         ('a', 'b', 'c')
     """
     texts = [names_given] if isinstance(names_given, str) else names_given

@@ -99,7 +99,7 @@ def operation_of(call: CallRecord) -> Operation:
         ...     prompt="Hello",
         ...     answer=Reply(output="Hi"),
         ...     latency_ms=1.0,
-        ...     asked=ModelIdentity(id="azure:chat:gpt-x", family="azure", model="gpt-x"),
+        ...     model=ModelIdentity(id="azure:chat:gpt-x", family="azure", model="gpt-x"),
         ... )
         >>> operation_of(call)
         Operation(name='chat', provider='azure.ai.openai', model='gpt-x', agent=None)

@@ -266,7 +266,7 @@ def _notes(parts: _SuiteParts) -> Iterable[str]:
         yield f"outputs are checked by {', '.join(parts.checks)}"
     elif parts.answer is None:
         yield (
-            "warning: no answer column found, so the suite has no assertion and every reply passes; "
+            "warning: no answer column found, so the suite has no assertion and no row is graded; "
             "name the column with --answer-column"
         )
     else:
@@ -392,7 +392,7 @@ def _assertion_lines(parts: _SuiteParts) -> Sequence[str]:
         return ("# The outputs are checked by the __expected columns of the table.",)
     if parts.answer is None:
         return (
-            "# No answer column was found, so every reply passes. To check replies, name a column here:",
+            "# No answer column was found, so no row is graded. To grade rows, name a column here:",
             "# defaultTest:",
             "#   assert:",
             "#     - type: icontains",

@@ -29,6 +29,7 @@ from trioeval.run.judge_plan import planned_judging
 from trioeval.suite.limit_form import known_limits
 from trioeval.suite.model import EvaluateOptions, LimitsSettings, RunLimits
 from trioeval.suite.sizes import TooManyRowsError, list_notes, stretch_sizes
+from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
 
 # The lines of agent tasks.
@@ -318,11 +319,11 @@ def _part_lines(
     after = f", after {', '.join(part.depends_on)}" if part.depends_on else ""
     task = "" if part.id is None else f"task {part.id}{after}: "
     size = (
-        f"{len(steps)} rows of {tests} tests"
+        f"{counted(len(steps), 'row')} of {counted(tests, 'test')}"
         if part.prepare_with_rows is None
         else rows_later(part, requested)
     )
-    yield f"{task}{size} in {len(steps.columns)} columns"
+    yield f"{task}{size} in {counted(len(steps.columns), 'column')}"
     if (why := prepared.why_in_order) is not None:
         yield f"  one row at a time, because {escape_control_characters(why, 200)}"
     for column in steps.columns[:_COLUMNS]:
@@ -330,7 +331,7 @@ def _part_lines(
         name = escape_control_characters(entry.label or entry.id, 60)
         yield f"  column {column.prompt_idx}: {name} | {escape_control_characters(column.prompt.label, 60)}"
     if (more := len(steps.columns) - _COLUMNS) > 0:
-        yield f"  and {more} more columns"
+        yield f"  and {counted(more, 'more column')}"
 
 
 def _calls(rows: int, judged: Count, cells: int = 0) -> str:
@@ -338,16 +339,16 @@ def _calls(rows: int, judged: Count, cells: int = 0) -> str:
 
     Example:
         >>> _calls(2, Count(3, 6)), _calls(0, Count(1, math.inf))
-        ('2 rows, 3 judge calls (at most 6)', '1 judge calls or more')
+        ('2 rows, 3 judge calls (at most 6)', '1 judge call or more')
         >>> _calls(0, Count(), 5)
         '5 cells'
     """
-    found = [f"{rows} rows"] if rows else []
-    found += [f"{cells} cells"] if cells else []
+    found = [counted(rows, "row")] if rows else []
+    found += [counted(cells, "cell")] if cells else []
     if judged.usual:
         bound = f" (at most {judged.most:.0f})" if judged.most > judged.usual else ""
         known = math.isfinite(judged.most)
-        found.append(f"{judged.usual} judge calls{bound if known else ' or more'}")
+        found.append(f"{counted(judged.usual, 'judge call')}{bound if known else ' or more'}")
     return ", ".join(found)
 
 
