@@ -152,8 +152,8 @@ class RemoteLimits:
     def __attrs_post_init__(self) -> None:
         warn, spread = self._warn, self._spread
         self._heartbeat = Heartbeat(self._health, spread, warn)
-        self._settlements = Outbox("what calls used", self._complete, spread, warn)
-        self._unresolved = Outbox("whether leases were granted", self._resolve, spread, warn)
+        self._settlements = Outbox("usage of calls", self._complete, spread, warn)
+        self._unresolved = Outbox("unconfirmed lease requests", self._resolve, spread, warn)
 
     @property
     def undelivered(self) -> int:
