@@ -225,7 +225,7 @@ PRICE = Key("price", "an object with input and output, in US dollars per million
 # The interface between a suite entry and an open provider, implemented by every family.
 #
 # A family is a module with a function `read` (a `Reader`), which checks an entry and returns its
-# `ProviderSettings`: plain data, nothing is open. Settings know their lane and their secrets, and open the provider.
+# `ProviderSettings`: plain data, nothing open. Settings know their lane and secrets, and open the provider.
 
 
 class TemplateRenderer(Protocol):

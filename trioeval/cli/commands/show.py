@@ -136,7 +136,8 @@ def show_dataset_row(reader: StoreReader, facts: StoredRunFacts, head: Head, num
         reason = "it is not written yet" if found is not None else why
         raise UsageError(f"{facts.id} has no row {number} of task {head.task}: {reason}")
     show(
-        f"task {escape_control_characters(head.task, 60)}, {dropped_rows[0] if dropped_rows else f'row {number}'}"
+        f"task {escape_control_characters(head.task, 60)}, "
+        f"{dropped_rows[0] if dropped_rows else f'row {number}'}"
     )
     if found is not None and place is not None:
         draw(row_values(found[place]), sys.stdout)

@@ -17,10 +17,10 @@ from trioeval.cli.run.start import Continuation
 from trioeval.cli.settings import first
 from trioeval.cli.stored_flags import StoredFlags
 from trioeval.cli.stored_results import (
-    stored_totals,
     datasets_of,
     open_runs,
     results_of,
+    stored_totals,
     write_stored,
 )
 from trioeval.cli.terminal import say
