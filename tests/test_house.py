@@ -53,7 +53,7 @@ def test_a_module_with_one_importer_says_why_it_stands_apart(path: Path) -> None
     if len(importers) == 1 and path.name != "__init__.py":
         (importer,) = importers
         if not (PACKAGE.parent / importer.replace(".", "/")).is_dir():  # a package hands names on
-            expected = f"# Apart from `{re.escape(importer.removeprefix('trioeval.'))}`: .+\n"
+            expected = f"# Separate from `{re.escape(importer.removeprefix('trioeval.'))}`: .+\n"
     assert re.match(expected, path.read_text())
 
 

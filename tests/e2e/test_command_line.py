@@ -113,7 +113,8 @@ def test_a_run_writes_its_rows_in_order_and_says_why_it_exits(tmp_path: Path) ->
         (2, False, 2),
     ]
     assert rows[1]["error"] == 'the output does not contain "hi"'
-    assert rows[2]["error"].startswith("{{ word }} is not defined")
+    place = 'prompt "say {{word}}" (suite.json:1:37)'
+    assert rows[2]["error"] == f'{place}: {{{{ word }}}} is not defined; did you mean "wrod"?'
     assert rows[2]["response"] is None
     assert document["results"]["stats"]["successes"] == 1
     assert document["results"]["version"] == 3
@@ -395,8 +396,9 @@ def test_rows_that_cannot_be_stored_do_not_prevent_tables_and_the_last_line(tmp_
     assert any(line.startswith("-o a.json: cannot be written: File too large") for line in more)
     assert "pass rate" in done.stderr
     more = re.findall(r"… and (\d+) more rows?", done.stdout)
-    not_run = re.findall(r"(\d+) rows not run: ", done.stderr)
-    assert sum(map(int, [*more, *not_run])) == 250
+    not_run = re.findall(r"^(\d+) rows not run: ", done.stderr, re.MULTILINE)
+    shown = re.findall(r"^ +\d+ +word=", done.stdout, re.MULTILINE)
+    assert len(shown) + sum(map(int, [*more, *not_run])) == 300
     assert "exit 1: some results could not be written, see above" in last_line(done)
     assert not (tmp_path / "a.json").exists()
 

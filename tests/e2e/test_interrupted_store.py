@@ -126,7 +126,7 @@ def test_a_full_disk_loses_no_row(tmp_path: Path) -> None:
     assert second == "stopping: running rows may finish"
     assert not (tmp_path / "a.json").exists()  # which has no room either
     told = re.search(
-        r"^-o: (\d+) rows that were not run are counted and not listed$", done.stderr, re.MULTILINE
+        r"^-o: (\d+) rows not run: counted, and not listed in the files$", done.stderr, re.MULTILINE
     )
     unlisted = 0 if told is None else int(told[1])
     assert len((tmp_path / "b.csv").read_text().splitlines()) == 301 - unlisted

@@ -439,8 +439,8 @@ def test_what_could_not_be_told_is_said_before_how_the_run_ended(
     warnings = [line for line in capsys.readouterr().err.splitlines() if line]
     last = warnings.pop()
     assert last.endswith("exit 0: no row was graded")
-    [left] = [line for line in warnings if "was not told within" in line]
+    [left] = [line for line in warnings if "not reported within" in line]
     assert left.startswith(
-        "warning: whether leases were granted (1 lease) not reported within 3 s: "
+        "warning: unconfirmed lease requests (1 lease) not reported within 3 s: "
     )
     assert f"connection refused by {url.removeprefix('http://')}" in left

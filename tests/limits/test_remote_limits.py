@@ -351,8 +351,8 @@ def test_the_end_is_bounded_when_nobody_answers() -> None:
             ended_at = trio.current_time()
             assert ended_at == 5.0
             assert warnings == [
-                "what calls used (1 lease) cannot be reported now, will be retried: no answer in 2 s",
-                f"what calls used (1 lease) not reported within 5 s: no answer in 2 s; {BACK}",
+                "usage of calls (1 lease) cannot be reported now, will be retried: no answer in 2 s",
+                f"usage of calls (1 lease) not reported within 5 s: no answer in 2 s; {BACK}",
             ]
 
     assert run_virtual(main) < 8
@@ -739,7 +739,7 @@ def test_a_settlement_that_is_refused_leaves_the_others_of_its_message_told() ->
         await program.limits.flush(60.0)
         [told] = program.warnings
         assert told == (
-            f"what calls used (1 lease) refused: invalid_request: id-2 means nothing; {BACK}"
+            f"usage of calls (1 lease) refused: invalid_request: id-2 means nothing; {BACK}"
         )
 
     network = with_program(body, [slots], network=Strict)

@@ -150,7 +150,7 @@ def test_a_scheduler_that_looks_at_results_is_found() -> None:
         assert isinstance(first, CallScript)
         return run_scenario(attrs.evolve(scenario, start_at=1.0 if first.fails else 0.0))
 
-    with pytest.raises(AssertionError, match="requests after jobs changed places"):
+    with pytest.raises(AssertionError, match="requests after jobs swapped places"):
         check_permuted(attrs.evolve(_SCENARIO, scripts=fails), {0: 1, 1: 0}, run=learning)
 
 
@@ -163,7 +163,9 @@ def test_a_scheduler_that_slows_down_with_its_width_is_found() -> None:
         )
         return run_scenario(attrs.evolve(scenario, lanes=lanes))
 
-    with pytest.raises(AssertionError, match="requests that start later on a wider lane 'a'"):
+    with pytest.raises(
+        AssertionError, match="requests that start later on lane 'a' with more slots"
+    ):
         check_wider(_SCENARIO, "a", run=slowing)
 
 
@@ -176,7 +178,9 @@ def test_a_wider_lane_can_make_jobs_later_that_wait_for_each_other() -> None:
         edges={8: (Edge(0),), **{index: (Edge(3),) for index in range(4, 8)}},
     )
     assert run_scenario(scenario).ended_at == 12.0
-    with pytest.raises(AssertionError, match="requests that start later on a wider lane 'a'"):
+    with pytest.raises(
+        AssertionError, match="requests that start later on lane 'a' with more slots"
+    ):
         check_wider(scenario, "a")
 
 
@@ -196,7 +200,9 @@ def test_a_wider_lane_can_make_retries_later() -> None:
     lane = LaneSpec("a", 2, adaptive="off", backoff=Backoff(base=1.0))
     scenario = RunScenario((lane,), scripts)
     assert run_scenario(scenario).ended_at == 6.125
-    with pytest.raises(AssertionError, match="requests that start later on a wider lane 'a'"):
+    with pytest.raises(
+        AssertionError, match="requests that start later on lane 'a' with more slots"
+    ):
         check_wider(scenario, "a")
 
 

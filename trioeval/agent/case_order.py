@@ -1,4 +1,4 @@
-# Apart from `agent.task`: together they exceed 600 lines.
+# Separate from `agent.task`: together they exceed 600 lines.
 """The dependencies of the cases of a task: where cases wait without holding a slot.
 
 All cases of a plan start at once, and wait here until their dependencies allow them to continue. Each column

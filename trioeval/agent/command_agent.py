@@ -1,4 +1,4 @@
-# Apart from `agent.task`: one of the two kinds of agents, beside `model_agent`.
+# Separate from `agent.task`: one of the two kinds of agents, beside `model_agent`.
 """An agent that is a program: it runs once for each attempt, in the workspace of its case."""
 
 import errno

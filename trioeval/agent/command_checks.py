@@ -1,4 +1,4 @@
-# Apart from `run.prepare`: it belongs to this package, which the other only uses.
+# Separate from `run.prepare`: it belongs to this package, which the other only uses.
 """Checks of the words of agent commands, before the first attempt."""
 
 from collections.abc import Iterator, Mapping, Sequence

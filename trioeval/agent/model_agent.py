@@ -1,4 +1,4 @@
-# Apart from `agent.task`: one of the two kinds of agents, beside `command_agent`.
+# Separate from `agent.task`: one of the two kinds of agents, beside `command_agent`.
 """An agent that is a model: a conversation with a provider, and tools that work in the workspace of the case.
 
 Each reply is a separate call on the lane of its provider, so a model waits for its turn there and holds

@@ -1,4 +1,4 @@
-# Apart from `cli.interrupts`: its code also runs in a process of its own, which imports nothing else.
+# Separate from `cli.interrupts`: its code also runs in a process of its own, which imports nothing else.
 """The end of a process that two signals did not end.
 
 After the second signal a run is cancelled and records its state. Code that never lets Trio's loop run would

@@ -1,4 +1,4 @@
-# Apart from `cli.run.run`: logs are shown by any command, not only by runs.
+# Separate from `cli.run.run`: logs are shown by any command, not only by runs.
 """`--log LEVEL`: the log of the library on stderr."""
 
 import logging

@@ -1,4 +1,4 @@
-# Apart from `evaluation.grader_calls`: together they exceed 600 lines.
+# Separate from `evaluation.grader_calls`: together they exceed 600 lines.
 """The prompts of judges: the user's or the assertion type's own, filled in with variables.
 
 Values are never templates themselves: an output may contain any marks, and they stay as they are. Objects

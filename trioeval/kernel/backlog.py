@@ -1,4 +1,4 @@
-# Apart from `kernel.run_state`: it holds the jobs that are not started, and knows no outcomes.
+# Separate from `kernel.run_state`: it holds the jobs that are not started, and knows no outcomes.
 """The jobs of a plan that are not started, lane by lane, as integers.
 
 One cursor walks the plan once. Jobs that it passes on the way to a lane's next job belong to other lanes and

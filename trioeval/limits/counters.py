@@ -1,4 +1,4 @@
-# Apart from `limits.ledger`: together they exceed 600 lines.
+# Separate from `limits.ledger`: together they exceed 600 lines.
 """The usage of one limit, and the shares that leases take of it.
 
 A lease takes a *share* of each of its limits. How a share ends differs between windows, holds and budgets;

@@ -1,4 +1,4 @@
-# Apart from `limits.file`: the format of the journal is separate from its use.
+# Separate from `limits.file`: the format of the journal is separate from its use.
 """The journal of a limit ledger: a file from which the ledger can be restored.
 
 It starts with a snapshot of the ledger; each operation that changed the ledger follows, with its instant. The

@@ -1,4 +1,4 @@
-# Apart from `limits.open`: together they exceed 600 lines.
+# Separate from `limits.open`: together they exceed 600 lines.
 """Limits of a remote backend as lanes use them: over Redis, over HTTP, over any `Backend`.
 
 **The problem.** A message may be lost, and so may its answer: then the client does not know whether a lease
@@ -152,8 +152,8 @@ class RemoteLimits:
     def __attrs_post_init__(self) -> None:
         warn, spread = self._warn, self._spread
         self._heartbeat = Heartbeat(self._health, spread, warn)
-        self._settlements = Outbox("what calls used", self._complete, spread, warn)
-        self._unresolved = Outbox("whether leases were granted", self._resolve, spread, warn)
+        self._settlements = Outbox("usage of calls", self._complete, spread, warn)
+        self._unresolved = Outbox("unconfirmed lease requests", self._resolve, spread, warn)
 
     @property
     def undelivered(self) -> int:

@@ -1,4 +1,4 @@
-# Apart from `limits.remote`: together they exceed 600 lines.
+# Separate from `limits.remote`: together they exceed 600 lines.
 """The order in which the calls of one program request leases from a remote backend.
 
 **The problem.** The backend knows no order: it decides about each request as it arrives. Two calls of one

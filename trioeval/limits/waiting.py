@@ -1,4 +1,4 @@
-# Apart from `limits.memory`: plain data, independent of Trio and of any backend.
+# Separate from `limits.memory`: plain data, independent of Trio and of any backend.
 """The order in which requests that wait for shares of several limits may start.
 
 **The problem.** One queue for all would let a call of one provider wait for a limit of another. A queue for

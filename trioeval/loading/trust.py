@@ -1,4 +1,4 @@
-# Apart from `loading.structure`: together they exceed 600 lines.
+# Separate from `loading.structure`: together they exceed 600 lines.
 """Hooks for keys that depend on the folder and the trust of a suite: paths, code, variables, sizes."""
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-# Apart from `pytest_plugin.items`: Trio is imported when the first item runs, not when items are collected.
+# Separate from `pytest_plugin.items`: Trio is imported when the first item runs, not when items are collected.
 """The thread that runs suites: one Trio run for the whole session, so that its files share their lanes.
 
 pytest requests items one after another in its own thread. The first item of a file starts all requested rows

@@ -1,4 +1,4 @@
-# Apart from `pytest_plugin.host`: running a suite for its items does not depend on the thread that runs it.
+# Separate from `pytest_plugin.host`: running a suite for its items does not depend on the thread that runs it.
 """Runs the rows of one file, or waits until another process has run them.
 
 Processes of one session share a folder and a database. The process that holds the lock of a file runs all

@@ -1,4 +1,4 @@
-# Apart from `cli.commands.compare`: it belongs to this package, which the other only uses.
+# Separate from `cli.commands.compare`: it belongs to this package, which the other only uses.
 """The statistical findings about two runs as text."""
 
 from collections.abc import Iterable, Iterator, Sequence

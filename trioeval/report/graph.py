@@ -1,4 +1,4 @@
-# Apart from `cli.commands.run_graph`: it belongs to this package.
+# Separate from `cli.commands.run_graph`: it belongs to this package.
 """The dependencies of a run as a graph: its tasks, and the cases of agent tasks.
 
 Nodes without dependencies are in layer 1, all others one layer below the last node they depend on.

@@ -1,4 +1,4 @@
-# Apart from `serving.conversation`: bytes to requests, without a socket.
+# Separate from `serving.conversation`: bytes to requests, without a socket.
 r"""The framing of HTTP/1 requests, read strictly. Pure.
 
 Two parsers that disagree on the end of a message let a client hide a request in the body of another one. h11

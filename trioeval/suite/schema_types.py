@@ -1,4 +1,3 @@
-# Apart from `suite.test_form` and `suite.form`, which both use it.
 """Misspelt types in JSON Schemas of a suite: in tools, in response formats, in values of assertions.
 
 Only a type that is clearly a slip or the word of another language is refused: vendors accept types of their

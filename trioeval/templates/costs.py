@@ -1,4 +1,4 @@
-# Apart from `templates.sandbox`: the cost of a template is decided before it is rendered.
+# Separate from `templates.sandbox`: the cost of a template is decided before it is rendered.
 """Costs of filters, tests and operators: each counts its arguments before it runs, and its result afterwards.
 
 Nearly all read the whole of their arguments; the tables list those that do not, and those that make more than

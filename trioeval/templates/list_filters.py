@@ -1,4 +1,4 @@
-# Apart from `templates.sandbox`: together they exceed 600 lines.
+# Separate from `templates.sandbox`: together they exceed 600 lines.
 """Filters of nunjucks for lists, objects and numbers, with the same positional arguments."""
 
 import functools

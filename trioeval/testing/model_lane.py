@@ -1,4 +1,4 @@
-# Apart from `testing.model`: together they exceed 600 lines.
+# Separate from `testing.model`: together they exceed 600 lines.
 """The lanes of the reference scheduler: a second implementation of `trioeval.rates`.
 
 Nothing is accumulated where a list suffices: a lane stores all of its past starts, its failures and its

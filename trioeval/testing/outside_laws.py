@@ -1,4 +1,4 @@
-# Apart from `testing.conformance`: together they exceed 600 lines.
+# Separate from `testing.conformance`: together they exceed 600 lines.
 """The laws that are visible from outside a scheduler, as checks over a run of it.
 
 The kernel's checks are used where they fit. The others are written here: a scheduler may retry calls or not,

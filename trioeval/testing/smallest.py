@@ -1,4 +1,4 @@
-# Apart from `testing.conformance`: together they exceed 600 lines.
+# Separate from `testing.conformance`: together they exceed 600 lines.
 """The smallest example of each rule that is broken.
 
 The problem: one example that breaks a rule hides every other rule, and shrinking that follows any breach

@@ -1,4 +1,4 @@
-# Apart from `web.app`: together they exceed 600 lines.
+# Separate from `web.app`: together they exceed 600 lines.
 """The pages of runs: the state of a run, and its rows, a page at a time. Pure."""
 
 from collections.abc import Mapping, Sequence

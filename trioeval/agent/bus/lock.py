@@ -1,4 +1,4 @@
-# Apart from `agent.bus.bus`: the lock between several programs has its own theory.
+# Separate from `agent.bus.bus`: the lock between several programs has its own theory.
 """The lock that all writers of a bus take, in any process.
 
 It is on a separate file that is never deleted: with two files of the same name, two processes could hold "the

@@ -1,4 +1,4 @@
-# Apart from `agent.bus.bus`: together they exceed 600 lines.
+# Separate from `agent.bus.bus`: together they exceed 600 lines.
 """The end of a bus, where messages are written. Used by the holder of the lock; blocks on files.
 
 The last known end is remembered: if no other process has written meanwhile, nothing has to be read. Messages

@@ -1,4 +1,4 @@
-# Apart from `cli.commands.agent`: the commands of another group.
+# Separate from `cli.commands.agent`: the commands of another group.
 """The commands for the message buses of agents."""
 
 import json as json_module

@@ -1,4 +1,4 @@
-# Apart from `cli.commands.runs`: loaded when it is used.
+# Separate from `cli.commands.runs`: loaded when it is used.
 """`trioeval compare`: two runs row by row."""
 
 import os

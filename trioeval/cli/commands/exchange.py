@@ -1,4 +1,4 @@
-# Apart from `cli.commands.runs`: loaded when it is used.
+# Separate from `cli.commands.runs`: loaded when it is used.
 """`trioeval export` and `trioeval import`: results of runs, from the store and into it."""
 
 import os
@@ -13,6 +13,7 @@ from trioeval.cli.terminal import Exit, say
 from trioeval.errors import StoreError, UsageError
 from trioeval.report.formats.imported import Imported, imported
 from trioeval.store import RunStart, open_store, read_store
+from trioeval.text import counted
 
 _AT_ONCE = 1000  # rows that are pending at once
 
@@ -42,9 +43,9 @@ def export_run(db: Path | None, run: str, outputs: Sequence[Path]) -> int:
         return Exit.FAULT
     left = "" if facts.state == "finished" else f"; the run is {facts.state}"
     if left_out:
-        left += f", and {left_out} rows that were not run are counted and not listed"
+        left += f"; {counted(left_out, 'row')} not run: counted, and not listed in the files"
     for path in outputs:
-        say(f"wrote {path}: {facts.rows - left_out} rows of {facts.id}{left}")
+        say(f"wrote {path}: {counted(facts.rows - left_out, 'row')} of {facts.id}{left}")
     return Exit.OK
 
 

@@ -1,4 +1,4 @@
-# Apart from `cli.app`: loaded when it is used.
+# Separate from `cli.app`: loaded when it is used.
 """`trioeval fake-provider`: the fake server in the foreground."""
 
 import gc

@@ -1,4 +1,4 @@
-# Apart from `cli.app`: loaded when it is used.
+# Separate from `cli.app`: loaded when it is used.
 """`trioeval preview`: the first rows of datasets, generated without storing them."""
 
 import signal

@@ -1,4 +1,4 @@
-# Apart from `cli.commands.runs`: loaded when it is used.
+# Separate from `cli.commands.runs`: loaded when it is used.
 """`trioeval view`: pages that show and control runs in progress."""
 
 import os

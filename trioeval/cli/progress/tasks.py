@@ -1,4 +1,4 @@
-# Apart from `cli.progress.run`: the progress of tasks of each type, without the rest of the run.
+# Separate from `cli.progress.run`: the progress of tasks of each type, without the rest of the run.
 """The progress of question, dataset and agent tasks: a line for each, and for `--verbose` each event."""
 
 from collections import Counter

@@ -1,4 +1,4 @@
-# Apart from `cli.run.run`: together they exceed 600 lines.
+# Separate from `cli.run.run`: together they exceed 600 lines.
 """One run of a suite, from its first call to its last line.
 
 The first signal stops admission and lets what runs finish; the second cancels it; more change nothing, nor

@@ -1,4 +1,4 @@
-# Apart from `cli.run.command`: loaded when it is used.
+# Separate from `cli.run.command`: loaded when it is used.
 """`trioeval run`: prepares and runs a loaded suite, or reports what is wrong with it."""
 
 import gc

@@ -1,4 +1,4 @@
-# Apart from `grading.registry`: one module a family of assertions.
+# Separate from `grading.registry`: one module a family of assertions.
 """Types that compare the outputs of one test: one of them is chosen, and the others fail."""
 
 import math

@@ -1,4 +1,4 @@
-# Apart from `grading.kinds.similarity`: METEOR and ROUGE need packages that the other measures do not.
+# Separate from `grading.kinds.similarity`: METEOR and ROUGE need packages that the other measures do not.
 """METEOR: the quality of the alignment of a text with a reference.
 
     METEOR = (1 - γ·(k/m)^β) · P·R / (αP + (1 - α)R)     P = m/c, R = m/r

@@ -1,4 +1,4 @@
-# Apart from `grading.kinds.tools`: together they exceed 600 lines.
+# Separate from `grading.kinds.tools`: together they exceed 600 lines.
 """The names of the tools that an output calls, in the formats of all providers.
 
 Structured output has one of the forms of `_listed` and `_single`. A text is read as JSON; one that is not

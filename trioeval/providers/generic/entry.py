@@ -1,4 +1,4 @@
-# Apart from `providers.generic.http`: together they exceed 600 lines.
+# Separate from `providers.generic.http`: together they exceed 600 lines.
 """Entries of `http:` and `https:` providers: their keys, templates and files, with all problems."""
 
 import ast

@@ -1,4 +1,4 @@
-# Apart from `providers.generic.entry`: imported with the first call.
+# Separate from `providers.generic.entry`: imported with the first call.
 """Providers `http:` and `https:`: a service described in the suite."""
 
 import json

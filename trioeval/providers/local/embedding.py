@@ -1,4 +1,4 @@
-# Apart from `providers.abilities`: one module for each built-in provider; it loads a model.
+# Separate from `providers.abilities`: one module for each built-in provider; it loads a model.
 """Embeddings of texts by a sentence model on this machine: no network, no key, no cost.
 
 `local:embedding` is the small English model that the extra `embed` installs, and `local:embedding:<folder>`

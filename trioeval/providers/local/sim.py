@@ -1,4 +1,4 @@
-# Apart from `providers.abilities`: one module for each built-in provider.
+# Separate from `providers.abilities`: one module for each built-in provider.
 """A simulated model with configurable speed, faults and quality, equal in every run.
 
 The result of a call depends on the seed, the model, the prompt, the test, prompt and repeat of the suite, and

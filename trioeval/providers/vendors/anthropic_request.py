@@ -1,4 +1,4 @@
-# Apart from `providers.vendors.anthropic`: together they exceed 600 lines.
+# Separate from `providers.vendors.anthropic`: together they exceed 600 lines.
 """Anthropic messages: the fixed part of a body and its beta features, from the config of an entry.
 
 Pure. A parameter without a config value has a default only if the service requires one, or if replies would

@@ -1,4 +1,4 @@
-# Apart from `providers.vendors.gemini`: together they exceed 600 lines.
+# Separate from `providers.vendors.gemini`: together they exceed 600 lines.
 """Gemini generateContent: the fixed part of a body, from the config of an entry.
 
 Pure. `generationConfig` may be given as an object or as single keys; each layer (config, options of a call)

@@ -1,4 +1,4 @@
-# Apart from `providers.vendors.openai`: one module for each API of the vendor.
+# Separate from `providers.vendors.openai`: one module for each API of the vendor.
 """OpenAI embeddings and moderation: requests to bodies, replies to vectors and flags."""
 
 import math

@@ -1,4 +1,4 @@
-# Apart from `cli.commands.exchange`: it belongs to this package.
+# Separate from `cli.commands.exchange`: it belongs to this package.
 """Result files of promptfoo and trioeval as heads and records, so that old results can be compared.
 
 Documents of version 3 (also ours, of one or several tasks), documents of version 2 with a table, and JSON

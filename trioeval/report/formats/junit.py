@@ -1,4 +1,4 @@
-# Apart from `cli.output`: imported on demand.
+# Separate from `cli.output`: imported on demand.
 """Results as JUnit XML for continuous integration: a suite for each column, a case for each row."""
 
 import re

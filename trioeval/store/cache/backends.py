@@ -1,4 +1,4 @@
-# Apart from `store.cache.cache`: where replies are kept is independent of who waits for them.
+# Separate from `store.cache.cache`: where replies are kept is independent of who waits for them.
 """The backends of a cache: tables in memory, or a file that other processes use too.
 
 Lookups are synchronous: a point read of a database costs a few microseconds, and a thread would cost forty.

@@ -1,4 +1,4 @@
-# Apart from `suite.sources.csv_tests`: together they exceed 600 lines.
+# Separate from `suite.sources.csv_tests`: together they exceed 600 lines.
 """The mini-language of `__expected` cells: one text that defines one assertion.
 
 The first rule that matches decides. A cell that matches none is compared with the whole output, so that a

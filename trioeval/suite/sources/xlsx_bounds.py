@@ -1,4 +1,4 @@
-# Apart from `suite.sources.csv_tests`: together they exceed 600 lines.
+# Separate from `suite.sources.csv_tests`: together they exceed 600 lines.
 """Bounds on the unpacked size of a spreadsheet, checked before any other reader opens the file.
 
 A spreadsheet is a packed folder of XML documents. A few kilobytes may unpack to gigabytes, and a document may
