@@ -99,7 +99,8 @@ def test_a_pattern_is_found(tmp_path: Path) -> None:
     """Docstrings, comments, messages and pages are all read, and code is not."""
     module = tmp_path / "module.py"
     module.write_text(
-        'def tell(told):\n    """Whether nobody is told."""\n    # It is no key.\n    raise Error(f"{told} is told")\n'
+        'def tell(told):\n    """Whether nobody is told."""\n    # It is no key.\n'
+        '    raise Error(f"{told} is told")\n'
     )
     assert Counter(name for _, name, _ in findings(module)) == {
         "tell": 2,
@@ -113,17 +114,10 @@ def test_a_pattern_is_found(tmp_path: Path) -> None:
 
 
 if __name__ == "__main__":
-    wanted = [
-        name
-        for name in files()
-        if name.startswith(tuple(a for a in sys.argv[1:] if a != "--write") or ("",))
-    ]
     if "--write" in sys.argv:
-        STORED.write_text(
-            json.dumps({name: found for name in files() if (found := counts(name))}, indent=0)
-            + "\n"
-        )
+        found = {name: occurring for name in files() if (occurring := counts(name))}
+        STORED.write_text(json.dumps(found, indent=0) + "\n", encoding="utf-8")
     else:
-        for name in [n for n in files() if n.startswith(tuple(sys.argv[1:]) or ("",))]:
+        for name in files():
             for number, kind, text in findings(ROOT / name):
                 print(f"{name}:{number}: {kind}: {text}")

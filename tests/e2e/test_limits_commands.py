@@ -248,7 +248,10 @@ def test_a_file_of_limits_is_made_and_changed_without_a_server(tmp_path: Path, r
             "--namespace is only for limits in Redis",
         ),
         (["show", "--url", "redis://:secret@localhost:abc"], "must have a port from 1 to 65535"),
-        (["serve", "--redis", "redis://h:99999", "--port", "0"], "must have a port from 1 to 65535"),
+        (
+            ["serve", "--redis", "redis://h:99999", "--port", "0"],
+            "must have a port from 1 to 65535",
+        ),
         (["show", "--url", "redis://h/notadb"], "the number of a database"),
         (["set", "slots", "--capacity", "0", "--limits", "limits.json"], ""),
     ],

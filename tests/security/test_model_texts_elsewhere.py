@@ -51,7 +51,9 @@ def test_a_chain_with_tools_goes_on_with_what_was_said(says: str) -> None:
     """This covers the arguments of a tool and its result, in the next step of a question."""
     prompt = _chains()[SAYS.index(says)]
     assert says in texts(prompt)
-    assert any(says in text and "names an unknown function" in text for text in texts(prompt)), prompt
+    assert any(says in text and "names an unknown function" in text for text in texts(prompt)), (
+        prompt
+    )
     assert "s3cret-word" not in prompt
 
 

@@ -53,9 +53,7 @@ def test_using_an_undefined_variable_is_an_error_that_names_it(text: str) -> Non
 
 def test_the_message_suggests_what_was_meant() -> None:
     """Without a similar name there is no suggestion."""
-    assert refused("{{ nme }}") == (
-        '{{ nme }} is not defined; did you mean "name"?'
-    )
+    assert refused("{{ nme }}") == ('{{ nme }} is not defined; did you mean "name"?')
     assert refused("{{ x }}", {}) == "{{ x }} is not defined; the test has no variables"
 
 
