@@ -15,7 +15,6 @@ Positions are not part of either, nor are concurrency, delays, repeats and other
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ import attrs
 from trioeval.grading import Assertion
 from trioeval.providers.secrets import is_secret_name
 from trioeval.suite.expand import Column, Step
-from trioeval.suite.model import Prompt, ProviderEntry, Suite, Test, TestOptions
+from trioeval.suite.model import ROW_NUMBER, Prompt, ProviderEntry, Suite, Test, TestOptions
 from trioeval.suite.plain import plain_data
 
 # JSON texts that are the same for the same data, in every process and version.
@@ -103,9 +102,6 @@ _ELSEWHERE: Mapping[str, Any] = dict.fromkeys(
     ("run_serially", "repeat", "disable_var_expansion", "disable_default_asserts")
 )
 """Options for when, how often and with which variables a test is run, which do not affect its result."""
-
-_NUMBERED = re.compile(r"Row #\d+")
-"""The default names of tests in files, made from their position, which is not part of an identity."""
 
 _ASKING = frozenset({"config", "provider"})
 """Keys of an assertion that may hold credentials."""
@@ -384,7 +380,7 @@ def _names(provider: str, prompt_label: str) -> str:
 
 def _of_test(description: Any, variables: Mapping[str, Any]) -> str:
     found = canonical(variables)
-    if not description or _NUMBERED.fullmatch(str(description)):
+    if not description or ROW_NUMBER.fullmatch(str(description)):
         return found
     return f"{encode(description)}{found}"
 
@@ -398,7 +394,7 @@ def _hashed(text: str) -> str:
 
 
 def _shown(description: Any, variables: Mapping[str, Any]) -> str:
-    if description and _NUMBERED.fullmatch(str(description)):
+    if description and ROW_NUMBER.fullmatch(str(description)):
         description = None
     found = description or ", ".join(f"{name}={value}" for name, value in variables.items())
     line = " ".join(str(found).split())

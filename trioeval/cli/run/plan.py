@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from trioeval.agent.model import AgentSettings, case_of
+from trioeval.cli.progress.run import lane_labels
 from trioeval.columns.graph import ColumnGraph, Producer, RowGrouping
 from trioeval.columns.model import (
     Column,
@@ -23,6 +24,7 @@ from trioeval.kernel import LaneSpec
 from trioeval.limits.model import LimitKey, SharedLimit
 from trioeval.providers.metering import most_money
 from trioeval.providers.programs.entries import AGENT_RUNS
+from trioeval.report.activity import lane_names
 from trioeval.report.columns import shown_path
 from trioeval.run import PreparedSuite, PreparedTask
 from trioeval.run.judge_plan import planned_judging
@@ -273,13 +275,14 @@ def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
             judging[name] = judging.get(name, Count()) + count
     seconds, calls = [], Counter[str]()
     limits = prepared.lane_limits if prepared.suite.limits is not None else {}
+    names = lane_names((spec.name for spec in prepared.lane_specs), lane_labels(prepared))
     for spec in prepared.lane_specs:
         judged = judging.get(spec.name, Count())
         calls[spec.name] = rows[spec.name] + cells[spec.name] + judged.usual
         if calls[spec.name]:
             work = f"{_calls(rows[spec.name], judged, cells[spec.name])}, {_limits(spec)}"
             shared = counted_against(limits.get(spec.name, ()))
-            yield f"  lane {escape_control_characters(spec.name, 60)}: {work}{shared}"
+            yield f"  lane {escape_control_characters(names[spec.name], 60)}: {work}{shared}"
             seconds.append(least_seconds(spec, calls[spec.name]))
     if prepared.suite.limits is not None:
         yield from limit_lines(prepared.suite.limits, limits)
