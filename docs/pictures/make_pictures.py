@@ -15,14 +15,14 @@ from rich.console import Console
 from rich.text import Text
 
 HERE = Path(__file__).parent
-SUITE = HERE.parent / "examples" / "capitals.json"
-COLUMNS = 96
-COMMAND = "trioeval capitals.json -o report.html"
+SUITE = HERE.parent / "examples" / "planets.yaml"
+COLUMNS = 122
+COMMAND = "trioeval planets.yaml -o report.html"
 
 
 def run_example(folder: Path) -> str:
     """Run the example in a folder and return what a terminal shows, with colours."""
-    for source in SUITE.parent.glob("capitals*"):
+    for source in SUITE.parent.glob("planets*"):
         shutil.copy(source, folder)
     done = subprocess.run(
         [sys.executable, "-m", *COMMAND.split(), "--no-progress"],
@@ -54,6 +54,7 @@ def write_report(report: Path, path: Path) -> None:
             "--headless",
             "--no-sandbox",
             "--hide-scrollbars",
+            "--virtual-time-budget=5000",
             "--window-size=1200,860",
             f"--screenshot={path}",
             report.as_uri(),
