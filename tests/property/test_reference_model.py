@@ -11,7 +11,7 @@ from collections import Counter
 
 import attrs
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given, seed, settings
 from hypothesis import strategies as st
 
 from trioeval.errors import Fault, UsageError
@@ -84,8 +84,11 @@ def test_hardly_any_drawn_scenario_is_left_out() -> None:
     """Ties are rare, and every kind of outcome and failure is drawn often."""
     seen: Counter[str] = Counter()
 
+    # A fixed seed: `derandomize` draws other scenarios whenever a name in this function changes, and of 300
+    # scenarios 22 to 41 are tied.
+    @seed(1)
     @given(scenario=plain_scenarios())
-    @settings(max_examples=300, derandomize=True, database=None)
+    @settings(max_examples=300, database=None)
     def draw(scenario: RunScenario) -> None:
         prediction = predict(scenario)
         seen["runs"] += 1

@@ -139,7 +139,7 @@ def test_a_folder_that_others_can_use_is_not_used(place: Path) -> None:
     """A folder that others can write to is refused."""
     place.mkdir(mode=0o700)
     place.chmod(0o750)
-    assert why_not() == f"the live server cannot start: {place}: others may use it: chmod 700"
+    assert why_not() == f"the live server cannot start: {place}: other users have access: chmod 700"
     place.chmod(0o700)
     place.parent.chmod(0o777)
     assert why_not().endswith(f"{place}: other users may replace it")

@@ -198,7 +198,7 @@ def test_a_store_may_be_empty_damaged_or_gone(database: Path, tmp_path: Path) ->
                 assert "damaged" in part.body
             damaged.unlink()
             assert "No run yet" in (await server.ask("/")).body
-            assert "there is no store of runs here" in (await server.ask(f"/run/{run}")).body
+            assert "store of runs not found" in (await server.ask(f"/run/{run}")).body
             damaged.write_bytes(whole)
             assert (await server.ask(f"/run/{run}")).status == 200
 
@@ -279,10 +279,10 @@ def test_a_run_is_watched_and_steered_to_its_end(tmp_path: Path) -> None:
                     assert watched.lanes["a"].max_concurrency == 7
                     await one.until("max concurrency 7")
                     for form, says in (
-                        ({"do": "retune", "lane": "b", "tpm": "9"}, "has no rate of tokens"),
-                        ({"do": "retune", "lane": "a"}, "set a width, rpm or tpm"),
+                        ({"do": "retune", "lane": "b", "tpm": "9"}, "tpm cannot be changed on a lane without one"),
+                        ({"do": "retune", "lane": "a"}, "set maxConcurrency, rpm or tpm"),
                         ({"do": "retune", "lane": "a", "rpm": "nan"}, "rpm must be a number"),
-                        ({"do": "retune", "lane": "a", "width": "1.5"}, "must be a whole number"),
+                        ({"do": "retune", "lane": "a", "maxConcurrency": "1.5"}, "must be a whole number"),
                         ({"do": "pause", "lane": "%3Cb%3E"}, "unknown lane"),
                         ({"do": "pause"}, "lane is missing"),
                         ({"do": "%00halt"}, "do must be one of"),

@@ -137,7 +137,7 @@ def read_command(form: Mapping[str, str]) -> Command:
         given = {name: form.get(name, "").strip() for name in ("maxConcurrency", "rpm", "tpm")}
         more |= {name: _number(name, text) for name, text in given.items() if text}
         if len(more) == 1:
-            raise ValueError("set a width, rpm or tpm")
+            raise ValueError("set maxConcurrency, rpm or tpm")
     return Command(do=do, more=more)
 
 
