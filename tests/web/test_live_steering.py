@@ -63,7 +63,9 @@ def test_a_lane_without_a_rate_of_requests_gets_one() -> None:
     """A rate of tokens cannot be added: calls in flight have reserved none."""
     refused, lanes, _ = refusal_of({"do": "retune", "lane": "b", "rpm": 30})
     assert (refused, lanes["b"].statistics().rpm) == (None, 30)
-    refused, lanes, _ = refusal_of({"do": "retune", "lane": "b", "rpm": 30, "maxConcurrency": 2, "tpm": 9})
+    refused, lanes, _ = refusal_of(
+        {"do": "retune", "lane": "b", "rpm": 30, "maxConcurrency": 2, "tpm": 9}
+    )
     assert refused == "lane 'b': tpm cannot be changed on a lane without one, got tpm=9"
     assert standing(lanes)[1] == (4, None, None, False)  # all or nothing
 
@@ -81,17 +83,26 @@ def test_a_run_is_stopped_and_cancelled(do: str) -> None:
         ({"do": "halt"}, "got 'halt'"),
         ({"do": ["stop"]}, r"got \['stop'\]"),
         ({"do": "stop", "lane": "a"}, "stop does not accept 'lane'"),
-        ({"do": "pause", "lane": "a", "maxConcurrency": 3}, "pause does not accept 'maxConcurrency'"),
+        (
+            {"do": "pause", "lane": "a", "maxConcurrency": 3},
+            "pause does not accept 'maxConcurrency'",
+        ),
         ({"do": "pause"}, "unknown lane None; the lanes are 'a', 'b'$"),
         ({"do": "resume", "lane": "c"}, "unknown lane 'c'"),
         ({"do": "resume", "lane": ["a"]}, r"unknown lane \['a'\]"),
         ({"do": "pause", "lane": "local"}, "unknown lane 'local'"),  # nobody is asked on it
         ({"do": "pause", "lane": "x" * 5000}, r"unknown lane 'x+\.\.\.x+';"),
         ({"do": "retune", "lane": "a"}, "retune needs maxConcurrency, rpm or tpm"),
-        ({"do": "retune", "lane": "a", "maxConcurrency": 0}, "maxConcurrency must be a whole number from 1 to 10000"),
+        (
+            {"do": "retune", "lane": "a", "maxConcurrency": 0},
+            "maxConcurrency must be a whole number from 1 to 10000",
+        ),
         ({"do": "retune", "lane": "a", "maxConcurrency": 10**400}, "maxConcurrency must be"),
         ({"do": "retune", "lane": "a", "maxConcurrency": 2.0}, "maxConcurrency must be .* got 2.0"),
-        ({"do": "retune", "lane": "a", "maxConcurrency": True}, "maxConcurrency must be .* got True"),
+        (
+            {"do": "retune", "lane": "a", "maxConcurrency": True},
+            "maxConcurrency must be .* got True",
+        ),
         ({"do": "retune", "lane": "a", "maxConcurrency": "3"}, "maxConcurrency must be .* got '3'"),
         ({"do": "retune", "lane": "a", "rpm": 0}, "rpm must be a number from 0.001 to 1e"),
         ({"do": "retune", "lane": "a", "rpm": -1, "tpm": "x"}, "rpm must be .*; tpm must be"),

@@ -279,10 +279,16 @@ def test_a_run_is_watched_and_steered_to_its_end(tmp_path: Path) -> None:
                     assert watched.lanes["a"].max_concurrency == 7
                     await one.until("max concurrency 7")
                     for form, says in (
-                        ({"do": "retune", "lane": "b", "tpm": "9"}, "tpm cannot be changed on a lane without one"),
+                        (
+                            {"do": "retune", "lane": "b", "tpm": "9"},
+                            "tpm cannot be changed on a lane without one",
+                        ),
                         ({"do": "retune", "lane": "a"}, "set maxConcurrency, rpm or tpm"),
                         ({"do": "retune", "lane": "a", "rpm": "nan"}, "rpm must be a number"),
-                        ({"do": "retune", "lane": "a", "maxConcurrency": "1.5"}, "must be a whole number"),
+                        (
+                            {"do": "retune", "lane": "a", "maxConcurrency": "1.5"},
+                            "must be a whole number",
+                        ),
                         ({"do": "pause", "lane": "%3Cb%3E"}, "unknown lane"),
                         ({"do": "pause"}, "lane is missing"),
                         ({"do": "%00halt"}, "do must be one of"),
