@@ -1,4 +1,3 @@
-# Separate from `cli.run.execution`: together they exceed 600 lines.
 """The views and counters of a run in progress."""
 
 from collections import Counter
