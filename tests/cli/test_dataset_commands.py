@@ -210,12 +210,12 @@ def test_a_plan_shows_columns_and_tests_that_are_rows(
         "  files in datasets/problems, jsonl",
         "  column n: seed, a job a group, from nothing",
         "  column half: expression, a job a group",
-        "  column text: llm, a job a row on lane sim:m",
+        "  column text: llm, a job a row on lane writer",
         "  column twice: python, a job a row",
         "task exam, after problems: rows known when problems has ended (at most 8) in 2 columns",
         "  column 0: writer | {{q}}",
         "  column 1: writer | again: {{q}}",
-        "  lane sim:m: 12 cells, 4 at once",
+        "  lane writer: 12 cells, 4 at once",
         "no lane has a rate, so the duration depends on the calls; no provider was called",
     ]
     assert not (folder / "datasets").exists()
@@ -298,8 +298,8 @@ def test_filters_and_prefixes_do_not_affect_a_dataset(
 @pytest.mark.parametrize(
     ("named", "code", "told"),
     [
-        (("exec:true", "writer"), 0, "lane sim:m"),
-        (("sim:m",), 0, "lane sim:m"),
+        (("exec:true", "writer"), 0, "lane writer"),
+        (("sim:m",), 0, "lane writer"),
         (("exec:true",), 2, 'unknown provider "writer"'),
     ],
 )

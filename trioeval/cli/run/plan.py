@@ -95,13 +95,14 @@ _SCOPES = {"cell": "a job a row", "full": "a job a group", "scratch": "a job a g
 
 
 def dataset_lines(
-    part: PreparedTask, settings: ColumnsSettings, cells: Counter[str]
+    part: PreparedTask, settings: ColumnsSettings, names: Mapping[str, str], cells: Counter[str]
 ) -> Iterator[str]:
     """Yield the rows and groups of a task's dataset, and its columns in the order of their generation.
 
     Args:
         part: The task.
         settings: The settings of its dataset.
+        names: The displayed name of each lane.
         cells: Receives the minimum number of calls of its columns, by lane.
     """
     graph = ColumnGraph.of(producers_of(settings))
@@ -116,7 +117,7 @@ def dataset_lines(
         lane = ""
         if place is not None:
             name = part.prepared.lane_names[place]
-            lane = f" on lane {escape_control_characters(name, _PLAN_DATASETS_NAME)}"
+            lane = f" on lane {escape_control_characters(names[name], _PLAN_DATASETS_NAME)}"
             cells[name] += settings.rows or 0
         yield f"  column {_names(producer)}: {column.kind}, {_SCOPES[producer.scope]}{lane}"
 
@@ -251,6 +252,7 @@ def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
 
     Lanes include their judge calls and are followed by the shared limits.
     """
+    names = lane_names((spec.name for spec in prepared.lane_specs), lane_labels(prepared))
     rows, cells = Counter[str](), Counter[str]()
     judging: dict[str, Count] = {}
     requested = {
@@ -261,7 +263,7 @@ def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
     for part in prepared.parts:
         settings = part.prepared.suite.settings
         if isinstance(settings, ColumnsSettings):
-            yield from dataset_lines(part, settings, cells)
+            yield from dataset_lines(part, settings, names, cells)
             continue
         yield from _part_lines(part, rows, requested)
         yield from (
@@ -275,7 +277,6 @@ def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
             judging[name] = judging.get(name, Count()) + count
     seconds, calls = [], Counter[str]()
     limits = prepared.lane_limits if prepared.suite.limits is not None else {}
-    names = lane_names((spec.name for spec in prepared.lane_specs), lane_labels(prepared))
     for spec in prepared.lane_specs:
         judged = judging.get(spec.name, Count())
         calls[spec.name] = rows[spec.name] + cells[spec.name] + judged.usual
