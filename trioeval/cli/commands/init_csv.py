@@ -18,6 +18,7 @@ from trioeval.cli.terminal import Exit, say, show
 from trioeval.errors import SuiteError, UsageError
 from trioeval.loading.load import load_suite
 from trioeval.run import prepare
+from trioeval.text import counted
 
 _ANSWERS = (
     "answer", "expected", "target", "expected_answer", "expected_output", "correct_answer",
@@ -111,15 +112,11 @@ def write_table_suite(
     parts = _SuiteParts(table, provider, flags.base_url, questions, answer, checks)
     outside = not path.resolve().is_relative_to(suite.parent.resolve())
     missing = _write_checked(suite, _suite_text(suite, parts), environ, outside=outside)
-    say(f"wrote {suite}: {_count(len(table.rows), 'row')} of {path}")
+    say(f"wrote {suite}: {counted(len(table.rows), 'row')} of {path}")
     for line in (*_notes(parts), *missing):
         say(line)
     show(" ".join(["trioeval", shlex.quote(str(suite)), *(["--allow-outside"] if outside else [])]))
     return Exit.OK
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _provider(flags: InitFlags) -> str:
@@ -273,7 +270,7 @@ def _notes(parts: _SuiteParts) -> Iterable[str]:
         yield f"outputs are compared with {parts.answer}"
         if empty := parts.table.cells(parts.answer).count(""):
             verb = "has" if empty == 1 else "have"
-            yield f"warning: {_count(empty, 'row')} of {parts.table.path} {verb} no answer"
+            yield f"warning: {counted(empty, 'row')} of {parts.table.path} {verb} no answer"
 
 
 def _write_checked(
