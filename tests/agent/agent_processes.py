@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import attrs
 import trio
-from program_runs import around, carriers, is_alive, run, run_when_ready, wait_gone
+from program_runs import carriers, context, is_alive, run, run_when_ready, wait_gone
 
 from trioeval.agent.case_folder import CaseContext, CaseFiles
 from trioeval.agent.command_agent import CommandAgent
@@ -66,7 +66,7 @@ def settings(
     line: str, directory: Path = SCRIPTED, mark: str = "", **config: Any
 ) -> CommandAgentSettings:
     """Return the settings of a command line; the environment of its program contains the mark."""
-    found = read_agent_command("exec", line, config, around(directory, FAMILY=mark))
+    found = read_agent_command("exec", line, config, context(directory, FAMILY=mark))
     assert isinstance(found, CommandAgentSettings), found
     return found
 

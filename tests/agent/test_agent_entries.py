@@ -587,11 +587,11 @@ def test_hooks_may_change_cases(tmp_path: Path, change: str, names: list[str] | 
     code = f"def beforeAll(context, options):\n    context['suite']['tests'].{change}\n"
     (tmp_path / "h.py").write_text(f"{code}    return context\n")
     suite = parsed({"tests": [{"id": "a"}, {"id": "b", "dependsOn": "a"}]}, tmp_path)
-    around = FileContext(directory=tmp_path)
-    extensions = read_extensions(["file://h.py:beforeAll"], around)
+    context = FileContext(directory=tmp_path)
+    extensions = read_extensions(["file://h.py:beforeAll"], context)
 
     def changed() -> Suite:
-        return with_before_all(suite, extensions, around, converter_of, with_cases)
+        return with_before_all(suite, extensions, context, converter_of, with_cases)
 
     if names is not None:
         assert [case.name for case in cases_of(changed())] == names

@@ -364,8 +364,8 @@ def test_programs_are_agents_in_tasks_of_agents_only(
     """Elsewhere the same entry is a provider."""
     entry = ProviderEntry(id="exec:sh -c {{prompt}}")
     suite = Suite(prompts=(), providers=(entry,), settings=settings, directory=tmp_path)
-    around = FileContext(directory=tmp_path, environ=os.environ)
-    find = Resolver(suite=suite, around=around, templates=Templates(), custom={})
+    context = FileContext(directory=tmp_path, environ=os.environ)
+    find = Resolver(suite=suite, context=context, templates=Templates(), custom={})
     assert isinstance(find(entry).settings, kind)
 
 

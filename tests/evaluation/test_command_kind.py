@@ -27,13 +27,13 @@ def found(workspace: Path, value: Any, environ: Mapping[str, str] | None = None)
     """Return the result of a command in a workspace, after checking that no process is left."""
     mark = uuid.uuid4().hex
     whole = {**os.environ, **(environ or {}), "OUR_MARK": mark}
-    around = FileContext(directory=workspace.parent, environ=whole)
+    context = FileContext(directory=workspace.parent, environ=whole)
     judge = KINDS["command"].judge
     assert isinstance(judge, ExternalJudge)
 
     async def main() -> Finding:
         with trio.fail_after(60):
-            async with open_judge_services(around) as means:
+            async with open_judge_services(context) as means:
                 outside = ExternalServices(
                     grader=cast("Grader", None),
                     code=cast("ScriptRunner", None),

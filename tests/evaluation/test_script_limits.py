@@ -33,11 +33,11 @@ def with_code(
 ) -> T:
     """Return the result of a function, after checking that no process is left."""
     mark = uuid.uuid4().hex
-    around = FileContext(directory=folder, environ={**os.environ, "OUR_MARK": mark, **environ})
+    context = FileContext(directory=folder, environ={**os.environ, "OUR_MARK": mark, **environ})
 
     async def main() -> T:
         with trio.fail_after(60):
-            async with open_judge_services(around) as means:
+            async with open_judge_services(context) as means:
                 return await body(code_of(means))
 
     found = trio.run(main, clock=clock)

@@ -26,13 +26,13 @@ DATA = {"a": [1, {"b": None, "c": 0}], "t": "x"}
 
 def outputs(folder: Path, *applied: tuple[str, Any]) -> list[Any]:
     """Return the result of each transform for its output; an error as a text that starts with a mark."""
-    around = FileContext(directory=folder, environ=dict(os.environ))
-    transforms = [(read_output_transform(text, around), output) for text, output in applied]
+    context = FileContext(directory=folder, environ=dict(os.environ))
+    transforms = [(read_output_transform(text, context), output) for text, output in applied]
     found: list[Any] = []
 
     async def main() -> None:
         with trio.fail_after(60):
-            async with open_scripts(folder, around.environ) as scripts:
+            async with open_scripts(folder, context.environ) as scripts:
                 for transform, output in transforms:
                     try:
                         found.append(await apply_transform(transform, output, CONTEXT, scripts))
@@ -192,10 +192,10 @@ def test_javascript_without_an_engine_is_refused(
         "find_spec",
         lambda name, *rest: None if name == "quickjs" else find(name, *rest),
     )
-    around = FileContext(directory=tmp_path)
+    context = FileContext(directory=tmp_path)
     with pytest.raises(MistakenError, match=r"requires an engine: pip install 'trioeval\[js\]'"):
-        read_output_transform("output.trim()", around)
-    assert isinstance(read_output_transform("output.a[0]", around), MemberPath)
+        read_output_transform("output.trim()", context)
+    assert isinstance(read_output_transform("output.a[0]", context), MemberPath)
 
 
 @pytest.mark.slow

@@ -61,7 +61,7 @@ def run_when_ready(pipe: Path, main: Callable[[], Awaitable[T]]) -> T:
     return trio.run(both, clock=clock)
 
 
-def around(directory: Path, **environ: str) -> EntryContext:
+def context(directory: Path, **environ: str) -> EntryContext:
     """Return a suite's context for this directory, with the environment of the tests and more variables."""
     return EntryContext(
         environ={**os.environ, **environ}, directory=directory, templates=Templates()

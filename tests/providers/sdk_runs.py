@@ -167,7 +167,7 @@ class Case:
 
     def read(self, url: str, **config: Any) -> ProviderSettings | list[Problem]:
         merged = {**self.config(url), **config}
-        return self.reader(self.prefix, self.model, merged, around())
+        return self.reader(self.prefix, self.model, merged, context())
 
     def read_plain(self, url: str, **config: Any) -> ProviderSettings | list[Problem]:
         """Return the same entry without the SDK."""
@@ -176,12 +176,12 @@ class Case:
             f"trioeval.providers.vendors.{entries.SDKS[self.prefix].vendor}"
         )
         settings: ProviderSettings | list[Problem] = vendor.read(
-            self.plain, self.model, {**self.config(url), **config}, around()
+            self.plain, self.model, {**self.config(url), **config}, context()
         )
         return settings
 
 
-def around() -> EntryContext:
+def context() -> EntryContext:
     return EntryContext(environ={}, directory=Path(), templates=Templates())
 
 

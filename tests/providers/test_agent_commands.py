@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from program_runs import around, ask, run
+from program_runs import ask, context, run
 
 from trioeval.errors import Problem, ProviderError, SuiteError
 from trioeval.providers import ProviderSpec, resolve
@@ -25,13 +25,13 @@ HERE = Path(__file__).parent
 
 
 def settings(line: str, directory: Path = HERE, **config: Any) -> CommandAgentSettings:
-    found = read_agent_command("exec", line, config, around(directory))
+    found = read_agent_command("exec", line, config, context(directory))
     assert isinstance(found, CommandAgentSettings), found
     return found
 
 
 def problems(line: str, directory: Path = HERE, **config: Any) -> list[str]:
-    found = read_agent_command("exec", line, config, around(directory))
+    found = read_agent_command("exec", line, config, context(directory))
     assert isinstance(found, list)
     return [str(problem) for problem in found]
 

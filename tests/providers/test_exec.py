@@ -13,7 +13,7 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
-from program_runs import around, ask, carriers, is_alive, run, run_when_ready, wait_gone
+from program_runs import ask, carriers, context, is_alive, run, run_when_ready, wait_gone
 
 from trioeval.errors import Fault, Problem, ProviderError
 from trioeval.providers import Reply
@@ -34,7 +34,7 @@ HERE = Path(__file__).parent
 def settings(
     line: str, directory: Path = HERE, environ: dict[str, str] | None = None, **config: Any
 ) -> ExecSettings:
-    found = read("exec", line, config, around(directory, **(environ or {})))
+    found = read("exec", line, config, context(directory, **(environ or {})))
     assert isinstance(found, ExecSettings), found
     return found
 
@@ -52,7 +52,7 @@ def failure(line: str, prompt: str = "Hi", **config: Any) -> ProviderError:
 def problems(
     line: str, directory: Path = HERE, environ: dict[str, str] | None = None, **config: Any
 ) -> list[Problem]:
-    found = read("exec", line, config, around(directory, **(environ or {})))
+    found = read("exec", line, config, context(directory, **(environ or {})))
     assert isinstance(found, list)
     return found
 
@@ -386,10 +386,10 @@ INTERRUPTED = """
 import sys, trio
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from program_runs import ask, around
+from program_runs import ask, context
 from trioeval.providers.programs.exec import read
 line = f"sh -c 'setsid sleep 1000 & echo $$ $! >{sys.argv[2]}; sleep 1000'"
-trio.run(ask, read("exec", line, {}, around(Path())))
+trio.run(ask, read("exec", line, {}, context(Path())))
 """
 
 

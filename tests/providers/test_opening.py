@@ -220,15 +220,15 @@ def test_references_to_the_environment_are_filled_in() -> None:
 @pytest.mark.parametrize("value", [-1, 1.5, "3", True])
 def test_max_retries_of_a_config_is_checked(value: Any) -> None:
     """Every provider's config may limit the retries of its lane."""
-    around: dict[str, Any] = {
+    context: dict[str, Any] = {
         "environ": {},
         "directory": Path(),
         "templates": Templates(),
         "custom": {},
     }
-    assert resolve("echo", {"maxRetries": 2}, **around).max_retries == 2
+    assert resolve("echo", {"maxRetries": 2}, **context).max_retries == 2
     with pytest.raises(SuiteError, match="must be a whole number of at least 0"):
-        resolve("echo", {"max_retries": value}, **around)
+        resolve("echo", {"max_retries": value}, **context)
 
 
 def test_parts_of_a_secret_variable_are_secrets() -> None:

@@ -12,7 +12,7 @@ import trio
 import trio.testing
 from hypothesis import example, given
 from hypothesis import strategies as st
-from program_runs import NothingShared, around, ask, run
+from program_runs import NothingShared, ask, context, run
 
 from trioeval.errors import CallError, Fault, Problem, ProviderError
 from trioeval.providers import Reply, Request, Usage
@@ -61,7 +61,7 @@ async def forever(prompt, options, context):
 
 
 def entry(rest: str, folder: Path, environ: dict[str, str] | None = None, **config: Any) -> Any:
-    return read("python", rest, config, around(folder, **(environ or {})))
+    return read("python", rest, config, context(folder, **(environ or {})))
 
 
 def settings(

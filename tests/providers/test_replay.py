@@ -27,8 +27,8 @@ def write(directory: Path, *objects: Any) -> None:
 def read_replay(
     file: str, config: dict[str, Any], directory: Path
 ) -> ReplaySettings | list[Problem]:
-    around = EntryContext(environ={}, directory=directory, templates=Templates())
-    return read("replay", file, config, around)
+    context = EntryContext(environ={}, directory=directory, templates=Templates())
+    return read("replay", file, config, context)
 
 
 def opened(directory: Path, **config: Any) -> ReplayProvider:

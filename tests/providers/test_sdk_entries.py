@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 import pytest
-from sdk_runs import CASES, KEY, Case, around
+from sdk_runs import CASES, KEY, Case, context
 
 from trioeval.providers.base import Request
 from trioeval.providers.http.endpoint import Endpoint, Service
@@ -130,7 +130,7 @@ def test_the_sdk_gets_the_key_and_the_request_the_other_headers(
 def read_bedrock(
     config: Mapping[str, Any], environ: Mapping[str, str] | None = None
 ) -> BedrockSettings | list[str]:
-    here = attrs.evolve(around(), environ=environ or {})
+    here = attrs.evolve(context(), environ=environ or {})
     found = bedrock.read("bedrock", "maker.m-1", config, here)
     if isinstance(found, BedrockSettings):
         return found

@@ -27,14 +27,14 @@ SPELLINGS: list[Callable[[str], str]] = [
 
 @given(
     text=st.text(st.characters(codec="utf-8", exclude_characters="\\"), min_size=1, max_size=20),
-    around=st.tuples(*[st.text(alphabet="<>,. ", max_size=4)] * 2),
+    context=st.tuples(*[st.text(alphabet="<>,. ", max_size=4)] * 2),
     spell=st.sampled_from(SPELLINGS),
 )
 def test_a_text_is_found_however_it_is_escaped(
-    text: str, around: tuple[str, str], spell: Callable[[str], str]
+    text: str, context: tuple[str, str], spell: Callable[[str], str]
 ) -> None:
     """Escapes of JSON, HTML and URLs are recognised."""
-    before, after = around
+    before, after = context
     assert spellings(text).replace(f"{before}{spell(text)}{after}", "") in (
         before + after,
         (before + after).replace(text, ""),

@@ -194,8 +194,8 @@ def read_entry(
 ) -> ProviderSettings | list[Problem]:
     """Return the settings of an id and its config, or their problems."""
     prefix, _, rest = entry.partition(":")
-    around = EntryContext(environ=environ, directory=Path(), templates=TEMPLATES)
-    return reader(prefix, rest, config, around)
+    context = EntryContext(environ=environ, directory=Path(), templates=TEMPLATES)
+    return reader(prefix, rest, config, context)
 
 
 def reply(data: object, status: int = 200) -> HttpReply:

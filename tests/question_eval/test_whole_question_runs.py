@@ -65,11 +65,11 @@ def test_what_was_there_already_is_counted_at_the_end(tmp_path: Path) -> None:
 def test_a_run_that_is_cancelled_has_its_end(tmp_path: Path) -> None:
     """Every task is an error then."""
 
-    async def around(go: Any, _ran: Any) -> None:
+    async def context(go: Any, _ran: Any) -> None:
         with trio.move_on_after(1.5):
             await go()
 
-    ran = asked(two(tmp_path), Pupil(), around=around)
+    ran = asked(two(tmp_path), Pupil(), context=context)
     last = ran.events[-1]
     assert (last.name, last.details["tasks_errored"]) == ("run_end", 2)
 

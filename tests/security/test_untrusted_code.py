@@ -327,11 +327,11 @@ def test_the_doors_behind_run_nothing_either(tmp_path: Path) -> None:
 
 async def _try_doors(tmp_path: Path) -> None:
     file = tmp_path / "code.py"
-    around = FileContext(directory=tmp_path, environ={}, trust=UNTRUSTED)
+    context = FileContext(directory=tmp_path, environ={}, trust=UNTRUSTED)
     with pytest.raises(MistakenError, match="runs none"):
-        call_function(file, "f", [], around)
+        call_function(file, "f", [], context)
     with pytest.raises(MistakenError, match="runs none"):
-        load_filters({"f": "code.py"}, around)
+        load_filters({"f": "code.py"}, context)
     async with open_scripts(tmp_path, {}, trust=UNTRUSTED) as scripts:
         for call in (
             lambda: scripts.call(file, "f", []),

@@ -30,8 +30,8 @@ def read(
     file = tmp_path / "t.csv"
     file.write_bytes(text.encode() if isinstance(text, str) else text)
     warnings: list[Mistake] = []
-    around = FileContext(directory=tmp_path, environ=environ or {}, warn=warnings.append)
-    found = read_csv_tests(file, around, plain)
+    context = FileContext(directory=tmp_path, environ=environ or {}, warn=warnings.append)
+    found = read_csv_tests(file, context, plain)
     return [dict(test.metadata) for test in found], warnings
 
 

@@ -17,7 +17,7 @@ PNG = b"\x89PNG\r\n\x1a\n...."
 
 
 @pytest.fixture
-def around(tmp_path: Path) -> FileContext:
+def context(tmp_path: Path) -> FileContext:
     for name, content in {
         "a.yaml": b"q: a\nr: a\n",
         "b.json": b'{"q": "b", "l": ["x", "y"]}',
@@ -52,17 +52,17 @@ def around(tmp_path: Path) -> FileContext:
     ],
 )
 def test_variables_are_read_from_files_and_later_ones_win(
-    around: FileContext, scheme: str, names: list[str], wanted: dict[str, Any]
+    context: FileContext, scheme: str, names: list[str], wanted: dict[str, Any]
 ) -> None:
     references = [scheme + name for name in names]
-    assert read_vars(references, around) == wanted
+    assert read_vars(references, context) == wanted
     if len(references) == 1:
-        assert read_vars(references[0], around) == wanted
+        assert read_vars(references[0], context) == wanted
 
 
-def test_all_files_of_variables_that_are_wrong_are_reported(around: FileContext) -> None:
+def test_all_files_of_variables_that_are_wrong_are_reported(context: FileContext) -> None:
     with pytest.raises(MistakenError) as caught:
-        read_vars(["none.yaml", 5, "c.yml", "a.yaml", "broken.yaml"], around)
+        read_vars(["none.yaml", 5, "c.yml", "a.yaml", "broken.yaml"], context)
     told = [(part.at, part.message, part.place) for part in caught.value.parts]
     assert told == [
         ((0,), 'file not found: "none.yaml"', None),
@@ -70,7 +70,7 @@ def test_all_files_of_variables_that_are_wrong_are_reported(around: FileContext)
         ((), "must be an object of variables, got a list", (1, 1)),
         (("doc",), 'file not found: "file://none.txt"', (1, 6)),
     ]
-    assert caught.value.parts[2].file == around.directory / "c.yml"
+    assert caught.value.parts[2].file == context.directory / "c.yml"
 
 
 @pytest.mark.parametrize(
@@ -90,19 +90,19 @@ def test_all_files_of_variables_that_are_wrong_are_reported(around: FileContext)
         (None, None),
     ],
 )
-def test_patterns_are_written_out(around: FileContext, value: Any, wanted: Any) -> None:
-    assert resolve_file_vars({"v": value}, around) == {"v": wanted}
+def test_patterns_are_written_out(context: FileContext, value: Any, wanted: Any) -> None:
+    assert resolve_file_vars({"v": value}, context) == {"v": wanted}
 
 
-def test_the_path_of_an_absolute_name_is_that_in_the_folder(around: FileContext) -> None:
-    absolute = f"file://{around.directory}/a.yaml"
-    assert resolve_file_vars({"v": absolute}, around) == {"v": "file://a.yaml"}
+def test_the_path_of_an_absolute_name_is_that_in_the_folder(context: FileContext) -> None:
+    absolute = f"file://{context.directory}/a.yaml"
+    assert resolve_file_vars({"v": absolute}, context) == {"v": "file://a.yaml"}
 
 
-def test_all_variables_that_cannot_be_are_reported(around: FileContext) -> None:
+def test_all_variables_that_cannot_be_are_reported(context: FileContext) -> None:
     with pytest.raises(MistakenError) as caught:
         resolve_file_vars(
-            {"a": "file://none.txt", "_conversation": "x", "b": ["y", "file://no/*"]}, around
+            {"a": "file://none.txt", "_conversation": "x", "b": ["y", "file://no/*"]}, context
         )
     assert [(part.at, part.key) for part in caught.value.parts] == [
         (("a",), False),
@@ -114,8 +114,8 @@ def test_all_variables_that_cannot_be_are_reported(around: FileContext) -> None:
 
 def test_a_variable_that_hides_the_environment_is_odd(tmp_path: Path) -> None:
     warnings: list[Mistake] = []
-    around = FileContext(directory=tmp_path, warn=warnings.append)
-    assert resolve_file_vars({"env": "x"}, around) == {"env": "x"}
+    context = FileContext(directory=tmp_path, warn=warnings.append)
+    assert resolve_file_vars({"env": "x"}, context) == {"env": "x"}
     assert [(warning.at, warning.key) for warning in warnings] == [(("env",), True)]
 
 
@@ -131,13 +131,13 @@ def test_a_variable_that_hides_the_environment_is_odd(tmp_path: Path) -> None:
         ({"a": ["file://docs/two.txt", 5]}, {"a": ["Two", 5]}),
     ],
 )
-def test_files_take_the_place_of_their_names(around: FileContext, value: Any, wanted: Any) -> None:
-    assert with_files(value, around) == wanted
+def test_files_take_the_place_of_their_names(context: FileContext, value: Any, wanted: Any) -> None:
+    assert with_files(value, context) == wanted
 
 
-def test_all_files_that_there_are_not_are_reported(around: FileContext) -> None:
+def test_all_files_that_there_are_not_are_reported(context: FileContext) -> None:
     with pytest.raises(MistakenError) as caught:
-        with_files({"a": "file://no", "b": [1, "file://nor/*"]}, around)
+        with_files({"a": "file://no", "b": [1, "file://nor/*"]}, context)
     assert [part.at for part in caught.value.parts] == [("a",), ("b", 1)]
 
 
@@ -245,10 +245,10 @@ def _pdf(*pages: str) -> bytes:
     ],
 )
 def test_a_variable_of_code_that_cannot_run_is_refused(
-    around: FileContext, name: str, code: str, said: str
+    context: FileContext, name: str, code: str, said: str
 ) -> None:
     """Its source must not become the value."""
-    (around.directory / name).write_text(code)
+    (context.directory / name).write_text(code)
     with pytest.raises(MistakenError, match=f'"{name}" {said}') as caught:
-        resolve_file_vars({"a": f"file://{name}"}, around)
+        resolve_file_vars({"a": f"file://{name}"}, context)
     assert caught.value.parts[0].at == ("a",)

@@ -234,9 +234,9 @@ def test_variables_of_a_test_are_beside_the_file_or_beside_the_suite(tmp_path: P
     (tmp_path / "v.yaml").write_text("q: suite")
     (tmp_path / "sub" / "v.yaml").write_text("q: beside")
     file = written(tmp_path / "sub", {"vars": "v.yaml"})
-    around = FileContext(directory=tmp_path)
+    context = FileContext(directory=tmp_path)
     for alone, wanted in ((False, "beside"), (True, "suite")):
-        (test,) = read_jsonl_tests(file, around, plain, alone=alone)
+        (test,) = read_jsonl_tests(file, context, plain, alone=alone)
         assert test.vars == {"q": wanted}
 
 

@@ -121,8 +121,8 @@ def test_a_text_file_is_split_at_lines_of_the_separator(tmp_path: Path) -> None:
 def test_the_separator_can_be_another(prefix: str, tmp_path: Path) -> None:
     """The environment sets it."""
     (tmp_path / "p.txt").write_text("a\n---\nb\n===\nc")
-    around = FileContext(directory=tmp_path, environ={f"{prefix}PROMPT_SEPARATOR": "==="})
-    assert [prompt.raw for prompt in read_prompts("p.txt", around)] == ["a\n---\nb", "c"]
+    context = FileContext(directory=tmp_path, environ={f"{prefix}PROMPT_SEPARATOR": "==="})
+    assert [prompt.raw for prompt in read_prompts("p.txt", context)] == ["a\n---\nb", "c"]
 
 
 @pytest.mark.parametrize("suffix", ["md", "j2"])

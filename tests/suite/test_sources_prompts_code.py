@@ -92,45 +92,45 @@ def get_transform(vars, context):
 
 
 @pytest.fixture
-def around(tmp_path: Path) -> FileContext:
+def context(tmp_path: Path) -> FileContext:
     (tmp_path / "mine.py").write_text(FILE)
     return FileContext(directory=tmp_path, environ={**os.environ, "MINE": "yes"})
 
 
-def call(around: FileContext, function: str, *arguments: Any, limit: float = 60.0) -> Any:
-    return call_function(around.directory / "mine.py", function, arguments, around, limit)
+def call(context: FileContext, function: str, *arguments: Any, limit: float = 60.0) -> Any:
+    return call_function(context.directory / "mine.py", function, arguments, context, limit)
 
 
 def told(
-    around: FileContext, function: str, *arguments: Any, limit: float = 60.0
+    context: FileContext, function: str, *arguments: Any, limit: float = 60.0
 ) -> tuple[str, Any]:
     with pytest.raises(MistakenError) as caught:
-        call(around, function, *arguments, limit=limit)
+        call(context, function, *arguments, limit=limit)
     (part,) = caught.value.parts
     return part.message, part.hint
 
 
-def test_a_function_is_called_and_what_it_prints_is_not_an_answer(around: FileContext) -> None:
+def test_a_function_is_called_and_what_it_prints_is_not_an_answer(context: FileContext) -> None:
     """Async functions are supported."""
-    assert call(around, "add", 1) == 2
-    assert call(around, "add", "a", "b") == "ab"
-    assert call(around, "later", None) == {"value": None}
+    assert call(context, "add", 1) == 2
+    assert call(context, "add", "a", "b") == "ab"
+    assert call(context, "later", None) == {"value": None}
 
 
-def test_methods_that_need_no_object_are_called_by_their_class(around: FileContext) -> None:
+def test_methods_that_need_no_object_are_called_by_their_class(context: FileContext) -> None:
     """Static methods, class methods, and those of nested classes are supported."""
-    assert call(around, "Made.tests", 1) == [{"vars": {"q": "0"}}]
-    assert call(around, "Made.late") == "Made"
-    assert call(around, "Made.Inner.tests") == []
-    assert told(around, "Made.nothing")[0].startswith(
+    assert call(context, "Made.tests", 1) == [{"vars": {"q": "0"}}]
+    assert call(context, "Made.late") == "Made"
+    assert call(context, "Made.Inner.tests") == []
+    assert told(context, "Made.nothing")[0].startswith(
         'Made.nothing of "mine.py" failed: TypeError: function Made.nothing not found; known are'
     )
-    assert "missing 1 required positional argument: 'self'" in told(around, "Made.bound")[0]
+    assert "missing 1 required positional argument: 'self'" in told(context, "Made.bound")[0]
 
 
-def test_tests_prompts_and_providers_are_made_by_methods(around: FileContext) -> None:
+def test_tests_prompts_and_providers_are_made_by_methods(context: FileContext) -> None:
     """This holds wherever a function may be named."""
-    folder = around.directory
+    folder = context.directory
     (folder / "p.py").write_text(
         "class P:\n"
         "    @staticmethod\n"
@@ -150,24 +150,24 @@ def test_tests_prompts_and_providers_are_made_by_methods(around: FileContext) ->
             "options": {"transform": "file://p.py:P.tr", "transformVars": "file://p.py:P.vars"}
         },
     }
-    suite = parse_suite(document, directory=folder, environ=around.environ)
+    suite = parse_suite(document, directory=folder, environ=context.environ)
     assert suite.prompts[0].label == "p.py:P.prompt"
     rows = trio.run(collect, suite)
     assert [row.output for row in rows] == ["MADE 0X!"] * 2
 
 
-def test_a_function_runs_in_the_folder_of_the_suite(around: FileContext) -> None:
+def test_a_function_runs_in_the_folder_of_the_suite(context: FileContext) -> None:
     """It has the environment of the suite, and can import modules next to it."""
-    folder = str(around.directory)
-    assert call(around, "where") == [folder, "yes", f"{folder}/mine.py", folder]
+    folder = str(context.directory)
+    assert call(context, "where") == [folder, "yes", f"{folder}/mine.py", folder]
 
 
-def test_many_calls_take_one_process(around: FileContext) -> None:
+def test_many_calls_take_one_process(context: FileContext) -> None:
     """The call that fails is reported."""
-    file = around.directory / "mine.py"
-    assert call_for_each(file, "add", [[1], [2], [3, 4]], around) == [2, 3, 7]
+    file = context.directory / "mine.py"
+    assert call_for_each(file, "add", [[1], [2], [3, 4]], context) == [2, 3, 7]
     with pytest.raises(MistakenError) as caught:
-        call_for_each(file, "add", [[1], ["a"], [2]], around)
+        call_for_each(file, "add", [[1], ["a"], [2]], context)
     assert [part.at for part in caught.value.parts] == [(1,)]
 
 
@@ -185,27 +185,27 @@ def test_many_calls_take_one_process(around: FileContext) -> None:
     ],
 )
 def test_a_function_that_gives_no_value_is_reported(
-    around: FileContext, function: str, message: str, hint: str | None
+    context: FileContext, function: str, message: str, hint: str | None
 ) -> None:
     """The message contains the line that raised, and the last printed line."""
-    found, help_ = told(around, function)
+    found, help_ = told(context, function)
     assert found.startswith(f'{function} of "mine.py" {message}')
     assert help_ == hint
 
 
-def test_a_file_that_cannot_be_loaded_is_reported(around: FileContext) -> None:
+def test_a_file_that_cannot_be_loaded_is_reported(context: FileContext) -> None:
     """The error is that of the file."""
-    (around.directory / "mine.py").write_text("\nimport no_such_module\n")
-    assert told(around, "add", 1) == (
+    (context.directory / "mine.py").write_text("\nimport no_such_module\n")
+    assert told(context, "add", 1) == (
         "add of \"mine.py\" failed: ModuleNotFoundError: No module named 'no_such_module'",
         "in line 2 of mine.py",
     )
 
 
-def test_a_function_that_takes_too_long_is_ended_with_its_children(around: FileContext) -> None:
+def test_a_function_that_takes_too_long_is_ended_with_its_children(context: FileContext) -> None:
     """None of its processes is alive after the call."""
-    pids = around.directory / "pids"
-    message, _ = told(around, "hang", str(pids), limit=8.0)
+    pids = context.directory / "pids"
+    message, _ = told(context, "hang", str(pids), limit=8.0)
     assert message == 'hang of "mine.py" did not end within 8 seconds'
     for pid in map(int, pids.read_text().split()):
         deadline = time.monotonic() + 60
@@ -221,22 +221,22 @@ def _is_alive(pid: int) -> bool:
         return False
 
 
-def test_threads_of_a_function_do_not_hold_it_up(around: FileContext) -> None:
+def test_threads_of_a_function_do_not_hold_it_up(context: FileContext) -> None:
     """The call ends with its result."""
-    assert call(around, "linger", limit=30.0) == "done"
+    assert call(context, "linger", limit=30.0) == "done"
 
 
-def test_large_questions_and_answers_pass(around: FileContext) -> None:
+def test_large_questions_and_answers_pass(context: FileContext) -> None:
     """They are larger than any pipe buffer, in both directions."""
     size = 3_000_000
-    assert call(around, "large", size) == "y" * size
-    assert call(around, "add", "z" * size, "") == "z" * size
+    assert call(context, "large", size) == "y" * size
+    assert call(context, "add", "z" * size, "") == "z" * size
 
 
-def test_the_interpreter_is_that_of_the_environment(around: FileContext) -> None:
+def test_the_interpreter_is_that_of_the_environment(context: FileContext) -> None:
     """A missing one is reported."""
     elsewhere = FileContext(
-        directory=around.directory, environ={**around.environ, "PROMPTFOO_PYTHON": "/no/python"}
+        directory=context.directory, environ={**context.environ, "PROMPTFOO_PYTHON": "/no/python"}
     )
     assert told(elsewhere, "add", 1)[0] == (
         'add of "mine.py": "/no/python" cannot be started: No such file or directory'
@@ -257,22 +257,22 @@ def test_the_interpreter_is_that_of_the_environment(around: FileContext) -> None
         "file://t.py:other",
     ],
 )
-def test_variables_are_added_by_code_of_every_form(around: FileContext, text: str) -> None:
+def test_variables_are_added_by_code_of_every_form(context: FileContext, text: str) -> None:
     """The result overrides the variables."""
-    (around.directory / "t.js").write_text(
+    (context.directory / "t.js").write_text(
         "module.exports = (vars) => ({greeting: 'hi ' + vars.name});\n"
         "module.exports.other = module.exports;\n"
     )
-    (around.directory / "t.py").write_text(
+    (context.directory / "t.py").write_text(
         "def other(vars, context):\n    return {'greeting': 'hi ' + vars['name']}\n"
     )
     expected = {"name": "Ada", "n": 1, "greeting": "hi Ada"}
-    assert transform_vars(text, {"name": "Ada", "n": 1}, around) == expected
+    assert transform_vars(text, {"name": "Ada", "n": 1}, context) == expected
 
 
-def test_a_file_without_a_function_has_get_transform(around: FileContext) -> None:
+def test_a_file_without_a_function_has_get_transform(context: FileContext) -> None:
     """It is called with the variables and a context that is new each time."""
-    one, other = transform_vars_of_each("file://mine.py", [{"name": "a"}, {"name": "b"}], around)
+    one, other = transform_vars_of_each("file://mine.py", [{"name": "a"}, {"name": "b"}], context)
     assert (one["greeting"], other["greeting"]) == ("hi a", "hi b")
     assert one["prompt"] == {}
     assert one["uuid"] != other["uuid"]
@@ -294,41 +294,41 @@ def test_a_file_without_a_function_has_get_transform(around: FileContext) -> Non
     ],
 )
 def test_code_that_gives_no_variables_is_reported(
-    around: FileContext, text: str, message: str
+    context: FileContext, text: str, message: str
 ) -> None:
     """It is reported while the suite is loaded."""
     with pytest.raises(MistakenError) as caught:
-        transform_vars(text, {"name": "a"}, around)
+        transform_vars(text, {"name": "a"}, context)
     assert [part.message.startswith(message) for part in caught.value.parts] == [True], caught.value
 
 
-def test_each_test_that_gives_none_is_reported(around: FileContext) -> None:
+def test_each_test_that_gives_none_is_reported(context: FileContext) -> None:
     """The message contains its index."""
     with pytest.raises(MistakenError) as caught:
-        transform_vars_of_each("vars.o", [{"o": 1}, {"o": {}}, {"o": None}], around)
+        transform_vars_of_each("vars.o", [{"o": 1}, {"o": {}}, {"o": None}], context)
     assert [part.at for part in caught.value.parts] == [(0,), (2,)]
 
 
-def test_filters_are_functions_of_python_files(around: FileContext) -> None:
+def test_filters_are_functions_of_python_files(context: FileContext) -> None:
     """It is the one named like the filter, or the only one."""
-    (around.directory / "one.py").write_text(
+    (context.directory / "one.py").write_text(
         "from textwrap import dedent\ndef anything(text):\n    return text + '!'\n"
     )
-    (around.directory / "two.py").write_text(
+    (context.directory / "two.py").write_text(
         "def shout(text, times=1):\n    return text.upper() * times\ndef whisper(text):\n    return text\n"
     )
-    filters = load_filters({"loud": "one.py", "shout": "file://two.py"}, around)
+    filters = load_filters({"loud": "one.py", "shout": "file://two.py"}, context)
     assert filters["loud"]("a") == "a!"
     assert filters["shout"]("a", 2) == "AA"
 
 
-def test_everything_that_is_wrong_with_filters_is_reported(around: FileContext) -> None:
+def test_everything_that_is_wrong_with_filters_is_reported(context: FileContext) -> None:
     """All mistakes are reported at once, by the name of the filter."""
-    (around.directory / "two.py").write_text("def shout(t): ...\ndef whisper(t): ...\n")
-    (around.directory / "bad.py").write_text("1/0\n")
+    (context.directory / "two.py").write_text("def shout(t): ...\ndef whisper(t): ...\n")
+    (context.directory / "bad.py").write_text("1/0\n")
     given = {"a": "f.js", "shuot": "two.py", "c": 3, "d": "no.py", "e": "bad.py"}
     with pytest.raises(MistakenError) as caught:
-        load_filters(given, around)
+        load_filters(given, context)
     assert [(part.at, part.message, part.hint) for part in caught.value.parts] == [
         (
             ("a",),
@@ -342,9 +342,9 @@ def test_everything_that_is_wrong_with_filters_is_reported(around: FileContext) 
     ]
 
 
-def test_an_interrupt_ends_the_function(around: FileContext) -> None:
+def test_an_interrupt_ends_the_function(context: FileContext) -> None:
     """Cancelled loading leaves no process behind."""
-    pids = around.directory / "pids"
+    pids = context.directory / "pids"
 
     def give_up(*_: object) -> None:
         raise KeyboardInterrupt
@@ -352,22 +352,22 @@ def test_an_interrupt_ends_the_function(around: FileContext) -> None:
     before = signal.signal(signal.SIGUSR1, give_up)
     try:
         with pytest.raises(KeyboardInterrupt):
-            call(around, "interrupt", str(pids))
+            call(context, "interrupt", str(pids))
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert not _is_alive(int(pids.read_text()))
 
 
-def test_nothing_is_started_any_more_when_loading_is_given_up(around: FileContext) -> None:
+def test_nothing_is_started_any_more_when_loading_is_given_up(context: FileContext) -> None:
     """Processes of other threads of the same load end at once; those of other loads are not affected."""
-    pids = around.directory / "pids"
+    pids = context.directory / "pids"
     calls, found = LoadProcesses(), []
 
     def load() -> None:
         with calls.noted():
             for _ in range(2):
                 try:
-                    call(around, "hang", str(pids))
+                    call(context, "hang", str(pids))
                 except MistakenError as error:
                     found.append(str(error))
 
@@ -384,4 +384,4 @@ def test_nothing_is_started_any_more_when_loading_is_given_up(around: FileContex
         "loading was cancelled",
     ]
     assert not _is_alive(child)
-    assert call(around, "add", 1) == 2
+    assert call(context, "add", 1) == 2

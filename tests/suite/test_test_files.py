@@ -54,8 +54,8 @@ def files(tmp_path: Path) -> Path:
 def read(
     directory: Path, reference: str | Mapping[str, Any], *, alone: bool = False
 ) -> list[Mapping[str, Any]]:
-    around = FileContext(directory=directory, allow_empty=True)
-    found = read_tests(reference, around, plain, alone=alone)
+    context = FileContext(directory=directory, allow_empty=True)
+    found = read_tests(reference, context, plain, alone=alone)
     return [test.metadata for test in found]
 
 
@@ -147,9 +147,9 @@ def test_what_cannot_be_read_is_reported(
 
 
 def test_a_file_outside_of_the_suites_folder_is_refused(files: Path) -> None:
-    around = FileContext(directory=files / "sub")
+    context = FileContext(directory=files / "sub")
     with pytest.raises(MistakenError, match="outside of the suite's folder"):
-        read_tests("../a.csv", around, plain)
+        read_tests("../a.csv", context, plain)
 
 
 @pytest.mark.parametrize(
@@ -298,8 +298,8 @@ def test_a_file_without_tests_is_refused_unless_it_is_allowed(
     mistake = Mistake(message, hint, file=tmp_path / name)
     assert caught.value.parts == (mistake,)
     warnings: list[Mistake] = []
-    around = FileContext(directory=tmp_path, allow_empty=True, warn=warnings.append)
-    assert list(read_tests(name, around, plain)) == []
+    context = FileContext(directory=tmp_path, allow_empty=True, warn=warnings.append)
+    assert list(read_tests(name, context, plain)) == []
     assert warnings == [Mistake(message, file=tmp_path / name)]
 
 

@@ -61,7 +61,7 @@ def export(
     *,
     journal: Any = None,
     cut_at: float = float("inf"),
-    around: Callable[[Any], Any] | None = None,
+    context: Callable[[Any], Any] | None = None,
     directory: Path | None = None,
     is_virtual: bool = True,
     **how: Any,
@@ -96,10 +96,10 @@ def export(
 
     if not is_virtual:  # it writes files, in threads
         trio.run(go)
-    elif around is None:
+    elif context is None:
         run_virtual(go)
     else:
-        run_virtual(around, (tracers, go))
+        run_virtual(context, (tracers, go))
     return Exported(
         spans=list(spans.get_finished_spans()),
         events=list(logs.get_finished_logs()),

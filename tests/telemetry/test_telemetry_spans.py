@@ -268,12 +268,12 @@ def test_a_run_that_is_cut_off_ends_all_that_it_began() -> None:
 def test_the_span_around_a_run_is_its_parent() -> None:
     """The context of the application is the parent, and is current inside of the run."""
 
-    async def around(given: Any) -> None:
+    async def context(given: Any) -> None:
         tracers, go = given
         with tracers.get_tracer("app").start_as_current_span("request"):
             await go()
 
-    out = export(suite("a"), {"model": Model()}, around=around)
+    out = export(suite("a"), {"model": Model()}, context=context)
     [run] = out.named("trioeval.run")
     assert out.parent(run) == out.named("request")[0]
 

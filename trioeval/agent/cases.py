@@ -195,18 +195,18 @@ def _written_case(entry: Mapping[str, Any]) -> Test:
 class WorkspaceTemplates:
     """Finds the templates of workspaces."""
 
-    around: FileContext
+    context: FileContext
     """The context of their paths."""
     templates: Templates
     """Renders them."""
 
     @classmethod
-    def of(cls, around: FileContext, templates: Templates) -> "WorkspaceTemplates":
+    def of(cls, context: FileContext, templates: Templates) -> "WorkspaceTemplates":
         """Return an instance with templates that refuse missing variables.
 
         Leaving out a variable would give the path of another folder.
         """
-        return cls(around, attrs.evolve(templates, strict=True))
+        return cls(context, attrs.evolve(templates, strict=True))
 
     def find(self, said: str, variables: Mapping[str, Any]) -> Path:
         """Return the folder, or the file of `git bundle`, that a text names.
@@ -218,7 +218,7 @@ class WorkspaceTemplates:
         named = self.templates.render(said, variables)
         if not named.strip():
             raise MistakenError(Mistake(f"the workspace {quote(said)} is an empty path"))
-        path = self.around.file_or_folder(named)
+        path = self.context.file_or_folder(named)
         if path.is_dir():
             return path
         try:
@@ -228,7 +228,7 @@ class WorkspaceTemplates:
         except OSError as error:
             message = f"{quote(named)} cannot be read: {error.strerror}"
             raise MistakenError(Mistake(message)) from None
-        if find_git(self.around.environ) is None:
+        if find_git(self.context.environ) is None:
             message = f"opening {quote(named)} requires git"
             raise MistakenError(Mistake(message, "install git"))
         return path

@@ -109,7 +109,7 @@ INSTEAD: Mapping[str, str] = {
 def agent_suite(
     said: Mapping[str, Any],
     data: Mapping[str, Any],
-    around: FileContext,
+    context: FileContext,
     templates: Templates,
     structure: Callable[[], tuple[Suite, list[Mistake]]],
 ) -> tuple[Suite, list[Mistake]]:
@@ -118,7 +118,7 @@ def agent_suite(
     Args:
         said: The keys of `SETTINGS` in its entry, in either spelling.
         data: The other keys, including those from the top level, as in a whole suite file.
-        around: The context of its files.
+        context: The context of its files.
         templates: Render workspaces.
         structure: Returns the suite of `data`, whose tests may be cases, and its mistakes.
     """
@@ -126,11 +126,11 @@ def agent_suite(
     mistakes = Mistakes(faults)
     # Names are collected from the file, so that another mistake hides none of them.
     tests = written_cases(data.get("tests")) if mistakes else suite.tests
-    workspaces = WorkspaceTemplates.of(around, templates)
+    workspaces = WorkspaceTemplates.of(context, templates)
     settings: AgentSettings | None = None
     with mistakes.below():
         settings = _settings_hook(workspaces)(said, AgentSettings)
-    mistakes += _missing(data, around)
+    mistakes += _missing(data, context)
     if suite.rows_of is None:
         suite = attrs.evolve(suite, tests=with_names(tests))
         cases = Cases.of(suite, data.get("tests"))
@@ -140,7 +140,7 @@ def agent_suite(
     return attrs.evolve(suite, settings=settings or AgentSettings()), mistakes
 
 
-def _missing(data: Mapping[str, Any], around: FileContext) -> Iterator[Mistake]:
+def _missing(data: Mapping[str, Any], context: FileContext) -> Iterator[Mistake]:
     """Yield mistakes for missing keys that an agent needs; empty ones are reported where they are parsed."""
     if data.get("prompts") is None:
         hint = 'for example "prompts": ["Repair {{name}}."]'
@@ -149,7 +149,7 @@ def _missing(data: Mapping[str, Any], around: FileContext) -> Iterator[Mistake]:
     hint = 'each is a case: for example "tests": [{"id": "one"}]'
     if tests is None:
         yield Mistake("there are no tests", hint, at=("tests",) if "tests" in data else ())
-    elif tests == [] and not around.allow_empty:
+    elif tests == [] and not context.allow_empty:
         yield Mistake("the list of tests is empty", hint, at=("tests",))
 
 
@@ -161,7 +161,7 @@ def _settings_hook(workspaces: WorkspaceTemplates) -> Hook:
         settings: AgentSettings = structure(value, wanted)
         if settings.allow_commands:
             with below("allowCommands"):
-                workspaces.around.check_code("what a model runs with allowCommands")
+                workspaces.context.check_code("what a model runs with allowCommands")
         return settings
 
     return hook

@@ -120,7 +120,7 @@ class AgentAnswerer:
         self.names = CaseNames.of(prepared.steps)
         self.gates = dependency_gates(self.names.dependents, warn=run.warn, stop=run.stop)
         self.observe = guarded(run.options.observe)
-        self.workspaces = WorkspaceTemplates.of(prepared.around, prepared.templates)
+        self.workspaces = WorkspaceTemplates.of(prepared.context, prepared.templates)
         self.templates = self.workspaces.templates
 
     async def end_survivors(self) -> None:
@@ -474,7 +474,7 @@ class _TaskCase:
             prompt_idx=step.prompt_idx,
             repeat_index=step.repeat_index,
         )
-        environ = work.prepared.around.environ
+        environ = work.prepared.context.environ
         return ModelAgent(
             reply_source=work.reply_source,
             index=step.index,

@@ -60,9 +60,9 @@ FindProvider: TypeAlias = Callable[[Any], int]
 """Returns the index of a provider of the task for the value of `provider`."""
 
 
-def column_hook(converter: cattrs.Converter, around: FileContext, place: FindProvider) -> Hook:
+def column_hook(converter: cattrs.Converter, context: FileContext, place: FindProvider) -> Hook:
     """Return the hook for one entry; references to other columns stay as in its `requires`."""
-    forms = _Forms(converter, around, place)
+    forms = _Forms(converter, context, place)
 
     def hook(value: Any, _wanted: Any) -> Column:
         if not isinstance(value, dict):
@@ -76,7 +76,7 @@ def column_hook(converter: cattrs.Converter, around: FileContext, place: FindPro
 @attrs.define
 class _Forms:
     converter: cattrs.Converter
-    around: FileContext
+    context: FileContext
     place: FindProvider
     _hooks: dict[tuple[type[Column], str | None], Hook] = attrs.field(init=False, factory=dict)
     """Hooks that were made; making one is slow."""
@@ -96,7 +96,7 @@ class _Forms:
         mistakes = Mistakes(_mistakes_of(column))
         if isinstance(column, ExpressionColumn) and column.python is not None:
             with mistakes.below("python"):
-                self.around.check_code(quote(column.python))
+                self.context.check_code(quote(column.python))
         return mistakes
 
     def _hook(self, model: type[Column], sampler: str | None) -> Hook:
@@ -124,22 +124,22 @@ class _Forms:
         return self.place(value)
 
     def _prompt(self, value: Any, _wanted: Any) -> str:
-        return prompt_text(value, self.around)
+        return prompt_text(value, self.context)
 
     def _config(self, value: Any, _wanted: Any) -> Mapping[str, Any]:
         if not isinstance(value, dict):
             raise MistakenError(Mistake(f"must be an object, got {kind(value)}"))
-        found: Mapping[str, Any] = with_files(value, self.around)
+        found: Mapping[str, Any] = with_files(value, self.context)
         return found
 
     def _schema(self, value: Any, _wanted: Any) -> Mapping[str, Any]:
-        return schema_of(value, self.around)
+        return schema_of(value, self.context)
 
     def _target(self, value: Any, _wanted: Any) -> str:
-        return python_target(value, self.around, "makers of columns")
+        return python_target(value, self.context, "makers of columns")
 
     def _seed_file(self, value: Any, _wanted: Any) -> Path:
-        file = self.around.file(some_text(value))
+        file = self.context.file(some_text(value))
         if file.suffix.lower() not in SEED_FILES:
             message = f"{quote(file.name)} is not a seed file"
             raise MistakenError(Mistake(message, f"use one of {', '.join(SEED_FILES)}"))
@@ -162,7 +162,7 @@ class _Forms:
     def _assertions(self, value: Any, _wanted: Any) -> tuple[Assertion, ...]:
         def read(entry: Any) -> tuple[Assertion]:
             assertion: Assertion = self.converter.structure(entry, Assertion)
-            Mistakes(unsupported_assertions(assertion, self.around.kinds)).raise_any()
+            Mistakes(unsupported_assertions(assertion, self.context.kinds)).raise_any()
             return (assertion,)
 
         return many(listed(value, "assertions"), " of assertions", read)
@@ -252,7 +252,7 @@ def chosen(entry: Mapping[str, Any], key: str, known: Mapping[str, Any], what: s
     return found
 
 
-def prompt_text(value: Any, around: FileContext) -> str:
+def prompt_text(value: Any, context: FileContext) -> str:
     """Return a prompt: a text, a list of messages, or the content of a file with one prompt.
 
     Raises:
@@ -265,7 +265,7 @@ def prompt_text(value: Any, around: FileContext) -> str:
         raise MistakenError(Mistake(message))
     if not names_file(value):
         return value
-    prompts = read_prompts(value, around)
+    prompts = read_prompts(value, context)
     if len(prompts) > 1:
         message = f"{quote(value)} contains {counted(len(prompts), 'prompt')}"
         raise MistakenError(Mistake(message, "name a file with one"))
@@ -275,7 +275,7 @@ def prompt_text(value: Any, around: FileContext) -> str:
     return prompts[0].raw
 
 
-def schema_of(value: Any, around: FileContext) -> Mapping[str, Any]:
+def schema_of(value: Any, context: FileContext) -> Mapping[str, Any]:
     """Return a JSON schema: an object, or the content of the file that it names.
 
     Raises:
@@ -283,7 +283,7 @@ def schema_of(value: Any, around: FileContext) -> Mapping[str, Any]:
     """
     if not names_file(value):
         return _checked(value)
-    file = around.file(value)
+    file = context.file(value)
     document = read_placed(file, read_document)
     try:
         return _checked(document.data)

@@ -40,7 +40,7 @@ SETTINGS = tuple(fields_by_key(ColumnsSettings))
 class ColumnsContext:
     """The context in which a task is read."""
 
-    around: FileContext
+    context: FileContext
     """The files that it may name."""
     templates: Templates
     """Checks templates and finds the names that they use."""
@@ -67,10 +67,10 @@ def columns_suite(
             case _:
                 return mistake
 
-    warn = reading.around.warn
-    around = attrs.evolve(reading.around, warn=lambda warning: warn(placed(warning)))
+    warn = reading.context.warn
+    context = attrs.evolve(reading.context, warn=lambda warning: warn(placed(warning)))
     try:
-        suite = reading.structure({**data, "providers": written}, around)
+        suite = reading.structure({**data, "providers": written}, context)
     except MistakenError as error:
         mistakes += map(placed, error.parts)
     roster = ProviderIndex(
@@ -112,29 +112,29 @@ def _inline_providers(
 def _settings(
     task: Mapping[str, Any], reading: ColumnsContext, roster: ProviderIndex
 ) -> ColumnsSettings:
-    around = reading.around
+    context = reading.context
     hooks: dict[str, Hook] = {
         "columns": _columns_hook(reading, roster),
-        "output_dir": lambda value, _wanted: _output_folder(some_text(value), around),
+        "output_dir": lambda value, _wanted: _output_folder(some_text(value), context),
         "shutdown": object_hook(strict_converter(), ErrorWindow),
-        "processors": _processors_hook(around),
+        "processors": _processors_hook(context),
     }
     structure = object_hook(strict_converter(), ColumnsSettings, hooks=hooks, check=_mistakes_of)
     settings: ColumnsSettings = structure(task, ColumnsSettings)
     for warning in _hidden(settings):
-        around.warn(warning)
+        context.warn(warning)
     return settings
 
 
-def _output_folder(named: str, around: FileContext) -> Path:
+def _output_folder(named: str, context: FileContext) -> Path:
     """Return the folder of a dataset's files, which may be below the working folder or the suite's."""
     here = Path.cwd()
-    return attrs.evolve(around, directory=here).place(named, also=(here,))
+    return attrs.evolve(context, directory=here).place(named, also=(here,))
 
 
 def _columns_hook(reading: ColumnsContext, roster: ProviderIndex) -> Hook:
-    names = NameReader(reading.around, reading.templates)
-    one = column_hook(reading.converter, reading.around, roster.place)
+    names = NameReader(reading.context, reading.templates)
+    one = column_hook(reading.converter, reading.context, roster.place)
 
     def hook(value: Any, _wanted: Any) -> tuple[Column, ...]:
         if not isinstance(value, list):
@@ -156,8 +156,8 @@ def _columns_hook(reading: ColumnsContext, roster: ProviderIndex) -> Hook:
     return hook
 
 
-def _processors_hook(around: FileContext) -> Hook:
-    target: Hook = lambda value, _wanted: python_target(value, around, "processors")  # noqa: E731 - typed
+def _processors_hook(context: FileContext) -> Hook:
+    target: Hook = lambda value, _wanted: python_target(value, context, "processors")  # noqa: E731 - typed
     structure = object_hook(
         strict_converter(), Processor, hooks={"target": target}, check=_processor_mistakes
     )

@@ -58,7 +58,7 @@ class NameUse:
 class NameReader:
     """Finds the names that entries use."""
 
-    around: FileContext
+    context: FileContext
     templates: Templates
 
     def uses(self, entry: Any) -> Iterator[NameUse]:
@@ -97,7 +97,7 @@ class NameReader:
                 )
             case (("llm" | "judge"), "prompt", _):
                 try:
-                    text = prompt_text(value, self.around)
+                    text = prompt_text(value, self.context)
                 except MistakenError:  # reported when the prompt is read
                     return
                 names = {

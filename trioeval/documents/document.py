@@ -89,11 +89,11 @@ def read_suite_documents(
     mistakes: list[Mistake] = []
     for file in files:
         directory = file.absolute().parent
-        around = FileContext(
+        context = FileContext(
             directory=directory, environ=environ, allow_outside=allow_outside, trust=trust
         )
         try:
-            one = _read(file, around, alone=len(files) == 1)
+            one = _read(file, context, alone=len(files) == 1)
         except MistakenError as error:
             mistakes += error.parts
             continue
@@ -163,15 +163,15 @@ class _Read:
     warnings: Sequence[Mistake]
 
 
-def _read(file: Path, around: FileContext, *, alone: bool) -> _Read:
+def _read(file: Path, context: FileContext, *, alone: bool) -> _Read:
     try:
         document = read_document(file)
     except MistakenError as error:
         raise MistakenError(*(attrs.evolve(part, file=file) for part in error.parts)) from None
     origin = Origin(file, document)
-    data, others, dangling = resolve_references(origin, around)
+    data, others, dangling = resolve_references(origin, context)
     texts = [document.text, *(other.document.text for other in others)]
-    rendered = render_environment(data, texts, around)
+    rendered = render_environment(data, texts, context)
     mistakes = rendered.wrong
     if not (alone or isinstance(rendered.data, dict)):
         mistakes = [*mistakes, Mistake(f"a suite must be an object, got {kind(rendered.data)}")]

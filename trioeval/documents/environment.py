@@ -79,32 +79,32 @@ class Rendered:
     """Variables that the suite may not see; their templates stay as they are."""
 
 
-def render_environment(data: Any, texts: Iterable[str], around: FileContext) -> Rendered:
+def render_environment(data: Any, texts: Iterable[str], context: FileContext) -> Rendered:
     """Fill in environment variables, and those that the suite itself defines under `env`.
 
     Args:
         data: The document.
         texts: The texts of its files; if none of them contains `env`, the document is not searched.
-        around: Provides the environment.
+        context: Provides the environment.
 
     Example:
         >>> from pathlib import Path
         >>> suite = {"env": {"A": "{{env.B}}!"}, "prompts": ["{{ env.A | upper }} {{x}} {{env.C}}"]}
-        >>> around = FileContext(directory=Path("/s"), environ={"B": "b"})
-        >>> render_environment(suite, [str(suite)], around).data["prompts"]
+        >>> context = FileContext(directory=Path("/s"), environ={"B": "b"})
+        >>> render_environment(suite, [str(suite)], context).data["prompts"]
         ['B! {{x}} {{env.C}}']
     """
     texts = list(texts)
-    visible = around.visible_env
+    visible = context.visible_env
     shell = list(_shell_warnings(data, (), visible)) if any("${" in text for text in texts) else []
-    if not any(map(_REFERS_TO_ENV.search, texts)) or around.switch("DISABLE_TEMPLATING"):
+    if not any(map(_REFERS_TO_ENV.search, texts)) or context.switch("DISABLE_TEMPLATING"):
         return Rendered(data, shell)
-    outside = {} if around.switch("DISABLE_TEMPLATE_ENV_VARS") else visible
-    withheld = around.trust.withheld(around.environ, ())
+    outside = {} if context.switch("DISABLE_TEMPLATE_ENV_VARS") else visible
+    withheld = context.trust.withheld(context.environ, ())
     own = data.get("env") if isinstance(data, dict) else None
     if isinstance(own, dict):
-        outside = {**outside, **_Renderer(outside, around.trust, withheld).rendered(own, ("env",))}
-    renderer = _Renderer(outside, around.trust, withheld - outside.keys())
+        outside = {**outside, **_Renderer(outside, context.trust, withheld).rendered(own, ("env",))}
+    renderer = _Renderer(outside, context.trust, withheld - outside.keys())
     found = renderer.rendered(data, ())
     return Rendered(found, shell + renderer.unset, renderer.wrong, renderer.refused)
 

@@ -76,8 +76,8 @@ class FileContext:
     """The context of one suite, or of one of its files.
 
     Example:
-        >>> around = FileContext(directory=Path("/s"), environ={"PROMPTFOO_CSV_DELIMITER": ";"})
-        >>> around.variable("CSV_DELIMITER", ",")
+        >>> context = FileContext(directory=Path("/s"), environ={"PROMPTFOO_CSV_DELIMITER": ";"})
+        >>> context.variable("CSV_DELIMITER", ",")
         ';'
     """
 
@@ -275,12 +275,12 @@ class FileContext:
         return Mistake(f"{what} not found: {quote(reference)}", hint)
 
 
-def wrong_paths(variables: Mapping[str, str], around: FileContext) -> Iterator[Mistake]:
+def wrong_paths(variables: Mapping[str, str], context: FileContext) -> Iterator[Mistake]:
     """Yield a mistake for each variable of a suite that names a file outside of its folder."""
     for variable in (prefix + name for prefix in _PREFIXES for name in _NAMES_OF_FILES):
         if named := variables.get(variable):
             try:
-                around.place(named)
+                context.place(named)
             except MistakenError as error:
                 yield from (part.below(variable) for part in error.parts)
 

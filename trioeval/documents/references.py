@@ -45,7 +45,7 @@ class Resolved:
 
 
 def resolve_references(
-    origin: Origin, around: FileContext
+    origin: Origin, context: FileContext
 ) -> tuple[Any, list[Origin], Sequence[Mistake]]:
     """Replace the references in a suite's document; return the data, the other files and the mistakes.
 
@@ -61,7 +61,7 @@ def resolve_references(
     """
     if REFERENCE not in origin.document.text:
         return origin.document.data, [], ()
-    resolver = _Resolver(origin, around)
+    resolver = _Resolver(origin, context)
     resolved = resolver.resolve(origin, origin.document.data, 0)
     others = [found for found in resolver.files.values() if found is not origin]
     return resolved.data, others, tuple(resolver.mistakes.values())
@@ -70,9 +70,9 @@ def resolve_references(
 class _Resolver:
     """Replaces the references of one document."""
 
-    def __init__(self, origin: Origin, around: FileContext) -> None:
+    def __init__(self, origin: Origin, context: FileContext) -> None:
         self._suite = origin
-        self._around = around
+        self._context = context
         self.files = {origin.file.absolute(): origin}
         """The files opened so far."""
         self.mistakes: dict[tuple[Document, DocumentPath, int], Mistake] = {}
@@ -205,7 +205,7 @@ class _Resolver:
             message = f"references to {scheme[0]} are not followed"
             raise _DanglingReferenceError(Mistake(message, "copy the target into a file"))
         try:
-            path = self._around.below(origin.file.absolute()).file(name)
+            path = self._context.below(origin.file.absolute()).file(name)
         except MistakenError as error:
             raise _DanglingReferenceError(*error.parts) from None
         if path not in self.files:

@@ -389,7 +389,7 @@ class _JudgeSearch:
             for one in offers:
                 if one.id in self.recorded:
                     return one
-        environ = self.resolver.around.environ
+        environ = self.resolver.context.environ
         return next((one for one in offers if any(environ.get(key) for key in one.keys)), None)
 
 

@@ -306,35 +306,35 @@ class JudgeServices:
 
 @asynccontextmanager
 async def open_judge_services(
-    around: FileContext, tls: TlsSettings | None = None, *, hosts: frozenset[str] | None = None
+    context: FileContext, tls: TlsSettings | None = None, *, hosts: frozenset[str] | None = None
 ) -> AsyncGenerator[JudgeServices]:
     """Open the services that the judges of one run share; no process starts before it is needed.
 
     Args:
-        around: The environment of code. Its `PYTHON_WORKERS` is the number of processes of each function,
+        context: The environment of code. Its `PYTHON_WORKERS` is the number of processes of each function,
             its `SCRIPT_TIMEOUT_MS` the timeout of a script, and its `SCRIPT_MEMORY_MB` its memory limit
             (0 for none).
         tls: TLS settings; None uses the defaults.
         hosts: The only hosts that requests may go to; None allows all.
     """
-    environ = around.environ
-    workers = _number(around.variable("PYTHON_WORKERS")) or min(
+    environ = context.environ
+    workers = _number(context.variable("PYTHON_WORKERS")) or min(
         max(os.cpu_count() or 1, 2), WORKERS
     )
-    memory = _number(around.variable("SCRIPT_MEMORY_MB"))
-    limit = (_number(around.variable("SCRIPT_TIMEOUT_MS")) or LIMIT * 1000) / 1000
+    memory = _number(context.variable("SCRIPT_MEMORY_MB"))
+    limit = (_number(context.variable("SCRIPT_TIMEOUT_MS")) or LIMIT * 1000) / 1000
     async with (
         open_scripts(
-            around.directory,
+            context.directory,
             environ,
             workers=workers,
             memory_mb=MEMORY_MB if memory is None else memory,
-            trust=around.trust,
+            trust=context.trust,
         ) as scripts,
         open_webhooks(environ, tls, hosts=hosts) as webhooks,
     ):
-        commands = SuiteCommands(around.directory, environ, around.trust)
-        yield JudgeServices(scripts, webhooks, commands, around.directory, limit)
+        commands = SuiteCommands(context.directory, environ, context.trust)
+        yield JudgeServices(scripts, webhooks, commands, context.directory, limit)
 
 
 def _number(wanted: str) -> int | None:

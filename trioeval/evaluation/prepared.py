@@ -41,7 +41,7 @@ class PreparedSuite:
     lane_limits: Mapping[str, tuple[LimitKey, ...]] = attrs.field(factory=dict)
     """The shared limits that calls count against, by lane."""
     templates: Templates = attrs.field(repr=False)
-    around: FileContext = attrs.field(repr=False)
+    context: FileContext = attrs.field(repr=False)
     sharing: Sharing
     """The data that its steps leave for each other."""
     trust: TlsSettings = attrs.field(factory=TlsSettings)

@@ -150,7 +150,7 @@ class RowVariables:
 class VariableSource:
     """Source of the variables of rows."""
 
-    around: FileContext
+    context: FileContext
     scripts: Scripts
     history: SharedData
     sharing: Sharing
@@ -219,11 +219,11 @@ class VariableSource:
     ) -> str:
         try:
             # A hook may have made the value, so it cannot be checked when the suite is loaded.
-            path = self.around.file(reference)
+            path = self.context.file(reference)
             suffix = path.suffix.lower()
             if suffix != ".py" and suffix not in JAVASCRIPT:
                 return await trio.to_thread.run_sync(
-                    load_file_value, path, self.around, abandon_on_cancel=True
+                    load_file_value, path, self.context, abandon_on_cancel=True
                 )
         except MistakenError as error:
             raise InputError(f"variable {name}: {error}") from error

@@ -28,7 +28,7 @@ class Resolver:
     """Resolves the entries of a suite to provider specifications."""
 
     suite: Suite
-    around: FileContext
+    context: FileContext
     templates: Templates
     custom: Mapping[str, Provider]
     """Async callables by their provider id."""
@@ -42,7 +42,7 @@ class Resolver:
         if isinstance(entry.lane, str) and entry.lane not in self.suite.lanes:
             message = f"$.lanes has no lane {quote(entry.lane)}"
             raise SuiteError([Problem(".lane", message)])
-        environ, trust = self.around.environ, self.around.trust
+        environ, trust = self.context.environ, self.context.trust
         environ = {**environ, **entry.env} if entry.env else environ
         own = self.own_names(entry)
         spec = resolve(
@@ -50,7 +50,7 @@ class Resolver:
             entry.config,
             environ=environ,
             directory=self.suite.directory,
-            fence=self.around.fence,
+            fence=self.context.fence,
             templates=self.templates,
             custom=self.custom,
             label=entry.label,
@@ -59,18 +59,18 @@ class Resolver:
             withheld=trust.withheld(environ, own),
             runs_code=trust.code == "run",
         )
-        if not trust.trusted and (refused := [*refusals(spec, self.around, own)]):
+        if not trust.trusted and (refused := [*refusals(spec, self.context, own)]):
             raise SuiteError(refused)
         return spec
 
     def own_names(self, entry: ProviderEntry) -> frozenset[str]:
         """Return the names of the variables that the suite sets for a provider."""
-        return self.around.own_env.union(entry.env)
+        return self.context.own_env.union(entry.env)
 
     @property
     def _readers(self) -> Mapping[str, Reader]:
         """Replacements for the default readers of entries, by prefix."""
-        if not self.around.trust.trusted:
+        if not self.context.trust.trusted:
             return dict.fromkeys(CODE, _refuse)
         return {"exec": read_agent_command} if self.suite.settings.type == "agent" else {}
 
@@ -89,7 +89,7 @@ class Resolver:
 
 
 def _refuse(
-    prefix: str, rest: str, _config: Mapping[str, Any], _around: EntryContext
+    prefix: str, rest: str, _config: Mapping[str, Any], _context: EntryContext
 ) -> list[Problem]:
     """Refuse an entry that is code."""
     refused = Trust(trusted=False).code_refusal(quote(f"{prefix}:{rest}"))

@@ -90,19 +90,19 @@ def foreign_key_warning(sent: SentKey, path: str) -> Problem:
     return Problem(path, message, "if that is not intended, give the provider its own key: apiKey")
 
 
-def refusals(spec: ProviderSpec, around: FileContext, own: Collection[str]) -> Iterator[Problem]:
+def refusals(spec: ProviderSpec, context: FileContext, own: Collection[str]) -> Iterator[Problem]:
     """Yield the forbidden parts of a provider of an untrusted suite; paths are relative to its entry.
 
     Args:
         spec: The provider.
-        around: The context of the suite, with its permissions.
+        context: The context of the suite, with its permissions.
         own: Names of variables that the suite sets itself.
     """
     settings = spec.settings
     for key in settings.code_keys:
         yield Problem(f".config.{key}", f"{key} {_CODE}", LEAVE_OUT)
     for key, variable in settings.credential_choices.items():
-        if variable not in around.trust.allow_env:
+        if variable not in context.trust.allow_env:
             message = f"{key} chooses among your credentials, which an untrusted suite may not do"
             hint = f"choose with {variable} in your environment, or allow it with --allow-env {variable}"
             yield Problem(f".config.{key}", message, hint)
@@ -112,7 +112,7 @@ def refusals(spec: ProviderSpec, around: FileContext, own: Collection[str]) -> I
     if not isinstance(settings, AdapterSettings):
         return  # names in templates were checked when these were rendered
     endpoint = settings.adapter.endpoint
-    free = {*own, *around.trust.allow_env}
+    free = {*own, *context.trust.allow_env}
     safe = {sent.variable for sent in sent_keys(spec, own) if sent.is_safe}
     is_open = endpoint.base_url.startswith("http:") and not endpoint.url_variable
     for variable in endpoint.sent_variables:

@@ -62,15 +62,15 @@ class Scoring:
     """Applies the scoring functions of one suite.
 
     Args:
-        around: The context of its files.
+        context: The context of its files.
         scripts: Runs the functions.
         limit: Timeout in seconds, > 0.
     """
 
-    def __init__(self, around: FileContext, scripts: Scripts, limit: float) -> None:
+    def __init__(self, context: FileContext, scripts: Scripts, limit: float) -> None:
         self._scripts = scripts
         self._limit = limit
-        self._read = functools.lru_cache(functools.partial(read_scoring, around=around))
+        self._read = functools.lru_cache(functools.partial(read_scoring, context=context))
 
     async def __call__(self, text: str, verdict: Verdict, threshold: float | None) -> Verdict:
         """Return the verdict of a scoring function. A checkpoint.

@@ -159,20 +159,20 @@ async def open_scripts(
         memory_mb: Memory limit of each of them in mebibytes; 0 for none.
         trust: The permissions of the suite; code of an untrusted suite does not run.
     """
-    around = FileContext(directory=directory, environ=environ, trust=trust)
-    wanted = around.variable("PYTHON_WORKERS")
+    context = FileContext(directory=directory, environ=environ, trust=trust)
+    wanted = context.variable("PYTHON_WORKERS")
     if workers is None:
         workers = int(wanted) if wanted.isdecimal() else 1
     async with AsyncExitStack() as stack:
         is_configured = wanted.isdecimal()
-        yield Scripts(around, min(max(workers, 1), MOST_WORKERS), memory_mb, stack, is_configured)
+        yield Scripts(context, min(max(workers, 1), MOST_WORKERS), memory_mb, stack, is_configured)
 
 
 @attrs.define(eq=False)
 class Scripts:
     """Runs the suite's code; obtained from `open_scripts` only."""
 
-    _around: FileContext
+    _context: FileContext
     _workers: int
     _memory_mb: int
     _stack: AsyncExitStack = attrs.field(repr=False)
@@ -295,7 +295,7 @@ class Scripts:
         if query.is_quick(size):
             return query.apply(answer)
         if self._queries is None:
-            spec = query_workers(self._around.directory, self._around.environ)
+            spec = query_workers(self._context.directory, self._context.environ)
             self._queries = await self._stack.enter_async_context(open_workers(spec))
         return await apply_query(query, answer, size, self._queries)
 
@@ -319,7 +319,7 @@ class Scripts:
         """
         self._check(name or show(script.code))
         if self._engine is None:
-            spec = engine_workers(self._around.directory, self._around.environ)
+            spec = engine_workers(self._context.directory, self._context.environ)
             spec = attrs.evolve(spec, memory_mb=self._memory_mb)
             self._engine = await self._stack.enter_async_context(open_workers(spec))
         told = await _call_worker(self._engine, [script.source, Encoded.of(list(arguments))], limit)
@@ -364,9 +364,9 @@ class Scripts:
         """
         words = shlex.split(command)
         self._check(show(command))
-        around = self._around
+        context = self._context
         printed = await run_program(
-            [*words, argument], cwd=around.directory, environ=around.environ, limit=limit
+            [*words, argument], cwd=context.directory, environ=context.environ, limit=limit
         )
         if printed.errors and not printed.output.strip():
             what = f"{words[0]} wrote only to its standard error{last_line(printed.errors)}"
@@ -384,11 +384,11 @@ class Scripts:
         Raises:
             ScriptError: It failed, or timed out.
         """
-        around = self._around
+        context = self._context
         self._check(file.name)
         command = [self._interpreter, str(file), argument]
         printed = await run_program(
-            command, cwd=around.directory, environ=around.environ, limit=limit
+            command, cwd=context.directory, environ=context.environ, limit=limit
         )
         return printed.output.decode("utf-8", "replace").removesuffix("\n")
 
@@ -406,13 +406,13 @@ class Scripts:
     def _check(self, what: str) -> None:
         """Refuse code that is not allowed to run, also if it passed the checks at loading."""
         try:
-            self._around.check_code(what)
+            self._context.check_code(what)
         except MistakenError as error:
             raise ScriptError(str(error)) from None
 
     @property
     def _interpreter(self) -> str:
-        return self._around.variable("PYTHON") or sys.executable
+        return self._context.variable("PYTHON") or sys.executable
 
     async def _ask(
         self, file: Path, function: str, arguments: Sequence[Any], limit: float, name: str
@@ -429,14 +429,14 @@ class Scripts:
                 executable=self._interpreter,
                 file=file,
                 function=function,
-                cwd=self._around.directory,
-                environ=self._around.environ,
+                cwd=self._context.directory,
+                environ=self._context.environ,
                 workers=workers,
                 memory_mb=self._memory_mb,
                 limit_key=None,  # its key differs from place to place, or is missing
             )
             if file.suffix.lower() == RUBY:
-                ruby = ruby_command(self._around)
+                ruby = ruby_command(self._context)
                 spec = attrs.evolve(spec, executable=ruby, program=RUBY_WORKER)
             pool = await self._stack.enter_async_context(open_workers(spec))
             self._pools[file, function, workers] = pool

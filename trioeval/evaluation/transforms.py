@@ -62,12 +62,12 @@ OutputTransform: TypeAlias = ReplyQuery | MemberPath | PythonCode | PythonFuncti
 """A query applies to the output, or to the JSON that its text contains; a member path to the output."""
 
 
-def read_output_transform(text: str, around: FileContext) -> OutputTransform:
+def read_output_transform(text: str, context: FileContext) -> OutputTransform:
     """Parse the text of a transform.
 
     Args:
         text: As in the suite.
-        around: The context of its paths.
+        context: The context of its paths.
 
     Raises:
         MistakenError: It is invalid, names no existing file, or needs an engine that is not installed.
@@ -79,11 +79,11 @@ def read_output_transform(text: str, around: FileContext) -> OutputTransform:
         return _query(code)
     if names_members(code):
         return _members(code)
-    around.check_code(quote(code))
+    context.check_code(quote(code))
     if code.startswith(PYTHON):
         return PythonCode(checked_python(code.removeprefix(PYTHON).strip(), NAMES))
     if code.startswith(FILE):
-        file, function = code_file(code, around)
+        file, function = code_file(code, context)
         if file.suffix == ".py":
             return PythonFunction(file, function or FUNCTION)
         return checked_script(Script(read_text(file), NAMES, "module", function))

@@ -329,7 +329,7 @@ def load_suite(
     except MistakenError as error:
         problems = _sorted(map(_problem, error.parts), files)
         raise SuiteError(problems, files=[file.absolute() for file in files]) from None
-    around = FileContext(
+    context = FileContext(
         directory=files[0].absolute().parent,
         environ=environ,
         roots=tuple(file.absolute().parent for file in files),
@@ -338,7 +338,7 @@ def load_suite(
         kinds=kinds,
         trust=trust,
     )
-    loading = _Loading(document.data, around, {} if given is None else given, document.files)
+    loading = _Loading(document.data, context, {} if given is None else given, document.files)
 
     def placed(mistake: Mistake) -> Mistake:
         # Values of the command line have no position in a file.
@@ -404,7 +404,7 @@ def parse_suite(
     if foreign := check_plain(document):
         raise SuiteError(map(_problem, foreign))
     directory = Path.cwd() if directory is None else directory.absolute()
-    around = FileContext(
+    context = FileContext(
         directory=directory,
         environ=os.environ if environ is None else environ,
         roots=(directory,),
@@ -413,7 +413,7 @@ def parse_suite(
         kinds=kinds,
         trust=trust,
     )
-    loading = _Loading(document, around, {} if given is None else given)
+    loading = _Loading(document, context, {} if given is None else given)
     try:
         suite = loading.suite()
     except MistakenError as error:
@@ -456,7 +456,7 @@ class _Loading:
     def __init__(
         self,
         document: Any,
-        around: FileContext,
+        context: FileContext,
         given: Mapping[str, Any],
         files: Iterable[Path] = (),
     ) -> None:
@@ -465,17 +465,17 @@ class _Loading:
         self._warnings: list[Mistake] = []
         self._unknown: list[str] = []
         self._files = dict.fromkeys(files)
-        own = self._own_env(around.trust)
-        around = attrs.evolve(
-            around,
-            environ={**around.environ, **own},
-            roots=tuple(dict.fromkeys([*around.roots, *folders_of(given, around.directory)])),
+        own = self._own_env(context.trust)
+        context = attrs.evolve(
+            context,
+            environ={**context.environ, **own},
+            roots=tuple(dict.fromkeys([*context.roots, *folders_of(given, context.directory)])),
             warn=self._warnings.append,
             on_file=self._files.setdefault,
             own_env=frozenset(own),
             on_unknown=self._unknown.append,
         )
-        self.around = with_own_types(document, around)
+        self.context = with_own_types(document, context)
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -488,14 +488,14 @@ class _Loading:
         Raises:
             MistakenError: All mistakes of the data, or else of the code and of what it returns.
         """
-        suite = structure_suite(apply_given(self.document, self.given), self.around, whole=whole)
+        suite = structure_suite(apply_given(self.document, self.given), self.context, whole=whole)
         if not with_variables:
             return suite
         mistakes = Mistakes()
 
         def changed(one: Suite) -> Suite:
             with mistakes.below():
-                return with_transformed_vars(one, self.around)
+                return with_transformed_vars(one, self.context)
             return one
 
         suite = in_every_task(suite, changed)
@@ -509,18 +509,18 @@ class _Loading:
 
     def finished(self, suite: Suite, warnings: Iterable[Mistake]) -> Suite:
         """Return the suite with its context, files and warnings."""
-        around = self.around
-        roots = around.roots if len(around.roots) > 1 else ()
+        context = self.context
+        roots = context.roots if len(context.roots) > 1 else ()
         suite = in_every_task(
             suite,
             lambda one: attrs.evolve(
                 one,
-                directory=around.directory,
+                directory=context.directory,
                 roots=roots,
-                allow_outside=around.allow_outside,
-                kinds=around.kinds,
-                trust=around.trust,
-                env=around.trust.without_insecure(one.env),
+                allow_outside=context.allow_outside,
+                kinds=context.kinds,
+                trust=context.trust,
+                env=context.trust.without_insecure(one.env),
             ),
         )
         return attrs.evolve(

@@ -23,7 +23,7 @@ def checked_path(suite: Suite, named: str, key: str) -> Path:
         UsageError: It now leads outside.
     """
     try:
-        return _around(suite).place(named)
+        return _context(suite).place(named)
     except MistakenError as error:
         raise UsageError(f"{key}: {error}") from None
 
@@ -42,17 +42,19 @@ def read_own_env_files(suite: Suite) -> Mapping[str, str]:
         return found
     from trioeval.documents.environment import read_env_file  # noqa: PLC0415 - its parser is rarely needed
 
-    around = _around(suite)
+    context = _context(suite)
     for key, name in named:
         path = checked_path(suite, name, f"commandLineOptions.{key}")
         variables = read_env_file(path, key)
-        wrong = [f"{path}: {part.at[0]}: {part.message}" for part in wrong_paths(variables, around)]
+        wrong = [
+            f"{path}: {part.at[0]}: {part.message}" for part in wrong_paths(variables, context)
+        ]
         if wrong:
             raise UsageError("\n".join(wrong))
         found |= variables
     return found
 
 
-def _around(suite: Suite) -> FileContext:
+def _context(suite: Suite) -> FileContext:
     roots = suite.roots or (suite.directory,)
     return FileContext(directory=suite.directory, roots=roots, allow_outside=suite.allow_outside)

@@ -234,7 +234,7 @@ _HOW_IT_RUNS = ("serialize", "registerScope")
 
 def structure_suite(
     document: Any,
-    around: FileContext,
+    context: FileContext,
     *,
     whole: bool = True,
     prompts: tuple[Prompt, ...] | None = None,
@@ -245,7 +245,7 @@ def structure_suite(
 
     Args:
         document: JSON data.
-        around: The context of the files that it names.
+        context: The context of the files that it names.
         whole: The data is complete; otherwise names may be defined in the rest.
         prompts: Prompts in place of its own, for all providers.
         may_be_alone: It needs no providers.
@@ -256,14 +256,14 @@ def structure_suite(
     """
     if not isinstance(document, dict):
         raise MistakenError(Mistake(f"a suite must be an object, got {kind(document)}"))
-    known, mistakes = _top(document, around, needs_providers=whole and not may_be_alone)
-    mistakes += _missing_tests(known, around, elsewhere=of_agents or may_be_alone)
+    known, mistakes = _top(document, context, needs_providers=whole and not may_be_alone)
+    mistakes += _missing_tests(known, context, elsewhere=of_agents or may_be_alone)
     has_tasks = "tasks" in known
     if has_tasks:
-        mistakes += _take_tasks(known, around)
+        mistakes += _take_tasks(known, context)
     filters = known.get("nunjucksFilters")
     filters = filters if isinstance(filters, dict) else {}
-    read_prompts = prompts_hook(around, filters)
+    read_prompts = prompts_hook(context, filters)
     own_prompts: tuple[Prompt, ...] | None = None
     with mistakes.below("prompts"):
         if prompts is None:
@@ -276,7 +276,7 @@ def structure_suite(
         of_agents or has_tasks
     )  # parts at the top that a task cannot have are reported by the task
     with mistakes.below():
-        converter = make_converter(around, templates_of(around, filters), of_agents=of_agents)
+        converter = make_converter(context, templates_of(context, filters), of_agents=of_agents)
         suite = converter.structure(known, Suite)
     if mistakes:
         if known["providers"] is document.get("targets") or "providers" not in document:
@@ -284,21 +284,21 @@ def structure_suite(
         # Mistakes at the top are reported by each task as well.
         raise MistakenError(*dict.fromkeys(_moved_back(mistake, document) for mistake in mistakes))
     if not has_tasks:
-        _warn_of_limits(known, suite, around)
-        _warn_of_number_lists(suite, around)
-    return _completed(suite, around)
+        _warn_of_limits(known, suite, context)
+        _warn_of_number_lists(suite, context)
+    return _completed(suite, context)
 
 
-def _warn_of_limits(known: dict[str, Any], suite: Suite, around: FileContext) -> None:
+def _warn_of_limits(known: dict[str, Any], suite: Suite, context: FileContext) -> None:
     """Warn of unknown limits that lanes name."""
     if suite.limits is None or suite.limits.backend != "memory":
         return
     if (limits := known_limits(suite.limits)) is not None:
         for warning in unknown_limits(known, suite, limits):
-            around.warn(warning)
+            context.warn(warning)
 
 
-def _warn_of_number_lists(suite: Suite, around: FileContext) -> None:
+def _warn_of_number_lists(suite: Suite, context: FileContext) -> None:
     """Warn of lists of numbers that a prompt prints whole: unlike lists of texts they do not expand."""
     printed = {name for prompt in suite.prompts for name in _PRINTED.findall(prompt.raw)}
     default = suite.default_test or Test()
@@ -321,23 +321,23 @@ def _warn_of_number_lists(suite: Suite, around: FileContext) -> None:
                 'quote its members for one test each: ["1", "2", "3"]; '
                 "with options.disableVarExpansion this is not reported"
             )
-            around.warn(Mistake(message, hint, at=(*at, "vars", name)))
+            context.warn(Mistake(message, hint, at=(*at, "vars", name)))
 
 
 def make_converter(
-    around: FileContext, templates: Templates | None = None, *, of_agents: bool = False
+    context: FileContext, templates: Templates | None = None, *, of_agents: bool = False
 ) -> cattrs.Converter:
     """Return the converter whose `structure(document, Suite)` defines the meaning of a suite file.
 
     Args:
-        around: The context of files.
+        context: The context of files.
         templates: Checks the syntax of templates in tests; None leaves that to the run.
         of_agents: Tests may be cases, and agents may be judged.
     """
     converter = strict_converter()
     workspace: Hook | None = None
     if of_agents:
-        workspace = workspace_hook(WorkspaceTemplates.of(around, templates or Templates()))
+        workspace = workspace_hook(WorkspaceTemplates.of(context, templates or Templates()))
 
     def lane_or_name(value: Any, _wanted: Any) -> LaneSettings | str | None:
         if value is None or isinstance(value, str):
@@ -351,34 +351,34 @@ def make_converter(
         LaneSettings,
         object_hook(converter, LaneSettings, not_yet=NOT_YET_IN_LANES, hooks=lane),
     )
-    register(LimitsSettings, limits_hook(converter, around))
+    register(LimitsSettings, limits_hook(converter, context))
     register(LaneSettings | str | None, lane_or_name)
     register(BudgetSettings, object_hook(converter, BudgetSettings))
-    register(EvaluateOptions, run_options_hook(converter, around))
-    register(CommandLineOptions, _flags_hook(converter, around))
+    register(EvaluateOptions, run_options_hook(converter, context))
+    register(CommandLineOptions, _flags_hook(converter, context))
     extra = case_form(converter, workspace)
-    register(Assertion, assertion_hook(converter, around, templates, extra))
-    register(ProviderEntry, provider_hook(converter, around))
-    register(TestOptions, options_hook(converter, around, templates))
-    register(Test, test_hook(converter, around, extra))
+    register(Assertion, assertion_hook(converter, context, templates, extra))
+    register(ProviderEntry, provider_hook(converter, context))
+    register(TestOptions, options_hook(converter, context, templates))
+    register(Test, test_hook(converter, context, extra))
     register(RunLimits, object_hook(converter, RunLimits))
-    register(DerivedMetric, derived_hook(converter, around))
+    register(DerivedMetric, derived_hook(converter, context))
     register(
         Suite,
         object_hook(
             converter,
             Suite,
             hooks={
-                "prompts": prompts_hook(around),
-                "providers": providers_hook(converter, around),
-                "tests": tests_hook(converter, around),
-                "default_test": default_test_hook(converter, around, extra),
-                "scenarios": scenarios_hook(converter, around),
-                "env": variables_hook(around),
-                "output_path": places_hook(around),
-                "extensions": code_texts(around),
-                "nunjucks_filters": filters_hook(converter, around),
-                "assertion_types": own_types_hook(around),
+                "prompts": prompts_hook(context),
+                "providers": providers_hook(converter, context),
+                "tests": tests_hook(converter, context),
+                "default_test": default_test_hook(converter, context, extra),
+                "scenarios": scenarios_hook(converter, context),
+                "env": variables_hook(context),
+                "output_path": places_hook(context),
+                "extensions": code_texts(context),
+                "nunjucks_filters": filters_hook(converter, context),
+                "assertion_types": own_types_hook(context),
                 "tasks": lambda tasks, _wanted: tasks,  # already read
             },
         ),
@@ -386,24 +386,24 @@ def make_converter(
     return converter
 
 
-def converter_of(suite: Suite, around: FileContext) -> cattrs.Converter:
+def converter_of(suite: Suite, context: FileContext) -> cattrs.Converter:
     """Return the converter for parts that code adds to a suite, or changes, after it was loaded."""
-    return make_converter(around, of_agents=isinstance(suite.settings, AgentSettings))
+    return make_converter(context, of_agents=isinstance(suite.settings, AgentSettings))
 
 
-def _flags_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
+def _flags_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
     hooks = {
-        "extension": code_texts(around),
-        "env_file": env_files_hook(around),
-        "env_path": env_files_hook(around),
-        "output": places_hook(around),
-        **dict.fromkeys(_EARLIER_RESULTS, place_hook(around)),
+        "extension": code_texts(context),
+        "env_file": env_files_hook(context),
+        "env_path": env_files_hook(context),
+        "output": places_hook(context),
+        **dict.fromkeys(_EARLIER_RESULTS, place_hook(context)),
     }
     return object_hook(converter, CommandLineOptions, hooks=hooks)
 
 
 def _top(
-    document: dict[str, Any], around: FileContext, *, needs_providers: bool
+    document: dict[str, Any], context: FileContext, *, needs_providers: bool
 ) -> tuple[dict[str, Any], Mistakes]:
     """Return the top level of a file in its plain form, and its mistakes."""
     mistakes = Mistakes()
@@ -414,13 +414,13 @@ def _top(
     }
     for key in document:
         if key in IGNORED_KEYS and key not in IGNORED_SILENTLY:
-            around.warn(Mistake(f"{key} has no effect here", at=(key,), key=True))
+            context.warn(Mistake(f"{key} has no effect here", at=(key,), key=True))
     if "targets" in known:
         if "providers" in known:
             message = "providers and targets are the same key: write one of them"
             mistakes.append(Mistake(message, at=("targets",), key=True))
         known["providers"] = known.pop("targets")
-    _leave_out_options(known, around)
+    _leave_out_options(known, context)
     if "tasks" in known:
         mistakes += _move_options(known)
         return known, mistakes
@@ -439,22 +439,22 @@ def _top(
 
 
 def _missing_tests(
-    known: Mapping[str, Any], around: FileContext, *, elsewhere: bool
+    known: Mapping[str, Any], context: FileContext, *, elsewhere: bool
 ) -> list[Mistake]:
     """Return the mistake of an empty list of tests, unless it is checked elsewhere.
 
     With scenarios it is valid: only they run then.
     """
-    is_allowed = elsewhere or around.allow_empty or "scenarios" in known
+    is_allowed = elsewhere or context.allow_empty or "scenarios" in known
     return [no_tests().below("tests")] if known.get("tests") == [] and not is_allowed else []
 
 
-def _take_tasks(known: dict[str, Any], around: FileContext) -> list[Mistake]:
+def _take_tasks(known: dict[str, Any], context: FileContext) -> list[Mistake]:
     """Read the tasks of a file; the remaining keys are those of a suite without rows."""
     tasks: tuple[Task, ...] = ()
     mistakes = Mistakes()
     with mistakes.below():
-        tasks = read_tasks(known, lambda document: _structured_task(document, around))
+        tasks = read_tasks(known, lambda document: _structured_task(document, context))
     known.pop("scenarios", None)
     known.setdefault("providers", [])
     known.update(tasks=tasks, prompts=(), tests=[])
@@ -462,26 +462,26 @@ def _take_tasks(known: dict[str, Any], around: FileContext) -> list[Mistake]:
 
 
 def _structured_task(
-    document: TaskDocument, around: FileContext
+    document: TaskDocument, context: FileContext
 ) -> tuple[Suite, Sequence[Mistake]]:
     """Return the suite of a task, and its mistakes."""
-    warn = around.warn
-    around = attrs.evolve(around, warn=lambda warning: warn(document.placed(warning)))
+    warn = context.warn
+    context = attrs.evolve(context, warn=lambda warning: warn(document.placed(warning)))
     data = document.data
     filters = data.get("nunjucksFilters")
-    templates = templates_of(around, filters if isinstance(filters, dict) else {})
+    templates = templates_of(context, filters if isinstance(filters, dict) else {})
     if document.type == QUESTION_EVAL:
         return question_suite(
             document.settings,
-            around,
-            lambda: structure_suite(data, around, prompts=(QUESTION_PROMPT,)),
+            context,
+            lambda: structure_suite(data, context, prompts=(QUESTION_PROMPT,)),
         )
     if document.type == COLUMNS:
         reading = ColumnsContext(
-            around,
+            context,
             templates,
-            make_converter(attrs.evolve(around, warn=lambda _: None), templates),
-            lambda data, around: structure_suite(data, around, prompts=(), may_be_alone=True),
+            make_converter(attrs.evolve(context, warn=lambda _: None), templates),
+            lambda data, context: structure_suite(data, context, prompts=(), may_be_alone=True),
         )
         return columns_suite(document.settings, data, reading)
     of_agents = document.type == AGENT
@@ -489,17 +489,17 @@ def _structured_task(
     def structured() -> tuple[Suite, list[Mistake]]:
         return suite_of_rows(
             data,
-            make_converter(around, templates, of_agents=of_agents),
+            make_converter(context, templates, of_agents=of_agents),
             templates,
-            lambda data: structure_suite(data, around, of_agents=of_agents),
+            lambda data: structure_suite(data, context, of_agents=of_agents),
         )
 
     if of_agents:
-        return agent_suite(document.settings, data, around, templates, structured)
+        return agent_suite(document.settings, data, context, templates, structured)
     return structured()
 
 
-def _leave_out_options(known: dict[str, Any], around: FileContext) -> None:
+def _leave_out_options(known: dict[str, Any], context: FileContext) -> None:
     """Remove options without effect, with a warning."""
     options = known.get("evaluateOptions")
     if not isinstance(options, dict):
@@ -507,7 +507,7 @@ def _leave_out_options(known: dict[str, Any], around: FileContext) -> None:
     ignored = [key for key in options if camel(key) in IGNORED_OPTIONS]
     for key in ignored:
         at = ("evaluateOptions", key)
-        around.warn(Mistake(f"{key} has no effect here", at=at, key=True))
+        context.warn(Mistake(f"{key} has no effect here", at=at, key=True))
     known["evaluateOptions"] = {key: part for key, part in options.items() if key not in ignored}
 
 
@@ -538,11 +538,11 @@ def _moved_back(mistake: Mistake, document: dict[str, Any]) -> Mistake:
             return mistake
 
 
-def _completed(suite: Suite, around: FileContext) -> Suite:
+def _completed(suite: Suite, context: FileContext) -> Suite:
     """Return the suite with a default test that contains suite-wide values, which a test overrides."""
     default = suite.default_test or Test()
     found = attrs.evolve(default, metadata={**suite.metadata, **default.metadata})
-    if around.switch("DISABLE_VAR_EXPANSION"):
+    if context.switch("DISABLE_VAR_EXPANSION"):
         options = attrs.evolve(default.options, disable_var_expansion=True)
         found = attrs.evolve(found, options=options)
     return suite if found == default else attrs.evolve(suite, default_test=found)

@@ -14,72 +14,72 @@ from trioeval.grading import quote
 from trioeval.suite.model import MOST_ROWS, EvaluateOptions
 
 
-def place_hook(around: FileContext) -> Hook:
+def place_hook(context: FileContext) -> Hook:
     """Return the hook for one path, which must stay in the folder of the suite."""
 
     def hook(value: Any, _wanted: Any) -> str:
         if not isinstance(value, str):
             raise MistakenError(Mistake(f"must be text, got {kind(value)}"))
-        around.place(value)
+        context.place(value)
         return value
 
     return hook
 
 
-def places_hook(around: FileContext) -> Hook:
+def places_hook(context: FileContext) -> Hook:
     """Return the hook for a path or a list of paths, which must stay in the folder of the suite."""
 
     def hook(value: Any, wanted: Any) -> tuple[str, ...]:
         texts = one_or_more(value, wanted)
         if isinstance(value, str):
-            around.place(value)
+            context.place(value)
         else:
-            read_list(texts, around.place)
+            read_list(texts, context.place)
         return texts
 
     return hook
 
 
-def variables_hook(around: FileContext) -> Hook:
+def variables_hook(context: FileContext) -> Hook:
     """Return the hook for environment variables; those that name a file that a run opens are paths."""
 
     def hook(value: Any, wanted: Any) -> dict[str, str]:
         variables = scalar_texts(value, wanted)
-        Mistakes(wrong_paths(variables, around)).raise_any()
+        Mistakes(wrong_paths(variables, context)).raise_any()
         return variables
 
     return hook
 
 
-def code_texts(around: FileContext) -> Hook:
+def code_texts(context: FileContext) -> Hook:
     """Return the hook for texts that name functions, alone or in a list."""
 
     def hook(value: Any, wanted: Any) -> tuple[str, ...]:
         texts = one_or_more(value, wanted)
-        read_list(texts, lambda text: around.check_code(quote(text)))
+        read_list(texts, lambda text: context.check_code(quote(text)))
         return texts
 
     return hook
 
 
-def filters_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
+def filters_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
     """Return the hook for filters of templates, by their names."""
     structure = converter.get_structure_hook(Mapping[str, str])
 
     def hook(value: Any, _wanted: Any) -> Mapping[str, str]:
         filters: Mapping[str, str] = structure(value, Mapping[str, str])
-        read_each(filters.items(), lambda _name, file: around.check_code(quote(file)))
+        read_each(filters.items(), lambda _name, file: context.check_code(quote(file)))
         return filters
 
     return hook
 
 
-def env_files_hook(around: FileContext) -> Hook:
+def env_files_hook(context: FileContext) -> Hook:
     """Return the hook for environment files; those of an untrusted suite only the user may name."""
-    read = places_hook(around)
+    read = places_hook(context)
 
     def hook(value: Any, wanted: Any) -> tuple[str, ...]:
-        if not around.trust.trusted:
+        if not context.trust.trusted:
             raise MistakenError(
                 Mistake("an untrusted suite reads no environment", "name the file with --env-file")
             )
@@ -89,17 +89,17 @@ def env_files_hook(around: FileContext) -> Hook:
     return hook
 
 
-def run_options_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
+def run_options_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
     """Return the hook for options of a run; an untrusted suite may lower the row limit, not raise it."""
     read = object_hook(converter, EvaluateOptions)
 
     def hook(value: Any, wanted: Any) -> EvaluateOptions:
         options: EvaluateOptions = read(value, wanted)
-        if around.trust.trusted or 0 < options.max_rows <= MOST_ROWS:
+        if context.trust.trusted or 0 < options.max_rows <= MOST_ROWS:
             return options
         message = f"is ignored: an untrusted suite may have at most {MOST_ROWS:,} rows"
         hint = "to allow more, pass --max-rows (max_rows= in Python)"
-        around.warn(Mistake(message, hint, at=("evaluateOptions", "maxRows"), key=True))
+        context.warn(Mistake(message, hint, at=("evaluateOptions", "maxRows"), key=True))
         return attrs.evolve(options, max_rows=MOST_ROWS)
 
     return hook

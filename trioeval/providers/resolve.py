@@ -465,7 +465,7 @@ def resolve(
         elif read is None:
             found = [_unknown(entry_id, custom)]
         else:
-            around = EntryContext(
+            context = EntryContext(
                 environ=environ,
                 directory=directory,
                 templates=templates,
@@ -473,7 +473,7 @@ def resolve(
                 withheld=withheld,
                 runs_code=runs_code,
             )
-            found = read(prefix, rest, own, around)
+            found = read(prefix, rest, own, context)
     name = label or _without_command_secrets(entry_id)
     if isinstance(found, list) or problems:
         everything = [*problems, *(found if isinstance(found, list) else ())]

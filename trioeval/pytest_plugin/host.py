@@ -174,15 +174,15 @@ class Host:
             lanes = make_lanes(*(loaded.checked for loaded in self.files))
             warn = self.warnings.put
             serving = Serving(session.folder, store, cache, lanes, stop, warn)
-            async with trio.open_nursery() as around:
+            async with trio.open_nursery() as context:
                 if session.stopped is not None:
-                    around.start_soon(_heed, session.stopped, stop)
+                    context.start_soon(_heed, session.stopped, stop)
                 async with trio.open_nursery() as nursery:
                     token = trio.lowlevel.current_trio_token()
                     inside = _TrioThread(token, nursery, serving, trio.Event())
                     self._opened.set_result(inside)
                     await inside.closing.wait()
-                around.cancel_scope.cancel("everything is done")
+                context.cancel_scope.cancel("everything is done")
 
     async def _open_cache(self, stack: AsyncExitStack) -> Cache | None:
         settings = self.session.settings

@@ -281,7 +281,7 @@ _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def question_suite(
-    given: Mapping[str, Any], around: FileContext, structure: Callable[[], Suite]
+    given: Mapping[str, Any], context: FileContext, structure: Callable[[], Suite]
 ) -> tuple[Suite, list[Mistake]]:
     """Return the suite of such a task, and everything that is wrong with it."""
     suite = UNREADABLE
@@ -291,7 +291,7 @@ def question_suite(
     with mistakes.below():
         suite = structure()
     with mistakes.below():
-        settings, rows_of = read_settings(given, around)
+        settings, rows_of = read_settings(given, context)
     suite = attrs.evolve(
         suite,
         # `prompts` of a provider refers to other tasks.
@@ -306,7 +306,7 @@ def question_suite(
 
 
 def read_settings(
-    given: Mapping[str, Any], around: FileContext
+    given: Mapping[str, Any], context: FileContext
 ) -> tuple[QuestionSettings, RowsOfTask | None]:
     """Return the settings with the questions, or with the task whose rows they will be.
 
@@ -323,8 +323,8 @@ def read_settings(
         with mistakes.below(ROWS_KEY):
             rows_of = read_questions_of(rows)
     with mistakes.below():
-        settings = _settings_hook(around)(named, QuestionSettings)
-    file = _file_of(given, around) if settings is None else settings.file
+        settings = _settings_hook(context)(named, QuestionSettings)
+    file = _file_of(given, context) if settings is None else settings.file
     if file is not None:
         with mistakes.below():
             questions = read_question_file(file)
@@ -344,25 +344,25 @@ def _source_mistakes(given: Mapping[str, Any]) -> Iterator[Mistake]:
         yield Mistake(message, at=(ROWS_KEY,), key=True)
 
 
-def _file_of(given: Mapping[str, Any], around: FileContext) -> Path | None:
+def _file_of(given: Mapping[str, Any], context: FileContext) -> Path | None:
     """Return the question file when other settings are wrong; None if it is wrong as well."""
     named = next((part for key, part in given.items() if camel(key) == FILE_KEY), None)
     try:
-        return around.file(named) if isinstance(named, str) else None
+        return context.file(named) if isinstance(named, str) else None
     except MistakenError:
         return None
 
 
-def _settings_hook(around: FileContext) -> Hook:
+def _settings_hook(context: FileContext) -> Hook:
     """Return the hook for all settings except the questions."""
     converter = strict_converter()
     register = converter.register_structure_hook
     register(QuestionBudget, object_hook(converter, QuestionBudget))
-    register(Tool, _tool_hook(converter, around))
+    register(Tool, _tool_hook(converter, context))
     return object_hook(
         converter,
         QuestionSettings,
-        hooks={"file": lambda value, _wanted: _file(value, around)},
+        hooks={"file": lambda value, _wanted: _file(value, context)},
         check=_same_tools,
     )
 
@@ -375,13 +375,13 @@ def _same_tools(settings: QuestionSettings) -> Iterator[Mistake]:
             yield Mistake(message, at=("tools", place, "name"))
 
 
-def _file(value: Any, around: FileContext) -> Path:
+def _file(value: Any, context: FileContext) -> Path:
     if not isinstance(value, str) or not value.strip():
         raise MistakenError(Mistake(f"must be a file name, got {kind(value)}"))
-    return around.file(value)
+    return context.file(value)
 
 
-def _tool_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
+def _tool_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
     """Return the hook for a tool, whose function must exist."""
 
     def name(value: Any, _wanted: Any) -> str:
@@ -394,7 +394,7 @@ def _tool_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
         return value
 
     def target(value: Any, _wanted: Any) -> str:
-        return python_target(value, around, "tools")
+        return python_target(value, context, "tools")
 
     def parameters(value: Any, _wanted: Any) -> Mapping[str, Any]:
         if not isinstance(value, Mapping):

@@ -467,14 +467,14 @@ LIMIT = 10.0
 
 
 def derive(
-    metrics: Sequence[DerivedMetric], column: ColumnTotals, around: FileContext
+    metrics: Sequence[DerivedMetric], column: ColumnTotals, context: FileContext
 ) -> Iterator[str]:
     """Add derived metrics to a column.
 
     Args:
         metrics: The metrics; each may use those before it.
         column: The column with all of its rows; one without rows gets none.
-        around: The folder and environment of functions.
+        context: The folder and environment of functions.
 
     Yields:
         The problem of a metric, which is then left out.
@@ -484,18 +484,18 @@ def derive(
     names = {**column.named_scores, COUNT: float(column.rows)}
     for metric in metrics:
         try:
-            value = _value(metric, names, around)
+            value = _value(metric, names, context)
         except (ExpressionError, MistakenError) as error:
             yield f"the derived metric {quote(metric.name)} is left out: {error}"
         else:
             column.derived[metric.name] = names[metric.name] = value
 
 
-def _value(metric: DerivedMetric, names: Mapping[str, float], around: FileContext) -> float:
+def _value(metric: DerivedMetric, names: Mapping[str, float], context: FileContext) -> float:
     if not names_file(metric.value):
         return parse(metric.value).value(names)
-    file, function = code_file(metric.value, around)
-    found = call_function(file, function or "", [dict(names)], around, limit=LIMIT)
+    file, function = code_file(metric.value, context)
+    found = call_function(file, function or "", [dict(names)], context, limit=LIMIT)
     if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
         msg = f"{metric.value} must return a finite number, got {quote(found)}"
         raise ExpressionError(msg)

@@ -487,7 +487,7 @@ _COST_EXAMPLE = '"config": {"maxCost": 0.05}'
 _PRICE_EXAMPLE = '"config": {"price": {"input": 1, "output": 4}}'
 
 
-def wrong_transforms(steps: Expansion, around: FileContext) -> Iterator[Problem]:
+def wrong_transforms(steps: Expansion, context: FileContext) -> Iterator[Problem]:
     """Yield transforms that are not valid, each reported once."""
     seen: set[str] = set()
     for path, text in _transforms(steps):
@@ -495,7 +495,7 @@ def wrong_transforms(steps: Expansion, around: FileContext) -> Iterator[Problem]
             continue
         seen.add(text)
         try:
-            read_output_transform(text, around)
+            read_output_transform(text, context)
         except MistakenError as error:
             for part in error.parts:
                 yield Problem(path, part.message, part.hint)

@@ -172,7 +172,7 @@ async def _open_asker(
         are_data: True if its rows are data, in which templates of providers must not be rendered.
     """
     prepared = part.prepared
-    around = prepared.around
+    context = prepared.context
     templates = prepared.templates.for_data() if are_data else prepared.templates
     opened = await stack.enter_async_context(
         open_providers(
@@ -180,7 +180,7 @@ async def _open_asker(
         )
     )
     scripts = await stack.enter_async_context(
-        open_scripts(around.directory, around.environ, trust=around.trust)
+        open_scripts(context.directory, context.environ, trust=context.trust)
     )
     asker = ReplySource(
         providers=opened,
@@ -236,20 +236,20 @@ def check_judge_lanes(prepared: PreparedSuite, lanes: Lanes) -> None:
 
 async def _prompt_task(has: _OpenParts, stack: AsyncExitStack, terms: TaskOptions) -> OpenTask:
     prepared, tools, scripts = has.part.prepared, has.tools, has.scripts
-    around, steps = prepared.around, prepared.steps
+    context, steps = prepared.context, prepared.steps
     options = prepared.suite.evaluate_options
     hooks = None
     if prepared.extensions:
         given = (prepared.extensions, prepared.suite, terms.run_id)
-        hooks = Hooks(*given, scripts, converter_of(prepared.suite, around), terms.warn)
+        hooks = Hooks(*given, scripts, converter_of(prepared.suite, context), terms.warn)
     graders = OpenGraders(
         graders=prepared.graders,
         reply_source=has.asker,
         default=prepared.suite.default_test,
-        open_objects=around.switch("DISABLE_OBJECT_STRINGIFY"),
+        open_objects=context.switch("DISABLE_OBJECT_STRINGIFY"),
     )
     means = await stack.enter_async_context(
-        open_judge_services(around, prepared.trust, hosts=prepared.hosts)
+        open_judge_services(context, prepared.trust, hosts=prepared.hosts)
     )
     agents = await _agents(has, terms)
     body = PromptEval(
@@ -263,10 +263,10 @@ async def _prompt_task(has: _OpenParts, stack: AsyncExitStack, terms: TaskOption
             means=means,
             graders=graders,
             read_transform=tools.read_transform,
-            scoring=Scoring(around, means.scripts, means.limit),
+            scoring=Scoring(context, means.scripts, means.limit),
             kinds=prepared.suite.kinds,
-            width=options.assertions_max_concurrency or _width(around),
-            short_circuit=around.switch("SHORT_CIRCUIT_TEST_FAILURES"),
+            width=options.assertions_max_concurrency or _width(context),
+            short_circuit=context.switch("SHORT_CIRCUIT_TEST_FAILURES"),
         ),
         order=prepared.order,
         task=has.part.id,
@@ -359,7 +359,7 @@ async def _resumed(
 
 def _tools(prepared: PreparedSuite, scripts: Scripts, run_id: str | None) -> PromptBuilder:
     variables = VariableSource(
-        around=prepared.around,
+        context=prepared.context,
         scripts=scripts,
         history=SharedData(prepared.suite.evaluate_options.register_scope),
         sharing=prepared.sharing,
@@ -374,13 +374,13 @@ def _tools(prepared: PreparedSuite, scripts: Scripts, run_id: str | None) -> Pro
         variables=variables,
         scripts=scripts,
         read_transform=functools.lru_cache(
-            functools.partial(read_output_transform, around=prepared.around)
+            functools.partial(read_output_transform, context=prepared.context)
         ),
         hooked=bool(prepared.extensions),
     )
 
 
-def _width(around: FileContext) -> int:
+def _width(context: FileContext) -> int:
     """Return the maximum number of concurrent external assertions of a row."""
-    wanted = around.variable("ASSERTIONS_MAX_CONCURRENCY")
+    wanted = context.variable("ASSERTIONS_MAX_CONCURRENCY")
     return max(1, int(wanted)) if wanted.isdecimal() else WIDTH

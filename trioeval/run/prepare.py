@@ -81,15 +81,15 @@ if TYPE_CHECKING:
 # The context of a suite: folders, environment, templates, and changes by its extensions.
 
 
-def apply_extensions(suite: Suite, around: FileContext) -> tuple[Suite, tuple[Extension, ...]]:
+def apply_extensions(suite: Suite, context: FileContext) -> tuple[Suite, tuple[Extension, ...]]:
     """Return a suite as changed by its extensions, and the extensions.
 
     Raises:
         SuiteError: They are not valid, or fail.
     """
     try:
-        extensions = read_extensions(suite.extensions, around)
-        suite = with_before_all(suite, extensions, around, converter_of, with_cases)
+        extensions = read_extensions(suite.extensions, context)
+        suite = with_before_all(suite, extensions, context, converter_of, with_cases)
     except MistakenError as error:
         raise SuiteError(
             Problem(show_path(part.at), part.message, part.hint) for part in error.parts
@@ -119,12 +119,12 @@ def file_context(
     )
 
 
-def templates_of(suite: Suite, around: FileContext) -> tuple[Templates, list[Problem]]:
+def templates_of(suite: Suite, context: FileContext) -> tuple[Templates, list[Problem]]:
     """Return the templates of a run, and the problems of the suite's own filters."""
     problems: list[Problem] = []
     filters: dict[str, Callable[..., object]] = {}
     try:
-        filters = load_filters(suite.nunjucks_filters, around)
+        filters = load_filters(suite.nunjucks_filters, context)
     except MistakenError as error:
         problems += [
             Problem(show_path(("nunjucksFilters", *part.at)), part.message, part.hint)
@@ -132,11 +132,11 @@ def templates_of(suite: Suite, around: FileContext) -> tuple[Templates, list[Pro
         ]
     templates = Templates(
         # The suite's own variables are not secrets of the machine.
-        env=suite.env if around.switch("DISABLE_TEMPLATE_ENV_VARS") else around.visible_env,
+        env=suite.env if context.switch("DISABLE_TEMPLATE_ENV_VARS") else context.visible_env,
         filters=filters,
         strict=suite.evaluate_options.strict_variables,
-        enabled=not around.switch("DISABLE_TEMPLATING"),
-        json_aware=not around.switch("DISABLE_JSON_AUTOESCAPE"),
+        enabled=not context.switch("DISABLE_TEMPLATING"),
+        json_aware=not context.switch("DISABLE_JSON_AUTOESCAPE"),
     )
     return templates, problems
 
@@ -144,15 +144,15 @@ def templates_of(suite: Suite, around: FileContext) -> tuple[Templates, list[Pro
 # The certificates that a run trusts according to the environment.
 
 
-def read_trust(around: FileContext) -> tuple[TlsSettings, list[Problem]]:
+def read_trust(context: FileContext) -> tuple[TlsSettings, list[Problem]]:
     """Return the TLS settings for providers without their own, and their problems.
 
     `CA_CERT_PATH` names certificates of authorities, relative to the suite's folder, and `INSECURE_SSL`
     turns the verification of certificates off.
     """
-    named = around.variable("CA_CERT_PATH")
+    named = context.variable("CA_CERT_PATH")
     tls = TlsSettings(
-        ca=around.directory / named if named else None, verify=not around.switch("INSECURE_SSL")
+        ca=context.directory / named if named else None, verify=not context.switch("INSECURE_SSL")
     )
     problems = [
         Problem("$", f"the file {named} of CA_CERT_PATH {fault}")
@@ -335,7 +335,7 @@ def _key_warnings(found: PreparedSuite, loaded: Suite) -> Iterator[Problem]:
         entries = (*prepared.steps.providers, *prepared.graders.entries)
         paths = (*provider_paths(prepared.steps), *prepared.graders.paths)
         for spec, entry, path in zip(prepared.specs, entries, paths, strict=True):
-            for sent in sent_keys(spec, prepared.around.own_env.union(entry.env)):
+            for sent in sent_keys(spec, prepared.context.own_env.union(entry.env)):
                 if sent.is_strange and sent not in seen:
                     seen.add(sent)
                     warnings = [foreign_key_warning(sent, path)]
@@ -410,7 +410,7 @@ def _confined(
 
 
 def _extended(
-    loaded: Suite, around: FileContext
+    loaded: Suite, context: FileContext
 ) -> tuple[Suite, tuple[Extension, ...], Sequence[Problem]]:
     """Return a suite as changed by its extensions, the extensions, and their problems."""
     is_early, loaded = loaded.rows_of is not None, with_placeholder_test(loaded)
@@ -418,7 +418,7 @@ def _extended(
     if not loaded.extensions or is_early:
         return loaded, (), ()
     try:
-        return *apply_extensions(loaded, around), ()
+        return *apply_extensions(loaded, context), ()
     except SuiteError as error:
         return loaded, (), error.problems
 
@@ -436,8 +436,8 @@ def _prepare(
     one_by_one: bool,
 ) -> PreparedSuite:
     unknown = [*loaded.unknown]
-    around = file_context(loaded, own, unknown.append)
-    loaded, extensions, early = _extended(loaded, around)
+    context = file_context(loaded, own, unknown.append)
+    loaded, extensions, early = _extended(loaded, context)
     check_rows(count_columns(loaded), max_rows)
     selected = with_dependencies(loaded, None if select is None else select(loaded))
     # All dependencies of a case are run, regardless of their number.
@@ -445,17 +445,17 @@ def _prepare(
     first_n = None if are_cases else first_n
     steps = expand(loaded, selected.places, first_n=first_n)
     check_rows(_counted(loaded, steps), max_rows)
-    templates, problems = templates_of(loaded, around)
+    templates, problems = templates_of(loaded, context)
     problems += early
     resolver = Resolver(
         suite=loaded,
-        around=around,
+        context=context,
         templates=templates,
         custom={} if providers is None else providers,
     )
     paths, wishes = provider_paths(steps), required_judges(steps)
     specs: list[ProviderSpec] = []
-    hosts: frozenset[str] | None = None if around.trust.trusted else frozenset()
+    hosts: frozenset[str] | None = None if context.trust.trusted else frozenset()
     if replay is None:
         specs, faults = resolver.all_of(steps.providers, paths)
         graders, others = find_graders(wishes, resolver)
@@ -469,16 +469,16 @@ def _prepare(
         problems += others
         specs = replayed(loaded, (*steps.providers, *graders.entries), replay)
     sharing = Sharing.of(
-        steps, templates, conversation=not around.switch("DISABLE_CONVERSATION_VAR")
+        steps, templates, conversation=not context.switch("DISABLE_CONVERSATION_VAR")
     )
     problems += (
-        *wrong_transforms(steps, around),
+        *wrong_transforms(steps, context),
         *wrong_comparisons(steps),
         *missing_rubrics(steps),
-        *(missing_commands(steps, around.environ) if are_cases else ()),
+        *(missing_commands(steps, context.environ) if are_cases else ()),
         *missing_queries(steps, sharing),
     )
-    trust, untrusted = read_trust(around)
+    trust, untrusted = read_trust(context)
     problems += untrusted
     paths += graders.paths
     wide = attrs.evolve(loaded, providers=(*steps.providers, *graders.entries))
@@ -510,7 +510,7 @@ def _prepare(
         lane_rooms=lane_rooms(wide, specs, cap=max_concurrency),
         lane_limits=limits,
         templates=templates,
-        around=around,
+        context=context,
         sharing=sharing,
         trust=trust,
         hosts=hosts,

@@ -78,7 +78,7 @@ def judged_rows(part: PreparedTask) -> int | None:
 def keys_of_task(part: PreparedTask) -> Sequence[str]:
     """Return the keys in the environment of a task, and those passed to its providers; longest first."""
     own = (secret for spec in part.prepared.specs for secret in spec.secrets)
-    return longest_first([*keys_of(part.prepared.around.environ), *surely_keys(own)])
+    return longest_first([*keys_of(part.prepared.context.environ), *surely_keys(own)])
 
 
 def _program_flags(prepared: PreparedSuite, sources: CodeFiles) -> Mapping[str, Any]:

@@ -48,18 +48,18 @@ class Extension:
         return f"{self.file.name}:{self.function}"
 
 
-def read_extensions(texts: Sequence[str], around: FileContext) -> tuple[Extension, ...]:
+def read_extensions(texts: Sequence[str], context: FileContext) -> tuple[Extension, ...]:
     """Return the functions that `file://<file>.py[:<function>]` name.
 
     Raises:
         MistakenError: A file does not exist, or is not Python.
     """
     with below("extensions"):
-        return tuple(read_list(texts, lambda text: _extension(text, around)))
+        return tuple(read_list(texts, lambda text: _extension(text, context)))
 
 
-def _extension(text: str, around: FileContext) -> Extension:
-    file, function = code_file(text, around)
+def _extension(text: str, context: FileContext) -> Extension:
+    file, function = code_file(text, context)
     if file.suffix != ".py":
         message = f"extensions are functions in Python files, got {quote(text)}"
         raise MistakenError(Mistake(message, "write file://<file>.py:<function>"))
@@ -70,7 +70,7 @@ def _extension(text: str, around: FileContext) -> Extension:
 def with_before_all(
     suite: Suite,
     extensions: Sequence[Extension],
-    around: FileContext,
+    context: FileContext,
     converter: Callable[[Suite, FileContext], cattrs.Converter],
     complete: Callable[[Suite, Any], Suite],
 ) -> Suite:
@@ -81,7 +81,7 @@ def with_before_all(
     Args:
         suite: The suite, or one of its tasks.
         extensions: Its extensions.
-        around: The context of its files.
+        context: The context of its files.
         converter: Returns the converter of the parts that they return.
         complete: Adds to a changed suite the keys that its tests have by its type, given the suite and the
             tests as they were returned; raises MistakenError if they are not consistent.
@@ -94,14 +94,14 @@ def with_before_all(
             continue
         makes = f"what beforeAll of {extension} makes of tests and prompts"
         try:
-            if not around.may_run(quote(str(extension)), makes):
+            if not context.may_run(quote(str(extension)), makes):
                 continue
-            context = {"suite": plain_suite(suite)}
-            arguments = extension.arguments("beforeAll", context)
-            returned = call_function(extension.file, extension.function, arguments, around)
+            hook_context = {"suite": plain_suite(suite)}
+            arguments = extension.arguments("beforeAll", hook_context)
+            returned = call_function(extension.file, extension.function, arguments, context)
             if returned:
                 returned_suite = _suite_in(returned)
-                changed = _changed(suite, returned_suite, around, converter(suite, around))
+                changed = _changed(suite, returned_suite, context, converter(suite, context))
                 suite = complete(changed, returned_suite.get("tests"))
         except MistakenError as error:
             raise MistakenError(
@@ -131,14 +131,14 @@ def _in_extension(mistake: Mistake, extension: Extension, position: int) -> Mist
 def _changed(
     suite: Suite,
     returned_suite: Mapping[str, Any],
-    around: FileContext,
+    context: FileContext,
     structure: cattrs.Converter,
 ) -> Suite:
     """Return a suite with parts replaced. A part that is returned unchanged stays the same object."""
     before = plain_suite(suite)
     prompts = {key_of(plain_prompt(one)): one for one in suite.prompts}
     tests = {key_of(plain_test(one)): one for one in suite.tests}
-    new_prompts = prompts_hook(around, suite.nunjucks_filters)
+    new_prompts = prompts_hook(context, suite.nunjucks_filters)
     readers: dict[str, Callable[[Any], Any]] = {
         "prompts": lambda value: many(
             value,
@@ -151,7 +151,7 @@ def _changed(
             lambda entry: kept_or_read(entry, tests, lambda new: (structure.structure(new, Test),)),
             alone=(),
         ),
-        "scenarios": lambda value: scenarios_hook(structure, around)(value, None),
+        "scenarios": lambda value: scenarios_hook(structure, context)(value, None),
         "defaultTest": lambda value: structure.structure(value, Test),
     }
     changes: dict[str, Any] = {}

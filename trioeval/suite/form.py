@@ -117,7 +117,7 @@ class _SeenEntries:
     """The entries read so far: a literal duplicate counts once."""
 
     what: str
-    around: FileContext
+    context: FileContext
     _seen: set[str] = attrs.field(init=False, factory=set)
 
     def is_known(self, entry: Any) -> bool:
@@ -127,26 +127,26 @@ class _SeenEntries:
             self._seen.add(text)
             return False
         message = f"duplicate {self.what} {quote(entry)}: it counts once"
-        self.around.warn(Mistake(message, "give one of them a label to have both"))
+        self.context.warn(Mistake(message, "give one of them a label to have both"))
         return True
 
 
-def prompts_hook(around: FileContext, filters: Iterable[str] = ()) -> Hook:
+def prompts_hook(context: FileContext, filters: Iterable[str] = ()) -> Hook:
     """Return the hook for the list of prompts: texts, objects with the text as `raw`, and files of them."""
-    templates = templates_of(around, filters)
-    again = _SeenEntries("prompt", around)
+    templates = templates_of(context, filters)
+    again = _SeenEntries("prompt", context)
 
     def read(entry: Any) -> tuple[Prompt, ...]:
         if isinstance(entry, str) and not entry.strip():
             raise MistakenError(Mistake("a prompt must not be empty"))
         if isinstance(entry, str) and again.is_known(entry):
             return ()
-        prompts = read_prompts(entry, around)
+        prompts = read_prompts(entry, context)
         at = ("raw",) if isinstance(entry, dict) else ()
         errors = [templates.prompt_error(prompt.raw) for prompt in prompts if not prompt.function]
         if mistakes := [Mistake(error, at=at) for error in errors if error]:
             raise MistakenError(*mistakes)
-        return tuple(_prompt_with_files(prompt, around) for prompt in prompts)
+        return tuple(_prompt_with_files(prompt, context) for prompt in prompts)
 
     def hook(value: Any, _wanted: Any) -> tuple[Prompt, ...]:
         if isinstance(value, tuple):  # already read
@@ -167,32 +167,32 @@ def prompts_hook(around: FileContext, filters: Iterable[str] = ()) -> Hook:
     return hook
 
 
-def _prompt_with_files(prompt: Prompt, around: FileContext) -> Prompt:
+def _prompt_with_files(prompt: Prompt, context: FileContext) -> Prompt:
     if not prompt.config:
         return prompt
     with below("config"):
-        config = config_values(prompt.config, around)
+        config = config_values(prompt.config, context)
         Mistakes(tool_type_mistakes(config)).raise_any()
         return attrs.evolve(prompt, config=config)
 
 
-def templates_of(around: FileContext, filters: Iterable[str]) -> Templates:
+def templates_of(context: FileContext, filters: Iterable[str]) -> Templates:
     """Return an engine that checks texts of a suite for template syntax only."""
-    enabled = not around.switch("DISABLE_TEMPLATING")
+    enabled = not context.switch("DISABLE_TEMPLATING")
     return Templates(filters=dict.fromkeys(filters, str), enabled=enabled)
 
 
-def providers_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
+def providers_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
     """Return the hook for the list of providers; `file://list.yaml` is a file with more of them."""
     structure = converter.get_structure_hook(ProviderEntry)
-    again = _SeenEntries("provider", around)
+    again = _SeenEntries("provider", context)
 
     def read(entry: Any) -> tuple[ProviderEntry, ...]:
         if again.is_known(entry):
             return ()
         match entry:
             case str() if entry.startswith(FILE) and not _PROGRAM_FILE.search(entry):
-                file = around.file(entry)
+                file = context.file(entry)
                 document = read_placed(file)
                 return structured(document, file, lambda data: many(data, "", read, alone=dict))
             case _:
@@ -201,7 +201,7 @@ def providers_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
     return lambda value, _wanted: many(value, " of providers", read)
 
 
-def provider_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
+def provider_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
     """Return the hook for one provider: an id, an object with one, or an object whose only key is the id.
 
     Files that its config names are read.
@@ -212,12 +212,12 @@ def provider_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
         inside, settings = provider_settings(value)
         at = ("id",) if isinstance(value, dict) and "id" in value else inside
         mistakes = Mistakes(
-            part.below(*inside) for part in code_mistakes(settings, _TRANSFORMS, around)
+            part.below(*inside) for part in code_mistakes(settings, _TRANSFORMS, context)
         )
         named = settings.get("id") if isinstance(settings, dict) else None
         if isinstance(named, str) and named.startswith(CODE_PREFIXES):
             with mistakes.below(*at):
-                around.check_code(quote(named))
+                context.check_code(quote(named))
         with mistakes.below(*inside):
             entry: ProviderEntry = structure(settings, wanted)
         mistakes.raise_any()
@@ -225,20 +225,20 @@ def provider_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
             raise MistakenError(Mistake("the id of a provider must not be empty", at=at))
         if entry.id == "echo" and entry.config:
             message = "the config of a provider echo is ignored"
-            around.warn(Mistake(message, "echo returns the prompt, whatever its config"))
+            context.warn(Mistake(message, "echo returns the prompt, whatever its config"))
         with below(*inside, "config"):
-            config = _with_files(entry, around)
+            config = _with_files(entry, context)
             Mistakes(tool_type_mistakes(config)).raise_any()
             return attrs.evolve(entry, config=config)
 
     return hook
 
 
-def _with_files(entry: ProviderEntry, around: FileContext) -> Mapping[str, Any]:
+def _with_files(entry: ProviderEntry, context: FileContext) -> Mapping[str, Any]:
     """Return the config of a provider with its files read and its functions called."""
     if entry.id.startswith("exec:"):  # receives it as it is written
         return entry.config
-    read = config_values({k: part for k, part in entry.config.items() if k not in _SENT}, around)
+    read = config_values({k: part for k, part in entry.config.items() if k not in _SENT}, context)
     return {
         key: read.get(key, part)
         for key, part in entry.config.items()

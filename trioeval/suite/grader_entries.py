@@ -42,14 +42,14 @@ _PROGRAMS = frozenset({".py", ".js", ".cjs", ".mjs", ".ts", ".cts", ".mts"})
 _FORMS = 'an id, an object with "id", or an object with one of these for each role'
 
 
-def grader_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
+def grader_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
     """Return the hook for a judge; a file is read."""
 
     def one(value: Any) -> Grader:
         if not isinstance(value, str | dict):
             raise MistakenError(Mistake(f"must be {_FORMS}, got {kind(value)}"))
         if isinstance(value, str) and names_file(value) and ".py" not in value:
-            file = around.file(value)
+            file = context.file(value)
             return structured(read_placed(file), file, one)
         entry: ProviderEntry = converter.structure(value, ProviderEntry)
         return value if isinstance(value, str) else entry
@@ -110,14 +110,14 @@ def factuality_hook(converter: cattrs.Converter) -> Hook:
     return hook
 
 
-def rubric_prompt_hook(around: FileContext, templates: Templates | None) -> Hook:
+def rubric_prompt_hook(context: FileContext, templates: Templates | None) -> Hook:
     """Return the hook for the prompts of judges; files are read unchanged, because they are templates.
 
     Args:
-        around: The context of the files.
+        context: The context of the files.
         templates: Checks the syntax of the prompts; None leaves that to the run.
     """
-    reader = _PromptReader(around, templates)
+    reader = _PromptReader(context, templates)
 
     def hook(value: Any, _wanted: Any) -> Any:
         if not isinstance(value, str | list | dict | None):
@@ -130,7 +130,7 @@ def rubric_prompt_hook(around: FileContext, templates: Templates | None) -> Hook
 
 @attrs.frozen
 class _PromptReader:
-    around: FileContext
+    context: FileContext
     templates: Templates | None
 
     def read(self, value: Any) -> Any:
@@ -151,7 +151,7 @@ class _PromptReader:
         return value
 
     def _file_text(self, reference: str) -> str:
-        file = self.around.file(reference)
+        file = self.context.file(reference)
         if file.suffix.lower() in _PROGRAMS:
             message = f"a prompt that a program makes is not supported here: {quote(reference)}"
             raise MistakenError(Mistake(message, "name a text, JSON or YAML file"))

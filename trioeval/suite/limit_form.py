@@ -202,7 +202,7 @@ def _mistakes_of_keys(entries: Sequence[Any]) -> Iterator[Mistake]:
         yield Mistake(f"must be at most {MAX_REQUIREMENTS} limits, got {len(names)}")
 
 
-def limits_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
+def limits_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
     """Return the hook for the backend of limits; a file of limits is read to report its mistakes."""
     converter.register_structure_hook(BatchSettings, _batch_hook(converter))
     structure = object_hook(
@@ -211,7 +211,7 @@ def limits_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
         hooks={
             "backend": lambda value, wanted: converter.structure(_folded(value), wanted),
             "limits": lambda value, _wanted: _limits_from_json(value, tuple[SharedLimit, ...]),
-            "limits_file": lambda value, _wanted: _limits_file(value, around),
+            "limits_file": lambda value, _wanted: _limits_file(value, context),
         },
     )
 
@@ -222,7 +222,7 @@ def limits_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
             settings = structure(value, wanted)
         if isinstance(value, dict):
             mistakes += _mistakes(value)
-        if settings is not None and settings.backend != "memory" and not around.trust.trusted:
+        if settings is not None and settings.backend != "memory" and not context.trust.trusted:
             message = "an untrusted suite sends requests only to its providers"
             mistakes.append(Mistake(message, 'write "backend": "memory"', at=("backend",)))
         if mistakes or settings is None:
@@ -294,11 +294,11 @@ def _limits_from_json(value: Any, wanted: type[T]) -> T:
         raise MistakenError(*mistakes) from None
 
 
-def _limits_file(value: Any, around: FileContext) -> Path:
+def _limits_file(value: Any, context: FileContext) -> Path:
     """Return a file of limits. Its contents when the run begins count; it is read here for its mistakes."""
     if not isinstance(value, str) or not value.strip():
         raise MistakenError(Mistake(f"must be the name of a file, got {kind(value)}"))
-    file = around.file(value)
+    file = context.file(value)
     structured(
         read_placed(file, read_json),
         file,

@@ -89,39 +89,39 @@ SCORING_NAMES = ("namedScores", "context")
 _TYPE_NAME = re.compile(r"(?!not-)[a-z][a-z0-9]*(?:[-_:][a-z0-9]+)*")
 
 
-def with_own_types(document: Any, around: FileContext) -> FileContext:
+def with_own_types(document: Any, context: FileContext) -> FileContext:
     """Return a context with the suite's own assertion types; mistakes in them are reported elsewhere.
 
     If `DISABLE_AJV_STRICT_MODE` is set, JSON schemas may have unknown keywords.
     """
-    lenient = LENIENT_KINDS if around.switch("DISABLE_AJV_STRICT_MODE") else {}
+    lenient = LENIENT_KINDS if context.switch("DISABLE_AJV_STRICT_MODE") else {}
     written = (
         document.get("assertionTypes", document.get("assertion_types")) if _is(document) else {}
     )
     found: dict[str, Kind] = {}
     for name, text in written.items() if _is(written) else ():
         try:
-            found[name] = _own_type(name, text, around)
+            found[name] = _own_type(name, text, context)
         except MistakenError:
             continue
     if not found and not lenient:
-        return around
-    return attrs.evolve(around, kinds={**around.kinds, **lenient, **found})
+        return context
+    return attrs.evolve(context, kinds={**context.kinds, **lenient, **found})
 
 
-def own_types_hook(around: FileContext) -> Hook:
+def own_types_hook(context: FileContext) -> Hook:
     """Return the hook for the suite's own assertion types."""
 
     def hook(value: Any, _wanted: Any) -> Mapping[str, str]:
         if not _is(value):
             raise MistakenError(Mistake(f"must be an object, got {kind(value)}"))
-        read_each(value.items(), partial(_own_type, around=around))
+        read_each(value.items(), partial(_own_type, context=context))
         return value  # type: ignore[no-any-return] # checked above
 
     return hook
 
 
-def derived_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
+def derived_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
     """Return the hook for one derived metric: a valid expression, or an existing function."""
     structure = object_hook(converter, DerivedMetric)
 
@@ -133,7 +133,7 @@ def derived_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
         try:
             with below("value"):
                 if names_file(metric.value):
-                    _python_function(metric.value, around)
+                    _python_function(metric.value, context)
                 else:
                     parse(metric.value)
         except ExpressionError as error:
@@ -144,19 +144,19 @@ def derived_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
     return hook
 
 
-def scoring_hook(around: FileContext) -> Hook:
+def scoring_hook(context: FileContext) -> Hook:
     """Return the hook for the function that makes one verdict of those of the assertions."""
 
     def hook(value: Any, _wanted: Any) -> str | None:
         if value is None or value == "":
             return None
-        read_scoring(value, around)
+        read_scoring(value, context)
         return str(value)
 
     return hook
 
 
-def read_scoring(text: Any, around: FileContext) -> Any:
+def read_scoring(text: Any, context: FileContext) -> Any:
     """Return the scoring function: the file and the name of a Python function, or a script.
 
     Raises:
@@ -165,14 +165,14 @@ def read_scoring(text: Any, around: FileContext) -> Any:
     if not names_file(text):
         message = f"must name a function in a file, got {quote(text)}"
         raise MistakenError(Mistake(message, 'for example "file://score.py:func"'))
-    file, function = code_file(text, around)
+    file, function = code_file(text, context)
     if file.suffix == ".py":
         return file, function or SCORING_FUNCTION
     script = Script(read_text(file), SCORING_NAMES, "module", function or SCORING_FUNCTION)
     return checked_script(script)
 
 
-def _own_type(name: str, text: Any, around: FileContext) -> Kind:
+def _own_type(name: str, text: Any, context: FileContext) -> Kind:
     if not _TYPE_NAME.fullmatch(name):
         message = f"{quote(name)} is not a valid name of an assertion type"
         hint = 'use lower-case letters, digits and "-", without "not-" in front'
@@ -180,19 +180,19 @@ def _own_type(name: str, text: Any, around: FileContext) -> Kind:
     if not names_file(text):
         message = f"must name a function in a file, got {quote(text)}"
         raise MistakenError(Mistake(message, 'for example "file://checks.py:is_polite"'))
-    file, function = code_file(text, around)
+    file, function = code_file(text, context)
     if function is None:
         message = f"{quote(text)} names no function"
         raise MistakenError(Mistake(message, f'for example "{text}:is_polite"'))
     found = own_kind(file, function)
-    if name == SET or around.kinds.get(name, found) != found:
+    if name == SET or context.kinds.get(name, found) != found:
         message = f"the assertion type {quote(name)} already exists"
         raise MistakenError(Mistake(message, "give it another name", key=True))
     return found
 
 
-def _python_function(text: str, around: FileContext) -> None:
-    file, function = code_file(text, around)
+def _python_function(text: str, context: FileContext) -> None:
+    file, function = code_file(text, context)
     if file.suffix != ".py" or function is None:
         message = f"{quote(text)} names no function of a Python file"
         raise MistakenError(Mistake(message, 'for example "file://metrics.py:f1"'))
@@ -229,7 +229,7 @@ _NEEDS_ONE = {
 
 def assertion_hook(
     converter: cattrs.Converter,
-    around: FileContext,
+    context: FileContext,
     templates: Templates | None,
     extra: ExtraForm,
 ) -> Hook:
@@ -239,8 +239,8 @@ def assertion_hook(
         Assertion,
         hooks={
             "assertions": lambda value, _: _members(value, hook),
-            "provider": grader_hook(converter, around),
-            "rubric_prompt": rubric_prompt_hook(around, templates),
+            "provider": grader_hook(converter, context),
+            "rubric_prompt": rubric_prompt_hook(context, templates),
         },
     )
 
@@ -251,9 +251,9 @@ def assertion_hook(
         mistakes = Mistakes()
         if isinstance(value, dict) and _has_files(value.get("value")):
             with mistakes.below("value"):
-                value = {**value, "value": _file_value(value["value"], around)}
+                value = {**value, "value": _file_value(value["value"], context)}
             if mistakes:
-                mistakes += code_mistakes(value, ASSERTION_TRANSFORMS, around)
+                mistakes += code_mistakes(value, ASSERTION_TRANSFORMS, context)
                 mistakes.raise_any()
         assertion: Assertion | None = None
         with mistakes.below():
@@ -269,24 +269,24 @@ def assertion_hook(
         mistakes += (
             Mistake(problem.message, problem.hint, at=read_path(f"${problem.path}"))
             for problem in check_assertion(
-                assertion, value_given="value" in value, kinds=around.kinds
+                assertion, value_given="value" in value, kinds=context.kinds
             )
             # The validator reports a misspelt type as well, without its name.
             if not (misspelt and problem.path == ".value")
         )
         mistakes += extra.misplaced(assertion.type)
         if templates is not None:
-            runs_code = is_code(assertion, around.kinds)
+            runs_code = is_code(assertion, context.kinds)
             mistakes += _template_mistakes(templates, _texts_of(value), runs_code=runs_code)
         base, _ = split_type(assertion.type)
         # For a file with code, the missing interpreter is reported with the file.
         if base == "ruby" and not isinstance(assertion.value, Computed):
             with mistakes.below("type"):
-                check_ruby(around)
-        if is_code(assertion, around.kinds):
+                check_ruby(context)
+        if is_code(assertion, context.kinds):
             with mistakes.below("type"):
-                around.check_code(f"an assertion of type {quote(assertion.type)}")
-        mistakes += code_mistakes(value, ASSERTION_TRANSFORMS, around)
+                context.check_code(f"an assertion of type {quote(assertion.type)}")
+        mistakes += code_mistakes(value, ASSERTION_TRANSFORMS, context)
         mistakes.raise_any()
         return assertion
 
@@ -350,21 +350,21 @@ def _has_files(value: Any) -> bool:
     return any(map(names_file, value if isinstance(value, list) else (value,)))
 
 
-def _file_value(value: Any, around: FileContext, *, alone: bool = True) -> Any:
+def _file_value(value: Any, context: FileContext, *, alone: bool = True) -> Any:
     """Return a value with its files read: a document, a program that computes it, or any other file's text.
 
     Texts of files are never rendered: marks in a file of correct answers are part of the answers.
     """
     if isinstance(value, list):
-        return [_file_value(member, around, alone=False) for member in value]
+        return [_file_value(member, context, alone=False) for member in value]
     if not names_file(value):
         return value
     if not alone and names_program(value):
         message = f"a program cannot compute a member of a list: {quote(value)}"
         raise MistakenError(Mistake(message, "let the program return the whole list"))
-    if (program := read_computed(value, around)) is not None:
+    if (program := read_computed(value, context)) is not None:
         return program
-    file = around.file(value)
+    file = context.file(value)
     if file.suffix.lower() in {".json", ".yaml", ".yml"}:
         return _as_written(read_placed(file).data)
     try:
@@ -385,7 +385,7 @@ def _as_written(data: Any) -> Any:
 
 
 def options_hook(
-    converter: cattrs.Converter, around: FileContext, templates: Templates | None
+    converter: cattrs.Converter, context: FileContext, templates: Templates | None
 ) -> Hook:
     """Return the hook for the options of a test; unknown keys are those of a provider's config."""
     structure = object_hook(
@@ -393,13 +393,13 @@ def options_hook(
         TestOptions,
         hooks={
             "factuality": factuality_hook(converter),
-            "provider": grader_hook(converter, around),
-            "rubric_prompt": rubric_prompt_hook(around, templates),
+            "provider": grader_hook(converter, context),
+            "rubric_prompt": rubric_prompt_hook(context, templates),
         },
     )
 
     def hook(value: Any, wanted: Any) -> TestOptions:
-        Mistakes(code_mistakes(value, TEST_TRANSFORMS, around)).raise_any()
+        Mistakes(code_mistakes(value, TEST_TRANSFORMS, context)).raise_any()
         options: TestOptions = structure(value, wanted)
         if templates is not None:
             parts = (("prefix", options.prefix), ("suffix", options.suffix))
@@ -407,7 +407,7 @@ def options_hook(
             Mistakes(_template_mistakes(templates, texts)).raise_any()
         if not options.overrides:
             return options
-        return attrs.evolve(options, overrides=config_values(options.overrides, around))
+        return attrs.evolve(options, overrides=config_values(options.overrides, context))
 
     return hook
 
@@ -427,14 +427,14 @@ def _assertions_hook(converter: cattrs.Converter) -> Hook:
     return hook
 
 
-def test_hook(converter: cattrs.Converter, around: FileContext, extra: ExtraForm) -> Hook:
+def test_hook(converter: cattrs.Converter, context: FileContext, extra: ExtraForm) -> Hook:
     """Return the hook for one test: an object, whose variables may be in files."""
     structure = object_hook(
         converter,
         Test,
         hooks={
             "assertions": _assertions_hook(converter),
-            "assert_scoring_function": scoring_hook(around),
+            "assert_scoring_function": scoring_hook(context),
         },
         beside=extra.allowed,
     )
@@ -447,8 +447,8 @@ def test_hook(converter: cattrs.Converter, around: FileContext, extra: ExtraForm
         variables: Any = {}
         with mistakes.below("vars"):
             written = value["vars"]
-            found = read_vars(written, around) if isinstance(written, str | list) else written
-            variables = resolve_file_vars(found, around) if isinstance(found, dict) else found
+            found = read_vars(written, context) if isinstance(written, str | list) else written
+            variables = resolve_file_vars(found, context) if isinstance(found, dict) else found
         with mistakes.below():
             test = structure({**value, "vars": {} if variables is None else variables}, wanted)
         mistakes.raise_any()
@@ -457,7 +457,7 @@ def test_hook(converter: cattrs.Converter, around: FileContext, extra: ExtraForm
     return extra.added_to(hook)
 
 
-def tests_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
+def tests_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
     """Return the hook for the list of tests: in place, and files of them."""
     one = converter.get_structure_hook(Test)
 
@@ -469,10 +469,10 @@ def tests_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
             raise MistakenError(Mistake(message))
         return test
 
-    return _from_files(structure, around)
+    return _from_files(structure, context)
 
 
-def _from_files(structure: Callable[[Any], Test], around: FileContext) -> Hook:
+def _from_files(structure: Callable[[Any], Test], context: FileContext) -> Hook:
     def hook(value: Any, _wanted: Any) -> Sequence[Test]:
         entries = [value] if isinstance(value, str | dict) else value
         if not isinstance(entries, list):
@@ -485,7 +485,7 @@ def _from_files(structure: Callable[[Any], Test], around: FileContext) -> Hook:
                 if isinstance(entry, str) or (isinstance(entry, dict) and "path" in entry):
                     parts += [
                         tuple(here),
-                        read_tests(entry, around, structure, alone=entries is not value),
+                        read_tests(entry, context, structure, alone=entries is not value),
                     ]
                     here = []
                 else:
@@ -506,7 +506,7 @@ def no_tests() -> Mistake:
     )
 
 
-def default_test_hook(converter: cattrs.Converter, around: FileContext, extra: ExtraForm) -> Hook:
+def default_test_hook(converter: cattrs.Converter, context: FileContext, extra: ExtraForm) -> Hook:
     """Return the hook for the default test: an object, or a file with one."""
 
     def hook(value: Any, _wanted: Any) -> Test | None:
@@ -514,7 +514,7 @@ def default_test_hook(converter: cattrs.Converter, around: FileContext, extra: E
             return None
         if not isinstance(value, str):
             return read(value)
-        file = around.file(value)
+        file = context.file(value)
         return structured(read_placed(file), file, read)
 
     def read(data: Any) -> Test:
@@ -528,25 +528,25 @@ def default_test_hook(converter: cattrs.Converter, around: FileContext, extra: E
     return hook
 
 
-def scenarios_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
+def scenarios_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
     """Return the hook for the list of scenarios: in place, and files of them."""
-    listed = tests_hook(converter, around)
+    listed = tests_hook(converter, context)
     partial = converter.get_structure_hook(Test)
 
     def settings(value: Any, _wanted: Any) -> tuple[Test, ...]:
         found = many(value, " of settings", setting)
-        if not (found or around.allow_empty or around.trust.plans):
+        if not (found or context.allow_empty or context.trust.plans):
             raise MistakenError(Mistake("the list of settings is empty", _NO_SETTINGS))
         return found
 
     def setting(entry: Any) -> Sequence[Test]:
         if isinstance(entry, str):
-            return read_tests(entry, around, lambda value: partial(value, Test))
+            return read_tests(entry, context, lambda value: partial(value, Test))
         return (partial(entry, Test),)
 
     def tests(value: Any, _wanted: Any) -> tuple[Test, ...]:
         found = tuple(listed(value, None))
-        if not (found or around.allow_empty or around.trust.plans):
+        if not (found or context.allow_empty or context.trust.plans):
             raise MistakenError(no_tests())
         return found
 
@@ -557,7 +557,7 @@ def scenarios_hook(converter: cattrs.Converter, around: FileContext) -> Hook:
         if not isinstance(entry, str):
             return (structure(entry, Scenario),)
         found: list[Scenario] = []
-        for file in around.files(entry):
+        for file in context.files(entry):
             document = read_placed(file)
             found += structured(document, file, lambda data: many(data, "", read, alone=dict))
         return tuple(found)

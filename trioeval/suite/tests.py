@@ -99,7 +99,7 @@ def checked_places(tests: Sequence[Test]) -> Iterator[int]:
 # one process.
 
 
-def with_transformed_vars(suite: Suite, around: FileContext) -> Suite:
+def with_transformed_vars(suite: Suite, context: FileContext) -> Suite:
     """Return a suite whose tests have the variables that their `transformVars` returns.
 
     Tests of a large file are all read if the default test has such code, and so are those of scenarios.
@@ -130,10 +130,10 @@ def with_transformed_vars(suite: Suite, around: FileContext) -> Suite:
         variables = [{**default.vars, **tests[place].vars} for place in several]
         try:
             makes = f"the variables that transformVars makes for {len(several)} tests"
-            if not around.may_run(quote(code), makes):
+            if not context.may_run(quote(code), makes):
                 continue
-            found = transform_vars_of_each(code, variables, around)
-            made |= zip(several, _resolved(found, around), strict=True)
+            found = transform_vars_of_each(code, variables, context)
+            made |= zip(several, _resolved(found, context), strict=True)
         except MistakenError as error:
             of_default = code == everywhere
             mistakes += [_placed(part, several, of_default=of_default) for part in error.parts]
@@ -146,7 +146,7 @@ def with_transformed_vars(suite: Suite, around: FileContext) -> Suite:
     return attrs.evolve(suite, tests=changed)
 
 
-def _resolved(found: Sequence[Mapping[str, Any]], around: FileContext) -> list[dict[str, Any]]:
+def _resolved(found: Sequence[Mapping[str, Any]], context: FileContext) -> list[dict[str, Any]]:
     """Check variables that code returned as if they were written in a file: their names, and their files.
 
     Raises:
@@ -155,7 +155,7 @@ def _resolved(found: Sequence[Mapping[str, Any]], around: FileContext) -> list[d
 
     def read(variables: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            return resolve_file_vars(variables, around)
+            return resolve_file_vars(variables, context)
         except MistakenError as error:
             parts = (
                 (f"in variables of transformVars: {part.message}", part.hint)

@@ -66,7 +66,7 @@ def check_workspaces(prepared: PreparedSuite, database: Path | None) -> None:
         suite = part.prepared.suite
         if not isinstance(suite.settings, AgentSettings):
             continue
-        templates = WorkspaceTemplates.of(part.prepared.around, part.prepared.templates)
+        templates = WorkspaceTemplates.of(part.prepared.context, part.prepared.templates)
         cases = (case_of(test) for test in suite.tests)
         own = (case.workspace for case in cases if case is not None)
         for workspace in dict.fromkeys((suite.settings.workspace, *own)):

@@ -106,9 +106,9 @@ class CollectedRows:
 
     def derive(self) -> Iterator[str]:
         """Compute the derived metrics, and yield their problems."""
-        metrics, around = self.task.prepared.suite.derived_metrics, self.task.prepared.around
+        metrics, context = self.task.prepared.suite.derived_metrics, self.task.prepared.context
         for column in self.totals.columns:
-            yield from derive(metrics, column, around)
+            yield from derive(metrics, column, context)
 
 
 @attrs.define

@@ -142,7 +142,7 @@ _PYTHON = re.compile(r"file://(.+\.py)(?::(\w+))?")
 _REQUEST = ".config.transformRequest"
 
 
-def read_rewrite(text: str, around: EntryContext) -> Script | str | Problem:
+def read_rewrite(text: str, context: EntryContext) -> Script | str | Problem:
     """Return the script or the template for the prompt, or its problem."""
     if text.startswith("file://"):
         return Problem(_REQUEST, "files are not supported", "write the code itself")
@@ -150,25 +150,25 @@ def read_rewrite(text: str, around: EntryContext) -> Script | str | Problem:
         script = Script(text.strip(), ("prompt", "vars", "context"))
         fault = script.fault()
         return script if fault is None else Problem(_REQUEST, fault)
-    fault = around.templates.syntax_error(text)
+    fault = context.templates.syntax_error(text)
     return text if fault is None else Problem(_REQUEST, fault)
 
 
-def read_output(text: str, around: EntryContext) -> Transform | Script | WorkerSpec | Problem:
+def read_output(text: str, context: EntryContext) -> Transform | Script | WorkerSpec | Problem:
     """Return the transform for the output, or the workers of a Python function, or the problem."""
     found = _PYTHON.fullmatch(text.strip())
     transform: Transform | Script | WorkerSpec | str = (
         read_transform(text)
         if found is None
-        else _read_function(found[1], found[2] or DEFAULT_FUNCTION, around)
+        else _read_function(found[1], found[2] or DEFAULT_FUNCTION, context)
     )
     if isinstance(transform, str):
         return Problem(".config.transformResponse", transform)
     return transform
 
 
-def _read_function(file: str, name: str, around: EntryContext) -> WorkerSpec | str:
-    path = find(around, file)
+def _read_function(file: str, name: str, context: EntryContext) -> WorkerSpec | str:
+    path = find(context, file)
     if isinstance(path, str):
         return path
     try:
@@ -186,8 +186,8 @@ def _read_function(file: str, name: str, around: EntryContext) -> WorkerSpec | s
         executable=sys.executable,
         file=path,
         function=name,
-        cwd=around.directory.resolve(),
-        environ=around.environ,
+        cwd=context.directory.resolve(),
+        environ=context.environ,
     )
 
 
@@ -231,9 +231,9 @@ class GenericSettings(ProviderSettings):
         return self._written.config
 
     @property
-    def around(self) -> EntryContext:
+    def context(self) -> EntryContext:
         """The context of its files."""
-        return self._written.around
+        return self._written.context
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -261,7 +261,7 @@ class GenericSettings(ProviderSettings):
         from trioeval.providers.generic.http import GenericProvider, open_code  # noqa: PLC0415 - for calls only
 
         client = await shared.http(self.tls)
-        directory, environ = self.around.directory.resolve(), self.around.environ
+        directory, environ = self.context.directory.resolve(), self.context.environ
         async with open_code(directory, environ, self.function) as code:
             yield GenericProvider(self, shared.templates, client, code, runs_code=shared.runs_code)
 
@@ -287,19 +287,19 @@ class GenericSettings(ProviderSettings):
 
 
 def read(
-    prefix: str, rest: str, config: Mapping[str, Any], around: EntryContext
+    prefix: str, rest: str, config: Mapping[str, Any], context: EntryContext
 ) -> GenericSettings | list[Problem]:
     """Read an entry, and the files in it; see `Reader`.
 
     `{{env.NAME}}` in the URL of an id is the environment variable NAME.
     """
-    filled = expand_env({"url": rest}, around.environ, around.templates, around.withheld)
+    filled = expand_env({"url": rest}, context.environ, context.templates, context.withheld)
     url = filled.value["url"]
     reader = _EntryReader(
         f"{prefix}:{url}" if url else "",
         prefix,
         config,
-        around,
+        context,
         tuple(filled.secrets),
         tuple(filled.names),
     )
@@ -318,7 +318,7 @@ class _EntryReader:
     """The URL in the id; "" if there is none."""
     _prefix: str
     config: Mapping[str, Any]
-    around: EntryContext
+    context: EntryContext
     _filled_in: tuple[str, ...] = attrs.field(repr=False)
     """Secrets from the environment in the URL of the id."""
     _named_variables: tuple[str, ...]
@@ -335,7 +335,7 @@ class _EntryReader:
         rewrite = self._rewrite()
         transform = self._transform()
         tls = self._tls()
-        limit, faults = read_limit(self._values, self.around.environ)
+        limit, faults = read_limit(self._values, self.context.environ)
         self._problems += faults
         if request is None or self._problems:
             return self._problems
@@ -357,8 +357,8 @@ class _EntryReader:
             price=read_price(values["price"]) if "price" in values else None,
             lane_key=lane,
             secrets=longest_first({*find_secrets(request), *self._filled_in}),
-            own_headers=own_headers(request, self.around.environ),
-            own_texts=secrets_of_environment([self._url, self.config], self.around.environ),
+            own_headers=own_headers(request, self.context.environ),
+            own_texts=secrets_of_environment([self._url, self.config], self.context.environ),
             named_variables=self._named_variables,
             written=self,
         )
@@ -433,7 +433,7 @@ class _EntryReader:
         text: str = self._values[key]
         if not text.startswith(_FILE):
             return text
-        path = find(self.around, text.removeprefix(_FILE))
+        path = find(self.context, text.removeprefix(_FILE))
         if isinstance(path, Path):
             try:
                 return path.read_text("utf-8")
@@ -445,7 +445,7 @@ class _EntryReader:
     def _body(self, content_type: str | None) -> Body | None:
         values = self._values
         if "multipart" in values:
-            parts, problems = read_parts(values["multipart"], self.around)
+            parts, problems = read_parts(values["multipart"], self.context)
             self._problems += problems
             if "body" in values:
                 self._fault("body", "multipart is already the body", "keep one of them")
@@ -515,12 +515,12 @@ class _EntryReader:
             case _:
                 pass  # parts are checked where they are read
         for place, text in places:
-            if fault := self.around.templates.syntax_error(text):
+            if fault := self.context.templates.syntax_error(text):
                 self._fault(raw or place, fault)
 
     def _rewrite(self) -> Script | str | None:
         text = self._values.get("transform_request")
-        read = None if text is None else read_rewrite(text, self.around)
+        read = None if text is None else read_rewrite(text, self.context)
         if isinstance(read, Problem):
             self._problems.append(read)
             return None
@@ -528,7 +528,7 @@ class _EntryReader:
 
     def _transform(self) -> Transform | Script | WorkerSpec | None:
         text = self._values.get("transform_response")
-        read = None if text is None else read_output(text, self.around)
+        read = None if text is None else read_output(text, self.context)
         if isinstance(read, Problem):
             self._problems.append(read)
             return None
@@ -542,7 +542,7 @@ class _EntryReader:
         keys: dict[str, str] = {}
         before = len(self._problems)
         for key, name in given.items():
-            path = find(self.around, name.removeprefix(_FILE))
+            path = find(self.context, name.removeprefix(_FILE))
             field = TLS_FILES[key]
             if "-----BEGIN" in name:
                 self._fault(f"tls.{key}", "must name a file, not contain the certificate itself")

@@ -399,7 +399,7 @@ class GenericProvider:
 
     async def _answer(self, entry: GenericSettings, request: Request) -> Reply:
         filling = await self._fill(entry, request)
-        files = await load_files(entry.request.files, filling, self.settings.around)
+        files = await load_files(entry.request.files, filling, self.settings.context)
         ready = entry.request.render(filling, files)
         ready = attrs.evolve(ready, max_reply_bytes=entry.max_reply_bytes)
         token = None if self._tokens is None else await self._tokens.token()

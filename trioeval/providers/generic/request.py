@@ -395,7 +395,7 @@ SOURCE = (Key("type", '"path"', lambda it: it == "path"), Key("path", "text", is
 
 
 def read_parts(
-    given: Mapping[str, Any], around: EntryContext
+    given: Mapping[str, Any], context: EntryContext
 ) -> tuple[tuple[FieldPart | FilePart, ...], list[Problem]]:
     """Return the parts of `multipart`, and its problems."""
     listed = given.get("parts")
@@ -406,7 +406,7 @@ def read_parts(
     problems: list[Problem] = []
     for position, one in enumerate(listed):
         path = f"{_PARTS}[{position}]"
-        part = _read_part(one, path, around)
+        part = _read_part(one, path, context)
         if isinstance(part, list):
             problems += part
             continue
@@ -414,12 +414,12 @@ def read_parts(
         problems += [
             Problem(f"{path}.{place}", wrong)
             for place, written in _templates_of(part)
-            if (wrong := around.templates.syntax_error(written))
+            if (wrong := context.templates.syntax_error(written))
         ]
     return tuple(parts), problems
 
 
-def _read_part(one: Any, path: str, around: EntryContext) -> FieldPart | FilePart | list[Problem]:
+def _read_part(one: Any, path: str, context: EntryContext) -> FieldPart | FilePart | list[Problem]:
     kind = one.get("kind") if isinstance(one, Mapping) else None
     if kind not in ("field", "file"):
         return [
@@ -443,7 +443,7 @@ def _read_part(one: Any, path: str, around: EntryContext) -> FieldPart | FilePar
     file = str(where.get("path", "")).removeprefix("file://")
     if not file and not faults:
         problems.append(Problem(f"{path}.source.path", "missing"))
-    elif file and "{{" not in file and not isinstance(found := find(around, file), Path):
+    elif file and "{{" not in file and not isinstance(found := find(context, file), Path):
         problems.append(Problem(f"{path}.source.path", found))
     return problems or FilePart(
         values["name"],
@@ -462,9 +462,9 @@ def _read_keys(
     ]
 
 
-def find(around: EntryContext, file: str) -> Path | str:
+def find(context: EntryContext, file: str) -> Path | str:
     """Return the path of a file of the suite, or the fault of its name."""
-    path = around.place(file)
+    path = context.place(file)
     if isinstance(path, Refused):
         return str(path)
     try:
@@ -474,22 +474,22 @@ def find(around: EntryContext, file: str) -> Path | str:
 
 
 async def load_files(
-    files: tuple[FilePart, ...], filling: CallVariables, around: EntryContext
+    files: tuple[FilePart, ...], filling: CallVariables, context: EntryContext
 ) -> dict[FilePart, FormFile]:
     """Load the files of one call. A checkpoint if there are any.
 
     Raises:
         ProviderError: `bad_request`: one of them is missing, outside of the suite's folder or too large.
     """
-    return {part: await _load(part, filling, around) for part in files}
+    return {part: await _load(part, filling, context) for part in files}
 
 
-async def _load(part: FilePart, filling: CallVariables, around: EntryContext) -> FormFile:
+async def _load(part: FilePart, filling: CallVariables, context: EntryContext) -> FormFile:
     written = filling.text(part.path, f'the path of the part "{part.name}"')
     if isinstance(written, FromModel):
         msg = f'the part "{part.name}": its path comes from a model: {show(written)}'
         raise ProviderError("bad_request", msg)
-    path = find(around, written)
+    path = find(context, written)
     if isinstance(path, str):
         raise ProviderError("bad_request", f'the part "{part.name}": {path}')
     try:

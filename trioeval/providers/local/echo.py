@@ -42,7 +42,7 @@ class EchoSettings(ProviderSettings):
 
 
 def read(
-    prefix: str, rest: str, _config: Mapping[str, Any], _around: EntryContext
+    prefix: str, rest: str, _config: Mapping[str, Any], _context: EntryContext
 ) -> EchoSettings | list[Problem]:
     """Read an entry; see `Reader`."""
     if rest:

@@ -252,7 +252,7 @@ class EmbeddingProvider:
 
 
 def read(
-    prefix: str, rest: str, config: Mapping[str, Any], around: EntryContext
+    prefix: str, rest: str, config: Mapping[str, Any], context: EntryContext
 ) -> EmbeddingSettings | list[Problem]:
     """Read an entry; see `Reader`."""
     values, problems = read_config(config, KEYS)
@@ -261,7 +261,7 @@ def read(
         hint = "write local:embedding or local:embedding:<folder>"
         return [Problem(".id", f'"{prefix}:{rest}" is not a valid local model', hint), *problems]
     needed = (*RUNTIME, *([] if folder else [package for package, _ in MINILM]))
-    place = around.place(folder)
+    place = context.place(folder)
     if isinstance(place, Refused):
         return [Problem(".id", place.message, place.hint), *problems]
     files = _in_folder(place) if folder else _installed()

@@ -104,14 +104,14 @@ class ReplaySettings(ProviderSettings):
 
 
 def read(
-    _prefix: str, file: str, config: Mapping[str, Any], around: EntryContext
+    _prefix: str, file: str, config: Mapping[str, Any], context: EntryContext
 ) -> ReplaySettings | list[Problem]:
     """Read the config and the whole file of recordings; see `Reader`."""
     values, problems = read_config(config, KEYS)
     found = RecordingFile(recordings=())
     if not file.strip():
         problems.append(Problem(".id", '"replay:" has no file', "write replay:<file.jsonl>"))
-    elif isinstance(path := around.place(file), Refused):
+    elif isinstance(path := context.place(file), Refused):
         problems.append(Problem(".id", path.message, path.hint))
     else:
         found = _read_file(path, file)

@@ -79,7 +79,7 @@ class SequenceProvider:
 
 
 def read(
-    prefix: str, rest: str, config: Mapping[str, Any], _around: EntryContext
+    prefix: str, rest: str, config: Mapping[str, Any], _context: EntryContext
 ) -> SequenceSettings | list[Problem]:
     """Read an entry; see `Reader`."""
     values, problems = read_config(config, KEYS)

@@ -178,7 +178,7 @@ class SimProvider:
 
 
 def read(
-    _prefix: str, model: str, config: Mapping[str, Any], around: EntryContext
+    _prefix: str, model: str, config: Mapping[str, Any], context: EntryContext
 ) -> SimSettings | list[Problem]:
     """Read an entry; see `Reader`."""
     values, problems = read_config(config, KEYS)
@@ -186,7 +186,7 @@ def read(
         hint = "any name is valid, for example sim:clever"
         problems.append(Problem(".id", '"sim" has no model name', hint))
     for key in ("answer", "wrongAnswer"):
-        fault = around.templates.syntax_error(config[key]) if is_text(config.get(key)) else None
+        fault = context.templates.syntax_error(config[key]) if is_text(config.get(key)) else None
         if fault is not None:
             problems.append(Problem(config_path(key), fault))
     rates = [values.get(name) or 0.0 for name in ("error_rate", "throttle_rate")]

@@ -365,18 +365,18 @@ def _known(word: str, directory: Path) -> str | None:
 
 
 def read_agent_command(
-    _prefix: str, rest: str, config: Mapping[str, Any], around: EntryContext
+    _prefix: str, rest: str, config: Mapping[str, Any], context: EntryContext
 ) -> CommandAgentSettings | list[Problem]:
     """Read an entry; see `Reader`. Checks that the program exists, if that is already known."""
     values, problems = read_config(config, KEYS)
     values = {name: value for name, value in values.items() if value is not None}
     variables = values.get("env", {})
-    environ = {**around.environ, **variables}
-    directory = absolute(around.directory, "")
+    environ = {**context.environ, **variables}
+    directory = absolute(context.directory, "")
     words = split_templates(rest)
     if isinstance(words, Problem):
         return [*problems, words]
-    wrong = {word: around.templates.syntax_error(word) for word in words}
+    wrong = {word: context.templates.syntax_error(word) for word in words}
     problems += [
         Problem(".id", f'the word "{word}" is not a valid template: {fault}')
         for word, fault in wrong.items()
@@ -394,7 +394,7 @@ def read_agent_command(
         secrets=(
             *secrets_of_command(words),
             *find_secrets(variables, {}),
-            *find_secrets({}, around.environ),
+            *find_secrets({}, context.environ),
         ),
         timeout=values["timeout_ms"] / 1000 if "timeout_ms" in values else None,
         stdin=values.get("input") == "stdin",

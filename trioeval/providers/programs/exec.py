@@ -360,13 +360,13 @@ class ExecSettings(ProgramSettings):
 
 
 def read(
-    _prefix: str, rest: str, config: Mapping[str, Any], around: EntryContext
+    _prefix: str, rest: str, config: Mapping[str, Any], context: EntryContext
 ) -> ExecSettings | list[Problem]:
     """Read an entry; see `Reader`. Checks that the program exists."""
     values, own, problems = read_own_config(config, KEYS)
     variables = values.get("env", {})
-    environ = {**around.environ, **variables}
-    cwd = absolute(around.directory, values.get("cwd", ""))
+    environ = {**context.environ, **variables}
+    cwd = absolute(context.directory, values.get("cwd", ""))
     if not cwd.is_dir():
         problems.append(Problem(".config.cwd", f'folder "{cwd}" not found'))
     command = split_line(rest)
@@ -384,7 +384,7 @@ def read(
         secrets=(
             *secrets_of_command(rest),
             *find_secrets(variables, {}),
-            *find_secrets(own, around.environ),
+            *find_secrets(own, context.environ),
         ),
         own=own,
         timeout=values["timeout_ms"] / 1000 if "timeout_ms" in values else DEFAULT_TIMEOUT,

@@ -366,26 +366,26 @@ class PythonSettings(ProviderSettings):
 
 
 def read(
-    _prefix: str, rest: str, config: Mapping[str, Any], around: EntryContext
+    _prefix: str, rest: str, config: Mapping[str, Any], context: EntryContext
 ) -> PythonSettings | list[Problem]:
     """Read an entry; see `Reader`. Runs the file if the function runs in this process."""
     values, own, problems = read_own_config(config, KEYS)
     mode: Mode = values.get("mode", "process")
     named, function = _split(rest.strip())
     name = f"python:{named}:{function}"
-    file = absolute(around.directory, named)
+    file = absolute(context.directory, named)
     for key, modes in (("workers", ("process", "thread")), ("pythonExecutable", ("process",))):
         if to_snake(key) in values and mode not in modes:
             fault = f'has no effect with mode "{mode}"'
             problems.append(Problem(f".config.{key}", fault, "leave it out"))
-    executable = _find_executable(values.get("python_executable"), around)
+    executable = _find_executable(values.get("python_executable"), context)
     if executable is None:
         fault = f"program {show(values['python_executable'])} not found"
         problems.append(Problem(".config.pythonExecutable", fault))
-    workers = values.get("workers") or _inherited_workers(around.environ)
+    workers = values.get("workers") or _inherited_workers(context.environ)
     if isinstance(workers, Problem):
         problems.append(workers)
-    place = around.place(named)
+    place = context.place(named)
     loaded = (
         Problem(".id", place.message, place.hint)
         if isinstance(place, Refused)
@@ -393,7 +393,7 @@ def read(
             rest,
             file,
             function,
-            mode=mode if around.runs_code else "process",
+            mode=mode if context.runs_code else "process",
             foreign="python_executable" in values,
         )
     )
@@ -408,15 +408,15 @@ def read(
             executable=executable,
             file=file,
             function=function,
-            cwd=absolute(around.directory, ""),
-            environ=around.environ,
+            cwd=absolute(context.directory, ""),
+            environ=context.environ,
             workers=workers,
             largest=values.get("max_response_bytes", MOST_BYTES),
             size_key=MAX_RESPONSE.name,
         ),
         function=loaded,
         mode=mode,
-        secrets=find_secrets(own, around.environ),
+        secrets=find_secrets(own, context.environ),
         own=own,
         timeout=values["timeout_ms"] / 1000 if "timeout_ms" in values else DEFAULT_TIMEOUT,
     )
@@ -489,14 +489,14 @@ def _find_function(
     return None
 
 
-def _find_executable(given: str | None, around: EntryContext) -> str | None:
+def _find_executable(given: str | None, context: EntryContext) -> str | None:
     """Return the interpreter of the workers; None if it is not found."""
     if given is None:
         return sys.executable
     if os.sep in given:
-        beside = absolute(around.directory, given)
+        beside = absolute(context.directory, given)
         return str(beside) if os.access(beside, os.X_OK) and beside.is_file() else None
-    return shutil.which(given, path=around.environ.get("PATH", os.defpath))
+    return shutil.which(given, path=context.environ.get("PATH", os.defpath))
 
 
 def _inherited_workers(environ: Mapping[str, str]) -> int | Problem:

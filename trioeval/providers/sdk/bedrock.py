@@ -312,7 +312,7 @@ class BedrockSettings(AdapterSettings):
 
 
 def read(
-    prefix: str, rest: str, config: Mapping[str, Any], around: EntryContext
+    prefix: str, rest: str, config: Mapping[str, Any], context: EntryContext
 ) -> ProviderSettings | list[Problem]:
     """Read an entry: the id or ARN of a model or of an inference profile; see `Reader`."""
     problems = check_extra(prefix, "boto3", "bedrock")
@@ -320,8 +320,8 @@ def read(
         problems.append(Problem(".id", f'"{prefix}:" has no model name', f"write {prefix}:<model>"))
     values, faults = read_config(config, KEYS)
     given = {name: value for name, value in values.items() if value is not None}
-    access, missing = _access(given, around.environ)
-    endpoint, wrong = _endpoint(rest, access.region, given, around.environ)
+    access, missing = _access(given, context.environ)
+    endpoint, wrong = _endpoint(rest, access.region, given, context.environ)
     problems += [*faults, *missing, *wrong]
     if endpoint is None or problems:
         return problems

@@ -121,7 +121,7 @@ class SdkSettings(AdapterSettings):
 
 
 def read(
-    prefix: str, rest: str, config: Mapping[str, Any], around: EntryContext
+    prefix: str, rest: str, config: Mapping[str, Any], context: EntryContext
 ) -> ProviderSettings | list[Problem]:
     """Read an entry: the text after the prefix, and the config, are those of the vendor; see `Reader`.
 
@@ -137,7 +137,7 @@ def read(
             instead = f"use {sdk.plain}:{rest}"
             problems.append(Problem(".id", f"the SDK does not support {what}", instead))
     reader: Reader = importlib.import_module(f"trioeval.providers.vendors.{sdk.vendor}").read
-    plain = reader(sdk.plain, rest, config, around)
+    plain = reader(sdk.plain, rest, config, context)
     if isinstance(plain, list):
         return [*problems, *plain]
     instead = f"use {sdk.plain}:{rest}"

@@ -241,7 +241,7 @@ class MessagesAdapter(Adapter):
 
 
 def read(
-    prefix: str, rest: str, config: Mapping[str, Any], around: EntryContext
+    prefix: str, rest: str, config: Mapping[str, Any], context: EntryContext
 ) -> ProviderSettings | list[Problem]:
     """Read an entry `anthropic:messages:<model>` or `anthropic:<model>`; see `Reader`."""
     kind, _, named = rest.partition(":")
@@ -249,7 +249,7 @@ def read(
     if not model.strip():
         hint = f"write {prefix}:messages:<model>"
         return [Problem(".id", f'"{prefix}:{rest}" has no model name', hint)]
-    return MessagesAdapter.read_entry(ANTHROPIC, model, config, around.environ)
+    return MessagesAdapter.read_entry(ANTHROPIC, model, config, context.environ)
 
 
 def _says_something(block: Mapping[str, Any]) -> bool:

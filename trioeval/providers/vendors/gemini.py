@@ -361,7 +361,7 @@ class EmbedAdapter(GoogleAdapter):
 
 
 def read(
-    prefix: str, rest: str, config: Mapping[str, Any], around: EntryContext
+    prefix: str, rest: str, config: Mapping[str, Any], context: EntryContext
 ) -> ProviderSettings | list[Problem]:
     """Read an entry `google:<model>` or `google:embedding:<model>`; see `Reader`."""
     if prefix == "vertex":
@@ -372,4 +372,4 @@ def read(
         hint = f"write {prefix}:<model> or {prefix}:embedding:<model>"
         return [Problem(".id", f'"{prefix}:{rest}" is not a valid Gemini id', hint)]
     adapter = EmbedAdapter if kind else GenerateAdapter
-    return adapter.read_entry(GOOGLE, model, config, around.environ)
+    return adapter.read_entry(GOOGLE, model, config, context.environ)

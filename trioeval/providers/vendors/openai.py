@@ -34,7 +34,7 @@ ALIKE = 0.8
 
 
 def read(
-    prefix: str, rest: str, config: Mapping[str, Any], around: EntryContext
+    prefix: str, rest: str, config: Mapping[str, Any], context: EntryContext
 ) -> ProviderSettings | list[Problem]:
     """Read an entry of any service with these kinds of endpoints; see `Reader`."""
     service = SERVICES.get(prefix)
@@ -52,7 +52,7 @@ def read(
     elif kind == "responses" and versioned and service.version_path is not None:
         fault = f"responses of {service.family} have no API version"
         problems.append(Problem(".config.apiVersion", fault, "leave it out"))
-    found = READERS[kind](service, model, config, around.environ)
+    found = READERS[kind](service, model, config, context.environ)
     if problems:
         return [*problems, *(found if isinstance(found, list) else ())]
     return found

@@ -41,30 +41,30 @@ from trioeval.suite.sources.prompts import read_python, read_text
 # all of the rendering. So a suite with filters is code, like a script, and not only data.
 
 
-def load_filters(mapping: Mapping[str, Any], around: FileContext) -> dict[str, Callable[..., Any]]:
+def load_filters(mapping: Mapping[str, Any], context: FileContext) -> dict[str, Callable[..., Any]]:
     """Return the filters that a suite names. Runs their files.
 
     Args:
         mapping: Files by the names of the filters. The function is the one with the filter's name, or the
             only one that the file defines.
-        around: The context of the files.
+        context: The context of the files.
 
     Raises:
         MistakenError: All mistakes, relative to the mapping.
     """
-    return read_each(mapping.items(), partial(_load, around=around))
+    return read_each(mapping.items(), partial(_load, context=context))
 
 
-def _load(name: str, named: Any, around: FileContext) -> Callable[..., Any]:
+def _load(name: str, named: Any, context: FileContext) -> Callable[..., Any]:
     if not isinstance(named, str):
         raise MistakenError(Mistake(f"must be the path of a Python file, got {kind(named)}"))
     if not named.endswith(".py"):
         message = f"filters are functions in Python files, got {quote(named)}"
         raise MistakenError(Mistake(message, f"write a file that has def {name}(value)"))
-    around.check_code(quote(named))
-    file = around.file(named)
+    context.check_code(quote(named))
+    file = context.file(named)
     read_python(file, named.removeprefix(FILE), None)
-    if not around.may_run(quote(named), f"what the filter {quote(name)} makes of texts"):
+    if not context.may_run(quote(named), f"what the filter {quote(name)} makes of texts"):
         return str
     module = _run(file)
     functions = {
@@ -153,7 +153,7 @@ class LoadProcesses:
 
 
 def call_function(
-    file: Path, function: str, arguments: Sequence[Any], around: FileContext, limit: float = LIMIT
+    file: Path, function: str, arguments: Sequence[Any], context: FileContext, limit: float = LIMIT
 ) -> Any:
     """Call a function of a Python file and return its result.
 
@@ -161,20 +161,20 @@ def call_function(
         file: Absolute.
         function: Its name; it may be async, for asyncio.
         arguments: JSON data.
-        around: Provides the working directory, the environment and, by its `PYTHON`, the interpreter.
+        context: Provides the working directory, the environment and, by its `PYTHON`, the interpreter.
         limit: The maximum duration in seconds, > 0.
 
     Raises:
         MistakenError: It cannot be called, raises, takes longer, or returns a value that is not JSON.
     """
-    return call_for_each(file, function, [arguments], around, limit=limit)[0]
+    return call_for_each(file, function, [arguments], context, limit=limit)[0]
 
 
 def call_for_each(
     file: Path,
     function: str,
     calls: Sequence[Sequence[Any]],
-    around: FileContext,
+    context: FileContext,
     *,
     limit: float = LIMIT,
     executable: str | None = None,
@@ -186,7 +186,7 @@ def call_for_each(
         file: As for `call_function`.
         function: Its name.
         calls: The arguments of each call.
-        around: As for `call_function`.
+        context: As for `call_function`.
         limit: The maximum duration of all calls together in seconds.
         executable: The interpreter; None takes that of the environment.
         shown: The name in messages, if it is not a function of the user.
@@ -196,8 +196,8 @@ def call_for_each(
             there are several.
     """
     name = shown or f"{function} of {quote(file.name)}"
-    around.check_code(name)
-    if around.trust.code == "later":
+    context.check_code(name)
+    if context.trust.code == "later":
         raise MistakenError(Mistake(f"{name} runs only when the suite runs"))
     question = {"file": str(file), "function": function, "calls": [list(call) for call in calls]}
     with (
@@ -207,7 +207,7 @@ def call_for_each(
     ):
         asked.write(json.dumps(question, default=str).encode())
         asked.seek(0)
-        interpreter = executable or around.variable("PYTHON") or sys.executable
+        interpreter = executable or context.variable("PYTHON") or sys.executable
         under_way = _calls.get() or LoadProcesses()
         with _lifeline() as lifeline:
             descriptors = [asked.fileno(), answered.fileno(), lifeline]
@@ -215,8 +215,8 @@ def call_for_each(
                 process = under_way.start(
                     lambda: subprocess.Popen(  # noqa: S603 - the user's own code, by an absolute path
                         [interpreter, one_shot.__file__, *map(str, descriptors)],
-                        cwd=around.directory,
-                        env=dict(around.environ),
+                        cwd=context.directory,
+                        env=dict(context.environ),
                         stdin=subprocess.DEVNULL,
                         stdout=printed,
                         stderr=subprocess.STDOUT,
@@ -295,24 +295,24 @@ _EACH = 0.1
 _CODE_FILE = re.compile(r"(.+\.(?:py|[cm]?js))(?::(\w+(?:\.\w+)*))?")
 
 
-def transform_vars(text: str, variables: Mapping[str, Any], around: FileContext) -> dict[str, Any]:
+def transform_vars(text: str, variables: Mapping[str, Any], context: FileContext) -> dict[str, Any]:
     """Return the variables of a test merged with the result of its `transformVars`, which wins.
 
     Raises:
         MistakenError: The code cannot run, fails, or returns no object.
     """
-    return transform_vars_of_each(text, [variables], around)[0]
+    return transform_vars_of_each(text, [variables], context)[0]
 
 
 def transform_vars_of_each(
-    text: str, tests: Sequence[Mapping[str, Any]], around: FileContext
+    text: str, tests: Sequence[Mapping[str, Any]], context: FileContext
 ) -> list[dict[str, Any]]:
     """Do the same as `transform_vars` for many tests, in one process.
 
     Raises:
         MistakenError: As for `transform_vars`; the path begins with the index of the test, if several.
     """
-    found = _transform_vars_run(text, [[dict(test), _context()] for test in tests], around)
+    found = _transform_vars_run(text, [[dict(test), _context()] for test in tests], context)
     mistakes = Mistakes()
     for position, value in enumerate(found):
         if not isinstance(value, dict):
@@ -325,7 +325,7 @@ def transform_vars_of_each(
     return [{**test, **value} for test, value in zip(tests, found, strict=True)]
 
 
-def code_file(text: str, around: FileContext) -> tuple[Path, str | None]:
+def code_file(text: str, context: FileContext) -> tuple[Path, str | None]:
     """Return the file, and the function in it, that `file://<file>[:<function>]` names.
 
     Raises:
@@ -335,8 +335,8 @@ def code_file(text: str, around: FileContext) -> tuple[Path, str | None]:
     if parts is None:
         message = f"{quote(text)} is not code that can be run"
         raise MistakenError(Mistake(message, "write file://<file>.py[:<function>], or a .js file"))
-    around.check_code(quote(text))
-    file = around.file(parts[1])
+    context.check_code(quote(text))
+    file = context.file(parts[1])
     if file.suffix == ".py":
         read_python(file, parts[1], parts[2])
     return file, parts[2]
@@ -370,23 +370,23 @@ def _context() -> dict[str, Any]:
     return {"prompt": {}, "uuid": str(uuid.uuid4())}
 
 
-def _transform_vars_run(text: str, calls: list[list[Any]], around: FileContext) -> list[Any]:
+def _transform_vars_run(text: str, calls: list[list[Any]], context: FileContext) -> list[Any]:
     limit = LIMIT + len(calls) * _EACH
     if text.startswith(PYTHON):
         code = checked_python(text.removeprefix(PYTHON).strip(), NAMES)
         seen = [[code, dict(zip(NAMES, values, strict=True))] for values in calls]
         program = Path(evaluator.__file__)
-        return call_for_each(program, "run", seen, around, limit=limit, shown=quote(code))
+        return call_for_each(program, "run", seen, context, limit=limit, shown=quote(code))
     if not text.startswith(FILE):
-        return _run_script(transform_script(text, NAMES), calls, around, limit)
-    file, function = code_file(text, around)
+        return _run_script(transform_script(text, NAMES), calls, context, limit)
+    file, function = code_file(text, context)
     if file.suffix == ".py":
-        return call_for_each(file, function or FUNCTION, calls, around, limit=limit)
-    return _run_script(Script(read_text(file), NAMES, "module", function), calls, around, limit)
+        return call_for_each(file, function or FUNCTION, calls, context, limit=limit)
+    return _run_script(Script(read_text(file), NAMES, "module", function), calls, context, limit)
 
 
 def _run_script(
-    script: Script, calls: list[list[Any]], around: FileContext, limit: float
+    script: Script, calls: list[list[Any]], context: FileContext, limit: float
 ) -> list[Any]:
     asked = [[checked_script(script).source, values] for values in calls]
     # With the interpreter of this process, for which the engine is installed.
@@ -394,7 +394,7 @@ def _run_script(
         Path(engine.__file__),
         "run",
         asked,
-        around,
+        context,
         limit=limit,
         executable=sys.executable,
         shown="transformVars",
@@ -410,7 +410,7 @@ _PYTHON_FUNCTION = re.compile(r"(?:file://)?.+\.py:\w+(?:\.\w+)*")
 _TARGET = "write file://<file>.py:<function>"
 
 
-def python_target(value: Any, around: FileContext, what: str) -> str:
+def python_target(value: Any, context: FileContext, what: str) -> str:
     """Return a reference to a Python function with an absolute path.
 
     Raises:
@@ -421,5 +421,5 @@ def python_target(value: Any, around: FileContext, what: str) -> str:
     if not _PYTHON_FUNCTION.fullmatch(value):
         message = f"{what} are functions in Python files, got {quote(value)}"
         raise MistakenError(Mistake(message, _TARGET))
-    file, function = code_file(value, around)
+    file, function = code_file(value, context)
     return f"{FILE}{file}:{function}"

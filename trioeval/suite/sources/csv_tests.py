@@ -159,7 +159,7 @@ class TestTable:
 
 
 def read_csv_tests(
-    file: Path, around: FileContext, structure: Callable[[Any], Test]
+    file: Path, context: FileContext, structure: Callable[[Any], Test]
 ) -> Sequence[Test]:
     """Return the tests of a CSV file.
 
@@ -168,13 +168,13 @@ def read_csv_tests(
     """
     text = read_text(file)
     rows = read_rows(
-        text, delimiter=around.variable("CSV_DELIMITER", ","), strict=around.switch("CSV_STRICT")
+        text, delimiter=context.variable("CSV_DELIMITER", ","), strict=context.switch("CSV_STRICT")
     )
-    return read_table(TestTable(rows, lambda at: place_at(text, at)), file, around, structure)
+    return read_table(TestTable(rows, lambda at: place_at(text, at)), file, context, structure)
 
 
 def read_table(
-    table: TestTable, file: Path, around: FileContext, structure: Callable[[Any], Test]
+    table: TestTable, file: Path, context: FileContext, structure: Callable[[Any], Test]
 ) -> Sequence[Test]:
     """Return the tests of a table whose first row is the header.
 
@@ -196,19 +196,19 @@ def read_table(
             if (mistake := column_warning(column))
         ]
         for warning in table.placed(header, odd, file):
-            around.warn(warning)
+            context.warn(warning)
         reported: set[str] = set()
         for number, row in enumerate(rows):
             if row.swallowed is not None and _SWALLOWED not in reported:
                 reported.add(_SWALLOWED)
                 place = table.place(row.swallowed)
-                around.warn(Mistake(_SWALLOWED, _ONE_KIND, file=file, place=place))
+                context.warn(Mistake(_SWALLOWED, _ONE_KIND, file=file, place=place))
             for warning in table.placed(
-                row, _suspects(columns, row, number, around.kinds, reported), file
+                row, _suspects(columns, row, number, context.kinds, reported), file
             ):
-                around.warn(warning)
+                context.warn(warning)
             try:
-                tests.append(_test(columns, row, number, structure, around.kinds))
+                tests.append(_test(columns, row, number, structure, context.kinds))
             except _CellError as error:
                 if len(mistakes) <= MOST_SHOWN:
                     mistakes += table.placed(row, error.found, file)
@@ -420,14 +420,14 @@ _MOST_BLANK = 30_000_000
 
 
 def read_xlsx_tests(
-    file: Path, sheet: str | None, around: FileContext, structure: Callable[[Any], Test]
+    file: Path, sheet: str | None, context: FileContext, structure: Callable[[Any], Test]
 ) -> Sequence[Test]:
     """Return the tests of one sheet; rows without any text are skipped.
 
     Args:
         file: Absolute.
         sheet: Its name, or its number from 1; None takes the first one.
-        around: The context of the suite's files.
+        context: The context of the suite's files.
         structure: Converts plain data to a test, or raises MistakenError.
 
     Raises:
@@ -451,15 +451,15 @@ def read_xlsx_tests(
         message = f"not a spreadsheet: {error}"
         raise MistakenError(Mistake(message, "save it as .xlsx", file=file)) from None
     try:
-        chosen = _chosen(book, sheet, file, around)
+        chosen = _chosen(book, sheet, file, context)
         _check_cells(file, chosen)
         table = TestTable(_rows(chosen, file), lambda at: divmod(at, _WIDEST))
-        return read_table(table, file, around, structure)
+        return read_table(table, file, context, structure)
     finally:
         book.close()
 
 
-def _chosen(book: Any, sheet: str | None, file: Path, around: FileContext) -> Any:
+def _chosen(book: Any, sheet: str | None, file: Path, context: FileContext) -> Any:
     names = book.sheetnames
     if sheet is None:
         name = names[0]
@@ -476,7 +476,7 @@ def _chosen(book: Any, sheet: str | None, file: Path, around: FileContext) -> An
         raise MistakenError(Mistake(message, "name a sheet with cells", file=file))
     if sheet is None and found.sheet_state != "visible":
         message = f"the first sheet, {quote(name)}, is hidden; its rows are used as tests"
-        around.warn(Mistake(message, f"name the sheet to use: {file.name}#{name}", file=file))
+        context.warn(Mistake(message, f"name the sheet to use: {file.name}#{name}", file=file))
     return found
 
 

@@ -71,7 +71,7 @@ _IN_OPTIONS = frozenset(
 
 
 def read_jsonl_tests(
-    file: Path, around: FileContext, structure: Callable[[Any], Test], *, alone: bool = False
+    file: Path, context: FileContext, structure: Callable[[Any], Test], *, alone: bool = False
 ) -> Sequence[Test]:
     """Return the tests of a JSONL file: a tuple, or `JsonlTests` if more than `CHECKED_AT_ONCE`.
 
@@ -81,7 +81,7 @@ def read_jsonl_tests(
     lines = JsonlFile(file)
     starts, candidates = lines.scan()
     reader = _JsonlReader(
-        lines, starts, around, around if alone else around.below(file), structure, alone
+        lines, starts, context, context if alone else context.below(file), structure, alone
     )
     if len(starts) <= CHECKED_AT_ONCE:
         content = lines.read(0, None)
@@ -166,7 +166,7 @@ class _JsonlReader:
 
     lines: JsonlFile
     starts: Sequence[int]
-    around: FileContext
+    context: FileContext
     beside: FileContext
     structure: Callable[[Any], Test]
     numbered: bool
@@ -200,7 +200,7 @@ class _JsonlReader:
         try:
             description = f"Row #{place + 1}" if self.numbered else None
             data = read_line(self._line(place))
-            return self.structure(complete(data, self.around, self.beside, description))
+            return self.structure(complete(data, self.context, self.beside, description))
         except MistakenError as error:
             line = self.lines.number(place, self.starts[place])
             raise MistakenError(*(self._placed(part, line) for part in error.parts)) from None

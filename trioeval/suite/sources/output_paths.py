@@ -44,12 +44,12 @@ def is_path(text: str) -> bool:
     return is_query(text) or names_members(text)
 
 
-def code_mistakes(settings: Any, keys: tuple[str, ...], around: FileContext) -> Iterator[Mistake]:
+def code_mistakes(settings: Any, keys: tuple[str, ...], context: FileContext) -> Iterator[Mistake]:
     """Yield a mistake for each transform of an object that is code which its suite must not run."""
     for key in keys if isinstance(settings, dict) else ():
         text = settings.get(key)
         if isinstance(text, str) and text.strip() and not is_path(text):
             try:
-                around.check_code(quote(text.strip()))
+                context.check_code(quote(text.strip()))
             except MistakenError as error:
                 yield from (part.below(key) for part in error.parts)

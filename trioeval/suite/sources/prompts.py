@@ -64,7 +64,7 @@ class PromptPart:
 
 
 def read_parts(
-    file: Path, shown: str, label: str | None, around: FileContext
+    file: Path, shown: str, label: str | None, context: FileContext
 ) -> Sequence[PromptPart]:
     """Return the prompts in a file, at least one.
 
@@ -72,7 +72,7 @@ def read_parts(
         file: One with a suffix of `SUFFIXES`.
         shown: Its name in labels and messages.
         label: The label that the suite gives it, if any.
-        around: The context of the files that it names, and its settings.
+        context: The context of the files that it names, and its settings.
 
     Raises:
         MistakenError: It cannot be read, or has no prompts.
@@ -84,7 +84,7 @@ def read_parts(
     text = read_text(file)
     match file.suffix.lower():
         case ".csv":
-            parts = list(_label_rows(_rows(text, around), label))
+            parts = list(_label_rows(_rows(text, context), label))
         case ".jsonl":
             lines = [line for line in _LINE.split(text) if line.strip()]
             parts = [PromptPart(line, f"{label or shown}: {line}") for line in lines]
@@ -92,13 +92,13 @@ def read_parts(
                 parts = [PromptPart(lines[0], label or shown)]
         case ".txt":
             before = f"{label}: {shown}" if label else shown
-            separator = around.variable("PROMPT_SEPARATOR", "---")
+            separator = context.variable("PROMPT_SEPARATOR", "---")
             parts = [PromptPart(raw, f"{before}: {raw}") for raw in _parts(text, separator)]
         case ".json":
-            raw = _as_json(file, text, around)
+            raw = _as_json(file, text, context)
             parts = [PromptPart(raw, label or f"{shown}: {raw}")]
         case ".yaml" | ".yml":
-            raw = _as_json(file, text, around)
+            raw = _as_json(file, text, context)
             parts = [PromptPart(raw, label or f"{shown}: {raw[:_YAML_START]}")]
         case _:
             parts = [PromptPart(text, label or f"{shown}: {text[:_START]}...")]
@@ -164,12 +164,12 @@ def _parts(text: str, separator: str) -> Iterator[str]:
         part = []
 
 
-def _rows(text: str, around: FileContext) -> list[tuple[str, str]]:
+def _rows(text: str, context: FileContext) -> list[tuple[str, str]]:
     """Return the prompt and the label, or "", of each row of a CSV file.
 
     A file that is not a table has a prompt on each line: a comma in a text does not make it a table.
     """
-    delimiter = around.variable("CSV_DELIMITER", ",")
+    delimiter = context.variable("CSV_DELIMITER", ",")
     if delimiter in text:
         try:
             return list(_table(text, delimiter))
@@ -214,7 +214,7 @@ def _label_rows(rows: Sequence[tuple[str, str]], label: str | None) -> Iterator[
         yield PromptPart(raw, made)
 
 
-def _as_json(file: Path, text: str, around: FileContext) -> str:
+def _as_json(file: Path, text: str, context: FileContext) -> str:
     """Return a document as compact JSON, with the files that it names; other text unchanged.
 
     A prompt such as `{"content": {{question | dump}}}` becomes JSON only when it is rendered.
@@ -225,17 +225,17 @@ def _as_json(file: Path, text: str, around: FileContext) -> str:
         document = read_document(file)
     except MistakenError:
         return text
-    return json_text(structured(document, file, lambda data: _with_files(data, around)))
+    return json_text(structured(document, file, lambda data: _with_files(data, context)))
 
 
-def _with_files(data: Any, around: FileContext) -> Any:
+def _with_files(data: Any, context: FileContext) -> Any:
     match data:
         case dict():
-            return read_each(data.items(), lambda _key, part: _with_files(part, around))
+            return read_each(data.items(), lambda _key, part: _with_files(part, context))
         case list():
-            return read_list(data, lambda part: _with_files(part, around))
+            return read_list(data, lambda part: _with_files(part, context))
         case str() if data.startswith(FILE) and "{{" not in data:
-            file = _named_inside(data, around)
+            file = _named_inside(data, context)
             if file.suffix.lower() in {".json", ".yaml", ".yml"}:
                 return read_placed(file).data
             return read_text(file)
@@ -243,11 +243,11 @@ def _with_files(data: Any, around: FileContext) -> Any:
             return data
 
 
-def _named_inside(reference: str, around: FileContext) -> Path:
+def _named_inside(reference: str, context: FileContext) -> Path:
     try:
-        return around.file(reference)
+        return context.file(reference)
     except MistakenError as error:
-        rule = f"paths in a file of prompts are relative to the suite's folder, {around.directory}"
+        rule = f"paths in a file of prompts are relative to the suite's folder, {context.directory}"
         raise MistakenError(
             *(
                 attrs.evolve(part, hint=f"{part.hint}; {rule}" if part.hint else rule)
@@ -276,12 +276,12 @@ class _PromptEntry:
     config: Mapping[str, Any] = attrs.field(factory=dict)
 
 
-def read_prompts(entry: Any, around: FileContext) -> tuple[Prompt, ...]:
+def read_prompts(entry: Any, context: FileContext) -> tuple[Prompt, ...]:
     """Return the prompts of an entry, at least one.
 
     Args:
         entry: A text, or an object with `raw` (or `id`, if it names a file), `label`, `id`, `config`.
-        around: The context of paths.
+        context: The context of paths.
 
     Raises:
         MistakenError: All of its mistakes, relative to the entry.
@@ -294,13 +294,13 @@ def read_prompts(entry: Any, around: FileContext) -> tuple[Prompt, ...]:
     given, at = _given(entry)
     folder, text = unanchored(given.raw or "")
     if folder is not None:
-        around = attrs.evolve(around, directory=folder)
+        context = attrs.evolve(context, directory=folder)
     with below(*at):
         if text.startswith(_EXEC):
-            return (_program(given, text.removeprefix(_EXEC).strip(), around),)
-        if not (files := _files(text, around)):
+            return (_program(given, text.removeprefix(_EXEC).strip(), context),)
+        if not (files := _files(text, context)):
             return (_prompt(given, text, given.label),)
-        return tuple(prompt for file in files for prompt in _in_file(file, text, given, around))
+        return tuple(prompt for file in files for prompt in _in_file(file, text, given, context))
 
 
 def _given(entry: Any) -> tuple[_PromptEntry, tuple[str, ...]]:
@@ -322,7 +322,7 @@ def _given(entry: Any) -> tuple[_PromptEntry, tuple[str, ...]]:
     return given, ("raw",)
 
 
-def _files(text: str, around: FileContext) -> tuple[Path, ...]:
+def _files(text: str, context: FileContext) -> tuple[Path, ...]:
     """Return the files that a text names; none if it is only a text.
 
     Raises:
@@ -333,21 +333,21 @@ def _files(text: str, around: FileContext) -> tuple[Path, ...]:
         raise MistakenError(Mistake(message, "save the prompt in a file and name that"))
     named, _ = _split(text.removeprefix(FILE))
     if text.startswith(FILE):
-        return around.files(named)
+        return context.files(named)
     if "\n" in text or not _could_be_path(text):
         return ()
     is_meant = _PATH.fullmatch(named) and named.lower().endswith(_LIKE_A_FILE)
-    if is_meant or _is_there(named, around):
-        return around.files(named)
+    if is_meant or _is_there(named, context):
+        return context.files(named)
     return ()
 
 
-def means_file(text: str, around: FileContext) -> bool:
+def means_file(text: str, context: FileContext) -> bool:
     """Return whether a prompt is, or must be, the name of a file, or a command."""
     if text.startswith(_EXEC):
         return True
     try:
-        return bool(_files(text, around))
+        return bool(_files(text, context))
     except MistakenError:
         return _HOSTED.match(text) is None
 
@@ -358,13 +358,13 @@ def _could_be_path(text: str) -> bool:
     return marks or _split(text)[0].lower().endswith(_LIKE_A_FILE)
 
 
-def _is_there(named: str, around: FileContext) -> bool:
+def _is_there(named: str, context: FileContext) -> bool:
     try:
-        if (around.directory / named).is_file():
+        if (context.directory / named).is_file():
             return True
     except (OSError, ValueError):  # too long, or a NUL
         return False
-    return is_glob(named) and not Path(named).is_absolute() and around.matches(named)
+    return is_glob(named) and not Path(named).is_absolute() and context.matches(named)
 
 
 def _split(named: str) -> tuple[str, str | None]:
@@ -378,10 +378,10 @@ def _split(named: str) -> tuple[str, str | None]:
     return (found["file"], found["function"]) if found else (named, None)
 
 
-def _in_file(file: Path, text: str, given: _PromptEntry, around: FileContext) -> Iterator[Prompt]:
+def _in_file(file: Path, text: str, given: _PromptEntry, context: FileContext) -> Iterator[Prompt]:
     """Yield the prompts of one file."""
     named, function = _split(text.removeprefix(FILE))
-    shown = _shown(file, around) if is_glob(named) else named
+    shown = _shown(file, context) if is_glob(named) else named
     suffix = file.suffix.lower()
     if is_glob(named):  # with the same label or id, several files would be one prompt
         label = given.label
@@ -395,7 +395,7 @@ def _in_file(file: Path, text: str, given: _PromptEntry, around: FileContext) ->
         )
     is_executed = suffix in PROGRAMS or (suffix not in SUFFIXES and is_program(file))
     if suffix == ".py" or is_executed:
-        around.check_code(quote(shown))
+        context.check_code(quote(shown))
     if suffix == ".py":
         source = read_python(file, shown, function)
         label = given.label or (f"{shown}:{function}" if function else f"{shown}: {source}")
@@ -405,7 +405,7 @@ def _in_file(file: Path, text: str, given: _PromptEntry, around: FileContext) ->
         made_by = PromptFunction(kind="exec", target=shlex.quote(str(file)))
         yield _prompt(given, text, given.label or shown, made_by)
     else:
-        parts = read_parts(file, shown, given.label, around)
+        parts = read_parts(file, shown, given.label, context)
         for number, part in enumerate(parts, 1):
             yield _part_prompt(given, part, number if len(parts) > 1 else None)
 
@@ -415,14 +415,14 @@ def _part_prompt(given: _PromptEntry, part: PromptPart, number: int | None) -> P
     return _prompt(attrs.evolve(given, id=named or given.id), part.raw, part.label)
 
 
-def _shown(file: Path, around: FileContext) -> str:
-    inside = file.is_relative_to(around.directory)
-    return str(PurePosixPath(file.relative_to(around.directory) if inside else file))
+def _shown(file: Path, context: FileContext) -> str:
+    inside = file.is_relative_to(context.directory)
+    return str(PurePosixPath(file.relative_to(context.directory) if inside else file))
 
 
-def _program(given: _PromptEntry, command: str, around: FileContext) -> Prompt:
+def _program(given: _PromptEntry, command: str, context: FileContext) -> Prompt:
     """Return the prompt of a command that prints it; a program in the suite's folder needs no `./`."""
-    around.check_code(quote(f"{_EXEC}{command}"))
+    context.check_code(quote(f"{_EXEC}{command}"))
     try:
         words = shlex.split(command)
     except ValueError as error:
@@ -430,8 +430,8 @@ def _program(given: _PromptEntry, command: str, around: FileContext) -> Prompt:
         raise MistakenError(Mistake(message, "close the quote")) from None
     if not words:
         raise MistakenError(Mistake('"exec:" names no program', "write exec:<command line>"))
-    if (around.directory / words[0]).is_file():
-        words[0] = str(around.file(words[0]))
+    if (context.directory / words[0]).is_file():
+        words[0] = str(context.file(words[0]))
     made_by = PromptFunction(kind="exec", target=shlex.join(words))
     return _prompt(given, command, given.label or command, made_by)
 

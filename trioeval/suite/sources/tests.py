@@ -48,7 +48,7 @@ def names_program(text: str) -> bool:
     return _PROGRAM.fullmatch(text.removeprefix(FILE)) is not None
 
 
-def read_computed(text: str, around: FileContext) -> Computed | None:
+def read_computed(text: str, context: FileContext) -> Computed | None:
     """Return the program that a reference names, after checking that it can run; None if it names none.
 
     Raises:
@@ -58,13 +58,13 @@ def read_computed(text: str, around: FileContext) -> Computed | None:
     parts = _PROGRAM.fullmatch(text.removeprefix(FILE))
     if parts is None:
         return None
-    around.check_code(quote(text))
-    file, function = around.file(parts[1]), parts[2]
+    context.check_code(quote(text))
+    file, function = context.file(parts[1]), parts[2]
     match file.suffix.lower():
         case ".py":
             read_python(file, parts[1], function)
         case ".rb":
-            check_ruby(around)
+            check_ruby(context)
             read_text(file)
         case suffix if suffix in JAVASCRIPT:
             script = Script(read_text(file), ("output", "context"), "module", function)
@@ -77,19 +77,19 @@ def read_computed(text: str, around: FileContext) -> Computed | None:
     return Computed(file, function, text)
 
 
-def ruby_command(around: FileContext) -> str:
+def ruby_command(context: FileContext) -> str:
     """Return the command of the Ruby interpreter."""
-    return around.variable("RUBY") or "ruby"
+    return context.variable("RUBY") or "ruby"
 
 
-def check_ruby(around: FileContext) -> None:
+def check_ruby(context: FileContext) -> None:
     """Check that Ruby can run.
 
     Raises:
         MistakenError: The interpreter is not installed.
     """
-    command = ruby_command(around)
-    if shutil.which(command, path=around.environ.get("PATH")) is None:
+    command = ruby_command(context)
+    if shutil.which(command, path=context.environ.get("PATH")) is None:
         message = f"running Ruby requires {quote(command)}, which is not installed"
         raise MistakenError(Mistake(message, "install Ruby, or set TRIOEVAL_RUBY to its command"))
 
@@ -105,7 +105,7 @@ _SHEET = re.compile(r"(?P<file>.*\.(?P<suffix>xlsx?))(?:#(?P<sheet>.*))?", re.IG
 
 def read_tests(
     reference: str | Mapping[str, Any],
-    around: FileContext,
+    context: FileContext,
     structure: Callable[[Any], Test],
     *,
     alone: bool = False,
@@ -114,7 +114,7 @@ def read_tests(
 
     Args:
         reference: A path, a pattern, either of them with `file://`, or an object of `path` and `config`.
-        around: The context of the file that contains the entry.
+        context: The context of the file that contains the entry.
         structure: Converts plain data to a test, or raises MistakenError.
         alone: It is the whole value of `tests`, not an entry of a list.
 
@@ -122,23 +122,25 @@ def read_tests(
         MistakenError: All mistakes of the reference and the files, each with its position.
     """
     if not isinstance(reference, str):
-        return _generated(reference, around, structure)
+        return _generated(reference, context, structure)
     _check_scheme(reference)
     path = reference.removeprefix(FILE)
     if script := _SCRIPT.fullmatch(path):
-        return _from_script(script, (), around, structure)
+        return _from_script(script, (), context, structure)
     if book := _SHEET.fullmatch(path):
         if book["suffix"].lower() == "xls":
             message = f"tests from {quote(reference)} are not supported"
             raise MistakenError(Mistake(message, "save the file as .xlsx, or as CSV"))
-        file = around.file(book["file"])
-        return _checked_some(read_xlsx_tests(file, book["sheet"], around, structure), file, around)
+        file = context.file(book["file"])
+        return _checked_some(
+            read_xlsx_tests(file, book["sheet"], context, structure), file, context
+        )
     tests: list[Test] = []
     mistakes = Mistakes()
-    files = around.files(reference)
+    files = context.files(reference)
     for file in files:
         with mistakes.below():
-            found = _checked_some(_from_file(file, around, structure, alone=alone), file, around)
+            found = _checked_some(_from_file(file, context, structure, alone=alone), file, context)
             if len(files) == 1:
                 return found
             tests += found
@@ -146,7 +148,7 @@ def read_tests(
     return tuple(tests)
 
 
-def _checked_some(tests: Sequence[Test], file: Path, around: FileContext) -> Sequence[Test]:
+def _checked_some(tests: Sequence[Test], file: Path, context: FileContext) -> Sequence[Test]:
     """Return the tests of a file; an empty one is refused unless the user allows it.
 
     Raises:
@@ -155,14 +157,14 @@ def _checked_some(tests: Sequence[Test], file: Path, around: FileContext) -> Seq
     if not tests:
         is_table = file.suffix.lower() in {".csv", ".xlsx"} and file.stat().st_size > 0
         message = "no rows below the header" if is_table else "the file has no tests"
-        if not around.allow_empty:
+        if not context.allow_empty:
             raise MistakenError(Mistake(message, NONE_HINT, file=file))
-        around.warn(Mistake(message, file=file))
+        context.warn(Mistake(message, file=file))
     return tests
 
 
 def _generated(
-    reference: Mapping[str, Any], around: FileContext, structure: Callable[[Any], Test]
+    reference: Mapping[str, Any], context: FileContext, structure: Callable[[Any], Test]
 ) -> Sequence[Test]:
     mistakes = Mistakes(
         Mistake(
@@ -177,11 +179,11 @@ def _generated(
     with below("path"):
         script = _SCRIPT.fullmatch(str(path).removeprefix(FILE))
         if script is None:
-            return read_tests(str(path), around, structure, alone=True)
+            return read_tests(str(path), context, structure, alone=True)
         _check_scheme(str(path))
     with below("config"):
-        config = [with_files(reference["config"], around)] if "config" in reference else []
-    return _from_script(script, config, around, structure)
+        config = [with_files(reference["config"], context)] if "config" in reference else []
+    return _from_script(script, config, context, structure)
 
 
 def _check_scheme(reference: str) -> None:
@@ -194,25 +196,25 @@ def _check_scheme(reference: str) -> None:
 def _from_script(
     script: re.Match[str],
     arguments: Sequence[Any],
-    around: FileContext,
+    context: FileContext,
     structure: Callable[[Any], Test],
 ) -> Sequence[Test]:
     if script["suffix"] != "py":
         message = f"tests from {quote(script['file'])} are not supported"
         raise MistakenError(Mistake(message, "write the generator in Python"))
     shown = quote(script["file"])
-    around.check_code(shown)
-    file = around.file(script["file"])
+    context.check_code(shown)
+    file = context.file(script["file"])
     function = script["function"] or "generate_tests"
-    if not around.may_run(shown, f"the tests that {function} of {shown} makes"):
+    if not context.may_run(shown, f"the tests that {function} of {shown} makes"):
         read_python(file, script["file"], function)
         return ()
-    found = call_function(file, function, arguments, around)
+    found = call_function(file, function, arguments, context)
     if not isinstance(found, list):
         message = f"{function} must return a list of tests, got {kind(found)}"
         raise MistakenError(Mistake(message, file=file))
     try:
-        tests = _structured(found, around, around, structure, numbered=False)
+        tests = _structured(found, context, context, structure, numbered=False)
     except MistakenError as error:
         message = f"returned by {function}"
         raise MistakenError(
@@ -221,36 +223,36 @@ def _from_script(
                 for part in first_mistakes(error.parts, file)
             )
         ) from None
-    return _checked_some(tests, file, around)
+    return _checked_some(tests, file, context)
 
 
 def _from_file(
-    file: Path, around: FileContext, structure: Callable[[Any], Test], *, alone: bool
+    file: Path, context: FileContext, structure: Callable[[Any], Test], *, alone: bool
 ) -> Sequence[Test]:
     match file.suffix.lower():
         case ".csv":
-            return read_csv_tests(file, around, structure)
+            return read_csv_tests(file, context, structure)
         case ".jsonl":
-            return read_jsonl_tests(file, around, structure, alone=alone)
+            return read_jsonl_tests(file, context, structure, alone=alone)
         case ".json" | ".yaml" | ".yml" as suffix:
-            return _from_document(file, around, structure, numbered=alone and suffix == ".json")
+            return _from_document(file, context, structure, numbered=alone and suffix == ".json")
         case suffix:
             message = f"tests from {quote(file.name)} are not supported"
             raise MistakenError(Mistake(message, f"use one of {', '.join(SUFFIXES)}"))
 
 
 def _from_document(
-    file: Path, around: FileContext, structure: Callable[[Any], Test], *, numbered: bool
+    file: Path, context: FileContext, structure: Callable[[Any], Test], *, numbered: bool
 ) -> Sequence[Test]:
     origin = Origin(file, read_placed(file))
-    data, _, dangling = resolve_references(origin, around)
+    data, _, dangling = resolve_references(origin, context)
     if dangling:
         raise MistakenError(*dangling)
     entries = data if isinstance(data, list) else [data]
     # Variables of the only source, if it is JSON, are relative to the suite.
-    beside = around if numbered else around.below(file)
+    beside = context if numbered else context.below(file)
     try:
-        return _structured(entries, around, beside, structure, numbered=numbered)
+        return _structured(entries, context, beside, structure, numbered=numbered)
     except MistakenError as error:
         parts = error.parts
         if entries is not data:
@@ -262,7 +264,7 @@ def _from_document(
 
 def _structured(
     entries: Sequence[Any],
-    around: FileContext,
+    context: FileContext,
     beside: FileContext,
     structure: Callable[[Any], Test],
     *,
@@ -270,6 +272,6 @@ def _structured(
 ) -> tuple[Test, ...]:
     def read(place: int, entry: Any) -> Test:
         description = f"Row #{place + 1}" if numbered else None
-        return structure(complete(entry, around, beside, description))
+        return structure(complete(entry, context, beside, description))
 
     return tuple(read_each(enumerate(entries), read).values())

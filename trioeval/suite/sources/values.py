@@ -46,7 +46,7 @@ _UNKNOWN = object()
 """The unknown result of a function that only a run calls."""
 
 
-def config_values(config: Mapping[str, Any], around: FileContext) -> dict[str, Any]:
+def config_values(config: Mapping[str, Any], context: FileContext) -> dict[str, Any]:
     """Return a config with its files read, and the results of functions `file://<file>.py[:<function>]`.
 
     The function is called once without arguments; its default name is `get_config`.
@@ -57,30 +57,30 @@ def config_values(config: Mapping[str, Any], around: FileContext) -> dict[str, A
 
     def read(key: str, value: Any) -> Any:
         keeps = camel(str(key)) in _CODE_KEYS
-        return with_files(value, around, program=_keep if keeps else _run)
+        return with_files(value, context, program=_keep if keeps else _run)
 
     return _members(config, read)
 
 
-def _keep(reference: str, around: FileContext) -> Any:
-    around.check_code(quote(reference))
+def _keep(reference: str, context: FileContext) -> Any:
+    context.check_code(quote(reference))
     return reference
 
 
-def _run(reference: str, around: FileContext) -> Any:
+def _run(reference: str, context: FileContext) -> Any:
     parts = _PYTHON.fullmatch(reference.removeprefix(FILE))
     if parts is None:
         message = f"{quote(reference)} is JavaScript, which is not run for a config"
         raise MistakenError(Mistake(message, "write file://<file>.py[:<function>], JSON or YAML"))
-    around.check_code(quote(reference))
-    file, function = around.file(parts[1]), parts[2] or "get_config"
-    if not around.may_run(quote(reference), f"the part of a config that {quote(reference)} makes"):
+    context.check_code(quote(reference))
+    file, function = context.file(parts[1]), parts[2] or "get_config"
+    if not context.may_run(quote(reference), f"the part of a config that {quote(reference)} makes"):
         return _UNKNOWN
-    return call_function(file, function, (), around)
+    return call_function(file, function, (), context)
 
 
 def with_files(
-    value: Any, around: FileContext, *, program: Callable[[str, FileContext], Any] = _keep
+    value: Any, context: FileContext, *, program: Callable[[str, FileContext], Any] = _keep
 ) -> Any:
     """Return a value with texts `file://…` replaced by the contents of those files.
 
@@ -89,7 +89,7 @@ def with_files(
 
     Args:
         value: JSON data.
-        around: The context of the files.
+        context: The context of the files.
         program: Returns the replacement of a program; its name, if it runs later.
 
     Raises:
@@ -97,20 +97,20 @@ def with_files(
     """
     match value:
         case str() if value.startswith(FILE) and _is_program(value):
-            return program(value, around)
+            return program(value, context)
         case str() if value.startswith(FILE):
             if not is_glob(value):
-                return _nested_files_content(around.file(value), around)
+                return _nested_files_content(context.file(value), context)
             found = []
-            for file in around.files(value):
-                content = _nested_files_content(file, around)
+            for file in context.files(value):
+                content = _nested_files_content(file, context)
                 found += content if isinstance(content, list) else [content]
             return found
         case list():
-            parts = read_list(value, lambda part: with_files(part, around, program=program))
+            parts = read_list(value, lambda part: with_files(part, context, program=program))
             return [part for part in parts if part is not _UNKNOWN]
         case dict():
-            return _members(value, lambda _key, part: with_files(part, around, program=program))
+            return _members(value, lambda _key, part: with_files(part, context, program=program))
         case _:
             return value
 
@@ -126,14 +126,14 @@ def _is_program(reference: str) -> bool:
     return path.endswith(_PROGRAMS)
 
 
-def _nested_files_content(file: Path, around: FileContext) -> Any:
+def _nested_files_content(file: Path, context: FileContext) -> Any:
     if file.suffix.lower() in _DOCUMENTS:
         return read_placed(file).data
     text = read_text(file)
     if file.suffix.lower() != ".csv":
         return text
     header, *rows = (
-        row.cells for row in read_rows(text, delimiter=around.variable("CSV_DELIMITER", ","))
+        row.cells for row in read_rows(text, delimiter=context.variable("CSV_DELIMITER", ","))
     )
     if len(header) == 1:
         return [cells[0] for cells in rows]
@@ -156,41 +156,41 @@ RESERVED = frozenset({_CONVERSATION, "__evalId", "__evalStepId", "__repeatIndex"
 """Variables that every row has automatically."""
 
 
-def read_vars(reference: str | Sequence[Any], around: FileContext) -> dict[str, Any]:
+def read_vars(reference: str | Sequence[Any], context: FileContext) -> dict[str, Any]:
     """Return the variables in a file, in the files that match a pattern, or in several; later ones win.
 
     Raises:
         MistakenError: All mistakes of the reference or the files.
     """
     if isinstance(reference, str):
-        return _variables(reference, around)
+        return _variables(reference, context)
     found: dict[str, Any] = {}
-    for variables in read_list(reference, lambda one: _variables(one, around)):
+    for variables in read_list(reference, lambda one: _variables(one, context)):
         found |= variables
     return found
 
 
-def _variables(reference: Any, around: FileContext) -> dict[str, Any]:
+def _variables(reference: Any, context: FileContext) -> dict[str, Any]:
     if not isinstance(reference, str):
         raise MistakenError(Mistake(f"must be the name of a file, got {kind(reference)}"))
     found: dict[str, Any] = {}
-    for file in around.files(reference):
+    for file in context.files(reference):
         document = read_placed(file)
-        found |= structured(document, file, lambda data: _object(data, around))
+        found |= structured(document, file, lambda data: _object(data, context))
     return found
 
 
-def _object(data: Any, around: FileContext) -> dict[str, Any]:
+def _object(data: Any, context: FileContext) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise MistakenError(Mistake(f"must be an object of variables, got {kind(data)}"))
-    variables: dict[str, Any] = with_files(data, around)
+    variables: dict[str, Any] = with_files(data, context)
     return variables
 
 
-def resolve_file_vars(variables: Mapping[str, Any], around: FileContext) -> dict[str, Any]:
+def resolve_file_vars(variables: Mapping[str, Any], context: FileContext) -> dict[str, Any]:
     """Return variables with every pattern of files replaced by the files that match it.
 
-    A value that names one file stays a text, `file://` and its path in the folder of `around`; several files
+    A value that names one file stays a text, `file://` and its path in the folder of `context`; several files
     become a list of such texts, one for each future row. Their contents are read when a row is rendered.
 
     Raises:
@@ -205,35 +205,35 @@ def resolve_file_vars(variables: Mapping[str, Any], around: FileContext) -> dict
             mistakes.append(Mistake(message, hint, at=(name,), key=True))
         if name == "env":
             message = 'the variable "env" hides the environment from templates'
-            around.warn(Mistake(message, "give it another name", at=(name,), key=True))
+            context.warn(Mistake(message, "give it another name", at=(name,), key=True))
         with mistakes.below(name):
-            found[name] = _resolved(value, around)
+            found[name] = _resolved(value, context)
     mistakes.raise_any()
     return found
 
 
-def _resolved(value: Any, around: FileContext) -> Any:
+def _resolved(value: Any, context: FileContext) -> Any:
     if isinstance(value, str):
         if not names_file(value):
             return value
-        names = _names(value, around)
+        names = _names(value, context)
         return names[0] if len(names) == 1 else names
     if not (isinstance(value, list) and any(map(names_file, value))):
         return value
     found: list[Any] = []
     for position, member in enumerate(value):
         with below(position):
-            found += _names(member, around) if names_file(member) else [member]
+            found += _names(member, context) if names_file(member) else [member]
     return found
 
 
-def _names(reference: str, around: FileContext) -> list[str]:
-    files = around.files(reference)
+def _names(reference: str, context: FileContext) -> list[str]:
+    files = context.files(reference)
     for file in files:
         if file.suffix.lower() in _CODE:
-            around.check_code(quote(reference))
+            context.check_code(quote(reference))
         _check_code(file)
-    return [FILE + os.path.relpath(file, around.directory) for file in files]
+    return [FILE + os.path.relpath(file, context.directory) for file in files]
 
 
 def _check_code(file: Path) -> None:
@@ -284,7 +284,7 @@ _BEGINNINGS: Mapping[bytes, str] = {
 }
 
 
-def load_file_value(file: Path, around: FileContext) -> str:
+def load_file_value(file: Path, context: FileContext) -> str:
     """Return the text of a file for templates.
 
     YAML becomes compact JSON, PDF its text, an image a data URI, audio and video base64, and everything else
@@ -292,7 +292,7 @@ def load_file_value(file: Path, around: FileContext) -> str:
 
     Args:
         file: Absolute.
-        around: Its `DISABLE_PDF_AS_TEXT` and `DISABLE_MULTIMEDIA_AS_BASE64` read such files as text as well.
+        context: Its `DISABLE_PDF_AS_TEXT` and `DISABLE_MULTIMEDIA_AS_BASE64` read such files as text as well.
 
     Raises:
         MistakenError: It cannot be read, or requires something that is not installed.
@@ -300,9 +300,9 @@ def load_file_value(file: Path, around: FileContext) -> str:
     suffix = file.suffix.lower()
     if suffix in {".yaml", ".yml"}:
         return json_text(read_placed(file).data)
-    if suffix == ".pdf" and not around.switch("DISABLE_PDF_AS_TEXT"):
+    if suffix == ".pdf" and not context.switch("DISABLE_PDF_AS_TEXT"):
         return _pdf_text(file)
-    if not around.switch("DISABLE_MULTIMEDIA_AS_BASE64"):
+    if not context.switch("DISABLE_MULTIMEDIA_AS_BASE64"):
         if suffix in _IMAGES:
             content = _content(file)
             return f"data:{_media_type(content, suffix)};base64,{_base64(content)}"
@@ -348,12 +348,12 @@ _READ_LATER = {"vars", "assert"}
 """Keys whose members name files for other purposes: values of one row, and functions."""
 
 
-def complete(entry: Any, around: FileContext, beside: FileContext, description: str | None) -> Any:
+def complete(entry: Any, context: FileContext, beside: FileContext, description: str | None) -> Any:
     """Return one test of a file, with the files read that it names.
 
     Args:
         entry: The test, or the name of a file that contains it.
-        around: The context of names with `file://`.
+        context: The context of names with `file://`.
         beside: The context of other names, and of those of files of variables.
         description: Its description if it has none.
 
@@ -362,7 +362,7 @@ def complete(entry: Any, around: FileContext, beside: FileContext, description: 
     """
     if isinstance(entry, str):
         named = entry.startswith(FILE)
-        entry = with_files(entry if named else FILE + entry, around if named else beside)
+        entry = with_files(entry if named else FILE + entry, context if named else beside)
     if not isinstance(entry, dict):
         raise MistakenError(Mistake(f"a test must be an object, got {kind(entry)}"))
 
@@ -371,7 +371,7 @@ def complete(entry: Any, around: FileContext, beside: FileContext, description: 
             return read_vars(value, beside)
         if key in _READ_LATER and not isinstance(value, str):
             return value
-        return with_files(value, around)
+        return with_files(value, context)
 
     found = read_each(entry.items(), read)
     if description is not None and not found.get("description"):
