@@ -63,7 +63,53 @@ def test_a_server_is_called_at_its_base_url(folder: Path) -> None:
     (provider,) = yaml.safe_load((folder / "suite.yaml").read_text())["providers"]
     assert provider["id"] == "openai:chat:org/model"
     assert provider["config"]["apiBaseUrl"] == url
+    assert provider["label"] == "org/model"
     assert provider["lane"] == {"maxConcurrency": 4}
+
+
+def test_several_models_become_the_providers_in_their_order(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each has its own lane and a warning if its key is missing."""
+    (folder / "q.csv").write_text(TABLE)
+    models = ["openai:gpt-4.1-mini", "echo", "openai:gpt-4.1"]
+    command = ["init", "--csv", "q.csv", *(part for name in models for part in ("--model", name))]
+    assert run_command_line(command) == Exit.OK
+    warnings = [line for line in capsys.readouterr().err.splitlines() if "OPENAI_API_KEY" in line]
+    assert len(warnings) == 2
+    assert [
+        model in line for model, line in zip((models[0], models[2]), warnings, strict=True)
+    ] == [
+        True,
+        True,
+    ]
+    document = yaml.safe_load((folder / "suite.yaml").read_text())
+    assert [provider["id"] for provider in document["providers"]] == models
+    assert [provider["lane"] for provider in document["providers"]] == [
+        {"maxConcurrency": 4, "rpm": 120}
+    ] * 3
+    assert document["description"] == "q with openai:gpt-4.1-mini, echo and openai:gpt-4.1"
+
+
+def test_a_base_url_applies_to_the_models_of_the_openai_api(folder: Path) -> None:
+    """Ids of other vendors, and providers without a server, are unchanged."""
+    (folder / "q.csv").write_text(TABLE)
+    url = "http://localhost:8000/v1"
+    models = ["openai:small", "llama3:8b", "anthropic:claude-sonnet-4-5", "echo"]
+    command = ["init", "--csv", "q.csv", "--base-url", url]
+    for model in models:
+        command += ["--model", model]
+    assert run_command_line(command) == Exit.OK
+    providers = yaml.safe_load((folder / "suite.yaml").read_text())["providers"]
+    assert [
+        (one["id"], one.get("label"), one["config"].get("apiBaseUrl")) for one in providers
+    ] == [
+        ("openai:small", None, url),
+        ("openai:chat:llama3:8b", "llama3:8b", url),
+        ("anthropic:claude-sonnet-4-5", None, None),
+        ("echo", None, None),
+    ]
+    assert [one["lane"].get("rpm") for one in providers] == [None, None, 120, 120]
 
 
 @pytest.mark.parametrize(
@@ -205,6 +251,21 @@ def test_a_table_elsewhere_is_named_with_the_flag_that_it_needs(
             ("--model", "m", "--base-url", "localhost:8000"),
             "--base-url localhost:8000: must begin with http:// or https://",
         ),
+        (
+            TABLE,
+            (*MODEL, "--model", "echo", *MODEL),
+            "--model openai:gpt-4.1-mini: given twice; name each model once",
+        ),
+        (
+            TABLE,
+            ("--model", "openai:m", "--model", "m", "--base-url", "http://localhost:8000"),
+            "--model m: the same model as openai:m; name each model once",
+        ),
+        (
+            TABLE,
+            ("--model", "echo", "--base-url", "http://localhost:8000"),
+            "--base-url http://localhost:8000: has no effect on echo; ",
+        ),
         (TABLE, (*MODEL, "-o", "s.json"), "-o s.json: the name must end in .yaml or .yml"),
         (
             TABLE,
@@ -215,6 +276,11 @@ def test_a_table_elsewhere_is_named_with_the_flag_that_it_needs(
             TABLE,
             ("--model", "opnai:gpt"),
             "no suite was written:\nsuite.yaml:5:9: $.providers[0].id: ",
+        ),
+        (
+            TABLE,
+            (*MODEL, "--model", "opnai:gpt"),
+            "no suite was written:\nsuite.yaml:11:9: $.providers[1].id: ",
         ),
         (
             "question,answer\nWho?\n",

@@ -337,10 +337,10 @@ class InitFlags:
 
     csv: Path | None = None
     """Write a suite for the questions of this CSV file, whose first line names the columns."""
-    model: str | None = None
-    """The model that answers, such as openai:gpt-4.1-mini; required with --csv."""
+    model: Texts = ()
+    """A model that answers, such as openai:gpt-4.1-mini; required with --csv. Repeatable."""
     base_url: str | None = None
-    """The URL of an OpenAI-compatible server that has the model, such as http://localhost:8000/v1."""
+    """The URL of an OpenAI-compatible server that has the models, such as http://localhost:8000/v1."""
     answer_column: Annotated[str | None, _effective("found by its name")] = None
     """The column of the right answers."""
     question_column: Annotated[Texts, _effective("found by their names")] = ()

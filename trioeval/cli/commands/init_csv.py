@@ -17,6 +17,7 @@ from trioeval.cli.flags import InitFlags
 from trioeval.cli.terminal import Exit, say, show
 from trioeval.errors import SuiteError, UsageError
 from trioeval.loading.load import load_suite
+from trioeval.providers.resolve import MODULES, split_id
 from trioeval.run import prepare
 from trioeval.text import counted
 
@@ -55,12 +56,25 @@ class _Table:
 
 
 @attrs.frozen
+class _Model:
+    """A provider of the suite."""
+
+    id: str
+    label: str | None = None
+    base_url: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The heading of its column."""
+        return self.label or self.id
+
+
+@attrs.frozen
 class _SuiteParts:
     """The table and the choices of a suite."""
 
     table: _Table
-    provider: str
-    base_url: str | None
+    models: Sequence[_Model]
     questions: Sequence[str]
     answer: str | None
     checks: Sequence[str]
@@ -91,7 +105,7 @@ def write_table_suite(
     Args:
         folder: The folder of the suite; None for the folder of the table.
         path: The table.
-        flags: The model, and names of columns.
+        flags: The models, and names of columns.
         environ: The environment of the process.
 
     Raises:
@@ -102,14 +116,14 @@ def write_table_suite(
     suite = flags.output or (path.parent if folder is None else folder) / "suite.yaml"
     if suite.suffix.lower() not in SUITE_SUFFIXES[1:3]:
         raise UsageError(f"-o {suite}: the name must end in .yaml or .yml")
-    provider = _provider(flags)
+    models = _models(flags)
     table = _read_table(path, environ)
     checks = [name for name in table.columns if name.startswith("__expected")]
     answer = _answer_column(table, flags.answer_column, checks)
     questions = _question_columns(table, flags.question_column, answer)
     if suite.exists() or suite.is_symlink():
         raise UsageError(f"{suite}: already exists; name another file with -o")
-    parts = _SuiteParts(table, provider, flags.base_url, questions, answer, checks)
+    parts = _SuiteParts(table, models, questions, answer, checks)
     outside = not path.resolve().is_relative_to(suite.parent.resolve())
     missing = _write_checked(suite, _suite_text(suite, parts), environ, outside=outside)
     say(f"wrote {suite}: {counted(len(table.rows), 'row')} of {path}")
@@ -119,22 +133,47 @@ def write_table_suite(
     return Exit.OK
 
 
-def _provider(flags: InitFlags) -> str:
-    """Return the id of the provider."""
-    if flags.model is None:
+def _models(flags: InitFlags) -> Sequence[_Model]:
+    """Return the models that the flags name, in their order."""
+    if not flags.model:
         raise UsageError("--csv needs a model, such as --model openai:gpt-4.1-mini")
-    if _URL.match(flags.model):
+    url = flags.base_url
+    for name in flags.model:
+        if _URL.match(name):
+            raise UsageError(
+                f"--model {name}: is a URL; name the model as well: --model NAME --base-url {name}"
+            )
+    if url is not None and not _URL.match(url):
+        raise UsageError(f"--base-url {url}: must begin with http:// or https://")
+    models = [_model(name, url) for name in flags.model]
+    _check_different(flags.model, models)
+    if url is not None and not any(model.base_url for model in models):
         raise UsageError(
-            f"--model {flags.model}: is a URL; name the model as well: "
-            f"--model NAME --base-url {flags.model}"
+            f"--base-url {url}: has no effect on {_listed(flags.model)}; "
+            "name a model of that server, such as openai:NAME"
         )
-    if flags.base_url is None:
-        return flags.model
-    if not _URL.match(flags.base_url):
-        raise UsageError(f"--base-url {flags.base_url}: must begin with http:// or https://")
-    if flags.model.startswith("openai:"):
-        return flags.model
-    return f"openai:chat:{flags.model}"
+    return models
+
+
+def _model(name: str, url: str | None) -> _Model:
+    """Return a model; with a base URL, a name without a vendor is one of that server."""
+    vendor, _ = split_id(name)
+    if url is None:
+        return _Model(name)
+    if vendor == "openai":
+        return _Model(name, base_url=url)
+    return _Model(name) if vendor in MODULES else _Model(f"openai:chat:{name}", name, url)
+
+
+def _check_different(names: Sequence[str], models: Sequence[_Model]) -> None:
+    """Raise if two names are those of one model."""
+    first: dict[str, str] = {}
+    for name, model in zip(names, models, strict=True):
+        identity = re.sub("^openai:chat:", "openai:", model.id)
+        if (other := first.get(identity)) is not None:
+            same = "given twice" if other == name else f"the same model as {other}"
+            raise UsageError(f"--model {name}: {same}; name each model once")
+        first[identity] = name
 
 
 def _read_table(path: Path, environ: Mapping[str, str]) -> _Table:
@@ -282,7 +321,7 @@ def _write_checked(
         Warnings about what it needs before it can run, such as a key.
 
     Raises:
-        UsageError: The suite cannot be written, or the model or the table cannot be used.
+        UsageError: The suite cannot be written, or a model or the table cannot be used.
     """
     try:
         suite.parent.mkdir(parents=True, exist_ok=True)
@@ -306,14 +345,14 @@ def _missing(suite: Path, environ: Mapping[str, str], *, outside: bool) -> Seque
     """Return warnings about what a suite needs before it can run.
 
     Raises:
-        SuiteError: The suite is wrong, or its provider unknown.
+        SuiteError: The suite is wrong, or a provider unknown.
     """
     loaded = load_suite(suite, environ=environ, allow_outside=outside)
     try:
         prepare(loaded, environ=environ)
     except SuiteError as error:
-        if any(problem.path.endswith(".id") for problem in error.problems):
-            raise
+        if unknown := [problem for problem in error.problems if problem.path.endswith(".id")]:
+            raise SuiteError(unknown, files=error.files) from None
         return [
             f"warning: {problem.message}{f'; {problem.hint}' if problem.hint else ''}"
             for problem in error.problems
@@ -331,16 +370,13 @@ def _suite_text(suite: Path, parts: _SuiteParts) -> str:
         if name and name not in {*parts.questions, parts.answer} and not name.startswith("__")
     ]
     more = f" Other columns: {', '.join(unused)}." if unused else ""
+    names = _listed([model.name for model in parts.models])
     lines = [
-        f"# Questions of {_comment(path.name)}, answered by {_comment(parts.provider)}.",
-        f"description: {_quoted(f'{path.stem} with {parts.provider}')}",
+        f"# Questions of {_comment(path.name)}, answered by {_comment(names)}.",
+        f"description: {_quoted(f'{path.stem} with {names}')}",
         "",
         "providers:",
-        f"  - id: {_quoted(parts.provider)}",
-        "    config:",
-        *([f"      apiBaseUrl: {_quoted(parts.base_url)}"] if parts.base_url else []),
-        "      temperature: 0",
-        *_lane_lines(parts.base_url),
+        *(line for model in parts.models for line in _provider_lines(model)),
         "",
         "prompts:",
         f"  # {{{{name}}}} is the cell of the column `name`.{_comment(more)}",
@@ -360,6 +396,11 @@ def _suite_text(suite: Path, parts: _SuiteParts) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _listed(names: Sequence[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
 def _comment(text: str) -> str:
     """Return text that stays on the line of a comment."""
     return "".join(mark if mark.isprintable() else " " for mark in text)
@@ -368,6 +409,17 @@ def _comment(text: str) -> str:
 def _quoted(text: str) -> str:
     """Return a YAML scalar; JSON strings are YAML."""
     return json.dumps(text, ensure_ascii=False)
+
+
+def _provider_lines(model: _Model) -> Sequence[str]:
+    return (
+        f"  - id: {_quoted(model.id)}",
+        *([f"    label: {_quoted(model.label)}"] if model.label else []),
+        "    config:",
+        *([f"      apiBaseUrl: {_quoted(model.base_url)}"] if model.base_url else []),
+        "      temperature: 0",
+        *_lane_lines(model.base_url),
+    )
 
 
 def _lane_lines(base_url: str | None) -> Sequence[str]:
