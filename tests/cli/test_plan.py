@@ -122,7 +122,7 @@ def test_a_plan_shows_shared_limits_and_their_minimum_duration() -> None:
         {"key": "all:cost_micro", "kind": "budget", "capacity": 70},
     ]
     keys = [limit["key"] for limit in limits]
-    assert shared({"limits": limits, "maxOutputTokens": 9}, *keys, rpm=60) == [
+    assert shared({"define": limits, "maxOutputTokens": 9}, *keys, rpm=60) == [
         f"  lane echo: 5 rows, 4 at once, 60 requests a minute, counts against {', '.join(keys)}",
         "  limit a:rpm: 2 requests in any 60 seconds",
         "  limit a:tpm: 500 tokens in any 60 seconds",
@@ -140,7 +140,7 @@ def test_a_plan_shows_shared_limits_and_their_minimum_duration() -> None:
 def test_a_plan_with_shared_limits_does_not_claim_to_be_unlimited(rows: int, last: str) -> None:
     """Calls within the first window have no minimum duration."""
     limit = {"key": "a:rpm", "kind": "rolling", "capacity": 2, "windowSeconds": 60}
-    *_, found = shared({"limits": [limit]}, "a:rpm", rows=rows)
+    *_, found = shared({"define": [limit]}, "a:rpm", rows=rows)
     assert last in found
 
 
@@ -156,7 +156,7 @@ def test_limits_of_servers_are_shown_without_capacity() -> None:
         assert last == (
             "the duration depends on the calls and the shared limits; no provider was called"
         )
-    _, limit, _ = shared({"limits": []}, "a:rpm")
+    _, limit, _ = shared({"define": []}, "a:rpm")
     assert limit == "  limit a:rpm: not defined"
 
 

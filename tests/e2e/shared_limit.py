@@ -170,7 +170,7 @@ def start_run(
         "providers": [{"id": "openai:chat:m", "config": {"apiBaseUrl": base_url}, "lane": lane}],
         "prompts": ["{{question}}"],
         "tests": [{"vars": {"question": f"{folder.name} {n}"}} for n in range(requests)],
-        "limits": {"backend": "redis", "url": redis_url, "limits": list(limits)},
+        "limits": {"backend": "redis", "url": redis_url, "define": list(limits)},
     }
     (folder / "suite.json").write_text(json.dumps(suite))
     command = [

@@ -32,7 +32,7 @@ def write_suite(folder: Path) -> None:
     tests = [{"vars": {"n": n}} for n in range(2)]
     suite = {
         "providers": [{"id": "python:answer.py", "lane": {"limits": ["answers:rpm"]}}],
-        "limits": {"limits": [_HOUR]},
+        "limits": {"define": [_HOUR]},
         "tasks": [
             {"id": "asked", "type": "question_eval", "questionsFile": "q.json"},
             {"id": "said", "type": "prompt_eval", "prompts": ["Colour {{n}}?"], "tests": tests},

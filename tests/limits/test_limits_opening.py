@@ -211,7 +211,7 @@ def test_a_run_warns_of_limits_that_are_kept_otherwise() -> None:
 
     async def main() -> None:
         async with served(MemoryLimits([attrs.evolve(RPM, window=30)])) as url:
-            limits = {"backend": "http", "url": url, "limits": [limit]}
+            limits = {"backend": "http", "url": url, "define": [limit]}
             providers = [{"id": "echo", "lane": {"limits": [{"key": "rpm", "unit": "requests"}]}}]
             document = {"providers": providers, "prompts": ["a"], "limits": limits}
             await run_suite(parse_suite(document), emit=keep, warn=told.append)

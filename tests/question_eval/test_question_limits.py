@@ -27,7 +27,7 @@ def limited(folder: Path, size: int, limit: dict[str, Any], **entry: Any) -> Any
         size,
         entry=entry,
         providers=[{"id": "pupil", "lane": {"limits": [limit["key"]]}}],
-        limits={"limits": [limit]},
+        limits={"define": [limit]},
     )
 
 
@@ -151,7 +151,7 @@ def test_unreachable_limits_are_reported_before_any_call(
         "requestTimeoutMs": 50,
     }
     if not are_said:
-        del document["limits"]["limits"]
+        del document["limits"]["define"]
     pupil = Pupil()
     with pytest.raises(LimitError) as caught:
         asked(document, pupil, run=trio.run)
@@ -165,7 +165,7 @@ def prepared(limits: list[Any]) -> PreparedSuite:
             "providers": [{"id": "pupil", "lane": {"limits": limits}}],
             "prompts": ["hi"],
             "limits": {
-                "limits": [
+                "define": [
                     {"key": key, "kind": "budget", "capacity": 9} for key in ("a:rpm", "b:tokens")
                 ]
             },
@@ -325,7 +325,7 @@ def test_replies_that_are_longer_than_a_limit_are_warned_of(
                 {"id": "pupil", "lane": lane},
             ],
             "prompts": ["hi"],
-            "limits": {"limits": limits, **settings},
+            "limits": {"define": limits, **settings},
         }
     )
     found = prepare(suite, providers={"pupil": Pupil()}, environ={}).warnings
@@ -369,6 +369,6 @@ def test_definitions_of_limits_are_those_of_the_suite(tmp_path: Path) -> None:
     limit = {"key": "pupils:rpm", "kind": "rolling", "capacity": 3, "windowSeconds": 60}
     suite = parse_suite(limited(tmp_path, 1, limit), allow_outside=True)
     assert suite.limits is not None
-    assert suite.limits.limits == (
+    assert suite.limits.define == (
         SharedLimit(key="pupils:rpm", kind="rolling", capacity=3, window=60),
     )

@@ -49,7 +49,7 @@ def test_a_lane_has_room_for_all_workers_where_its_width_is_not_configured(
 
 def test_the_workers_of_limits_have_room_as_well(tmp_path: Path) -> None:
     """They apply to every task without its own workers."""
-    document = quiz(tmp_path, limits={"limits": [], "workers": 9})
+    document = quiz(tmp_path, limits={"define": [], "workers": 9})
     assert list(widths(document).values()) == [9]
 
 

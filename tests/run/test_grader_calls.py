@@ -371,7 +371,7 @@ def test_a_judge_that_a_shared_limit_refuses_is_an_error_of_the_row() -> None:
     """The row names the judge and the reason, as for any other judge that fails."""
     judge = {"id": "judge", "lane": {"limits": ["judges:tpm"]}}
     limit = {"key": "judges:tpm", "kind": "rolling", "capacity": 1, "windowSeconds": 60}
-    row = row_of({**ASKS, "provider": judge}, limits={"limits": [limit]})
+    row = row_of({**ASKS, "provider": judge}, limits={"define": [limit]})
     assert (row.status, row.output, row.verdict) == (Status.ERROR, "hello", None)
     assert row.error is not None
     assert "the grader judge failed: exceeds_capacity: " in row.error

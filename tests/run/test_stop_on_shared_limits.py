@@ -13,7 +13,7 @@ from trioeval.errors import ProviderError
 DAY = {"key": "pupils:rpm", "kind": "rolling", "capacity": 2, "windowSeconds": 86400}
 LIMITED: dict[str, Any] = {
     "providers": [{"id": "pupil", "lane": {"limits": ["pupils:rpm"]}}],
-    "limits": {"limits": [DAY]},
+    "limits": {"define": [DAY]},
 }
 
 
@@ -65,7 +65,7 @@ def test_a_judge_that_has_no_permit_yet_continues_with_what_was_paid_for(tmp_pat
         "prompts": ["{{question}}"],
         "tests": [{"vars": {"question": f"Colour {n}?"}, "assert": [rubric]} for n in range(2)],
         "lanes": {"judges": {"limits": ["pupils:rpm"]}},
-        "limits": {"limits": [window]},
+        "limits": {"define": [window]},
     }
     graded = '{"pass": true, "score": 1, "reason": "so it is"}'
     ran = asked(document, Pupil(says=lambda _, step: graded if step else RIGHT), context=stopped)

@@ -187,8 +187,8 @@ KEYS: Mapping[str, Key] = {
     "rubricPrompt": Key(
         lambda path: top(defaultTest={"options": {"rubricPrompt": f"file://{path}"}})
     ),
-    "limitsFile": Key(
-        lambda path: top(limits={"backend": "memory", "limitsFile": path}),
+    "limits.file": Key(
+        lambda path: top(limits={"backend": "memory", "file": path}),
         ".json",
         '{"limits": []}',
     ),

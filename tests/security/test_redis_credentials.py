@@ -62,7 +62,7 @@ def suite_of(server: RedisServer, who: str, **more: object) -> dict[str, object]
         "limits": {
             "backend": "redis",
             "url": f"redis://{who}127.0.0.1:{server.port}",
-            "limits": [
+            "define": [
                 {"key": "m:rpm", "kind": "rolling", "capacity": 100_000, "windowSeconds": 60}
             ],
             **more,

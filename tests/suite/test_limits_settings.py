@@ -38,8 +38,8 @@ def lane_of(*keys: Any) -> LaneSettings:
 
 def test_a_suite_says_where_limits_are_kept() -> None:
     """Either spelling is accepted; other keys have defaults."""
-    assert parsed({"limits": [RPM, HOLDS]}).limits == LimitsSettings(
-        limits=(
+    assert parsed({"define": [RPM, HOLDS]}).limits == LimitsSettings(
+        define=(
             SharedLimit(key="m:rpm", kind="rolling", capacity=60, window=60),
             SharedLimit(key="m:concurrency", kind="concurrency", capacity=4, timeout=3),
         )
@@ -75,12 +75,12 @@ def test_a_suite_says_where_limits_are_kept() -> None:
     ("limits", "said"),
     [
         ({}, ": limits in memory must be defined"),
-        ({"backend": "memory", "limits": None}, ": limits in memory must be defined"),
+        ({"backend": "memory", "define": None}, ": limits in memory must be defined"),
         (
-            {"limits": [], "limitsFile": "limits.json"},
-            ".limitsFile: limits and limitsFile exclude each other",
+            {"define": [], "file": "limits.json"},
+            ".file: define and file exclude each other",
         ),
-        ({"limits": [], "url": "redis://x"}, ".url: limits in memory have no url"),
+        ({"define": [], "url": "redis://x"}, ".url: limits in memory have no url"),
         ({"backend": "http"}, ": limits with the backend http need a url"),
         ({"backend": "redis"}, ": limits with the backend redis need a url"),
         ({"backend": "http", "url": "redis://x"}, ".url: must begin with http:// or https://"),
@@ -89,7 +89,7 @@ def test_a_suite_says_where_limits_are_kept() -> None:
             ".url: must begin with redis:// or rediss:// or unix://",
         ),
         (
-            {"backend": "embedded", "limits": []},
+            {"backend": "embedded", "define": []},
             '.backend: must be memory, redis or http, got the text "embedded"',
         ),
         ({**REDIS, "batch": {"size": 0}}, ".batch.size: must be at least 1, got 0"),
@@ -100,9 +100,9 @@ def test_a_suite_says_where_limits_are_kept() -> None:
         ({**REDIS, "maxOutputTokens": 0}, ".maxOutputTokens: must be at least 1, got 0"),
         ({**REDIS, "workers": 0}, ".workers: must be at least 1, got 0"),
         ({**REDIS, "mode": "x"}, '.mode: "mode" is not a key here'),
-        ({"limitsFile": "no.json"}, '.limitsFile: file not found: "no.json"'),
-        ({"limitsFile": 5}, ".limitsFile: must be the name of a file, got 5"),
-        ({"limitsFile": ""}, '.limitsFile: must be the name of a file, got the text ""'),
+        ({"file": "no.json"}, '.file: file not found: "no.json"'),
+        ({"file": 5}, ".file: must be the name of a file, got 5"),
+        ({"file": ""}, '.file: must be the name of a file, got the text ""'),
         ([], ": must be an object, got a list"),
     ],
 )
@@ -118,9 +118,9 @@ def test_qe_20_all_that_is_wrong_is_reported_at_once(tmp_path: Path) -> None:
         "$.limits.batch.size: must be at most 256, got 300",
         "$.limits.batch.flushMs: must be at least 1, got 0",
     ]
-    assert said_of({"limits": [], "limits_file": "no.json"}, tmp_path) == [
-        '$.limits.limits_file: file not found: "no.json"',
-        "$.limits.limits_file: limits and limitsFile exclude each other",
+    assert said_of({"define": [], "file": "no.json"}, tmp_path) == [
+        '$.limits.file: file not found: "no.json"',
+        "$.limits.file: define and file exclude each other",
     ]
     assert said_of({"backend": "redis", "workers": 0}) == [
         "$.limits.workers: must be at least 1, got 0",
@@ -131,7 +131,7 @@ def test_qe_20_all_that_is_wrong_is_reported_at_once(tmp_path: Path) -> None:
         "$.limits.url: must begin with http:// or https://",
     ]
     said = {"patienceMs": 1, "namespace": "x", "request_timeout_ms": 1, "unreachable": "open"}
-    assert said_of({"limits": [], "batch": {}, **said}) == [
+    assert said_of({"define": [], "batch": {}, **said}) == [
         "$.limits.batch: has no effect: limits in memory have no batch",
         "$.limits.namespace: has no effect: limits in memory have no namespace",
         "$.limits.patienceMs: has no effect: limits in memory have no patienceMs",
@@ -160,11 +160,9 @@ def test_who_keeps_limits_may_be_written_in_any_case() -> None:
 def test_qe_20_an_empty_list_of_limits_is_a_list(tmp_path: Path) -> None:
     """So is an empty file of them."""
     (tmp_path / "limits.json").write_text("[]")
-    assert parsed({"limits": []}).limits == LimitsSettings(limits=())
+    assert parsed({"define": []}).limits == LimitsSettings(define=())
     file = tmp_path / "limits.json"
-    assert parsed({"limitsFile": "limits.json"}, tmp_path).limits == LimitsSettings(
-        limits_file=file
-    )
+    assert parsed({"file": "limits.json"}, tmp_path).limits == LimitsSettings(file=file)
 
 
 def test_all_that_is_wrong_with_limits_is_reported_where_it_stands(tmp_path: Path) -> None:
@@ -175,10 +173,10 @@ def test_all_that_is_wrong_with_limits_is_reported_where_it_stands(tmp_path: Pat
         "[1].window_seconds: is not allowed for a concurrency limit",
         '[3].key: [2] also has the key "m:rpm"',
     ]
-    assert said_of({"limits": wrong}) == [f"$.limits.limits{one}" for one in said]
+    assert said_of({"define": wrong}) == [f"$.limits.define{one}" for one in said]
     text = ",\n ".join(map(json.dumps, wrong))
     (tmp_path / "limits.json").write_text(f"[{text}]")
-    top = {"providers": ["echo"], "limits": {"limitsFile": "limits.json"}}
+    top = {"providers": ["echo"], "limits": {"file": "limits.json"}}
     (tmp_path / "s.json").write_text(json.dumps(top))
     with pytest.raises(SuiteError) as caught:
         load_suite(tmp_path / "s.json")
@@ -274,11 +272,11 @@ def test_a_file_of_limits_of_another_folder_is_found_there(tmp_path: Path) -> No
     below = tmp_path / "below"
     below.mkdir()
     (below / "limits.json").write_text(json.dumps([RPM]))
-    (below / "more.json").write_text(json.dumps({"limits": {"limits_file": "limits.json"}}))
+    (below / "more.json").write_text(json.dumps({"limits": {"file": "limits.json"}}))
     (tmp_path / "s.json").write_text(json.dumps({"providers": ["echo"]}))
     limits = load_suite(tmp_path / "s.json", below / "more.json").limits
     assert limits is not None
-    assert limits.limits_file == below / "limits.json"
+    assert limits.file == below / "limits.json"
 
 
 def test_as_many_leases_fit_into_a_request_as_servers_take() -> None:
@@ -287,13 +285,13 @@ def test_as_many_leases_fit_into_a_request_as_servers_take() -> None:
 
 
 def warned(*, limits: Any = None, **more: Any) -> list[tuple[str, str | None]]:
-    suite = parsed({"limits": [RPM, HOLDS]} if limits is None else limits, **more)
+    suite = parsed({"define": [RPM, HOLDS]} if limits is None else limits, **more)
     return [(f"{one.path}: {one.message}", one.hint) for one in suite.warnings]
 
 
 def idle(key: str, place: int) -> tuple[str, str | None]:
     """Return the warning about a limit that no lane counts against."""
-    told = f'$.limits.limits[{place}]: no lane counts against "{key}": it has no effect'
+    told = f'$.limits.define[{place}]: no lane counts against "{key}": it has no effect'
     return told, f'write limits: ["{key}"] in a lane'
 
 
@@ -305,15 +303,15 @@ def test_a_limit_that_no_lane_counts_against_causes_a_warning(tmp_path: Path) ->
     entry = {"type": "prompt_eval", "prompts": ["a"], "providers": [both]}
     assert warned(tasks=[entry, {**entry, "providers": ["echo"]}]) == []
     nobody = "$.limits: no lane counts against a limit: the backend is never called, and no limit is created"
-    assert warned(limits={**REDIS, "limits": [RPM]}) == [
+    assert warned(limits={**REDIS, "define": [RPM]}) == [
         (nobody, "write limits, with keys of limits, in a lane")
     ]
     (tmp_path / "limits.json").write_text(json.dumps([RPM, HOLDS]))
-    file = {"limitsFile": "limits.json"}
+    file = {"file": "limits.json"}
     assert [told for told, _ in warned(limits=file, directory=tmp_path)] == [nobody]
     other = {"id": "echo", "lane": {"limits": ["m:rpm"]}}
     assert warned(limits=file, directory=tmp_path, providers=[other]) == []
-    assert warned(limits={"limits": [], "workers": 3}) == []
+    assert warned(limits={"define": [], "workers": 3}) == []
 
 
 def test_odd_units_of_lanes_of_tasks_are_reported_once_each() -> None:
@@ -324,7 +322,7 @@ def test_odd_units_of_lanes_of_tasks_are_reported_once_each() -> None:
 
     task = {"type": "prompt_eval", "prompts": ["a"]}
     found = warned(
-        limits={"limits": [HOLDS]},
+        limits={"define": [HOLDS]},
         providers=[counting("tokens")],
         tasks=[task, task, {**task, "providers": [{**counting("cost_micro"), "label": "own"}]}],
     )
@@ -357,13 +355,13 @@ def test_a_unit_that_is_not_that_of_its_limit_causes_a_warning(
 ) -> None:
     """This also holds for a derived unit; otherwise the wrong quantity would be limited."""
     use = {"key": limit["key"], "unit": unit}
-    found = warned(limits={"limits": [limit]}, lanes={"l": {"limits": [use]}})
+    found = warned(limits={"define": [limit]}, lanes={"l": {"limits": [use]}})
     assert len(found) == (told is not None)
     for message, hint in found:
         assert message.startswith("$.lanes.l.limits[0]: ")
         assert str(told) in message
         assert str(hint).startswith(f'write {{"key": "{limit["key"]}", "unit": "')
-    remote = warned(limits={**REDIS, "limits": [limit]}, lanes={"l": {"limits": [use]}})
+    remote = warned(limits={**REDIS, "define": [limit]}, lanes={"l": {"limits": [use]}})
     assert remote == found
 
 
@@ -389,7 +387,7 @@ def test_a_key_that_is_not_a_limit_in_memory_causes_a_warning() -> None:
         idle("m:concurrency", 1),
     ]
     assert warned(
-        limits={"limits": []}, providers=[{"id": "echo", "lane": {"limits": ["m:rpm"]}}]
+        limits={"define": []}, providers=[{"id": "echo", "lane": {"limits": ["m:rpm"]}}]
     ) == [(missing("m:rpm", "$.providers[0].lane.limits[0]"), "there are none")]
 
 
@@ -397,7 +395,7 @@ def test_keys_of_limits_that_others_keep_are_not_warned_of() -> None:
     """They may be created at any time, by any program."""
     lane = {"id": "echo", "lane": {"limits": ["x:rpm"]}}
     assert warned(limits=REDIS, providers=[lane]) == []
-    assert warned(limits={**REDIS, "limits": [RPM]}, providers=[lane]) == []
+    assert warned(limits={**REDIS, "define": [RPM]}, providers=[lane]) == []
 
 
 def test_limits_of_a_file_and_lanes_of_files_are_looked_at(tmp_path: Path) -> None:
@@ -407,7 +405,7 @@ def test_limits_of_a_file_and_lanes_of_files_are_looked_at(tmp_path: Path) -> No
         json.dumps([{"id": "echo", "lane": {"limits": ["m:rpm", "n:rpm"]}}])
     )
     assert warned(
-        limits={"limitsFile": "limits.json"}, directory=tmp_path, providers="file://p.json"
+        limits={"file": "limits.json"}, directory=tmp_path, providers="file://p.json"
     ) == [(missing("n:rpm", "$.providers"), 'did you mean "m:rpm"?')]
 
 
@@ -416,7 +414,7 @@ def test_what_tasks_inherit_causes_one_warning(tmp_path: Path) -> None:
     file = tmp_path / "suite.yaml"
     file.write_text(
         """\
-limits: {limits: [{key: "m:rpm", kind: rolling, capacity: 1, windowSeconds: 1}]}
+limits: {define: [{key: "m:rpm", kind: rolling, capacity: 1, windowSeconds: 1}]}
 lanes:
   slow: {limits: ["n:rpm"]}
 providers: [{id: echo, lane: slow}]
@@ -433,7 +431,7 @@ tasks:
     assert found == [
         ("$.lanes.slow.limits[0]", 3, 19),
         ("$.tasks[1].providers[0].lane.limits[0]", 11, 25),
-        ("$.limits.limits[0]", 1, 19),
+        ("$.limits.define[0]", 1, 19),
     ]
 
 

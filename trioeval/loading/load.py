@@ -272,7 +272,7 @@ _READERS: Mapping[str, Reader] = {
     "commandLineOptions": _members(
         dict.fromkeys(("envFile", "envPath"), _paths), others=_as_it_is, alone=_as_it_is
     ),
-    "limits": _members({"limitsFile": _paths}, others=_as_it_is, alone=_as_it_is),
+    "limits": _members({"file": _paths}, others=_as_it_is, alone=_as_it_is),
     # The files of datasets are named without `file://`.
     "columns": _members({"file": _paths, "provider": _provider}, others=_anywhere, alone=_anywhere),
     "tasks": _tasks,

@@ -36,7 +36,7 @@ def limit_warnings(suite: Suite) -> Iterator[Mistake]:
     Example:
         >>> from trioeval import parse_suite
         >>> limit = {"key": "m:rpm", "kind": "rolling", "capacity": 60, "windowSeconds": 60}
-        >>> suite = parse_suite({"providers": ["echo"], "limits": {"limits": [limit]}})
+        >>> suite = parse_suite({"providers": ["echo"], "limits": {"define": [limit]}})
         >>> [warning.message for warning in limit_warnings(suite)]
         ['no lane counts against "m:rpm": it has no effect']
     """
@@ -71,12 +71,12 @@ def _uses(suite: Suite) -> Iterator[_Use]:
 def _unused_limit_warnings(settings: LimitsSettings, uses: list[_Use]) -> Iterator[Mistake]:
     """Yield warnings about limits that no lane of the suite uses and that other processes cannot use."""
     used = {use.key for _, use in uses}
-    if settings.backend == "memory" and settings.limits is not None:
-        for place, limit in enumerate(settings.limits):
+    if settings.backend == "memory" and settings.define is not None:
+        for place, limit in enumerate(settings.define):
             if limit.key not in used:
                 message = f"no lane counts against {quote(limit.key)}: it has no effect"
                 hint = f"write limits: [{quote(limit.key)}] in a lane"
-                yield Mistake(message, hint, at=("limits", "limits", place))
+                yield Mistake(message, hint, at=("limits", "define", place))
     elif not used:
         message = (
             "no lane counts against a limit: the backend is never called, and no limit is created"
@@ -86,10 +86,10 @@ def _unused_limit_warnings(settings: LimitsSettings, uses: list[_Use]) -> Iterat
 
 def known_limits(settings: LimitsSettings) -> Mapping[str, SharedLimit] | None:
     """Return the limits that a suite defines, by their keys; None if their file has become invalid."""
-    limits = [*(settings.limits or ())]
-    if settings.limits_file is not None:
+    limits = [*(settings.define or ())]
+    if settings.file is not None:
         try:
-            limits += (state.limit for state in read_limits(settings.limits_file))
+            limits += (state.limit for state in read_limits(settings.file))
         except SuiteError:  # it was valid a moment ago; the run that opens it reports the error
             return None
     return {limit.key: limit for limit in limits}
@@ -210,8 +210,8 @@ def limits_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
         LimitsSettings,
         hooks={
             "backend": lambda value, wanted: converter.structure(_folded(value), wanted),
-            "limits": lambda value, _wanted: _limits_from_json(value, tuple[SharedLimit, ...]),
-            "limits_file": lambda value, _wanted: _limits_file(value, context),
+            "define": lambda value, _wanted: _limits_from_json(value, tuple[SharedLimit, ...]),
+            "file": lambda value, _wanted: _limits_file(value, context),
         },
     )
 
@@ -251,13 +251,13 @@ def _batch_hook(converter: cattrs.Converter) -> Hook:
 def _mistakes(settings: Mapping[str, Any]) -> Iterator[Mistake]:
     """Yield the mistakes of settings taken together, also if some of them are invalid."""
     spelled = {camel(key): key for key, part in settings.items() if part is not None}
-    if "limits" in spelled and "limitsFile" in spelled:
-        message = "limits and limitsFile exclude each other"
-        yield Mistake(message, "write one of them", at=(spelled["limitsFile"],), key=True)
+    if "define" in spelled and "file" in spelled:
+        message = "define and file exclude each other"
+        yield Mistake(message, "write one of them", at=(spelled["file"],), key=True)
     backend = _folded(settings[spelled["backend"]]) if "backend" in spelled else "memory"
     if backend == "memory":
-        if not {"limits", "limitsFile"} & spelled.keys():
-            yield Mistake("limits in memory must be defined", "write limits or limitsFile")
+        if not {"define", "file"} & spelled.keys():
+            yield Mistake("limits in memory must be defined", "write define or file")
         hint = "remove it, or set backend to redis or http"
         if "url" in spelled:
             yield Mistake("limits in memory have no url", hint, at=("url",), key=True)

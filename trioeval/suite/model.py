@@ -58,10 +58,10 @@ class LimitsSettings:
     """The address of Redis, or of `trioeval limits serve`; required by both."""
     namespace: str = "trioeval"
     """The prefix of keys in Redis."""
-    limits: tuple[SharedLimit, ...] | None = None
+    define: tuple[SharedLimit, ...] | None = None
     """In memory, all limits; in other backends, limits that are created if they do not exist."""
-    limits_file: Annotated[Path, Form(TEXT)] | None = None
-    """A file of limits, in place of `limits`; absolute."""
+    file: Annotated[Path, Form(TEXT)] | None = None
+    """A file of limits, in place of `define`; absolute."""
     unreachable: Literal["closed", "open"] = "closed"
     """The end of calls if the backend is unreachable for longer than the patience: they fail, or proceed."""
     patience_ms: Milliseconds = 30_000

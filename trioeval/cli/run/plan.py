@@ -217,7 +217,7 @@ def limit_seconds(
 
     Example:
         >>> limit = SharedLimit(key="m:rpm", kind="rolling", capacity=2, window=60.0)
-        >>> settings = LimitsSettings(limits=(limit,))
+        >>> settings = LimitsSettings(define=(limit,))
         >>> use = LimitKey(key="m:rpm", unit="requests")
         >>> list(limit_seconds(settings, {"a": [use], "b": [use]}, {"a": 3, "b": 2}))
         [120.0]
