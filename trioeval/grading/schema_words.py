@@ -7,10 +7,13 @@ a space in the middle), some stricter (an email needs a dot after the @).
 
 import base64
 import binascii
+import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date
 from typing import Any
+
+from trioeval.text import quote
 
 _ALWAYS = """
     $comment $schema additionalItems additionalProperties allOf anyOf contentEncoding contentMediaType
@@ -53,7 +56,74 @@ IN_MAPPINGS = frozenset(
 )
 """Keywords whose value maps names to schemas."""
 
+
+def subschemas(schema: Mapping[str, Any], key: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Yield the schemas that a keyword of a schema contains, with the steps to each.
+
+    Example:
+        >>> (
+        ...     list(subschemas({"anyOf": [True, {}]}, "anyOf")),
+        ...     list(subschemas({"enum": [{}]}, "enum")),
+        ... )
+        ([(('anyOf', 0), True), (('anyOf', 1), {})], [])
+    """
+    member = schema[key]
+    if key in IN_MAPPINGS and isinstance(member, Mapping):
+        yield from (((key, name), part) for name, part in member.items())
+    elif key in IN_LISTS and isinstance(member, list | tuple):
+        yield from (((key, place), part) for place, part in enumerate(member))
+    elif key in IN_PLACE:
+        yield (key,), member
+
+
 JSON_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
+_ALIASES = {
+    "any": None,
+    "arr": "array",
+    "bool": "boolean",
+    "dict": "object",
+    "dictionary": "object",
+    "double": "number",
+    "float": "number",
+    "hash": "object",
+    "int": "integer",
+    "list": "array",
+    "long": "integer",
+    "map": "object",
+    "nil": "null",
+    "none": "null",
+    "nonetype": "null",
+    "str": "string",
+    "struct": "object",
+    "text": "string",
+    "tuple": "array",
+}
+"""Words of programming languages, with the type that they mean; None stands for a schema without a type."""
+_SIMILAR = 0.8  # ratio of difflib from which a word counts as a misspelling
+
+
+def type_message(word: str) -> str:
+    """Return the message about a word that is not a type."""
+    return f"{quote(word)} is not a JSON Schema type"
+
+
+def type_hint(word: str) -> str | None:
+    """Return what to write in place of a misspelt type; None for types and words that resemble none.
+
+    Example:
+        >>> type_hint("strng"), type_hint("dict"), type_hint("string"), type_hint("quaternion")
+        ('did you mean "string"?', 'did you mean "object"?', None, None)
+    """
+    if word in JSON_TYPES:
+        return None
+    folded = word.strip().casefold()
+    if folded in _ALIASES and _ALIASES[folded] is None:
+        return "leave the type out to allow any value"
+    if folded in _ALIASES or folded in JSON_TYPES:
+        return f'did you mean "{_ALIASES.get(folded, folded)}"?'
+    close = difflib.get_close_matches(folded, JSON_TYPES, n=1, cutoff=_SIMILAR)
+    return f'did you mean "{close[0]}"?' if close else None
+
 
 _INT32 = 2**31
 NUMBER_FORMATS: Mapping[str, Any] = {

@@ -12,7 +12,6 @@ The verdict and its reason are separate: the verdict takes bounded time for any 
 left out if it would not.
 """
 
-import difflib
 import itertools
 import json
 import re
@@ -33,6 +32,8 @@ from trioeval.grading.schema_words import (
     NUMBER_FORMATS,
     TEXT_FORMATS,
     known_keywords,
+    type_hint,
+    type_message,
 )
 from trioeval.text import json_text, quote
 
@@ -456,13 +457,8 @@ class _SchemaWalk:
         for place, name in enumerate(types) if isinstance(types, list | tuple) else [(None, types)]:
             if isinstance(name, str) and name not in JSON_TYPES:
                 at = path if place is None else f"{path}[{place}]"
-                close = difflib.get_close_matches(name.lower(), JSON_TYPES, n=1)
-                hint = (
-                    f'did you mean "{close[0]}"?'
-                    if close
-                    else f"the types are {', '.join(JSON_TYPES)}"
-                )
-                self._fault(at, f"{quote(name)} is not a JSON Schema type", hint)
+                hint = type_hint(name) or f"the types are {', '.join(JSON_TYPES)}"
+                self._fault(at, type_message(name), hint)
 
     def _check_words(self, schema: Mapping[str, Any], path: str) -> None:
         for key in schema:

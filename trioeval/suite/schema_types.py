@@ -4,51 +4,14 @@ Only a type that is clearly a slip or the word of another language is refused: v
 own, in capitals for instance.
 """
 
-import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trioeval.documents.mistakes import Mistake
 from trioeval.documents.paths import DocumentPath
-from trioeval.grading import quote
+from trioeval.grading.schema_words import subschemas, type_hint, type_message
 
-TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
-_ALIASES = {
-    "any": None,
-    "arr": "array",
-    "bool": "boolean",
-    "dict": "object",
-    "dictionary": "object",
-    "double": "number",
-    "float": "number",
-    "hash": "object",
-    "int": "integer",
-    "list": "array",
-    "long": "integer",
-    "map": "object",
-    "nil": "null",
-    "none": "null",
-    "nonetype": "null",
-    "str": "string",
-    "struct": "object",
-    "text": "string",
-    "tuple": "array",
-}
-"""Words of programming languages, with the type that they mean; None stands for a schema without a type."""
-_SIMILAR = 0.8  # ratio of difflib from which a word counts as a misspelling
 _DEEPEST = 200
-_SCHEMAS = (
-    "additionalProperties",
-    "contains",
-    "else",
-    "if",
-    "items",
-    "not",
-    "propertyNames",
-    "then",
-)
-_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
-_MAPS = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
 
 
 def schema_type_mistakes(schema: Any) -> Iterator[Mistake]:
@@ -68,21 +31,7 @@ def schema_type_mistakes(schema: Any) -> Iterator[Mistake]:
         for place, one in enumerate(types) if isinstance(types, list) else ():
             yield from _type_mistakes(one, (*at, "type", place))
         yield from _type_mistakes(types, (*at, "type"))
-        inner = [((*at, key), node.get(key)) for key in _SCHEMAS]
-        for key in _LISTS:
-            parts = node.get(key)
-            inner += (
-                (((*at, key, place), part) for place, part in enumerate(parts or ()))
-                if isinstance(parts, list)
-                else ()
-            )
-        for key in _MAPS:
-            parts = node.get(key)
-            inner += (
-                (((*at, key, name), part) for name, part in parts.items())
-                if isinstance(parts, Mapping)
-                else ()
-            )
+        inner = [((*at, *steps), part) for key in node for steps, part in subschemas(node, key)]
         waiting += reversed(inner)
 
 
@@ -117,16 +66,5 @@ def _member(value: Any, key: str) -> Any:
 
 
 def _type_mistakes(word: Any, at: DocumentPath) -> Iterator[Mistake]:
-    if not isinstance(word, str) or word in TYPES or word.isupper():
-        return
-    folded = word.strip().casefold()
-    if folded in _ALIASES and _ALIASES[folded] is None:
-        meant: str | None = None
-    elif folded in _ALIASES or folded in TYPES:
-        meant = _ALIASES.get(folded, folded)
-    elif close := difflib.get_close_matches(folded, TYPES, n=1, cutoff=_SIMILAR):
-        meant = close[0]
-    else:
-        return
-    hint = "leave the type out to allow any value" if meant is None else f'did you mean "{meant}"?'
-    yield Mistake(f"{quote(word)} is not a JSON Schema type", hint, at=at)
+    if isinstance(word, str) and not word.isupper() and (hint := type_hint(word)) is not None:
+        yield Mistake(type_message(word), hint, at=at)
