@@ -24,7 +24,7 @@ import attrs
 from trioeval.grading import Assertion
 from trioeval.providers.secrets import is_secret_name
 from trioeval.suite.expand import Column, Step
-from trioeval.suite.model import ROW_NUMBER, Prompt, ProviderEntry, Suite, Test, TestOptions
+from trioeval.suite.model import Prompt, ProviderEntry, Suite, Test, TestOptions, own_description
 from trioeval.suite.plain import plain_data
 
 # JSON texts that are the same for the same data, in every process and version.
@@ -380,9 +380,8 @@ def _names(provider: str, prompt_label: str) -> str:
 
 def _of_test(description: Any, variables: Mapping[str, Any]) -> str:
     found = canonical(variables)
-    if not description or ROW_NUMBER.fullmatch(str(description)):
-        return found
-    return f"{encode(description)}{found}"
+    own = own_description(description)
+    return found if own is None else f"{encode(own)}{found}"
 
 
 def _known_as(test: Mapping[str, Any]) -> Any:
@@ -394,9 +393,9 @@ def _hashed(text: str) -> str:
 
 
 def _shown(description: Any, variables: Mapping[str, Any]) -> str:
-    if description and ROW_NUMBER.fullmatch(str(description)):
-        description = None
-    found = description or ", ".join(f"{name}={value}" for name, value in variables.items())
+    found = own_description(description) or ", ".join(
+        f"{name}={value}" for name, value in variables.items()
+    )
     line = " ".join(str(found).split())
     return line if len(line) <= _LONG else f"{line[: _LONG - 1]}…"
 

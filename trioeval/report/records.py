@@ -14,7 +14,7 @@ from trioeval.report.counts import money
 from trioeval.report.formats.json import compact, shallow
 from trioeval.report.usage import was_judged
 from trioeval.run import Status
-from trioeval.suite.model import ROW_NUMBER
+from trioeval.suite.model import own_description
 from trioeval.suite.tests import KEEP_ALL, Strip
 from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
@@ -318,11 +318,10 @@ class RowRecord:
             >>> RowRecord.of({"testCase": {"case": "calc", "description": "Repairs a sum"}}).title
             'calc: Repairs a sum'
         """
-        case, description = self.test.get("case"), self.test.get("description")
-        if isinstance(description, str) and ROW_NUMBER.fullmatch(description):
-            description = None  # a default name: the variables say more
+        case = self.test.get("case")
+        description: str | None = own_description(self.test.get("description"))
         if not isinstance(case, str):  # other programs use the key differently
-            return description or None
+            return description
         if not description:
             return case
         # A case may be named after its description.

@@ -76,8 +76,24 @@ class LimitsSettings:
     """Concurrent questions on each lane of a task that does not set this itself, ≥ 1."""
 
 
-ROW_NUMBER = re.compile(r"Row #\d+")
-"""The description that tests of files get if they have none, as in promptfoo. It identifies no test."""
+_ROW_NUMBER = re.compile(r"Row #\d+")
+
+
+def own_description(description: Any) -> Any:
+    """Return the description that the author of a test wrote; None without one.
+
+    Tests of files without a description get `Row #1` and so on, as in promptfoo, for filters to match. Such
+    a default identifies no test.
+
+    Example:
+        >>> own_description("Adds"), own_description("Row #3"), own_description("")
+        ('Adds', None, None)
+    """
+    if not description or _ROW_NUMBER.fullmatch(str(description)):
+        return None
+    return description
+
+
 _VARIABLES = Form({"type": ["object", "string", "array", "null"]})
 
 
@@ -291,8 +307,8 @@ class Test:
         """The text that distinguishes tests with equal variables: the name of the case or the description."""
         if self.extra is not None:
             return self.extra.name
-        is_number = self.description is not None and ROW_NUMBER.fullmatch(self.description)
-        return None if is_number else self.description
+        found: str | None = own_description(self.description)
+        return found
 
 
 @attrs.frozen(kw_only=True)
