@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 import trioeval
-from trioeval.cli.progress.run import lane_labels
 from trioeval.report.activity import lane_names
 from trioeval.report.html_report.run_page import lanes_json
 from trioeval.report.text import cut_middle
@@ -65,7 +64,7 @@ def test_labels_of_lanes_are_those_of_the_suite() -> None:
     (part,) = prepared.parts
     first, second, named = part.prepared.lane_names
     assert (named, first == second) == ("own", True)
-    assert lane_labels(prepared) == {first: "first, second"}
+    assert prepared.lane_labels == {first: "first, second"}
 
 
 def test_the_telling_part_is_the_name() -> None:

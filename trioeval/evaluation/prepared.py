@@ -14,6 +14,7 @@ from trioeval.kernel import LaneSpec, Readiness
 from trioeval.limits.model import LimitKey
 from trioeval.providers import ProviderSpec
 from trioeval.providers.http.wire import TlsSettings
+from trioeval.providers.programs.entries import AGENT_RUNS
 from trioeval.suite.dependencies import FailedDependency
 from trioeval.suite.expand import Expansion
 from trioeval.suite.extensions import Extension
@@ -82,6 +83,27 @@ class PreparedSuite:
     def judge_lanes(self) -> tuple[str, ...]:
         """The lanes of its judges."""
         return self.lane_names[len(self.steps.providers) :]
+
+    @property
+    def lane_labels(self) -> Mapping[str, str]:
+        """The label of each lane that has a labelled provider; of a lane with several, all of their names.
+
+        A lane that the suite names itself has no label.
+        """
+        names: dict[str, dict[str, None]] = {}
+        labelled: set[str] = set()
+        for part in self.parts:
+            providers, lanes = part.prepared.steps.providers, part.prepared.lane_names
+            for entry, lane in zip(providers, lanes, strict=False):  # lanes of judges follow
+                is_named = isinstance(entry.lane, str) or (
+                    entry.lane is not None and entry.lane.key
+                )
+                if is_named or lane == AGENT_RUNS:
+                    continue
+                names.setdefault(lane, {})[entry.label or entry.id] = None
+                if entry.label is not None:
+                    labelled.add(lane)
+        return {lane: ", ".join(names[lane]) for lane in names if lane in labelled}
 
     @property
     def access(self) -> FindAccess:

@@ -17,6 +17,7 @@ from trioeval.cli.environment import agents_folder
 from trioeval.cli.terminal import say
 from trioeval.report import Head
 from trioeval.store import StoredRunFacts
+from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
 
 _EARLY = frozenset({"bus", "logs"})
@@ -48,17 +49,13 @@ def report_deleted(
         if folder.name == run.id not in _NOWHERE and os.path.lexists(folder):
             try:
                 cases = remove_cases(folder)
-                told = (
-                    f", and {'1 folder of a case' if cases == 1 else f'{cases} folders of cases'}"
-                )
+                told = f", and {counted(cases, 'folder of a case', 'folders of cases')}"
             except OSError as error:
                 all_gone = False
                 told = f"; {escape_control_characters(folder)} was not removed: {error.strerror or error}"
         if count := ended.get(run.id):
-            processes = "1 process" if count == 1 else f"{count} processes"
-            told += f"; ended {processes} of its agents"
-        rows = "1 row" if run.rows == 1 else f"{run.rows} rows"
-        say(f"deleted {run.id}: {rows}{told}")
+            told += f"; ended {counted(count, 'process', 'processes')} of its agents"
+        say(f"deleted {run.id}: {counted(run.rows, 'row')}{told}")
     return all_gone
 
 

@@ -14,6 +14,7 @@ from trioeval.cli.environment import cache_path, databases, read_environment
 from trioeval.cli.flags import Switch, read_age
 from trioeval.cli.terminal import Exit, draw, say, show
 from trioeval.errors import UsageError
+from trioeval.text import counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -147,7 +148,7 @@ def _contents_json(path: Path, found: "CacheContents") -> dict[str, object]:
 
 
 def _replies(count: int) -> str:
-    return "1 reply" if count == 1 else f"{count} replies"
+    return counted(count, "reply", "replies")
 
 
 def _size(count: float) -> str:

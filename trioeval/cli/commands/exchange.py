@@ -69,7 +69,7 @@ def import_results(db: Path | None, files: Sequence[Path]) -> int:
         raise error
     for file, run in runs:
         rows = sum(len(task.records) for task in run.tasks)
-        say(f"imported {file}: {rows} {'row' if rows == 1 else 'rows'} as {run.eval_id}")
+        say(f"imported {file}: {counted(rows, 'row')} as {run.eval_id}")
     return Exit.OK
 
 

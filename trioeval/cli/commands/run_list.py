@@ -15,6 +15,7 @@ from trioeval.cli.stored_results import open_runs
 from trioeval.cli.terminal import Exit, draw, say, show
 from trioeval.errors import UsageError
 from trioeval.report.run_list import run_json, runs_table
+from trioeval.text import counted
 
 
 def show_runs(
@@ -76,5 +77,5 @@ def prune(db: Path | None, *, older_than: str | None, keep: int | None) -> int:
         left = Leftovers()
         deleted = reader.prune(keep=keep, older_than_s=age, end=left.end)
     is_complete = report_deleted(reader.path, deleted, left.ended)
-    say("1 run deleted" if len(deleted) == 1 else f"{len(deleted)} runs deleted")
+    say(f"{counted(len(deleted), 'run')} deleted")
     return Exit.OK if is_complete else Exit.FAULT

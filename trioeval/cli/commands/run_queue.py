@@ -11,6 +11,7 @@ from trioeval.cli.terminal import Exit, draw, say, show
 from trioeval.errors import AgentError, UsageError
 from trioeval.report.run_list import queue_table, queued_json
 from trioeval.store.planner.queue import read_queue, set_line_limit
+from trioeval.text import counted
 
 
 def show_queue(db: Path | None, *, as_json: bool) -> int:
@@ -71,7 +72,7 @@ def limit_line(db: Path | None, most: int) -> int:
     path = _existing(db)
     set_line_limit(path, most)
     say(
-        f"{most} {'case' if most == 1 else 'cases'} may run at once from now on"
+        f"{counted(most, 'case')} may run at once from now on"
         if most
         else "the suites' settings apply to the number of cases at once"
     )

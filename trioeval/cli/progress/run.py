@@ -18,7 +18,6 @@ from trioeval.columns.makers.base import OWN_LANES
 from trioeval.columns.model import ColumnsSettings
 from trioeval.evaluation.journal import ReusedRows
 from trioeval.kernel import Event, Lanes
-from trioeval.providers.programs.entries import AGENT_RUNS
 from trioeval.report.activity import Activity, RowPace, all_left_s
 from trioeval.report.records import RowRecord
 from trioeval.report.row import is_graded
@@ -129,7 +128,7 @@ class RunViews:
             activity=Activity(
                 trio.current_time(),
                 limit_of=partial(_limit, self.lanes),
-                labels=lane_labels(self.prepared),
+                labels=self.prepared.lane_labels,
             ),
             kept=lambda: self.collector.kept_left,
             stopping=self.stopping,
@@ -196,25 +195,6 @@ def _rows_of_lanes(prepared: PreparedSuite, kept: ReusedRows) -> Mapping[str, in
     if len(used) == 1:  # true for most suites; to look at each step takes some microseconds
         return {used.pop(): len(steps) - len(kept)}
     return Counter(lanes[step.provider_index] for step in steps if step.index not in kept)
-
-
-def lane_labels(prepared: PreparedSuite) -> Mapping[str, str]:
-    """The label of each lane that has a labelled provider; of a lane with several, all of their names.
-
-    A lane that the suite names itself has no label.
-    """
-    names: dict[str, dict[str, None]] = {}
-    labelled: set[str] = set()
-    for part in prepared.parts:
-        providers, lanes = part.prepared.steps.providers, part.prepared.lane_names
-        for entry, lane in zip(providers, lanes, strict=False):  # lanes of judges follow
-            is_named = isinstance(entry.lane, str) or (entry.lane is not None and entry.lane.key)
-            if is_named or lane == AGENT_RUNS:
-                continue
-            names.setdefault(lane, {})[entry.label or entry.id] = None
-            if entry.label is not None:
-                labelled.add(lane)
-    return {lane: ", ".join(names[lane]) for lane in names if lane in labelled}
 
 
 def _limit(lanes: Lanes, name: str) -> int | None:

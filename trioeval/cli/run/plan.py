@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from trioeval.agent.model import AgentSettings, case_of
-from trioeval.cli.progress.run import lane_labels
 from trioeval.columns.graph import ColumnGraph, Producer, RowGrouping
 from trioeval.columns.model import (
     Column,
@@ -54,7 +53,7 @@ def agent_lines(part: PreparedTask, settings: AgentSettings) -> Iterator[str]:
         if settings.workspace is None
         else escape_control_characters(settings.workspace, _NAME)
     )
-    cases = "1 case waits" if waiting == 1 else f"{waiting} cases wait"
+    cases = counted(waiting, "case waits", "cases wait")
     dependent = f"; {cases} for others" if waiting else ""
     done_file = escape_control_characters(settings.done_file, _NAME)
     yield f"  workspace {workspace}, done with {done_file}{dependent}"
@@ -252,7 +251,7 @@ def plan_lines(prepared: PreparedSuite) -> Iterator[str]:
 
     Lanes include their judge calls and are followed by the shared limits.
     """
-    names = lane_names((spec.name for spec in prepared.lane_specs), lane_labels(prepared))
+    names = lane_names((spec.name for spec in prepared.lane_specs), prepared.lane_labels)
     rows, cells = Counter[str](), Counter[str]()
     judging: dict[str, Count] = {}
     requested = {
