@@ -35,9 +35,12 @@ def test_a_text_is_found_however_it_is_escaped(
 ) -> None:
     """Escapes of JSON, HTML and URLs are recognised."""
     before, after = context
-    assert spellings(text).replace(f"{before}{spell(text)}{after}", "") in (
+    # The context may complete a further occurrence, in front of this one too: "<>" before "<><".
+    spelled = f"{before}{spell(text)}{after}"
+    assert spellings(text).replace(spelled, "") in (
         before + after,
         (before + after).replace(text, ""),
+        spelled.replace(text, ""),
     )
 
 
