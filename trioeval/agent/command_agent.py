@@ -123,8 +123,8 @@ class CommandAgent:
                 started_at = trio.current_time()
                 begun = await self._start(attempt, command, logs, more)
             except (OSError, ValueError) as error:
-                said = self.settings.words[0]
-                program = os.fsdecode(command[0]) if has_template(said) else said
+                word = self.settings.words[0]
+                program = os.fsdecode(command[0]) if has_template(word) else word
                 return self._cannot_start(program, error)
             stack.pop_all()  # the family closes them
         is_over = False

@@ -107,7 +107,7 @@ INSTEAD: Mapping[str, str] = {
 
 
 def agent_suite(
-    said: Mapping[str, Any],
+    settings_data: Mapping[str, Any],
     data: Mapping[str, Any],
     context: FileContext,
     templates: Templates,
@@ -116,7 +116,7 @@ def agent_suite(
     """Return the suite of such a task, and all of its mistakes.
 
     Args:
-        said: The keys of `SETTINGS` in its entry, in either spelling.
+        settings_data: The keys of `SETTINGS` in its entry, in either spelling.
         data: The other keys, including those from the top level, as in a whole suite file.
         context: The context of its files.
         templates: Render workspaces.
@@ -129,7 +129,7 @@ def agent_suite(
     workspaces = WorkspaceTemplates.of(context, templates)
     settings: AgentSettings | None = None
     with mistakes.below():
-        settings = _settings_hook(workspaces)(said, AgentSettings)
+        settings = _settings_hook(workspaces)(settings_data, AgentSettings)
     mistakes += _missing(data, context)
     if suite.rows_of is None:
         suite = attrs.evolve(suite, tests=with_names(tests))
@@ -168,13 +168,13 @@ def _settings_hook(workspaces: WorkspaceTemplates) -> Hook:
 
 
 def _done_file(value: Any, _wanted: Any) -> str:
-    said = some_text(value)
-    path, foreign = PurePosixPath(said), PureWindowsPath(said)
+    text = some_text(value)
+    path, foreign = PurePosixPath(text), PureWindowsPath(text)
     is_inside = not (path.is_absolute() or foreign.anchor or ".." in (*path.parts, *foreign.parts))
-    if is_template(said):
-        message = f"applies to all cases and must not be a template, got {quote(said)}"
+    if is_template(text):
+        message = f"applies to all cases and must not be a template, got {quote(text)}"
         raise MistakenError(Mistake(message, 'write a relative path such as "DONE"'))
-    if not is_inside or not path.name or said.endswith(("/", "\\")) or "\0" in said:
-        message = f"must be a file in the workspace, got {quote(said)}"
+    if not is_inside or not path.name or text.endswith(("/", "\\")) or "\0" in text:
+        message = f"must be a file in the workspace, got {quote(text)}"
         raise MistakenError(Mistake(message, 'write a relative path such as "DONE"'))
-    return said
+    return text

@@ -191,12 +191,12 @@ class SharedFacts:
 
     async def forward(self, case: Path) -> int:
         """Post the new facts of a case; return their number. A checkpoint."""
-        told = 0
+        warnings = 0
 
         async def post(draft: MessageDraft) -> None:
-            nonlocal told
+            nonlocal warnings
             if await self._patience.with_bus(functools.partial(self._bus.append, draft)):
-                told += 1
+                warnings += 1
 
         try:
             new = await trio.to_thread.run_sync(self._new, case, limiter=self._thread)
@@ -208,7 +208,7 @@ class SharedFacts:
                 nursery.start_soon(post, draft)
                 # It is queued before the next one starts; all queued messages are written together.
                 await trio.lowlevel.checkpoint()
-        return told
+        return warnings
 
     def _new(self, case: Path) -> list[MessageDraft]:
         found = [

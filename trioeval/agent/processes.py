@@ -57,14 +57,14 @@ async def end_survivors(
     ]
     await trio.lowlevel.checkpoint()
     known: set[Member] = set()
-    asked: set[Member] = set()
+    signalled: set[Member] = set()
     if not roots:
         return 0
     with trio.move_on_after(grace):
         # Each process once: for some programs a second request means "at once".
         while members := await _look(roots, known, table):
-            send_signal(members - asked, signal.SIGTERM, table)
-            asked |= members
+            send_signal(members - signalled, signal.SIGTERM, table)
+            signalled |= members
             known |= members
             await wait_gone(members, table)
         return len(known)

@@ -288,8 +288,8 @@ class ChildRuns:
             await channel.send(id=number)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._run, channel, child)
-                said = await channel.receive()
-                if isinstance(code := said.get("exit"), int):
+                message = await channel.receive()
+                if isinstance(code := message.get("exit"), int):
                     child.code = code
                 nursery.cancel_scope.cancel("the child has ended")
         finally:
@@ -343,9 +343,9 @@ class _ChildConnection:
     _stream: trio.SocketStream
     _rest: bytes = b""
 
-    async def send(self, **said: Any) -> None:
+    async def send(self, **message: Any) -> None:
         """Send a line."""
-        await self._stream.send_all(f"{json.dumps(said)}\n".encode())
+        await self._stream.send_all(f"{json.dumps(message)}\n".encode())
 
     async def receive(self) -> dict[str, Any]:
         """Return the next line; empty at the end, and if it is not an object."""
@@ -356,10 +356,10 @@ class _ChildConnection:
             self._rest += part
         line, _, self._rest = self._rest.partition(b"\n")
         try:
-            said = json.loads(line)
+            message = json.loads(line)
         except (ValueError, RecursionError):
             return {}
-        return said if isinstance(said, dict) else {}
+        return message if isinstance(message, dict) else {}
 
 
 @asynccontextmanager

@@ -298,10 +298,10 @@ class WorkspaceTools:
         if isinstance(arguments, ToolResult):
             return arguments
         try:
-            told = await self._run(call.name, arguments)
+            result = await self._run(call.name, arguments)
         except (ActionError, NoFileError, GradingError) as error:
             return ToolResult(_encodable(str(error)), failed=True)
-        return ToolResult(_encodable(told))
+        return ToolResult(_encodable(result))
 
     async def _run(self, name: str, given: Mapping[str, Any]) -> str:
         if act := _FILE_ACTIONS.get(name):
@@ -313,10 +313,10 @@ class WorkspaceTools:
                 await self.post(given.get("type", "INFO"), given["text"])
                 return "posted"
             case _:
-                said: str = given.get("summary", "")
+                summary: str = given.get("summary", "")
                 workspace, place = self.files.workspace, self.files.done_file
-                await _in_thread(partial(write_text, workspace, place, f"{said}\n"))
-                return said
+                await _in_thread(partial(write_text, workspace, place, f"{summary}\n"))
+                return summary
 
     async def _command(self, command: str, seconds: float) -> str:
         limit = min(max(seconds, 1.0), LONGEST_COMMAND)

@@ -77,7 +77,7 @@ class ColumnJobs:
     progress: DatasetProgress
     is_resumed: bool
     """True if an earlier execution may have made some of it."""
-    _asked: set[int] = attrs.field(init=False, factory=set)
+    _requested: set[int] = attrs.field(init=False, factory=set)
     """The producers whose makers were called for groups."""
 
     async def cell(self, order: CellOrder, calls: Calls[Any]) -> Exception | None:
@@ -138,7 +138,7 @@ class ColumnJobs:
         failure: Exception | None = None
         if wanted:
             await self._fill(group, order, wanted)
-            self._asked.add(job.producer)
+            self._requested.add(job.producer)
             try:
                 with scope:
                     made = await self._ask(order, calls)
@@ -168,7 +168,9 @@ class ColumnJobs:
         """Add to an order the values of remaining rows that its maker needs."""
         producer = self._producer(order)
         order.start = group.rows.start
-        order.follows = order.start > 0 and (self.is_resumed or order.job.producer in self._asked)
+        order.follows = order.start > 0 and (
+            self.is_resumed or order.job.producer in self._requested
+        )
         if producer.scope == "scratch":
             order.rows, order.values = group.rows, [{} for _ in group.rows]
             return

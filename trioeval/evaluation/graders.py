@@ -75,8 +75,8 @@ class RequiredJudge:
     @property
     def key(self) -> str:
         """A key that is the same for equal requirements."""
-        said = [(key_of(one.entry), one.named) for one in self.candidates]
-        return repr((self.role, said, self.searches))
+        entries = [(key_of(one.entry), one.named) for one in self.candidates]
+        return repr((self.role, entries, self.searches))
 
 
 def key_of(entry: ProviderEntry) -> str:

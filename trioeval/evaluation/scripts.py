@@ -245,10 +245,10 @@ class Scripts:
         Raises:
             ScriptError: They timed out, or the process ended.
         """
-        told: list[Mapping[str, Any]] = await self._ask(
+        answers: list[Mapping[str, Any]] = await self._ask(
             _EVALUATOR, "run_each", [code, list(rows)], limit, "Python"
         )
-        return told
+        return answers
 
     async def judge(self, code: str, output: Any, context: Encoded, limit: float = LIMIT) -> Any:
         """Return the result of an assertion's Python code. Always a checkpoint.
@@ -322,11 +322,13 @@ class Scripts:
             spec = engine_workers(self._context.directory, self._context.environ)
             spec = attrs.evolve(spec, memory_mb=self._memory_mb)
             self._engine = await self._stack.enter_async_context(open_workers(spec))
-        told = await _call_worker(self._engine, [script.source, Encoded.of(list(arguments))], limit)
-        if "error" in told:
-            what = f"{name or show(script.code)} fails: {told['error']}"
-            raise ScriptError(what, at_limit=told["limit"])
-        return told["value"]
+        answer = await _call_worker(
+            self._engine, [script.source, Encoded.of(list(arguments))], limit
+        )
+        if "error" in answer:
+            what = f"{name or show(script.code)} fails: {answer['error']}"
+            raise ScriptError(what, at_limit=answer["limit"])
+        return answer["value"]
 
     async def javascript_file(
         self,

@@ -193,7 +193,7 @@ def is_not_blank(value: Any) -> bool:
     return isinstance(value, str) and value.strip() != ""
 
 
-def are_said(value: Any) -> bool:
+def is_text_or_texts(value: Any) -> bool:
     """Return True for a text that is not blank, or a list of at least one such text."""
     texts = [value] if isinstance(value, str) else value
     return isinstance(texts, list | tuple) and bool(texts) and all(map(is_not_blank, texts))

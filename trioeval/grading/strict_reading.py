@@ -73,19 +73,19 @@ async def ask(
         GradingError: The judge could not be called.
     """
     replies: list[str] = []
-    asked = prompt
+    full_prompt = prompt
     while True:
-        answer = await outside.grader.ask(asked, schema=schema, again=bool(replies))
+        answer = await outside.grader.ask(full_prompt, schema=schema, again=bool(replies))
         replies.append(answer.text)
         try:
-            return JudgeReading(read(without_thoughts(answer)), asked, tuple(replies))
+            return JudgeReading(read(without_thoughts(answer)), full_prompt, tuple(replies))
         except UnusableReplyError as error:
             if outside.lenient or len(replies) > 1:
                 begin = quote(answer.text, _EXCERPT)
                 fault = f"{error}; {CUT_OFF}" if answer.is_cut_off else error
                 msg = f"the judge's reply is unusable: {fault}; it begins {begin}"
                 raise UnusableReplyError(msg, replies=tuple(replies)) from None
-            asked = with_hint(prompt, str(error), wanted)
+            full_prompt = with_hint(prompt, str(error), wanted)
 
 
 def with_hint(prompt: str, fault: str, wanted: str) -> str:

@@ -99,11 +99,11 @@ def state_data(state: LimitState) -> dict[str, Any]:
     Args:
         state: The state; the start of its period in Unix time.
     """
-    told = limit_data(state.limit) | _data(attrs.evolve(state, paused_for=None), _STANDING)
+    data = limit_data(state.limit) | _data(attrs.evolve(state, paused_for=None), _STANDING)
     if state.began_at is not None:
         began_at = datetime.fromtimestamp(state.began_at, UTC)
-        told["beganAt"] = began_at.isoformat().replace("+00:00", "Z")
-    return told
+        data["beganAt"] = began_at.isoformat().replace("+00:00", "Z")
+    return data
 
 
 def _data(model: SharedLimit | LimitState, fields: Fields) -> dict[str, Any]:

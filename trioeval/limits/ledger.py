@@ -529,15 +529,15 @@ class LimitLedger:
         counters = self._counters
         if unknown := [one.key for one in requirements if one.key not in counters]:
             return denied("unknown_limit_key", unknown)
-        asked = [(one.key, counters[one.key], one.amount) for one in requirements]
-        for _, counter, _ in asked:
+        requested = [(one.key, counters[one.key], one.amount) for one in requirements]
+        for _, counter, _ in requested:
             counter.refresh(now)
-        if too_large := [one for one in asked if one[1].is_beyond(one[2])]:
+        if too_large := [one for one in requested if one[1].is_beyond(one[2])]:
             return terminal_denial("exceeds_capacity", [_lack(*one, now) for one in too_large])
-        if spent := [one for one in asked if not one[1].may_fit(one[2])]:
+        if spent := [one for one in requested if not one[1].may_fit(one[2])]:
             return terminal_denial("budget_exhausted", [_lack(*one, now) for one in spent])
-        waits = {key: counter.wait(amount, now) for key, counter, amount in asked}
-        if decreasing := [key for key, counter, _ in asked if counter.pending is not None]:
+        waits = {key: counter.wait(amount, now) for key, counter, amount in requested}
+        if decreasing := [key for key, counter, _ in requested if counter.pending is not None]:
             return denied("limit_decreasing", decreasing, max(waits.values()))
         short = [key for key, wait in waits.items() if wait > 0]
         return denied("no_capacity", short, max(waits.values()))

@@ -55,8 +55,8 @@ class LeaseWaiter(LimitWaiter):
 
     job_id: str
     requirements: tuple[Requirement, ...]
-    _told: Callable[[Shortage], None]
-    said: Shortage | None = None
+    _on_shortage: Callable[[Shortage], None]
+    reported: Shortage | None = None
     """The last reported reason for waiting."""
     end: LeaseRequest | LimitError | None = None
     """The granted request, or the terminal error; None while it waits."""
@@ -74,8 +74,8 @@ class LeaseWaiter(LimitWaiter):
 
     def tell(self, shortage: Shortage) -> None:
         """Report the reason for waiting."""
-        self.said = shortage
-        self._told(shortage)
+        self.reported = shortage
+        self._on_shortage(shortage)
 
     def serve(self, end: LeaseRequest | LimitError) -> None:
         """End the wait."""
@@ -241,7 +241,7 @@ class MemoryLimits:
         self,
         job_id: str,
         requirements: tuple[Requirement, ...],
-        told: Callable[[Shortage], None],
+        on_shortage: Callable[[Shortage], None],
     ) -> LeaseRequest:
         """Wait for a lease, for a permit. A checkpoint; a cancelled call keeps nothing.
 
@@ -253,7 +253,7 @@ class MemoryLimits:
         if denied is not None and denied.terminal:
             await trio.lowlevel.checkpoint()
             raise denial_error(denied)
-        waiter = LeaseWaiter(self._needs(requirements), job_id, requirements, told)
+        waiter = LeaseWaiter(self._needs(requirements), job_id, requirements, on_shortage)
         keys = self._order.obstacles(waiter.needs, self._room(now))
         self._waiting[self._order.join(waiter)] = None
         handed_over = False
@@ -349,19 +349,19 @@ class MemoryLimits:
 
     def _tell(self, waiter: LeaseWaiter, keys: tuple[str, ...], now: float, *, anew: bool) -> None:
         """Report why a call waits, if that has changed, or its announced instant has passed in vain."""
-        said = waiter.said
-        due = said is not None and said.until is not None and said.until <= now
+        reported = waiter.reported
+        due = reported is not None and reported.until is not None and reported.until <= now
         # A limit starts to decrease when it is redefined, and at no other time.
         if (
-            said is not None
-            and said.keys == keys
-            and said.kind == "rate_limit"
+            reported is not None
+            and reported.keys == keys
+            and reported.kind == "rate_limit"
             and not anew
             and not due
         ):
             return
         shortage = self._shortage(self._ledger.check(waiter.requirements, now), keys, now)
-        if said is None or due or (said.kind, said.keys) != (shortage.kind, keys):
+        if reported is None or due or (reported.kind, reported.keys) != (shortage.kind, keys):
             waiter.tell(shortage)
 
     def _shortage(self, denied: Denied | None, keys: tuple[str, ...], now: float) -> Shortage:

@@ -143,9 +143,9 @@ async def open_limits(
         raise LimitError("invalid_request", msg)
     async with (
         _open_backend(backend, url, namespace, request_timeout) as (keeper, wakes),
-        _open_batched(keeper, batch) as asked,
+        _open_batched(keeper, batch) as batched,
         open_remote(
-            asked,
+            batched,
             wakes=wakes,
             patience=patience,
             unreachable=unreachable,

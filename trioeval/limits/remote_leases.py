@@ -157,7 +157,7 @@ class _Held:
     """A lease whose call is running."""
 
     keys: frozenset[str]
-    said_at: float
+    requested_at: float
     """Instant at which its last answered message was sent."""
 
 
@@ -176,15 +176,15 @@ class Heartbeat:
     _due_at: float = -math.inf
     """Instant of the next message."""
 
-    def add(self, lease_id: str, keys: frozenset[str], said_at: float) -> None:
+    def add(self, lease_id: str, keys: frozenset[str], requested_at: float) -> None:
         """Start extending a lease that was granted. Synchronous.
 
         Args:
             lease_id: Its id.
             keys: Its limits.
-            said_at: Instant at which it was requested.
+            requested_at: Instant at which it was requested.
         """
-        self._held[lease_id] = held = _Held(keys, said_at)
+        self._held[lease_id] = held = _Held(keys, requested_at)
         if self._due_of(held) < self._due_at:
             self._news.set()
 
@@ -196,9 +196,9 @@ class Heartbeat:
         """Return whether a lease returns its share of a limit when it ends, as far as is known."""
         return self._timeouts is None or self._timeouts.get(key, 0.0) < math.inf
 
-    def is_stale(self, keys: frozenset[str], said_at: float, now: float) -> bool:
+    def is_stale(self, keys: frozenset[str], requested_at: float, now: float) -> bool:
         """Return whether a lease that was requested at an instant may have expired by now."""
-        return now - said_at >= _BEATS * self._period(keys)
+        return now - requested_at >= _BEATS * self._period(keys)
 
     async def run(self) -> None:
         """Keep the leases alive, until cancelled."""
@@ -230,7 +230,7 @@ class Heartbeat:
     def _due_of(self, held: _Held) -> float:
         if self._timeouts is None or not held.keys <= self._timeouts.keys():
             return -math.inf  # a limit whose timeout is unknown
-        return held.said_at + self._period(held.keys)
+        return held.requested_at + self._period(held.keys)
 
     async def _beat(self) -> str | None:
         """Extend all leases; return what prevents it, if anything."""
@@ -254,7 +254,7 @@ class Heartbeat:
         """Postpone the expiry of every lease."""
         leases = list(self._held)
         for start in range(0, len(leases), _MOST):
-            part, said_at = leases[start : start + _MOST], trio.current_time()
+            part, requested_at = leases[start : start + _MOST], trio.current_time()
             with self._health.asking():
                 answers = await self._health.backend.extend(part)
             for lease_id, lives in zip(part, answers, strict=True):
@@ -262,7 +262,7 @@ class Heartbeat:
                 if held is None:  # its call ended meanwhile
                     continue
                 if lives:
-                    held.said_at = said_at
+                    held.requested_at = requested_at
                     continue
                 del self._held[lease_id]
                 self._warn(

@@ -230,13 +230,13 @@ class ComparedEval:
                 verdicts = await self._chosen(place, assertion, group, state, calls)
             except Exception as error:
                 payer = min(state.verdicts, default=group.start)
-                error_told = judge_error(error, state.consulted.get((payer, place)))
+                judge_failure = judge_error(error, state.consulted.get((payer, place)))
                 is_refused = refusal_in(error) is not None
-                if not is_refused and not is_transient(error_told):
+                if not is_refused and not is_transient(judge_failure):
                     state.useless.add((payer, place))
                 if is_refused or assertion.weight:
-                    raise grading_error(assertion, (place,), error_told) from error
-                verdicts = dict.fromkeys(found, ungraded(assertion, error_told))
+                    raise grading_error(assertion, (place,), judge_failure) from error
+                verdicts = dict.fromkeys(found, ungraded(assertion, judge_failure))
             else:
                 state.useless.discard((min(state.verdicts), place))
             for step, verdict in verdicts.items():

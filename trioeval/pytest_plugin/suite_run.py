@@ -162,7 +162,7 @@ class FileRun:
                 break
             if self.serving.stop.is_set():
                 return
-            self._tell_asked()
+            self._report_requested()
             await trio.sleep(_LOOK)
         try:
             facts = _facts(self.serving.store.path, self.run)
@@ -240,9 +240,9 @@ class FileRun:
             if key in self.wanted:
                 self.answers.tell({key: result_of_row(record)})
 
-    def _tell_asked(self) -> None:
+    def _report_requested(self) -> None:
         """Check whether another process has the row that is waited for."""
-        key = self.answers.asked
+        key = self.answers.requested
         if not isinstance(key, RowKey):
             return
         if self._indices is None:
@@ -263,7 +263,7 @@ class FileRun:
                 if isinstance(key, TaskKey):
                     dataset = datasets.get(key.task)
                     result = None if dataset is None else dataset.result
-                    told = result_of_task(
+                    failed = result_of_task(
                         key.task or "the suite",
                         (
                             RowRecord.of(found, index=index)
@@ -272,7 +272,7 @@ class FileRun:
                         None if result is None else trouble(read_dataset(result)),
                         is_dataset=result is not None,
                     )
-                    self.answers.tell({key: told})
+                    self.answers.tell({key: failed})
 
 
 def _facts(path: Path, run: str) -> StoredRunFacts | None:

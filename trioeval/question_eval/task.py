@@ -221,14 +221,14 @@ class QuestionEval:
     async def _text(self, state: _QuestionState, turn: ModelTurn) -> str:
         """Return the last output of the model, after the transform of its provider."""
         step, reply = state.step, state.chain.replies[-1]
-        asked = RenderedPrompt(
+        prompt = RenderedPrompt(
             prompt=self._prompt(state.question),
             vars=step.vars,
             options={},
             templates=self._templates,
             named=step.vars,
         )
-        state.output = await self._tools.transform(step, asked, reply)
+        state.output = await self._tools.transform(step, prompt, reply)
         return turn.text if state.output is reply.output else output_text(state.output)
 
     def _started(self, job: Job[Step]) -> _QuestionState:

@@ -95,7 +95,7 @@ class Breaker:
         if self._trouble >= self.patience:
             self.exhausted(f"no success in {self._trouble:g} s of trouble: {why}")
 
-    def asked_to_wait(self, seconds: float, why: str) -> None:
+    def observe_wait(self, seconds: float, why: str) -> None:
         """Note a wait that the provider asked for; one longer than the patience opens the breaker at once."""
         if seconds > self.patience:
             limit = f"longer than the patience of {self.patience:g} s"

@@ -434,7 +434,7 @@ class Throttle:
 
     def _keep_wait(self, now: float, seconds: float, why: str) -> None:
         """Observe a wait that the server asked for, > 0: nothing starts before it is over."""
-        self.breaker.asked_to_wait(seconds, why)
+        self.breaker.observe_wait(seconds, why)
         self.blocked_until = max(self.blocked_until, now + seconds)
 
     def _recover(self, now: float, *, hinted: bool) -> None:

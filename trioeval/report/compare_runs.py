@@ -203,7 +203,7 @@ class ColumnFindings:
         yield "score", self.scored
         yield from self.metrics.items()
 
-    def told(self) -> Iterator[tuple[str, DifferenceFinding]]:
+    def findings(self) -> Iterator[tuple[str, DifferenceFinding]]:
         """The findings to show: a score that equals the pass rate is left out."""
         is_same = self.is_score_pass and all(
             _mean(one) == _mean(other)
@@ -275,8 +275,8 @@ def findings_of(
         bootstrap: The bootstrap of intervals of scores and metrics; None uses Student's t. Decides nothing.
     """
     raw = [_column(column, confidence, bootstrap) for column in columns]
-    asked = [found for column in raw for found in column.deciding]
-    decided = iter(_adjusted(asked))
+    deciding = [found for column in raw for found in column.deciding]
+    decided = iter(_adjusted(deciding))
     measured = iter(_adjusted([found for column in raw for found in column.metrics.values()]))
     return Findings([_with(column, decided, measured) for column in raw], bootstrap)
 

@@ -117,19 +117,19 @@ def _lacks(shortage: Shortage | None) -> str:
     if shortage is None:
         return ""
     keys = ", ".join(shortage.keys)
-    said = {
+    words = {
         "rate_limit": keys,
         "limit_decreasing": f"{keys} becomes smaller",
         "limiter_error": "the limit server does not respond",
     }[shortage.kind]
-    told = f" ({said})" if said else ""
-    return f"{told}: {shortage.message}" if shortage.message else told
+    details = f" ({words})" if words else ""
+    return f"{details}: {shortage.message}" if shortage.message else details
 
 
 def _refused(lane: str, retry_after: float | None, blocked_until: float) -> str:
-    asked = "" if retry_after is None else f", retry after {retry_after:g} s"
+    retry = "" if retry_after is None else f", retry after {retry_after:g} s"
     blocked = "" if blocked_until == -math.inf else f"; blocked until {blocked_until:.3f}"
-    return f"lane {lane} refuses the call (rate limit){asked}{blocked}"
+    return f"lane {lane} refuses the call (rate limit){retry}{blocked}"
 
 
 def _ending(outcome: Outcome[object]) -> str:

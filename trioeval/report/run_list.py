@@ -151,13 +151,13 @@ def _lines(fields: Sequence[Figure], names: Sequence[str], width: int) -> Iterat
     ids, states, *numbers = fields
     for place, name in enumerate(names):
         head = Text("  ").join((ids.cells[place], states.cells[place]))
-        told = [f"{field.cells[place].plain} {field.title}" for field in numbers]
+        facts = [f"{field.cells[place].plain} {field.title}" for field in numbers]
         if head.cell_len > width:
-            head, told = ids.cells[place], [states.cells[place].plain, *told]
+            head, facts = ids.cells[place], [states.cells[place].plain, *facts]
         head.stylize("bold")
         head.overflow = "fold"
         yield head
-        lines = [*packed([*told, cut_middle(name, width - len(_INDENT))], width - len(_INDENT))]
+        lines = [*packed([*facts, cut_middle(name, width - len(_INDENT))], width - len(_INDENT))]
         yield from (Text(f"{_INDENT}{line}", overflow="fold") for line in lines)
 
 
@@ -169,13 +169,13 @@ def run_line(run: StoredRunFacts) -> str:
     name = _name(run)
     of = f" of {name}" if name else ""
     begun = _instant(run.utc_created)
-    told = (
+    facts = (
         [f"{came} {'row' if came == '1' else 'rows'}: {counts}"]
         if run.rows or run.expected != 0
         else []
     )
-    told += [] if run.dataset_rows is None else [f"{run.dataset_rows} rows of datasets written"]
-    rows = "; ".join(told) or "no rows"
+    facts += [] if run.dataset_rows is None else [f"{run.dataset_rows} rows of datasets written"]
+    rows = "; ".join(facts) or "no rows"
     return f"{escape_control_characters(run.id, 60)}{of}: {run.state}, started {begun} UTC; {rows}"
 
 

@@ -527,15 +527,20 @@ def _transforms_of(test: Test) -> Iterator[tuple[str, str]]:
                 yield "".join(f".assert[{number}]" for number in place) + f".{key}", text
 
 
-def missing_extras(suite: Suite, *, is_asked: bool) -> Iterator[Problem]:
+def missing_extras(suite: Suite, *, uses_limits: bool) -> Iterator[Problem]:
     """Yield a problem if the shared limits require an extra that is not installed.
 
     Args:
         suite: The suite.
-        is_asked: True if a lane uses shared limits; otherwise they are not opened.
+        uses_limits: True if a lane uses shared limits; otherwise they are not opened.
     """
     limits = suite.limits
-    if limits is not None and limits.backend == "redis" and is_asked and not is_installed("redis"):
+    if (
+        limits is not None
+        and limits.backend == "redis"
+        and uses_limits
+        and not is_installed("redis")
+    ):
         message = 'limits in Redis need the extra "redis"'
         yield Problem("$.limits.backend", message, install_command("redis"))
 

@@ -162,9 +162,9 @@ def _questions(
     for place, messages in _mistakes(entries):
         mistakes.setdefault(place, []).append(messages)
     good = [entry for place, entry in enumerate(entries) if place not in mistakes]
-    asked = iter(questions_in(_document(good)) if good else ())
+    valid = iter(questions_in(_document(good)) if good else ())
     questions = [
-        _shown(entry) if place in mistakes else next(asked) for place, entry in enumerate(entries)
+        _shown(entry) if place in mistakes else next(valid) for place, entry in enumerate(entries)
     ]
     return questions, {
         place: _fault(rows_of, place, "is not a valid question", messages)

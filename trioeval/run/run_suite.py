@@ -292,7 +292,7 @@ def _left(prepared: PreparedSuite) -> Mapping[str, TaskRows]:
     return {task: TaskRows() for task in wanted}
 
 
-def ignore(_told: object) -> None:
+def ignore(_event: object) -> None:
     """Do nothing: the default observer."""
 
 

@@ -449,7 +449,7 @@ async def open_patiently(
         StoreError: It cannot be used.
     """
     begun = trio.current_time()
-    is_told = False
+    has_warned = False
     while True:
         try:
             return await trio.to_thread.run_sync(open_)
@@ -457,8 +457,8 @@ async def open_patiently(
             waited = trio.current_time() - begun
             if waited >= patience_s:
                 raise
-            if waited >= _WARN_AFTER and not is_told and on_warning is not None:
-                is_told = True
+            if waited >= _WARN_AFTER and not has_warned and on_warning is not None:
+                has_warned = True
                 on_warning(
                     f"{path}: the {kind.name} is locked by another program; "
                     f"waiting for it, at most {patience_s:g} s"

@@ -56,8 +56,8 @@ def try_lost_again(connection: sqlite3.Connection, part: int, *, is_wanted: bool
     if begun is None:
         return
     try:
-        told = json.loads(begun[0])
-        grouping = RowGrouping(told["size"], tuple(told["targets"]))
+        stored = json.loads(begun[0])
+        grouping = RowGrouping(stored["size"], tuple(stored["targets"]))
     except (ValueError, TypeError, KeyError, DatasetError):
         return  # damaged: the dataset starts again, which is reported when it is read
     lost = f"key BETWEEN ? AND ? AND cause IN ({', '.join('?' * len(LOST))})"
@@ -102,7 +102,7 @@ class StoredDataset(StoredTask, DatasetJournal):
     """
 
     _has_warned: bool = attrs.field(init=False, default=False)
-    _has_told_of_unkept: bool = attrs.field(init=False, default=False)
+    _has_warned_of_unkept: bool = attrs.field(init=False, default=False)
     _before: _Before = attrs.field(init=False)
     _stages: dict[str, str] = attrs.field(init=False)
     _grouping: RowGrouping | None = attrs.field(init=False)
@@ -126,11 +126,11 @@ class StoredDataset(StoredTask, DatasetJournal):
 
     def on_start(self, grouping: RowGrouping, fingerprint: Mapping[str, str], /) -> None:
         """Record the identity of the dataset, before any of it is made."""
-        old, told = self._before, dict(fingerprint)
+        old, new = self._before, dict(fingerprint)
         self._grouping = grouping
         if old.grouping is not None:
             self._is_regrouped = not is_longer(old.grouping, grouping)
-            self._is_other = self._is_regrouped or old.fingerprint != told
+            self._is_other = self._is_regrouped or old.fingerprint != new
         if self._is_other:
             self._before, self._stages = _Before(grouping=old.grouping), {}
         is_other, is_regrouped = self._is_other, self._is_regrouped
@@ -148,7 +148,7 @@ class StoredDataset(StoredTask, DatasetJournal):
                 connection.execute(
                     "DELETE FROM cell WHERE key BETWEEN ? AND ? AND is_group", key_range(part)
                 )
-            line = (part, grouping_text(grouping), encode_json(told))
+            line = (part, grouping_text(grouping), encode_json(new))
             insert(connection, _DATASET, [line])
 
         self._step(write)
@@ -276,8 +276,8 @@ class StoredDataset(StoredTask, DatasetJournal):
 
     def _warn_of_unkept(self, text: str) -> None:
         """Warn once; called in the writer's thread."""
-        if not self._has_told_of_unkept:
-            self._has_told_of_unkept = True
+        if not self._has_warned_of_unkept:
+            self._has_warned_of_unkept = True
             self._tell(f"{text}; a later execution makes it again, and so all others of this kind")
 
     def _tell(self, text: str) -> None:

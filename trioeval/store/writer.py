@@ -140,7 +140,7 @@ class Writer:
                     work.lose()
             self._done += len(works)
             if self._is_awaited:
-                self._tell(self._wake)
+                self._call_back(self._wake)
         self._close()
 
     def _urge(self) -> None:
@@ -208,7 +208,7 @@ class Writer:
     def _begin(self) -> None:
         """Begin a transaction when other programs release their locks."""
         begun = time.monotonic()
-        is_told = False
+        has_warned = False
         while True:
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -218,8 +218,8 @@ class Writer:
                     raise
                 if waited >= self._patience:
                     raise
-                if waited >= _WARN_AFTER and not is_told:
-                    is_told = True
+                if waited >= _WARN_AFTER and not has_warned:
+                    has_warned = True
                     self.warn(
                         f"{self.path}: the {RUNS.name} is locked by another program; "
                         f"waiting for it, at most {self._patience:g} s"
@@ -245,17 +245,17 @@ class Writer:
             return
         self.error = error
         if self._on_error is not None:
-            self._tell(self._on_error, error)
+            self._call_back(self._on_error, error)
 
     def warn(self, text: str) -> None:
         """Report a problem that may be temporary; from any thread."""
         _log.warning(text)
         if self._on_warning is not None:
-            self._tell(self._on_warning, text)
+            self._call_back(self._on_warning, text)
 
-    def _tell(self, told: Callable[..., object], *args: object) -> None:
+    def _call_back(self, callback: Callable[..., object], *args: object) -> None:
         try:
-            self._loop.run_sync_soon(told, *args)
+            self._loop.run_sync_soon(callback, *args)
         except trio.RunFinishedError:
             _log.debug("the event loop has ended")
 

@@ -104,15 +104,15 @@ def operation_of(call: CallRecord) -> Operation:
         >>> operation_of(call)
         Operation(name='chat', provider='azure.ai.openai', model='gpt-x', agent=None)
     """
-    asked = call.model or ModelIdentity(id=call.provider)
-    prefix, *rest = asked.id.split(":")
+    model = call.model or ModelIdentity(id=call.provider)
+    prefix, *rest = model.id.split(":")
     is_agent = isinstance(call.answer, Reply) and attempt_end(call.answer) is not None
     name = next((_OPERATIONS[kind] for kind in rest if kind in _OPERATIONS), "chat")
-    provider = _PROVIDERS.get(prefix) or _PROVIDERS.get(asked.family or "")
+    provider = _PROVIDERS.get(prefix) or _PROVIDERS.get(model.family or "")
     return Operation(
         name="invoke_agent" if is_agent else name,
-        provider=provider or (asked.family or prefix)[:_MOST],
-        model=asked.model,
+        provider=provider or (model.family or prefix)[:_MOST],
+        model=model.model,
         agent=call.provider if is_agent else None,
     )
 
@@ -178,7 +178,7 @@ WAIT_SECONDS = "trioeval.wait.seconds"
 # The attributes of calls, rows and verdicts by name; None for unknown values. Pure.
 
 
-def asked(call: CallRecord, operation: Operation) -> Mapping[str, Any]:
+def request_attributes(call: CallRecord, operation: Operation) -> Mapping[str, Any]:
     """Return the attributes of a call that are known when it starts."""
     who = call.model
     return {
@@ -235,7 +235,7 @@ def failure(call: CallRecord) -> str | None:
     return None if end is None or end.failure is None else end.failure.kind
 
 
-def row_told(row: Row, *, is_recalled: bool) -> Mapping[str, Any]:
+def row_attributes(row: Row, *, is_recalled: bool) -> Mapping[str, Any]:
     """Return the attributes of an ended row, without its number and its failure."""
     waits = {f"{WAIT}.{why}": seconds for why, seconds in row.waits.items()}
     return {
@@ -440,7 +440,7 @@ class Telemetry(RecordObserver):
             context=parent,
             kind=SpanKind.INTERNAL if is_here else SpanKind.CLIENT,
             start_time=self._utc(began_at),
-            attributes=self._clean(asked(call, operation)),
+            attributes=self._clean(request_attributes(call, operation)),
         )
         span.set_attributes(self._clean(answered(call)))
         if self.content:
@@ -459,7 +459,7 @@ class Telemetry(RecordObserver):
         found = self._row(row.task, row.index)
         span = self._span_of(row.task, row.index, found, now)
         del self._rows[row.task, row.index]
-        span.set_attributes(self._clean(row_told(row, is_recalled=found.is_recalled)))
+        span.set_attributes(self._clean(row_attributes(row, is_recalled=found.is_recalled)))
         for wait in found.waits:
             about: _Told = {
                 WAIT_FOR: wait.why.value,

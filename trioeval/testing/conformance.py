@@ -118,8 +118,8 @@ def check_pacer(make: MakePace, *, examples: int = 200, seed: int = 0) -> None:
     """
     found = broken_pace_rules(make, examples=examples, seed=seed)
     if found:
-        told = "\n\n".join(str(breach) for breach in found.values())
-        raise AssertionError(f"broken rules: {', '.join(found)}\n\n{told}")
+        message = "\n\n".join(str(breach) for breach in found.values())
+        raise AssertionError(f"broken rules: {', '.join(found)}\n\n{message}")
 
 
 def broken_pace_rules(
@@ -129,9 +129,9 @@ def broken_pace_rules(
 
     def judge(example: _Example, rules: Collection[str]) -> dict[str, str]:
         first: dict[str, str] = {}
-        for rule, told in (*_replay(make, *example), *_run_long(make, example[0])):
+        for rule, message in (*_replay(make, *example), *_run_long(make, example[0])):
             if rule in rules:
-                first.setdefault(rule, told)
+                first.setdefault(rule, message)
         return first
 
     rules: tuple[PaceRule, ...] = get_args(PaceRule)
@@ -168,15 +168,15 @@ def _replay(
         at = pace.earliest(now)
         yield from _check_monotone(pace, now, at)
         right = max(now, limits.earliest(starts))
-        told = (
+        message = (
             f"at {now}, start {len(starts)} is allowed at {at}, expected {right}; before: {starts}"
         )
         if not starts and at > now + _TOLERANCE:
-            yield "FIRST", told
+            yield "FIRST", message
         if at < right - _TOLERANCE:
-            yield "RATE", told
+            yield "RATE", message
         if at > right + _TOLERANCE:
-            yield "EAGER", told
+            yield "EAGER", message
         now = max(now, at)
         starts.append(now)
         pace = pace.take(now)

@@ -65,7 +65,7 @@ def find_smallest(
             broken = judge(drawn[1], new)
             judged.update({(key, rule): broken.get(rule) for rule in new})
         known = {rule: judged[key, rule] for rule in wanted}
-        return {rule: told for rule, told in known.items() if told is not None}
+        return {rule: message for rule, message in known.items() if message is not None}
 
     @seeded(seed)
     @_settings(count, Phase.generate)

@@ -326,8 +326,8 @@ class LiveView:
 
     async def runs(self, request: Request, *, only_list: bool = False) -> Response:
         """Show all runs, the newest first, running ones before the others."""
-        asked = request.query_params.get("most", "")
-        most = min(int(asked), _MOST_RUNS) if asked.isdecimal() and len(asked) < 9 else _RUNS  # noqa: PLR2004
+        text = request.query_params.get("most", "")
+        most = min(int(text), _MOST_RUNS) if text.isdecimal() and len(text) < 9 else _RUNS  # noqa: PLR2004
         most = max(most, _RUNS)
         found = list[StoredRunFacts]()
         if await self.store.is_there():
@@ -414,23 +414,25 @@ class LiveView:
             form = dict(parse_qsl(body.decode(), keep_blank_values=True))
             command = read_command(form)
         except ValueError as error:
-            return self._said(request, str(error), is_wrong=True)
+            return self._message_page(request, str(error), is_wrong=True)
         async with self.watches.watching(request.path_params["run"]) as watch:
             # A page that was open for long finds a watch that has just started.
             with trio.move_on_after(_HEARD_WITHIN):
                 await watch.wait_heard()
             if watch.live is None:
-                return self._said(request, "the run does not accept commands", is_wrong=True)
+                return self._message_page(
+                    request, "the run does not accept commands", is_wrong=True
+                )
             try:
                 answer = await watch.live.ask(command.json())
             except NotLiveError as error:
-                return self._said(request, str(error), is_wrong=True)
+                return self._message_page(request, str(error), is_wrong=True)
         if not answer["ok"]:
-            return self._said(request, str(answer["error"]), is_wrong=True)
-        return self._said(request, command.done, is_wrong=False)
+            return self._message_page(request, str(answer["error"]), is_wrong=True)
+        return self._message_page(request, command.done, is_wrong=False)
 
-    def _said(self, request: Request, text: str, *, is_wrong: bool) -> Response:
-        return self._page(request, "_said", text=text, is_wrong=is_wrong)
+    def _message_page(self, request: Request, text: str, *, is_wrong: bool) -> Response:
+        return self._page(request, "_message", text=text, is_wrong=is_wrong)
 
     def _page(self, request: Request, name: str, status: int = 200, **given: Any) -> HTMLResponse:
         text = self.pages.render(

@@ -210,7 +210,7 @@ class _Watcher:
     """A connected watcher."""
 
     stream: trio.SocketStream
-    rows_told: int
+    rows_sent: int
     """The number of rows when it was last notified."""
     sending: trio.StrictFIFOLock = attrs.field(factory=trio.StrictFIFOLock)
 
@@ -312,8 +312,8 @@ class _LiveServer:
             self._state = to_line({"type": "state", "state": self.steering.state().json()})
             took = trio.current_time() - now
             self._state_until = now + max(_EVERY, _SHARE * took)
-        rows, missed = self.rows.since(watcher.rows_told)
-        watcher.rows_told = self.rows.count
+        rows, missed = self.rows.since(watcher.rows_sent)
+        watcher.rows_sent = self.rows.count
         if not rows and not missed:
             return [self._state]
         return [to_line({"type": "rows", "rows": rows, "missed": missed}), self._state]

@@ -159,7 +159,7 @@ class Live:
     """The number of states received."""
     _rows: NewRows = attrs.field(init=False, factory=NewRows)
     _questions: dict[int, _Question] = attrs.field(init=False, factory=dict)
-    _asked: int = attrs.field(init=False, default=0)
+    _last_id: int = attrs.field(init=False, default=0)
     _over: bool = attrs.field(init=False, default=False)
     _news: trio.Event = attrs.field(init=False, factory=trio.Event)
     """Set and replaced when there is a new message."""
@@ -196,8 +196,8 @@ class Live:
         Raises:
             NotLiveError: The run is over, or does not respond.
         """
-        self._asked += 1
-        number = self._asked
+        self._last_id += 1
+        number = self._last_id
         question = self._questions[number] = _Question()
         with trio.move_on_after(_ANSWERED_WITHIN) as scope:
             try:

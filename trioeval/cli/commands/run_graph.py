@@ -32,8 +32,8 @@ def show_graph(db: Path | None, run: str, *, form: Form, as_json: bool) -> int:
         heads = [Head.read(head) for head in reader.heads(facts)]
         nodes = task_nodes(heads, stored.states, stored.cases)
     if as_json:
-        told = {"id": facts.id, "state": facts.state, "tasks": [node.json() for node in nodes]}
-        show(json.dumps(told, indent=2))
+        graph = {"id": facts.id, "state": facts.state, "tasks": [node.json() for node in nodes]}
+        show(json.dumps(graph, indent=2))
         return Exit.OK
     if form == "text":
         show(run_line(facts))

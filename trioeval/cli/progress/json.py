@@ -55,5 +55,5 @@ class JsonProgress(RunProgress):
         self._flush({"type": "progress", **state.json(), "notes": notes})
 
     def _flush(self, fact: Mapping[str, Any]) -> None:
-        told, self._rows = [*self._rows, json_line(fact)], []
-        say_beneath("\n".join(told))
+        lines, self._rows = [*self._rows, json_line(fact)], []
+        say_beneath("\n".join(lines))

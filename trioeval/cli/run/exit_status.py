@@ -85,7 +85,7 @@ class RunOutcome:
         totals, datasets, standing = self.totals, self.datasets, self.standing
         passed, failed, errors, left = (totals.count(status) for status in Status)
         numbers = _numbers(totals, datasets, self.duration)
-        troubles = [told for dataset in datasets if (told := trouble(dataset)) is not None]
+        troubles = [problem for dataset in datasets if (problem := trouble(dataset)) is not None]
         if self.unwritten:
             return Exit.FAULT, f"{numbers}; exit 1: some results could not be written, see above"
         if self.signals:

@@ -352,17 +352,17 @@ def check_rows(wanted: Sequence[int], made: Sequence[tuple[int, Any]], *, leaves
         Traceback (most recent call last):
         trioeval.columns.makers.base.CellError: 1 of 2 rows returned; row 3 is missing
     """
-    asked, seen = set(wanted), set[int]()
+    requested, seen = set(wanted), set[int]()
     for row, _ in made:
-        if row not in asked:
+        if row not in requested:
             raise CellError(f"it returned row {row!r}, which was not requested")
         if row in seen:
             raise CellError(f"it returned row {row} twice")
         seen.add(row)
-    if len(seen) < len(asked) and not leaves_out:
-        first = min(asked - seen)
+    if len(seen) < len(requested) and not leaves_out:
+        first = min(requested - seen)
         raise CellError(
-            f"{len(seen)} of {counted(len(asked), 'row')} returned; row {first} is missing"
+            f"{len(seen)} of {counted(len(requested), 'row')} returned; row {first} is missing"
         )
 
 

@@ -388,7 +388,7 @@ class _CellConversations:
     calls: Calls[Any]
     replies: list[Reply]
     """In the order of the questions; those of an earlier round of the job are used again."""
-    asked: list[ProviderCall] = attrs.field(factory=list)
+    requests: list[ProviderCall] = attrs.field(factory=list)
     fault: str = ""
     """The error of the last reply."""
 
@@ -399,9 +399,9 @@ class _CellConversations:
             cell = await self._converse(messages, read, wanted, restart)
             if cell is not None:
                 return cell
-        for inquiry in self.asked:
+        for inquiry in self.requests:
             self.of.cells.asker.reject(inquiry)
-        tried = len(self.asked)
+        tried = len(self.requests)
         replies = counted(tried, "reply", "replies")
         name = self.of.cells.asker.names[self.of.asking.provider]
         raise CellError(
@@ -435,8 +435,8 @@ class _CellConversations:
 
     async def _reply(self, messages: Sequence[Message], restart: int) -> Reply:
         inquiry = self.of.inquiry(self.order, messages, restart)
-        number = len(self.asked)
-        self.asked.append(inquiry)
+        number = len(self.requests)
+        self.requests.append(inquiry)
         if number < len(self.replies):
             return self.replies[number]
         paid = await self.of.cells.asker.fetch(inquiry, self.calls, self.order.tally)

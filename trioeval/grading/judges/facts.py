@@ -94,16 +94,16 @@ def _read_question(answer: JudgeReply) -> str:
 async def _relevance_judge(
     subject: Subject, _value: Any, assertion: Assertion, outside: ExternalServices
 ) -> Finding:
-    output, asked = text_output(subject), prompt_of(subject)
+    output, text_question = text_output(subject), prompt_of(subject)
     if isinstance(query := subject.vars.get("query"), str):
-        asked = query
+        text_question = query
     prompt = outside.grader.render(own_prompt("answer_relevance"), names_of(answer=output))
     question = functools.partial(ask, outside, prompt, _read_question, wanted="one question")
     questions: list[JudgeReading[str]] = await outside.together([question] * _QUESTIONS)
     own, *guessed = await outside.together(
         [
             functools.partial(outside.grader.embed, text)
-            for text in (asked, *(one.value for one in questions))
+            for text in (text_question, *(one.value for one in questions))
         ]
     )
     near = [cosine(own, vector) for vector in guessed]

@@ -278,13 +278,13 @@ def read_verdicts(answer: JudgeReply, statements: int, *, lenient: bool = False)
     if final:
         parts = [part for part in behind.replace("\n", ".").split(".") if part.strip(" *_`")]
         words = [_WORDS.findall(part) for part in parts]
-        for part, said in zip(parts, words, strict=True):
-            if len(said) != 1:
+        for part, answers in zip(parts, words, strict=True):
+            if len(answers) != 1:
                 msg = f"a verdict must be Yes or No, got {quote(part.strip(), _SHOWN)}"
                 raise UnusableReplyError(msg)
-        found = [said == ["yes"] for said in words]
+        found = [answers == ["yes"] for answers in words]
     else:
-        found = [said == "yes" for said in _VERDICT.findall(before)]
+        found = [answers == "yes" for answers in _VERDICT.findall(before)]
     if not found:
         msg = "it has no verdicts"
         raise UnusableReplyError(msg)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trioeval.grading.judges.shapes import object_of, prompt_of, text_kind
-from trioeval.grading.kind import Finding, Kinds, OutsideJudge, are_said, is_not_blank
+from trioeval.grading.kind import Finding, Kinds, OutsideJudge, is_not_blank, is_text_or_texts
 from trioeval.grading.model import Assertion
 from trioeval.grading.reply_json import objects_in
 from trioeval.grading.services import ExternalServices, JudgeReply, own_prompt
@@ -274,7 +274,7 @@ KINDS: Kinds = {
     "g-eval": text_kind(
         _g_eval_judge,
         right="a criterion, or a list of them: text that is not empty",
-        accepts=are_said,
+        accepts=is_text_or_texts,
         threshold=THRESHOLD,
     ),
 }

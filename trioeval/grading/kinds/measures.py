@@ -192,7 +192,7 @@ def combined(findings: Sequence[Finding], combine: Combine, threshold: float) ->
         invertible=all(one.invertible for one in findings),
         parts=tuple(_part(one) for one in findings),
         metadata={
-            **{name: said for name, said in nearest.metadata.items() if name != "graderReplies"},
+            **{name: entry for name, entry in nearest.metadata.items() if name != "graderReplies"},
             "graderReplies": [
                 reply for one in findings for reply in one.metadata.get("graderReplies", ())
             ],

@@ -117,8 +117,8 @@ def is_refusal(text: str) -> bool:
     """
     text = text.strip(SPACES)
     begins, says = _patterns()
-    said = text.lower().translate(_APOSTROPHES)
-    return not said or begins.match(said) is not None or _searched(says, said)
+    lowered = text.lower().translate(_APOSTROPHES)
+    return not lowered or begins.match(lowered) is not None or _searched(says, lowered)
 
 
 def _searched(says: re.Pattern[str], text: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from trioeval.errors import GradingError, Problem
-from trioeval.grading.kind import SLOW_AT_ONCE, Finding, Kind, Kinds, are_said
+from trioeval.grading.kind import SLOW_AT_ONCE, Finding, Kind, Kinds, is_text_or_texts
 from trioeval.grading.kinds.tool_names import UnreadableError, tool_names
 from trioeval.grading.kinds.traces import BoundedCount, read_counted
 from trioeval.grading.kinds.workspace_files import matches
@@ -298,7 +298,7 @@ def _is_bounded(counted: BoundedCount) -> bool:
 def _are_skills(value: Any) -> bool:
     if isinstance(value, Mapping):
         return _skill_count(value) is not None
-    return are_said(value)
+    return is_text_or_texts(value)
 
 
 _BOUNDED = "not-skill-used means not at all: it takes no min, and no max but 0"

@@ -132,13 +132,13 @@ class ReplySpan:
             ... )
             (True, False)
         """
-        told = self.attributes
+        attributes = self.attributes
         return (
             self.code == _ERROR
             or self.code >= _HTTP_ERROR
-            or any(_is_set(told.get(key)) for key in _FLAGS)
-            or _number(told.get("http.status_code")) >= _HTTP_ERROR
-            or "ERROR" in (told.get("otel.status_code"), told.get("status.code"))
+            or any(_is_set(attributes.get(key)) for key in _FLAGS)
+            or _number(attributes.get("http.status_code")) >= _HTTP_ERROR
+            or "ERROR" in (attributes.get("otel.status_code"), attributes.get("status.code"))
             or _SOUNDS_WRONG.search(self.message) is not None
         )
 
@@ -191,9 +191,9 @@ def _span(place: int, data: Any) -> ReplySpan:
         msg = f"spans[{place}] of the trace has no name: {quote(data)}; {_HOW}"
         raise GradingError(msg)
     status = data.get("status")
-    told = status if isinstance(status, Mapping) else {"code": status}
-    code, message = data.get("statusCode", told.get("code")), data.get("statusMessage")
-    message = told.get("message") if message is None else message
+    fields = status if isinstance(status, Mapping) else {"code": status}
+    code, message = data.get("statusCode", fields.get("code")), data.get("statusMessage")
+    message = fields.get("message") if message is None else message
     return ReplySpan(
         data["name"],
         _time(place, data, "startTime"),
@@ -345,9 +345,9 @@ def _spans_text(count: int) -> str:
 def _shown(spans: Sequence[ReplySpan]) -> str:
     if not spans:
         return ""
-    told = [f"{span.name} ({span.message})" if span.message else span.name for span in spans]
-    more = f" and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
-    return f": {', '.join(told[:_SHOWN])}{more}"
+    names = [f"{span.name} ({span.message})" if span.message else span.name for span in spans]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f": {', '.join(names[:_SHOWN])}{more}"
 
 
 def _fitting(subject: Subject, pattern: str) -> list[ReplySpan]:

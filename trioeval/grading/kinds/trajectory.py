@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from trioeval.grading.kind import Finding, Kind, Kinds, are_said, is_not_blank
+from trioeval.grading.kind import Finding, Kind, Kinds, is_not_blank, is_text_or_texts
 from trioeval.grading.kinds.traces import BoundedCount, read_counted, trace_of
 from trioeval.grading.kinds.trajectories import STEP_TYPES, TrajectoryStep, steps_of
 from trioeval.grading.kinds.workspace_files import matches
@@ -169,7 +169,7 @@ def _uses_tools(value: Any) -> bool:
     if isinstance(value, Mapping):
         counted = read_counted(value, others=frozenset({"type"}))
         return counted is not None and _is_step(value, "min", "max")
-    return are_said(value)
+    return is_text_or_texts(value)
 
 
 def _is_step(value: Any, *others: str) -> bool:
@@ -209,7 +209,7 @@ def _matches_args(value: Any) -> bool:
         and ("args" in value or "arguments" in value)
         and value.get("mode", "exact") in _FITS
         and isinstance(value.get("defaults", {}), Mapping)
-        and (ignored == [] or are_said(ignored))
+        and (ignored == [] or is_text_or_texts(ignored))
     )
 
 

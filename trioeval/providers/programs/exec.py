@@ -430,7 +430,7 @@ class _ProgramRun:
     _errors: OutputTail = attrs.field(init=False)
 
     @_errors.default
-    def _nothing_told(self) -> OutputTail:
+    def _empty_tail(self) -> OutputTail:
         return OutputTail(secrets=longest_first(self._settings.secrets))
 
     @_written.default

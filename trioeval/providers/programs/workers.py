@@ -302,7 +302,7 @@ class _Worker(trio.abc.AsyncResource):
     fate: str = attrs.field(init=False, default="is running")
     """The reason for a missing answer."""
     _printed: OutputTail = attrs.field(init=False, factory=OutputTail)
-    _asked: int = attrs.field(init=False, default=0)
+    _last_id: int = attrs.field(init=False, default=0)
 
     @property
     def is_alive(self) -> bool:
@@ -316,7 +316,7 @@ class _Worker(trio.abc.AsyncResource):
 
     async def ask(self, arguments: bytes, *, continues: bool) -> Mapping[str, Any] | None:
         """Return the answer to a call; None if there will be none, and the worker must be closed."""
-        self._asked += 1
+        self._last_id += 1
         self._printed.clear()
         async with trio.open_nursery() as nursery:
             if self._tree.process.stdout is not None:
@@ -351,15 +351,15 @@ class _Worker(trio.abc.AsyncResource):
         await self._tree.end()
 
     async def _exchange(self, arguments: bytes, *, continues: bool) -> Mapping[str, Any] | None:
-        said = b', "continues": true' if continues else b""
-        request = b'{"id": %d%b, "arguments": %b}' % (self._asked, said, arguments)
+        member = b', "continues": true' if continues else b""
+        request = b'{"id": %d%b, "arguments": %b}' % (self._last_id, member, arguments)
         try:
             await self._channel.send_all(program.LENGTH.pack(len(request)) + request)
             (size,) = program.LENGTH.unpack(await self._receive(program.LENGTH.size))
             answer = self._parsed(await self._receive(size)) if size <= LARGEST else None
         except trio.BrokenResourceError:
             return None
-        known = isinstance(answer, Mapping) and answer.get("id") == self._asked
+        known = isinstance(answer, Mapping) and answer.get("id") == self._last_id
         return answer if known else None
 
     def _parsed(self, written: bytes) -> Any:
@@ -368,7 +368,7 @@ class _Worker(trio.abc.AsyncResource):
             return read_json(written)
         what = f"the result has more than {most:,} texts, brackets and commas as JSON"
         error = {"what": what, "trace": "", "loading": False, "large": True}
-        return {"id": self._asked, "error": error}
+        return {"id": self._last_id, "error": error}
 
     async def _receive(self, size: int) -> bytes:
         data = bytearray()

@@ -226,9 +226,9 @@ def _thoughts(item: Item) -> list[dict[str, Any]]:
 def _message(item: Item) -> Iterator[str]:
     """Yield the texts of a message, or its refusal."""
     for part in _parts([item]):
-        said = text(part, "refusal") if part.get("type") == "refusal" else text(part, "text")
-        if said:
-            yield said
+        words = text(part, "refusal") if part.get("type") == "refusal" else text(part, "text")
+        if words:
+            yield words
 
 
 def _lines(item: Item, *, show_thinking: bool) -> Iterator[str]:
@@ -238,8 +238,8 @@ def _lines(item: Item, *, show_thinking: bool) -> Iterator[str]:
         case "function_call" | "custom_tool_call":
             yield json.dumps(item, ensure_ascii=False)
         case "reasoning" if show_thinking:
-            said = "\n".join(filter(None, (text(part, "text") for part in _thoughts(item))))
-            yield f"Thinking: {said}" if said else ""
+            thoughts = "\n".join(filter(None, (text(part, "text") for part in _thoughts(item))))
+            yield f"Thinking: {thoughts}" if thoughts else ""
         case "web_search_call":
             yield _line("Web search", _searched(item.get("action")))
         case "code_interpreter_call":

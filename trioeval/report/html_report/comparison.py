@@ -30,7 +30,7 @@ def compare_chunks(
     after: Sequence[Results],
     *,
     by: By = "row",
-    told: Sequence[str] = (),
+    sentences: Sequence[str] = (),
 ) -> Iterator[str]:
     """Yield the text of a page about two runs, a few hundred rows at a time.
 
@@ -40,7 +40,7 @@ def compare_chunks(
         before: The old run, or its tasks.
         after: The new run, or its tasks.
         by: The rule that matches rows; see `Comparison`.
-        told: Sentences about both runs, such as whether they differ beyond chance.
+        sentences: Sentences about both runs, such as whether they differ beyond chance.
     """
     old, new = before[0].head, after[0].head
     found = _Compared(before, after, by)
@@ -64,7 +64,7 @@ def compare_chunks(
                 "not_run": None,
             }
         ],
-        "comparison": _Summary(found, told),
+        "comparison": _Summary(found, sentences),
         "has_charts": False,
         "has_lanes": False,
         "packs": map(Markup, found.packs()),
@@ -152,7 +152,7 @@ class _Summary:
     """The summary of both runs for the template, which is rendered after the rows."""
 
     _of: _Compared
-    told: Sequence[str]
+    sentences: Sequence[str]
     kinds: Sequence[str] = KINDS
 
     @property

@@ -12,7 +12,7 @@ async function loadPart(number) {
       if (kind && n === 0) cell = before.get(place) ?? null;
       row[`c${n}`] = cell;
       if (!cell) return;
-      words.push(cell[CELL.said], cell[CELL.why]);
+      words.push(cell[CELL.text], cell[CELL.why]);
       owners[kind && n === 0 ? 1 : 0][cell[CELL.row]] = id;
     });
     row.text = words.join("\n").toLowerCase();

@@ -366,9 +366,9 @@ class DifferenceFinding:
 
     def json(self) -> dict[str, Any]:
         """Return JSON data."""
-        told = {"before": self.before, "after": self.after, "difference": self.difference}
+        estimates = {"before": self.before, "after": self.after, "difference": self.difference}
         return {
-            **{name: None if one is None else one.json() for name, one in told.items()},
+            **{name: None if one is None else one.json() for name, one in estimates.items()},
             "pValue": self.p_value,
             "adjustedPValue": self.adjusted,
             "answer": self.answer,

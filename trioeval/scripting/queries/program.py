@@ -130,12 +130,12 @@ def main() -> None:
         wanted = limit if most < 0 else min(limit, most)  # RLIM_INFINITY may be -1
         resource.setrlimit(kind, (wanted, wanted))
     try:
-        told = json.dumps(run(*json.load(sys.stdin)))
+        answer = json.dumps(run(*json.load(sys.stdin)))
     except MemoryError:
-        told = json.dumps({"error": f"it needs more than {MEMORY_MB} MiB of memory"})
-    if len(told) > LARGEST:
-        told = json.dumps({"error": f"it finds more than {LARGEST // 1024**2} MiB of JSON"})
-    sys.stdout.write(told)
+        answer = json.dumps({"error": f"it needs more than {MEMORY_MB} MiB of memory"})
+    if len(answer) > LARGEST:
+        answer = json.dumps({"error": f"it finds more than {LARGEST // 1024**2} MiB of JSON"})
+    sys.stdout.write(answer)
 
 
 if __name__ == "__main__":

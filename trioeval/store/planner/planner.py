@@ -336,12 +336,12 @@ class AgentPlanner:
             return found
 
         found = await self._change(look)
-        told = tuple(f"{self._database}: {problem}" for problem in found.problems)
+        problems = tuple(f"{self._database}: {problem}" for problem in found.problems)
         if self._remains:
             await self._end_processes()
             later = await self._change(look)
             found = Recovery((*found.requeued, *later.requeued), later.kept)
-        return attrs.evolve(found, problems=told)
+        return attrs.evolve(found, problems=problems)
 
     async def set_limit(self, limit: int, /) -> None:
         """Set the number of root tasks that may run at once from now on, ≥ 1. Running ones are not stopped.
@@ -392,18 +392,18 @@ class AgentPlanner:
         self._remains.clear()
 
     async def _keep_alive(self) -> None:
-        is_told = False
+        has_warned = False
         while True:
             await trio.sleep(self._settings.heartbeat)
             try:
                 for problem in await self._change(self._say_alive):
                     self.warn(f"{self._database}: {problem}; it is written again")
             except StoreError as error:
-                if not is_told:
+                if not has_warned:
                     self.warn(str(error))
-                is_told = True
+                has_warned = True
             else:
-                is_told = False
+                has_warned = False
 
     def _say_alive(self, line: QueueTransaction) -> tuple[str, ...]:
         beat(self._connection, self._me, self._wall())

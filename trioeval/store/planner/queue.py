@@ -196,11 +196,11 @@ class QueueTransaction:
         Remains of finished runs are deleted.
         """
         before = set(self._strings("SELECT id FROM entry WHERE state = 'running'"))
-        told = map(
+        answers = map(
             problem_of_owner,
             self._connection.execute("SELECT id, host, heartbeat_s FROM owner ORDER BY id"),
         )
-        problems = [problem for problem in told if problem is not None]
+        problems = [problem for problem in answers if problem is not None]
         self.take_back(
             [
                 *self._strings("SELECT id FROM owner ORDER BY id"),

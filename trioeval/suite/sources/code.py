@@ -201,16 +201,16 @@ def call_for_each(
         raise MistakenError(Mistake(f"{name} runs only when the suite runs"))
     question = {"file": str(file), "function": function, "calls": [list(call) for call in calls]}
     with (
-        tempfile.TemporaryFile() as asked,
+        tempfile.TemporaryFile() as request_file,
         tempfile.TemporaryFile() as answered,
         tempfile.TemporaryFile() as printed,
     ):
-        asked.write(json.dumps(question, default=str).encode())
-        asked.seek(0)
+        request_file.write(json.dumps(question, default=str).encode())
+        request_file.seek(0)
         interpreter = executable or context.variable("PYTHON") or sys.executable
         under_way = _calls.get() or LoadProcesses()
         with _lifeline() as lifeline:
-            descriptors = [asked.fileno(), answered.fileno(), lifeline]
+            descriptors = [request_file.fileno(), answered.fileno(), lifeline]
             try:
                 process = under_way.start(
                     lambda: subprocess.Popen(  # noqa: S603 - the user's own code, by an absolute path
@@ -388,12 +388,12 @@ def _transform_vars_run(text: str, calls: list[list[Any]], context: FileContext)
 def _run_script(
     script: Script, calls: list[list[Any]], context: FileContext, limit: float
 ) -> list[Any]:
-    asked = [[checked_script(script).source, values] for values in calls]
+    requests = [[checked_script(script).source, values] for values in calls]
     # With the interpreter of this process, for which the engine is installed.
     response = call_for_each(
         Path(engine.__file__),
         "run",
-        asked,
+        requests,
         context,
         limit=limit,
         executable=sys.executable,
