@@ -68,14 +68,14 @@ def with_dependencies(suite: Suite, places: Container[int] | None) -> SelectedTe
         return SelectedTests(places)
     cases = [case_of(test) for test in suite.tests]
     by_name = {case.name: place for place, case in enumerate(cases) if case is not None}
-    wanted = [place for place in range(len(cases)) if place in places]
-    found = set(wanted)
-    while wanted:
-        case = cases[wanted.pop()]
+    included = [place for place in range(len(cases)) if place in places]
+    found = set(included)
+    while included:
+        case = cases[included.pop()]
         needed = () if case is None else case.depends_on
         new = {by_name[name] for name in needed if name in by_name} - found
         found |= new
-        wanted += new
+        included += new
     names = [
         case.name
         for place, case in enumerate(cases)
@@ -157,8 +157,8 @@ def _settings_hook(workspaces: WorkspaceTemplates) -> Hook:
     hooks: dict[str, Hook] = {"done_file": _done_file, "workspace": workspace_hook(workspaces)}
     structure = object_hook(strict_converter(), AgentSettings, hooks=hooks)
 
-    def hook(value: Any, wanted: Any) -> AgentSettings:
-        settings: AgentSettings = structure(value, wanted)
+    def hook(value: Any, target: Any) -> AgentSettings:
+        settings: AgentSettings = structure(value, target)
         if settings.allow_commands:
             with below("allowCommands"):
                 workspaces.context.check_code("what a model runs with allowCommands")

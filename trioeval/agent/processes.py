@@ -131,7 +131,7 @@ class ProcessFamily(ChildFamily):
         self,
         begin: Callable[[], Awaitable[Tree]],
         logs: tuple[AttemptLog, AttemptLog],
-        gone: Callable[[], None],
+        on_end: Callable[[], None],
     ) -> ProcessTree:
         """Start a program. Always a checkpoint.
 
@@ -139,11 +139,11 @@ class ProcessFamily(ChildFamily):
             begin: Starts it, with pipes for its output.
             logs: Receive the output of it and all that it starts, and are closed when these have ended;
                 unless this raises.
-            gone: Called when no process of it is left.
+            on_end: Called when no process of it is left.
         """
         tree = await begin()
         stdout, stderr = logs
-        started = ProcessTree(tree, stdout, stderr, gone)
+        started = ProcessTree(tree, stdout, stderr, on_end)
         self.relatives.append(started)
         for log, pipe in ((stdout, tree.process.stdout), (stderr, tree.process.stderr)):
             log.pipe = cast("trio.lowlevel.FdStream", pipe)  # it is a pipe, which was asked for

@@ -139,7 +139,7 @@ class AgentAnswerer:
         is_done = isinstance(agent, Mapping) and agent.get("outcome") == "done"
         if is_done and (gate := self.gate_of(index)) is not None:
             gate.kept.add(self.names.names[index])
-        self._report_end(index, done=is_done, begun=False)
+        self._report_end(index, done=is_done, has_started=False)
 
     @property
     def follows_every_row(self) -> bool:
@@ -222,14 +222,14 @@ class AgentAnswerer:
         return CaseFiles(folder, self.settings.done_file)
 
     def _report_end(
-        self, index: int, *, done: bool, cut: StopReason | None = None, begun: bool = True
+        self, index: int, *, done: bool, cut: StopReason | None = None, has_started: bool = True
     ) -> None:
         """Report the end of a case to the cases that wait for it, once."""
         if index in self._over:
             return
         self._over.add(index)
         if (gate := self.gate_of(index)) is not None:
-            if begun and not done and cut is None:
+            if has_started and not done and cut is None:
                 gate.lost(self.names.names[index])
             gate.over(self.names.names[index], done=done, cut=cut)
 

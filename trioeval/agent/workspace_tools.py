@@ -75,12 +75,12 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
-def _rest(what: str, first: int, size: int, whole: int) -> str:
+def _rest(units: str, first: int, size: int, whole: int) -> str:
     if not size:
-        return f"[there are {whole} {what}]"
+        return f"[there are {whole} {units}]"
     last = first + size
     onward = f"; continue with offset {last + 1}" if last < whole else ""
-    return f"[{what} {first + 1} to {last} of {whole}{onward}]"
+    return f"[{units} {first + 1} to {last} of {whole}{onward}]"
 
 
 def read_text(workspace: Path, path: str, offset: float = 1, limit: float | None = None) -> str:
@@ -93,16 +93,16 @@ def read_text(workspace: Path, path: str, offset: float = 1, limit: float | None
     if lines[-1] == "":
         lines.pop()
     first = max(int(offset), 1) - 1
-    wanted = lines[first:] if limit is None else lines[first : first + max(int(limit), 1)]
+    selected = lines[first:] if limit is None else lines[first : first + max(int(limit), 1)]
     part: list[str] = []
     room = LONGEST
-    for line in wanted:
+    for line in selected:
         if len(line) > room:
             break
         part.append(line)
         room -= len(line) + 1
-    if wanted and not part:
-        cut = f"{wanted[0][:LONGEST]}\n[line {first + 1} has {len(wanted[0]):,} characters, and is cut]"
+    if selected and not part:
+        cut = f"{selected[0][:LONGEST]}\n[line {first + 1} has {len(selected[0]):,} characters, and is cut]"
         return "\n".join([cut, _rest("lines", first, 1, len(lines))])
     if len(part) == len(lines):
         return "\n".join(part)

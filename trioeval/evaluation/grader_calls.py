@@ -372,10 +372,10 @@ class RowGraders:
         """Return the name of a judge, without secrets."""
         return self.run.reply_source.names[place]
 
-    def unusable(self, place: int, reply: Reply, what: str) -> GradingError:
+    def unusable(self, place: int, reply: Reply, problem: str) -> GradingError:
         """Return the error for an unusable reply."""
         metadata = {"grader": self.name(place), "graderReply": reply.output}
-        return GradingError(f"the grader {self.name(place)} {what}", metadata=metadata)
+        return GradingError(f"the grader {self.name(place)} {problem}", metadata=metadata)
 
     def _failure(self, place: int, error: Exception) -> GradingError:
         metadata: dict[str, Any] = {"grader": self.name(place)}

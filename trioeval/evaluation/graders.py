@@ -203,8 +203,8 @@ def _is_partly_read(tests: Sequence[Test]) -> bool:
 
 def missing_judge(wish: RequiredJudge, hint: str) -> Problem:
     """Return the problem of a requirement without any judge."""
-    what = "needs a model with web search" if wish.searches else f"needs {A_MODEL[wish.role]}"
-    return Problem(wish.path, f"{wish.type} {what}, and none is configured", hint)
+    need = "needs a model with web search" if wish.searches else f"needs {A_MODEL[wish.role]}"
+    return Problem(wish.path, f"{wish.type} {need}, and none is configured", hint)
 
 
 @attrs.frozen

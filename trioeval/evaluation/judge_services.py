@@ -341,5 +341,5 @@ async def open_judge_services(
         yield JudgeServices(scripts, webhooks, commands, context.directory, limit)
 
 
-def _number(wanted: str) -> int | None:
-    return int(wanted) if wanted.isdecimal() else None
+def _number(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None

@@ -81,21 +81,21 @@ def _lane_settings(
     problems: list[Problem] = []
     names = lane_names(suite, specs)
     for position, (name, entry) in enumerate(zip(names, suite.providers, strict=True)):
-        wanted = suite.lanes[entry.lane] if isinstance(entry.lane, str) else entry.lane
-        if wanted is None and entry.delay is None:
+        configured = suite.lanes[entry.lane] if isinstance(entry.lane, str) else entry.lane
+        if configured is None and entry.delay is None:
             continue
         if name == AGENT_RUNS:
             message = "agent programs have no lanes of their own: they run in the run slots"
             hint = "set maxConcurrentRuns in $.agents: it applies to all of them together"
             problems.append(Problem(f"$.providers[{position}].lane", message, hint))
             continue
-        delay = entry.delay if wanted is None or entry.delay is not None else wanted.delay
+        delay = entry.delay if configured is None or entry.delay is not None else configured.delay
         if delay is not None:  # the largest one satisfies all of them
             delays[name] = max(delays.get(name, 0), delay)
-        if wanted is None:
+        if configured is None:
             continue
-        wanted = attrs.evolve(wanted, delay=None)
-        if settings.setdefault(name, wanted) != wanted:
+        configured = attrs.evolve(configured, delay=None)
+        if settings.setdefault(name, configured) != configured:
             problems.append(
                 Problem(
                     f"$.providers[{position}].lane",

@@ -83,8 +83,10 @@ async def render_function(
         case dict() | list():
             return GeneratedPrompt(output_text(value), prompt.config)
         case _:
-            what = f"must return text, messages, or an object with prompt, got {json.dumps(value)}"
-            raise ScriptError(f"{_name(prompt.function)} {what}")
+            problem = (
+                f"must return text, messages, or an object with prompt, got {json.dumps(value)}"
+            )
+            raise ScriptError(f"{_name(prompt.function)} {problem}")
 
 
 async def _made(

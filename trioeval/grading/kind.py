@@ -165,9 +165,11 @@ class Kind:
 # The expectation of an assertion, as reasons state it.
 
 
-def expectation(assertion: Assertion, what: str) -> str:
+def expectation(assertion: Assertion, expected: str) -> str:
     """Return `expected …` for a reason; `expected not …` for an inverted assertion."""
-    return f"expected not {what}" if assertion.type.startswith("not-") else f"expected {what}"
+    return (
+        f"expected not {expected}" if assertion.type.startswith("not-") else f"expected {expected}"
+    )
 
 
 # Checks of values that several types share.

@@ -398,9 +398,9 @@ class Calls(Generic[P]):
 
     def _refuse_if_late(self, now: float) -> None:
         if self._over or now >= self._context.deadline:
-            what = "it was over" if self._over else "the run's deadline"
-            what = "the run's stop" if self.withdrawn else what
-            raise TooLateError(f"job {self.job.index} requested a call after {what}")
+            cause = "it was over" if self._over else "the run's deadline"
+            cause = "the run's stop" if self.withdrawn else cause
+            raise TooLateError(f"job {self.job.index} requested a call after {cause}")
 
     def _begin(self, lane: Lane, call: Call, now: float) -> None:
         if call.seen is None:

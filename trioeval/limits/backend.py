@@ -277,7 +277,7 @@ async def create_missing(backend: Backend, limits: Sequence[SharedLimit]) -> lis
     return warnings
 
 
-def difference(kept: LimitState, given: SharedLimit) -> str | None:
+def difference(state: LimitState, given: SharedLimit) -> str | None:
     """Return a warning if an existing limit differs from the given one.
 
     Example:
@@ -286,13 +286,13 @@ def difference(kept: LimitState, given: SharedLimit) -> str | None:
         >>> difference(LimitState(limit=attrs.evolve(daily, capacity=9)), daily)
         "limit 'daily' stays as it is (capacity 9); the different definition here (capacity 60) is ignored"
     """
-    [limit] = definitions_of([kept])
-    stands, wanted = _definition(limit), _definition(given)
-    if stands == wanted:
+    [limit] = definitions_of([state])
+    stands, definition = _definition(limit), _definition(given)
+    if stands == definition:
         return None
     return (
         f"limit {given.key!r} stays as it is ({stands}); "
-        f"the different definition here ({wanted}) is ignored"
+        f"the different definition here ({definition}) is ignored"
     )
 
 

@@ -185,10 +185,10 @@ def kind_mismatch(limit: SharedLimit, kind: Kind) -> LimitError:
     return LimitError("invalid_request", message, keys=(limit.key,))
 
 
-def invalid(what: str) -> Denied:
+def invalid(problem: str) -> Denied:
     """Deny an invalid request.
 
     Args:
-        what: What is wrong with it, for messages.
+        problem: What is wrong with it, for messages.
     """
-    return Denied("invalid_request", terminal=True, message=f"invalid_request: {what}")
+    return Denied("invalid_request", terminal=True, message=f"invalid_request: {problem}")

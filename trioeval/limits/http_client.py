@@ -182,8 +182,8 @@ class _HttpLimits:
 
     async def pause(self, key: str, seconds: float, /) -> LimitState:
         check_pause(key, seconds)  # JSON has no infinity
-        wanted = {"key": key, "seconds": seconds}
-        return self._state(await self._request("POST", "/v1/admin/pause", wanted, key=key))
+        body = {"key": key, "seconds": seconds}
+        return self._state(await self._request("POST", "/v1/admin/pause", body, key=key))
 
     async def remove(self, key: str, /) -> None:
         path = f"/v1/admin/limits/{quote(key, safe='')}"

@@ -67,7 +67,7 @@ class Lease:
     granted: Granted
     shares: list[LeaseShare]
     """In the order of the requirements."""
-    held: bool
+    is_held: bool
     """True if it belongs to a scope of this process."""
     requested_at: float
 
@@ -135,20 +135,20 @@ class LeaseRecords:
 
     def add(self, lease_id: str, lease: Lease) -> None:
         """Add a lease that is granted now."""
-        if lease.held:
+        if lease.is_held:
             self._held[lease_id] = lease
         else:
             self._live[lease_id] = lease
 
     def touch(self, lease_id: str, lease: Lease, now: float) -> None:
         """Restart the retention of a lease."""
-        if not lease.held:
+        if not lease.is_held:
             lease.requested_at = now
             self._live.move_to_end(lease_id)
 
     def close(self, lease_id: str, lease: Lease, answer: Denied, now: float) -> None:
         """Close a lease; further requests about it get `answer`."""
-        if lease.held:
+        if lease.is_held:
             del self._held[lease_id]
         else:
             del self._live[lease_id]
@@ -249,7 +249,7 @@ class LimitLedger:
         ask: LeaseRequest,
         now: float,
         *,
-        held: bool = False,
+        is_held: bool = False,
         behind: Callable[[Sequence[Requirement]], Sequence[str]] | None = None,
     ) -> Granted | Denied:
         """Grant or deny a lease. A repeated request gets the first answer again.
@@ -257,7 +257,7 @@ class LimitLedger:
         Args:
             ask: The request.
             now: The instant.
-            held: The lease belongs to a scope of this process, which ends it: its holds do not expire, and it
+            is_held: The lease belongs to a scope of this process, which ends it: its holds do not expire, and it
                 is forgotten as soon as it is over or denied.
             behind: Called before a grant; returns the limits at which earlier requests wait, which then
                 count as full.
@@ -275,13 +275,13 @@ class LimitLedger:
         if refusal is not None:
             for key in () if refusal.terminal else refusal.keys:
                 self._counters[key].streak += 1
-            if not held:
+            if not is_held:
                 records.deny(ask.lease_id, refusal, now)
             return refusal
         counters = self._counters
-        shares = [counters[one.key].take(one.amount, now, held=held) for one in requirements]
+        shares = [counters[one.key].take(one.amount, now, is_held=is_held) for one in requirements]
         granted = Granted(now)
-        records.add(ask.lease_id, Lease(requirements, granted, shares, held, now))
+        records.add(ask.lease_id, Lease(requirements, granted, shares, is_held, now))
         return granted
 
     def check(self, requirements: Sequence[Requirement], now: float) -> Denied | None:
@@ -431,10 +431,10 @@ class LimitLedger:
             shares = counter.listed()
             place_by_share.update(zip(shares, itertools.count()))
             is_budget, state = counter.limit.kind == "budget", counter.state(now)
-            kept = attrs.evolve(state, used=state.used if is_budget else 0, outstanding=0)
+            reduced = attrs.evolve(state, used=state.used if is_budget else 0, outstanding=0)
             limits.append(
                 {
-                    "state": state_data(kept),
+                    "state": state_data(reduced),
                     "paused_until": state.paused_until,
                     "shares": [[share.amount, share.at] for share in shares],
                     "is_removed": self._counters.get(counter.limit.key) is not counter,
@@ -469,7 +469,9 @@ class LimitLedger:
             state = from_json(data["state"], LimitState)
             state = attrs.evolve(state, paused_until=data["paused_until"])
             counter = _counter_of(state, snapshot.at)
-            shares = [LeaseShare(counter, amount, at, held=False) for amount, at in data["shares"]]
+            shares = [
+                LeaseShare(counter, amount, at, is_held=False) for amount, at in data["shares"]
+            ]
             for share in shares:
                 counter.put(share)
             counters.append((counter, shares))
@@ -484,13 +486,15 @@ class LimitLedger:
                     share = listed[place]
                 else:
                     is_budget = isinstance(counter, BudgetCounter)
-                    share = LeaseShare(counter, amount, reserved_at, held=False, counted=is_budget)
+                    share = LeaseShare(
+                        counter, amount, reserved_at, is_held=False, counted=is_budget
+                    )
                     if is_budget:
                         counter.put(share)
                 shares.append(share)
             granted = Granted(reserved_at)
             lease = Lease(
-                tuple(requirements), granted, shares, held=False, requested_at=requested_at
+                tuple(requirements), granted, shares, is_held=False, requested_at=requested_at
             )
             ledger._records.add(lease_id, lease)
         for lease_id, requested_at in snapshot.completed:

@@ -283,7 +283,7 @@ class MemoryLimits:
     def _take(self, job_id: str, requirements: tuple[Requirement, ...], now: float) -> LeaseRequest:
         """Take a lease, for which there must be room."""
         ask = LeaseRequest(f"this process/{self._granted}", job_id, requirements)
-        decision = self._ledger.reserve(ask, now, held=True)
+        decision = self._ledger.reserve(ask, now, is_held=True)
         if not isinstance(decision, Granted):
             msg = f"the room for {requirements} was not granted: {decision}; please report this"
             raise RuntimeError(msg)  # noqa: TRY004 - no argument is wrong
@@ -328,10 +328,10 @@ class MemoryLimits:
 
     def _serve(self, now: float, *, anew: bool = False) -> None:
         """Grant all leases that may be granted; report to the other waiters why they wait."""
-        held = self._order.serve(self._room(now), partial(self._start, now=now))
+        blocked = self._order.serve(self._room(now), partial(self._start, now=now))
         self._awaited.clear()
-        self._await({key for _, keys in held for key in keys}, now)
-        for waiter, keys in held:
+        self._await({key for _, keys in blocked for key in keys}, now)
+        for waiter, keys in blocked:
             self._tell(waiter, keys, now, anew=anew)
 
     def _await(self, keys: Iterable[str], now: float) -> None:

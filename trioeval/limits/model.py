@@ -305,9 +305,9 @@ class SharedLimit:
                 raise LimitError("invalid_request", message, keys=(self.key,))
 
 
-def too_long(what: str, text: str) -> str:
+def too_long(field: str, text: str) -> str:
     """Return the message about a name of too many characters."""
-    return f"{what} has {len(text):,} characters, at most {LONGEST_NAME} are allowed"
+    return f"{field} has {len(text):,} characters, at most {LONGEST_NAME} are allowed"
 
 
 @attrs.frozen(kw_only=True)

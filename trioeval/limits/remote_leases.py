@@ -184,8 +184,8 @@ class Heartbeat:
             keys: Its limits.
             requested_at: Instant at which it was requested.
         """
-        self._held[lease_id] = held = _Held(keys, requested_at)
-        if self._due_of(held) < self._due_at:
+        self._held[lease_id] = lease = _Held(keys, requested_at)
+        if self._due_of(lease) < self._due_at:
             self._news.set()
 
     def remove(self, lease_id: str) -> None:
@@ -219,7 +219,9 @@ class Heartbeat:
                 holds = f"the holds of {len(self._held)} running call{'s' * (len(self._held) != 1)}"
                 self._warn(f"{holds} cannot be extended now: {trouble}")
             # At most half a beat, so that the next attempt may still be in time.
-            beat = min((self._period(held.keys) for held in self._held.values()), default=math.inf)
+            beat = min(
+                (self._period(lease.keys) for lease in self._held.values()), default=math.inf
+            )
             await trio.sleep(min(after_failure(failures, self._spread()), beat / 2))
 
     def _period(self, keys: frozenset[str]) -> float:
@@ -227,10 +229,10 @@ class Heartbeat:
         timeouts = self._timeouts or {}
         return min([MIN_RETENTION, *(timeouts.get(key, math.inf) for key in keys)]) / _BEATS
 
-    def _due_of(self, held: _Held) -> float:
-        if self._timeouts is None or not held.keys <= self._timeouts.keys():
+    def _due_of(self, lease: _Held) -> float:
+        if self._timeouts is None or not lease.keys <= self._timeouts.keys():
             return -math.inf  # a limit whose timeout is unknown
-        return held.requested_at + self._period(held.keys)
+        return lease.requested_at + self._period(lease.keys)
 
     async def _beat(self) -> str | None:
         """Extend all leases; return what prevents it, if anything."""
@@ -246,8 +248,8 @@ class Heartbeat:
         with self._health.asking(is_repeated=False):
             states = await self._health.backend.states()
         self._timeouts = {one.limit.key: one.limit.timeout or math.inf for one in states}
-        for held in self._held.values():  # of limits that were removed meanwhile
-            for key in held.keys - self._timeouts.keys():
+        for lease in self._held.values():  # of limits that were removed meanwhile
+            for key in lease.keys - self._timeouts.keys():
                 self._timeouts[key] = math.inf
 
     async def _extend(self) -> None:
@@ -258,11 +260,11 @@ class Heartbeat:
             with self._health.asking():
                 answers = await self._health.backend.extend(part)
             for lease_id, lives in zip(part, answers, strict=True):
-                held = self._held.get(lease_id)
-                if held is None:  # its call ended meanwhile
+                lease = self._held.get(lease_id)
+                if lease is None:  # its call ended meanwhile
                     continue
                 if lives:
-                    held.requested_at = requested_at
+                    lease.requested_at = requested_at
                     continue
                 del self._held[lease_id]
                 self._warn(
@@ -364,6 +366,6 @@ class Outbox(Generic[T]):
         for reason, count in Counter(map(str, refused.values())).items():
             self._tell(f"refused: {reason}; holds end by their timeout", count)
 
-    def _tell(self, what: str, count: int) -> None:
+    def _tell(self, problem: str, count: int) -> None:
         leases = f"{count} lease{'s' * (count != 1)}"
-        self._warn(f"{self._what} ({leases}) {what}")
+        self._warn(f"{self._what} ({leases}) {problem}")

@@ -157,8 +157,8 @@ def read_extended(data: object) -> list[str]:
         form.check()
         texts = [item for item in items if isinstance(item, str) and len(item) <= LONGEST_NAME]
         if not 1 <= len(items) <= BATCH or len(texts) < len(items):
-            wanted = f"1 to {BATCH} texts of at most {LONGEST_NAME} characters"
-            message = f"must be a list of {wanted}, got {_seen(items)}"
+            expected = f"1 to {BATCH} texts of at most {LONGEST_NAME} characters"
+            message = f"must be a list of {expected}, got {_seen(items)}"
             raise MalformedError([Problem("$.lease_ids", message)])
         return items
     form = _Form(data, "$", needed=("lease_id",), others=("job_id",))

@@ -197,7 +197,7 @@ class PromptEval:
         except Exception as error:  # noqa: BLE001 - passed to extensions, and raised again below
             outcome = Failed(job.index, 0, 0, 0, 0, error)
         state.ending = outcome
-        ended = with_refusals(outcome, begun=state.reply is not None)
+        ended = with_refusals(outcome, has_started=state.reply is not None)
         judged = await self._hooks.after_each(self._row(ended, state))
         if judged.step is not state.step:
             state.planned = job.payload
@@ -284,7 +284,7 @@ class PromptEval:
         state = self._states.pop(outcome.index, None) or _RowState(self._steps[outcome.index])
         if state.ending is not None and isinstance(outcome, TimedOut | Interrupted):
             outcome = self._without_hook(outcome, state.ending)
-        outcome = with_refusals(outcome, begun=state.reply is not None)
+        outcome = with_refusals(outcome, has_started=state.reply is not None)
         if isinstance(outcome, Done | Failed | TimedOut):
             self._reject_useless(state)
         self._answerer.on_row_end(state.planned or state.step, cut_of(outcome))

@@ -95,8 +95,8 @@ class Host:
 
     def has(self, loaded: CollectedSuite, key: Key) -> bool:
         """Return whether an item belongs to its files."""
-        wanted = self.files.get(loaded)
-        return wanted is not None and key in wanted.keys
+        keys = self.files.get(loaded)
+        return keys is not None and key in keys.keys
 
     def wait(self, loaded: CollectedSuite, key: Key) -> ItemResult:
         """Return the result of an item, and run its file if that was not started. Can be interrupted."""
@@ -109,9 +109,9 @@ class Host:
         return answers.wait(key)
 
     def _start(self, inside: _TrioThread, loaded: CollectedSuite, answers: ItemResults) -> bool:
-        wanted = self.files[loaded]
-        run_id = f"{self.session.id}-{wanted.name}"
-        run = FileRun(loaded, run_id, wanted.keys, answers, inside.serving)
+        keys = self.files[loaded]
+        run_id = f"{self.session.id}-{keys.name}"
+        run = FileRun(loaded, run_id, keys.keys, answers, inside.serving)
         return inside.have(partial(inside.start, run))
 
     def close(self, *, at_once: bool) -> None:

@@ -86,21 +86,21 @@ def _needed(tasks: Sequence[PreparedTask], ids: set[str | None]) -> set[str | No
     return found
 
 
-def _with_rows(prepared: PreparedSuite, wanted: set[tuple[int, int]]) -> PreparedSuite:
+def _with_rows(prepared: PreparedSuite, cells: set[tuple[int, int]]) -> PreparedSuite:
     if isinstance(prepared.suite.settings, AgentSettings):
-        wanted = _with_cases(prepared.steps, wanted)
-    return attrs.evolve(prepared, steps=narrowed(prepared.steps, wanted))
+        cells = _with_cases(prepared.steps, cells)
+    return attrs.evolve(prepared, steps=narrowed(prepared.steps, cells))
 
 
-def _with_cases(steps: Expansion, wanted: set[tuple[int, int]]) -> set[tuple[int, int]]:
+def _with_cases(steps: Expansion, cells: set[tuple[int, int]]) -> set[tuple[int, int]]:
     """Return rows of agents with those of the cases that they depend on."""
     by_case = {
         (step.test.extra.name, step.prompt_idx, step.repeat_index): step
         for step in steps
         if step.test.extra is not None
     }
-    left = [step for step in steps if (step.test_idx, step.prompt_idx) in wanted]
-    found = set(wanted)
+    left = [step for step in steps if (step.test_idx, step.prompt_idx) in cells]
+    found = set(cells)
     while left:
         step = left.pop()
         case = case_of(step.test)

@@ -266,7 +266,7 @@ class QuestionEval:
         """Return the row of a job that has ended. Called once per outcome, in any order."""
         state = self._states.pop(outcome.index, None)
         chain = None if state is None else state.chain
-        outcome = as_not_run(outcome, begun=chain is not None and chain.steps > 0)
+        outcome = as_not_run(outcome, has_started=chain is not None and chain.steps > 0)
         step = self._steps[outcome.index] if state is None else state.step
         question = as_question(step.test) if state is None else state.question
         has_run, waited, calls = False, 0.0, 0

@@ -386,10 +386,10 @@ class GradientLimit(Limit):
         self._move(1 if self._rounds >= _PROBE_AFTER else self._aim)
 
     def _follow(self, latency: float, *, may_grow: bool) -> None:
-        wanted = self.limit * _SLOWDOWN * self.base / latency if latency > 0 else math.inf
+        target = self.limit * _SLOWDOWN * self.base / latency if latency > 0 else math.inf
         most = (2 * self.limit if self.epoch == 0 else self.limit + 1) if may_grow else self.limit
         least = self.limit / 2
-        self._aim = max(1, round(max(least, min(wanted, most, self.max_concurrency))))
+        self._aim = max(1, round(max(least, min(target, most, self.max_concurrency))))
 
     def _move(self, limit: int) -> None:
         """Begin a round at this limit."""

@@ -64,11 +64,11 @@ def lane_names(keys: Iterable[str], labels: Mapping[str, str] = _NO_LABELS) -> M
     """
     whole = tuple(dict.fromkeys(keys))
     names = _names(frozenset(whole))
-    wanted = [labels.get(key, names[key]) for key in whole]
-    counts = Counter([*names.values(), *wanted])
+    candidates = [labels.get(key, names[key]) for key in whole]
+    counts = Counter([*names.values(), *candidates])
     return {
         key: label if label != names[key] and counts[label] == 1 else names[key]
-        for key, label in zip(whole, wanted, strict=True)
+        for key, label in zip(whole, candidates, strict=True)
     }
 
 
@@ -89,9 +89,9 @@ def _names(keys: frozenset[str]) -> Mapping[str, str]:
     for count in range(1, _MANY + 1):
         if len(names) == len(parts):
             break
-        held = Counter(found for own in parts.values() for found in _choices(own, count))
+        counts = Counter(found for own in parts.values() for found in _choices(own, count))
         for key in parts.keys() - names.keys():
-            chosen = (found for found in _choices(parts[key], count) if held[found] == 1)
+            chosen = (found for found in _choices(parts[key], count) if counts[found] == 1)
             if (found := next(chosen, None)) is not None:
                 names[key] = _joined(key, found)
     return {key: names.get(key, key) for key in keys}
@@ -174,8 +174,8 @@ class MinuteWindow:
         return sum(self._counts)
 
     def _move(self, second: int) -> None:
-        for gone in range(self._second + 1, min(second, self._second + WINDOW_S) + 1):
-            self._counts[gone % WINDOW_S] = 0
+        for passed in range(self._second + 1, min(second, self._second + WINDOW_S) + 1):
+            self._counts[passed % WINDOW_S] = 0
         self._second = max(second, self._second)
 
 
@@ -426,16 +426,16 @@ class LaneActivity:
     def _end_wait(self, at: float) -> None:
         if self.wait is None:
             return
-        why, begun, at = self.wait.why, self.wait.at, _end_of(self.wait, at)
+        why, began_at, at = self.wait.why, self.wait.at, _end_of(self.wait, at)
         self.wait = None
-        if at <= begun:
+        if at <= began_at:
             return
-        _add(self.waits, why, at - begun)
+        _add(self.waits, why, at - began_at)
         self._bucket(at)
-        first = max(0, int((begun - self.began_at) / self.bucket_s))
+        first = max(0, int((began_at - self.began_at) / self.bucket_s))
         for number in range(first, len(self.buckets)):
             begins = self.began_at + number * self.bucket_s
-            within = min(at, begins + self.bucket_s) - max(begun, begins)
+            within = min(at, begins + self.bucket_s) - max(began_at, begins)
             if within > 0:
                 _add(self.buckets[number].waits, why, within)
 

@@ -382,11 +382,11 @@ def _side(side: Side | None) -> str:
 
 def first_of(changes: Iterator[RowChange], most: int) -> tuple[list[RowChange], int]:
     """Return the first changes, and the number of the others."""
-    kept: list[RowChange] = []
+    first: list[RowChange] = []
     rest = 0
     for change in changes:
-        if len(kept) < most:
-            kept.append(change)
+        if len(first) < most:
+            first.append(change)
         else:
             rest += 1
-    return kept, rest
+    return first, rest

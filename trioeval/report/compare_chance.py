@@ -94,11 +94,11 @@ def _rate_sentences(finding: DifferenceFinding, difference: Estimate) -> Iterato
             f"confidence the pass rates differ by less than {100 * difference.high:.1f} points"
         )
         return
-    wanted = [finding.needed(effect) for effect in _TOLD]
-    if None in wanted:
+    needed = [finding.needed(effect) for effect in _TOLD]
+    if None in needed:
         yield f"{pairs}{own}: the number of rows that a difference of pass rates needs is unknown"
         return
-    few, many = (f"{rows:,}" for rows in wanted)
+    few, many = (f"{rows:,}" for rows in needed)
     least = finding.detectable
     detectable = "no difference" if least is None else f"a difference of {_points(least)} points"
     yield (

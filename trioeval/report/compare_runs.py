@@ -149,19 +149,19 @@ class KeptMetrics:
     def add(self, row: int, metrics: Mapping[str, tuple[float, float]]) -> None:
         """Store the metrics of a row; rows are added in order."""
         for name, pair in metrics.items():
-            if (kept := self._values.get(name)) is None:
-                kept = self._values[name] = array("d")
-            kept.frombytes(bytes(8 * (2 * row - len(kept))))
-            kept.extend(pair)
+            if (values := self._values.get(name)) is None:
+                values = self._values[name] = array("d")
+            values.frombytes(bytes(8 * (2 * row - len(values))))
+            values.extend(pair)
 
     def of(self, row: int) -> Mapping[str, tuple[float, float]]:
         """Return the metrics of a row."""
         return dict(self._found(row))
 
     def _found(self, row: int) -> Iterator[tuple[str, tuple[float, float]]]:
-        for name, kept in self._values.items():
-            if 2 * row < len(kept) and kept[2 * row + 1]:
-                yield name, (kept[2 * row], kept[2 * row + 1])
+        for name, values in self._values.items():
+            if 2 * row < len(values) and values[2 * row + 1]:
+                yield name, (values[2 * row], values[2 * row + 1])
 
 
 # Whether one run is better or worse than another beyond chance, for all columns.

@@ -429,8 +429,8 @@ def _hide_in_question(found: dict[str, Any], hidden: Iterable[str]) -> None:
 
 def left(found: Mapping[str, Any], hidden: Iterable[str]) -> dict[str, Any]:
     """Return a mapping without some keys."""
-    gone = set(hidden)
-    return {key: part for key, part in found.items() if key not in gone}
+    hidden_keys = set(hidden)
+    return {key: part for key, part in found.items() if key not in hidden_keys}
 
 
 # The agent of a row: its attempts with their results, and the paths of its files.

@@ -24,10 +24,10 @@ def cut_middle(text: str, cells: int) -> str:
     if cell_len(text) <= cells:
         return text
     end = (cells - 1) // 2
-    kept = text[len(text) - end :]
-    while cell_len(kept) > end:  # wide characters
-        kept = kept[1:]
-    return f"{set_cell_size(text, cells - 1 - cell_len(kept)).rstrip()}…{kept}"
+    tail = text[len(text) - end :]
+    while cell_len(tail) > end:  # wide characters
+        tail = tail[1:]
+    return f"{set_cell_size(text, cells - 1 - cell_len(tail)).rstrip()}…{tail}"
 
 
 # Tables that a narrow terminal shows as lines.

@@ -208,14 +208,14 @@ def _misspelt(steps: Expansion, sharing: Sharing, templates: Templates) -> Itera
     """
     if steps.suite.evaluate_options.strict_variables:
         return  # the rows report it
-    wanted, common = _wanted(steps, sharing, templates), _common(steps)
+    used, common = _wanted(steps, sharing, templates), _common(steps)
     reported: set[str] = set()
     for count, place in enumerate(steps.checked_tests):
         if count == _LOOKED_AT:
             return
         given = common.union(steps.tests[place].vars)
-        for name in sorted(wanted - given - reported):
-            close = difflib.get_close_matches(name, sorted(given - wanted), n=1, cutoff=_ALIKE)
+        for name in sorted(used - given - reported):
+            close = difflib.get_close_matches(name, sorted(given - used), n=1, cutoff=_ALIKE)
             if close:
                 reported.add(name)
                 message = f"the prompt uses {name}, but the test has {quote(close[0])}"

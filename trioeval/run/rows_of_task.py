@@ -121,9 +121,9 @@ class _RowTests(LazySequence[Test]):
         return value_of(row, source)
 
 
-def _fault(rows_of: RowsOfTask, number: int, what: str, faults: Sequence[str]) -> str:
+def _fault(rows_of: RowsOfTask, number: int, problem: str, faults: Sequence[str]) -> str:
     """Return the message for a row that is not a valid test."""
-    return "\n".join([f"row {number} of task {rows_of.task} {what}:", *faults])
+    return "\n".join([f"row {number} of task {rows_of.task} {problem}:", *faults])
 
 
 def _with_questions(

@@ -286,10 +286,10 @@ def _asks_questions(part: PreparedTask) -> bool:
 def _left(prepared: PreparedSuite) -> Mapping[str, TaskRows]:
     """Return receivers for the rows of tasks that are used by other tasks."""
     suites = [part.prepared.suite for part in prepared.parts]
-    wanted = {suite.rows_of.task for suite in suites if suite.rows_of is not None}
+    sources = {suite.rows_of.task for suite in suites if suite.rows_of is not None}
     for suite in suites:
-        wanted |= {source.task for source in suite.settings.sources()}
-    return {task: TaskRows() for task in wanted}
+        sources |= {source.task for source in suite.settings.sources()}
+    return {task: TaskRows() for task in sources}
 
 
 def ignore(_event: object) -> None:

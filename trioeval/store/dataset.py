@@ -52,17 +52,17 @@ def try_lost_again(connection: sqlite3.Connection, part: int, *, is_wanted: bool
     if not is_wanted:
         connection.execute("DELETE FROM group_again WHERE part = ?", (part,))
         return
-    begun = connection.execute("SELECT grouping FROM dataset WHERE part = ?", (part,)).fetchone()
-    if begun is None:
+    line = connection.execute("SELECT grouping FROM dataset WHERE part = ?", (part,)).fetchone()
+    if line is None:
         return
     try:
-        stored = json.loads(begun[0])
+        stored = json.loads(line[0])
         grouping = RowGrouping(stored["size"], tuple(stored["targets"]))
     except (ValueError, TypeError, KeyError, DatasetError):
         return  # damaged: the dataset starts again, which is reported when it is read
     lost = f"key BETWEEN ? AND ? AND cause IN ({', '.join('?' * len(LOST))})"
-    wanted = (*key_range(part), *sorted(LOST))
-    keys = connection.execute(f"SELECT key FROM dropped_row WHERE {lost}", wanted)  # noqa: S608
+    parameters = (*key_range(part), *sorted(LOST))
+    keys = connection.execute(f"SELECT key FROM dropped_row WHERE {lost}", parameters)  # noqa: S608
     rows = [key & _INDEX for (key,) in keys]
     groups = {grouping.group_of(row) for row in rows if row < grouping.rows}
     if not groups:
@@ -71,7 +71,7 @@ def try_lost_again(connection: sqlite3.Connection, part: int, *, is_wanted: bool
         "INSERT OR IGNORE INTO group_again (part, number) VALUES (?, ?)",
         ((part, group) for group in groups),
     )
-    connection.execute(f"DELETE FROM dropped_row WHERE {lost}", wanted)  # noqa: S608
+    connection.execute(f"DELETE FROM dropped_row WHERE {lost}", parameters)  # noqa: S608
     # Processors must process the whole dataset again.
     connection.execute("DELETE FROM dataset_stage WHERE part = ?", (part,))
 

@@ -156,12 +156,16 @@ class Writer:
         if self._queue.qsize() < LARGEST // 4 and self._urgent <= self._done:
             self._urged.wait(LINGER)
         works: list[PendingWrite] = []
-        begun, size = time.monotonic(), 0
+        started_at, size = time.monotonic(), 0
         work: PendingWrite | None = first
         while work is not None:
             works.append(work)
             size += self._make(work)
-            if len(works) >= LARGEST or size >= LARGEST_SIZE or time.monotonic() - begun >= LONGEST:
+            if (
+                len(works) >= LARGEST
+                or size >= LARGEST_SIZE
+                or time.monotonic() - started_at >= LONGEST
+            ):
                 return works, False
             try:
                 work = self._queue.get_nowait()
@@ -207,13 +211,13 @@ class Writer:
 
     def _begin(self) -> None:
         """Begin a transaction when other programs release their locks."""
-        begun = time.monotonic()
+        started_at = time.monotonic()
         has_warned = False
         while True:
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
-                waited = time.monotonic() - begun
+                waited = time.monotonic() - started_at
                 if not isinstance(store_error(self.path, RUNS, error), BusyError):
                     raise
                 if waited >= self._patience:

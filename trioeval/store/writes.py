@@ -199,8 +199,8 @@ class RecentRecords:
         self._order.append((place, size))
         self._size += size
         while len(self._order) > _RECENT or (self._size > _RECENT_SIZE and len(self._order) > 1):
-            oldest, gone = self._order.popleft()
-            self._size -= gone
+            oldest, dropped_size = self._order.popleft()
+            self._size -= dropped_size
             if oldest != place:
                 self._by_place.pop(oldest, None)
 
@@ -247,14 +247,14 @@ class RowWrite(PendingWrite):
             record = make_record(row, self.place)
             step = row.planned or row.step
             identity = self.place.identities.of(step, row.provider)
-            who: Line = (identity.id, identity.content)
+            row_identity: Line = (identity.id, identity.content)
             repeat: int | None = step.repeat_index
         else:
             record, repeat = RowRecord.of(self.what, compact(self.what)), None
-            who = (recorded_row_id(self.what), None)
+            row_identity = (recorded_row_id(self.what), None)
         self.text = record.text
         test, prompt, *rest = result_columns(record)
-        self._columns = (*who, test, prompt, repeat, *rest)
+        self._columns = (*row_identity, test, prompt, repeat, *rest)
         self._scores = [*score_columns(record)]
         self.place.recent.put((self.task, self.index), record, len(self.text))
         return len(self.text)

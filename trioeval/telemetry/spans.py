@@ -83,8 +83,8 @@ class Operation:
     @property
     def title(self) -> str:
         """The name of its span."""
-        what = self.model if self.agent is None else self.agent
-        return self.name if what is None else f"{self.name} {what}"
+        subject = self.model if self.agent is None else self.agent
+        return self.name if subject is None else f"{self.name} {subject}"
 
 
 def operation_of(call: CallRecord) -> Operation:
@@ -180,14 +180,14 @@ WAIT_SECONDS = "trioeval.wait.seconds"
 
 def request_attributes(call: CallRecord, operation: Operation) -> Mapping[str, Any]:
     """Return the attributes of a call that are known when it starts."""
-    who = call.model
+    model = call.model
     return {
         OPERATION: operation.name,
         PROVIDER: operation.provider,
         REQUEST_MODEL: operation.model,
         AGENT: operation.agent,
-        SERVER: None if who is None else who.host,
-        PORT: None if who is None or who.host is None else who.port,
+        SERVER: None if model is None else model.host,
+        PORT: None if model is None or model.host is None else model.port,
         LABEL: call.provider,
         ROLE: call.key.role,
         TASK: call.key.task,

@@ -279,18 +279,18 @@ def broken_laws(
         UsageError: `laws` or `unsupported` contains an unknown name, or the scheduler does not accept an
             argument that it should.
     """
-    wanted = _known("laws", OUTSIDE_LAWS if laws is None else laws, OUTSIDE_LAWS)
+    laws_to_check = _known("laws", OUTSIDE_LAWS if laws is None else laws, OUTSIDE_LAWS)
     lacking = _known("unsupported", unsupported, CAPABILITIES)
     terms = frozenset(_TERMS) - set(lacking)
     _check_arguments(make(), sorted(terms))
 
     def judge(scenario: RunScenario, some: Collection[str]) -> dict[str, str]:
         seen = Seen(make, scenario, terms)
-        return {law: what for law in some if (what := _breach(law, seen)) is not None}
+        return {law: breach for law in some if (breach := _breach(law, seen)) is not None}
 
     drawn = outside_scenarios(unsupported=lacking)
-    found = find_smallest(drawn, judge, wanted, count=examples, seed=seed)
-    found |= {law: Smallest(_EMPTY, what) for law, what in judge(_EMPTY, wanted).items()}
+    found = find_smallest(drawn, judge, laws_to_check, count=examples, seed=seed)
+    found |= {law: Smallest(_EMPTY, breach) for law, breach in judge(_EMPTY, laws_to_check).items()}
     return {
         law: Breach(law, found[law].message, found[law].example)
         for law in OUTSIDE_LAWS
@@ -466,7 +466,7 @@ def _describe(scenario: RunScenario) -> Iterator[str]:
         "stop": scenario.stop_at,
         "cancelled": scenario.cancel_at,
     }
-    yield from (f"  {what} at {at:g}" for what, at in cuts.items() if at < math.inf)
+    yield from (f"  {name} at {at:g}" for name, at in cuts.items() if at < math.inf)
 
 
 def _step(attempt: AttemptScript, *, fails: bool) -> str:
@@ -486,8 +486,8 @@ def _timeline(trace: RunTrace) -> Iterator[str]:
         if span.ended is not None
     ]
     yield "  timeline:" if steps else "  timeline: no call was made"
-    for _, at, what in sorted(steps):
-        yield f"    {at:8.3f}  {what}"
+    for _, at, text in sorted(steps):
+        yield f"    {at:8.3f}  {text}"
     yield f"    {trace.ended_at:8.3f}  the scheduler returns"
 
 

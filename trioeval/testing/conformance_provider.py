@@ -290,11 +290,11 @@ class _Check:
                 )
                 return Reply(output=answer)
 
-    async def _look_for_tasks(self, what: str) -> None:
+    async def _look_for_tasks(self, occasion: str) -> None:
         await _step(_TICKS[-1])  # cancelled tasks get the time to end
         if self._watch.alive:
             names = ", ".join(sorted(task.name for task in self._watch.alive))
-            self._note("LEAK", f"{what} left behind: {names}")
+            self._note("LEAK", f"{occasion} left behind: {names}")
             self._watch.alive.clear()
 
     def _request(self) -> Request:

@@ -187,8 +187,10 @@ def _instant(at: float) -> float:
 def _bodies(calls: Sequence[TraceSpan]) -> Iterator[TraceSpan]:
     first = {span.index: span for span in reversed(calls)}
     for span in {span.index: span for span in calls}.values():
-        begun = first[span.index]
-        yield attrs.evolve(span, started_at=begun.started_at, started=begun.started, call=-1)
+        first_span = first[span.index]
+        yield attrs.evolve(
+            span, started_at=first_span.started_at, started=first_span.started, call=-1
+        )
 
 
 def _one_by_one(scenario: RunScenario) -> Iterator[float]:

@@ -313,8 +313,8 @@ def check_lease(trace: RunTrace) -> None:
                 continue
             require("LEASE", len(lent.ends) == 1, f"{lent} does not have exactly one end")
             if lent.ends[0].used is None:
-                kept = lent.granted_at != lent.ends[0].at
-                require("LEASE", not kept, f"{lent} was held but not used")
+                was_held = lent.granted_at != lent.ends[0].at
+                require("LEASE", not was_held, f"{lent} was held but not used")
             else:
                 used.append(lent)
         calls = sorted((c for c in trace.calls if c.lane == lane), key=lambda span: span.started)

@@ -111,19 +111,19 @@ def _check_observer(trace: RunTrace) -> None:
         CallStarted: [(span.started_at, span.index, span.lane) for span in trace.calls],
         CallEnded: [(span.ended_at, span.index, span.lane) for span in trace.calls],
     }
-    heard: dict[type, list[tuple[float, int, str | None]]] = defaultdict(list)
+    observed: dict[type, list[tuple[float, int, str | None]]] = defaultdict(list)
     finished = {}
     for event in trace.events:
         match event:
             case Admitted() | CallStarted() | CallEnded():
-                heard[type(event)].append((event.at, event.index, event.lane))
+                observed[type(event)].append((event.at, event.index, event.lane))
             case Finished(_, outcome):
                 finished[outcome.index] = outcome
             case _:
                 pass
     for kind, right in seen.items():
-        otherwise = f"the observer got {kind.__name__} {heard[kind]}, and {right} was seen"
-        require("HONEST", sorted(heard[kind]) == sorted(right), otherwise)
+        otherwise = f"the observer got {kind.__name__} {observed[kind]}, and {right} was seen"
+        require("HONEST", sorted(observed[kind]) == sorted(right), otherwise)
     emitted = {e.outcome.index: e.outcome for e in trace.emissions}
     ended = {index: outcome for index, outcome in emitted.items() if index in finished}
     require("HONEST", finished == ended, f"the observer was notified of {finished}, not {ended}")
@@ -135,12 +135,12 @@ def _check_observer(trace: RunTrace) -> None:
 def _check_settled(trace: RunTrace) -> None:
     """Outcomes are reported when they exist, in the observer's order, before they are emitted."""
     places = {emission.outcome.index: place for place, emission in enumerate(trace.emissions)}
-    heard = [event.outcome for event in trace.events if isinstance(event, Finished)]
+    observed = [event.outcome for event in trace.events if isinstance(event, Finished)]
     reported = [one.outcome for one in trace.settled]
     require(
         "HONEST",
-        not reported or reported == heard,
-        f"reported {reported}, while the observer got {heard}",
+        not reported or reported == observed,
+        f"reported {reported}, while the observer got {observed}",
     )
     for one in trace.settled:
         late = one.emitted > places[one.outcome.index]

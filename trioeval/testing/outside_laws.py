@@ -138,8 +138,8 @@ def _check_slot(seen: Seen) -> None:
         for waiting, right in late:
             for rest, again in _rests(seen):
                 if rest.lane == lane.name and rest.ended_at <= right < again.started_at:
-                    kept = f"job {rest.index} kept its slot from {rest.ended_at:g} to {again.started_at:g}"
-                    message = f"{kept}, in no call; {waiting} could have started at {right:g}"
+                    fact = f"job {rest.index} kept its slot from {rest.ended_at:g} to {again.started_at:g}"
+                    message = f"{fact}, in no call; {waiting} could have started at {right:g}"
                     require("SLOT", holds=False, otherwise=message)
 
 
@@ -188,8 +188,8 @@ def _check_deadline(seen: Seen) -> None:
     """The same holds for the instant at which the scheduler is cancelled."""
     trace, scenario = seen.whole.trace, seen.scenario
     cut_at = min(scenario.deadline, scenario.cancel_at)
-    what = "cancelled" if cut_at == scenario.cancel_at else "to end"
-    message = f"the scheduler was {what} at {cut_at:g}"
+    action = "cancelled" if cut_at == scenario.cancel_at else "to end"
+    message = f"the scheduler was {action} at {cut_at:g}"
     for span in trace.calls:
         require("DEADLINE", span.started_at < cut_at, f"{message}, and started {span}")
         require("DEADLINE", span.ended_at <= cut_at, f"{message}, and did not cut off {span}")

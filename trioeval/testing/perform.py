@@ -232,4 +232,4 @@ def _left_over(lanes: Lanes) -> list[str]:
 
 def _alive(seen: LaneStatistics) -> str:
     parts = {"in flight": seen.in_flight, "in line": seen.waiting, "resting": seen.resting}
-    return ", ".join(f"{number} {what}" for what, number in parts.items() if number)
+    return ", ".join(f"{number} {noun}" for noun, number in parts.items() if number)

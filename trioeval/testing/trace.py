@@ -49,14 +49,12 @@ class TraceSpan:
     """The exception that it raised."""
 
     def __str__(self) -> str:
-        what = (
+        call_name = (
             f"job {self.index}"
             if self.call < 0
             else f"request {self.attempt + 1} of job {self.index}"
         )
-        return (
-            f"{what} on lane {self.lane} ({self.started_at:g} to {self.ended_at:g}, {self.ending})"
-        )
+        return f"{call_name} on lane {self.lane} ({self.started_at:g} to {self.ended_at:g}, {self.ending})"
 
     @property
     def last(self) -> float:
@@ -304,16 +302,16 @@ def late_starts(
     refused_at = min((span.ended_at for span in refused), default=math.inf)
     over = {span.index: span.ended_at for span in starts}
     period = 60 / lane.rpm if lane.rpm is not None else 0.0
-    late, begun = [], list[TraceSpan]()
+    late, started = [], list[TraceSpan]()
     for place, span in enumerate(starts):
         waiting = next((other for other in starts[place:] if not other.attempt), None)
         if waiting is None:
             break
-        ends = [one.ended_at for one in begun]
+        ends = [one.ended_at for one in started]
         if resting:
-            ends = [over[one.index] for one in begun if not one.attempt]
-        bounds = [0.0, rate_bound([one.started_at for one in begun], period, lane.burst)]
-        bounds += [begun[-1].started_at + lane.min_gap] if begun else []
+            ends = [over[one.index] for one in started if not one.attempt]
+        bounds = [0.0, rate_bound([one.started_at for one in started], period, lane.burst)]
+        bounds += [started[-1].started_at + lane.min_gap] if started else []
         bounds += (
             [sorted(ends)[len(ends) - lane.max_concurrency]]
             if len(ends) >= lane.max_concurrency
@@ -325,7 +323,7 @@ def late_starts(
         # A job that keeps its slot needs none for its retry.
         if span.started_at > right and not (resting and span.attempt):
             late.append((waiting, right))
-        begun.append(span)
+        started.append(span)
     return late
 
 

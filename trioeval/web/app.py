@@ -148,8 +148,8 @@ def _number(name: str, text: str) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        what = "a whole number" if name == "maxConcurrency" else "a number"
-        raise ValueError(f"{name} must be {what}, got {text[:40]!r}")
+        expected = "a whole number" if name == "maxConcurrency" else "a number"
+        raise ValueError(f"{name} must be {expected}, got {text[:40]!r}")
     return number
 
 
@@ -341,32 +341,32 @@ class LiveView:
 
     async def run(self, request: Request) -> Response:
         """Show one run."""
-        wanted = read_query(request.query_params)
+        query = read_query(request.query_params)
 
         def look(reader: StoreReader) -> Mapping[str, Any]:
             facts = _run(reader, request)
             return {
                 "picture": self._picture(reader, facts),
-                "rows": _rows(reader, facts, wanted),
+                "rows": _rows(reader, facts, query),
                 "tasks": tasks_of(facts, reader.datasets(facts)),
                 "choices": _choices(reader, facts),
                 "going": facts.state == "running",
                 "resume": self.resume(facts.id),
             }
 
-        found = await self.store.read(look, takes_long=bool(wanted.text))
+        found = await self.store.read(look, takes_long=bool(query.text))
         chosen = request.query_params.get("in", "")
-        return self._page(request, "run", **found, **_named(request), wanted=wanted, chosen=chosen)
+        return self._page(request, "run", **found, **_named(request), wanted=query, chosen=chosen)
 
     async def rows(self, request: Request) -> Response:
         """Show rows of a run, as a part of its page."""
-        wanted = read_query(request.query_params)
+        row_query = read_query(request.query_params)
 
         def look(reader: StoreReader) -> RowsPicture:
             facts = _run(reader, request)
-            return _rows(reader, facts, wanted)
+            return _rows(reader, facts, row_query)
 
-        rows = await self.store.read(look, takes_long=bool(wanted.text))
+        rows = await self.store.read(look, takes_long=bool(row_query.text))
         answer = self._page(request, "_rows", rows=rows, **_named(request))
         query = f"?{rows.here}" if rows.here else ""
         # The address makes the page the same when it is loaded again.
@@ -501,16 +501,16 @@ def _named(request: Request) -> dict[str, Any]:
     return {"run_id": run_id, "quoted": quote(run_id, safe="")}
 
 
-def _rows(reader: StoreReader, run: StoredRunFacts, wanted: RowQuery) -> RowsPicture:
+def _rows(reader: StoreReader, run: StoredRunFacts, query: RowQuery) -> RowsPicture:
     """Return a page of rows, and the number of matching rows that never started and have no records."""
     unlisted = 0
-    if not wanted.text and wanted.status in {None, "not_run"}:
+    if not query.text and query.status in {None, "not_run"}:
         for position, task in enumerate(run.tasks):
-            if wanted.position in {None, position}:
+            if query.position in {None, position}:
                 for one in reader.never_began(run, task):
-                    of_column = one.columns.get(wanted.column or 0, 0)
-                    unlisted += len(one.rows) if wanted.column is None else of_column
-    return rows_of(run, reader.row_page(run, wanted), wanted, unlisted)
+                    of_column = one.columns.get(query.column or 0, 0)
+                    unlisted += len(one.rows) if query.column is None else of_column
+    return rows_of(run, reader.row_page(run, query), query, unlisted)
 
 
 def _choices(reader: StoreReader, facts: StoredRunFacts) -> list[tuple[str, str]]:

@@ -214,13 +214,13 @@ class Bus:
         """Write queued messages until one's own message is written or has failed."""
         while not entry.is_over and not self._is_closed:
             witnesses = self._queue.entries()
-            begun = trio.current_time()
+            started_at = trio.current_time()
             self.stats.lock_attempts += 1
             self.stats.retries += entry.tries > 0
             try:
                 await self._lock.take(self._settings.lock_timeout)
             except TimeoutError as error:
-                self._count_wait(begun)
+                self._count_wait(started_at)
                 self.stats.timeouts += 1
                 self._give_up(witnesses, error)
                 if not entry.is_over:
@@ -228,7 +228,7 @@ class Bus:
             except OSError as error:
                 self._fail(witnesses, error)
             else:
-                self._count_wait(begun)
+                self._count_wait(started_at)
                 await self._write()
 
     def _pass_leadership(self, entry: PendingMessage) -> None:
@@ -362,8 +362,8 @@ class Bus:
             failure.__cause__ = error
             self._queue.end(entry, failure)
 
-    def _count_wait(self, begun: float) -> None:
-        self.stats.waited(trio.current_time() - begun)
+    def _count_wait(self, started_at: float) -> None:
+        self.stats.waited(trio.current_time() - started_at)
 
     def _close_files(self) -> None:
         self._lock.close()

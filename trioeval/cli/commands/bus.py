@@ -302,16 +302,16 @@ def read(
     flags = BusFlags(os.environ)
     folder = flags.folder(bus)
     cursor = flags.cursor(since)
-    wanted = flags.types("--type", kind)
+    types = flags.types("--type", kind)
     # The folder of the environment need not exist yet: then nothing was posted.
     if bus is not None and bus.strip() and not folder.is_dir():
         flags.mistakes.append(f"--bus {bus}: the folder does not exist")
     flags.check()
-    if last is not None and cursor is None and not wanted:
+    if last is not None and cursor is None and not types:
         parts: Iterable[BusReading] = [last_messages(folder, last)]
     else:
         parts = read_parts(folder, since=cursor)
-    found = (message for message in _messages(parts) if is_wanted(message, wanted))
+    found = (message for message in _messages(parts) if is_wanted(message, types))
     for message in found if last is None else deque(found, maxlen=last):
         if not show(message_text(message, as_json=json)):
             break  # the reader has closed the pipe

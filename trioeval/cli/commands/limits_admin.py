@@ -168,9 +168,9 @@ def limit_line(state: LimitState) -> str:
         'llm:rpm: 0 of 60 in use (rolling, 60 s), active'
     """
     limit = state.limit
-    what = ", ".join(part for part in (limit.kind, _span(limit)) if part)
+    details = ", ".join(part for part in (limit.kind, _span(limit)) if part)
     of = f"{in_use(state):,} of {limit.capacity:,} {_plain(limit.unit)}".rstrip()
-    return f"{_plain(limit.key)}: {of} in use ({what}), {standing(state)}"
+    return f"{_plain(limit.key)}: {of} in use ({details}), {standing(state)}"
 
 
 def limit_record(state: LimitState) -> dict[str, Any]:
@@ -365,11 +365,11 @@ async def _follow(
     states: Sequence[LimitState],
     keys: Sequence[str],
     every: float,
-    tell: Callable[[Sequence[LimitState]], bool],
+    show: Callable[[Sequence[LimitState]], bool],
 ) -> None:
-    """Report the states of limits repeatedly, until `tell` returns False."""
+    """Report the states of limits repeatedly, until `show` returns False."""
     is_away = False
-    while tell(states) and has_reader(sys.stdout):
+    while show(states) and has_reader(sys.stdout):
         await trio.sleep(every)
         try:
             found = await backend.states()

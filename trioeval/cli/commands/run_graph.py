@@ -56,9 +56,9 @@ class _Stored:
     def rows(self, head: Head) -> Mapping[int, State]:
         """Return the states of a task's rows that are stored, or have started."""
         goes_on = self.facts.state == "running"
-        begun = {index for index, _ in self.reader.started_rows(self.facts, head.task)}
+        started = {index for index, _ in self.reader.started_rows(self.facts, head.task)}
         working = self.reader.rows_with_processes(self.facts, head.task) if head.cases else ()
-        states: dict[int, State] = dict.fromkeys(begun, "running" if goes_on else "interrupted")
+        states: dict[int, State] = dict.fromkeys(started, "running" if goes_on else "interrupted")
         for row in self.reader.outcomes(self.facts, head.task):
             verdict = Status.PASS if row.passed else Status.FAIL
             status = verdict if row.has_verdict else Status.ERROR

@@ -137,9 +137,9 @@ class RunViews:
 
     @tasks.default
     def _told(self) -> TaskProgress:
-        tell = say if self.verbose else None
+        verbose_line = say if self.verbose else None
         began_at = self.picture.activity.began_at
-        return TaskProgress(self.warn, _wanted(self.prepared), tell, began_at)
+        return TaskProgress(self.warn, _wanted(self.prepared), verbose_line, began_at)
 
     def __attrs_post_init__(self) -> None:
         self.metrics.lanes = self.lanes.statistics

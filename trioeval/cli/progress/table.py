@@ -247,8 +247,10 @@ def _columns(lanes: Sequence[LaneState]) -> list[_Column]:
 
 def _table(lanes: Sequence[LaneState], columns: list[_Column], width: int) -> Iterator[Line]:
     cells = {column: [column.cell(lane) for lane in lanes] for column in columns}
-    wanted = {column: max(map(cell_len, (column.heading, *cells[column]))) for column in columns}
-    widths = _fit(wanted, width)
+    full_widths = {
+        column: max(map(cell_len, (column.heading, *cells[column]))) for column in columns
+    }
+    widths = _fit(full_widths, width)
     last = [*widths][-1]
 
     def line(texts: Iterable[str]) -> str:
@@ -269,9 +271,9 @@ def _field(text: str, width: int, column: _Column, last: _Column) -> str:
     return found if column is last else found + blanks
 
 
-def _fit(wanted: dict[_Column, int], width: int) -> dict[_Column, int]:
+def _fit(widths: dict[_Column, int], width: int) -> dict[_Column, int]:
     """Return the widths of the columns that fit `width` cells."""
-    kept = dict(wanted)
+    kept = dict(widths)
     for going in _GO_FIRST:
         if sum(_least(column, cells) for column, cells in kept.items()) + _gaps(kept) <= width:
             break
@@ -286,8 +288,8 @@ def _fit(wanted: dict[_Column, int], width: int) -> dict[_Column, int]:
     return kept
 
 
-def _least(column: _Column, wanted: int) -> int:
-    return min(wanted, column.least) if column in _SHRINK else wanted
+def _least(column: _Column, full: int) -> int:
+    return min(full, column.least) if column in _SHRINK else full
 
 
 def _gaps(columns: Sequence[object] | dict[_Column, int]) -> int:

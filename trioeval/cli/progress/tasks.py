@@ -241,13 +241,13 @@ def event_line(event: TaskEvent, began_at: float, dataset: str | None = None) ->
     """
     match event:
         case QuestionEvent():
-            who, text = event.job or event.task or "questions", _question_text(event)
+            subject, text = event.job or event.task or "questions", _question_text(event)
         case AgentEvent():
-            who = event.case if event.task is None else f"{event.task}/{event.case}"
+            subject = event.case if event.task is None else f"{event.task}/{event.case}"
             text = _agent_text(event)
         case _:
-            who, text = dataset or "dataset", _dataset_text(event)
-    return escape_control_characters(f"{event.at - began_at:.3f} s {who}: {text}", _MOST)
+            subject, text = dataset or "dataset", _dataset_text(event)
+    return escape_control_characters(f"{event.at - began_at:.3f} s {subject}: {text}", _MOST)
 
 
 def _question_text(event: QuestionEvent) -> str:

@@ -301,8 +301,8 @@ class ParquetTable:
             count = counted.fetchall()[0][0]
         except duckdb.Error as error:
             raise _not_parquet(error) from None
-        wanted = [name for name in kinds if any(_is_of(one, name) for one in names)]
-        return cls(file, kinds, wanted, count, state_of(file), connection)
+        selected = [name for name in kinds if any(_is_of(one, name) for one in names)]
+        return cls(file, kinds, selected, count, state_of(file), connection)
 
     def __len__(self) -> int:
         return self._count

@@ -44,7 +44,7 @@ async def _goal_judge(
     )
     read = functools.partial(read_verdict, threshold=assertion.threshold, lenient=outside.lenient)
     prompt = outside.grader.render(own_prompt("goal_success"), names)
-    found = found_by(await ask(outside, prompt, read, wanted=WANTED, schema=SCHEMA))
+    found = found_by(await ask(outside, prompt, read, expected=WANTED, schema=SCHEMA))
     return attrs.evolve(found, negated=float(not found.holds))
 
 
@@ -130,8 +130,8 @@ async def _judge_window(
     messages = [{"input": turn["input"], "output": turn["output"]} for turn in window]
     names = names_of(messages=messages, __transcript=_transcript(window))
     prompt = outside.grader.render(own_prompt("conversation_relevance"), names)
-    wanted = 'one JSON object {"reason": text, "verdict": "yes" or "no"}'
-    return await ask(outside, prompt, read_relevant, wanted=wanted, schema=RELEVANT_SCHEMA)
+    expected = 'one JSON object {"reason": text, "verdict": "yes" or "no"}'
+    return await ask(outside, prompt, read_relevant, expected=expected, schema=RELEVANT_SCHEMA)
 
 
 async def _judge(

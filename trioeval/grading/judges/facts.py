@@ -69,7 +69,7 @@ async def _closed_qa_judge(
         outside,
         outside.grader.render(own_prompt("closed_qa"), names),
         functools.partial(read_letter, lenient=outside.lenient),
-        wanted=_CLOSED_QA_WANTED,
+        expected=_CLOSED_QA_WANTED,
     )
     holds = read.value
     verb = "meets" if holds else "does not meet"
@@ -98,7 +98,7 @@ async def _relevance_judge(
     if isinstance(query := subject.vars.get("query"), str):
         text_question = query
     prompt = outside.grader.render(own_prompt("answer_relevance"), names_of(answer=output))
-    question = functools.partial(ask, outside, prompt, _read_question, wanted="one question")
+    question = functools.partial(ask, outside, prompt, _read_question, expected="one question")
     questions: list[JudgeReading[str]] = await outside.together([question] * _QUESTIONS)
     own, *guessed = await outside.together(
         [
@@ -190,7 +190,7 @@ async def _judge(
         outside,
         outside.grader.render(own_prompt("factuality"), names),
         functools.partial(read_category, lenient=outside.lenient),
-        wanted=_WANTED,
+        expected=_WANTED,
         schema=SCHEMA,
     )
     letter, reason = read.value

@@ -93,7 +93,7 @@ async def _one(
         outside,
         grader.render(own_prompt("g_eval_steps"), names_of(criteria=criteria), part="steps"),
         read_steps,
-        wanted='one JSON object {"steps": list of texts}',
+        expected='one JSON object {"steps": list of texts}',
         schema=_STEPS_SCHEMA,
     )
     names = names_of(
@@ -107,7 +107,7 @@ async def _one(
         outside,
         grader.render(own_prompt("g_eval"), names, part="evaluate"),
         read_score,
-        wanted='one JSON object {"reason": text, "score": number from 0 to 10}',
+        expected='one JSON object {"reason": text, "score": number from 0 to 10}',
         schema=_SCORE_SCHEMA,
     )
     return steps, score
@@ -250,7 +250,7 @@ def _judge(name: str, *, last: bool = False) -> OutsideJudge:
         names = names_of(output=subject.text, rubric="" if value is None else value)
         read = functools.partial(reader, threshold=assertion.threshold, lenient=outside.lenient)
         prompt = outside.grader.render(own_prompt(name), names)
-        return found_by(await ask(outside, prompt, read, wanted=WANTED, schema=SCHEMA))
+        return found_by(await ask(outside, prompt, read, expected=WANTED, schema=SCHEMA))
 
     return judge
 

@@ -99,12 +99,12 @@ def _contains(workspace: Path, value: Mapping[str, Any], _assertion: Assertion) 
         holds = found_in_time(compiled, text, written=pattern)
         verb = "matches" if holds else "does not match"
         return Finding(holds=holds, reason=f"{quote(named)} {verb} {quote(pattern)}")
-    wanted = [value["text"]] if "text" in value else value["texts"]
-    missing = next((one for one in wanted if one not in text), None)
+    texts = [value["text"]] if "text" in value else value["texts"]
+    missing = next((one for one in texts if one not in text), None)
     if missing is not None:
         return Finding(holds=False, reason=f"{quote(named)} does not contain {quote(missing)}")
-    what = quote(wanted[0]) if len(wanted) == 1 else f"all of {quote(wanted)}"
-    return Finding(holds=True, reason=f"{quote(named)} contains {what}")
+    contained = quote(texts[0]) if len(texts) == 1 else f"all of {quote(texts)}"
+    return Finding(holds=True, reason=f"{quote(named)} contains {contained}")
 
 
 def _json(workspace: Path, value: Any, _assertion: Assertion) -> Finding:
@@ -117,14 +117,14 @@ def _json(workspace: Path, value: Any, _assertion: Assertion) -> Finding:
         return Finding(holds=False, reason=f"{quote(named)} is not JSON: it is not UTF-8")
     except ValueError as error:
         return Finding(holds=False, reason=f"{quote(named)} is not JSON: {error}")
-    what = quote(named)
+    place = quote(named)
     if "path" in settings:
         values = values_at(settings["path"], found, len(text))
         if not values:
-            return Finding(holds=False, reason=f"{settings['path']} not found in {what}")
-        found, what = values[0], f"{settings['path']} in {what}"
+            return Finding(holds=False, reason=f"{settings['path']} not found in {place}")
+        found, place = values[0], f"{settings['path']} in {place}"
     if "equals" in settings and not same_json(found, settings["equals"]):
-        reason = f"{what} is {quote(found)}, not {quote(settings['equals'])}"
+        reason = f"{place} is {quote(found)}, not {quote(settings['equals'])}"
         return Finding(holds=False, reason=reason)
     if "schema" in settings:
         try:
@@ -134,13 +134,13 @@ def _json(workspace: Path, value: Any, _assertion: Assertion) -> Finding:
             raise GradingError(msg) from None
         if not rules.hold(found):
             faults = "; ".join(rules.faults(found))
-            return Finding(holds=False, reason=f"{what} does not match the schema: {faults}")
+            return Finding(holds=False, reason=f"{place} does not match the schema: {faults}")
     if "equals" in settings:
-        return Finding(holds=True, reason=f"{what} is {quote(found)}")
+        return Finding(holds=True, reason=f"{place} is {quote(found)}")
     matches = (
         "matches the schema" if "schema" in settings else "exists" if "path" in settings else ""
     )
-    return Finding(holds=True, reason=f"{what} {matches or 'is JSON'}")
+    return Finding(holds=True, reason=f"{place} {matches or 'is JSON'}")
 
 
 def values_at(path: str, document: Any, size: int) -> list[Any]:

@@ -310,20 +310,20 @@ def _guardrails(subject: Subject, _value: Any, _assertion: Assertion) -> Finding
     return Finding(not subject.flagged, f"the provider's filters {verb} the prompt or the reply")
 
 
-def _at_most(what: str, value: float, threshold: float, unit: str = "") -> Finding:
+def _at_most(measure: str, value: float, threshold: float, unit: str = "") -> Finding:
     holds = value <= threshold
     verb = "is within" if holds else "is above"
     shown = score_text(value, threshold)
-    reason = f"the {what} {shown}{unit} {verb} the threshold {number_text(threshold)}{unit}"
+    reason = f"the {measure} {shown}{unit} {verb} the threshold {number_text(threshold)}{unit}"
     return Finding(holds, reason)
 
 
 def _without_threshold(
-    what: str, value: float, assertion: Assertion, score: float | None = None
+    measure: str, value: float, assertion: Assertion, score: float | None = None
 ) -> Finding:
     # It passes, so the finding is inverted in advance for `not-`.
     inverted = assertion.type.startswith("not-")
-    reason = f"the {what} is {score_text(value)}, and no threshold is set"
+    reason = f"the {measure} is {score_text(value)}, and no threshold is set"
     return Finding(not inverted, reason, score=score)
 
 

@@ -196,7 +196,7 @@ def _numbers(data: Mapping[str, Any], key: str) -> Mapping[str, float]:
     return {name: finite(value, f"{key}.{name}") for name, value in given.items()}
 
 
-def finite(value: Any, what: str) -> float:
+def finite(value: Any, name: str) -> float:
     """Return a number of a result.
 
     Raises:
@@ -206,7 +206,7 @@ def finite(value: Any, what: str) -> float:
         with suppress(OverflowError):  # an integer of many digits
             if math.isfinite(value):
                 return float(value)
-    msg = f"{what} must be a finite number, got {quote(value)}"
+    msg = f"{name} must be a finite number, got {quote(value)}"
     raise ValueError(msg)
 
 

@@ -297,17 +297,17 @@ def _span_duration(subject: Subject, value: Any, _assertion: Assertion) -> Findi
         reason = f"no span that matches {quote(pattern)} has a start and an end"
         return Finding(holds=True, reason=reason)
     if rank is None:
-        taken, what = durations[-1], "the longest"
+        taken, statistic = durations[-1], "the longest"
     else:
         taken = durations[max(0, math.ceil(rank / 100 * len(durations)) - 1)]
-        what = f"percentile {number_text(rank)}"
+        statistic = f"percentile {number_text(rank)}"
     slowest = ", ".join(
         f"{span.name} {number_text(span.duration or 0)} ms" for span in longest(spans)
     )
     return Finding(
         holds=taken <= most,
         reason=(
-            f"{what} of {_spans_text(len(durations))} is {number_text(taken)} ms, expected at most "
+            f"{statistic} of {_spans_text(len(durations))} is {number_text(taken)} ms, expected at most "
             f"{number_text(most)} ms; slowest: {slowest}"
         ),
     )
@@ -324,7 +324,7 @@ def _error_spans(subject: Subject, value: Any, _assertion: Assertion) -> Finding
         return Finding(holds=True, reason=f"no span matches {quote(pattern)}")
     wrong = [span for span in spans if span.is_error]
     percentage = len(wrong) / len(spans) * 100
-    wanted = [
+    matching = [
         *([] if most is None else [f"at most {number_text(most)}"]),
         *([] if share is None else [f"at most {number_text(share)} %"]),
     ]
@@ -332,7 +332,7 @@ def _error_spans(subject: Subject, value: Any, _assertion: Assertion) -> Finding
         holds=(most is None or len(wrong) <= most) and (share is None or percentage <= share),
         reason=(
             f"{len(wrong)} of {_spans_text(len(spans))} that match {quote(pattern)} have errors "
-            f"({percentage:.1f} %), expected {' and '.join(wanted)}{_shown(wrong)}"
+            f"({percentage:.1f} %), expected {' and '.join(matching)}{_shown(wrong)}"
         ),
     )
 

@@ -100,9 +100,9 @@ def read_auth(given: Mapping[str, Any]) -> Auth | list[Problem]:
     """
     kind = given.get("type")
     if not isinstance(kind, str) or kind not in FIELDS:
-        what = "is not supported" if kind in _NOT_YET else "is not a valid type of auth"
+        problem = "is not supported" if kind in _NOT_YET else "is not a valid type of auth"
         hint = f"use {', '.join([*FIELDS][:-1])} or {[*FIELDS][-1]}"
-        return [Problem(".config.auth.type", f"{show(kind)} {what}", hint)]
+        return [Problem(".config.auth.type", f"{show(kind)} {problem}", hint)]
     fields = FIELDS[kind]
     values, problems = read_config(given, (Key("type", "text", is_text), *fields))
     problems = [

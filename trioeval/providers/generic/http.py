@@ -273,8 +273,8 @@ def next_request(request: HttpRequest, reply: HttpReply, guard: OriginGuard) -> 
         if guard.holds_secret(url):
             raise _failure(reply, f"the server redirects to {origin(url)} with a secret in the URL")
         if body is not None and guard.holds_secret(body.decode("utf-8", "replace")):
-            what = f"the server redirects to {origin(url)}, and the body contains a secret"
-            raise _failure(reply, f"{what}; if that is intended, use that URL in the suite")
+            message = f"the server redirects to {origin(url)}, and the body contains a secret"
+            raise _failure(reply, f"{message}; if that is intended, use that URL in the suite")
         headers = guard.without_secrets(headers)
     if is_get:
         headers = _without(headers, {"content-type"})

@@ -307,8 +307,8 @@ class ReplyReading:
         if reply.status in self.statuses:
             return
         if is_success(reply):
-            what = f"validateStatus does not accept HTTP {reply.status}"
-            raise self.failure("malformed_reply", what, reply)
+            message = f"validateStatus does not accept HTTP {reply.status}"
+            raise self.failure("malformed_reply", message, reply)
         raise self.classified(reply)
 
     def whole(self, reply: HttpReply, answer: TransformInput) -> Any:
@@ -327,8 +327,10 @@ class ReplyReading:
                     "malformed_reply", "the reply is not JSON, despite its content-type", reply
                 )
             if _HTML.match(declared):
-                what = "the reply is an HTML page; if that is intended, set transformResponse: text"
-                raise self.failure("malformed_reply", what, reply)
+                message = (
+                    "the reply is an HTML page; if that is intended, set transformResponse: text"
+                )
+                raise self.failure("malformed_reply", message, reply)
             return answer.text
         if answer.json is None:
             raise self.failure("empty_reply", "the reply is null", reply)

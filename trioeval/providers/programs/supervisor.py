@@ -160,10 +160,10 @@ def end_all() -> None:
         send(number, signal.SIGKILL)
 
 
-def send(number: int, what: signal.Signals) -> None:
+def send(number: int, signal_number: signal.Signals) -> None:
     """Send a signal to a process below, unless it has ended or belongs to another user."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(number, what)
+        os.kill(number, signal_number)
 
 
 def read_order(descriptor: int) -> tuple[list[bytes], dict[bytes, bytes]]:

@@ -119,9 +119,9 @@ def _bound_memory(mebibytes: int) -> None:
         from resource import RLIMIT_DATA, getrlimit, setrlimit  # noqa: PLC0415 - not on Windows
 
         most = getrlimit(RLIMIT_DATA)[1]
-        wanted = mebibytes * 1024 * 1024
-        wanted = wanted if most < 0 else min(wanted, most)  # RLIM_INFINITY may be -1
-        setrlimit(RLIMIT_DATA, (wanted, wanted))
+        bound = mebibytes * 1024 * 1024
+        bound = bound if most < 0 else min(bound, most)  # RLIM_INFINITY may be -1
+        setrlimit(RLIMIT_DATA, (bound, bound))
 
 
 class _Function:
@@ -238,8 +238,8 @@ def _comparable(value: Any) -> Any:
         return [_comparable(one) for one in value]
     if isinstance(value, dict):
         return {repr(key): _comparable(one) for key, one in value.items()}
-    held = getattr(value, "__dict__", None)
-    return id(value) if held is None else {key: id(one) for key, one in held.items()}
+    attributes = getattr(value, "__dict__", None)
+    return id(value) if attributes is None else {key: id(one) for key, one in attributes.items()}
 
 
 def load(file: str, name: str) -> Callable[..., Any]:

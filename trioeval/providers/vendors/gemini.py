@@ -307,8 +307,8 @@ class GenerateAdapter(GoogleAdapter):
         if blocked is not None:
             return attrs.evolve(blocked, usage=usage)
         if data.get("candidates") or not data.keys() & IN_EVERY_REPLY:
-            what = "the reply is not a generateContent reply"
-            raise self.failure("malformed_reply", what, reply)
+            message = "the reply is not a generateContent reply"
+            raise self.failure("malformed_reply", message, reply)
         raise self.failure("empty_reply", "the reply has no candidate", reply)
 
     def is_empty(self, data: Mapping[str, Any]) -> bool:

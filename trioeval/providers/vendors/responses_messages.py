@@ -246,21 +246,21 @@ def _lines(item: Item, *, show_thinking: bool) -> Iterator[str]:
             yield _line("Code interpreter", text(item, "code"))
         case "mcp_call":
             failed = item.get("error")
-            what = f"MCP {text(item, 'name') or 'tool'}{' failed' if failed else ''}"
-            yield _line(what, _plain(failed) if failed else text(item, "output"))
+            title = f"MCP {text(item, 'name') or 'tool'}{' failed' if failed else ''}"
+            yield _line(title, _plain(failed) if failed else text(item, "output"))
         case "mcp_list_tools":
             names = ", ".join(filter(None, (text(tool, "name") for tool in objects(item, "tools"))))
             yield _line(f"MCP tools of {text(item, 'server_label') or 'the server'}", names)
         case "mcp_approval_request":
-            wanted = f"{text(item, 'name') or 'tool'} {text(item, 'arguments') or ''}"
-            yield _line("MCP asks for approval", wanted)
+            call = f"{text(item, 'name') or 'tool'} {text(item, 'arguments') or ''}"
+            yield _line("MCP asks for approval", call)
         case _:
             pass
 
 
-def _line(what: str, detail: str | None) -> str:
+def _line(title: str, detail: str | None) -> str:
     """Return one line, whatever the detail is."""
-    return " ".join(f"{what}: {detail or ''}".split()).removesuffix(":")
+    return " ".join(f"{title}: {detail or ''}".split()).removesuffix(":")
 
 
 def _searched(action: Any) -> str | None:

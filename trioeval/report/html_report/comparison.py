@@ -104,13 +104,13 @@ class _Compared:
     def packs(self) -> Iterator[str]:
         """Yield all data of rows as elements of the page."""
         index, details = Packs(0, "index"), Packs(0, "details")
-        wanted = bytearray()  # one for each row of the old run: whether it is shown
+        is_shown = bytearray()  # one for each row of the old run: whether it is shown
         rows = 0
         new = _LastRecord()
         for change in self.comparison.changes(new.of(self._after)):
             if (place := change.before_row) is not None:
-                wanted.extend(bytes(max(0, place + 1 - len(wanted))))
-                wanted[place] = 1
+                is_shown.extend(bytes(max(0, place + 1 - len(is_shown))))
+                is_shown[place] = 1
             cell = None
             record = (self._old if change.after is None else new).record.stripped(self.strip)
             if change.after is not None:
@@ -120,7 +120,7 @@ class _Compared:
             yield from index.add(_line(change, record, cell))
         yield from index.rest()
         yield from details.rest()
-        yield from self._packs_before(wanted, details.characters)
+        yield from self._packs_before(is_shown, details.characters)
 
     def _packs_before(self, wanted: bytearray, characters: int) -> Iterator[str]:
         index, details = Packs(0, "index-before"), Packs(0, "before", characters)

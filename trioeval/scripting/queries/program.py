@@ -127,8 +127,8 @@ def main() -> None:
     memory = MEMORY_MB * 1024 * 1024
     for kind, limit in ((resource.RLIMIT_DATA, memory), (resource.RLIMIT_CPU, int(TIME_LIMIT) + 1)):
         most = resource.getrlimit(kind)[1]
-        wanted = limit if most < 0 else min(limit, most)  # RLIM_INFINITY may be -1
-        resource.setrlimit(kind, (wanted, wanted))
+        bound = limit if most < 0 else min(limit, most)  # RLIM_INFINITY may be -1
+        resource.setrlimit(kind, (bound, bound))
     try:
         answer = json.dumps(run(*json.load(sys.stdin)))
     except MemoryError:

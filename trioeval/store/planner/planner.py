@@ -499,13 +499,13 @@ class AgentPlanner:
 
     async def _patiently(self, attempt: Callable[[], Awaitable[T]], patience: float) -> T:
         """Retry while the failure may be temporary. No other attempt runs between: all keep their order."""
-        begun = trio.current_time()
+        started_at = trio.current_time()
         async with self._turn:
             while True:
                 try:
                     result = await attempt()
                 except StoreError as error:
-                    waited = trio.current_time() - begun
+                    waited = trio.current_time() - started_at
                     if waited >= patience or not _may_pass(error):
                         raise
                     if waited >= _WARN_AFTER and not self._has_warned:

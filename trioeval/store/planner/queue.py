@@ -144,17 +144,17 @@ class QueueTransaction:
     def settle(self, outcomes: Mapping[str, bool | None]) -> None:
         """Remove finished entries from the queue, and record whether they are done; None is no outcome."""
         for name, done in outcomes.items():
-            gone = self._connection.execute(
+            entry = self._connection.execute(
                 "DELETE FROM entry WHERE id = ? AND (owner IS NULL OR owner = ?) RETURNING run",
                 (name, self._me),
             ).fetchone()
-            if gone is None:
+            if entry is None:
                 continue
             self._connection.execute("DELETE FROM entry_needs WHERE id = ?", (name,))
             if done is not None:
                 self._connection.execute(
                     "INSERT OR REPLACE INTO entry_done (id, run, done) VALUES (?, ?, ?)",
-                    (name, gone[0], done),
+                    (name, entry[0], done),
                 )
                 self._look_at_dependents(name)
 
@@ -392,12 +392,12 @@ def problem_of(row: Sequence[Any]) -> str | None:
     at = f"place {place} of the queue of agents"
     if not isinstance(name, str) or not name.strip():
         return f"{at}: its id cannot be read ({name!r})"
-    for what, value in (("run", run), ("task", task), ("utc_submitted", utc_submitted)):
+    for field, value in (("run", run), ("task", task), ("utc_submitted", utc_submitted)):
         if not isinstance(value, str):
-            return f"{at}, {name}: its {what} cannot be read ({value!r})"
-    for what, value in (("owner", owner), ("utc_started", utc_started)):
+            return f"{at}, {name}: its {field} cannot be read ({value!r})"
+    for field, value in (("owner", owner), ("utc_started", utc_started)):
         if not isinstance(value, str | None):
-            return f"{at}, {name}: its {what} cannot be read ({value!r})"
+            return f"{at}, {name}: its {field} cannot be read ({value!r})"
     if state not in _STATES:
         return f"{at}, {name}: its state is {state!r}, not one of {', '.join(_STATES)}"
     if state == "running" and owner is None:
