@@ -603,8 +603,8 @@ def test_hooks_may_change_cases(tmp_path: Path, change: str, names: list[str] | 
 @pytest.mark.parametrize(
     ("entry", "told"),
     [
-        ({"prompts": None}, "$: there are no prompts, so agents have nothing to do"),
-        ({"tests": None}, "$: there are no tests"),
+        ({"prompts": None}, "$: no prompts are given, so agents have nothing to do"),
+        ({"tests": None}, "$: no tests are given"),
         ({"tests": []}, "$.tests: the list of tests is empty"),
     ],
 )

@@ -308,7 +308,7 @@ class Cases:
         )
         if settings.workspace is not None and not is_template(settings.workspace):
             workspace = settings.workspace
-            yield from _found(workspace, {}, settings, templates, ("workspace",))
+            yield from _workspace_mistakes(workspace, {}, settings, templates, ("workspace",))
         for place, test in enumerate(suite.tests):
             case = case_of(test)
             own = None if case is None else case.workspace
@@ -319,7 +319,7 @@ class Cases:
             if is_template(text) and (is_made or not _are_known(text, whole, templates)):
                 continue
             at = ("workspace",) if own is None else self.at(place, "workspace")
-            for mistake in _found(text, whole.vars, settings, templates, at):
+            for mistake in _workspace_mistakes(text, whole.vars, settings, templates, at):
                 message = f"{mistake.message} (case {case.name})"
                 yield attrs.evolve(mistake, message=message)
 
@@ -351,10 +351,10 @@ class Cases:
         default = self.suite.default_test
         mistakes: dict[Mistake, None] = {}
         for name in sorted(OWN_NAMES.intersection({} if default is None else default.vars)):
-            mistakes[_taken(name, ("defaultTest", "vars", name))] = None
+            mistakes[_taken_name(name, ("defaultTest", "vars", name))] = None
         for place, test in enumerate(self.suite.tests):
             for name in sorted(OWN_NAMES.intersection(test.vars)):
-                mistakes[_taken(name, self.at(place, "vars", name))] = None
+                mistakes[_taken_name(name, self.at(place, "vars", name))] = None
         yield from mistakes
 
     def _unknown(self, place: int, case: Case, names: Collection[str]) -> Iterator[Mistake]:
@@ -453,7 +453,7 @@ def _is_test(entry: Any) -> bool:
     return isinstance(entry, dict) and "path" not in entry
 
 
-def _taken(name: str, at: DocumentPath) -> Mistake:
+def _taken_name(name: str, at: DocumentPath) -> Mistake:
     message = f"the variable name {quote(name)} is reserved: every case has it with another meaning"
     return Mistake(message, "choose another name", at=at, key=len(at) > 1)
 
@@ -487,7 +487,7 @@ def _are_known(text: str, test: Test, templates: WorkspaceTemplates) -> bool:
     )
 
 
-def _found(
+def _workspace_mistakes(
     template: str,
     variables: Mapping[str, Any],
     settings: AgentSettings,

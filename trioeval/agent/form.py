@@ -144,11 +144,11 @@ def _missing(data: Mapping[str, Any], context: FileContext) -> Iterator[Mistake]
     """Yield mistakes for missing keys that an agent needs; empty ones are reported where they are parsed."""
     if data.get("prompts") is None:
         hint = 'for example "prompts": ["Repair {{name}}."]'
-        yield Mistake("there are no prompts, so agents have nothing to do", hint)
+        yield Mistake("no prompts are given, so agents have nothing to do", hint)
     tests = data.get("tests")
     hint = 'each is a case: for example "tests": [{"id": "one"}]'
     if tests is None:
-        yield Mistake("there are no tests", hint, at=("tests",) if "tests" in data else ())
+        yield Mistake("no tests are given", hint, at=("tests",) if "tests" in data else ())
     elif tests == [] and not context.allow_empty:
         yield Mistake("the list of tests is empty", hint, at=("tests",))
 

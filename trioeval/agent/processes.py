@@ -89,7 +89,7 @@ class ProcessTree:
     tree: Tree
     stdout: AttemptLog
     stderr: AttemptLog
-    _gone: Callable[[], None] = attrs.field(repr=False)
+    _on_end: Callable[[], None] = attrs.field(repr=False)
 
     def alive(self) -> Sequence[str]:
         """Return the ids of the remaining processes, without those that another one of them has started."""
@@ -111,7 +111,7 @@ class ProcessTree:
         """Record the end if no process is left, when the family drops it."""
         self.bound()
         if self.tree.is_over:
-            self._gone()
+            self._on_end()
 
     def bound(self) -> None:
         """Limit the reading of output to a moment: a process that hides from its tree may hold its pipes."""

@@ -177,7 +177,7 @@ class Buffer:
         Raises:
             DatasetError: The row is not open, or was dropped.
         """
-        buffered = self._held(row)
+        buffered = self._buffered(row)
         there, more = buffered.values, 0
         for column, value in values.items():
             if column in there:
@@ -193,7 +193,7 @@ class Buffer:
         Raises:
             DatasetError: The row is not open, or was dropped.
         """
-        return MappingProxyType(self._held(row).values)
+        return MappingProxyType(self._buffered(row).values)
 
     def copy(self, row: int, columns: Iterable[str]) -> dict[str, Any]:
         """Return a deep copy of some columns of a row; the caller may change it.
@@ -203,7 +203,7 @@ class Buffer:
         Raises:
             DatasetError: The row is not open, or was dropped.
         """
-        values = self._held(row).values
+        values = self._buffered(row).values
         found = {}
         for column in columns:
             if column in values:
@@ -231,7 +231,7 @@ class Buffer:
             if buffered := self._rows.pop(row, None):
                 self._empty(buffered)
 
-    def _held(self, row: int) -> _BufferedRow:
+    def _buffered(self, row: int) -> _BufferedRow:
         buffered = self._rows.get(row)
         if buffered is None or buffered.is_gone:
             raise DatasetError(f"row {row} {'was dropped' if buffered else 'is not open'}")

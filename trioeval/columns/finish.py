@@ -210,7 +210,7 @@ class GroupStages:
         if order.is_gone or processed is None:
             return
         if isinstance(processed, str):
-            progress.drop(group, _lost(before, processed))
+            progress.drop(group, _lost_rows(before, processed))
             return
         kept = {row for row, _ in processed.rows}
         for row, values in processed.rows:
@@ -237,7 +237,7 @@ class GroupStages:
         if rows and stages:
             processed = await self._process(stages, number, rows)
             if isinstance(processed, str):
-                dropped, rows = _lost(rows, processed), ()
+                dropped, rows = _lost_rows(rows, processed), ()
             else:
                 dropped = _left_out(rows, {row for row, _ in processed.rows})
                 rows, aside = processed.rows, processed.aside
@@ -401,7 +401,7 @@ def _left_out(rows: Rows, kept: Container[int]) -> Sequence[DroppedRow]:
     return [DroppedRow(row=row, cause="processor") for row, _ in rows if row not in kept]
 
 
-def _lost(rows: Rows, error: str) -> Sequence[DroppedRow]:
+def _lost_rows(rows: Rows, error: str) -> Sequence[DroppedRow]:
     """Return the rows of a group on which a processor failed."""
     return [DroppedRow(row=row, cause="failed", error=error) for row, _ in rows]
 

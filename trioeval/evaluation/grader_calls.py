@@ -71,7 +71,7 @@ async def gather_in_order(questions: Sequence[Callable[[], Awaitable[Any]]]) -> 
     They start in order as well: each reaches its first wait before the next one starts. So they reach the
     queue of a lane in the same order every time.
 
-    If several fail, the error of the first one in order is raised, whichever failed sooner: branches after a
+    If several fail, the error of the first one in order is raised, not the earliest one: branches after a
     failed one are cancelled, those before it are not.
 
     Raises:
@@ -138,7 +138,7 @@ class EmbeddingRequest:
 
     question: JudgeRequest
     users: set[int]
-    """Numbers of the assertions that use it; the lowest one pays, whichever requested it first."""
+    """Numbers of the assertions that use it; the lowest one pays, even if another one requested it first."""
     over: trio.Event = attrs.field(factory=trio.Event)
     """Set when the call is over, however it ended."""
     vector: Sequence[float] | None = None

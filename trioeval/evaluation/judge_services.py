@@ -33,7 +33,7 @@ from trioeval.usage import Usage, tokens_json
 # The user's code that judges the output of one row, run in worker processes with limits.
 #
 # A failure of that code is a result of the test and a `ScriptError`. Ending it because it takes too long or
-# uses too much memory is no evidence about the output and a `GradingError`; so is, as in promptfoo, a failure
+# uses too much memory says nothing about the output and a `GradingError`; so is, as in promptfoo, a failure
 # of a JavaScript file.
 
 

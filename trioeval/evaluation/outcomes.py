@@ -180,7 +180,7 @@ def cut_of(outcome: Outcome[Any]) -> StopReason | None:
 
 
 def explain(outcome: Outcome[Verdict]) -> str | None:
-    """Return the reason why there is no verdict, or why it is not a pass."""
+    """Return the reason for a missing verdict, or for one that is not a pass."""
     match outcome:
         case Done():
             return None if outcome.value.passed else outcome.value.reason

@@ -101,7 +101,7 @@ def aggregate(parts: Sequence[Verdict], *, threshold: float | None = None) -> Ve
     """
     if not parts:
         return Verdict(passed=True, score=1.0, reason=NO_ASSERTIONS)
-    counted = tuple(_kept(part) for part in parts)
+    counted = tuple(_counted(part) for part in parts)
     score = _mean([(part.score, _weight(part)) for part in counted])
     failed = next((part for part in counted if not part.passed), None)
     passed, reason = failed is None, ALL_PASSED if failed is None else failed.reason
@@ -150,7 +150,7 @@ def _weight(part: Verdict) -> float:
     return 1.0 if part.assertion is None else part.assertion.weight
 
 
-def _kept(part: Verdict) -> Verdict:
+def _counted(part: Verdict) -> Verdict:
     return part if part.passed or _weight(part) else attrs.evolve(part, passed=True)
 
 

@@ -169,7 +169,7 @@ class CallContext:
     The limits of a lane itself hold its next job back before that is started, so a stop finds no started job
     that waits for them. A permit is different: only the body knows what its request needs, so the job is
     started first and requests the permit then, and may have to wait for as long as other processes require.
-    Such a job has caused no cost, and loses nothing that could not be had later: at a stop it is *withdrawn*,
+    Such a job has caused no cost, and can be run later without a loss: at a stop it is *withdrawn*,
     as if its time were over. If its permit is granted in the same step, it is given back.
 
     Rejected: holding the job back until there is a permit (of what size?), and letting it have the permits

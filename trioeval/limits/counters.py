@@ -48,7 +48,7 @@ class Counter(ABC):
     paused_until: float = -math.inf
     """Nothing is granted before it."""
     streak: int = 0
-    """How often in a row it was the reason of a denial."""
+    """Number of consecutive denials that it caused."""
     used: int = 0
     """In the window, as holds, or settled and outstanding."""
     span: float = attrs.field(init=False)
@@ -151,7 +151,7 @@ class Counter(ABC):
 
     @property
     def left(self) -> int:
-        """What is left if all outstanding shares are returned unused, ≥ 0."""
+        """Amount that is left if all outstanding shares are returned unused, ≥ 0."""
         return self.target
 
     @property
@@ -297,7 +297,7 @@ class BudgetCounter(Counter):
 
     @property
     def left(self) -> int:
-        """What is not settled, ≥ 0."""
+        """Amount that is not settled, ≥ 0."""
         return max(0, self.target - (self.used - self.outstanding))
 
     @property

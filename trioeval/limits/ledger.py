@@ -78,7 +78,7 @@ class Lease:
 
     @property
     def has_expired(self) -> bool:
-        """Whether one of its holds has ended."""
+        """True if one of its holds has ended."""
         return any(
             not share.counted and type(share.counter) is ConcurrencyCounter for share in self.shares
         )
@@ -106,14 +106,14 @@ class LeaseRecords:
     """Start of that retention; nothing was due by it before."""
     _due_at: float = attrs.field(init=False, default=-math.inf)
     """Nothing is dropped before this instant."""
-    _held: dict[str, Lease] = attrs.field(init=False, factory=dict)
+    _held_leases: dict[str, Lease] = attrs.field(init=False, factory=dict)
     _live: OrderedDict[str, Lease] = attrs.field(init=False, factory=OrderedDict)
     """Live leases that are not held, in the order of their last requests."""
     _closed: OrderedDict[str, ClosedLease] = attrs.field(init=False, factory=OrderedDict)
     """Closed leases, in the order of their last requests."""
 
     def __len__(self) -> int:
-        return len(self._held) + len(self._live) + len(self._closed)
+        return len(self._held_leases) + len(self._live) + len(self._closed)
 
     @property
     def live(self) -> Mapping[str, Lease]:
@@ -131,12 +131,12 @@ class LeaseRecords:
 
     def lease(self, lease_id: str) -> Lease | None:
         """Return a lease that is not over. Leases that are due must have been dropped."""
-        return self._live.get(lease_id) or self._held.get(lease_id)
+        return self._live.get(lease_id) or self._held_leases.get(lease_id)
 
     def add(self, lease_id: str, lease: Lease) -> None:
         """Add a lease that is granted now."""
         if lease.is_held:
-            self._held[lease_id] = lease
+            self._held_leases[lease_id] = lease
         else:
             self._live[lease_id] = lease
 
@@ -149,7 +149,7 @@ class LeaseRecords:
     def close(self, lease_id: str, lease: Lease, answer: Denied, now: float) -> None:
         """Close a lease; further requests about it get `answer`."""
         if lease.is_held:
-            del self._held[lease_id]
+            del self._held_leases[lease_id]
         else:
             del self._live[lease_id]
             self.deny(lease_id, answer, now)
@@ -213,7 +213,7 @@ class Snapshot:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it adds nothing to the states of its limits."""
+        """True if it adds nothing to the states of its limits."""
         is_used = any(one["shares"] or one["paused_until"] for one in self.limits)
         return not (is_used or self.leases or self.completed)
 
@@ -257,8 +257,8 @@ class LimitLedger:
         Args:
             ask: The request.
             now: The instant.
-            is_held: The lease belongs to a scope of this process, which ends it: its holds do not expire, and it
-                is forgotten as soon as it is over or denied.
+            is_held: The lease belongs to a scope of this process, which ends it: its holds do not expire, and
+                it is forgotten as soon as it is over or denied.
             behind: Called before a grant; returns the limits at which earlier requests wait, which then
                 count as full.
         """

@@ -4,7 +4,7 @@
 Every step that may make room (a lease ends, a limit is changed or resumed, a share expires) serves the
 waiters before it returns: it takes their leases for them and wakes exactly these. So nothing polls, no
 wake-up is wasted, and no lease is free while a waiter could have it. Room that appears by itself needs a
-timer: the first waiter has it, so there is no timer while nothing waits.
+timer: the first waiter has it, so no timer runs while nothing waits.
 
 The lease of a permit belongs to its call. Its holds do not expire while the call runs, however long that
 takes, and end in the step in which the call ends.
@@ -332,7 +332,7 @@ class MemoryLimits:
         self._awaited.clear()
         self._await({key for _, keys in blocked for key in keys}, now)
         for waiter, keys in blocked:
-            self._tell(waiter, keys, now, anew=anew)
+            self._report(waiter, keys, now, anew=anew)
 
     def _await(self, keys: Iterable[str], now: float) -> None:
         """Set the timer of the first waiter to the instant at which one of these limits may get room.
@@ -347,7 +347,9 @@ class MemoryLimits:
         first.set_timer(min(wake_at, first.wake_at) if self._awaited else wake_at)
         self._awaited |= new
 
-    def _tell(self, waiter: LeaseWaiter, keys: tuple[str, ...], now: float, *, anew: bool) -> None:
+    def _report(
+        self, waiter: LeaseWaiter, keys: tuple[str, ...], now: float, *, anew: bool
+    ) -> None:
         """Report why a call waits, if that has changed, or its announced instant has passed in vain."""
         reported = waiter.reported
         due = reported is not None and reported.until is not None and reported.until <= now

@@ -249,7 +249,7 @@ class SharedLimit:
     reset: float | None = attrs.field(default=None, metadata={KEY: "resetSeconds"})
     """Seconds after which a budget resets, > 0; None for never. Only of a budget."""
     overage: Overage = "debt"
-    """Whether usage beyond the reservation counts (`debt`) or not (`deny`)."""
+    """Treatment of usage beyond the reservation: it counts (`debt`) or not (`deny`)."""
     unit: str = ""
     """The unit of its amounts, for people."""
     description: str = ""

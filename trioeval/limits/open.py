@@ -1,4 +1,4 @@
-"""Opening shared limits, in whichever place they are kept.
+"""Opening shared limits, in memory, in Redis or over HTTP.
 
 The clients of Redis and HTTP are imported only when they are needed.
 """

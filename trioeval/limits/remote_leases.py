@@ -279,7 +279,7 @@ T = TypeVar("T")
 class Outbox(Generic[T]):
     """Messages of one kind about leases, each stored until it is delivered."""
 
-    _what: str
+    _noun: str
     """The content of the messages, for warnings."""
     _deliver: Callable[[Sequence[T]], Awaitable[str | None]]
     """Sends messages and removes the delivered ones; returns what prevents the rest, or None."""
@@ -332,14 +332,14 @@ class Outbox(Generic[T]):
             failures += 1
             self._trouble = trouble
             if failures == 1:
-                self._tell(f"cannot be reported now, will be retried: {trouble}", len(ids))
+                self._report(f"cannot be reported now, will be retried: {trouble}", len(ids))
             await trio.sleep(after_failure(failures, self._spread()))
 
     def leave(self, within: float) -> None:
         """Warn of messages that are left to expire after so many seconds at the end. Synchronous."""
         if self.items:
             left = f"not reported within {within:g} s: {self._trouble}; holds end by their timeout"
-            self._tell(left, len(self.items))
+            self._report(left, len(self.items))
 
     async def _try(self, items: Sequence[T], ids: Sequence[str]) -> str | None:
         try:
@@ -364,8 +364,8 @@ class Outbox(Generic[T]):
         for one in refused:
             self.items.pop(one, None)
         for reason, count in Counter(map(str, refused.values())).items():
-            self._tell(f"refused: {reason}; holds end by their timeout", count)
+            self._report(f"refused: {reason}; holds end by their timeout", count)
 
-    def _tell(self, problem: str, count: int) -> None:
+    def _report(self, problem: str, count: int) -> None:
         leases = f"{count} lease{'s' * (count != 1)}"
-        self._warn(f"{self._what} ({leases}) {problem}")
+        self._warn(f"{self._noun} ({leases}) {problem}")

@@ -227,7 +227,7 @@ class SuiteItem(pytest.Item):
         host = self.suites.host
         if host is None or not host.has(self.loaded, self.key):
             items = (one for one in (*self.session.items, self) if isinstance(one, SuiteItem))
-            host = self.suites.begin(Host(self.suites.terms, _wanted(items)))
+            host = self.suites.begin(Host(self.suites.terms, _wanted_files(items)))
         return host
 
 
@@ -263,7 +263,7 @@ def _plain(text: object) -> str:
     return without_commands(inert_lines(text, _PROBLEMS))
 
 
-def _wanted(items: Iterable[SuiteItem]) -> Mapping[CollectedSuite, WantedFile]:
+def _wanted_files(items: Iterable[SuiteItem]) -> Mapping[CollectedSuite, WantedFile]:
     """Return the requested items of each file. All workers of a session get the same result."""
     keys: dict[CollectedSuite, set[Key]] = {}
     names: dict[CollectedSuite, str] = {}

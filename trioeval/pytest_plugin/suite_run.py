@@ -170,7 +170,7 @@ class FileRun:
             is_done = facts is not None and facts.state == "finished"
             if not is_done:
                 await self._run_on(facts)
-            self._tell_rest(with_rows=is_done)
+            self._report_rest(with_rows=is_done)
         finally:
             lock.release()
 
@@ -187,7 +187,7 @@ class FileRun:
                 raise serving.store.error
         else:
             run = await serving.store.resume(self.run, start)
-            self._tell(
+            self._report(
                 record
                 for task in start.tasks
                 for record in map(RowRecord.of, run.records(task))
@@ -215,7 +215,7 @@ class FileRun:
         async def emit(row: Row) -> None:  # noqa: ASYNC124 - reporting does not wait
             nonlocal unended
             unended += not has_ended(row.outcome)
-            self._tell([run.record(row)])
+            self._report([run.record(row)])
 
         # With shared limits, the limit server is called by the run's own lanes.
         shares = not prepared.lane_limits
@@ -234,7 +234,7 @@ class FileRun:
         )
         return not (unended and serving.stop.is_set())
 
-    def _tell(self, records: Iterable[RowRecord]) -> None:
+    def _report(self, records: Iterable[RowRecord]) -> None:
         for record in records:
             key = RowKey(record.task, record.test_idx, record.prompt_idx)
             if key in self.wanted:
@@ -250,14 +250,14 @@ class FileRun:
         with suppress(StoreError, UsageError), read_store(self.serving.store.path) as reader:
             found = reader.record(reader.run(self.run), key.task, self._indices[key])
             if found is not None and (record := RowRecord.of(found)).is_ended:
-                self._tell([record])
+                self._report([record])
 
-    def _tell_rest(self, *, with_rows: bool) -> None:
+    def _report_rest(self, *, with_rows: bool) -> None:
         """Report the results that are known when the run is over."""
         with read_store(self.serving.store.path) as reader:
             facts = reader.run(self.run)
             for task in facts.tasks if with_rows else ():
-                self._tell(map(RowRecord.of, reader.records(facts, task)))
+                self._report(map(RowRecord.of, reader.records(facts, task)))
             datasets = reader.datasets(facts)
             for key in self.wanted:
                 if isinstance(key, TaskKey):

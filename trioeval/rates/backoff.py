@@ -172,6 +172,6 @@ class Backoff:
             spread: A random number from 0 (included) to 1 (excluded).
 
         Returns:
-            At least `hint`, and at most a second or a fifth of it more, whichever is less.
+            At least `hint`, and at most a second or a fifth of it more, the smaller of both.
         """
         return hint + spread * min(_AFTER_HINT, hint / _SHARE_OF_HINT)

@@ -73,7 +73,7 @@ def dataset_lines(result: DatasetResult, near: Path | None = None) -> Iterator[s
 
 
 def trouble(result: DatasetResult) -> str | None:
-    """Return the problems of a dataset; None if it has none. Rows dropped on purpose are no problem.
+    """Return the problems of a dataset; None if it has none. Rows dropped on purpose do not count.
 
     Example:
         >>> trouble(DatasetResult(task="a", requested=9, written=7, dropped={"failed": 2}))

@@ -64,13 +64,13 @@ def chance_lines(findings: Findings) -> Iterator[str]:
             f"intervals of scores and metrics: BCa bootstrap, {how.resamples:,} resamples of tests "
             f"or clusters, seed {how.seed}"
         )
-    widest = max(findings.columns, key=_telling).passed
+    widest = max(findings.columns, key=_evidence).passed
     if (difference := widest.difference) is not None:
         where = "" if len(findings.columns) == 1 else "the largest column: "
         yield from (where + sentence for sentence in _rate_sentences(widest, difference))
 
 
-def _telling(column: ColumnFindings) -> tuple[int, bool]:
+def _evidence(column: ColumnFindings) -> tuple[int, bool]:
     """Return the best column: of columns with equally many pairs, one whose pass rate changed."""
     difference = column.passed.difference
     return column.pairs, difference is not None and difference.mean != 0

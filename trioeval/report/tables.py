@@ -350,7 +350,7 @@ def _score(own: ColumnTotals, judged: Estimate | None) -> str:
     if judged is None:
         return "–"
     mean = f"{judged.mean:.3f}"
-    if judged.shown is None or judged.half_width is None or not _tells_more(own, judged):
+    if judged.shown is None or judged.half_width is None or not _is_more_precise(own, judged):
         return mean
     if judged.shown != (judged.low, judged.high):  # too few rows for a symmetric interval
         low, high = judged.shown
@@ -358,7 +358,7 @@ def _score(own: ColumnTotals, judged: Estimate | None) -> str:
     return f"{mean} ± {judged.half_width:.3f}"
 
 
-def _tells_more(own: ColumnTotals, judged: Estimate) -> bool:
+def _is_more_precise(own: ColumnTotals, judged: Estimate) -> bool:
     """Return whether the scores of rows with a verdict differ from their pass rate."""
     passed, failed = own.passed, own.statuses[Status.FAIL]
     return abs(judged.mean * (passed + failed) - passed) > _ALMOST * (passed + failed)

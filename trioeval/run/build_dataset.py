@@ -221,7 +221,7 @@ async def preview_suite(
         TrioevalError: As for `build_columns`.
     """
     _check_preview(rows)
-    selected = _wanted(prepared, tasks)
+    selected = _selected(prepared, tasks)
     built: dict[str | None, Dataset] = {}
 
     def on_result(result: DatasetResult, made: Rows) -> None:
@@ -242,7 +242,7 @@ async def preview_suite(
     return [built[part.id] for part in selected if part.id in built]
 
 
-def _wanted(prepared: PreparedSuite, named: Sequence[str]) -> tuple[PreparedTask, ...]:
+def _selected(prepared: PreparedSuite, named: Sequence[str]) -> tuple[PreparedTask, ...]:
     """Return the tasks to preview, in the order of the suite, without dependencies on others."""
     parts = {part.id: part for part in prepared.tasks}
     own = {name: part.prepared.suite.settings for name, part in parts.items()}

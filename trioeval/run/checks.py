@@ -208,7 +208,7 @@ def _misspelt(steps: Expansion, sharing: Sharing, templates: Templates) -> Itera
     """
     if steps.suite.evaluate_options.strict_variables:
         return  # the rows report it
-    used, common = _wanted(steps, sharing, templates), _common(steps)
+    used, common = _used_names(steps, sharing, templates), _common(steps)
     reported: set[str] = set()
     for count, place in enumerate(steps.checked_tests):
         if count == _LOOKED_AT:
@@ -229,13 +229,13 @@ def _not_in_rows(steps: Expansion, sharing: Sharing, templates: Templates) -> It
     if rows_of is None or rows_of.vars is None:
         return
     given = _common(steps).union(rows_of.vars)
-    for name in sorted(_wanted(steps, sharing, templates) - given):
+    for name in sorted(_used_names(steps, sharing, templates) - given):
         hint = f"{nearest(name, given)}; an undefined variable renders as nothing"
         message = f"the prompt uses {name}, but the rows of {rows_of.task} do not provide it"
         yield Problem("$.tests.vars", message, hint)
 
 
-def _wanted(steps: Expansion, sharing: Sharing, templates: Templates) -> frozenset[str]:
+def _used_names(steps: Expansion, sharing: Sharing, templates: Templates) -> frozenset[str]:
     """Return the variables that prompts use, without those that always exist."""
     prompts = [prompt for prompt in steps.suite.prompts if prompt.function is None]
     used = [templates.references(prompt.raw) for prompt in prompts]

@@ -162,7 +162,7 @@ async def ended(journal: RunJournal | None) -> AsyncIterator[RunEnd]:
 async def _run(prepared: PreparedSuite, how: RunOptions) -> RunTotals:
     options = prepared.suite.evaluate_options
     limit_ms = options.max_eval_time_ms
-    left = _left(prepared)
+    left = _remaining_rows(prepared)
     opened = prepared.opened
     seeds = opened if isinstance(opened, SeedFiles) else SeedFiles({})
     has_datasets = any(
@@ -283,7 +283,7 @@ def _asks_questions(part: PreparedTask) -> bool:
     return isinstance(part.prepared.suite.settings, QuestionSettings)
 
 
-def _left(prepared: PreparedSuite) -> Mapping[str, TaskRows]:
+def _remaining_rows(prepared: PreparedSuite) -> Mapping[str, TaskRows]:
     """Return receivers for the rows of tasks that are used by other tasks."""
     suites = [part.prepared.suite for part in prepared.parts]
     sources = {suite.rows_of.task for suite in suites if suite.rows_of is not None}

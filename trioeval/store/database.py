@@ -101,7 +101,7 @@ def open_database(
         wal = True if wal is None and version is None else wal
         change = "" if wal is None else " = WAL" if wal else " = DELETE"
         journal = connection.execute(f"PRAGMA journal_mode{change}").fetchone()[0]
-        # Without shared memory there is no write-ahead log, and only a synchronous commit is safe.
+        # A write-ahead log needs shared memory; without it, only a synchronous commit is safe.
         level = "FULL" if durability == "full" or journal != "wal" else "NORMAL"
         connection.execute(f"PRAGMA synchronous = {level}")
         connection.execute("PRAGMA temp_store = MEMORY")  # a file could not always be opened later

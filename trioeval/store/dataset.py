@@ -110,7 +110,7 @@ class StoredDataset(StoredTask, DatasetJournal):
     _is_regrouped: bool = attrs.field(init=False, default=False)
 
     def __attrs_post_init__(self) -> None:
-        self._before = self._found() or _Before()
+        self._before = self._read_before() or _Before()
         self._stages = dict(self._before.stages)
         self._grouping = self._before.grouping
 
@@ -238,7 +238,7 @@ class StoredDataset(StoredTask, DatasetJournal):
         )
         return map(dropped_of, self._read().execute(statement, keys))
 
-    def _found(self) -> _Before | None:
+    def _read_before(self) -> _Before | None:
         if self._part is None:
             return None
         of = (self._part,)
@@ -272,15 +272,17 @@ class StoredDataset(StoredTask, DatasetJournal):
     def _warn(self, text: str) -> None:
         if not self._has_warned:
             self._has_warned = True
-            self._tell(text)
+            self._report(text)
 
     def _warn_of_unkept(self, text: str) -> None:
         """Warn once; called in the writer's thread."""
         if not self._has_warned_of_unkept:
             self._has_warned_of_unkept = True
-            self._tell(f"{text}; a later execution makes it again, and so all others of this kind")
+            self._report(
+                f"{text}; a later execution makes it again, and so all others of this kind"
+            )
 
-    def _tell(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         of = "" if self._task is None else f"task {self._task}: "
         self._writer.warn(f"{self._writer.path}: {of}{text}")
 

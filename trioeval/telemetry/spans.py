@@ -394,7 +394,7 @@ class Telemetry(RecordObserver):
         """Make the span of a call."""
         if not self._is_broken:
             with self._apart():
-                self._tell_call(call)
+                self._add_call(call)
 
     def on_recall(self, key: CallKey, /) -> None:
         """Record that a row uses a reply of an earlier execution."""
@@ -405,7 +405,7 @@ class Telemetry(RecordObserver):
         """End the span of a row."""
         if not self._is_broken:
             with self._apart():
-                self._tell_row(row)
+                self._add_row(row)
 
     def on_dataset(self, task: str | None, /) -> None:
         """Record that the calls of a task belong to the run, and to no row."""
@@ -426,7 +426,7 @@ class Telemetry(RecordObserver):
             if isinstance(event, Waiting):
                 known.waiting[event.lane] = event.why, event.at
 
-    def _tell_call(self, call: CallRecord) -> None:
+    def _add_call(self, call: CallRecord) -> None:
         now, key = trio.current_time(), call.key
         began_at = now if call.cached else now - call.latency_ms / 1000
         parent, row = self._run, None
@@ -454,7 +454,7 @@ class Telemetry(RecordObserver):
                 row.answered = span
         span.end(self._utc(now))
 
-    def _tell_row(self, row: Row) -> None:
+    def _add_row(self, row: Row) -> None:
         now = trio.current_time()
         found = self._row(row.task, row.index)
         span = self._span_of(row.task, row.index, found, now)

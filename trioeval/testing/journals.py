@@ -70,7 +70,7 @@ class MemoryDataset:
 
     def __attrs_post_init__(self) -> None:
         self._before = _counting(self.earlier)
-        identity = _begun(self.earlier)
+        identity = _identity_in(self.earlier)
         self._grouping = None if identity is None else identity.grouping
         self._stages = {one.name: one.state for one in self._before if isinstance(one, Stage)}
 
@@ -143,7 +143,7 @@ class MemoryDataset:
         self._writes.append(DatasetWrite(self.task, fact))
 
 
-def _begun(facts: Sequence[DatasetFact]) -> DatasetIdentity | None:
+def _identity_in(facts: Sequence[DatasetFact]) -> DatasetIdentity | None:
     found = [one for one in facts if isinstance(one, DatasetIdentity)]
     return found[-1] if found else None
 

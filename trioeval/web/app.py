@@ -177,11 +177,11 @@ class RunEvents:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_until_stop, self.stop, nursery.cancel_scope)
-            await self._tell(partial(_send, send))
+            await self._text_response(partial(_send, send))
             nursery.cancel_scope.cancel("the run has ended")
         await send({"type": "http.response.body", "body": b""})
 
-    async def _tell(self, send: Callable[[str], Awaitable[None]]) -> None:
+    async def _text_response(self, send: Callable[[str], Awaitable[None]]) -> None:
         seen, rows, rows_at = -1, -1, 0.0
         async with self.watches.watching(self.run_id) as watch:
             while True:
@@ -319,7 +319,7 @@ class LiveView:
                 Route("/steer/{run:path}", self.steer, methods=["POST"]),
                 Route("/static/{name}", self.assets.answer, methods=get),
             ],
-            exception_handlers={HTTPException: self._refuse, StoreError: self._tell_trouble},
+            exception_handlers={HTTPException: self._refuse, StoreError: self._error_page},
         )
         inner.router.redirect_slashes = False
         return AccessGuard(WhilePresent(inner), door)
@@ -465,12 +465,12 @@ class LiveView:
     async def _refuse(self, request: Request, error: Exception) -> Response:  # noqa: ASYNC124 - see above
         if not isinstance(error, HTTPException):
             raise error
-        return self._tell(request, error.detail, error.status_code)
+        return self._text_response(request, error.detail, error.status_code)
 
-    async def _tell_trouble(self, request: Request, error: Exception) -> Response:  # noqa: ASYNC124
-        return self._tell(request, str(error), 500)
+    async def _error_page(self, request: Request, error: Exception) -> Response:  # noqa: ASYNC124
+        return self._text_response(request, str(error), 500)
 
-    def _tell(self, request: Request, text: str, status: int) -> Response:
+    def _text_response(self, request: Request, text: str, status: int) -> Response:
         if "hx-request" in request.headers:
             return refuse(request.headers, short(text, _LONGEST_WORD), status)
         return self._page(request, "message", status, text=text)

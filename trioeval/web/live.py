@@ -174,7 +174,7 @@ async def serve_live(
     listening = None if steering is None else _listen(steering.run_id, warn)
     if steering is None or listening is None:
         await trio.lowlevel.checkpoint()
-        yield _tell_nobody
+        yield _ignore
         return
     taken, path = listening
     server = _LiveServer(steering)
@@ -201,7 +201,7 @@ def _listen(run_id: str, warn: Callable[[str], None] | None) -> tuple[socket.soc
         return None
 
 
-def _tell_nobody(_index: int | None, _task: str | None) -> None:
+def _ignore(_index: int | None, _task: str | None) -> None:
     """Ignore a new row: no socket is served."""
 
 
@@ -262,12 +262,12 @@ class _LiveServer:
             try:
                 watcher = _Watcher(stream, self.rows.count)
                 async with trio.open_nursery() as nursery:
-                    for work in (self._tell, self._hear):
+                    for work in (self._send_update, self._hear):
                         nursery.start_soon(_until_over, work, watcher, nursery.cancel_scope)
             finally:
                 self._watchers -= 1
 
-    async def _tell(self, watcher: _Watcher) -> None:
+    async def _send_update(self, watcher: _Watcher) -> None:
         """Send the state of the run to a watcher repeatedly, and once more at the end."""
         hello = {"type": "hello", "version": VERSION, "run": self.steering.run_id}
         await watcher.send(to_line(hello))

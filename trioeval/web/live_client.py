@@ -245,14 +245,14 @@ class Live:
             self._over = True
             for question in self._questions.values():
                 question.answered.set()
-            self._tell()
+            self._notify()
 
     def _take(self, message: Mapping[str, Any]) -> None:
         match message:
             case {"type": "state", "state": dict(state)}:
                 self._state = state
                 self._states += 1
-                self._tell()
+                self._notify()
             case {"type": "rows", "rows": [*rows], "missed": missed}:
                 if missed:
                     self._rows.skip()
@@ -260,7 +260,7 @@ class Live:
                     match row:
                         case {"index": int() | None as index, "task": str() | None as task}:
                             self._rows.add(index, task)
-                self._tell()
+                self._notify()
             case {"type": "answer", "id": int(number), "ok": bool(done)}:
                 question = self._questions.get(number)
                 if question is not None:
@@ -270,7 +270,7 @@ class Live:
             case _:
                 pass
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._news.set()
         self._news = trio.Event()
 

@@ -95,7 +95,7 @@ def line_of(run: StoredRunFacts, now: datetime, state: Mapping[str, Any] | None 
         seconds=run.duration_ms / 1000 if run.duration_ms else None,
         tasks=len(run.tasks),
         dataset_rows=run.dataset_rows,
-        left=_left(run),
+        left=_remaining(run),
     )
     if state is None:
         return found
@@ -119,7 +119,7 @@ def line_of(run: StoredRunFacts, now: datetime, state: Mapping[str, Any] | None 
     )
 
 
-def _left(run: StoredRunFacts) -> int:
+def _remaining(run: StoredRunFacts) -> int:
     cut = sum(run.outcomes.get(outcome, 0) for outcome in ("interrupted", "not_run"))
     return cut + max(0, (run.expected or 0) - run.rows)
 

@@ -30,7 +30,7 @@ from trioeval.errors import BusError, BusLockedError
 # Callers that wait until their message is written: one of them, the leader, writes for all.
 #
 # The first caller writes, together with messages that others add meanwhile; then the first remaining one
-# writes. There is no separate task: an unused bus costs nothing, errors are raised in the caller they belong
+# writes. It has no separate task: an unused bus costs nothing, errors are raised in the caller they belong
 # to, and nothing has to be ended. The alternative, one task that serves all, would put a nursery around the
 # user's code.
 

@@ -75,7 +75,10 @@ def check_workspaces(prepared: PreparedSuite, database: Path | None) -> None:
             folder = templates.find(workspace, {}).resolve()
             if copies.is_relative_to(folder):
                 named = "" if part.id is None else f" of task {part.id}"
-                message = f'the workspace "{workspace}"{named} contains {copies}, where its copies are created'
+                message = (
+                    f'the workspace "{workspace}"{named} contains {copies}, '
+                    "where its copies are created"
+                )
                 hint = (
                     "store runs elsewhere with --db, or use a workspace that does not contain them"
                 )

@@ -429,7 +429,10 @@ class _CellConversations:
             except UnusableReplyError as error:
                 fault = f"{error}; {CUT_OFF}" if answer.is_cut_off else str(error)
                 self.fault = f"{fault}; it starts with {quote(answer.text, _EXCERPT)}"
-                hint = f"Your last answer could not be used: {error}. Answer with {expected} and nothing else."
+                hint = (
+                    f"Your last answer could not be used: {error}. "
+                    f"Answer with {expected} and nothing else."
+                )
                 messages = with_instruction(after, hint)
         return None
 

@@ -156,7 +156,7 @@ def read_category(answer: JudgeReply, *, lenient: bool = False) -> tuple[str, st
     """Return the category in a reply, and the reason: an object, or a letter in parentheses.
 
     Raises:
-        UnusableReplyError: There is no category, or several different ones.
+        UnusableReplyError: The category is missing or ambiguous.
 
     Example:
         >>> read_category(JudgeReply("(B) It says more.", "(B) It says more."))

@@ -55,7 +55,7 @@ def context_of(
         otherwise: The context if there is neither.
 
     Raises:
-        GradingError: There is no context, or it is not text.
+        GradingError: The context is missing or not text.
     """
     if assertion.context_transform is not None:
         context, source = outside.context, "the result of contextTransform"
@@ -264,7 +264,7 @@ def read_verdicts(answer: JudgeReply, statements: int, *, lenient: bool = False)
             a yes or a no.
 
     Raises:
-        UnusableReplyError: There are no verdicts or too many, or one is neither yes nor no.
+        UnusableReplyError: Verdicts are missing or too many, or one is neither yes nor no.
 
     Example:
         >>> reply = "Final verdict for each statement in order: Yes. No. Yes."

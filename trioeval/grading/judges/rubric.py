@@ -39,7 +39,7 @@ def read_steps(answer: JudgeReply) -> list[str]:
     """Return the steps in a reply.
 
     Raises:
-        UnusableReplyError: There are no steps, or one is not text.
+        UnusableReplyError: Steps are missing, or one is not text.
     """
     found = next((one for one in objects_in(answer) if "steps" in one), None)
     if found is None:
@@ -154,7 +154,7 @@ def read_verdict(answer: JudgeReply, *, threshold: float | None, lenient: bool =
         lenient: True if an object without `pass` passes.
 
     Raises:
-        UnusableReplyError: There is no verdict.
+        UnusableReplyError: The verdict is missing.
 
     Example:
         >>> reply = '{"pass": true, "score": 0.4, "reason": "half of it is missing"}'
@@ -174,7 +174,7 @@ def read_last_verdict(
     """Return the verdict at the end of a reply that quotes its findings: its last object with `pass`.
 
     Raises:
-        UnusableReplyError: There is no verdict, or `pass` is neither true nor false.
+        UnusableReplyError: The verdict is missing, or `pass` is neither true nor false.
     """
     del lenient
     found = [one for one in objects_in(answer) if "pass" in one]

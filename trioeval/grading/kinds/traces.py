@@ -157,7 +157,7 @@ def trace_of(subject: Subject) -> ReplyTrace:
     """Return the trace of the provider's reply.
 
     Raises:
-        GradingError: There is no trace, or it has no spans.
+        GradingError: The trace is missing or has no spans.
 
     Example:
         >>> trace = {"spans": [{"name": "search", "startTime": 5, "endTime": 7.5}]}

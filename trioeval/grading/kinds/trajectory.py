@@ -41,7 +41,10 @@ def _tool_used(subject: Subject, value: Any, assertion: Assertion) -> Finding:
         holds = bool(there) if inverted else len(there) == len(expected)
         word = "unwanted" if inverted else "wanted"
         return Finding(holds, f"tools used: {_listed(tools)}; {word}: {quote(list(expected))}")
-    found, counted = _wanted(value), BoundedCount(least=value.get("min", 1), most=value.get("max"))
+    found, counted = (
+        _selector(value),
+        BoundedCount(least=value.get("min", 1), most=value.get("max")),
+    )
     count = sum(map(found.has, tools))
     return Finding(
         counted.allows(count),
@@ -55,7 +58,7 @@ def _tool_sequence(subject: Subject, value: Any, _assertion: Assertion) -> Findi
     steps, mode = value, "in_order"
     if isinstance(value, Mapping):
         steps, mode = value["steps"], value.get("mode", mode)
-    expected = [_wanted(step) for step in steps]
+    expected = [_selector(step) for step in steps]
     if mode == "exact":
         holds = len(expected) == len(tools) and all(
             one.has(step) for one, step in zip(expected, tools, strict=True)
@@ -69,7 +72,7 @@ def _tool_sequence(subject: Subject, value: Any, _assertion: Assertion) -> Findi
 
 
 def _tool_args(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
-    found = _wanted(value)
+    found = _selector(value)
     ignored = value.get("ignore", ())
     ignored = (ignored,) if isinstance(ignored, str) else ignored
     expected = _without(value["args"] if "args" in value else value["arguments"], ignored)
@@ -100,7 +103,8 @@ def _step_count(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
     of_types = "" if selector.types == STEP_TYPES else f" of type {' or '.join(selector.types)}"
     return Finding(
         counted.allows(count),
-        f"found {count} step{'s' * (count != 1)}{of_types} matching {quote(pattern)}, expected {counted.bounds}",
+        f"found {count} step{'s' * (count != 1)}{of_types} matching {quote(pattern)}, "
+        f"expected {counted.bounds}",
     )
 
 
@@ -108,7 +112,7 @@ def _tools(subject: Subject) -> list[TrajectoryStep]:
     return [step for step in steps_of(trace_of(subject)) if step.type == "tool"]
 
 
-def _wanted(value: Any) -> _StepSelector:
+def _selector(value: Any) -> _StepSelector:
     if isinstance(value, str):
         return _StepSelector(value)
     return _StepSelector(value.get("pattern") or value["name"], _types(value) or ("tool",))

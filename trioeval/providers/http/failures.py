@@ -235,7 +235,7 @@ def find_kind(status: int, found: BodyError, wait: float | None = None) -> Provi
     """
     if is_refusal(status, found):
         return "bad_request"
-    status = _telling(status, found)
+    status = _specificity(status, found)
     if status in SUCCESSES:
         return _kind_inside(found)
     return next((rule.kind for rule in RULES if rule.fits(status, found, wait)), "bad_request")
@@ -249,13 +249,13 @@ def is_refusal(status: int, found: BodyError) -> bool:
         >>> is_refusal(400, filtered), is_refusal(500, filtered)
         (True, False)
     """
-    status = _telling(status, found)
+    status = _specificity(status, found)
     if status not in REFUSING and status not in SUCCESSES:
         return False
     return found.flags is not None or bool(found.codes & REFUSED_PROMPT)
 
 
-def _telling(status: int, found: BodyError) -> int:
+def _specificity(status: int, found: BodyError) -> int:
     """Return the decisive status: one inside the body counts if that of the reply is not a failure."""
     if status >= HTTPStatus.BAD_REQUEST or found.status is None:
         return status

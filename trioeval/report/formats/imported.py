@@ -77,12 +77,12 @@ class DocumentPart:
         return DocumentPart(value, self.path, self.problems)
 
     def mapping(self) -> Mapping[str, Any]:
-        """Return the object; an empty one if there is no value."""
+        """Return the object; an empty one without a value."""
         found: Mapping[str, Any] = self._of(Mapping, "an object", {})
         return found
 
     def sequence(self) -> Sequence[Any]:
-        """Return the list; an empty one if there is no value."""
+        """Return the list; an empty one without a value."""
         found: Sequence[Any] = self._of(list, "a list", [])
         return found
 
@@ -94,7 +94,7 @@ class DocumentPart:
         ]
 
     def number(self, default: float | None) -> Any:
-        """Return the number; the default if there is no value."""
+        """Return the number; the default without a value."""
         value = self.value
         if isinstance(value, int | float) and (isinstance(value, bool) or not abs(value) < _HUGE):
             self.problem(f"must be a number, got {quote(value)}")
@@ -115,7 +115,7 @@ class DocumentPart:
         return -1
 
     def text(self) -> str | None:
-        """Return the text; None if there is no value."""
+        """Return the text; None without a value."""
         found: str | None = self._of(str, "a text", None)
         return found
 
@@ -465,7 +465,7 @@ def _of_lines(text: str, problems: Problems, eval_id: str) -> ImportedTask:
             else:
                 records.append(imported_row(row, eval_id))
     problems.line = None
-    _tell_twins(records, problems)
+    _report_twins(records, problems)
     if not records and not problems.found:
         problems.add("$", "has no rows")
     columns = _columns_of(records)
@@ -489,11 +489,11 @@ def _of_lines(text: str, problems: Problems, eval_id: str) -> ImportedTask:
 def _records(rows: Sequence[DocumentPart], eval_id: str) -> list[dict[str, Any]]:
     records = [imported_row(row, eval_id) for row in rows]
     if rows:
-        _tell_twins(records, rows[0].problems)
+        _report_twins(records, rows[0].problems)
     return records
 
 
-def _tell_twins(records: Sequence[Mapping[str, Any]], problems: Problems) -> None:
+def _report_twins(records: Sequence[Mapping[str, Any]], problems: Problems) -> None:
     seen = set()
     for record in records:
         place = record["testIdx"], record["promptIdx"]

@@ -34,7 +34,7 @@ def run(source: str, values: list[Any]) -> dict[str, Any]:
     Blocks, for little more than twice `TIME_LIMIT` at most.
 
     Returns:
-        `{"value": …}`, None if there is no value; or `{"error": …, "limit": …}`: a line, and whether it
+        `{"value": …}`, None without a value; or `{"error": …, "limit": …}`: a line, and whether it
         exceeded a limit.
     """
     try:

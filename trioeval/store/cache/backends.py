@@ -73,7 +73,7 @@ class MemoryBackend:
         return has_entry(self._tables, key, self._wall(), self._ttl)
 
     def keep(self, key: bytes, entry: CacheEntry) -> None:
-        """Store an entry, and drop the oldest ones if there is no room."""
+        """Store an entry, and drop the oldest ones if room is lacking."""
         with suppress(sqlite3.Error):  # larger than any value of a database
             keep_entry(self._tables, key, entry)
             trim_entries(self._tables, MEMORY)

@@ -210,10 +210,10 @@ async def open_cache(
     )
     token = trio.lowlevel.current_trio_token()
 
-    def tell(written: WriteReport) -> None:
+    def on_written(written: WriteReport) -> None:
         token.run_sync_soon(shelf.written, written)
 
-    writer = CacheWriter(files.writing, owner, owners, ttl_s, lease_s, wall, tell)
+    writer = CacheWriter(files.writing, owner, owners, ttl_s, lease_s, wall, on_written)
     shelf.attach(writer)
     writer.start()
     try:

@@ -389,7 +389,7 @@ class CacheContents:
     file_bytes: int
     """Bytes of the file, including its log."""
     utc_oldest: str | None
-    """As ISO 8601; None if there are no entries."""
+    """As ISO 8601; None without entries."""
     utc_newest: str | None
     providers: Sequence[ProviderShare]
     """The providers, largest first."""

@@ -142,7 +142,7 @@ class QueueTransaction:
         return known is not None
 
     def settle(self, outcomes: Mapping[str, bool | None]) -> None:
-        """Remove finished entries from the queue, and record whether they are done; None is no outcome."""
+        """Remove finished entries from the queue, and record whether they are done; None if unknown."""
         for name, done in outcomes.items():
             entry = self._connection.execute(
                 "DELETE FROM entry WHERE id = ? AND (owner IS NULL OR owner = ?) RETURNING run",
@@ -159,11 +159,11 @@ class QueueTransaction:
                 self._look_at_dependents(name)
 
     def schedule(self, limit: int, *, patrol: bool = False) -> None:
-        """Start the next entries while there is room, whichever program they belong to.
+        """Start the next entries of any program while there is room.
 
         Args:
             limit: The limit of this program; the smallest limit of the living programs applies.
-            patrol: Where there is no room, take back the entries of dead programs.
+            patrol: If room is lacking, take back the entries of dead programs.
         """
         self._connection.execute(
             "UPDATE owner SET most = ?1 WHERE id = ?2 AND most IS NOT ?1", (limit, self._me)
