@@ -52,7 +52,7 @@ _TOLD_WITH = {"window": "reset", "timeout": "reset", "status": "used"}
 def from_json(data: Any, target: type[T], at: str = "$") -> T:
     """Read a limit, the state of a limit, or a tuple of either, with unique keys.
 
-    A pause is ignored: the data does not contain the time at which it was `pausedSeconds` long. The start of a
+    A pause is ignored: the data does not contain the time of its `pausedSeconds`. The start of a
     budget's period is given in Unix time.
 
     Args:
