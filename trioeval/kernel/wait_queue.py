@@ -120,7 +120,7 @@ class Waiter:
     rank: tuple[int, int, int]
     """The smallest is first."""
     called: trio.Event = attrs.field(factory=trio.Event)
-    """Set to make it look again, possibly in vain."""
+    """Set to make it check again, possibly without a result."""
 
 
 def _rank(waiter: Waiter) -> tuple[int, int, int]:

@@ -350,7 +350,7 @@ class MemoryLimits:
     def _report(
         self, waiter: LeaseWaiter, keys: tuple[str, ...], now: float, *, anew: bool
     ) -> None:
-        """Report why a call waits, if that has changed, or its announced instant has passed in vain."""
+        """Report why a call waits, if that has changed, or if it was not served at its announced instant."""
         reported = waiter.reported
         due = reported is not None and reported.until is not None and reported.until <= now
         # A limit starts to decrease when it is redefined, and at no other time.

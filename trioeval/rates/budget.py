@@ -89,7 +89,7 @@ class Follower(Protocol):
     """An object that waits for a release."""
 
     def notify(self) -> None:
-        """Check again. Synchronous; may be called in vain."""
+        """Check again. Synchronous; may be called without a change."""
 
 
 @attrs.define(eq=False)

@@ -32,8 +32,8 @@ from trioeval.text import number_text, quote, score_text
 #
 # A majority needs an odd number, so a tie is impossible; and if each judgement holds because its score
 # reaches a threshold, the median reaches it exactly if the majority does. Both depend on the judgements, not
-# on their order. Agreement is the share of the judgements on the majority's side. If one of the questions fails,
-# the result is an error: a smaller panel would be another measurement.
+# on their order. Agreement is the share of the judgements on the majority's side. If one of the questions
+# fails, the result is an error: a smaller panel would be another measurement.
 
 
 Combine = Literal["majority", "mean"]
