@@ -30,7 +30,7 @@ class LeaseShare:
     amount: int
     at: float
     """The instant at which it was taken, or at which its hold was last extended."""
-    is_held: bool
+    is_held: bool = False
     """A hold that does not expire by itself."""
     counted: bool = True
     """False once its window has passed or its hold has ended."""

@@ -257,8 +257,8 @@ class LimitLedger:
         Args:
             ask: The request.
             now: The instant.
-            is_held: The lease belongs to a scope of this process, which ends it: its holds do not expire, and
-                it is forgotten as soon as it is over or denied.
+            is_held: A scope of this process ends the lease: its holds do not expire, and it is forgotten as
+                soon as it is over or denied.
             behind: Called before a grant; returns the limits at which earlier requests wait, which then
                 count as full.
         """
@@ -469,9 +469,7 @@ class LimitLedger:
             state = from_json(data["state"], LimitState)
             state = attrs.evolve(state, paused_until=data["paused_until"])
             counter = _counter_of(state, snapshot.at)
-            shares = [
-                LeaseShare(counter, amount, at, is_held=False) for amount, at in data["shares"]
-            ]
+            shares = [LeaseShare(counter, amount, at) for amount, at in data["shares"]]
             for share in shares:
                 counter.put(share)
             counters.append((counter, shares))
@@ -486,9 +484,7 @@ class LimitLedger:
                     share = listed[place]
                 else:
                     is_budget = isinstance(counter, BudgetCounter)
-                    share = LeaseShare(
-                        counter, amount, reserved_at, is_held=False, counted=is_budget
-                    )
+                    share = LeaseShare(counter, amount, reserved_at, counted=is_budget)
                     if is_budget:
                         counter.put(share)
                 shares.append(share)
