@@ -35,10 +35,10 @@ def parsed(entry: dict[str, Any], folder: Path | None = None, **top: Any) -> Sui
 
 def said_of(entry: dict[str, Any], folder: Path | None = None, **top: Any) -> list[str]:
     """Return the mistakes of an entry, without hints."""
-    return [text.partition("\n")[0] for text in told_of(entry, folder, **top)]
+    return [text.partition("\n")[0] for text in chance_sentences(entry, folder, **top)]
 
 
-def told_of(entry: dict[str, Any], folder: Path | None = None, **top: Any) -> list[str]:
+def chance_sentences(entry: dict[str, Any], folder: Path | None = None, **top: Any) -> list[str]:
     with pytest.raises(SuiteError) as caught:
         parsed(entry, folder, **top)
     return [str(problem).replace("$.tasks[0]", "$") for problem in caught.value.problems]
@@ -300,7 +300,7 @@ def test_ag_11_all_bad_parameters_are_told_at_once(tmp_path: Path) -> None:
 
 def test_keys_that_there_are_elsewhere_are_told_with_what_was_meant() -> None:
     """Keys of other tools, of other types of tasks, and of the top."""
-    assert told_of(
+    assert chance_sentences(
         {
             "maxAttempts": 3,
             "restarts": 3,
@@ -370,7 +370,7 @@ def test_names_of_cases_are_different() -> None:
 
 def test_ag_70_dependencies_must_be_names_of_other_cases() -> None:
     """The case itself, paths and unknown names are reported at their places, with the nearest name."""
-    assert told_of(
+    assert chance_sentences(
         {
             "tests": [
                 {"id": "calc", "dependsOn": ["parser", " calc "]},
@@ -397,7 +397,7 @@ def test_ag_71_circles_are_told_in_a_fixed_order() -> None:
     tests = [{"id": "c", "dependsOn": ["a"]}, {"id": "b", "dependsOn": ["c"]}]
     tests += [{"id": "a", "dependsOn": ["b"]}, {"id": "e", "dependsOn": "d"}]
     tests += [{"id": "d", "dependsOn": ["c", "e"]}]
-    assert told_of({"tests": tests}) == [
+    assert chance_sentences({"tests": tests}) == [
         f"$.tests[{place}].dependsOn: the dependencies of cases form a cycle: {way}\n"
         "  each of them waits for the next; remove one dependency"
         for place, way in ((2, "a → b → c → a"), (4, "d → e → d"))
@@ -426,7 +426,7 @@ def test_a_dependency_means_one_row_of_each_column() -> None:
     tests: list[dict[str, Any]] = [{"id": "a"}, {"id": "b", "vars": {"x": "1"}, "dependsOn": "a"}]
     several = {"vars": {"x": ["1", "2"]}}
     hint = 'write a test for each, or set "disableVarExpansion" in its options'
-    assert told_of({"tests": [{**tests[0], **several}, tests[1]]}) == [
+    assert chance_sentences({"tests": [{**tests[0], **several}, tests[1]]}) == [
         f'$.tests[0].vars: "a" has 2 rows, but dependsOn requires exactly one\n  {hint}'
     ]
     whole = {**several, "options": {"disableVarExpansion": True}}
@@ -505,7 +505,7 @@ def test_workspaces_are_looked_for_as_far_as_variables_are_known(projects: Path)
     (projects / "t.py").write_text("def f(variables, context):\n    return {'name': 'calc'}\n")
     done = f"{projects}/projects/over already contains DONE, which marks a task as done"
     hint = "remove it, or give the task another doneFile"
-    assert told_of(entry, projects) == [
+    assert chance_sentences(entry, projects) == [
         '$.workspace: file or folder not found: "projects/clac" (case b)\n  did you mean "calc"?',
         f"$.workspace: {done}: {hint} (case c)",
         "$.tests[4].workspace: {{ other }} is not defined; the test has name (case e)",
@@ -603,8 +603,8 @@ def test_hooks_may_change_cases(tmp_path: Path, change: str, names: list[str] | 
 @pytest.mark.parametrize(
     ("entry", "told"),
     [
-        ({"prompts": None}, "$: there are no prompts, so agents have nothing to do"),
-        ({"tests": None}, "$: there are no tests"),
+        ({"prompts": None}, "$: no prompts are given, so agents have nothing to do"),
+        ({"tests": None}, "$: no tests are given"),
         ({"tests": []}, "$.tests: the list of tests is empty"),
     ],
 )
@@ -618,7 +618,7 @@ def test_a_key_of_a_case_that_is_misspelt_is_told_with_what_was_meant() -> None:
     hints = [
         text.partition("\n")[2].strip()
         for test in ({"dependOn": "b"}, {"id": "a", "onFailedDependancy": "skip"})
-        for text in told_of({"tests": [test]})
+        for text in chance_sentences({"tests": [test]})
     ]
     assert hints == ['did you mean "dependsOn"?', 'did you mean "onFailedDependency"?']
 

@@ -14,7 +14,12 @@ from rich.text import Text
 from test_compare import Record, made
 
 from trioeval.report.compare import Comparison
-from trioeval.report.compare_chance import chance_lines, findings_table, nothing_shared, told_of
+from trioeval.report.compare_chance import (
+    chance_lines,
+    chance_sentences,
+    findings_table,
+    nothing_shared,
+)
 from trioeval.report.compare_runs import Findings, KeptMetrics, findings_of
 from trioeval.report.records import RowRecord
 from trioeval.report.statistics import Bootstrap, mcnemar
@@ -115,7 +120,7 @@ def test_what_only_one_run_has_is_no_pair() -> None:
     assert (findings.pairs, findings.is_worse) == (0, False)
     assert [column.passed.answer for column in findings.columns] == [None, None]
     assert [*chance_lines(findings)] == []
-    assert [*told_of(comparison.columns, findings)][-1] == (
+    assert [*chance_sentences(comparison.columns, findings)][-1] == (
         "no row is in both runs: the runs cannot be compared"
     )
     assert "–" in printed(comparison, findings)
@@ -196,7 +201,7 @@ def test_people_are_told_in_a_table_and_in_sentences() -> None:
     assert "score" not in table  # it repeats the pass rate
     evil = next(line for line in table.splitlines() if "evil" in line)
     assert evil.split()[-2:] == ["no", "difference"]
-    *sentences, last = told_of(comparison.columns, findings)
+    *sentences, last = chance_sentences(comparison.columns, findings)
     assert sentences[0] == (
         "p | q, pass rate: 75.0 % (53–89) → 35.0 % (18–57); -40.0 (-63 to -11), p = 0.021: "
         "worse beyond chance"
@@ -218,7 +223,9 @@ def test_rows_that_never_came_to_an_end_make_nothing_worse() -> None:
     after = findings.columns[0].passed.after
     assert after is not None
     assert (after.mean, after.n) == (1, 10)
-    assert "10 rows of the later run did not end" in " ".join(told_of(comparison.columns, findings))
+    assert "10 rows of the later run did not end" in " ".join(
+        chance_sentences(comparison.columns, findings)
+    )
     assert compared(old, run([0] * 10 + [2] * 10))[1].is_worse
     comparison, findings = compared(old, stopped[10:])
     assert findings.pairs == 0

@@ -90,13 +90,13 @@ def test_a_page_has_a_row_a_test_and_a_cell_a_column() -> None:
         "ms": 0,
         "tokens": 5,
         "cost": 0.5,
-        "said": "say hi",
+        "text": "say hi",
         "why": 'the output does not equal "no"',
         "metrics": {"m": 0.75},
         "row": 0,
     }
     assert second is not None
-    assert (second["status"], second["said"], second["why"]) == (2, "server: down", "")
+    assert (second["status"], second["text"], second["why"]) == (2, "server: down", "")
     assert last is not None
     assert (last["status"], last["row"]) == (0, 3)
 
@@ -167,8 +167,8 @@ def test_lanes_are_told_in_words_and_in_stretches_of_time() -> None:
     page = page_of(made_results(1))
     ((lane, _),) = [execution["lanes"] for execution in page.data["lanes"]]
     assert lane["name"] == "openai:gpt-6-mini"
-    assert lane["told"].startswith("300 calls, 3 refused (429), ")
-    assert re.search(r"waited [\d.]+ s of 44\.0 s: tpm [\d.]+ s, slots [\d.]+ s$", lane["told"])
+    assert lane["text"].startswith("300 calls, 3 refused (429), ")
+    assert re.search(r"waited [\d.]+ s of 44\.0 s: tpm [\d.]+ s, slots [\d.]+ s$", lane["text"])
     assert sum(bucket[3] for bucket in lane["buckets"]) == 3
     assert {word for bucket in lane["buckets"] for word in bucket[5]} == {"tpm", "slots"}
     assert lane["reasons"] == ["tpm", "slots"]  # the longest first
@@ -206,7 +206,7 @@ def test_no_text_of_others_is_more_than_text() -> None:
     hostile = hostile_results()
     for text in (
         "".join(html_chunks(hostile)),
-        "".join(compare_chunks([results_of()], [hostile], told=["<script>"])),
+        "".join(compare_chunks([results_of()], [hostile], sentences=["<script>"])),
     ):
         assert_inert_html(text)
         assert {tag for tag, _ in PageData(text).tags} <= {
@@ -335,7 +335,7 @@ def test_what_is_left_out_is_not_on_the_page(name: str, hidden: str) -> None:
 def test_a_page_of_two_runs_has_each_row_that_is_another() -> None:
     """Changed rows have both outputs, the kind of the change, and counts."""
     before, after = made_results(30, activity=False), made_results(31, seed=1, activity=False)
-    page = PageData("".join(compare_chunks([before], [after], told=["a <finding>"])))
+    page = PageData("".join(compare_chunks([before], [after], sentences=["a <finding>"])))
     rows = page.rows("index")
     assert {row[3] for row in rows} <= {"better", "worse", "changed", "new"}
     assert [row[3] for row in rows].count("new") == 2

@@ -203,7 +203,7 @@ def test_a_table_says_why_there_is_no_answer(results: Results) -> None:
 def test_a_page_shows_the_answer_and_keeps_the_reply(results: Results) -> None:
     """The details of a row have the reply, the correct answer and the events."""
     page = PageData("".join(html_chunks(results)))
-    assert [cell["said"] for (cell,) in page.cells() if cell is not None] == [
+    assert [cell["text"] for (cell,) in page.cells() if cell is not None] == [
         "Blue",
         "Red",
         "no answer: missing_answer",

@@ -35,7 +35,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("some pages, für alle")
     written: Mapping[str, Iterator[str]] = {
         "run": html_chunks(RUN),
-        "two": compare_chunks([made_results(30)], [made_results(31, seed=1)], told=["p = 0.2"]),
+        "two": compare_chunks(
+            [made_results(30)], [made_results(31, seed=1)], sentences=["p = 0.2"]
+        ),
         "hostile": html_chunks(hostile_results()),
         "small": html_chunks(results_of()),
         "same": compare_chunks([results_of()], [results_of()]),

@@ -162,7 +162,7 @@ async def ended(journal: RunJournal | None) -> AsyncIterator[RunEnd]:
 async def _run(prepared: PreparedSuite, how: RunOptions) -> RunTotals:
     options = prepared.suite.evaluate_options
     limit_ms = options.max_eval_time_ms
-    left = _left(prepared)
+    left = _remaining_rows(prepared)
     opened = prepared.opened
     seeds = opened if isinstance(opened, SeedFiles) else SeedFiles({})
     has_datasets = any(
@@ -283,16 +283,16 @@ def _asks_questions(part: PreparedTask) -> bool:
     return isinstance(part.prepared.suite.settings, QuestionSettings)
 
 
-def _left(prepared: PreparedSuite) -> Mapping[str, TaskRows]:
+def _remaining_rows(prepared: PreparedSuite) -> Mapping[str, TaskRows]:
     """Return receivers for the rows of tasks that are used by other tasks."""
     suites = [part.prepared.suite for part in prepared.parts]
-    wanted = {suite.rows_of.task for suite in suites if suite.rows_of is not None}
+    sources = {suite.rows_of.task for suite in suites if suite.rows_of is not None}
     for suite in suites:
-        wanted |= {source.task for source in suite.settings.sources()}
-    return {task: TaskRows() for task in wanted}
+        sources |= {source.task for source in suite.settings.sources()}
+    return {task: TaskRows() for task in sources}
 
 
-def ignore(_told: object) -> None:
+def ignore(_event: object) -> None:
     """Do nothing: the default observer."""
 
 

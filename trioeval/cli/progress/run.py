@@ -122,7 +122,7 @@ class RunViews:
     tasks: TaskProgress = attrs.field(init=False)
 
     @picture.default
-    def _begun(self) -> RunStateSource:
+    def _make_source(self) -> RunStateSource:
         return RunStateSource(
             total=self.prepared.size,
             lanes=self.lanes,
@@ -136,10 +136,10 @@ class RunViews:
         )
 
     @tasks.default
-    def _told(self) -> TaskProgress:
-        tell = say if self.verbose else None
+    def _make_tasks(self) -> TaskProgress:
+        verbose_line = say if self.verbose else None
         began_at = self.picture.activity.began_at
-        return TaskProgress(self.warn, _wanted(self.prepared), tell, began_at)
+        return TaskProgress(self.warn, _row_counts(self.prepared), verbose_line, began_at)
 
     def __attrs_post_init__(self) -> None:
         self.metrics.lanes = self.lanes.statistics
@@ -223,7 +223,7 @@ def _limit(lanes: Lanes, name: str) -> int | None:
     return None if lane is None else lane.statistics().limit
 
 
-def _wanted(prepared: PreparedSuite) -> Mapping[str | None, int | None]:
+def _row_counts(prepared: PreparedSuite) -> Mapping[str | None, int | None]:
     """Return the number of rows of each dataset, as far as the suite sets it."""
     parts = {part.id: part.prepared.suite.settings for part in prepared.parts}
     return {task: own.rows for task, own in parts.items() if isinstance(own, ColumnsSettings)}

@@ -67,13 +67,13 @@ class RunOutcome:
     def line(self) -> str:
         """The last line of the output."""
         parts = [self._verdict[1]]
-        if self.standing and self._kept not in parts[0]:
-            parts.append(self._kept)
+        if self.standing and self._kept_results not in parts[0]:
+            parts.append(self._kept_results)
         parts += [] if self.resume is None else [f"continue with: {self.resume}"]
         return "; ".join(parts)
 
     @property
-    def _kept(self) -> str:
+    def _kept_results(self) -> str:
         """The rows that were to be run again and still have their earlier results."""
         if self.standing == 1:
             return "1 row was not run again and keeps its earlier result"
@@ -85,7 +85,7 @@ class RunOutcome:
         totals, datasets, standing = self.totals, self.datasets, self.standing
         passed, failed, errors, left = (totals.count(status) for status in Status)
         numbers = _numbers(totals, datasets, self.duration)
-        troubles = [told for dataset in datasets if (told := trouble(dataset)) is not None]
+        troubles = [problem for dataset in datasets if (problem := trouble(dataset)) is not None]
         if self.unwritten:
             return Exit.FAULT, f"{numbers}; exit 1: some results could not be written, see above"
         if self.signals:
@@ -105,7 +105,7 @@ class RunOutcome:
         if totals.pass_rate >= self.needed and not left and not standing and not troubles:
             return Exit.OK, f"{numbers}; exit 0: {rate}"
         found = [*filter(None, [_why(totals, [*self._causes()])]), *troubles]
-        why = ", ".join(found) or self._kept
+        why = ", ".join(found) or self._kept_results
         if self.needed != _ALL and rate:
             why += f"; {rate}"
         return self.failed_code, f"{numbers}; exit {self.failed_code}: {why}"
