@@ -1,4 +1,4 @@
-"""Facts of cases are posted on the bus of their run: once, even if the run dies in between."""
+"""Facts of cases are posted on the bus of their run once, even if the run dies in between."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,8 +42,8 @@ def facts_of(folder: Path) -> list[Message]:
 
 
 @pytest.mark.usefixtures("patient")
-def test_facts_are_passed_on_once_in_their_order(tmp_path: Path) -> None:
-    """Including equal ones of the same case, those of other cases, and later ones."""
+def test_facts_are_forwarded_once_in_order(tmp_path: Path) -> None:
+    """Equal facts of the same case, facts of other cases, and later ones are included."""
 
     async def main() -> list[int]:
         buses, told = run_buses(), []
@@ -74,7 +74,7 @@ def test_facts_are_passed_on_once_in_their_order(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("after", [0, 1, 2])
-def test_facts_are_whole_after_a_death_between_two(
+def test_facts_are_complete_after_a_crash_between_two(
     tmp_path: Path, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Facts that are on the bus are not posted again."""
@@ -106,10 +106,10 @@ def test_facts_are_whole_after_a_death_between_two(
     ]
 
 
-def test_ag_14_a_bus_that_cannot_be_opened_is_told_once_a_minute(
+def test_ag_14_a_bus_that_cannot_be_opened_is_reported_once_a_minute(
     tmp_path: Path,
 ) -> None:
-    """Each message that is lost counts."""
+    """Each lost message is counted."""
     (tmp_path / "bus").write_text("a file")
     warned = list[str]()
 
@@ -129,14 +129,14 @@ def test_ag_14_a_bus_that_cannot_be_opened_is_told_once_a_minute(
 
 
 async def seconds_of(post: CasePoster) -> float:
-    """Seconds that a message takes."""
+    """The number of seconds that a message takes."""
     begun = trio.current_time()
     await post("INFO", "hello")
     return trio.current_time() - begun
 
 
-def test_a_bus_that_others_hold_is_waited_for_once_a_minute(tmp_path: Path) -> None:
-    """One second; facts in between are posted if the lock is free, or counted."""
+def test_a_locked_bus_is_waited_for_once_a_minute(tmp_path: Path) -> None:
+    """The wait lasts one second; facts in between are posted if the lock is free, or counted."""
     warned = list[str]()
 
     async def main() -> None:
@@ -159,8 +159,8 @@ def test_a_bus_that_others_hold_is_waited_for_once_a_minute(tmp_path: Path) -> N
     assert f"{tmp_path}: the message bus was locked by another process" in warned[0]
 
 
-def test_what_is_told_delays_no_stop(tmp_path: Path) -> None:
-    """Neither does a waiting message, nor a later one; it is posted if that is quick."""
+def test_posting_facts_does_not_delay_a_stop(tmp_path: Path) -> None:
+    """Neither a waiting message nor a later one delays it; it is posted if that is quick."""
 
     async def main() -> None:
         buses = run_buses()
@@ -180,10 +180,10 @@ def test_what_is_told_delays_no_stop(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("patient")
-def test_a_fact_that_cannot_be_passed_on_keeps_no_other_back(
+def test_a_fact_that_cannot_be_forwarded_does_not_block_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are written together; what they say of messages of their own bus is left out."""
+    """They are written together; ids of messages of their own bus are left out."""
 
     async def main() -> None:
         buses = run_buses()
@@ -208,7 +208,7 @@ def test_a_fact_that_cannot_be_passed_on_keeps_no_other_back(
 
 @pytest.mark.usefixtures("patient")
 def test_the_bus_of_a_run_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each case reads what is new; all of it, if it is another bus."""
+    """Each case reads the new messages, or all of them if it is another bus."""
     since: list[int | None] = []
 
     def spied(folder: Path, **more: int | None) -> Iterator[BusReading]:
