@@ -267,7 +267,7 @@ def test_children_of_children_count_as_one_child(tmp_path: Path, mark: str) -> N
 
 
 async def cancelled_when(ready: Path, work: Callable[[], Awaitable[object]]) -> float:
-    """Run a function, cancel it when the pipe is opened, and return the time that it took to end after that."""
+    """Run a function, cancel it when the pipe is opened, and return how long it took to end after that."""
     cancelled_at = 0.0
 
     async def cancel(scope: trio.CancelScope) -> None:

@@ -56,9 +56,7 @@ def test_an_unknown_variable_is_reported_with_the_nearest_name() -> None:
     ],
 )
 def test_known_and_optional_variables_are_accepted(word: str) -> None:
-    """They are the fields of a case, variables of the test, and variables for which the template has a
-    default.
-    """
+    """They are the fields of a case, the variables of the test, and variables with a default."""
     assert told(word, {"vars": {"n": 1}}) == []
 
 

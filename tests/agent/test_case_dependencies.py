@@ -167,7 +167,7 @@ async def _run_all(
 
 
 def test_a_case_starts_when_its_last_dependency_is_done() -> None:
-    """It starts at that instant; a case without dependencies starts at once and posts no message about them."""
+    """It starts at that instant; a case without dependencies starts at once and posts no message."""
     found = ran(
         Case(name="c", needs="ab"), Case(name="a", takes=2), Case(name="b", takes=5), Case(name="d")
     )
@@ -178,9 +178,7 @@ def test_a_case_starts_when_its_last_dependency_is_done() -> None:
 
 
 def test_ag_73_a_failed_dependency_is_handled_by_policy() -> None:
-    """The case is skipped at once, fails at once, is given up when nothing else runs, or starts when all
-    dependencies are over.
-    """
+    """The case is skipped or fails at once, is given up when nothing else runs, or starts after the others."""
     found = ran(
         Case(name="a", done=False),
         Case(name="b", takes=9),

@@ -150,7 +150,7 @@ def test_the_folder_of_the_done_file_exists_whatever_an_agent_removes(folder: Pa
 def test_special_files_in_place_of_our_files_do_not_block(
     folder: Path, put: Callable[[Path], object]
 ) -> None:
-    """A folder with an unreadable description is used if the case must have one, and otherwise moved aside."""
+    """A folder with an unreadable description is used if attempts count, and otherwise moved aside."""
     open_as(folder)
     (folder / "case.json").unlink()
     put(folder / "case.json")

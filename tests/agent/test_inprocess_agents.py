@@ -227,7 +227,7 @@ def test_ag_27_with_one_slot_a_parent_can_wait_for_its_child() -> None:
 
 
 def test_children_are_named_and_waits_to_continue_are_reported() -> None:
-    """The name of a child follows that of its case; a parent that gets its slot back at once reports no wait."""
+    """A child is named after its case; a parent that gets its slot back at once reports no wait."""
 
     async def parent(run: AgentRun) -> None:
         await run.start_child(working(1), "child")

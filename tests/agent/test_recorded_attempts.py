@@ -48,7 +48,7 @@ ENDS = st.builds(
 @settings(max_examples=settings().max_examples // 2)
 @given(ENDS, st.booleans())
 def test_a_recorded_attempt_is_read_as_it_was_written(end: AttemptEnd, spent: bool) -> None:  # noqa: FBT001
-    """This holds for the journal in memory and for JSON; its usage is counted if it is recorded nowhere else."""
+    """This holds for the journal in memory and for JSON; usage is counted if it is recorded only there."""
     reply = attempt_reply(end, spent=spent)
     assert attempt_end(reply) == end
     read = attrs.evolve(reply, metadata=json.loads(json.dumps(reply.metadata)))

@@ -165,9 +165,7 @@ def test_a_truncated_record_in_an_older_file_is_a_corrupt_range(tmp_path: Path) 
 
 
 def test_ag_63_the_last_messages_are_read_from_the_end(tmp_path: Path) -> None:
-    """The count is zero, less than, equal to or more than the number of messages, also on an empty and a large
-    bus.
-    """
+    """The count is zero, smaller than, equal to or larger than the number of messages."""
     assert last_messages(tmp_path, 5).messages == []
     messages = written(tmp_path, *"abcdefghijkl", settings=SMALL)
     for count in (-1, 0, 1, 2, 3, 5, 11, 12, 13, 1000):
