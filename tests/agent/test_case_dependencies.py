@@ -178,7 +178,7 @@ def test_a_case_starts_when_its_last_dependency_is_done() -> None:
 
 
 def test_ag_73_a_failed_dependency_is_handled_by_policy() -> None:
-    """The case is skipped or fails at once, is given up when nothing else runs, or starts after the others."""
+    """The case is skipped or fails at once, is given up when nothing else runs, or starts after all."""
     found = ran(
         Case(name="a", done=False),
         Case(name="b", takes=9),

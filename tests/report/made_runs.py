@@ -1,4 +1,4 @@
-"""Generated runs of any size: rows are made when they are read, so none has to be held."""
+"""Generated runs of any size: rows are created when they are read, so none is stored."""
 
 import copy
 import random

@@ -1,4 +1,4 @@
-"""The data of the page of a run, read like its own script does."""
+"""The data of the page of a run, read as its own script reads it."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""The page of a run: its contents, and that foreign text is text only."""
+"""The page of a run: its contents, and foreign text as text only."""
 
 import base64
 import hashlib
@@ -37,7 +37,7 @@ def answers(text: Any) -> trioeval.Provider:
 ONE = {"providers": ["mine"], "prompts": ["x"]}
 
 
-def test_a_page_says_its_totals_without_any_script() -> None:
+def test_a_page_shows_its_totals_without_scripts() -> None:
     """Each column is a line with the interval of its pass rate."""
     page = page_of(results_of())
     head, mine, back, errors, down = page.lines
@@ -60,7 +60,7 @@ def test_a_page_says_its_totals_without_any_script() -> None:
     assert down[3].startswith("server: down\n")
 
 
-def test_a_page_is_called_by_what_people_know() -> None:
+def test_the_title_of_a_page_is_the_description_file_or_id() -> None:
     """The title is the description, or else the file of the suite, or else the run id."""
     told = results_of()
     named = attrs.evolve(told, head=attrs.evolve(told.head, config={"description": "Small talk"}))
@@ -78,7 +78,7 @@ def test_a_page_is_called_by_what_people_know() -> None:
         assert text.startswith(f"{title} {title} {told.head.eval_id} · 2026-11-22 19:50 UTC · ")
 
 
-def test_a_page_has_a_row_a_test_and_a_cell_a_column() -> None:
+def test_a_page_has_a_line_for_each_test_and_a_cell_for_each_column() -> None:
     """A cell has the verdict, measures, the output, and the reason of a failure."""
     page = page_of(results_of())
     (_, first_name, _), (_, second_name, _) = page.rows("index")
@@ -101,7 +101,7 @@ def test_a_page_has_a_row_a_test_and_a_cell_a_column() -> None:
     assert (last["status"], last["row"]) == (0, 3)
 
 
-def test_a_row_that_is_opened_tells_everything() -> None:
+def test_an_opened_row_shows_all_details() -> None:
     """Details are output, assertions with expected values, variables, prompt, and the provider's response."""
     page = page_of(results_of())
     first, _, second, _ = page.details()
@@ -119,7 +119,7 @@ def test_a_row_that_is_opened_tells_everything() -> None:
     assert page.block(2, "response of the provider") == "it is\ufffd <down>"
 
 
-def test_values_that_are_no_text_are_compared_as_json() -> None:
+def test_values_that_are_not_text_are_compared_as_json() -> None:
     """Only assertions with an expected output are compared."""
     suite = {**ONE, "tests": [{"assert": [{"type": "equals", "value": {"a": 1}}]}]}
     page = page_of(results_of(suite, answers({"a": 2})))
@@ -130,7 +130,7 @@ def test_values_that_are_no_text_are_compared_as_json() -> None:
     assert compared is None
 
 
-def test_waits_of_a_row_are_told_longest_first() -> None:
+def test_waits_of_a_row_are_sorted_longest_first() -> None:
     """Waits are described in words."""
     page = page_of(made_results(1))
     told = [
@@ -140,7 +140,7 @@ def test_waits_of_a_row_are_told_longest_first() -> None:
     assert page.block(0, "waited") == told
 
 
-def test_a_page_sums_up_its_tasks_and_tells_each() -> None:
+def test_a_page_sums_up_its_tasks_and_shows_each() -> None:
     """Each task is a part with its name."""
     parts = [
         attrs.evolve(one, head=attrs.evolve(one.head, task=name))
@@ -162,7 +162,7 @@ def test_a_page_sums_up_its_tasks_and_tells_each() -> None:
     assert [part["name"] for part in page.data["parts"]] == ["a<b", "second"]
 
 
-def test_lanes_are_told_in_words_and_in_stretches_of_time() -> None:
+def test_lanes_are_described_in_words_and_intervals() -> None:
     """Lanes have their waits; runs without activity have no lanes."""
     page = page_of(made_results(1))
     ((lane, _),) = [execution["lanes"] for execution in page.data["lanes"]]
@@ -201,7 +201,7 @@ def hostile_results() -> Results:
     )
 
 
-def test_no_text_of_others_is_more_than_text() -> None:
+def test_foreign_text_is_never_markup() -> None:
     """A page with hostile texts has only the elements of any page."""
     hostile = hostile_results()
     for text in (
@@ -236,7 +236,7 @@ _HIDDEN = re.compile(
 )
 
 
-def test_no_character_in_the_data_of_a_page_turns_or_hides_text() -> None:
+def test_page_data_has_no_direction_marks() -> None:
     """Tables, details and lanes have no direction marks."""
     page = page_of(hostile_results())
     found = texts_in([page.data, [pack.rows for pack in page.packs]])
@@ -273,7 +273,7 @@ def test_a_page_may_run_its_own_scripts_and_load_nothing() -> None:
 
 
 @given(st.text(st.characters(exclude_categories=()), max_size=50), st.integers(1, 60))
-def test_text_in_a_page_is_what_it_was(text: str, most: int) -> None:
+def test_page_text_is_preserved(text: str, most: int) -> None:
     """Text is preserved, except characters that would change how the page reads."""
     for found in (
         plain(text, most),
@@ -286,7 +286,7 @@ def test_text_in_a_page_is_what_it_was(text: str, most: int) -> None:
 
 
 @pytest.mark.parametrize("text", HUGE.values(), ids=HUGE)
-def test_long_answers_are_cut(text: str) -> None:
+def test_long_outputs_are_truncated(text: str) -> None:
     """A text of a million characters is cut and counted; a short one is whole."""
     page = page_of(results_of(ONE, answers(text)))
     assert page.details()[0]["output"].endswith(f"… ({len(text)} characters)")
@@ -295,8 +295,8 @@ def test_long_answers_are_cut(text: str) -> None:
     assert page.details()[0]["output"] == "a" * 50_000
 
 
-def test_a_page_that_has_grown_large_tells_less_of_each_row() -> None:
-    """Large pages have shorter texts, so that browsers can open them."""
+def test_a_large_page_has_shorter_texts() -> None:
+    """Browsers can open it."""
     packs = Packs(0, "details")
     assert packs.most == 100_000
     assert attrs.evolve(packs, characters=40_000_000).most == 1500
@@ -320,7 +320,7 @@ def test_memory_for_a_page_does_not_grow_with_its_rows() -> None:
     ("name", "hidden"),
     [("prompt_text", "say {{word}}"), ("response_output", "an answer"), ("test_vars", "word=hi")],
 )
-def test_what_is_left_out_is_not_on_the_page(name: str, hidden: str) -> None:
+def test_stripped_parts_are_not_on_the_page(name: str, hidden: str) -> None:
     """Stripped parts are not in pages, also of two runs."""
     suite = SUITE | {"tests": [{"vars": {"word": "hi"}}]}
     for strip in (KEEP_ALL, Strip(**{name: True})):
@@ -332,7 +332,7 @@ def test_what_is_left_out_is_not_on_the_page(name: str, hidden: str) -> None:
             assert any(hidden in text for text in told) == (strip == KEEP_ALL)
 
 
-def test_a_page_of_two_runs_has_each_row_that_is_another() -> None:
+def test_a_page_of_two_runs_shows_each_changed_row() -> None:
     """Changed rows have both outputs, the kind of the change, and counts."""
     before, after = made_results(30, activity=False), made_results(31, seed=1, activity=False)
     page = PageData("".join(compare_chunks([before], [after], told=["a <finding>"])))
@@ -371,8 +371,8 @@ def said(record: Any) -> str:
     return str(text[:200])
 
 
-def test_rows_that_are_gone_stand_behind_the_others() -> None:
-    """Rows that are gone have no output after."""
+def test_missing_rows_follow_the_others() -> None:
+    """Missing rows have no output of the second run."""
     many, few = made_results(3, activity=False), made_results(2, activity=False)
     page = PageData("".join(compare_chunks([many], [few])))
     gone = [(row[0], row[2], row[3]) for row in page.rows("index")]
@@ -390,7 +390,7 @@ def test_rows_of_equal_runs_are_counted_and_not_shown() -> None:
     assert page.packs == []
 
 
-def test_files_of_other_projects_are_those_that_the_list_says() -> None:
+def test_vendored_files_are_those_of_the_list() -> None:
     """Vendored files are unchanged and have their licences."""
     vendor = Path(trioeval.__file__).parent / "report" / "vendor"
     told = dict(

@@ -46,7 +46,7 @@ def agents_of(metrics: RunMetrics) -> dict[str, float]:
     return {name: n for name, n in numbers(metrics).items() if n and name.startswith(names)}
 
 
-def test_a_case_is_where_it_was_told_to_be_last() -> None:
+def test_a_case_is_counted_in_its_last_reported_state() -> None:
     """A job counts from its first wait to its end; gauges return to 0, counters do not."""
     metrics = RunMetrics(0.0)
     steps: Sequence[tuple[AgentEvent, dict[str, float]]] = [
@@ -78,8 +78,8 @@ def test_a_case_is_where_it_was_told_to_be_last() -> None:
         assert agents_of(metrics) == wanted
 
 
-def test_a_case_that_is_cut_off_leaves_every_gauge() -> None:
-    """Only its end shows that an agent waits no longer."""
+def test_an_interrupted_case_leaves_every_gauge() -> None:
+    """Its end is the only event that ends its wait."""
     metrics = RunMetrics(0.0)
     for event in (
         told(CaseBlocked, "a", by=("x",)),
@@ -97,7 +97,7 @@ ATTEMPTS = st.lists(
 
 
 @given(ATTEMPTS)
-def test_attempts_that_were_begun_are_active_or_over(
+def test_started_attempts_are_active_or_ended(
     attempts: Sequence[tuple[str, bool, bool, bool]],
 ) -> None:
     """A call ends in one of three ways; an interrupted call did not fail."""
@@ -118,7 +118,7 @@ def test_attempts_that_were_begun_are_active_or_over(
     assert sum(begun.values()) == sum(over.values()) + found["agent_runs_active"]
 
 
-def test_calls_of_lanes_are_counted_by_how_they_ended() -> None:
+def test_calls_of_lanes_are_counted_by_their_end() -> None:
     """Calls in flight and ended calls add up to started ones; refusals are separate."""
     seen: list[dict[str, float]] = []
 
@@ -163,7 +163,7 @@ def test_calls_of_lanes_are_counted_by_how_they_ended() -> None:
     assert (after["lane_in_flight a"], throttled) == (0, [0, 1])
 
 
-def test_the_order_of_families_is_always_the_same() -> None:
+def test_the_order_of_metric_families_is_fixed() -> None:
     """Metrics have a fixed order, also before any event."""
     first, second = RunMetrics(0.0), RunMetrics(0.0)
     events = [
@@ -183,7 +183,7 @@ WAITS = st.lists(st.floats(0, 20) | st.sampled_from(LOCK_WAIT_BOUNDS[:-1]), max_
 
 
 @given(st.lists(WAITS, max_size=4))
-def test_waits_for_the_lock_are_told_by_how_long_they_were(several: list[list[float]]) -> None:
+def test_lock_waits_are_counted_by_duration(several: list[list[float]]) -> None:
     """Waits of all writers are in one histogram, each in the first bound that it does not exceed."""
     total = BusStats()
     for waits in several:
