@@ -54,7 +54,7 @@ def cells_of(
     task: str | None = "t",
     **more: Any,
 ) -> CellServices:
-    """Return the services of one provider that a callable answers."""
+    """Return the services of one provider whose replies come from a callable."""
     said = ProviderEntry(id=entry, config=config or {})
     spec = spec_of(said, model)
     provider = OpenProvider(spec, 0, CustomProvider(entry, model), spec.secrets, None)
@@ -72,7 +72,7 @@ def cells_of(
 
 
 def writer(cells: CellServices, prompt: str = "Write about {{ topic }}.", **more: Any) -> LlmMaker:
-    """Return the maker of a column `text`; keys of `ModelCallSettings` go there."""
+    """Return the maker of a column `text`; keys of `ModelCallSettings` are passed to it."""
     named = {field.name for field in attrs.fields(ModelCallSettings)}
     asking = {name: value for name, value in more.items() if name in named}
     own = {name: value for name, value in more.items() if name not in named}
@@ -135,7 +135,10 @@ def saying(*said: Any, **more: Any) -> Model:
 
 @attrs.define
 class Pupil:
-    """Answers with the result of a function for a request: a reply, a text, or an exception to raise."""
+    """A provider that replies with the result of a function of the request.
+
+    A reply, a text, or an exception to raise.
+    """
 
     says: Callable[[Request], Any]
     requests: list[Request] = attrs.field(factory=list)

@@ -50,7 +50,7 @@ def test_a_cell_is_the_vector_of_its_text() -> None:
     assert (request.prompt, request.options, request.prompt_idx) == (text, {"dimensions": 2}, 2)
 
 
-def test_equal_texts_share_one_call_also_at_the_same_time() -> None:
+def test_equal_texts_share_one_call_also_concurrently() -> None:
     model = Embedder(cacheable=True)
 
     async def main() -> None:
@@ -74,7 +74,7 @@ def test_an_empty_text_has_no_vector(problem: Any) -> None:
 
 
 @pytest.mark.parametrize("said", ["word", [], [1, "a"], [float("nan")], None, {"a": 1}])
-def test_what_is_no_vector_fails_the_cell_and_is_not_given_again(said: Any) -> None:
+def test_an_invalid_vector_fails_the_cell_and_is_not_reused(said: Any) -> None:
     pupil, notes = Pupil(lambda _: Reply(output=said)), Notes()
     error = made(embedding(cells_of(pupil, journal=notes)), {"problem": "a"}).value
     assert isinstance(error, CellError)
@@ -116,7 +116,7 @@ OTHER = ExpressionColumn(name="b", template="x")
         (VECTOR, "openai:embedding:text-embedding-3-small", None),
     ],
 )
-def test_who_cannot_do_what_a_column_wants_is_reported_before_a_call(
+def test_unsupported_columns_are_reported_before_a_call(
     column: Any, entry: str, path: str | None
 ) -> None:
     settings = ColumnsSettings(columns=(OTHER, column))
@@ -127,7 +127,7 @@ def test_who_cannot_do_what_a_column_wants_is_reported_before_a_call(
         assert found[0].hint
 
 
-def test_keys_that_a_provider_does_not_know_are_reported_before_a_call() -> None:
+def test_unknown_provider_keys_are_reported_before_a_call() -> None:
     asking = ModelCallSettings(provider=0, prompt="p", config={"temprature": 1})
     settings = ColumnsSettings(columns=(LlmColumn(name="a", asking=asking),))
     (problem,) = wrong_models(settings, [spec_of(ProviderEntry(id=CHAT))])

@@ -250,7 +250,7 @@ OUTSIDE = (
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_a_column_cannot_say_is_reported(
+def test_invalid_column_settings_are_reported(
     folder: Path, entry: dict[str, Any], said: str
 ) -> None:
     """Exactly one mistake is reported, at its place."""
@@ -313,13 +313,13 @@ def test_a_validation_makes_no_calls(folder: Path, assertion: dict[str, Any], sa
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_was_meant_is_said(folder: Path, entry: dict[str, Any], hint: str) -> None:
+def test_hints_suggest_the_intended_value(folder: Path, entry: dict[str, Any], hint: str) -> None:
     """The hint suggests the probable value, or lists the valid ones."""
     (found,) = hinted(folder, A, TOPIC, entry)
     assert found.partition(" | ")[2] == hint
 
 
-def test_everything_wrong_is_reported_at_once(folder: Path) -> None:
+def test_all_mistakes_are_reported_together(folder: Path) -> None:
     """Mistakes of all columns are reported in order; an invalid column still counts as a column."""
     assert said_of(
         folder,
@@ -338,7 +338,7 @@ def test_everything_wrong_is_reported_at_once(folder: Path) -> None:
     ]
 
 
-def test_a_key_that_is_not_known_hides_nothing_else(folder: Path) -> None:
+def test_an_unknown_key_hides_no_other_mistake(folder: Path) -> None:
     """Contradictions are reported as well."""
     assert said_of(
         folder,

@@ -86,7 +86,7 @@ def test_a_profile_equals_a_naive_count(values: list[Any], skipped: int) -> None
 @example([5e-324, 1e-323])
 @example([1e16, 1.0, -1e16])
 @FEWER
-def test_figures_are_those_of_exact_arithmetic(numbers: list[float]) -> None:
+def test_figures_equal_those_of_exact_arithmetic(numbers: list[float]) -> None:
     told = profile_of(numbers).numbers
     exact = [Fraction(number) for number in numbers]
     mean = statistics.mean(exact)
@@ -100,11 +100,11 @@ def test_figures_are_those_of_exact_arithmetic(numbers: list[float]) -> None:
         assert abs(Fraction(told["std"]) ** 2 / variance - 1) < 1e-12
 
 
-def test_a_zero_has_no_sign_whichever_came_first() -> None:
+def test_a_zero_has_no_sign_in_any_order() -> None:
     assert repr(profile_of([0.0, -0.0]).numbers) == repr(profile_of([-0.0, 0.0]).numbers)
 
 
-def test_a_column_of_numbers() -> None:
+def test_a_numeric_column_has_numeric_statistics() -> None:
     told = profile_of([2, 4, 4, 4, 5, 5, 7, 9])
     assert told.type == "int"
     assert told.numbers == {"min": 2.0, "max": 9.0, "mean": 5.0, "std": 2.0}
@@ -113,7 +113,7 @@ def test_a_column_of_numbers() -> None:
     assert told.lengths is None
 
 
-def test_a_column_of_texts() -> None:
+def test_a_text_column_has_text_statistics() -> None:
     told = profile_of(["", "a", "ab", "abc", "x" * 100, "é", None], skipped=2)
     assert (told.type, told.values, told.nulls, told.skipped) == ("text | null", 9, 1, 2)
     assert told.lengths == Histogram(
@@ -133,22 +133,22 @@ def test_a_column_of_texts() -> None:
         ([2**70, "\ud800"], "text | int"),
     ],
 )
-def test_the_type_names_all_kinds_in_one_order(values: list[Any], kinds: str) -> None:
+def test_the_type_lists_all_kinds_in_a_fixed_order(values: list[Any], kinds: str) -> None:
     assert profile_of(values).type == kinds
 
 
-def test_numbers_beyond_floats_have_no_figures() -> None:
+def test_numbers_beyond_floats_have_no_statistics() -> None:
     assert profile_of([10**400]).numbers == {}
 
 
-def test_frequent_values_are_reported_while_there_are_few_different_and_short_ones() -> None:
+def test_frequent_values_are_listed_if_they_are_few_and_short() -> None:
     few = [*range(FEW), 7]
     assert profile_of(few).common[0] == (7, 2)
     assert profile_of([*few, FEW]).common == ()
     assert profile_of(["x" * 1000] * 3 + ["y", "y"]).common == (("y", 2),)
 
 
-def test_different_values_are_counted_exactly_up_to_a_thousand_and_then_estimated() -> None:
+def test_distinct_values_are_counted_exactly_up_to_a_thousand_and_then_estimated() -> None:
     exact = profile_of([number % EXACT for number in range(3 * EXACT)])
     assert (exact.distinct, exact.is_estimate) == (EXACT, False)
     for many in (EXACT + 1, 20_000):
@@ -170,7 +170,7 @@ def _frozen(value: Any) -> Hashable:
             return (type(value).__name__, value)
 
 
-def test_long_values_are_counted_and_not_kept() -> None:
+def test_long_values_are_counted_and_not_stored() -> None:
     """The values have half a megabyte in every column; they are never listed as frequent."""
     tracemalloc.start()
     try:
@@ -192,7 +192,7 @@ def test_long_values_are_counted_and_not_kept() -> None:
     assert profiler.profile().common == ()
 
 
-def test_there_are_never_more_different_values_than_values() -> None:
+def test_distinct_values_never_exceed_the_number_of_values() -> None:
     """Estimates for values that are all distinct are never above their number."""
     told = [
         profile_of([*(f"{seed}-{number}" for number in range(2000)), None], skipped=3)

@@ -63,7 +63,7 @@ def asked_of(
     return seen
 
 
-def test_a_service_is_asked_until_its_reply_can_be_used() -> None:
+def test_a_service_is_called_until_its_reply_is_usable() -> None:
     async def body(cells: CellServices) -> None:
         found = await make_cells(writer(cells, schema=SCHEMA, corrections=1), [APPLES])
         assert found.value == {"text": {"n": 7}}
@@ -93,7 +93,7 @@ def test_a_service_gets_the_schema_and_the_config_of_the_column() -> None:
     assert sent["temperature"] == 0
 
 
-def test_a_judge_is_held_to_its_scores_by_its_service() -> None:
+def test_a_judge_service_gets_its_scores_as_schema() -> None:
     score = Score(name="fit", description="Does it fit?", options={"1": "no", "5": "yes"})
 
     async def body(cells: CellServices) -> None:
@@ -108,7 +108,7 @@ def test_a_judge_is_held_to_its_scores_by_its_service() -> None:
     assert [message["role"] for message in sent["messages"]] == ["system", "user"]
 
 
-def test_vectors_come_from_a_service_of_embeddings() -> None:
+def test_vectors_come_from_an_embedding_service() -> None:
     async def body(cells: CellServices) -> None:
         column = EmbeddingColumn(name="v", provider=0, text="{{ topic }}", config={"dimensions": 2})
         found = await make_cells(EmbeddingMaker(column, 0, cells), [APPLES])
@@ -123,7 +123,7 @@ def test_vectors_come_from_a_service_of_embeddings() -> None:
     assert json.loads(seen.body)["dimensions"] == 2
 
 
-def test_a_request_that_a_limit_can_never_allow_costs_its_row_one_request(tmp_path: Path) -> None:
+def test_a_request_that_exceeds_a_limit_costs_its_row_one_request(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("id\n" + "".join(f"{n}\n" for n in range(12)))
     said = "Request too large for m on tokens per min (TPM): Limit 30000, Requested 41234."
 

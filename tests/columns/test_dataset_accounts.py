@@ -38,8 +38,8 @@ def records(journal: MemoryDatasetJournal) -> dict[tuple[str, int], MadeRecord]:
     return {(one.producer, one.unit): one for kind, one in journal.all if kind == "made"}
 
 
-def test_a_record_reports_what_all_rounds_have_cost() -> None:
-    """So the next execution counts them too."""
+def test_a_record_contains_the_costs_of_all_rounds() -> None:
+    """The next execution counts them too."""
     a = Provider("a", "p", says=lambda row, attempt: transient() if attempt < 2 * row else row)
     journal = MemoryDatasetJournal()
     spec = dataset(SEED, a.col("seed"), rows=2)
@@ -51,7 +51,7 @@ def test_a_record_reports_what_all_rounds_have_cost() -> None:
 
 
 @pytest.mark.parametrize("second", [transient(), refusal()])
-def test_several_errors_are_transient_if_each_of_them_is(second: CallError) -> None:
+def test_a_group_of_errors_is_transient_if_each_of_them_is(second: CallError) -> None:
     """Otherwise the job fails permanently, and is counted that way."""
     errors = [transient(), second]
     both = second.fault is Fault.TRANSIENT
@@ -91,7 +91,7 @@ def test_an_observer_gets_the_existing_rows() -> None:
     assert again.of(DatasetStarted) == [DatasetStarted(0.0, 3, 1)]
 
 
-def test_a_journal_knows_of_a_dataset_before_its_folder_does() -> None:
+def test_a_journal_records_a_dataset_before_its_folder() -> None:
     """The start is durable before a cell is made, and a group is recorded as written after its file."""
     told: list[str] = []
 
@@ -122,8 +122,8 @@ def test_a_journal_knows_of_a_dataset_before_its_folder_does() -> None:
     ]
 
 
-def test_what_could_not_be_made_of_a_group_is_in_no_record() -> None:
-    """Only values are recorded; the next execution uses them, and finds the drop by itself."""
+def test_only_made_values_of_a_group_are_recorded() -> None:
+    """The next execution uses them, and detects the drop by itself."""
     asked: list[Sequence[int]] = []
 
     async def make(order: GroupOrder, _calls: Calls[Any]) -> Made:
@@ -161,7 +161,7 @@ def counted(asked: list[str]) -> DatasetSpec:
     return dataset(SEED, a.col("seed"), whole("n", count, "a"), cell("s", see, "n"), rows=3)
 
 
-def test_a_group_that_has_another_row_now_is_made_again() -> None:
+def test_a_group_with_another_row_is_made_again() -> None:
     """The record for the other rows is ignored, and so are those that depend on it."""
     asked: list[str] = []
     journal = MemoryDatasetJournal()
@@ -180,7 +180,7 @@ def test_a_group_that_has_another_row_now_is_made_again() -> None:
     assert third.rows == found.rows
 
 
-def test_an_early_end_leaves_rows_whose_calls_were_made_before() -> None:
+def test_an_early_end_keeps_rows_whose_calls_were_made() -> None:
     """The lacking jobs are recorded, although their turn has not come."""
 
     async def slow(order: CellOrder, _calls: Calls[Any]) -> Values:
@@ -213,7 +213,7 @@ def test_an_early_end_leaves_rows_whose_calls_were_made_before() -> None:
     assert b.rows == []
 
 
-def test_a_large_group_that_is_written_at_the_deadline_is_counted_once() -> None:
+def test_a_large_group_written_at_the_deadline_is_counted_once() -> None:
     """Its profile takes several steps, none of which is cut off."""
     writes: list[int] = []
 

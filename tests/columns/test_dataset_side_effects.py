@@ -9,7 +9,7 @@ from trioeval.run.build_dataset import Dataset
 
 @pytest.mark.parametrize("effect", ["trace", "reasoning"])
 @pytest.mark.parametrize("name", ["text", "topic"])
-def test_a_side_effect_never_takes_the_place_of_a_column(effect: str, name: str) -> None:
+def test_a_side_effect_never_replaces_a_column(effect: str, name: str) -> None:
     """It replaces neither its own column nor another one."""
 
     async def model(_request: Request) -> Reply:  # noqa: ASYNC124 - as providers are

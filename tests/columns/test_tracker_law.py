@@ -180,7 +180,7 @@ def test_co_10_a_tracker_equals_a_naive_recomputation_after_each_step(
 
 @given(graph=graphs(), grouping=groupings(), prepares=st.booleans(), steps=steps_of(CALM))
 @FEWER
-def test_where_nothing_is_lost_every_group_comes_to_its_end(
+def test_without_losses_every_group_ends(
     *, graph: ColumnGraph, grouping: RowGrouping, prepares: bool, steps: list[tuple[str, int]]
 ) -> None:
     """All groups are open at once, some rows are dropped, and no group is ever stuck."""

@@ -47,14 +47,14 @@ NULLS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("said", "meant"), NULLS, ids=[str(said) for said, _ in NULLS])
-def test_a_key_with_nothing_behind_it_counts_as_absent(
+def test_a_key_with_an_empty_value_counts_as_absent(
     said: dict[str, Any], meant: dict[str, Any]
 ) -> None:
     """In YAML the lines below a key may be commented out."""
     assert parsed(**said) == parsed(**meant)
 
 
-def test_null_is_a_value_where_any_value_may_stand() -> None:
+def test_null_is_a_value_if_any_value_is_allowed() -> None:
     """This holds for variables, and for keys of a config."""
     suite = parsed(
         providers=[{"id": "openai:x", "config": {"a": None}}],
@@ -65,7 +65,7 @@ def test_null_is_a_value_where_any_value_may_stand() -> None:
     assert suite.tests[0].options.overrides == {"stop": None}
 
 
-def test_null_is_nothing_where_something_is_needed() -> None:
+def test_null_is_a_mistake_for_a_required_value() -> None:
     """The message names the value."""
     assert said_of(providers=None) == [
         '$.providers: the suite has no providers\n  for example "providers": ["echo"]'
@@ -75,7 +75,7 @@ def test_null_is_nothing_where_something_is_needed() -> None:
     ]
 
 
-def test_a_key_of_a_task_with_nothing_behind_it_hides_nothing_of_the_top() -> None:
+def test_an_empty_key_of_a_task_does_not_override_the_top() -> None:
     """The value of the top applies."""
     task = {"type": "prompt_eval", "prompts": ["a"], "evaluateOptions": None, "dependsOn": None}
     suite = parsed(evaluateOptions={"repeat": 3}, tasks=[task])
@@ -96,7 +96,7 @@ def test_a_description_may_be_a_number() -> None:
 
 
 @pytest.mark.parametrize("nothing", [None, [], {}, ""])
-def test_keys_that_are_not_supported_may_be_empty(nothing: Any) -> None:
+def test_unsupported_keys_may_be_empty(nothing: Any) -> None:
     """They would have no effect anyway; 0 and false are values."""
     assert parsed(lanes={"a": {"itpm": nothing}}) == parsed(lanes={"a": {}})
     values: list[Any] = [0, False, [[]]]
@@ -106,7 +106,7 @@ def test_keys_that_are_not_supported_may_be_empty(nothing: Any) -> None:
         ]
 
 
-def test_limits_of_zero_are_none() -> None:
+def test_limits_of_zero_mean_no_limit() -> None:
     """A time limit of 0 is never meant; a negative one is a mistake."""
     options = parsed(evaluateOptions={"timeoutMs": 0, "maxEvalTimeMs": 0}).evaluate_options
     assert (options.timeout_ms, options.max_eval_time_ms) == (0, 0)
@@ -115,7 +115,7 @@ def test_limits_of_zero_are_none() -> None:
     ]
 
 
-def test_options_without_meaning_are_accepted_and_reported_once() -> None:
+def test_options_without_effect_are_accepted_with_one_warning() -> None:
     """This holds in either spelling; one warning suffices, even if several tasks inherit them."""
     said = dict.fromkeys(IGNORED_OPTIONS, True)
     task = {"type": "prompt_eval", "prompts": ["a"]}
@@ -128,12 +128,12 @@ def test_options_without_meaning_are_accepted_and_reported_once() -> None:
     assert str(warning) == "$.evaluateOptions.is_redteam: is_redteam has no effect here"
 
 
-def test_definitions_mean_nothing_by_themselves() -> None:
+def test_definitions_have_no_effect_by_themselves() -> None:
     """They are targets of references, so they cause no warning."""
     assert parsed(**{key: {"a": {"type": "no such"}} for key in DEFINITIONS}) == parsed()
 
 
-def test_a_provider_that_is_replaced_by_an_echo_keeps_its_config() -> None:
+def test_a_provider_replaced_by_an_echo_keeps_its_config() -> None:
     """The config is ignored, with a warning."""
     suite = parsed(providers=[{"id": "echo", "config": {"temperature": 0}}])
     assert attrs.evolve(suite, providers=(), warnings=()) == attrs.evolve(parsed(), providers=())
@@ -142,7 +142,7 @@ def test_a_provider_that_is_replaced_by_an_echo_keeps_its_config() -> None:
     assert parsed(providers=[{"id": "echo", "config": {}}]).warnings == ()
 
 
-def test_a_key_that_is_misspelt_is_not_the_id_of_a_provider() -> None:
+def test_a_misspelt_key_is_not_the_id_of_a_provider() -> None:
     """This holds if the value is empty."""
     assert said_of(providers=[{"lable": "x"}]) == [
         '$.providers[0].lable: "lable" is not a key here\n  did you mean "label"?',
@@ -153,7 +153,7 @@ def test_a_key_that_is_misspelt_is_not_the_id_of_a_provider() -> None:
     ]
 
 
-def test_a_test_that_says_nothing_is_reported_with_all_its_possible_keys() -> None:
+def test_an_empty_test_is_reported_with_all_possible_keys() -> None:
     """The message lists all keys, including those for replies."""
     (problem,) = said_of(tests=[{}])
     wanted = "assert, metadata, options, provider, providerOutput, threshold, vars"

@@ -157,7 +157,7 @@ def said_of(name: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch)
     ("name", "text", "problems"),
     [("suite.json", JSON, JSON_PROBLEMS), ("suite.yaml", YAML, YAML_PROBLEMS)],
 )
-def test_everything_wrong_is_reported_at_once_in_the_order_of_the_file(
+def test_all_mistakes_are_reported_in_file_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str, problems: str
 ) -> None:
     """Messages contain line, column, path, value, and a correction."""
@@ -287,7 +287,7 @@ def test_a_problem_has_its_position(
     assert said_of("s.json", text, tmp_path, monkeypatch) == problems
 
 
-def test_merged_settings_are_wrong_where_they_are_written(
+def test_mistakes_of_merged_settings_are_reported_at_their_definition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are not reported where they are merged."""
@@ -298,7 +298,7 @@ def test_merged_settings_are_wrong_where_they_are_written(
     )
 
 
-def test_problems_are_data(tmp_path: Path) -> None:
+def test_problems_are_structured_data(tmp_path: Path) -> None:
     """The text is generated from them."""
     (tmp_path / "s.yaml").write_text("providers: [echo]\nprompt: [a]\n")
     with pytest.raises(SuiteError) as caught:

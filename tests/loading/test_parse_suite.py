@@ -41,7 +41,7 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def test_the_least_suite_is_one_provider() -> None:
+def test_the_smallest_suite_is_one_provider() -> None:
     """It has one prompt, one test without variables, the working directory, and no file."""
     assert parsed() == Suite(
         providers=(ProviderEntry(id="echo"),),
@@ -51,7 +51,7 @@ def test_the_least_suite_is_one_provider() -> None:
     )
 
 
-def test_scenarios_need_settings_unless_none_are_allowed() -> None:
+def test_scenarios_need_a_config_unless_empty_tests_are_allowed() -> None:
     """An empty list of settings would make no rows."""
     document = {"providers": ["echo"], "scenarios": [{"config": []}]}
     assert said_of(document) == [
@@ -97,7 +97,7 @@ def test_an_empty_list_of_tests_is_refused_unless_it_is_allowed() -> None:
     assert parse_suite({"providers": ["echo"], "scenarios": []}).tests == ()
 
 
-def test_the_directory_is_the_callers(tmp_path: Path) -> None:
+def test_the_working_directory_is_that_of_the_caller(tmp_path: Path) -> None:
     """Relative paths of the suite are relative to it."""
     assert parse_suite({"providers": ["echo"]}, directory=tmp_path).directory == tmp_path
 
@@ -146,12 +146,12 @@ def test_a_provider_may_be_written_in_three_forms(
         ),
     ],
 )
-def test_a_prompt_is_known_by_label_then_id_then_text(form: Any, prompt: Prompt) -> None:
+def test_a_prompt_is_identified_by_label_then_id_then_text(form: Any, prompt: Prompt) -> None:
     """The digest is that of the first one that is given, so it changes only with it."""
     assert parsed(prompts=[form]).prompts == (prompt,)
 
 
-def test_a_test_has_everything_in_its_place() -> None:
+def test_keys_are_parsed_into_fields() -> None:
     """Keys map to fields; `assert` is the only key that is not a valid name in Python."""
     suite = parsed(
         description="all of it",
@@ -199,7 +199,7 @@ def test_a_test_has_everything_in_its_place() -> None:
     assert suite.lanes == {"slow": LaneSettings(rpm=6)}
 
 
-def test_keys_without_meaning_are_accepted() -> None:
+def test_keys_without_effect_are_accepted() -> None:
     """Their values are ignored, with a warning; top-level keys beginning with x- are ignored without one."""
     suite = parsed(**dict.fromkeys(IGNORED_KEYS, 5), **{"x-": [], "x-mine": {}})
     assert attrs.evolve(suite, warnings=()) == parsed()
@@ -207,7 +207,7 @@ def test_keys_without_meaning_are_accepted() -> None:
     assert told == {f"$.{key}" for key in IGNORED_KEYS if key not in IGNORED_SILENTLY}
 
 
-def test_null_counts_as_absent_where_there_is_a_choice() -> None:
+def test_null_counts_as_absent_for_optional_values() -> None:
     """This holds for text, numbers and optional parts."""
     suite = parse_suite(
         {
@@ -261,7 +261,7 @@ def test_every_promptfoo_key_is_known_or_refused_by_name() -> None:
     assert problems == ["$.lanes.a.itpm: itpm is not supported yet"]
 
 
-def test_other_options_of_a_test_are_those_of_its_provider() -> None:
+def test_unknown_options_of_a_test_are_passed_to_its_provider() -> None:
     """This holds for all keys except those that look like a misspelt option."""
     suite = parsed(tests=[{"options": {"temperature": 0, "prefix": "a"}}])
     assert suite.tests[0].options == TestOptions(prefix="a", overrides={"temperature": 0})
@@ -269,7 +269,7 @@ def test_other_options_of_a_test_are_those_of_its_provider() -> None:
     assert problem.startswith('$.tests[0].options.storeOutputsAs: "storeOutputsAs" is not a key')
 
 
-def test_one_spelling_of_a_key_is_enough() -> None:
+def test_only_one_spelling_of_a_key_is_allowed() -> None:
     """Both spellings at once are a mistake, in either order."""
     assert said_of(
         {"providers": ["echo"], "evaluate_options": {"timeout_ms": 1, "timeoutMs": 1}}
@@ -304,7 +304,7 @@ FOREIGN: list[tuple[Any, list[str]]] = [
 
 
 @pytest.mark.parametrize(("document", "problems"), FOREIGN)
-def test_data_that_json_cannot_hold_is_refused(document: Any, problems: list[str]) -> None:
+def test_data_that_json_cannot_represent_is_refused(document: Any, problems: list[str]) -> None:
     """Each part is reported with its path."""
     assert said_of(document) == problems
 
@@ -326,7 +326,7 @@ def test_data_nested_too_deeply_is_refused() -> None:
     assert said_of({"x": deep}) == ["$.x[0][0][0]: is nested more than 200 levels deep"]
 
 
-def test_a_fault_of_ours_is_not_reported_as_one_of_the_suite() -> None:
+def test_an_internal_error_is_not_reported_as_one_of_the_suite() -> None:
     """An error that is not a mistake of the suite is raised unchanged."""
     with pytest.raises(ZeroDivisionError):
         list(find_mistakes(ZeroDivisionError()))

@@ -30,7 +30,7 @@ def said_of(*tasks: Any, **top: Any) -> list[str]:
     return [str(problem) for problem in caught.value.problems]
 
 
-def test_a_task_has_from_the_top_what_it_does_not_say() -> None:
+def test_a_task_inherits_from_the_top() -> None:
     """It inherits everything except prompts, tests and keys of the command line."""
     top: dict[str, Any] = {
         "description": "all",
@@ -52,7 +52,7 @@ def test_a_task_has_from_the_top_what_it_does_not_say() -> None:
     assert (task.id, task.depends_on, task.suite) == ("task-1", (), alone)
 
 
-def test_what_a_task_says_replaces_what_the_top_says() -> None:
+def test_settings_of_a_task_override_those_of_the_top() -> None:
     """A list, the default test, a description; options are merged key by key, in either spelling."""
     suite = parsed(
         {
@@ -78,7 +78,7 @@ def test_what_a_task_says_replaces_what_the_top_says() -> None:
     assert two.suite.evaluate_options == suite.evaluate_options
 
 
-def test_a_text_names_a_provider_of_the_top_or_is_an_id() -> None:
+def test_a_text_selects_a_provider_of_the_top_or_is_an_id() -> None:
     """Labels have precedence over ids; the whole entry of the top is used."""
     suite = parsed(
         {"providers": ["gpt", "exec:cat"]},
@@ -132,14 +132,14 @@ def test_mistakes_of_the_top_are_reported_once_and_those_of_tasks_in_them() -> N
     ]
 
 
-def test_targets_are_named_as_the_file_names_them() -> None:
+def test_targets_are_named_with_the_key_of_the_file() -> None:
     """This also holds if a task names one."""
     with pytest.raises(SuiteError) as caught:
         parse_suite({"targets": [{"id": "echo", "x": 1}], "tasks": [{"type": "prompt_eval"}]})
     assert [problem.path for problem in caught.value.problems] == ["$.targets[0].x"]
 
 
-def test_keys_and_types_of_tasks() -> None:
+def test_keys_and_types_of_tasks_are_checked() -> None:
     """Unknown keys and types are reported with a suggestion; for an unknown type nothing else is."""
     assert said_of(
         {"promts": [], "dependsOn": [1], "depends_on": []},
@@ -177,7 +177,7 @@ def test_tasks_are_a_list(tasks: object, said: str) -> None:
         parse_suite({"providers": ["echo"], "tasks": tasks})
 
 
-def test_dependencies_must_be_able_to_hold() -> None:
+def test_dependencies_must_exist_and_be_acyclic() -> None:
     """Refused are unknown tasks, the task itself, and cycles with their path; all types of tasks have ids."""
     assert said_of(
         {"id": "a", "dependsOn": ["c", "a"]},
@@ -193,7 +193,7 @@ def test_dependencies_must_be_able_to_hold() -> None:
     ]
 
 
-def test_what_becomes_of_a_task_whose_dependency_fails() -> None:
+def test_the_policy_for_failed_dependencies_is_parsed() -> None:
     """Tasks of all types may set it; one whose tests are rows of another task cannot run without them."""
     tasks = parsed(
         {"id": "a"},
@@ -225,7 +225,7 @@ def test_every_cycle_is_reported() -> None:
     ]
 
 
-def test_ids_are_different() -> None:
+def test_task_ids_must_be_unique() -> None:
     """Default ids count as well."""
     assert said_of({"id": "x"}, {"id": "x"}, {"id": "task-4"}, {}) == [
         '$.tasks[1].id: duplicate id "x": $.tasks[0] has it as well',
@@ -233,7 +233,7 @@ def test_ids_are_different() -> None:
     ]
 
 
-def test_what_holds_for_the_whole_run_stands_at_the_top() -> None:
+def test_settings_of_the_whole_run_are_only_allowed_at_the_top() -> None:
     """There is one deadline and one budget."""
     options = {"max_eval_time_ms": 5, "budget": {"usd": 1}}
     hint = "\n  move it to $.evaluateOptions: it applies to all tasks together"
@@ -243,7 +243,7 @@ def test_what_holds_for_the_whole_run_stands_at_the_top() -> None:
     ]
 
 
-def test_a_name_that_means_two_providers_is_refused() -> None:
+def test_an_ambiguous_provider_name_is_refused() -> None:
     """The intended one would be unclear."""
     top = ["echo", {"id": "echo", "label": "x"}]
     (said,) = said_of({"providers": ["echo"]}, providers=top)
@@ -253,7 +253,7 @@ def test_a_name_that_means_two_providers_is_refused() -> None:
     )
 
 
-def test_mistakes_are_placed_in_the_file(tmp_path: Path) -> None:
+def test_mistakes_have_positions_in_the_file(tmp_path: Path) -> None:
     """The position is that of the entry, or of the inherited part."""
     file = tmp_path / "s.toml"
     file.write_text(
