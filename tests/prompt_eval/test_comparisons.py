@@ -76,14 +76,14 @@ def test_one_output_wins_and_every_other_row_fails() -> None:
 
 
 @pytest.mark.parametrize("reply", ["3", "7", "none", "-1"])
-def test_as_43_an_output_that_there_is_not_cannot_win(reply: str) -> None:
-    """No row loses by it: all rows are errors."""
+def test_as_43_an_invalid_choice_of_the_judge_wins_nothing(reply: str) -> None:
+    """No row loses because of it: all rows are errors."""
     rows = rows_of(document(), chooser(reply))
     assert [told(row)[:2] for row in rows] == [("error", 0)] * 3
     assert all("is unusable" in (row.error or "") for row in rows)
 
 
-def test_what_the_judge_used_is_counted_once() -> None:
+def test_the_usage_of_the_judge_is_counted_once() -> None:
     """The first row that was compared is charged."""
     rows = rows_of(document(), chooser("0"))
     assert [(row.spent.usage.total, row.spent.cost) for row in rows] == [
@@ -94,7 +94,7 @@ def test_what_the_judge_used_is_counted_once() -> None:
 
 
 @pytest.mark.parametrize("groups", [1, 30])
-def test_groups_are_compared_side_by_side(groups: int) -> None:
+def test_groups_are_compared_concurrently(groups: int) -> None:
     """Thirty groups with a judge of 200 ms at width 20 take two rounds."""
     suite = document(
         prompts=["a {{x}}", "b {{x}}"],
@@ -118,7 +118,7 @@ def test_groups_are_compared_side_by_side(groups: int) -> None:
     assert run_virtual(seconds) == pytest.approx(ideal, rel=0.01)
 
 
-def test_a_judge_on_the_lane_of_the_model_gets_its_turn() -> None:
+def test_a_judge_on_the_lane_of_the_model_gets_a_slot() -> None:
     """At width 1, a call from within another would wait forever."""
     one = {"key": "k", "maxConcurrency": 1}
     suite = document(
@@ -145,7 +145,7 @@ def failing(*prompts: str, kind: Any = "bad_request") -> Provider:
 
 
 @pytest.mark.parametrize("failed", ["a 1", "bb 1", "ccc 1"])
-def test_a_row_without_an_output_takes_part_with_none(failed: str) -> None:
+def test_a_row_without_an_output_is_compared_as_empty(failed: str) -> None:
     """It stays an error; the other rows keep their column numbers for the judge."""
     prompts = ["a 1", "bb 1", "ccc 1"]
     best = max(place for place, prompt in enumerate(prompts) if prompt != failed)
@@ -166,7 +166,7 @@ def test_a_row_without_an_output_cannot_win() -> None:
     assert rows[0].spent.calls == 2
 
 
-def test_the_highest_score_is_one_of_those_that_there_are() -> None:
+def test_the_highest_score_is_one_of_the_existing_scores() -> None:
     """A row with an error is skipped."""
     contains = {"type": "contains", "value": "b"}
     tests = [{"vars": {"x": "b"}, "assert": [contains, {"type": "max-score"}]}]
@@ -174,7 +174,7 @@ def test_the_highest_score_is_one_of_those_that_there_are() -> None:
     assert [row.status for row in rows] == [Status.ERROR, Status.PASS, Status.FAIL]
 
 
-def test_one_output_alone_cannot_be_compared() -> None:
+def test_a_single_output_cannot_be_compared() -> None:
     """The remaining row is an error, and keeps its reply."""
     rows = rows_of(document(), chooser("0"), failing("a 1", "ccc 1"))
     assert [row.status for row in rows] == [Status.ERROR] * 3
@@ -184,7 +184,7 @@ def test_one_output_alone_cannot_be_compared() -> None:
     assert rows[1].output == "bb 1"
 
 
-def test_rows_that_could_not_be_compared_keep_what_is_known() -> None:
+def test_rows_that_could_not_be_compared_keep_their_results() -> None:
     """They keep the reply, the cost and their other verdicts; the judge's costs are counted."""
     tests = [{"vars": {"x": "1"}, "assert": [{"type": "contains", "value": "b"}, BEST]}]
     rows = rows_of(document(tests=tests), chooser("none of them"))
@@ -197,7 +197,7 @@ def test_rows_that_could_not_be_compared_keep_what_is_known() -> None:
     assert rows[0].spent.calls == 2  # one repeated call
 
 
-def test_the_members_of_a_set_are_scored_and_not_the_set_besides() -> None:
+def test_the_members_of_a_set_are_scored_instead_of_the_set() -> None:
     """The reason of a winner without other assertions is its win."""
     both = [{"type": "contains", "value": "a", "weight": 10}, {"type": "contains", "value": "b"}]
     tests = [
@@ -237,8 +237,8 @@ def test_concurrent_assertions_follow_the_suite() -> None:
     assert [run_virtual(seconds, width) for width in (None, 1, 6)] == [2, 6, 1]
 
 
-def test_a_comparison_that_does_not_count_fails_no_row() -> None:
-    """With weight 0 it is stored, with its score."""
+def test_a_comparison_with_weight_0_fails_no_row() -> None:
+    """It is stored, with its score."""
     tests = [{"vars": {"x": "1"}, "assert": [{**BEST, "weight": 0}]}]
     for judge in (chooser("0"), chooser("nobody")):
         rows = rows_of(document(tests=tests), judge)
@@ -246,7 +246,7 @@ def test_a_comparison_that_does_not_count_fails_no_row() -> None:
     assert [row.verdict and row.verdict.parts[0].score for row in rows] == [0, 0, 0]
 
 
-def test_a_group_waits_for_its_row_that_is_run_once_more() -> None:
+def test_a_group_waits_for_its_retried_row() -> None:
     """A reply of the second round is compared as well."""
     asked: list[str] = []
 
@@ -264,7 +264,7 @@ def test_a_group_waits_for_its_row_that_is_run_once_more() -> None:
     assert [row.status for row in rows] == [Status.FAIL, Status.PASS, Status.FAIL]
 
 
-def test_a_judge_that_failed_transiently_is_asked_once_more() -> None:
+def test_a_judge_that_failed_transiently_is_called_again() -> None:
     """No other call is repeated."""
     asked: list[str] = []
 
@@ -286,7 +286,7 @@ def test_a_judge_that_failed_transiently_is_asked_once_more() -> None:
     assert [row.status for row in rows] == [Status.PASS, Status.FAIL, Status.FAIL]
 
 
-def test_a_run_that_is_interrupted_while_it_compares_keeps_every_reply() -> None:
+def test_a_run_interrupted_during_a_comparison_keeps_every_reply() -> None:
     """Rows of the group are errors with the reason; rows before it are unchanged."""
     tests = [{"vars": {"x": "0"}}, {"vars": {"x": "1"}, "assert": [BEST]}]
     rows: list[Row] = []
@@ -310,7 +310,7 @@ def test_a_run_that_is_interrupted_while_it_compares_keeps_every_reply() -> None
     assert rows[3].error == "not compared with other rows: interrupted: the run was cancelled"
 
 
-def test_a_limit_of_a_row_holds_for_its_comparison_too() -> None:
+def test_a_limit_of_a_row_applies_to_its_comparison_too() -> None:
     """`timeoutMs` starts again, because it is another job."""
     rows = rows_of(document(evaluateOptions={"timeoutMs": 500}), chooser("0", seconds=5))
     assert {row.error for row in rows} == {
@@ -335,7 +335,7 @@ DELAYS = st.lists(st.integers(0, 5), min_size=1, max_size=7)
 
 @settings(max_examples=100)
 @given(DELAYS, DELAYS, st.lists(st.booleans(), min_size=4, max_size=4), st.integers(1, 3))
-def test_rows_are_the_same_in_whatever_order_replies_come(
+def test_rows_do_not_depend_on_the_order_of_replies(
     models: list[int], judges: list[int], compared: list[bool], width: int
 ) -> None:
     """The order of rows, their verdicts and their costs do not depend on timing."""
@@ -370,7 +370,7 @@ def test_rows_are_the_same_in_whatever_order_replies_come(
     assert run(float) == run(lambda _: 0.0)
 
 
-def test_what_cannot_be_compared_is_reported_before_anything_is_asked() -> None:
+def test_invalid_comparisons_are_reported_before_any_call() -> None:
     """Cases: one column, no scores, a comparison in a set, and a `not-`."""
     suite = parse_suite(
         document(

@@ -64,7 +64,7 @@ def test_a_sent_reply_is_logged_with_its_request() -> None:
     assert one.sent_bytes > 300
 
 
-def test_unsent_replies_are_logged_as_such() -> None:
+def test_unsent_replies_are_logged_as_unsent() -> None:
     """Cut, abandoned and refused replies are recorded as such."""
     whole = served(FakeSettings()).sent_bytes
     cut = served(FakeSettings(disconnect_rate=1))
@@ -76,7 +76,7 @@ def test_unsent_replies_are_logged_as_such() -> None:
     assert served(FakeSettings(throttle_rate=1)).status == 429
 
 
-def test_a_line_names_instant_digest_and_question() -> None:
+def test_a_line_has_time_digest_and_prompt() -> None:
     """A request that is not a completion has no prompt."""
     one = ServedCompletion(
         body=ASK, status=200, ending="sent", seconds=0.5, busy_seconds=0.25, sent_bytes=7
@@ -100,7 +100,7 @@ def test_a_line_names_instant_digest_and_question() -> None:
 
 
 @pytest.mark.slow
-def test_the_log_of_the_command_is_whole_at_any_instant_and_kept(tmp_path: Path) -> None:
+def test_the_log_is_complete_at_any_instant_and_appended_to(tmp_path: Path) -> None:
     """A line is in the file before the next request is answered; another server appends to it."""
     command = [sys.executable, "-m", "trioeval", "fake-provider", "--port", "0"]
     command += ["--log", str(tmp_path / "log.jsonl")]

@@ -427,7 +427,9 @@ def sha(text: str) -> str:
         ),
     ],
 )
-def test_a_lane_is_a_place_and_an_account(entry_id: str, config: dict[str, Any], key: str) -> None:
+def test_a_lane_is_an_origin_and_an_account(
+    entry_id: str, config: dict[str, Any], key: str
+) -> None:
     """Queries, bodies and other headers do not change the lane."""
     assert settings(entry_id, body={"a": 1} if not config else None, **config).lane_key == key
 

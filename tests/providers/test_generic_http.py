@@ -57,7 +57,7 @@ async def failing(entry_id: str, prompt: str = "hi", /, **config: Any) -> Provid
     return caught.value
 
 
-def test_a_prompt_is_sent_as_configured_and_the_path_finds_the_output() -> None:
+def test_a_prompt_is_sent_as_configured_and_the_path_selects_the_output() -> None:
     """A body without a method is posted; status and headers of the reply are kept."""
 
     def respond(_seen: Seen) -> Answer:
@@ -236,7 +236,7 @@ def test_credentials_go_along_on_the_same_origin() -> None:
     with_server(respond, body)
 
 
-def test_redirects_in_a_circle_are_a_bad_request() -> None:
+def test_redirect_loops_are_a_bad_request() -> None:
     """The loop is detected at the first repeated step."""
 
     def respond(seen: Seen) -> Answer:
@@ -325,7 +325,7 @@ def test_a_refused_client_is_reported_without_its_secret() -> None:
     with_server(respond, body)
 
 
-def test_a_token_that_came_to_its_end_is_worth_another_attempt() -> None:
+def test_an_expired_token_is_replaced_once() -> None:
     """A token that was never accepted is not replaced."""
     good: list[str] = ["Bearer t1"]
     given = iter(["t1", "t2", "t3"])
@@ -479,7 +479,7 @@ def test_a_function_of_python_reads_the_reply(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_code_that_gives_nothing_is_a_failure(tmp_path: Path) -> None:
+def test_code_without_a_result_is_a_failure(tmp_path: Path) -> None:
     """A failing transform is a malformed reply, a failing transformRequest a bad request."""
     (tmp_path / "read.py").write_text("def nothing(json, text, context):\n    return None\n")
 
@@ -535,7 +535,7 @@ def test_an_endless_script_is_ended_and_delays_no_other_call() -> None:
     with_server(lambda _seen: as_json({"a": "b"}), body)
 
 
-def test_a_script_makes_the_prompt_and_a_template_wraps_it() -> None:
+def test_a_script_creates_the_prompt_and_a_template_wraps_it() -> None:
     """An object is merged over the body."""
 
     async def body(server: Server) -> None:
@@ -738,11 +738,11 @@ async def longest_stall(work: Callable[[], Awaitable[None]]) -> float:
         (None, 500),
     ],
 )
-def test_a_large_reply_does_not_hold_up_others(
+def test_a_large_reply_does_not_block_other_tasks(
     transform: str | None, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Five megabytes are read without delaying others, even if secrets are searched."""
-    patient = partial(apply_query, limit=60.0)  # it takes some seconds
+    patient = partial(apply_query, limit=60.0)  # takes some seconds
     monkeypatch.setattr("trioeval.providers.generic.http.apply_query", patient)
     rows = [{"n": n, "text": f"row {n} " + "x" * 60, "tags": ["a", "b"]} for n in range(48_000)]
     large = as_json({"rows": rows}, status)
@@ -769,7 +769,7 @@ def test_a_large_reply_does_not_hold_up_others(
 
 
 @pytest.mark.slow
-def test_the_time_of_a_script_is_its_own() -> None:
+def test_the_time_of_a_script_excludes_other_scripts() -> None:
     """Two concurrent scripts do not count each other's time, nor that of this process."""
     script = (
         "() => { let n = 0; const end = %d; for (let i = 0; i < end; i++) n += i %% 7; return n }"
@@ -777,7 +777,7 @@ def test_the_time_of_a_script_is_its_own() -> None:
 
     async def body(server: Server) -> None:
         own = await measured(script % 1_000_000)
-        code = script % int(1_000_000 * 1.1 / own)  # more than half of what is allowed
+        code = script % int(1_000_000 * 1.1 / own)  # more than half of the limit
         async with opened(generic(f"{server.url}/x", transformResponse=code)) as provider:
             outputs: list[Any] = []
 

@@ -78,7 +78,7 @@ def test_every_reply_is_an_output_or_a_provider_error(
     json.dumps([told.output, told.raw, dict(told.metadata)]).encode()
 
 
-def test_an_object_with_an_output_may_say_more() -> None:
+def test_an_object_with_an_output_may_have_other_fields() -> None:
     """The keys are those of a Python function."""
     told = read(
         reply(
@@ -192,7 +192,7 @@ def test_a_token_is_replaced_before_it_expires(life: Any, until: float) -> None:
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-def test_a_refused_request_for_a_token_is_made_again_by_the_next_call() -> None:
+def test_a_refused_token_request_is_repeated_by_the_next_call() -> None:
     """Waiting calls share the failure; later calls try again."""
 
     async def main() -> None:
@@ -272,7 +272,7 @@ def test_a_redirect_makes_the_next_request(
         ),
     ],
 )
-def test_a_redirect_to_where_nothing_may_go_is_refused(location: str, message: str) -> None:
+def test_a_redirect_to_a_forbidden_url_is_refused(location: str, message: str) -> None:
     """Other schemes, private addresses and unencrypted URLs are refused."""
     with pytest.raises(ProviderError) as caught:
         next_request(HERE, HttpReply(307, {"location": location}, b""), OriginGuard())
@@ -284,7 +284,7 @@ KEY = "pass phrase/é"
 WITH_KEY = json.dumps({"account": KEY}).encode()
 
 
-def test_headers_that_hold_a_secret_stay_whatever_they_are_called() -> None:
+def test_headers_that_contain_a_secret_are_not_sent_elsewhere() -> None:
     """A value that contains a secret counts, even with `followRedirects: any`."""
     here = HttpRequest(HERE.url, {"X-Acct": f"<{KEY}>", "X-Team": "blue"}, None, "GET")
     answer = HttpReply(302, {"location": ELSEWHERE}, b"")

@@ -127,8 +127,8 @@ def test_config_of_chat_completions_is_accepted(
 
 
 @pytest.mark.parametrize("key", ["temperature", "max_tokens", "tools", "text", "reasoning"])
-def test_a_null_sends_nothing(key: str) -> None:
-    """It removes a default, and is not sent itself."""
+def test_a_null_removes_a_default(key: str) -> None:
+    """The null is not sent itself."""
     defaults = {"temperature", "max_output_tokens"}
     taken = {"max_tokens": "max_output_tokens"}.get(key, key)
     assert body(**{key: None}).keys() == {"model", "input", *defaults} - {taken}
@@ -188,7 +188,7 @@ def test_messages_are_items() -> None:
     assert body("- role: user\n  content: 12:30")["input"] == [{"role": "user", "content": "12:30"}]
 
 
-def test_parts_of_a_content_get_their_names() -> None:
+def test_parts_of_a_content_are_renamed() -> None:
     """Texts, images and files of chat completions are converted; other parts are unchanged."""
     parts = [
         {"type": "text", "text": "What is this?"},
@@ -226,7 +226,7 @@ def test_calls_and_their_results_are_separate_items() -> None:
     assert inputs({"role": "user"}) == [{"role": "user"}]
 
 
-def test_items_of_the_service_pass_as_they_are() -> None:
+def test_items_of_the_service_are_sent_unchanged() -> None:
     """A prompt may contain items with a type instead of a role."""
     user, output = (
         {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
@@ -253,8 +253,8 @@ CONVERSATION = [
 
 @pytest.mark.slow
 @given(st.text() | (damaged(CONVERSATION) | JSON).map(json.dumps))
-def test_any_prompt_is_sent_as_it_is_or_as_items_or_refused(prompt: str) -> None:
-    """The request is JSON, and no text is changed."""
+def test_any_prompt_is_sent_or_refused(prompt: str) -> None:
+    """It is sent unchanged or as items; the request is JSON, and no text is changed."""
     kind: str
     try:
         request = adapter().build(Request(prompt=prompt))
@@ -333,7 +333,7 @@ def test_items_are_lines_of_the_output(items: list[dict[str, Any]], output: str)
         ([REFUSAL], "I will not."),
     ],
 )
-def test_an_answer_by_a_schema_is_data(items: list[dict[str, Any]], output: object) -> None:
+def test_a_reply_by_a_schema_is_data(items: list[dict[str, Any]], output: object) -> None:
     """Text that is not JSON stays text; so do refusals and function calls."""
     asked = adapter(response_format=CHAT_FORMAT)
     assert asked.parse(reply(response(*items))).output == output
@@ -365,7 +365,7 @@ def test_the_error_of_a_large_response_is_found() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "4"])
-def test_an_unknown_item_is_not_a_reply_of_its_own(text: str) -> None:
+def test_an_unknown_item_is_skipped(text: str) -> None:
     """Beside other items it is skipped; alone, it is a reply with an empty output."""
     new = {"type": "something_new"}
     thought = {"type": "reasoning", "summary": []}
@@ -377,7 +377,7 @@ def test_an_unknown_item_is_not_a_reply_of_its_own(text: str) -> None:
 # --- streams -------------------------------------------------------------------
 
 
-def test_items_that_the_end_leaves_out_are_those_before_it() -> None:
+def test_items_missing_in_the_last_event_come_from_earlier_ones() -> None:
     """The items of earlier events are used if the last event has none."""
     done = [
         event("response.output_item.done", output_index=1, item=message("5")),
@@ -389,7 +389,7 @@ def test_items_that_the_end_leaves_out_are_those_before_it() -> None:
     assert adapter().parse(HttpReply(200, STREAM, body)).output == "4\n5\n6"
 
 
-# --- anything ------------------------------------------------------------------
+# --- any input ------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -43,7 +43,7 @@ async def failure(provider: object, request: Request = HELLO) -> ProviderError:
     return caught.value
 
 
-def test_cancelled_threads_are_bounded_and_give_their_places_back() -> None:
+def test_cancelled_threads_are_bounded_and_release_their_slots() -> None:
     """Further calls wait; abandoned threads count until they end."""
     hold = Hold()
 
@@ -119,7 +119,7 @@ def test_credentials_of_the_entry_sign_the_request() -> None:
     with_server([Answer(body=BEDROCK.good)], body)
 
 
-def test_a_model_with_colons_and_slashes_is_called_by_its_whole_name() -> None:
+def test_a_model_with_colons_and_slashes_is_called_by_its_full_name() -> None:
     """Model ids and ARNs contain both."""
     arn = "arn:aws:bedrock:us-east-1:1234:inference-profile/us.maker.model-v1:0"
     entry = attrs.evolve(BEDROCK, model=arn)
@@ -179,7 +179,7 @@ def test_a_reply_that_boto3_cannot_read_is_malformed(body: str) -> None:
     with_server([Answer(body=body.encode())], main)
 
 
-def test_a_reply_is_kept_as_it_was_on_the_wire() -> None:
+def test_the_raw_reply_is_kept_as_received() -> None:
     """Bytes stay base64, and unknown blocks are kept."""
     hidden = {"reasoningContent": {"redactedContent": "c2VjcmV0"}}
     content = [hidden, {"text": "Hello"}, {"future": {"a": 1}}]
@@ -224,7 +224,7 @@ def test_failures_without_a_reply_are_classified() -> None:
     assert kinds == ["tls", "connection", "unexpected"]
 
 
-def test_a_server_that_is_not_there_is_a_lost_connection() -> None:
+def test_a_missing_server_is_a_lost_connection() -> None:
     """The server may exist later."""
 
     async def main() -> None:

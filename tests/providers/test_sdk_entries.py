@@ -160,7 +160,7 @@ def test_half_of_a_credential_of_bedrock_is_reported() -> None:
     assert problems == [f".config.accessKeyId: {fault}\n  set accessKeyId as well"]
 
 
-def test_a_wrong_url_of_bedrock_is_reported_at_its_own_key() -> None:
+def test_an_invalid_url_of_bedrock_is_reported_at_its_own_key() -> None:
     """The problem names Bedrock's key, not that of other services."""
     (problem,) = read_bedrock({"region": "us-east-1", "endpointUrl": "ftp://x"})  # type: ignore[misc]
     assert str(problem).startswith(".config.endpointUrl: must be an http or https URL")

@@ -104,7 +104,7 @@ def test_shares_match_the_config() -> None:
     assert 0.55 < len(right) / (len(replies) - len(refused)) < 0.65
 
 
-def test_a_wrong_answer_stays_wrong_and_a_mishap_passes() -> None:
+def test_a_wrong_answer_is_permanent_and_a_transient_failure_is_not() -> None:
     """A retry helps against transient failures, never against wrong answers."""
 
     async def main() -> None:
@@ -124,7 +124,7 @@ def test_a_wrong_answer_stays_wrong_and_a_mishap_passes() -> None:
     run_virtual(main)
 
 
-def test_time_is_latency_and_writing() -> None:
+def test_the_duration_is_latency_plus_token_time() -> None:
     """Without spread a call takes its latency plus the time of its tokens."""
 
     async def main() -> tuple[float, Reply]:

@@ -69,7 +69,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"cert": "locked.both"}, [f".config.tls.cert: {ENCRYPTED}"]),
     ],
 )
-def test_files_that_cannot_be_used_are_problems_of_the_entry(
+def test_unusable_files_are_problems_of_the_entry(
     folder: Path, files: dict[str, str], told: list[str]
 ) -> None:
     """Each problem is at the key that names the file."""

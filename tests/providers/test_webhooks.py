@@ -60,7 +60,7 @@ def test_a_webhook_gets_the_variables_of_its_row_and_nothing_of_its_run(
     assert json.loads(request.body) == {"output": "say 1", "context": context}
 
 
-def test_a_webhook_is_sent_json_and_answers_with_json() -> None:
+def test_a_webhook_exchanges_json() -> None:
     """One request is sent; numbers that JSON does not support become null."""
     seen: list[Seen] = []
 
@@ -97,12 +97,12 @@ def test_a_silent_webhook_times_out() -> None:
 
 
 @pytest.mark.parametrize("milliseconds", ["", "soon", "0", "-1", "inf"])
-def test_odd_limits_are_the_usual_one(milliseconds: str) -> None:
-    """An invalid limit is replaced by the default."""
+def test_invalid_limits_are_replaced_by_the_default(milliseconds: str) -> None:
+    """The environment sets them."""
     assert posted(lambda _: as_json(1), {}, WEBHOOK_TIMEOUT=milliseconds) == 1
 
 
-def test_a_webhook_that_is_not_there_is_an_error() -> None:
+def test_a_missing_webhook_is_an_error() -> None:
     """The key in its URL is not shown."""
 
     async def main() -> str:

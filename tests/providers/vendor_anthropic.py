@@ -269,7 +269,7 @@ MESSAGES = Vendor(
             },
             {"max_tokens": 50, "top_k": 5},
         ),
-        Call(  # null takes away an object as a whole; keys beside it count all the same
+        Call(  # null removes an object as a whole; keys beside it still count
             {"output_config": {"effort": "low", "format": FORMAT}},
             {"output_config": None, "effort": "high"},
             {"max_tokens": 1024, "temperature": 0, "output_config": {"effort": "high"}},

@@ -36,7 +36,7 @@ def lane_of(*keys: Any) -> LaneSettings:
     return settings
 
 
-def test_a_suite_says_where_limits_are_kept() -> None:
+def test_a_suite_configures_the_backend_of_limits() -> None:
     """Either spelling is accepted; other keys have defaults."""
     assert parsed({"limits": [RPM, HOLDS]}).limits == LimitsSettings(
         limits=(
@@ -106,13 +106,13 @@ def test_a_suite_says_where_limits_are_kept() -> None:
         ([], ": must be an object, got a list"),
     ],
 )
-def test_qe_20_what_cannot_be_is_reported(tmp_path: Path, limits: Any, said: str) -> None:
+def test_qe_20_invalid_limits_are_reported(tmp_path: Path, limits: Any, said: str) -> None:
     """Each backend has required keys, keys exclude each other; sizes and times are at least one."""
     (tmp_path / "limits.json").write_text("[]")
     assert said_of(limits, tmp_path) == [f"$.limits{said}"]
 
 
-def test_qe_20_all_that_is_wrong_is_reported_at_once(tmp_path: Path) -> None:
+def test_qe_20_all_mistakes_are_reported_together(tmp_path: Path) -> None:
     """A mistake in one key hides neither those of others nor those of their combination."""
     assert said_of({**REDIS, "batch": {"size": 300, "flushMs": 0}}) == [
         "$.limits.batch.size: must be at most 256, got 300",
@@ -147,7 +147,7 @@ def test_qe_20_all_that_is_wrong_is_reported_at_once(tmp_path: Path) -> None:
     ]
 
 
-def test_who_keeps_limits_may_be_written_in_any_case() -> None:
+def test_the_backend_of_limits_may_be_written_in_any_case() -> None:
     """Surrounding spaces are ignored; an unknown backend is shown as it is written."""
     settings = parsed({**REDIS, "backend": " Redis "}).limits
     assert settings is not None
@@ -157,7 +157,7 @@ def test_who_keeps_limits_may_be_written_in_any_case() -> None:
     assert said_of({"backend": "Radis "}) == [wrong]
 
 
-def test_qe_20_an_empty_list_of_limits_is_a_list(tmp_path: Path) -> None:
+def test_qe_20_an_empty_list_of_limits_is_valid(tmp_path: Path) -> None:
     """So is an empty file of them."""
     (tmp_path / "limits.json").write_text("[]")
     assert parsed({"limits": []}).limits == LimitsSettings(limits=())
@@ -167,7 +167,7 @@ def test_qe_20_an_empty_list_of_limits_is_a_list(tmp_path: Path) -> None:
     )
 
 
-def test_all_that_is_wrong_with_limits_is_reported_where_it_stands(tmp_path: Path) -> None:
+def test_all_mistakes_of_limits_are_reported_with_positions(tmp_path: Path) -> None:
     """Positions are in the suite, or in the file of limits with line and column."""
     wrong = [{**RPM, "capacity": 0}, {**HOLDS, "window_seconds": 1}, RPM, RPM]
     said = [
@@ -222,7 +222,7 @@ def test_a_lane_names_its_limits() -> None:
         ("a:rpm", ': must be a list of keys, got the text "a:rpm"'),
     ],
 )
-def test_what_is_not_a_limit_of_a_lane_is_reported(keys: Any, said: str) -> None:
+def test_an_invalid_limit_of_a_lane_is_reported(keys: Any, said: str) -> None:
     """The position is correct in lanes with and without a name."""
     lane = {"limits": keys}
     assert said_of(REDIS, lanes={"wide": lane}) == [f"$.lanes.wide.limits{said}"]
@@ -231,7 +231,7 @@ def test_what_is_not_a_limit_of_a_lane_is_reported(keys: Any, said: str) -> None
     ]
 
 
-def test_all_that_is_wrong_with_limits_of_a_lane_is_reported() -> None:
+def test_all_mistakes_of_limits_of_a_lane_are_reported() -> None:
     """Duplicates are included."""
     keys = ["a:rpm", 5, "a:rpm", {"key": "b", "unit": "x"}]
     unit = 'must be requests, tokens, cost_micro or slots, got the text "x"'
@@ -242,7 +242,7 @@ def test_all_that_is_wrong_with_limits_of_a_lane_is_reported() -> None:
     ]
 
 
-def test_limits_of_lanes_need_somebody_who_keeps_them() -> None:
+def test_limits_of_lanes_need_a_backend() -> None:
     """This also holds in a suite with tasks; an empty list needs no `limits`."""
     top: dict[str, Any] = {
         "providers": [{"echo": {"lane": {"limits": ["a:rpm"]}}}, {"id": "echo", "lane": "wide"}],
@@ -257,7 +257,7 @@ def test_limits_of_lanes_need_somebody_who_keeps_them() -> None:
     assert parsed(REDIS, **top).limits is not None
 
 
-def test_all_tasks_share_what_the_top_says(tmp_path: Path) -> None:
+def test_all_tasks_share_the_limits_of_the_top(tmp_path: Path) -> None:
     """No task has its own limits."""
     question = {"question": "?", "answers": ["a"], "correctAnswers": ["a"]}
     (tmp_path / "q.json").write_text(json.dumps({"version": 1, "questions": [question]}))
@@ -269,8 +269,8 @@ def test_all_tasks_share_what_the_top_says(tmp_path: Path) -> None:
     assert said == [f'$.tasks[{place}].limits: "limits" is not a key here' for place in range(2)]
 
 
-def test_a_file_of_limits_of_another_folder_is_found_there(tmp_path: Path) -> None:
-    """Its path is relative to the file that contains it."""
+def test_a_file_of_limits_is_relative_to_its_suite_file(tmp_path: Path) -> None:
+    """Its path is relative to the file that names it."""
     below = tmp_path / "below"
     below.mkdir()
     (below / "limits.json").write_text(json.dumps([RPM]))
@@ -281,7 +281,7 @@ def test_a_file_of_limits_of_another_folder_is_found_there(tmp_path: Path) -> No
     assert limits.limits_file == below / "limits.json"
 
 
-def test_as_many_leases_fit_into_a_request_as_servers_take() -> None:
+def test_the_maximum_of_leases_per_request_is_that_of_servers() -> None:
     """Both constants are equal."""
     assert MOST_IN_BATCH == BATCH
 
@@ -297,7 +297,7 @@ def idle(key: str, place: int) -> tuple[str, str | None]:
     return told, f'write limits: ["{key}"] in a lane'
 
 
-def test_a_limit_that_no_lane_counts_against_causes_a_warning(tmp_path: Path) -> None:
+def test_a_limit_without_a_lane_causes_a_warning(tmp_path: Path) -> None:
     """In memory each is reported; in shared backends only that the suite uses none."""
     assert warned() == [idle("m:rpm", 0), idle("m:concurrency", 1)]
     both = {"id": "echo", "lane": {"limits": ["m:rpm", "m:concurrency"]}}
@@ -316,7 +316,7 @@ def test_a_limit_that_no_lane_counts_against_causes_a_warning(tmp_path: Path) ->
     assert warned(limits={"limits": [], "workers": 3}) == []
 
 
-def test_odd_units_of_lanes_of_tasks_are_reported_once_each() -> None:
+def test_unusual_units_of_task_lanes_are_reported_once_each() -> None:
     """Warnings at the top have positions at the top, those of a task in the task."""
 
     def counting(unit: str) -> dict[str, Any]:
@@ -352,7 +352,7 @@ def test_odd_units_of_lanes_of_tasks_are_reported_once_each() -> None:
         ({**RPM, "unit": "tokens"}, "requests", "whose unit is tokens"),
     ],
 )
-def test_a_unit_that_is_not_that_of_its_limit_causes_a_warning(
+def test_a_unit_other_than_that_of_its_limit_causes_a_warning(
     limit: dict[str, Any], unit: str, told: str | None
 ) -> None:
     """This also holds for a derived unit; otherwise the wrong quantity would be limited."""
@@ -371,7 +371,7 @@ def missing(key: str, at: str) -> str:
     return f'{at}: unknown limit "{key}": all calls of the lane will fail'
 
 
-def test_a_key_that_is_not_a_limit_in_memory_causes_a_warning() -> None:
+def test_an_unknown_limit_in_memory_causes_a_warning() -> None:
     """The position is correct in every notation, with a suggestion."""
     assert warned(
         providers=[
@@ -393,14 +393,14 @@ def test_a_key_that_is_not_a_limit_in_memory_causes_a_warning() -> None:
     ) == [(missing("m:rpm", "$.providers[0].lane.limits[0]"), "there are none")]
 
 
-def test_keys_of_limits_that_others_keep_are_not_warned_of() -> None:
+def test_unknown_limits_in_a_shared_backend_cause_no_warning() -> None:
     """They may be created at any time, by any program."""
     lane = {"id": "echo", "lane": {"limits": ["x:rpm"]}}
     assert warned(limits=REDIS, providers=[lane]) == []
     assert warned(limits={**REDIS, "limits": [RPM]}, providers=[lane]) == []
 
 
-def test_limits_of_a_file_and_lanes_of_files_are_looked_at(tmp_path: Path) -> None:
+def test_limits_of_a_file_and_lanes_of_files_are_checked(tmp_path: Path) -> None:
     """A limit in the file is known; a lane in a file is reported where the file is named."""
     (tmp_path / "limits.json").write_text(json.dumps([RPM]))
     (tmp_path / "p.json").write_text(
@@ -411,7 +411,7 @@ def test_limits_of_a_file_and_lanes_of_files_are_looked_at(tmp_path: Path) -> No
     ) == [(missing("n:rpm", "$.providers"), 'did you mean "m:rpm"?')]
 
 
-def test_what_tasks_inherit_causes_one_warning(tmp_path: Path) -> None:
+def test_settings_that_tasks_inherit_cause_one_warning(tmp_path: Path) -> None:
     """Warnings of a task itself are at its entry, with the line."""
     file = tmp_path / "suite.yaml"
     file.write_text(
@@ -437,8 +437,8 @@ tasks:
     ]
 
 
-def test_odd_options_of_a_task_are_reported_in_the_task() -> None:
-    """They have positions as everything else in the task."""
+def test_unusual_options_of_a_task_are_reported_in_the_task() -> None:
+    """They have positions, as all problems of the task."""
     task = {"type": "prompt_eval", "prompts": ["a"], "evaluateOptions": {"silent": True}}
     suite = parse_suite({"providers": ["echo"], "tasks": [task]})
     assert [one.path for one in suite.warnings] == ["$.tasks[0].evaluateOptions.silent"]
