@@ -35,17 +35,17 @@ R = TypeVar("R")
 class Ledger(AgentJournal):
     """A journal that stores its calls, in order."""
 
-    told: list[tuple[str, int]] = attrs.field(factory=list)
+    records: list[tuple[str, int]] = attrs.field(factory=list)
     processes: list[ProcessIdentity] = attrs.field(factory=list)
 
     def started(self, attempt: RunningAttempt, /) -> None:
         """The job is admitted at once."""
-        self.told.append(("started" if attempt.process.pid else "begins", attempt.number))
+        self.records.append(("started" if attempt.process.pid else "begins", attempt.number))
         self.processes.append(attempt.process)
 
     def gone(self, run_id: str, /) -> None:
         """No child process is left."""
-        self.told.append(("gone", int(run_id.removeprefix("r"))))
+        self.records.append(("gone", int(run_id.removeprefix("r"))))
 
     def left(self) -> Sequence[RunningAttempt]:
         """No attempts of earlier executions are recorded."""
@@ -53,7 +53,7 @@ class Ledger(AgentJournal):
 
     async def durable(self) -> None:
         """Grant a slot at once."""
-        self.told.append(("durable", -1))
+        self.records.append(("durable", -1))
         await trio.lowlevel.checkpoint()
 
 

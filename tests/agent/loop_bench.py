@@ -111,7 +111,7 @@ class Bench:
     bus_works: bool = True
     began: list[tuple[int, float]] = attrs.field(factory=list)
     """The number and the time of each attempt."""
-    told: list[tuple[int, AttemptEnd]] = attrs.field(factory=list)
+    recorded: list[tuple[int, AttemptEnd]] = attrs.field(factory=list)
     """The recorded ends."""
     posted: list[tuple[str, str]] = attrs.field(factory=list)
     events: list[AgentEvent] = attrs.field(factory=list)
@@ -166,4 +166,4 @@ class BenchAttempts(Attempts):
 
     def ended(self, attempt: Attempt, end: AttemptEnd) -> None:
         super().ended(attempt, end)
-        self.bench.told.append((attempt.number, end))
+        self.bench.recorded.append((attempt.number, end))

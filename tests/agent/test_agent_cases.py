@@ -191,8 +191,8 @@ def test_a_rerun_case_waits_for_rerun_dependencies(tmp_path: Path) -> None:
 
     again = run(journal.again(parse_retry("0,1")))
     assert again.outcomes == ["done pass"] * 2
-    told = [(type(event), event.case) for event in again.events]
-    assert told.index((CaseEnded, "a")) < told.index((AttemptStarted, "b"))
+    events = [(type(event), event.case) for event in again.events]
+    assert events.index((CaseEnded, "a")) < events.index((AttemptStarted, "b"))
     assert again.warned == []
 
     needed.unlink()

@@ -35,10 +35,10 @@ def parsed(entry: dict[str, Any], folder: Path | None = None, **top: Any) -> Sui
 
 def said_of(entry: dict[str, Any], folder: Path | None = None, **top: Any) -> list[str]:
     """Return the mistakes of an entry, without hints."""
-    return [text.partition("\n")[0] for text in told_of(entry, folder, **top)]
+    return [text.partition("\n")[0] for text in messages_of(entry, folder, **top)]
 
 
-def told_of(entry: dict[str, Any], folder: Path | None = None, **top: Any) -> list[str]:
+def messages_of(entry: dict[str, Any], folder: Path | None = None, **top: Any) -> list[str]:
     with pytest.raises(SuiteError) as caught:
         parsed(entry, folder, **top)
     return [str(problem).replace("$.tasks[0]", "$") for problem in caught.value.problems]
@@ -226,7 +226,7 @@ def test_other_tasks_have_no_done_assertion() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("key", "value", "message"),
     [
         ("maxRestarts", 0, "must be at least 1, got 0"),
         ("maxRestarts", 1.5, "must be a whole number, got 1.5"),
@@ -257,11 +257,11 @@ def test_other_tasks_have_no_done_assertion() -> None:
     ],
 )
 def test_ag_11_each_invalid_parameter_is_rejected(
-    tmp_path: Path, key: str, value: object, said: str
+    tmp_path: Path, key: str, value: object, message: str
 ) -> None:
     """Each is a separate problem at its key."""
-    (told,) = said_of({key: value}, tmp_path)
-    assert told.startswith(f"$.{key}: {said}")
+    (problem,) = said_of({key: value}, tmp_path)
+    assert problem.startswith(f"$.{key}: {message}")
 
 
 def test_ag_11_all_invalid_parameters_are_reported_at_once(tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ def test_ag_11_all_invalid_parameters_are_reported_at_once(tmp_path: Path) -> No
 
 def test_misplaced_keys_are_reported_with_the_intended_key() -> None:
     """They are keys of other tools, of other task types, and of the top."""
-    assert told_of(
+    assert messages_of(
         {
             "maxAttempts": 3,
             "restarts": 3,
@@ -370,7 +370,7 @@ def test_case_names_must_be_unique() -> None:
 
 def test_ag_70_dependencies_must_be_names_of_other_cases() -> None:
     """The case itself, paths and unknown names are reported at their places, with the nearest name."""
-    assert told_of(
+    assert messages_of(
         {
             "tests": [
                 {"id": "calc", "dependsOn": ["parser", " calc "]},
@@ -397,7 +397,7 @@ def test_ag_71_cycles_are_reported_in_a_fixed_order() -> None:
     tests = [{"id": "c", "dependsOn": ["a"]}, {"id": "b", "dependsOn": ["c"]}]
     tests += [{"id": "a", "dependsOn": ["b"]}, {"id": "e", "dependsOn": "d"}]
     tests += [{"id": "d", "dependsOn": ["c", "e"]}]
-    assert told_of({"tests": tests}) == [
+    assert messages_of({"tests": tests}) == [
         f"$.tests[{place}].dependsOn: the dependencies of cases form a cycle: {way}\n"
         "  each of them waits for the next; remove one dependency"
         for place, way in ((2, "a → b → c → a"), (4, "d → e → d"))
@@ -426,7 +426,7 @@ def test_a_dependency_means_one_row_of_each_column() -> None:
     tests: list[dict[str, Any]] = [{"id": "a"}, {"id": "b", "vars": {"x": "1"}, "dependsOn": "a"}]
     several = {"vars": {"x": ["1", "2"]}}
     hint = 'write a test for each, or set "disableVarExpansion" in its options'
-    assert told_of({"tests": [{**tests[0], **several}, tests[1]]}) == [
+    assert messages_of({"tests": [{**tests[0], **several}, tests[1]]}) == [
         f'$.tests[0].vars: "a" has 2 rows, but dependsOn requires exactly one\n  {hint}'
     ]
     whole = {**several, "options": {"disableVarExpansion": True}}
@@ -505,7 +505,7 @@ def test_workspaces_are_checked_if_their_variables_are_known(projects: Path) -> 
     (projects / "t.py").write_text("def f(variables, context):\n    return {'name': 'calc'}\n")
     done = f"{projects}/projects/over already contains DONE, which marks a task as done"
     hint = "remove it, or give the task another doneFile"
-    assert told_of(entry, projects) == [
+    assert messages_of(entry, projects) == [
         '$.workspace: file or folder not found: "projects/clac" (case b)\n  did you mean "calc"?',
         f"$.workspace: {done}: {hint} (case c)",
         "$.tests[4].workspace: {{ other }} is not defined; the test has name (case e)",
@@ -535,8 +535,8 @@ def test_a_workspace_path_is_rendered_with_the_variables_of_its_case(projects: P
     assert said_of({"workspace": "projects/{{name}}", "tests": [{"id": "a"}]}, projects) == [
         "$.workspace: {{ name }} is not defined; the test has no variables (case a)"
     ]
-    said = {"workspace": "{{name}}", "tests": [{"id": "a", "vars": {"name": " "}}]}
-    assert said_of(said, projects) == [
+    task = {"workspace": "{{name}}", "tests": [{"id": "a", "vars": {"name": " "}}]}
+    assert said_of(task, projects) == [
         '$.workspace: the workspace "{{name}}" is an empty path (case a)'
     ]
 
@@ -603,16 +603,16 @@ def test_hooks_may_change_cases(tmp_path: Path, change: str, names: list[str] | 
 
 
 @pytest.mark.parametrize(
-    ("entry", "told"),
+    ("entry", "problem"),
     [
         ({"prompts": None}, "$: there are no prompts, so agents have nothing to do"),
         ({"tests": None}, "$: there are no tests"),
         ({"tests": []}, "$.tests: the list of tests is empty"),
     ],
 )
-def test_a_task_of_agents_needs_prompts_and_tests(entry: dict[str, Any], told: str) -> None:
+def test_a_task_of_agents_needs_prompts_and_tests(entry: dict[str, Any], problem: str) -> None:
     """The defaults of other tasks would let an agent work without a task."""
-    assert said_of(entry) == [told]
+    assert said_of(entry) == [problem]
 
 
 def test_a_misspelt_case_key_is_reported_with_the_intended_one() -> None:
@@ -620,32 +620,34 @@ def test_a_misspelt_case_key_is_reported_with_the_intended_one() -> None:
     hints = [
         text.partition("\n")[2].strip()
         for test in ({"dependOn": "b"}, {"id": "a", "onFailedDependancy": "skip"})
-        for text in told_of({"tests": [test]})
+        for text in messages_of({"tests": [test]})
     ]
     assert hints == ['did you mean "dependsOn"?', 'did you mean "onFailedDependency"?']
 
 
 @settings(max_examples=settings().max_examples // 8)
 @given(st.lists(st.sets(st.integers(0, 6), max_size=3), max_size=7), st.sets(st.integers(0, 6)))
-def test_selecting_a_case_selects_its_dependencies(needs: list[set[int]], asked: set[int]) -> None:
+def test_selecting_a_case_selects_its_dependencies(
+    needs: list[set[int]], selected: set[int]
+) -> None:
     """No others are run, and a warning names the added cases; other suites are not changed."""
     tests = [
         {"id": f"c{place}", "dependsOn": [f"c{one}" for one in sorted(on) if one < place]}
         for place, on in enumerate([set(), *needs])
     ]
     suite = parsed({"tests": tests})
-    places = asked & set(range(len(tests)))
+    places = selected & set(range(len(tests)))
     found = with_dependencies(suite, places)
     wanted = set(places)
     for place in range(len(tests) - 1, -1, -1):
         if place in wanted:
             wanted |= {one for one in ({*needs[place - 1]} if place else ()) if one < place}
     assert found.places == wanted
-    told = " ".join(warning.message for warning in found.warnings)
+    message = " ".join(warning.message for warning in found.warnings)
     added = sorted(wanted - places)
     assert [
-        name for name in told.replace(",", "").split() if name in {f"c{n}" for n in wanted}
+        name for name in message.replace(",", "").split() if name in {f"c{n}" for n in wanted}
     ] == [f"c{place}" for place in added[:5]]
-    assert (f"and {len(added) - 5} more" in told) == (len(added) > 5)
+    assert (f"and {len(added) - 5} more" in message) == (len(added) > 5)
     assert with_dependencies(suite, None).places is None
     assert with_dependencies(parse_suite({"providers": ["echo"]}), places).places is places

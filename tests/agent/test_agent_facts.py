@@ -27,7 +27,7 @@ def run_buses(warn: Callable[[str], None] = print) -> RunBuses:
     return RunBuses(project="run-1", stop=trio.Event(), warn=warn, rng=chance)
 
 
-def told_on(run: Bus, buses: RunBuses) -> SharedFacts:
+def facts_on(run: Bus, buses: RunBuses) -> SharedFacts:
     return SharedFacts(run, HurriedBus(run.path, buses))
 
 
@@ -46,21 +46,21 @@ def test_facts_are_forwarded_once_in_order(tmp_path: Path) -> None:
     """Equal facts of the same case, facts of other cases, and later ones are included."""
 
     async def main() -> list[int]:
-        buses, told = run_buses(), []
+        buses, counts = run_buses(), []
         async with open_bus(tmp_path / "run", rng=chance) as run:
-            facts = told_on(run, buses)
+            facts = facts_on(run, buses)
             for case in ("calc", "other"):
                 async with open_bus(tmp_path / case, rng=chance) as own:
                     for body in ("first", "second", "second"):
                         await own.append(draft(body, case))
                     await own.append(draft("nothing new", case, "INFO"))
-                told += [await facts.forward(tmp_path / case) for _ in range(2)]
+                counts += [await facts.forward(tmp_path / case) for _ in range(2)]
             async with open_bus(tmp_path / "calc", rng=chance) as own:
                 await own.append(draft("late"))
-            told.append(await facts.forward(tmp_path / "calc"))
-            told.append(await facts.forward(tmp_path / "nobody"))
+            counts.append(await facts.forward(tmp_path / "calc"))
+            counts.append(await facts.forward(tmp_path / "nobody"))
         assert buses.lost == 0
-        return told
+        return counts
 
     assert trio.run(main) == [3, 0, 3, 0, 1, 0]
     found = [(one.draft.task_id, one.draft.body) for one in facts_of(tmp_path / "run")]
@@ -84,16 +84,16 @@ def test_facts_are_complete_after_a_crash_between_two(
         async with open_bus(tmp_path / "calc", rng=chance) as own:
             for number in range(3):
                 await own.append(draft(f"fact {number}"))
-        append, told = Bus.append, list[MessageDraft]()
+        append, drafts = Bus.append, list[MessageDraft]()
 
         async def dies(bus: Bus, one: MessageDraft) -> Message:
-            if len(told) == after:
+            if len(drafts) == after:
                 raise BusError("no space left on the device")
-            told.append(one)
+            drafts.append(one)
             return await append(bus, one)
 
         async with open_bus(tmp_path / "run", rng=chance) as run:
-            facts = told_on(run, buses)
+            facts = facts_on(run, buses)
             with monkeypatch.context() as patch:
                 patch.setattr(Bus, "append", dies)
                 assert await facts.forward(tmp_path / "calc") == after
@@ -130,9 +130,9 @@ def test_ag_14_a_bus_that_cannot_be_opened_is_reported_once_a_minute(
 
 async def seconds_of(post: CasePoster) -> float:
     """The number of seconds that a message takes."""
-    begun = trio.current_time()
+    started_at = trio.current_time()
     await post("INFO", "hello")
-    return trio.current_time() - begun
+    return trio.current_time() - started_at
 
 
 def test_a_locked_bus_is_waited_for_once_a_minute(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_fact_that_cannot_be_forwarded_does_not_block_others(
                 await own.append(attrs.evolve(one, parents=parents, issue_id="of its own bus"))
         monkeypatch.setattr("trioeval.agent.bus.bus.LARGEST", 2000)
         async with open_bus(tmp_path / "run", rng=chance) as run:
-            assert await told_on(run, buses).forward(tmp_path / "calc") == 20
+            assert await facts_on(run, buses).forward(tmp_path / "calc") == 20
             assert run.stats.batches < 20
         assert buses.lost == 1
 
@@ -219,7 +219,7 @@ def test_the_bus_of_a_run_is_read_once(tmp_path: Path, monkeypatch: pytest.Monke
     async def main() -> None:
         monkeypatch.setattr("trioeval.agent.open.read_parts", spied)
         async with open_bus(tmp_path / "run", rng=chance) as run:
-            facts = told_on(run, run_buses())
+            facts = facts_on(run, run_buses())
             for case in "abc":
                 async with open_bus(tmp_path / case, rng=chance) as own:
                     await own.append(draft("first", case))

@@ -71,7 +71,7 @@ def test_ag_07_a_child_that_exceeds_its_time_is_ended(tmp_path: Path, mark: str)
         end = await run_until_done(rig.agent, rig.terms(child_timeout=0.05))
         assert (end.ending, end.children_ended, len(end.attempts)) == ("done", 1, 1)
         assert rig.family.alive() == []
-        assert rig.ledger.told[-1] == ("gone", 0)
+        assert rig.ledger.records[-1] == ("gone", 0)
 
     in_rig(settings(line, mark=mark), tmp_path, work)
     assert carriers(mark) == []
@@ -97,7 +97,7 @@ def test_a_child_without_session_environment_and_parent_ends_with_its_case(
         )
         assert (end.ending, end.children_ended, len(end.attempts)) == ("done", 1, 2)
         assert not is_alive(int(left))
-        assert rig.ledger.told[-1] == ("gone", 0)
+        assert rig.ledger.records[-1] == ("gone", 0)
 
     in_rig(settings(line), tmp_path, work)
 
@@ -154,7 +154,7 @@ def test_a_python_without_ctypes_still_starts_programs(
 
 
 @pytest.mark.parametrize(
-    ("program", "kind", "code", "said"),
+    ("program", "kind", "code", "message"),
     [
         ("./nothing", "not_found", None, 'program "{folder}/nothing" not found'),
         ("nothing-of-that-name", "not_found", None, '"nothing-of-that-name" not found in PATH'),
@@ -163,7 +163,7 @@ def test_a_python_without_ctypes_still_starts_programs(
     ],
 )
 def test_a_supervised_program_fails_like_an_unsupervised_one(
-    tmp_path: Path, program: str, kind: str, code: int | None, said: str
+    tmp_path: Path, program: str, kind: str, code: int | None, message: str
 ) -> None:
     """The start error and the signal are those of the program; messages contain the rendered name."""
     script = tmp_path / "kill.sh"
@@ -172,7 +172,7 @@ def test_a_supervised_program_fails_like_an_unsupervised_one(
     end = work_once("{{prog}}", tmp_path, directory=tmp_path, variables={"prog": program})
     assert end.failure is not None
     assert (end.failure.kind, end.exit_code) == (kind, code)
-    assert said.format(folder=tmp_path) in end.failure.message
+    assert message.format(folder=tmp_path) in end.failure.message
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -188,14 +188,14 @@ def test_processes_of_an_attempt_live_until_the_case_is_over(
         assert carriers(mark) == [int(left)]
         assert (await rig.agent(attempt(1))).output == "hi"
         assert rig.family.alive() == [left]
-        assert rig.ledger.told[-1] == ("gone", 1)
+        assert rig.ledger.records[-1] == ("gone", 1)
         with trio.move_on_after(0.02) as short:
             await rig.family.wait()
         assert short.cancelled_caught
         await rig.family.end()
         assert carriers(mark) == []
         assert rig.family.alive() == []
-        assert rig.ledger.told[-1] == ("gone", 0)
+        assert rig.ledger.records[-1] == ("gone", 0)
         await rig.family.wait()
 
     in_rig(settings(line, mark=mark), tmp_path, work)
@@ -245,7 +245,7 @@ def test_children_are_awaited_until_they_end(tmp_path: Path) -> None:
             nursery.start_soon(rig.family.wait)
             nursery.start_soon(read_pipe, late)
         assert rig.family.alive() == []
-        assert rig.ledger.told[-1] == ("gone", 0)
+        assert rig.ledger.records[-1] == ("gone", 0)
 
     in_rig(found, tmp_path, work)
     log = CaseFiles(tmp_path).stdout(0).read_text()
@@ -296,7 +296,7 @@ def test_ag_08_a_cancelled_attempt_soon_leaves_no_process(tmp_path: Path, mark: 
         took = await cancelled_when(ready, lambda: run_until_done(rig.agent, terms))
         assert grace <= took < 2 * grace
         assert carriers(mark) == []
-        assert sorted(n for word, n in rig.ledger.told if word == "gone") == [0, 1]
+        assert sorted(n for word, n in rig.ledger.records if word == "gone") == [0, 1]
 
     in_rig(settings(line, mark=mark), tmp_path, work, grace=grace)
     assert CaseFiles(tmp_path).stdout(1).read_text() == "first\n"
@@ -405,8 +405,8 @@ def test_attempts_cancelled_at_any_instant_leave_no_process(tmp_path: Path, mark
 
         for number in range(12):
             await one(number)
-            begun = {n for word, n in rig.ledger.told if word == "started"}
-            assert begun <= {n for word, n in rig.ledger.told if word == "gone"}
+            started = {n for word, n in rig.ledger.records if word == "started"}
+            assert started <= {n for word, n in rig.ledger.records if word == "gone"}
         assert rig.family.alive() == []
 
     line = "sh -c 'setsid sleep 1000 & sleep 1000'"
@@ -465,7 +465,7 @@ def test_without_a_process_table_the_group_is_ended(
 
     async def work(rig: Rig) -> None:
         await rig.agent(attempt(1))
-        assert (rig.family.alive(), rig.ledger.told[-1]) == ([], ("gone", 1))
+        assert (rig.family.alive(), rig.ledger.records[-1]) == ([], ("gone", 1))
         await rig.agent(attempt(0))
         (child,) = carriers(mark)
         assert rig.family.alive() == [str(os.getpgid(child))]

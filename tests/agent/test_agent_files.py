@@ -38,11 +38,11 @@ def test_ag_12_an_existing_prompt_is_kept_and_used(tmp_path: Path) -> None:
 
 def test_a_partially_written_prompt_does_not_exist(tmp_path: Path) -> None:
     """Half of a prompt is never taken for all of it."""
-    file, begun = tmp_path / "prompt.md", tmp_path / "prompt.md.new"
-    begun.write_text("Repa")
+    file, partial = tmp_path / "prompt.md", tmp_path / "prompt.md.new"
+    partial.write_text("Repa")
     assert ensure_prompt(file, "Repair it.") == "Repair it."
     file.unlink()
-    os.mkfifo(begun)  # an agent may create anything there, and reading it must not block
+    os.mkfifo(partial)  # an agent may create anything there, and reading it must not block
     assert ensure_prompt(file, "Repair it.") == "Repair it."
 
 
@@ -107,8 +107,8 @@ def test_ag_06_a_done_marker_that_is_not_a_file_is_an_error(tmp_path: Path) -> N
     marker.path.mkdir()
     with pytest.raises(AgentError) as caught:
         marker.is_set()
-    said = f"{marker.path} is a folder; a file there means `done`, so remove it"
-    assert str(caught.value) == said
+    message = f"{marker.path} is a folder; a file there means `done`, so remove it"
+    assert str(caught.value) == message
     marker.path.rmdir()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(os.path.relpath(marker.path))

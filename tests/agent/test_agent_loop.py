@@ -188,7 +188,7 @@ def test_ag_06_a_folder_in_place_of_the_done_file_is_a_failure_of_the_agent(
         assert (end.ending, end.gave_up) == ("failed", "marker")
         assert "DONE is a folder; a file there means `done`" in end.message
         assert "DONE is a folder" in bench.bodies("ERROR")[0]
-        assert len(bench.told) == (when != "before")
+        assert len(bench.recorded) == (when != "before")
         assert isinstance(bench.events[-1], CaseEnded)
         assert bench.events[-1].ending == "failed"
 
@@ -252,7 +252,7 @@ def test_ag_08_cancellation_in_any_wait_leaves_nothing(
             await run_until_done(agent, bench.terms(RestartPolicy(delay=60)))
         assert scope.cancelled_caught
         assert not bench.kids.living
-        assert len(bench.told) == (cancel_at > 2)
+        assert len(bench.recorded) == (cancel_at > 2)
         ends = bench.bodies("RUN_CRASH") + bench.bodies("RUN_STOP")
         assert len(ends) == len(bench.bodies("RUN_START"))
         assert any("was cut off" in one for one in ends) == (while_in == "attempt")
@@ -438,7 +438,7 @@ def test_exceptions_of_the_slots_are_raised_unchanged() -> None:
         with pytest.raises(LaneClosedError):
             await run_until_done(Scripted(bench), bench.terms(slots=ClosedSlots()))
         assert not bench.kids.living
-        assert bench.told == []
+        assert bench.recorded == []
 
     on_bench(play)
 
@@ -457,7 +457,7 @@ def test_an_agent_that_is_cancelled_by_a_closed_lane_ends_no_attempt(is_group: b
         agent = Scripted(bench, [late], children=[1000])
         with pytest.raises(TooLateError):
             await run_until_done(agent, bench.terms())
-        assert bench.told == []
+        assert bench.recorded == []
         ended = [event for event in bench.events if isinstance(event, AttemptEnded)]
         assert [event.cancelled for event in ended] == [True]
 

@@ -26,7 +26,9 @@ def document(word: str, *tests: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"tasks": [first, task]}
 
 
-def told(word: str, *tests: dict[str, Any], folder: Path | None = None, **more: Any) -> list[str]:
+def problems_of(
+    word: str, *tests: dict[str, Any], folder: Path | None = None, **more: Any
+) -> list[str]:
     """Return the problems of an argument."""
     suite = parse_suite(document(word, *tests, **more), directory=folder, environ={})
     try:
@@ -38,10 +40,10 @@ def told(word: str, *tests: dict[str, Any], folder: Path | None = None, **more: 
 
 def test_an_unknown_variable_is_reported_with_the_nearest_name() -> None:
     """It is reported at the provider of the argument, once for all tests that lack it."""
-    (problem,) = told("{{nape}}", {"vars": {"nope": 1}}, {"vars": {"nope": 2}})
+    (problem,) = problems_of("{{nape}}", {"vars": {"nope": 1}}, {"vars": {"nope": 2}})
     unknown = '{{ nape }} is not defined; did you mean "nope"?'
     assert problem == f'$.tasks[1].providers[1].id: the word "{{{{nape}}}}": {unknown}'
-    assert len(told("{{nope}}", {"vars": {"nope": 1}}, {"vars": {"x": 1}})) == 1
+    assert len(problems_of("{{nope}}", {"vars": {"nope": 1}}, {"vars": {"x": 1}})) == 1
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,7 @@ def test_an_unknown_variable_is_reported_with_the_nearest_name() -> None:
 )
 def test_known_and_optional_variables_are_accepted(word: str) -> None:
     """They are the fields of a case, the variables of the test, and variables with a default."""
-    assert told(word, {"vars": {"n": 1}}) == []
+    assert problems_of(word, {"vars": {"n": 1}}) == []
 
 
 def test_variables_that_are_created_later_are_not_reported(tmp_path: Path) -> None:
@@ -66,12 +68,12 @@ def test_variables_that_are_created_later_are_not_reported(tmp_path: Path) -> No
         {"vars": {"n": 1}, "options": {"storeOutputAs": "later"}},
         {"vars": {"n": 2}},
     ]
-    assert told("{{later}}", *registers) == []
+    assert problems_of("{{later}}", *registers) == []
     (tmp_path / "t.py").write_text("def f(variables, context):\n    return {}\n")
     test = {"options": {"transformVars": "file://t.py:f"}}
-    assert told("{{later}}", test, folder=tmp_path) == []
-    assert told("{{output}}", tests={"fromTask": "first"}) == []
-    (problem,) = told("{{other}}", tests={"fromTask": "first", "vars": {"said": "output"}})
+    assert problems_of("{{later}}", test, folder=tmp_path) == []
+    assert problems_of("{{output}}", tests={"fromTask": "first"}) == []
+    (problem,) = problems_of("{{other}}", tests={"fromTask": "first", "vars": {"said": "output"}})
     assert "{{ other }} is not defined" in problem
 
 

@@ -378,8 +378,8 @@ def test_a_marker_error_is_raised_unchanged() -> None:
             await trio.sleep(1)
             flag.event.set()
 
-    async def fails(flag: Flag, name: str, error: type[Exception], said: str) -> None:
-        with pytest.raises(error, match=said):
+    async def fails(flag: Flag, name: str, error: type[Exception], message: str) -> None:
+        with pytest.raises(error, match=message):
             await gate.wait(name, done=flag, post=silence)
 
     run_virtual(main)
@@ -535,11 +535,11 @@ def test_every_case_ends_and_starts_only_when_allowed(plan: Sequence[Case]) -> N
     assert found.ended.keys() == {case.name for case in plan}
     for case in plan:
         check_case(case, found)
-    told = [warning.split()[1] for warning in found.warned]
-    assert len(told) == len(set(told))
+    names = [warning.split()[1] for warning in found.warned]
+    assert len(names) == len(set(names))
     given_up = {name for name, ending in found.ended.items() if "forever" in ending}
     # A case that is cancelled at the instant at which it was given up ends as cancelled.
-    assert given_up <= set(told) <= given_up | {one.name for one in plan if one.cancelled_at}
+    assert given_up <= set(names) <= given_up | {one.name for one in plan if one.cancelled_at}
     for name, at in found.began.items():  # nothing is given up while anything else runs
         assert not any(at < given_up_at < found.over[name] for given_up_at in found.gave_up_at)
 

@@ -89,8 +89,8 @@ def test_the_environment_describes_the_case(tmp_path: Path) -> None:
     """It contains the variables of the config, which cannot override it."""
     line = 'sh -c \'env | grep ^TRIOEVAL_; echo $MINE; "$TRIOEVAL_PYTHON" -S -E -c ""\''
     env = {"MINE": "x y", "TRIOEVAL_CASE": "another"}
-    told, mine = work_once(line, tmp_path, number=2, env=env).output.rsplit("\n", 1)
-    variables = dict(each.split("=", 1) for each in told.split("\n"))
+    variables_text, mine = work_once(line, tmp_path, number=2, env=env).output.rsplit("\n", 1)
+    variables = dict(each.split("=", 1) for each in variables_text.split("\n"))
     files = CaseFiles(tmp_path)
     assert mine == "x y"
     assert len(variables.pop("TRIOEVAL_TREE")) == 32
@@ -120,13 +120,13 @@ def test_a_prompt_that_is_not_an_argument_can_be_read_from_its_file(
     tmp_path: Path, text: str
 ) -> None:
     """It can also be read from standard input; an invalid argument is a failure with a hint."""
-    asked = text.replace("\ud800", "?").encode()
+    prompt_bytes = text.replace("\ud800", "?").encode()
     end = work_once(
         "sh -c 'cat >copy; cmp copy \"$1\"' sh {{promptFile}}", tmp_path, text, input="stdin"
     )
     assert end.failure is None
-    assert CaseFiles(tmp_path).attempt_prompt(0).read_bytes() == asked
-    assert (tmp_path / "workspace" / "copy").read_bytes() == asked
+    assert CaseFiles(tmp_path).attempt_prompt(0).read_bytes() == prompt_bytes
+    assert (tmp_path / "workspace" / "copy").read_bytes() == prompt_bytes
     end = work_once("true {{prompt}}", tmp_path, text)
     if "\ud800" in text:
         assert end.failure is None
@@ -154,13 +154,13 @@ def test_ag_09_a_missing_program_is_tried_once(tmp_path: Path) -> None:
         assert (end.ending, end.gave_up, len(end.attempts)) == ("failed", "permanent", 1)
         message = 'program "./agent" not found, or the interpreter in its first line'
         assert end.attempts[0].failure == AttemptFailure("not_found", message)
-        assert rig.ledger.told == [("begins", 0), ("durable", -1), ("gone", 0)]
+        assert rig.ledger.records == [("begins", 0), ("durable", -1), ("gone", 0)]
 
     in_rig(found, tmp_path / "case", work)
 
 
 @pytest.mark.parametrize(
-    ("first_line", "mode", "told"),
+    ("first_line", "mode", "message"),
     [
         (
             "#!/no/such/shell",
@@ -172,7 +172,7 @@ def test_ag_09_a_missing_program_is_tried_once(tmp_path: Path) -> None:
     ],
 )
 def test_a_program_that_cannot_be_run_fails_with_the_reason(
-    tmp_path: Path, first_line: str, mode: int, told: str
+    tmp_path: Path, first_line: str, mode: int, message: str
 ) -> None:
     """The failure is permanent: its cause does not change by itself."""
     program = tmp_path / "agent"
@@ -185,7 +185,7 @@ def test_a_program_that_cannot_be_run_fails_with_the_reason(
         return await rig.agent(attempt())
 
     end = in_rig(found, tmp_path / "case", work)
-    assert failure(end).message == told
+    assert failure(end).message == message
     assert failure(end).is_permanent
 
 
@@ -257,7 +257,7 @@ def test_an_attempt_that_exceeds_its_time_is_ended_with_its_processes(tmp_path: 
             end = await rig.agent(attempt())
         assert trio.current_time() - clock_stood < 20
         assert rig.family.alive() == []
-        assert rig.ledger.told[-1] == ("gone", 0)
+        assert rig.ledger.records[-1] == ("gone", 0)
         return end
 
     found = settings(line, mark="late-agents", timeoutMs=400)
@@ -382,11 +382,11 @@ def test_the_shell_agent_is_done_in_its_last_attempt(tmp_path: Path) -> None:
         last = end.attempts[-1]
         assert (last.output, last.usage.total, last.cost) == ("done at last", 5, 0.5)
         steps = ["begins", "durable", "started", "gone"]
-        assert [word for word, _ in rig.ledger.told] == steps * 3
+        assert [word for word, _ in rig.ledger.records] == steps * 3
 
     in_rig(settings("./agent.sh 2"), tmp_path, work)
-    told = (tmp_path / "workspace" / "told.txt").read_text()
-    assert told == f"{CONTINUATION}\n\nDo it."
+    prompt = (tmp_path / "workspace" / "prompt.txt").read_text()
+    assert prompt == f"{CONTINUATION}\n\nDo it."
 
 
 @pytest.mark.parametrize(
@@ -449,8 +449,8 @@ def test_a_report_that_is_nested_too_deeply_is_rejected() -> None:
 
 def test_messages_of_a_report_are_bounded() -> None:
     """A longer one is not a real message."""
-    told = {f"key {n} {'x' * 99}": 1 for n in range(5000)}
-    report = read_report(json.dumps({**told, "error": {"message": "x" * 10**6}}).encode())
+    fields = {f"key {n} {'x' * 99}": 1 for n in range(5000)}
+    report = read_report(json.dumps({**fields, "error": {"message": "x" * 10**6}}).encode())
     first, *_, last = report.warnings
     assert (first, len(report.warnings)) == (f'the report: "key 0 {"x" * 52}… is not a key', 11)
     assert last == "the report: and 4990 more like these"
@@ -508,12 +508,12 @@ _INNER = _PLAIN | st.dictionaries(
 )
 @hypothesis_settings(max_examples=hypothesis_settings().max_examples // 2)
 def test_parsing_a_report_never_raises_and_values_are_in_range(
-    told: dict[str, Any],
+    fields: dict[str, Any],
     end: int,
     whole: bool,  # noqa: FBT001
 ) -> None:
     """This holds for any text, cut anywhere."""
-    data = json.dumps(told).encode()
+    data = json.dumps(fields).encode()
     report = read_report(data if whole else data[:end])
     json.dumps(report.output, allow_nan=False)
     assert report.cost is None or 0 <= report.cost < math.inf

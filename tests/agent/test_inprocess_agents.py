@@ -238,8 +238,8 @@ def test_children_are_named_and_waits_to_continue_are_reported() -> None:
         run.done()
 
     _ends, events, _seconds = run([AgentCase("a", parent, "Do it.")], 1)
-    told = [(type(e), e.case, e.at) for e in events if not isinstance(e, AttemptEnded)]
-    assert told[:-1] == [
+    reported = [(type(e), e.case, e.at) for e in events if not isinstance(e, AttemptEnded)]
+    assert reported[:-1] == [
         (AttemptStarted, "a", 0),
         (AttemptStarted, "a/child", 0),
         (AttemptWaiting, "a", 0.51),
@@ -440,11 +440,11 @@ def test_a_stop_lets_attempts_finish_with_their_children() -> None:
 
 def test_completed_work_is_reported_after_cancellation() -> None:
     """Cases are reported in order, each once."""
-    told: list[tuple[str, str, int]] = []
+    reports: list[tuple[str, str, int]] = []
 
     async def emit(case: AgentCase, end: LoopEnd) -> None:
         await trio.lowlevel.checkpoint()
-        told.append((case.name, end.message, len(end.attempts)))
+        reports.append((case.name, end.message, len(end.attempts)))
 
     async def main() -> None:
         cases = [
@@ -457,7 +457,7 @@ def test_completed_work_is_reported_after_cancellation() -> None:
             await run_agents(cases, lanes=slots(1), emit=emit)
 
     run_virtual(main)
-    assert told == [
+    assert reports == [
         ("a", "interrupted", 1),
         ("b", "done after 1 attempt", 1),
         ("c", "interrupted", 0),

@@ -61,11 +61,11 @@ class Script:
 
     async def __call__(self, request: Request) -> Reply:
         self.requests.append(request)
-        said = self.says[len(self.requests) - 1]
+        reply = self.says[len(self.requests) - 1]
         await trio.sleep(self.takes)
-        if isinstance(said, Exception):
-            raise said
-        return Reply(output=said, usage=Usage(total=10), cost=0.5)
+        if isinstance(reply, Exception):
+            raise reply
+        return Reply(output=reply, usage=Usage(total=10), cost=0.5)
 
     @property
     def results(self) -> list[Any]:
@@ -314,7 +314,7 @@ def test_special_files_in_place_of_our_files_are_errors_without_blocking(
     bench: Bench, put: Callable[[Path], object]
 ) -> None:
     """A model that runs commands may have put them there; links are not followed."""
-    told, log = bench.files.attempt_prompt(0), bench.files.logs / "attempt-000.tools.jsonl"
+    prompt_file, log = bench.files.attempt_prompt(0), bench.files.logs / "attempt-000.tools.jsonl"
     mine = bench.folder / "mine"
 
     class Putting(Script):
@@ -335,11 +335,13 @@ def test_special_files_in_place_of_our_files_are_errors_without_blocking(
     assert end.failure is not None
     assert (end.failure.kind, end.failure.message[: len(trouble)]) == ("unexpected", trouble)
     assert end.usage.total == 20
-    told.unlink()
-    put(told)
+    prompt_file.unlink()
+    put(prompt_file)
     end = bench.end(Script([]))
     assert end.failure is not None
-    assert end.failure.message.startswith(f"the files of the attempt cannot be written: {told}: ")
+    assert end.failure.message.startswith(
+        f"the files of the attempt cannot be written: {prompt_file}: "
+    )
     assert mine.read_text() == "mine"
 
 
@@ -372,7 +374,7 @@ def test_an_attempt_fails_after_the_maximum_number_of_steps(bench: Bench) -> Non
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "told"),
+    ("name", "arguments", "message"),
     [
         ("read_file", {"path": "/etc/passwd"}, '"/etc/passwd" is absolute'),
         ("read_file", {"path": "../prompt.md"}, '"../prompt.md" leads out of the workspace'),
@@ -399,7 +401,7 @@ def test_an_attempt_fails_after_the_maximum_number_of_steps(bench: Bench) -> Non
     ],
 )
 def test_failed_tool_calls_are_reported_to_the_model(
-    bench: Bench, name: str, arguments: dict[str, Any], told: str
+    bench: Bench, name: str, arguments: dict[str, Any], message: str
 ) -> None:
     """The model continues; nothing outside of the workspace is read or written."""
     workspace = bench.files.workspace
@@ -416,7 +418,7 @@ def test_failed_tool_calls_are_reported_to_the_model(
     end = bench.end(model)
     assert end.output == "ok"
     (answer,) = model.results
-    assert answer.startswith(told)
+    assert answer.startswith(message)
     assert secret.read_text() == "secret"
     assert not (bench.folder / "x").exists()
 

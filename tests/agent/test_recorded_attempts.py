@@ -74,10 +74,10 @@ def test_a_case_has_its_last_output_and_the_usage_of_all_attempts(
     assert reply.cost == (sum(costs) if costs else None)
     totals = [one.usage.total for one in ends if one.usage.total is not None]
     assert reply.usage.total == (sum(totals) if totals else None)
-    told = json.loads(json.dumps(reply.metadata["agent"]))
-    assert (told["case"], told["outcome"], told["childrenEnded"]) == ("calc", "done", 2)
-    assert "gaveUp" not in told
-    assert [one["ok"] for one in told["attempts"]] == [one.failure is None for one in ends]
+    stored = json.loads(json.dumps(reply.metadata["agent"]))
+    assert (stored["case"], stored["outcome"], stored["childrenEnded"]) == ("calc", "done", 2)
+    assert "gaveUp" not in stored
+    assert [one["ok"] for one in stored["attempts"]] == [one.failure is None for one in ends]
 
 
 @pytest.mark.parametrize(("outcome", "words"), [("failed", "failed"), ("timed_out", "timed out")])
@@ -85,9 +85,9 @@ def test_a_case_whose_row_failed_is_not_called_interrupted(outcome: str, words: 
     """Interrupted and finished attempts are not changed."""
     so_far = LoopEnd(ending="interrupted", message="interrupted after 1 attempt", attempts=())
     reply = case_reply(so_far, {"case": "interrupted"})
-    told = with_row_outcome(reply, outcome).metadata["agent"]
-    assert (told["outcome"], told["message"]) == (outcome, f"{words} after 1 attempt")
-    assert told["case"] == "interrupted"
+    stored = with_row_outcome(reply, outcome).metadata["agent"]
+    assert (stored["outcome"], stored["message"]) == (outcome, f"{words} after 1 attempt")
+    assert stored["case"] == "interrupted"
     assert with_row_outcome(reply, "interrupted") is reply
     done = case_reply(attrs.evolve(so_far, ending="done", message="done"), {})
     assert with_row_outcome(done, outcome) is done
@@ -95,16 +95,16 @@ def test_a_case_whose_row_failed_is_not_called_interrupted(outcome: str, words: 
 
 def test_unusable_reports_are_logged_once() -> None:
     """Valid reports are not counted."""
-    troubles, told = InvalidReports(), list[str]()
+    troubles, warnings = InvalidReports(), list[str]()
     troubles.add("t/a", 0, ())
-    troubles.report_to(told.append)
+    troubles.report_to(warnings.append)
     troubles.add("t/b", 1, ["it is empty", "it is small"])
-    troubles.report_to(told.append)
+    troubles.report_to(warnings.append)
     troubles.add("t/c", 0, ["it is late"])
-    troubles.report_to(told.append)
+    troubles.report_to(warnings.append)
     first = "t/b, attempt 1: it is empty"
     several = "2 reports of agents are invalid (see `trioeval show`)"
-    assert told == [
+    assert warnings == [
         f"a report of an agent is invalid: {first}",
         f"{several}; the first is that of {first}",
     ]
@@ -131,7 +131,7 @@ def test_an_interrupted_attempt_is_listed_after_the_others(tmp_path: Path) -> No
     )
     both = with_cut_attempt(case_reply(so_far, {}), twice)
     assert (both.output, both.usage.total, both.cost) == ("x", 75, 1.5)
-    told = both.metadata["agent"]["attempts"]
-    assert [(one["number"], one["ok"]) for one in told] == [(0, True), (1, False)]
-    assert told[1]["failure"] == {"kind": "killed", "message": "cut off"}
+    attempts = both.metadata["agent"]["attempts"]
+    assert [(one["number"], one["ok"]) for one in attempts] == [(0, True), (1, False)]
+    assert attempts[1]["failure"] == {"kind": "killed", "message": "cut off"}
     assert reported_attempts(both) == 2

@@ -90,9 +90,9 @@ def test_ag_04_normally_ended_attempts_are_counted() -> None:
     assert decide(policy, [WELL, failed()]) == RestartAfter(1.0)
     message = "gave up: not done after 3 attempts of 3"
     assert decide(policy, [WELL, failed(), WELL]) == GiveUp("max_attempts", message)
-    told = f"{message}; the last failed: timeout: 5 seconds are over"
+    expected = f"{message}; the last failed: timeout: 5 seconds are over"
     last = failed("timeout", "5 seconds are over")
-    assert decide(policy, [WELL, failed(), last]) == GiveUp("max_attempts", told)
+    assert decide(policy, [WELL, failed(), last]) == GiveUp("max_attempts", expected)
     assert isinstance(decide(RestartPolicy(max_attempts=0), []), GiveUp)
 
 
@@ -103,10 +103,12 @@ def test_an_exhausted_budget_ends_it() -> None:
         AttemptEnd(usage=Usage(prompt=30, completion=9)),
     ]
     assert decide(RestartPolicy(max_tokens=100, max_cost=0.75), ends) == RestartAfter(1.0)
-    told = decide(RestartPolicy(max_tokens=99), ends)
-    assert told == GiveUp("max_tokens", "gave up after 2 attempts: 99 of 99 tokens are used")
-    told = decide(RestartPolicy(max_cost=0.5), ends)
-    assert told == GiveUp("max_cost", "gave up after 2 attempts: 0.5 of 0.5 US dollars are spent")
+    decision = decide(RestartPolicy(max_tokens=99), ends)
+    assert decision == GiveUp("max_tokens", "gave up after 2 attempts: 99 of 99 tokens are used")
+    decision = decide(RestartPolicy(max_cost=0.5), ends)
+    assert decision == GiveUp(
+        "max_cost", "gave up after 2 attempts: 0.5 of 0.5 US dollars are spent"
+    )
 
 
 @given(ENDS, st.sampled_from([0.0, 0.5, 1.0, 90.0]), st.sampled_from([1.0, 2.0, 1e200]))

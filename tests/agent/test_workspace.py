@@ -120,8 +120,8 @@ def test_a_link_that_leads_out_is_rejected(
 ) -> None:
     """A link that leads out and back in is rejected too: in the copy it has another target."""
     (template / where).symlink_to(to)
-    said = refused(target, template)
-    assert said == (
+    error = refused(target, template)
+    assert error == (
         f"{template / where} is a link that leads out of {template}, to {to}: "
         "use a relative link that stays inside, or remove it"
     )
@@ -139,11 +139,11 @@ def test_a_repository_elsewhere_is_rejected(template: Path, target: Path) -> Non
     sub.write_text("gitdir: ../.git\n")
     make_workspace(target, template)
     sub.write_text(f"gitdir: {template}/.git\n")
-    said = refused(target.with_name("other"), template)
-    assert said.startswith(
+    error = refused(target.with_name("other"), template)
+    assert error.startswith(
         f"{sub} belongs to a repository outside of {template}, {template}/.git: "
     )
-    assert said.endswith("use a clone of it, or a file of `git bundle`")
+    assert error.endswith("use a clone of it, or a file of `git bundle`")
 
 
 def test_special_files_are_rejected(template: Path, target: Path) -> None:
@@ -170,8 +170,8 @@ def test_a_folder_cannot_be_copied_into_itself(template: Path) -> None:
     """The copy would never end."""
     place = template / "runs" / "case"
     place.mkdir(parents=True)
-    said = refused(place / "workspace", template)
-    assert said.startswith(
+    error = refused(place / "workspace", template)
+    assert error.startswith(
         f"the workspace {place} would be inside of its own template {template}: "
     )
 
@@ -202,10 +202,10 @@ def test_a_full_disk_is_reported(template: Path, target: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
-        said = refused(target, template)
+        error = refused(target, template)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert said == f"the workspace {target} cannot be created: {template}/large: File too large"
+    assert error == f"the workspace {target} cannot be created: {template}/large: File too large"
 
 
 def test_a_missing_parent_folder_is_reported(tmp_path: Path) -> None:
@@ -229,8 +229,8 @@ def test_the_folder_of_the_done_file_is_created(template: Path, target: Path) ->
     assert [*(target / "out" / "of").iterdir()] == []
     with pytest.raises(AgentError) as caught:
         make_workspace(target.with_name("other"), template, "run.sh/DONE")
-    said = "the folder run.sh of the doneFile run.sh/DONE cannot be created: File exists"
-    assert str(caught.value) == said
+    message = "the folder run.sh of the doneFile run.sh/DONE cannot be created: File exists"
+    assert str(caught.value) == message
     assert [path.name for path in target.parent.iterdir()] == ["workspace"]
 
 

@@ -55,12 +55,12 @@ def cells_of(
     **more: Any,
 ) -> CellServices:
     """Return the services of one provider whose replies come from a callable."""
-    said = ProviderEntry(id=entry, config=config or {})
-    spec = spec_of(said, model)
+    entry_config = ProviderEntry(id=entry, config=config or {})
+    spec = spec_of(entry_config, model)
     provider = OpenProvider(spec, 0, CustomProvider(entry, model), spec.secrets, None)
     asker = ReplySource(
         providers=[provider],
-        entries=[said],
+        entries=[entry_config],
         lanes=["m"],
         meter=CallMeter([spec.metering], ["m"], bounds_only=False),
         row_ids=str,
@@ -126,9 +126,9 @@ def made(maker: CellMaker, *rows: Row, **how: Any) -> Made:
     return run_virtual(lambda: make_cells(maker, rows, **how))
 
 
-def saying(*said: Any, **more: Any) -> Model:
+def saying(*outputs: Any, **more: Any) -> Model:
     """Return a model that gives several outputs in order, and repeats the last one; data becomes JSON."""
-    texts = [one if isinstance(one, str) else json.dumps(one) for one in said]
+    texts = [one if isinstance(one, str) else json.dumps(one) for one in outputs]
     left = itertools.chain(texts, itertools.repeat(texts[-1]))
     return Model(says=lambda _: next(left), **more)
 
@@ -145,10 +145,10 @@ class Pupil:
 
     async def __call__(self, request: Request) -> Reply:  # noqa: ASYNC124 - answers at once
         self.requests.append(request)
-        said = self.says(request)
-        if isinstance(said, Exception):
-            raise said
-        return said if isinstance(said, Reply) else Reply(output=said)
+        result = self.says(request)
+        if isinstance(result, Exception):
+            raise result
+        return result if isinstance(result, Reply) else Reply(output=result)
 
     def messages(self, number: int = -1) -> list[Row]:
         """Return the messages that it was sent as JSON."""

@@ -25,7 +25,7 @@ async def model(request: Request) -> str:  # noqa: ASYNC124 - as providers are
     return request.prompt.upper()
 
 
-async def nobody(_row: Row) -> None:  # noqa: ASYNC124 - it emits nothing
+async def ignore_row(_row: Row) -> None:  # noqa: ASYNC124 - it emits nothing
     """Do nothing: datasets emit no rows."""
 
 
@@ -130,7 +130,7 @@ def test_a_refused_run_releases_its_opened_folders(
 
     async def main() -> None:
         with pytest.raises(PlanError, match="the tasks need the lanes") as caught:
-            await run_suite(suite_in(tmp_path, "made"), emit=nobody, lanes=Lanes([]))
+            await run_suite(suite_in(tmp_path, "made"), emit=ignore_row, lanes=Lanes([]))
         assert caught.value.__traceback__ is not None
         unlock_folder(lock_folder(tmp_path / "made"), tmp_path / "made")
 
@@ -149,9 +149,9 @@ def test_folders_that_are_not_empty_are_reported_together(
     (tmp_path / "four").mkdir()
     with pytest.raises(DatasetError) as caught:
         check_folders(prepare(suite_in(tmp_path, "one", "two", "three", "four", "five")))
-    told = str(caught.value).splitlines()
-    assert [("one is not empty" in told[0]), ("two is not empty" in told[1])] == [True, True]
-    assert "three is a file" in told[2]
-    assert len(told) == 3
+    lines = str(caught.value).splitlines()
+    assert [("one is not empty" in lines[0]), ("two is not empty" in lines[1])] == [True, True]
+    assert "three is a file" in lines[2]
+    assert len(lines) == 3
     check_folders(prepare(suite_in(tmp_path, "one", resume="ifPossible")))
     assert list((tmp_path / "four").iterdir()) == []

@@ -73,9 +73,9 @@ def test_an_empty_text_has_no_vector(problem: Any) -> None:
     assert pupil.requests == []
 
 
-@pytest.mark.parametrize("said", ["word", [], [1, "a"], [float("nan")], None, {"a": 1}])
-def test_an_invalid_vector_fails_the_cell_and_is_not_reused(said: Any) -> None:
-    pupil, notes = Pupil(lambda _: Reply(output=said)), Notes()
+@pytest.mark.parametrize("output", ["word", [], [1, "a"], [float("nan")], None, {"a": 1}])
+def test_an_invalid_vector_fails_the_cell_and_is_not_reused(output: Any) -> None:
+    pupil, notes = Pupil(lambda _: Reply(output=output)), Notes()
     error = made(embedding(cells_of(pupil, journal=notes)), {"problem": "a"}).value
     assert isinstance(error, CellError)
     assert "model returned no vector" in str(error)

@@ -287,7 +287,7 @@ def test_a_validation_names_columns_in_its_assertions(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "sampler"),
+    ("settings", "sampler"),
     [
         (
             {"sampler": "category", "values": [1, None], "weights": [0, 2.5]},
@@ -310,18 +310,20 @@ def test_a_validation_names_columns_in_its_assertions(folder: Path) -> None:
         ({"sampler": "uuid", "prefix": "p"}, UuidSampler(prefix="p")),
     ],
 )
-def test_samplers_of_all_kinds_are_parsed(folder: Path, said: dict[str, Any], sampler: Any) -> None:
+def test_samplers_of_all_kinds_are_parsed(
+    folder: Path, settings: dict[str, Any], sampler: Any
+) -> None:
     """Their keys are beside those of the column."""
-    column = column_of(folder, {"name": "x", "type": "sampler", "seed": 5, **said})
+    column = column_of(folder, {"name": "x", "type": "sampler", "seed": 5, **settings})
     assert column == SamplerColumn(name="x", outputs=("x",), sampler=sampler, seed=5)
 
 
 def test_a_subcategory_needs_its_category(folder: Path) -> None:
     """Every value of the category must have values."""
     values = {"apples": ["red"], "trains": ["fast", "slow"]}
-    said = {"name": "x", "type": "sampler", "sampler": "subcategory", "category": "topic"}
+    entry = {"name": "x", "type": "sampler", "sampler": "subcategory", "category": "topic"}
     sampler = SubcategorySampler(category="topic", values={k: tuple(v) for k, v in values.items()})
-    column = column_of(folder, TOPIC, {**said, "values": values})
+    column = column_of(folder, TOPIC, {**entry, "values": values})
     assert column == SamplerColumn(name="x", outputs=("x",), requires=("topic",), sampler=sampler)
 
 
@@ -418,7 +420,7 @@ def test_paths_of_a_merged_file_stay_relative_to_it(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "said"),
+    ("entry", "message"),
     [
         ({"columns": None}, '"columns" is missing'),
         ({"columns": []}, "columns: no columns are given"),
@@ -489,10 +491,10 @@ def test_paths_of_a_merged_file_stay_relative_to_it(folder: Path) -> None:
         ({"id": "a/b"}, 'id: "a/b" is not a valid name of a folder'),
     ],
 )
-def test_invalid_entries_are_reported(folder: Path, entry: dict[str, Any], said: str) -> None:
+def test_invalid_entries_are_reported(folder: Path, entry: dict[str, Any], message: str) -> None:
     """Each mistake is reported at its place."""
-    where = "$.tasks[0]: " if said.startswith('"') else ""
-    assert said_of(folder, A, **entry) == [f"{where}{said}"]
+    where = "$.tasks[0]: " if message.startswith('"') else ""
+    assert said_of(folder, A, **entry) == [f"{where}{message}"]
 
 
 def test_co_44_at_least_one_final_retry_round_is_required(folder: Path) -> None:
@@ -510,13 +512,13 @@ def test_datasets_may_not_share_a_folder(folder: Path) -> None:
     ]
     with pytest.raises(SuiteError) as caught:
         parse_suite({"tasks": tasks}, directory=folder)
-    told = [(one.path, one.message.partition(" folder ")[0]) for one in caught.value.problems]
-    assert told == [(f"$.tasks[{place}].outputDir", "$.tasks[0] uses the") for place in (1, 2)]
+    problems = [(one.path, one.message.partition(" folder ")[0]) for one in caught.value.problems]
+    assert problems == [(f"$.tasks[{place}].outputDir", "$.tasks[0] uses the") for place in (1, 2)]
 
 
 def test_invalid_providers_are_reported_at_their_places(folder: Path) -> None:
     """They may be at the top, in the task, or in the column; a column that names one of these is valid."""
-    said = hinted(
+    problems = hinted(
         folder,
         A,
         {**LLM, "provider": "wrong"},
@@ -525,7 +527,7 @@ def test_invalid_providers_are_reported_at_their_places(folder: Path) -> None:
         {**LLM, "name": "z", "provider": 5},
         top={"providers": [{"id": "echo", "label": "wrong", "dely": 5}]},
     )
-    assert said == [
+    assert problems == [
         '$.providers[0].dely: "dely" is not a key here | did you mean "delay"?',
         'columns[2].provider.lable: "lable" is not a key here | did you mean "label"?',
         f'columns[3].provider: unknown provider "writr" | known are wrong; {_OWN}',

@@ -42,7 +42,7 @@ OUTSIDE = (
 
 
 @pytest.mark.parametrize(
-    ("entry", "said"),
+    ("entry", "problem"),
     [
         ({"name": "x"}, ': "type" is missing'),
         ({"name": "x", "type": "sampled"}, '.type: the text "sampled" is not a column type'),
@@ -251,14 +251,14 @@ OUTSIDE = (
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_invalid_column_settings_are_reported(
-    folder: Path, entry: dict[str, Any], said: str
+    folder: Path, entry: dict[str, Any], problem: str
 ) -> None:
     """Exactly one mistake is reported, at its place."""
-    assert said_of(folder, A, TOPIC, entry) == [f"columns[2]{said}"]
+    assert said_of(folder, A, TOPIC, entry) == [f"columns[2]{problem}"]
 
 
 @pytest.mark.parametrize(
-    ("assertion", "said"),
+    ("assertion", "problem"),
     [
         ({"type": "llm-rubric", "value": "x"}, ".type: llm-rubric calls a model or runs code"),
         ({"type": "not-similar", "value": "x"}, ".type: not-similar calls a model or runs code"),
@@ -282,10 +282,10 @@ def test_invalid_column_settings_are_reported(
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_validation_makes_no_calls(folder: Path, assertion: dict[str, Any], said: str) -> None:
+def test_a_validation_makes_no_calls(folder: Path, assertion: dict[str, Any], problem: str) -> None:
     """It calls no model and runs no code, also in a set."""
     entry = {**CHECK, "assert": [assertion]}
-    assert hinted(folder, A, entry) == [f"columns[1].assert[0]{said} | {OUTSIDE}"]
+    assert hinted(folder, A, entry) == [f"columns[1].assert[0]{problem} | {OUTSIDE}"]
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,8 @@ def test_the_judge_gets_the_scores_and_the_prompt_between_marks() -> None:
     made(judge(cells_of(pupil), "Problem: {{ problem }}"), PROBLEM)
     rules, shown = pupil.messages()
     assert (rules["role"], shown["role"]) == ("system", "user")
-    for told in ("fit: Does it fit?", "- 1: not at all", "- 5: entirely", '"score": 1 or 5'):
-        assert told in rules["content"]
+    for part in ("fit: Does it fit?", "- 1: not at all", "- 5: entirely", '"score": 1 or 5'):
+        assert part in rules["content"]
     begin, text, end, *_ = shown["content"].split("\n")
     mark = begin.split()[2]
     assert (begin, text, end) == (
@@ -135,23 +135,23 @@ def test_a_row_cannot_impersonate_a_role(prompt: str) -> None:
     assert "Give a 5." not in messages[0]["content"]
 
 
-@pytest.mark.parametrize(("said", "score"), [("5", 5), (5.0, 5), (" 5 ", 5), (1, 1), ("5.0", 5)])
-def test_numbers_are_returned_as_numbers(said: Any, score: int) -> None:
-    pupil = Pupil(lambda _: says(fit=said))
+@pytest.mark.parametrize(("output", "score"), [("5", 5), (5.0, 5), (" 5 ", 5), (1, 1), ("5.0", 5)])
+def test_numbers_are_returned_as_numbers(output: Any, score: int) -> None:
+    pupil = Pupil(lambda _: says(fit=output))
     found = made(judge(cells_of(pupil)), PROBLEM).value["quality"]["fit"]["score"]
     assert (found, type(found)) == (score, int)
 
 
-@pytest.mark.parametrize("said", [3, "good", None, True, [5], 1e400])
-def test_a_score_that_is_not_an_option_is_none(said: Any) -> None:
-    pupil = Pupil(lambda _: says(fit=said))
+@pytest.mark.parametrize("output", [3, "good", None, True, [5], 1e400])
+def test_a_score_that_is_not_an_option_is_none(output: Any) -> None:
+    pupil = Pupil(lambda _: says(fit=output))
     error = made(judge(cells_of(pupil)), PROBLEM).value
     assert isinstance(error, CellError)
     assert "the score of fit must be one of 1, 5, got" in str(error)
 
 
 @pytest.mark.parametrize(
-    ("said", "fault"),
+    ("output", "fault"),
     [
         ("Five.", "it contains no JSON object with fit, tone"),
         (says(fit=5), "it contains no JSON object with fit, tone"),
@@ -162,8 +162,10 @@ def test_a_score_that_is_not_an_option_is_none(said: Any) -> None:
         ),
     ],
 )
-def test_an_invalid_verdict_is_reported(said: str, fault: str) -> None:
-    error = made(judge(cells_of(Pupil(lambda _: said)), "{{ problem }}", FIT, TONE), PROBLEM).value
+def test_an_invalid_verdict_is_reported(output: str, fault: str) -> None:
+    error = made(
+        judge(cells_of(Pupil(lambda _: output)), "{{ problem }}", FIT, TONE), PROBLEM
+    ).value
     assert fault in str(error)
 
 
@@ -176,8 +178,8 @@ def test_the_last_verdict_counts_and_reasoning_is_optional() -> None:
 
 
 def test_a_wrong_verdict_is_corrected_in_the_same_conversation() -> None:
-    said = iter([says(fit=3), says(fit=1)])
-    pupil = Pupil(lambda _: next(said))
+    replies = iter([says(fit=3), says(fit=1)])
+    pupil = Pupil(lambda _: next(replies))
     found = made(
         judge(cells_of(pupil), corrections=1, trace="trace", reasoning="why"), PROBLEM
     ).value

@@ -165,7 +165,7 @@ def test_co_32_an_unknown_name_of_a_condition_is_reported(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "said"),
+    ("entry", "message"),
     [
         (
             template("x", "{{ a | nonsense }}"),
@@ -183,9 +183,9 @@ def test_co_32_an_unknown_name_of_a_condition_is_reported(folder: Path) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_an_invalid_template_is_reported(folder: Path, entry: dict[str, Any], said: str) -> None:
+def test_an_invalid_template_is_reported(folder: Path, entry: dict[str, Any], message: str) -> None:
     """So is an invalid Python expression."""
-    assert said_of(folder, A, entry) == [f"columns[1].{said}"]
+    assert said_of(folder, A, entry) == [f"columns[1].{message}"]
 
 
 def test_json_prompts_use_the_names_of_their_decoded_texts(folder: Path) -> None:
@@ -208,11 +208,11 @@ def test_filters_of_the_suite_may_be_used(folder: Path) -> None:
 def test_a_column_cannot_use_its_own_value(folder: Path) -> None:
     """Its value does not exist yet, except in `dropWhen`; in `requires` its name is ignored."""
     x = {**LLM, "name": "x", "trace": "t"}
-    told = {
+    expected = {
         "prompt": {**x, "prompt": "{{ x }}"},
         "skip.when": {**x, "skip": {"when": "t == 1"}},
     }
-    for at, entry in told.items():
+    for at, entry in expected.items():
         name = "x" if at == "prompt" else "t"
         assert hinted(folder, A, entry) == [
             f'columns[1].{at}: "{name}" is made here, and has no value yet | use another column'
@@ -268,9 +268,9 @@ def test_co_02_a_loaded_dataset_has_a_valid_graph(entries: list[dict[str, Any]])
         graph = ColumnGraph.of(producers_of(settings_of(folder, *entries)))
         assert {one.name for one in graph.producers} == needs.keys()
     else:
-        told = said_of(folder, *entries)
-        assert told
-        for line in told:
+        problems = said_of(folder, *entries)
+        assert problems
+        for line in problems:
             path = line.rpartition(": ")[2].split(" → ")
             assert all(there in needs[name] for name, there in itertools.pairwise(path))
             assert path[0] == path[-1]
@@ -279,10 +279,10 @@ def test_co_02_a_loaded_dataset_has_a_valid_graph(entries: list[dict[str, Any]])
 def test_columns_that_differ_only_in_case_are_refused_if_files_cannot_distinguish_them(
     tmp_path: Path,
 ) -> None:
-    said = '"B" differs from "b" only in upper and lower case'
+    message = '"B" differs from "b" only in upper and lower case'
     upper = {**B, "name": "B"}
-    assert any(said in one for one in hinted(tmp_path, A, B, upper))
+    assert any(message in one for one in hinted(tmp_path, A, B, upper))
     extra = {**LLM, "trace": "B"}
-    assert any(said in one for one in hinted(tmp_path, A, B, extra))
+    assert any(message in one for one in hinted(tmp_path, A, B, extra))
     assert len(settings_of(tmp_path, A, B, upper, format="jsonl").columns) == 3
     assert len(settings_of(tmp_path, A, B, {**upper, "keep": False}).columns) == 3

@@ -206,8 +206,8 @@ def test_an_ordered_function_with_state_is_refused_in_a_new_process(
         ]
 
     assert with_code(tmp_path, CODE, from_the_beginning) == list(range(6))
-    said = rf"gen\.py:{function} keeps state from call to call: {name}; .* the run was resumed"
-    with pytest.raises(DatasetError, match=said):
+    message = rf"gen\.py:{function} keeps state from call to call: {name}; .* the run was resumed"
+    with pytest.raises(DatasetError, match=message):
         group(tmp_path, function, group_order(2, group=3, start=6), scope="scratch", ordered=True)
 
 

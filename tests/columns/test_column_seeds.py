@@ -315,11 +315,11 @@ def test_a_changed_file_is_not_read(tmp_path: Path) -> None:
 def test_all_mistakes_of_a_file_are_reported_with_their_lines(
     tmp_path: Path, name: str, text: str | bytes, message: str | None
 ) -> None:
-    told = refused(written(tmp_path, name, text)).replace("$.tasks[0].columns[0].file", "…")
+    problems = refused(written(tmp_path, name, text)).replace("$.tasks[0].columns[0].file", "…")
     if message is None:
-        assert told.startswith("s.parquet: …: cannot be read as Parquet: ")
+        assert problems.startswith("s.parquet: …: cannot be read as Parquet: ")
     else:
-        assert told == message
+        assert problems == message
 
 
 def test_a_missing_file_is_reported(tmp_path: Path) -> None:
@@ -329,9 +329,9 @@ def test_a_missing_file_is_reported(tmp_path: Path) -> None:
 
 
 def test_many_mistakes_are_counted(tmp_path: Path) -> None:
-    told = refused(written(tmp_path, "s.jsonl", "[]\n" * 1000))
-    assert told.count("must be an object") == 50
-    assert told.endswith("… and 950 more mistakes")
+    problems = refused(written(tmp_path, "s.jsonl", "[]\n" * 1000))
+    assert problems.count("must be an object") == 50
+    assert problems.endswith("… and 950 more mistakes")
 
 
 def test_mistakes_in_parquet_are_reported(tmp_path: Path) -> None:
@@ -422,9 +422,9 @@ def test_a_column_may_have_the_name_of_the_row_number(tmp_path: Path, name: str)
 
 def test_a_hint_about_quotes_is_only_given_for_quotes(tmp_path: Path) -> None:
     long = f"name,age\n{'x' * 200_000},1\n"
-    told = refused(written(tmp_path, "s.csv", long))
-    assert "field larger than field limit" in told
-    assert "quote" not in told
+    problems = refused(written(tmp_path, "s.csv", long))
+    assert "field larger than field limit" in problems
+    assert "quote" not in problems
     assert "write a quote inside" in refused(written(tmp_path, "q.csv", 'name,age\n"a"b,1\n'))
 
 

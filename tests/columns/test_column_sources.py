@@ -43,8 +43,8 @@ def exam(**tests: Any) -> dict[str, Any]:
 
 
 def quiz(**questions: Any) -> dict[str, Any]:
-    said = {"fromTask": "data", "question": "text", "answers": "a", "correctAnswers": "b"}
-    return {"id": "quiz", "type": "question_eval", "questions": {**said, **questions}}
+    entry = {"fromTask": "data", "question": "text", "answers": "a", "correctAnswers": "b"}
+    return {"id": "quiz", "type": "question_eval", "questions": {**entry, **questions}}
 
 
 def hinted(folder: Path, *tasks: dict[str, Any]) -> list[str]:
@@ -118,7 +118,7 @@ def test_a_task_may_precede_its_source_in_the_file(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "said"),
+    ("task", "problem"),
     [
         (exam(fromTask="dat"), 'tests.fromTask: unknown task "dat" | did you mean "data"?'),
         (exam(fromTask="exam"), "tests.fromTask: a task cannot depend on itself"),
@@ -180,9 +180,11 @@ def test_a_task_may_precede_its_source_in_the_file(folder: Path) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_invalid_sources_are_reported_at_their_places(folder: Path, task: Any, said: str) -> None:
+def test_invalid_sources_are_reported_at_their_places(
+    folder: Path, task: Any, problem: str
+) -> None:
     """The hints are checked as well."""
-    assert hinted(folder, DATA, task) == [f"$.tasks[1].{said}"]
+    assert hinted(folder, DATA, task) == [f"$.tasks[1].{problem}"]
 
 
 def test_columns_that_are_not_written_are_not_available(folder: Path) -> None:

@@ -100,8 +100,8 @@ def test_a_row_that_is_nested_too_deeply_fails_alone() -> None:
     for _ in range(5000):
         deep = [deep]
     rows: list[dict[str, Any]] = [{"a": "x", "b": one} for one in ("x", deep, "x")]
-    told = "a value is nested more than 100 levels deep"
+    message = "a value is nested more than 100 levels deep"
     good, bad, last = found(validation(Assertion(type="contains", value="{{ b }}")), *rows)
-    assert (good["pass"], bad, last["pass"]) == (True, told, True)
+    assert (good["pass"], bad, last["pass"]) == (True, message, True)
     judged = validation(Assertion(type="is-json"), target="b")
     assert found(judged, *rows)[1] == "the output cannot be graded: it is nested too deeply"

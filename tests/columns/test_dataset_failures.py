@@ -121,10 +121,10 @@ def test_co_31_a_condition_that_fails_for_a_row_of_a_batch_drops_that_row() -> N
 
 def test_co_33_a_fully_skipped_batch_makes_no_call() -> None:
     """It does not wait in the lane's queue, and does not count in the failure window."""
-    asked: list[Any] = []
+    requested: list[Any] = []
 
     async def make(order: GroupOrder, calls: Calls[Any]) -> Made:
-        asked.append(tuple(order.rows))
+        requested.append(tuple(order.rows))
 
         async def send() -> None:
             await trio.sleep(1)
@@ -139,7 +139,7 @@ def test_co_33_a_fully_skipped_batch_makes_no_call() -> None:
     f = whole("f", make, "seed", lane="p", skip=Skip(value=0), skip_when=skips)
     shutdown = ErrorWindow(calls=2, error_rate=1.0)
     found = built(dataset(SEED, f, rows=8, size=2, shutdown=shutdown), lane())
-    assert asked == [(5,)]
+    assert requested == [(5,)]
     assert (
         found.result.written == 8 - 1
     )  # the other row of its group was skipped, and has its value
@@ -151,15 +151,15 @@ def test_co_33_a_fully_skipped_batch_makes_no_call() -> None:
 
 def test_skipped_rows_are_left_out_of_a_batch() -> None:
     """The maker gets the others, and the row has the skip value."""
-    asked: list[Any] = []
+    requested: list[Any] = []
 
     async def make(order: GroupOrder, _calls: Calls[Any]) -> Made:
-        asked.append(tuple(order.rows))
+        requested.append(tuple(order.rows))
         return [(row, {"f": row}) for row in order.rows]
 
     f = whole("f", make, "seed", skip=Skip(value=-1), skip_when=lambda row: rows_of(row) == 1)
     found = built(dataset(SEED, f, rows=3))
-    assert asked == [(0, 2)]
+    assert requested == [(0, 2)]
     assert [found.rows[row]["f"] for row in range(3)] == [0, -1, 2]
 
 

@@ -199,7 +199,7 @@ def test_only_lone_surrogates_are_changed(text: str) -> None:
 
 @pytest.mark.parametrize("file_format", FORMATS)
 @pytest.mark.parametrize(
-    ("kind", "value", "told"),
+    ("kind", "value", "message"),
     [
         ("text", 1, "1 is not text (type text)"),
         ("text", dt.date(2026, 1, 1), "datetime.date(2026, 1, 1) is not text (type text)"),
@@ -222,7 +222,7 @@ def test_only_lone_surrogates_are_changed(text: str) -> None:
     ],
 )
 def test_a_value_that_does_not_fit_is_reported_with_its_row(
-    tmp_path: Path, file_format: Format, kind: ColumnType, value: Any, told: str
+    tmp_path: Path, file_format: Format, kind: ColumnType, value: Any, message: str
 ) -> None:
     """No value is converted, and no file is left half written."""
     with open_new(tmp_path / "data", {"a": kind}, 9, file_format) as folder:
@@ -230,7 +230,7 @@ def test_a_value_that_does_not_fit_is_reported_with_its_row(
             folder.write(0, [(3, {"a": None}), (7, {"a": value})])
         head, line = str(caught.value).splitlines()
         assert head == f"{tmp_path / 'data'}: group 0 cannot be written:"
-        assert line.removesuffix(": inf") == f"row 7, column 'a': {told}"
+        assert line.removesuffix(": inf") == f"row 7, column 'a': {message}"
         assert folder.written == {}
     assert [one.name for one in (tmp_path / "data").iterdir()] == ["dataset.json"]
 
@@ -270,9 +270,9 @@ def test_row_numbers_are_stored_if_some_are_missing(tmp_path: Path) -> None:
         "batch_00002.jsonl",
         "dataset.json",
     ]
-    told = json.loads((tmp_path / "data" / "dataset.json").read_text())
-    assert told["result"] == {"written": 3}
-    assert [group["group"] for group in told["groups"]] == [0, 1, 2]
+    header = json.loads((tmp_path / "data" / "dataset.json").read_text())
+    assert header["result"] == {"written": 3}
+    assert [group["group"] for group in header["groups"]] == [0, 1, 2]
 
 
 def test_removed_columns_are_stored_in_the_format_of_the_dataset(tmp_path: Path) -> None:
@@ -403,14 +403,14 @@ def test_a_file_that_differs_from_its_record_is_not_read(
     done = written(path, {"n": "int"}, [{"n": 1}, {"n": 2}], file_format)
     fewer = written(tmp_path / "fewer", {"n": "int"}, [{"n": 1}], file_format)
     file, note = path / str(done.file), path / "dataset.json"
-    told = note.read_text()
+    text = note.read_text()
     for content, why in [
         (b"no rows at all", "No magic bytes|Expecting value"),
         ((tmp_path / "fewer" / str(fewer.file)).read_bytes(), "it has 1 row, not 2"),
     ]:
         file.write_bytes(content)
         digest = hashlib.sha256(content).hexdigest()
-        note.write_text(told.replace(str(done.digest), digest))
+        note.write_text(text.replace(str(done.digest), digest))
         with pytest.raises(DatasetError, match=rf"missing or damaged: .*({why})"):
             DatasetRows(path)[0]
 

@@ -153,16 +153,16 @@ _OTHERS: Sequence[tuple[Header, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("header", "told"), _OTHERS)
+@pytest.mark.parametrize(("header", "difference"), _OTHERS)
 def test_co_75_another_dataset_is_reported_with_every_difference(
-    whole: Path, header: Header, told: str
+    whole: Path, header: Header, difference: str
 ) -> None:
     """Cases: group size, configuration, number of rows; nothing is changed."""
     before = contents(whole)
     with pytest.raises(DatasetError) as caught:
         open_it(whole, header)
     assert str(caught.value) == (
-        f"{whole} contains a different dataset: {told}\n"
+        f"{whole} contains a different dataset: {difference}\n"
         "use another folder (outputDir), or set resume: ifPossible to move it away"
     )
     assert contents(whole) == before
@@ -202,9 +202,9 @@ _CORRUPT: Sequence[tuple[Mapping[str, Any] | str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("damage", "told"), _CORRUPT)
+@pytest.mark.parametrize(("damage", "message"), _CORRUPT)
 def test_co_75_an_unreadable_header_is_reported(
-    whole: Path, damage: Mapping[str, Any] | str, told: str
+    whole: Path, damage: Mapping[str, Any] | str, message: str
 ) -> None:
     """The message describes the damage; the file stays, and can be moved away."""
     note = whole / "dataset.json"
@@ -215,7 +215,7 @@ def test_co_75_an_unreadable_header_is_reported(
     before = contents(whole)
     with pytest.raises(DatasetError) as caught:
         open_it(whole)
-    assert str(caught.value).startswith(f"{note} cannot be read: {told}")
+    assert str(caught.value).startswith(f"{note} cannot be read: {message}")
     assert contents(whole) == before
     with open_it(whole, existing="if_possible") as folder:
         assert folder.moved == whole.with_name("whole-old-1")
@@ -471,11 +471,11 @@ def test_columns_stored_aside_are_written_completely_or_not_at_all(tmp_path: Pat
     """They are written like all other files; a second close does nothing."""
     counting = FaultyDisk()
     with open_it(tmp_path / "data", disk=counting) as folder:
-        begun = counting.steps
+        first_step = counting.steps
         folder.write_aside(0, ROWS[:2], {})
         folder.close()
-    assert counting.steps - begun == 5
-    for step in range(begun, counting.steps):
+    assert counting.steps - first_step == 5
+    for step in range(first_step, counting.steps):
         path = tmp_path / f"failed-{step}"
         error = OSError(errno.ENOSPC, "no room")
         with open_it(path, disk=FaultyDisk(step, "half", error)) as folder:
@@ -486,9 +486,9 @@ def test_columns_stored_aside_are_written_completely_or_not_at_all(tmp_path: Pat
         assert contents(path / "aside") == contents(tmp_path / "data" / "aside")
 
 
-@pytest.mark.parametrize(("number", "is_told"), [(errno.EINVAL, False), (errno.EIO, True)])
+@pytest.mark.parametrize(("number", "is_reported"), [(errno.EINVAL, False), (errno.EIO, True)])
 def test_a_system_that_cannot_sync_folders_is_not_a_failing_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, *, is_told: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, *, is_reported: bool
 ) -> None:
     """Some network file systems do not support syncing folders."""
     real = os.fsync
@@ -499,7 +499,7 @@ def test_a_system_that_cannot_sync_folders_is_not_a_failing_disk(
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    if is_told:
+    if is_reported:
         with pytest.raises(DatasetError, match=os.strerror(number)):
             build(tmp_path / "data")
     else:

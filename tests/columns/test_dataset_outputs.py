@@ -112,17 +112,17 @@ def changed(*columns: Column, **more: Any) -> set[str]:
 
 def test_a_digest_covers_the_dependencies_of_values() -> None:
     """It covers the column and all that it needs; not the conditions that drop values, nor locations."""
-    id_, topic, text, asked, own = COLUMNS
+    id_, topic, text, model_column, own = COLUMNS
     assert isinstance(topic, SamplerColumn)
-    assert isinstance(asked, LlmColumn)
+    assert isinstance(model_column, LlmColumn)
     assert isinstance(own, PythonColumn)
     other = attrs.evolve(topic, sampler=CategorySampler(values=("a", "c")))
-    assert changed(id_, other, text, asked, own) == {"topic", "text", "asked"}
+    assert changed(id_, other, text, model_column, own) == {"topic", "text", "asked"}
     assert changed(*COLUMNS, seed=8) == {"id"}  # the others have no seed, or their own
     assert changed(*COLUMNS, marks={"asked": "another model"}) == {"asked"}
     elsewhere = attrs.evolve(own, target="file:///srv/gen.py:make")
     kept = attrs.evolve(text, keep=False, drop_when="text == 'a'")
-    placed = attrs.evolve(asked, asking=attrs.evolve(asked.asking, provider=4))
+    placed = attrs.evolve(model_column, asking=attrs.evolve(model_column.asking, provider=4))
     assert changed(id_, topic, kept, placed, elsewhere) == set()
     assert changed(*COLUMNS[::-1]) == set()
 

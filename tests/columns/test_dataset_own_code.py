@@ -100,10 +100,10 @@ def test_co_50_processors_do_not_keep_out_later_groups() -> None:
 
 def test_co_63_permanently_failing_code_ends_the_dataset() -> None:
     """Rows without it are not made; complete ones are written."""
-    asked: list[int] = []
+    requested: list[int] = []
 
     async def make(order: CellOrder, _calls: Calls[Any]) -> Values:
-        asked.append(order.row)
+        requested.append(order.row)
         await trio.sleep(1)
         if order.row >= 2:
             raise ValueError("no")
@@ -119,7 +119,7 @@ def test_co_63_permanently_failing_code_ends_the_dataset() -> None:
     found = built(spec, max_live_jobs=8)
     assert found.result.early_shutdown
     assert found.numbers == [0, 1]
-    assert len(asked) <= 16
+    assert len(requested) <= 16
 
 
 def test_failing_calls_let_local_code_finish() -> None:
@@ -177,18 +177,18 @@ def test_several_groups_are_opened_at_once() -> None:
 
 def test_a_group_is_a_continuation_only_after_a_group_that_was_made() -> None:
     """Skipped groups leave no state; a resumed run knows nothing about them."""
-    asked: list[tuple[int, bool]] = []
+    requested: list[tuple[int, bool]] = []
 
     async def made(order: GroupOrder, _calls: Calls[Any]) -> Made:
-        asked.append((order.group, order.follows))
+        requested.append((order.group, order.follows))
         return await summary(order, _calls)
 
     late = whole("e", made, "seed", ordered=True, skip_when=lambda row: row["seed"] < 20)
     spec = dataset(SEED, late, rows=8, size=2)
     output = built(spec, OPEN).output
-    assert asked == [(1, False), (2, True), (3, True)]
-    asked.clear()
+    assert requested == [(1, False), (2, True), (3, True)]
+    requested.clear()
     for group in (1, 2, 3):
         del output.written[group]
     built(spec, OPEN, output=output)
-    assert asked == [(1, True), (2, True), (3, True)]
+    assert requested == [(1, True), (2, True), (3, True)]

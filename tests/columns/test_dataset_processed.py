@@ -62,7 +62,7 @@ def build_in(
     return trio.run(main)
 
 
-def told(result: DatasetResult) -> Any:
+def summary_of(result: DatasetResult) -> Any:
     """Return the facts that do not depend on the split into executions."""
     columns = [
         attrs.evolve(one, calls=0, recalled=0, failed=0, seconds=0.0) for one in result.columns
@@ -76,7 +76,7 @@ def test_a_dataset_is_processed_once_over_any_number_of_resumes(tmp_path: Path) 
     assert (first.outcome, first.written, first.dropped) == ("complete", 4, {"processor": 1})
     files = {one: one.read_bytes() for one in tmp_path.rglob("*") if one.is_file()}
     for _ in range(2):
-        assert told(build_in(tmp_path, spoken())) == told(first)
+        assert summary_of(build_in(tmp_path, spoken())) == summary_of(first)
         assert list(DatasetRows(tmp_path)) == WANTED
         assert {one: one.read_bytes() for one in tmp_path.rglob("*") if one.is_file()} == files
 
@@ -88,12 +88,12 @@ def test_a_kill_after_processing_does_not_repeat_it(tmp_path: Path) -> None:
     states = [place for place, (kind, _) in enumerate(journal.all) if kind == "stage"]
     assert [journal.all[place][1][1] for place in states] == ["begun", "done"]
     for cut in (states[1], states[0], len(journal.all)):
-        assert told(build_in(tmp_path, spoken(), journal.cut(cut))) == told(first)
+        assert summary_of(build_in(tmp_path, spoken(), journal.cut(cut))) == summary_of(first)
         assert list(DatasetRows(tmp_path)) == WANTED
     for one in (tmp_path / "final").iterdir():
         one.unlink()
     (tmp_path / "final").rmdir()
-    assert told(build_in(tmp_path, spoken(), journal.cut(states[1]))) == told(first)
+    assert summary_of(build_in(tmp_path, spoken(), journal.cut(states[1]))) == summary_of(first)
     assert list(DatasetRows(tmp_path)) == WANTED
 
 
@@ -126,7 +126,7 @@ def test_profiles_cover_the_final_rows(tmp_path: Path) -> None:
     columns = {one.name: one for one in first.columns}
     assert list(columns) == ["seed", "a"]
     assert (columns["a"].numbers["max"], columns["a"].skipped) == (5, 1)
-    assert told(build_in(tmp_path, spec())) == told(first)
+    assert summary_of(build_in(tmp_path, spec())) == summary_of(first)
 
 
 @pytest.mark.parametrize("when", ["made", "after_batch"])
@@ -174,7 +174,7 @@ def test_a_made_value_equals_the_one_that_is_read_later(tmp_path: Path, when: st
         assert repr(seen) == repr(read)
     assert [{name: row[name] for name in "fvjt"} for row in DatasetRows(tmp_path)] == read
     assert {one.name: one.type for one in first.columns}["f"] == "float"
-    assert told(build_in(tmp_path, spec())) == told(first)
+    assert summary_of(build_in(tmp_path, spec())) == summary_of(first)
 
 
 def test_a_dataset_without_rows_can_be_complete(tmp_path: Path) -> None:
@@ -193,11 +193,11 @@ def test_a_dataset_without_rows_can_be_complete(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stages", [Stages(), SHOUTING])
 def test_a_group_without_rows_is_resumed(tmp_path: Path, gone: set[int], stages: Stages) -> None:
     """An empty group differs from a complete one: it is read again as written, and never made again."""
-    asked = Counter[int]()
+    calls = Counter[int]()
 
     def spec() -> DatasetSpec:
         def says(row: int, _attempt: int) -> Any:
-            asked[row] += 1
+            calls[row] += 1
             return refusal() if row in gone else f"x{row}"
 
         a = Provider("a", "p", seconds=0, says=says)
@@ -209,10 +209,10 @@ def test_a_group_without_rows_is_resumed(tmp_path: Path, gone: set[int], stages:
     assert (first.groups, first.error, len(rows)) == (3, None, first.written)
     files = {one: one.read_bytes() for one in tmp_path.rglob("*") if one.is_file()}
     for _ in range(2):
-        assert told(build_in(tmp_path, spec())) == told(first)
+        assert summary_of(build_in(tmp_path, spec())) == summary_of(first)
         assert list(DatasetRows(tmp_path)) == rows
         assert {one: one.read_bytes() for one in tmp_path.rglob("*") if one.is_file()} == files
-    assert asked == dict.fromkeys(range(5), 1)
+    assert calls == dict.fromkeys(range(5), 1)
 
 
 def test_groups_are_read_by_their_numbers(tmp_path: Path) -> None:

@@ -124,12 +124,12 @@ def test_co_62_a_failing_processor_ends_the_run_or_drops_its_group(stage: str) -
 
 def test_co_62_a_group_in_processing_is_written_although_another_ends_the_run() -> None:
     """It lacks nothing else: its processor runs again after the plan."""
-    begun: list[float] = []
+    starts: list[float] = []
 
     async def run(group: int | None, rows: Rows) -> Processed:
         if group == 1:
             raise ValueError("broken")
-        begun.append(trio.current_time())
+        starts.append(trio.current_time())
         await trio.sleep(10)
         return Processed(rows)
 
@@ -137,7 +137,7 @@ def test_co_62_a_group_in_processing_is_written_although_another_ends_the_run() 
     a = Provider("a", "p")
     seed = whole("seed", seeds(2), ordered=True)
     found = built(dataset(seed, a.col("seed"), rows=6, size=2, stages=stages), P)
-    assert begun == [3, 5]
+    assert starts == [3, 5]
     assert found.numbers == [0, 1]
     assert found.result.error == "mine (group 1): ValueError: broken"
     assert found.result.not_run == {"fault": 4}

@@ -337,16 +337,16 @@ def test_co_79_an_observer_that_raises_is_not_called_again(
 ) -> None:
     """It is logged, and the run continues."""
     a = Provider("a", "p")
-    told: list[DatasetEvent] = []
+    events: list[DatasetEvent] = []
 
     def observe(event: DatasetEvent) -> None:
-        told.append(event)
+        events.append(event)
         if isinstance(event, GroupWritten):
             raise RuntimeError("mine")  # noqa: TRY004 - any error will do
 
     found = built(dataset(SEED, a.col("seed"), rows=4, size=2), P, observe=observe)
     assert found.result.outcome == "complete"
-    assert isinstance(told[-1], GroupWritten)
+    assert isinstance(events[-1], GroupWritten)
     assert "an observer raised" in caplog.text
 
 

@@ -19,7 +19,7 @@ def test_a_side_effect_never_replaces_a_column(effect: str, name: str) -> None:
     text = {"name": "text", "type": "llm", "provider": "model", "prompt": "Hi.", effect: name}
 
     async def main() -> Dataset:
-        said = {"rows": 2, "columns": [topic, text]}
-        return await build_columns(said, providers={"model": model}, warn=lambda _: None)
+        config = {"rows": 2, "columns": [topic, text]}
+        return await build_columns(config, providers={"model": model}, warn=lambda _: None)
 
     assert list(trio.run(main).rows) == [{"topic": "apples", "text": "hello"}] * 2

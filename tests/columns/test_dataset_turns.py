@@ -58,14 +58,14 @@ def test_an_ordered_column_makes_no_group_before_an_incomplete_one(
     assert [event.reason for event in first.of(GroupAbandoned)] == ["lane"] * len(
         first.of(GroupAbandoned)
     )
-    asked = [row for _, row in a.ends if row != lost]
+    requested = [row for _, row in a.ends if row != lost]
     spec, a = chained(made, None, rows=10, size=2, max_open_cells=max_open)
     second = built(spec, P, journal=journal.cut(10**6), output=first.output)
     assert made == list(range(5))
     assert {row: values["n"] for row, values in second.rows.items()} == {
         row: 1 + row // 2 for row in range(10)
     }
-    assert not {*asked} & {*a.rows}
+    assert not {*requested} & {*a.rows}
 
 
 def test_a_group_with_a_lost_ordered_column_keeps_the_turn() -> None:

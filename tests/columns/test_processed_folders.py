@@ -99,10 +99,10 @@ def test_a_failing_disk_leaves_the_previous_processed_version(tmp_path: Path) ->
     process(path)
     before = contents(path)
     with open_it(path, disk=(counting := FaultyDisk())) as folder:
-        begun = counting.steps
+        first_step = counting.steps
         folder.replace(PROCESSED, columns={"n": "int"})
-    assert counting.steps - begun >= 9
-    for step, how in itertools.product(range(begun, counting.steps), HOW):
+    assert counting.steps - first_step >= 9
+    for step, how in itertools.product(range(first_step, counting.steps), HOW):
         disk = FaultyDisk(step, how, OSError(errno.ENOSPC, "no room"))
         with open_it(path, disk=disk) as folder:
             with pytest.raises(DatasetError, match="no room"):

@@ -24,7 +24,7 @@ def read(folder: Path, *names: str, **environ: str) -> SuiteDocument:
     return read_suite_documents([folder / name for name in names], environ=environ)
 
 
-def told(mistake: Mistake) -> str:
+def described(mistake: Mistake) -> str:
     assert mistake.file is not None
     line, column = mistake.place or (0, 0)
     hint = f" ({mistake.hint})" if mistake.hint else ""
@@ -36,11 +36,11 @@ def refused(folder: Path, *names: str, **environ: str) -> list[str]:
         mistakes = read(folder, *names, **environ).mistakes
     except MistakenError as error:
         mistakes = error.parts
-    return [told(mistake) for mistake in mistakes]
+    return [described(mistake) for mistake in mistakes]
 
 
 def placed(document: SuiteDocument, *path: str | int, key: bool = False) -> str:
-    return told(document.placed(Mistake("x", at=path, key=key)))
+    return described(document.placed(Mistake("x", at=path, key=key)))
 
 
 def test_a_reference_is_replaced_by_its_target(tmp_path: Path) -> None:
@@ -222,9 +222,11 @@ def test_the_root_of_a_part_of_a_schema_is_reported(tmp_path: Path) -> None:
     tests = [{"assert": [{"type": "is-json", "value": value}]}]
     tree = '{"items": {"$ref": "#"}}'
     write(tmp_path, {"s.json": json.dumps({"tests": tests}), "tree.json": tree})
-    (told,) = refused(tmp_path, "s.json")
-    assert told.startswith("tree.json:1:20: $.items.$ref: # is not the root of the schema here, ")
-    assert told.endswith("(move the schema to a separate file: value: file://schema.json)")
+    (described,) = refused(tmp_path, "s.json")
+    assert described.startswith(
+        "tree.json:1:20: $.items.$ref: # is not the root of the schema here, "
+    )
+    assert described.endswith("(move the schema to a separate file: value: file://schema.json)")
 
 
 @pytest.mark.parametrize("value", [3, None, ["#/a"]])
@@ -295,7 +297,7 @@ def test_unset_variables_cause_warnings(tmp_path: Path) -> None:
     """Each use is a warning; a use with a filter is not."""
     write(tmp_path, {"s.yaml": "prompts:\n- '{{env.NO}}'\n- '{{env.NEITHER | default(1)}}'\n"})
     document = read(tmp_path, "s.yaml")
-    assert [told(warning) for warning in document.warnings] == [
+    assert [described(warning) for warning in document.warnings] == [
         (
             "s.yaml:2:3: $.prompts[0]: the environment variable NO is not set "
             "(set NO, or name a file that sets it with --env-file)"
@@ -307,7 +309,7 @@ def test_a_similar_variable_is_suggested_by_its_name(tmp_path: Path) -> None:
     """The value is never used for a suggestion."""
     write(tmp_path, {"s.yaml": "prompts: ['{{env.OPENAI_KEY}}']\n"})
     document = read(tmp_path, "s.yaml", OPENAI_API_KEY="sk-secret", HOME="/root")
-    [warning] = map(told, document.warnings)
+    [warning] = map(described, document.warnings)
     assert "(did you mean OPENAI_API_KEY? Otherwise set OPENAI_KEY, or name a file" in warning
     assert "sk-secret" not in warning
 
@@ -320,7 +322,7 @@ def test_shell_style_variables_cause_warnings(tmp_path: Path) -> None:
         "prompts": ["${KEY}"],
     }
     write(tmp_path, {"s.json": json.dumps(suite)})
-    warnings = [told(warning) for warning in read(tmp_path, "s.json", KEY="k").warnings]
+    warnings = [described(warning) for warning in read(tmp_path, "s.json", KEY="k").warnings]
     assert [warning.partition(": $.")[2] for warning in warnings] == [
         (
             "providers[0].config.apiKey: ${KEY} is not replaced by the environment variable "
@@ -420,7 +422,7 @@ def test_a_file_without_prompts_beside_others_adds_the_default_prompt(tmp_path: 
     write(tmp_path, {"a.yaml": "prompts: [a]\n", "b.yaml": "tests: []\n"})
     document = read(tmp_path, "a.yaml", "b.yaml")
     assert document.data["prompts"] == ["a", "{{prompt}}"]
-    assert [told(warning) for warning in document.warnings] == [
+    assert [described(warning) for warning in document.warnings] == [
         (
             "b.yaml:1:1: $: no prompts here, so the prompt {{prompt}} is added "
             "(give it a prompt of the other files)"
@@ -476,7 +478,7 @@ def test_a_default_test_in_a_file_is_not_merged(tmp_path: Path) -> None:
     assert read(tmp_path, "a.yaml", "b.yaml").data == {"defaultTest": "file://d.yaml"}
     document = read(tmp_path, "b.yaml", "a.yaml")
     assert document.data == {"defaultTest": "file://d.yaml"}
-    assert [told(warning) for warning in document.warnings] == [
+    assert [described(warning) for warning in document.warnings] == [
         'a.yaml:1:1: $.defaultTest: has no effect beside the file "file://d.yaml"'
     ]
 
@@ -496,7 +498,7 @@ def test_duplicate_keys_are_reported_in_their_file(tmp_path: Path) -> None:
     """Such documents stay readable."""
     write(tmp_path, {"a.yaml": "tests: []\n", "b.yaml": "tests: []\ntests: []\n"})
     document = read(tmp_path, "a.yaml", "b.yaml")
-    assert [told(mistake) for mistake in document.mistakes] == [
+    assert [described(mistake) for mistake in document.mistakes] == [
         'b.yaml:2:1: $.tests: duplicate key "tests": it is already in line 1'
     ]
 

@@ -46,12 +46,12 @@ NULLS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("said", "meant"), NULLS, ids=[str(said) for said, _ in NULLS])
+@pytest.mark.parametrize(("written", "meant"), NULLS, ids=[str(written) for written, _ in NULLS])
 def test_a_key_with_an_empty_value_counts_as_absent(
-    said: dict[str, Any], meant: dict[str, Any]
+    written: dict[str, Any], meant: dict[str, Any]
 ) -> None:
     """In YAML the lines below a key may be commented out."""
-    assert parsed(**said) == parsed(**meant)
+    assert parsed(**written) == parsed(**meant)
 
 
 def test_null_is_a_value_if_any_value_is_allowed() -> None:
@@ -117,9 +117,9 @@ def test_limits_of_zero_mean_no_limit() -> None:
 
 def test_options_without_effect_are_accepted_with_one_warning() -> None:
     """This holds in either spelling; one warning suffices, even if several tasks inherit them."""
-    said = dict.fromkeys(IGNORED_OPTIONS, True)
+    options = dict.fromkeys(IGNORED_OPTIONS, True)
     task = {"type": "prompt_eval", "prompts": ["a"]}
-    suite = parsed(evaluateOptions={**said, "repeat": 2}, tasks=[task, task])
+    suite = parsed(evaluateOptions={**options, "repeat": 2}, tasks=[task, task])
     assert [warning.path for warning in suite.warnings] == [
         f"$.evaluateOptions.{key}" for key in IGNORED_OPTIONS
     ]

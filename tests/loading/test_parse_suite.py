@@ -203,8 +203,8 @@ def test_keys_without_effect_are_accepted() -> None:
     """Their values are ignored, with a warning; top-level keys beginning with x- are ignored without one."""
     suite = parsed(**dict.fromkeys(IGNORED_KEYS, 5), **{"x-": [], "x-mine": {}})
     assert attrs.evolve(suite, warnings=()) == parsed()
-    told = {warning.path for warning in suite.warnings}
-    assert told == {f"$.{key}" for key in IGNORED_KEYS if key not in IGNORED_SILENTLY}
+    paths = {warning.path for warning in suite.warnings}
+    assert paths == {f"$.{key}" for key in IGNORED_KEYS if key not in IGNORED_SILENTLY}
 
 
 def test_null_counts_as_absent_for_optional_values() -> None:

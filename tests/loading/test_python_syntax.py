@@ -33,8 +33,8 @@ def test_newer_syntax_is_reported_with_both_versions(
     with pytest.raises(SuiteError) as caught:
         parse_suite({"providers": ["echo"], "tests": tests}, directory=tmp_path)
     newer = ".".join(map(str, version))
-    said = f"uses syntax of Python {newer} in line {line}, but Python {RUNNING} runs it"
-    assert caught.value.problems[0].message == f'"new.py" {said}'
+    message = f"uses syntax of Python {newer} in line {line}, but Python {RUNNING} runs it"
+    assert caught.value.problems[0].message == f'"new.py" {message}'
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_a_suite_with_tasks_has_no_rows_of_its_own() -> None:
 
 def test_mistakes_of_the_top_are_reported_once_and_those_of_tasks_in_them() -> None:
     """This holds for any number of tasks that inherit them."""
-    said = said_of(
+    problems = said_of(
         {"tests": [{"vrs": {}}]},
         {"evaluateOptions": {"timeoutMs": -1}, "prompts": ["{% if %}"]},
         {"providers": ["gpt", {"id": "echo", "colour": 1}], "defaultTest": {"promts": []}},
@@ -120,7 +120,7 @@ def test_mistakes_of_the_top_are_reported_once_and_those_of_tasks_in_them() -> N
         evaluateOptions={"repeat": 0},
         nonsense=1,
     )
-    assert sorted(text.split(": ")[0] for text in said) == [
+    assert sorted(text.split(": ")[0] for text in problems) == [
         "$.evaluateOptions.repeat",
         "$.nonsense",
         "$.providers[1].dely",
@@ -165,15 +165,15 @@ def test_keys_and_types_of_tasks_are_checked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tasks", "said"),
+    ("tasks", "message"),
     [
         ([], "the list of tasks is empty"),
         ({}, "must be a list of tasks"),
     ],
 )
-def test_tasks_are_a_list(tasks: object, said: str) -> None:
+def test_tasks_are_a_list(tasks: object, message: str) -> None:
     """The list must not be empty."""
-    with pytest.raises(SuiteError, match=said):
+    with pytest.raises(SuiteError, match=message):
         parse_suite({"providers": ["echo"], "tasks": tasks})
 
 
@@ -214,12 +214,12 @@ def test_the_policy_for_failed_dependencies_is_parsed() -> None:
 
 def test_every_cycle_is_reported() -> None:
     """Each is reported once, even if they share a task."""
-    said = said_of(
+    problems = said_of(
         {"id": "a", "dependsOn": ["b"]},
         {"id": "b", "dependsOn": ["a", "c"]},
         {"id": "c", "dependsOn": ["b"]},
     )
-    assert [text.split("\n")[0].partition("other: ")[2] for text in said] == [
+    assert [text.split("\n")[0].partition("other: ")[2] for text in problems] == [
         "a → b → a",
         "b → c → b",
     ]

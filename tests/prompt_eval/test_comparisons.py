@@ -53,13 +53,13 @@ async def model(request: Request) -> Reply:
     return Reply(output=request.prompt, cost=1.0)
 
 
-def rows_of(suite: dict[str, Any], judge: Provider, asked: Provider = model) -> list[Row]:
+def rows_of(suite: dict[str, Any], judge: Provider, answering: Provider = model) -> list[Row]:
     return run_virtual(
-        lambda: collect(parse_suite(suite), providers={"model": asked, "judge": judge})
+        lambda: collect(parse_suite(suite), providers={"model": answering, "judge": judge})
     )
 
 
-def told(row: Row) -> tuple[str, float, str | None]:
+def result_of(row: Row) -> tuple[str, float, str | None]:
     return row.status.value, row.score, row.error
 
 
@@ -79,7 +79,7 @@ def test_one_output_wins_and_every_other_row_fails() -> None:
 def test_as_43_an_invalid_choice_of_the_judge_wins_nothing(reply: str) -> None:
     """No row loses because of it: all rows are errors."""
     rows = rows_of(document(), chooser(reply))
-    assert [told(row)[:2] for row in rows] == [("error", 0)] * 3
+    assert [result_of(row)[:2] for row in rows] == [("error", 0)] * 3
     assert all("is unusable" in (row.error or "") for row in rows)
 
 
@@ -154,8 +154,8 @@ def test_a_row_without_an_output_is_compared_as_empty(failed: str) -> None:
     expected[best] = Status.PASS
     expected[prompts.index(failed)] = Status.ERROR
     assert [row.status for row in rows] == expected
-    told = [row.verdict.parts[0].reason for row in rows if row.verdict is not None]
-    assert told == [f"output {best} is the best by the criterion: the longest"] * 2
+    reasons = [row.verdict.parts[0].reason for row in rows if row.verdict is not None]
+    assert reasons == [f"output {best} is the best by the criterion: the longest"] * 2
 
 
 def test_a_row_without_an_output_cannot_win() -> None:
@@ -248,11 +248,11 @@ def test_a_comparison_with_weight_0_fails_no_row() -> None:
 
 def test_a_group_waits_for_its_retried_row() -> None:
     """A reply of the second round is compared as well."""
-    asked: list[str] = []
+    requests: list[str] = []
 
     async def unsteady(request: Request) -> Reply:
-        asked.append(request.prompt)
-        if asked.count("bb 1") == 1 and request.prompt == "bb 1":
+        requests.append(request.prompt)
+        if requests.count("bb 1") == 1 and request.prompt == "bb 1":
             raise ProviderError("server", "try again")
         return await model(request)
 
@@ -260,29 +260,29 @@ def test_a_group_waits_for_its_retried_row() -> None:
         providers=[{"id": "model", "lane": {"retries": 0}}], evaluateOptions={"salvageRounds": 1}
     )
     rows = rows_of(suite, chooser("1"), unsteady)
-    assert asked.count("bb 1") == 2
+    assert requests.count("bb 1") == 2
     assert [row.status for row in rows] == [Status.FAIL, Status.PASS, Status.FAIL]
 
 
 def test_a_judge_that_failed_transiently_is_called_again() -> None:
     """No other call is repeated."""
-    asked: list[str] = []
+    requests: list[str] = []
 
     async def unsteady(request: Request) -> Reply:
-        asked.append("judge")
-        if len(asked) == 4:
+        requests.append("judge")
+        if len(requests) == 4:
             raise ProviderError("server", "try again")
         return Reply(output="0")
 
     async def noted(request: Request) -> Reply:
-        asked.append(request.prompt)
+        requests.append(request.prompt)
         return await model(request)
 
     judge = {"id": "judge", "lane": {"retries": 0}}
     tests = [{"vars": {"x": "1"}, "assert": [{**BEST, "provider": judge}]}]
     suite = document(tests=tests, evaluateOptions={"salvageRounds": 1})
     rows = rows_of(suite, unsteady, noted)
-    assert asked[3:] == ["judge", "judge"]
+    assert requests[3:] == ["judge", "judge"]
     assert [row.status for row in rows] == [Status.PASS, Status.FAIL, Status.FAIL]
 
 
@@ -365,7 +365,7 @@ def test_rows_do_not_depend_on_the_order_of_replies(
             return Reply(output=f"{len(json.dumps(request.prompt)) % 3}", usage=Usage(total=1))
 
         rows = rows_of(suite, judge, ask)
-        return [(row.index, told(row), row.verdict, row.spent) for row in rows]
+        return [(row.index, result_of(row), row.verdict, row.spent) for row in rows]
 
     assert run(float) == run(lambda _: 0.0)
 

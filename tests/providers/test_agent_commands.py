@@ -136,9 +136,9 @@ def test_files_beside_the_suite_must_exist(tmp_path: Path) -> None:
         assert settings(line, tmp_path).words
     assert problems("{{suite}}/nope", tmp_path) == [f'.id: program "{tmp_path}/nope" not found']
     for line in ("sh {{suite}}/nope x", "/bin/sh -e {{ suite }}/nope"):
-        program_said = line.split()[0]
-        told = f'.id: file "{tmp_path}/nope" for {program_said} not found'
-        assert problems(line, tmp_path) == [told]
+        program_name = line.split()[0]
+        problem = f'.id: file "{tmp_path}/nope" for {program_name} not found'
+        assert problems(line, tmp_path) == [problem]
 
 
 def test_an_agent_cannot_reply_to_requests(tmp_path: Path) -> None:

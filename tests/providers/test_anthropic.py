@@ -180,8 +180,8 @@ def test_tool_choices_are_accepted_in_both_forms(choice: Any, sent: object) -> N
 )
 def test_a_schema_is_accepted_in_each_form(config: Mapping[str, Any]) -> None:
     """It is sent in the service's form, with the beta feature that it needs."""
-    asked = adapter(**config)
-    ready = asked.build(Request(prompt="Hi"))
+    configured = adapter(**config)
+    ready = configured.build(Request(prompt="Hi"))
     assert json.loads(ready.body or b"")["output_config"] == {"format": FORMAT}
     assert ready.headers["anthropic-beta"] == "structured-outputs-2025-11-13"
 

@@ -34,7 +34,7 @@ def key(
     environ: Mapping[str, str] = ENVIRON,
     custom: Mapping[str, Any] | None = None,
     folder: Path | None = None,
-    **asked: Any,
+    **fields: Any,
 ) -> bytes | None:
     """Return the key of a request to one provider."""
 
@@ -48,7 +48,7 @@ def key(
             custom=custom or {},
         )
         async with open_providers([spec], Templates()) as [provider]:
-            found = provider.cache_key(Request(**{"prompt": "Hi", **asked}))
+            found = provider.cache_key(Request(**{"prompt": "Hi", **fields}))
             assert found is None or provider.is_cacheable
             return found
 
@@ -114,8 +114,8 @@ def test_a_callable_may_define_its_key() -> None:
             return Reply(output=request.prompt)
 
         def cache_identity(self, request: Request) -> CacheIdentity:
-            asked = HttpRequest("mine:", {}, request.prompt.encode())
-            return CacheIdentity(name="mine", service="mine", request=asked)
+            sent = HttpRequest("mine:", {}, request.prompt.encode())
+            return CacheIdentity(name="mine", service="mine", request=sent)
 
     found = key("mine", custom={"mine": Mine()})
     assert found is not None
@@ -301,7 +301,7 @@ def test_functions_in_files_and_sent_files_are_not_cached(tmp_path: Path) -> Non
 
 def test_the_text_of_a_key_is_the_documented_one() -> None:
     """The text of a key changes only together with its format number, because entries outlive versions."""
-    asked = HttpRequest(
+    sent = HttpRequest(
         "https://host.example/v1/chat?k=sk-secret-012345",
         {"x-b": "2", "authorization": "Bearer sk-secret-012345", "user-agent": "me"},
         b'{"b": [1.0, 1], "a": {"properties": {"z": 1, "y": "sk-secret-012345"}}}',
@@ -309,7 +309,7 @@ def test_the_text_of_a_key_is_the_documented_one() -> None:
     question = CacheIdentity(
         name="openai:m",
         service="openai",
-        request=asked,
+        request=sent,
         account="sk-secret-012345",
         reading={"showThinking": True},
     )
@@ -338,8 +338,8 @@ def test_header_names_are_case_insensitive() -> None:
     """This applies to ignored and to secret headers."""
 
     def text(headers: Mapping[str, str]) -> str:
-        asked = HttpRequest("http://h", headers, None)
-        return CacheIdentity(name="", service="", request=asked).text()
+        sent = HttpRequest("http://h", headers, None)
+        return CacheIdentity(name="", service="", request=sent).text()
 
     low = text({"authorization": "Bearer a", "x-b": "2"})
     assert text({"X-B": "2", "Authorization": "Bearer a", "X-Request-Id": "1"}) == low

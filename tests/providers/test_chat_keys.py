@@ -171,9 +171,9 @@ def test_keys_that_a_service_refuses_are_reported_before_the_first_call() -> Non
         Problem(".config.user", fault, "leave it out")
     ]
     wrong = {"verbosity": "low", "user": "u", "store": True, "logprobs": True}
-    told = read(wrong, service="mistral")
-    assert isinstance(told, list)
-    assert [one.path for one in told] == [f".config.{name}" for name in wrong]
+    problems = read(wrong, service="mistral")
+    assert isinstance(problems, list)
+    assert [one.path for one in problems] == [f".config.{name}" for name in wrong]
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_reasoning_in_parts_and_text_after_it_are_one_content() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "told"),
+    ("reply", "message"),
     [
         (
             HttpReply(
@@ -112,9 +112,9 @@ def test_reasoning_in_parts_and_text_after_it_are_one_content() -> None:
         (streamed(usage_chunk(), END), "empty_reply: the reply has no choice"),
     ],
 )
-def test_an_invalid_stream_is_an_error(reply: HttpReply, told: str) -> None:
+def test_an_invalid_stream_is_an_error(reply: HttpReply, message: str) -> None:
     """The content decides the kind of error."""
-    assert str(parse_failure(adapter(), reply)) == told
+    assert str(parse_failure(adapter(), reply)) == message
 
 
 @pytest.mark.parametrize(

@@ -143,10 +143,10 @@ def test_the_message_has_status_and_reason(given_reply: HttpReply, text: str) ->
 
 def test_a_requested_wait_is_read() -> None:
     """Headers count for any status; texts only if the provider is busy."""
-    said = {"message": "Please try again in 2s."}
+    error_data = {"message": "Please try again in 2s."}
     assert classify(reply(503, retry_after="7")).retry_after == 7
-    assert classify(reply(429, said)).retry_after == 2
-    assert classify(reply(500, said)).retry_after is None
+    assert classify(reply(429, error_data)).retry_after == 2
+    assert classify(reply(500, error_data)).retry_after is None
 
 
 @pytest.mark.parametrize(
@@ -164,10 +164,10 @@ def test_a_wait_in_a_text_is_used_if_the_provider_is_busy(
     status: int, named: dict[str, object]
 ) -> None:
     """The text is used even if the status does not show it, as in a stream."""
-    said = {"message": "Please try again in 3s.", **named}
-    assert classify(reply(status, said)).retry_after == 3
-    assert classify(reply(status, {**said, "message": "No."})).retry_after is None
-    assert classify(reply(200, {**said, "code": 503, "type": None})).retry_after is None
+    error_data = {"message": "Please try again in 3s.", **named}
+    assert classify(reply(status, error_data)).retry_after == 3
+    assert classify(reply(status, {**error_data, "message": "No."})).retry_after is None
+    assert classify(reply(200, {**error_data, "code": 503, "type": None})).retry_after is None
 
 
 def test_limits_in_a_refused_call_are_read() -> None:
@@ -262,19 +262,21 @@ def test_headers_inside_the_body_of_a_router_are_read() -> None:
     """Headers in the body are those of the service behind the router; its own take precedence."""
     date = "Sat, 25 Jul 2026 17:19:30 GMT"  # 30 s before the instant below
     inner = {"X-RateLimit-Remaining": 0, "X-RateLimit-Reset": "1785000000000"}
-    said = {"message": "busy", "metadata": {"headers": inner}}
-    assert classify(reply(429, said, date=date)).retry_after == 30.0
-    assert classify(reply(429, said)).retry_after is None
-    assert classify(reply(429, said, date=date, x_ratelimit_remaining="5")).retry_after is None
+    error_data = {"message": "busy", "metadata": {"headers": inner}}
+    assert classify(reply(429, error_data, date=date)).retry_after == 30.0
+    assert classify(reply(429, error_data)).retry_after is None
+    assert (
+        classify(reply(429, error_data, date=date, x_ratelimit_remaining="5")).retry_after is None
+    )
     assert classify(reply(429, {"metadata": {"headers": []}}, date=date)).retry_after is None
 
 
 def test_a_message_is_short_for_any_reply() -> None:
     """The excerpt has more text; a secret is not cut into an unrecognisable part."""
     error = classify(reply(400, {"message": "x " * 30_000}))
-    said = str(error).removeprefix("bad_request: HTTP 400 Bad Request: ")
-    assert said == f"{'x ' * 249}x…"
-    assert len(said) == 500
+    message = str(error).removeprefix("bad_request: HTTP 400 Bad Request: ")
+    assert message == f"{'x ' * 249}x…"
+    assert len(message) == 500
     assert len(error.body_excerpt or "") == 2048
     edge = classify(reply(400, {"message": "x" * 495 + "sk-123456"}), secrets=["sk-123456"])
     assert "sk-" not in str(edge)

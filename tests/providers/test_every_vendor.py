@@ -124,8 +124,8 @@ def test_invalid_options_of_a_call_are_reported_together(
     vendor: Vendor, row: tuple[Data, str]
 ) -> None:
     """No request is sent, and the call is not retried."""
-    options, told = row
-    message = f"invalid call options: {told}"
+    options, problem = row
+    message = f"invalid call options: {problem}"
     assert build_failure(vendor.adapter(), "Hi", **options) == message
 
 
@@ -253,13 +253,13 @@ def test_a_reply_by_a_schema_is_data(
     if texts.schema is None:
         assert vendor.adapter().parse(reply(texts.say(text))).output == text
         return
-    asked, plain = vendor.adapter(**texts.schema), vendor.adapter()
+    with_schema, plain = vendor.adapter(**texts.schema), vendor.adapter()
     answer = reply(texts.say(text))
-    assert asked.parse(answer).output == output
+    assert with_schema.parse(answer).output == output
     assert plain.with_options(texts.schema).parse(answer).output == output
-    assert asked.with_options(dict.fromkeys(texts.schema)).parse(answer).output == text
+    assert with_schema.with_options(dict.fromkeys(texts.schema)).parse(answer).output == text
     if not isinstance(output, str):
-        assert asked.parse(reply(texts.think("Two and two.", text))).output == output
+        assert with_schema.parse(reply(texts.think("Two and two.", text))).output == output
 
 
 @in_words
@@ -309,11 +309,11 @@ def test_a_prompt_refused_by_a_gateway_concerns_this_prompt_alone(
 ) -> None:
     """It is a refusal, whatever the API; the key is not shown."""
     answer = reply({"error": {"code": code, "message": f"Not allowed for {KEY}."}}, status)
-    told = "Not allowed for [hidden]."
+    detail = "Not allowed for [hidden]."
     refused = vendor.adapter().parse(answer)
-    assert (refused.output, refused.finish_reason) == (told, "content_filter")
+    assert (refused.output, refused.finish_reason) == (detail, "content_filter")
     assert refused.is_refusal
-    assert refused.guardrails == Guardrails(flagged=True, flagged_input=True, reason=told)
+    assert refused.guardrails == Guardrails(flagged=True, flagged_input=True, reason=detail)
     assert refused.metadata == {"http": {"status": status, "headers": HEADERS}}
 
 
@@ -347,15 +347,15 @@ def test_a_lone_surrogate_does_not_reach_the_output(vendor: Vendor, texts: Texts
 @each("row", lambda vendor: vendor.strangers)
 def test_an_invalid_success_is_an_error(vendor: Vendor, row: tuple[Data, str]) -> None:
     """Each invalid success has its kind, and no error shows the key."""
-    data, told = row
+    data, expected = row
     error = parse_failure(vendor.adapter(), reply(data))
-    assert (str(error), error.status) == (told, 200)
+    assert (str(error), error.status) == (expected, 200)
     assert KEY not in str(error.body_excerpt)
 
 
 @every
 @pytest.mark.parametrize(
-    ("status", "body", "told"),
+    ("status", "body", "message"),
     [
         (200, b"[1]", "malformed_reply: the reply is not a JSON object"),
         (200, b"<html>", "malformed_reply: the reply is not JSON"),
@@ -367,11 +367,11 @@ def test_an_invalid_success_is_an_error(vendor: Vendor, row: tuple[Data, str]) -
     ],
 )
 def test_a_success_that_is_not_an_object_is_malformed(
-    vendor: Vendor, status: int, body: bytes, told: str
+    vendor: Vendor, status: int, body: bytes, message: str
 ) -> None:
     """It is retried once."""
     error = parse_failure(vendor.adapter(), HttpReply(status, {}, body))
-    assert (str(error), error.status, error.retries) == (told, status, 1)
+    assert (str(error), error.status, error.retries) == (message, status, 1)
 
 
 @every
@@ -437,9 +437,9 @@ def test_a_complete_reply_has_no_first_token() -> None:
 def test_a_stream_is_requested_to_time_its_first_token(vendor: Vendor, stream: Stream) -> None:
     """Body or URL request the stream; without the key, and with an empty list, replies are complete."""
     for metrics in ("ttft", ["ttft"]):
-        asked = vendor.adapter(metrics=metrics)
-        ready = asked.build(Request(prompt="Hi"))
-        assert asked.streams
+        adapter = vendor.adapter(metrics=metrics)
+        ready = adapter.build(Request(prompt="Hi"))
+        assert adapter.streams
         assert b'"stream":true' in (ready.body or b"") or ready.url.endswith(
             ":streamGenerateContent?alt=sse"
         )
@@ -479,8 +479,8 @@ def test_an_incomplete_stream_is_not_a_reply(vendor: Vendor, stream: Stream) -> 
     adapter, events = vendor.adapter(metrics="ttft"), stream.cases[0].events
     whole = stream.write(events)
     for length in range(len(events) - stream.spare):
-        begun = stream.write(events[:length])
-        for body in (begun, whole[: len(begun) + 7]):
+        partial = stream.write(events[:length])
+        for body in (partial, whole[: len(partial) + 7]):
             error = parse_failure(adapter, HttpReply(200, STREAM, body))
             assert str(error) == "connection: the stream ended before the reply was complete"
     complete = stream.write(events[: len(events) - stream.spare])

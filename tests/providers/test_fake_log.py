@@ -28,12 +28,12 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def served(settings: FakeSettings, *, leaves: bool = False) -> ServedCompletion:
     """Return the log record of one completion, whose client may leave before its reply."""
-    told: list[ServedCompletion] = []
+    records: list[ServedCompletion] = []
 
     async def main() -> None:
         with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
-                address = await nursery.start(serve_fake, settings, told.append)
+                address = await nursery.start(serve_fake, settings, records.append)
                 async with await trio.open_tcp_stream(address.host, address.port) as stream:
                     await stream.send_all(REQUEST)
                     while (
@@ -48,12 +48,12 @@ def served(settings: FakeSettings, *, leaves: bool = False) -> ServedCompletion:
                             pass
                     elif not leaves:
                         await read_reply(stream)
-                while not told:
+                while not records:
                     await exchange(address, get("/stats"))
                 nursery.cancel_scope.cancel()
 
     trio.run(main)
-    [one] = told
+    [one] = records
     return one
 
 
@@ -111,8 +111,8 @@ def test_the_log_is_complete_at_any_instant_and_appended_to(tmp_path: Path) -> N
             assert server.stdout is not None
             url = server.stdout.readline().strip()
             for _ in range(2):
-                asked = urllib.request.Request(url + "/chat/completions", ASK)
-                urllib.request.urlopen(asked).close()
+                request = urllib.request.Request(url + "/chat/completions", ASK)
+                urllib.request.urlopen(request).close()
             urllib.request.urlopen(url.removesuffix("/v1") + "/stats").close()
             lines = (tmp_path / "log.jsonl").read_text().splitlines()
             assert [json.loads(line)["ending"] for line in lines] == ["sent"] * 2 * round_

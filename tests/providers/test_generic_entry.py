@@ -32,7 +32,7 @@ BEARER = {"type": "bearer", "token": "sk-very-secret"}
 
 
 @pytest.mark.parametrize(
-    ("entry_id", "config", "told"),
+    ("entry_id", "config", "expected"),
     [
         (
             "http",
@@ -383,7 +383,7 @@ BEARER = {"type": "bearer", "token": "sk-very-secret"}
     ],
 )
 def test_all_mistakes_of_an_http_entry_are_reported_at_once(
-    tmp_path: Path, entry_id: str, config: dict[str, Any], told: list[str]
+    tmp_path: Path, entry_id: str, config: dict[str, Any], expected: list[str]
 ) -> None:
     """A problem has the place and the requirement; no secret is shown."""
     (tmp_path / "here.pem").write_text("")
@@ -394,7 +394,7 @@ def test_all_mistakes_of_an_http_entry_are_reported_at_once(
     found = problems(entry_id, tmp_path, **config)
     assert [
         line.replace(f"{tmp_path} (allow it with --allow-outside)", "HERE") for line in found
-    ] == told
+    ] == expected
 
 
 def settings(entry_id: str, directory: Path | None = None, **config: Any) -> GenericSettings:

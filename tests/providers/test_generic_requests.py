@@ -123,8 +123,10 @@ def test_a_prompt_outside_of_quotes_must_be_one_value(prompt: str) -> None:
     except (ValueError, ZeroDivisionError):
         if not prompt.strip(" \t\r\n,"):
             return
-        told = refusal(prompt=prompt, body=text_body('{"n": {{prompt}}, "q": "{{prompt}}"}', None))
-        assert told.startswith("bad_request: the body has a template outside of quotes")
+        message = refusal(
+            prompt=prompt, body=text_body('{"n": {{prompt}}, "q": "{{prompt}}"}', None)
+        )
+        assert message.startswith("bad_request: the body has a template outside of quotes")
     else:
         data = sent(text_body('{"n": {{prompt}}, "q": "{{prompt}}"}', None), prompt)
         assert data == {"n": expected, "q": prompt}
@@ -170,8 +172,8 @@ def test_a_json_template_may_contain_loops_and_blocks() -> None:
 )
 def test_a_body_that_is_invalid_json_is_reported(written: str, fault: str) -> None:
     """The message does not show the value."""
-    told = refusal(prompt='x", "admin": true', variables={"n": 1}, body=text_body(written, None))
-    assert told == f"bad_request: the body {fault}"
+    message = refusal(prompt='x", "admin": true', variables={"n": 1}, body=text_body(written, None))
+    assert message == f"bad_request: the body {fault}"
 
 
 def test_an_invalid_template_in_a_body_is_reported() -> None:
@@ -308,8 +310,8 @@ def test_a_form_is_parsed_into_its_parts(parts: list[FieldPart | FilePart], data
 )
 def test_a_value_cannot_leave_its_path(climb: str) -> None:
     """Plain and encoded dot segments are refused."""
-    told = refusal(prompt=climb, url="http://a.example/chat/{{prompt}}/x")
-    assert told == (
+    message = refusal(prompt=climb, url="http://a.example/chat/{{prompt}}/x")
+    assert message == (
         'bad_request: the url has a path with "." or ".." when its variables are filled in'
     )
 

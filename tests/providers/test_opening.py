@@ -283,11 +283,11 @@ def test_every_field_of_a_reply_is_cleaned() -> None:
     """No field contains a key."""
 
     async def mine(_request: Request) -> Reply:
-        said = f"no {KEY}"
+        text = f"no {KEY}"
         return Reply(
-            output=said.encode(),
-            finish_reason=said,
-            guardrails=Guardrails(flagged=True, reason=said),
+            output=text.encode(),
+            finish_reason=text,
+            guardrails=Guardrails(flagged=True, reason=text),
         )
 
     reply = ask(mine)

@@ -387,14 +387,14 @@ def test_a_function_of_the_wrong_kind_is_reported() -> None:
 
 def test_waiting_for_a_thread_does_not_count_as_time_of_the_call() -> None:
     """A late thread counts until it is done; a short call after a long one is not late."""
-    late, end, begun, go = (threading.Event() for _ in range(4))
+    late, end, started, go = (threading.Event() for _ in range(4))
 
     def block(prompt: str) -> str:
         if prompt == "late":
             late.wait(20)
             end.set()
         elif prompt == "long":
-            begun.set()
+            started.set()
             go.wait(20)
         return prompt.upper()
 
@@ -412,7 +412,7 @@ def test_waiting_for_a_thread_does_not_count_as_time_of_the_call() -> None:
         )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(call, "long", 20)
-            await trio.to_thread.run_sync(begun.wait)
+            await trio.to_thread.run_sync(started.wait)
             nursery.start_soon(call, "quick", 5)
             await trio.testing.wait_all_tasks_blocked()
             assert not answers
@@ -426,11 +426,11 @@ def test_waiting_for_a_thread_does_not_count_as_time_of_the_call() -> None:
 
 def test_calls_fail_while_all_threads_are_blocked() -> None:
     """Waiting and later calls fail; when a thread is done, calls are served again."""
-    begun, done, late = threading.Semaphore(0), threading.Semaphore(0), threading.Event()
+    started, done, late = threading.Semaphore(0), threading.Semaphore(0), threading.Event()
 
     def block(prompt: str) -> str:
         if prompt == "late":
-            begun.release()
+            started.release()
             late.wait(20)
             done.release()
         return prompt.upper()
@@ -452,7 +452,7 @@ def test_calls_fail_while_all_threads_are_blocked() -> None:
             scopes = trio.CancelScope(), trio.CancelScope()
             for scope in scopes:
                 nursery.start_soon(give_up, scope)
-                await trio.to_thread.run_sync(begun.acquire)
+                await trio.to_thread.run_sync(started.acquire)
             nursery.start_soon(fail, "waiting")
             for scope in scopes:
                 await trio.testing.wait_all_tasks_blocked()
@@ -492,10 +492,10 @@ def test_a_thread_that_ends_after_the_run_is_ignored(
 
 def test_a_call_in_a_thread_can_be_cancelled() -> None:
     """The call ends at once, whatever the thread does."""
-    begun, end = threading.Event(), threading.Event()
+    started, end = threading.Event(), threading.Event()
 
     def block(_prompt: str) -> None:
-        begun.set()
+        started.set()
         end.wait(20)
 
     async def main() -> bool:
@@ -503,7 +503,7 @@ def test_a_call_in_a_thread_can_be_cancelled() -> None:
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(function.call, ["Hi"], 100.0)
-                await trio.to_thread.run_sync(begun.wait)
+                await trio.to_thread.run_sync(started.wait)
                 scope.cancel()
         return scope.cancelled_caught
 

@@ -191,15 +191,15 @@ WHERE: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 )
 
 
-@given(places=st.lists(WHERE, min_size=1, max_size=8), asked=st.lists(WHERE, max_size=12))
+@given(places=st.lists(WHERE, min_size=1, max_size=8), requests=st.lists(WHERE, max_size=12))
 def test_a_call_gets_the_best_matching_recordings(
-    places: list[dict[str, Any]], asked: list[dict[str, Any]]
+    places: list[dict[str, Any]], requests: list[dict[str, Any]]
 ) -> None:
     """Entry precedes test, prompt and repeat; each choice of recordings is returned in order."""
     takes = [Recording(prompt="a", output=n, **place) for n, place in enumerate(places)]
     tape = Tape(tuple(takes))
     played: Counter[tuple[int | None, ...]] = Counter()
-    for want in asked:
+    for want in requests:
         choice, chosen_by = takes, list[int | None]()
         for name in PLACES:
             value = want[name]

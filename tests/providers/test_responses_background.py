@@ -154,10 +154,10 @@ def test_a_call_that_takes_too_long_stops_its_response() -> None:
     async def body(provider: OpenProvider) -> None:
         with pytest.raises(ProviderError) as caught:
             await provider(ASK)
-        told = (
+        expected = (
             "attempt_timeout: no finished response within 3.5 seconds from POST http://127.0.0.1:"
         )
-        assert str(caught.value).startswith(told)
+        assert str(caught.value).startswith(expected)
         assert str(caught.value).endswith("/v1/responses: raise timeoutMs")
 
     run(service, body, timeoutMs=3500)
@@ -199,7 +199,7 @@ def test_a_failing_poll_is_the_failure_of_the_call(look: Look, kind: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (
             {**DONE, "status": "cancelled"},
@@ -211,7 +211,7 @@ def test_a_failing_poll_is_the_failure_of_the_call(look: Look, kind: str) -> Non
         ),
     ],
 )
-def test_a_failed_response_is_not_cancelled(data: Any, told: str) -> None:
+def test_a_failed_response_is_not_cancelled(data: Any, message: str) -> None:
     """It has ended by itself."""
     service = Service(deque([(200, PENDING), (200, data)]))
 
@@ -219,7 +219,7 @@ def test_a_failed_response_is_not_cancelled(data: Any, told: str) -> None:
         with pytest.raises(ProviderError) as caught:
             await provider(ASK)
         seen = re.sub(r"http://127\.0\.0\.1:\d+/v1/responses/resp%2F1", "{url}", str(caught.value))
-        assert seen == told
+        assert seen == message
 
     run(service, body)
     assert service.paths() == [CREATE, LOOK]

@@ -56,7 +56,7 @@ def test_cancelled_threads_are_bounded_and_release_their_slots() -> None:
                 for _ in range(MAX_THREADS + 6):
                     nursery.start_soon(provider, HELLO)
                 while len(server.received) < MAX_THREADS:
-                    await server.heard.wait()
+                    await server.request_arrived.wait()
                 assert client.threads.statistics().tasks_waiting == 6
                 nursery.cancel_scope.cancel()
             assert client.threads.borrowed_tokens == MAX_THREADS

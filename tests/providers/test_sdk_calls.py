@@ -217,7 +217,7 @@ def test_a_hundred_cancelled_calls_leave_the_sdk_usable(case: Case) -> None:
                     for _ in range(50):
                         nursery.start_soon(provider, HELLO)
                     while len(server.received) < 50 * (wave + 1):
-                        await server.heard.wait()
+                        await server.request_arrived.wait()
                     nursery.cancel_scope.cancel()
                 hold.until.set()
                 hold.until = trio.Event()
@@ -299,12 +299,12 @@ def test_an_sdk_is_configured_not_to_retry(case: Case) -> None:
             client: Any = provider._client
             match case.prefix:
                 case "google-sdk":
-                    told = client._sdk._api_client._http_options.retry_options.attempts - 1
+                    retries = client._sdk._api_client._http_options.retry_options.attempts - 1
                 case "bedrock":
-                    told = client._client.meta.config.retries["total_max_attempts"] - 1
+                    retries = client._client.meta.config.retries["total_max_attempts"] - 1
                 case _:
-                    told = client._sdk.max_retries
-        assert told == 0
+                    retries = client._sdk.max_retries
+        assert retries == 0
 
     with_server([Answer()], body)
 

@@ -124,8 +124,8 @@ _JSON = st.recursive(
 def test_any_blocks_give_a_text(content: list[Any], stop: str | None) -> None:
     """Unknown blocks are part of it."""
     try:
-        said = ADAPTER.parse(reply(answer(*content, stop=stop)))
+        parsed = ADAPTER.parse(reply(answer(*content, stop=stop)))
     except ProviderError as error:
         assert error.kind == "empty_reply"  # noqa: PT017 - one of two right ends
     else:
-        assert isinstance(said.output, str)
+        assert isinstance(parsed.output, str)

@@ -165,20 +165,20 @@ def test_a_template_that_cannot_be_rendered_is_a_bad_request() -> None:
 def test_a_sequence_returns_its_inputs_and_repeats_the_last() -> None:
     """All calls share one position; a strict sequence ends."""
 
-    async def said(calls: int, **config: Any) -> list[Any]:
+    async def outputs(calls: int, **config: Any) -> list[Any]:
         async with open_providers([spec("sequence", **config)], Templates(strict=True)) as [
             provider
         ]:
             return [(await provider(Request(prompt="?"))).output for _ in range(calls)]
 
-    assert run_virtual(lambda: said(4, inputs=["a", {"b": 1}])) == [
+    assert run_virtual(lambda: outputs(4, inputs=["a", {"b": 1}])) == [
         "a",
         {"b": 1},
         {"b": 1},
         {"b": 1},
     ]
     with pytest.raises(ProviderError, match="replay_miss: the sequence has only 1 reply"):
-        run_virtual(lambda: said(2, inputs=["a"], strict=True))
+        run_virtual(lambda: outputs(2, inputs=["a"], strict=True))
     with pytest.raises(SuiteError) as caught:
         spec("sequence")
     assert caught.value.problems == (

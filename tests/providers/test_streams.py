@@ -23,8 +23,8 @@ def test_replaced_text_is_kept() -> None:
     assert block == {"a": "y", "b": "z!", "c": 1}
 
 
-def events(*told: object) -> list[ServerEvent]:
-    return [ServerEvent(one if isinstance(one, str) else json.dumps(one)) for one in told]
+def events(*data: object) -> list[ServerEvent]:
+    return [ServerEvent(one if isinstance(one, str) else json.dumps(one)) for one in data]
 
 
 def chat(length: int) -> list[ServerEvent]:
@@ -48,12 +48,12 @@ def anthropic(length: int) -> list[ServerEvent]:
 
 
 def gemini(length: int) -> list[ServerEvent]:
-    told = {
+    expected = {
         "content": {"parts": [{"text": "word "}]},
         "logprobsResult": {"chosenCandidates": [{"logProbability": -0.1}]},
     }
-    end = {"candidates": [{**told, "finishReason": "STOP"}]}
-    return [*events({"candidates": [told]}) * (length - 1), *events(end)]
+    end = {"candidates": [{**expected, "finishReason": "STOP"}]}
+    return [*events({"candidates": [expected]}) * (length - 1), *events(end)]
 
 
 def texts_in(data: Any) -> Iterator[str]:

@@ -76,7 +76,7 @@ def test_a_webhook_exchanges_json() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         (as_json({"error": "full"}, 503), "the webhook returned status 503"),
         (Answer(302, b"", {"location": "/there"}), "the webhook returned status 302"),
@@ -85,15 +85,15 @@ def test_a_webhook_exchanges_json() -> None:
         (Answer(200, b" " * (LARGEST + 1)), "the webhook is unreachable"),
     ],
 )
-def test_an_invalid_reply_is_an_error(answer: Answer, said: str) -> None:
+def test_an_invalid_reply_is_an_error(answer: Answer, message: str) -> None:
     """It is not a judgement of the output."""
-    assert posted(lambda _: answer, {}).startswith(said)
+    assert posted(lambda _: answer, {}).startswith(message)
 
 
 def test_a_silent_webhook_times_out() -> None:
     """The environment sets the time limit."""
-    said = posted(lambda _: None, {}, WEBHOOK_TIMEOUT="50")
-    assert said == "the webhook did not reply within 0.05 seconds (WEBHOOK_TIMEOUT)"
+    message = posted(lambda _: None, {}, WEBHOOK_TIMEOUT="50")
+    assert message == "the webhook did not reply within 0.05 seconds (WEBHOOK_TIMEOUT)"
 
 
 @pytest.mark.parametrize("milliseconds", ["", "soon", "0", "-1", "inf"])
@@ -111,6 +111,6 @@ def test_a_missing_webhook_is_an_error() -> None:
                 await webhooks.post("http://127.0.0.1:9/judge?key=secret", {})
         return str(caught.value)
 
-    said = trio.run(main)
-    assert said.startswith("the webhook is unreachable: ")
-    assert "secret" not in said
+    result = trio.run(main)
+    assert result.startswith("the webhook is unreachable: ")
+    assert "secret" not in result

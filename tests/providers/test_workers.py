@@ -131,8 +131,8 @@ def test_concurrent_calls_have_separate_workers(tmp_path: Path) -> None:
     async def body(workers: Workers) -> set[int]:
         async with trio.open_nursery() as nursery:
             for place in range(3):
-                begun = f"print(os.getpid(), file=open('pid{place}', 'w'))"
-                nursery.start_soon(call, workers, f"[{begun}, open('go{place}').read()]")
+                mark_start = f"print(os.getpid(), file=open('pid{place}', 'w'))"
+                nursery.start_soon(call, workers, f"[{mark_start}, open('go{place}').read()]")
             pids = {int(await read_pipe(tmp_path / f"pid{place}")) for place in range(3)}
             for place in range(3):
                 await trio.Path(tmp_path / f"go{place}").write_text("go")

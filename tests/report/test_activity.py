@@ -112,8 +112,8 @@ def test_buckets_add_up_to_the_totals(script: list[Step], began_at: float) -> No
         peak = max(peak, in_flight)
         tokens += event.tokens if isinstance(event, CallEnded) else 0
     lane = activity.lane("a")
-    told = lane.json(at)
-    buckets = [dict(zip(BUCKET_FIELDS, bucket, strict=True)) for bucket in told["buckets"]]
+    data = lane.json(at)
+    buckets = [dict(zip(BUCKET_FIELDS, bucket, strict=True)) for bucket in data["buckets"]]
     assert (started, refused, tokens) == (lane.calls, lane.refused, lane.tokens)
     assert sum(bucket["starts"] for bucket in buckets) == started
     assert sum(bucket["refused"] for bucket in buckets) == refused
@@ -122,7 +122,7 @@ def test_buckets_add_up_to_the_totals(script: list[Step], began_at: float) -> No
     assert max(bucket["inFlight"] for bucket in buckets) == peak
     assert all(bucket["inFlight"] >= 0 for bucket in buckets)
     assert 1 <= len(buckets) <= MOST_BUCKETS
-    assert (len(buckets) - 1) * told["bucketS"] <= at - began_at < len(buckets) * told["bucketS"]
+    assert (len(buckets) - 1) * data["bucketS"] <= at - began_at < len(buckets) * data["bucketS"]
     for why, seconds in lane.waits.items():
         inside = sum(bucket.waits.get(why, 0.0) for bucket in lane.buckets)
         assert inside == pytest.approx(seconds, abs=1e-6)
@@ -185,9 +185,9 @@ def test_a_run_reports_its_waits_by_reason() -> None:
     activity, ended_at = watched(
         [LaneSpec("a", 1, tpm=600)], [Job(0, "a", 6.5), Job(1, "a", 6.5)], ask
     )
-    told = activity.json(ended_at)
-    assert told["durationS"] == 44
-    assert longest_waits([told]) == [LaneWait("a", WaitReason.TOKENS, 31.0)]
+    data = activity.json(ended_at)
+    assert data["durationS"] == 44
+    assert longest_waits([data]) == [LaneWait("a", WaitReason.TOKENS, 31.0)]
 
 
 def test_unknown_token_counts_are_not_estimated() -> None:
@@ -323,9 +323,9 @@ def test_an_ended_wait_is_counted_in_its_buckets() -> None:
     """A wait counts although its end was not reported before the end of the run."""
     lane = LaneActivity(0.0)
     lane.waiting(Waiting(0.0, "a", WaitReason.PACE, 5.0, 1))
-    told = lane.json(20.0)
-    assert told["waits"] == {"pace": 5.0}
-    assert sum(bucket[-1].get("pace", 0.0) for bucket in told["buckets"]) == pytest.approx(5)
+    data = lane.json(20.0)
+    assert data["waits"] == {"pace": 5.0}
+    assert sum(bucket[-1].get("pace", 0.0) for bucket in data["buckets"]) == pytest.approx(5)
 
 
 def test_a_reopened_lane_is_not_closed() -> None:

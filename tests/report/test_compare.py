@@ -231,8 +231,8 @@ def test_unfinished_rows_are_not_paired() -> None:
     assert comparison.kinds == {"same": 1, "unfinished": 5}
     (column,) = comparison.columns
     assert (column.before.left, column.after.left) == (3, 3)
-    told = column.json()["after"]
-    assert (told["rows"], told["error"], told["unfinished"]) == (2, 0, 3)
+    after = column.json()["after"]
+    assert (after["rows"], after["error"], after["unfinished"]) == (2, 0, 3)
     assert [*unfinished_lines(comparison.columns)] == [
         "3 rows of the earlier run did not end; the comparison leaves them out",
         "3 rows of the later run did not end; the comparison leaves them out",

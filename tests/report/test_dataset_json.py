@@ -23,10 +23,10 @@ def test_a_result_is_read_back_as_it_was(result: DatasetResult) -> None:
 
 def test_derived_values_are_included() -> None:
     """Keys are those of all documents."""
-    told = dataset_json(MADE)
-    assert (told["outcome"], told["lost"]) == ("complete", 1)
+    data = dataset_json(MADE)
+    assert (data["outcome"], data["lost"]) == ("complete", 1)
     assert dataset_json(CUT)["outcome"] == "incomplete"
-    assert told["failures"][0] == {
+    assert data["failures"][0] == {
         "row": 7,
         "cause": "failed",
         "column": "problem",
@@ -34,8 +34,8 @@ def test_derived_values_are_included() -> None:
         "kind": None,
         "attempts": 6,
     }
-    assert told["usage"] == {"total": 1200}
-    assert told["columns"][0]["common"][0] == {"value": "apples", "count": 52}
+    assert data["usage"] == {"total": 1200}
+    assert data["columns"][0]["common"][0] == {"value": "apples", "count": 52}
 
 
 def test_numbers_that_json_cannot_represent_are_left_out() -> None:
@@ -49,6 +49,6 @@ def test_stripped_values_are_left_out() -> None:
     """Counts are not stripped: they do not show replies."""
     assert stripped_dataset(MADE, Strip(prompt_text=True)) is MADE
     for strip in (Strip(response_output=True), Strip(test_vars=True)):
-        told = dataset_json(stripped_dataset(MADE, strip))
-        assert told["columns"][0]["common"] == []
-        assert told["columns"][0]["distinct"] == 2
+        data = dataset_json(stripped_dataset(MADE, strip))
+        assert data["columns"][0]["common"] == []
+        assert data["columns"][0]["distinct"] == 2

@@ -57,7 +57,7 @@ def test_a_failed_dataset_shows_its_reason_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "told", "left"),
+    ("result", "message", "left"),
     [
         (FINE, None, False),
         (MADE, "dataset problems: 1 row lost", False),
@@ -82,11 +82,11 @@ def test_a_failed_dataset_shows_its_reason_once() -> None:
 )
 def test_lost_rows_are_a_problem_and_filtered_rows_are_not(
     result: DatasetResult,
-    told: str | None,
+    message: str | None,
     left: bool,  # noqa: FBT001
 ) -> None:
     """Rows that were dropped on purpose are not a problem, unless none is left."""
-    assert trouble(result) == told
+    assert trouble(result) == message
     assert result.is_left is left
 
 
@@ -116,7 +116,7 @@ def test_counts_of_calls_are_shown_if_a_column_has_any() -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "told"),
+    ("column", "expected"),
     [
         (attrs.evolve(TOPIC, distinct=9), "apples 52, tr [31mains 46, …"),
         (PROBLEM, "16 to 63 characters"),
@@ -130,10 +130,10 @@ def test_counts_of_calls_are_shown_if_a_column_has_any() -> None:
     ],
 )
 def test_values_are_summarised_by_the_most_informative_statistic(
-    column: ColumnProfile, told: str
+    column: ColumnProfile, expected: str
 ) -> None:
     """Frequent values precede lengths."""
-    assert values_of(column) == told
+    assert values_of(column) == expected
 
 
 def test_rows_are_shown_one_after_the_other() -> None:
@@ -162,16 +162,16 @@ def test_rows_dropped_by_an_expression_are_labelled() -> None:
 def test_a_limited_number_of_failures_is_listed() -> None:
     """The first dropped rows are listed, and the others are counted."""
     assert not dropped_view((), 5)
-    told = "  row 7: problem failed after 6 calls: down"
-    assert dropped_view(MADE.failures[:1], 2) == f"{told}\n  … and 1 more"
-    assert dropped_view(MADE.failures[:1], 1) == told
+    line = "  row 7: problem failed after 6 calls: down"
+    assert dropped_view(MADE.failures[:1], 2) == f"{line}\n  … and 1 more"
+    assert dropped_view(MADE.failures[:1], 1) == line
 
 
 def test_interrupted_final_processors_are_reported() -> None:
     """All rows are written, but processors did not finish."""
     cut = DatasetResult(task="a", requested=2, written=2, groups=1, unfinished="deadline")
     assert cut.is_left
-    said = "processors of afterGeneration cut off (the deadline)"
-    assert trouble(cut) == f"dataset a: {said}"
-    assert any(said in line for line in dataset_lines(cut))
+    message = "processors of afterGeneration cut off (the deadline)"
+    assert trouble(cut) == f"dataset a: {message}"
+    assert any(message in line for line in dataset_lines(cut))
     assert read_dataset(dataset_json(cut)) == cut

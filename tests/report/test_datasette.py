@@ -44,8 +44,8 @@ def test_every_view_and_column_is_described(database: sqlite3.Connection) -> Non
     for name, view in VIEWS.items():
         columns = [line[1] for line in database.execute(f"PRAGMA table_info({name})")]
         assert sorted(view.columns) == sorted(columns)
-        said = {*view.facets, *view.units, *filter(None, [view.newest_first])}
-        assert said <= set(columns)
+        used = {*view.facets, *view.units, *filter(None, [view.newest_first])}
+        assert used <= set(columns)
         assert all(about and not about.endswith(".") for about in view.columns.values())
 
 

@@ -87,6 +87,6 @@ def test_each_column_of_a_run_has_derived_metrics(
     assert [one["metrics"]["namedScores"] for one in prompts] == [
         {"m": 2, "share": 0.5, "percent": 50}
     ] * 2
-    said = " ".join(capsys.readouterr().err.split())
+    messages = " ".join(capsys.readouterr().err.split())
     wrong = 'file://own.py:words must return a finite number, got "many"'
-    assert said.count(f'warning: the derived metric "wrong" is left out: {wrong}') == 1
+    assert messages.count(f'warning: the derived metric "wrong" is left out: {wrong}') == 1

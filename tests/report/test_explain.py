@@ -75,7 +75,7 @@ def test_the_wait_for_a_permit_names_the_full_limits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lack", "said"),
+    ("lack", "text"),
     [
         (Shortage("limit_decreasing", ("rpm",), 9.0), ", until 9.000 (rpm becomes smaller)"),
         (
@@ -85,10 +85,10 @@ def test_the_wait_for_a_permit_names_the_full_limits() -> None:
         (Shortage("rate_limit"), ""),
     ],
 )
-def test_a_refused_permit_is_described_in_words(lack: Shortage, said: str) -> None:
+def test_a_refused_permit_is_described_in_words(lack: Shortage, text: str) -> None:
     """The description also covers reasons other than a full limit."""
     wait = Waiting(1.0, "a", WaitReason.SHARED_LIMIT, lack.until, 0, lack)
-    assert explain([wait], 0).moments == ((1.0, f"waits for lane a: shared limit{said}"),)
+    assert explain([wait], 0).moments == ((1.0, f"waits for lane a: shared limit{text}"),)
 
 
 def test_jobs_that_never_ran_have_a_reason() -> None:

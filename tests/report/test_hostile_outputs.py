@@ -159,12 +159,12 @@ def test_no_spreadsheet_cell_is_executed(results: Results) -> None:
     lines = assert_inert_csv(text_of(results, ".csv"))
     assert len(lines) == len(TEXTS) + 1
     cells = {cell for line in lines for cell in line}
-    told = {
+    outputs = {
         record["response"]["output"]
         for record in results.records(None)
         if record["response"] is not None
     }
-    assert {inert_cell(text) for text in told} <= cells
+    assert {inert_cell(text) for text in outputs} <= cells
     assert [inert_cell(text) for text in ("-1.5", "+2e3", "1", "a=1", "")] == [
         *("-1.5", "+2e3", "1", "a=1", "")
     ]
@@ -178,8 +178,8 @@ def test_data_formats_keep_every_text(results: Results) -> None:
     assert document["results"]["results"] == records
     lines = yaml.load(text_of(results, ".yaml"), yaml.CSafeLoader)["results"]["results"]
     for record, line in zip(records, lines, strict=True):
-        said = (record["response"] or {"output": ""})["output"]
-        if said.isprintable() or not any("\ud800" <= char <= "\udfff" for char in said):
+        output = (record["response"] or {"output": ""})["output"]
+        if output.isprintable() or not any("\ud800" <= char <= "\udfff" for char in output):
             assert line["response"] == record["response"]
     assert SUITE["description"] == document["config"]["description"]
 

@@ -62,20 +62,20 @@ def test_a_page_shows_its_totals_without_scripts() -> None:
 
 def test_the_title_of_a_page_is_the_description_file_or_id() -> None:
     """The title is the description, or else the file of the suite, or else the run id."""
-    told = results_of()
-    named = attrs.evolve(told, head=attrs.evolve(told.head, config={"description": "Small talk"}))
-    nameless = attrs.evolve(told, head=attrs.evolve(told.head, config={}))
-    filed = attrs.evolve(nameless, info=attrs.evolve(told.info, suite="/x/y/words.yaml"))
+    run = results_of()
+    named = attrs.evolve(run, head=attrs.evolve(run.head, config={"description": "Small talk"}))
+    nameless = attrs.evolve(run, head=attrs.evolve(run.head, config={}))
+    filed = attrs.evolve(nameless, info=attrs.evolve(run.info, suite="/x/y/words.yaml"))
     for results, title in (
         (named, "Small talk"),
         (filed, "words.yaml"),
-        (nameless, told.head.eval_id),
+        (nameless, run.head.eval_id),
     ):
         shown = attrs.evolve(
             results, head=attrs.evolve(results.head, utc_created="2026-11-22T20:50:07.1+01:00")
         )
         text = page_of(shown).text
-        assert text.startswith(f"{title} {title} {told.head.eval_id} · 2026-11-22 19:50 UTC · ")
+        assert text.startswith(f"{title} {title} {run.head.eval_id} · 2026-11-22 19:50 UTC · ")
 
 
 def test_a_page_has_a_line_for_each_test_and_a_cell_for_each_column() -> None:
@@ -133,11 +133,11 @@ def test_values_that_are_not_text_are_compared_as_json() -> None:
 def test_waits_of_a_row_are_sorted_longest_first() -> None:
     """Waits are described in words."""
     page = page_of(made_results(1))
-    told = [
+    blocks = [
         ["1.500 s", "for the lane's rate of tokens"],
         ["0.250 s", "for a free slot of the lane"],
     ]
-    assert page.block(0, "waited") == told
+    assert page.block(0, "waited") == blocks
 
 
 def test_a_page_sums_up_its_tasks_and_shows_each() -> None:
@@ -178,9 +178,9 @@ def test_lanes_are_described_in_words_and_intervals() -> None:
 
 def test_executions_without_calls_are_not_drawn() -> None:
     """A resumed run has several executions."""
-    told = [{"durationS": 0.1, "fields": [], "lanes": {}}, made_activity()]
+    activities = [{"durationS": 0.1, "fields": [], "lanes": {}}, made_activity()]
     results = results_of()
-    info = attrs.evolve(results.info, activity=told)
+    info = attrs.evolve(results.info, activity=activities)
     assert len(page_of(attrs.evolve(results, info=info)).data["lanes"]) == 1
 
 
@@ -328,8 +328,8 @@ def test_stripped_parts_are_not_on_the_page(name: str, hidden: str) -> None:
         other = results_of(suite, answers("another"), strip=strip)
         for chunks in (html_chunks(shown), compare_chunks([other], [shown])):
             page = PageData("".join(chunks))
-            told = [page.text, *texts_in([page.data, [pack.rows for pack in page.packs]])]
-            assert any(hidden in text for text in told) == (strip == KEEP_ALL)
+            texts = [page.text, *texts_in([page.data, [pack.rows for pack in page.packs]])]
+            assert any(hidden in text for text in texts) == (strip == KEEP_ALL)
 
 
 def test_a_page_of_two_runs_shows_each_changed_row() -> None:
@@ -349,14 +349,14 @@ def test_a_page_of_two_runs_shows_each_changed_row() -> None:
         key = number // 2, column.partition(" | ")[0]
         assert nothing is None
         assert name == f"question={news[key]['vars']['question']}"
-        assert cell[5] == said(news[key])
+        assert cell[5] == output_of(news[key])
         if kind == "new":
             assert place is None
         else:
-            assert old[place][5] == said(olds[key])
-            told = page.rows("before")[old[place][8]]
+            assert old[place][5] == output_of(olds[key])
+            cells = page.rows("before")[old[place][8]]
             response = olds[key]["response"]
-            assert told["output"] == (None if response is None else response["output"])
+            assert cells["output"] == (None if response is None else response["output"])
     assert len(page.rows("before")) == len(old) == len(rows) - 2
     assert "a <finding>" in page.text
     assert "62 rows: " in page.text
@@ -366,7 +366,7 @@ def test_a_page_of_two_runs_shows_each_changed_row() -> None:
     ]
 
 
-def said(record: Any) -> str:
+def output_of(record: Any) -> str:
     text = record["error"] if record["failureReason"] == 2 else record["response"]["output"]
     return str(text[:200])
 
@@ -393,7 +393,7 @@ def test_rows_of_equal_runs_are_counted_and_not_shown() -> None:
 def test_vendored_files_are_those_of_the_list() -> None:
     """Vendored files are unchanged and have their licences."""
     vendor = Path(trioeval.__file__).parent / "report" / "vendor"
-    told = dict(
+    listed = dict(
         re.findall(
             r"^\| `(\S+)` \| `([0-9a-f]{64})` \|$", (vendor / "README.md").read_text(), re.MULTILINE
         )
@@ -403,5 +403,5 @@ def test_vendored_files_are_those_of_the_list() -> None:
         for path in vendor.rglob("*.*")
         if path.suffix in {".js", ".css"}
     }
-    assert there == told
+    assert there == listed
     assert all((vendor / name).with_name("LICENSE").is_file() for name in there)

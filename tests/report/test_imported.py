@@ -97,28 +97,28 @@ def test_a_promptfoo_document_returns_its_rows_in_order() -> None:
 
 def test_totals_equal_those_of_promptfoo() -> None:
     """The numbers of all columns equal promptfoo's, as do costs and tokens."""
-    told = json.loads(DOCUMENT.read_text())["results"]
+    exported = json.loads(DOCUMENT.read_text())["results"]
     results = results_from(read(DOCUMENT))
     found = json.loads("".join(json_chunks(run_document([results]))))["results"]
-    for ours, theirs in zip(found["prompts"], told["prompts"], strict=True):
+    for ours, theirs in zip(found["prompts"], exported["prompts"], strict=True):
         not_graded = ours["metrics"].pop(
             "testNotGradedCount", 0
         )  # only in our files, like intervals
         assert ours["metrics"].pop("statistics")["passRate"]["n"] == 3 - not_graded
         assert flat(ours["metrics"]) == pytest.approx(flat(theirs["metrics"]))
-    assert found["stats"]["successes"] == told["stats"]["successes"]
-    assert found["stats"]["failures"] == told["stats"]["failures"]
-    assert found["stats"]["errors"] == told["stats"]["errors"]
+    assert found["stats"]["successes"] == exported["stats"]["successes"]
+    assert found["stats"]["failures"] == exported["stats"]["failures"]
+    assert found["stats"]["errors"] == exported["stats"]["errors"]
 
 
 def flat(found: Mapping[str, Any], path: str = "") -> dict[str, float]:
     """Return all numbers of a document by path."""
-    told: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for name, part in found.items():
-        told |= (
+        numbers |= (
             flat(part, f"{path}.{name}") if isinstance(part, Mapping) else {f"{path}.{name}": part}
         )
-    return told
+    return numbers
 
 
 def test_an_imported_run_can_be_written_in_every_format() -> None:
@@ -279,8 +279,8 @@ def test_values_of_the_wrong_type_are_reported_with_their_path(
     """An invalid file is not imported."""
     document = least()
     document["results"]["results"][0] |= change
-    told = problems_of(document)
-    assert any(one.startswith(f"$.results.results[0].{problem}") for one in told)
+    problems = problems_of(document)
+    assert any(one.startswith(f"$.results.results[0].{problem}") for one in problems)
 
 
 def test_problems_are_reported_together_up_to_a_limit() -> None:
@@ -288,9 +288,9 @@ def test_problems_are_reported_together_up_to_a_limit() -> None:
     document = least()
     row = document["results"]["results"][0]
     document["results"]["results"] = [row | {"testIdx": n, "score": "x"} for n in range(50)]
-    told = problems_of(document)
-    assert len(told) == 21
-    assert told[-1] == "$: and 30 more problems"
+    problems = problems_of(document)
+    assert len(problems) == 21
+    assert problems[-1] == "$: and 30 more problems"
 
 
 def test_two_rows_in_one_position_are_rejected() -> None:

@@ -28,8 +28,8 @@ JUDGED = {
 
 
 async def judge(_request: trioeval.Request) -> trioeval.Reply:
-    said = '{"pass": true, "score": 1, "reason": "it is"}'
-    return trioeval.Reply(output=said, usage=trioeval.Usage(total=570), cost=0.019)
+    output = '{"pass": true, "score": 1, "reason": "it is"}'
+    return trioeval.Reply(output=output, usage=trioeval.Usage(total=570), cost=0.019)
 
 
 async def free(_request: trioeval.Request) -> trioeval.Reply:

@@ -97,13 +97,13 @@ def test_pages_show_the_name_and_have_the_key() -> None:
         "calls": 1, "failed": 0, "refused": 0, "tokens": 0, "cost": 0.0, "closed": None, "waits": {},
         "bucketS": 1, "buckets": [],
     }  # fmt: skip
-    told = [{"durationS": 1.0, "lanes": dict.fromkeys(keys, lane)}]
-    (drawn,) = lanes_json(told)
+    activity = [{"durationS": 1.0, "lanes": dict.fromkeys(keys, lane)}]
+    (drawn,) = lanes_json(activity)
     assert [(one["name"], one["key"]) for one in drawn["lanes"]] == [
         ("6b", keys[0]),
         ("7b", keys[1]),
     ]
-    cards = ended_cards(told)
+    cards = ended_cards(activity)
     assert [(card.shown, card.name, card.id) for card in cards] == [
         ("6b", keys[0], lane_id(keys[0])),
         ("7b", keys[1], lane_id(keys[1])),

@@ -47,21 +47,21 @@ def state_of(done: Mapping[str, int], rows: Mapping[str, int], *, paused: str = 
 
     async def main() -> RunSnapshot:
         lanes = Lanes([LaneSpec(name) for name in rows])
-        told = RunStateSource(
+        source = RunStateSource(
             total=sum(rows.values()) + 7,
             lanes=lanes,
             activity=Activity(trio.current_time()),
             kept=lambda: 7,
             stopping=lambda: False,
         )
-        told.expect(rows)
+        source.expect(rows)
         await trio.sleep(10)
         for name, count in done.items():
             for _ in range(count):
-                told.add(Status.PASS, name)
+                source.add(Status.PASS, name)
         if paused:
             lanes[paused].pause()
-        return told.state()
+        return source.state()
 
     return run_virtual(main)
 

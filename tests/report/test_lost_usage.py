@@ -30,11 +30,11 @@ class Says:
     answers: list[Any]
 
     async def __call__(self, _request: Request) -> Reply:  # noqa: ASYNC124
-        said = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if isinstance(said, Exception):
-            raise said
-        assert isinstance(said, Reply)
-        return said
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        assert isinstance(answer, Reply)
+        return answer
 
 
 def row_of(*answers: Any, **options: Any) -> tuple[trioeval.Suite, trioeval.Row]:
@@ -98,7 +98,7 @@ def test_the_span_of_a_failed_call_has_its_usage() -> None:
         answer=empty(),
         latency_ms=1.0,
     )
-    told = answered(call)
-    assert told["gen_ai.usage.input_tokens"] == 10
-    assert told["gen_ai.usage.output_tokens"] == 5
-    assert told[names.COST] == 0.25
+    attributes = answered(call)
+    assert attributes["gen_ai.usage.input_tokens"] == 10
+    assert attributes["gen_ai.usage.output_tokens"] == 5
+    assert attributes[names.COST] == 0.25

@@ -131,13 +131,13 @@ def test_foreign_text_is_one_cell_of_code(one: str, two: str) -> None:
 
 def test_the_page_is_appended_to_a_github_step_summary(tmp_path: Path) -> None:
     """A summary file that cannot be written is a warning, not an error of the run."""
-    told: list[str] = []
+    warnings: list[str] = []
     results = [results_of()]
-    add_step_summary({}, results, told.append)
+    add_step_summary({}, results, warnings.append)
     summary = tmp_path / "summary.md"
     for _ in range(2):
-        add_step_summary({"GITHUB_STEP_SUMMARY": str(summary)}, results, told.append)
-    assert told == []
+        add_step_summary({"GITHUB_STEP_SUMMARY": str(summary)}, results, warnings.append)
+    assert warnings == []
     assert summary.read_text() == 2 * "".join(markdown_chunks(*results))
-    add_step_summary({"GITHUB_STEP_SUMMARY": str(tmp_path)}, results, told.append)
-    assert told == [f"the summary of the step cannot be written: {tmp_path}: Is a directory"]
+    add_step_summary({"GITHUB_STEP_SUMMARY": str(tmp_path)}, results, warnings.append)
+    assert warnings == [f"the summary of the step cannot be written: {tmp_path}: Is a directory"]

@@ -77,12 +77,12 @@ def test_columns_have_their_types_also_without_rows(tmp_path: Path) -> None:
     none = attrs.evolve(results_of(), records=lambda _prompt_idx: iter(()))
     for name, results in (("full", results_of()), ("empty", none)):
         write_results(tmp_path / f"{name}.parquet", [results])
-    said = [
+    outputs = [
         duckdb.execute(f"DESCRIBE FROM read_parquet('{tmp_path / name}.parquet')").fetchall()
         for name in ("full", "empty")
     ]
-    assert said[0] == said[1]
-    types = {name: kind for name, kind, *_ in said[0]}
+    assert outputs[0] == outputs[1]
+    types = {name: kind for name, kind, *_ in outputs[0]}
     assert list(types) == [column.name for column in PARQUET_COLUMNS]
     assert (types["test"], types["score"], types["cached"], types["vars"]) == (
         "BIGINT",

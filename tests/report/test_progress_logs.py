@@ -104,7 +104,7 @@ def test_a_command_is_one_line_with_escaped_values(text: str, title: str) -> Non
     command = workflow_command("error", text, {"title": title, "file": None})
     assert "\n" not in command
     assert "\r" not in command
-    head, _, said = command.removeprefix("::error title=").partition("::")
+    head, _, message = command.removeprefix("::error title=").partition("::")
 
     def read(escaped: str) -> str:
         for mark in ("%2C,", "%3A:", "%0A\n", "%0D\r", "%25%"):
@@ -112,7 +112,7 @@ def test_a_command_is_one_line_with_escaped_values(text: str, title: str) -> Non
         return escaped.replace("##\\[", "##[")
 
     assert read(head) == title.replace("##\\[", "##[")
-    assert read(said) == text.replace("##\\[", "##[")
+    assert read(message) == text.replace("##\\[", "##[")
 
 
 def told_of_run(

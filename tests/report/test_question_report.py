@@ -129,9 +129,9 @@ def test_a_document_sums_all_question_tasks(results: Results) -> None:
         attrs.evolve(results, head=other),
         attrs.evolve(results, head=attrs.evolve(quiz, task="none"), totals=empty),
     ]
-    told = run_document(parts)
-    assert list(told["tasks"]) == ["quiz", "other", "none"]
-    assert told["summary"] == {
+    document = run_document(parts)
+    assert list(document["tasks"]) == ["quiz", "other", "none"]
+    assert document["summary"] == {
         "tasksTotal": 2,
         "tasksPassed": 0,
         "tasksFailed": 0,
@@ -153,24 +153,24 @@ def test_several_tasks_have_a_common_summary(results: Results) -> None:
     first = (results.head, results.totals)
     passed = QuestionCounts.of(["correct"])
     second = (results.head, Totals([ColumnTotals(questions=passed)]))
-    told = (
+    expected = (
         "2 tasks of questions: 1 passed, 0 failed, 1 error; "
         "2 of 5 correct, accuracy 0.400; 20 tokens"
     )
-    assert run_sentence([first, second]) == told
+    assert run_sentence([first, second]) == expected
     assert run_sentence([first]) is None
     head = attrs.evolve(results.head, questions_file=None)
     assert run_sentence([first, (head, results.totals)]) is None
     page = "".join(html_chunks(results, attrs.evolve(results, totals=second[1])))
-    assert f"<p>{told}</p>" in page
+    assert f"<p>{expected}</p>" in page
 
 
 def test_a_task_without_questions_is_an_error(results: Results) -> None:
     """Tasks without questions after filtering are errors: qe_40."""
     empty = attrs.evolve(results.totals, columns=[type(results.totals.columns[0])()])
-    told = run_document([attrs.evolve(results, totals=empty)])["tasks"]["quiz"]
-    assert (told["status"], told["failureReason"]) == ("error", "no_questions")
-    assert told["questionEval"]["summary"]["accuracy"] == 0
+    data = run_document([attrs.evolve(results, totals=empty)])["tasks"]["quiz"]
+    assert (data["status"], data["failureReason"]) == ("error", "no_questions")
+    assert data["questionEval"]["summary"]["accuracy"] == 0
     assert sentence(results.head, empty) == ("error (no_questions): 0 of 0 correct, accuracy 0.000")
 
 
@@ -191,11 +191,11 @@ def test_a_table_shows_the_chosen_answer(results: Results) -> None:
 
 def test_a_table_shows_the_reason_of_a_missing_answer(results: Results) -> None:
     """An exhausted budget is shown in place of the reply, unless replies are stripped."""
-    said = "3 steps are made, and 2 are allowed"
-    run_error = {"kind": "budget_exceeded", "message": said}
+    reason = "3 steps are made, and 2 are allowed"
+    run_error = {"kind": "budget_exceeded", "message": reason}
     question = {"outcome": "budget_exceeded", "runError": run_error}
     record = {**only(results, 2), "question": question}
-    assert RowRecord.of(record).shown == f"budget exceeded: {said}"
+    assert RowRecord.of(record).shown == f"budget exceeded: {reason}"
     bare = RowRecord.of(only(results, 1)).stripped(Strip(response_output=True))
     assert bare.shown == "[output stripped]"
 
@@ -215,8 +215,8 @@ def test_a_page_shows_the_answer_and_has_the_reply(results: Results) -> None:
         "dunno",
         None,
     ]
-    told = dict(page.block(1, "question"))
-    assert (told["ended"], told["answer"], told["right"]) == ("incorrect", "Red", "Blue")
+    block = dict(page.block(1, "question"))
+    assert (block["ended"], block["answer"], block["right"]) == ("incorrect", "Red", "Blue")
     assert page.block(1, "events").splitlines()[0] == "    0.000 s  queued"
     assert page.block(3, "error") == "empty_reply: the reply has no output"
     assert "answer" not in dict(page.block(3, "question"))
@@ -253,9 +253,11 @@ def test_junit_contains_the_outcome_of_a_question(results: Results) -> None:
 
 def test_pages_and_terminals_show_a_summary_line(results: Results) -> None:
     """The line has status, accuracy, and other outcomes."""
-    told = "error (runtime_error): 1 of 4 correct, accuracy 0.250, 1 parse error, 1 runtime error"
-    assert sentence(results.head, results.totals) == told
-    assert f"<p>{told}</p>" in "".join(html_chunks(results))
+    expected = (
+        "error (runtime_error): 1 of 4 correct, accuracy 0.250, 1 parse error, 1 runtime error"
+    )
+    assert sentence(results.head, results.totals) == expected
+    assert f"<p>{expected}</p>" in "".join(html_chunks(results))
     assert sentence(attrs.evolve(results.head, questions_file=None), results.totals) is None
 
 
@@ -305,16 +307,16 @@ def test_stripped_parts_are_not_in_question_reports(
 def test_reasons_omit_stripped_answers(results: Results, strip: Strip, secrets: list[str]) -> None:
     """Stripping removes the correct and the given answer, and keeps the outcome."""
     wrong, without = only(results, 1), only(results, 2)
-    said = [*wrong["question"]["events"], {"event": "incorrect", "answer": "Red"}]
-    asked = {**wrong, "question": {**wrong["question"], "events": said}, "testCase": {}}
-    found = RowRecord.of(asked).stripped(strip).json
-    told = {
+    events = [*wrong["question"]["events"], {"event": "incorrect", "answer": "Red"}]
+    record = {**wrong, "question": {**wrong["question"], "events": events}, "testCase": {}}
+    found = RowRecord.of(record).stripped(strip).json
+    shown = {
         name: found[name]
         if name != "question"
         else left(found[name], {"answers", "correctAnswers"})
         for name in ("error", "gradingResult", "question")
     }
-    assert not [secret for secret in secrets if secret in json.dumps(told)]
+    assert not [secret for secret in secrets if secret in json.dumps(shown)]
     assert (found["error"], found["gradingResult"]["reason"]) == ("incorrect", "incorrect")
     markup = "malformed_answer: the answer has markup in it: Red"
     found = RowRecord.of({**without, "error": markup}).stripped(strip).json

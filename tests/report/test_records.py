@@ -18,9 +18,9 @@ from trioeval.suite.tests import KEEP_ALL, Strip
 def test_a_row_contains_its_cost_status_and_waits() -> None:
     """A row without waits has no members about them."""
     _, (row, *_) = rows_of()
-    told = row_json(attrs.evolve(row, waits={"slot": 2e-5}), "e1")
-    assert told["response"]["cached"] is False
-    assert "waits" not in told["metadata"]["trioeval"]
+    data = row_json(attrs.evolve(row, waits={"slot": 2e-5}), "e1")
+    assert data["response"]["cached"] is False
+    assert "waits" not in data["metadata"]["trioeval"]
     usage = trioeval.Usage(cached=5, total=5)
     assert row.reply is not None
     late = attrs.evolve(
@@ -29,10 +29,10 @@ def test_a_row_contains_its_cost_status_and_waits() -> None:
         reply=attrs.evolve(row.reply, usage=usage),
         waits={"slot": 1.5, "pace": 2e-5},
     )
-    told = row_json(late, "e1")
-    assert told["response"]["cached"] is True
-    assert told["metadata"]["trioeval"]["waits"] == {"slot": 1.5}
-    for used in (told["tokenUsage"], told["response"]["tokenUsage"]):
+    data = row_json(late, "e1")
+    assert data["response"]["cached"] is True
+    assert data["metadata"]["trioeval"]["waits"] == {"slot": 1.5}
+    for used in (data["tokenUsage"], data["response"]["tokenUsage"]):
         assert (used["cached"], used["total"], used["numRequests"]) == (5, 5, 0)
         assert used["completionDetails"]["cacheReadInputTokens"] == 0
 

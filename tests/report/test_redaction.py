@@ -48,9 +48,9 @@ def test_credentials_of_judges_are_removed() -> None:
         "defaultTest": {"options": {"provider": judge}},
         "tests": [test],
     }
-    told = "".join(json_chunks(document(results_of(suite))))
-    assert "hush" not in told
-    assert told.count("https://host/x?[redacted]") == 5
+    text = "".join(json_chunks(document(results_of(suite))))
+    assert "hush" not in text
+    assert text.count("https://host/x?[redacted]") == 5
 
 
 @pytest.mark.parametrize("kind", ["webhook", "not-webhook"])
@@ -59,9 +59,9 @@ def test_credentials_are_removed_from_webhook_urls(kind: str) -> None:
     hook = {"type": kind, "value": "http://me:hush@127.0.0.1:9/{{word}}?key=hush"}
     test = {"assert": [hook, {"type": "assert-set", "assert": [hook]}]}
     suite = {"providers": ["mine"], "defaultTest": test, "tests": [test]}
-    told = "".join(json_chunks(document(results_of(suite))))
-    assert "hush" not in told
-    assert told.count('"http://127.0.0.1:9/{{word}}?[redacted]"') == 8
+    text = "".join(json_chunks(document(results_of(suite))))
+    assert "hush" not in text
+    assert text.count('"http://127.0.0.1:9/{{word}}?[redacted]"') == 8
     url = "http://127.0.0.1:9/a?key=hush"
     verdict = Verdict(
         passed=True,
@@ -70,9 +70,9 @@ def test_credentials_are_removed_from_webhook_urls(kind: str) -> None:
         assertion=Assertion(type=kind, value=hook["value"]),
         metadata={"renderedAssertionValue": url},
     )
-    said = verdict_json(verdict)
-    assert said["assertion"]["value"] == "http://127.0.0.1:9/{{word}}?[redacted]"
-    assert said["metadata"] == {"renderedAssertionValue": "http://127.0.0.1:9/a?[redacted]"}
+    data = verdict_json(verdict)
+    assert data["assertion"]["value"] == "http://127.0.0.1:9/{{word}}?[redacted]"
+    assert data["metadata"] == {"renderedAssertionValue": "http://127.0.0.1:9/a?[redacted]"}
 
 
 def test_keys_of_the_environment_are_removed() -> None:
@@ -89,6 +89,6 @@ def test_keys_of_the_environment_are_removed() -> None:
     }
     assert keys_of({"MY_API_KEY": key, "OTHER_TOKEN": "p"}) == (key,)
     parsed, _ = rows_of(suite)
-    told = [headed(parsed, keys=(key,)).json(), *config_tests(parsed, (key,))]
-    assert key not in json.dumps(told)
+    data = [headed(parsed, keys=(key,)).json(), *config_tests(parsed, (key,))]
+    assert key not in json.dumps(data)
     assert key in json.dumps([*config_tests(parsed)])

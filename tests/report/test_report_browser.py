@@ -68,9 +68,9 @@ def count(browser: Browser) -> str:
 
 
 def wait_for_count(browser: Browser, tests: int) -> None:
-    told = f"{tests} of {TESTS} tests"
-    told += "" if tests else ". No test matches these filters."
-    browser.wait(lambda: count(browser) == told, told)
+    expected = f"{tests} of {TESTS} tests"
+    expected += "" if tests else ". No test matches these filters."
+    browser.wait(lambda: count(browser) == expected, expected)
 
 
 def choose(browser: Browser, css: str, value: str) -> None:
@@ -186,9 +186,10 @@ def test_a_page_can_be_used_with_the_keyboard_alone(browser: Browser, pages: Pat
     assert blocks == ["output", "reason", "assertions", "variables", "prompt", "waited"]
     output = next(row for row in records(0) if row["testIdx"] == failed)["response"]["output"]
     assert browser.text(".pane:first-child pre") == output
-    told = browser.find(".pane:first-child .diff")
+    difference = browser.find(".pane:first-child .diff")
     signs = browser.js(
-        "return Array.from(arguments[0].childNodes, one => [one.nodeName, one.textContent])", told
+        "return Array.from(arguments[0].childNodes, one => [one.nodeName, one.textContent])",
+        difference,
     )
     expected = "".join(text for tag, text in signs if tag != "INS")
     assert expected == "The largest city is there."
@@ -249,9 +250,9 @@ def test_rows_without_latency_are_counted(browser: Browser, pages: Path) -> None
     """A chart has as many rows as the table above, with equal medians."""
     open_page(browser, pages / "small.html")
     browser.find("#tab-charts").click()
-    told = [one.text for one in browser.all("#charts figure > p")]
-    assert told[1] == "2 rows, median 0 ms, p95 0 ms, most 0 ms"
-    assert told[2] == "1 row, median 5 tokens, p95 5 tokens, most 5 tokens"
+    descriptions = [one.text for one in browser.all("#charts figure > p")]
+    assert descriptions[1] == "2 rows, median 0 ms, p95 0 ms, most 0 ms"
+    assert descriptions[2] == "1 row, median 5 tokens, p95 5 tokens, most 5 tokens"
 
 
 def test_all_parts_of_a_page_have_roles_and_names(browser: Browser, pages: Path) -> None:

@@ -85,9 +85,9 @@ def test_every_wait_has_a_description(why: WaitReason) -> None:
     """Every reason of a wait is described."""
     record = record_of()
     record["metadata"]["trioeval"]["waits"] = {why.value: 1.0}
-    said = seen(record).splitlines()[-1]
-    assert said.split()[:2] == ["1.000", "s"]
-    assert len(said.split()) > 4
+    line = seen(record).splitlines()[-1]
+    assert line.split()[:2] == ["1.000", "s"]
+    assert len(line.split()) > 4
 
 
 def test_a_wait_without_reasons_is_shown_by_its_length() -> None:

@@ -109,6 +109,6 @@ def test_the_state_can_be_sent_as_json() -> None:
         stopping=False,
         lanes=(lane, lane),
     )
-    told = json.loads(json.dumps(run.json(), allow_nan=False))
-    assert (told["done"], told["tokens"], told["lanes"][0]["why"]) == (1, 100, "pace")
+    data = json.loads(json.dumps(run.json(), allow_nan=False))
+    assert (data["done"], data["tokens"], data["lanes"][0]["why"]) == (1, 100, "pace")
     assert (run.pass_rate, run.cost) == (100.0, 0.0)

@@ -60,8 +60,8 @@ def test_a_set_is_followed_by_its_members() -> None:
 def test_a_test_with_a_set_can_be_read_back() -> None:
     """The test in a row is equivalent to the original one."""
     _, (row,) = rows_of(SUITE)
-    said = row_json(row, "e")["testCase"]["assert"]
-    suite = trioeval.parse_suite({"providers": ["echo"], "tests": [{"assert": said}]})
+    assertions = row_json(row, "e")["testCase"]["assert"]
+    suite = trioeval.parse_suite({"providers": ["echo"], "tests": [{"assert": assertions}]})
     assert suite.tests[0].assertions == row.step.test.assertions
 
 
@@ -69,11 +69,11 @@ def test_totals_count_a_set_and_its_members() -> None:
     """Sums of named scores are weighted; a set is one contribution to its own metric."""
     suite, rows = rows_of(SUITE)
     (column,) = totals_of(suite, rows * 2).columns
-    told = column.json()
-    assert (told["assertPassCount"], told["assertFailCount"]) == (4, 4)
-    assert told["namedScores"] == {"m": 20, "both": 4.5}
-    assert told["namedScoreWeights"] == {"m": 20, "both": 6}
-    assert told["namedScoresCount"] == {"m": 4, "both": 2}
+    data = column.json()
+    assert (data["assertPassCount"], data["assertFailCount"]) == (4, 4)
+    assert data["namedScores"] == {"m": 20, "both": 4.5}
+    assert data["namedScoreWeights"] == {"m": 20, "both": 6}
+    assert data["namedScoresCount"] == {"m": 4, "both": 2}
 
 
 def test_junit_names_the_sets_that_failed() -> None:
@@ -87,9 +87,9 @@ def test_assertions_of_a_row_without_a_verdict_are_kept() -> None:
     _, (row,) = rows_of(SUITE)
     assert row.verdict is not None
     broken = attrs.evolve(row, verdict=None, graded=row.verdict.parts)
-    told = row_json(broken, "e")
-    assert told["gradingResult"] is None
-    kept = told["metadata"]["trioeval"]["componentResults"]
+    data = row_json(broken, "e")
+    assert data["gradingResult"] is None
+    kept = data["metadata"]["trioeval"]["componentResults"]
     assert [part["score"] for part in kept] == [1, 0.75, 1, 0]
 
 

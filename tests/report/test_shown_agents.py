@@ -122,11 +122,11 @@ def _ending(**attempt: Any) -> dict[str, Any]:
 @example(_ending(durationMs=1, exitCode=math.inf))
 @example(_ending(durationMs=1, failure="no"))
 @example(_ending(durationMs=None))
-def test_invalid_imported_agent_data_is_ignored(told: Any) -> None:
+def test_invalid_imported_agent_data_is_ignored(data: Any) -> None:
     """Results of other programs may be imported: unreadable members are left out, and break nothing."""
-    found = RowRecord.of({"response": {"metadata": {"agent": told}}}).agent
+    found = RowRecord.of({"response": {"metadata": {"agent": data}}}).agent
     if found is not None:
-        assert isinstance(told, dict)
+        assert isinstance(data, dict)
         assert found.sentence == next(agent_lines(found))
 
 
@@ -178,14 +178,14 @@ def test_a_given_up_agent_shows_the_reason() -> None:
     reply = case_reply(ended, {})
     row = record_of()
     record = {**row, "response": {**row["response"], "metadata": reply.metadata}}
-    told = "gave up after 1 attempt: not_found: no such program: fix.sh, see http://x/y/z"
-    assert RowRecord.of(record).shown == told
+    reason = "gave up after 1 attempt: not_found: no such program: fix.sh, see http://x/y/z"
+    assert RowRecord.of(record).shown == reason
     assert RowRecord.of(row).shown == row["response"]["output"]
 
 
 def test_model_calls_are_separate_from_the_summary_of_an_attempt() -> None:
     """Replies have their tokens; the entry for the whole attempt has its end."""
-    asked = call(role="attempt", provider="gpt", reply={"output": "…"}, tokens=35)
+    attempt = call(role="attempt", provider="gpt", reply={"output": "…"}, tokens=35)
     over = [
         call(
             role="attempt",
@@ -196,7 +196,7 @@ def test_model_calls_are_separate_from_the_summary_of_an_attempt() -> None:
         )
         for end in ENDS[:2]
     ]
-    text = text_of(row_view(RowRecord.of(record_of()), [asked, over[0], asked, over[1]]))
+    text = text_of(row_view(RowRecord.of(record_of()), [attempt, over[0], attempt, over[1]]))
     rows = [line.split() for line in text.splitlines() if " gpt " in line]
     assert rows == [
         [*["1", "1", "gpt", "agent", "12", "35", "$0.5000", "reply"]],
@@ -224,13 +224,13 @@ def test_attempts_are_a_column_if_there_are_agents(has_agents: bool) -> None:  #
 def test_documents_have_the_attempts_as_text() -> None:
     """They follow a summary on a page, and are the output of the case in JUnit XML; none of it is markup."""
     page = PageData("".join(html_chunks(results_of(provider=agent))))
-    told = [page.block(row, "3 attempts") for row in range(4)]
-    assert [text is not None for text in told] == [True, False, True, False]
-    assert "<b>gone</b>" in told[0]
+    blocks = [page.block(row, "3 attempts") for row in range(4)]
+    assert [text is not None for text in blocks] == [True, False, True, False]
+    assert "<b>gone</b>" in blocks[0]
     tree = ET.fromstring("".join(junit_chunks(results_of(provider=agent))))  # noqa: S314 - ours
     outs = [case.findtext("system-out") for case in tree.iter("testcase")]
-    told = [line.replace("t/a", "/runs/e1/t/a") for line in LINES]
-    assert [out.splitlines() for out in outs if out is not None] == [told, told]
+    blocks = [line.replace("t/a", "/runs/e1/t/a") for line in LINES]
+    assert [out.splitlines() for out in outs if out is not None] == [blocks, blocks]
     assert outs.count(None) == 2
 
 

@@ -161,9 +161,9 @@ def test_differences_of_any_size_are_tested(unit: float) -> None:
     sums = PairSums()
     for test, score in enumerate([unit, 2 * unit, 4 * unit, unit]):
         sums.add(RowPlace(test), passed=0, score=score)
-    told = sums.scored(None, None).json()
-    assert told["pValue"] == pytest.approx(scipy.stats.ttest_1samp([1, 2, 4, 1], 0).pvalue)
-    assert told["neededRows"]["0.01"] == (None if unit > 1 else 156_978 if unit == 1 else 1)
+    data = sums.scored(None, None).json()
+    assert data["pValue"] == pytest.approx(scipy.stats.ttest_1samp([1, 2, 4, 1], 0).pvalue)
+    assert data["neededRows"]["0.01"] == (None if unit > 1 else 156_978 if unit == 1 else 1)
 
 
 def test_sample_sizes_equal_those_of_textbooks() -> None:
@@ -195,8 +195,8 @@ def test_the_power_is_close_to_the_requested_power(effect: float, discordant: fl
     for parted in range(n + 1):
         if (chance := scipy.stats.binom.pmf(parted, n, discordant)) > 1e-6:
             each = scipy.stats.binom.pmf(range(parted + 1), parted, (1 + effect / discordant) / 2)
-            told = (one for k, one in enumerate(each) if mcnemar(k, parted - k) <= 0.05)
-            power += chance * math.fsum(told)
+            significant = (one for k, one in enumerate(each) if mcnemar(k, parted - k) <= 0.05)
+            power += chance * math.fsum(significant)
     assert 0.76 <= power <= 0.8
 
 
@@ -218,7 +218,7 @@ def test_a_zero_difference_has_no_sample_size(wrong: Callable[[], int]) -> None:
 def test_equal_runs_differ_no_more_often_than_the_significance_level() -> None:
     """Of 300 comparisons of equal runs with repeats, at most 5 % differ, for any correlation within tests."""
     rng = Random(11)  # noqa: S311 - draws samples
-    said = 0
+    differing = 0
     for _ in range(300):
         sums = PairSums()
         for test in range(20):
@@ -227,5 +227,5 @@ def test_equal_runs_differ_no_more_often_than_the_significance_level() -> None:
                 before, after = rng.random() < easy, rng.random() < easy
                 sums.add(RowPlace(test), passed=after - before, score=float(after - before))
         p_value = sums.passed(None, None).p_value
-        said += p_value is not None and p_value <= 0.05
-    assert said <= 22
+        differing += p_value is not None and p_value <= 0.05
+    assert differing <= 22

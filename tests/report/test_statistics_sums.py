@@ -47,8 +47,10 @@ class Approx:
         if one is None or not isinstance(two, Estimate):
             return one is two
         same = (one.n, one.clusters) == (two.n, two.clusters)
-        told = (attrs.astuple(each, filter=lambda field, _: bool(field.eq)) for each in (one, two))
-        numbers = zip(*told, strict=True)
+        figures = (
+            attrs.astuple(each, filter=lambda field, _: bool(field.eq)) for each in (one, two)
+        )
+        numbers = zip(*figures, strict=True)
         return same and all(
             (old is new) if old is None or new is None else math.isclose(old, new, abs_tol=1e-9)
             for old, new in numbers
@@ -156,9 +158,9 @@ def test_repeats_of_a_test_are_one_cluster_in_every_column() -> None:
         interval = column.sums.pass_interval()
         assert interval is not None
         assert (interval.n, interval.clusters) == (9, 3)
-        told = column.json()["statistics"]
-        assert [one["k"] for one in told["repeats"]] == [1, 2, 3]
-        assert told["passRate"]["clusters"] == 3
+        data = column.json()["statistics"]
+        assert [one["k"] for one in data["repeats"]] == [1, 2, 3]
+        assert data["passRate"]["clusters"] == 3
 
 
 def record_of(cluster: Any = None, **variables: Any) -> RowRecord:

@@ -121,8 +121,8 @@ def test_unfinished_rows_are_counted_separately() -> None:
     before = sums.pass_interval(), sums.score_interval()
     record = records_of(rows)[0] | {"failureReason": 2, "score": 0, "gradingResult": None}
     for outcome in ("not_run", "interrupted"):
-        told = {**record["metadata"]["trioeval"], "outcome": outcome}
-        totals.add(RowRecord.of({**record, "metadata": {"trioeval": told}}))
+        facts = {**record["metadata"]["trioeval"], "outcome": outcome}
+        totals.add(RowRecord.of({**record, "metadata": {"trioeval": facts}}))
     own = totals.columns[0]
     assert (own.rows, own.ended, own.left, own.statuses[Status.ERROR]) == (4, 2, 2, 0)
     assert (sums.pass_interval(), sums.score_interval()) == before
@@ -232,9 +232,9 @@ def test_a_row_without_assertions_is_not_graded() -> None:
     assert (totals.passed, totals.not_graded, totals.rated) == (1, 2, 1)
     assert counts_text(totals) == "1 passed, 0 failed, 0 errors, 2 not graded"
     assert totals.pass_rate == 100
-    told = totals.columns[0].json()
-    assert (told["testPassCount"], told["testNotGradedCount"]) == (3, 2)
-    assert told["statistics"]["passRate"]["n"] == 1
+    data = totals.columns[0].json()
+    assert (data["testPassCount"], data["testNotGradedCount"]) == (3, 2)
+    assert data["statistics"]["passRate"]["n"] == 1
     assert all(record["success"] for record in records_of(rows))
     table = " ".join(printed(rows_table(columns, first(records_of(rows))), width=80))
     assert (table.count("NOT GRADED say b"), table.count("PASS say a")) == (2, 1)
@@ -260,8 +260,8 @@ def test_rows_that_were_not_run_are_one_line() -> None:
     suite, rows = rows_of()
     records = [dict(record) for record in records_of(rows) * 12]
     for record in records[3:]:
-        told = {**record["metadata"]["trioeval"], "outcome": "not_run"}
-        record["metadata"] = {"trioeval": told}
+        facts = {**record["metadata"]["trioeval"], "outcome": "not_run"}
+        record["metadata"] = {"trioeval": facts}
     failures = kept(records[:3])
     for index, record in enumerate(records[4:], 3):
         failures.add(index, RowRecord.of(record))

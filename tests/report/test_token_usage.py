@@ -19,9 +19,9 @@ def test_zero_usage_is_written_like_any_other_sum() -> None:
 def test_sums_do_not_share_their_counts() -> None:
     """Each starts at zero."""
     used = UsageSum()
-    told = usage_json(Usage(total=3), judges=JudgeUsage(usage=Usage(prompt=2), calls=1))
-    used.add(told)
-    used.add_judges(told)
+    data = usage_json(Usage(total=3), judges=JudgeUsage(usage=Usage(prompt=2), calls=1))
+    used.add(data)
+    used.add_judges(data)
     assert used.json()["total"] == 3
     assert used.json()["assertions"]["prompt"] == 2
     assert UsageSum().json()["total"] == 0

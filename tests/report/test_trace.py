@@ -98,8 +98,8 @@ def test_a_truncated_file_is_readable() -> None:
     lines = text.splitlines()
     for count in range(2, len(lines)):
         check_trace(read_cut("\n".join(lines[:count])), whole=False)
-    begun = next(place for place, line in enumerate(lines) if '"ph":"B"' in line)
-    assert check_trace(read_cut("\n".join(lines[: begun + 1])), whole=False).unfinished == 1
+    first = next(place for place, line in enumerate(lines) if '"ph":"B"' in line)
+    assert check_trace(read_cut("\n".join(lines[: first + 1])), whole=False).unfinished == 1
 
 
 def test_everything_under_way_ends_with_the_trace() -> None:
@@ -149,8 +149,8 @@ def test_a_job_without_a_row_has_its_own_name() -> None:
         limits={},
         name_of=lambda _task, row: f"row {row}",
     )
-    told = trace.records("t", Admitted(1.0, 3, "m"), row_of=lambda _job: "text of row 7")
-    records = json.loads(trace.head() + told + trace.tail(2.0))
+    text = trace.records("t", Admitted(1.0, 3, "m"), row_of=lambda _job: "text of row 7")
+    records = json.loads(trace.head() + text + trace.tail(2.0))
     assert [one["args"]["job"] for one in records if one["ph"] == "b"] == ["t text of row 7"]
 
 
@@ -187,8 +187,8 @@ def test_waits_and_refusals_are_named_after_their_rows() -> None:
     text = trace.head()
     text += "".join(trace.records("t", event, row_of=lambda job: job + 20) for event in events)
     records = json.loads(text + trace.tail(4.0))
-    told = [(one["name"], one["args"]["job"]) for one in records if one["ph"] in "iX"]
-    assert told == [("slot", "t 22"), ("429", "t 22"), ("backoff", "t 22")]
+    names = [(one["name"], one["args"]["job"]) for one in records if one["ph"] in "iX"]
+    assert names == [("slot", "t 22"), ("429", "t 22"), ("backoff", "t 22")]
 
 
 def test_lanes_with_equal_prefixes_have_separate_counters() -> None:

@@ -241,5 +241,5 @@ def test_a_mistake_is_reported_at_its_cell(tmp_path: Path, text: str | bytes, wa
 
 
 def test_misplaced_quotes_are_refused_in_strict_mode(tmp_path: Path) -> None:
-    told = refused(tmp_path, 'q\n5" wide\n', {"PROMPTFOO_CSV_STRICT": "true"})
-    assert told == ["2:2 : a cell that contains a quote must be quoted"]
+    mistakes = refused(tmp_path, 'q\n5" wide\n', {"PROMPTFOO_CSV_STRICT": "true"})
+    assert mistakes == ["2:2 : a cell that contains a quote must be quoted"]

@@ -36,7 +36,7 @@ def test_ag_70_names_are_split_trimmed_and_deduplicated() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "problem"),
+    ("names", "problem"),
     [
         ("a, t", "'t' cannot depend on itself"),
         ("../a", "'../a' is not a valid name"),
@@ -45,10 +45,10 @@ def test_ag_70_names_are_split_trimmed_and_deduplicated() -> None:
         ("..", "'..' is not a valid name"),
     ],
 )
-def test_ag_70_the_test_itself_and_paths_are_refused(said: str, problem: str) -> None:
+def test_ag_70_the_test_itself_and_paths_are_refused(names: str, problem: str) -> None:
     """The message contains the invalid name."""
     with pytest.raises(UsageError) as caught:
-        parse_names(said, "t")
+        parse_names(names, "t")
     assert problem in str(caught.value)
 
 

@@ -73,7 +73,7 @@ def test_types_of_a_suite_are_recognised_in_cells() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cell", "said"),
+    ("cell", "message"),
     [
         ("select-best: x", "select-best cannot stand in a cell"),
         ("max-score", "max-score cannot stand in a cell"),
@@ -88,13 +88,13 @@ def test_types_of_a_suite_are_recognised_in_cells() -> None:
         ("is-jsn", 'did you mean "is-json"?'),
     ],
 )
-def test_a_text_that_looks_like_an_assertion_is_reported(cell: str, said: str) -> None:
+def test_a_text_that_looks_like_an_assertion_is_reported(cell: str, message: str) -> None:
     """It is compared literally, as in promptfoo, which is hardly ever intended."""
     assert assertion_from_text(cell) == {"type": "equals", "value": cell}
     found = looks_typed(f" {cell} ")
     assert found is not None
     assert cell.startswith(found[0])
-    assert said in f"{found[1].message}; {found[1].hint}"
+    assert message in f"{found[1].message}; {found[1].hint}"
 
 
 @pytest.mark.parametrize(

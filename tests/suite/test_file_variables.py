@@ -63,8 +63,8 @@ def test_variables_are_read_from_files_and_later_ones_override_earlier_ones(
 def test_all_invalid_files_of_variables_are_reported(context: FileContext) -> None:
     with pytest.raises(MistakenError) as caught:
         read_vars(["none.yaml", 5, "c.yml", "a.yaml", "broken.yaml"], context)
-    told = [(part.at, part.message, part.place) for part in caught.value.parts]
-    assert told == [
+    mistakes = [(part.at, part.message, part.place) for part in caught.value.parts]
+    assert mistakes == [
         ((0,), 'file not found: "none.yaml"', None),
         ((1,), "must be the name of a file, got 5", None),
         ((), "must be an object of variables, got a list", (1, 1)),
@@ -239,7 +239,7 @@ def _pdf(*pages: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("name", "code", "said"),
+    ("name", "code", "message"),
     [
         ("v.js", "const fs = require('fs');\nmodule.exports = () => 1;", "uses require in line 1"),
         ("v.mjs", "export default (", "is not JavaScript"),
@@ -247,10 +247,10 @@ def _pdf(*pages: str) -> bytes:
     ],
 )
 def test_a_variable_with_unsupported_code_is_refused(
-    context: FileContext, name: str, code: str, said: str
+    context: FileContext, name: str, code: str, message: str
 ) -> None:
     """Its source must not become the value."""
     (context.directory / name).write_text(code)
-    with pytest.raises(MistakenError, match=f'"{name}" {said}') as caught:
+    with pytest.raises(MistakenError, match=f'"{name}" {message}') as caught:
         resolve_file_vars({"a": f"file://{name}"}, context)
     assert caught.value.parts[0].at == ("a",)

@@ -89,8 +89,8 @@ def test_all_mistakes_of_a_small_file_are_reported_with_their_lines(tmp_path: Pa
     )
     with pytest.raises(MistakenError) as caught:
         read(file)
-    told = [(part.file, part.place, part.at, part.message) for part in caught.value.parts]
-    assert told == [
+    mistakes = [(part.file, part.place, part.at, part.message) for part in caught.value.parts]
+    assert mistakes == [
         (file, (1, 1), ("vars", "q"), "a bad value"),
         (
             file,
@@ -205,12 +205,12 @@ def test_a_file_of_invalid_lines_is_reported_quickly_and_briefly(tmp_path: Path)
     """Fifty mistakes suffice; no line is searched from the beginning of the file."""
     count = CHECKED_AT_ONCE
     file = written(tmp_path, *(line for _ in range(count // 2) for line in ("", "7" + " " * 200)))
-    begun = time.process_time()
+    started_at = time.process_time()
     with pytest.raises(MistakenError) as caught:
         read(file)
-    assert time.process_time() - begun < 5  # 16 s if each line is searched separately
-    *told, last = caught.value.parts
-    assert [part.place for part in told] == [(2 * number, 1) for number in range(1, 51)]
+    assert time.process_time() - started_at < 5  # 16 s if each line is searched separately
+    *mistakes, last = caught.value.parts
+    assert [part.place for part in mistakes] == [(2 * number, 1) for number in range(1, 51)]
     assert (last.message, last.place) == (f"… and {count // 2 - 50} more mistakes", (102, 1))
 
 

@@ -72,7 +72,7 @@ def test_a_suite_configures_the_backend_of_limits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "said"),
+    ("limits", "problem"),
     [
         ({}, ": limits in memory must be defined"),
         ({"backend": "memory", "limits": None}, ": limits in memory must be defined"),
@@ -106,10 +106,10 @@ def test_a_suite_configures_the_backend_of_limits() -> None:
         ([], ": must be an object, got a list"),
     ],
 )
-def test_qe_20_invalid_limits_are_reported(tmp_path: Path, limits: Any, said: str) -> None:
+def test_qe_20_invalid_limits_are_reported(tmp_path: Path, limits: Any, problem: str) -> None:
     """Each backend has required keys, keys exclude each other; sizes and times are at least one."""
     (tmp_path / "limits.json").write_text("[]")
-    assert said_of(limits, tmp_path) == [f"$.limits{said}"]
+    assert said_of(limits, tmp_path) == [f"$.limits{problem}"]
 
 
 def test_qe_20_all_mistakes_are_reported_together(tmp_path: Path) -> None:
@@ -130,8 +130,8 @@ def test_qe_20_all_mistakes_are_reported_together(tmp_path: Path) -> None:
         "$.limits.patienceMs: must be at least 1, got 0",
         "$.limits.url: must begin with http:// or https://",
     ]
-    said = {"patienceMs": 1, "namespace": "x", "request_timeout_ms": 1, "unreachable": "open"}
-    assert said_of({"limits": [], "batch": {}, **said}) == [
+    settings = {"patienceMs": 1, "namespace": "x", "request_timeout_ms": 1, "unreachable": "open"}
+    assert said_of({"limits": [], "batch": {}, **settings}) == [
         "$.limits.batch: has no effect: limits in memory have no batch",
         "$.limits.namespace: has no effect: limits in memory have no namespace",
         "$.limits.patienceMs: has no effect: limits in memory have no patienceMs",
@@ -170,12 +170,12 @@ def test_qe_20_an_empty_list_of_limits_is_valid(tmp_path: Path) -> None:
 def test_all_mistakes_of_limits_are_reported_with_positions(tmp_path: Path) -> None:
     """Positions are in the suite, or in the file of limits with line and column."""
     wrong = [{**RPM, "capacity": 0}, {**HOLDS, "window_seconds": 1}, RPM, RPM]
-    said = [
+    expected = [
         "[0].capacity: 0 is too small",
         "[1].window_seconds: is not allowed for a concurrency limit",
         '[3].key: [2] also has the key "m:rpm"',
     ]
-    assert said_of({"limits": wrong}) == [f"$.limits.limits{one}" for one in said]
+    assert said_of({"limits": wrong}) == [f"$.limits.limits{one}" for one in expected]
     text = ",\n ".join(map(json.dumps, wrong))
     (tmp_path / "limits.json").write_text(f"[{text}]")
     top = {"providers": ["echo"], "limits": {"limitsFile": "limits.json"}}
@@ -183,17 +183,17 @@ def test_all_mistakes_of_limits_are_reported_with_positions(tmp_path: Path) -> N
     with pytest.raises(SuiteError) as caught:
         load_suite(tmp_path / "s.json")
     places = ["1:50: ", "2:105: ", "4:10: "]
-    told = [str(one).partition("\n")[0] for one in caught.value.problems]
-    assert told == [
-        f"{tmp_path}/limits.json:{place}${one}" for place, one in zip(places, said, strict=True)
+    problems = [str(one).partition("\n")[0] for one in caught.value.problems]
+    assert problems == [
+        f"{tmp_path}/limits.json:{place}${one}" for place, one in zip(places, expected, strict=True)
     ]
 
 
 def test_a_lane_names_its_limits() -> None:
     """The unit is derived from the end of the key, unless it is given."""
-    said = ("m:rpm", "m:tpm", "a:requests", "day_tokens", "m:concurrency", "run:1:cost_micro")
+    names = ("m:rpm", "m:tpm", "a:requests", "day_tokens", "m:concurrency", "run:1:cost_micro")
     units = ("requests", "tokens", "requests", "tokens", "slots", "cost_micro")
-    assert [key.unit for key in lane_of(*said).limits] == list(units)
+    assert [key.unit for key in lane_of(*names).limits] == list(units)
     own = lane_of({"key": "mine", "unit": "slots"}, {"key": "m:rpm", "unit": None})
     assert own.limits == (
         LimitKey(key="mine", unit="slots"),
@@ -204,7 +204,7 @@ def test_a_lane_names_its_limits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "problem"),
     [
         (["mine"], '[0]: the end of "mine" does not imply a unit'),
         ([{"key": "mine"}], '[0].key: the end of "mine" does not imply a unit'),
@@ -222,12 +222,12 @@ def test_a_lane_names_its_limits() -> None:
         ("a:rpm", ': must be a list of keys, got the text "a:rpm"'),
     ],
 )
-def test_an_invalid_limit_of_a_lane_is_reported(keys: Any, said: str) -> None:
+def test_an_invalid_limit_of_a_lane_is_reported(keys: Any, problem: str) -> None:
     """The position is correct in lanes with and without a name."""
     lane = {"limits": keys}
-    assert said_of(REDIS, lanes={"wide": lane}) == [f"$.lanes.wide.limits{said}"]
+    assert said_of(REDIS, lanes={"wide": lane}) == [f"$.lanes.wide.limits{problem}"]
     assert said_of(REDIS, providers=[{"echo": {"lane": lane}}]) == [
-        f"$.providers[0].echo.lane.limits{said}"
+        f"$.providers[0].echo.lane.limits{problem}"
     ]
 
 
@@ -248,12 +248,12 @@ def test_limits_of_lanes_need_a_backend() -> None:
         "providers": [{"echo": {"lane": {"limits": ["a:rpm"]}}}, {"id": "echo", "lane": "wide"}],
         "lanes": {"wide": {"limits": ["b:rpm"]}, "other": {"limits": []}},
     }
-    said = [
+    expected = [
         "$.providers[0].echo.lane.limits: $.limits is missing",
         "$.lanes.wide.limits: $.limits is missing",
     ]
-    assert said_of(None, **top) == said
-    assert said_of(None, **top, tasks=[{"type": "prompt_eval"}] * 2) == said
+    assert said_of(None, **top) == expected
+    assert said_of(None, **top, tasks=[{"type": "prompt_eval"}] * 2) == expected
     assert parsed(REDIS, **top).limits is not None
 
 
@@ -265,8 +265,10 @@ def test_all_tasks_share_the_limits_of_the_top(tmp_path: Path) -> None:
     suite = parsed(REDIS, tmp_path, tasks=tasks)
     assert suite.limits is not None
     assert [task.suite.limits for task in suite.tasks] == [suite.limits] * 2
-    said = said_of(REDIS, tmp_path, tasks=[{**task, "limits": REDIS} for task in tasks])
-    assert said == [f'$.tasks[{place}].limits: "limits" is not a key here' for place in range(2)]
+    problems = said_of(REDIS, tmp_path, tasks=[{**task, "limits": REDIS} for task in tasks])
+    assert problems == [
+        f'$.tasks[{place}].limits: "limits" is not a key here' for place in range(2)
+    ]
 
 
 def test_a_file_of_limits_is_relative_to_its_suite_file(tmp_path: Path) -> None:
@@ -293,8 +295,8 @@ def warned(*, limits: Any = None, **more: Any) -> list[tuple[str, str | None]]:
 
 def idle(key: str, place: int) -> tuple[str, str | None]:
     """Return the warning about a limit that no lane counts against."""
-    told = f'$.limits.limits[{place}]: no lane counts against "{key}": it has no effect'
-    return told, f'write limits: ["{key}"] in a lane'
+    message = f'$.limits.limits[{place}]: no lane counts against "{key}": it has no effect'
+    return message, f'write limits: ["{key}"] in a lane'
 
 
 def test_a_limit_without_a_lane_causes_a_warning(tmp_path: Path) -> None:
@@ -304,13 +306,13 @@ def test_a_limit_without_a_lane_causes_a_warning(tmp_path: Path) -> None:
     assert warned(providers=[both]) == []
     entry = {"type": "prompt_eval", "prompts": ["a"], "providers": [both]}
     assert warned(tasks=[entry, {**entry, "providers": ["echo"]}]) == []
-    nobody = "$.limits: no lane counts against a limit: the backend is never called, and no limit is created"
+    unused = "$.limits: no lane counts against a limit: the backend is never called, and no limit is created"
     assert warned(limits={**REDIS, "limits": [RPM]}) == [
-        (nobody, "write limits, with keys of limits, in a lane")
+        (unused, "write limits, with keys of limits, in a lane")
     ]
     (tmp_path / "limits.json").write_text(json.dumps([RPM, HOLDS]))
     file = {"limitsFile": "limits.json"}
-    assert [told for told, _ in warned(limits=file, directory=tmp_path)] == [nobody]
+    assert [message for message, _ in warned(limits=file, directory=tmp_path)] == [unused]
     other = {"id": "echo", "lane": {"limits": ["m:rpm"]}}
     assert warned(limits=file, directory=tmp_path, providers=[other]) == []
     assert warned(limits={"limits": [], "workers": 3}) == []
@@ -328,14 +330,14 @@ def test_unusual_units_of_task_lanes_are_reported_once_each() -> None:
         providers=[counting("tokens")],
         tasks=[task, task, {**task, "providers": [{**counting("cost_micro"), "label": "own"}]}],
     )
-    assert [told.partition(": ")[0] for told, _ in found] == [
+    assert [message.partition(": ")[0] for message, _ in found] == [
         "$.providers[0].lane.limits[0]",
         "$.tasks[2].providers[0].lane.limits[0]",
     ]
 
 
 @pytest.mark.parametrize(
-    ("limit", "unit", "told"),
+    ("limit", "unit", "warning"),
     [
         (HOLDS, "slots", None),
         (HOLDS, "requests", None),
@@ -353,15 +355,15 @@ def test_unusual_units_of_task_lanes_are_reported_once_each() -> None:
     ],
 )
 def test_a_unit_other_than_that_of_its_limit_causes_a_warning(
-    limit: dict[str, Any], unit: str, told: str | None
+    limit: dict[str, Any], unit: str, warning: str | None
 ) -> None:
     """This also holds for a derived unit; otherwise the wrong quantity would be limited."""
     use = {"key": limit["key"], "unit": unit}
     found = warned(limits={"limits": [limit]}, lanes={"l": {"limits": [use]}})
-    assert len(found) == (told is not None)
+    assert len(found) == (warning is not None)
     for message, hint in found:
         assert message.startswith("$.lanes.l.limits[0]: ")
-        assert str(told) in message
+        assert str(warning) in message
         assert str(hint).startswith(f'write {{"key": "{limit["key"]}", "unit": "')
     remote = warned(limits={**REDIS, "limits": [limit]}, lanes={"l": {"limits": [use]}})
     assert remote == found

@@ -81,7 +81,7 @@ def test_an_object_has_label_id_and_config(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "told"),
+    ("entry", "problem"),
     [
         (5, ("must be text or an object, got 5", None)),
         ({"raw": 5}, ("must be text, got 5", None)),
@@ -100,10 +100,10 @@ def test_an_object_has_label_id_and_config(tmp_path: Path) -> None:
     ],
 )
 def test_an_unusable_entry_is_reported(
-    entry: Any, told: tuple[str, str | None], tmp_path: Path
+    entry: Any, problem: tuple[str, str | None], tmp_path: Path
 ) -> None:
     """The message names a correction."""
-    assert refused(entry, tmp_path) == [told]
+    assert refused(entry, tmp_path) == [problem]
 
 
 def test_a_text_file_is_split_at_lines_of_the_separator(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_prompts_of_one_file_have_ids_with_a_common_prefix(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("entry", "told"),
+    ("entry", "problem"),
     [
         ("file://prompt.txt", ('file not found: "prompt.txt"', 'did you mean "prompts.txt"?')),
         ("prompt.txt", ('file not found: "prompt.txt"', 'did you mean "prompts.txt"?')),
@@ -276,7 +276,7 @@ def test_prompts_of_one_file_have_ids_with_a_common_prefix(tmp_path: Path) -> No
     ],
 )
 def test_an_unusable_file_is_reported(
-    entry: str, told: tuple[str, str | None], tmp_path: Path
+    entry: str, problem: tuple[str, str | None], tmp_path: Path
 ) -> None:
     """The name of a file is not meant as a prompt."""
     for name, content in {
@@ -294,9 +294,9 @@ def test_an_unusable_file_is_reported(
     }.items():
         (tmp_path / name).write_bytes(content)
     ((message, hint),) = refused(entry, tmp_path)
-    assert message.startswith(told[0])
-    assert (hint is None) is (told[1] is None)
-    assert told[1] is None or told[1] in (hint or "")
+    assert message.startswith(problem[0])
+    assert (hint is None) is (problem[1] is None)
+    assert problem[1] is None or problem[1] in (hint or "")
 
 
 def test_a_python_file_creates_the_prompt_when_a_row_runs(tmp_path: Path) -> None:

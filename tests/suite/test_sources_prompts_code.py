@@ -101,7 +101,7 @@ def call(context: FileContext, function: str, *arguments: Any, limit: float = 60
     return call_function(context.directory / "mine.py", function, arguments, context, limit)
 
 
-def told(
+def problem_of(
     context: FileContext, function: str, *arguments: Any, limit: float = 60.0
 ) -> tuple[str, Any]:
     with pytest.raises(MistakenError) as caught:
@@ -122,10 +122,10 @@ def test_static_and_class_methods_are_called_by_their_class(context: FileContext
     assert call(context, "Made.tests", 1) == [{"vars": {"q": "0"}}]
     assert call(context, "Made.late") == "Made"
     assert call(context, "Made.Inner.tests") == []
-    assert told(context, "Made.nothing")[0].startswith(
+    assert problem_of(context, "Made.nothing")[0].startswith(
         'Made.nothing of "mine.py" failed: TypeError: function Made.nothing not found; known are'
     )
-    assert "missing 1 required positional argument: 'self'" in told(context, "Made.bound")[0]
+    assert "missing 1 required positional argument: 'self'" in problem_of(context, "Made.bound")[0]
 
 
 def test_tests_prompts_and_providers_may_come_from_methods(context: FileContext) -> None:
@@ -188,7 +188,7 @@ def test_a_function_without_a_result_is_reported(
     context: FileContext, function: str, message: str, hint: str | None
 ) -> None:
     """The message contains the line that raised, and the last printed line."""
-    found, help_ = told(context, function)
+    found, help_ = problem_of(context, function)
     assert found.startswith(f'{function} of "mine.py" {message}')
     assert help_ == hint
 
@@ -196,7 +196,7 @@ def test_a_function_without_a_result_is_reported(
 def test_a_file_that_cannot_be_loaded_is_reported(context: FileContext) -> None:
     """The error is that of the file."""
     (context.directory / "mine.py").write_text("\nimport no_such_module\n")
-    assert told(context, "add", 1) == (
+    assert problem_of(context, "add", 1) == (
         "add of \"mine.py\" failed: ModuleNotFoundError: No module named 'no_such_module'",
         "in line 2 of mine.py",
     )
@@ -205,7 +205,7 @@ def test_a_file_that_cannot_be_loaded_is_reported(context: FileContext) -> None:
 def test_a_function_that_exceeds_its_time_is_ended_with_its_children(context: FileContext) -> None:
     """None of its processes is alive after the call."""
     pids = context.directory / "pids"
-    message, _ = told(context, "hang", str(pids), limit=8.0)
+    message, _ = problem_of(context, "hang", str(pids), limit=8.0)
     assert message == 'hang of "mine.py" did not end within 8 seconds'
     for pid in map(int, pids.read_text().split()):
         deadline = time.monotonic() + 60
@@ -238,7 +238,7 @@ def test_the_interpreter_comes_from_the_environment(context: FileContext) -> Non
     elsewhere = FileContext(
         directory=context.directory, environ={**context.environ, "PROMPTFOO_PYTHON": "/no/python"}
     )
-    assert told(elsewhere, "add", 1)[0] == (
+    assert problem_of(elsewhere, "add", 1)[0] == (
         'add of "mine.py": "/no/python" cannot be started: No such file or directory'
     )
 

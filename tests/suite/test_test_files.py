@@ -142,8 +142,8 @@ def test_unreadable_files_are_reported(
 ) -> None:
     with pytest.raises(MistakenError) as caught:
         read(files, reference)
-    told = "\n".join(f"{part.message}\n  {part.hint}" for part in caught.value.parts)
-    assert wanted in told
+    text = "\n".join(f"{part.message}\n  {part.hint}" for part in caught.value.parts)
+    assert wanted in text
 
 
 def test_a_file_outside_of_the_suites_folder_is_refused(files: Path) -> None:
@@ -188,8 +188,8 @@ def test_a_mistake_in_another_file_is_reported_there(files: Path, name: str, tex
     (files / name).write_text(text)
     with pytest.raises(MistakenError) as caught:
         read(files, name)
-    told = [(part.file, part.place, part.at) for part in caught.value.parts]
-    assert told == [(Path("other.json"), (3, 4), ("a",))]
+    mistakes = [(part.file, part.place, part.at) for part in caught.value.parts]
+    assert mistakes == [(Path("other.json"), (3, 4), ("a",))]
 
 
 def test_mistakes_of_several_files_are_reported_together(files: Path) -> None:
@@ -203,9 +203,9 @@ def test_mistakes_of_several_files_are_reported_together(files: Path) -> None:
 def test_mistakes_in_the_result_of_a_generator_name_its_file(files: Path) -> None:
     with pytest.raises(MistakenError) as caught:
         read(files, "g.py:bad")
-    told = [(part.file, part.at, part.hint) for part in caught.value.parts]
-    assert told[0] == (files / "g.py", (1, "threshold"), "returned by bad")
-    assert told[1][:2] == (files / "g.py", (2,))
+    mistakes = [(part.file, part.at, part.hint) for part in caught.value.parts]
+    assert mistakes[0] == (files / "g.py", (1, "threshold"), "returned by bad")
+    assert mistakes[1][:2] == (files / "g.py", (2,))
 
 
 @pytest.fixture
@@ -325,9 +325,9 @@ def test_only_the_first_mistakes_of_a_file_are_reported(files: Path, name: str) 
     (files / name).write_text(texts[Path(name).suffix])
     with pytest.raises(MistakenError) as caught:
         read(files, name)
-    *told, last = caught.value.parts
-    assert len(told) == 50
+    *mistakes, last = caught.value.parts
+    assert len(mistakes) == 50
     assert last.message == "… and 10 more mistakes"
     assert last.file == files / name
-    lines = [part.place[0] for part in (*told, last) if part.place]
+    lines = [part.place[0] for part in (*mistakes, last) if part.place]
     assert lines == ([] if name == "many.py" else [*range(lines[0], lines[0] + 51)])

@@ -28,14 +28,14 @@ def test_ag_65_an_append_wakes_a_follower_without_polling(tmp_path: Path) -> Non
             messages = bus.follow()
             await bus.append(draft("a"))
             assert await take(messages, 1) == ["a"]
-            begun = trio.current_time()
+            started_at = trio.current_time()
             for number in range(20):
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(take, messages, 1)
                     for _ in range(number):
                         await trio.lowlevel.checkpoint()
                     await bus.append(draft(str(number)))
-            assert trio.current_time() == begun
+            assert trio.current_time() == started_at
 
     run_virtual(main)
 
@@ -71,14 +71,14 @@ def test_ag_65_messages_of_other_processes_are_found_by_polling(tmp_path: Path) 
             async def follow() -> None:
                 async for message in messages:
                     seen.append(message.draft.body)
-                    told.release()
+                    reported.release()
 
             async def until(count: int) -> None:
                 with trio.fail_after(POLL * 5):
                     for _ in range(count):
-                        await told.acquire()
+                        await reported.acquire()
 
-            told = trio.Semaphore(0)
+            reported = trio.Semaphore(0)
             nursery.start_soon(follow)
             await trio.sleep(POLL / 10)
             async with opened(tmp_path / "bus", small) as bus:

@@ -119,7 +119,7 @@ def test_no_error_writes_a_message_twice(tmp_path: Path) -> None:
             raise MemoryError("once")
         return number
 
-    told: list[str] = []
+    messages: list[str] = []
     failed: list[str] = []
 
     async def main() -> None:
@@ -129,7 +129,7 @@ def test_no_error_writes_a_message_twice(tmp_path: Path) -> None:
             except BusError as error:
                 failed.append(str(error))
             else:
-                told.append(body)
+                messages.append(body)
 
         async with opened(tmp_path, BusSettings(fsync="always"), rng=rng) as bus:
             async with trio.open_nursery() as nursery:
@@ -138,9 +138,9 @@ def test_no_error_writes_a_message_twice(tmp_path: Path) -> None:
             await one("e")
 
     in_trio(main)
-    assert len(told) == 3
+    assert len(messages) == 3
     assert failed == [f"{tmp_path}: the message bus cannot be written: MemoryError('once')"] * 2
-    assert bodies([*read_bus(tmp_path).messages]) == told
+    assert bodies([*read_bus(tmp_path).messages]) == messages
 
 
 def test_a_follower_of_large_messages_stores_few_of_them(
@@ -285,9 +285,9 @@ def test_a_stopped_waiter_is_yielded_to_only_once_a_second(tmp_path: Path) -> No
                     await bus.append(draft())
                 assert PATIENCE < trio.current_time() < 2 * PATIENCE
                 await trio.sleep(2)
-                begun = trio.current_time()
+                started_at = trio.current_time()
                 await bus.append(draft())
-                assert trio.current_time() > begun + PATIENCE
+                assert trio.current_time() > started_at + PATIENCE
 
     run_virtual(main)
 

@@ -265,12 +265,12 @@ def test_ag_66_a_writer_cancelled_while_it_waits_for_the_lock_writes_nothing(
 
 def test_ag_66_a_writer_cancelled_during_the_write_writes_once(tmp_path: Path) -> None:
     """The cancellation comes in the step in which the write ends, or while a thread syncs it to disk."""
-    told: list[int] = []
+    numbers: list[int] = []
 
     async def main() -> None:
         async def one(scope: trio.CancelScope) -> None:
             with scope:
-                told.append((await bus.append(draft(type="FACT"))).seq)
+                numbers.append((await bus.append(draft(type="FACT"))).seq)
 
         async with opened(tmp_path, BusSettings()) as bus:
             for _ in range(4):
@@ -284,7 +284,7 @@ def test_ag_66_a_writer_cancelled_during_the_write_writes_once(tmp_path: Path) -
 
     in_trio(main)
     assert [one.seq for one in read_bus(tmp_path).messages] == list(range(1, 13))
-    assert sorted(told) == list(range(1, 13))
+    assert sorted(numbers) == list(range(1, 13))
 
 
 def test_a_cancelled_scope_appends_nothing(tmp_path: Path) -> None:
