@@ -33,7 +33,7 @@ def parsed(entry: dict[str, Any], folder: Path | None = None, **top: Any) -> Sui
     return suite.tasks[0].suite
 
 
-def said_of(entry: dict[str, Any], folder: Path | None = None, **top: Any) -> list[str]:
+def problems_of(entry: dict[str, Any], folder: Path | None = None, **top: Any) -> list[str]:
     """Return the mistakes of an entry, without hints."""
     return [text.partition("\n")[0] for text in messages_of(entry, folder, **top)]
 
@@ -260,7 +260,7 @@ def test_ag_11_each_invalid_parameter_is_rejected(
     tmp_path: Path, key: str, value: object, message: str
 ) -> None:
     """Each is a separate problem at its key."""
-    (problem,) = said_of({key: value}, tmp_path)
+    (problem,) = problems_of({key: value}, tmp_path)
     assert problem.startswith(f"$.{key}: {message}")
 
 
@@ -332,7 +332,7 @@ def test_case_keys_are_only_valid_in_tests_of_agents() -> None:
         "$.tests[0].id: id belongs to tests of tasks of type agent",
         "$.tests[0].dependsOn: dependsOn belongs to tests of tasks of type agent",
     ]
-    assert said_of({"defaultTest": {"workspace": "."}}) == [
+    assert problems_of({"defaultTest": {"workspace": "."}}) == [
         "$.defaultTest.workspace: workspace belongs to single tests, not to defaultTest"
     ]
 
@@ -347,7 +347,7 @@ def test_variables_may_not_have_names_of_case_fields(tmp_path: Path) -> None:
         "tests[0].vars.suite": "suite",
         "tests": "case",
     }
-    assert said_of(entry, tmp_path, defaultTest={"vars": {"prompt": "p", "cases": 1}}) == [
+    assert problems_of(entry, tmp_path, defaultTest={"vars": {"prompt": "p", "cases": 1}}) == [
         f'$.{at}: the variable name "{name}" is reserved: every case has it with another meaning'
         for at, name in places.items()
     ]
@@ -356,13 +356,13 @@ def test_variables_may_not_have_names_of_case_fields(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a/b", "a b", "..", "a..b", "x" * 101, "ä", ""])
 def test_case_names_must_be_valid_file_names_on_every_system(name: str) -> None:
     """They are parts of paths."""
-    (told,) = said_of({"tests": [{"id": name}]})
-    assert told == f"$.tests[0].id: {quote(name)} is not a valid id of a case"
+    (problem,) = problems_of({"tests": [{"id": name}]})
+    assert problem == f"$.tests[0].id: {quote(name)} is not a valid id of a case"
 
 
 def test_case_names_must_be_unique() -> None:
     """The second one is reported at its place."""
-    assert said_of({"tests": [{"id": "a"}, {"id": "b"}, {"id": "a"}, {"id": "a"}]}) == [
+    assert problems_of({"tests": [{"id": "a"}, {"id": "b"}, {"id": "a"}, {"id": "a"}]}) == [
         '$.tests[2].id: another test has the id "a", too',
         '$.tests[3].id: another test has the id "a", too',
     ]
@@ -413,7 +413,7 @@ def test_nothing_else_may_order_cases() -> None:
         "tests": [{"id": "a"}, two],
     }
     beside = "with dependsOn: cases have an order already"
-    assert said_of(entry) == [
+    assert problems_of(entry) == [
         f"$.tests[1].options.runSerially: runSerially cannot be combined {beside}",
         f"$.defaultTest.options.storeOutputAs: registers cannot be combined {beside}",
         f"$.prompts: a prompt uses _conversation {beside}",
@@ -446,15 +446,15 @@ def test_tests_of_files_are_cases(tmp_path: Path) -> None:
     entry["tests"][0]["dependsOn"] = ["fiel"]
     entry["tests"][3]["dependsOn"] = ["last", "nothing"]
     (tmp_path / "more.yaml").write_text("- {id: file, dependsOn: [gone]}\n")
-    assert said_of(entry, tmp_path) == [
+    assert problems_of(entry, tmp_path) == [
         '$.tests[0].dependsOn[0]: unknown case "fiel", on which "here" depends',
         '$.tests: unknown case "gone", on which "file" depends',
         "$.tests[3].dependsOn[0]: a case cannot depend on itself",
         '$.tests[3].dependsOn[1]: unknown case "nothing", on which "last" depends',
     ]
     (tmp_path / "more.yaml").write_text("- {id: fi le}\n")
-    (told,) = said_of({"tests": [{"id": "a", "dependsOn": "file"}, "more.yaml"]}, tmp_path)
-    assert "more.yaml" in told  # the existence of a case `file` is unknown
+    (problem,) = problems_of({"tests": [{"id": "a", "dependsOn": "file"}, "more.yaml"]}, tmp_path)
+    assert "more.yaml" in problem  # the existence of a case `file` is unknown
 
 
 def test_rows_of_a_task_may_be_cases() -> None:
@@ -519,11 +519,11 @@ def test_a_workspace_may_be_a_bundle(projects: Path, monkeypatch: pytest.MonkeyP
     assert parsed({"workspace": "p.bundle"}, projects).settings == AgentSettings(
         workspace="p.bundle"
     )
-    assert said_of({"workspace": "notes.txt"}, projects) == [
+    assert problems_of({"workspace": "notes.txt"}, projects) == [
         '$.workspace: "notes.txt" is neither a folder nor a file of `git bundle`'
     ]
     monkeypatch.setenv("PATH", str(projects))
-    assert said_of({"workspace": "p.bundle"}, projects) == [
+    assert problems_of({"workspace": "p.bundle"}, projects) == [
         '$.workspace: opening "p.bundle" requires git'
     ]
 
@@ -532,11 +532,11 @@ def test_a_workspace_path_is_rendered_with_the_variables_of_its_case(projects: P
     """A missing variable is not rendered as empty: the folder above would be copied."""
     found = WorkspaceTemplates.of(FileContext(directory=projects), Templates())
     assert found.find("projects/{{name}}", {"name": "calc"}) == projects / "projects" / "calc"
-    assert said_of({"workspace": "projects/{{name}}", "tests": [{"id": "a"}]}, projects) == [
+    assert problems_of({"workspace": "projects/{{name}}", "tests": [{"id": "a"}]}, projects) == [
         "$.workspace: {{ name }} is not defined; the test has no variables (case a)"
     ]
     task = {"workspace": "{{name}}", "tests": [{"id": "a", "vars": {"name": " "}}]}
-    assert said_of(task, projects) == [
+    assert problems_of(task, projects) == [
         '$.workspace: the workspace "{{name}}" is an empty path (case a)'
     ]
 
@@ -612,7 +612,7 @@ def test_hooks_may_change_cases(tmp_path: Path, change: str, names: list[str] | 
 )
 def test_a_task_of_agents_needs_prompts_and_tests(entry: dict[str, Any], problem: str) -> None:
     """The defaults of other tasks would let an agent work without a task."""
-    assert said_of(entry) == [problem]
+    assert problems_of(entry) == [problem]
 
 
 def test_a_misspelt_case_key_is_reported_with_the_intended_one() -> None:

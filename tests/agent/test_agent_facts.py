@@ -58,7 +58,7 @@ def test_facts_are_forwarded_once_in_order(tmp_path: Path) -> None:
             async with open_bus(tmp_path / "calc", rng=chance) as own:
                 await own.append(draft("late"))
             counts.append(await facts.forward(tmp_path / "calc"))
-            counts.append(await facts.forward(tmp_path / "nobody"))
+            counts.append(await facts.forward(tmp_path / "unknown"))
         assert buses.lost == 0
         return counts
 

@@ -73,7 +73,7 @@ def test_variables_that_are_created_later_are_not_reported(tmp_path: Path) -> No
     test = {"options": {"transformVars": "file://t.py:f"}}
     assert problems_of("{{later}}", test, folder=tmp_path) == []
     assert problems_of("{{output}}", tests={"fromTask": "first"}) == []
-    (problem,) = problems_of("{{other}}", tests={"fromTask": "first", "vars": {"said": "output"}})
+    (problem,) = problems_of("{{other}}", tests={"fromTask": "first", "vars": {"reply": "output"}})
     assert "{{ other }} is not defined" in problem
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from asked_cells import CHAT, Pupil, cells_of, made, make_cells, spec_of
+from model_cells import CHAT, FunctionModel, cells_of, made, make_cells, spec_of
 from journalled import Model, Notes
 
 from trioeval import Reply, Request
@@ -41,7 +41,7 @@ def embedding(cells: CellServices, text: str = "{{ problem }}", **more: Any) -> 
 def test_a_cell_is_the_vector_of_its_text() -> None:
     """The text may look like anything."""
     text = '[{"role": "user", "content": "{{ env.KEY }}"}]'
-    pupil = Pupil(lambda _: Reply(output=(1, 0.5)))
+    pupil = FunctionModel(lambda _: Reply(output=(1, 0.5)))
     found = made(
         embedding(cells_of(pupil, env={"KEY": "k"}), config={"dimensions": 2}), {"problem": text}
     )
@@ -67,7 +67,7 @@ def test_equal_texts_share_one_call_also_concurrently() -> None:
 
 @pytest.mark.parametrize("problem", ["", " \n", None])
 def test_an_empty_text_has_no_vector(problem: Any) -> None:
-    pupil = Pupil(lambda _: Reply(output=[1]))
+    pupil = FunctionModel(lambda _: Reply(output=[1]))
     error = made(embedding(cells_of(pupil)), {"problem": problem}).value
     assert isinstance(error, CellError)
     assert pupil.requests == []
@@ -75,7 +75,7 @@ def test_an_empty_text_has_no_vector(problem: Any) -> None:
 
 @pytest.mark.parametrize("output", ["word", [], [1, "a"], [float("nan")], None, {"a": 1}])
 def test_an_invalid_vector_fails_the_cell_and_is_not_reused(output: Any) -> None:
-    pupil, notes = Pupil(lambda _: Reply(output=output)), Notes()
+    pupil, notes = FunctionModel(lambda _: Reply(output=output)), Notes()
     error = made(embedding(cells_of(pupil, journal=notes)), {"problem": "a"}).value
     assert isinstance(error, CellError)
     assert "model returned no vector" in str(error)
@@ -83,7 +83,7 @@ def test_an_invalid_vector_fails_the_cell_and_is_not_reused(output: Any) -> None
 
 
 def test_a_wrong_name_and_a_failed_call_are_reported() -> None:
-    pupil = Pupil(lambda _: ProviderError("bad_request", "no"))
+    pupil = FunctionModel(lambda _: ProviderError("bad_request", "no"))
     wrong, failed = (
         made(embedding(cells_of(pupil), "{{ problm }}"), {"problem": "a"}).value,
         made(embedding(cells_of(pupil)), {"problem": "a"}).value,

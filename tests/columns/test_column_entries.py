@@ -15,7 +15,7 @@ from columns_suites import (
     fill,
     hinted,
     parsed,
-    said_of,
+    problems_of,
     settings_of,
 )
 
@@ -173,7 +173,7 @@ def test_a_model_column_has_its_call_settings(folder: Path) -> None:
             "corrections": 2,
             "schema": {"type": "string"},
             "reasoning": "thought",
-            "trace": "told",
+            "trace": "trail",
             "requires": ["topic.x", "text"],
             "skip": {
                 "when": "a > 3 and topic",
@@ -181,7 +181,7 @@ def test_a_model_column_has_its_call_settings(folder: Path) -> None:
                 "propagate": False,
                 "onError": "skip",
             },
-            "dropWhen": "text == told",
+            "dropWhen": "text == trail",
             "keep": False,
         },
     )
@@ -198,9 +198,9 @@ def test_a_model_column_has_its_call_settings(folder: Path) -> None:
         ),
         schema={"type": "string"},
         reasoning="thought",
-        trace="told",
+        trace="trail",
         skip=Skip(when="a > 3 and topic", value="-", propagate=False, on_error="skip"),
-        drop_when="text == told",
+        drop_when="text == trail",
         keep=False,
     )
 
@@ -494,12 +494,12 @@ def test_paths_of_a_merged_file_stay_relative_to_it(folder: Path) -> None:
 def test_invalid_entries_are_reported(folder: Path, entry: dict[str, Any], message: str) -> None:
     """Each mistake is reported at its place."""
     where = "$.tasks[0]: " if message.startswith('"') else ""
-    assert said_of(folder, A, **entry) == [f"{where}{message}"]
+    assert problems_of(folder, A, **entry) == [f"{where}{message}"]
 
 
 def test_co_44_at_least_one_final_retry_round_is_required(folder: Path) -> None:
     """Without one, transient failures would lose cells."""
-    assert said_of(folder, A, salvageRounds=0) == ["salvageRounds: must be at least 1, got 0"]
+    assert problems_of(folder, A, salvageRounds=0) == ["salvageRounds: must be at least 1, got 0"]
 
 
 def test_datasets_may_not_share_a_folder(folder: Path) -> None:

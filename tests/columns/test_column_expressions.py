@@ -233,8 +233,8 @@ def test_python_expressions_run_in_batches(tmp_path: Path) -> None:
 def test_python_results_must_fit_their_type_and_be_json(tmp_path: Path) -> None:
     rows = [{"a": "3"}, {"a": "4.5"}]
     assert python(tmp_path, "float(a)", rows, "int") == [3, "4.5 is not a whole number"]
-    [told, _] = python(tmp_path, "{a}", rows)
-    assert told == "TypeError: Object of type set is not JSON serializable"
+    [error, _] = python(tmp_path, "{a}", rows)
+    assert error == "TypeError: Object of type set is not JSON serializable"
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from columns_suites import LLM, TOPIC, A, fill, hinted, said_of
+from columns_suites import LLM, TOPIC, A, fill, hinted, problems_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -254,7 +254,7 @@ def test_invalid_column_settings_are_reported(
     folder: Path, entry: dict[str, Any], problem: str
 ) -> None:
     """Exactly one mistake is reported, at its place."""
-    assert said_of(folder, A, TOPIC, entry) == [f"columns[2]{problem}"]
+    assert problems_of(folder, A, TOPIC, entry) == [f"columns[2]{problem}"]
 
 
 @pytest.mark.parametrize(
@@ -321,7 +321,7 @@ def test_hints_suggest_the_intended_value(folder: Path, entry: dict[str, Any], h
 
 def test_all_mistakes_are_reported_together(folder: Path) -> None:
     """Mistakes of all columns are reported in order; an invalid column still counts as a column."""
-    assert said_of(
+    assert problems_of(
         folder,
         {**LLM, "prompt": "{{ b }} {{ c }}", "restarts": -1, "skip": {"when": "d"}},
         {**UNIFORM, "name": "b", "low": 5, "hihg": 1},
@@ -340,7 +340,7 @@ def test_all_mistakes_are_reported_together(folder: Path) -> None:
 
 def test_an_unknown_key_hides_no_other_mistake(folder: Path) -> None:
     """Contradictions are reported as well."""
-    assert said_of(
+    assert problems_of(
         folder,
         {"name": "a", "type": "expression", "template": "x", "python": "1", "tmplate": "y"},
     ) == [

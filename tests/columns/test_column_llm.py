@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import trio
-from asked_cells import CHAT, Pupil, cells_of, made, make_cells, saying, writer
+from model_cells import CHAT, FunctionModel, cells_of, made, make_cells, saying, writer
 from journalled import Model, Notes
 
 from trioeval import Reply, Request
@@ -34,14 +34,14 @@ SCHEMA = {
 
 def request_for(prompt: str, row: dict[str, Any], **more: Any) -> Request:
     """Return the messages of one cell."""
-    pupil = Pupil(lambda _: "x")
+    pupil = FunctionModel(lambda _: "x")
     made(writer(cells_of(pupil, **more), prompt), row)
     (request,) = pupil.requests
     return request
 
 
 def test_a_cell_is_the_output_of_the_model() -> None:
-    pupil = Pupil(lambda request: request.prompt.upper())
+    pupil = FunctionModel(lambda request: request.prompt.upper())
     cells = made(writer(cells_of(pupil)), APPLES, {"topic": "pears"})
     assert cells.values == [{"text": "WRITE ABOUT APPLES."}, {"text": "WRITE ABOUT PEARS."}]
     first, second = pupil.requests
@@ -84,7 +84,7 @@ def test_objects_are_written_as_json_and_have_fields() -> None:
 
 
 def test_an_unknown_name_fails_the_cell() -> None:
-    pupil = Pupil(lambda _: "x")
+    pupil = FunctionModel(lambda _: "x")
     error = made(writer(cells_of(pupil), "{{ q.fit }}"), {"q": {}}).value
     assert isinstance(error, CellError)
     assert "the prompt cannot be rendered" in str(error)
@@ -175,7 +175,7 @@ def test_invalid_messages_of_a_template_are_reported() -> None:
 )
 def test_an_empty_reply_is_requested_again_from_the_beginning(useless: Any) -> None:
     outputs = iter([useless, useless, "good"])
-    pupil = Pupil(lambda _: next(outputs))
+    pupil = FunctionModel(lambda _: next(outputs))
     assert made(writer(cells_of(pupil), corrections=3), APPLES).value == {"text": "good"}
     assert {request.prompt for request in pupil.requests} == {"Write about apples."}
     assert [request.repeat_index for request in pupil.requests] == [0, 1, 2]
@@ -196,7 +196,7 @@ def test_a_cell_fails_permanently_if_no_reply_is_usable() -> None:
 
 
 def test_a_truncated_reply_is_reported() -> None:
-    pupil = Pupil(lambda _: Reply(output='{"n": ', finish_reason="length"))
+    pupil = FunctionModel(lambda _: Reply(output='{"n": ', finish_reason="length"))
     error = made(writer(cells_of(pupil), schema=SCHEMA, restarts=0), APPLES).value
     assert "returned 1 reply, none of which can be used" in str(error)
     assert "raise max_tokens" in str(error)
@@ -204,7 +204,7 @@ def test_a_truncated_reply_is_reported() -> None:
 
 def test_a_correction_continues_the_same_conversation() -> None:
     outputs = iter(['{"n": "x"}', "{}", '{"n": 1}'])
-    pupil = Pupil(lambda _: next(outputs))
+    pupil = FunctionModel(lambda _: next(outputs))
     maker = writer(cells_of(pupil), schema=SCHEMA, corrections=2, restarts=0, trace="trace")
     found = made(maker, APPLES).value
     assert found["text"] == {"n": 1}
@@ -230,7 +230,7 @@ def test_a_correction_continues_the_same_conversation() -> None:
     ],
 )
 def test_data_is_found_in_all_usual_forms_of_replies(output: Any) -> None:
-    pupil = Pupil(lambda _: Reply(output=output))
+    pupil = FunctionModel(lambda _: Reply(output=output))
     assert made(writer(cells_of(pupil), schema=SCHEMA), APPLES).value == {"text": {"n": 1}}
 
 
@@ -290,9 +290,9 @@ def test_a_truncated_reply_is_neither_text_nor_number(
     schema: Any, truncated: str, whole: str
 ) -> None:
     replies = iter([Reply(output=truncated, finish_reason="length"), Reply(output=whole)])
-    found = made(writer(cells_of(Pupil(lambda _: next(replies))), schema=schema), APPLES)
+    found = made(writer(cells_of(FunctionModel(lambda _: next(replies))), schema=schema), APPLES)
     assert str(found.value["text"]) == whole
-    pupil = Pupil(lambda _: Reply(output=truncated, finish_reason="length"))
+    pupil = FunctionModel(lambda _: Reply(output=truncated, finish_reason="length"))
     error = made(writer(cells_of(pupil), schema=schema, restarts=0), APPLES).value
     assert "it is incomplete; it was cut off" in str(error)
 
@@ -313,29 +313,29 @@ def test_a_provider_with_schema_support_gets_the_schema() -> None:
     """This holds if the config sets no format, and the root of the schema is an object."""
 
     def options(schema: Any, **config: Any) -> tuple[Any, bool]:
-        pupil = Pupil(lambda _: "1")
+        pupil = FunctionModel(lambda _: "1")
         cells = cells_of(pupil, entry=CHAT)
         made(writer(cells, schema=schema, restarts=0, config=config), APPLES)
         (request,) = pupil.requests
         return request.options.get("response_format"), "Answer with JSON" in request.prompt
 
-    form, is_said = options(SCHEMA)
+    form, is_in_prompt = options(SCHEMA)
     assert form["json_schema"] == {"name": "answer", "schema": SCHEMA, "strict": True}
-    assert not is_said
+    assert not is_in_prompt
     own = {"type": "json_object"}
     assert options(SCHEMA, response_format=own) == (own, True)
     assert options({"type": "array"}) == (None, True)
 
 
 def test_the_config_of_a_column_is_part_of_each_call() -> None:
-    pupil = Pupil(lambda _: "x")
+    pupil = FunctionModel(lambda _: "x")
     made(writer(cells_of(pupil), config={"temperature": 0.5}), APPLES)
     assert pupil.requests[0].options == {"temperature": 0.5}
 
 
 def test_reasoning_and_trace_are_separate_columns() -> None:
     raw = {"choices": [{"message": {"content": "Red.", "reasoning": "Let me see."}}]}
-    pupil = Pupil(lambda _: Reply(output="Thinking: Let me see.\n\nRed.", raw=raw))
+    pupil = FunctionModel(lambda _: Reply(output="Thinking: Let me see.\n\nRed.", raw=raw))
     maker = writer(cells_of(pupil), reasoning="why", trace="trace")
     assert made(maker, APPLES).value == {
         "text": "Red.",
@@ -348,7 +348,7 @@ def test_reasoning_and_trace_are_separate_columns() -> None:
 
 
 def test_thoughts_in_the_text_are_reasoning() -> None:
-    pupil = Pupil(lambda _: "<think>\nHm.\n</think>\nRed.")
+    pupil = FunctionModel(lambda _: "<think>\nHm.\n</think>\nRed.")
     maker = writer(cells_of(pupil), reasoning="why")
     assert made(maker, APPLES).value == {"text": "Red.", "why": "Hm."}
     assert made(writer(cells_of(saying("Red.")), reasoning="why"), APPLES).value["why"] is None
@@ -356,7 +356,7 @@ def test_thoughts_in_the_text_are_reasoning() -> None:
 
 def test_a_trace_contains_no_key() -> None:
     key = "sk-0123456789abcdef"
-    cells = cells_of(Pupil(lambda _: "x"), entry=CHAT, env={"KEY": key})
+    cells = cells_of(FunctionModel(lambda _: "x"), entry=CHAT, env={"KEY": key})
     found = made(writer(cells, "{{ env.KEY }}", trace="trace"), APPLES).value
     assert found["trace"][0]["content"] == "[hidden]"
 
@@ -364,7 +364,7 @@ def test_a_trace_contains_no_key() -> None:
 def test_a_trace_contains_no_key_of_the_environment() -> None:
     """This holds for every provider; other values of the environment are plain text."""
     env = {"OTHER_API_KEY": "k-0123456789abcdef", "STAGE": "envstage0123456"}
-    cells = cells_of(Pupil(lambda _: "x"), env=env)
+    cells = cells_of(FunctionModel(lambda _: "x"), env=env)
     prompt = "{{ env.OTHER_API_KEY }} {{ env.STAGE }}"
     found = made(writer(cells, prompt, trace="trace"), APPLES).value
     assert found["trace"][0]["content"] == "[hidden] envstage0123456"
@@ -373,7 +373,7 @@ def test_a_trace_contains_no_key_of_the_environment() -> None:
 def test_a_cell_that_failed_transiently_continues_its_conversation() -> None:
     """Replies are not paid for twice, even without a journal and a cache."""
     outputs: list[Any] = ["?", '{"n": "x"}', *[ProviderError("server", "no")] * 4, '{"n": 1}']
-    pupil = Pupil(lambda _: outputs.pop(0))
+    pupil = FunctionModel(lambda _: outputs.pop(0))
     maker = writer(cells_of(pupil), schema=SCHEMA, corrections=1)
     cells = made(maker, APPLES, salvage_rounds=1)
     assert cells.value == {"text": {"n": 1}}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from columns_suites import LLM, A, B, column_of, fill, hinted, parsed, said_of, settings_of
+from columns_suites import LLM, A, B, column_of, fill, hinted, parsed, problems_of, settings_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -81,7 +81,7 @@ def test_co_02_a_condition_on_new_values_may_use_its_own_column(folder: Path) ->
 
 def test_co_02_a_cycle_is_reported_with_its_path(folder: Path) -> None:
     """Each cycle is reported once, for every kind of dependency."""
-    assert said_of(
+    assert problems_of(
         folder,
         template("p", "{{ q }}"),
         {**LLM, "name": "q", "prompt": "x", "skip": {"when": "r"}, "trace": "t"},
@@ -99,7 +99,7 @@ def test_co_02_a_cycle_is_reported_with_its_path(folder: Path) -> None:
 
 def test_co_02_a_cycle_is_reported_beside_other_mistakes(folder: Path) -> None:
     """Other mistakes are invalid columns, unknown names, and duplicate names."""
-    assert said_of(
+    assert problems_of(
         folder,
         template("p", "{{ q }} {{ nothing }}"),
         template("q", "{{ p }}"),
@@ -115,7 +115,7 @@ def test_co_02_a_cycle_is_reported_beside_other_mistakes(folder: Path) -> None:
 
 def test_co_02_two_side_effects_of_one_name_are_reported(folder: Path) -> None:
     """They may be in one entry or in two; duplicate columns are reported as well."""
-    assert said_of(
+    assert problems_of(
         folder,
         A,
         {**LLM, "reasoning": "why", "trace": "why"},
@@ -185,7 +185,7 @@ def test_co_32_an_unknown_name_of_a_condition_is_reported(folder: Path) -> None:
 )
 def test_an_invalid_template_is_reported(folder: Path, entry: dict[str, Any], message: str) -> None:
     """So is an invalid Python expression."""
-    assert said_of(folder, A, entry) == [f"columns[1].{message}"]
+    assert problems_of(folder, A, entry) == [f"columns[1].{message}"]
 
 
 def test_json_prompts_use_the_names_of_their_decoded_texts(folder: Path) -> None:
@@ -268,7 +268,7 @@ def test_co_02_a_loaded_dataset_has_a_valid_graph(entries: list[dict[str, Any]])
         graph = ColumnGraph.of(producers_of(settings_of(folder, *entries)))
         assert {one.name for one in graph.producers} == needs.keys()
     else:
-        problems = said_of(folder, *entries)
+        problems = problems_of(folder, *entries)
         assert problems
         for line in problems:
             path = line.rpartition(": ")[2].split(" → ")

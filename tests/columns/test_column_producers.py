@@ -120,17 +120,17 @@ def test_types_of_seeds_are_known_without_reading_files(folder: Path) -> None:
 
 def test_side_effects_have_types_and_are_written(folder: Path) -> None:
     """They are written with their column; a real column with the same name comes first."""
-    kept = {**LLM, "reasoning": "why", "trace": "told"}
+    kept = {**LLM, "reasoning": "why", "trace": "trail"}
     settings = settings_of(folder, kept, A, {**MADE, "extras": ["z", "a"], "as": {"z": "int"}})
     assert column_types(settings) == {
         "why": "text",
-        "told": "json",
+        "trail": "json",
         "z": "int",
         "a": "float",
         "text": "text",
         "x": "json",
     }
-    assert written_columns(settings) == ("text", "why", "told", "a", "x", "z")
+    assert written_columns(settings) == ("text", "why", "trail", "a", "x", "z")
     settings = settings_of(folder, {**kept, "keep": False}, A)
     assert written_columns(settings) == ("a",)
 
@@ -138,6 +138,6 @@ def test_side_effects_have_types_and_are_written(folder: Path) -> None:
 def test_a_processor_removes_columns(folder: Path) -> None:
     """The names may be patterns."""
     processors = [{"stage": "afterBatch", "dropColumns": ["t*", "b"]}]
-    settings = settings_of(folder, A, B, {**LLM, "trace": "told"}, processors=processors)
+    settings = settings_of(folder, A, B, {**LLM, "trace": "trail"}, processors=processors)
     assert written_columns(settings) == ("a",)
     assert column_of(folder, A, B).keep

@@ -7,7 +7,7 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from asked_cells import CHAT, cells_of, make_cells, writer
+from model_cells import CHAT, cells_of, make_cells, writer
 from loopback import Answer, Seen, as_json, serve
 
 from trioeval.columns.makers.conversations import CellServices

@@ -45,7 +45,7 @@ ENTRIES: list[dict[str, Any]] = [
         "restarts": 1,
         "corrections": 0,
         "reasoning": "why",
-        "trace": "told",
+        "trace": "trail",
         "config": {"temperature": 1},
         "skip": {"when": "a > 1", "value": 0, "propagate": False, "on_error": "skip"},
     },

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import attrs
-from asked_cells import Made, cells_of, make_cells, writer
+from model_cells import Made, cells_of, make_cells, writer
 
 from trioeval.columns.makers.base import CellError
 from trioeval.columns.makers.conversations import CellServices

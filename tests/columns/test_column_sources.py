@@ -190,13 +190,13 @@ def test_invalid_sources_are_reported_at_their_places(
 def test_columns_that_are_not_written_are_not_available(folder: Path) -> None:
     """Such columns are not kept, or a processor removes them."""
     processors = [{"stage": "afterGeneration", "dropColumns": ["te*"]}]
-    data = {**DATA, "columns": [{**A, "keep": False}, B, {**LLM, "trace": "told"}]}
+    data = {**DATA, "columns": [{**A, "keep": False}, B, {**LLM, "trace": "trail"}]}
     data["processors"] = processors
-    seed = {"type": "seed", "fromTask": "data", "columns": ["a", "told"]}
+    seed = {"type": "seed", "fromTask": "data", "columns": ["a", "trail"]}
     more = {"id": "more", "type": "columns", "columns": [seed]}
-    assert hinted(folder, data, exam(vars={"x": "text", "y": "told.x"}), more) == [
-        '$.tasks[1].tests.vars.x: the rows have no "text" | known are b, told',
-        '$.tasks[2].columns[0].columns[0]: the rows have no "a" | known are b, told',
+    assert hinted(folder, data, exam(vars={"x": "text", "y": "trail.x"}), more) == [
+        '$.tasks[1].tests.vars.x: the rows have no "text" | known are b, trail',
+        '$.tasks[2].columns[0].columns[0]: the rows have no "a" | known are b, trail',
     ]
 
 

@@ -69,8 +69,8 @@ def test_an_assertion_with_weight_0_may_fail_to_be_evaluated() -> None:
 
 def test_assertions_that_make_calls_are_refused() -> None:
     maker = validation(Assertion(type="llm-rubric", value="nice"))
-    [told] = found(maker, {"a": "x"})
-    assert told.startswith("assert[0] (llm-rubric): a validation cannot")
+    [error] = found(maker, {"a": "x"})
+    assert error.startswith("assert[0] (llm-rubric): a validation cannot")
 
 
 def test_slow_assertions_run_in_a_thread() -> None:

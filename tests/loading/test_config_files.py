@@ -29,7 +29,7 @@ def loaded(folder: Path, **keys: Any) -> Suite:
     return load_suite(folder / "suite.json")
 
 
-def said_of(folder: Path, **keys: Any) -> list[str]:
+def problems_of(folder: Path, **keys: Any) -> list[str]:
     with pytest.raises(SuiteError) as caught:
         loaded(folder, **keys)
     return [str(problem).replace(f"{folder}/", "") for problem in caught.value.problems]
@@ -112,7 +112,7 @@ def test_a_function_in_a_config_that_cannot_be_called_is_refused(tmp_path: Path)
     """The provider must not get the name of the file as a text."""
     (tmp_path / "own.py").write_text("def fails():\n    raise ValueError('no')\n")
     config = {"a": "file://own.py:fails", "b": ["file://x.js:f"]}
-    fails, script = said_of(tmp_path, providers=[{"id": "python:own.py", "config": config}])
+    fails, script = problems_of(tmp_path, providers=[{"id": "python:own.py", "config": config}])
     assert 'config.a: fails of "own.py" failed: ValueError: no' in fails
     assert 'config.b[0]: "file://x.js:f" is JavaScript, which is not run for a config' in script
 
@@ -121,7 +121,9 @@ def test_mistakes_of_files_are_reported_at_their_place(tmp_path: Path) -> None:
     """Missing files are reported in the suite, invalid ones in themselves; files outside are refused."""
     (tmp_path / "broken.yaml").write_text("a: [1\n")
     config = {"a": {"b": "file://tool.yaml"}, "c": "file://broken.yaml", "d": "file:///etc/hosts"}
-    missing, outside, broken = said_of(tmp_path, providers=["echo", {"id": "x", "config": config}])
+    missing, outside, broken = problems_of(
+        tmp_path, providers=["echo", {"id": "x", "config": config}]
+    )
     assert missing == (
         'suite.json:1:58: $.providers[1].config.a.b: file not found: "file://tool.yaml"\n'
         '  did you mean "tools.yaml"?'
@@ -129,5 +131,5 @@ def test_mistakes_of_files_are_reported_at_their_place(tmp_path: Path) -> None:
     assert "$.providers[1].config.d" in outside
     assert "is outside of the suite's folder" in outside
     assert broken.startswith("broken.yaml:2:1: ")
-    (below,) = said_of(tmp_path, providers=[{"x": {"config": {"a": "file://no.yaml"}}}])
+    (below,) = problems_of(tmp_path, providers=[{"x": {"config": {"a": "file://no.yaml"}}}])
     assert "$.providers[0].x.config.a: file not found" in below

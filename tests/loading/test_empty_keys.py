@@ -15,7 +15,7 @@ def parsed(**keys: Any) -> Suite:
     return parse_suite({"providers": ["echo"], **keys})
 
 
-def said_of(**keys: Any) -> list[str]:
+def problems_of(**keys: Any) -> list[str]:
     with pytest.raises(SuiteError) as caught:
         parsed(**keys)
     return [str(problem) for problem in caught.value.problems]
@@ -67,10 +67,10 @@ def test_null_is_a_value_if_any_value_is_allowed() -> None:
 
 def test_null_is_a_mistake_for_a_required_value() -> None:
     """The message names the value."""
-    assert said_of(providers=None) == [
+    assert problems_of(providers=None) == [
         '$.providers: the suite has no providers\n  for example "providers": ["echo"]'
     ]
-    assert said_of(scenarios=[{"config": None}]) == [
+    assert problems_of(scenarios=[{"config": None}]) == [
         "$.scenarios[0].config: must be a list of settings, got null"
     ]
 
@@ -92,7 +92,7 @@ def test_a_description_may_be_a_number() -> None:
     assert suite.scenarios is not None
     assert (suite.description, suite.tests[0].description) == ("2024", "1.5")
     assert suite.scenarios[0].description == "7"
-    assert said_of(description=True) == ["$.description: must be text, got true"]
+    assert problems_of(description=True) == ["$.description: must be text, got true"]
 
 
 @pytest.mark.parametrize("nothing", [None, [], {}, ""])
@@ -101,7 +101,7 @@ def test_unsupported_keys_may_be_empty(nothing: Any) -> None:
     assert parsed(lanes={"a": {"itpm": nothing}}) == parsed(lanes={"a": {}})
     values: list[Any] = [0, False, [[]]]
     for something in values:
-        assert said_of(lanes={"a": {"itpm": something}}) == [
+        assert problems_of(lanes={"a": {"itpm": something}}) == [
             "$.lanes.a.itpm: itpm is not supported yet"
         ]
 
@@ -110,7 +110,7 @@ def test_limits_of_zero_mean_no_limit() -> None:
     """A time limit of 0 is never meant; a negative one is a mistake."""
     options = parsed(evaluateOptions={"timeoutMs": 0, "maxEvalTimeMs": 0}).evaluate_options
     assert (options.timeout_ms, options.max_eval_time_ms) == (0, 0)
-    assert said_of(evaluateOptions={"timeoutMs": -1}) == [
+    assert problems_of(evaluateOptions={"timeoutMs": -1}) == [
         "$.evaluateOptions.timeoutMs: must be at least 0, got -1"
     ]
 
@@ -144,18 +144,18 @@ def test_a_provider_replaced_by_an_echo_keeps_its_config() -> None:
 
 def test_a_misspelt_key_is_not_the_id_of_a_provider() -> None:
     """This holds if the value is empty."""
-    assert said_of(providers=[{"lable": "x"}]) == [
+    assert problems_of(providers=[{"lable": "x"}]) == [
         '$.providers[0].lable: "lable" is not a key here\n  did you mean "label"?',
         '$.providers[0]: "id" is missing',
     ]
-    assert said_of(providers=[{"openai:gpt-4.1": 5}]) == [
+    assert problems_of(providers=[{"openai:gpt-4.1": 5}]) == [
         '$.providers[0]["openai:gpt-4.1"]: must be an object, got 5'
     ]
 
 
 def test_an_empty_test_is_reported_with_all_possible_keys() -> None:
     """The message lists all keys, including those for replies."""
-    (problem,) = said_of(tests=[{}])
+    (problem,) = problems_of(tests=[{}])
     wanted = "assert, metadata, options, provider, providerOutput, threshold, vars"
     assert problem == f"$.tests[0]: a test needs at least one of {wanted}"
     assert parsed(tests=[{"providerOutput": "x"}]).tests == (Test(provider_output="x"),)

@@ -31,7 +31,7 @@ def parsed(**keys: Any) -> Suite:
     return parse_suite({"providers": ["echo"], **keys})
 
 
-def said_of(document: Any) -> list[str]:
+def problems_of(document: Any) -> list[str]:
     with pytest.raises(SuiteError) as caught:
         parse_suite(document)
     return [str(problem) for problem in caught.value.problems]
@@ -54,7 +54,7 @@ def test_the_smallest_suite_is_one_provider() -> None:
 def test_scenarios_need_a_config_unless_empty_tests_are_allowed() -> None:
     """An empty list of settings would make no rows."""
     document = {"providers": ["echo"], "scenarios": [{"config": []}]}
-    assert said_of(document) == [
+    assert problems_of(document) == [
         (
             "$.scenarios[0].config: the list of settings is empty\n"
             "  add a setting, or pass --allow-empty"
@@ -67,7 +67,7 @@ def test_an_unknown_key_names_the_nearest_keys() -> None:
     """Either one suggestion, or three keys; case and `_` are ignored."""
     unknown = '"{}" is not a key here'
     options = {"MaxConcurency": 1, "xyzzy": 1}
-    assert said_of({"providers": ["echo"], "promtps": ["a"], "evaluateOptions": options}) == [
+    assert problems_of({"providers": ["echo"], "promtps": ["a"], "evaluateOptions": options}) == [
         f'$.promtps: {unknown.format("promtps")}\n  did you mean "prompts"?',
         (
             f"$.evaluateOptions.MaxConcurency: {unknown.format('MaxConcurency')}\n"
@@ -223,7 +223,7 @@ def test_null_counts_as_absent_for_optional_values() -> None:
 @pytest.mark.parametrize("number", [0, -1, 1.5, "5", True, 10**400, []])
 def test_a_count_is_a_whole_number_of_at_least_1(number: Any) -> None:
     """Text, true, fractions and numbers beyond floats are refused."""
-    (problem,) = said_of({"providers": ["echo"], "evaluateOptions": {"repeat": number}})
+    (problem,) = problems_of({"providers": ["echo"], "evaluateOptions": {"repeat": number}})
     assert problem.startswith("$.evaluateOptions.repeat: must be ")
 
 
@@ -238,7 +238,7 @@ def test_every_count_is_used_unchanged(number: int) -> None:
 
 def test_every_promptfoo_key_is_known_or_refused_by_name() -> None:
     """None of them counts as a misspelling, and none is ignored silently."""
-    problems = said_of(
+    problems = problems_of(
         {
             "providers": [{"id": "echo", "env": {"A": 1}, "transform": "x"}],
             "outputPath": "o.json",
@@ -265,13 +265,15 @@ def test_unknown_options_of_a_test_are_passed_to_its_provider() -> None:
     """This holds for all keys except those that look like a misspelt option."""
     suite = parsed(tests=[{"options": {"temperature": 0, "prefix": "a"}}])
     assert suite.tests[0].options == TestOptions(prefix="a", overrides={"temperature": 0})
-    (problem,) = said_of({"providers": ["echo"], "tests": [{"options": {"storeOutputsAs": "x"}}]})
+    (problem,) = problems_of(
+        {"providers": ["echo"], "tests": [{"options": {"storeOutputsAs": "x"}}]}
+    )
     assert problem.startswith('$.tests[0].options.storeOutputsAs: "storeOutputsAs" is not a key')
 
 
 def test_only_one_spelling_of_a_key_is_allowed() -> None:
     """Both spellings at once are a mistake, in either order."""
-    assert said_of(
+    assert problems_of(
         {"providers": ["echo"], "evaluate_options": {"timeout_ms": 1, "timeoutMs": 1}}
     ) == [
         "$.evaluate_options.timeoutMs: timeout_ms and timeoutMs are the same key: write one of them"
@@ -306,14 +308,14 @@ FOREIGN: list[tuple[Any, list[str]]] = [
 @pytest.mark.parametrize(("document", "problems"), FOREIGN)
 def test_data_that_json_cannot_represent_is_refused(document: Any, problems: list[str]) -> None:
     """Each part is reported with its path."""
-    assert said_of(document) == problems
+    assert problems_of(document) == problems
 
 
 def test_data_that_contains_itself_is_refused() -> None:
     """All cycles are found quickly; data that is contained twice is not a cycle."""
     loop: dict[str, Any] = {"providers": ["echo"]}
     loop["tests"] = [loop, loop]
-    assert said_of(loop) == ["$.tests[0]: contains itself", "$.tests[1]: contains itself"]
+    assert problems_of(loop) == ["$.tests[0]: contains itself", "$.tests[1]: contains itself"]
     shared = {"a": "1"}
     assert parsed(tests=[{"vars": shared}, {"vars": shared}]).tests[1].vars == shared
 
@@ -323,7 +325,7 @@ def test_data_nested_too_deeply_is_refused() -> None:
     deep: Any = []
     for _ in range(5000):
         deep = [deep]
-    assert said_of({"x": deep}) == ["$.x[0][0][0]: is nested more than 200 levels deep"]
+    assert problems_of({"x": deep}) == ["$.x[0][0][0]: is nested more than 200 levels deep"]
 
 
 def test_an_internal_error_is_not_reported_as_one_of_the_suite() -> None:

@@ -240,7 +240,7 @@ def test_concurrent_assertions_follow_the_suite() -> None:
 def test_a_comparison_with_weight_0_fails_no_row() -> None:
     """It is stored, with its score."""
     tests = [{"vars": {"x": "1"}, "assert": [{**BEST, "weight": 0}]}]
-    for judge in (chooser("0"), chooser("nobody")):
+    for judge in (chooser("0"), chooser("unknown")):
         rows = rows_of(document(tests=tests), judge)
         assert [row.status for row in rows] == [Status.PASS] * 3
     assert [row.verdict and row.verdict.parts[0].score for row in rows] == [0, 0, 0]

@@ -28,12 +28,12 @@ from trioeval.providers.http.wire import HttpReply
 from trioeval.providers.vendors.anthropic import MessagesAdapter, read
 
 CHAT_FORMAT = {"type": "json_schema", "json_schema": {"name": "sums", "schema": SCHEMA}}
-CLOCK = {"name": "clock", "description": "Tells the time", "input_schema": {"type": "object"}}
+CLOCK = {"name": "clock", "description": "Returns the time", "input_schema": {"type": "object"}}
 CHAT_CLOCK = {
     "type": "function",
     "function": {
         "name": "clock",
-        "description": "Tells the time",
+        "description": "Returns the time",
         "parameters": {"type": "object"},
     },
 }

@@ -492,10 +492,10 @@ def test_an_error_in_a_stream_is_that_error(
     vendor: Vendor, row: tuple[Stream, tuple[Any, str]]
 ) -> None:
     """The status was sent before the error; unknown events are ignored."""
-    stream, (event, told) = row
+    stream, (event, message) = row
     body = stream.write(stream.cases[0].events[:1]) + b"data: {\n\n" + stream.write([event])
     error = parse_failure(vendor.adapter(metrics="ttft"), HttpReply(200, STREAM, body))
-    assert str(error) == told
+    assert str(error) == message
 
 
 @each_stream("row", lambda stream: stream.speech)

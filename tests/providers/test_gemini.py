@@ -29,11 +29,11 @@ from trioeval.usage import Usage
 
 CHAT_CLOCK = {
     "type": "function",
-    "function": {"name": "clock", "description": "Tells the time", "parameters": SCHEMA},
+    "function": {"name": "clock", "description": "Returns the time", "parameters": SCHEMA},
 }
 CLOCK = {
     "functionDeclarations": [
-        {"name": "clock", "description": "Tells the time", "parametersJsonSchema": SCHEMA}
+        {"name": "clock", "description": "Returns the time", "parametersJsonSchema": SCHEMA}
     ]
 }
 

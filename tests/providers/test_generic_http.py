@@ -602,7 +602,7 @@ def test_no_secret_appears_in_the_result() -> None:
     """Secrets of headers, parameters, URLs and auth are hidden, wherever they come from."""
 
     def respond(seen: Seen) -> Answer:
-        return as_json({"told": [seen.target, *seen.headers.values()]})
+        return as_json({"echo": [seen.target, *seen.headers.values()]})
 
     async def body(server: Server) -> None:
         in_query = {"type": "api_key", "keyName": "key", "value": f"{SECRET}&/"}

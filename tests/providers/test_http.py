@@ -635,10 +635,10 @@ def test_a_streamed_reply_has_the_time_of_its_first_token() -> None:
     """The fake sends the first token over a socket after half of its latency."""
 
     async def body(run: FakeRun) -> None:
-        plain = await run.provider()(Request(prompt="Good morning, everybody"))
+        plain = await run.provider()(Request(prompt="Good morning to all"))
         provider = run.provider(metrics=["ttft"])
         started_at = trio.current_time()
-        streamed = await provider(Request(prompt="Good morning, everybody"))
+        streamed = await provider(Request(prompt="Good morning to all"))
         took = trio.current_time() - started_at
         assert (streamed.output, streamed.usage) == (plain.output, plain.usage)
         assert streamed.finish_reason == plain.finish_reason == "stop"
@@ -655,7 +655,7 @@ def test_a_truncated_stream_is_a_lost_connection() -> None:
 
     async def body(run: FakeRun) -> None:
         provider = run.provider(metrics=["ttft"])
-        error = await failure(lambda: provider(Request(prompt="Good morning, everybody")))
+        error = await failure(lambda: provider(Request(prompt="Good morning to all")))
         assert error.kind == "connection"
         stats = await run.stats()
         assert (stats["disconnects"], stats["in_flight"]) == (1, 0)

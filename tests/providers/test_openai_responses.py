@@ -33,7 +33,7 @@ from trioeval.providers.vendors.services import SERVICES
 OPENAI = SERVICES["openai"]
 ENVIRON = {"OPENAI_API_KEY": KEY}
 
-CLOCK = {"name": "clock", "description": "Tells the time", "parameters": {"type": "object"}}
+CLOCK = {"name": "clock", "description": "Returns the time", "parameters": {"type": "object"}}
 
 
 def adapter(model: str = "gpt-4.1", /, **config: Any) -> ResponsesAdapter:

@@ -92,12 +92,12 @@ def test_a_missing_profile_is_reported_on_opening() -> None:
 
     async def body(server: Server) -> None:
         settings = BEDROCK.read(
-            server.url, accessKeyId=None, secretAccessKey=None, profile="nobody"
+            server.url, accessKeyId=None, secretAccessKey=None, profile="missing"
         )
         with pytest.raises(ProviderError) as caught:
             async with opened(settings):
                 pass
-        detail = "The config profile (nobody) could not be found"
+        detail = "The config profile (missing) could not be found"
         assert (
             str(caught.value) == f"auth: {NO_CREDENTIALS} POST {server.url}/: {SET_THEM}; {detail}"
         )

@@ -59,7 +59,7 @@ scripts = st.lists(
     st.builds(
         Step,
         steps,
-        st.sampled_from(("start", "end", "wait", "admit", "refuse", "limit", "close", "tell")),
+        st.sampled_from(("start", "end", "wait", "admit", "refuse", "limit", "close", "read")),
         reasons,
         st.integers(0, 50),
     ),
@@ -90,7 +90,7 @@ def event_of(step: Step, at: float, in_flight: int) -> Event | None:
 
 
 @given(scripts, st.sampled_from((0.0, 1024.0, 2.0**20)))
-@example([Step(0.0, "wait", WaitReason.PACE, 9), Step(5000.0, "tell", WaitReason.PACE, 0)], 0.0)
+@example([Step(0.0, "wait", WaitReason.PACE, 9), Step(5000.0, "read", WaitReason.PACE, 0)], 0.0)
 @example(
     [Step(0.125, "start", WaitReason.SLOT, 1), Step(5000.0, "start", WaitReason.SLOT, 2)], 1024.0
 )
@@ -100,7 +100,7 @@ def test_buckets_add_up_to_the_totals(script: list[Step], began_at: float) -> No
     started = refused = tokens = peak = 0
     for step in script:
         at += step.after
-        if step.what == "tell":
+        if step.what == "read":
             json.dumps(activity.json(at))
         event = event_of(step, at, in_flight)
         if event is None:

@@ -260,8 +260,8 @@ def test_the_detectable_difference_is_noted() -> None:
     """The note covers runs without a changed row, with too few rows, and with one cluster."""
 
     def line(old: Sequence[Record], new: Sequence[Record], **how: Any) -> str:
-        (told,) = chance_lines(compared(old, new, **how)[1])
-        return told
+        (sentence,) = chance_lines(compared(old, new, **how)[1])
+        return sentence
 
     same = run([0] * 15 + [1] * 5)
     assert line(same, same) == (

@@ -229,8 +229,8 @@ def test_documents_have_the_attempts_as_text() -> None:
     assert "<b>gone</b>" in blocks[0]
     tree = ET.fromstring("".join(junit_chunks(results_of(provider=agent))))  # noqa: S314 - ours
     outs = [case.findtext("system-out") for case in tree.iter("testcase")]
-    blocks = [line.replace("t/a", "/runs/e1/t/a") for line in LINES]
-    assert [out.splitlines() for out in outs if out is not None] == [blocks, blocks]
+    lines = [line.replace("t/a", "/runs/e1/t/a") for line in LINES]
+    assert [out.splitlines() for out in outs if out is not None] == [lines, lines]
     assert outs.count(None) == 2
 
 

@@ -221,7 +221,7 @@ def test_foreign_names_are_inert(name: str) -> None:
         began_at=0.0,
         run_id=text,
         name_of=lambda _task, _row: f"sk-key {text}",
-        hide=lambda told: told.replace("sk-key", "[hidden]"),
+        hide=lambda shown: shown.replace("sk-key", "[hidden]"),
     )
     written = lines_of(
         trace,

@@ -105,7 +105,7 @@ def test_a_full_disk_is_reported_once_and_the_written_part_is_kept(tmp_path: Pat
     check_records(read_cut(text), whole=False)
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no such pipes")
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes do not exist")
 def test_a_pipe_without_a_reader_is_an_error(tmp_path: Path) -> None:
     """Opening it would block for ever, and no signal would interrupt that."""
     os.mkfifo(tmp_path / "pipe")

@@ -134,7 +134,7 @@ def test_ag_74_blocked_names_are_reported_with_their_chain() -> None:
             needs("b", "a"),
             needs("c", "b", policy="block"),
             needs("d", "c", policy="block"),
-            needs("e", "nobody"),
+            needs("e", "unknown"),
             needs("f", "d", policy="run"),
             needs("g", "f", policy="block"),
         ]
@@ -142,11 +142,11 @@ def test_ag_74_blocked_names_are_reported_with_their_chain() -> None:
     tracker.over("a", done=False)
     tracker.over("b", done=False)
     stuck = tracker.stuck(())
-    assert stuck == {"c": ("c", "b", "a"), "d": ("d", "c", "b", "a"), "e": ("e", "nobody")}
+    assert stuck == {"c": ("c", "b", "a"), "d": ("d", "c", "b", "a"), "e": ("e", "unknown")}
     assert [tracker.why(chain) for chain in stuck.values()] == [
         "c waits for b, b for a (failed)",
         "d waits for c, c for b, b for a (failed)",
-        "e waits for nobody (not in this run)",
+        "e waits for unknown (not in this run)",
     ]
     assert set(tracker.stuck(["c"])) == {"e"}
 

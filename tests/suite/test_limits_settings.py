@@ -23,7 +23,7 @@ def parsed(limits: Any, directory: Path | None = None, **more: Any) -> Suite:
     return parse_suite({"providers": ["echo"], "limits": limits, **more}, directory=directory)
 
 
-def said_of(limits: Any, directory: Path | None = None, **more: Any) -> list[str]:
+def problems_of(limits: Any, directory: Path | None = None, **more: Any) -> list[str]:
     with pytest.raises(SuiteError) as caught:
         parsed(limits, directory, **more)
     return [str(problem).partition("\n")[0] for problem in caught.value.problems]
@@ -109,39 +109,39 @@ def test_a_suite_configures_the_backend_of_limits() -> None:
 def test_qe_20_invalid_limits_are_reported(tmp_path: Path, limits: Any, problem: str) -> None:
     """Each backend has required keys, keys exclude each other; sizes and times are at least one."""
     (tmp_path / "limits.json").write_text("[]")
-    assert said_of(limits, tmp_path) == [f"$.limits{problem}"]
+    assert problems_of(limits, tmp_path) == [f"$.limits{problem}"]
 
 
 def test_qe_20_all_mistakes_are_reported_together(tmp_path: Path) -> None:
     """A mistake in one key hides neither those of others nor those of their combination."""
-    assert said_of({**REDIS, "batch": {"size": 300, "flushMs": 0}}) == [
+    assert problems_of({**REDIS, "batch": {"size": 300, "flushMs": 0}}) == [
         "$.limits.batch.size: must be at most 256, got 300",
         "$.limits.batch.flushMs: must be at least 1, got 0",
     ]
-    assert said_of({"limits": [], "limits_file": "no.json"}, tmp_path) == [
+    assert problems_of({"limits": [], "limits_file": "no.json"}, tmp_path) == [
         '$.limits.limits_file: file not found: "no.json"',
         "$.limits.limits_file: limits and limitsFile exclude each other",
     ]
-    assert said_of({"backend": "redis", "workers": 0}) == [
+    assert problems_of({"backend": "redis", "workers": 0}) == [
         "$.limits.workers: must be at least 1, got 0",
         "$.limits: limits with the backend redis need a url",
     ]
-    assert said_of({"backend": "http", "url": "redis://[", "patienceMs": 0}) == [
+    assert problems_of({"backend": "http", "url": "redis://[", "patienceMs": 0}) == [
         "$.limits.patienceMs: must be at least 1, got 0",
         "$.limits.url: must begin with http:// or https://",
     ]
     settings = {"patienceMs": 1, "namespace": "x", "request_timeout_ms": 1, "unreachable": "open"}
-    assert said_of({"limits": [], "batch": {}, **settings}) == [
+    assert problems_of({"limits": [], "batch": {}, **settings}) == [
         "$.limits.batch: has no effect: limits in memory have no batch",
         "$.limits.namespace: has no effect: limits in memory have no namespace",
         "$.limits.patienceMs: has no effect: limits in memory have no patienceMs",
         "$.limits.request_timeout_ms: has no effect: limits in memory have no requestTimeoutMs",
         "$.limits.unreachable: has no effect: limits in memory have no unreachable",
     ]
-    assert said_of({"backend": "http", "url": "http://h", "namespace": "x"}) == [
+    assert problems_of({"backend": "http", "url": "http://h", "namespace": "x"}) == [
         "$.limits.namespace: has no effect: only limits in Redis have a namespace"
     ]
-    assert said_of({"backend": "radis", "url": "x", "workers": 0}) == [
+    assert problems_of({"backend": "radis", "url": "x", "workers": 0}) == [
         '$.limits.backend: must be memory, redis or http, got the text "radis"',
         "$.limits.workers: must be at least 1, got 0",
     ]
@@ -152,9 +152,9 @@ def test_the_backend_of_limits_may_be_written_in_any_case() -> None:
     settings = parsed({**REDIS, "backend": " Redis "}).limits
     assert settings is not None
     assert settings.backend == "redis"
-    assert said_of({"backend": "HTTP"}) == ["$.limits: limits with the backend http need a url"]
+    assert problems_of({"backend": "HTTP"}) == ["$.limits: limits with the backend http need a url"]
     wrong = '$.limits.backend: must be memory, redis or http, got the text "Radis "'
-    assert said_of({"backend": "Radis "}) == [wrong]
+    assert problems_of({"backend": "Radis "}) == [wrong]
 
 
 def test_qe_20_an_empty_list_of_limits_is_valid(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_all_mistakes_of_limits_are_reported_with_positions(tmp_path: Path) -> N
         "[1].window_seconds: is not allowed for a concurrency limit",
         '[3].key: [2] also has the key "m:rpm"',
     ]
-    assert said_of({"limits": wrong}) == [f"$.limits.limits{one}" for one in expected]
+    assert problems_of({"limits": wrong}) == [f"$.limits.limits{one}" for one in expected]
     text = ",\n ".join(map(json.dumps, wrong))
     (tmp_path / "limits.json").write_text(f"[{text}]")
     top = {"providers": ["echo"], "limits": {"limitsFile": "limits.json"}}
@@ -225,8 +225,8 @@ def test_a_lane_names_its_limits() -> None:
 def test_an_invalid_limit_of_a_lane_is_reported(keys: Any, problem: str) -> None:
     """The position is correct in lanes with and without a name."""
     lane = {"limits": keys}
-    assert said_of(REDIS, lanes={"wide": lane}) == [f"$.lanes.wide.limits{problem}"]
-    assert said_of(REDIS, providers=[{"echo": {"lane": lane}}]) == [
+    assert problems_of(REDIS, lanes={"wide": lane}) == [f"$.lanes.wide.limits{problem}"]
+    assert problems_of(REDIS, providers=[{"echo": {"lane": lane}}]) == [
         f"$.providers[0].echo.lane.limits{problem}"
     ]
 
@@ -235,7 +235,7 @@ def test_all_mistakes_of_limits_of_a_lane_are_reported() -> None:
     """Duplicates are included."""
     keys = ["a:rpm", 5, "a:rpm", {"key": "b", "unit": "x"}]
     unit = 'must be requests, tokens, cost_micro or slots, got the text "x"'
-    assert said_of(REDIS, lanes={"wide": {"limits": keys}}) == [
+    assert problems_of(REDIS, lanes={"wide": {"limits": keys}}) == [
         "$.lanes.wide.limits[1]: must be a key or an object with one, got 5",
         f"$.lanes.wide.limits[3].unit: {unit}",
         '$.lanes.wide.limits[2]: duplicate key "a:rpm"',
@@ -252,8 +252,8 @@ def test_limits_of_lanes_need_a_backend() -> None:
         "$.providers[0].echo.lane.limits: $.limits is missing",
         "$.lanes.wide.limits: $.limits is missing",
     ]
-    assert said_of(None, **top) == expected
-    assert said_of(None, **top, tasks=[{"type": "prompt_eval"}] * 2) == expected
+    assert problems_of(None, **top) == expected
+    assert problems_of(None, **top, tasks=[{"type": "prompt_eval"}] * 2) == expected
     assert parsed(REDIS, **top).limits is not None
 
 
@@ -265,7 +265,7 @@ def test_all_tasks_share_the_limits_of_the_top(tmp_path: Path) -> None:
     suite = parsed(REDIS, tmp_path, tasks=tasks)
     assert suite.limits is not None
     assert [task.suite.limits for task in suite.tasks] == [suite.limits] * 2
-    problems = said_of(REDIS, tmp_path, tasks=[{**task, "limits": REDIS} for task in tasks])
+    problems = problems_of(REDIS, tmp_path, tasks=[{**task, "limits": REDIS} for task in tasks])
     assert problems == [
         f'$.tasks[{place}].limits: "limits" is not a key here' for place in range(2)
     ]

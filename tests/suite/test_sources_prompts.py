@@ -46,7 +46,7 @@ def refused(entry: Any, folder: Path) -> list[tuple[str, str | None]]:
         "a/b",
         "- role: user\n  content: '{{q}}'",
         "C:\\temp",
-        "tell me about prompts.py please",
+        "read more about prompts.py please",
         "/" * 5000,
         "/*",
     ],
@@ -196,13 +196,13 @@ def test_lines_of_jsonl_are_prompts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("prompt\nTell {{a}}\n\nSay {{b}}\n", ["Tell {{a}}", "Say {{b}}"]),
-        ("Tell {{a}}\nSay {{b}}\n", ["Tell {{a}}", "Say {{b}}"]),
-        ("\ufeffPrompt\nTell\n", ["Tell"]),
-        ("prompt,label\nTell,T\n\n,none\nSay,S\n", ["Tell", "Say"]),
-        ('label, prompt\nT, "Tell, please"\n', ["Tell, please"]),
-        ("prompt\nTell, please, all\nSay\n", ["Tell, please, all", "Say"]),
-        ('prompt\n"Tell, all\nSay', ['"Tell, all', "Say"]),
+        ("prompt\nName {{a}}\n\nSay {{b}}\n", ["Name {{a}}", "Say {{b}}"]),
+        ("Name {{a}}\nSay {{b}}\n", ["Name {{a}}", "Say {{b}}"]),
+        ("\ufeffPrompt\nName\n", ["Name"]),
+        ("prompt,label\nName,T\n\n,none\nSay,S\n", ["Name", "Say"]),
+        ('label, prompt\nT, "Name, please"\n', ["Name, please"]),
+        ("prompt\nName, please, all\nSay\n", ["Name, please, all", "Say"]),
+        ('prompt\n"Name, all\nSay', ['"Name, all', "Say"]),
     ],
 )
 def test_a_table_has_a_column_of_prompts(text: str, expected: list[str], tmp_path: Path) -> None:

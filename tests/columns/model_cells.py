@@ -134,7 +134,7 @@ def saying(*outputs: Any, **more: Any) -> Model:
 
 
 @attrs.define
-class Pupil:
+class FunctionModel:
     """A provider that replies with the result of a function of the request.
 
     A reply, a text, or an exception to raise.
