@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from model_cells import CHAT, FunctionModel, cells_of, made, make_cells, spec_of
 from journalled import Model, Notes
+from model_cells import CHAT, FunctionModel, cells_of, made, make_cells, spec_of
 
 from trioeval import Reply, Request
 from trioeval.columns.makers.base import CellError

@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 import pytest
-from model_cells import CHAT, FunctionModel, cells_of, made
 from hypothesis import given
 from hypothesis import strategies as st
+from model_cells import CHAT, FunctionModel, cells_of, made
 
 from trioeval.columns.makers.base import CellError
 from trioeval.columns.makers.conversations import CellServices

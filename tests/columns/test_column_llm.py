@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import trio
-from model_cells import CHAT, FunctionModel, cells_of, made, make_cells, saying, writer
 from journalled import Model, Notes
+from model_cells import CHAT, FunctionModel, cells_of, made, make_cells, saying, writer
 
 from trioeval import Reply, Request
 from trioeval.columns.makers.base import CellError

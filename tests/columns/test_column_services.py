@@ -7,8 +7,8 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from model_cells import CHAT, cells_of, make_cells, writer
 from loopback import Answer, Seen, as_json, serve
+from model_cells import CHAT, cells_of, make_cells, writer
 
 from trioeval.columns.makers.conversations import CellServices
 from trioeval.columns.makers.llm import EmbeddingMaker, JudgeMaker, schema_of
