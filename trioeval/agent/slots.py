@@ -174,7 +174,7 @@ class SlotSession:
             return
         self._requested.set()
         # A timeout inside of the run must not let it continue without a slot. The end of the run also ends
-        # this wait. Test: test_a_time_limit_around_a_wait_does_not_cost_a_slot.
+        # this wait. Test: test_a_timeout_around_a_wait_does_not_lose_a_slot.
         with trio.CancelScope(shield=True) as self._line:
             if not self._over:
                 await self._wait_granted()
