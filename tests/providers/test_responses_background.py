@@ -203,7 +203,7 @@ def test_a_look_that_fails_is_the_failure_of_the_call(look: Look, kind: str) -> 
     [
         (
             {**DONE, "status": "cancelled"},
-            "server: the response ended as cancelled (HTTP 200 from GET {url})",
+            "server: HTTP 200 from GET {url} (model o3): the response ended as cancelled",
         ),
         (
             {**DONE, "status": "failed", "error": {"code": "server_error", "message": "Oops"}},
