@@ -312,7 +312,9 @@ def test_a_refused_redirect_shows_no_secret_in_the_path_of_its_url() -> None:
     answer = HttpReply(302, {"location": ELSEWHERE}, b"", f"GET https://a.example/{KEY}")
     with pytest.raises(ProviderError) as caught:
         next_request(HERE, answer, OriginGuard(secrets=frozenset({KEY})))
-    assert str(caught.value).startswith("bad_request: HTTP 302 from GET https://a.example/[hidden]: ")
+    assert str(caught.value).startswith(
+        "bad_request: HTTP 302 from GET https://a.example/[hidden]: "
+    )
 
 
 @pytest.mark.parametrize(

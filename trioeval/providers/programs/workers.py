@@ -20,6 +20,7 @@ import attrs
 import trio
 
 from trioeval.errors import Fault, ProviderError
+from trioeval.executables import start_failure
 from trioeval.providers.bounds import has_more_marks, most_marks
 from trioeval.providers.http.replies import read_json
 from trioeval.providers.programs import worker as program
@@ -220,7 +221,7 @@ class Workers:
         try:
             return await _start_worker(self._spec)
         except OSError as error:
-            what = f"{self._spec.executable} cannot be started: {error.strerror}"
+            what = start_failure(self._spec.executable, error)
             raise ProviderError("server", f"{self._spec.name}: {what}") from error
 
     def _failure(self, worker: "_Worker | None", limit: float, *, timed_out: bool) -> ProviderError:
