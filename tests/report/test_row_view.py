@@ -53,7 +53,7 @@ def test_a_row_tells_what_was_asked_answered_and_judged() -> None:
     ]
     titles = [line for line in lines if line and not line.startswith(" ")][3:]
     assert titles[:4] == [
-        'verdict: the output does not equal "no"',
+        'verdict: the output does not equal "no"; output: "say hi"',
         "variables",
         "prompt",
         "reply (ended by stop)",
