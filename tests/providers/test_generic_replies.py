@@ -57,7 +57,7 @@ def read(reply: HttpReply, transform: str | None = None, price: Price | None = N
         try:
             value = found.apply(answer)
         except TransformError as error:
-            raise reading.failure("malformed_reply", str(error), reply) from error
+            raise reading.failure("malformed_reply", str(error), reply, "") from error
     return reading.finish(value, reply, answer)
 
 

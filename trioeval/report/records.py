@@ -273,7 +273,7 @@ class RowRecord:
 
     @property
     def output_excerpt(self) -> str | None:
-        """The quoted beginning of the output, if it failed for a reason about the output that does not show it.
+        """The quoted beginning of the output, if the row failed for a reason about it that does not show it.
 
         None as well if an assertion compared the result of its own transform, or if outputs are stripped.
         """

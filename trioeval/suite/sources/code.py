@@ -227,8 +227,8 @@ def call_for_each(
                 )
             except OSError as error:
                 message = f"{name}: {start_failure(interpreter, error)}"
-                hint = "set TRIOEVAL_PYTHON to the path of a Python interpreter"
-                raise MistakenError(Mistake(message, hint)) from None
+                advice = "set TRIOEVAL_PYTHON to the path of a Python interpreter"
+                raise MistakenError(Mistake(message, advice)) from None
             ended = _wait(process, limit)
             under_way.forget(process)
         answered.seek(0)
