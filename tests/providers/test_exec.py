@@ -290,7 +290,7 @@ def test_variables_that_are_not_json_are_refused() -> None:
     """They cannot be passed to the program."""
     with pytest.raises(ProviderError) as caught:
         run(lambda: ask(settings("false"), vars={"x": {1, 2}}))
-    assert str(caught.value) == "bad_request: the variables of the test are not JSON"
+    assert str(caught.value) == 'bad_request: the variables of the test are not JSON: check "x"'
 
 
 @pytest.mark.slow

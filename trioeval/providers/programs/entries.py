@@ -226,7 +226,11 @@ def make_context(request: Request) -> dict[str, Any]:
         ProviderError: `bad_request`, if a variable is not JSON.
     """
     if not is_json(dict(request.vars)):
-        raise ProviderError("bad_request", "the variables of the test are not JSON")
+        wrong = ", ".join(show(name) for name, value in request.vars.items() if not is_json(value))
+        raise ProviderError(
+            "bad_request",
+            f"the variables of the test are not JSON: check {wrong or 'their names, which must be text'}",
+        )
     return {
         "vars": dict(request.vars),
         "prompt": {"raw": request.prompt},
