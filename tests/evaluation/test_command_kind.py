@@ -117,7 +117,9 @@ def test_a_program_that_the_agent_was_to_make_is_its_failure(workspace: Path) ->
     told = found(workspace, "./check.sh now")
     assert (told.holds, told.invertible) == (False, False)
     assert told.reason == '"./check.sh now" cannot be started: No such file or directory'
-    with pytest.raises(GradingError, match='"no-such-program" cannot be started'):
+    with pytest.raises(
+        GradingError, match='program "no-such-program" not found in PATH: install it'
+    ):
         found(workspace, "no-such-program now")
     with pytest.raises(GradingError, match='"true" cannot be started: embedded null byte'):
         found(workspace, ["true", "\0"])

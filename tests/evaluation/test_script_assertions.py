@@ -221,11 +221,11 @@ def test_programs_that_compute_no_value(
         ({"type": "javascript", "value": "file://wrong.js"}, "is not JavaScript"),
         (
             {"type": "ruby", "value": "true"},
-            'running Ruby requires "no-ruby", which is not installed',
+            'program "no-ruby" not found in PATH, required for Ruby code',
         ),
         (
             {"type": "equals", "value": "file://check.rb"},
-            'running Ruby requires "no-ruby", which is not installed',
+            'program "no-ruby" not found in PATH, required for Ruby code',
         ),
         ({"type": "webhook", "value": "example.com"}, "begins with http:// or https://"),
         ({"type": "webhook"}, '"value" is missing'),

@@ -239,7 +239,10 @@ def test_a_program_gets_its_argument_and_prints(tmp_path: Path) -> None:
     [
         ("sh -c 'echo oops >&2; exit 3'", "sh ended with exit code 3: oops"),
         ("sh -c 'echo only this >&2'", "sh wrote only to its standard error: only this"),
-        ("no-such-program", "no-such-program cannot be started: No such file or directory"),
+        (
+            "no-such-program",
+            'program "no-such-program" not found in PATH: install it, or correct its name',
+        ),
         ("sleep 60", "sleep did not end within 0.5 seconds"),
         ("sh -c 'yes | head -c 20000000'", "sh printed more than 10485760 bytes"),
     ],

@@ -31,11 +31,11 @@ def test_a_command_that_is_not_in_path_is_refused_with_its_place() -> None:
     assert [(one.path, one.message) for one in caught.value.problems] == [
         (
             "$.tasks[0].defaultTest.assert[0].assert[0].value",
-            '"pyhton" is not a program in PATH',
+            'program "pyhton" not found in PATH',
         ),
-        ("$.tasks[0].tests[0].assert[0].value", '"pytset" is not a program in PATH'),
-        ("$.tasks[0].tests[0].assert[1].value", '"gcc-of-nobody" is not a program in PATH'),
-        ("$.tasks[0].tests[0].assert[2].value", '"moon" is not a program in PATH'),
+        ("$.tasks[0].tests[0].assert[0].value", 'program "pytset" not found in PATH'),
+        ("$.tasks[0].tests[0].assert[1].value", 'program "gcc-of-nobody" not found in PATH'),
+        ("$.tasks[0].tests[0].assert[2].value", 'program "moon" not found in PATH'),
     ]
 
 

@@ -16,7 +16,7 @@ from trioeval.report.usage import was_judged
 from trioeval.run import Status
 from trioeval.suite.model import ROW_NUMBER
 from trioeval.suite.tests import KEEP_ALL, Strip
-from trioeval.text import counted
+from trioeval.text import counted, quote
 from trioeval.text_safety import escape_control_characters
 
 STRIPPED_PROMPT = "[prompt stripped]"
@@ -33,6 +33,11 @@ _JUDGED = frozenset({"correct", "incorrect", "parse_error"})
 """Outcomes whose reason names the correct or the given answer."""
 _FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^\s/'\"]+/)+")
 """Folders of absolute paths in a sentence."""
+_ABOUT_OUTPUT = "the output "
+"""The beginning of reasons about the output."""
+_EXCERPT = 80  # characters of the output beside a reason
+_TELLING = 20  # characters of its beginning, by which a reason that quotes it is recognized
+_EMPTY = 2  # characters of an empty text in quotes
 _NO_WORD = re.compile(r"[\W_]+")
 _REPEAT = re.compile(r"-repeat-(\d+)\Z")
 _STATUSES = (Status.PASS, Status.FAIL, Status.ERROR)  # by failureReason
@@ -269,6 +274,31 @@ class RowRecord:
         return self.error if self.verdict is None else self.verdict.get("reason")
 
     @property
+    def output_excerpt(self) -> str | None:
+        """The quoted beginning of the output, if the row failed for a reason about it that does not show it.
+
+        None as well if an assertion compared the result of its own transform, or if outputs are stripped.
+        """
+        reason = self.reason
+        is_about_it = self.status is Status.FAIL and (reason or "").startswith(_ABOUT_OUTPUT)
+        if not is_about_it or reason is None or self.output in (None, STRIPPED_OUTPUT):
+            return None
+        if any("transform" in part.assertion for part in self.parts if part.reason == reason):
+            return None
+        excerpt = quote(shallow(self.output), _EXCERPT)
+        return None if len(excerpt) > _EMPTY and excerpt[:_TELLING] in reason else excerpt
+
+    def explained(self, most: int) -> str:
+        """Return the reason of its verdict or the error, with the excerpt of the output; without controls.
+
+        Args:
+            most: The most characters of the reason.
+        """
+        reason = escape_control_characters(self.reason or self.error or "no reason given", most)
+        excerpt = self.output_excerpt
+        return reason if excerpt is None else reason + shown_output(excerpt)
+
+    @property
     def parts(self) -> Sequence[PartRecord]:
         """The verdicts of its assertions, also of a row that then ended in an error."""
         found = (self.own if self.verdict is None else self.verdict).get("componentResults")
@@ -372,6 +402,11 @@ def event_text(event: Mapping[str, Any]) -> str:
     details = {key: part for key, part in event.items() if key not in {"sequence", "at", "event"}}
     more = ", ".join(f"{key} {output_text(part)}" for key, part in details.items())
     return f"{event['event']}{f' ({more})' if more else ''}"
+
+
+def shown_output(excerpt: str) -> str:
+    """Return the excerpt of an output as the end of a reason."""
+    return f"; output: {escape_control_characters(excerpt)}"
 
 
 def _stripped(record: RowRecord, strip: Strip) -> dict[str, Any]:

@@ -123,7 +123,7 @@ def _heading(record: RowRecord) -> Text:
 def _verdict(record: RowRecord) -> Iterator[RenderableType]:
     parts = record.parts
     if record.verdict is not None:
-        yield _title(f"verdict: {escape_control_characters(record.reason, _NAME * 4)}")
+        yield _title(f"verdict: {record.explained(_NAME * 4)}")
     elif parts:
         yield _title("assertions graded before the error")
     if not parts:

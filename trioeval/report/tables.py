@@ -23,7 +23,7 @@ from trioeval.report.statistics import Estimate
 from trioeval.report.text import Figure, packed
 from trioeval.report.totals import ColumnTotals, Totals, nearest_rank, percent
 from trioeval.run import Status
-from trioeval.text import counted
+from trioeval.text import counted, is_template
 from trioeval.text_safety import escape_control_characters
 
 # The rows that did not pass. Rows that ended with the same error are one group: a provider that refuses every
@@ -57,6 +57,8 @@ class FailureGroup:
     reason: str
     expected: str | None
     """The expected value of the assertion; None if the reason states it, or if there is none."""
+    output: str | None
+    """The beginning of the output; None if it is not shown. See `RowRecord.output_excerpt`."""
     index: int
     """The number of the first row."""
     rows: RowNumbers = attrs.field(factory=RowNumbers)
@@ -68,6 +70,8 @@ class Failures:
 
     most: int
     """The most groups, ≥ 1."""
+    shows_outputs: bool = attrs.field(default=True, kw_only=True)
+    """False if the groups contain no outputs."""
     count: int = 0
     """Rows that failed or ended in an error."""
     grouped: int = 0
@@ -105,6 +109,7 @@ class Failures:
                 provider=escape_control_characters(record.provider, _FAILURES_NAME),
                 reason=escape_control_characters(reason, _REASON),
                 expected=None if record.verdict is None else _expected(record.parts, reason),
+                output=record.output_excerpt if self.shows_outputs else None,
                 index=index,
             )
         group.rows.add(index)
@@ -112,9 +117,9 @@ class Failures:
 
 
 def _expected(parts: Sequence[PartRecord], reason: str) -> str | None:
-    """Return the expected value of the first failed assertion, unless the reason has it."""
+    """Return the expected value of the first failed assertion, unless it is in the reason or a template."""
     failed = next((part for part in parts if not part.passed), None)
-    if failed is None or "value" not in failed.assertion:
+    if failed is None or "value" not in failed.assertion or is_template(failed.assertion["value"]):
         return None
     value = shallow(failed.assertion["value"])
     # Reasons quote values and may be cut: compare the beginning.

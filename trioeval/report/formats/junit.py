@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trioeval.report.columns import dataset_lines, failure_line, trouble
-from trioeval.report.records import RowRecord, agent_lines
+from trioeval.report.records import RowRecord, agent_lines, shown_output
 from trioeval.report.results import Results
 from trioeval.report.totals import ColumnTotals
 from trioeval.run import Status
@@ -207,6 +207,10 @@ def _trouble(row: RowRecord) -> str:
     attributes = {"message": escape_control_characters(reason, _MESSAGE)}
     if row.status is Status.FAIL:
         failed = [part.type or "assertion" for part in row.parts if not part.passed]
+        excerpt = row.output_excerpt
+        if excerpt is not None:
+            reason += shown_output(excerpt)
+            attributes["message"] += shown_output(excerpt)
         lines = [f"Score: {score_text(row.score)}", f"Reason: {reason}"]
         lines += ["Failed assertions:", *(f"- {name}" for name in failed)] if failed else []
         text = xml_text("\n".join(lines))
