@@ -40,7 +40,7 @@ def changed(suite: Suite, *, environment: EnvironmentSettings = NOTHING, **flags
 
 
 @pytest.mark.parametrize(
-    ("flag", "said", "options", "environment", "delay"),
+    ("flag", "given", "options", "environment", "delay"),
     [
         (1.0, {"delay": 2}, {"delay": 3}, 4.0, 1),
         (None, {"delay": 2}, {"delay": 3}, 4.0, 2),
@@ -52,13 +52,13 @@ def changed(suite: Suite, *, environment: EnvironmentSettings = NOTHING, **flags
 )
 def test_the_most_specific_setting_applies(
     flag: float | None,
-    said: dict[str, Any],
+    given: dict[str, Any],
     options: dict[str, Any],
     environment: float | None,
     delay: float,
 ) -> None:
     """A flag comes first, then commandLineOptions, then evaluateOptions, then the environment."""
-    suite = suite_of(commandLineOptions=said, evaluateOptions=options)
+    suite = suite_of(commandLineOptions=given, evaluateOptions=options)
     settings = EnvironmentSettings(delay_ms=environment)
     found = changed(suite, environment=settings, limits=LimitFlags(delay=flag))
     assert found.evaluate_options.delay == delay
@@ -314,8 +314,8 @@ def test_event_lines_of_questions_replace_the_progress(tmp_path: Path) -> None:
     assert (shown(plain), shown(quiz)) == (True, True)
     assert (shown(plain, verbose=True), shown(quiz, verbose=True)) == (True, False)
     assert shown(quiz, verbose=True, progress=True)
-    said = {"verbose": True}
-    assert shown(suite_of(commandLineOptions=said))
+    given = {"verbose": True}
+    assert shown(suite_of(commandLineOptions=given))
     assert not shown(quiz_of(tmp_path, verbose=True))
     assert shown(quiz_of(tmp_path, verbose=True, progressBar=True))
     assert not shown(quiz_of(tmp_path, verbose=True, progressBar=True), progress=False)
@@ -325,15 +325,15 @@ def test_options_without_effect_on_questions_cause_warnings(tmp_path: Path) -> N
     """Warnings give the reason, for flags and for options of the suite; other suites get none."""
     flags = RunFlags(what=SuiteFlags(var=("a=b",), prompt_prefix="p", extension=("h.py:f",)))
     as_they_stand = "they are sent as their file has them"
-    told = "no effect on the questions of quiz"
+    reason = "no effect on the questions of quiz"
     assert unused_option_warnings(quiz_of(tmp_path, grader="echo", var={"c": "d"}), flags) == (
-        f"--var: {told}: {as_they_stand}",
-        f"--prompt-prefix: {told}: {as_they_stand}",
-        f"commandLineOptions.grader: {told}: no model grades their answers",
-        f"--extension: {told}: hooks apply to tests",
+        f"--var: {reason}: {as_they_stand}",
+        f"--prompt-prefix: {reason}: {as_they_stand}",
+        f"commandLineOptions.grader: {reason}: no model grades their answers",
+        f"--extension: {reason}: hooks apply to tests",
     )
     assert unused_option_warnings(quiz_of(tmp_path, promptSuffix="s"), RunFlags()) == (
-        f"commandLineOptions.promptSuffix: {told}: {as_they_stand}",
+        f"commandLineOptions.promptSuffix: {reason}: {as_they_stand}",
     )
     assert unused_option_warnings(quiz_of(tmp_path), RunFlags()) == ()
     assert unused_option_warnings(suite_of(), flags) == ()

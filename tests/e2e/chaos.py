@@ -90,7 +90,7 @@ def suite_of(base_url: str, tests: int) -> dict[str, Any]:
         for turn in range(TURNS)
         for talk in range(max(1, tests // 50))
     ]
-    said = (
+    source = (
         "{% for turn in _conversation %}{% if loop.last %}{{turn.output}}: {% endif %}{% endfor %}"
     )
     return {
@@ -106,7 +106,7 @@ def suite_of(base_url: str, tests: int) -> dict[str, Any]:
             {
                 "id": "talk",
                 "type": "prompt_eval",
-                "prompts": [said + "{{q}}"],
+                "prompts": [source + "{{q}}"],
                 "tests": turns,
                 "evaluateOptions": {"serialize": "conversation"},
             },
@@ -121,15 +121,19 @@ def recordings_of(suite: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         for number in range(len(matrix["tests"])):
             for prompt in PROMPTS:
                 message = message_of(prompt, number)
-                said = {"model": model, "prompt": message}
+                source = {"model": model, "prompt": message}
                 if (number + len(prompt)) % REFUSED_EVERY == 0:
-                    yield said | {"error": {"kind": "bad_request", "message": "not for me"}}
+                    yield source | {"error": {"kind": "bad_request", "message": "not for me"}}
                     continue
                 output = answer(model, message)
-                yield said | {"output": output}
+                yield source | {"output": output}
                 if number % JUDGED_EVERY == 0:
-                    asked = judged_as(output)
-                    yield {"model": "judge", "prompt": asked, "output": answer("judge", asked)}
+                    question = judged_as(output)
+                    yield {
+                        "model": "judge",
+                        "prompt": question,
+                        "output": answer("judge", question),
+                    }
         outputs: dict[str, str] = {}
         for test in talk["tests"]:
             name = test["metadata"]["conversationId"]
@@ -173,9 +177,11 @@ class Provider:
             whole, end, _ = file.read().rpartition(b"\n")
         self._read_bytes += len(whole) + len(end)
         for line in whole.splitlines():
-            said = json.loads(line)
-            question = said["model"], said["prompt"]
-            self._entries.append(Entry(said["utc_at"], said["status"], said["ending"], question))
+            source = json.loads(line)
+            question = source["model"], source["prompt"]
+            self._entries.append(
+                Entry(source["utc_at"], source["status"], source["ending"], question)
+            )
         return self._entries
 
     def wait_idle(self) -> Sequence[Entry]:
@@ -253,7 +259,7 @@ def recorded_in(folder: Path) -> Recorded:
             rows = store.execute("SELECT task, row FROM results")
             return Recorded(
                 run=runs[0][0] if runs else None,
-                replies=Counter((who.rpartition(":")[2], asked) for who, asked in replies),
+                replies=Counter((who.rpartition(":")[2], question) for who, question in replies),
                 rows=Counter(rows.fetchall()),
             )
 

@@ -27,10 +27,10 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_stats_show_the_contents(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """They are shown by provider, as a table or as JSON."""
     assert run_command_line(["cache", "stats"]) == 0
-    told = capsys.readouterr()
-    assert told.err.startswith(f"{path}: 3 replies, ")
-    assert told.err.endswith(", the oldest from 2001-09-09T01:46:40.000+00:00\n")
-    assert "openai:m" in told.out
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"{path}: 3 replies, ")
+    assert printed.err.endswith(", the oldest from 2001-09-09T01:46:40.000+00:00\n")
+    assert "openai:m" in printed.out
     assert run_command_line(["cache", "stats", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["entries"] == 3

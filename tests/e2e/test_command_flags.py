@@ -462,7 +462,7 @@ def test_watching_continues_after_any_error_and_any_exit_code(tmp_path: Path) ->
             while text not in (line := process.stderr.readline()):
                 assert line, f"ended without saying {text!r}"
 
-        for content, said in (
+        for content, message in (
             (None, 'file not found: "file://t.csv"'),
             ("word\nho,ho,ho\n", "t.csv:2"),
             ("word\nho\n", "exit 200"),
@@ -470,7 +470,7 @@ def test_watching_continues_after_any_error_and_any_exit_code(tmp_path: Path) ->
         ):
             if content is not None:
                 (tmp_path / "t.csv").write_text(content)
-            wait_for(said)
+            wait_for(message)
             wait_for("watching")
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)

@@ -236,8 +236,8 @@ def test_wrong_lines_of_an_env_file_are_reported(
 def test_variables_that_are_set_take_precedence_over_the_file(tmp_path: Path) -> None:
     """A file gives defaults, also for a variable that is empty."""
     (tmp_path / ".env").write_text("WORD=file\nOTHER=file\nEMPTY=filled\n")
-    said = "{{env.WORD}} {{env.OTHER}} {{env.EMPTY}}"
-    provider = {"id": "sequence", "config": {"inputs": [said]}}
+    prompt = "{{env.WORD}} {{env.OTHER}} {{env.EMPTY}}"
+    provider = {"id": "sequence", "config": {"inputs": [prompt]}}
     suite = write(tmp_path / "s.json", {"providers": [provider], "prompts": ["a"]})
     done = subprocess.run(
         [sys.executable, "-m", "trioeval", str(suite), "--env-file", ".env"],

@@ -245,8 +245,8 @@ def test_a_run_is_paused_retuned_stopped_and_cancelled_from_its_page(
 
 def all_rows(browser: Browser) -> int:
     """The number of rows on the page: listed rows, and rows that were not run."""
-    told = browser.text("#total"), browser.text("#unlisted") if browser.all("#unlisted") else ""
-    return sum(int(found[0]) for one in told if (found := re.search(r"\d+", one)) is not None)
+    shown = browser.text("#total"), browser.text("#unlisted") if browser.all("#unlisted") else ""
+    return sum(int(found[0]) for one in shown if (found := re.search(r"\d+", one)) is not None)
 
 
 def choose_while_rows_are_reloaded(browser: Browser) -> None:
@@ -286,7 +286,9 @@ def steer(browser: Browser, folder: Path) -> None:
     lane, _ = standing(folder)["lanes"]
     assert (lane["maxConcurrency"], lane["rpm"]) == (2, 5000)
     assert browser.text("#said") == "lane retuned"
-    assert browser.find(".lane details").get_attribute("open") is not None  # pictures leave it so
+    assert (
+        browser.find(".lane details").get_attribute("open") is not None
+    )  # updates do not close it
 
     browser.find(".lane form button").click()
     browser.wait(
