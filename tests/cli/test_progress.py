@@ -74,7 +74,7 @@ def test_the_mode_is_the_requested_one_or_suits_the_output() -> None:
 
 
 @pytest.mark.parametrize(
-    ("output", "told"),
+    ("output", "reason"),
     [
         (OutputFlags(quiet=True, table=True), "--quiet and --table exclude each other"),
         (OutputFlags(quiet=True, progress=True), "--quiet and --progress exclude each other"),
@@ -84,8 +84,8 @@ def test_the_mode_is_the_requested_one_or_suits_the_output() -> None:
         ),
     ],
 )
-def test_contradictory_output_flags_are_refused(output: OutputFlags, told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+def test_contradictory_output_flags_are_refused(output: OutputFlags, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
         check_flags(RunFlags(output=output))
     check_flags(RunFlags(output=OutputFlags(quiet=True, table=False, progress=False)))
 
@@ -169,9 +169,9 @@ def test_the_busiest_of_many_lanes_are_shown_in_their_order() -> None:
     names = [line.split("  ")[0] for line in shown[3:9]]
     assert names == [f"lane {n}" for n in (258, 265, 272, 279, 286, 293)]
     assert shown[-1] == f"294 more lanes, {sum(n % 7 for n in range(300)) - 36} in flight"
-    told = plain_line(attrs.evolve(RUN, lanes=lanes))
-    assert told.count("in flight") == 5
-    assert told.endswith("295 more lanes")
+    reason = plain_line(attrs.evolve(RUN, lanes=lanes))
+    assert reason.count("in flight") == 5
+    assert reason.endswith("295 more lanes")
 
 
 def test_each_reason_of_a_wait_has_a_word() -> None:
@@ -213,11 +213,11 @@ def test_lines_show_the_activity_and_waits_of_each_lane() -> None:
     async def main() -> list[str]:
         lanes = Lanes([LaneSpec("fast", 3), LaneSpec("paced", 2, rpm=6), LaneSpec("full", 1)])
         activity = Activity(trio.current_time())
-        told = RunStateSource(
+        reason = RunStateSource(
             total=9, lanes=lanes, activity=activity, kept=lambda: 2, stopping=lambda: False
         )
-        told.expect({"fast": 4, "full": 2})
-        told.add(Status.PASS, "fast")
+        reason.expect({"fast": 4, "full": 2})
+        reason.add(Status.PASS, "fast")
         stream = io.StringIO()
 
         async def body(job: Job[None], calls: Calls[None]) -> None:
@@ -232,7 +232,7 @@ def test_lines_show_the_activity_and_waits_of_each_lane() -> None:
                     lambda: collect(plan, body, lanes=lanes, observe=activity.observe)
                 )
                 nursery.start_soon(
-                    PlainProgress().show, told.state, lambda: ["  quiz: 1/2 questions"]
+                    PlainProgress().show, reason.state, lambda: ["  quiz: 1/2 questions"]
                 )
                 await trio.sleep(6.5)
                 nursery.cancel_scope.cancel()

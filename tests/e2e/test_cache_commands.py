@@ -39,14 +39,14 @@ def test_stats_show_the_contents(path: Path, capsys: pytest.CaptureFixture[str])
 
 def test_clear_removes_what_is_named(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It removes replies by provider, by age, and all of them."""
-    for flags, said in [
+    for flags, message in [
         (["--provider", "http"], "1 reply removed"),
         (["--older-than", "100000w"], "0 replies removed"),
         (["--older-than", "2d", "--provider", "openai:m"], "2 replies removed"),
         ([], "0 replies removed"),
     ]:
         assert run_command_line(["cache", "clear", *flags]) == 0
-        assert capsys.readouterr().err == f"{path}: {said}\n"
+        assert capsys.readouterr().err == f"{path}: {message}\n"
     assert run_command_line(["cache", "clear", "--older-than", "soon"]) == 2
     assert "--older-than must be an age" in capsys.readouterr().err
 

@@ -191,7 +191,7 @@ def test_a_file_of_limits_is_created_and_changed_without_a_server(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("words", "stderr"),
+    ("words", "message"),
     [
         (["show"], "give the limits with --url http://host:8770, or redis://host"),
         (["show", "--url", "u", "--limits", "f"], "--url and --limits exclude each other"),

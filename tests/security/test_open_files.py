@@ -54,7 +54,7 @@ def answer(_seen: Seen) -> Answer:
 
 
 async def run_with(files: int, folder: Path, *words: str) -> "subprocess.CompletedProcess[bytes]":
-    """Run Python with so many open files."""
+    """Run Python with a maximum number of open files."""
     with trio.fail_after(60):
         return await trio.run_process(
             [sys.executable, *words],
@@ -82,7 +82,9 @@ def suite_of(folder: Path, provider: Any, rows: int, width: int) -> None:
     )
 
 
-def test_more_calls_than_files_are_refused_by_the_machine_and_called_again(tmp_path: Path) -> None:
+def test_calls_beyond_the_file_limit_are_refused_by_the_machine_and_repeated(
+    tmp_path: Path,
+) -> None:
     """Of 120 concurrent calls every row passes, and the database is written all the time."""
 
     async def main() -> "subprocess.CompletedProcess[bytes]":
@@ -99,7 +101,7 @@ def test_more_calls_than_files_are_refused_by_the_machine_and_called_again(tmp_p
     assert "120 passed" in said
 
 
-def test_more_programs_than_files_are_refused_by_the_machine_and_started_again(
+def test_programs_beyond_the_file_limit_are_refused_by_the_machine_and_restarted(
     tmp_path: Path,
 ) -> None:
     """Each needs several pipes."""
@@ -110,7 +112,7 @@ def test_more_programs_than_files_are_refused_by_the_machine_and_started_again(
     assert "30 passed" in done.stderr.decode()
 
 
-def test_a_refusal_of_the_machine_says_what_it_is(tmp_path: Path) -> None:
+def test_a_refusal_of_the_machine_names_its_cause(tmp_path: Path) -> None:
     """The message has the limit and a remedy; existing connections continue."""
     (tmp_path / "held").touch()
 
@@ -131,8 +133,8 @@ def test_a_refusal_of_the_machine_says_what_it_is(tmp_path: Path) -> None:
         assert "lower maxConcurrency" in message
 
 
-def test_room_is_left_to_the_files_of_a_run() -> None:
-    """The lowest free number shows how many are in use."""
+def test_files_of_a_run_have_reserved_room() -> None:
+    """The lowest free number shows the number of files in use."""
     free = lowest_free()
     assert free is not None
     with open("/dev/null") as first:  # noqa: PTH123
