@@ -19,13 +19,13 @@ BEST = {"type": "select-best", "value": "the kindest", "config": {"swap": True}}
 PLAIN = {"type": "contains", "value": "a"}
 
 
-async def nobody(_request: trioeval.Request) -> str:
+async def no_calls(_request: trioeval.Request) -> str:
     raise AssertionError("a plan asks nobody")
 
 
 def plan_of(document: Any) -> list[str]:
     suite = trioeval.parse_suite(document)
-    return list(plan_lines(prepare(suite, providers={"judge": nobody}, environ=KEYS)))
+    return list(plan_lines(prepare(suite, providers={"judge": no_calls}, environ=KEYS)))
 
 
 def planned(*assertions: Mapping[str, Any], judge: Any = JUDGE, **more: Any) -> list[str]:

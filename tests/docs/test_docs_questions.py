@@ -143,8 +143,10 @@ def test_after_an_interrupt_only_the_other_questions_are_sent(tmp_path: Path) ->
     assert "48 passed, 24 failed, 0 errors; exit 100: 24 rows failed" in resumed.stderr
 
 
-def record(question: str, answer: str, **said: tuple[str, bool]) -> dict[str, Any]:
-    models = {name: {"solution": text, "is_correct": right} for name, (text, right) in said.items()}
+def record(question: str, answer: str, **verdicts: tuple[str, bool]) -> dict[str, Any]:
+    models = {
+        name: {"solution": text, "is_correct": right} for name, (text, right) in verdicts.items()
+    }
     return {"question": question, "final_answer": answer, "models": models}
 
 

@@ -35,7 +35,7 @@ class Made:
 
     folder: Path
     code: int
-    told: str
+    stderr: str
     results: Sequence[Mapping[str, Any]]
 
     def of(self, task: str) -> list[Mapping[str, Any]]:
@@ -80,15 +80,15 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 def test_a_hundred_problems_are_generated_and_sent(made: Made) -> None:
     """More are generated than sent, since some are dropped on purpose; only wrong answers fail."""
-    assert made.code == 100, made.told
+    assert made.code == 100, made.stderr
     [(written, different)] = made.sql("select count(*), count(distinct problem) from {}")
     assert ASKED <= written < ROWS
     assert different == written
-    assert f"{written} of {ROWS} rows written" in made.told
-    assert re.search(r"dropped: filtered \d+, validation \d+$", made.told, re.MULTILINE)
+    assert f"{written} of {ROWS} rows written" in made.stderr
+    assert re.search(r"dropped: filtered \d+, validation \d+$", made.stderr, re.MULTILINE)
     assert len(made.of("exam")) == ASKED
     assert len(made.of("quiz")) == 20
-    assert ", 0 errors;" in made.told
+    assert ", 0 errors;" in made.stderr
 
 
 def test_the_problems_vary(made: Made) -> None:
@@ -144,8 +144,8 @@ def test_a_second_run_is_the_same(made: Made, tmp_path: Path) -> None:
     assert again.files() == made.files()
     assert len(made.files()) == 14
     for task in ("exam", "quiz"):
-        told = [
+        stderr = [
             [(row["testIdx"], row["response"]["output"], row["success"]) for row in one.of(task)]
             for one in (made, again)
         ]
-        assert told[0] == told[1]
+        assert stderr[0] == stderr[1]

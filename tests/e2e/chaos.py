@@ -372,7 +372,7 @@ class Audit:
     recorded: Recorded = Recorded(run=None, replies=Counter(), rows=Counter())
     lost_ages: list[float] = attrs.field(factory=list)
     """For each reply that was sent and not recorded: the seconds from then to the end of its execution."""
-    asked_again: list[Question] = attrs.field(factory=list)
+    repeated: list[Question] = attrs.field(factory=list)
     """Requests whose reply was recorded before the execution that made them."""
     paid: int = 0
     requests: int = 0
@@ -392,7 +392,7 @@ class Audit:
         before, self.recorded = self.recorded, recorded_in(self.folder)
         self.executions += 1
         self.requests += len(entries)
-        self.asked_again += [one.question for one in entries if one.question in before.replies]
+        self.repeated += [one.question for one in entries if one.question in before.replies]
         paid = [one for one in entries if one.is_paid]
         self.paid += len(paid)
         assert len({one.question for one in paid}) == len(paid), (

@@ -64,10 +64,10 @@ class Audit:
 
     @classmethod
     def of(cls, log: Path) -> "Audit":
-        said = [json.loads(line) for line in log.read_text().splitlines()]
+        entries = [json.loads(line) for line in log.read_text().splitlines()]
         arrivals = [
             Arrival(at, at + one["busy_seconds"], one["utc_at"], one["status"])
-            for one in said
+            for one in entries
             for at in [one["utc_at"] - one["seconds"]]
         ]
         return cls(sorted(arrivals, key=lambda one: one.at))
@@ -203,8 +203,8 @@ def run_programs(
             for n in range(programs)
         ]
         for run in runs:
-            said, _ = run.communicate()
-            assert run.returncode == 0, said
+            entries, _ = run.communicate()
+            assert run.returncode == 0, entries
     return Audit.of(log)
 
 

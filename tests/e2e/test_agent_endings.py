@@ -25,8 +25,8 @@ def command(
 
     def run(*words: str) -> tuple[int, str]:
         code = run_command_line([*words])
-        said = capsys.readouterr()
-        return code, said.out + said.err
+        output = capsys.readouterr()
+        return code, output.out + output.err
 
     return run
 
@@ -104,7 +104,7 @@ def test_ag_73_and_74_dependents_of_a_failed_case_follow_their_policy(
         },
         maxRestarts=1,
     )
-    code, said = command("s.json", *QUIET)
+    code, output = command("s.json", *QUIET)
     assert code == 100
     assert bench.outcomes == {
         "base": "fail",
@@ -120,7 +120,7 @@ def test_ag_73_and_74_dependents_of_a_failed_case_follow_their_policy(
     assert rows["skips"]["error"] == "blocked by case base, which is not done"
     assert rows["fails"]["error"] == "case base, which it depends on, is not done"
     assert "has waited 0.1 s for slow" in rows["late"]["error"]
-    stuck = [line for line in said.splitlines() if "is blocked forever" in line]
+    stuck = [line for line in output.splitlines() if "is blocked forever" in line]
     assert stuck == [
         "warning: case blocks is blocked forever: blocks waits for base (failed)",
         "warning: case behind is blocked forever: behind waits for blocks, blocks for base (failed)",
@@ -158,15 +158,15 @@ def test_reported_usage_counts_against_limits_and_the_budget(
 
     for budget, attempts in (({"usd": 0.025}, 3), ({"tokens": 20}, 4)):
         bench.write({"one": report, "two": report}, top={"evaluateOptions": {"budget": budget}})
-        code, said = command("s.json", *QUIET, "-j", "1")
-        assert code == 100, said
-        assert "2 rows not run because of the budget" in said
+        code, output = command("s.json", *QUIET, "-j", "1")
+        assert code == 100, output
+        assert "2 rows not run because of the budget" in output
         made = [
             len(agent_of(row)["attempts"]) if row["response"] else 0 for row in bench.rows.values()
         ]
         assert sum(made) == attempts
-    code, said = command("resume", "--max-tokens", "1000", "-o", "rows.jsonl")
-    assert code == 0, said
+    code, output = command("resume", "--max-tokens", "1000", "-o", "rows.jsonl")
+    assert code == 0, output
     assert [len(agent_of(row)["attempts"]) for row in bench.rows.values()] == [6, 6]
     assert [outcome_of(row) for row in bench.rows.values()] == ["pass", "pass"]
 
@@ -185,8 +185,8 @@ def test_a_continued_suite_with_more_columns_finds_its_cases(
         {"one": "[ $TRIOEVAL_ATTEMPT = 0 ] || [ -e mine ] || exit 1; touch DONE"},
         providers=["exec:sh {{suite}}/agent.sh", label],
     )
-    code, said = command("resume", "--reconcile")
-    assert code == 0, said
+    code, output = command("resume", "--reconcile")
+    assert code == 0, output
     assert sorted(bench.started()[1:]) == ["one.exec-sh-suite-agent.sh 1", "one.other 0"]
 
 
@@ -206,6 +206,6 @@ def test_hundreds_of_waiting_cases_open_few_files(tmp_path: Path) -> None:
         stderr=subprocess.STDOUT,
         text=True,
     ) as program:
-        said = finish(program, 100)
-    assert "warning" not in said
+        output = finish(program, 100)
+    assert "warning" not in output
     assert bench.outcomes == {"base": "fail", **dict.fromkeys(names, "blocked")}

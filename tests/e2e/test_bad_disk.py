@@ -48,7 +48,7 @@ def check_continues(audit: Audit, folder: Path) -> None:
     code, stderr = ended(start_run(folder, "resume", "--no-cache", "-o", "out.json"))
     assert code == 100, stderr
     audit.look(time.time())
-    assert audit.asked_again == []
+    assert audit.repeated == []
     assert len(rows_of(folder)) == ROWS
 
 

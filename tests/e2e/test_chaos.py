@@ -209,7 +209,7 @@ def chase(
             assert max(lost, default=0.0) <= room, str(audit)
             assert end.in_flight or not lost
         print(audit)
-    assert audit.asked_again == []
+    assert audit.repeated == []
     return audit
 
 

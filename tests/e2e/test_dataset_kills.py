@@ -50,7 +50,7 @@ def has_written(folder: Path, url: str, but: int) -> bool:
     return int(stats_of(url)["requests"]) <= recorded(folder, "call") + but
 
 
-def has_asked(url: str, wanted: int) -> bool:
+def has_requested(url: str, wanted: int) -> bool:
     return bool(stats_of(url)["requests"] >= wanted)
 
 
@@ -92,7 +92,7 @@ def test_a_dataset_that_is_killed_at_any_instant_loses_at_most_the_latest_replie
         for place, replies in enumerate((7, 11)):
             process = start(tmp_path, "resume" if place else "s.json", "--no-cache")
             wanted = stats_of(url)["requests"] + replies
-            wait_until(partial(has_asked, url, wanted), process)
+            wait_until(partial(has_requested, url, wanted), process)
             # A disk may pause for a moment; replies that are lost then are not lost by the program.
             wait_until(partial(has_written, tmp_path, url, (place + 1) * 2 * WIDTH), process)
             with process:

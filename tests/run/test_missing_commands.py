@@ -17,7 +17,7 @@ def suite_of(*values: Any, **more: Any) -> trioeval.Suite:
     return trioeval.parse_suite({"providers": ["exec:true"], "tasks": [task]})
 
 
-def test_a_command_that_is_not_in_path_is_refused_with_its_place() -> None:
+def test_a_command_that_is_not_in_path_is_refused_with_its_position() -> None:
     """Each of them is refused, in any form, also in a set."""
     inside = {"type": "assert-set", "assert": [{"type": "not-command", "value": "pyhton -V"}]}
     suite = suite_of(
@@ -39,7 +39,7 @@ def test_a_command_that_is_not_in_path_is_refused_with_its_place() -> None:
     ]
 
 
-def test_what_may_be_there_later_is_not_refused() -> None:
+def test_commands_that_may_exist_later_are_not_refused() -> None:
     """Such are files that an agent creates, commands with variables, and programs on an own PATH."""
     path = f"/nowhere{os.pathsep}/elsewhere"
     prepare(

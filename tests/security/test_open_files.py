@@ -95,10 +95,10 @@ def test_calls_beyond_the_file_limit_are_refused_by_the_machine_and_repeated(
             return await run_with(64, tmp_path, *words)
 
     done = trio.run(main)
-    said = done.stderr.decode()
-    assert done.returncode == 0, said
-    assert "120 rows" in said
-    assert "120 passed" in said
+    stderr = done.stderr.decode()
+    assert done.returncode == 0, stderr
+    assert "120 rows" in stderr
+    assert "120 passed" in stderr
 
 
 def test_programs_beyond_the_file_limit_are_refused_by_the_machine_and_restarted(
@@ -125,9 +125,9 @@ def test_a_refusal_of_the_machine_names_its_cause(tmp_path: Path) -> None:
             return await run_with(48, tmp_path, "-c", MANY, server.url)
 
     done = trio.run(main)
-    told = json.loads(done.stdout)
-    assert 70 < len(told) < 120
-    for fault, kind, message in told:
+    errors = json.loads(done.stdout)
+    assert 70 < len(errors) < 120
+    for fault, kind, message in errors:
         assert (fault, kind) == ("rate_limited", "connection")
         assert "too many open files (this process may have 48): raise the limit with" in message
         assert "lower maxConcurrency" in message

@@ -42,12 +42,12 @@ SUITES: dict[str, dict[str, Any]] = {
 }
 
 
-def filled(said: Any, pattern: str) -> Any:
-    if isinstance(said, dict):
-        return {key: filled(value, pattern) for key, value in said.items()}
-    if isinstance(said, list):
-        return [filled(value, pattern) for value in said]
-    return said.replace("{}", pattern)
+def filled(message: Any, pattern: str) -> Any:
+    if isinstance(message, dict):
+        return {key: filled(value, pattern) for key, value in message.items()}
+    if isinstance(message, list):
+        return [filled(value, pattern) for value in message]
+    return message.replace("{}", pattern)
 
 
 @pytest.mark.parametrize("form", SUITES)
@@ -63,10 +63,10 @@ def test_a_pattern_that_matches_nothing_ends(
     suite.write_text(json.dumps({"providers": ["echo"], **filled(SUITES[form], pattern)}))
     with pytest.raises(SuiteError) as caught:
         load_suite(suite, allow_outside=True)
-    said = str(caught.value)
-    assert pattern in said
-    assert "was compared with 1,000,000 files and folders" in said
-    assert "write a narrower pattern" in said
+    message = str(caught.value)
+    assert pattern in message
+    assert "was compared with 1,000,000 files and folders" in message
+    assert "write a narrower pattern" in message
 
 
 def bounded(directory: Path, pattern: str) -> Iterator[Path]:

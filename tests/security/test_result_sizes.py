@@ -175,7 +175,7 @@ def test_a_cached_reply_is_bounded_by_its_caller(tmp_path: Path) -> None:
 class Bounds:
     """A cache that records the bounds of its calls."""
 
-    asked: list[int] = attrs.field(factory=list)
+    bounds: list[int] = attrs.field(factory=list)
 
     def has(self, _key: bytes, /) -> bool:
         return False
@@ -187,7 +187,7 @@ class Bounds:
         self, _key: bytes, _fetch: Any, _waiting: Any, *, refresh: bool = False, most_bytes: int = 0
     ) -> RecordedReply:
         assert not refresh
-        self.asked.append(most_bytes)
+        self.bounds.append(most_bytes)
         await trio.lowlevel.checkpoint()
         return RecordedReply(Reply(output="kept"), 1.0, cached=True)
 
@@ -202,7 +202,7 @@ def test_the_cache_receives_the_bound_of_the_provider(
     cache = Bounds()
     provider = {"id": "openai:gpt-4.1", "config": {"apiKey": "sk-0123456789abcdef", **config}}
     assert row_of(tmp_path, provider, cache=cache).output == "kept"
-    assert cache.asked == [bound]
+    assert cache.bounds == [bound]
 
 
 @pytest.mark.parametrize(

@@ -143,8 +143,8 @@ def test_a_form_is_refused(kind: str) -> None:
                 ("/v1/complete", json.dumps({"lease_id": "a"})),
                 ("/v1/extend", json.dumps({"lease_id": "a"})),
             ):
-                said = {**KNOWN, "content-type": kind}
-                assert (await server.ask("POST", path, said, body)).status == 415
+                headers = {**KNOWN, "content-type": kind}
+                assert (await server.ask("POST", path, headers, body)).status == 415
             await untouched(server)
 
     in_trio(main)
@@ -165,16 +165,16 @@ def test_a_link_shows_no_limits() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "headers",
     ["", "Bearer", "Bearer ", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x", TOKEN,
      f"Bearer {TOKEN[:-1]}", "Bearer caf\u00e9", f"Bearer {TOKEN.upper()}", f"Bearer Bearer {TOKEN}"],
 )  # fmt: skip
-def test_requests_without_the_token_are_refused(said: str) -> None:
+def test_requests_without_the_token_are_refused(headers: str) -> None:
     """The only exception is the path that shows that the server runs."""
 
     async def main() -> None:
         async with limits_server() as server:
-            headers = {**JSON, "authorization": said}
+            headers = {**JSON, "authorization": headers}
             for method, path, body in (
                 ("GET", "/v1/admin/limits", ""),
                 ("GET", "/v1/admin/limits/slots", ""),

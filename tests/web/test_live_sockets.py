@@ -105,30 +105,30 @@ def test_the_remains_of_a_killed_run_are_replaced_and_removed(place: Path) -> No
 
 def test_a_run_that_listens_is_not_replaced() -> None:
     """A second execution of a run continues without a socket."""
-    told: list[str] = []
+    warnings: list[str] = []
 
     async def main() -> None:
-        async with serve_live(watched_run().steering(), told.append):
-            assert told == []
-            async with serve_live(watched_run().steering(), told.append) as tell:
+        async with serve_live(watched_run().steering(), warnings.append):
+            assert warnings == []
+            async with serve_live(watched_run().steering(), warnings.append) as tell:
                 tell(1, None)
             assert reachable_runs() == [RUN]
         assert reachable_runs() == []
 
     trio.run(main)
-    assert told == [f"the live server cannot start: a run {RUN} is running already"]
+    assert warnings == [f"the live server cannot start: a run {RUN} is running already"]
 
 
 def why_not(run_id: str = RUN) -> str:
     """Return the warning that a run cannot be watched; the run continues."""
-    told: list[str] = []
+    warnings: list[str] = []
 
     async def main() -> None:
-        async with serve_live(watched_run(run_id=run_id).steering(), told.append) as tell:
+        async with serve_live(watched_run(run_id=run_id).steering(), warnings.append) as tell:
             tell(1, None)
 
     trio.run(main)
-    (text,) = told
+    (text,) = warnings
     with pytest.raises(NotLiveError):
         connect_to(run_id)
     assert reachable_runs() == []
