@@ -292,7 +292,7 @@ def test_filters_and_prefixes_do_not_affect_a_dataset(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """They apply to tests; columns find their providers whatever other providers remain."""
-    flags = ("--prompt-prefix", "x", "--filter-providers", "nobody")
+    flags = ("--prompt-prefix", "x", "--filter-providers", "none-of-these")
     assert run_command_line(["s.json", *_QUIET, *flags]) == 0
     capfd.readouterr()
     assert run_command_line(["show", "datasets/problems", "0"]) == 0

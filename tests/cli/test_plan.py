@@ -20,7 +20,7 @@ PLAIN = {"type": "contains", "value": "a"}
 
 
 async def no_calls(_request: trioeval.Request) -> str:
-    raise AssertionError("a plan asks nobody")
+    raise AssertionError("a plan makes no calls")
 
 
 def plan_of(document: Any) -> list[str]:

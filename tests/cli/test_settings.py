@@ -266,7 +266,7 @@ def test_options_of_promptfoo_are_accepted() -> None:
         tags={"a": "1", "b": "1"},
         commandLineOptions={
             "envPath": [".env", ".env.local"],
-            "extension": "file://hooks.py:told",
+            "extension": "file://hooks.py:before",
             "filterSampleSeed": 7,
             "generateSuggestions": False,
             "noShare": True,
@@ -281,12 +281,12 @@ def test_options_of_promptfoo_are_accepted() -> None:
     assert filtered(suite, filter_sample_seed=0).sample_seed == 0
     found = changed(suite)
     assert found.tags == {"a": "1", "b": "2"}
-    assert found.extensions == ("file://hooks.py:told",)
+    assert found.extensions == ("file://hooks.py:before",)
     # The suite has the flag's hook already.
-    given = attrs.evolve(suite, extensions=("file://own.py:told",))
-    found = changed(given, what=SuiteFlags(extension=("own.py:told",), tag=("b=3",)))
+    given = attrs.evolve(suite, extensions=("file://own.py:before",))
+    found = changed(given, what=SuiteFlags(extension=("own.py:before",), tag=("b=3",)))
     assert found.tags == {"a": "1", "b": "3"}
-    assert found.extensions == ("file://own.py:told",)
+    assert found.extensions == ("file://own.py:before",)
     assert unused_option_warnings(suite, RunFlags()) == (
         "commandLineOptions.share: results are not shared; send the file that -o writes",
     )
@@ -303,7 +303,7 @@ def quiz_of(folder: Path, **options: Any) -> Suite:
 
 
 def test_event_lines_of_questions_replace_the_progress(tmp_path: Path) -> None:
-    """The progress is shown if there are no such lines, or if it is requested."""
+    """The progress is shown without such lines, or if it is requested."""
 
     def shown(suite: Suite, **output: Any) -> bool:
         return (

@@ -23,7 +23,7 @@ def test_every_event_of_a_question_has_a_row() -> None:
 
 @pytest.mark.parametrize("name", sorted(ROWS))
 def test_details_have_the_names_of_observers_and_of_records(name: str) -> None:
-    """If the two differ, the page has both."""
+    """The page has both if they differ."""
     details = re.findall(r"`(\w+)`", ROWS[name])
     event = QuestionEvent(
         sequence=0,

@@ -19,7 +19,7 @@ PATIENCE = 60.0
 
 _AGENT = """\
 suite=$(dirname "$0")
-tell() { echo "$TRIOEVAL_CASE $TRIOEVAL_ATTEMPT $1" >>"$suite/log"; }
+log() { echo "$TRIOEVAL_CASE $TRIOEVAL_ATTEMPT $1" >>"$suite/log"; }
 hold() { read -r _ <"$suite/$TRIOEVAL_CASE.go"; }
 alive() {  # except zombies
     case $(cat /proc/$1/stat 2>/dev/null) in "" | *") Z "* | *") X "*) return 1;; esac
@@ -29,9 +29,9 @@ leave() {  # a process in a session of its own that ignores requests to terminat
         while :; do sleep 100; done' &
     until [ -e "$suite/$1" ]; do sleep 0.01; done
 }
-tell begins
+log begins
 . "$suite/${TRIOEVAL_CASE%%.*}.sh"
-tell ends
+log ends
 """
 """Runs the script of its case."""
 

@@ -28,7 +28,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-ENV = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1", "OPENAI_API_KEY": "sk-nobody"}
+ENV = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1", "OPENAI_API_KEY": "sk-nothing"}
 MODELS = ("alpha", "beta")
 PROMPTS = ("short", "long")
 JUDGED_EVERY = 4
@@ -413,5 +413,5 @@ class Audit:
         return (
             f"{self.executions} executions, {self.requests} requests, {self.paid} replies paid;"
             f" not recorded: {len(ages)}, sent {median} ms before the end in the median and {oldest} at most;"
-            f" asked again: {len(self.asked_again)}"
+            f" asked again: {len(self.repeated)}"
         )

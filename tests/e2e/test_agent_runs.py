@@ -40,13 +40,13 @@ def test_ag_77_a_killed_run_continues_the_attempts_that_were_cut_off(tmp_path: P
             "calc": """
                 if [ $TRIOEVAL_ATTEMPT = 0 ]; then exit 3; fi
                 if [ -e mine ]; then
-                    if alive $(cat $suite/child); then tell survivor; fi
+                    if alive $(cat $suite/child); then log survivor; fi
                     cp $TRIOEVAL_PROMPT $suite/prompt
                     touch DONE; echo done at last; exit
                 fi
-                touch mine; leave child; tell held; hold
+                touch mine; leave child; log held; hold
             """,
-            "marked": "touch DONE; tell held; hold",
+            "marked": "touch DONE; log held; hold",
         },
         {"calc": {"dependsOn": ["quick"]}},
     )
@@ -130,7 +130,7 @@ def test_buses_rotate_as_configured(tmp_path: Path) -> None:
 def test_the_queue_is_controlled_from_the_command_line(tmp_path: Path) -> None:
     """A new limit applies at once; a cancelled case is not a success, and runs when it is retried."""
     bench = Bench(tmp_path)
-    held = "tell held; hold; touch DONE"
+    held = "log held; hold; touch DONE"
     top = {"agents": {"maxConcurrentRootTasks": 1}}
     bench.write({"a": held, "b": held, "c": held}, top=top)
     with bench.run("s.json") as program:
@@ -197,7 +197,7 @@ def test_a_child_run_takes_a_slot_like_an_attempt(tmp_path: Path) -> None:
             "first": f"""
                 {SUBMIT} -- sh $suite/child.sh $suite
                 until [ -e $suite/begun ]; do sleep 0.01; done
-                tell works; hold; touch DONE
+                log works; hold; touch DONE
             """,
             "second": "touch DONE",
             "third": "touch DONE",
@@ -221,7 +221,7 @@ def test_a_child_run_takes_a_slot_like_an_attempt(tmp_path: Path) -> None:
 def test_deleting_a_killed_run_ends_its_agents(tmp_path: Path) -> None:
     """Their processes are ended before the folder is removed, by the supervisor or by the command."""
     bench = Bench(tmp_path)
-    bench.write({"first": "leave child; tell held; hold"})
+    bench.write({"first": "leave child; log held; hold"})
     with bench.run("s.json") as program:
         bench.wait_logged("first 0 held")
         child = bench.pid("child")
@@ -241,9 +241,9 @@ def test_the_first_interrupt_waits_for_attempts_and_the_second_ends_them(tmp_pat
         {
             "first": """
                 case $TRIOEVAL_ATTEMPT in
-                    0) tell held; hold; echo soon; exit;;
+                    0) log held; hold; echo soon; exit;;
                     1) if [ ! -e child ]; then
-                           echo working; leave child; cp $suite/child .; tell held; hold
+                           echo working; leave child; cp $suite/child .; log held; hold
                        fi;;
                 esac
                 touch DONE
@@ -320,7 +320,7 @@ def test_programs_on_one_database_take_turns(tmp_path: Path) -> None:
     """One case runs at a time, in submission order, even if programs are killed, resumed or interrupted."""
     bench = Bench(tmp_path)
     top = {"agents": {"maxConcurrentRootTasks": 1}}
-    held = "tell held; hold; touch DONE"
+    held = "log held; hold; touch DONE"
     bench.write({"a1": held, "a2": held, "a3": held}, name="a.json", top=top)
     bench.write({"b1": held, "b2": held}, name="b.json", top=top)
 

@@ -45,7 +45,7 @@ SHELL_AGENT = """
 set -e
 question=$("$TRIOEVAL_PYTHON" -P -m trioeval bus post --type QUESTION "May I?")
 answer=$("$TRIOEVAL_PYTHON" -P -m trioeval bus follow --since "$question" --until DECISION --timeout 60)
-printf 'told:\n%s\n' "$answer" | "$TRIOEVAL_PYTHON" -P -m trioeval bus post --type FACT
+printf 'answer:\n%s\n' "$answer" | "$TRIOEVAL_PYTHON" -P -m trioeval bus post --type FACT
 """
 
 HOLDER = """
@@ -153,7 +153,7 @@ def test_agents_in_two_languages_communicate_and_a_third_process_follows(
     assert (question["seq"], question["type"], question["task_id"]) == (1, "QUESTION", "sh")
     assert (decision["type"], decision["parents"]) == ("DECISION", [{"msg_id": question["msg_id"]}])
     assert shell.stdout == f"{fact['msg_id']}\n"
-    assert fact["body"] == f"told:\n2 {decision['ts'][:19]}Z DECISION py yes\n"
+    assert fact["body"] == f"answer:\n2 {decision['ts'][:19]}Z DECISION py yes\n"
 
 
 def test_ag_57_a_writer_that_is_killed_with_the_lock_blocks_no_other_writer(

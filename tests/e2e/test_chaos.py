@@ -141,7 +141,7 @@ CASES: dict[str, tuple[End, ...]] = (
     if DEEP
     else {
         "killed": (KILLED, WITHOUT_POWER, KILLED, KILLED),
-        "told": (DRAINED, CANCELLED, TOO_LATE),
+        "warned": (DRAINED, CANCELLED, TOO_LATE),
     }
 )
 

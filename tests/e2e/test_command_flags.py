@@ -110,11 +110,11 @@ def test_failing_tests_of_a_result_file_run_again(folder: Path) -> None:
         (["--filter-range", "3:1"], "--filter-range begins after its end, got '3:1'"),
         (["--filter-pattern", "("], "--filter-pattern '(' is not a valid regular expression"),
         (
-            ["--filter-pattern", "nobody"],
+            ["--filter-pattern", "none-of-these"],
             "no rows match the filters (pass --allow-empty to accept this)",
         ),
         (
-            ["--filter-providers", "nobody"],
+            ["--filter-providers", "none-of-these"],
             "no rows match the filters (pass --allow-empty to accept this)",
         ),
         (["--share"], "--share: results are not shared"),
@@ -186,7 +186,7 @@ def test_results_are_written_through_a_link(folder: Path) -> None:
 
 def test_filters_that_match_no_rows_may_be_allowed(folder: Path) -> None:
     """Then the run succeeds without rows."""
-    done = trioeval("suite.json", "--filter-pattern", "nobody", "--allow-empty", cwd=folder)
+    done = trioeval("suite.json", "--filter-pattern", "none-of-these", "--allow-empty", cwd=folder)
     assert (done.returncode, last_line(done)) == (0, "no rows to run; exit 0")
 
 

@@ -194,7 +194,7 @@ def test_flags_change_the_run_and_not_the_file(tmp_path: Path) -> None:
 def test_errors_are_reported_in_a_line_and_nothing_runs(
     tmp_path: Path, arguments: Sequence[str], code: int, line: str
 ) -> None:
-    """There is no traceback and no stdout; the exit code shows whose error it is."""
+    """Neither traceback nor stdout is printed; the exit code shows whose error it is."""
     (tmp_path / "broken.json").write_text('{"providers": }')
     (tmp_path / "typo.yaml").write_text("providers: [echo]\npromtps: [x]\n")
     (tmp_path / "none.json").write_text('{"prompts": ["x"]}')

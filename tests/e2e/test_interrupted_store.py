@@ -124,7 +124,7 @@ def test_a_full_disk_loses_no_row(tmp_path: Path) -> None:
     first, second, *_ = done.stderr.splitlines()
     assert first.startswith(".trioeval/results.db: the store of runs cannot be read or written")
     assert second == "stopping: running rows may finish"
-    assert not (tmp_path / "a.json").exists()  # there was no room for it either
+    assert not (tmp_path / "a.json").exists()  # it did not fit either
     match = re.search(
         r"^-o: (\d+) rows not run: counted, and not listed in the files$", done.stderr, re.MULTILINE
     )
@@ -156,7 +156,7 @@ def test_an_unusable_store_ends_a_run_before_any_call(tmp_path: Path) -> None:
         assert trioeval("s.json", "--db", "file", "--no-write", cwd=tmp_path).returncode == 0
 
 
-@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="a folder that nobody may write to")
+@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="a folder without write permission")
 def test_a_folder_that_cannot_be_written_to_is_refused_at_once(tmp_path: Path) -> None:
     """A run that is not stored works there without a cache, with a warning."""
     suite = write(tmp_path / "s.json", {"providers": ["echo"], "prompts": ["x"]})

@@ -86,7 +86,7 @@ Command = Callable[[str], tuple[int, str, str]]
 
 
 def test_a_run_of_a_program_is_read_like_any_other(folder: Path, command: Command) -> None:
-    """Its suite, its tests and its end are stored, although there is no suite file."""
+    """Its suite, its tests and its end are stored, without a suite file."""
     keep(folder / "mine.db", trioeval.parse_suite(suite_of("hi", "ho", "x")))
     keep(folder / "mine.db", trioeval.parse_suite(suite_of("hi", "ho", "hx")), "eval-2")
     code, shown, _ = command("show eval-mine")

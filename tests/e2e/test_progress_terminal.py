@@ -246,14 +246,14 @@ def test_after_a_suspension_no_foreign_output_is_overwritten(tmp_path: Path) -> 
     with held_server() as server, on_terminal_with(tmp_path, server) as terminal:
         terminal.wait_for(lambda lines: any("1/1" in line for line in lines))
         terminal.process.send_signal(signal.SIGSTOP)
-        terminal.stream.feed("told by others\r\n")
-        drawn = terminal.lines().index("told by others")
+        terminal.stream.feed("printed by others\r\n")
+        drawn = terminal.lines().index("printed by others")
         terminal.process.send_signal(signal.SIGCONT)
         terminal.wait_for(lambda lines: any("rows" in line for line in lines[drawn + 1 :]))
-        assert "told by others" in terminal.lines()
+        assert "printed by others" in terminal.lines()
         server.release()
         assert "exit 0" in " ".join(terminal.wait_end())
-        assert "told by others" in terminal.lines()
+        assert "printed by others" in terminal.lines()
 
 
 @contextmanager

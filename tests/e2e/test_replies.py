@@ -125,7 +125,7 @@ HTML = b"<html><body>Welcome to the captive portal</body></html>"
         (b"HTTP/1.1 200 OK\r\ncontent-length: 999\r\n\r\n{", "connection", None),
         (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", "connection", None),
         *(
-            (http(b'{"error": {"message": "told"}}', f"{status} X"), kind, "told")
+            (http(b'{"error": {"message": "why"}}', f"{status} X"), kind, "why")
             for status, kind in {
                 400: "bad_request",
                 401: "auth",

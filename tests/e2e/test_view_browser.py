@@ -238,7 +238,7 @@ def test_a_run_is_paused_retuned_stopped_and_cancelled_from_its_page(
     machine.server.send_signal(signal.SIGTERM)
     assert machine.server.wait(60) == 0
     browser.js("htmx.trigger(document.body, 'rows')")
-    browser.wait(lambda: browser.find("#lost").is_displayed(), "nobody answers")
+    browser.wait(lambda: browser.find("#lost").is_displayed(), "no server answers")
     assert browser.text("#total") == "1 row"  # the shown row is still there
     assert {*re.findall(r"net::([A-Z_]+)", "".join(browser.errors()))} == {"ERR_CONNECTION_REFUSED"}
 

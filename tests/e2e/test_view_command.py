@@ -113,7 +113,7 @@ def test_a_token_is_created_for_other_machines_and_a_signal_ends_it_at_once(
 
 
 def test_a_view_may_be_open_before_the_first_run(tmp_path: Path) -> None:
-    """It shows that there are no runs, and then the first run; a token need not be a flag."""
+    """It shows an empty list, and then the first run; a token need not be a flag."""
     (tmp_path / "suite.yaml").write_text(
         '{providers: [echo], prompts: ["{{a}}"], tests: [{vars: {a: x}}]}'
     )

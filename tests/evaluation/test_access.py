@@ -154,7 +154,7 @@ def test_a_turn_reads_and_writes_its_conversation() -> None:
 
 
 def test_conversations_have_names_of_any_kind() -> None:
-    """A number is another name than its digits; null is no name."""
+    """A number is another name than its digits; null does not count."""
     names: list[Any] = ["1", 1, None, True, ["a"]]
     tests = [{"metadata": {"conversationId": name}} for name in names]
     steps = steps_of(HISTORY, *tests, {"metadata": {"k": 1}})

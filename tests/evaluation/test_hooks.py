@@ -366,9 +366,9 @@ def test_after_all_gets_all_rows(tmp_path: Path) -> None:
 
         def afterAll(context, options):
             rows = [[row["vars"]["word"], row["success"]] for row in context["results"]]
-            told = [context["evalId"], len(context["suite"]["tests"]), rows]
-            with open("told.jsonl", "a") as file:
-                file.write(json.dumps(told) + "\\n")
+            found = [context["evalId"], len(context["suite"]["tests"]), rows]
+            with open("calls.jsonl", "a") as file:
+                file.write(json.dumps(found) + "\\n")
             raise RuntimeError("too late to matter")
         """,
         "afterAll",
@@ -376,7 +376,7 @@ def test_after_all_gets_all_rows(tmp_path: Path) -> None:
     )
     warnings: list[str] = []
     assert len(ran(suite, warnings)) == 2
-    messages = [json.loads(line) for line in (tmp_path / "told.jsonl").read_text().splitlines()]
+    messages = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
     assert messages == [["eval-1", 1, [["a", True], ["b", True]]]]
     assert len(warnings) == 1
     assert "too late to matter" in warnings[0]

@@ -181,7 +181,7 @@ def test_a_budget_of_money_holds() -> None:
 def test_a_budget_of_money_needs_prices() -> None:
     """It could not be enforced for a model with an unknown price."""
     suite = {
-        "providers": [{"id": "openai:nobody-knows", "config": {"apiKey": "sk-1234"}}, "echo"],
+        "providers": [{"id": "openai:unknown-model", "config": {"apiKey": "sk-1234"}}, "echo"],
         "evaluateOptions": {"budget": {"usd": 1}},
     }
     with pytest.raises(SuiteError) as caught:
@@ -189,7 +189,7 @@ def test_a_budget_of_money_needs_prices() -> None:
     (problem,) = caught.value.problems
     assert (problem.path, problem.message) == (
         "$.providers[0]",
-        "a budget in usd is set, but the price of openai:nobody-knows is not known",
+        "a budget in usd is set, but the price of openai:unknown-model is not known",
     )
     suite["evaluateOptions"] = {"budget": {"requests": 1}}
     trioeval.prepare(trioeval.parse_suite(suite))
@@ -389,7 +389,7 @@ def test_lanes_with_one_key_are_one_lane() -> None:
 
 @pytest.mark.parametrize(("statuses", "passed"), [([], 0), ([500, 503], 1)])
 def test_a_status_may_mean_too_many_calls(statuses: list[int], passed: int) -> None:
-    """If 503 means overload, the lane waits, however few retries there are."""
+    """A lane waits if 503 means overload, however few retries there are."""
     left = iter([503, 503, 503])
 
     async def busy(_request: Request) -> Reply:

@@ -28,12 +28,12 @@ def get_assert(output, context):
 def least(output, context):
     return len(output) >= context["config"]["least"]
 
-def told(output, context):
+def judged(output, context):
     assert context["prompt"] == "say hi", context["prompt"]
     assert context["vars"] == {"word": "hi", "n": [1]}, context["vars"]
     assert context["test"]["vars"]["word"] == "hi"
     assert context["test"]["description"] == "one"
-    assert context["test"]["assert"][0] == {"type": "python", "value": "file://checks.py:told"}
+    assert context["test"]["assert"][0] == {"type": "python", "value": "file://checks.py:judged"}
     assert context["provider"] == {"id": "echo"}
     assert context["test"]["options"] == {}
     assert context["metadata"] == {}
@@ -112,7 +112,7 @@ def test_a_script_gets_the_context_of_its_row(tmp_path: Path) -> None:
     in_javascript = "context.vars.n[0] === 1 && context.test.description === 'one'"
     row = row_of(
         tmp_path,
-        {"type": "python", "value": "file://checks.py:told"},
+        {"type": "python", "value": "file://checks.py:judged"},
         {"type": "javascript", "value": in_javascript},
         {"type": "python", "value": "context['providerResponse']['output'] == output"},
         description="one",

@@ -22,7 +22,7 @@ def test_a_command_that_is_not_in_path_is_refused_with_its_position() -> None:
     inside = {"type": "assert-set", "assert": [{"type": "not-command", "value": "pyhton -V"}]}
     suite = suite_of(
         "pytset -q",
-        ["gcc-of-nobody", "x"],
+        ["gcc-not-installed", "x"],
         {"command": "moon {{x}}"},
         defaultTest={"assert": [inside]},
     )
@@ -34,7 +34,7 @@ def test_a_command_that_is_not_in_path_is_refused_with_its_position() -> None:
             '"pyhton" is not a program in PATH',
         ),
         ("$.tasks[0].tests[0].assert[0].value", '"pytset" is not a program in PATH'),
-        ("$.tasks[0].tests[0].assert[1].value", '"gcc-of-nobody" is not a program in PATH'),
+        ("$.tasks[0].tests[0].assert[1].value", '"gcc-not-installed" is not a program in PATH'),
         ("$.tasks[0].tests[0].assert[2].value", '"moon" is not a program in PATH'),
     ]
 

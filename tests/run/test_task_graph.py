@@ -430,7 +430,7 @@ def test_errors_of_providers_are_reported_at_their_position_and_once() -> None:
     suite = parse_suite(
         {
             "providers": ["echo", lost],
-            "tasks": [task("a", "1"), task("b", "1", providers=["lost", "nobody"])],
+            "tasks": [task("a", "1"), task("b", "1", providers=["lost", "missing"])],
         }
     )
     with pytest.raises(SuiteError) as caught:

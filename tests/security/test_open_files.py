@@ -31,19 +31,19 @@ from trioeval.providers.http.client import open_http
 from trioeval.providers.http.wire import HttpRequest
 
 async def main():
-    told = []
+    errors = []
     async def send(client):
         try:
             await client.send(HttpRequest(sys.argv[1], {}, b"{}"))
         except ProviderError as error:
-            told.append([error.fault.value, error.kind, str(error)])
+            errors.append([error.fault.value, error.kind, str(error)])
     async with open_http() as client, trio.open_nursery() as nursery:
         for _ in range(120):
             nursery.start_soon(send, client)
-        while len(told) + os.stat("held").st_size < 120:  # each is refused, or held by the server
+        while len(errors) + os.stat("held").st_size < 120:  # each is refused, or held by the server
             await trio.sleep(0.01)
         nursery.cancel_scope.cancel()
-    print(json.dumps(told))
+    print(json.dumps(errors))
 
 trio.run(main)
 """

@@ -66,7 +66,7 @@ def test_no_redirect_leads_to_another_origin(status: int, location: str) -> None
     with pytest.raises(ProviderError) as caught:
         following(status, location, OriginGuard())
     assert caught.value.kind == "bad_request"
-    if "what is no http or https URL" not in str(caught.value):
+    if "not a valid http or https URL" not in str(caught.value):
         assert "http://api.example:80 redirects to http" in str(caught.value)
         assert "followRedirects: any" in str(caught.value)
 

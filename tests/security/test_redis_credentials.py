@@ -27,7 +27,7 @@ OURS = "~{trioeval}* &{trioeval}*"
 USERS = {
     "reader": f"{OURS} +@read +ping +hello +client",
     "stranger": "~other* &* +@all",
-    "nobody": f"{OURS} -@all",
+    "missing": f"{OURS} -@all",
     "locked": f"{OURS} +@all off",
     "deaf": "~{trioeval}* resetchannels +@all",
 }
@@ -80,7 +80,7 @@ LOGINS = {
     "a user without password": ("reader@", "invalid username-password pair"),
     "a locked user": (f"locked:{RIGHT}@", "invalid username-password pair or user is disabled"),
     "no right to scripts": (f"reader:{RIGHT}@", "no permissions to run the 'evalsha' command"),
-    "no right to anything": (f"nobody:{RIGHT}@", "no permissions to run the 'evalsha' command"),
+    "no right to anything": (f"missing:{RIGHT}@", "no permissions to run the 'evalsha' command"),
     "no right to the keys": (f"stranger:{RIGHT}@", "no permissions to access one of the keys"),
     "a password with everything in it": (f":{quote('a/b?c#d%e@f ', safe='')}@", "invalid username-"),
 }  # fmt: skip

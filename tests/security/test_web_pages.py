@@ -57,7 +57,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_foreign_host_name_is_refused(name: str) -> None:
-    """Whatever address DNS returns, no limit is shown or changed and no number of a run is shown."""
+    """No limit is shown or changed and no number of a run is shown, whatever address DNS returns."""
 
     async def main() -> None:
         async with limits_server(token=None) as server, metrics_server() as metrics:
@@ -165,16 +165,16 @@ def test_a_link_shows_no_limits() -> None:
 
 
 @pytest.mark.parametrize(
-    "headers",
+    "authorization",
     ["", "Bearer", "Bearer ", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x", TOKEN,
      f"Bearer {TOKEN[:-1]}", "Bearer caf\u00e9", f"Bearer {TOKEN.upper()}", f"Bearer Bearer {TOKEN}"],
 )  # fmt: skip
-def test_requests_without_the_token_are_refused(headers: str) -> None:
+def test_requests_without_the_token_are_refused(authorization: str) -> None:
     """The only exception is the path that shows that the server runs."""
 
     async def main() -> None:
         async with limits_server() as server:
-            headers = {**JSON, "authorization": headers}
+            headers = {**JSON, "authorization": authorization}
             for method, path, body in (
                 ("GET", "/v1/admin/limits", ""),
                 ("GET", "/v1/admin/limits/slots", ""),

@@ -18,9 +18,9 @@ from planner_model import (
     bury,
     kill,
     owner_of,
+    states_of,
     submission,
     tables,
-    states_of,
 )
 
 from trioeval.agent.planner import planner_turn
@@ -177,10 +177,10 @@ async def test_invalid_entries_are_refused(kind: str, path: Path) -> None:
             await planner.submit(submission(" "))
         with pytest.raises(UsageError, match=r"^a: it depends on itself"):
             await planner.submit(submission("a", "b", "a"))
-        await planner.finish("nobody", done=True)
-        await planner.finish("nobody", done=None)
-        with pytest.raises(UsageError, match="nobody: not queued by this program"):
-            await planner.wait_started("nobody")
+        await planner.finish("missing", done=True)
+        await planner.finish("missing", done=None)
+        with pytest.raises(UsageError, match="missing: not queued by this program"):
+            await planner.wait_started("missing")
         await planner.submit(submission("a"))
         await planner.submit(submission("b"))
         with pytest.RaisesGroup(

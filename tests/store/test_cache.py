@@ -422,7 +422,7 @@ def test_a_file_that_is_not_a_cache_is_unchanged(tmp_path: Path) -> None:
     assert "folder" in check_goes_on(tmp_path)[0]
 
 
-@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="a folder that nobody may write to")
+@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="a folder without write permission")
 def test_a_read_only_folder_is_a_warning() -> None:
     """A read-only folder causes a warning, and the run continues."""
     check_goes_on(Path("/sys/kernel/c.db"))
@@ -575,7 +575,7 @@ def hold(path: Path, *, expires: float) -> None:
     """Leave a lease behind, as a killed process does."""
     open_database(path, CACHE).close()
     with sqlite3.connect(path) as file:
-        file.execute("INSERT INTO lease VALUES (?, 'somebody', 3, ?)", (KEY, expires))
+        file.execute("INSERT INTO lease VALUES (?, 'other', 3, ?)", (KEY, expires))
 
 
 @pytest.mark.parametrize(("expires", "lease"), [(-1, 600.0), (1e9, 0.2)], ids=["over", "far"])
@@ -645,7 +645,7 @@ async def at_once() -> RecordedReply:  # noqa: ASYNC124 - as providers are
 
 
 def forbidden() -> AbstractContextManager[None]:
-    raise AssertionError("nobody waits")
+    raise AssertionError("a call waited")
 
 
 async def until_idle(cache: Cache, path: Path) -> None:
@@ -827,7 +827,7 @@ def test_a_wait_for_another_process_can_be_cancelled(tmp_path: Path) -> None:
     run(path, use, wall=wall)
     assert waits == ["begins", "ends"] * 2
     with sqlite3.connect(path) as file:
-        assert file.execute("SELECT owner FROM lease").fetchall() == [("somebody",)]
+        assert file.execute("SELECT owner FROM lease").fetchall() == [("other",)]
 
 
 def test_no_call_waits_for_an_unusable_reply(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_one_call_at_a_time_and_all_waiters_get_its_result(askers: list[Asker]) 
         spans = sorted((began, ended) for one, _, began, ended in trace.calls if one == key)
         assert all(ended <= began for (_, ended), (began, _) in pairwise(spans))
     made = Counter(who for _, who, _, _ in trace.calls)
-    assert all(count == 1 for count in made.values()), "somebody called twice"
+    assert all(count == 1 for count in made.values()), "a caller made two calls"
     for who, asker in enumerate(askers):
         match trace.ends[who]:
             case SharedResult(value, is_own):

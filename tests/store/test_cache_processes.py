@@ -31,7 +31,7 @@ path, name, lease, what, count = sys.argv[1:]
 
 @contextmanager
 def waiting():
-    if what == "tells":
+    if what == "reports-wait":
         print("waits", flush=True)
     yield
 
@@ -94,7 +94,7 @@ def test_a_call_of_another_process_is_not_repeated(tmp_path: Path) -> None:
     path = tmp_path / "c.db"
     with asker(path, "one", "slow", lease=LEASE) as first:
         assert line(first) == "asks"
-        with asker(path, "two", "tells") as second:
+        with asker(path, "two", "reports-wait") as second:
             assert line(second) == "waits"
             wait_for_signs(path, 4)
             go_on(first)
@@ -126,7 +126,10 @@ def test_a_killed_process_is_not_awaited(
         if runs_out:  # as on systems without locks
             [lock] = tmp_path.glob("*.lock")
             lock.unlink()
-        with asker(path, "two", "tells") as second, asker(path, "three", "tells") as third:
+        with (
+            asker(path, "two", "reports-wait") as second,
+            asker(path, "three", "reports-wait") as third,
+        ):
             assert [line(second), line(third)] == ["waits", "waits"]
             os.kill(first.pid, signal.SIGKILL)
             first.wait()

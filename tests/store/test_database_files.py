@@ -374,7 +374,7 @@ def test_a_read_only_file_or_folder_is_reported_and_can_be_read() -> None:
             assert reader.runs() == []
 
 
-@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="a medium that nobody may write to")
+@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="a read-only medium")
 def test_a_read_only_medium_is_reported() -> None:
     """A folder that cannot be created is reported."""
     for path in ("/sys/trioeval/results.db", "/sys/trioeval.db"):

@@ -115,7 +115,7 @@ async def test_ag_38_a_finished_run_leaves_nothing_in_the_queue(path: Path) -> N
     dead, planner = bare_planner(path, 1), bare_planner(path, 1)
     for id_ in ("a", "b"):
         await dead.submit(submission(id_, "x"))
-    await planner.finish("nobody", done=True)
+    await planner.finish("missing", done=True)
     await dead.submit(submission("c"))
     await dead.finish("c", done=True)
     kill(dead)

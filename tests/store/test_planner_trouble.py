@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from planner_model import QUIET, bare_planner, kill, submission, tables, states_of
+from planner_model import QUIET, bare_planner, kill, states_of, submission, tables
 
 from trioeval.errors import StoreError
 from trioeval.store.planner import planner as agent_planner

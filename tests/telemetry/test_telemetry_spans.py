@@ -153,7 +153,7 @@ def test_evaluations_are_events_of_the_call_that_is_judged() -> None:
     assert not any("gen_ai.evaluation.explanation" in record.attributes for record in records)
     [row] = out.named("trioeval.row")
     assert attributes(row)["trioeval.status"] == "fail"
-    assert row.status.status_code is StatusCode.UNSET, "a verdict is no mishap"
+    assert row.status.status_code is StatusCode.UNSET, "a verdict is not a failure"
 
 
 def test_content_is_exported_only_on_request() -> None:

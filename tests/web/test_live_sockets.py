@@ -168,9 +168,9 @@ def test_a_folder_of_another_user_is_not_used(place: Path) -> None:
 
 
 @pytest.mark.skipif(
-    not hasattr(socket, "SO_PEERCRED"), reason="this system does not tell who it is"
+    not hasattr(socket, "SO_PEERCRED"), reason="this system does not identify the client"
 )
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs rights to become somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs rights to become another user")
 def test_a_client_of_another_user_is_detected() -> None:
     """A client of another user is refused, even inside of the folder."""
     with (
