@@ -71,7 +71,7 @@ def bodies(printed: str) -> list[str]:
     return [json.loads(line)["body"] for line in printed.splitlines()]
 
 
-def test_what_is_posted_is_read(bus: Path, run: Run) -> None:
+def test_posted_messages_are_read(bus: Path, run: Run) -> None:
     """Every flag is stored, under the printed id."""
     _, issue, _ = run("post", "it loops", "--type", "ISSUE", "--task", "calc", "--run", "r-0")
     words = ["--type", "FACT", "--issue", issue.strip(), "--parent", issue.strip(), "--parent", "x"]

@@ -156,7 +156,7 @@ def test_a_retry_of_lost_rows_survives_an_interruption(
     assert [row["i"] for row in rows] == [*range(10)]
 
 
-def test_after_an_early_shutdown_the_last_line_names_what_helps(
+def test_after_an_early_shutdown_the_last_line_names_the_remedy(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     write(folder, groupSize=10, shutdown={"calls": 2, "errorRate": 0.5}, rows=10)

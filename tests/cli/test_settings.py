@@ -236,7 +236,7 @@ def test_an_invalid_filter_is_refused_by_its_name() -> None:
 
 
 def test_earlier_results_are_named_by_flags_or_the_suite() -> None:
-    """Each option says which rows of its file count."""
+    """Each option selects rows of its file."""
     suite = suite_of(commandLineOptions={"filterFailing": "old.json", "filterErrorsOnly": "e.json"})
     flags = RowFlags(filter_failing_only=Path("f.json"), filter_errors_only=Path("x.json"))
     assert earlier_files(resolve_settings(suite, RunFlags(rows=flags)).rows) == (

@@ -32,7 +32,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 @pytest.mark.network
-def test_recorded_solutions_pass_where_they_were_judged_correct(tmp_path: Path) -> None:
+def test_recorded_solutions_pass_if_they_were_judged_correct(tmp_path: Path) -> None:
     """The whole procedure of the page: script, fake provider, run, comparison."""
     assert run(SCRIPT, QUESTIONS, tmp_path).returncode == 0
     flags = ["--port", "0", "--replay", str(tmp_path / "replies.jsonl")]

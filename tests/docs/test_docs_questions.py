@@ -172,7 +172,7 @@ def write_lines(path: Path, records: list[dict[str, Any]]) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.network
-def test_replayed_solutions_are_correct_where_they_were_judged_correct(
+def test_replayed_solutions_are_correct_if_they_were_judged_correct(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The whole procedure over loopback: script, questions, fake provider, run, comparison."""

@@ -357,7 +357,7 @@ def start_run(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
 
 
 def wait_replies(process: "subprocess.Popen[str]", provider: Provider, number: int) -> None:
-    """Return when so many more replies have ended, or the process has."""
+    """Return when a number of further replies have ended, or the process has."""
     wanted = len(provider.entries()) + number
     while process.poll() is None and len(provider.entries()) < wanted:
         time.sleep(0.001)  # between two polls

@@ -38,7 +38,7 @@ class HeldServer:
     _changed: threading.Condition = attrs.field(factory=threading.Condition)
 
     def hold_after(self, more: int, prompts: Iterable[str] = ()) -> None:
-        """Answer so many requests from now on, and more until these prompts are answered; hold all others."""
+        """Answer so many requests from now on, and more until these prompts are answered; hold the rest."""
         with self._changed:
             self._most = len(self.answered) + more
             self._before = frozenset(prompts)
@@ -55,7 +55,7 @@ class HeldServer:
             self._refused_models = {*models}
 
     def wait_held(self, requests: int) -> None:
-        """Return when so many requests are held."""
+        """Return when a number of requests are held."""
         with self._changed:
             met = self._changed.wait_for(lambda: self.held >= requests, PATIENCE)
             assert met, (len(self.prompts), len(self.answered))

@@ -37,7 +37,7 @@ def test_stats_show_the_contents(path: Path, capsys: pytest.CaptureFixture[str])
     assert data["providers"][0] == {"provider": "openai:m", "entries": 2, "bytes": 32}
 
 
-def test_clear_removes_what_is_named(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_clear_removes_the_named_entries(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It removes replies by provider, by age, and all of them."""
     for flags, message in [
         (["--provider", "http"], "1 reply removed"),

@@ -204,7 +204,7 @@ def chase(
                 break
             assert end is not None, stderr
             assert goes_on or not end.names_command or not audit.recorded.run, stderr
-            # Neither the program nor the disk could do anything while the machine stood still.
+            # Neither the program nor the disk could do anything while the machine was paused.
             room = end.in_flight and end.in_flight + 2 * stalls.longest
             assert max(lost, default=0.0) <= room, str(audit)
             assert end.in_flight or not lost

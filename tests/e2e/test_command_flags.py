@@ -190,7 +190,7 @@ def test_filters_that_match_no_rows_may_be_allowed(folder: Path) -> None:
     assert (done.returncode, last_line(done)) == (0, "no rows to run; exit 0")
 
 
-def test_the_environment_sets_the_threshold_and_what_is_stripped(folder: Path) -> None:
+def test_the_environment_sets_the_threshold_and_the_stripped_fields(folder: Path) -> None:
     """The variables have promptfoo's names; an invalid value is refused."""
     env = {"PROMPTFOO_PASS_RATE_THRESHOLD": "25", "PROMPTFOO_STRIP_RESPONSE_OUTPUT": "true"}
     done = trioeval("suite.json", "-o", "o.jsonl", cwd=folder, env=env)

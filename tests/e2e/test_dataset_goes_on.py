@@ -59,7 +59,7 @@ def test_co_73_to_76_a_dataset_that_changes_is_extended_refused_or_reconciled(
         write(tmp_path, {"providers": [lane_of(server.url)], "tasks": [task]})
 
     def refused(command: str, code: int) -> str:
-        """The output of this process; a refusal needs no process of its own."""
+        """The output of this process; a refusal needs no separate process."""
         assert run_command_line([command, "--no-cache", "--no-table", "--no-progress"]) == code
         return capfd.readouterr().err
 

@@ -46,7 +46,7 @@ def is_recorded(folder: Path, wanted: int, table: str = "cell") -> bool:
 
 
 def has_written(folder: Path, url: str, but: int) -> bool:
-    """True if all requests are recorded, but at most so many."""
+    """True if all requests are recorded, up to a maximum."""
     return int(stats_of(url)["requests"]) <= recorded(folder, "call") + but
 
 

@@ -63,7 +63,7 @@ def test_rows_that_were_not_run_are_the_same_everywhere(
 def test_the_pass_rate_threshold_applies_to_rows_that_ended(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last line says so."""
+    """The last line reports this."""
     monkeypatch.setenv("TRIOEVAL_PASS_RATE_THRESHOLD", "75")
     assert run_command_line(["s.json", "--fail-fast", "--no-progress", "--no-table"]) == 100
     last = capsys.readouterr().err.splitlines()[-1]

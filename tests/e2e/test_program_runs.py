@@ -142,7 +142,7 @@ def test_keys_of_a_program_are_hidden(folder: Path) -> None:
 
 
 def test_a_suite_of_a_program_is_continued_there(folder: Path, command: Command) -> None:
-    """The command line says so, and names the call."""
+    """The command line reports this, and names the call."""
     keep(folder / "mine.db", trioeval.parse_suite(suite_of("hi")))
     code, _, stderr = command("resume eval-mine")
     assert code == 2

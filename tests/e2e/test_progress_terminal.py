@@ -106,7 +106,7 @@ def on_terminal(
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     command = [sys.executable, "-m", "trioeval", "suite.json", "--no-table", "--no-cache", *flags]
-    if is_controlling:  # what is typed there reaches the run
+    if is_controlling:  # typed characters reach the run
         command = [sys.executable, "-c", _CONTROLLED, *command[1:]]
     process = subprocess.Popen(
         command,

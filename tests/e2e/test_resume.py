@@ -28,7 +28,7 @@ def run_of(folder: Path) -> dict[str, Any]:
 
 
 def kill_after(folder: Path, server: HeldServer, replies: int, *flags: str) -> None:
-    """Start a run, and kill its process when so many replies are recorded and four are held."""
+    """Start a run, and kill its process when a number of replies are recorded and four are held."""
     server.hold_after(replies)
     command = [sys.executable, "-m", "trioeval", "s.json", "--no-progress", *flags]
     with subprocess.Popen(

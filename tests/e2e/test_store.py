@@ -224,7 +224,7 @@ def test_a_run_that_is_not_stored_leaves_nothing(tmp_path: Path) -> None:
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_flag_environment_and_folder_determine_where_runs_are(tmp_path: Path) -> None:
+def test_flag_environment_and_folder_determine_the_location_of_runs(tmp_path: Path) -> None:
     """They apply in this order; a suite's own `env` does not count."""
     suite = {**suite_of("w"), "env": {"TRIOEVAL_DB": "suite.db", "TRIOEVAL_CONFIG_DIR": "suite"}}
     write(tmp_path / "s.json", suite)

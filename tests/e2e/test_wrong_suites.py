@@ -8,7 +8,7 @@ from test_command_line import trioeval
 pytestmark = pytest.mark.slow
 
 
-def test_problems_of_the_file_come_before_those_of_its_providers(tmp_path: Path) -> None:
+def test_errors_of_the_file_are_reported_before_those_of_its_providers(tmp_path: Path) -> None:
     """Each list is complete: two runs show all problems."""
     right = "providers:\n- id: echo\n  transform: '}{'\n- opnai:x\n"
     suites = {

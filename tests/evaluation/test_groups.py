@@ -89,7 +89,7 @@ def test_a_comparison_is_ready_with_the_last_step_of_its_group(
     assert len(over) == len(jobs)
 
 
-class Says(Readiness):
+class ScriptedReadiness(Readiness):
     """A readiness of four steps: later ones come first, 1 is named again at once, and 2 withdraws 3."""
 
     def begin(self) -> Sequence[int]:
@@ -107,7 +107,7 @@ class Says(Readiness):
 
 def test_ranks_rounds_and_withdrawals_are_those_of_the_steps() -> None:
     """The inner readiness gets jobs; comparisons have no rank, and the run decides about their rounds."""
-    order = GroupReadiness(Layout.of([StepSpan(0, 4, 2, compared=True)]), Says())
+    order = GroupReadiness(Layout.of([StepSpan(0, 4, 2, compared=True)]), ScriptedReadiness())
     assert order.begin() == [0, 1, 3, 4]
     assert [order.rank(job) for job in range(6)] == [(0,), (-1,), (), (-2,), (-3,), ()]
     assert [order.on_set_aside(job) for job in (0, 1, 2)] == [None, ReadinessUpdate([1], []), None]

@@ -26,7 +26,7 @@ SERIAL = st.lists(st.booleans(), min_size=1, max_size=6).map(tuple)
 
 
 @given(SERIAL, st.sampled_from(["suite", "column"]), st.data())
-def test_a_step_sees_what_a_serial_run_would_show_it(
+def test_a_step_sees_the_data_of_a_serial_run(
     serial: tuple[bool, ...], scope: Any, data: st.DataObject
 ) -> None:
     """The latest value before it, and all turns before it: serial steps first, then by index."""

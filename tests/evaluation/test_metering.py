@@ -314,7 +314,7 @@ def test_the_largest_delay_of_a_lane_applies(entries: list[dict[str, Any]], gap:
 
 @pytest.mark.parametrize("wrong", [-1, "1", True])
 def test_a_bound_of_costs_is_a_number(wrong: object) -> None:
-    """This is checked at any position: here for a provider without keys of its own."""
+    """This is checked at any position: here for a provider without keys."""
     suite = {"providers": [{"id": "echo", "config": {"maxCost": wrong}}]}
     with pytest.raises(SuiteError, match=r"maxCost: must be a number of US dollars of at least 0"):
         trioeval.prepare(trioeval.parse_suite(suite))

@@ -166,7 +166,7 @@ def test_a_suite_without_any_judge_is_an_error() -> None:
         ),
     ],
 )
-def test_an_unsuitable_judge_is_reported_where_it_is_named(
+def test_an_unsuitable_judge_is_reported_at_its_position(
     assertion: Any, options: Any, message: str
 ) -> None:
     """They are reported before the first call."""
@@ -248,7 +248,7 @@ def test_only_known_categories_have_scores() -> None:
     suite_of(defaultTest={"options": {"factuality": None}})
 
 
-def test_the_provider_of_the_default_test_judges_only_what_it_can() -> None:
+def test_the_provider_of_the_default_test_judges_only_in_its_own_roles() -> None:
     """It is named as the tested provider: a suite that tests a chat model may still compare embeddings."""
     suite = suite_of(
         ASKS,

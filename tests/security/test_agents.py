@@ -313,7 +313,7 @@ def test_a_marker_that_is_not_a_file_is_the_failure_of_the_agent(
 
 
 def test_a_trap_in_the_place_of_a_file_is_not_read(tmp_path: Path, trap: str) -> None:
-    """Assertions, and tools of a model, report what they found; nothing waits."""
+    """Assertions, and tools of a model, report the trap; nothing waits."""
     LARGE[trap](tmp_path / "answer.txt")
     if trap == "too many links":  # a reader that follows links one by one does not count them
         assert read_file(tmp_path, "answer.txt") == b""

@@ -108,7 +108,7 @@ def test_cells_far_from_all_others_are_refused_at_once(
     assert message in refusal(tmp_path)
 
 
-def test_a_wrong_size_in_a_file_bounds_what_is_unpacked(sheet: Path, tmp_path: Path) -> None:
+def test_a_wrong_size_in_a_file_bounds_the_unpacked_size(sheet: Path, tmp_path: Path) -> None:
     """A part claims to be small, and is not."""
     path = tmp_path / "tests.xlsx"
     changed(sheet, path, **{SHEET: b" " * (48 * 2**20)})

@@ -1,4 +1,4 @@
-"""Hundreds of clients that send nothing, or never finish: a real client is served all the same."""
+"""Hundreds of clients that send nothing, or never finish: a real client is served nevertheless."""
 
 import socket
 import sys
@@ -36,7 +36,7 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def crowd(port: int, sent: bytes, count: int) -> list[socket.socket]:
-    """Open so many clients, each of which has sent some data and waits."""
+    """Open a number of clients, each of which has sent some data and waits."""
     found = []
     for _ in range(count):
         client = socket.create_connection(("127.0.0.1", port))

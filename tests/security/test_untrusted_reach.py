@@ -372,7 +372,7 @@ def test_a_trusted_suite_causes_a_warning_for_keys_that_go_elsewhere() -> None:
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.9.1", "[::1]"])
 def test_a_proxy_on_this_machine_causes_no_warning(host: str) -> None:
-    """A trusted suite is the user's own; for an untrusted one it is refused all the same."""
+    """A trusted suite is the user's own; an untrusted one is refused nevertheless."""
     keys = openai(f"http://{host}:4000/v1")
     assert not ready(keys, trusted=True).warnings
     assert any("may not send OPENAI_API_KEY" in message for _, message, _ in problems_of(keys))
@@ -386,7 +386,7 @@ def test_hosts_that_resemble_this_machine_cause_a_warning(host: str) -> None:
 
 
 def test_trust_applies_to_every_task() -> None:
-    """A task has no permissions of its own."""
+    """A task has no separate permissions."""
     suite = parse_suite(
         {"tasks": [{"id": "a", "type": "prompt_eval", "prompts": ["a"], "providers": ["echo"]}]},
         trusted=False,

@@ -51,7 +51,7 @@ def test_flags_that_contradict_each_other_are_refused(what: SuiteFlags, message:
         check_flags(RunFlags(what=what))
 
 
-def test_the_command_line_loads_what_is_permitted(
+def test_the_command_line_loads_permitted_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Allowed names also apply to the parts of a suite that flags give."""

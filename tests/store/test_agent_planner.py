@@ -280,7 +280,7 @@ async def test_ag_36_a_long_entry_of_one_of_two_programs_is_not_started_again(pa
 
 
 @pytest.mark.trio
-async def test_a_change_that_has_begun_does_not_wait_for_the_event_loop(path: Path) -> None:
+async def test_a_started_change_does_not_wait_for_the_event_loop(path: Path) -> None:
     """A transaction never waits for an event loop that writes to the same database."""
     settings = PlannerSettings(heartbeat=0.001, poll=0.001)
     async with open_planner(path, 1, settings=settings) as planner:

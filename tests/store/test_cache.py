@@ -1,4 +1,4 @@
-"""The cache of replies: what is stored and found, for how long, and that no fault of it ends a run."""
+"""The cache of replies: stored and found entries, their lifetime, and faults that end no run."""
 
 import os
 import sqlite3

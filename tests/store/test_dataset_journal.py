@@ -71,7 +71,7 @@ def execute(
     retry: Retry = Retry(),  # noqa: B008 - frozen
     **changes: Any,
 ) -> tuple[T, list[str]]:
-    """Run one execution; return what it finds, and its warnings."""
+    """Run one execution; return its results and its warnings."""
 
     async def main() -> T:
         async with open_store(path, on_warning=warnings.append) as store:

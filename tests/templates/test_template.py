@@ -95,7 +95,7 @@ def test_filters_of_the_suite_take_precedence() -> None:
 
 
 def test_templates_can_be_disabled() -> None:
-    """Texts stay unchanged; a prompt that is JSON is reformatted all the same."""
+    """Texts stay unchanged; a prompt that is JSON is still reformatted."""
     assert render("{{ a }} {% x", {"a": "1"}, enabled=False) == "{{ a }} {% x"
     assert render('["{{ a }}"]', {"a": "1"}, enabled=False) == '[\n  "{{ a }}"\n]'
     assert Templates(enabled=False).syntax_error("{% if %}") is None

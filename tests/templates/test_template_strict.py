@@ -51,7 +51,7 @@ def test_the_use_of_an_undefined_variable_is_an_error_that_names_it(text: str) -
     assert refused(text) == f"{{{{ missing }}}} is not defined; the test has {NAMES}"
 
 
-def test_the_message_suggests_what_was_meant() -> None:
+def test_the_message_suggests_the_nearest_name() -> None:
     """A message without a similar name has no suggestion."""
     assert refused("{{ nme }}") == ('{{ nme }} is not defined; did you mean "name"?')
     assert refused("{{ x }}", {}) == "{{ x }} is not defined; the test has no variables"
