@@ -31,15 +31,15 @@ def test_rows_that_were_not_run_are_the_same_everywhere(
     code = run_command_line(
         ["s.json", "--fail-fast", "--no-progress", "-o", "o.json", "-o", "o.html", "-o", "o.jsonl"]
     )
-    said = capsys.readouterr()
+    printed = capsys.readouterr()
     rows = [json.loads(line) for line in (folder / "o.jsonl").read_text().splitlines()]
     left = sum(row["metadata"]["trioeval"]["outcome"] == "not_run" for row in rows)
     assert (code, left) == (100, 2)
-    assert "NOT RUN" not in said.out
-    assert "ERROR" not in said.out
-    last = said.err.splitlines()[-1]
+    assert "NOT RUN" not in printed.out
+    assert "ERROR" not in printed.out
+    last = printed.err.splitlines()[-1]
     assert ": 1 passed, 1 failed, 0 errors, 2 not run; exit 100: " in last
-    assert "2 rows not run: 2–3; continue with trioeval resume eval-" in said.err
+    assert "2 rows not run: 2–3; continue with trioeval resume eval-" in printed.err
     document = json.loads((folder / "o.json").read_text())
     stats = document["results"]["stats"]
     counts = [stats[name] for name in ("successes", "failures", "errors", "notRun")]
@@ -63,7 +63,7 @@ def test_rows_that_were_not_run_are_the_same_everywhere(
 def test_the_pass_rate_threshold_applies_to_rows_that_ended(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last line says so."""
+    """The last line reports this."""
     monkeypatch.setenv("TRIOEVAL_PASS_RATE_THRESHOLD", "75")
     assert run_command_line(["s.json", "--fail-fast", "--no-progress", "--no-table"]) == 100
     last = capsys.readouterr().err.splitlines()[-1]
@@ -93,9 +93,12 @@ def test_accuracy_is_the_pass_rate_of_questions(
     }
     (folder / "s.json").write_text(json.dumps(suite))
     assert run_command_line(["s.json", "--no-progress", "-o", "o.json"]) == 100
-    said = capsys.readouterr()
-    assert "error (cancelled): 2 of 2 correct, accuracy 1.000, 2 cancelled" in said.err + said.out
-    assert "100.0 %" in said.out + said.err
+    printed = capsys.readouterr()
+    assert (
+        "error (cancelled): 2 of 2 correct, accuracy 1.000, 2 cancelled"
+        in printed.err + printed.out
+    )
+    assert "100.0 %" in printed.out + printed.err
     summary = json.loads((folder / "o.json").read_text())["tasks"]["quiz"]["questionEval"][
         "summary"
     ]

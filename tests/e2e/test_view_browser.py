@@ -238,15 +238,15 @@ def test_a_run_is_paused_retuned_stopped_and_cancelled_from_its_page(
     machine.server.send_signal(signal.SIGTERM)
     assert machine.server.wait(60) == 0
     browser.js("htmx.trigger(document.body, 'rows')")
-    browser.wait(lambda: browser.find("#lost").is_displayed(), "nobody answers")
+    browser.wait(lambda: browser.find("#lost").is_displayed(), "no server answers")
     assert browser.text("#total") == "1 row"  # the shown row is still there
     assert {*re.findall(r"net::([A-Z_]+)", "".join(browser.errors()))} == {"ERR_CONNECTION_REFUSED"}
 
 
 def all_rows(browser: Browser) -> int:
     """The number of rows on the page: listed rows, and rows that were not run."""
-    told = browser.text("#total"), browser.text("#unlisted") if browser.all("#unlisted") else ""
-    return sum(int(found[0]) for one in told if (found := re.search(r"\d+", one)) is not None)
+    shown = browser.text("#total"), browser.text("#unlisted") if browser.all("#unlisted") else ""
+    return sum(int(found[0]) for one in shown if (found := re.search(r"\d+", one)) is not None)
 
 
 def choose_while_rows_are_reloaded(browser: Browser) -> None:
@@ -286,7 +286,9 @@ def steer(browser: Browser, folder: Path) -> None:
     lane, _ = standing(folder)["lanes"]
     assert (lane["maxConcurrency"], lane["rpm"]) == (2, 5000)
     assert browser.text("#message") == "lane retuned"
-    assert browser.find(".lane details").get_attribute("open") is not None  # pictures leave it so
+    assert (
+        browser.find(".lane details").get_attribute("open") is not None
+    )  # updates do not close it
 
     browser.find(".lane form button").click()
     browser.wait(

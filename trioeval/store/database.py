@@ -264,7 +264,7 @@ def _check_file(real: Path, path: Path, kind: DatabaseKind) -> None:
     """Check that the target, if it exists, is a file.
 
     It is not opened: closing it would release all locks that connections of this process hold on it. Test:
-    test_kill_9_costs_nothing_that_was_said_to_be_safe.
+    test_kill_9_loses_no_row_that_was_reported_as_durable.
     """
     try:
         if not real.exists():
