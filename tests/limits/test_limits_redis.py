@@ -290,7 +290,7 @@ def test_concurrent_programs_never_exceed_the_capacity(server: RedisServer) -> N
 def test_cancelled_requests_do_not_mix_up_answers(server: RedisServer) -> None:
     """A request after a cancelled one gets its own answer, and the cancelled one can be ended."""
 
-    async def asked(limits: RedisLimits, number: int) -> None:
+    async def reserve_and_end(limits: RedisLimits, number: int) -> None:
         (decision,) = await limits.reserve([ask(f"lease-{number}", rpm=number + 1)])
         assert isinstance(decision, Granted)
         (again,) = await limits.reserve([ask(f"lease-{number}", rpm=number + 2)])
@@ -301,9 +301,9 @@ def test_cancelled_requests_do_not_mix_up_answers(server: RedisServer) -> None:
         await define(limits, SharedLimit(key="rpm", kind="rolling", capacity=10**6, window=60))
         async with trio.open_nursery() as nursery:
             for number in range(60):
-                nursery.start_soon(asked, limits, number)
+                nursery.start_soon(reserve_and_end, limits, number)
                 with trio.move_on_after(0.0001 * (number % 7)):
-                    await asked(limits, 100 + number)
+                    await reserve_and_end(limits, 100 + number)
         await limits.complete([over(f"lease-{100 + number}", rpm=0) for number in range(60)])
         assert await used(limits) == {"rpm": sum(range(1, 61))}
 
@@ -646,8 +646,8 @@ def test_names_are_bounded(server: RedisServer, name: str) -> None:
     async def body(limits: Backend) -> None:
         for length in (256, 257):
             long = "x" * length
-            asked = ask(long, slots=1) if name == "lease id" else ask("a", **{long: 1})
-            (denied,) = await limits.reserve([asked])
+            request = ask(long, slots=1) if name == "lease id" else ask("a", **{long: 1})
+            (denied,) = await limits.reserve([request])
             assert isinstance(denied, Denied)
             assert ("has 257 characters" in denied.message) == (length == 257)
             assert (denied.reason == "invalid_request") == (length == 257)

@@ -153,7 +153,7 @@ def want(lease_id: str, **amounts: int) -> tuple[str, LeaseRequest]:
         (9.0, want("i", rpm=1, purse=1)),
     ],
 )
-@example(  # asked again, a lease is remembered for longer, and its hold ends when it would have
+@example(  # a repeated lease is remembered for longer, and its hold ends when it would have
     defined=(RPM, TPM, SLOTS, PURSE, DAILY),
     script=[
         (0.0, want("a", slots=1)),
@@ -204,18 +204,18 @@ def test_redis_answers_like_the_ledger(
 ) -> None:
     """Every answer, and the state of every limit after it, equals that of the ledger."""
     redis, ledger = open_limits(), LimitLedger()
-    now, asked = 0.0, [LeaseRequest("first", "job", (Requirement("rpm", 1),))]
+    now, requests = 0.0, [LeaseRequest("first", "job", (Requirement("rpm", 1),))]
     for limit in defined:
         assert _answer_of(redis, now, "define", limit) == _answer_of(ledger, now, "define", limit)
     for leap, (name, *values) in script:
         now += leap
         is_again = name == "again"
         operation = "reserve" if is_again else name
-        given = [asked[values[0] % len(asked)]] if is_again else values
+        given = [requests[values[0] % len(requests)]] if is_again else values
         answer = _answer_of(ledger, now, operation, *given)
         assert _answer_of(redis, now, operation, *given) == answer, (operation, given, now)
         assert redis.states(now) == ledger.states(now)
         if operation == "reserve":
-            asked.extend(given)
+            requests.extend(given)
             event(answer.reason if isinstance(answer, Denied) else "granted")
     redis.close()

@@ -103,7 +103,7 @@ def test_ql_22_a_denial_is_followed_by_a_new_id_after_the_announced_time() -> No
 
     network = with_program(body, [RPM])
     assert sent_ids(network) == ["id-1", "id-2", "id-3", "id-4"]
-    decisions = [asked.decision for asked in network.asked]
+    decisions = [request.decision for request in network.arrived]
     assert [type(one) for one in decisions] == [Granted, Granted, Denied, Granted]
 
 
@@ -210,7 +210,7 @@ def test_ql_12_a_hold_lives_as_long_as_its_call() -> None:
             first.settle(1, 0.0)
 
     network = with_program(body, [SLOTS])
-    grants = [one.at for one in network.asked if isinstance(one.decision, Granted)]
+    grants = [one.at for one in network.arrived if isinstance(one.decision, Granted)]
     assert grants == [0, 60]
     assert 55 <= network.extended <= 65
 
@@ -310,7 +310,7 @@ def test_ql_30_a_request_that_arrives_after_its_call_was_cancelled_takes_nothing
 
     network = with_program(body, [RPM], [Fault(there=3.0)])
     assert used(network, "rpm", 10.5) == 0
-    late = network.asked[-1]
+    late = network.arrived[-1]
     assert late.at == 3.0
     assert isinstance(late.decision, Denied)
     assert late.decision.reason == "lease_completed"
@@ -694,7 +694,7 @@ def test_limits_of_a_program_are_recreated_when_they_are_missing(
 
     network = with_program(body, [RPM], faults, brought=[RPM])
     assert len(set(sent_ids(network))) == len(network.sent)
-    assert [one.decision for one in network.asked if isinstance(one.decision, Granted)]
+    assert [one.decision for one in network.arrived if isinstance(one.decision, Granted)]
 
 
 def test_missing_limits_that_cannot_be_recreated_are_reported_at_once() -> None:

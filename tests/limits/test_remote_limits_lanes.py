@@ -73,7 +73,7 @@ def granted(network: FaultyNetwork) -> set[str]:
     def is_granted(one: ArrivedRequest) -> bool:
         return isinstance(one.decision, Granted)
 
-    return {one.ask.lease_id for one in filter(is_granted, network.asked)}
+    return {one.ask.lease_id for one in filter(is_granted, network.arrived)}
 
 
 @pytest.mark.parametrize("faults", [(), (Fault(loses="answer"), Fault(), Fault(loses="message"))])

@@ -79,14 +79,14 @@ class Trace:
     def grants(self) -> list[ArrivedRequest]:
         """Return the grants that took something."""
         found = dict[str, ArrivedRequest]()
-        for one in self.network.asked:
+        for one in self.network.arrived:
             if isinstance(one.decision, Granted):
                 found.setdefault(one.ask.lease_id, one)
         return list(found.values())
 
     def is_over_by_itself(self, lease_id: str) -> bool:
         """Return whether a lease was reported as expired."""
-        answers = (one.decision for one in self.network.asked if one.ask.lease_id == lease_id)
+        answers = (one.decision for one in self.network.arrived if one.ask.lease_id == lease_id)
         is_reported = any(
             isinstance(one, Denied) and one.reason == "lease_expired" for one in answers
         )
@@ -206,7 +206,7 @@ def check_one_call_never_has_two_leases(trace: Trace) -> None:
     for at, ask in trace.network.sent:
         sent[ask.job_id].append((at, ask.lease_id))
     given_up = dict(trace.network.found_over)
-    for one in reversed(trace.network.asked):
+    for one in reversed(trace.network.arrived):
         if isinstance(one.decision, Denied):
             given_up[one.ask.lease_id] = one.at
     granted = {one.ask.lease_id for one in trace.grants}
