@@ -239,9 +239,8 @@ def test_a_bare_refusal_costs_one_short_back_off() -> None:
     result, provider = _run_against(server, LaneSpec("a", 2), 2)
     again = [at for at in provider.starts if at > 0.0]
     assert again[0] <= 0.5
-    assert (
-        result.done_at() <= 4.0
-    )  # refused again while the other one is served, its back-off is longer
+    # If it is refused again while the other one is served, its back-off is longer.
+    assert result.done_at() <= 4.0
 
 
 def test_a_transient_failure_is_retried() -> None:
