@@ -74,7 +74,7 @@ class Expected:
                 return event.wait > self.breaker.patience
 
     def trouble(self) -> float:
-    """Return the failure time from each failure to the next, without time in which attempts were late."""
+        """Return the failure time from each failure to the next, less time without due attempts."""
         pairs = itertools.pairwise(self.troubles)
         return sum(min(after - at, rest + 60) for (at, rest), (after, _) in pairs)
 
