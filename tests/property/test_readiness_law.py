@@ -33,10 +33,10 @@ def test_decisions_of_a_readiness_take_effect_and_every_law_holds(
     check_needs(case, trace)
     check_withdrawn(trace, readiness)
     check_rounds(trace, readiness)
-    assert len(readiness.told) == len(set(readiness.told))
+    assert len(readiness.outcomes_seen) == len(set(readiness.outcomes_seen))
     scenario = case.scenario
     if min(scenario.deadline, scenario.stop_at, scenario.cancel_at) == math.inf:
-        assert sorted(readiness.told) == list(range(trace.size))
+        assert sorted(readiness.outcomes_seen) == list(range(trace.size))
         # No job waits for a withdrawn job.
         assert trace.ended_at == max(one.at for one in trace.settled)
 
@@ -119,7 +119,7 @@ def check_rounds(trace: RunTrace, readiness: DrawnReadiness) -> None:
         mishaps[call.index] += transient
         most = lanes[call.lane].retries + 1 + trace.scenario.salvage_rounds
         assert mishaps[call.index] <= most, call
-    told = [
+    reported = [
         (event.at, index)
         for event in trace.events
         if isinstance(event, Salvaged)
@@ -132,7 +132,7 @@ def check_rounds(trace: RunTrace, readiness: DrawnReadiness) -> None:
         elif note.kind == "ranked" and note.index in aside:
             aside.discard(note.index)
             named.append((note.at, note.index))
-    assert sorted(told) == sorted(named)
+    assert sorted(reported) == sorted(named)
 
 
 def test_drawn_readinesses_reach_all_withdrawals_and_rounds() -> None:
