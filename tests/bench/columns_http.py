@@ -14,9 +14,8 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
@@ -25,33 +24,22 @@ import trio
 import trioeval
 from trioeval.kernel import CallEnded, Event
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from server_process import fake_provider, stats_of
+
 WIDTH, LATENCY = 32, 0.05
 NUMBER = {"type": "sampler", "sampler": "uniform", "low": 1, "high": 10**9, "decimals": 0}
 
 
-@contextmanager
-def fake(**flags: object) -> Iterator[str]:
-    """A fake provider; gives its base URL."""
-    said = [
-        word
-        for name, value in flags.items()
-        for word in (f"--{name.replace('_', '-')}", str(value))
-    ]
-    command = [sys.executable, "-m", "trioeval", "fake-provider", "--port", "0", *said]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as server:
-        assert server.stdout is not None
-        try:
-            yield server.stdout.readline().strip()
-        finally:
-            server.terminate()
-
-
-def stats_of(url: str) -> Any:
-    """What a provider has seen."""
-    with urllib.request.urlopen(url.removesuffix("/v1") + "/stats") as reply:
-        return json.load(reply)
+def fake(**flags: object) -> AbstractContextManager[str]:
+    """Run a fake provider with flags by keyword; the context is its base URL."""
+    return fake_provider(
+        *(
+            word
+            for name, value in flags.items()
+            for word in (f"--{name.replace('_', '-')}", str(value))
+        )
+    )
 
 
 def took(url: str) -> float:

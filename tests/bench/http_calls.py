@@ -12,12 +12,10 @@ latency and the width allow.
 import json
 import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import httpx2
@@ -30,6 +28,9 @@ from trioeval.run import Row, prepare, run_suite
 from trioeval.run.journal import RunJournal
 from trioeval.store import RunStart, open_store
 from trioeval.templates import Templates
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from server_process import fake_provider
 
 ROUNDS = 5
 WIDE = 500
@@ -177,32 +178,15 @@ def resident() -> float:
 def main() -> None:
     """Start the server and measure."""
     calls = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
-    with fake_provider(latency=0.01) as base_url:
+    with fake_provider("--reply", "Paris.", "--latency", "0.01") as base_url:
         trio.run(measure, base_url, calls)
-    with fake_provider(latency=2) as base_url:
+    with fake_provider("--reply", "Paris.", "--latency", "2") as base_url:
         trio.run(measure_width, base_url)
     with (
-        fake_provider(latency=SUITE_LATENCY) as base_url,
+        fake_provider("--reply", "Paris.", "--latency", str(SUITE_LATENCY)) as base_url,
         tempfile.TemporaryDirectory() as folder,
     ):
         trio.run(measure_suite, base_url, Path(folder))
-
-
-@contextmanager
-def fake_provider(latency: float) -> Iterator[str]:
-    """A server in a process of its own; gives its base URL."""
-    flags = ["--port", "0", "--reply", "Paris.", "--latency", str(latency)]
-    with subprocess.Popen(
-        [sys.executable, "-m", "trioeval", "fake-provider", *flags],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as server:
-        assert server.stdout is not None
-        try:
-            yield server.stdout.readline().strip()
-        finally:
-            server.terminate()
 
 
 if __name__ == "__main__":
