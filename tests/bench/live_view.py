@@ -3,8 +3,8 @@
     python tests/bench/live_view.py
 
 The fake provider, the run and `trioeval view` are separate processes, as for a user. A viewer is a connection
-that reads the events of the run's page as a browser does, and fetches the rows at each `rows` event. Rounds are interleaved; a round is the time from the run's first request to its last reply, by the
-clock of the provider.
+that reads the events of the run's page as a browser does, and fetches the rows at each `rows` event. Rounds
+are interleaved; a round is the time from the run's first request to its last reply, by the provider's clock.
 """
 
 import json
