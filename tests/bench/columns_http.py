@@ -211,8 +211,8 @@ def killed() -> None:
         )
         total = stats_of(url)["requests"]
     print(
-        f"killed at half of {rows} calls: {total} requests in all; {requested} before the kill, {known} of them "
-        f"in the store, {total - requested} after it (exit {done.returncode})"
+        f"killed at half of {rows} calls: {total} requests in all; {requested} before the kill, {known} of "
+        f"them in the store, {total - requested} after it (exit {done.returncode})"
         f"{'' if total == requested + rows - known else '  <-- repeated stored calls'}",
         flush=True,
     )
