@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from server_process import fake_provider
 from snippets import DOCS, ROOT
 from workbench import load
 
@@ -35,31 +36,20 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 def test_recorded_solutions_pass_if_they_were_judged_correct(tmp_path: Path) -> None:
     """The whole procedure of the page: script, fake provider, run, comparison."""
     assert run(SCRIPT, QUESTIONS, tmp_path).returncode == 0
-    flags = ["--port", "0", "--replay", str(tmp_path / "replies.jsonl")]
-    with subprocess.Popen(
-        [sys.executable, "-m", "trioeval", "fake-provider", *flags],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as server:
-        try:
-            assert server.stdout is not None
-            url = server.stdout.readline().strip()
-            run(SCRIPT, QUESTIONS, tmp_path, "--base-url", url)
-            out = tmp_path / "out.json"
-            done = run(
-                "-m",
-                "trioeval",
-                tmp_path / "suite.json",
-                "-o",
-                out,
-                "--no-table",
-                "--no-write",
-                "--no-cache",
-            )
-        finally:
-            server.terminate()
+    flags = ["--replay", str(tmp_path / "replies.jsonl")]
+    with fake_provider(*flags, cwd=ROOT) as url:
+        run(SCRIPT, QUESTIONS, tmp_path, "--base-url", url)
+        out = tmp_path / "out.json"
+        done = run(
+            "-m",
+            "trioeval",
+            tmp_path / "suite.json",
+            "-o",
+            out,
+            "--no-table",
+            "--no-write",
+            "--no-cache",
+        )
     assert done.returncode == 100
     assert "10 passed, 4 failed, 0 errors; exit 100: 4 rows failed" in done.stderr
     checked = run(SCRIPT, "--check", out, QUESTIONS)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from server_process import fake_provider
 from snippets import DOCS
 from workbench import lay_out, load
 
@@ -179,22 +180,11 @@ def test_replayed_solutions_are_correct_if_they_were_judged_correct(
     # Each of its models answered each of the other questions.
     lines = write_lines(tmp_path / "in.jsonl", RECORDS[:-1])
     assert script.main([str(lines), str(tmp_path)]) == 0
-    flags = ["--port", "0", "--replay", "replies.jsonl"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "trioeval", "fake-provider", *flags],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as server:
-        try:
-            assert server.stdout is not None
-            url = server.stdout.readline().strip()
-            script.main([str(lines), str(tmp_path), "--base-url", url])
-            flags = ["-o", "out.jsonl", "--no-table", "--no-write", "--no-cache"]
-            done = trioeval(tmp_path, "suite.json", *flags)
-        finally:
-            server.terminate()
+    flags = ["--replay", "replies.jsonl"]
+    with fake_provider(*flags, cwd=tmp_path) as url:
+        script.main([str(lines), str(tmp_path), "--base-url", url])
+        flags = ["-o", "out.jsonl", "--no-table", "--no-write", "--no-cache"]
+        done = trioeval(tmp_path, "suite.json", *flags)
     capsys.readouterr()
     assert "10 passed, 8 failed, 0 errors; exit 100: 8 rows failed" in done.stderr
     assert script.main(["--check", str(tmp_path / "out.jsonl"), str(lines)]) == 0

@@ -27,6 +27,7 @@ from random import Random
 from typing import Any, TypeAlias
 
 import attrs
+from server_process import fake_provider, stats_of
 
 ENV = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1", "OPENAI_API_KEY": "sk-nothing"}
 MODELS = ("alpha", "beta")
@@ -194,8 +195,7 @@ class Provider:
 
     def stats(self) -> Any:
         """The counts of the provider."""
-        with urllib.request.urlopen(self.url.removesuffix("/v1") + "/stats") as reply:
-            return json.load(reply)
+        return stats_of(self.url)
 
 
 @contextmanager
@@ -210,18 +210,9 @@ def open_provider(folder: Path, *flags: str) -> Iterator[Provider]:
     log.touch()
     suite = suite_of("", tests=TESTS)
     replies.write_text("".join(json.dumps(one) + "\n" for one in recordings_of(suite)))
-    command = [sys.executable, "-m", "trioeval", "fake-provider", "--port", "0"]
-    command += ["--replay", str(replies), "--log", str(log), *flags]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENV
-    ) as server:
-        assert server.stdout is not None
-        try:
-            url = server.stdout.readline().strip()
-            (folder / "suite.json").write_text(json.dumps(suite_of(url, tests=TESTS)))
-            yield Provider(url, log)
-        finally:
-            server.terminate()
+    with fake_provider("--replay", str(replies), "--log", str(log), *flags) as url:
+        (folder / "suite.json").write_text(json.dumps(suite_of(url, tests=TESTS)))
+        yield Provider(url, log)
 
 
 # --- the store ------------------------------------------------------------------

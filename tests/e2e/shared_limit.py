@@ -19,7 +19,6 @@ import json
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -28,6 +27,9 @@ from typing import Any
 
 import attrs
 from chaos import ENV
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from server_process import open_server
 
 SERVER = """
 import json, pathlib, sys
@@ -130,21 +132,8 @@ def allowed_until(instant: float, window: float, capacity: int) -> int:
 def open_provider(log: Path, **settings: Any) -> Iterator[str]:
     """Start a fake provider in a separate process, and return its base URL."""
     log.touch()
-    command = [sys.executable, "-c", SERVER, json.dumps(settings), str(log)]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENV
-    ) as server:
-        assert server.stdout is not None
-        try:
-            yield server.stdout.readline().strip()
-        finally:
-            server.terminate()
-
-
-def stats_of(base_url: str) -> Any:
-    """The counts of a provider."""
-    with urllib.request.urlopen(base_url.removesuffix("/v1") + "/stats") as reply:
-        return json.load(reply)
+    with open_server([sys.executable, "-c", SERVER, json.dumps(settings), str(log)]) as url:
+        yield url
 
 
 def limits_of(window: float, capacity: int, timeout: float) -> list[dict[str, Any]]:

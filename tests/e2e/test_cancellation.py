@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from test_command_line import ENV, fake_provider, stats_of, trioeval, write
+from server_process import fake_provider, stats_of
+from test_command_line import ENV, trioeval, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 

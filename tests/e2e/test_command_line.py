@@ -7,15 +7,14 @@ import re
 import signal
 import subprocess
 import sys
-import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from held_server import held_server
+from server_process import fake_provider, stats_of
 
 pytestmark = pytest.mark.slow
 
@@ -59,26 +58,6 @@ def echo_suite(**more: Any) -> dict[str, Any]:
         "evaluateOptions": {"strictVariables": True},
         **more,
     }
-
-
-@contextmanager
-def fake_provider(*flags: str) -> Iterator[str]:
-    """Start a fake provider in a separate process, and return its base URL."""
-    command = [sys.executable, "-m", "trioeval", "fake-provider", "--port", "0", *flags]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENV
-    ) as server:
-        assert server.stdout is not None
-        try:
-            yield server.stdout.readline().strip()
-        finally:
-            server.terminate()
-
-
-def stats_of(base_url: str) -> dict[str, Any]:
-    with urllib.request.urlopen(base_url.removesuffix("/v1") + "/stats") as reply:
-        found: dict[str, Any] = json.load(reply)
-        return found
 
 
 def http_suite(

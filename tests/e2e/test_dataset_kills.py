@@ -30,7 +30,8 @@ from built_datasets import (
     write,
 )
 from held_server import HeldServer, held_server
-from test_command_line import ENV, fake_provider, stats_of
+from server_process import fake_provider, stats_of
+from test_command_line import ENV
 
 pytestmark = pytest.mark.slow
 

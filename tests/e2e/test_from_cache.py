@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from test_command_line import fake_provider, http_suite, stats_of, write
+from server_process import fake_provider, stats_of
+from test_command_line import http_suite, write
 
 from trioeval.cli import run_command_line
 from trioeval.store import read_store

@@ -21,7 +21,7 @@ import pyte
 import pytest
 from held_server import HeldServer, held_server
 from hostile import assert_inert_terminal, names_of
-from test_command_line import fake_provider, stats_of
+from server_process import fake_provider, stats_of
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_command_line import ENV, fake_provider, last_line, trioeval, write
+from server_process import fake_provider
+from test_command_line import ENV, last_line, trioeval, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trio
 from redis_server import needs_redis, open_server
+from server_process import stats_of
 from shared_limit import (
     AT_ONCE,
     LATE,
@@ -17,7 +18,6 @@ from shared_limit import (
     open_provider,
     run_programs,
     start_run,
-    stats_of,
 )
 
 from trioeval.limits import LimitState

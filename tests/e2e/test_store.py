@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from page_data import PageData
-from test_command_line import ENV, fake_provider, http_suite, last_line, stats_of, trioeval, write
+from server_process import fake_provider, stats_of
+from test_command_line import ENV, http_suite, last_line, trioeval, write
 
 from trioeval.cli import run_command_line
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import attrs
 import pytest
+from server_process import fake_provider
 from test_command_line import ENV, trioeval, write
 from trace_rules import check_trace, read_cut
 
@@ -27,20 +28,6 @@ ECHO = {
     "tests": [{"description": "first", "vars": {"word": "a"}}, {"vars": {"word": "b"}}],
 }
 QUIET = ("--no-table", "--no-progress", "--no-cache", "--no-live")
-
-
-@contextmanager
-def fake_provider(*flags: str) -> Iterator[str]:
-    """The base URL of a fake provider in a separate process."""
-    command = [sys.executable, "-m", "trioeval", "fake-provider", "--port", "0", *flags]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENV
-    ) as server:
-        assert server.stdout is not None
-        try:
-            yield server.stdout.readline().strip()
-        finally:
-            server.terminate()
 
 
 def suite_of(url: str, tests: int, **lane: Any) -> dict[str, Any]:
