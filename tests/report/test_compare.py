@@ -19,7 +19,7 @@ from trioeval.report.compare import (
     compared_line,
     comparison_json,
     first_of,
-    unfinished_lines,
+    left_out_lines,
 )
 from trioeval.report.compare_runs import KINDS, findings_of
 from trioeval.report.formats.json import json_chunks
@@ -233,10 +233,10 @@ def test_rows_that_never_came_to_an_end_are_no_pairs() -> None:
     assert (column.before.left, column.after.left) == (3, 3)
     told = column.json()["after"]
     assert (told["rows"], told["error"], told["unfinished"]) == (2, 0, 3)
-    assert [*unfinished_lines(comparison.columns)] == [
+    assert [*left_out_lines(comparison.columns)] == [
         "3 rows of the earlier run did not end; the comparison leaves them out",
         "3 rows of the later run did not end; the comparison leaves them out",
     ]
-    assert [*unfinished_lines(compared(old[:2], new[:1])[0].columns)] == []
+    assert [*left_out_lines(compared(old[:2], new[:1])[0].columns)] == []
     ended = {"trioeval": {"outcome": "failed"}}
     assert kinds_of([made("a")], [made("a", 2, metadata=ended)]) == ["worse"]

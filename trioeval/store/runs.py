@@ -327,6 +327,7 @@ def _facts(connection: sqlite3.Connection, told: Mapping[str, Any]) -> tuple[Sto
         passed=statuses.get("pass", 0),
         failed=statuses.get("fail", 0),
         errors=statuses.get("error", 0),
+        not_graded=statuses.get("not_graded", 0),
         not_run=statuses.get("not_run", 0),
         derived=None if told["derived"] is None else json.loads(told["derived"]),
         tasks=tuple(task for _, task, _ in parts),
