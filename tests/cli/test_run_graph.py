@@ -73,9 +73,9 @@ def test_a_stored_run_is_drawn(database: Path, capsys: pytest.CaptureFixture[str
     """Rows that are not there were not run; of how many that is may not be known."""
     assert show_graph(database, "latest", form="text", as_json=False) == 0
     assert capsys.readouterr().out.splitlines()[1:] == [
-        "1  half                  1 passed, 1 failed, 1 not run",
-        "1  repairs               1 passed, 1 blocked",
-        "   1  a                  passed",
+        "1  half                  1 failed, 1 not graded, 1 not run",
+        "1  repairs               1 not graded, 1 blocked",
+        "   1  a                  not graded",
         "   2  b ← a              blocked",
         "2  last ← half, repairs  not run",
     ]
@@ -134,11 +134,11 @@ def test_what_has_begun_is_told_from_what_waits(
     trio.run(main)
     said = [line for line in capsys.readouterr().out.splitlines() if "eval-1" not in line]
     assert said == [
-        "1  repairs   1 passed, 1 running, 1 waiting",
-        "   1  a      1 passed, 1 running",
+        "1  repairs   1 not graded, 1 running, 1 waiting",
+        "   1  a      1 not graded, 1 running",
         "   2  b ← a  waiting",
-        "1  repairs   1 passed, 1 interrupted, 1 not run",
-        "   1  a      1 passed, 1 interrupted",
+        "1  repairs   1 not graded, 1 interrupted, 1 not run",
+        "   1  a      1 not graded, 1 interrupted",
         "   2  b ← a  not run",
     ]
 
