@@ -121,7 +121,7 @@ def test_rows_that_nothing_graded_are_the_same_everywhere(
     assert run_command_line(["compare", "latest", "latest"]) == 0
     told = capsys.readouterr()
     assert "2 rows of the later run were not graded" in told.out + told.err
-    database = sqlite3.connect(next(folder.glob("**/*.db")))
+    database = sqlite3.connect(folder / ".trioeval" / "results.db")
     assert database.execute("SELECT passed, failed, errors, not_graded FROM runs").fetchall() == [
         (1, 1, 0, 2)
     ]

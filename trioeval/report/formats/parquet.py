@@ -76,7 +76,10 @@ PARQUET_COLUMNS: Sequence[ParquetColumn] = (
         lambda _, row: row.status.value,
     ),
     ParquetColumn(
-        "score", "float", "the score, from 0 to 1, of a graded row", _of("counted_score")
+        "score",
+        "float",
+        "the score, from 0 to 1; NULL if the row was not graded",
+        _of("counted_score"),
     ),
     ParquetColumn("outcome", "text", "the outcome of its job", _of("outcome")),
     ParquetColumn("reason", "text", "the reason of its verdict", _of("verdict", "reason")),
