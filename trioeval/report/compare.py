@@ -84,7 +84,7 @@ class Comparison:
         >>> row |= {
         ...     "provider": {"id": "p"},
         ...     "prompt": {"label": "q"},
-        ...     "testCase": {"description": ""},
+        ...     "testCase": {"assert": [{"type": "equals", "value": "yes"}]},
         ... }
         >>> row |= {"response": {"output": "yes"}}
         >>> old, new = RowRecord.of(row), RowRecord.of(row | {"failureReason": 1, "score": 0})
