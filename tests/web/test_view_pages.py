@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from shutil import copy
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import attrs
 import pytest
@@ -125,7 +126,7 @@ def test_a_live_run_counts_as_the_store_does(database: Path) -> None:
     """The counts of a connected run replace those of the store when they are ahead."""
     with read_store(database) as reader:
         facts = attrs.evolve(reader.run("latest"), rows=1, passed=1, failed=0, sizes=(4,))
-    state = {
+    state: dict[str, Any] = {
         "total": 4,
         "done": 3,
         "passed": 1,
