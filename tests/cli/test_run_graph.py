@@ -73,9 +73,9 @@ def test_a_stored_run_is_drawn(database: Path, capsys: pytest.CaptureFixture[str
     """Missing rows were not run; their number may be unknown."""
     assert show_graph(database, "latest", form="text", as_json=False) == 0
     assert capsys.readouterr().out.splitlines()[1:] == [
-        "1  half                  1 passed, 1 failed, 1 not run",
-        "1  repairs               1 passed, 1 blocked",
-        "   1  a                  passed",
+        "1  half                  1 failed, 1 not graded, 1 not run",
+        "1  repairs               1 not graded, 1 blocked",
+        "   1  a                  not graded",
         "   2  b ← a              blocked",
         "2  last ← half, repairs  not run",
     ]
@@ -134,11 +134,11 @@ def test_started_tasks_differ_from_waiting_ones(
     trio.run(main)
     lines = [line for line in capsys.readouterr().out.splitlines() if "eval-1" not in line]
     assert lines == [
-        "1  repairs   1 passed, 1 running, 1 waiting",
-        "   1  a      1 passed, 1 running",
+        "1  repairs   1 not graded, 1 running, 1 waiting",
+        "   1  a      1 not graded, 1 running",
         "   2  b ← a  waiting",
-        "1  repairs   1 passed, 1 interrupted, 1 not run",
-        "   1  a      1 passed, 1 interrupted",
+        "1  repairs   1 not graded, 1 interrupted, 1 not run",
+        "   1  a      1 not graded, 1 interrupted",
         "   2  b ← a  not run",
     ]
 

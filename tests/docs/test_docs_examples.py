@@ -46,11 +46,11 @@ def test_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     """Both suites keep finished rows in order, and report the others as not run."""
     run_virtual(main_of("side_by_side.py"))
     assert capsys.readouterr().out.splitlines() == [
-        "0 pass RIVER 1",
-        "1 pass RIVER 2",
+        "0 not_graded RIVER 1",
+        "1 not_graded RIVER 2",
         "2 not_run interrupted: the run was cancelled",
-        "0 pass HILL 1",
-        "1 pass HILL 2",
+        "0 not_graded HILL 1",
+        "1 not_graded HILL 2",
         "2 not_run interrupted: the run was cancelled",
         "3 not_run not run: the run was cancelled",
     ]

@@ -120,7 +120,7 @@ def test_the_tasks_of_a_program_are_stored_separately(folder: Path, command: Com
             suite = trioeval.parse_suite(SEVERAL)
             return await trioeval.run_suite(suite, emit=_refuse, journal=run)
 
-    assert trio.run(again).passed == 3
+    assert trio.run(again).not_graded == 3
     with read_store(path) as reader:
         facts = reader.run("eval-mine")
         assert facts.tasks == ("a", "b")

@@ -43,7 +43,7 @@ async def rows_from(
 async def test_a_reply_of_ten_megabytes_is_a_reply(nursery: trio.Nursery) -> None:
     """It has cost money: it is stored completely and can be written, if the suite allows its size."""
     for row in await rows_from(nursery, FillerReplies(10_000_000), maxResponseBytes=20_000_000):
-        assert row.status is Status.PASS
+        assert row.status is Status.NOT_GRADED
         assert len(row.output) == 10_000_000
         assert len(json.dumps(row_json(row, "e"))) > 10_000_000
     for row in await rows_from(nursery, FillerReplies(10_000_000)):
@@ -167,7 +167,7 @@ async def test_whatever_a_server_sends_is_a_typed_error_row(
 async def test_an_empty_text_is_an_output(nursery: trio.Nursery) -> None:
     """A model may return an empty text, which is graded as any output. A null is not one."""
     row = await row_from(nursery, http(SILENCE))
-    assert (row.status, row.output) == (Status.PASS, "")
+    assert (row.status, row.output) == (Status.NOT_GRADED, "")
 
 
 async def test_an_output_that_was_cut_off_before_it_began_is_not_requested_again(
@@ -185,7 +185,7 @@ async def test_a_refusal_in_a_stream_is_one_reply(nursery: trio.Nursery) -> None
     row = await row_from(
         nursery, http(sent, kind="text/event-stream"), metrics=["ttft"], maxRetries=3
     )
-    assert (row.status, row.output, row.calls) == (Status.PASS, "flagged", 1)
+    assert (row.status, row.output, row.calls) == (Status.NOT_GRADED, "flagged", 1)
     assert row.reply is not None
     assert row.reply.is_refusal
 

@@ -262,7 +262,7 @@ def test_rows_that_never_ran_are_recorded_too() -> None:
     assert [row.outcome for row in notes.rows] == ["not_run"] * 2
     assert [row.index for row in ran.rows] == [0, 1]
     later = execute(suite(test("a"), test("b")), {"model": Model()}, notes.next())
-    assert [row.status for row in later.rows] == [Status.PASS] * 2
+    assert [row.status for row in later.rows] == [Status.NOT_GRADED] * 2
 
 
 def test_kept_rows_are_counted_and_not_emitted() -> None:
@@ -273,7 +273,7 @@ def test_kept_rows_are_counted_and_not_emitted() -> None:
     ran = execute(document, {"model": model}, notes.next(keeps=lambda row: row.index != 2))
     assert [row.index for row in ran.rows] == [2]
     assert ran.summary is not None
-    assert (ran.summary.passed, ran.summary.failed, ran.summary.errors) == (2, 1, 0)
+    assert (ran.summary.not_graded, ran.summary.failed, ran.summary.passed) == (2, 1, 0)
     assert model.requests == 0
     nothing = execute(document, {"model": model}, notes.next())
     assert nothing.rows == []
@@ -293,7 +293,7 @@ def test_recalled_replies_use_no_budget_and_no_slot() -> None:
     document["evaluateOptions"] = {"budget": {"requests": 1}}
     ran = execute(document, {"model": model}, notes.next(keeps=lambda _: False))
     assert ran.summary is not None
-    assert (ran.summary.passed, ran.summary.duration, model.requests) == (9, 0.0, 0)
+    assert (ran.summary.not_graded, ran.summary.duration, model.requests) == (9, 0.0, 0)
 
 
 def test_a_transient_failure_of_a_judge_is_retried_once_in_a_run_with_a_journal() -> None:

@@ -71,7 +71,7 @@ def test_a_hundred_equal_rows_are_one_request_that_holds_one_slot() -> None:
     assert paid[0].reply is not None
     assert (paid[0].reply.cost, paid[0].calls) == (0.25, 1)
     for row in ran.rows[:100]:
-        assert row.status is Status.PASS
+        assert row.status is Status.NOT_GRADED
         assert row.latency_ms == 10_000
         if row is not paid[0]:
             assert row.reply is not None
@@ -102,7 +102,7 @@ def test_a_reply_from_the_cache_does_not_wait_for_a_lane_that_is_blocked() -> No
     notes = Notes()
     words = ["new", "newer", "old", "newest", "old"]
     ran = execute_twice(suite("old"), suite(*words), {"model": model}, journal=notes)
-    assert [row.status for row in ran.rows] == [Status.PASS] * 5
+    assert [row.status for row in ran.rows] == [Status.NOT_GRADED] * 5
     assert notes.rows[0].index == 2
     assert notes.rows_at[2] == 0.0
     assert min(notes.rows_at[index] for index in (0, 1, 3)) == 1.0
@@ -119,7 +119,7 @@ def test_cached_replies_use_no_pace_and_no_budget() -> None:
     second["evaluateOptions"] = {"budget": {"requests": 1}}
     ran = execute_twice(first, second, {"model": model})
     assert ran.summary is not None
-    assert (ran.summary.passed, ran.summary.duration) == (50, 0.0)
+    assert (ran.summary.not_graded, ran.summary.duration) == (50, 0.0)
 
 
 def test_a_refresh_calls_again() -> None:

@@ -387,10 +387,10 @@ def test_rows_that_never_started_are_a_range_and_cost_nothing(tmp_path: Path) ->
         (left,) = reader.never_began(run)
         listed = sum(1 for _ in reader.outcomes(run))
         assert listed + len(left.rows) == 200_000
-        assert 20 <= run.passed <= listed <= run.passed + 100
+        assert 20 <= run.not_graded <= listed <= run.not_graded + 100
         assert path.stat().st_size < 2**20 + 2**12 * listed
         assert (run.rows, run.state) == (200_000, "interrupted")
-        assert run.not_run + run.passed == 200_000
+        assert run.not_run + run.not_graded == 200_000
         assert left.error == "not run: the run was stopped"
         assert left.columns == {0: len(left.rows)}
 
@@ -405,7 +405,7 @@ def test_a_run_that_left_ranges_continues_to_the_same_end(tmp_path: Path) -> Non
         for after in (40, 10**9):
             with read_store(path) as reader:
                 run = reader.run("latest")
-                kept = {one.index for one in reader.outcomes(run) if one.has_verdict}
+                kept = {one.index for one in reader.outcomes(run) if one.status.has_verdict}
                 assert run.rows == 1200
                 covered = [row for one in reader.never_began(run) for row in one.rows]
                 rows = [one.index for one in reader.outcomes(run)]
@@ -416,7 +416,7 @@ def test_a_run_that_left_ranges_continues_to_the_same_end(tmp_path: Path) -> Non
     trio.run(main)
     with read_store(path) as reader:
         run = reader.run("latest")
-        assert (run.passed, run.not_run, run.state) == (1200, 0, "finished")
+        assert (run.not_graded, run.not_run, run.state) == (1200, 0, "finished")
         assert not reader.never_began(run)
         outputs = [one["response"]["output"] for one in reader.records(run)]
         assert outputs == [f"{step.vars['a']}{step.vars['b']}" for step in suite.steps]
@@ -443,5 +443,5 @@ def test_rows_that_wait_for_a_rerun_are_in_no_range(tmp_path: Path) -> None:
     trio.run(retried)
     with read_store(path) as reader:
         run = reader.run("latest")
-        assert (run.passed, run.not_run, run.state) == (400, 0, "interrupted")
+        assert (run.not_graded, run.not_run, run.state) == (400, 0, "interrupted")
         assert not reader.never_began(run)

@@ -33,7 +33,7 @@ rows = st.lists(
         Made,
         st.integers(0, 2),
         st.integers(0, 40),
-        st.sampled_from(("pass", "fail", "error")),
+        st.sampled_from(("pass", "fail", "error", "not_graded")),
         st.integers(0, 1),
         st.sampled_from(("Ape", "bee", 'cap\u00e9 "x"')),
     ),
@@ -43,7 +43,7 @@ rows = st.lists(
 queries = st.builds(
     RowQuery,
     position=st.none() | st.integers(0, 3),
-    status=st.none() | st.sampled_from(("pass", "fail", "error")),
+    status=st.none() | st.sampled_from(("pass", "fail", "error", "not_graded")),
     column=st.none() | st.integers(0, 1),
     text=st.sampled_from(("", "APE", 'p\u00e9 "', "gone")),
     size=st.integers(1, 7),

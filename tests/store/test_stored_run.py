@@ -652,7 +652,7 @@ def test_a_record_from_elsewhere_is_stored_unchanged(tmp_path: Path) -> None:
     with read_store(tmp_path / "r.db") as reader:
         run = reader.run("latest")
         assert [*reader.records(run, None, 2)] == [record]
-        assert (run.passed, run.failed) == (1, 2)
+        assert (run.passed, run.failed, run.not_graded) == (0, 2, 1)
 
 
 def test_a_run_has_only_one_execution_at_a_time(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from shutil import copy
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import attrs
 import pytest
@@ -18,18 +19,19 @@ from hostile import assert_inert_html, write_hostile_suite
 from live_runs import watched_run
 from starlette.types import Message, Receive, Scope, Send
 from stored_things import call_at, row_at, start_of
-from view_server import Server, in_trio, make_store, serving
+from view_server import NOW, Server, in_trio, make_store, serving
 
 from trioeval.cli.app import run_command_line
 from trioeval.providers import Reply
 from trioeval.report import Head
 from trioeval.report.head import HeadColumn
 from trioeval.serving.conversation import Bounds, HttpConnection
-from trioeval.store import StoredRun, StoreReader, open_store
+from trioeval.store import StoredRun, StoreReader, open_store, read_store
 from trioeval.testing import run_virtual
 from trioeval.web.app import WhilePresent
 from trioeval.web.live import serve_live
 from trioeval.web.pages import StoreReading
+from trioeval.web.run_page import line_of
 
 pytestmark = pytest.mark.network
 
@@ -92,6 +94,57 @@ def test_runs_rows_and_one_row_are_shown(database: Path) -> None:
             assert (await server.ask(link.replace("/4/", "/120/"))).status == 404
 
     in_trio(main)
+
+
+def test_rows_that_nothing_graded_are_counted_apart(tmp_path: Path) -> None:
+    """In the list, in the head of the run, among its rows, and on the page of the row."""
+    graded = "{vars: {word: a}, assert: [{type: contains, value: a}]}"
+    suite = (
+        f"providers: [echo]\nprompts: ['{{{{word}}}}']\ntests: [{graded}, {{vars: {{word: b}}}}]\n"
+    )
+
+    database = make_store(tmp_path, suite)
+
+    async def main() -> None:
+        async with serving(database) as server:
+            listed = (await server.ask("/")).body
+            assert 'aria-label="1 passed, 0 failed, 0 errors, 1 not graded"' in listed
+            assert "100.0 % of 1 graded" in listed
+            run = await only_run(server)
+            page = (await server.ask(f"/run/{run}?status=not_graded")).body
+            assert '<dt>Not graded</dt><dd class="not_graded">1</dd>' in page
+            assert '<option value="not_graded" selected>not graded</option>' in page
+            assert ROWS.findall(page) == ["1"]
+            assert '<td class="not_graded">NOT GRADED</td>' in page
+            row = (await server.ask(f"/row/0/1/{run}")).body
+            assert '<b class="not_graded" id="status">NOT GRADED</b> <span' in row
+
+    in_trio(main)
+
+
+def test_a_live_run_counts_as_the_store_does(database: Path) -> None:
+    """The counts of a connected run replace those of the store when they are ahead."""
+    with read_store(database) as reader:
+        facts = attrs.evolve(reader.run("latest"), rows=1, passed=1, failed=0, sizes=(4,))
+    state: dict[str, Any] = {
+        "total": 4,
+        "done": 3,
+        "passed": 1,
+        "failed": 1,
+        "errors": 0,
+        "notGraded": 1,
+        "notRun": 0,
+    }
+    state |= {"tokens": 0, "cost": 0.0, "elapsedS": 1.0, "etaS": None, "stopping": False}
+    line = line_of(facts, NOW, state)
+    assert (line.rows, line.passed, line.failed, line.not_graded) == (3, 1, 1, 1)
+    assert line.pass_rate == "50.0 % of 2 graded"  # noqa: S105 - a rate
+    assert [(name, width) for name, _, width in line.shares] == [
+        ("passed", 25.0),
+        ("failed", 25.0),
+        ("errors", 0.0),
+        ("not_graded", 25.0),
+    ]
 
 
 def test_rows_are_filtered_and_paged(database: Path) -> None:

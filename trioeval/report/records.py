@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from trioeval.evaluation.reconcile import has_ended
+from trioeval.evaluation.row import recorded_status
 from trioeval.grading import output_text
 from trioeval.report.columns import shown_path
 from trioeval.report.counts import money
@@ -21,8 +22,6 @@ from trioeval.text_safety import escape_control_characters
 
 STRIPPED_PROMPT = "[prompt stripped]"
 STRIPPED_OUTPUT = "[output stripped]"
-NOT_GRADED = "NOT GRADED"
-"""The label of a row that succeeded and has no assertion."""
 
 _ASKED = ("question", "answers", "correctAnswers")
 _SAID = ("agentAnswer", "parseError")
@@ -40,7 +39,6 @@ _TELLING = 20  # characters of its beginning, by which a reason that quotes it i
 _EMPTY = 2  # characters of an empty text in quotes
 _NO_WORD = re.compile(r"[\W_]+")
 _REPEAT = re.compile(r"-repeat-(\d+)\Z")
-_STATUSES = (Status.PASS, Status.FAIL, Status.ERROR)  # by failureReason
 _NOTHING: Mapping[str, Any] = {}
 
 
@@ -173,7 +171,7 @@ class RowRecord:
             test=_object(get("testCase")),
             response=response or None,
             is_cached=bool(response.get("cached")),
-            status=_status(found, outcome),
+            status=recorded_status(found, outcome),
             outcome=outcome,
             score=get("score", 0.0),
             named_scores=_object(get("namedScores")),
@@ -202,29 +200,9 @@ class RowRecord:
         return has_ended(self.outcome)
 
     @property
-    def is_graded(self) -> bool:
-        """True if it has a verdict of an assertion, a question or an agent.
-
-        A reply without any assertion is a success for readers of result files, and is counted apart here.
-        """
-        return bool(
-            self.status is not Status.PASS
-            or self.test.get("assert")
-            or self.question
-            or self.named_scores
-            or (self.verdict or {}).get("componentResults")
-            or self.agent is not None
-        )
-
-    @property
-    def label(self) -> str:
-        """The status as tables show it.
-
-        Example:
-            >>> RowRecord.of({"success": True}).label
-            'NOT GRADED'
-        """
-        return self.status.label if self.is_graded else NOT_GRADED
+    def counted_score(self) -> float | None:
+        """The score as averages count it: None if the row was not graded."""
+        return None if self.status is Status.NOT_GRADED else self.score
 
     @property
     def number(self) -> int:
@@ -380,21 +358,16 @@ class RowRecord:
             >>> bare.stripped(Strip(prompt_text=True)).prompt
             '[prompt stripped]'
         """
-        return self if strip == KEEP_ALL else RowRecord.of(_stripped(self, strip), index=self.index)
+        if strip == KEEP_ALL:
+            return self
+        found = RowRecord.of(_stripped(self, strip), index=self.index)
+        found.status = self.status  # of which the grounds may be stripped
+        return found
 
 
 def _object(value: Any) -> Mapping[str, Any]:
     # The exact type first: isinstance with Mapping is slow.
     return value if type(value) is dict or isinstance(value, Mapping) else _NOTHING
-
-
-def _status(found: Mapping[str, Any], outcome: str) -> Status:
-    reason = found.get("failureReason")
-    if not has_ended(outcome):
-        return Status.NOT_RUN
-    if isinstance(reason, int) and 0 <= reason < len(_STATUSES):
-        return _STATUSES[reason]
-    return Status.PASS if found.get("success") else Status.FAIL
 
 
 def event_text(event: Mapping[str, Any]) -> str:

@@ -40,7 +40,7 @@ class GithubProgress(RunProgress):
 
     def add(self, record: RowRecord) -> None:
         """Count a row, and keep an annotation if it is one of the first that did not pass."""
-        if record.status not in {Status.PASS, Status.NOT_RUN}:
+        if record.status in {Status.FAIL, Status.ERROR}:
             self._bad += 1
             if self._bad <= _MOST:
                 self._annotations.append(self._annotation(record.stripped(self.strip)))

@@ -180,7 +180,7 @@ def _case(row: RowRecord, suite_name: str) -> Iterator[str]:
     for key, value in _properties(row).items():
         yield f"    <property{xml_attributes({'name': key, 'value': value})}/>"
     yield "  </properties>"
-    if row.status is not Status.PASS:
+    if not row.status.is_success:
         yield "  " + _trouble(row)
     if row.agent is not None:
         yield f"  <system-out>{xml_text(chr(10).join(agent_lines(row.agent)))}</system-out>"
@@ -197,7 +197,7 @@ def _properties(row: RowRecord) -> dict[str, object]:
         "grading.cost": row.grading_cost,
         "outcome": row.question.get("outcome"),
         "answer": row.question.get("agentAnswer"),
-        "graded": None if row.is_graded else "false",
+        "graded": "false" if row.status is Status.NOT_GRADED else None,
     }
     return {name: fact for name, fact in facts.items() if fact is not None}
 

@@ -178,7 +178,7 @@ def _column(own: ColumnTotals, more: Sequence[str]) -> list[str]:
     cost = None if own.cost is None else own.cost + (own.grading_cost or 0)
     return [
         *map(str, counts),
-        f"{percent(own.passed, own.rated)} % of {own.rated}" if own.rated else "–",
+        own.rate,
         _interval(own.sums.pass_interval()),
         *("–" if latency is None else f"{latency:.0f}" for latency in latencies),
         str(own.tokens),
@@ -208,7 +208,7 @@ def _failures(part: Results) -> Iterator[str]:
 
 def _grouped(part: Results) -> Failures:
     failures = Failures(_FAILURES)
-    if part.totals.count(Status.PASS) < part.totals.rows:
+    if part.totals.successes < part.totals.rows:
         for row in part.shown():
             failures.add(row.number, row)
     for one in part.never_began:
