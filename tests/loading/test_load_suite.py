@@ -108,6 +108,7 @@ description: [5]
 
 YAML_PROBLEMS = f"""\
 suite.yaml:1:22: $.targets[1].id: the id of a provider must not be empty
+  for example "echo"
 suite.yaml:1:27: $.targets[2]: file not found: "file://list.yaml"
   did you mean "suite.yaml"?
 suite.yaml:4:10: $.defaultTest.vars[0]: file not found: "a"
@@ -145,7 +146,7 @@ suite.yaml:29:10: $.evaluateOptions.delay: must be at least 0, got -1
 suite.yaml:31:14: $.description: must be text, got a list"""
 
 
-def said_of(name: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def message_of(name: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(folder)
     (folder / name).write_text(text)
     with pytest.raises(SuiteError) as caught:
@@ -157,17 +158,27 @@ def said_of(name: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch)
     ("name", "text", "problems"),
     [("suite.json", JSON, JSON_PROBLEMS), ("suite.yaml", YAML, YAML_PROBLEMS)],
 )
-def test_everything_wrong_is_reported_at_once_in_the_order_of_the_file(
+def test_all_mistakes_are_reported_in_file_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str, problems: str
 ) -> None:
     """Messages contain line, column, path, value, and a correction."""
-    assert said_of(name, text, tmp_path, monkeypatch) == problems
+    assert message_of(name, text, tmp_path, monkeypatch) == problems
 
 
+KEYS_HINT = "  write its keys, such as providers, prompts and tests"
 SINGLE: list[tuple[str, str]] = [
-    ("[]", "s.json:1:1: $: a suite must be an object, got a list"),
-    ("null", "s.json:1:1: $: a suite must be an object, got null"),
-    ('"echo"', 's.json:1:1: $: a suite must be an object, got the text "echo"'),
+    (
+        "[]",
+        "s.json:1:1: $: a suite must be an object, got a list\n" + KEYS_HINT,
+    ),
+    (
+        "null",
+        "s.json:1:1: $: a suite must be an object, got null\n" + KEYS_HINT,
+    ),
+    (
+        '"echo"',
+        's.json:1:1: $: a suite must be an object, got the text "echo"\n' + KEYS_HINT,
+    ),
     ("{}", 's.json:1:1: $: the suite has no providers\n  for example "providers": ["echo"]'),
     (
         '{"providers": []}',
@@ -284,21 +295,21 @@ def test_a_problem_has_its_position(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, problems: str
 ) -> None:
     """A missing key is reported at its object, an unknown key at the key, an invalid value at the value."""
-    assert said_of("s.json", text, tmp_path, monkeypatch) == problems
+    assert message_of("s.json", text, tmp_path, monkeypatch) == problems
 
 
-def test_merged_settings_are_wrong_where_they_are_written(
+def test_mistakes_of_merged_settings_are_reported_at_their_definition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are not reported where they are merged."""
     text = "x-base: &b {rpm: 0}\nproviders: [echo]\nlanes:\n  1: {<<: *b, burst: 2}\n  true: *b\n"
-    assert said_of("s.yaml", text, tmp_path, monkeypatch) == (
+    assert message_of("s.yaml", text, tmp_path, monkeypatch) == (
         's.yaml:1:18: $.lanes["1"].rpm: must be more than 0, got 0\n'
         "s.yaml:1:18: $.lanes.true.rpm: must be more than 0, got 0"
     )
 
 
-def test_problems_are_data(tmp_path: Path) -> None:
+def test_problems_are_structured_data(tmp_path: Path) -> None:
     """The text is generated from them."""
     (tmp_path / "s.yaml").write_text("providers: [echo]\nprompt: [a]\n")
     with pytest.raises(SuiteError) as caught:

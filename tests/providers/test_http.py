@@ -113,7 +113,7 @@ def test_a_refused_call_has_its_wait() -> None:
 @pytest.mark.parametrize(
     ("date", "wait"), [({}, 20.0), ({"date": "Wed, 21 Oct 2026 07:28:15 GMT"}, 5.0)]
 )
-def test_a_wait_until_a_date_counts_from_the_arrival_of_a_reply_without_one(
+def test_a_date_counts_from_the_arrival_of_a_reply_without_one(
     date: dict[str, str], wait: float
 ) -> None:
     """This machine's clock is used only if the server sends no date."""
@@ -131,7 +131,7 @@ def test_a_wait_until_a_date_counts_from_the_arrival_of_a_reply_without_one(
     assert trio.run(main) == wait
 
 
-def test_a_reply_that_is_cut_is_a_lost_connection() -> None:
+def test_a_truncated_reply_is_a_lost_connection() -> None:
     """Half a reply is not a reply, and the URL is named."""
 
     async def body(run: FakeRun) -> None:
@@ -146,19 +146,19 @@ def test_a_reply_that_is_cut_is_a_lost_connection() -> None:
 
 
 @pytest.mark.parametrize("kind", ["invalid_utf8", "not_json"])
-def test_garbage_is_a_malformed_reply(kind: Any) -> None:
-    """An unreadable success is not retried forever as a lost connection."""
+def test_an_unreadable_success_is_a_malformed_reply(kind: Any) -> None:
+    """It is not retried forever as a lost connection."""
 
     async def body(run: FakeRun) -> None:
         error = await failure(lambda: run.provider(apiKey=KEY)(Request(prompt="a")))
-        source = f"HTTP 200 from POST {run.address.base_url}/chat/completions"
-        assert str(error) == f"malformed_reply: the reply is not JSON ({source})"
+        source = f"HTTP 200 from POST {run.address.base_url}/chat/completions (model m-1)"
+        assert str(error) == f"malformed_reply: {source}: the reply is not JSON; check apiBaseUrl"
 
     with_fake(FakeSettings(replies=GarbageReplies(kind)), body)
 
 
 @pytest.mark.slow
-def test_a_reply_of_ten_megabytes_arrives_where_that_is_allowed() -> None:
+def test_a_reply_of_ten_megabytes_is_accepted_if_allowed() -> None:
     """Large replies are read completely, or refused."""
 
     async def body(run: FakeRun) -> None:
@@ -184,9 +184,9 @@ def test_a_reply_above_the_bound_is_refused(sent: bytes) -> None:
 
     async def body(address: FakeAddress, client: HttpClient) -> None:
         error = await failure(lambda: client.send(HttpRequest(address.base_url, {}, b"{}")))
-        place = f"127.0.0.1:{address.port}"
-        said = f"the reply of {place} is larger than 0.000976562 MiB (maxResponseBytes: 1024)"
-        assert str(error) == f"malformed_reply: {said}"
+        source = f"HTTP 200 from POST {address.base_url}"
+        message = "the reply is larger than 0.000976562 MiB (maxResponseBytes: 1024)"
+        assert str(error) == f"malformed_reply: {source}: {message}"
 
     with_raw_server(sent, body)
 
@@ -226,9 +226,9 @@ def test_redirects_are_not_followed() -> None:
     async def body(address: FakeAddress, client: HttpClient) -> None:
         provider = openai_provider(address.base_url, client, apiKey=KEY)
         error = await failure(lambda: provider(Request(prompt="a")))
-        asked = f"POST {address.base_url}/chat/completions (model m-1)"
+        place = f"POST {address.base_url}/chat/completions (model m-1)"
         advice = "check apiBaseUrl, redirects are not followed"
-        assert str(error) == f"bad_request: HTTP 307 from {asked}: {advice}"
+        assert str(error) == f"bad_request: HTTP 307 from {place}: {advice}"
 
     with_raw_server(sent, body)
 
@@ -241,9 +241,9 @@ def test_a_wrong_url_or_model_is_named() -> None:
     async def body(address: FakeAddress, client: HttpClient) -> None:
         provider = openai_provider(address.base_url, client, apiKey=KEY)
         error = await failure(lambda: provider(Request(prompt="a")))
-        asked = f"POST {address.base_url}/chat/completions (model m-1)"
+        place = f"POST {address.base_url}/chat/completions (model m-1)"
         hint = "check apiBaseUrl and the model name"
-        assert str(error) == f"not_found: HTTP 404 from {asked}: {hint}"
+        assert str(error) == f"not_found: HTTP 404 from {place}: {hint}"
 
     with_raw_server(sent, body)
 
@@ -255,8 +255,8 @@ def test_a_page_in_place_of_json_names_the_url() -> None:
     async def body(address: FakeAddress, client: HttpClient) -> None:
         provider = openai_provider(address.base_url, client, apiKey=KEY)
         error = await failure(lambda: provider(Request(prompt="a")))
-        where = f"HTTP 200 from POST {address.base_url}/chat/completions"
-        assert str(error) == f"malformed_reply: the reply is not JSON ({where})"
+        where = f"HTTP 200 from POST {address.base_url}/chat/completions (model m-1)"
+        assert str(error) == f"malformed_reply: {where}: the reply is not JSON; check apiBaseUrl"
 
     with_raw_server(sent, body)
 
@@ -306,9 +306,10 @@ def test_a_header_that_cannot_be_sent_is_not_shown(tail: str) -> None:
         error = await failure(
             lambda: run.client.send(HttpRequest(run.address.base_url, headers, b"{}"))
         )
-        place = f"127.0.0.1:{run.address.port}"
-        text = f"bad_request: the request to {place} cannot be sent: invalid header"
-        assert str(error) == text
+        assert str(error) == (
+            f"bad_request: cannot send POST {run.address.base_url}: invalid header; "
+            "check the headers and the key for line breaks and characters outside of ASCII"
+        )
 
     with_fake(FakeSettings(), body)
 
@@ -320,7 +321,10 @@ def test_an_invalid_url_is_a_bad_request(url: str) -> None:
     async def main() -> None:
         async with open_http() as client:
             error = await failure(lambda: client.send(HttpRequest(url, {}, b"{}")))
-        assert str(error) == "bad_request: the provider's base URL is not a valid HTTP URL"
+        assert str(error).startswith("bad_request: cannot send POST")
+        assert str(error).endswith(
+            ": the URL is not a valid http or https URL; check the provider's base URL"
+        )
 
     trio.run(main)
 
@@ -448,15 +452,16 @@ def test_a_proxy_that_cannot_be_used_is_reported_without_its_password(
         assert error.__context__ is None
         assert error.fault is Fault.FATAL
         assert str(error) == (
-            "connection: the proxy in the environment for a.example:80 cannot be used: "
-            "write http://host:port or https://host:port (socks5:// needs the package socksio)"
+            "connection: invalid proxy in the environment for POST http://a.example/: "
+            "set HTTP_PROXY, HTTPS_PROXY or ALL_PROXY to http://host:port or https://host:port "
+            "(socks5:// needs the package socksio)"
         )
 
     trio.run(main)
 
 
 @pytest.mark.parametrize("scheme", ["http://", ""])
-def test_a_proxy_that_refuses_is_named(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusing_proxy_is_named(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server was never reached. A proxy without a scheme is an HTTP proxy, as in other programs."""
 
     async def main() -> None:
@@ -476,7 +481,7 @@ def test_a_proxy_that_refuses_is_named(scheme: str, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.slow
-def test_calls_cancelled_at_any_instant_leave_client_and_server_whole() -> None:
+def test_calls_cancelled_at_any_instant_leave_client_and_server_usable() -> None:
     """After 1,000 cancelled calls the client serves 20 more, and nothing is in flight any more."""
     rng = random.Random(7)  # noqa: S311 - repeatable instants
 
@@ -512,7 +517,7 @@ def test_calls_cancelled_at_any_instant_leave_client_and_server_whole() -> None:
     with_fake(FakeSettings(latency_s=0.03, jitter=0.5), body)
 
 
-def test_two_clients_do_not_share_anything() -> None:
+def test_two_clients_share_nothing() -> None:
     """Closing one client does not affect another."""
 
     async def body(run: FakeRun) -> None:
@@ -530,7 +535,7 @@ def descriptors() -> int:
 
 
 @pytest.mark.slow
-def test_connections_to_many_hosts_are_not_all_kept() -> None:
+def test_the_number_of_idle_connections_is_bounded() -> None:
     """A template may have another host in every row, and file descriptors are limited."""
     reply = b"HTTP/1.1 200 X\r\ncontent-length: 2\r\n\r\n{}"
 
@@ -579,13 +584,13 @@ def test_a_compressed_reply_is_decompressed(
     encoding: str, pack: Callable[[bytes], bytes], *, chunked: bool
 ) -> None:
     """Some servers ignore `accept-encoding`; streamed parts are decompressed as well."""
-    heard: list[bytes] = []
+    parts: list[bytes] = []
 
     async def body(address: FakeAddress, client: HttpClient) -> None:
         request = HttpRequest(address.base_url, {}, b"{}")
-        reply = await client.send(request, on_part=heard.append)
+        reply = await client.send(request, on_part=parts.append)
         assert reply.body == b'{"a": 1}'
-        assert b"".join(heard) == b'{"a": 1}'
+        assert b"".join(parts) == b'{"a": 1}'
 
     with_raw_server(packed(pack(b'{"a": 1}'), encoding, chunked=chunked), body)
 
@@ -595,22 +600,25 @@ def test_a_compressed_reply_is_decompressed(
     [
         (
             packed(gzip.compress(b"x" * 50_000_000, mtime=0), "gzip"),
-            "malformed_reply: the reply of {} is larger than 0.000976562 MiB (maxResponseBytes: 1024)",
+            "malformed_reply: {}: the reply is larger than 0.000976562 MiB (maxResponseBytes: 1024)",
         ),
         (
             packed(b"not packed", "gzip"),
             (
-                "malformed_reply: the reply cannot be decompressed: "
+                "malformed_reply: {}: the reply cannot be decompressed: "
                 "Error -3 while decompressing data: incorrect header check"
             ),
         ),
         (
             packed(gzip.compress(b"x" * 50, mtime=0)[:-9], "gzip"),
-            "malformed_reply: the compressed reply of {} is incomplete",
+            "malformed_reply: {}: the compressed reply is incomplete",
         ),
         (
             packed(b"?", "br"),
-            "malformed_reply: the reply has the encoding 'br', which was not requested",
+            (
+                "malformed_reply: {}: content-encoding 'br', which was not requested; "
+                "configure the server to send replies uncompressed"
+            ),
         ),
     ],
 )
@@ -620,7 +628,7 @@ def test_a_compressed_reply_cannot_fill_the_memory(sent: bytes, message: str) ->
     async def body(address: FakeAddress, client: HttpClient) -> None:
         before = tracemalloc.get_traced_memory()[0]
         error = await failure(lambda: client.send(HttpRequest(address.base_url, {}, b"{}")))
-        assert str(error) == message.format(f"127.0.0.1:{address.port}")
+        assert str(error) == message.format(f"HTTP 200 from POST {address.base_url}")
         assert tracemalloc.get_traced_memory()[1] - before < 2_000_000
 
     tracemalloc.start()
@@ -631,14 +639,14 @@ def test_a_compressed_reply_cannot_fill_the_memory(sent: bytes, message: str) ->
 
 
 @pytest.mark.slow
-def test_a_stream_is_the_same_reply_with_the_time_of_its_first_token() -> None:
+def test_a_streamed_reply_has_the_time_of_its_first_token() -> None:
     """The fake sends the first token over a socket after half of its latency."""
 
     async def body(run: FakeRun) -> None:
-        plain = await run.provider()(Request(prompt="Good morning, everybody"))
+        plain = await run.provider()(Request(prompt="Good morning to all"))
         provider = run.provider(metrics=["ttft"])
         started_at = trio.current_time()
-        streamed = await provider(Request(prompt="Good morning, everybody"))
+        streamed = await provider(Request(prompt="Good morning to all"))
         took = trio.current_time() - started_at
         assert (streamed.output, streamed.usage) == (plain.output, plain.usage)
         assert streamed.finish_reason == plain.finish_reason == "stop"
@@ -650,12 +658,12 @@ def test_a_stream_is_the_same_reply_with_the_time_of_its_first_token() -> None:
     with_fake(FakeSettings(latency_s=0.2), body)
 
 
-def test_a_stream_that_is_cut_is_a_lost_connection() -> None:
+def test_a_truncated_stream_is_a_lost_connection() -> None:
     """This holds even if every part of it arrived completely."""
 
     async def body(run: FakeRun) -> None:
         provider = run.provider(metrics=["ttft"])
-        error = await failure(lambda: provider(Request(prompt="Good morning, everybody")))
+        error = await failure(lambda: provider(Request(prompt="Good morning to all")))
         assert error.kind == "connection"
         stats = await run.stats()
         assert (stats["disconnects"], stats["in_flight"]) == (1, 0)

@@ -125,8 +125,10 @@ WHOLES = (
     generated({"finishReason": "SAFETY", "index": 0}),
     {"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": USAGE, "responseId": "resp_1"},
 )
-NO_CANDIDATE = "empty_reply: the reply has no candidate"
-NOT_GENERATED = "malformed_reply: the reply is not a generateContent reply"
+NO_CANDIDATE = "empty_reply: HTTP 200 OK: the reply has no candidate"
+NOT_GENERATED = (
+    "malformed_reply: HTTP 200 OK: the reply is not a generateContent reply; check apiBaseUrl"
+)
 NO_URI = "an image must be a data: URI; Gemini accepts others only as fileData"
 FORMS = "write google:<model> or google:embedding:<model>"
 HI = {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]}
@@ -235,7 +237,7 @@ GENERATE = Vendor(
             },
             {"toolConfig": {"functionCallingConfig": {"mode": "AUTO"}}},
         ),
-        Call(  # null takes away an object as a whole; keys beside it count all the same
+        Call(  # null removes an object as a whole; keys beside it still count
             {"topK": 3, "responseSchema": SCHEMA},
             {"generationConfig": None, "seed": 1},
             {"generationConfig": {"seed": 1}},

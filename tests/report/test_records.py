@@ -1,7 +1,8 @@
-"""Records of rows: members of newer rows, and stripped parts."""
+"""Records of rows: newer members, and stripped parts."""
 
 import copy
 import json
+from typing import Any
 
 import attrs
 import pytest
@@ -15,12 +16,12 @@ from trioeval.run import Status
 from trioeval.suite.tests import KEEP_ALL, Strip
 
 
-def test_a_row_tells_whether_it_was_paid_for_and_what_it_waited_for() -> None:
+def test_a_row_contains_its_cost_status_and_waits() -> None:
     """A row without waits has no members about them."""
     _, (row, *_) = rows_of()
-    told = row_json(attrs.evolve(row, waits={"slot": 2e-5}), "e1")
-    assert told["response"]["cached"] is False
-    assert "waits" not in told["metadata"]["trioeval"]
+    data = row_json(attrs.evolve(row, waits={"slot": 2e-5}), "e1")
+    assert data["response"]["cached"] is False
+    assert "waits" not in data["metadata"]["trioeval"]
     usage = trioeval.Usage(cached=5, total=5)
     assert row.reply is not None
     late = attrs.evolve(
@@ -29,16 +30,16 @@ def test_a_row_tells_whether_it_was_paid_for_and_what_it_waited_for() -> None:
         reply=attrs.evolve(row.reply, usage=usage),
         waits={"slot": 1.5, "pace": 2e-5},
     )
-    told = row_json(late, "e1")
-    assert told["response"]["cached"] is True
-    assert told["metadata"]["trioeval"]["waits"] == {"slot": 1.5}
-    for used in (told["tokenUsage"], told["response"]["tokenUsage"]):
+    data = row_json(late, "e1")
+    assert data["response"]["cached"] is True
+    assert data["metadata"]["trioeval"]["waits"] == {"slot": 1.5}
+    for used in (data["tokenUsage"], data["response"]["tokenUsage"]):
         assert (used["cached"], used["total"], used["numRequests"]) == (5, 5, 0)
         assert used["completionDetails"]["cacheReadInputTokens"] == 0
 
 
-def test_a_row_tells_what_filters_of_the_provider_said() -> None:
-    """Guardrails are spelled like promptfoo's; without any there is no member."""
+def test_a_row_contains_the_results_of_provider_filters() -> None:
+    """Guardrails are spelled like promptfoo's; without any the member is absent."""
     _, (row, *_) = rows_of()
     assert row.reply is not None
     assert "guardrails" not in row_json(row, "e1")["response"]
@@ -51,8 +52,49 @@ def test_a_row_tells_what_filters_of_the_provider_said() -> None:
     }
 
 
+GROUNDS = [
+    ({}, Status.NOT_GRADED),
+    ({"assert": [{"type": "contains", "value": "hi"}]}, Status.PASS),
+    ({"assert": [{"type": "contains", "value": "ho"}]}, Status.FAIL),
+]
+
+
+@pytest.mark.parametrize(("test", "status"), GROUNDS)
+def test_a_row_and_its_record_have_the_same_status(test: dict[str, Any], status: Status) -> None:
+    """Both are decided by the same rule, and stripped records keep their status."""
+    suite = {
+        "providers": ["mine"],
+        "prompts": ["say {{word}}"],
+        "tests": [{"vars": {"word": "hi"}, **test}],
+    }
+    _, (row,) = rows_of(suite)
+    assert row.status is status
+    (record,) = records_of([row])
+    assert RowRecord.of(record).status is status
+    assert record["success"] is (status is not Status.FAIL)
+    strips = (Strip(**{field.name: True for field in attrs.fields(Strip)}), KEEP_ALL)
+    assert {RowRecord.of(record).stripped(strip).status for strip in strips} == {status}
+
+
+@pytest.mark.parametrize(
+    "grounds",
+    [
+        {"namedScores": {"m": 1}},
+        {"question": {"outcome": "correct"}},
+        {"gradingResult": {"componentResults": [{"pass": True}]}},
+        {"response": {"metadata": {"agent": {"message": "done"}}}},
+    ],
+)
+def test_a_record_without_assertions_is_graded_by_other_grounds(grounds: dict[str, Any]) -> None:
+    """Metrics of extensions, questions, verdicts of other programs, and agents are grounds."""
+    record = {"success": True, "failureReason": 0}
+    assert RowRecord.of(record).status is Status.NOT_GRADED
+    assert RowRecord.of({**record, **grounds}).status is Status.PASS
+    assert RowRecord.of({**record, "response": {"metadata": {"agent": "x"}}}).counted_score is None
+
+
 @pytest.mark.parametrize("name", [field.name for field in attrs.fields(Strip)])
-def test_leaving_out_changes_a_copy(name: str) -> None:
+def test_stripping_changes_a_copy(name: str) -> None:
     """The stored record stays whole when a stripped one is shown."""
     for record in map(RowRecord.of, records_of(rows_of()[1])):
         before = copy.deepcopy(record)
@@ -63,8 +105,8 @@ def test_leaving_out_changes_a_copy(name: str) -> None:
         assert record.stripped(KEEP_ALL) is record
 
 
-def test_records_say_what_people_ask_first() -> None:
-    """Imported rows have a verdict, an output and a name."""
+def test_imported_records_have_verdict_output_and_name() -> None:
+    """They are derived from the other members."""
     failed, _, broken, _ = map(RowRecord.of, records_of(rows_of()[1]))
     assert (failed.status, failed.output, failed.name) == (
         Status.FAIL,
@@ -78,7 +120,7 @@ def test_records_say_what_people_ask_first() -> None:
     )
 
 
-def test_a_head_comes_back_from_its_json() -> None:
+def test_a_head_is_read_back_from_its_json() -> None:
     """A head is all that is stored of a suite."""
     head = results_of().head
     assert Head.read(json.loads(json.dumps(head.json()))) == head

@@ -12,10 +12,11 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from trioeval.errors import AgentError
+from trioeval.executables import find_program, missing_program
 
 # Files of `git bundle`, checked out by the `git` program. Blocks until it has ended.
 #
@@ -35,20 +36,15 @@ def is_bundle(file: Path) -> bool:
         return opened.read(len(_BEGINNINGS[0])) in _BEGINNINGS
 
 
-def find_git(environ: Mapping[str, str]) -> str | None:
-    """Return the path of git; None if it is not installed."""
-    return shutil.which("git", path=environ.get("PATH", os.defpath))
-
-
 def check_out(bundle: Path, folder: Path, longest: float = LONGEST) -> None:
     """Create a repository from a bundle, and check out its branch: HEAD, or else the only one.
 
     Raises:
         AgentError: git is not installed, fails or times out; or the bundle has several branches and no HEAD.
     """
-    git = find_git(os.environ)
+    git = find_program("git", os.environ)
     if git is None:
-        raise AgentError(f"opening {bundle} requires git; install it")
+        raise AgentError(f"{missing_program('git', f'opening {bundle}')}: install it")
     listed = _run(git, bundle, longest, ["bundle", "list-heads", str(bundle)])
     names = [line.partition(" ")[2] for line in listed.splitlines()]
     branch: list[str] = []
@@ -92,8 +88,8 @@ def _run(git: str, bundle: Path, longest: float, arguments: Sequence[str]) -> st
     except subprocess.TimeoutExpired:
         raise AgentError(f"git took longer than {longest:g} s to open {bundle}") from None
     if done.returncode != 0:
-        said = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]
-        raise AgentError(f"git cannot open {bundle}: {said[-1]}")
+        lines = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]
+        raise AgentError(f"git cannot open {bundle}: {lines[-1]}")
     return done.stdout
 
 
@@ -220,9 +216,9 @@ def make_done_folder(workspace: Path, done_file: str) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        said = folder.relative_to(workspace)
+        shown = folder.relative_to(workspace)
         message = (
-            f"the folder {said} of the doneFile {done_file} cannot be created: {error.strerror}"
+            f"the folder {shown} of the doneFile {done_file} cannot be created: {error.strerror}"
         )
         raise AgentError(message) from error
 
@@ -289,9 +285,9 @@ def _check(root: Path, path: Path) -> None:
         raise AgentError(f"{path} is neither a file, a folder nor a link, and cannot be copied")
     elif path.name == ".git" and stat.S_ISREG(mode):
         with path.open("rb") as file:
-            said = file.read(_LONGEST)
-        target = os.fsdecode(said.removeprefix(_GIT_FILE).strip())
-        if said.startswith(_GIT_FILE) and not _stays_inside(root, path.parent, target):
+            data = file.read(_LONGEST)
+        target = os.fsdecode(data.removeprefix(_GIT_FILE).strip())
+        if data.startswith(_GIT_FILE) and not _stays_inside(root, path.parent, target):
             hint = "use a clone of it, or a file of `git bundle`"
             raise AgentError(f"{path} belongs to a repository outside of {root}, {target}: {hint}")
 

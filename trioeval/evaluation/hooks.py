@@ -14,7 +14,7 @@ import cattrs
 
 from trioeval.documents.mistakes import MistakenError
 from trioeval.errors import InputError, ScriptError
-from trioeval.evaluation.row import Row, Status
+from trioeval.evaluation.row import Row
 from trioeval.evaluation.scripts import Scripts
 from trioeval.grading import Verdict
 from trioeval.providers import Reply
@@ -34,7 +34,6 @@ _PARTS_OF_RECORDS = {
     "response": ("output", "cost", "metadata"),
     "gradingResult": ("pass", "score", "reason"),
 }
-_FAILURE_REASONS = {Status.PASS: 0, Status.FAIL: 1, Status.ERROR: 2, Status.NOT_RUN: 2}
 
 
 @attrs.frozen(kw_only=True)
@@ -86,8 +85,8 @@ class Hooks:
         for extension in self._extensions_for("beforeEach"):
             returned = await self._call(extension, "beforeEach", {"test": found})
             match returned:
-                case {"test": dict(said)}:
-                    found = said
+                case {"test": dict(answer)}:
+                    found = answer
                 case _ if returned:
                     msg = f"beforeEach of {extension} must return the context, or nothing"
                     raise InputError(msg)
@@ -120,8 +119,8 @@ class Hooks:
                 self.warn(str(error))
                 continue
             match returned:
-                case {"result": dict(said)}:
-                    found = _added(found, said)
+                case {"result": dict(answer)}:
+                    found = _added(found, answer)
                     result = result | _shown(found)
                 case _:
                     pass
@@ -194,10 +193,10 @@ def result_json(row: Row) -> dict[str, Any]:
         "vars": dict(row.vars),
         "testCase": plain_test(step.test),
         "response": response,
-        "success": row.status is Status.PASS,
+        "success": row.status.is_success,
         "score": row.score,
         "namedScores": dict(row.named_scores),
-        "failureReason": _FAILURE_REASONS[row.status],
+        "failureReason": row.status.failure_reason,
         "error": row.error,
         "gradingResult": graded,
         "latencyMs": row.latency_ms,
@@ -218,16 +217,16 @@ def _result_of(record: Mapping[str, Any]) -> dict[str, Any]:
     return found | {"metadata": metadata}
 
 
-def _added(judged: HookedRow, said: Mapping[str, Any]) -> HookedRow:
+def _added(judged: HookedRow, answer: Mapping[str, Any]) -> HookedRow:
     """Return a row with an extension's additions; scores that are not numbers are left out."""
     step, reply, verdict = judged.step, judged.reply, judged.verdict
     if verdict is not None:
-        scores = {**verdict.named_scores, **_scores(said.get("namedScores"))}
+        scores = {**verdict.named_scores, **_scores(answer.get("namedScores"))}
         verdict = attrs.evolve(verdict, named_scores=scores)
-    if metadata := _object(said.get("metadata")):
+    if metadata := _object(answer.get("metadata")):
         test = attrs.evolve(step.test, metadata={**step.test.metadata, **metadata})
         step = attrs.evolve(step, test=test)
-    if reply is not None and (more := _object(_object(said.get("response")).get("metadata"))):
+    if reply is not None and (more := _object(_object(answer.get("response")).get("metadata"))):
         reply = attrs.evolve(reply, metadata={**reply.metadata, **more})
     return HookedRow(step=step, reply=reply, verdict=verdict)
 

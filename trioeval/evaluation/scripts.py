@@ -20,6 +20,7 @@ from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import MistakenError
 from trioeval.documents.trust import TRUSTED, Trust
 from trioeval.errors import GradingError, ProviderError, ScriptError
+from trioeval.executables import start_failure
 from trioeval.providers.config import show
 from trioeval.providers.generic.reply import (
     ReplyQuery,
@@ -43,6 +44,7 @@ from trioeval.scripting.evaluator import program as evaluator
 from trioeval.scripting.javascript import Script
 from trioeval.suite.sources.prompts import read_text
 from trioeval.suite.sources.tests import RUBY, ruby_command
+from trioeval.text import quote
 
 # A program of the user's that is run once, for its output.
 
@@ -95,8 +97,9 @@ async def run_program(
             command, cwd=cwd, environ=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
     except (OSError, ValueError) as error:  # a ValueError: a NUL among the arguments
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise ScriptError(f"{command[0]} cannot be started: {reason}") from error
+        if isinstance(error, OSError):
+            raise ScriptError(start_failure(command[0], error)) from error
+        raise ScriptError(f"program {quote(command[0])} cannot be started: {error}") from error
     async with started as tree, trio.open_nursery() as nursery:
         if tree.process.stdout is not None and tree.process.stderr is not None:
             nursery.start_soon(read_output, tree.process.stdout)
@@ -125,18 +128,18 @@ LIMIT = 60.0
 """Default timeout of a call in seconds."""
 
 
-def limit_error(error: ScriptError, what: str, limit: float) -> GradingError | None:
+def limit_error(error: ScriptError, subject: str, limit: float) -> GradingError | None:
     """Return the error of judging code that was ended at a limit; None if it failed by itself.
 
     Args:
         error: Its failure.
-        what: What it is, for the message.
+        subject: What it is, for the message.
         limit: Its timeout in seconds.
     """
     if error.at_limit:
-        return GradingError(f"{what} hit a limit: {error.message}")
+        return GradingError(f"{subject} hit a limit: {error.message}")
     if error.timed_out:
-        return GradingError(f"{what} did not end within {limit:g} seconds (SCRIPT_TIMEOUT_MS)")
+        return GradingError(f"{subject} did not end within {limit:g} seconds (SCRIPT_TIMEOUT_MS)")
     return None
 
 
@@ -160,11 +163,11 @@ async def open_scripts(
         trust: The permissions of the suite; code of an untrusted suite does not run.
     """
     context = FileContext(directory=directory, environ=environ, trust=trust)
-    wanted = context.variable("PYTHON_WORKERS")
+    setting = context.variable("PYTHON_WORKERS")
     if workers is None:
-        workers = int(wanted) if wanted.isdecimal() else 1
+        workers = int(setting) if setting.isdecimal() else 1
     async with AsyncExitStack() as stack:
-        is_configured = wanted.isdecimal()
+        is_configured = setting.isdecimal()
         yield Scripts(context, min(max(workers, 1), MOST_WORKERS), memory_mb, stack, is_configured)
 
 
@@ -185,11 +188,11 @@ class Scripts:
         init=False, factory=dict, repr=False
     )
 
-    def workers_of(self, wanted: int | None) -> int:
-        """Return the number of processes of a function: `wanted`, the environment's, or one per CPU."""
-        if wanted is None:
-            wanted = self._workers if self._is_configured else os.cpu_count() or 1
-        return min(max(wanted, 1), MOST_WORKERS)
+    def workers_of(self, requested: int | None) -> int:
+        """Return the number of processes of a function: `requested`, the environment's, or one per CPU."""
+        if requested is None:
+            requested = self._workers if self._is_configured else os.cpu_count() or 1
+        return min(max(requested, 1), MOST_WORKERS)
 
     async def call(
         self,
@@ -245,10 +248,10 @@ class Scripts:
         Raises:
             ScriptError: They timed out, or the process ended.
         """
-        told: list[Mapping[str, Any]] = await self._ask(
+        answers: list[Mapping[str, Any]] = await self._ask(
             _EVALUATOR, "run_each", [code, list(rows)], limit, "Python"
         )
-        return told
+        return answers
 
     async def judge(self, code: str, output: Any, context: Encoded, limit: float = LIMIT) -> Any:
         """Return the result of an assertion's Python code. Always a checkpoint.
@@ -322,11 +325,13 @@ class Scripts:
             spec = engine_workers(self._context.directory, self._context.environ)
             spec = attrs.evolve(spec, memory_mb=self._memory_mb)
             self._engine = await self._stack.enter_async_context(open_workers(spec))
-        told = await _call_worker(self._engine, [script.source, Encoded.of(list(arguments))], limit)
-        if "error" in told:
-            what = f"{name or show(script.code)} fails: {told['error']}"
-            raise ScriptError(what, at_limit=told["limit"])
-        return told["value"]
+        answer = await _call_worker(
+            self._engine, [script.source, Encoded.of(list(arguments))], limit
+        )
+        if "error" in answer:
+            message = f"{name or show(script.code)} fails: {answer['error']}"
+            raise ScriptError(message, at_limit=answer["limit"])
+        return answer["value"]
 
     async def javascript_file(
         self,
@@ -369,8 +374,8 @@ class Scripts:
             [*words, argument], cwd=context.directory, environ=context.environ, limit=limit
         )
         if printed.errors and not printed.output.strip():
-            what = f"{words[0]} wrote only to its standard error{last_line(printed.errors)}"
-            raise ScriptError(what, trace=printed.errors)
+            message = f"{words[0]} wrote only to its standard error{last_line(printed.errors)}"
+            raise ScriptError(message, trace=printed.errors)
         return to_text(printed.output)
 
     async def python_file(self, file: Path, argument: str, limit: float = LIMIT) -> str:
@@ -403,10 +408,10 @@ class Scripts:
             self._modules[file, function] = script
         return script
 
-    def _check(self, what: str) -> None:
+    def _check(self, feature: str) -> None:
         """Refuse code that is not allowed to run, also if it passed the checks at loading."""
         try:
-            self._context.check_code(what)
+            self._context.check_code(feature)
         except MistakenError as error:
             raise ScriptError(str(error)) from None
 

@@ -39,6 +39,7 @@ PROMPT_EVAL = PromptEvalSettings.type
 QUESTION_EVAL = QuestionSettings.type
 COLUMNS = ColumnsSettings.type
 AGENT = AgentSettings.type
+_NO_TASKS = "add a task, or write providers, prompts and tests instead of tasks"
 _TYPES = (PROMPT_EVAL, QUESTION_EVAL, COLUMNS, AGENT)
 _WHEN_FAILED = "onFailedDependency"
 _OWN = ("id", "type", "dependsOn", _WHEN_FAILED)
@@ -289,7 +290,9 @@ def read_tasks(
         message = f"must be a list of tasks, got {kind(entries)}"
         raise MistakenError(*mistakes, Mistake(message, at=("tasks",)))
     if not entries:
-        raise MistakenError(*mistakes, Mistake("the list of tasks is empty", at=("tasks",)))
+        raise MistakenError(
+            *mistakes, Mistake("the list of tasks is empty", _NO_TASKS, at=("tasks",))
+        )
     documents: list[TaskDocument] = []
     for place, entry in enumerate(entries):
         found, wrong = document_of(place, entry, top)
@@ -332,7 +335,7 @@ def _graph_mistakes(documents: Sequence[TaskDocument]) -> Iterator[Mistake]:
         for name, below in document.depends_on.items():
             at = ("tasks", document.place, *below)
             if name == document.id:
-                yield Mistake("a task cannot depend on itself", at=at)
+                yield Mistake("a task cannot depend on itself", "name another task", at=at)
             elif name not in places:
                 others = places.keys() - {document.id}
                 yield Mistake(f"unknown task {quote(name)}", nearest(name, others), at=at)
@@ -372,7 +375,10 @@ def _link_mistakes(
     documents: Sequence[TaskDocument], tasks: Sequence[Task], entries: Sequence[Any]
 ) -> Iterator[Mistake]:
     """Yield mistakes for unknown columns of rows of other tasks, and for folders of several datasets."""
-    left = {document.id: _left(document, tasks[document.place].suite) for document in documents}
+    left = {
+        document.id: _remaining_keys(document, tasks[document.place].suite)
+        for document in documents
+    }
     templates = Templates()
     folders: dict[Path, int] = {}
     for document in documents:
@@ -397,7 +403,7 @@ def _link_mistakes(
             yield Mistake(message, "each dataset needs its own", at=at)
 
 
-def _left(document: TaskDocument, suite: Suite) -> Collection[str] | None:
+def _remaining_keys(document: TaskDocument, suite: Suite) -> Collection[str] | None:
     """Return the columns of the rows of a task; None if they are unknown."""
     if isinstance(suite.settings, ColumnsSettings):
         return written_columns(suite.settings)

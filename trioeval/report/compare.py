@@ -41,7 +41,7 @@ By: TypeAlias = Literal["row", "test"]
 """The rows that match: those with the same provider, prompt and test, or all rows with the same test in the
 same column, whatever their provider, to compare models or prompts."""
 
-_RANKS = {Status.NOT_RUN: 0, Status.ERROR: 0, Status.FAIL: 1, Status.PASS: 2}
+_RANKS = {Status.NOT_RUN: 0, Status.ERROR: 0, Status.FAIL: 1, Status.PASS: 2, Status.NOT_GRADED: 3}
 _BY_RANK = {rank: status for status, rank in _RANKS.items()}
 _NAME = 200  # characters of the name of a test
 _DIGEST = 8  # bytes that distinguish outputs
@@ -84,7 +84,7 @@ class Comparison:
         >>> row |= {
         ...     "provider": {"id": "p"},
         ...     "prompt": {"label": "q"},
-        ...     "testCase": {"description": ""},
+        ...     "testCase": {"assert": [{"type": "equals", "value": "yes"}]},
         ... }
         >>> row |= {"response": {"output": "yes"}}
         >>> old, new = RowRecord.of(row), RowRecord.of(row | {"failureReason": 1, "score": 0})
@@ -165,7 +165,7 @@ class Comparison:
                     continue
                 self._column(record).kinds["gone"] += 1
                 side = Side(record.status, record.score)
-                yield _told(record, kind="gone", before=side, after=None, place=place)
+                yield _row_comparison(record, kind="gone", before=side, after=None, place=place)
 
     def _place(self, record: RowRecord, several: "_Several", seen: bytearray) -> int | None:
         """Return the position of a row in the old run; of equal rows, the next unmatched one."""
@@ -180,12 +180,14 @@ class Comparison:
     def _change(self, record: RowRecord, place: int | None) -> RowChange:
         after = Side(record.status, record.score)
         if place is None:
-            return _told(record, kind="new", before=None, after=after)
+            return _row_comparison(record, kind="new", before=None, after=after)
         before = Side(_BY_RANK[self._ranks[place]], self._scores[place])
         digest = self._outputs[place * _DIGEST : (place + 1) * _DIGEST]
         other = digest != _output_digest(record)
         kind = _kind(before, after, is_answered_otherwise=other)
-        return _told(record, kind=kind, before=before, after=after, other=other, place=place)
+        return _row_comparison(
+            record, kind=kind, before=before, after=after, other=other, place=place
+        )
 
     def _group(self, record: RowRecord) -> RowPlace:
         """Return the test and the cluster of a row."""
@@ -230,6 +232,9 @@ def _output_digest(record: RowRecord) -> bytes:
 
 
 def _kind(before: Side, after: Side, *, is_answered_otherwise: bool) -> Kind:
+    statuses = {before.status, after.status}
+    if Status.NOT_GRADED in statuses and statuses & {Status.PASS, Status.FAIL}:
+        return "changed"  # only one of the runs has graded it: neither is better
     gained = _RANKS[after.status] - _RANKS[before.status]
     if gained:
         return "better" if gained > 0 else "worse"
@@ -237,7 +242,7 @@ def _kind(before: Side, after: Side, *, is_answered_otherwise: bool) -> Kind:
     return "same" if is_same else "changed"
 
 
-def _told(
+def _row_comparison(
     record: RowRecord,
     *,
     kind: Kind,
@@ -340,17 +345,25 @@ def compared_line(comparison: Comparison) -> str:
         ([], 'no rows to compare')
     """
     kinds = comparison.kinds
-    told = ", ".join(f"{kinds[kind]} {kind}" for kind in KINDS if kinds[kind])
-    return f"{counted(kinds.total(), 'row')}: {told}" if told else "no rows to compare"
+    counts = ", ".join(f"{kinds[kind]} {kind}" for kind in KINDS if kinds[kind])
+    return f"{counted(kinds.total(), 'row')}: {counts}" if counts else "no rows to compare"
 
 
-def unfinished_lines(columns: Iterable[ColumnChange]) -> Iterator[str]:
-    """Yield the number of rows of each run that did not end; nothing if all did."""
-    sides = [(column.before.left, column.after.left) for column in columns]
-    for which, name in enumerate(("earlier", "later")):
-        if left := sum(side[which] for side in sides):
+def left_out_lines(columns: Sequence[ColumnChange]) -> Iterator[str]:
+    """Yield the numbers of rows of each run that did not end or were not graded; nothing without any."""
+    runs = {
+        "earlier": [column.before for column in columns],
+        "later": [column.after for column in columns],
+    }
+    for name, sides in runs.items():
+        if left := sum(side.left for side in sides):
             rows = "1 row" if left == 1 else f"{left:,} rows"
             yield f"{rows} of the {name} run did not end; the comparison leaves them out"
+    for name, sides in runs.items():
+        if count := sum(side.not_graded for side in sides):
+            rows = "1 row" if count == 1 else f"{count:,} rows"
+            were = "was" if count == 1 else "were"
+            yield f"{rows} of the {name} run {were} not graded; pass rates and scores leave them out"
 
 
 def name_of_column(column: ColumnChange) -> str:
@@ -375,16 +388,20 @@ def number_of(value: float) -> str:
 
 
 def _side(side: Side | None) -> str:
-    return "–" if side is None else f"{side.status.name} {side.score:.3g}"
+    if side is None:
+        return "–"
+    if side.status is Status.NOT_GRADED:
+        return side.status.label
+    return f"{side.status.label} {side.score:.3g}"
 
 
 def first_of(changes: Iterator[RowChange], most: int) -> tuple[list[RowChange], int]:
     """Return the first changes, and the number of the others."""
-    kept: list[RowChange] = []
+    first: list[RowChange] = []
     rest = 0
     for change in changes:
-        if len(kept) < most:
-            kept.append(change)
+        if len(first) < most:
+            first.append(change)
         else:
             rest += 1
-    return kept, rest
+    return first, rest

@@ -24,7 +24,8 @@ from trioeval.report.totals import shares_of
 from trioeval.run import Status
 
 Kind: TypeAlias = Literal["same", "better", "worse", "changed", "new", "gone", "unfinished"]
-"""The kind of a change. `changed`: another score or output, the same verdict; an error is worse than a fail.
+"""The kind of a change. `changed`: another score or output, the same verdict, or a row that only one of the
+runs has graded; an error is worse than a fail.
 `unfinished`: the row did not end in one of the runs, and is not compared."""
 
 KINDS: tuple[Kind, ...] = ("same", "better", "worse", "changed", "new", "gone", "unfinished")
@@ -39,8 +40,8 @@ class Side:
 
     @property
     def judged(self) -> float | None:
-        """The score; None without a verdict."""
-        return self.score if self.status.has_verdict and math.isfinite(self.score) else None
+        """The score; None if it was not graded."""
+        return self.score if self.status.is_graded and math.isfinite(self.score) else None
 
 
 @attrs.define
@@ -62,8 +63,18 @@ class SideTotals:
         return self.statuses.total()
 
     @property
+    def not_graded(self) -> int:
+        """Rows with a reply that nothing graded."""
+        return self.statuses[Status.NOT_GRADED]
+
+    @property
+    def rated(self) -> int:
+        """Rows that the pass rate is about: those that ended, except those that were not graded."""
+        return self.rows - self.not_graded
+
+    @property
     def mean_score(self) -> float | None:
-        """The mean score of the rows with a verdict; None if there are none."""
+        """The mean score of the graded rows; None if there are none."""
         found = self.sums.score_interval()
         return None if found is None else found.mean
 
@@ -74,6 +85,8 @@ class SideTotals:
             self.left += 1
             return
         self.statuses[record.status] += 1
+        if record.status is Status.NOT_GRADED:
+            return
         self.score += record.score
         judged = Side(record.status, record.score).judged
         test = self.sums.add(place, passed=record.status is Status.PASS, score=judged)
@@ -90,8 +103,8 @@ class SideTotals:
 
 
 def metrics_of(record: RowRecord) -> Mapping[str, tuple[float, float]]:
-    """Return the value and weight of each metric of a row that has a verdict."""
-    if record.verdict is None or not record.status.has_verdict:
+    """Return the value and weight of each metric of a row that was graded."""
+    if record.verdict is None or not record.status.is_graded:
         return {}
     return {
         share.name: (share.total / share.weight, share.weight)
@@ -117,8 +130,10 @@ class ColumnChange:
         sides: tuple[Side, Side],
         metrics: tuple[Mapping[str, tuple[float, float]], Mapping[str, tuple[float, float]]],
     ) -> None:
-        """Count a row that is in both runs."""
+        """Count a row that is in both runs; one that was not graded in one of them forms no pair."""
         before, after = sides
+        if Status.NOT_GRADED in {before.status, after.status}:
+            return
         passed = (after.status is Status.PASS) - (before.status is Status.PASS)
         judged = before.judged, after.judged
         score = None if judged[0] is None or judged[1] is None else judged[1] - judged[0]
@@ -149,19 +164,19 @@ class KeptMetrics:
     def add(self, row: int, metrics: Mapping[str, tuple[float, float]]) -> None:
         """Store the metrics of a row; rows are added in order."""
         for name, pair in metrics.items():
-            if (kept := self._values.get(name)) is None:
-                kept = self._values[name] = array("d")
-            kept.frombytes(bytes(8 * (2 * row - len(kept))))
-            kept.extend(pair)
+            if (values := self._values.get(name)) is None:
+                values = self._values[name] = array("d")
+            values.frombytes(bytes(8 * (2 * row - len(values))))
+            values.extend(pair)
 
     def of(self, row: int) -> Mapping[str, tuple[float, float]]:
         """Return the metrics of a row."""
         return dict(self._found(row))
 
     def _found(self, row: int) -> Iterator[tuple[str, tuple[float, float]]]:
-        for name, kept in self._values.items():
-            if 2 * row < len(kept) and kept[2 * row + 1]:
-                yield name, (kept[2 * row], kept[2 * row + 1])
+        for name, values in self._values.items():
+            if 2 * row < len(values) and values[2 * row + 1]:
+                yield name, (values[2 * row], values[2 * row + 1])
 
 
 # Whether one run is better or worse than another beyond chance, for all columns.
@@ -173,7 +188,7 @@ class KeptMetrics:
 # metrics decide nothing.
 #
 # An error counts as not passed; it has no score, so a pair with one has no difference of scores. Rows that
-# did not end form no pairs.
+# did not end, or were not graded, form no pairs.
 
 
 @attrs.frozen(kw_only=True)
@@ -203,7 +218,7 @@ class ColumnFindings:
         yield "score", self.scored
         yield from self.metrics.items()
 
-    def told(self) -> Iterator[tuple[str, DifferenceFinding]]:
+    def findings(self) -> Iterator[tuple[str, DifferenceFinding]]:
         """The findings to show: a score that equals the pass rate is left out."""
         is_same = self.is_score_pass and all(
             _mean(one) == _mean(other)
@@ -275,8 +290,8 @@ def findings_of(
         bootstrap: The bootstrap of intervals of scores and metrics; None uses Student's t. Decides nothing.
     """
     raw = [_column(column, confidence, bootstrap) for column in columns]
-    asked = [found for column in raw for found in column.deciding]
-    decided = iter(_adjusted(asked))
+    deciding = [found for column in raw for found in column.deciding]
+    decided = iter(_adjusted(deciding))
     measured = iter(_adjusted([found for column in raw for found in column.metrics.values()]))
     return Findings([_with(column, decided, measured) for column in raw], bootstrap)
 

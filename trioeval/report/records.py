@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from trioeval.evaluation.reconcile import has_ended
+from trioeval.evaluation.row import recorded_status
 from trioeval.grading import output_text
 from trioeval.report.columns import shown_path
 from trioeval.report.counts import money
@@ -16,13 +17,11 @@ from trioeval.report.usage import was_judged
 from trioeval.run import Status
 from trioeval.suite.model import own_description
 from trioeval.suite.tests import KEEP_ALL, Strip
-from trioeval.text import counted
+from trioeval.text import counted, quote
 from trioeval.text_safety import escape_control_characters
 
 STRIPPED_PROMPT = "[prompt stripped]"
 STRIPPED_OUTPUT = "[output stripped]"
-NOT_GRADED = "NOT GRADED"
-"""The label of a row that succeeded and has no assertion."""
 
 _ASKED = ("question", "answers", "correctAnswers")
 _SAID = ("agentAnswer", "parseError")
@@ -33,9 +32,13 @@ _JUDGED = frozenset({"correct", "incorrect", "parse_error"})
 """Outcomes whose reason names the correct or the given answer."""
 _FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^\s/'\"]+/)+")
 """Folders of absolute paths in a sentence."""
+_ABOUT_OUTPUT = "the output "
+"""The beginning of reasons about the output."""
+_EXCERPT = 80  # characters of the output beside a reason
+_TELLING = 20  # characters of its beginning, by which a reason that quotes it is recognized
+_EMPTY = 2  # characters of an empty text in quotes
 _NO_WORD = re.compile(r"[\W_]+")
 _REPEAT = re.compile(r"-repeat-(\d+)\Z")
-_STATUSES = (Status.PASS, Status.FAIL, Status.ERROR)  # by failureReason
 _NOTHING: Mapping[str, Any] = {}
 
 
@@ -46,7 +49,7 @@ class PartRecord:
     passed: bool
     score: float
     reason: str
-    said: Mapping[str, Any]
+    assertion: Mapping[str, Any]
     """The assertion or the set as the suite defines it, as JSON."""
     metadata: Mapping[str, Any]
 
@@ -54,22 +57,24 @@ class PartRecord:
     def of(cls, found: Mapping[str, Any]) -> "PartRecord":
         """Read a member of the `componentResults` of a verdict."""
         metadata = _object(found.get("metadata"))
-        said = _object(found.get("assertion")) or _object(metadata.get("assertionSet"))
+        assertion = _object(found.get("assertion")) or _object(metadata.get("assertionSet"))
         passed = bool(found.get("pass"))
         return cls(
-            passed, found.get("score", float(passed)), found.get("reason", ""), said, metadata
+            passed, found.get("score", float(passed)), found.get("reason", ""), assertion, metadata
         )
 
     @property
     def type(self) -> str:
         """The type of the assertion."""
-        return str(self.said.get("type", ""))
+        return str(self.assertion.get("type", ""))
 
     @property
     def text(self) -> str:
         """Type, value and metric as text."""
-        value = f" {output_text(self.said['value'])}" if "value" in self.said else ""
-        metric = f" as {self.said['metric']}" if self.said.get("metric") is not None else ""
+        value = f" {output_text(self.assertion['value'])}" if "value" in self.assertion else ""
+        metric = (
+            f" as {self.assertion['metric']}" if self.assertion.get("metric") is not None else ""
+        )
         return f"{self.type}{value}{metric}"
 
     @property
@@ -166,7 +171,7 @@ class RowRecord:
             test=_object(get("testCase")),
             response=response or None,
             is_cached=bool(response.get("cached")),
-            status=_status(found, outcome),
+            status=recorded_status(found, outcome),
             outcome=outcome,
             score=get("score", 0.0),
             named_scores=_object(get("namedScores")),
@@ -195,29 +200,9 @@ class RowRecord:
         return has_ended(self.outcome)
 
     @property
-    def is_graded(self) -> bool:
-        """True if it has a verdict of an assertion, a question or an agent.
-
-        A reply without any assertion is a success for readers of result files, and is counted apart here.
-        """
-        return bool(
-            self.status is not Status.PASS
-            or self.test.get("assert")
-            or self.question
-            or self.named_scores
-            or (self.verdict or {}).get("componentResults")
-            or self.agent is not None
-        )
-
-    @property
-    def label(self) -> str:
-        """The status as tables show it.
-
-        Example:
-            >>> RowRecord.of({"success": True}).label
-            'NOT GRADED'
-        """
-        return self.status.label if self.is_graded else NOT_GRADED
+    def counted_score(self) -> float | None:
+        """The score as averages count it: None if the row was not graded."""
+        return None if self.status is Status.NOT_GRADED else self.score
 
     @property
     def number(self) -> int:
@@ -265,6 +250,31 @@ class RowRecord:
     def reason(self) -> str | None:
         """The reason of its verdict, or the error."""
         return self.error if self.verdict is None else self.verdict.get("reason")
+
+    @property
+    def output_excerpt(self) -> str | None:
+        """The quoted beginning of the output, if the row failed for a reason about it that does not show it.
+
+        None as well if an assertion compared the result of its own transform, or if outputs are stripped.
+        """
+        reason = self.reason
+        is_about_it = self.status is Status.FAIL and (reason or "").startswith(_ABOUT_OUTPUT)
+        if not is_about_it or reason is None or self.output in (None, STRIPPED_OUTPUT):
+            return None
+        if any("transform" in part.assertion for part in self.parts if part.reason == reason):
+            return None
+        excerpt = quote(shallow(self.output), _EXCERPT)
+        return None if len(excerpt) > _EMPTY and excerpt[:_TELLING] in reason else excerpt
+
+    def explained(self, most: int) -> str:
+        """Return the reason of its verdict or the error, with the excerpt of the output; without controls.
+
+        Args:
+            most: The most characters of the reason.
+        """
+        reason = escape_control_characters(self.reason or self.error or "no reason given", most)
+        excerpt = self.output_excerpt
+        return reason if excerpt is None else reason + shown_output(excerpt)
 
     @property
     def parts(self) -> Sequence[PartRecord]:
@@ -347,7 +357,11 @@ class RowRecord:
             >>> bare.stripped(Strip(prompt_text=True)).prompt
             '[prompt stripped]'
         """
-        return self if strip == KEEP_ALL else RowRecord.of(_stripped(self, strip), index=self.index)
+        if strip == KEEP_ALL:
+            return self
+        found = RowRecord.of(_stripped(self, strip), index=self.index)
+        found.status = self.status  # of which the grounds may be stripped
+        return found
 
 
 def _object(value: Any) -> Mapping[str, Any]:
@@ -355,20 +369,16 @@ def _object(value: Any) -> Mapping[str, Any]:
     return value if type(value) is dict or isinstance(value, Mapping) else _NOTHING
 
 
-def _status(found: Mapping[str, Any], outcome: str) -> Status:
-    reason = found.get("failureReason")
-    if not has_ended(outcome):
-        return Status.NOT_RUN
-    if isinstance(reason, int) and 0 <= reason < len(_STATUSES):
-        return _STATUSES[reason]
-    return Status.PASS if found.get("success") else Status.FAIL
-
-
 def event_text(event: Mapping[str, Any]) -> str:
     """Return an event of a question with its details, without its time."""
     details = {key: part for key, part in event.items() if key not in {"sequence", "at", "event"}}
     more = ", ".join(f"{key} {output_text(part)}" for key, part in details.items())
     return f"{event['event']}{f' ({more})' if more else ''}"
+
+
+def shown_output(excerpt: str) -> str:
+    """Return the excerpt of an output as the end of a reason."""
+    return f"; output: {escape_control_characters(excerpt)}"
 
 
 def _stripped(record: RowRecord, strip: Strip) -> dict[str, Any]:
@@ -426,8 +436,8 @@ def _hide_in_question(found: dict[str, Any], hidden: Iterable[str]) -> None:
 
 def left(found: Mapping[str, Any], hidden: Iterable[str]) -> dict[str, Any]:
     """Return a mapping without some keys."""
-    gone = set(hidden)
-    return {key: part for key, part in found.items() if key not in gone}
+    hidden_keys = set(hidden)
+    return {key: part for key, part in found.items() if key not in hidden_keys}
 
 
 # The agent of a row: its attempts with their results, and the paths of its files.
@@ -498,31 +508,31 @@ class AgentFacts:
 
 def _agent(response: Mapping[str, Any] | None) -> AgentFacts | None:
     try:
-        told = (response or {})["metadata"]["agent"]
-        folder = told.get("folder")
+        agent = (response or {})["metadata"]["agent"]
+        folder = agent.get("folder")
         return AgentFacts(
-            message=str(told["message"]),
-            gave_up="gaveUp" in told,
+            message=str(agent["message"]),
+            gave_up="gaveUp" in agent,
             folder=None if folder is None else Path(folder),
-            attempts=[_attempt(one) for one in told["attempts"]],
-            children_ended=int(told["childrenEnded"]),
+            attempts=[_attempt(one) for one in agent["attempts"]],
+            children_ended=int(agent["childrenEnded"]),
         )
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         return None  # other programs use the key differently
 
 
-def _attempt(told: Mapping[str, Any]) -> AttemptFacts:
-    failure, cost = told.get("failure"), told.get("cost")
+def _attempt(attempt: Mapping[str, Any]) -> AttemptFacts:
+    failure, cost = attempt.get("failure"), attempt.get("cost")
     return AttemptFacts(
-        number=int(told["number"]),
+        number=int(attempt["number"]),
         failure=None if failure is None else f"{failure['kind']}: {failure['message']}",
-        exit_code=_count(told.get("exitCode")),
-        duration_ms=float(told["durationMs"]),
-        tokens=_count(told.get("tokens")),
+        exit_code=_count(attempt.get("exitCode")),
+        duration_ms=float(attempt["durationMs"]),
+        tokens=_count(attempt.get("tokens")),
         cost=None if cost is None else float(cost),
-        steps=_count(told.get("steps")),
-        logs=[Path(told[name]) for name, known in _LOGS if told.get(known)],
-        warnings=[*map(str, told.get("warnings", ()))],
+        steps=_count(attempt.get("steps")),
+        logs=[Path(attempt[name]) for name, known in _LOGS if attempt.get(known)],
+        warnings=[*map(str, attempt.get("warnings", ()))],
     )
 
 

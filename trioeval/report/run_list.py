@@ -16,7 +16,7 @@ from trioeval.agent.planner import QueuedSubmission
 from trioeval.report.counts import money
 from trioeval.report.stored import StoredRunFacts
 from trioeval.report.text import Figure, cut_middle, packed
-from trioeval.report.totals import percent
+from trioeval.report.totals import rate_text
 from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
 
@@ -101,11 +101,11 @@ class _RunsTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         fields = [*_fields(self.runs)]
         names = [_name(run) for run in self.runs]
-        wanted = min(_LEAST_NAME, max(map(cell_len, names), default=0))
+        name_width = min(_LEAST_NAME, max(map(cell_len, names), default=0))
         for title in ("", *_GO_FIRST):
             fields = [field for field in fields if field.title != title]
             taken = sum(field.width + _BETWEEN for field in fields) + _EDGES
-            if (room := options.max_width - taken) >= max(wanted, len("suite")):
+            if (room := options.max_width - taken) >= max(name_width, len("suite")):
                 yield _table(fields, [cut_middle(name, room) for name in names])
                 return
         yield from _lines(fields, names, options.max_width)
@@ -115,24 +115,28 @@ def _fields(runs: Sequence[StoredRunFacts]) -> Iterator[Figure]:
     # Rows of datasets have a column if there are any; it replaces the cost if all runs were free.
     makes_datasets = any(run.dataset_rows is not None for run in runs)
     yield Figure.of("run", (escape_control_characters(run.id, 60) for run in runs), is_number=False)
-    begun = (_instant(run.utc_created) for run in runs)
-    yield Figure.of("started (UTC)", begun, is_number=False)
+    starts = (_instant(run.utc_created) for run in runs)
+    yield Figure.of("started (UTC)", starts, is_number=False)
     states = [Text(run.state, style=_STYLES.get(run.state, "")) for run in runs]
     yield Figure("state", states, is_number=False)
     yield Figure.of("rows", (_came(run, "/") for run in runs))
     yield Figure.of("pass", (str(run.passed) for run in runs))
     yield Figure.of("fail", (str(run.failed) for run in runs))
     yield Figure.of("error", (str(run.errors) for run in runs))
+    if any(run.not_graded for run in runs):
+        yield Figure.of("not graded", (str(run.not_graded) for run in runs))
     if any(run.not_run for run in runs):
         yield Figure.of("not run", (str(run.not_run) for run in runs))
-    ended = [(run, run.rows - run.not_run) for run in runs]
-    rates = (f"{percent(run.passed, rows)} % of {rows}" if rows else "–" for run, rows in ended)
-    yield Figure.of("pass rate", rates)
+    yield Figure.of("pass rate", map(_rate, runs))
     if any(run.cost for run in runs) or not makes_datasets:
         yield Figure.of("cost", (money(run.cost) if run.cost else "–" for run in runs))
     if makes_datasets:
         counts = (run.dataset_rows for run in runs)
         yield Figure.of("made", ("–" if count is None else str(count) for count in counts))
+
+
+def _rate(run: StoredRunFacts) -> str:
+    return rate_text(run.passed, run.rated, not_graded=run.not_graded)
 
 
 def _table(fields: Sequence[Figure], names: Sequence[str]) -> Table:
@@ -151,13 +155,13 @@ def _lines(fields: Sequence[Figure], names: Sequence[str], width: int) -> Iterat
     ids, states, *numbers = fields
     for place, name in enumerate(names):
         head = Text("  ").join((ids.cells[place], states.cells[place]))
-        told = [f"{field.cells[place].plain} {field.title}" for field in numbers]
+        facts = [f"{field.cells[place].plain} {field.title}" for field in numbers]
         if head.cell_len > width:
-            head, told = ids.cells[place], [states.cells[place].plain, *told]
+            head, facts = ids.cells[place], [states.cells[place].plain, *facts]
         head.stylize("bold")
         head.overflow = "fold"
         yield head
-        lines = [*packed([*told, cut_middle(name, width - len(_INDENT))], width - len(_INDENT))]
+        lines = [*packed([*facts, cut_middle(name, width - len(_INDENT))], width - len(_INDENT))]
         yield from (Text(f"{_INDENT}{line}", overflow="fold") for line in lines)
 
 
@@ -165,18 +169,19 @@ def run_line(run: StoredRunFacts) -> str:
     """Return one run as a line of text."""
     came = _came(run, " of ")
     counts = f"{run.passed} passed, {run.failed} failed, {counted(run.errors, 'error')}"
+    counts += f", {run.not_graded} not graded" if run.not_graded else ""
     counts += f", {run.not_run} not run" if run.not_run else ""
     name = _name(run)
     of = f" of {name}" if name else ""
-    begun = _instant(run.utc_created)
-    told = (
+    start = _instant(run.utc_created)
+    facts = (
         [f"{came} {'row' if came == '1' else 'rows'}: {counts}"]
         if run.rows or run.expected != 0
         else []
     )
-    told += [] if run.dataset_rows is None else [f"{run.dataset_rows} rows of datasets written"]
-    rows = "; ".join(told) or "no rows"
-    return f"{escape_control_characters(run.id, 60)}{of}: {run.state}, started {begun} UTC; {rows}"
+    facts += [] if run.dataset_rows is None else [f"{run.dataset_rows} rows of datasets written"]
+    rows = "; ".join(facts) or "no rows"
+    return f"{escape_control_characters(run.id, 60)}{of}: {run.state}, started {start} UTC; {rows}"
 
 
 def run_json(run: StoredRunFacts) -> dict[str, Any]:
@@ -194,6 +199,7 @@ def run_json(run: StoredRunFacts) -> dict[str, Any]:
         "passed": run.passed,
         "failed": run.failed,
         "errors": run.errors,
+        "notGraded": run.not_graded,
         "notRun": run.not_run,
         **({} if run.dataset_rows is None else {"datasetRows": run.dataset_rows}),
         "outcomes": dict(run.outcomes),

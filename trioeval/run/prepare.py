@@ -399,14 +399,14 @@ def _confined(
     steps: Expansion, specs: Sequence[ProviderSpec], graders: Graders
 ) -> tuple[frozenset[str], Sequence[Problem]]:
     """Return the hosts that an untrusted suite may call, and its violations of that restriction."""
-    asked = {host for spec in specs for host in hosts_of(spec)}
+    hosts = {host for spec in specs for host in hosts_of(spec)}
     refused = (
-        *foreign_judges(graders.specs, graders.paths, asked),
-        *foreign_webhooks(steps, asked),
+        *foreign_judges(graders.specs, graders.paths, hosts),
+        *foreign_webhooks(steps, hosts),
         *code_of_calls(steps),
     )
-    asked.update(host for spec in graders.specs for host in hosts_of(spec))
-    return frozenset(host for host in asked if host is not None), refused
+    hosts.update(host for spec in graders.specs for host in hosts_of(spec))
+    return frozenset(host for host in hosts if host is not None), refused
 
 
 def _extended(
@@ -492,7 +492,7 @@ def _prepare(
         )
         problems += (at_provider_path(problem, paths) for problem in wrong)
         limits = lane_limits(wide, specs)
-        problems += missing_extras(loaded, is_asked=bool(limits))
+        problems += missing_extras(loaded, uses_limits=bool(limits))
     if problems:
         raise SuiteError(problems)
     shown = without_secrets(loaded, specs)

@@ -162,7 +162,7 @@ async def ended(journal: RunJournal | None) -> AsyncIterator[RunEnd]:
 async def _run(prepared: PreparedSuite, how: RunOptions) -> RunTotals:
     options = prepared.suite.evaluate_options
     limit_ms = options.max_eval_time_ms
-    left = _left(prepared)
+    left = _remaining_rows(prepared)
     opened = prepared.opened
     seeds = opened if isinstance(opened, SeedFiles) else SeedFiles({})
     has_datasets = any(
@@ -283,16 +283,16 @@ def _asks_questions(part: PreparedTask) -> bool:
     return isinstance(part.prepared.suite.settings, QuestionSettings)
 
 
-def _left(prepared: PreparedSuite) -> Mapping[str, TaskRows]:
+def _remaining_rows(prepared: PreparedSuite) -> Mapping[str, TaskRows]:
     """Return receivers for the rows of tasks that are used by other tasks."""
     suites = [part.prepared.suite for part in prepared.parts]
-    wanted = {suite.rows_of.task for suite in suites if suite.rows_of is not None}
+    sources = {suite.rows_of.task for suite in suites if suite.rows_of is not None}
     for suite in suites:
-        wanted |= {source.task for source in suite.settings.sources()}
-    return {task: TaskRows() for task in wanted}
+        sources |= {source.task for source in suite.settings.sources()}
+    return {task: TaskRows() for task in sources}
 
 
-def ignore(_told: object) -> None:
+def ignore(_event: object) -> None:
     """Do nothing: the default observer."""
 
 
@@ -304,7 +304,7 @@ def _budget(settings: BudgetSettings | None) -> Budget | None:
 
 @attrs.frozen
 class SuiteSummary:
-    """The totals of a suite. Every row, including recorded ones, is counted in exactly one of the four."""
+    """The totals of a suite. Every row, including recorded ones, is counted in exactly one of the five."""
 
     passed: int
     failed: int
@@ -315,11 +315,13 @@ class SuiteSummary:
     """The results of its datasets, in the order in which they ended."""
     not_run: int = 0
     """Rows that were not run or not finished; not counted as errors."""
+    not_graded: int = 0
+    """Rows with a reply that nothing graded: no assertion, no question, no agent."""
 
     @property
     def rows(self) -> int:
         """The number of all rows."""
-        return self.passed + self.failed + self.errors + self.not_run
+        return self.passed + self.failed + self.errors + self.not_graded + self.not_run
 
 
 async def run_suite(
@@ -467,6 +469,7 @@ async def run_suite(
         totals.duration,
         tuple(built),
         found[Status.NOT_RUN],
+        found[Status.NOT_GRADED],
     )
 
 

@@ -16,6 +16,7 @@ from trioeval.columns.result import DroppedRow
 from trioeval.errors import StoreError, UsageError
 from trioeval.evaluation.reconcile import StoredIdentity
 from trioeval.report.stored import DatasetFacts, RunState, StoredCall, StoredOutcome, StoredRunFacts
+from trioeval.run import Status
 from trioeval.store.database import is_running, lock_run, open_database, open_reading, store_error
 from trioeval.store.dataset_writes import read_dataset_facts, read_dropped
 from trioeval.store.not_run_rows import NotRunRows, read_never_began
@@ -112,8 +113,10 @@ class StoreReader:
         if len(found) == 1:
             return found[0]
         ids = ", ".join(run.id for run in (found or runs)[:_SHOWN])
-        what = f"{name!r} is a prefix of {len(found)} runs" if found else f"run {name!r} not found"
-        raise UsageError(f"{self.path}: {what}{of}; the last ones are {ids}")
+        problem = (
+            f"{name!r} is a prefix of {len(found)} runs" if found else f"run {name!r} not found"
+        )
+        raise UsageError(f"{self.path}: {problem}{of}; the last ones are {ids}")
 
     def find(self, run_id: str) -> StoredRunFacts | None:
         """Return the run with this exact id; None if it does not exist."""
@@ -149,7 +152,7 @@ class StoreReader:
             run: The run.
             task: The id of the task; None if the suite has no named tasks.
             prompt_idx: Only rows of this prompt.
-            failed_only: Only rows that did not pass.
+            failed_only: Only rows that are not successes.
         """
         numbered = self.numbered(run, task, prompt_idx, failed_only=failed_only)
         return (record for _, record in numbered)
@@ -189,9 +192,9 @@ class StoreReader:
             return ()
         return self._guarded(lambda: read_never_began(self._connection, part))
 
-    def row_page(self, run: StoredRunFacts, wanted: RowQuery) -> RowPage:
+    def row_page(self, run: StoredRunFacts, query: RowQuery) -> RowPage:
         """Return a page of the rows of a run."""
-        return self._guarded(lambda: read_row_page(self._connection, self.path, run, wanted))
+        return self._guarded(lambda: read_row_page(self._connection, self.path, run, query))
 
     def datasets(self, run: StoredRunFacts) -> Mapping[str | None, DatasetFacts]:
         """Return the datasets of a run that were started, or have ended, by task."""
@@ -246,8 +249,7 @@ class StoreReader:
         """Yield the outcomes of the rows of a task, by index."""
         lines = self._lines(_OUTCOMES, _keys(run, task))
         return (
-            StoredOutcome(key & _INDEX, outcome, status in {"pass", "fail"}, status == "pass")
-            for key, outcome, status in lines
+            StoredOutcome(key & _INDEX, outcome, Status(status)) for key, outcome, status in lines
         )
 
     def tests(self, run: StoredRunFacts, task: str | None = None) -> Iterator[Any]:

@@ -48,13 +48,13 @@ def summary_of(record: RowRecord) -> RowSummary:
     facts += [f"{count_text(record.tokens)} {unit}"] if record.tokens else []
     facts += [money_text(record.cost)] if record.cost else []
     facts += [] if record.outcome in {"done", "failed"} else [record.outcome.replace("_", " ")]
-    is_judged = record.verdict is not None and record.status.has_verdict
+    is_judged = record.verdict is not None and record.status.is_graded
     return RowSummary(
         name=record.name,
         provider=record.provider,
         prompt=record.prompt_label,
         status=record.status.value,
-        label=record.label,
+        label=record.status.label,
         shown="" if record.shown is None else output_text(record.shown),
         facts=facts,
         score=score_text(record.score) if is_judged else "",
@@ -133,12 +133,12 @@ def _calls(calls: Sequence[StoredCall]) -> Iterator[Section]:
     ]
     yield Section(title="Calls", table=table)
     for number, call in enumerate(calls, 1):
-        asked = f"{call.prompt}\n\n" if call.role != "provider" else ""
-        said = None if call.reply is None else call.reply.get("output")
-        if asked:
-            reply = "" if said is None else output_text(said)
+        prompt = f"{call.prompt}\n\n" if call.role != "provider" else ""
+        output = None if call.reply is None else call.reply.get("output")
+        if prompt:
+            reply = "" if output is None else output_text(output)
             yield Section(
-                title=f"Call {number}: asked and replied", text=asked + reply, folded=True
+                title=f"Call {number}: asked and replied", text=prompt + reply, folded=True
             )
 
 

@@ -44,18 +44,18 @@ def report_deleted(
     """Remove the folders of deleted runs, and report what was deleted; return whether nothing is left."""
     all_gone = True
     for run in runs:
-        folder, told = agents_folder(database, run.id), ""
+        folder, notes = agents_folder(database, run.id), ""
         # The id of an imported run may be any text.
         if folder.name == run.id not in _NOWHERE and os.path.lexists(folder):
             try:
                 cases = remove_cases(folder)
-                told = f", and {counted(cases, 'folder of a case', 'folders of cases')}"
+                notes = f", and {counted(cases, 'folder of a case', 'folders of cases')}"
             except OSError as error:
                 all_gone = False
-                told = f"; {escape_control_characters(folder)} was not removed: {error.strerror or error}"
+                notes = f"; {escape_control_characters(folder)} was not removed: {error.strerror or error}"
         if count := ended.get(run.id):
-            told += f"; ended {counted(count, 'process', 'processes')} of its agents"
-        say(f"deleted {run.id}: {counted(run.rows, 'row')}{told}")
+            notes += f"; ended {counted(count, 'process', 'processes')} of its agents"
+        say(f"deleted {run.id}: {counted(run.rows, 'row')}{notes}")
     return all_gone
 
 

@@ -25,9 +25,14 @@ from trioeval.report.compare import (
     compared_line,
     comparison_json,
     first_of,
-    unfinished_lines,
+    left_out_lines,
 )
-from trioeval.report.compare_chance import chance_lines, findings_table, nothing_shared, told_of
+from trioeval.report.compare_chance import (
+    chance_lines,
+    chance_sentences,
+    findings_table,
+    nothing_shared,
+)
 from trioeval.report.compare_runs import Findings, findings_of
 from trioeval.report.records import RowRecord
 from trioeval.report.run_list import run_line
@@ -78,7 +83,10 @@ def compare_runs(db: Path | None, before: str, after: str, flags: CompareFlags) 
             findings = found()
         for path in outputs:
             _write_page(
-                path, (reader, old, new), flags.by, [*told_of(comparison.columns, findings)]
+                path,
+                (reader, old, new),
+                flags.by,
+                [*chance_sentences(comparison.columns, findings)],
             )
     if not flags.json:
         show(f"before: {run_line(old)}")
@@ -102,7 +110,7 @@ def _show_findings(comparison: Comparison, findings: Findings) -> None:
         draw(findings_table(columns, findings), sys.stdout)
     elif columns:
         show(nothing_shared(columns))
-    for line in (*chance_lines(findings), *unfinished_lines(columns), compared_line(comparison)):
+    for line in (*chance_lines(findings), *left_out_lines(columns), compared_line(comparison)):
         show(line)
 
 
@@ -187,7 +195,7 @@ def _write_page(
     reader, old, new = runs
     environment = read_environment(os.environ)
     before, after = (results_of(reader, facts, environment) for facts in (old, new))
-    write_whole(path, compare_chunks(before, after, by=by, told=sentences))
+    write_whole(path, compare_chunks(before, after, by=by, sentences=sentences))
     say(f"wrote {path}: {new.id} beside {old.id}")
 
 

@@ -20,7 +20,6 @@ from trioeval.evaluation.journal import ReusedRows
 from trioeval.kernel import Event, Lanes
 from trioeval.report.activity import Activity, RowPace, all_left_s
 from trioeval.report.records import RowRecord
-from trioeval.report.row import is_graded
 from trioeval.report.run_metrics import RunMetrics
 from trioeval.report.run_state import LaneState, RunSnapshot, lane_states
 from trioeval.run import PreparedSuite, PreparedTask, Row, Status
@@ -41,8 +40,6 @@ class RunStateSource:
     stopping: Callable[[], bool]
     """True if no more rows are started."""
     counts: Counter[Status] = attrs.field(factory=Counter)
-    not_graded: int = 0
-    """Rows that succeeded and have no assertion; `counts` has them as passed."""
     _paces: dict[str, RowPace] = attrs.field(factory=dict)
     """The progress of rows by lane."""
 
@@ -51,22 +48,19 @@ class RunStateSource:
         for lane, count in rows.items():
             self._pace(lane).expected += count
 
-    def add(self, status: Status, lane: str, *, is_graded: bool = True) -> None:
+    def add(self, status: Status, lane: str) -> None:
         """Count a finished row of a lane."""
         self.counts[status] += 1
-        self.not_graded += not is_graded
         self._pace(lane).add(trio.current_time())
 
-    def add_kept(self, status: Status, *, is_graded: bool = True) -> None:
+    def add_kept(self, status: Status) -> None:
         """Count a row of an earlier execution, when its turn comes."""
         self.counts[status] += 1
-        self.not_graded += not is_graded
 
     def state(self) -> RunSnapshot:
         """Return the present state. Inside of `trio.run`; not a checkpoint."""
         now = trio.current_time()
         kept, stopping = self.kept(), self.stopping()
-        passed, failed, errors, not_run = (self.counts[status] for status in Status)
         lanes = lane_states(
             self.lanes.statistics(), self.activity, now, hidden=OWN_LANES, paces=self._paces
         )
@@ -75,11 +69,11 @@ class RunStateSource:
             total=self.total,
             done=self.counts.total() + kept,
             kept=kept,
-            passed=passed - self.not_graded,
-            not_graded=self.not_graded,
-            failed=failed,
-            errors=errors,
-            not_run=not_run,
+            passed=self.counts[Status.PASS],
+            failed=self.counts[Status.FAIL],
+            errors=self.counts[Status.ERROR],
+            not_graded=self.counts[Status.NOT_GRADED],
+            not_run=self.counts[Status.NOT_RUN],
             eta_s=None if stopping else self._eta_s(lanes, now),
             stopping=stopping,
             lanes=lanes,
@@ -121,7 +115,7 @@ class RunViews:
     tasks: TaskProgress = attrs.field(init=False)
 
     @picture.default
-    def _begun(self) -> RunStateSource:
+    def _make_source(self) -> RunStateSource:
         return RunStateSource(
             total=self.prepared.size,
             lanes=self.lanes,
@@ -135,10 +129,10 @@ class RunViews:
         )
 
     @tasks.default
-    def _told(self) -> TaskProgress:
-        tell = say if self.verbose else None
+    def _make_tasks(self) -> TaskProgress:
+        verbose_line = say if self.verbose else None
         began_at = self.picture.activity.began_at
-        return TaskProgress(self.warn, _wanted(self.prepared), tell, began_at)
+        return TaskProgress(self.warn, _row_counts(self.prepared), verbose_line, began_at)
 
     def __attrs_post_init__(self) -> None:
         self.metrics.lanes = self.lanes.statistics
@@ -172,11 +166,11 @@ class RunViews:
 
     def row_is_over(self, row: Row) -> None:
         """Count a row, which may end before earlier ones."""
-        self.picture.add(row.status, row.lane, is_graded=is_graded(row))
+        self.picture.add(row.status, row.lane)
 
     def _add(self, record: RowRecord, is_kept: bool) -> None:  # noqa: FBT001 - as it is called
         if is_kept:
-            self.picture.add_kept(record.status, is_graded=record.is_graded)
+            self.picture.add_kept(record.status)
         self.progress.add(record)
 
     def _expect(self, part: PreparedTask) -> None:
@@ -203,7 +197,7 @@ def _limit(lanes: Lanes, name: str) -> int | None:
     return None if lane is None else lane.statistics().limit
 
 
-def _wanted(prepared: PreparedSuite) -> Mapping[str | None, int | None]:
+def _row_counts(prepared: PreparedSuite) -> Mapping[str | None, int | None]:
     """Return the number of rows of each dataset, as far as the suite sets it."""
     parts = {part.id: part.prepared.suite.settings for part in prepared.parts}
     return {task: own.rows for task, own in parts.items() if isinstance(own, ColumnsSettings)}

@@ -44,7 +44,7 @@ from trioeval.report import Results, RunInfo
 from trioeval.report.activity import Activity
 from trioeval.report.columns import trouble, was_cut_short
 from trioeval.report.run_metrics import RunMetrics, log_events
-from trioeval.run import PreparedSuite, Row, RowsNotRun, Status, make_lanes, run_suite
+from trioeval.run import PreparedSuite, Row, RowsNotRun, make_lanes, run_suite
 from trioeval.run.shared_limits import open_suite_limits
 from trioeval.store import RunStart, StoredRun
 from trioeval.store.cache.cache import Cache
@@ -215,7 +215,7 @@ class Execution:
 
     def _on_row_ended(self, watching: RunViews, row: Row) -> None:
         watching.row_is_over(row)
-        if self.flags.limits.fail_fast and row.status is not Status.PASS:
+        if self.flags.limits.fail_fast and not row.status.is_success:
             self.stopping.stop()
 
     def _on_dataset_ended(

@@ -12,7 +12,7 @@ from trioeval.kernel import StopReason
 from trioeval.report import Totals
 from trioeval.report.columns import trouble
 from trioeval.report.counts import money
-from trioeval.report.totals import counts_text, percent
+from trioeval.report.totals import counts_text, percent, success_text
 from trioeval.run import Status
 from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
@@ -67,13 +67,13 @@ class RunOutcome:
     def line(self) -> str:
         """The last line of the output."""
         parts = [self._verdict[1]]
-        if self.standing and self._kept not in parts[0]:
-            parts.append(self._kept)
+        if self.standing and self._kept_results not in parts[0]:
+            parts.append(self._kept_results)
         parts += [] if self.resume is None else [f"continue with: {self.resume}"]
         return "; ".join(parts)
 
     @property
-    def _kept(self) -> str:
+    def _kept_results(self) -> str:
         """The rows that were to be run again and still have their earlier results."""
         if self.standing == 1:
             return "1 row was not run again and keeps its earlier result"
@@ -83,9 +83,9 @@ class RunOutcome:
     def _verdict(self) -> tuple[int, str]:
         """The exit code, and the counts with the reason."""
         totals, datasets, standing = self.totals, self.datasets, self.standing
-        passed, failed, errors, left = (totals.count(status) for status in Status)
+        failed, errors, left = totals.count(Status.FAIL), totals.count(Status.ERROR), totals.left
         numbers = _numbers(totals, datasets, self.duration)
-        troubles = [told for dataset in datasets if (told := trouble(dataset)) is not None]
+        troubles = [problem for dataset in datasets if (problem := trouble(dataset)) is not None]
         if self.unwritten:
             return Exit.FAULT, f"{numbers}; exit 1: some results could not be written, see above"
         if self.signals:
@@ -98,14 +98,14 @@ class RunOutcome:
         ended = counted(totals.ended, "row")
         succeeded = "passed or not graded" if totals.not_graded else "passed"
         rate = (
-            f"{percent(passed, totals.ended)} % of {ended} {succeeded}, {self.needed:g} % needed"
+            f"{percent(totals.successes, totals.ended)} % of {ended} {succeeded}, {self.needed:g} % needed"
             if totals.ended
             else ""
         )
         if totals.pass_rate >= self.needed and not left and not standing and not troubles:
             return Exit.OK, f"{numbers}; exit 0: {rate}"
         found = [*filter(None, [_why(totals, [*self._causes()])]), *troubles]
-        why = ", ".join(found) or self._kept
+        why = ", ".join(found) or self._kept_results
         if self.needed != _ALL and rate:
             why += f"; {rate}"
         return self.failed_code, f"{numbers}; exit {self.failed_code}: {why}"
@@ -160,11 +160,7 @@ def _cached(totals: Totals) -> str:
 
 
 def _success(totals: Totals) -> str:
-    if not totals.rows:
-        return "every dataset is complete"
-    if not totals.not_graded:
-        return "every row passed"
-    return "every graded row passed" if totals.rated else "no row was graded"
+    return success_text(totals) if totals.rows else "every dataset is complete"
 
 
 def spent_line(totals: Totals, datasets: Sequence[DatasetResult] = ()) -> str | None:

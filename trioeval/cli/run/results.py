@@ -158,7 +158,7 @@ class Collector:
                 head=head,
                 task=task,
                 first_rows=FirstRows(cell, tests) if tests else None,
-                failures=Failures(_FAILURES),
+                failures=Failures(_FAILURES, shows_outputs=not info.strip.response_output),
                 totals=Totals.of(head.columns, cluster=head.cluster),
                 keys=start.keys[head.task],
                 kept=run.reused_rows(head.task),
@@ -390,8 +390,8 @@ def show_results(
             failure = error
     for part in parts:
         _show_totals(part)
-    if (told := run_sentence((part.head, part.totals) for part in parts)) is not None:
-        say(told)
+    if (totals_line := run_sentence((part.head, part.totals) for part in parts)) is not None:
+        say(totals_line)
     for dataset in collector.datasets:
         _show_dataset(dataset)
     totals = [part.totals for part in parts]
@@ -450,5 +450,5 @@ def _show_totals(part: CollectedRows) -> None:
     if part.head.task is not None:
         say(f"task {escape_control_characters(part.head.task, _NAME)}")
     draw(columns_table(part.head.columns, part.totals), sys.stderr)
-    if (told := sentence(part.head, part.totals)) is not None:
-        say(told)
+    if (totals_line := sentence(part.head, part.totals)) is not None:
+        say(totals_line)

@@ -38,6 +38,7 @@ from trioeval.providers.generic.request import CallVariables, load_files
 from trioeval.providers.generic.urls import encode, is_private, origin, url_fault, without_query
 from trioeval.providers.http.adapter import attempt_timeout
 from trioeval.providers.http.endpoint import is_secret_header
+from trioeval.providers.http.failures import reply_text
 from trioeval.providers.http.wire import HttpClient, HttpReply, HttpRequest, request_source
 from trioeval.providers.programs.workers import Workers, WorkerSpec, open_workers
 from trioeval.providers.secrets import hide, longest_first
@@ -233,9 +234,11 @@ async def send_following(
         request = next_request(request, reply, guard)
         step = (request.method, request.url)
         if step in seen:
-            raise _failure(reply, f"a redirect leads back to {without_query(request.url)}: a loop")
+            fault = f"redirects lead back to {without_query(request.url)}, a loop"
+            raise _refusal(reply, guard, fault, "check the URL")
         seen.add(step)
-    raise _failure(reply, f"more than {MOST} redirects, the last to {without_query(request.url)}")
+    fault = f"more than {MOST} redirects, the last to {without_query(request.url)}"
+    raise _refusal(reply, guard, fault, "check the URL")
 
 
 def is_redirect(reply: HttpReply) -> bool:
@@ -256,25 +259,27 @@ def next_request(request: HttpRequest, reply: HttpReply, guard: OriginGuard) -> 
     except ValueError:
         fault = "is not a valid URL"
     if fault:
-        raise _failure(reply, "the server redirects to a URL that is not a valid http or https URL")
+        fault = "redirect to a URL that is not a valid http or https URL"
+        raise _refusal(reply, guard, fault, "check the URL")
     if request.url.lower().startswith("https:") and not url.lower().startswith("https:"):
-        where = without_query(url)
-        raise _failure(reply, f"the server redirects from https to {where}, which is not encrypted")
+        fault = f"redirect from https to {without_query(url)}, which is not encrypted"
+        raise _refusal(reply, guard, fault, "use the https URL of the service")
     is_get = _becomes_get(request.method, reply.status)
     headers, body = request.headers, None if is_get else request.body
     if origin(url) != origin(request.url):
-        where = f"{origin(request.url)} redirects to {origin(url)}"
-        if not guard.elsewhere:
-            how = "use that URL in the suite, or allow it with followRedirects: any"
-            raise _failure(reply, f"{where}, which is another origin; {how}")
-        if is_private(url) and not is_private(request.url):
-            raise _failure(reply, f"{where}, which is a private address, and is not followed")
         # Without its path, which may contain a secret.
+        fault, use_it = f"redirect to {origin(url)}", "use that URL in the suite"
+        if not guard.elsewhere:
+            advice = f"{use_it}, or allow it with followRedirects: any"
+            raise _refusal(reply, guard, f"{fault}, which is another origin", advice)
+        if is_private(url) and not is_private(request.url):
+            fault += ", which is a private address and is not followed"
+            raise _refusal(reply, guard, fault, f"if that is intended, {use_it}")
         if guard.holds_secret(url):
-            raise _failure(reply, f"the server redirects to {origin(url)} with a secret in the URL")
+            raise _refusal(reply, guard, f"{fault} with a secret in the URL", "check the URL")
         if body is not None and guard.holds_secret(body.decode("utf-8", "replace")):
-            what = f"the server redirects to {origin(url)}, and the body contains a secret"
-            raise _failure(reply, f"{what}; if that is intended, use that URL in the suite")
+            fault += ", and the body contains a secret"
+            raise _refusal(reply, guard, fault, f"if that is intended, {use_it}")
         headers = guard.without_secrets(headers)
     if is_get:
         headers = _without(headers, {"content-type"})
@@ -293,7 +298,9 @@ def _without(headers: Mapping[str, str], names: Collection[str]) -> dict[str, st
     return {name: value for name, value in headers.items() if name.lower() not in names}
 
 
-def _failure(reply: HttpReply, message: str) -> ProviderError:
+def _refusal(reply: HttpReply, guard: OriginGuard, fault: str, advice: str) -> ProviderError:
+    """Return the error for a redirect that is not followed."""
+    message = reply_text(reply, longest_first(guard.secrets), fault=fault, advice=advice)
     return ProviderError("bad_request", message, status=reply.status)
 
 
@@ -323,22 +330,24 @@ def find_cache_identity(
     """
     if entry.function is not None or entry.request.files:
         return None
-    said = {to_snake(str(key)): value for key, value in entry.config.items()}
+    config = {to_snake(str(key)): value for key, value in entry.config.items()}
     variables = dict(request.vars)
-    reading = {name: said[name] for name in READING if said.get(name) is not None}
+    reading = {name: config[name] for name in READING if config.get(name) is not None}
     if reads_variables(entry.transform):
         reading["vars"] = plain(variables)
     if isinstance(entry.rewrite, Script):
         # Its result is known only after it has run: its arguments determine it.
-        given = json.dumps([said, request.prompt, variables], default=str)
-        asked = HttpRequest(entry.request.url, {}, given.encode(), entry.request.method or "")
+        given = json.dumps([config, request.prompt, variables], default=str)
+        http_request = HttpRequest(
+            entry.request.url, {}, given.encode(), entry.request.method or ""
+        )
     else:
         filling = fill(entry, entry.rewrite, request, templates)
-        asked = entry.request.render(filling, {})
+        http_request = entry.request.render(filling, {})
     return CacheIdentity(
-        name=f"http:{urlsplit(asked.url).hostname or ''}",
+        name=f"http:{urlsplit(http_request.url).hostname or ''}",
         service="http",
-        request=asked,
+        request=http_request,
         account=entry.request.auth.credential,
         reading=reading,
     )
@@ -372,8 +381,8 @@ class GenericProvider:
 
     @_tokens.default
     def _token_source(self) -> TokenSource | None:
-        asked = self.settings.request.auth.token
-        return None if asked is None else TokenSource(asked, self._client.send)
+        token = self.settings.request.auth.token
+        return None if token is None else TokenSource(token, self._client.send)
 
     async def __call__(self, request: Request, /) -> Reply:
         """Send one request, following redirects. A checkpoint, unless the request is invalid.
@@ -437,7 +446,8 @@ class GenericProvider:
             else:
                 value = await code.run(partial(reading.whole, reply, answer), size)
         except TransformError as error:
-            raise reading.failure("malformed_reply", str(error), reply) from error
+            advice = "check the URL and transformResponse"
+            raise reading.failure("malformed_reply", str(error), reply, advice) from error
         return await code.run(partial(reading.finish, value, reply, answer), size)
 
 

@@ -104,7 +104,7 @@ class MemberPath:
         value = getattr(answer, self.root)
         for step in self.steps:
             value = _member(value, step)
-        return _found(value, answer, self.written, needs_json=self.root == "json")
+        return _transformed(value, answer, self.written, needs_json=self.root == "json")
 
 
 @attrs.frozen
@@ -128,7 +128,7 @@ class ReplyQuery:
         Raises:
             TransformError: The reply is not JSON.
         """
-        _found(answer.json, answer, self.written, needs_json=True)
+        _transformed(answer.json, answer, self.written, needs_json=True)
         return [self.language, self.written, answer.json]
 
     def output(self, result: Mapping[str, Any]) -> Any:
@@ -197,7 +197,9 @@ def script_output(script: Script, result: Mapping[str, Any]) -> Any:
     return result["value"]
 
 
-def _found(value: Any, answer: TransformInput, written: str, *, needs_json: bool = False) -> Any:
+def _transformed(
+    value: Any, answer: TransformInput, written: str, *, needs_json: bool = False
+) -> Any:
     if needs_json and answer.json is NOTHING:
         raise TransformError(f"the reply is not JSON, which {written} needs")
     if value is NOTHING or value is None:
@@ -278,6 +280,8 @@ _CHARSET = re.compile(r"charset\s*=\s*\"?([\w.-]+)", re.IGNORECASE)
 _HTML = re.compile(r"\s*(?:text/html|application/xhtml\+xml)\b", re.IGNORECASE)
 
 
+_CHECK_REQUEST = "check the URL and the request"
+
 KEY_SOURCE = "auth or headers in the config"
 """The place of the credential, for messages."""
 
@@ -307,8 +311,9 @@ class ReplyReading:
         if reply.status in self.statuses:
             return
         if is_success(reply):
-            what = f"validateStatus does not accept HTTP {reply.status}"
-            raise self.failure("malformed_reply", what, reply)
+            fault = "validateStatus does not accept this status"
+            advice = "check the URL, or add the status to validateStatus"
+            raise self.failure("malformed_reply", fault, reply, advice)
         raise self.classified(reply)
 
     def whole(self, reply: HttpReply, answer: TransformInput) -> Any:
@@ -321,17 +326,16 @@ class ReplyReading:
         declared = reply.headers.get("content-type", "")
         if answer.json is NOTHING:
             if not answer.text.strip():
-                raise self.failure("empty_reply", "the reply has no body", reply)
+                raise self.failure("empty_reply", "the reply has no body", reply, _CHECK_REQUEST)
+            advice = "check the URL; if that is intended, set transformResponse: text"
             if is_json_type(declared):
-                raise self.failure(
-                    "malformed_reply", "the reply is not JSON, despite its content-type", reply
-                )
+                fault = "the reply is not JSON, despite its content-type"
+                raise self.failure("malformed_reply", fault, reply, advice)
             if _HTML.match(declared):
-                what = "the reply is an HTML page; if that is intended, set transformResponse: text"
-                raise self.failure("malformed_reply", what, reply)
+                raise self.failure("malformed_reply", "the reply is an HTML page", reply, advice)
             return answer.text
         if answer.json is None:
-            raise self.failure("empty_reply", "the reply is null", reply)
+            raise self.failure("empty_reply", "the reply is null", reply, _CHECK_REQUEST)
         if isinstance(answer.json, Mapping) and answer.json.get("error"):
             raise self.classified(reply)
         return answer.json
@@ -363,9 +367,18 @@ class ReplyReading:
         """Return the error for a failed reply."""
         return classify(reply, secrets=self.secrets, host=self.host, key_source=KEY_SOURCE)
 
-    def failure(self, kind: ProviderErrorKind, message: str, reply: HttpReply) -> ProviderError:
-        """Return an error that names the URL and shows the beginning of the body."""
-        return failure(kind, message, reply, self.secrets)
+    def failure(
+        self, kind: ProviderErrorKind, fault: str, reply: HttpReply, advice: str
+    ) -> ProviderError:
+        """Return an error that names the URL and shows the beginning of the body.
+
+        Args:
+            kind: The kind of error.
+            fault: What is wrong with the reply.
+            reply: The reply.
+            advice: What to check or change.
+        """
+        return failure(kind, fault, reply, self.secrets, advice=advice)
 
 
 def read_answer(reply: HttpReply, variables: Mapping[str, Any]) -> TransformInput:

@@ -17,7 +17,6 @@ import ast
 import difflib
 import inspect
 import os
-import shutil
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -29,6 +28,7 @@ import attrs
 import trio
 
 from trioeval.errors import CallError, Fault, Problem, ProviderError
+from trioeval.executables import find_program, install_hint, missing_program
 from trioeval.paths import Refused
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.bounds import MAX_RESPONSE, MOST_BYTES, excess
@@ -187,9 +187,9 @@ class ThreadFunction:
                 call.scope.cancel("all threads are stuck")
 
     def _stuck(self) -> ProviderError:
-        what = f"all {self.threads} threads of {self.name} are stuck in calls that took too long"
+        message = f"all {self.threads} threads of {self.name} are stuck in calls that took too long"
         hint = 'set mode to "process", whose workers can be ended'
-        return ProviderError("unexpected", f"{what}; {hint}", fault=Fault.FATAL)
+        return ProviderError("unexpected", f"{message}; {hint}", fault=Fault.FATAL)
 
     def _run(self, arguments: Sequence[Any]) -> Any:
         try:
@@ -207,8 +207,8 @@ class ThreadFunction:
 
 def late(name: str, limit: float) -> ProviderError:
     """Return the error for a call that took too long."""
-    what = f"{name} did not answer within {limit:g} seconds (timeoutMs)"
-    return ProviderError("attempt_timeout", what)
+    message = f"{name} did not answer within {limit:g} seconds (timeoutMs)"
+    return ProviderError("attempt_timeout", message)
 
 
 def _raised(name: str, error: BaseException) -> ProviderError:
@@ -380,8 +380,11 @@ def read(
             problems.append(Problem(f".config.{key}", fault, "leave it out"))
     executable = _find_executable(values.get("python_executable"), context)
     if executable is None:
-        fault = f"program {show(values['python_executable'])} not found"
-        problems.append(Problem(".config.pythonExecutable", fault))
+        program = values["python_executable"]
+        bare = os.sep not in program
+        fault = missing_program(program) if bare else f"program {show(program)} not found"
+        hint = install_hint() if bare else "write the path of a Python interpreter"
+        problems.append(Problem(".config.pythonExecutable", fault, hint))
     workers = values.get("workers") or _inherited_workers(context.environ)
     if isinstance(workers, Problem):
         problems.append(workers)
@@ -447,8 +450,8 @@ class PythonProvider:
         value = await self._caller.call(arguments, limit)
         # The result of a worker process was counted before it was parsed.
         if settings.function is not None and (more := excess(value, settings.workers.largest)):
-            what = f"the result has {more}, the maximum that {MAX_RESPONSE.name} allows"
-            raise ProviderError("unexpected", f"{settings.name}: {what}")
+            message = f"the result has {more}, the maximum that {MAX_RESPONSE.name} allows"
+            raise ProviderError("unexpected", f"{settings.name}: {message}")
         return read_result(value, function, name=settings.name)
 
 
@@ -496,7 +499,7 @@ def _find_executable(given: str | None, context: EntryContext) -> str | None:
     if os.sep in given:
         beside = absolute(context.directory, given)
         return str(beside) if os.access(beside, os.X_OK) and beside.is_file() else None
-    return shutil.which(given, path=context.environ.get("PATH", os.defpath))
+    return find_program(given, context.environ)
 
 
 def _inherited_workers(environ: Mapping[str, str]) -> int | Problem:

@@ -208,8 +208,8 @@ class ResponsesAdapter(Adapter):
 
     def fixed_body(self) -> Mapping[str, Any]:
         """Return the body of a request without its input."""
-        said = self.given.get("is_reasoning_model")
-        reasons = is_reasoning(self.endpoint.model) if said is None else bool(said)
+        configured = self.given.get("is_reasoning_model")
+        reasons = is_reasoning(self.endpoint.model) if configured is None else bool(configured)
         omit = bool(self.given.get("omit_defaults"))
         defaults = pick_defaults(self.defaults, reasons=reasons, omit=omit)
         body: dict[str, Any] = {"model": self.endpoint.model}
@@ -295,14 +295,15 @@ class ResponsesAdapter(Adapter):
         if status in ("failed", "cancelled"):
             raise self.failure("server", f"the response ended as {status}", reply)
         if status in UNFINISHED:
-            raise self.failure("malformed_reply", f"the response is still {status}", reply)
+            fault = f"the response is still {status}"
+            raise self.failure("malformed_reply", fault, reply, advice="")
         if not isinstance(data.get("output"), list):
             raise self.failure("malformed_reply", "the reply is not a response", reply)
 
     def _wants_json(self, data: Mapping[str, Any]) -> bool:
         """Return whether the reply must match a JSON schema; the service repeats the requested format."""
-        asked = data if isinstance(data.get("text"), dict) else self.body
-        return bool(field(asked, "text", "format", "type") == "json_schema")
+        body = data if isinstance(data.get("text"), dict) else self.body
+        return bool(field(body, "text", "format", "type") == "json_schema")
 
 
 def read_responses(

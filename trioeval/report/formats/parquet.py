@@ -70,9 +70,17 @@ PARQUET_COLUMNS: Sequence[ParquetColumn] = (
         _of("output"),
     ),
     ParquetColumn(
-        "status", "text", "`pass`, `fail`, `error` or `not_run`", lambda _, row: row.status.value
+        "status",
+        "text",
+        "`pass`, `fail`, `error`, `not_graded` or `not_run`",
+        lambda _, row: row.status.value,
     ),
-    ParquetColumn("score", "float", "the score, from 0 to 1", _of("score")),
+    ParquetColumn(
+        "score",
+        "float",
+        "the score, from 0 to 1; NULL if the row was not graded",
+        _of("counted_score"),
+    ),
     ParquetColumn("outcome", "text", "the outcome of its job", _of("outcome")),
     ParquetColumn("reason", "text", "the reason of its verdict", _of("verdict", "reason")),
     ParquetColumn("error", "text", "the reason of a failure, or the error", _of("error")),
@@ -140,7 +148,7 @@ def write_parquet(path: Path, parts: Sequence[Results]) -> None:
 def _batches(
     rows: Iterable[tuple[Results, RowRecord]],
 ) -> Iterator[list[tuple[Results, RowRecord]]]:
-    """Yield rows in batches; an empty batch if there are no rows."""
+    """Yield rows in batches; an empty batch without rows."""
     rows = iter(rows)
     batch = list(itertools.islice(rows, _BATCH))
     yield batch
