@@ -83,9 +83,9 @@ if TYPE_CHECKING:
     from trioeval.providers import Request as Request
     from trioeval.providers import Usage as Usage
     from trioeval.providers.sdk import provider_from_asyncio as provider_from_asyncio
+    from trioeval.question_eval.answer import QuestionEvent as QuestionEvent
+    from trioeval.question_eval.answer import QuestionResult as QuestionResult
     from trioeval.run import PreparedSuite as PreparedSuite
-    from trioeval.run import QuestionEvent as QuestionEvent
-    from trioeval.run import QuestionResult as QuestionResult
     from trioeval.run import Row as Row
     from trioeval.run import Status as Status
     from trioeval.run import SuiteSummary as SuiteSummary
@@ -134,8 +134,9 @@ _HOMES = {
     "loading.load": "load_suite parse_suite",
     "providers": "Guardrails Provider Recorder Reply Request Usage",
     "providers.sdk": "provider_from_asyncio",
+    "question_eval.answer": "QuestionEvent QuestionResult",
     "run": (
-        "PreparedSuite QuestionEvent QuestionResult Row Status SuiteSummary collect make_lanes"
+        "PreparedSuite Row Status SuiteSummary collect make_lanes"
         " open_suite_limits prepare run_suite"
     ),
     "run.build_dataset": "Dataset build_columns",

@@ -10,7 +10,7 @@ from judge_double import Judge, find
 from trioeval.errors import GradingError
 from trioeval.grading import KINDS, Assertion, Finding, Subject
 from trioeval.grading.judge_calls import Count, judge_calls
-from trioeval.grading.judges import KINDS as JUDGES
+from trioeval.grading.registry import JUDGED_BY_MODELS, KINDS
 from trioeval.grading.kind import ExternalJudge, Kind
 
 YES = {"pass": True, "score": 1, "reason": "r", "verdict": "yes", "category": "A", "steps": ["a"]}
@@ -55,7 +55,7 @@ def counted(name: str, judge: Judge, value: Any, config: Any) -> tuple[Finding |
 CASES = [
     *(
         (name, "a text", None)
-        for name, kind in JUDGES.items()
+        for name, kind in ((name, KINDS[name]) for name in JUDGED_BY_MODELS)
         if isinstance(kind.judge, ExternalJudge)
     ),
     *((name, ["a", "b", "c"], None) for name in ("similar", "similar:dot", "g-eval")),

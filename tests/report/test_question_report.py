@@ -14,7 +14,7 @@ from page_data import PageData
 from rich.console import Console
 
 import trioeval
-from trioeval.question_eval.result import OUTCOMES, QuestionCounts
+from trioeval.question_eval.counts import OUTCOMES, QuestionCounts
 from trioeval.report import Results, RunInfo
 from trioeval.report.formats.csv import csv_chunks
 from trioeval.report.formats.document import run_document

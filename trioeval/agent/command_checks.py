@@ -7,7 +7,6 @@ from typing import Any
 import attrs
 
 from trioeval.agent.cases import OWN_NAMES
-from trioeval.agent.model import AgentSettings
 from trioeval.errors import Problem, TemplateError
 from trioeval.evaluation.registers import Sharing
 from trioeval.providers import ProviderSpec
@@ -29,7 +28,7 @@ def undefined_command_variables(
 
     Variables that hooks, other rows or code create are unknown here, so words with them are not checked.
     """
-    if not isinstance(steps.suite.settings, AgentSettings) or steps.suite.extensions:
+    if steps.suite.extensions:
         return
     strict = attrs.evolve(templates, strict=True)
     given = {**dict.fromkeys(sharing.registers, ""), **_PLACES}

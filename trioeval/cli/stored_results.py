@@ -1,16 +1,17 @@
 """Results of stored runs."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trioeval.cli.environment import EnvironmentSettings, database_path
 from trioeval.cli.output import LINES, LinesFile, output_suffix
 from trioeval.cli.run.results import write_documents
 from trioeval.cli.run.start import utc
-from trioeval.columns.result import DatasetResult
 from trioeval.errors import OutputError, StoreError, UsageError
 from trioeval.report import Head, Results, RowRecord, RunInfo, Totals
 from trioeval.report.columns import read_dataset
@@ -18,6 +19,9 @@ from trioeval.report.results import range_json
 from trioeval.report.totals import ColumnTotals
 from trioeval.run import Status
 from trioeval.store import DatasetFacts, NotRunRows, StoredRunFacts, StoreReader, read_store
+
+if TYPE_CHECKING:
+    from trioeval.columns.result import DatasetResult
 
 
 @contextmanager

@@ -264,7 +264,7 @@ class Webhooks:
     async def _opened(self) -> HttpClient:
         async with self._opening:
             if self._client is None:
-                from trioeval.providers.http.client import open_http  # noqa: PLC0415 - costs more than a small run
+                from trioeval.providers.http.client import open_http
 
                 opening = open_http(self._tls, max_reply_bytes=LARGEST, hosts=self._hosts)
                 self._client = await self._stack.enter_async_context(opening)

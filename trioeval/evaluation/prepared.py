@@ -17,7 +17,7 @@ from trioeval.providers.http.wire import TlsSettings
 from trioeval.suite.dependencies import FailedDependency
 from trioeval.suite.expand import Expansion
 from trioeval.suite.extensions import Extension
-from trioeval.suite.model import Suite
+from trioeval.suite.model import Suite, TaskType
 from trioeval.templates import Templates
 
 
@@ -67,6 +67,10 @@ class PreparedSuite:
     def parts(self) -> tuple["PreparedTask", ...]:
         """Its tasks; a suite without them is one unnamed task."""
         return self.tasks or (PreparedTask(prepared=self),)
+
+    def has_tasks(self, task_type: TaskType) -> bool:
+        """Return whether one of its tasks has a type."""
+        return any(part.prepared.suite.settings.type == task_type for part in self.parts)
 
     @property
     def size(self) -> int:

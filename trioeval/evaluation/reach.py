@@ -55,7 +55,7 @@ def sent_keys(spec: ProviderSpec, own: Collection[str]) -> Iterator[SentKey]:
     )
     if not hosts:
         return
-    from trioeval.providers.vendor_hosts import vendor_of  # noqa: PLC0415 - a suite of echoes loads no vendor
+    from trioeval.providers.vendor_hosts import vendor_of
 
     named = (*spec.named_variables, *spec.settings.named_variables)
     read = () if endpoint is None else endpoint.sent_variables
@@ -143,7 +143,7 @@ def foreign_judges(
 
 
 def _is_vendors(spec: ProviderSpec, host: str) -> bool:
-    from trioeval.providers.vendor_hosts import vendor_of  # noqa: PLC0415 - see above
+    from trioeval.providers.vendor_hosts import vendor_of
 
     if not isinstance(spec.settings, AdapterSettings):
         return False

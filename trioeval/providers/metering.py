@@ -54,7 +54,7 @@ def find_counter(model: str) -> Counter | None:
 def _exact(vocabulary: str) -> Counter:
     @functools.cache
     def encoding() -> Any:
-        import bpe_openai  # noqa: PLC0415 - takes half a second, on the first call that needs it
+        import bpe_openai
 
         return bpe_openai.get_encoding(vocabulary)
 

@@ -214,7 +214,7 @@ class _Shared:
         )
         client = self._clients.get(tls)
         if client is None:
-            from trioeval.providers.http.client import open_http  # noqa: PLC0415 - costs more than a small run
+            from trioeval.providers.http.client import open_http
 
             opening = open_http(tls, hosts=self._hosts)
             client = self._clients[tls] = await self._stack.enter_async_context(opening)

@@ -15,7 +15,8 @@ import attrs
 import trio
 from filelock import FileLock, Timeout
 
-from trioeval.agent.model import AgentSettings, case_of
+from trioeval.agent import is_agent
+from trioeval.agent.model import case_of
 from trioeval.errors import StoreError, UsageError
 from trioeval.evaluation.reconcile import has_ended
 from trioeval.kernel import Lanes
@@ -87,7 +88,7 @@ def _needed(tasks: Sequence[PreparedTask], ids: set[str | None]) -> set[str | No
 
 
 def _with_rows(prepared: PreparedSuite, wanted: set[tuple[int, int]]) -> PreparedSuite:
-    if isinstance(prepared.suite.settings, AgentSettings):
+    if is_agent(prepared.suite.settings):
         wanted = _with_cases(prepared.steps, wanted)
     return attrs.evolve(prepared, steps=narrowed(prepared.steps, wanted))
 

@@ -1,5 +1,7 @@
 """Checks everything about a suite that can be known before the first call."""
 
+from __future__ import annotations
+
 import functools
 import os
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
@@ -8,13 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from trioeval.agent.cases import with_cases
-from trioeval.agent.command_checks import undefined_command_variables
-from trioeval.agent.form import with_dependencies
-from trioeval.agent.model import AgentSettings
-from trioeval.columns.makers.base import CODE, LOCAL_WIDTH, OWN_LANES
-from trioeval.columns.model import ColumnsSettings, PythonColumn
-from trioeval.columns.model_checks import wrong_models
+from trioeval.agent import is_agent
+from trioeval.columns import is_columns
 from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import MistakenError
 from trioeval.documents.paths import show_path
@@ -76,6 +73,7 @@ from trioeval.suite.sources.code import load_filters
 from trioeval.templates import Templates
 
 if TYPE_CHECKING:
+    from trioeval.columns.model import ColumnsSettings
     from trioeval.limits.model import LimitKey
 
 # The context of a suite: folders, environment, templates, and changes by its extensions.
@@ -87,6 +85,10 @@ def apply_extensions(suite: Suite, context: FileContext) -> tuple[Suite, tuple[E
     Raises:
         SuiteError: They are not valid, or fail.
     """
+    if not suite.extensions:
+        return suite, ()
+    from trioeval.agent.cases import with_cases
+
     try:
         extensions = read_extensions(suite.extensions, context)
         suite = with_before_all(suite, extensions, context, converter_of, with_cases)
@@ -255,7 +257,7 @@ def _check_all(prepared: PreparedSuite, most: int) -> None:
         return
     rows = {part.id: len(part.prepared.steps) for part in prepared.tasks}
     for part in prepared.tasks:
-        if isinstance(settings := part.prepared.suite.settings, ColumnsSettings):
+        if is_columns(settings := part.prepared.suite.settings):
             rows[part.id] = settings.rows or 0
     by_task = " + ".join(f"{count:,} of task {task}" for task, count in rows.items() if count)
     check_rows(RowCount(sum(rows.values()), by_task, "$.tasks"), most, numbered=False)
@@ -362,7 +364,10 @@ def _lanes(
         lanes = lane_specs(suite, specs, cap=cap)
     except SuiteError as error:
         faults += error.problems
-    if isinstance(suite.settings, ColumnsSettings):
+    if is_columns(suite.settings):
+        from trioeval.columns.lanes import CODE, LOCAL_WIDTH, OWN_LANES
+        from trioeval.columns.model_checks import wrong_models
+
         faults += wrong_models(suite.settings, specs)
         widths = dict.fromkeys(OWN_LANES, LOCAL_WIDTH)
         widths[CODE] = max(LOCAL_WIDTH, *_processes(suite.settings))
@@ -372,6 +377,8 @@ def _lanes(
 
 def _processes(settings: ColumnsSettings) -> Iterator[int]:
     """Yield the number of processes of each function of a dataset."""
+    from trioeval.columns.model import PythonColumn
+
     yield os.cpu_count() or 1
     for column in settings.columns:
         if isinstance(column, PythonColumn) and column.workers is not None:
@@ -390,7 +397,7 @@ def _settle(
 
 def _counted(suite: Suite, steps: Expansion) -> RowCount:
     """Return the number of rows of one task; for a dataset the requested number."""
-    if isinstance(suite.settings, ColumnsSettings):
+    if is_columns(suite.settings):
         return RowCount(suite.settings.rows or 0, "those of a dataset")
     return count_rows(steps)
 
@@ -439,11 +446,16 @@ def _prepare(
     context = file_context(loaded, own, unknown.append)
     loaded, extensions, early = _extended(loaded, context)
     check_rows(count_columns(loaded), max_rows)
-    selected = with_dependencies(loaded, None if select is None else select(loaded))
-    # All dependencies of a case are run, regardless of their number.
-    are_cases = isinstance(loaded.settings, AgentSettings)
-    first_n = None if are_cases else first_n
-    steps = expand(loaded, selected.places, first_n=first_n)
+    places = None if select is None else select(loaded)
+    inclusions: Sequence[Problem] = ()
+    if are_cases := is_agent(loaded.settings):
+        from trioeval.agent.form import with_dependencies
+
+        # All dependencies of a case are run, regardless of their number.
+        first_n = None
+        if places is not None:
+            places, inclusions = with_dependencies(loaded, places)
+    steps = expand(loaded, places, first_n=first_n)
     check_rows(_counted(loaded, steps), max_rows)
     templates, problems = templates_of(loaded, context)
     problems += early
@@ -486,10 +498,11 @@ def _prepare(
     limits: Mapping[str, tuple[LimitKey, ...]] = {}
     if len(specs) == len(wide.providers):
         lanes, wrong = _lanes(wide, specs, max_concurrency)
-        wrong = (
-            *wrong,
-            *undefined_command_variables(steps, specs[: len(steps.providers)], sharing, templates),
-        )
+        if are_cases:
+            from trioeval.agent.command_checks import undefined_command_variables
+
+            own_specs = specs[: len(steps.providers)]
+            wrong = (*wrong, *undefined_command_variables(steps, own_specs, sharing, templates))
         problems += (at_provider_path(problem, paths) for problem in wrong)
         limits = lane_limits(wide, specs)
         problems += missing_extras(loaded, is_asked=bool(limits))
@@ -502,7 +515,7 @@ def _prepare(
     )
     return PreparedSuite(
         suite=shown,
-        steps=expand(shown, selected.places, first_n=first_n) if shown is not loaded else steps,
+        steps=expand(shown, places, first_n=first_n) if shown is not loaded else steps,
         specs=tuple(specs),
         lane_names=names,
         graders=graders,
@@ -520,7 +533,7 @@ def _prepare(
         extensions=extensions,
         warnings=(
             *loaded.warnings,
-            *selected.warnings,
+            *inclusions,
             *suite_warnings(steps, sharing, templates),
             *rubric_prompt_warnings(steps, sharing, templates),
             *unknown_cluster_warnings(steps, sharing),

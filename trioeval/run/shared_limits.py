@@ -30,7 +30,7 @@ async def open_suite_limits(
     if settings is None or not prepared.lane_limits:
         yield None
         return
-    from trioeval.limits.open import Batch, open_limits  # noqa: PLC0415 - only suites with limits
+    from trioeval.limits.open import Batch, open_limits
 
     batch = settings.batch
     report = logging.getLogger("trioeval").warning if warn is None else warn

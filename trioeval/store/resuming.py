@@ -15,7 +15,6 @@ from trioeval.evaluation.reconcile import (
     runs_again,
 )
 from trioeval.report.stored import RunStart
-from trioeval.store.dataset import try_lost_again
 from trioeval.store.records import is_unreadable
 from trioeval.store.runs import (
     Mark,
@@ -75,6 +74,8 @@ def resume_run(
             damaged[task] = found
         kept[task], retried[task] = _mark(connection, part, retry, changes, {*found})
         if retry.which in ("errors", "none"):
+            from trioeval.store.dataset import try_lost_again
+
             try_lost_again(connection, part, is_wanted=retry.which == "errors")
     anew = {task: _anew(connection, part, retried[task]) for task, part in parts.items()}
     return ResumedRun(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trioeval._version import __version__
-from trioeval.columns.model import ColumnsSettings
+from trioeval.columns import is_columns
 from trioeval.evaluation.suite_files import CodeFiles, file_digests, files_of
 from trioeval.grading import KINDS
 from trioeval.providers.secrets import longest_first, surely_keys
@@ -72,7 +72,7 @@ def run_start(
 
 def judged_rows(part: PreparedTask) -> int | None:
     """Return how many rows of a task get a verdict: none of a dataset; None if that is not known yet."""
-    return 0 if isinstance(part.prepared.suite.settings, ColumnsSettings) else part.rows
+    return 0 if is_columns(part.prepared.suite.settings) else part.rows
 
 
 def keys_of_task(part: PreparedTask) -> Sequence[str]:

@@ -25,7 +25,6 @@ from trioeval.documents.mistakes import (
 from trioeval.documents.placing import read_placed, structured
 from trioeval.documents.structure import Hook
 from trioeval.grading import quote
-from trioeval.grading.judges.facts import CATEGORIES
 from trioeval.grading.kind import Role
 from trioeval.suite.model import ProviderEntry
 from trioeval.suite.sources.prompts import read_text
@@ -94,6 +93,8 @@ def grader_for(judge: Any, role: Role) -> ProviderEntry | None:
 
 def factuality_hook(converter: cattrs.Converter) -> Hook:
     """Return the hook for the scores of the categories of `factuality`; other names are refused."""
+    from trioeval.grading.judges.facts import CATEGORIES
+
     structure = converter.get_structure_hook(Mapping[str, float])
 
     def hook(value: Any, _wanted: Any) -> Mapping[str, float] | None:

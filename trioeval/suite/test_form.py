@@ -17,8 +17,6 @@ from trioeval.grading import Assertion, AsWritten, Computed, Kind, check_asserti
 from trioeval.grading.algebra import SET
 from trioeval.grading.expressions import ExpressionError, parse
 from trioeval.grading.grade import is_code
-from trioeval.grading.kinds.commands import own_kind
-from trioeval.grading.kinds.json import LENIENT_KINDS
 from trioeval.grading.registry import split_type
 from trioeval.grading.schemas import schema_of
 from trioeval.scripting.javascript import Script
@@ -94,6 +92,8 @@ def with_own_types(document: Any, context: FileContext) -> FileContext:
 
     If `DISABLE_AJV_STRICT_MODE` is set, JSON schemas may have unknown keywords.
     """
+    from trioeval.grading.kinds.json import LENIENT_KINDS
+
     lenient = LENIENT_KINDS if context.switch("DISABLE_AJV_STRICT_MODE") else {}
     written = (
         document.get("assertionTypes", document.get("assertion_types")) if _is(document) else {}
@@ -173,6 +173,8 @@ def read_scoring(text: Any, context: FileContext) -> Any:
 
 
 def _own_type(name: str, text: Any, context: FileContext) -> Kind:
+    from trioeval.grading.kinds.commands import own_kind
+
     if not _TYPE_NAME.fullmatch(name):
         message = f"{quote(name)} is not a valid name of an assertion type"
         hint = 'use lower-case letters, digits and "-", without "not-" in front'

@@ -182,7 +182,7 @@ def _write_page(
     by: By,
     sentences: Sequence[str],
 ) -> None:
-    from trioeval.report.html_report import compare_chunks  # noqa: PLC0415 - rarely needed
+    from trioeval.report.html_report import compare_chunks
 
     reader, old, new = runs
     environment = read_environment(os.environ)

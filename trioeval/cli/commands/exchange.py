@@ -57,7 +57,7 @@ def import_results(db: Path | None, files: Sequence[Path]) -> int:
         UsageError: A file cannot be read, or its run is stored already.
         StoreError: The database cannot be written to.
     """
-    import trio  # noqa: PLC0415 - only here
+    import trio
 
     environment = read_environment(os.environ)
     database = database_path(db, environment)

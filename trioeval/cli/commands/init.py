@@ -70,7 +70,7 @@ def write_suite(folder: Path | None, flags: InitFlags) -> int:
         UsageError: A flag cannot be used, or a file exists or cannot be written.
     """
     if flags.csv is not None:
-        from trioeval.cli.commands.init_csv import write_table_suite  # noqa: PLC0415 - loads suites
+        from trioeval.cli.commands.init_csv import write_table_suite
 
         return write_table_suite(folder, flags.csv, flags, os.environ)
     given = {

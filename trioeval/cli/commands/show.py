@@ -16,7 +16,7 @@ from trioeval.cli.run.storage import RunStorage
 from trioeval.cli.stored_results import add_never_began, dataset_of, open_runs
 from trioeval.cli.terminal import Exit, draw, show
 from trioeval.columns.files import DatasetRows
-from trioeval.columns.makers.base import OWN_LANES
+from trioeval.columns.lanes import OWN_LANES
 from trioeval.columns.profile import Profiler
 from trioeval.columns.result import ColumnProfile
 from trioeval.errors import DatasetError, UsageError
@@ -322,7 +322,7 @@ def show_row(db: Path | None, run: str, index: int, *, task: str | None) -> int:
         UsageError: The run, task or row does not exist.
         StoreError: The database cannot be read.
     """
-    from trioeval.report.row_view import row_view  # noqa: PLC0415
+    from trioeval.report.row_view import row_view
 
     if names_folder(run):
         return show_folder(Path(run), 0, index)

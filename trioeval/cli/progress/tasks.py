@@ -30,7 +30,7 @@ from trioeval.columns.events import (
     RowDropped,
 )
 from trioeval.question_eval.answer import QuestionEvent
-from trioeval.question_eval.result import OUTCOMES
+from trioeval.question_eval.counts import OUTCOMES
 from trioeval.report.columns import failure_line
 from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters

@@ -1,13 +1,15 @@
 """The end of a run: its exit code, its last line, and its usage. Pure."""
 
+from __future__ import annotations
+
 import math
 import signal
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import attrs
 
 from trioeval.cli.terminal import Exit
-from trioeval.columns.result import DatasetResult
 from trioeval.kernel import StopReason
 from trioeval.report import Totals
 from trioeval.report.columns import trouble
@@ -16,6 +18,9 @@ from trioeval.report.totals import counts_text, percent
 from trioeval.run import Status
 from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
+
+if TYPE_CHECKING:
+    from trioeval.columns.result import DatasetResult
 
 _ALL = 100  # percent
 

@@ -24,7 +24,6 @@ from trioeval.cli.stored_results import (
     write_stored,
 )
 from trioeval.cli.terminal import say
-from trioeval.columns.files import is_whole
 from trioeval.errors import UsageError
 from trioeval.evaluation.identity import recorded_row_name
 from trioeval.evaluation.reconcile import Reconciled, Retry, parse_retry, reconcile, summarize
@@ -191,6 +190,8 @@ def find_run(suite: Path | None, flags: RunFlags) -> RunToContinue:
 
 def _has_datasets(reader: StoreReader, facts: StoredRunFacts) -> bool:
     """Return whether the files of all datasets of a finished run are unchanged. Reads all of them."""
+    from trioeval.columns.files import is_whole
+
     known = reader.datasets(facts)
     if not known:
         return True

@@ -1,16 +1,18 @@
 # Separate from `cli.run.command`: loaded when it is used.
 """`trioeval run`: prepares and runs a loaded suite, or reports what is wrong with it."""
 
+from __future__ import annotations
+
 import gc
 import os
 import sys
 from collections.abc import Iterable
 from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
-from trioeval.agent.model import AgentSettings
 from trioeval.cli.environment import (
     EnvironmentSettings,
     cache_path,
@@ -33,9 +35,6 @@ from trioeval.cli.output import check_outputs
 from trioeval.cli.progress.progress import RunProgress, open_progress
 from trioeval.cli.run.agents import check_workspaces
 from trioeval.cli.run.execution import Execution
-from trioeval.cli.run.observers import check_telemetry, check_trace
-from trioeval.cli.run.plan import plan_lines, size_lines
-from trioeval.cli.run.resume import RunToContinue
 from trioeval.cli.run.start import start_of
 from trioeval.cli.run.storage import RunStorage
 from trioeval.cli.settings import (
@@ -48,7 +47,6 @@ from trioeval.cli.settings import (
 )
 from trioeval.cli.stored_flags import stored_flags
 from trioeval.cli.terminal import Exit, say, show
-from trioeval.columns.open import check_folders, read_seeds
 from trioeval.errors import UsageError
 from trioeval.evaluation.suite_files import CodeFiles, named_files
 from trioeval.providers import Recorder
@@ -60,6 +58,9 @@ from trioeval.suite.filters import select_tests
 from trioeval.suite.model import Suite
 from trioeval.suite.sizes import TooManyRowsError
 from trioeval.text_safety import escape_control_characters
+
+if TYPE_CHECKING:
+    from trioeval.cli.run.resume import RunToContinue
 
 
 def run_loaded(
@@ -95,6 +96,8 @@ def run_loaded(
     except TooManyRowsError as error:
         if not plans:
             raise
+        from trioeval.cli.run.plan import size_lines
+
         return _show_plan(size_lines(error))
     known = all(part.rows is not None for part in prepared.parts)
     if known and not prepared.size and not flags.rows.allow_empty and _has_rows(suite):
@@ -104,11 +107,16 @@ def run_loaded(
         say(f"warning: {warning}")
     _warn_of_cut_recordings(prepared)
     _check_recorded(prepared, flags.what)
-    prepared = attrs.evolve(prepared, opened=read_seeds(prepared))
+    if prepared.has_tasks("columns"):
+        from trioeval.columns.open import check_folders, read_seeds
+
+        prepared = attrs.evolve(prepared, opened=read_seeds(prepared))
+        if found is None and not plans:
+            check_folders(prepared)
     if plans:
+        from trioeval.cli.run.plan import plan_lines
+
         return _show_plan(plan_lines(prepared))
-    if found is None:
-        check_folders(prepared)
     storage = RunStorage(
         database=database_path(flags.keep.db, own_environment)
         if flags.begin.write is not False
@@ -184,8 +192,14 @@ def _has_rows(suite: Suite) -> bool:
 def _execute(execution: Execution) -> int:
     flags = execution.flags
     check_outputs(flags.output.output)
-    check_trace(flags.output.trace)
-    check_telemetry(on=flags.output.otel)
+    if flags.output.trace is not None:
+        from trioeval.cli.run.observers import check_trace
+
+        check_trace(flags.output.trace)
+    if flags.output.otel:
+        from trioeval.cli.run.observers import check_telemetry
+
+        check_telemetry()
     record = flags.what.record
     recording = nullcontext() if record is None else Recorder.create(record)
     # Loaded objects live as long as the process, so the garbage collector need not visit them again.
@@ -237,7 +251,7 @@ def _check_recorded(prepared: PreparedSuite, flags: SuiteFlags) -> None:
         UsageError: A recording is to be replayed in place of such a program.
     """
     suites = (part.prepared.suite for part in prepared.parts)
-    agents = (suite for suite in suites if isinstance(suite.settings, AgentSettings))
+    agents = (suite for suite in suites if suite.settings.type == "agent")
     programs = [one.id for suite in agents for one in suite.providers if one.id.startswith("exec:")]
     if not programs:
         return

@@ -54,7 +54,7 @@ def _end_with(lifeline: int) -> None:
     """Kill this process group as soon as the other end of a pipe is closed."""
     os.set_inheritable(lifeline, False)  # noqa: FBT003 - it takes no names
     try:
-        from fcntl import F_GETFL, F_SETFL, F_SETOWN, F_SETSIG, fcntl  # noqa: PLC0415 - on Linux only
+        from fcntl import F_GETFL, F_SETFL, F_SETOWN, F_SETSIG, fcntl
     except ImportError:
         threading.Thread(target=_watch, args=(lifeline,), daemon=True).start()
         return
