@@ -7,7 +7,7 @@ import pytest
 from test_command_line import fake_provider, http_suite, stats_of, write
 
 from trioeval.cli import run_command_line
-from trioeval.store import read_store
+from trioeval.store.reader import read_store
 
 
 def test_a_run_from_the_cache_uses_nothing_and_says_so(

@@ -22,7 +22,7 @@ import pytest
 from _pytest.pytester import SysModulesSnapshot
 from hostile import SHORT, assert_inert_log, assert_inert_terminal, assert_inert_xml, hostile_suite
 
-from trioeval.store import read_store
+from trioeval.store.reader import read_store
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 pytest_plugins = ["pytester"]

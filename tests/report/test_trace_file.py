@@ -64,7 +64,6 @@ def test_what_stood_in_the_file_is_gone_and_it_is_whole_after_the_block(tmp_path
     assert [one["ph"] for one in records if one["ph"] in "BE"] == ["B", "E"]
 
 
-
 def test_a_file_that_cannot_be_begun_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="cannot be written: No such file"):
         write_one(tmp_path / "missing" / "run.json", pytest.fail)

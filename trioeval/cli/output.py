@@ -10,7 +10,7 @@ from typing import IO
 import attrs
 
 from trioeval.errors import OutputError, UsageError
-from trioeval.report import Results, json_chunks, run_document
+from trioeval.report.results import Results
 
 LINES = ".jsonl"
 
@@ -173,11 +173,15 @@ def _write_file(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def _json(parts: Sequence[Results]) -> Iterator[str]:
+    from trioeval.report.formats.document import run_document
+    from trioeval.report.formats.json import json_chunks
+
     yield from json_chunks(run_document(parts))
     yield "\n"
 
 
 def _yaml(parts: Sequence[Results]) -> Iterator[str]:
+    from trioeval.report.formats.document import run_document
     from trioeval.report.formats.yaml import yaml_chunks
 
     return yaml_chunks(run_document(parts))
@@ -190,6 +194,7 @@ def _csv(parts: Sequence[Results]) -> Iterator[str]:
 
 
 def _xml(parts: Sequence[Results]) -> Iterator[str]:
+    from trioeval.report.formats.document import run_document
     from trioeval.report.formats.junit import HEADER, xml_chunks
 
     yield HEADER

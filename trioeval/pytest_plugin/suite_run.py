@@ -25,10 +25,13 @@ from trioeval.pytest_plugin.loading import CollectedSuite
 from trioeval.pytest_plugin.outcome import ItemResults, result_of_row, result_of_task
 from trioeval.report.columns import read_dataset, trouble
 from trioeval.report.records import RowRecord
+from trioeval.report.stored import StoredRunFacts
 from trioeval.run import PreparedSuite, PreparedTask, Row, run_suite
-from trioeval.store import Store, StoredRun, StoredRunFacts, read_store
 from trioeval.store.cache.cache import Cache
+from trioeval.store.reader import read_store
+from trioeval.store.run import StoredRun
 from trioeval.store.run_start import PROGRAM, run_start
+from trioeval.store.store import Store
 from trioeval.suite.expand import Expansion
 from trioeval.suite.filters import narrowed
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from trioeval.report.columns import stripped_dataset
 from trioeval.report.head import Head, HeadColumn, stripped_config, stripped_test
 from trioeval.report.records import STRIPPED_PROMPT, RowRecord
 from trioeval.report.totals import Totals
@@ -93,6 +92,8 @@ class Results:
 
     def shown_dataset(self) -> DatasetResult | None:
         """Return the result of the dataset without the parts that must not be shown."""
+        from trioeval.report.columns import stripped_dataset
+
         return None if self.dataset is None else stripped_dataset(self.dataset, self.info.strip)
 
     def prompt_text(self, text: str) -> str:

@@ -24,11 +24,10 @@ from trioeval.grading import quote
 from trioeval.grading.expressions import ExpressionError, parse
 from trioeval.question_eval.counts import QuestionCounts
 from trioeval.report.records import RowRecord
-from trioeval.report.statistics import ColumnSums, RowPlace
+from trioeval.report.statistics.grouped import ColumnSums, RowPlace
 from trioeval.report.usage import UsageSum
 from trioeval.run import Status
 from trioeval.suite.model import DerivedMetric
-from trioeval.suite.sources.code import call_function, code_file
 from trioeval.suite.test_form import COUNT
 from trioeval.text import counted
 
@@ -496,6 +495,8 @@ def derive(
 
 
 def _value(metric: DerivedMetric, names: Mapping[str, float], context: FileContext) -> float:
+    from trioeval.suite.sources.code import call_function, code_file
+
     if not names_file(metric.value):
         return parse(metric.value).value(names)
     file, function = code_file(metric.value, context)

@@ -31,7 +31,6 @@ from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.prompt import PromptBuilder, VariableSource
 from trioeval.evaluation.provider_calls import ReplyCache, ReplySource
 from trioeval.evaluation.registers import SharedData
-from trioeval.evaluation.resumed import ResumedTask
 from trioeval.evaluation.row import RowIds, TaskRows
 from trioeval.evaluation.scoring import Scoring
 from trioeval.evaluation.scripts import Scripts, open_scripts
@@ -39,9 +38,8 @@ from trioeval.evaluation.task_run import Body, KeptTaskRows, OpenTask, TaskRun
 from trioeval.evaluation.transforms import read_output_transform
 from trioeval.kernel import Lanes
 from trioeval.loading.structure import converter_of
-from trioeval.prompt_eval.comparison import ComparedEval
 from trioeval.prompt_eval.task import PromptEval
-from trioeval.providers import Recorder, open_providers
+from trioeval.providers import open_providers
 from trioeval.question_eval import is_question_eval
 from trioeval.run.journal import RunJournal
 from trioeval.run.same_rows import same_rows
@@ -54,6 +52,7 @@ if TYPE_CHECKING:
     from trioeval.columns.model import ColumnsSettings
     from trioeval.columns.open import SeedFiles
     from trioeval.columns.options import DatasetOptions
+    from trioeval.providers.local.record import Recorder
     from trioeval.question_eval.events import QuestionRun
     from trioeval.question_eval.model import QuestionSettings
 
@@ -284,6 +283,8 @@ async def _prompt_task(has: _OpenParts, stack: AsyncExitStack, terms: TaskOption
     whole: Body = body
     layout = Layout.of(steps.spans)
     if layout.compares:
+        from trioeval.prompt_eval.comparison import ComparedEval
+
         whole = ComparedEval(body, steps, layout, prepared.lane_names, graders)
     task = OpenTask(whole, options.salvage_rounds, hooks, max_live_jobs=options.max_live_jobs)
     if layout.compares:
@@ -354,6 +355,7 @@ async def _resumed(
     rows = None if journal is None else journal.reused_rows(part.id)
     if not rows:
         return task
+    from trioeval.evaluation.resumed import ResumedTask
     from trioeval.question_eval.events import QuestionEvents
 
     steps = part.prepared.steps

@@ -35,20 +35,12 @@ from trioeval.evaluation.providers import (
     replayed,
     without_secrets,
 )
-from trioeval.evaluation.reach import (
-    SentKey,
-    foreign_judges,
-    foreign_key_warning,
-    hosts_of,
-    sent_keys,
-)
 from trioeval.evaluation.registers import Sharing
 from trioeval.grading import KINDS, Kinds
 from trioeval.kernel import LaneSpec
 from trioeval.loading.load import load_suite, place_problems
 from trioeval.loading.structure import converter_of
 from trioeval.providers import Provider, ProviderSpec
-from trioeval.providers.http.tls import check_tls
 from trioeval.providers.http.wire import TlsSettings
 from trioeval.run.checks import (
     in_the_file,
@@ -64,17 +56,16 @@ from trioeval.run.checks import (
     wrong_transforms,
 )
 from trioeval.run.rows_of_task import with_placeholder_test, with_rows
-from trioeval.run.untrusted_checks import code_of_calls, foreign_webhooks
 from trioeval.suite.expand import Expansion, expand
-from trioeval.suite.extensions import Extension, read_extensions, with_before_all
 from trioeval.suite.model import Suite
 from trioeval.suite.sizes import RowCount, TooManyRowsError, check_rows, count_columns, count_rows
-from trioeval.suite.sources.code import load_filters
 from trioeval.templates import Templates
 
 if TYPE_CHECKING:
     from trioeval.columns.model import ColumnsSettings
+    from trioeval.evaluation.reach import SentKey
     from trioeval.limits.model import LimitKey
+    from trioeval.suite.extensions import Extension
 
 # The context of a suite: folders, environment, templates, and changes by its extensions.
 
@@ -85,6 +76,8 @@ def apply_extensions(suite: Suite, context: FileContext) -> tuple[Suite, tuple[E
     Raises:
         SuiteError: They are not valid, or fail.
     """
+    from trioeval.suite.extensions import read_extensions, with_before_all
+
     if not suite.extensions:
         return suite, ()
     from trioeval.agent.cases import with_cases
@@ -125,13 +118,16 @@ def templates_of(suite: Suite, context: FileContext) -> tuple[Templates, list[Pr
     """Return the templates of a run, and the problems of the suite's own filters."""
     problems: list[Problem] = []
     filters: dict[str, Callable[..., object]] = {}
-    try:
-        filters = load_filters(suite.nunjucks_filters, context)
-    except MistakenError as error:
-        problems += [
-            Problem(show_path(("nunjucksFilters", *part.at)), part.message, part.hint)
-            for part in error.parts
-        ]
+    if suite.nunjucks_filters:
+        from trioeval.suite.sources.code import load_filters
+
+        try:
+            filters = load_filters(suite.nunjucks_filters, context)
+        except MistakenError as error:
+            problems += [
+                Problem(show_path(("nunjucksFilters", *part.at)), part.message, part.hint)
+                for part in error.parts
+            ]
     templates = Templates(
         # The suite's own variables are not secrets of the machine.
         env=suite.env if context.switch("DISABLE_TEMPLATE_ENV_VARS") else context.visible_env,
@@ -156,6 +152,10 @@ def read_trust(context: FileContext) -> tuple[TlsSettings, list[Problem]]:
     tls = TlsSettings(
         ca=context.directory / named if named else None, verify=not context.switch("INSECURE_SSL")
     )
+    if tls.ca is None:
+        return tls, []
+    from trioeval.providers.http.tls import check_tls
+
     problems = [
         Problem("$", f"the file {named} of CA_CERT_PATH {fault}")
         for fault in check_tls(tls).values()
@@ -329,8 +329,35 @@ def _with_tasks(
     )
 
 
+def _with_dependencies(
+    suite: Suite, places: Container[int] | None
+) -> tuple[Container[int] | None, Sequence[Problem]]:
+    """Return the selected cases with those that they depend on, and a warning about these."""
+    if places is None:
+        return None, ()
+    from trioeval.agent.form import with_dependencies
+
+    return with_dependencies(suite, places)
+
+
+def _command_problems(
+    steps: Expansion, specs: Sequence[ProviderSpec], sharing: Sharing, templates: Templates
+) -> Iterator[Problem]:
+    from trioeval.agent.command_checks import undefined_command_variables
+
+    return undefined_command_variables(steps, specs, sharing, templates)
+
+
 def _key_warnings(found: PreparedSuite, loaded: Suite) -> Iterator[Problem]:
     """Yield keys of the environment that are sent to a host of another vendor, once for each host."""
+    if not any(
+        spec.settings.endpoint or spec.settings.urls
+        for part in found.parts
+        for spec in part.prepared.specs
+    ):
+        return
+    from trioeval.evaluation.reach import foreign_key_warning, sent_keys
+
     seen: set[SentKey] = set()
     for part in found.parts:
         prepared = part.prepared
@@ -406,6 +433,9 @@ def _confined(
     steps: Expansion, specs: Sequence[ProviderSpec], graders: Graders
 ) -> tuple[frozenset[str], Sequence[Problem]]:
     """Return the hosts that an untrusted suite may call, and its violations of that restriction."""
+    from trioeval.evaluation.reach import foreign_judges, hosts_of
+    from trioeval.run.untrusted_checks import code_of_calls, foreign_webhooks
+
     asked = {host for spec in specs for host in hosts_of(spec)}
     refused = (
         *foreign_judges(graders.specs, graders.paths, asked),
@@ -449,12 +479,9 @@ def _prepare(
     places = None if select is None else select(loaded)
     inclusions: Sequence[Problem] = ()
     if are_cases := is_agent(loaded.settings):
-        from trioeval.agent.form import with_dependencies
-
         # All dependencies of a case are run, regardless of their number.
         first_n = None
-        if places is not None:
-            places, inclusions = with_dependencies(loaded, places)
+        places, inclusions = _with_dependencies(loaded, places)
     steps = expand(loaded, places, first_n=first_n)
     check_rows(_counted(loaded, steps), max_rows)
     templates, problems = templates_of(loaded, context)
@@ -499,10 +526,8 @@ def _prepare(
     if len(specs) == len(wide.providers):
         lanes, wrong = _lanes(wide, specs, max_concurrency)
         if are_cases:
-            from trioeval.agent.command_checks import undefined_command_variables
-
             own_specs = specs[: len(steps.providers)]
-            wrong = (*wrong, *undefined_command_variables(steps, own_specs, sharing, templates))
+            wrong = (*wrong, *_command_problems(steps, own_specs, sharing, templates))
         problems += (at_provider_path(problem, paths) for problem in wrong)
         limits = lane_limits(wide, specs)
         problems += missing_extras(loaded, is_asked=bool(limits))

@@ -29,14 +29,11 @@ from trioeval.evaluation.task_run import Emit, EmitMany, Observers, TaskRun
 from trioeval.grading import KINDS, Kinds
 from trioeval.kernel import Budget, Lanes, Observer
 from trioeval.kernel.events import guarded
-from trioeval.limits.backend import SharedLimits
-from trioeval.providers import Provider, Recorder
+from trioeval.providers import Provider
 from trioeval.run.journal import RunJournal
 from trioeval.run.prepare import prepare
 from trioeval.run.shared_limits import open_suite_limits, permits_of
-from trioeval.run.task_graph import TaskOrder, one_at_a_time, run_tasks
 from trioeval.suite.model import BudgetSettings, Suite
-from trioeval.suite.sources.code import LoadProcesses
 
 if TYPE_CHECKING:
     from trioeval.agent.open import AgentOptions, AgentRunContext
@@ -44,6 +41,8 @@ if TYPE_CHECKING:
     from trioeval.columns.open import SeedFiles
     from trioeval.columns.result import DatasetResult
     from trioeval.columns.spec import Rows
+    from trioeval.limits.backend import SharedLimits
+    from trioeval.providers.local.record import Recorder
     from trioeval.question_eval.events import QuestionObserver
 
 # Running of a prepared suite: its tasks are opened, run and closed.
@@ -164,6 +163,7 @@ async def ended(journal: RunJournal | None) -> AsyncIterator[RunEnd]:
 
 async def _run(prepared: PreparedSuite, how: RunOptions) -> RunTotals:
     from trioeval.run.open_task import TaskOptions, check_judge_lanes, open_task
+    from trioeval.run.task_graph import TaskOrder, one_at_a_time, run_tasks
 
     options = prepared.suite.evaluate_options
     limit_ms = options.max_eval_time_ms
@@ -269,6 +269,8 @@ async def prepared_of(
         SuiteError: As for `prepare`.
         UsageError: As for `run_suite`.
     """
+    from trioeval.suite.sources.code import LoadProcesses
+
     if kinds is not None and isinstance(suite, Suite | PreparedSuite):
         raise UsageError("kinds are set when a suite is loaded: pass them to `load_suite`")
     if isinstance(suite, PreparedSuite) and (allow_env or not trusted):

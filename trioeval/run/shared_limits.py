@@ -1,14 +1,19 @@
 """The shared limits of a suite, opened for its run, and the permits that its lanes need."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from random import Random
+from typing import TYPE_CHECKING
 
 from trioeval.evaluation.lanes import merge_lane_limits
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.kernel.reservations import Permits
-from trioeval.limits.backend import SharedLimits
+
+if TYPE_CHECKING:
+    from trioeval.limits.backend import SharedLimits
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""The processes of agents, as recorded while a run is in progress: an interrupted run ends those that are left."""
+"""The processes of agents as recorded by a run; the next execution ends those that an interruption left."""
 
 import json
 import sqlite3

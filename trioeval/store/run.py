@@ -6,7 +6,7 @@ import bisect
 import contextlib
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -15,12 +15,10 @@ import trio
 from trioeval.errors import StoreError, UsageError
 from trioeval.evaluation.identity import Identities
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply, ReusedRows
-from trioeval.evaluation.reconcile import has_ended
 from trioeval.kernel.events import Event, LaneClosed, LimitChanged, Throttled, Waiting, WaitReason
 from trioeval.providers.secrets import hide_in
-from trioeval.report import config_tests
-from trioeval.report.columns import dataset_json
 from trioeval.report.formats.json import compact
+from trioeval.report.head import config_tests
 from trioeval.report.records import RowRecord
 from trioeval.report.stored import EndState, RunStart
 from trioeval.run import PreparedSuite, Row, RowsNotRun
@@ -38,7 +36,6 @@ from trioeval.store.records import (
     record_texts,
     stored_json,
 )
-from trioeval.store.resuming import ResumedRun
 from trioeval.store.run_start import keys_of_task, run_start
 from trioeval.store.runs import Mark, finish_run, mark_rows, read_activity, tell_suite
 from trioeval.store.schema import INDEX_BITS
@@ -98,6 +95,23 @@ class StoredKeptRows:
         if text is None:
             raise KeyError(index)
         return self._source.parsed(index, text)
+
+
+@attrs.frozen(kw_only=True)
+class ResumedRun:
+    """The state of a run at its start or resumption; the defaults are those of a new run."""
+
+    number: int = 0
+    execution: int = 1
+    parts: Mapping[str | None, int] = attrs.field(factory=dict)
+    kept: Mapping[str | None, frozenset[int]] = attrs.field(factory=dict, repr=False)
+    """The rows of each task that are not run again."""
+    retried: Mapping[str | None, frozenset[int]] = attrs.field(factory=dict, repr=False)
+    """Rows that are run again, and count until the new run has finished."""
+    anew: Mapping[str | None, frozenset[int]] = attrs.field(factory=dict, repr=False)
+    """Those of them whose replies are not reused."""
+    damaged: Mapping[str | None, Sequence[int]] = attrs.field(factory=dict, repr=False)
+    """Rows whose records cannot be read, of tasks that have any; they are run again."""
 
 
 class StoredRun(RunJournal):
@@ -218,6 +232,8 @@ class StoredRun(RunJournal):
         A row that did not finish never replaces one that did: the earlier one counts, and is still to be run
         again.
         """
+        from trioeval.evaluation.reconcile import has_ended
+
         place = (row.task, row.index)
         work: PendingWrite = RowWrite(self._place, row.task, row.index, row)
         if not has_ended(row.outcome):
@@ -430,6 +446,8 @@ class StoredRun(RunJournal):
 
     def dataset_ended(self, result: DatasetResult, /) -> None:
         """Record how the dataset of a task ended."""
+        from trioeval.report.columns import dataset_json
+
         place, task = self._place, result.task
 
         def write(connection: sqlite3.Connection) -> None:

@@ -364,7 +364,7 @@ def forget_run(connection: sqlite3.Connection, number: int) -> None:
 def forget_entries(
     connection: sqlite3.Connection, of: str, whose: str, values: Sequence[object] = ()
 ) -> None:
-    """Delete entries of the queue, and recorded outcomes: those of runs, as far as `whose` applies to entries."""
+    """Delete recorded outcomes of runs, and their entries in the queue as far as `whose` selects them."""
     for statement in (
         f"DELETE FROM entry_needs WHERE id IN (SELECT id FROM entry WHERE {of} {whose})",  # noqa: S608
         f"DELETE FROM entry WHERE {of} {whose}",  # noqa: S608

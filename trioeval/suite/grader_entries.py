@@ -93,13 +93,13 @@ def grader_for(judge: Any, role: Role) -> ProviderEntry | None:
 
 def factuality_hook(converter: cattrs.Converter) -> Hook:
     """Return the hook for the scores of the categories of `factuality`; other names are refused."""
-    from trioeval.grading.judges.facts import CATEGORIES
-
     structure = converter.get_structure_hook(Mapping[str, float])
 
     def hook(value: Any, _wanted: Any) -> Mapping[str, float] | None:
         if value is None:
             return None
+        from trioeval.grading.judges.facts import CATEGORIES
+
         found: Mapping[str, float] = structure(value, Mapping[str, float])
         Mistakes(
             Mistake(f'"{name}" is not a category', nearest(name, CATEGORIES), at=(name,), key=True)

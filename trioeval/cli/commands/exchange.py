@@ -12,7 +12,9 @@ from trioeval.cli.stored_results import open_runs, results_of, write_stored
 from trioeval.cli.terminal import Exit, say
 from trioeval.errors import StoreError, UsageError
 from trioeval.report.formats.imported import Imported, imported
-from trioeval.store import RunStart, open_store, read_store
+from trioeval.report.stored import RunStart
+from trioeval.store.reader import read_store
+from trioeval.store.store import open_store
 from trioeval.text import counted
 
 _AT_ONCE = 1000  # rows that are pending at once

@@ -12,11 +12,12 @@ import attrs
 from trioeval.cli.environment import read_environment
 from trioeval.cli.stored_results import open_runs
 from trioeval.cli.terminal import Exit, show
-from trioeval.report import Head
 from trioeval.report.graph import Form, Node, State, case_nodes, graph_text, state_of, task_nodes
+from trioeval.report.head import Head
 from trioeval.report.run_list import run_line
+from trioeval.report.stored import StoredRunFacts
 from trioeval.run import Status
-from trioeval.store import StoredRunFacts, StoreReader
+from trioeval.store.reader import StoreReader
 
 
 def show_graph(db: Path | None, run: str, *, form: Form, as_json: bool) -> int:

@@ -20,7 +20,6 @@ from trioeval.columns.lanes import OWN_LANES
 from trioeval.columns.profile import Profiler
 from trioeval.columns.result import ColumnProfile
 from trioeval.errors import DatasetError, UsageError
-from trioeval.report import Head, RowRecord, Totals
 from trioeval.report.columns import (
     Profile,
     dropped_view,
@@ -30,9 +29,12 @@ from trioeval.report.columns import (
     shown_path,
 )
 from trioeval.report.counts import RowNumbers
+from trioeval.report.head import Head
 from trioeval.report.question_eval import EndedTask, run_sentence, sentence
+from trioeval.report.records import RowRecord
 from trioeval.report.row_view import calls_view
 from trioeval.report.run_list import run_line
+from trioeval.report.stored import DatasetFacts, StoredRunFacts
 from trioeval.report.summary import (
     RunUsage,
     failures_view,
@@ -41,8 +43,10 @@ from trioeval.report.summary import (
     usage_lines,
 )
 from trioeval.report.tables import UNFINISHED, Failures, FirstRows, columns_table, rows_table
+from trioeval.report.totals import Totals
 from trioeval.run import Status
-from trioeval.store import DatasetFacts, NotRunRows, StoredRunFacts, StoreReader
+from trioeval.store.not_run_rows import NotRunRows
+from trioeval.store.reader import StoreReader
 from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
 

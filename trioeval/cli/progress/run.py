@@ -146,6 +146,7 @@ class RunViews:
     def _progress_of_tasks(self) -> TaskProgress | None:
         if all(part.prepared.suite.settings.type == "prompt_eval" for part in self.prepared.parts):
             return None
+        from trioeval.cli.progress.tasks import TaskProgress
 
         tell = say if self.verbose else None
         began_at = self.picture.activity.began_at

@@ -9,7 +9,7 @@ way every row is written: a reply that was paid for is never lost to an impatien
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack, nullcontext
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -34,19 +34,16 @@ from trioeval.cli.terminal import say
 from trioeval.errors import TrioevalError
 from trioeval.evaluation.journal import RecordObserver
 from trioeval.evaluation.task_run import Observers, RowOf
-from trioeval.kernel import Event, Observer
+from trioeval.kernel import Event, Lanes, Observer
 from trioeval.kernel.events import guarded
-from trioeval.limits.backend import SharedLimits
-from trioeval.providers import Recorder
 from trioeval.providers.secrets import hide_in
-from trioeval.report import Results, RunInfo
 from trioeval.report.activity import Activity
-from trioeval.report.columns import trouble, was_cut_short
+from trioeval.report.results import Results, RunInfo
+from trioeval.report.stored import RunStart
 from trioeval.run import PreparedSuite, Row, RowsNotRun, Status, make_lanes, run_suite
 from trioeval.run.shared_limits import open_suite_limits
-from trioeval.store import RunStart, StoredRun
-from trioeval.store.cache.cache import Cache
 from trioeval.store.database import DamagedError
+from trioeval.store.run import StoredRun
 from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
 from trioeval.web.live import Steering, serve_live
@@ -54,7 +51,10 @@ from trioeval.web.live import Steering, serve_live
 if TYPE_CHECKING:
     from trioeval.agent.open import AgentOptions
     from trioeval.columns.result import DatasetResult
+    from trioeval.limits.backend import SharedLimits
+    from trioeval.providers.local.record import Recorder
     from trioeval.report.run_metrics import RunMetrics
+    from trioeval.store.cache.cache import Cache
     from trioeval.telemetry.spans import Telemetry
 
 
@@ -213,6 +213,8 @@ class Execution:
     def _on_dataset_ended(
         self, collector: Collector, watching: RunViews, result: DatasetResult
     ) -> None:
+        from trioeval.report.columns import trouble
+
         watching.dataset_ended(result.task)
         collector.dataset(result)
         if self.flags.limits.fail_fast and trouble(result) is not None:
@@ -301,20 +303,10 @@ class Execution:
         with (
             self.stopping.scope,
             self.interrupts.deliver_to(self.stopping.interrupt),
-            ExitStack() as tracing,
+            self._tracing(run, lanes, watching.picture.activity.began_at) as trace,
             telemetry or nullcontext(),
         ):
-            if (path := self.flags.output.trace) is not None:
-                from trioeval.cli.run.observers import open_trace, trace_of
-
-                trace = trace_of(
-                    self.prepared,
-                    run_id=run.id,
-                    began_at=watching.picture.activity.began_at,
-                    limits={name: one.limit for name, one in lanes.statistics().items()},
-                    keys=self.start.keys,
-                )
-                watches.append(tracing.enter_context(open_trace(path, trace, self._warn)))
+            watches += [] if trace is None else [trace]
             watches += [] if telemetry is None else [telemetry.observer]
             records: list[RecordObserver] = [RowObserver(partial(self._on_row_ended, watching))]
             records += [] if telemetry is None else [telemetry]
@@ -356,6 +348,23 @@ class Execution:
                     agents=agents,
                 )
                 nursery.cancel_scope.cancel("the suite has ended")
+
+    def _tracing(
+        self, run: StoredRun, lanes: Lanes, began_at: float
+    ) -> AbstractContextManager[Observers | None]:
+        """Return the context in which the file of `--trace` is open; without it, one that does nothing."""
+        if (path := self.flags.output.trace) is None:
+            return nullcontext()
+        from trioeval.cli.run.observers import open_trace, trace_of
+
+        trace = trace_of(
+            self.prepared,
+            run_id=run.id,
+            began_at=began_at,
+            limits={name: one.limit for name, one in lanes.statistics().items()},
+            keys=self.start.keys,
+        )
+        return open_trace(path, trace, self._warn)
 
     async def _store_all(self, run: StoredRun, collector: Collector, seconds: float) -> None:
         """Write everything that is known about the run to its store."""
@@ -434,7 +443,11 @@ class Execution:
 
     def _resume(self, run: StoredRun, collector: Collector) -> str | None:
         """Return the command that runs the rest of the rows; None if there are none."""
-        retry = any(map(was_cut_short, collector.datasets))
+        retry = False
+        if datasets := collector.datasets:
+            from trioeval.report.columns import was_cut_short
+
+            retry = any(map(was_cut_short, datasets))
         left = retry or self._is_left(run, collector) or run.error is not None
         if not left or self.storage.database is None or _is_damaged(run):
             return None

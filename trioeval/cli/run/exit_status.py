@@ -11,10 +11,8 @@ import attrs
 
 from trioeval.cli.terminal import Exit
 from trioeval.kernel import StopReason
-from trioeval.report import Totals
-from trioeval.report.columns import trouble
 from trioeval.report.counts import money
-from trioeval.report.totals import counts_text, percent
+from trioeval.report.totals import Totals, counts_text, percent
 from trioeval.run import Status
 from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
@@ -90,7 +88,11 @@ class RunOutcome:
         totals, datasets, standing = self.totals, self.datasets, self.standing
         passed, failed, errors, left = (totals.count(status) for status in Status)
         numbers = _numbers(totals, datasets, self.duration)
-        troubles = [told for dataset in datasets if (told := trouble(dataset)) is not None]
+        troubles: list[str] = []
+        if datasets:
+            from trioeval.report.columns import trouble
+
+            troubles += filter(None, map(trouble, datasets))
         if self.unwritten:
             return Exit.FAULT, f"{numbers}; exit 1: some results could not be written, see above"
         if self.signals:

@@ -23,15 +23,16 @@ from trioeval.errors import OutputError, StoreError
 from trioeval.evaluation.journal import ReusedRows
 from trioeval.evaluation.prepared import PreparedTask
 from trioeval.providers.secrets import hide_in
-from trioeval.report import Head, Results, RowRecord, RunInfo, Totals, config_tests
-from trioeval.report.columns import dataset_json, dataset_lines, read_dataset
 from trioeval.report.counts import RowNumbers
+from trioeval.report.head import Head, config_tests
 from trioeval.report.question_eval import run_sentence, sentence
-from trioeval.report.results import range_json
+from trioeval.report.records import RowRecord
+from trioeval.report.results import Results, RunInfo, range_json
+from trioeval.report.stored import RunStart
 from trioeval.report.tables import UNFINISHED, Failures, FirstRows
-from trioeval.report.totals import derive
+from trioeval.report.totals import Totals, derive
 from trioeval.run import PreparedSuite, Row, RowsNotRun, Status
-from trioeval.store import RunStart, StoredRun
+from trioeval.store.run import StoredRun
 from trioeval.store.schema import INDEX_BITS
 from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
@@ -215,6 +216,8 @@ class Collector:
 
     def dataset(self, result: DatasetResult) -> None:
         """Store the result of the dataset of a task, without secrets."""
+        from trioeval.report.columns import dataset_json, read_dataset
+
         part = self._by_task[result.task]
         part.dataset = read_dataset(hide_in(dataset_json(result), part.keys))
 
@@ -423,6 +426,8 @@ def _show_dataset(result: DatasetResult) -> None:
 
 def ended_lines(result: DatasetResult) -> Sequence[str]:
     """Return the lines of a dataset at the end of a run, with paths relative to the working folder."""
+    from trioeval.report.columns import dataset_lines
+
     first, *others = dataset_lines(result, Path.cwd())
     return [
         f"task {escape_control_characters(result.task or 'dataset', _NAME)}: {first}",

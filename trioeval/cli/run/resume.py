@@ -28,9 +28,10 @@ from trioeval.errors import UsageError
 from trioeval.evaluation.identity import recorded_row_name
 from trioeval.evaluation.reconcile import Reconciled, Retry, parse_retry, reconcile, summarize
 from trioeval.evaluation.suite_files import CodeFiles, file_digests
-from trioeval.report import Head
+from trioeval.report.head import Head
+from trioeval.report.stored import StoredRunFacts
 from trioeval.run import PreparedSuite
-from trioeval.store import StoredRunFacts, StoreReader
+from trioeval.store.reader import StoreReader
 from trioeval.store.run_start import PROGRAM, judged_rows
 
 

@@ -7,7 +7,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 import attrs
@@ -48,9 +48,6 @@ from trioeval.cli.settings import (
 from trioeval.cli.stored_flags import stored_flags
 from trioeval.cli.terminal import Exit, say, show
 from trioeval.errors import UsageError
-from trioeval.evaluation.suite_files import CodeFiles, named_files
-from trioeval.providers import Recorder
-from trioeval.providers.local.replay import ReplaySettings
 from trioeval.run import PreparedSuite, prepare
 from trioeval.run.same_rows import task_digest
 from trioeval.suite.expand import expand
@@ -81,6 +78,8 @@ def run_loaded(
         StoreError: The run cannot be stored.
         DatasetError: A dataset cannot be written to its folder; the run is not started either.
     """
+    from trioeval.evaluation.suite_files import CodeFiles, named_files
+
     suite = loaded.suite
     environment = read_environment({**loaded.environ, **suite.env})
     # Environment files that a suite names must not choose which files are written.
@@ -123,7 +122,7 @@ def run_loaded(
         else None,
         durability=flags.keep.durability or "normal",
         wal=own_environment.wal,
-        is_cached=changed.evaluate_options.cache,
+        is_cached=changed.evaluate_options.cache and _has_replies_to_cache(prepared),
         cache=cache_path(own_environment),
         cache_ttl_s=environment.cache_ttl_s,
         # What a recording lacks cannot be replayed: everything is asked for it.
@@ -200,10 +199,12 @@ def _execute(execution: Execution) -> int:
         from trioeval.cli.run.observers import check_telemetry
 
         check_telemetry()
-    record = flags.what.record
-    recording = nullcontext() if record is None else Recorder.create(record)
+    recording: AbstractContextManager[Recorder | None] = nullcontext()
+    if (record := flags.what.record) is not None:
+        from trioeval.providers.local.record import Recorder
+
+        recording = Recorder.create(record)
     # Loaded objects live as long as the process, so the garbage collector need not visit them again.
-    gc.collect()
     gc.freeze()
     with shown_logs(flags.output.log), recording as recorder:
         execution.recorder = recorder
@@ -263,8 +264,23 @@ def _check_recorded(prepared: PreparedSuite, flags: SuiteFlags) -> None:
         say(f"warning: --record leaves out programs: {which}")
 
 
+def _has_replies_to_cache(prepared: PreparedSuite) -> bool:
+    return any(
+        not spec.is_instant_and_free for part in prepared.parts for spec in part.prepared.specs
+    )
+
+
 def _warn_of_cut_recordings(prepared: PreparedSuite) -> None:
-    replayed = [spec.settings for part in prepared.parts for spec in part.prepared.specs]
+    replayed = [
+        spec.settings
+        for part in prepared.parts
+        for spec in part.prepared.specs
+        if spec.id.startswith("replay:")
+    ]
+    if not replayed:
+        return
+    from trioeval.providers.local.replay import ReplaySettings
+
     cut = (one.file for one in replayed if isinstance(one, ReplaySettings) and one.is_cut)
     for file in dict.fromkeys(cut):
         say(f"{file}: the last line is cut off and ignored")

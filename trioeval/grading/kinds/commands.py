@@ -235,7 +235,6 @@ def _check(assertion: Assertion) -> Iterator[Problem]:
         yield Problem(at, str(error), "close the quote" if "quot" in str(error) else None)
 
 
-
 KINDS: Kinds = {
     COMMAND: Kind(
         _RIGHT, _accepts, ExternalJudge(_command), check=_check, runs_code=True, fills_objects=True

@@ -45,6 +45,11 @@ class SequenceSettings(ProviderSettings):
     strict: bool = False
 
     @property
+    def ignores_variables(self) -> bool:
+        """True: it reads only the prompt."""
+        return True
+
+    @property
     def lane_key(self) -> str:
         """All sequences share one lane."""
         return "sequence"

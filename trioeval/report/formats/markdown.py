@@ -13,7 +13,7 @@ from trioeval.report.activity import WAIT_WORDS, labels_of, lane_names, longest_
 from trioeval.report.columns import dataset_lines
 from trioeval.report.counts import money
 from trioeval.report.results import Results
-from trioeval.report.statistics import Estimate
+from trioeval.report.statistics.estimates import Estimate
 from trioeval.report.summary import not_graded_line, not_run_line
 from trioeval.report.tables import UNFINISHED, FailureGroup, Failures
 from trioeval.report.totals import ColumnTotals, Totals, counts_text, nearest_rank, percent
