@@ -1,4 +1,3 @@
-# Separate from `run.prepare`: it belongs to this package, which the other only uses.
 """Checks of the words of agent commands, before the first attempt."""
 
 from collections.abc import Iterator, Mapping, Sequence

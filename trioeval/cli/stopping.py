@@ -9,6 +9,7 @@ import trio
 from trioeval.cli.terminal import say
 from trioeval.errors import StoreError
 from trioeval.kernel import StopReason
+from trioeval.question_eval import question_of
 from trioeval.run import Row
 
 
@@ -61,10 +62,6 @@ class StopRequests:
 
     def take(self, row: Row) -> None:
         """Record why a row did not run to its end."""
-        if row.result is None:
-            return
-        from trioeval.question_eval.result import question_of
-
         if (found := question_of(row)) is not None and found.outcome == "skipped":
             self.failed_fast[row.task] = None
         else:

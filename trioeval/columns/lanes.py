@@ -1,4 +1,3 @@
-# Separate from `columns.makers.base`: views of any run hide these lanes.
 """The lanes of jobs of a dataset that call no provider."""
 
 LOCAL = "columns"

@@ -1,4 +1,3 @@
-# Separate from `columns.open`: a run without datasets does not import the rest.
 """The observers and options of all datasets of a run."""
 
 from __future__ import annotations

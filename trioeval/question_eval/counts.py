@@ -1,4 +1,3 @@
-# Separate from `question_eval.result`: totals of any run count questions, and need nothing else of the type.
 """The status, reason and totals of a task of questions, and of all tasks of a run. Pure."""
 
 from collections import Counter

@@ -35,9 +35,9 @@ from trioeval.evaluation.row import Row, RowsNotRun
 from trioeval.evaluation.waits import NO_WAITS
 from trioeval.kernel import Admitted, CallStarted, Event, Waiting
 from trioeval.kernel.events import Finished, Noted, Reserving, Throttled, WaitReason
+from trioeval.question_eval import question_of
 from trioeval.question_eval.answer import QuestionEvent, QuestionResult
 from trioeval.question_eval.counts import QuestionCounts, TaskCounts
-from trioeval.question_eval.result import question_of
 
 QuestionObserver: TypeAlias = Callable[[QuestionEvent], None]
 

@@ -1,10 +1,10 @@
+# Separate from `question_eval.task`: the conversion is pure, and together they exceed 600 lines.
 """Conversion of the outcome of a question's job to its result and its row. Pure."""
 
 from collections.abc import Mapping
 
 from trioeval.errors import BudgetError, Fault, LaneClosedError, LimitError, ProviderError
 from trioeval.evaluation.outcomes import cut_off, explain, with_refusals
-from trioeval.evaluation.row import Row
 from trioeval.evaluation.tools import ToolConversation
 from trioeval.kernel import (
     Blocked,
@@ -162,11 +162,6 @@ def row_error(
     if result.outcome == "skipped":
         return f"skipped: row {failed_fast} failed first (failFast)"
     return explain(outcome)
-
-
-def question_of(row: Row) -> QuestionResult | None:
-    """Return the result of the question of a row; None for a row of another task type."""
-    return row.result if isinstance(row.result, QuestionResult) else None
 
 
 def _failure(error: Exception, message: str) -> RunError:

@@ -1,4 +1,3 @@
-# Separate from `run.run_suite`: together they exceed 600 lines.
 """Opens one task of a suite: its providers, the code that it runs, and the body of its type.
 
 A task whose tests are the rows of an earlier one is opened when that has ended, and closed after it has run.

@@ -1,4 +1,3 @@
-# Separate from `run.prepare`: the restrictions of untrusted suites are in one list.
 """Restrictions on the tests of an untrusted suite that depend on its providers: other servers, code."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

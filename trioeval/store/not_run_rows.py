@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from trioeval.question_eval import question_of
 from trioeval.report.formats.json import compact
 from trioeval.run import RowsNotRun
 from trioeval.store.records import plain
@@ -45,11 +46,7 @@ def write_never_began(connection: sqlite3.Connection, part: int, rows: RowsNotRu
             f"DELETE FROM {table} WHERE key >= ? AND key < ?",  # noqa: S608
             (base | first, base + stop),
         )
-    error, question = rows.first.error, None
-    if rows.first.result is not None:
-        from trioeval.question_eval.result import question_of
-
-        question = question_of(rows.first)
+    error, question = rows.first.error, question_of(rows.first)
     connection.execute(
         "INSERT OR REPLACE INTO never_began (part, first, stop, outcome, error, question, columns) "
         "VALUES (?, ?, ?, ?, ?, ?, ?)",

@@ -1,4 +1,3 @@
-# Separate from `cli.run.observers`: imported on demand.
 """The destination of spans and events: what the process has configured, or what environment variables set.
 
 `opentelemetry-instrument` configures a process before its program begins. If nothing is configured, the SDK

@@ -1,4 +1,3 @@
-# Separate from `cli.commands.view`: imported on demand.
 """The application of the live view: its addresses, and the actions of its buttons."""
 
 import hashlib

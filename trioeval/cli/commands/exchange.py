@@ -1,4 +1,3 @@
-# Separate from `cli.commands.runs`: loaded when it is used.
 """`trioeval export` and `trioeval import`: results of runs, from the store and into it."""
 
 import os

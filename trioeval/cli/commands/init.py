@@ -1,4 +1,3 @@
-# Separate from `cli.app`: loaded when it is used.
 """`trioeval init`: a starter suite that runs at once, without a key."""
 
 import os

@@ -1,4 +1,3 @@
-# Separate from `cli.commands.limits`: loaded when it is used.
 """`trioeval limits serve`: shared limits over HTTP, in the foreground."""
 
 import os

@@ -1,4 +1,3 @@
-# Separate from `cli.commands.runs`: loaded when it is used.
 """`trioeval runs --graph`: the dependencies and the state of a stored run."""
 
 import json

@@ -1,4 +1,3 @@
-# Separate from `cli.commands.runs`: loaded when it is used.
 """`trioeval show`: the rows of a stored run or dataset, or everything about one row."""
 
 import itertools

@@ -1,4 +1,3 @@
-# Separate from `cli.commands.runs`: loaded when it is used.
 """`trioeval view`: pages that show and control runs in progress."""
 
 import os

@@ -1,4 +1,3 @@
-# Separate from `cli.progress.run`: the progress of tasks of each type, without the rest of the run.
 """The progress of question, dataset and agent tasks: a line for each, and for `--verbose` each event."""
 
 from collections import Counter

@@ -138,11 +138,11 @@ class Execution:
             LimitError: The backend of the shared limits is unreachable; no provider was called.
             UsageError: Metrics cannot be served; no provider was called.
         """
-        async with (
-            open_storage(self.storage, self.stopping.store_failed, self._warn) as (store, cache),
-            AsyncExitStack() as sharing,
-        ):
+        async with AsyncExitStack() as sharing:
             metrics = await self._serve_metrics(sharing)
+            store, cache = await sharing.enter_async_context(
+                open_storage(self.storage, self.stopping.store_failed, self._warn)
+            )
             limits = await sharing.enter_async_context(
                 open_suite_limits(self.prepared, warn=self._warn)
             )

@@ -23,6 +23,7 @@ from trioeval.errors import OutputError, StoreError
 from trioeval.evaluation.journal import ReusedRows
 from trioeval.evaluation.prepared import PreparedTask
 from trioeval.providers.secrets import hide_in
+from trioeval.question_eval import question_of
 from trioeval.report.counts import RowNumbers
 from trioeval.report.head import Head, config_tests
 from trioeval.report.question_eval import run_sentence, sentence
@@ -251,12 +252,8 @@ class Collector:
         part = self._by_task[rows.first.task]
         await self._take_kept(part, rows.indices.start)
         part.taken = rows.indices.stop
-        ended = None
-        if rows.first.result is not None:
-            from trioeval.question_eval.result import question_of
-
-            question = question_of(rows.first)
-            ended = None if question is None else question.outcome
+        question = question_of(rows.first)
+        ended = None if question is None else question.outcome
         part.totals.add_not_run(rows.first.outcome, rows.columns, ended)
         first = rows.first
         if first.outcome in UNFINISHED:

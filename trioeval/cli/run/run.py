@@ -1,4 +1,3 @@
-# Separate from `cli.run.command`: loaded when it is used.
 """`trioeval run`: prepares and runs a loaded suite, or reports what is wrong with it."""
 
 from __future__ import annotations

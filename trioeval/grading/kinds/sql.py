@@ -1,4 +1,3 @@
-# Separate from `grading.registry`: one module a family of assertions.
 """Types that check whether an output is SQL, or contains some, and uses only what it may."""
 
 import difflib

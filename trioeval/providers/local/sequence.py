@@ -1,3 +1,4 @@
+# Separate from `providers.abilities`: it is a provider of its own, found by its name.
 """The provider that returns configured replies, one after another.
 
 Config keys:

@@ -1,4 +1,3 @@
-# Separate from `suite.sources.code`: it is run by its path in a separate process, which imports nothing else.
 """Calls a function of the user while a suite is loaded, and ends.
 
 Run by path, with any Python from 3.9 on, and so made of the standard library alone. Its arguments are three
