@@ -1,4 +1,4 @@
-# Separate from `question_eval.task`: the conversion is pure, and together they exceed 600 lines.
+# Separate from `question_eval.task`: pure, while the task waits for models and tools.
 """Conversion of the outcome of a question's job to its result and its row. Pure."""
 
 from collections.abc import Mapping
