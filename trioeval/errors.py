@@ -130,9 +130,9 @@ class Problem:
     path: str
     """The place in the document, such as `$.tests[3].assert[0].type`."""
     message: str
-    """What was found, with the value."""
+    """The problem, with the value."""
     hint: str | None = None
-    """What would be valid, or what was probably meant."""
+    """Valid values, or the probably intended one."""
     file: str | None = None
     line: int | None = None
     """1-based line in `file`."""

@@ -45,11 +45,11 @@ class Usage:
             (3, 5, None)
         """
         listed = list(several)
-        told = {
+        sums = {
             field.name: [value for one in listed if (value := getattr(one, field.name)) is not None]
             for field in attrs.fields(cls)
         }
-        return cls(**{name: sum(values) for name, values in told.items() if values})
+        return cls(**{name: sum(values) for name, values in sums.items() if values})
 
 
 def tokens_json(usage: Usage, requests: int) -> dict[str, Any]:

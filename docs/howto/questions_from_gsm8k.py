@@ -121,7 +121,7 @@ def make_suite(models: Sequence[str], base_url: str, name: str) -> dict[str, Any
 def make_replies(
     questions: Sequence[dict[str, Any]], records: Sequence[dict[str, Any]], models: Sequence[str]
 ) -> list[dict[str, str]]:
-    """What the recorded models would have said, as `trioeval fake-provider --replay` reads it."""
+    """Return replies from the recorded models, as `trioeval fake-provider --replay` reads it."""
     return [
         {
             "prompt": question_prompt(question["question"], question["answers"]),

@@ -82,7 +82,7 @@ def make_suite(
 
 
 def make_replies(records: Sequence[dict[str, Any]], models: Sequence[str]) -> list[dict[str, str]]:
-    """What the recorded models answered, as `trioeval fake-provider --replay` reads it."""
+    """Return the replies of the recorded models, as `trioeval fake-provider --replay` reads it."""
     return [
         {"prompt": record["question"].strip(), "model": model, "output": recorded["solution"]}
         for record in records

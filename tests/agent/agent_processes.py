@@ -35,30 +35,30 @@ R = TypeVar("R")
 class Ledger(AgentJournal):
     """A journal that stores its calls, in order."""
 
-    told: list[tuple[str, int]] = attrs.field(factory=list)
+    records: list[tuple[str, int]] = attrs.field(factory=list)
     processes: list[ProcessIdentity] = attrs.field(factory=list)
 
     def started(self, attempt: RunningAttempt, /) -> None:
-        """It begins, or has begun."""
-        self.told.append(("started" if attempt.process.pid else "begins", attempt.number))
+        """The job is admitted at once."""
+        self.records.append(("started" if attempt.process.pid else "begins", attempt.number))
         self.processes.append(attempt.process)
 
     def gone(self, run_id: str, /) -> None:
-        """Nothing of it is left."""
-        self.told.append(("gone", int(run_id.removeprefix("r"))))
+        """No child process is left."""
+        self.records.append(("gone", int(run_id.removeprefix("r"))))
 
     def left(self) -> Sequence[RunningAttempt]:
-        """Nothing of earlier executions."""
+        """No attempts of earlier executions are recorded."""
         return ()
 
     async def durable(self) -> None:
-        """At once."""
-        self.told.append(("durable", -1))
+        """Grant a slot at once."""
+        self.records.append(("durable", -1))
         await trio.lowlevel.checkpoint()
 
 
 def scripted(*steps: str) -> str:
-    """The line of an agent that does something."""
+    """Return the command line of an agent that performs these actions."""
     return shlex.join([sys.executable, "-S", "-E", str(SCRIPTED / "agent.py"), *steps])
 
 
@@ -72,7 +72,7 @@ def settings(
 
 
 def room(folder: Path, **variables: Any) -> CaseContext:
-    """A case whose folder is there."""
+    """Return a case whose folder exists."""
     files = CaseFiles(folder)
     files.workspace.mkdir(parents=True, exist_ok=True)
     return CaseContext(
@@ -89,16 +89,16 @@ def room(folder: Path, **variables: Any) -> CaseContext:
 
 
 def attempt(number: int = 0, prompt: str = "Do it.") -> Attempt:
-    """One of a case."""
+    """Return the path of a file of the case."""
     return Attempt(number=number, run_id=f"r{number}", task_prompt=prompt)
 
 
 @attrs.define(eq=False, kw_only=True)
 class NumberedAttempts(Attempts):
-    """Attempts whose ids are their numbers."""
+    """Ids of attempts that are their numbers."""
 
     def begin(self) -> Attempt:
-        """The next one."""
+        """Return the next id."""
         return attempt(len(self.ends))
 
 
@@ -161,7 +161,7 @@ def in_rig(
     work: Callable[[Rig], Awaitable[R]],
     **options: Any,
 ) -> R:
-    """Do something with an agent, on Trio; options are those of `open_rig`."""
+    """Run a function with an agent on Trio; options are those of `open_rig`."""
 
     async def main() -> R:
         async with open_rig(found, folder, **options) as rig:
@@ -186,11 +186,11 @@ def work_once(
 
 
 async def read_pipe(pipe: Path) -> str:
-    """Return the text that a process writes to a named pipe, as soon as it does."""
+    """Return the text that a process writes to a named pipe, as soon as it is written."""
     return await trio.to_thread.run_sync(pipe.read_text, abandon_on_cancel=True)
 
 
 def make_pipe(path: Path) -> Path:
-    """A named pipe."""
+    """Create a named pipe."""
     os.mkfifo(path)
     return path

@@ -1,4 +1,4 @@
-"""A restart loop on a bench: whatever is around it is a double that writes down what happens, and when."""
+"""A restart loop with test doubles that record every event and its time."""
 
 import math
 from collections.abc import Awaitable, Callable, Sequence
@@ -30,11 +30,11 @@ WELL = AttemptEnd()
 
 @attrs.define(eq=False)
 class FreeSlots:
-    """Slots for all runs, each after a number of seconds in the queue."""
+    """Slots for all runs, each granted after a number of seconds in the queue."""
 
     delays: Sequence[float] = ()
     held: list[tuple[float, float]] = attrs.field(factory=list)
-    """From when to when each slot was held."""
+    """The start and the end of the time for which each slot was held."""
 
     async def __call__(self, run: Callable[[], Awaitable[R]], /) -> R:
         turn = len(self.held)
@@ -49,7 +49,7 @@ class FreeSlots:
 
 @attrs.define(eq=False)
 class Kid:
-    """A child: a task that lives for a while, and takes a while to clean up when it is ended."""
+    """A child: a task that runs for a while, and needs a while to clean up when it is ended."""
 
     seconds: float
     cleaning: float
@@ -102,7 +102,7 @@ class Kids:
 
 @attrs.define(eq=False)
 class Bench:
-    """One case on a bench."""
+    """One case with its doubles."""
 
     kids: Kids
     slots: FreeSlots = attrs.field(factory=FreeSlots)
@@ -110,8 +110,8 @@ class Bench:
     stop: trio.Event = attrs.field(factory=trio.Event)
     bus_works: bool = True
     began: list[tuple[int, float]] = attrs.field(factory=list)
-    """Number and instant of each attempt."""
-    told: list[tuple[int, AttemptEnd]] = attrs.field(factory=list)
+    """The number and the time of each attempt."""
+    recorded: list[tuple[int, AttemptEnd]] = attrs.field(factory=list)
     """The recorded ends."""
     posted: list[tuple[str, str]] = attrs.field(factory=list)
     events: list[AgentEvent] = attrs.field(factory=list)
@@ -157,7 +157,7 @@ class Bench:
 
 @attrs.define(eq=False, kw_only=True)
 class BenchAttempts(Attempts):
-    """Reports starts and ends to the bench."""
+    """An observer that records starts and ends."""
 
     bench: Bench
 
@@ -166,4 +166,4 @@ class BenchAttempts(Attempts):
 
     def ended(self, attempt: Attempt, end: AttemptEnd) -> None:
         super().ended(attempt, end)
-        self.bench.told.append((attempt.number, end))
+        self.bench.recorded.append((attempt.number, end))

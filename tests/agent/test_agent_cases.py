@@ -1,4 +1,4 @@
-"""Tasks of agents as a whole, in one process: folders, buses that fail, lines, stops, kept cases."""
+"""Complete tasks of agents in one process: folders, failing buses, queues, stops, reused cases."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +20,7 @@ from trioeval.testing.journals import MemoryJournal
 
 
 async def worker(request: Request) -> Reply:
-    """Is done at once, but for cases that are to be lazy, or need what is not there, or take a nap."""
+    """Finish at once, except for cases that are lazy, lack a dependency, or sleep."""
     await trio.sleep(request.vars.get("nap", 0))
     needs = trio.Path(request.vars.get("needs", "."))
     if not request.vars.get("lazy") and await needs.exists():
@@ -49,7 +49,7 @@ class Ran:
 
     @property
     def outcomes(self) -> list[str]:
-        """The outcome of each row, and whether it passed."""
+        """Return the outcome of each row, and whether it passed."""
         return [f"{row.outcome} {row.status.value}" for _, row in sorted(self.rows.items())]
 
 
@@ -82,8 +82,8 @@ def agent_of(row: Row) -> Mapping[str, Any]:
     return found
 
 
-def test_ag_14_buses_that_fail_for_the_whole_run_change_nothing_else(tmp_path: Path) -> None:
-    """The bus of the run, and those of its cases; the failure is reported once."""
+def test_ag_14_failing_buses_change_nothing_else_in_the_run(tmp_path: Path) -> None:
+    """The bus of the run and those of its cases fail; the failure is reported once."""
     tests: list[dict[str, Any]] = [
         {"id": "a"},
         {"id": "b", "dependsOn": ["a"]},
@@ -101,7 +101,7 @@ def test_ag_14_buses_that_fail_for_the_whole_run_change_nothing_else(tmp_path: P
     assert "messages of agents cannot be written (1 so far)" in ran.warned[0]
 
 
-def test_folders_are_in_that_of_the_run_whatever_tasks_are_called(tmp_path: Path) -> None:
+def test_case_folders_are_inside_the_run_folder_for_any_task_name(tmp_path: Path) -> None:
     """Without a folder they are removed at the end of the run."""
     names = ["bus", "../../out", "plain"]
     tasks = [task_of({"id": "a"}, task=name) for name in names]
@@ -115,8 +115,8 @@ def test_folders_are_in_that_of_the_run_whatever_tasks_are_called(tmp_path: Path
     assert not Path(agent_of(ran.rows["work", 0])["folder"]).exists()
 
 
-def test_a_stop_ends_the_wait_for_places_that_others_have(tmp_path: Path) -> None:
-    """However long they keep them; nothing of the run is left in the line."""
+def test_a_stop_ends_the_wait_for_slots_that_others_hold(tmp_path: Path) -> None:
+    """The wait ends however long others hold them; no job of the run is left in the queue."""
     stop = trio.Event()
 
     def observe(event: AgentEvent) -> None:
@@ -139,8 +139,8 @@ def test_a_stop_ends_the_wait_for_places_that_others_have(tmp_path: Path) -> Non
     assert trio.run(main).outcomes == ["not_run not_run"] * 2
 
 
-def test_cases_take_their_turns_one_after_the_other(tmp_path: Path) -> None:
-    """In their order; the observer gets every event of each."""
+def test_cases_start_one_after_the_other(tmp_path: Path) -> None:
+    """They start in their order; the observer gets every event of each."""
     tests = [{"id": case} for case in "abc"]
 
     async def main() -> Ran:
@@ -154,11 +154,11 @@ def test_cases_take_their_turns_one_after_the_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lazy", [False, True])
-def test_what_depends_on_a_case_that_is_kept_knows_how_that_ended(
+def test_dependents_get_the_outcome_of_a_reused_case(
     tmp_path: Path,
     lazy: bool,  # noqa: FBT001
 ) -> None:
-    """It is not worked on again."""
+    """The reused case is not started again."""
     tests: list[dict[str, Any]] = [
         {"id": "a", "vars": {"lazy": lazy}},
         {"id": "b", "dependsOn": ["a"]},
@@ -174,8 +174,8 @@ def test_what_depends_on_a_case_that_is_kept_knows_how_that_ended(
     assert [row.index for row in ran.rows.values()] == [1, 2]
 
 
-def test_a_case_that_is_run_again_waits_for_those_that_are_run_again_too(tmp_path: Path) -> None:
-    """Although its folder contains the done file, until that is moved aside; kept dependents are reported."""
+def test_a_rerun_case_waits_for_rerun_dependencies(tmp_path: Path) -> None:
+    """Its folder contains the done file until that is moved aside; reused dependents are reported."""
     needed = tmp_path / "needed"
     needed.touch()
     tests: list[dict[str, Any]] = [
@@ -191,8 +191,8 @@ def test_a_case_that_is_run_again_waits_for_those_that_are_run_again_too(tmp_pat
 
     again = run(journal.again(parse_retry("0,1")))
     assert again.outcomes == ["done pass"] * 2
-    told = [(type(event), event.case) for event in again.events]
-    assert told.index((CaseEnded, "a")) < told.index((AttemptStarted, "b"))
+    events = [(type(event), event.case) for event in again.events]
+    assert events.index((CaseEnded, "a")) < events.index((AttemptStarted, "b"))
     assert again.warned == []
 
     needed.unlink()
@@ -203,8 +203,8 @@ def test_a_case_that_is_run_again_waits_for_those_that_are_run_again_too(tmp_pat
     assert "keep their results: c, d; run them again with --retry" in line
 
 
-def test_a_prompt_of_which_nothing_is_left_is_an_error_of_its_case(tmp_path: Path) -> None:
-    """Nothing that depends on it begins."""
+def test_an_empty_prompt_is_an_error_of_its_case(tmp_path: Path) -> None:
+    """No dependent starts."""
     ran = trio.run(
         lambda: play(
             task_of(
@@ -220,7 +220,7 @@ def test_a_prompt_of_which_nothing_is_left_is_an_error_of_its_case(tmp_path: Pat
     assert ran.rows["work", 0].error == "the prompt of case a is empty"
 
 
-def test_a_folder_that_cannot_be_made_is_told_before_anything_runs(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_reported_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("a file")
     with pytest.raises(Exception, match="the folder of agents cannot be created"):
         trio.run(lambda: play(task_of({"id": "a"}), folder=tmp_path / "run"))

@@ -1,4 +1,4 @@
-"""Tasks of agents in a suite file: cases, their names and dependencies, workspaces, and what is refused."""
+"""Tasks of agents in a suite file: cases, their names and dependencies, workspaces, and invalid entries."""
 
 import json
 import re
@@ -27,18 +27,18 @@ from trioeval.templates import Templates
 
 
 def parsed(entry: dict[str, Any], folder: Path | None = None, **top: Any) -> Suite:
-    """The suite of a task of agents."""
+    """Return the suite of a task of agents."""
     task = {"id": "t", "type": "agent", "prompts": ["Do {{x}}"], "tests": [{"id": "one"}], **entry}
     suite = parse_suite({"providers": ["echo"], **top, "tasks": [task]}, directory=folder)
     return suite.tasks[0].suite
 
 
-def said_of(entry: dict[str, Any], folder: Path | None = None, **top: Any) -> list[str]:
+def problems_of(entry: dict[str, Any], folder: Path | None = None, **top: Any) -> list[str]:
     """Return the mistakes of an entry, without hints."""
-    return [text.partition("\n")[0] for text in told_of(entry, folder, **top)]
+    return [text.partition("\n")[0] for text in messages_of(entry, folder, **top)]
 
 
-def told_of(entry: dict[str, Any], folder: Path | None = None, **top: Any) -> list[str]:
+def messages_of(entry: dict[str, Any], folder: Path | None = None, **top: Any) -> list[str]:
     with pytest.raises(SuiteError) as caught:
         parsed(entry, folder, **top)
     return [str(problem).replace("$.tasks[0]", "$") for problem in caught.value.problems]
@@ -55,7 +55,7 @@ def names_of(*tests: Test) -> list[str]:
 
 
 def test_an_agent_task_is_a_suite_with_settings() -> None:
-    """Every key has a field; from the top it has what tasks of prompts have, and the limits of all agents."""
+    """Every key has a field; the top provides the same as for prompt tasks, and the limits of all agents."""
     suite = parsed(
         {
             "maxRestarts": 7,
@@ -112,8 +112,8 @@ def test_an_agent_task_is_a_suite_with_settings() -> None:
     assert cases_of(suite) == [Case(name="one")]
 
 
-def test_what_a_test_says_as_a_case() -> None:
-    """In either spelling; names are as `normalized` has them."""
+def test_a_test_is_parsed_as_a_case() -> None:
+    """Both spellings are accepted; `normalized` uses the same names."""
     suite = parsed(
         {
             "tests": [
@@ -143,8 +143,8 @@ def test_what_a_test_says_as_a_case() -> None:
     ]
 
 
-def test_cases_are_called_by_ids_or_descriptions_or_places() -> None:
-    """A name that an id has is not given to another."""
+def test_cases_are_named_by_id_description_or_index() -> None:
+    """A name that is an id is not given to another case."""
     assert names_of(
         Test(description="Répare-le !"),
         Test(description="repare le"),
@@ -156,8 +156,8 @@ def test_cases_are_called_by_ids_or_descriptions_or_places() -> None:
 
 
 @given(st.lists(st.one_of(st.none(), st.text(max_size=120)), max_size=8))
-def test_made_names_are_different_and_names(descriptions: Sequence[str | None]) -> None:
-    """For any description; and a made name is a valid id."""
+def test_generated_names_are_valid_and_unique(descriptions: Sequence[str | None]) -> None:
+    """This holds for any description; a generated name is a valid id."""
     names = names_of(*(Test(description=text) for text in descriptions))
     assert len(set(names)) == len(descriptions)
     for name in names:
@@ -166,7 +166,7 @@ def test_made_names_are_different_and_names(descriptions: Sequence[str | None]) 
 
 
 def test_the_first_assertion_of_a_case_is_that_its_agent_is_done() -> None:
-    """Before those of the default test, and unless a test speaks of that itself."""
+    """It precedes those of the default test, and is left out if a test contains it itself."""
     default = {"assert": [{"type": "contains", "value": "d"}]}
     suite = parsed(
         {
@@ -188,8 +188,8 @@ def test_the_first_assertion_of_a_case_is_that_its_agent_is_done() -> None:
     assert [len(test.assertions) for test in suite.tests] == [1, 0, 1, 1]
 
 
-def test_a_task_that_is_no_agents_has_no_such_assertion() -> None:
-    """Assertions that need a workspace are refused too, also inherited ones."""
+def test_other_tasks_have_no_done_assertion() -> None:
+    """Assertions that need a workspace are rejected too, also inherited ones."""
     plain = parse_suite({"providers": ["echo"], "prompts": ["a"]})
     assert expand(plain)[0].test.assertions == ()
     with pytest.raises(SuiteError) as caught:
@@ -226,7 +226,7 @@ def test_a_task_that_is_no_agents_has_no_such_assertion() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("key", "value", "message"),
     [
         ("maxRestarts", 0, "must be at least 1, got 0"),
         ("maxRestarts", 1.5, "must be a whole number, got 1.5"),
@@ -256,15 +256,15 @@ def test_a_task_that_is_no_agents_has_no_such_assertion() -> None:
         ("workspace", "../", '"../" is outside of the suite\'s folder'),
     ],
 )
-def test_ag_11_bad_parameters_are_refused_one_by_one(
-    tmp_path: Path, key: str, value: object, said: str
+def test_ag_11_each_invalid_parameter_is_rejected(
+    tmp_path: Path, key: str, value: object, message: str
 ) -> None:
-    """Each its own problem, at its key."""
-    (told,) = said_of({key: value}, tmp_path)
-    assert told.startswith(f"$.{key}: {said}")
+    """Each is a separate problem at its key."""
+    (problem,) = problems_of({key: value}, tmp_path)
+    assert problem.startswith(f"$.{key}: {message}")
 
 
-def test_ag_11_all_bad_parameters_are_told_at_once(tmp_path: Path) -> None:
+def test_ag_11_all_invalid_parameters_are_reported_at_once(tmp_path: Path) -> None:
     """The mistakes of the task, of its tests and of the top, in file order, with line and column."""
     file = tmp_path / "suite.yaml"
     file.write_text(
@@ -298,9 +298,9 @@ def test_ag_11_all_bad_parameters_are_told_at_once(tmp_path: Path) -> None:
     ]
 
 
-def test_keys_that_there_are_elsewhere_are_told_with_what_was_meant() -> None:
-    """Keys of other tools, of other types of tasks, and of the top."""
-    assert told_of(
+def test_misplaced_keys_are_reported_with_the_intended_key() -> None:
+    """They are keys of other tools, of other task types, and of the top."""
+    assert messages_of(
         {
             "maxAttempts": 3,
             "restarts": 3,
@@ -323,8 +323,8 @@ def test_keys_that_there_are_elsewhere_are_told_with_what_was_meant() -> None:
     ]
 
 
-def test_keys_of_cases_are_for_tests_of_agents() -> None:
-    """They are refused in tests of other tasks, and in a default test."""
+def test_case_keys_are_only_valid_in_tests_of_agents() -> None:
+    """They are rejected in tests of other tasks, and in a default test."""
     document = {"providers": ["echo"], "prompts": ["a"], "tests": [{"id": "a", "dependsOn": "b"}]}
     with pytest.raises(SuiteError) as caught:
         parse_suite(document)
@@ -332,12 +332,12 @@ def test_keys_of_cases_are_for_tests_of_agents() -> None:
         "$.tests[0].id: id belongs to tests of tasks of type agent",
         "$.tests[0].dependsOn: dependsOn belongs to tests of tasks of type agent",
     ]
-    assert said_of({"defaultTest": {"workspace": "."}}) == [
+    assert problems_of({"defaultTest": {"workspace": "."}}) == [
         "$.defaultTest.workspace: workspace belongs to single tests, not to defaultTest"
     ]
 
 
-def test_variables_have_other_names_than_what_cases_have(tmp_path: Path) -> None:
+def test_variables_may_not_have_names_of_case_fields(tmp_path: Path) -> None:
     """They would mean something else in commands than in prompts; each is reported at its place."""
     (tmp_path / "more.csv").write_text("case,x\n1,2\n3,4\n")
     entry = {"tests": [{"vars": {"attempt": 1, "x": 2, "suite": 3}}, "more.csv"]}
@@ -347,22 +347,22 @@ def test_variables_have_other_names_than_what_cases_have(tmp_path: Path) -> None
         "tests[0].vars.suite": "suite",
         "tests": "case",
     }
-    assert said_of(entry, tmp_path, defaultTest={"vars": {"prompt": "p", "cases": 1}}) == [
+    assert problems_of(entry, tmp_path, defaultTest={"vars": {"prompt": "p", "cases": 1}}) == [
         f'$.{at}: the variable name "{name}" is reserved: every case has it with another meaning'
         for at, name in places.items()
     ]
 
 
 @pytest.mark.parametrize("name", ["a/b", "a b", "..", "a..b", "x" * 101, "ä", ""])
-def test_names_of_cases_are_names_of_files_everywhere(name: str) -> None:
+def test_case_names_must_be_valid_file_names_on_every_system(name: str) -> None:
     """They are parts of paths."""
-    (told,) = said_of({"tests": [{"id": name}]})
-    assert told == f"$.tests[0].id: {quote(name)} is not a valid id of a case"
+    (problem,) = problems_of({"tests": [{"id": name}]})
+    assert problem == f"$.tests[0].id: {quote(name)} is not a valid id of a case"
 
 
-def test_names_of_cases_are_different() -> None:
+def test_case_names_must_be_unique() -> None:
     """The second one is reported at its place."""
-    assert said_of({"tests": [{"id": "a"}, {"id": "b"}, {"id": "a"}, {"id": "a"}]}) == [
+    assert problems_of({"tests": [{"id": "a"}, {"id": "b"}, {"id": "a"}, {"id": "a"}]}) == [
         '$.tests[2].id: another test has the id "a", too',
         '$.tests[3].id: another test has the id "a", too',
     ]
@@ -370,7 +370,7 @@ def test_names_of_cases_are_different() -> None:
 
 def test_ag_70_dependencies_must_be_names_of_other_cases() -> None:
     """The case itself, paths and unknown names are reported at their places, with the nearest name."""
-    assert told_of(
+    assert messages_of(
         {
             "tests": [
                 {"id": "calc", "dependsOn": ["parser", " calc "]},
@@ -392,19 +392,19 @@ def unknown(name: str) -> str:
     return f'unknown case "{name}", on which "last" depends'
 
 
-def test_ag_71_circles_are_told_in_a_fixed_order() -> None:
-    """Each once, with the whole way, wherever the file begins."""
+def test_ag_71_cycles_are_reported_in_a_fixed_order() -> None:
+    """Each is reported once with all its cases, independent of where the file begins."""
     tests = [{"id": "c", "dependsOn": ["a"]}, {"id": "b", "dependsOn": ["c"]}]
     tests += [{"id": "a", "dependsOn": ["b"]}, {"id": "e", "dependsOn": "d"}]
     tests += [{"id": "d", "dependsOn": ["c", "e"]}]
-    assert told_of({"tests": tests}) == [
+    assert messages_of({"tests": tests}) == [
         f"$.tests[{place}].dependsOn: the dependencies of cases form a cycle: {way}\n"
         "  each of them waits for the next; remove one dependency"
         for place, way in ((2, "a → b → c → a"), (4, "d → e → d"))
     ]
 
 
-def test_nothing_else_may_give_cases_an_order() -> None:
+def test_nothing_else_may_order_cases() -> None:
     """Registers, serial tests and conversations would contradict their dependencies."""
     two: dict[str, Any] = {"id": "b", "dependsOn": "a", "options": {"runSerially": True}}
     entry = {
@@ -413,7 +413,7 @@ def test_nothing_else_may_give_cases_an_order() -> None:
         "tests": [{"id": "a"}, two],
     }
     beside = "with dependsOn: cases have an order already"
-    assert said_of(entry) == [
+    assert problems_of(entry) == [
         f"$.tests[1].options.runSerially: runSerially cannot be combined {beside}",
         f"$.defaultTest.options.storeOutputAs: registers cannot be combined {beside}",
         f"$.prompts: a prompt uses _conversation {beside}",
@@ -426,7 +426,7 @@ def test_a_dependency_means_one_row_of_each_column() -> None:
     tests: list[dict[str, Any]] = [{"id": "a"}, {"id": "b", "vars": {"x": "1"}, "dependsOn": "a"}]
     several = {"vars": {"x": ["1", "2"]}}
     hint = 'write a test for each, or set "disableVarExpansion" in its options'
-    assert told_of({"tests": [{**tests[0], **several}, tests[1]]}) == [
+    assert messages_of({"tests": [{**tests[0], **several}, tests[1]]}) == [
         f'$.tests[0].vars: "a" has 2 rows, but dependsOn requires exactly one\n  {hint}'
     ]
     whole = {**several, "options": {"disableVarExpansion": True}}
@@ -446,19 +446,19 @@ def test_tests_of_files_are_cases(tmp_path: Path) -> None:
     entry["tests"][0]["dependsOn"] = ["fiel"]
     entry["tests"][3]["dependsOn"] = ["last", "nothing"]
     (tmp_path / "more.yaml").write_text("- {id: file, dependsOn: [gone]}\n")
-    assert said_of(entry, tmp_path) == [
+    assert problems_of(entry, tmp_path) == [
         '$.tests[0].dependsOn[0]: unknown case "fiel", on which "here" depends',
         '$.tests: unknown case "gone", on which "file" depends',
         "$.tests[3].dependsOn[0]: a case cannot depend on itself",
         '$.tests[3].dependsOn[1]: unknown case "nothing", on which "last" depends',
     ]
     (tmp_path / "more.yaml").write_text("- {id: fi le}\n")
-    (told,) = said_of({"tests": [{"id": "a", "dependsOn": "file"}, "more.yaml"]}, tmp_path)
-    assert "more.yaml" in told  # the existence of a case `file` is unknown
+    (problem,) = problems_of({"tests": [{"id": "a", "dependsOn": "file"}, "more.yaml"]}, tmp_path)
+    assert "more.yaml" in problem  # the existence of a case `file` is unknown
 
 
 def test_rows_of_a_task_may_be_cases() -> None:
-    """Called by their places, as they come."""
+    """They are named by their index."""
     document = {
         "providers": ["echo"],
         "tasks": [
@@ -476,7 +476,7 @@ def test_rows_of_a_task_may_be_cases() -> None:
 
 @pytest.fixture
 def projects(tmp_path: Path) -> Path:
-    """A suite's folder with two projects, of which one says that it is done."""
+    """Create a suite folder with two projects, of which one contains the done file."""
     for name in ("calc", "over"):
         (tmp_path / "projects" / name).mkdir(parents=True)
     (tmp_path / "projects" / "over" / "DONE").write_text("")
@@ -484,7 +484,7 @@ def projects(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_workspaces_are_looked_for_as_far_as_variables_are_known(projects: Path) -> None:
+def test_workspaces_are_checked_if_their_variables_are_known(projects: Path) -> None:
     """The workspace of a test replaces that of the task; messages name the case."""
     entry: dict[str, Any] = {
         "workspace": "projects/{{name}}",
@@ -505,7 +505,7 @@ def test_workspaces_are_looked_for_as_far_as_variables_are_known(projects: Path)
     (projects / "t.py").write_text("def f(variables, context):\n    return {'name': 'calc'}\n")
     done = f"{projects}/projects/over already contains DONE, which marks a task as done"
     hint = "remove it, or give the task another doneFile"
-    assert told_of(entry, projects) == [
+    assert messages_of(entry, projects) == [
         '$.workspace: file or folder not found: "projects/clac" (case b)\n  did you mean "calc"?',
         f"$.workspace: {done}: {hint} (case c)",
         "$.tests[4].workspace: {{ other }} is not defined; the test has name (case e)",
@@ -514,35 +514,37 @@ def test_workspaces_are_looked_for_as_far_as_variables_are_known(projects: Path)
 
 
 def test_a_workspace_may_be_a_bundle(projects: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Opening one requires git; any other file is refused."""
+    """Opening one requires git; any other file is rejected."""
     (projects / "p.bundle").write_bytes(b"# v2 git bundle\nrest")
     assert parsed({"workspace": "p.bundle"}, projects).settings == AgentSettings(
         workspace="p.bundle"
     )
-    assert said_of({"workspace": "notes.txt"}, projects) == [
+    assert problems_of({"workspace": "notes.txt"}, projects) == [
         '$.workspace: "notes.txt" is neither a folder nor a file of `git bundle`'
     ]
     monkeypatch.setenv("PATH", str(projects))
-    assert said_of({"workspace": "p.bundle"}, projects) == [
+    assert problems_of({"workspace": "p.bundle"}, projects) == [
         '$.workspace: opening "p.bundle" requires git'
     ]
 
 
-def test_a_workspace_is_found_with_the_variables_of_its_case(projects: Path) -> None:
-    """A variable that is missing is not nothing: the folder above would be copied."""
+def test_a_workspace_path_is_rendered_with_the_variables_of_its_case(projects: Path) -> None:
+    """A missing variable is not rendered as empty: the folder above would be copied."""
     found = WorkspaceTemplates.of(FileContext(directory=projects), Templates())
     assert found.find("projects/{{name}}", {"name": "calc"}) == projects / "projects" / "calc"
-    assert said_of({"workspace": "projects/{{name}}", "tests": [{"id": "a"}]}, projects) == [
+    assert problems_of({"workspace": "projects/{{name}}", "tests": [{"id": "a"}]}, projects) == [
         "$.workspace: {{ name }} is not defined; the test has no variables (case a)"
     ]
-    said = {"workspace": "{{name}}", "tests": [{"id": "a", "vars": {"name": " "}}]}
-    assert said_of(said, projects) == [
+    task = {"workspace": "{{name}}", "tests": [{"id": "a", "vars": {"name": " "}}]}
+    assert problems_of(task, projects) == [
         '$.workspace: the workspace "{{name}}" is an empty path (case a)'
     ]
 
 
-def test_workspaces_of_another_file_are_beside_that_file(projects: Path, tmp_path: Path) -> None:
-    """Templates of names as well."""
+def test_workspaces_of_another_file_are_relative_to_that_file(
+    projects: Path, tmp_path: Path
+) -> None:
+    """Templates of names are relative to it as well."""
     other = tmp_path / "other"
     (other / "own").mkdir(parents=True)
     test = {"id": "a", "vars": {"n": "own"}, "workspace": "{{n}}"}
@@ -555,7 +557,7 @@ def test_workspaces_of_another_file_are_beside_that_file(projects: Path, tmp_pat
     assert cases_of(suite)[0].workspace == f"{other}/./{{{{n}}}}"
 
 
-def test_a_case_in_plain_form_is_read_as_the_same_case() -> None:
+def test_a_case_survives_the_round_trip_to_plain_form() -> None:
     """Hooks, which get and return plain tests, lose nothing."""
     suite = parsed(
         {
@@ -601,47 +603,49 @@ def test_hooks_may_change_cases(tmp_path: Path, change: str, names: list[str] | 
 
 
 @pytest.mark.parametrize(
-    ("entry", "told"),
+    ("entry", "problem"),
     [
-        ({"prompts": None}, "$: there are no prompts, so agents have nothing to do"),
-        ({"tests": None}, "$: there are no tests"),
+        ({"prompts": None}, "$: no prompts are given, so agents have nothing to do"),
+        ({"tests": None}, "$: no tests are given"),
         ({"tests": []}, "$.tests: the list of tests is empty"),
     ],
 )
-def test_a_task_of_agents_has_something_to_do(entry: dict[str, Any], told: str) -> None:
+def test_a_task_of_agents_needs_prompts_and_tests(entry: dict[str, Any], problem: str) -> None:
     """The defaults of other tasks would let an agent work without a task."""
-    assert said_of(entry) == [told]
+    assert problems_of(entry) == [problem]
 
 
-def test_a_key_of_a_case_that_is_misspelt_is_told_with_what_was_meant() -> None:
-    """Alone, and beside others that are right."""
+def test_a_misspelt_case_key_is_reported_with_the_intended_one() -> None:
+    """It is reported alone, and beside valid keys."""
     hints = [
         text.partition("\n")[2].strip()
         for test in ({"dependOn": "b"}, {"id": "a", "onFailedDependancy": "skip"})
-        for text in told_of({"tests": [test]})
+        for text in messages_of({"tests": [test]})
     ]
     assert hints == ['did you mean "dependsOn"?', 'did you mean "onFailedDependency"?']
 
 
 @settings(max_examples=settings().max_examples // 8)
 @given(st.lists(st.sets(st.integers(0, 6), max_size=3), max_size=7), st.sets(st.integers(0, 6)))
-def test_with_a_case_all_that_it_depends_on_is_run(needs: list[set[int]], asked: set[int]) -> None:
-    """No others are, and a warning names the added cases."""
+def test_selecting_a_case_selects_its_dependencies(
+    needs: list[set[int]], selected: set[int]
+) -> None:
+    """No others are run, and a warning names the added cases."""
     tests = [
         {"id": f"c{place}", "dependsOn": [f"c{one}" for one in sorted(on) if one < place]}
         for place, on in enumerate([set(), *needs])
     ]
     suite = parsed({"tests": tests})
-    places = asked & set(range(len(tests)))
+    places = selected & set(range(len(tests)))
     found, warnings = with_dependencies(suite, places)
     wanted = set(places)
     for place in range(len(tests) - 1, -1, -1):
         if place in wanted:
             wanted |= {one for one in ({*needs[place - 1]} if place else ()) if one < place}
     assert found == wanted
-    told = " ".join(warning.message for warning in warnings)
+    message = " ".join(warning.message for warning in warnings)
     added = sorted(wanted - places)
     assert [
-        name for name in told.replace(",", "").split() if name in {f"c{n}" for n in wanted}
+        name for name in message.replace(",", "").split() if name in {f"c{n}" for n in wanted}
     ] == [f"c{place}" for place in added[:5]]
-    assert (f"and {len(added) - 5} more" in told) == (len(added) > 5)
+    assert (f"and {len(added) - 5} more" in message) == (len(added) > 5)

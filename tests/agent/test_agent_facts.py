@@ -1,4 +1,4 @@
-"""Facts of cases are posted on the bus of their run: once, even if the run dies in between."""
+"""Facts of cases are posted on the bus of their run once, even if the run dies in between."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ def run_buses(warn: Callable[[str], None] = print) -> RunBuses:
     return RunBuses(project="run-1", stop=trio.Event(), warn=warn, rng=chance)
 
 
-def told_on(run: Bus, buses: RunBuses) -> SharedFacts:
+def facts_on(run: Bus, buses: RunBuses) -> SharedFacts:
     return SharedFacts(run, HurriedBus(run.path, buses))
 
 
@@ -42,25 +42,25 @@ def facts_of(folder: Path) -> list[Message]:
 
 
 @pytest.mark.usefixtures("patient")
-def test_facts_are_passed_on_once_in_their_order(tmp_path: Path) -> None:
-    """Including equal ones of the same case, those of other cases, and later ones."""
+def test_facts_are_forwarded_once_in_order(tmp_path: Path) -> None:
+    """Equal facts of the same case, facts of other cases, and later ones are included."""
 
     async def main() -> list[int]:
-        buses, told = run_buses(), []
+        buses, counts = run_buses(), []
         async with open_bus(tmp_path / "run", rng=chance) as run:
-            facts = told_on(run, buses)
+            facts = facts_on(run, buses)
             for case in ("calc", "other"):
                 async with open_bus(tmp_path / case, rng=chance) as own:
                     for body in ("first", "second", "second"):
                         await own.append(draft(body, case))
                     await own.append(draft("nothing new", case, "INFO"))
-                told += [await facts.forward(tmp_path / case) for _ in range(2)]
+                counts += [await facts.forward(tmp_path / case) for _ in range(2)]
             async with open_bus(tmp_path / "calc", rng=chance) as own:
                 await own.append(draft("late"))
-            told.append(await facts.forward(tmp_path / "calc"))
-            told.append(await facts.forward(tmp_path / "nobody"))
+            counts.append(await facts.forward(tmp_path / "calc"))
+            counts.append(await facts.forward(tmp_path / "unknown"))
         assert buses.lost == 0
-        return told
+        return counts
 
     assert trio.run(main) == [3, 0, 3, 0, 1, 0]
     found = [(one.draft.task_id, one.draft.body) for one in facts_of(tmp_path / "run")]
@@ -74,7 +74,7 @@ def test_facts_are_passed_on_once_in_their_order(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("after", [0, 1, 2])
-def test_facts_are_whole_after_a_death_between_two(
+def test_facts_are_complete_after_a_crash_between_two(
     tmp_path: Path, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Facts that are on the bus are not posted again."""
@@ -84,16 +84,16 @@ def test_facts_are_whole_after_a_death_between_two(
         async with open_bus(tmp_path / "calc", rng=chance) as own:
             for number in range(3):
                 await own.append(draft(f"fact {number}"))
-        append, told = Bus.append, list[MessageDraft]()
+        append, drafts = Bus.append, list[MessageDraft]()
 
         async def dies(bus: Bus, one: MessageDraft) -> Message:
-            if len(told) == after:
+            if len(drafts) == after:
                 raise BusError("no space left on the device")
-            told.append(one)
+            drafts.append(one)
             return await append(bus, one)
 
         async with open_bus(tmp_path / "run", rng=chance) as run:
-            facts = told_on(run, buses)
+            facts = facts_on(run, buses)
             with monkeypatch.context() as patch:
                 patch.setattr(Bus, "append", dies)
                 assert await facts.forward(tmp_path / "calc") == after
@@ -106,10 +106,10 @@ def test_facts_are_whole_after_a_death_between_two(
     ]
 
 
-def test_ag_14_a_bus_that_cannot_be_opened_is_told_once_a_minute(
+def test_ag_14_a_bus_that_cannot_be_opened_is_reported_once_a_minute(
     tmp_path: Path,
 ) -> None:
-    """Each message that is lost counts."""
+    """Each lost message is counted."""
     (tmp_path / "bus").write_text("a file")
     warned = list[str]()
 
@@ -129,14 +129,14 @@ def test_ag_14_a_bus_that_cannot_be_opened_is_told_once_a_minute(
 
 
 async def seconds_of(post: CasePoster) -> float:
-    """Seconds that a message takes."""
-    begun = trio.current_time()
+    """The number of seconds that a message takes."""
+    started_at = trio.current_time()
     await post("INFO", "hello")
-    return trio.current_time() - begun
+    return trio.current_time() - started_at
 
 
-def test_a_bus_that_others_hold_is_waited_for_once_a_minute(tmp_path: Path) -> None:
-    """One second; facts in between are posted if the lock is free, or counted."""
+def test_a_locked_bus_is_waited_for_once_a_minute(tmp_path: Path) -> None:
+    """The wait lasts one second; facts in between are posted if the lock is free, or counted."""
     warned = list[str]()
 
     async def main() -> None:
@@ -159,8 +159,8 @@ def test_a_bus_that_others_hold_is_waited_for_once_a_minute(tmp_path: Path) -> N
     assert f"{tmp_path}: the message bus was locked by another process" in warned[0]
 
 
-def test_what_is_told_delays_no_stop(tmp_path: Path) -> None:
-    """Neither does a waiting message, nor a later one; it is posted if that is quick."""
+def test_posting_facts_does_not_delay_a_stop(tmp_path: Path) -> None:
+    """Neither a waiting message nor a later one delays it; it is posted if that is quick."""
 
     async def main() -> None:
         buses = run_buses()
@@ -180,10 +180,10 @@ def test_what_is_told_delays_no_stop(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("patient")
-def test_a_fact_that_cannot_be_passed_on_keeps_no_other_back(
+def test_a_fact_that_cannot_be_forwarded_does_not_block_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are written together; what they say of messages of their own bus is left out."""
+    """They are written together; ids of messages of their own bus are left out."""
 
     async def main() -> None:
         buses = run_buses()
@@ -196,7 +196,7 @@ def test_a_fact_that_cannot_be_passed_on_keeps_no_other_back(
                 await own.append(attrs.evolve(one, parents=parents, issue_id="of its own bus"))
         monkeypatch.setattr("trioeval.agent.bus.bus.LARGEST", 2000)
         async with open_bus(tmp_path / "run", rng=chance) as run:
-            assert await told_on(run, buses).forward(tmp_path / "calc") == 20
+            assert await facts_on(run, buses).forward(tmp_path / "calc") == 20
             assert run.stats.batches < 20
         assert buses.lost == 1
 
@@ -208,7 +208,7 @@ def test_a_fact_that_cannot_be_passed_on_keeps_no_other_back(
 
 @pytest.mark.usefixtures("patient")
 def test_the_bus_of_a_run_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each case reads what is new; all of it, if it is another bus."""
+    """Each case reads the new messages, or all of them if it is another bus."""
     since: list[int | None] = []
 
     def spied(folder: Path, **more: int | None) -> Iterator[BusReading]:
@@ -219,7 +219,7 @@ def test_the_bus_of_a_run_is_read_once(tmp_path: Path, monkeypatch: pytest.Monke
     async def main() -> None:
         monkeypatch.setattr("trioeval.agent.open.read_parts", spied)
         async with open_bus(tmp_path / "run", rng=chance) as run:
-            facts = told_on(run, run_buses())
+            facts = facts_on(run, run_buses())
             for case in "abc":
                 async with open_bus(tmp_path / case, rng=chance) as own:
                     await own.append(draft("first", case))

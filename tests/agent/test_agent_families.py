@@ -47,8 +47,11 @@ from trioeval.providers.programs.members import TreeIdentity, find_survivors, re
 from trioeval.providers.programs.processes import Tree
 
 PATIENT = 40.0
-"""Grace in seconds, which programs that end when asked to do not need."""
-"""Seconds. Nothing is left after twice that: what is stubborn has its grace at once, not in turn."""
+"""The grace period in seconds; programs that end on request do not need it."""
+"""The number of seconds after which everything has ended twice over.
+
+All stubborn processes have their grace period at the same time.
+"""
 
 
 HERE = Path(__file__).parent
@@ -56,19 +59,19 @@ HERE = Path(__file__).parent
 
 @pytest.fixture
 def mark() -> str:
-    """A variable in the environment of all processes of a test."""
+    """The variable in the environment of all processes of a test."""
     return uuid.uuid4().hex
 
 
-def test_ag_07_a_child_that_outlives_its_time_is_ended(tmp_path: Path, mark: str) -> None:
-    """The case is done, and says how many there were; its process group is gone."""
+def test_ag_07_a_child_that_exceeds_its_time_is_ended(tmp_path: Path, mark: str) -> None:
+    """The case is done and reports their number; its process group does not exist any more."""
     line = scripted("leave:session", "done")
 
     async def work(rig: Rig) -> None:
         end = await run_until_done(rig.agent, rig.terms(child_timeout=0.05))
         assert (end.ending, end.children_ended, len(end.attempts)) == ("done", 1, 1)
         assert rig.family.alive() == []
-        assert rig.ledger.told[-1] == ("gone", 0)
+        assert rig.ledger.records[-1] == ("gone", 0)
 
     in_rig(settings(line, mark=mark), tmp_path, work)
     assert carriers(mark) == []
@@ -82,7 +85,7 @@ HIDDEN_KINDS = ["bare session orphan", "bare stubborn session orphan"]
 def test_a_child_without_session_environment_and_parent_ends_with_its_case(
     tmp_path: Path, kind: str
 ) -> None:
-    """A double fork with an empty environment: it is a child like any other, over restarts."""
+    """A double fork with an empty environment is a child like any other, also across restarts."""
     line = scripted("say:hi", f"0?leave:{kind}", "1?done")
 
     async def work(rig: Rig) -> None:
@@ -94,13 +97,13 @@ def test_a_child_without_session_environment_and_parent_ends_with_its_case(
         )
         assert (end.ending, end.children_ended, len(end.attempts)) == ("done", 1, 2)
         assert not is_alive(int(left))
-        assert rig.ledger.told[-1] == ("gone", 0)
+        assert rig.ledger.records[-1] == ("gone", 0)
 
     in_rig(settings(line), tmp_path, work)
 
 
-def test_a_child_that_hides_is_awaited_until_it_ends_by_itself(tmp_path: Path) -> None:
-    """The case is done when it is; it does not have to be ended."""
+def test_a_hidden_child_is_awaited_until_it_ends(tmp_path: Path) -> None:
+    """The case ends when the child does; the child is not killed."""
     up, go = make_pipe(tmp_path / "up"), make_pipe(tmp_path / "go")
     hidden = f"echo >{up}; read -r _ <{go}; echo late >{tmp_path}/late"
     line = f"""sh -c "env -i setsid sh -c '{hidden}' & touch DONE" """
@@ -122,10 +125,10 @@ def test_a_child_that_hides_is_awaited_until_it_ends_by_itself(tmp_path: Path) -
     in_rig(settings(line), tmp_path, work)
 
 
-def test_where_hidden_children_cannot_be_found_the_attempt_says_so(
+def test_an_attempt_reports_that_hidden_children_cannot_be_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On other systems than Linux; everything else is as there."""
+    """This applies to systems other than Linux; everything else works as there."""
     assert "warnings" not in work_once("true", tmp_path).metadata
     monkeypatch.setattr("trioeval.providers.programs.processes.sys.platform", "darwin")
     end = work_once("true", tmp_path, number=1)
@@ -133,10 +136,10 @@ def test_where_hidden_children_cannot_be_found_the_attempt_says_so(
     assert "cannot be found on this system" in warning
 
 
-def test_a_python_without_foreign_functions_starts_programs_all_the_same(
+def test_a_python_without_ctypes_still_starts_programs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It adopts nothing then, and the attempt says so."""
+    """It adopts no processes then, and the attempt reports this."""
     path = "trioeval.providers.programs.processes._SUPERVISOR"
     lacking = tmp_path / "lacking.py"
     lacking.write_text(
@@ -151,7 +154,7 @@ def test_a_python_without_foreign_functions_starts_programs_all_the_same(
 
 
 @pytest.mark.parametrize(
-    ("program", "kind", "code", "said"),
+    ("program", "kind", "code", "message"),
     [
         ("./nothing", "not_found", None, 'program "{folder}/nothing" not found'),
         ("nothing-of-that-name", "not_found", None, '"nothing-of-that-name" not found in PATH'),
@@ -159,8 +162,8 @@ def test_a_python_without_foreign_functions_starts_programs_all_the_same(
         ("./kill.sh", "killed", -9, "SIGKILL"),
     ],
 )
-def test_a_supervised_program_fails_as_one_that_is_not(
-    tmp_path: Path, program: str, kind: str, code: int | None, said: str
+def test_a_supervised_program_fails_like_an_unsupervised_one(
+    tmp_path: Path, program: str, kind: str, code: int | None, message: str
 ) -> None:
     """The start error and the signal are those of the program; messages contain the rendered name."""
     script = tmp_path / "kill.sh"
@@ -169,14 +172,14 @@ def test_a_supervised_program_fails_as_one_that_is_not(
     end = work_once("{{prog}}", tmp_path, directory=tmp_path, variables={"prog": program})
     assert end.failure is not None
     assert (end.failure.kind, end.exit_code) == (kind, code)
-    assert said.format(folder=tmp_path) in end.failure.message
+    assert message.format(folder=tmp_path) in end.failure.message
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_an_attempt_leaves_behind_lives_until_the_case_is_over(
+def test_processes_of_an_attempt_live_until_the_case_is_over(
     tmp_path: Path, mark: str, kind: str
 ) -> None:
-    """Over restarts, wherever it has gone; and it does not hold up the attempt by its pipes."""
+    """They survive restarts in any session, and their open pipes do not delay the end of the attempt."""
     line = scripted("say:hi", f"0?leave:{kind}")
 
     async def work(rig: Rig) -> None:
@@ -185,21 +188,21 @@ def test_what_an_attempt_leaves_behind_lives_until_the_case_is_over(
         assert carriers(mark) == [int(left)]
         assert (await rig.agent(attempt(1))).output == "hi"
         assert rig.family.alive() == [left]
-        assert rig.ledger.told[-1] == ("gone", 1)
+        assert rig.ledger.records[-1] == ("gone", 1)
         with trio.move_on_after(0.02) as short:
             await rig.family.wait()
         assert short.cancelled_caught
         await rig.family.end()
         assert carriers(mark) == []
         assert rig.family.alive() == []
-        assert rig.ledger.told[-1] == ("gone", 0)
+        assert rig.ledger.records[-1] == ("gone", 0)
         await rig.family.wait()
 
     in_rig(settings(line, mark=mark), tmp_path, work)
 
 
-def test_children_that_are_ended_with_their_attempt_are_counted(tmp_path: Path) -> None:
-    """The program itself is none; those of earlier executions count too."""
+def test_children_ended_with_their_attempt_are_counted(tmp_path: Path) -> None:
+    """The program itself is not counted; those of earlier executions are."""
     up = tmp_path / "up"
     line = scripted("leave:session", "leave:child", f"open:{up}", "hang")
 
@@ -214,8 +217,8 @@ def test_children_that_are_ended_with_their_attempt_are_counted(tmp_path: Path) 
     run_when_ready(up, main)
 
 
-def test_what_is_left_is_ended_with_the_family(tmp_path: Path, mark: str) -> None:
-    """The remaining processes are ended also if the program ended by itself; the error is unchanged."""
+def test_remaining_processes_are_ended_with_the_family(tmp_path: Path, mark: str) -> None:
+    """They are ended also if the program ended by itself; the error is unchanged."""
 
     async def work(rig: Rig) -> None:
         await rig.agent(attempt())
@@ -228,7 +231,7 @@ def test_what_is_left_is_ended_with_the_family(tmp_path: Path, mark: str) -> Non
     assert carriers(mark) == []
 
 
-def test_children_are_awaited_for_as_long_as_they_take(tmp_path: Path) -> None:
+def test_children_are_awaited_until_they_end(tmp_path: Path) -> None:
     """Their output is in the log of their attempt, up to its limit."""
     late = tmp_path / "late"
     make_pipe(late)
@@ -242,14 +245,14 @@ def test_children_are_awaited_for_as_long_as_they_take(tmp_path: Path) -> None:
             nursery.start_soon(rig.family.wait)
             nursery.start_soon(read_pipe, late)
         assert rig.family.alive() == []
-        assert rig.ledger.told[-1] == ("gone", 0)
+        assert rig.ledger.records[-1] == ("gone", 0)
 
     in_rig(found, tmp_path, work)
     log = CaseFiles(tmp_path).stdout(0).read_text()
     assert log == f"now\n{'x' * 16}\n[cut after 20 bytes (maxOutputBytes)]\n"
 
 
-def test_children_of_children_count_with_those_that_started_them(tmp_path: Path, mark: str) -> None:
+def test_children_of_children_count_as_one_child(tmp_path: Path, mark: str) -> None:
     """Three processes are one child."""
     up = make_pipe(tmp_path / "up")
     line = f"sh -c 'sh -c \"sleep 1000 & sleep 1000 & echo >{up}; wait\" & read -r _ <{up}'"
@@ -264,7 +267,7 @@ def test_children_of_children_count_with_those_that_started_them(tmp_path: Path,
 
 
 async def cancelled_when(ready: Path, work: Callable[[], Awaitable[object]]) -> float:
-    """Do something, cancel it when the pipe is opened, and return how long it took to end then."""
+    """Run a function, cancel it when the pipe is opened, and return how long it took to end after that."""
     cancelled_at = 0.0
 
     async def cancel(scope: trio.CancelScope) -> None:
@@ -280,9 +283,9 @@ async def cancelled_when(ready: Path, work: Callable[[], Awaitable[object]]) -> 
 
 
 @pytest.mark.slow
-def test_ag_08_cancelled_in_an_attempt_nothing_is_left_soon(tmp_path: Path, mark: str) -> None:
-    """Although it and an earlier child both ignore the request to end; what was written is in the logs."""
-    grace = 4.0  # longer than a machine stands still
+def test_ag_08_a_cancelled_attempt_soon_leaves_no_process(tmp_path: Path, mark: str) -> None:
+    """The program and an earlier child both ignore the request to end; their output is in the logs."""
+    grace = 4.0  # longer than a machine stalls
     ready = make_pipe(tmp_path / "ready")
     line = scripted(
         "0?leave:stubborn session", "say:first", "0?exit:1", "ignore", f"open:{ready}", "hang"
@@ -293,16 +296,16 @@ def test_ag_08_cancelled_in_an_attempt_nothing_is_left_soon(tmp_path: Path, mark
         took = await cancelled_when(ready, lambda: run_until_done(rig.agent, terms))
         assert grace <= took < 2 * grace
         assert carriers(mark) == []
-        assert sorted(n for word, n in rig.ledger.told if word == "gone") == [0, 1]
+        assert sorted(n for word, n in rig.ledger.records if word == "gone") == [0, 1]
 
     in_rig(settings(line, mark=mark), tmp_path, work, grace=grace)
     assert CaseFiles(tmp_path).stdout(1).read_text() == "first\n"
 
 
-def test_ag_08_cancelled_while_children_are_awaited_nothing_is_left(
+def test_ag_08_cancelling_the_wait_for_children_leaves_no_process(
     tmp_path: Path, mark: str
 ) -> None:
-    """They are ended gently first."""
+    """They are asked to terminate first."""
     ready = make_pipe(tmp_path / "ready")
     found = settings(scripted("leave:session", "leave:orphan", "done"), mark=mark)
 
@@ -328,9 +331,7 @@ def test_ag_08_cancelled_while_children_are_awaited_nothing_is_left(
     in_rig(found, tmp_path, work, grace=PATIENT)
 
 
-def test_last_words_are_in_the_log_although_everything_is_cancelled(
-    tmp_path: Path, mark: str
-) -> None:
+def test_final_output_is_logged_after_cancellation(tmp_path: Path, mark: str) -> None:
     """The output of a program that is asked to end matters most."""
     ready = make_pipe(tmp_path / "ready")
     line = (
@@ -354,10 +355,10 @@ def trees_of(family: ProcessFamily) -> list[Tree]:
     return [one.tree for one in family.relatives if isinstance(one, ProcessTree)]
 
 
-def test_what_was_written_before_the_end_is_the_output_however_late_it_is_read(
+def test_output_written_before_the_end_is_complete_even_if_read_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The end of a program may be known first."""
+    """The exit of a program may be known before its output."""
     take_all = AttemptLog._take_all
 
     async def work(rig: Rig) -> None:
@@ -372,10 +373,8 @@ def test_what_was_written_before_the_end_is_the_output_however_late_it_is_read(
     in_rig(settings(scripted("spam:50000", "leave:child")), tmp_path, work)
 
 
-def test_catching_up_waits_for_no_more_than_was_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Others may write to the pipe for ever; when all has ended, it is read for a moment only."""
+def test_draining_a_pipe_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other processes may write to the pipe for ever; after the last exit it is read only briefly."""
     monkeypatch.setattr("trioeval.agent.attempts.DRAIN_SECONDS", 0.01)
 
     async def main() -> None:
@@ -388,7 +387,7 @@ def test_catching_up_waits_for_no_more_than_was_there(
             os.write(there, b"x" * 40_000)
             await log.catch_up()
             assert log.kept == 40_000
-            await log.finish()  # another process still holds the pipe
+            await log.finish()  # another process still has the pipe open
         os.close(there)
         await log.catch_up()
 
@@ -396,10 +395,8 @@ def test_catching_up_waits_for_no_more_than_was_there(
 
 
 @pytest.mark.slow
-def test_nothing_is_left_of_attempts_that_are_cancelled_at_any_instant(
-    tmp_path: Path, mark: str
-) -> None:
-    """Cut before, while and after they start; the ledger knows that they are gone."""
+def test_attempts_cancelled_at_any_instant_leave_no_process(tmp_path: Path, mark: str) -> None:
+    """They are cancelled before, during and after the start; the ledger records the end of each process."""
 
     async def work(rig: Rig) -> None:
         async def one(number: int) -> None:
@@ -408,8 +405,8 @@ def test_nothing_is_left_of_attempts_that_are_cancelled_at_any_instant(
 
         for number in range(12):
             await one(number)
-            begun = {n for word, n in rig.ledger.told if word == "started"}
-            assert begun <= {n for word, n in rig.ledger.told if word == "gone"}
+            started = {n for word, n in rig.ledger.records if word == "started"}
+            assert started <= {n for word, n in rig.ledger.records if word == "gone"}
         assert rig.family.alive() == []
 
     line = "sh -c 'setsid sleep 1000 & sleep 1000'"
@@ -422,13 +419,13 @@ HIDDEN = f"sh -c 'setsid env -i /bin/sh -c \"{HIDING}\" & read -r _ <{{up}}'"
 
 
 @pytest.mark.parametrize("is_hidden", [True, False])
-def test_who_holds_a_pipe_for_ever_does_not_hold_up_the_case(
+def test_a_pipe_that_stays_open_does_not_delay_the_case(
     tmp_path: Path,
     mark: str,
     monkeypatch: pytest.MonkeyPatch,
     is_hidden: bool,  # noqa: FBT001
 ) -> None:
-    """One that cannot be found, where the system has no supervisors, or cannot be ended."""
+    """The process that has it open cannot be found, on a system without supervisors, or cannot be ended."""
     if is_hidden:
         monkeypatch.setattr("trioeval.providers.programs.processes.sys.platform", "darwin")
     monkeypatch.setattr("trioeval.agent.attempts.DRAIN_SECONDS", 0.01)
@@ -458,17 +455,17 @@ def test_who_holds_a_pipe_for_ever_does_not_hold_up_the_case(
     run(main)
 
 
-def test_without_a_process_table_the_group_is_known(
+def test_without_a_process_table_the_group_is_ended(
     tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is called as its first process was; what stayed in it is ended."""
+    """The group has the number of its first process; processes that stayed in it are ended."""
     monkeypatch.setattr(
         "trioeval.providers.programs.processes.find_members", lambda *_arguments: None
     )
 
     async def work(rig: Rig) -> None:
         await rig.agent(attempt(1))
-        assert (rig.family.alive(), rig.ledger.told[-1]) == ([], ("gone", 1))
+        assert (rig.family.alive(), rig.ledger.records[-1]) == ([], ("gone", 1))
         await rig.agent(attempt(0))
         (child,) = carriers(mark)
         assert rig.family.alive() == [str(os.getpgid(child))]
@@ -487,10 +484,10 @@ def test_without_a_process_table_the_group_is_known(
     st.binary(max_size=10),
 )
 @hypothesis_settings(max_examples=hypothesis_settings().max_examples // 3)
-def test_a_log_keeps_a_beginning_behind_what_was_there(
+def test_a_log_keeps_its_beginning_when_it_is_truncated(
     tmp_path_factory: pytest.TempPathFactory, parts: list[bytes], limit: int, before: bytes
 ) -> None:
-    """However the bytes were cut into parts; a note stands where it was cut."""
+    """This holds for any split of the bytes; a note marks the cut."""
     path = tmp_path_factory.getbasetemp() / "a.log"
     path.write_bytes(before)
     log = open_log(path, limit)
@@ -507,8 +504,8 @@ def test_a_log_keeps_a_beginning_behind_what_was_there(
     )
 
 
-def test_a_log_on_a_full_disk_goes_on_without(tmp_path: Path) -> None:
-    """The program is not to blame."""
+def test_a_log_on_a_full_disk_does_not_stop_the_program(tmp_path: Path) -> None:
+    """The attempt does not fail because of it."""
     log = open_log(tmp_path / "log", 100)
     os.close(log._descriptor)
     log._descriptor = os.open("/dev/full", os.O_WRONLY)
@@ -547,7 +544,7 @@ def identity_of(line: str) -> ProcessIdentity:
 
 
 def stopped_supervisors(*attempts: ProcessIdentity) -> Sequence[int]:
-    """Stop the supervisors of attempts: they end what they started when its program is killed."""
+    """Stop the supervisors of attempts: they end all processes when their program is killed."""
     pids = [pid for one in attempts for pid in carriers(f"TRIOEVAL_SUPERVISES={one.mark}")]
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
@@ -555,7 +552,7 @@ def stopped_supervisors(*attempts: ProcessIdentity) -> Sequence[int]:
 
 
 def go_on(supervisors: Sequence[int]) -> None:
-    """Let them see that nothing is left."""
+    """Continue the supervisors, so that they see that no process is left."""
     for pid in supervisors:
         os.kill(pid, signal.SIGCONT)
     assert all(wait_gone(pid, 10) for pid in supervisors)
@@ -563,7 +560,7 @@ def go_on(supervisors: Sequence[int]) -> None:
 
 @pytest.mark.slow
 def test_ag_78_survivors_of_a_killed_program_are_ended(tmp_path: Path, mark: str) -> None:
-    """The processes of earlier attempts and of the interrupted one, and no others."""
+    """They are the processes of earlier attempts and of the interrupted one, and no others."""
     up = make_pipe(tmp_path / "up")
     line = scripted(
         "0?leave:session orphan", "0?exit:1", "leave:stubborn", f"open:{up}", "ignore", "hang"
@@ -578,7 +575,7 @@ def test_ag_78_survivors_of_a_killed_program_are_ended(tmp_path: Path, mark: str
         supervisors = stopped_supervisors(first, second)
         host.kill()
     assert len(carriers(mark)) == 3
-    # What was written down before it began is enough to know it.
+    # The record written before its start is sufficient to identify it.
     assert (before.pid, before.mark) == (0, second.mark)
 
     async def main() -> None:
@@ -622,8 +619,8 @@ def test_hidden_survivors_of_a_killed_program_are_ended(tmp_path: Path, mark: st
 
 
 @pytest.mark.parametrize("mistaken", ["started", "host", "neither"])
-def test_ag_78_whoever_has_got_the_number_since_is_left_alone(mistaken: str) -> None:
-    """A process is its number and its start, on one machine since that was started."""
+def test_ag_78_a_process_with_a_reused_number_is_left_alone(mistaken: str) -> None:
+    """A process is identified by its number and its start, within one boot of the machine."""
     with subprocess.Popen(["sleep", "1000"], start_new_session=True) as stranger:
         member = read_member(stranger.pid)
         assert member is not None
@@ -678,8 +675,8 @@ def test_survivors_are_found_by_mark_start_session_and_parent(tmp_path: Path) ->
     assert find_survivors(roots, (), tmp_path / "nothing") is None
 
 
-def test_a_container_is_a_host_of_its_own(tmp_path: Path) -> None:
-    """Its numbers are others; without a table it is the name of the machine."""
+def test_a_container_is_a_separate_host(tmp_path: Path) -> None:
+    """Its process numbers are different; without a process table its id is the name of the machine."""
     (tmp_path / "sys/kernel/random").mkdir(parents=True)
     (tmp_path / "sys/kernel/random/boot_id").write_text("b-1\n")
     (tmp_path / "self/ns").mkdir(parents=True)
@@ -689,7 +686,7 @@ def test_a_container_is_a_host_of_its_own(tmp_path: Path) -> None:
     assert this_host() == this_host()
 
 
-def test_an_error_of_the_block_is_no_group() -> None:
+def test_an_exception_of_the_block_is_not_an_exception_group() -> None:
     """The exception is raised without a group, and an empty family costs nothing."""
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""The files of a case that the loop looks at: its prompt, and what says that it is done."""
+"""The files of a case that the loop reads: its prompt and its done marker."""
 
 import itertools
 import os
@@ -16,7 +16,7 @@ from trioeval.errors import AgentError
 from trioeval.testing import run_virtual
 
 
-def test_a_prompt_is_written_down_once(tmp_path: Path) -> None:
+def test_a_prompt_is_written_once(tmp_path: Path) -> None:
     """The prompt that was submitted first counts, to the last character, and no other file is left."""
     file = tmp_path / "prompt.md"
     text = "Répare le test.\r\n\n  Then write DONE.\n"
@@ -26,8 +26,8 @@ def test_a_prompt_is_written_down_once(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_ag_12_a_prompt_that_is_there_stays_and_holds(tmp_path: Path) -> None:
-    """For any other submitted text."""
+def test_ag_12_an_existing_prompt_is_kept_and_used(tmp_path: Path) -> None:
+    """It is used for any other submitted text."""
     file = tmp_path / "prompt.md"
     file.write_text("What a person wrote.\n")
     before = file.stat()
@@ -36,19 +36,19 @@ def test_ag_12_a_prompt_that_is_there_stays_and_holds(tmp_path: Path) -> None:
     assert file.stat().st_mtime_ns == before.st_mtime_ns
 
 
-def test_a_prompt_whose_writing_was_cut_off_is_not_there(tmp_path: Path) -> None:
-    """A half of it is never taken for the whole."""
-    file, begun = tmp_path / "prompt.md", tmp_path / "prompt.md.new"
-    begun.write_text("Repa")
+def test_a_partially_written_prompt_does_not_exist(tmp_path: Path) -> None:
+    """Half of a prompt is never taken for all of it."""
+    file, partial = tmp_path / "prompt.md", tmp_path / "prompt.md.new"
+    partial.write_text("Repa")
     assert ensure_prompt(file, "Repair it.") == "Repair it."
     file.unlink()
-    os.mkfifo(begun)  # an agent may create anything there, and reading it must not block
+    os.mkfifo(partial)  # an agent may create anything there, and reading it must not block
     assert ensure_prompt(file, "Repair it.") == "Repair it."
 
 
 @pytest.mark.parametrize("submitted", [None, "", " \n"])
-def test_a_prompt_is_needed(submitted: str | None, tmp_path: Path) -> None:
-    """From the file, or from the submission."""
+def test_a_prompt_is_required(submitted: str | None, tmp_path: Path) -> None:
+    """It comes from the file or from the submission."""
     with pytest.raises(AgentError) as caught:
         ensure_prompt(tmp_path / "prompt.md", submitted)
     file = tmp_path / "prompt.md"
@@ -66,7 +66,7 @@ def test_a_prompt_is_needed(submitted: str | None, tmp_path: Path) -> None:
         (lambda file: os.truncate(file, 2**26 + 1), "exceeds the 67,108,864 bytes"),
     ],
 )
-def test_a_prompt_that_cannot_be_used_is_told(
+def test_an_unusable_prompt_is_reported(
     make: Callable[[Path], object], message: str, tmp_path: Path
 ) -> None:
     """The message names the file; nothing is overwritten."""
@@ -79,8 +79,8 @@ def test_a_prompt_that_cannot_be_used_is_told(
     assert str(caught.value).startswith(str(file))
 
 
-def test_a_prompt_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    """No folder, or no text."""
+def test_a_prompt_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
+    """The folder is missing, or the prompt is not text."""
     with pytest.raises(AgentError, match="No such file or directory"):
         ensure_prompt(tmp_path / "gone" / "prompt.md", "Repair it.")
     with pytest.raises(AgentError, match="a prompt must be UTF-8 text"):
@@ -88,7 +88,7 @@ def test_a_prompt_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     assert not (tmp_path / "prompt.md").exists()
 
 
-def test_a_file_says_done_whatever_is_in_it(tmp_path: Path) -> None:
+def test_a_done_file_counts_with_any_content(tmp_path: Path) -> None:
     """An empty file counts, and a link to a file; a broken link does not."""
     marker = FileMarker(tmp_path / "DONE")
     assert not marker.is_set()
@@ -101,14 +101,14 @@ def test_a_file_says_done_whatever_is_in_it(tmp_path: Path) -> None:
     assert marker.is_set()
 
 
-def test_ag_06_what_is_no_file_is_an_error(tmp_path: Path) -> None:
-    """A folder, a socket, an inaccessible place."""
+def test_ag_06_a_done_marker_that_is_not_a_file_is_an_error(tmp_path: Path) -> None:
+    """It is a folder, a socket, or an inaccessible path."""
     marker = FileMarker(tmp_path / "DONE")
     marker.path.mkdir()
     with pytest.raises(AgentError) as caught:
         marker.is_set()
-    said = f"{marker.path} is a folder; a file there means `done`, so remove it"
-    assert str(caught.value) == said
+    message = f"{marker.path} is a folder; a file there means `done`, so remove it"
+    assert str(caught.value) == message
     marker.path.rmdir()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(os.path.relpath(marker.path))
@@ -120,15 +120,15 @@ def test_ag_06_what_is_no_file_is_an_error(tmp_path: Path) -> None:
         marker.is_set()
 
 
-def test_ag_11_a_marker_needs_a_folder_and_a_time(tmp_path: Path) -> None:
-    """Both are asked for when it is made."""
+def test_ag_11_a_marker_needs_a_folder_and_an_interval(tmp_path: Path) -> None:
+    """Both are checked when it is created."""
     with pytest.raises(AgentError, match=r"the folder .*gone of the done file does not exist"):
         FileMarker(tmp_path / "gone" / "DONE")
     with pytest.raises(AgentError, match="look_every must be more than 0 seconds, got 0"):
         FileMarker(tmp_path / "DONE", look_every=0)
 
 
-def test_who_waits_for_a_file_looks_five_times_a_second(tmp_path: Path) -> None:
+def test_a_marker_is_polled_five_times_a_second(tmp_path: Path) -> None:
     """A waiter polls at once after `wake`; all waiters are notified."""
     marker = FileMarker(tmp_path / "DONE")
 
@@ -150,7 +150,7 @@ def test_who_waits_for_a_file_looks_five_times_a_second(tmp_path: Path) -> None:
             nursery.start_soon(wait)
             nursery.start_soon(wait)
             await trio.sleep(0.05)
-            marker.wake()  # too early: they look, and wait on
+            marker.wake()  # too early: they poll, and continue to wait
             await trio.sleep(0.03)
             marker.path.touch()
             marker.wake()
@@ -161,10 +161,10 @@ def test_who_waits_for_a_file_looks_five_times_a_second(tmp_path: Path) -> None:
     assert third == fourth == pytest.approx(1.88)
 
 
-def test_who_waits_for_long_looks_less_often(
+def test_a_marker_is_polled_less_often_after_a_long_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each look keeps all others of the program for a moment; a new file is seen within two seconds."""
+    """Each poll blocks all other tasks of the program briefly; a new file is seen within two seconds."""
     marker, looks = FileMarker(tmp_path / "DONE"), list[float]()
 
     def look(_marker: FileMarker) -> bool:
@@ -188,8 +188,8 @@ def test_who_waits_for_long_looks_less_often(
 
 
 @pytest.mark.parametrize("kind", ["file", "flag"])
-def test_to_wait_for_what_is_done_is_a_checkpoint(kind: str, tmp_path: Path) -> None:
-    """Always."""
+def test_waiting_for_an_existing_marker_is_a_checkpoint(kind: str, tmp_path: Path) -> None:
+    """It yields to the scheduler and can be cancelled."""
 
     async def main() -> None:
         (tmp_path / "DONE").touch()

@@ -31,13 +31,13 @@ SOON = RestartPolicy(delay=1, max_attempts=3)
 
 @attrs.define(eq=False)
 class Scripted:
-    """An agent that does one thing after another, and then writes DONE."""
+    """An agent that performs one action after another, and then creates DONE."""
 
     bench: Bench
     ends: Sequence[AttemptEnd | Exception] = ()
     seconds: float = 1.0
     children: Sequence[float] = ()
-    """Seconds that each child of the first attempt lives."""
+    """The number of seconds that each child of the first attempt lives."""
     seen: list[Attempt] = attrs.field(factory=list)
 
     async def __call__(self, attempt: Attempt, /) -> AttemptEnd:
@@ -57,7 +57,7 @@ class Scripted:
 
 
 def on_bench(play: Callable[[Bench], Awaitable[R]]) -> tuple[R, float]:
-    """Play with a bench, all of whose children must be gone; and how long that took."""
+    """Run the loop with its doubles, check that no child is left, and return the time that it took."""
 
     async def main() -> tuple[R, float]:
         async with trio.open_nursery() as nursery:
@@ -69,7 +69,7 @@ def on_bench(play: Callable[[Bench], Awaitable[R]]) -> tuple[R, float]:
     return run_virtual(main)
 
 
-def test_ag_01_what_is_done_is_done_at_once() -> None:
+def test_ag_01_a_case_that_is_done_ends_at_once() -> None:
     """The agent is never called."""
 
     async def play(bench: Bench) -> LoopEnd:
@@ -85,8 +85,8 @@ def test_ag_01_what_is_done_is_done_at_once() -> None:
     assert seconds == 0
 
 
-def test_ag_02_children_of_what_is_done_are_waited_for() -> None:
-    """Without another attempt."""
+def test_ag_02_children_of_a_done_case_are_awaited() -> None:
+    """No other attempt is made."""
 
     async def play(bench: Bench) -> LoopEnd:
         assert isinstance(bench.marker, trio.Event)
@@ -103,8 +103,8 @@ def test_ag_02_children_of_what_is_done_are_waited_for() -> None:
     assert seconds == 30
 
 
-def test_ag_03_an_agent_that_is_done_at_its_second_attempt_has_two() -> None:
-    """Each is announced, begun and ended on the bus, with its number and its run."""
+def test_ag_03_an_agent_done_in_its_second_attempt_has_two_attempts() -> None:
+    """Each is announced, started and ended on the bus, with its number and its run."""
 
     async def play(bench: Bench) -> LoopEnd:
         end = await run_until_done(Scripted(bench, [WELL]), bench.terms())
@@ -125,7 +125,7 @@ def test_ag_03_an_agent_that_is_done_at_its_second_attempt_has_two() -> None:
 
 
 def test_ag_04_an_agent_that_is_never_done_is_given_up() -> None:
-    """After as many attempts as it may have, with no delay behind the last."""
+    """It has the maximum number of attempts, with no delay after the last."""
 
     async def play(bench: Bench) -> LoopEnd:
         end = await run_until_done(Scripted(bench, [WELL] * 9), bench.terms(SOON))
@@ -138,7 +138,7 @@ def test_ag_04_an_agent_that_is_never_done_is_given_up() -> None:
     assert seconds == 5
 
 
-def test_ag_05_what_an_agent_raises_is_a_failure() -> None:
+def test_ag_05_an_exception_of_an_agent_is_a_failure() -> None:
     """It is posted as a warning, stored with its traceback, and never leaves the loop."""
 
     async def play(bench: Bench) -> LoopEnd:
@@ -154,7 +154,7 @@ def test_ag_05_what_an_agent_raises_is_a_failure() -> None:
     assert end.attempts[0].metadata["trace"].endswith("ValueError: no\n")
 
 
-def test_what_an_agent_raises_out_of_a_nursery_is_told_without_the_group() -> None:
+def test_an_exception_from_a_nursery_is_reported_without_its_group() -> None:
     """The message is not "unhandled errors in a TaskGroup"."""
 
     async def play(bench: Bench) -> LoopEnd:
@@ -169,7 +169,7 @@ def test_what_an_agent_raises_out_of_a_nursery_is_told_without_the_group() -> No
 
 
 @pytest.mark.parametrize("when", ["before", "after the first attempt"])
-def test_ag_06_a_folder_in_the_place_of_the_file_is_a_failure_of_the_agent(
+def test_ag_06_a_folder_in_place_of_the_done_file_is_a_failure_of_the_agent(
     when: str, tmp_path: Path
 ) -> None:
     """The message names it and its problem; also on the bus."""
@@ -188,15 +188,15 @@ def test_ag_06_a_folder_in_the_place_of_the_file_is_a_failure_of_the_agent(
         assert (end.ending, end.gave_up) == ("failed", "marker")
         assert "DONE is a folder; a file there means `done`" in end.message
         assert "DONE is a folder" in bench.bodies("ERROR")[0]
-        assert len(bench.told) == (when != "before")
+        assert len(bench.recorded) == (when != "before")
         assert isinstance(bench.events[-1], CaseEnded)
         assert bench.events[-1].ending == "failed"
 
     on_bench(play)
 
 
-def test_a_folder_that_appears_in_the_delay_ends_the_case_at_once(tmp_path: Path) -> None:
-    """The delay is not waited for."""
+def test_a_folder_created_during_the_delay_ends_the_case_at_once(tmp_path: Path) -> None:
+    """The rest of the delay is skipped."""
 
     async def play(bench: Bench) -> float:
         bench.marker = FileMarker(tmp_path / "DONE")
@@ -218,7 +218,7 @@ def test_a_folder_that_appears_in_the_delay_ends_the_case_at_once(tmp_path: Path
 
 
 def test_ag_07_a_child_that_lives_too_long_is_ended() -> None:
-    """When the task is done, and the children have had their time."""
+    """It is ended when the task is done and the time for children has passed."""
 
     async def play(bench: Bench) -> LoopEnd:
         agent = Scripted(bench, children=[3, 1000, 2000])
@@ -240,10 +240,10 @@ def test_ag_07_a_child_that_lives_too_long_is_ended() -> None:
         ("children", [], 2.5),
     ],
 )
-def test_ag_08_cancelled_in_whatever_wait_nothing_is_left(
+def test_ag_08_cancellation_in_any_wait_leaves_nothing(
     while_in: str, script: list[AttemptEnd], cancel_at: float
 ) -> None:
-    """It ends in that instant, and an attempt that is cut off is not written down."""
+    """The loop ends in that instant, and an interrupted attempt is not recorded."""
 
     async def play(bench: Bench) -> list[AgentEvent]:
         bench.slots = FreeSlots([1.0])
@@ -252,7 +252,7 @@ def test_ag_08_cancelled_in_whatever_wait_nothing_is_left(
             await run_until_done(agent, bench.terms(RestartPolicy(delay=60)))
         assert scope.cancelled_caught
         assert not bench.kids.living
-        assert len(bench.told) == (cancel_at > 2)
+        assert len(bench.recorded) == (cancel_at > 2)
         ends = bench.bodies("RUN_CRASH") + bench.bodies("RUN_STOP")
         assert len(ends) == len(bench.bodies("RUN_START"))
         assert any("was cut off" in one for one in ends) == (while_in == "attempt")
@@ -266,8 +266,8 @@ def test_ag_08_cancelled_in_whatever_wait_nothing_is_left(
     assert len(cut_off) == (while_in == "attempt")
 
 
-def test_ag_09_a_failure_for_good_ends_the_loop_after_one_attempt() -> None:
-    """There is nothing to wait for."""
+def test_ag_09_a_permanent_failure_ends_the_loop_after_one_attempt() -> None:
+    """No delay follows."""
 
     async def play(bench: Bench) -> LoopEnd:
         return await run_until_done(
@@ -279,7 +279,7 @@ def test_ag_09_a_failure_for_good_ends_the_loop_after_one_attempt() -> None:
     assert seconds == 1
 
 
-def test_ag_10_five_failures_alike_come_after_1_2_4_and_8_seconds() -> None:
+def test_ag_10_five_equal_failures_are_delayed_by_1_2_4_and_8_seconds() -> None:
     """The sixth attempt is not made."""
 
     async def play(bench: Bench) -> LoopEnd:
@@ -291,8 +291,8 @@ def test_ag_10_five_failures_alike_come_after_1_2_4_and_8_seconds() -> None:
     assert (end.gave_up, seconds) == ("identical_failures", 15)
 
 
-def test_ag_11_terms_out_of_their_range_are_refused() -> None:
-    """A time of 0 is none."""
+def test_ag_11_settings_out_of_range_are_rejected() -> None:
+    """A time of 0 is invalid."""
 
     async def play(bench: Bench) -> None:
         with pytest.raises(UsageError, match="child_timeout must be more than 0 seconds, got 0"):
@@ -301,8 +301,8 @@ def test_ag_11_terms_out_of_their_range_are_refused() -> None:
     on_bench(play)
 
 
-def test_ag_13_later_attempts_know_that_they_are() -> None:
-    """By what stands before their prompt, and by the run before them."""
+def test_ag_13_later_attempts_are_marked_as_such() -> None:
+    """A note precedes their prompt, and they refer to the previous run."""
 
     async def play(bench: Bench) -> list[Attempt]:
         agent = Scripted(bench, [WELL])
@@ -315,7 +315,7 @@ def test_ag_13_later_attempts_know_that_they_are() -> None:
     assert attrs.evolve(first, is_resumed=True).prompt == second.prompt
 
 
-def test_ag_14_a_bus_that_takes_nothing_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_ag_14_a_rejecting_bus_does_not_end_the_loop(caplog: pytest.LogCaptureFixture) -> None:
     """Rejected messages are counted, and logged once a minute."""
 
     async def play(bench: Bench) -> LoopEnd:
@@ -331,7 +331,7 @@ def test_ag_14_a_bus_that_takes_nothing_ends_nothing(caplog: pytest.LogCaptureFi
     ] * 2
 
 
-def test_a_bus_that_is_locked_holds_no_slot_for_long() -> None:
+def test_a_locked_bus_does_not_hold_a_slot_for_long() -> None:
     """The start is posted concurrently with the work, for at most a second; other posts are awaited."""
 
     async def play(bench: Bench) -> LoopEnd:
@@ -347,7 +347,7 @@ def test_a_bus_that_is_locked_holds_no_slot_for_long() -> None:
 
 
 def test_ag_15_a_delay_ends_when_the_task_is_done() -> None:
-    """Its rest is not waited out."""
+    """The rest of the delay is skipped."""
 
     async def play(bench: Bench) -> LoopEnd:
         async def finish() -> None:
@@ -364,8 +364,8 @@ def test_ag_15_a_delay_ends_when_the_task_is_done() -> None:
 
 
 @pytest.mark.parametrize("at", [0.5, 1.5, 3.0])
-def test_after_a_stop_no_attempt_begins(at: float) -> None:
-    """One in line goes home, one that runs comes to its end, and a delay is not waited out."""
+def test_no_attempt_starts_after_a_stop(at: float) -> None:
+    """A queued attempt leaves the queue, a running one ends normally, and a delay is cut short."""
 
     async def play(bench: Bench) -> LoopEnd:
         bench.slots = FreeSlots([1.0])
@@ -388,8 +388,8 @@ def test_after_a_stop_no_attempt_begins(at: float) -> None:
     assert seconds == max(at, 2.0 * attempts)
 
 
-def test_what_is_done_when_it_gets_its_slot_is_not_begun() -> None:
-    """A case may be done by a child, or by a person, while it stands in line."""
+def test_a_case_done_while_queued_is_not_started() -> None:
+    """A child or a person may complete a case while it is queued."""
 
     async def play(bench: Bench) -> LoopEnd:
         bench.slots = FreeSlots([5.0])
@@ -406,8 +406,8 @@ def test_what_is_done_when_it_gets_its_slot_is_not_begun() -> None:
     assert (end.ending, end.attempts) == ("done", ())
 
 
-def test_attempts_of_earlier_executions_count_for_everything() -> None:
-    """For the number, the delay, failures alike and what is used up."""
+def test_attempts_of_earlier_executions_count() -> None:
+    """They count for the number, the delay, equal failures and the usage."""
 
     async def play(bench: Bench) -> LoopEnd:
         policy = RestartPolicy(identical_failures=3)
@@ -422,15 +422,15 @@ def test_attempts_of_earlier_executions_count_for_everything() -> None:
 
 @attrs.define(eq=False)
 class ClosedSlots:
-    """A lane that has closed."""
+    """A lane that is closed."""
 
     async def __call__(self, _run: Callable[[], Awaitable[R]], /) -> R:
         await trio.lowlevel.checkpoint()
         raise LaneClosedError("agent runs", "it was closed")
 
 
-def test_what_the_slots_raise_leaves_the_loop_as_it_is() -> None:
-    """It is about the run and no attempt; children are ended all the same."""
+def test_exceptions_of_the_slots_are_raised_unchanged() -> None:
+    """They concern the run and not an attempt; children are ended in any case."""
 
     async def play(bench: Bench) -> None:
         bench.kids.start(1000)
@@ -438,14 +438,17 @@ def test_what_the_slots_raise_leaves_the_loop_as_it_is() -> None:
         with pytest.raises(LaneClosedError):
             await run_until_done(Scripted(bench), bench.terms(slots=ClosedSlots()))
         assert not bench.kids.living
-        assert bench.told == []
+        assert bench.recorded == []
 
     on_bench(play)
 
 
 @pytest.mark.parametrize("is_group", [False, True])
-def test_an_agent_that_comes_too_late_ends_no_attempt(is_group: bool) -> None:  # noqa: FBT001
-    """Its run is over: the attempt is cut off, and a resume makes it again. Also out of a nursery."""
+def test_an_agent_that_is_cancelled_by_a_closed_lane_ends_no_attempt(is_group: bool) -> None:  # noqa: FBT001
+    """Its run is over: the attempt is interrupted, and a resume makes it again.
+
+    This includes exceptions from a nursery.
+    """
     late: Exception = TooLateError("the run is over")
     if is_group:
         late = ExceptionGroup("nursery", [ValueError("beside"), ExceptionGroup("inner", [late])])
@@ -454,15 +457,15 @@ def test_an_agent_that_comes_too_late_ends_no_attempt(is_group: bool) -> None:  
         agent = Scripted(bench, [late], children=[1000])
         with pytest.raises(TooLateError):
             await run_until_done(agent, bench.terms())
-        assert bench.told == []
+        assert bench.recorded == []
         ended = [event for event in bench.events if isinstance(event, AttemptEnded)]
         assert [event.cancelled for event in ended] == [True]
 
     on_bench(play)
 
 
-def test_a_case_that_is_given_up_ends_its_children_before_it_says_so() -> None:
-    """A locked bus lets no child survive."""
+def test_a_given_up_case_ends_its_children_before_it_reports() -> None:
+    """No child survives because the bus is locked."""
 
     async def play(bench: Bench) -> LoopEnd:
         end = await run_until_done(
@@ -476,8 +479,8 @@ def test_a_case_that_is_given_up_ends_its_children_before_it_says_so() -> None:
     assert seconds == 1
 
 
-def test_an_observer_is_told_of_every_attempt_and_of_the_end() -> None:
-    """A wait is only reported if there is one."""
+def test_an_observer_gets_every_attempt_and_the_end() -> None:
+    """A wait is only reported if it took place."""
 
     async def play(bench: Bench) -> list[AgentEvent]:
         bench.slots = FreeSlots([0.0, 3.0])
@@ -498,7 +501,7 @@ def test_an_observer_is_told_of_every_attempt_and_of_the_end() -> None:
 
 
 def test_an_observer_that_raises_is_not_called_again(caplog: pytest.LogCaptureFixture) -> None:
-    """Watching can break nothing."""
+    """An observer cannot break the loop."""
     calls: list[AgentEvent] = []
 
     def observe(event: AgentEvent) -> None:
@@ -518,7 +521,7 @@ def test_an_observer_that_raises_is_not_called_again(caplog: pytest.LogCaptureFi
 
 
 def test_the_loop_is_always_a_checkpoint() -> None:
-    """It is one also without a wait; and a cancelled caller takes no slot."""
+    """It yields also without a wait, and a cancelled caller takes no slot."""
 
     async def play(bench: Bench) -> None:
         assert isinstance(bench.marker, trio.Event)

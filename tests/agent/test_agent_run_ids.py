@@ -32,16 +32,16 @@ def test_ids_sort_by_tenths_of_milliseconds(parts: list[tuple[datetime, str, int
 
 @settings(max_examples=settings().max_examples // 3)
 @given(st.lists(MOMENTS, min_size=2, max_size=9))
-def test_each_id_of_an_owner_sorts_behind_those_before_it(moments: list[datetime]) -> None:
-    """That holds also when the clock is set back."""
+def test_ids_of_an_owner_are_ascending(moments: list[datetime]) -> None:
+    """They are ascending even if the clock is set back."""
     clock = iter(moments)
     ids = RunIds("5f0c", lambda: next(clock))
     made = [ids() for _moment in moments]
     assert made == sorted(set(made))
 
 
-def test_other_zones_are_converted_and_other_owners_refused() -> None:
-    """An id is good as the name of a file."""
+def test_other_time_zones_are_converted_and_invalid_owners_rejected() -> None:
+    """An id is a valid file name."""
     zone = timezone(timedelta(hours=2))
     moment = datetime(2026, 1, 15, 1, 30, tzinfo=zone)
     assert new_run_id(moment, "a", 0) == "20260114-2330000000-a-000000"
@@ -52,7 +52,7 @@ def test_other_zones_are_converted_and_other_owners_refused() -> None:
         new_run_id(datetime(2026, 1, 15), "a", 0)  # noqa: DTZ001 - that is what is refused
 
 
-def test_programs_have_owners_of_their_own() -> None:
+def test_programs_have_separate_owners() -> None:
     """No two programs ever create the same id."""
     ids = [own_run_ids() for _program in range(3)]
     assert len({one.owner for one in ids}) == 3

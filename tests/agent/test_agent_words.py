@@ -1,4 +1,4 @@
-"""Words of agent commands with undefined variables are reported before anything runs."""
+"""Arguments of agent commands with undefined variables are reported before anything runs."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from trioeval.run.prepare import prepare
 
 
 def document(word: str, *tests: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """A suite whose agent gets a word."""
+    """Return a suite whose agent gets an argument."""
     task = {
         "id": "t",
         "type": "agent",
@@ -26,8 +26,10 @@ def document(word: str, *tests: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"tasks": [first, task]}
 
 
-def told(word: str, *tests: dict[str, Any], folder: Path | None = None, **more: Any) -> list[str]:
-    """Return the problems of a word."""
+def problems_of(
+    word: str, *tests: dict[str, Any], folder: Path | None = None, **more: Any
+) -> list[str]:
+    """Return the problems of an argument."""
     suite = parse_suite(document(word, *tests, **more), directory=folder, environ={})
     try:
         prepare(suite, environ={})
@@ -36,12 +38,12 @@ def told(word: str, *tests: dict[str, Any], folder: Path | None = None, **more: 
     return []
 
 
-def test_a_variable_that_no_test_has_is_told_with_the_nearest() -> None:
-    """At the provider whose word it is, once for all tests that lack it."""
-    (problem,) = told("{{nape}}", {"vars": {"nope": 1}}, {"vars": {"nope": 2}})
+def test_an_unknown_variable_is_reported_with_the_nearest_name() -> None:
+    """It is reported at the provider of the argument, once for all tests that lack it."""
+    (problem,) = problems_of("{{nape}}", {"vars": {"nope": 1}}, {"vars": {"nope": 2}})
     unknown = '{{ nape }} is not defined; did you mean "nope"?'
     assert problem == f'$.tasks[1].providers[1].id: the word "{{{{nape}}}}": {unknown}'
-    assert len(told("{{nope}}", {"vars": {"nope": 1}}, {"vars": {"x": 1}})) == 1
+    assert len(problems_of("{{nope}}", {"vars": {"nope": 1}}, {"vars": {"x": 1}})) == 1
 
 
 @pytest.mark.parametrize(
@@ -55,27 +57,27 @@ def test_a_variable_that_no_test_has_is_told_with_the_nearest() -> None:
         "plain",
     ],
 )
-def test_what_is_there_or_need_not_be_is_right(word: str) -> None:
-    """All that a case has, variables of the test, and what the word itself does without."""
-    assert told(word, {"vars": {"n": 1}}) == []
+def test_known_and_optional_variables_are_accepted(word: str) -> None:
+    """They are the fields of a case, the variables of the test, and variables with a default."""
+    assert problems_of(word, {"vars": {"n": 1}}) == []
 
 
-def test_of_variables_that_are_made_later_nothing_is_told(tmp_path: Path) -> None:
-    """Registers, what code makes, and rows of which is not said what they bring."""
+def test_variables_that_are_created_later_are_not_reported(tmp_path: Path) -> None:
+    """They come from registers, from code, and from rows whose columns are unknown."""
     registers: list[dict[str, Any]] = [
         {"vars": {"n": 1}, "options": {"storeOutputAs": "later"}},
         {"vars": {"n": 2}},
     ]
-    assert told("{{later}}", *registers) == []
+    assert problems_of("{{later}}", *registers) == []
     (tmp_path / "t.py").write_text("def f(variables, context):\n    return {}\n")
     test = {"options": {"transformVars": "file://t.py:f"}}
-    assert told("{{later}}", test, folder=tmp_path) == []
-    assert told("{{output}}", tests={"fromTask": "first"}) == []
-    (problem,) = told("{{other}}", tests={"fromTask": "first", "vars": {"said": "output"}})
+    assert problems_of("{{later}}", test, folder=tmp_path) == []
+    assert problems_of("{{output}}", tests={"fromTask": "first"}) == []
+    (problem,) = problems_of("{{other}}", tests={"fromTask": "first", "vars": {"reply": "output"}})
     assert "{{ other }} is not defined" in problem
 
 
-def test_a_word_without_its_variable_is_no_other_word() -> None:
+def test_an_argument_without_its_variable_ends_the_case() -> None:
     """The agent is given up before it is run."""
     rows: list[Row] = []
 

@@ -1,4 +1,4 @@
-"""Cases of a task that wait for each other, on the virtual clock: who begins when, and who never does."""
+"""Cases of a task that depend on each other, on the virtual clock."""
 
 import itertools
 import math
@@ -42,23 +42,23 @@ class Flag(FileMarker):
 
 @attrs.frozen(kw_only=True)
 class Case:
-    """A case, and how it goes."""
+    """A case and its course."""
 
     name: str
     needs: str = ""
-    """Names of others, a letter each."""
+    """The names of its dependencies, one letter each."""
     policy: FailedDependency = "skip"
     takes: float = 1.0
-    """Seconds from its beginning to its end."""
+    """The number of seconds from its start to its end."""
     done: bool = True
     cut: bool = False
     """True if it is interrupted at its end; the budget is used up."""
     limit: float | None = None
     marked_at: float | None = None
-    """When its marker is set from outside."""
+    """The time at which its marker is set from outside."""
     cancelled_at: float | None = None
     writes: float = 0.0
-    """Seconds that its bus takes for a message."""
+    """The number of seconds that its bus takes for a message."""
 
     @property
     def dependent(self) -> Dependent:
@@ -75,7 +75,7 @@ class Ran:
     """`done`, `failed`, `cancelled`, `skipped: …` or `refused: …`."""
     posted: dict[str, list[str]] = attrs.field(factory=dict)
     waited: dict[str, list[tuple[float, str]]] = attrs.field(factory=dict)
-    """For what each has waited from when on."""
+    """The dependencies for which each case has waited, and since when."""
     warned: list[str] = attrs.field(factory=list)
     gave_up_at: list[float] = attrs.field(factory=list)
 
@@ -143,7 +143,7 @@ def gate_of(*cases: Case) -> DependencyGate:
 
 
 def ran(*cases: Case, stop_at: float = math.inf) -> Ran:
-    """All cases begin at once, in a column of their own."""
+    """Start all cases at once in one column."""
     found = Ran()
     return run_virtual(_run_all, {"": cases}, {"": found}, stop_at, found.warn)[""]
 
@@ -166,8 +166,8 @@ async def _run_all(
     return found
 
 
-def test_a_case_begins_when_the_last_that_it_depends_on_is_done() -> None:
-    """At that instant; what depends on nothing begins at once, and says nothing of it."""
+def test_a_case_starts_when_its_last_dependency_is_done() -> None:
+    """It starts at that instant; a case without dependencies starts at once and posts no message."""
     found = ran(
         Case(name="c", needs="ab"), Case(name="a", takes=2), Case(name="b", takes=5), Case(name="d")
     )
@@ -177,8 +177,8 @@ def test_a_case_begins_when_the_last_that_it_depends_on_is_done() -> None:
     assert found.waited["c"] == [(0, "ab"), (2, "b"), (5, "")]
 
 
-def test_ag_73_a_failure_means_what_the_policy_says() -> None:
-    """Left out at once; failed at once; given up when nothing else goes on; begun when all are over."""
+def test_ag_73_a_failed_dependency_is_handled_by_policy() -> None:
+    """The case is skipped or fails at once, is given up when nothing else runs, or starts after all."""
     found = ran(
         Case(name="a", done=False),
         Case(name="b", takes=9),
@@ -205,7 +205,7 @@ def test_ag_73_a_failure_means_what_the_policy_says() -> None:
 
 
 def test_ag_73_a_case_fails_when_it_has_waited_too_long() -> None:
-    """It says for which; one whose turn comes before that knows nothing of the limit."""
+    """It names the dependencies; a case that starts before is not affected by the limit."""
     found = ran(
         Case(name="a", takes=7),
         Case(name="b", takes=2),
@@ -219,7 +219,7 @@ def test_ag_73_a_case_fails_when_it_has_waited_too_long() -> None:
     assert found.ended["e"].startswith("skipped: c")
 
 
-def test_what_is_skipped_is_never_done() -> None:
+def test_a_skipped_case_is_never_done() -> None:
     """All of its dependents are skipped as well, at the same instant."""
     found = ran(
         Case(name="a", done=False),
@@ -232,8 +232,11 @@ def test_what_is_skipped_is_never_done() -> None:
     assert found.ended["d"] == "done"
 
 
-def test_ag_74_cases_that_wait_for_what_failed_end_when_nothing_else_goes_on() -> None:
-    """Each with its chain, and a line for people; the run ends. What they held up goes on as it says."""
+def test_ag_74_cases_blocked_by_a_failed_case_end_when_nothing_else_runs() -> None:
+    """Each ends with its chain and a readable message; the run ends.
+
+    Their own dependents follow their policies.
+    """
     found = ran(
         Case(name="a", done=False),
         Case(name="b", needs="a", policy="block"),
@@ -260,8 +263,8 @@ def test_ag_74_cases_that_wait_for_what_failed_end_when_nothing_else_goes_on() -
     assert found.began["d"] == 20
 
 
-def test_what_depends_on_a_case_that_was_cut_off_is_left_whatever_its_policy() -> None:
-    """At once, also what comes later: a resume goes on with all of them. What has failed has failed."""
+def test_dependents_of_an_interrupted_case_are_interrupted_for_every_policy() -> None:
+    """They end at once, also later ones: a resume continues all of them. Failed cases remain failed."""
     found = ran(
         Case(name="a", done=False, cut=True),
         Case(name="e", done=False),
@@ -280,22 +283,22 @@ def test_what_depends_on_a_case_that_was_cut_off_is_left_whatever_its_policy() -
     async def late() -> None:
         gate = gate_of(*(Case(name="a"), Case(name="b", needs="a", policy="run")))
         gate.over("a", done=False, cut=StopReason.BUDGET)
-        gate.over("a", done=True)  # said before
+        gate.over("a", done=True)  # reported before
         with pytest.raises(StoppedError):
             await gate.wait("b", done=Flag(), post=silence)
 
     run_virtual(late)
 
 
-def test_a_case_that_is_not_there_is_never_done() -> None:
-    """For every policy: its end cannot be known."""
+def test_a_missing_dependency_is_never_done() -> None:
+    """This holds for every policy: its end cannot be known."""
     found = ran(*(Case(name=policy[0], needs="?", policy=policy) for policy in POLICIES))
     assert set(found.over.values()) == {0}
     assert found.ended["r"] == "skipped: ?: blocked forever: r waits for ? (not in this run)"
 
 
-def test_ag_75_blockers_are_told_when_they_change_and_their_end_once() -> None:
-    """Three changes, three messages, one fact."""
+def test_ag_75_blockers_are_posted_on_change_and_their_end_once() -> None:
+    """Three changes lead to three messages and one fact."""
     found = ran(
         Case(name="x", needs="abc"),
         Case(name="a", takes=1),
@@ -310,8 +313,8 @@ def test_ag_75_blockers_are_told_when_they_change_and_their_end_once() -> None:
     ]
 
 
-def test_ag_75_what_changes_while_a_message_is_written_is_told_once() -> None:
-    """A slow bus hears of what holds then, and never of what is over."""
+def test_ag_75_changes_during_a_slow_post_are_posted_once() -> None:
+    """A slow bus gets the current state, and never an outdated one."""
     found = ran(
         Case(name="x", needs="abc", writes=2.5),
         Case(name="a", takes=1),
@@ -327,8 +330,10 @@ def test_ag_75_what_changes_while_a_message_is_written_is_told_once() -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_ag_76_its_own_marker_ends_the_wait_without_a_fact(policy: FailedDependency) -> None:
-    """That holds also if a dependency failed; its own dependents start."""
+def test_ag_76_the_own_marker_of_a_case_ends_its_wait_without_a_fact(
+    policy: FailedDependency,
+) -> None:
+    """It ends the wait even if a dependency failed; the dependents of the case start."""
     found = ran(
         Case(name="a", takes=9),
         Case(name="x", needs="a", policy=policy, marked_at=4),
@@ -339,8 +344,8 @@ def test_ag_76_its_own_marker_ends_the_wait_without_a_fact(policy: FailedDepende
     assert found.posted["x"] == ["PROGRESS blocked by a"]
 
 
-def test_ag_76_a_marker_that_is_there_is_not_waited_for() -> None:
-    """Nothing is posted at all, although what it depends on has failed."""
+def test_ag_76_a_case_with_an_existing_marker_does_not_wait() -> None:
+    """Nothing is posted at all, although its dependency has failed."""
 
     async def main() -> list[str]:
         posted: list[str] = []
@@ -360,8 +365,8 @@ def test_ag_76_a_marker_that_is_there_is_not_waited_for() -> None:
     assert run_virtual(main) == []
 
 
-def test_trouble_with_a_marker_is_raised_as_it_is() -> None:
-    """Without a group; the case has ended, and its dependents are notified."""
+def test_a_marker_error_is_raised_unchanged() -> None:
+    """It is raised without a group; the case has ended, and its dependents are notified."""
     cases = (Case(name="a"), Case(name="b", needs="a"), Case(name="c", needs="b"))
     gate = dependency_gates({"": [case.dependent for case in cases]}, warn=print)[""]
 
@@ -373,14 +378,14 @@ def test_trouble_with_a_marker_is_raised_as_it_is() -> None:
             await trio.sleep(1)
             flag.event.set()
 
-    async def fails(flag: Flag, name: str, error: type[Exception], said: str) -> None:
-        with pytest.raises(error, match=said):
+    async def fails(flag: Flag, name: str, error: type[Exception], message: str) -> None:
+        with pytest.raises(error, match=message):
             await gate.wait(name, done=flag, post=silence)
 
     run_virtual(main)
 
 
-def test_ag_08_a_wait_can_be_cancelled() -> None:
+def test_ag_08_a_dependency_wait_can_be_cancelled() -> None:
     """Regression: a dependency wait ends at once when it is cancelled, and leaves the others in order."""
     found = ran(
         Case(name="a", takes=50),
@@ -436,7 +441,7 @@ def test_ag_08_a_stopped_run_ends_all_waits_at_once() -> None:
     assert ended == {**dict.fromkeys("sbfrn", "stopped"), "a": "failed", "m": "done"}
 
 
-def test_columns_know_nothing_of_each_other() -> None:
+def test_columns_are_independent() -> None:
     """A failed case of one column delays none of another; messages name the column."""
     found = {name: Ran() for name in ("one", "two")}
     warned: list[str] = []
@@ -450,8 +455,8 @@ def test_columns_know_nothing_of_each_other() -> None:
     assert warned == ["case b of one is blocked forever: b waits for a (failed)"]
 
 
-def test_what_an_earlier_execution_left_is_said_before() -> None:
-    """It never comes, and is waited for no more."""
+def test_a_dependency_unfinished_in_an_earlier_execution_is_reported_first() -> None:
+    """It never ends, and is not waited for."""
     cases = [Case(name="a"), Case(name="b"), Case(name="c", needs="ab")]
     found = Ran()
 
@@ -466,8 +471,8 @@ def test_what_an_earlier_execution_left_is_said_before() -> None:
     assert found.posted["c"] == []
 
 
-def test_cases_that_wait_for_each_other_are_refused() -> None:
-    """With the circle."""
+def test_cyclic_dependencies_are_rejected() -> None:
+    """The message contains the cycle."""
     with pytest.raises(UsageError, match="a -> b -> a"):
         dependency_gates(
             {"": [Case(name="a", needs="b").dependent, Case(name="b", needs="a").dependent]},
@@ -477,7 +482,7 @@ def test_cases_that_wait_for_each_other_are_refused() -> None:
 
 @st.composite
 def plans(draw: st.DrawFn) -> Sequence[Case]:
-    """Up to six cases; some fail, some are cancelled, marked, or wait for so long only."""
+    """Draw up to six cases; some fail, are cancelled, are marked, or have a limited wait."""
     instants = st.none() | st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.5])
     found: list[Case] = []
     for place, name in enumerate(NAMES[: draw(st.integers(1, len(NAMES)))]):
@@ -516,7 +521,7 @@ def plans(draw: st.DrawFn) -> Sequence[Case]:
         Case(name="c", needs="ab", policy="block", cancelled_at=1.0),
     )
 )
-@example(  # stuck, but cut off before
+@example(  # blocked, but interrupted before
     plan=(
         Case(name="a", takes=1.0, done=False),
         Case(name="b", needs="a", policy="block"),
@@ -524,18 +529,18 @@ def plans(draw: st.DrawFn) -> Sequence[Case]:
         Case(name="d", needs="abc", policy="block"),
     )
 )
-def test_every_case_ends_and_begins_only_when_it_may(plan: Sequence[Case]) -> None:
-    """For any failure, cancellation or marker: no case waits for ever, and messages are true."""
+def test_every_case_ends_and_starts_only_when_allowed(plan: Sequence[Case]) -> None:
+    """For any failure, cancellation or marker, no case waits for ever, and messages are true."""
     found = ran(*plan)
     assert found.ended.keys() == {case.name for case in plan}
     for case in plan:
         check_case(case, found)
-    told = [warning.split()[1] for warning in found.warned]
-    assert len(told) == len(set(told))
+    names = [warning.split()[1] for warning in found.warned]
+    assert len(names) == len(set(names))
     given_up = {name for name, ending in found.ended.items() if "forever" in ending}
-    # One that is cancelled at the instant at which it was given up ends as cancelled.
-    assert given_up <= set(told) <= given_up | {one.name for one in plan if one.cancelled_at}
-    for name, at in found.began.items():  # nothing is given up while anything goes on
+    # A case that is cancelled at the instant at which it was given up ends as cancelled.
+    assert given_up <= set(names) <= given_up | {one.name for one in plan if one.cancelled_at}
+    for name, at in found.began.items():  # nothing is given up while anything else runs
         assert not any(at < given_up_at < found.over[name] for given_up_at in found.gave_up_at)
 
 
@@ -569,7 +574,7 @@ def check_case(case: Case, found: Ran) -> None:
         assert case.policy == ("block" if "forever" in ending else "skip")
     if found.waited[name]:
         assert all(by for _, by in found.waited[name][:-1])
-        if name in found.began:  # who is over without having begun still lacks something
+        if name in found.began:  # a case that ended without starting still lacks a dependency
             assert found.waited[name][-1][1] == ""
         elif case.cancelled_at is None:
             assert found.waited[name][-1][1] != ""

@@ -1,4 +1,4 @@
-"""Folders of cases: made once, found again, and moved aside when they are those of another case."""
+"""Folders of cases are created once, found again, and moved aside if they belong to another case."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "work" / "calc"
 
 
-def test_a_folder_is_made_with_a_copy_and_found_again(folder: Path, tmp_path: Path) -> None:
+def test_a_folder_is_created_with_a_copy_and_found_again(folder: Path, tmp_path: Path) -> None:
     """The agent's work is kept; the template is read once."""
     (tmp_path / "template").mkdir()
     (tmp_path / "template" / "given").write_text("1")
@@ -67,10 +67,10 @@ def test_a_folder_is_made_with_a_copy_and_found_again(folder: Path, tmp_path: Pa
         ({}, '{"digest": 3}'),
     ],
 )
-def test_what_does_not_count_is_moved_aside(
+def test_an_unusable_folder_is_moved_aside(
     folder: Path, how: dict[str, Any], known: str | None
 ) -> None:
-    """The folder of another case, one that is started over, and an unreadable one; nothing is lost."""
+    """It is the folder of another case, of a restarted one, or unreadable; nothing is lost."""
     for number in (1, 2):
         (folder / "workspace").mkdir(parents=True)
         (folder / "workspace" / "mine").write_text(f"{number}")
@@ -83,7 +83,7 @@ def test_what_does_not_count_is_moved_aside(
         folder.rename(folder.with_name(f"made-{number}"))
 
 
-def test_a_case_that_goes_on_finds_its_workspace_under_another_name(folder: Path) -> None:
+def test_a_renamed_case_finds_its_workspace(folder: Path) -> None:
     """Two cases that have changed their names each find their own."""
     other = folder.with_name("other")
     for one, digest in ((folder, "first"), (other, "second")):
@@ -96,8 +96,8 @@ def test_a_case_that_goes_on_finds_its_workspace_under_another_name(folder: Path
     assert sorted(one.name for one in folder.parent.iterdir()) == ["calc", "other"]
 
 
-def test_a_workspace_that_is_gone_is_not_made_again_where_attempts_count(folder: Path) -> None:
-    """They were made in it."""
+def test_a_missing_workspace_is_not_recreated_if_attempts_count(folder: Path) -> None:
+    """The attempts were made in it."""
     with pytest.raises(AgentError, match=r"workspace is missing, .* --retry and its index"):
         open_as(folder, is_continued=True)
     (folder / "case.json").write_text("damaged")
@@ -105,8 +105,8 @@ def test_a_workspace_that_is_gone_is_not_made_again_where_attempts_count(folder:
     assert open_as(folder, is_continued=True)
 
 
-def test_a_copy_that_was_cut_off_is_made_once_more(folder: Path) -> None:
-    """The folder of its case is there, and its workspace is not."""
+def test_an_interrupted_copy_is_made_again(folder: Path) -> None:
+    """The folder of its case exists, and its workspace does not."""
 
     def fails() -> Path | None:
         raise AgentError("no such folder")
@@ -119,8 +119,8 @@ def test_a_copy_that_was_cut_off_is_made_once_more(folder: Path) -> None:
     assert [one.name for one in folder.parent.iterdir()] == ["calc"]
 
 
-def test_a_copy_that_is_done_is_refused_each_time(folder: Path, tmp_path: Path) -> None:
-    """The next execution would take it for the work of an agent."""
+def test_a_template_with_the_done_file_is_rejected_each_time(folder: Path, tmp_path: Path) -> None:
+    """The next execution would take the file for the work of an agent."""
     (tmp_path / "template").mkdir()
     (tmp_path / "template" / "DONE").touch()
     for _ in range(2):
@@ -128,7 +128,7 @@ def test_a_copy_that_is_done_is_refused_each_time(folder: Path, tmp_path: Path) 
             open_as(folder, template=lambda: tmp_path / "template")
 
 
-def test_the_folder_of_the_done_file_is_there_whatever_an_agent_removes(folder: Path) -> None:
+def test_the_folder_of_the_done_file_exists_whatever_an_agent_removes(folder: Path) -> None:
     wanted = FolderRequest(digest="d", about="calc", template=nothing, is_continued=False)
     files = CaseFiles(folder, "out/DONE")
     for _ in range(2):
@@ -147,10 +147,10 @@ def test_the_folder_of_the_done_file_is_there_whatever_an_agent_removes(folder: 
         lambda file: file.write_bytes(b"\xff"),
     ],
 )
-def test_what_an_agent_puts_in_place_of_our_files_hangs_nobody(
+def test_special_files_in_place_of_our_files_do_not_block(
     folder: Path, put: Callable[[Path], object]
 ) -> None:
-    """A folder of which nothing is known is believed where there must be one, and else moved aside."""
+    """A folder with an unreadable description is used if attempts count, and otherwise moved aside."""
     open_as(folder)
     (folder / "case.json").unlink()
     put(folder / "case.json")
@@ -160,14 +160,14 @@ def test_what_an_agent_puts_in_place_of_our_files_hangs_nobody(
     assert open_as(folder)
 
 
-def test_what_an_agent_puts_where_we_write_is_removed(folder: Path) -> None:
+def test_special_files_at_output_paths_are_removed(folder: Path) -> None:
     folder.mkdir(parents=True)
     os.mkfifo(folder / "case.json.new")
     assert not open_as(folder)
     assert json.loads((folder / "case.json").read_text())["digest"] == "d"
 
 
-def test_a_folder_that_cannot_be_made_is_told_with_its_name(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_reported_by_name(tmp_path: Path) -> None:
     (tmp_path / "work").write_text("a file")
     with pytest.raises(AgentError, match=r"work/calc: (Not a directory|File exists)"):
         open_as(tmp_path / "work" / "calc")

@@ -1,4 +1,4 @@
-"""Names of cases and of their folders: no two share one, whatever a suite combines."""
+"""Names of cases and of their folders are unique in every combination of a suite."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ def names_of(
     st.integers(1, 2),
 )
 @example(["a", "a.b"], ["b.x", "x"], 1, 1)
-def test_no_two_cases_have_one_folder(
+def test_no_two_cases_share_a_folder(
     ids: list[str], labels: list[str], prompts: int, repeat: int
 ) -> None:
     """Folders differ also without regard to case, and names are unique in each column."""
@@ -61,7 +61,7 @@ def test_no_two_cases_have_one_folder(
     assert not names.dependents
 
 
-def test_a_folder_is_called_by_the_case_and_by_what_there_are_several_of() -> None:
+def test_a_folder_name_contains_the_case_and_the_dimensions_with_several_values() -> None:
     assert names_of([{"id": "a"}]).folder_names == ["a"]
     assert names_of([{"id": "a"}], prompts=["1", "2"]).folder_names == ["a.prompt-1", "a.prompt-2"]
     assert names_of([{"id": "a"}], repeat=2).folder_names == ["a.repeat-1", "a.repeat-2"]
@@ -69,8 +69,8 @@ def test_a_folder_is_called_by_the_case_and_by_what_there_are_several_of() -> No
     assert several.folder_names == ["a.x.prompt-1", "a.x.prompt-2", "a.y.prompt-1", "a.y.prompt-2"]
 
 
-def test_what_depends_on_a_case_depends_on_that_of_its_own_column() -> None:
-    """That holds also if a test has its own provider."""
+def test_a_dependency_refers_to_the_same_column() -> None:
+    """It does so even if a test has its own provider."""
     tests: list[dict[str, Any]] = [
         {"id": "a", "provider": "exec:false"},
         {"id": "b", "dependsOn": ["a"], "onFailedDependency": "block"},
@@ -84,8 +84,8 @@ def test_what_depends_on_a_case_depends_on_that_of_its_own_column() -> None:
         ]
 
 
-def test_folders_of_tasks_stay_in_that_of_their_run_and_beside_its_bus() -> None:
-    """For any ids."""
+def test_task_folders_are_inside_the_run_folder_beside_its_bus() -> None:
+    """This holds for any ids."""
     assert task_folder("repairs") == "repairs"
     ids = ["bus", "BUS", "..", "a/b", "a-b", "../a", "/a", "", "é", "x" * 300, "x" * 301, None]
     folders = [task_folder(one) for one in ids]

@@ -51,7 +51,7 @@ def failure(end: AttemptEnd) -> AttemptFailure:
     return end.failure
 
 
-def test_what_an_agent_prints_is_its_output(tmp_path: Path) -> None:
+def test_the_standard_output_of_an_agent_is_its_output(tmp_path: Path) -> None:
     """The output is in its logs as well, with the standard error beside it."""
     end = work_once(scripted("say:hello", "warn:careful", "say:there"), tmp_path)
     assert (end.output, end.failure, end.exit_code) == ("hello\nthere", None, 0)
@@ -62,8 +62,8 @@ def test_what_an_agent_prints_is_its_output(tmp_path: Path) -> None:
     assert files.stderr(0).read_text() == "careful\n"
 
 
-def test_words_are_filled_in_each_by_itself(tmp_path: Path) -> None:
-    """The value of a variable never becomes two words, and is not a template itself."""
+def test_arguments_are_rendered_separately(tmp_path: Path) -> None:
+    """The value of a variable never becomes two arguments, and is not rendered as a template itself."""
     line = (
         'sh -c \'printf "%s|" "$PWD" "$@"\' sh {{ prompt }} \'{{ style }} of {{case}}\' {{attempt}} '
         "{{promptFile}} {{workspace}} {{suite}} {{missing}}"
@@ -85,12 +85,12 @@ def test_words_are_filled_in_each_by_itself(tmp_path: Path) -> None:
     ]
 
 
-def test_the_environment_tells_of_the_case(tmp_path: Path) -> None:
-    """With the variables of the config, which cannot change it."""
+def test_the_environment_describes_the_case(tmp_path: Path) -> None:
+    """It contains the variables of the config, which cannot override it."""
     line = 'sh -c \'env | grep ^TRIOEVAL_; echo $MINE; "$TRIOEVAL_PYTHON" -S -E -c ""\''
     env = {"MINE": "x y", "TRIOEVAL_CASE": "another"}
-    told, mine = work_once(line, tmp_path, number=2, env=env).output.rsplit("\n", 1)
-    variables = dict(each.split("=", 1) for each in told.split("\n"))
+    variables_text, mine = work_once(line, tmp_path, number=2, env=env).output.rsplit("\n", 1)
+    variables = dict(each.split("=", 1) for each in variables_text.split("\n"))
     files = CaseFiles(tmp_path)
     assert mine == "x y"
     assert len(variables.pop("TRIOEVAL_TREE")) == 32
@@ -108,23 +108,25 @@ def test_the_environment_tells_of_the_case(tmp_path: Path) -> None:
     }
 
 
-def test_a_later_attempt_is_told_that_it_goes_on(tmp_path: Path) -> None:
-    """In the file, on the standard input and in the word."""
+def test_a_later_attempt_gets_a_continuation_note(tmp_path: Path) -> None:
+    """The note is in the file, on the standard input and in the argument."""
     line = 'sh -c \'cat; echo; echo "$1"; cat "$TRIOEVAL_PROMPT"\' sh {{prompt}}'
     end = work_once(line, tmp_path, "Do it.", number=1, input="stdin")
     assert end.output.split("\n") == [CONTINUATION, "", "Do it."] * 3
 
 
 @pytest.mark.parametrize("text", ["x" * 200_000, "a\0b", "a\ud800b"], ids=["long", "NUL", "half"])
-def test_a_prompt_that_is_no_word_can_be_read_from_its_file(tmp_path: Path, text: str) -> None:
-    """It can also be read from standard input; an invalid word is a failure with a hint."""
-    asked = text.replace("\ud800", "?").encode()
+def test_a_prompt_that_is_not_an_argument_can_be_read_from_its_file(
+    tmp_path: Path, text: str
+) -> None:
+    """It can also be read from standard input; an invalid argument is a failure with a hint."""
+    prompt_bytes = text.replace("\ud800", "?").encode()
     end = work_once(
         "sh -c 'cat >copy; cmp copy \"$1\"' sh {{promptFile}}", tmp_path, text, input="stdin"
     )
     assert end.failure is None
-    assert CaseFiles(tmp_path).attempt_prompt(0).read_bytes() == asked
-    assert (tmp_path / "workspace" / "copy").read_bytes() == asked
+    assert CaseFiles(tmp_path).attempt_prompt(0).read_bytes() == prompt_bytes
+    assert (tmp_path / "workspace" / "copy").read_bytes() == prompt_bytes
     end = work_once("true {{prompt}}", tmp_path, text)
     if "\ud800" in text:
         assert end.failure is None
@@ -135,7 +137,7 @@ def test_a_prompt_that_is_no_word_can_be_read_from_its_file(tmp_path: Path, text
 
 
 def test_a_program_need_not_read_its_input(tmp_path: Path) -> None:
-    """However much there is."""
+    """This holds for any amount of input."""
     assert work_once("echo hi", tmp_path, "x" * 300_000, input="stdin").output == "hi"
 
 
@@ -152,13 +154,13 @@ def test_ag_09_a_missing_program_is_tried_once(tmp_path: Path) -> None:
         assert (end.ending, end.gave_up, len(end.attempts)) == ("failed", "permanent", 1)
         message = 'program "./agent" not found, or the interpreter in its first line'
         assert end.attempts[0].failure == AttemptFailure("not_found", message)
-        assert rig.ledger.told == [("begins", 0), ("durable", -1), ("gone", 0)]
+        assert rig.ledger.records == [("begins", 0), ("durable", -1), ("gone", 0)]
 
     in_rig(found, tmp_path / "case", work)
 
 
 @pytest.mark.parametrize(
-    ("first_line", "mode", "told"),
+    ("first_line", "mode", "message"),
     [
         (
             "#!/no/such/shell",
@@ -169,10 +171,10 @@ def test_ag_09_a_missing_program_is_tried_once(tmp_path: Path) -> None:
         ("", 0o755, '"./agent" cannot be started: Exec format error'),
     ],
 )
-def test_a_program_that_cannot_be_run_says_why(
-    tmp_path: Path, first_line: str, mode: int, told: str
+def test_a_program_that_cannot_be_run_fails_with_the_reason(
+    tmp_path: Path, first_line: str, mode: int, message: str
 ) -> None:
-    """For good: nothing about it changes by itself."""
+    """The failure is permanent: its cause does not change by itself."""
     program = tmp_path / "agent"
     program.write_text(f"{first_line}\n")
     program.chmod(0o755)
@@ -183,11 +185,11 @@ def test_a_program_that_cannot_be_run_says_why(
         return await rig.agent(attempt())
 
     end = in_rig(found, tmp_path / "case", work)
-    assert failure(end).message == told
+    assert failure(end).message == message
     assert failure(end).is_permanent
 
 
-def test_a_workspace_that_is_gone_is_no_missing_program(tmp_path: Path) -> None:
+def test_a_missing_workspace_is_not_reported_as_a_missing_program(tmp_path: Path) -> None:
     """An agent may have removed it."""
 
     async def work(rig: Rig) -> AttemptEnd:
@@ -199,8 +201,8 @@ def test_a_workspace_that_is_gone_is_no_missing_program(tmp_path: Path) -> None:
     assert end.failure == AttemptFailure("invalid", message)
 
 
-def test_a_word_that_cannot_be_filled_in_is_a_failure_for_good(tmp_path: Path) -> None:
-    """It is the same the next time."""
+def test_an_argument_that_cannot_be_rendered_is_a_permanent_failure(tmp_path: Path) -> None:
+    """Rendering would fail again the next time."""
     end = work_once("true '{{ names() }}'", tmp_path, variables={"names": [1]})
     assert failure(end).kind == "invalid"
     assert failure(end).message.startswith("the command cannot be rendered: ")
@@ -213,17 +215,17 @@ def test_a_word_that_cannot_be_filled_in_is_a_failure_for_good(tmp_path: Path) -
         ("kill:9", "killed", "was ended by SIGKILL", -9),
     ],
 )
-def test_how_an_agent_failed_is_told(
+def test_a_failure_reports_exit_and_standard_error(
     tmp_path: Path, step: str, kind: str, message: str, code: int
 ) -> None:
-    """With the last line of its standard error, and what it had printed."""
+    """The message has the last line of its standard error, and the output is kept."""
     end = work_once(scripted("say:half", "warn:first", "warn:no luck", step), tmp_path)
     assert (failure(end).kind, failure(end).message) == (kind, message)
     assert (end.exit_code, end.output, failure(end).is_permanent) == (code, "half", False)
 
 
-def test_what_an_agent_says_of_its_failure_is_read_before_it_is_judged(tmp_path: Path) -> None:
-    """Regression: the last words of a quick program came sometimes too late, and failures differed."""
+def test_standard_error_is_read_before_a_failure_is_classified(tmp_path: Path) -> None:
+    """Regression: the last output of a quick program sometimes arrived too late, and failures differed."""
     policy = RestartPolicy(max_attempts=5, delay=0, identical_failures=3)
 
     async def work(rig: Rig) -> None:
@@ -243,8 +245,8 @@ def test_other_exit_codes_may_be_successes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_attempt_that_takes_too_long_is_ended_with_all_it_started(tmp_path: Path) -> None:
-    """The time of its entry counts more than that of the task; what it wrote is kept."""
+def test_an_attempt_that_exceeds_its_time_is_ended_with_its_processes(tmp_path: Path) -> None:
+    """The time of its entry overrides that of the task; its output is kept."""
     line = scripted("say:half", "leave:session", "open:../ready", "hang")
 
     async def work(rig: Rig) -> AttemptEnd:
@@ -255,7 +257,7 @@ def test_an_attempt_that_takes_too_long_is_ended_with_all_it_started(tmp_path: P
             end = await rig.agent(attempt())
         assert trio.current_time() - clock_stood < 20
         assert rig.family.alive() == []
-        assert rig.ledger.told[-1] == ("gone", 0)
+        assert rig.ledger.records[-1] == ("gone", 0)
         return end
 
     found = settings(line, mark="late-agents", timeoutMs=400)
@@ -265,14 +267,14 @@ def test_an_attempt_that_takes_too_long_is_ended_with_all_it_started(tmp_path: P
     assert carriers("late-agents") == []
 
 
-def test_the_task_bounds_attempts_of_which_the_entry_says_nothing(tmp_path: Path) -> None:
-    """In seconds."""
+def test_the_task_limits_attempts_of_entries_without_a_limit(tmp_path: Path) -> None:
+    """The limit is in seconds."""
     end = work_once(scripted("hang"), tmp_path, limit=0.05)
     assert failure(end).message == "did not end within 0.05 seconds"
 
 
-def test_too_much_output_is_cut_and_nobody_waits(tmp_path: Path) -> None:
-    """The program goes on, and its end is known."""
+def test_excessive_output_is_truncated_without_blocking(tmp_path: Path) -> None:
+    """The program continues, and its end is reported."""
     line = scripted("say:begin", "spam:300000", "warn:oh", "exit:2")
     end = work_once(line, tmp_path, maxOutputBytes=1000)
     log = CaseFiles(tmp_path).stdout(0)
@@ -284,25 +286,25 @@ def test_too_much_output_is_cut_and_nobody_waits(tmp_path: Path) -> None:
     assert "warnings" not in end.metadata
 
 
-def test_what_a_script_writes_to_dev_stderr_does_not_empty_the_log(tmp_path: Path) -> None:
+def test_a_write_to_dev_stderr_does_not_truncate_the_log(tmp_path: Path) -> None:
     """The log is a pipe: a file would be truncated."""
     line = "sh -c 'echo one >&2; echo two >/dev/stderr; echo three; echo four >/dev/stdout'"
     assert work_once(line, tmp_path).output == "three\nfour"
     assert CaseFiles(tmp_path).stderr(0).read_text() == "one\ntwo\n"
 
 
-def test_an_attempt_that_is_begun_again_writes_behind_the_one_that_was_cut_off(
+def test_a_repeated_attempt_appends_to_the_log_of_the_interrupted_one(
     tmp_path: Path,
 ) -> None:
-    """Its output is its own, and so is its report."""
+    """It has its own output and its own report."""
     work_once(scripted("say:first", 'report:{"output": "old", "cost": 1}'), tmp_path)
     end = work_once(scripted("say:second"), tmp_path)
     assert (end.output, end.cost) == ("second", None)
     assert CaseFiles(tmp_path).stdout(0).read_text() == "first\nsecond\n"
 
 
-def test_a_log_that_is_no_file_is_trouble_and_no_wait(tmp_path: Path) -> None:
-    """By any program."""
+def test_a_log_path_that_is_not_a_file_is_an_error_without_blocking(tmp_path: Path) -> None:
+    """This holds for any program."""
     files = CaseFiles(tmp_path)
     files.logs.mkdir()
     make_pipe(files.stdout(0))
@@ -315,8 +317,8 @@ def test_a_log_that_is_no_file_is_trouble_and_no_wait(tmp_path: Path) -> None:
     assert (tmp_path / "elsewhere").read_text() == "mine"
 
 
-def test_what_an_attempt_used_before_it_was_cut_off_counts(tmp_path: Path) -> None:
-    """It is begun again with the same number, however often; its own report is read as always."""
+def test_usage_of_an_interrupted_attempt_counts(tmp_path: Path) -> None:
+    """It is repeated with the same number any number of times; its own report is read as usual."""
     line = scripted('report:{"tokens": 500, "cost": 0.5, "output": "new"}')
     files = CaseFiles(tmp_path)
     again = attrs.evolve(attempt(1), is_resumed=True)
@@ -333,8 +335,8 @@ def test_what_an_attempt_used_before_it_was_cut_off_counts(tmp_path: Path) -> No
     assert end.metadata["cutOff"] == 3
 
 
-def test_a_report_says_what_was_used_and_said(tmp_path: Path) -> None:
-    """In place of what was printed."""
+def test_a_report_provides_usage_and_output(tmp_path: Path) -> None:
+    """Its output replaces the standard output."""
     report = {
         "output": {"answer": [42]},
         "tokens": {"prompt": 10, "completion": 5, "total": 16, "cached": 2},
@@ -346,8 +348,8 @@ def test_a_report_says_what_was_used_and_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", ["exit:0", "exit:1", "kill:15"])
-def test_an_error_in_the_report_counts_more_than_the_end(tmp_path: Path, step: str) -> None:
-    """The program knows best."""
+def test_an_error_in_the_report_overrides_the_exit_code(tmp_path: Path, step: str) -> None:
+    """The program has the most precise information."""
     report = 'report:{"error": {"kind": "auth", "message": "the key was refused"}}'
     end = work_once(scripted(report, step), tmp_path)
     assert end.failure == AttemptFailure("auth", "the key was refused")
@@ -358,7 +360,7 @@ def test_an_error_in_the_report_counts_more_than_the_end(tmp_path: Path, step: s
     ("settings", "kind"),
     [(AgentSettings(), CommandAgentSettings), (PromptEvalSettings(), ExecSettings)],
 )
-def test_programs_are_agents_in_tasks_of_agents_only(
+def test_programs_are_agents_only_in_tasks_of_agents(
     tmp_path: Path, settings: TaskSettings, kind: type
 ) -> None:
     """Elsewhere the same entry is a provider."""
@@ -369,8 +371,8 @@ def test_programs_are_agents_in_tasks_of_agents_only(
     assert isinstance(find(entry).settings, kind)
 
 
-def test_the_agent_in_shell_is_done_in_its_last_attempt(tmp_path: Path) -> None:
-    """Restarts and all."""
+def test_the_shell_agent_is_done_in_its_last_attempt(tmp_path: Path) -> None:
+    """All its restarts are run."""
 
     async def work(rig: Rig) -> None:
         end = await run_until_done(rig.agent, rig.terms())
@@ -380,11 +382,11 @@ def test_the_agent_in_shell_is_done_in_its_last_attempt(tmp_path: Path) -> None:
         last = end.attempts[-1]
         assert (last.output, last.usage.total, last.cost) == ("done at last", 5, 0.5)
         steps = ["begins", "durable", "started", "gone"]
-        assert [word for word, _ in rig.ledger.told] == steps * 3
+        assert [word for word, _ in rig.ledger.records] == steps * 3
 
     in_rig(settings("./agent.sh 2"), tmp_path, work)
-    told = (tmp_path / "workspace" / "told.txt").read_text()
-    assert told == f"{CONTINUATION}\n\nDo it."
+    prompt = (tmp_path / "workspace" / "prompt.txt").read_text()
+    assert prompt == f"{CONTINUATION}\n\nDo it."
 
 
 @pytest.mark.parametrize(
@@ -410,14 +412,14 @@ def test_the_agent_in_shell_is_done_in_its_last_attempt(tmp_path: Path) -> None:
         (b'{"price": 1}', 'the report: "price" is not a key'),
     ],
 )
-def test_what_is_wrong_in_a_report_is_left_out_and_told(data: bytes, warning: str) -> None:
+def test_invalid_report_fields_are_ignored_with_a_warning(data: bytes, warning: str) -> None:
     """An invalid report never ends a run."""
     report = read_report(data)
     assert report.warnings == (warning,)
     assert attrs_of(report) == attrs_of(AttemptReport())
 
 
-def test_an_output_that_is_null_is_left_out() -> None:
+def test_a_null_output_is_ignored() -> None:
     """The standard output of the program is its output then."""
     report = read_report(b'{"output": null}')
     assert attrs_of(report) == attrs_of(AttemptReport())
@@ -432,31 +434,31 @@ def attrs_of(report: AttemptReport) -> tuple[Any, ...]:
     "data",
     [b'{"cost": NaN}', b'{"cost": 1e999}', b'{"a', b'"\\ud800"', b'{"output": ' + b"[" * 500],
 )
-def test_what_is_no_json_is_no_report(data: bytes) -> None:
-    """With the reason."""
+def test_invalid_json_is_not_a_report(data: bytes) -> None:
+    """The warning contains the reason."""
     (warning,) = read_report(data).warnings
     assert warning.startswith("the report is not usable JSON: ")
 
 
-def test_what_is_nested_too_deeply_is_no_report() -> None:
-    """It could be read, and then not be written down."""
+def test_a_report_that_is_nested_too_deeply_is_rejected() -> None:
+    """It could be read, but not stored."""
     data = b'{"output": ' + b"[" * 500 + b"]" * 500 + b"}"
     (warning,) = read_report(data).warnings
     assert "Recursion limit" in warning
 
 
-def test_what_a_report_says_is_bounded() -> None:
-    """Such a long one is not a real message."""
-    told = {f"key {n} {'x' * 99}": 1 for n in range(5000)}
-    report = read_report(json.dumps({**told, "error": {"message": "x" * 10**6}}).encode())
+def test_messages_of_a_report_are_bounded() -> None:
+    """A longer one is not a real message."""
+    fields = {f"key {n} {'x' * 99}": 1 for n in range(5000)}
+    report = read_report(json.dumps({**fields, "error": {"message": "x" * 10**6}}).encode())
     first, *_, last = report.warnings
     assert (first, len(report.warnings)) == (f'the report: "key 0 {"x" * 52}… is not a key', 11)
     assert last == "the report: and 4990 more like these"
     assert report.failure == AttemptFailure("reported", f"{'x' * 1999}…")
 
 
-def test_no_message_of_a_failure_shows_a_key(tmp_path: Path) -> None:
-    """In whatever way it failed: messages go to the bus."""
+def test_failure_messages_never_contain_a_key(tmp_path: Path) -> None:
+    """This holds for every kind of failure: messages are posted on the bus."""
     key = "sk-0123456789"
     report = json.dumps({"error": {"message": f"refused {key}"}, key: 1, "cost": key})
     end = work_once(scripted(f"report:{report}"), tmp_path, env={"MY_KEY": key})
@@ -486,9 +488,7 @@ def test_no_message_of_a_failure_shows_a_key(tmp_path: Path) -> None:
         (7, "reported", "7"),
     ],
 )
-def test_a_reported_error_is_a_failure_whatever_it_looks_like(
-    error: Any, kind: str, message: str
-) -> None:
+def test_a_reported_error_is_a_failure_in_any_form(error: Any, kind: str, message: str) -> None:
     """Its kind is used if a program may report it."""
     found = read_report(json.dumps({"error": error}).encode()).failure
     assert found is not None
@@ -507,13 +507,13 @@ _INNER = _PLAIN | st.dictionaries(
     st.booleans(),
 )
 @hypothesis_settings(max_examples=hypothesis_settings().max_examples // 2)
-def test_a_report_never_raises_and_what_it_gives_is_in_range(
-    told: dict[str, Any],
+def test_parsing_a_report_never_raises_and_values_are_in_range(
+    fields: dict[str, Any],
     end: int,
     whole: bool,  # noqa: FBT001
 ) -> None:
-    """For any text, cut anywhere."""
-    data = json.dumps(told).encode()
+    """This holds for any text, cut anywhere."""
+    data = json.dumps(fields).encode()
     report = read_report(data if whole else data[:end])
     json.dumps(report.output, allow_nan=False)
     assert report.cost is None or 0 <= report.cost < math.inf
@@ -523,8 +523,8 @@ def test_a_report_never_raises_and_what_it_gives_is_in_range(
     )
 
 
-def test_something_else_in_the_place_of_a_report_does_no_harm(tmp_path: Path) -> None:
-    """A link, a folder, a named pipe, far too much."""
+def test_special_files_in_place_of_a_report_do_no_harm(tmp_path: Path) -> None:
+    """The place holds a link, a folder, a named pipe, or a file that is too large."""
     path = tmp_path / "report"
     assert read_report_file(path) == AttemptReport()
     path.symlink_to("/dev/zero")
@@ -541,8 +541,8 @@ def test_something_else_in_the_place_of_a_report_does_no_harm(tmp_path: Path) ->
     assert read_report_file(path).warnings == (f"the report is longer than {LARGEST} bytes",)
 
 
-def test_a_report_that_is_a_folder_is_told_with_the_attempt(tmp_path: Path) -> None:
-    """The output is then what was printed."""
+def test_a_report_that_is_a_folder_is_reported_with_the_attempt(tmp_path: Path) -> None:
+    """The output is then the standard output."""
     files = room(tmp_path).files
     files.report(0).mkdir(parents=True)
     end = work_once(scripted("say:hi"), tmp_path)

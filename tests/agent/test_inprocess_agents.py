@@ -38,7 +38,7 @@ def slots(width: int) -> Lanes:
 def working(
     seconds: float, spans: list[tuple[str, float, float]] | None = None, name: str = ""
 ) -> AgentFunction:
-    """An agent that works for a while and is done."""
+    """An agent that works for a while and is then done."""
 
     async def work(run: AgentRun) -> None:
         began_at = trio.current_time()
@@ -57,7 +57,7 @@ def ids() -> RunIds:
 def run(
     cases: Sequence[AgentCase], width: int, **more: Any
 ) -> tuple[list[LoopEnd], list[AgentEvent], float]:
-    """The ends, everything that happened, and how long it took."""
+    """The ends, the events, and the duration."""
     events: list[AgentEvent] = []
 
     async def main() -> tuple[list[LoopEnd], list[AgentEvent], float]:
@@ -70,13 +70,13 @@ def run(
 
 
 def starts(events: Sequence[AgentEvent]) -> list[tuple[str, float]]:
-    """The case, or the child, of each attempt, and when it began."""
+    """The case, or the child, of each attempt, and its start time."""
     found = [event for event in events if isinstance(event, AttemptStarted)]
     return [(event.case, event.at) for event in found]
 
 
-def test_ag_20_without_a_limit_nobody_waits() -> None:
-    """A hundred begin at once."""
+def test_ag_20_without_a_limit_no_agent_waits() -> None:
+    """A hundred start at once."""
     cases = [AgentCase(f"c{number}", working(5), "Do it.") for number in range(100)]
     ends, events, seconds = run(cases, 10**6)
     assert seconds == 5
@@ -85,8 +85,8 @@ def test_ag_20_without_a_limit_nobody_waits() -> None:
     assert {end.ending for end in ends} == {"done"}
 
 
-def test_ag_21_with_one_slot_they_run_one_after_another() -> None:
-    """In the order of the cases."""
+def test_ag_21_with_one_slot_agents_run_one_after_another() -> None:
+    """They run in the order of the cases."""
     cases = [AgentCase(name, working(5), "Do it.") for name in "abc"]
     _ends, events, seconds = run(cases, 1)
     assert starts(events) == [("a", 0.0), ("b", 5.0), ("c", 10.0)]
@@ -94,10 +94,10 @@ def test_ag_21_with_one_slot_they_run_one_after_another() -> None:
 
 
 @pytest.mark.parametrize("cancel_at", [3.0, 10.0])
-def test_ag_22_and_23_a_waiter_that_is_cancelled_leaves_the_slot_to_the_next(
+def test_ag_22_and_23_a_cancelled_waiter_leaves_the_slot_to_the_next(
     cancel_at: float,
 ) -> None:
-    """While it waits, and in the very instant in which the slot is given back."""
+    """It is cancelled while it waits, or in the very instant in which the slot is released."""
     reached: list[tuple[str, float]] = []
 
     async def parent(run: AgentRun) -> None:
@@ -124,8 +124,8 @@ def test_ag_22_and_23_a_waiter_that_is_cancelled_leaves_the_slot_to_the_next(
     assert reached == [("second", 10.0)]
 
 
-def test_ag_24_a_caller_that_is_cancelled_already_takes_nothing() -> None:
-    """No attempt begins, and no slot is missing."""
+def test_ag_24_a_cancelled_caller_takes_no_slot() -> None:
+    """No attempt starts, and no slot is missing."""
 
     async def main() -> list[AgentEvent]:
         events: list[AgentEvent] = []
@@ -140,8 +140,8 @@ def test_ag_24_a_caller_that_is_cancelled_already_takes_nothing() -> None:
     assert starts(run_virtual(main)) == []
 
 
-def test_ag_25_an_attempt_that_raises_gives_its_slot_back() -> None:
-    """That holds also if it raises after a wait, or in one."""
+def test_ag_25_an_attempt_that_raises_releases_its_slot() -> None:
+    """It releases the slot also if it raises after a wait, or during one."""
 
     async def raises(run: AgentRun) -> None:
         await trio.sleep(1)
@@ -166,8 +166,8 @@ def test_ag_25_an_attempt_that_raises_gives_its_slot_back() -> None:
     assert seconds == 5  # the second case has its turn after the first attempt
 
 
-def test_ag_26_only_runs_that_really_wait_are_told_of() -> None:
-    """One that gets its slot at once is none; the lane's figure says the same."""
+def test_ag_26_only_waiting_runs_are_reported() -> None:
+    """One that gets its slot at once does not wait; the lane's counter agrees."""
 
     async def main() -> tuple[list[AgentEvent], list[int]]:
         lanes, waiting = slots(1), list[int]()
@@ -204,7 +204,7 @@ def test_ag_26_only_runs_that_really_wait_are_told_of() -> None:
 
 
 def test_ag_27_with_one_slot_a_parent_can_wait_for_its_child() -> None:
-    """It holds none meanwhile, and has one again before it goes on."""
+    """It holds no slot meanwhile, and has one again before it continues."""
     lanes = slots(1)
     seen: list[tuple[str, int]] = []
 
@@ -226,8 +226,8 @@ def test_ag_27_with_one_slot_a_parent_can_wait_for_its_child() -> None:
     assert (ends[0].ending, ends[0].attempts[0].output, seconds) == ("done", "grown up", 5)
 
 
-def test_children_are_told_apart_and_who_waits_to_go_on_is_told() -> None:
-    """A child has a name behind that of its case; who has its slot back at once waits for nothing."""
+def test_children_are_named_and_waits_to_continue_are_reported() -> None:
+    """A child is named after its case; a parent that gets its slot back at once reports no wait."""
 
     async def parent(run: AgentRun) -> None:
         await run.start_child(working(1), "child")
@@ -238,8 +238,8 @@ def test_children_are_told_apart_and_who_waits_to_go_on_is_told() -> None:
         run.done()
 
     _ends, events, _seconds = run([AgentCase("a", parent, "Do it.")], 1)
-    told = [(type(e), e.case, e.at) for e in events if not isinstance(e, AttemptEnded)]
-    assert told[:-1] == [
+    reported = [(type(e), e.case, e.at) for e in events if not isinstance(e, AttemptEnded)]
+    assert reported[:-1] == [
         (AttemptStarted, "a", 0),
         (AttemptStarted, "a/child", 0),
         (AttemptWaiting, "a", 0.51),
@@ -249,7 +249,7 @@ def test_children_are_told_apart_and_who_waits_to_go_on_is_told() -> None:
 
 
 def test_ag_28_more_slots_are_used_at_once() -> None:
-    """Three more begin in the instant in which the lane becomes wider."""
+    """Three more start in the instant in which the lane is widened."""
     lanes = slots(2)
 
     async def main() -> list[AgentEvent]:
@@ -268,15 +268,15 @@ def test_ag_28_more_slots_are_used_at_once() -> None:
     assert [at for _case, at in starts(run_virtual(main))] == [0, 0, 3, 3, 3, 10, 10]
 
 
-def test_who_goes_on_comes_before_new_root_runs() -> None:
-    """One that has waited long enough passes those that have not begun; so do its children."""
+def test_a_continuing_run_precedes_new_root_runs() -> None:
+    """One that has waited long enough passes those that have not started; so do its children."""
     order: list[tuple[str, float]] = []
 
     async def parent(run: AgentRun) -> None:
         async with run.waiting():
             await trio.sleep(0.5)
             await run.start_child(other, "child")
-            await trio.sleep(2.5)  # meanwhile one of the others has joined the line
+            await trio.sleep(2.5)  # meanwhile one of the others has joined the queue
         order.append(("parent", trio.current_time()))
         await trio.sleep(1)
         run.done()
@@ -292,8 +292,8 @@ def test_who_goes_on_comes_before_new_root_runs() -> None:
     assert order == [("other", 0), ("child", 2), ("parent", 4), ("other", 5), ("other", 7)]
 
 
-def test_a_case_in_its_delay_keeps_nobody_from_beginning() -> None:
-    """It holds no slot, and no place among the jobs that are live."""
+def test_a_case_in_its_delay_does_not_prevent_others_from_starting() -> None:
+    """It holds no slot, and is not counted among the live jobs."""
     cases = [
         AgentCase(f"c{number}", slow_twice, "Do it.", policy=RestartPolicy(delay=1000))
         for number in range(300)
@@ -309,8 +309,8 @@ async def slow_twice(run: AgentRun) -> None:
         run.done()
 
 
-def test_a_time_limit_around_a_wait_does_not_cost_a_slot() -> None:
-    """Behind it the agent has one again, and waits for it if it must."""
+def test_a_timeout_around_a_wait_does_not_lose_a_slot() -> None:
+    """After the timeout the agent holds a slot again, and waits for it if necessary."""
     lanes = slots(1)
     in_flight: list[tuple[float, int]] = []
 
@@ -328,7 +328,7 @@ def test_a_time_limit_around_a_wait_does_not_cost_a_slot() -> None:
 
 
 def test_a_slot_is_held_until_a_cancelled_agent_has_cleaned_up() -> None:
-    """Running agents are not forgotten."""
+    """Running agents still count."""
     lanes = slots(1)
     in_flight: list[int] = []
 
@@ -350,8 +350,8 @@ def test_a_slot_is_held_until_a_cancelled_agent_has_cleaned_up() -> None:
     assert lanes[LANE].statistics().in_flight == 0
 
 
-def test_children_live_over_restarts_and_no_longer_than_their_case() -> None:
-    """They are waited for when the task is done, and then ended; none can be started afterwards."""
+def test_children_survive_restarts_and_end_with_their_case() -> None:
+    """They are awaited when the task is done, and then ended; none can be started afterwards."""
     late: list[str] = []
 
     async def clings(run: AgentRun) -> None:
@@ -378,7 +378,7 @@ def test_children_live_over_restarts_and_no_longer_than_their_case() -> None:
     assert late == ["the child 'late' cannot start: its case has ended"]
 
 
-def test_a_child_that_fails_fails_alone() -> None:
+def test_a_failing_child_fails_alone() -> None:
     """Its parent gets the failure; also that of a child that was ended."""
 
     async def parent(run: AgentRun) -> None:
@@ -402,7 +402,7 @@ def test_a_child_that_fails_fails_alone() -> None:
 
 
 def test_attempts_are_linked_and_their_ids_sort() -> None:
-    """Over restarts, and over children in between."""
+    """This holds across restarts, and with children in between."""
     seen: list[tuple[str, str | None]] = []
 
     async def agent(run: AgentRun) -> None:
@@ -418,8 +418,8 @@ def test_attempts_are_linked_and_their_ids_sort() -> None:
     assert own[0] == "20260115-0000000000-f00d-000000"
 
 
-def test_a_stop_lets_attempts_run_to_their_end_with_their_children() -> None:
-    """No further attempt starts, and a case that never started says so."""
+def test_a_stop_lets_attempts_finish_with_their_children() -> None:
+    """No further attempt starts, and a case that never started reports this."""
 
     async def main() -> list[LoopEnd]:
         stop = trio.Event()
@@ -438,13 +438,13 @@ def test_a_stop_lets_attempts_run_to_their_end_with_their_children() -> None:
     assert (second.ending, second.message) == ("interrupted", "not started")
 
 
-def test_what_was_done_is_told_also_when_everything_is_cancelled() -> None:
-    """In the order of the cases, each once."""
-    told: list[tuple[str, str, int]] = []
+def test_completed_work_is_reported_after_cancellation() -> None:
+    """Cases are reported in order, each once."""
+    reports: list[tuple[str, str, int]] = []
 
     async def emit(case: AgentCase, end: LoopEnd) -> None:
         await trio.lowlevel.checkpoint()
-        told.append((case.name, end.message, len(end.attempts)))
+        reports.append((case.name, end.message, len(end.attempts)))
 
     async def main() -> None:
         cases = [
@@ -457,7 +457,7 @@ def test_what_was_done_is_told_also_when_everything_is_cancelled() -> None:
             await run_agents(cases, lanes=slots(1), emit=emit)
 
     run_virtual(main)
-    assert told == [
+    assert reports == [
         ("a", "interrupted", 1),
         ("b", "done after 1 attempt", 1),
         ("c", "interrupted", 0),
@@ -465,8 +465,8 @@ def test_what_was_done_is_told_also_when_everything_is_cancelled() -> None:
     ]
 
 
-def test_a_lane_that_is_closed_ends_what_wants_to_go_on() -> None:
-    """The agent is cancelled in its wait, its child is gone, and the case says why."""
+def test_a_closed_lane_ends_agents_that_want_to_continue() -> None:
+    """The agent is cancelled in its wait, its child has ended, and the case reports the reason."""
     lanes = Lanes([LaneSpec(LANE, max_concurrency=1, breaker_threshold=1)])
     cleaned: list[float] = []
 
@@ -491,7 +491,7 @@ def test_a_lane_that_is_closed_ends_what_wants_to_go_on() -> None:
 
 
 def test_a_child_that_never_gets_a_slot_ends_with_the_reason() -> None:
-    """Its parent may go on with what it has."""
+    """Its parent may continue without it."""
     lanes = Lanes([LaneSpec(LANE, max_concurrency=2, breaker_threshold=1)])
 
     async def refuse() -> None:
@@ -515,8 +515,8 @@ def test_a_child_that_never_gets_a_slot_ends_with_the_reason() -> None:
     assert len(starts(events)) == 1
 
 
-def test_waits_inside_of_waits_are_one() -> None:
-    """A slot comes back behind the outermost."""
+def test_nested_waits_release_one_slot() -> None:
+    """The slot is acquired again after the outermost wait."""
     lanes = slots(1)
     in_flight: list[int] = []
 
@@ -534,7 +534,7 @@ def test_waits_inside_of_waits_are_one() -> None:
     assert ends[0].attempts[0].duration_s == 0
 
 
-def test_ids_that_cannot_be_had_end_the_run_of_a_case() -> None:
+def test_a_failing_id_source_ends_the_run_of_a_case() -> None:
     """The creation of run ids fails in a slot, and the slot is released."""
 
     def broken() -> datetime:
@@ -549,8 +549,8 @@ def test_ids_that_cannot_be_had_end_the_run_of_a_case() -> None:
     assert [end.message for end in ends] == ["OSError: no clock"] * 2
 
 
-def test_ag_11_cases_that_cannot_be_are_told_together() -> None:
-    """Before any of them begins."""
+def test_ag_11_invalid_cases_are_reported_together() -> None:
+    """They are reported before any of them starts."""
     cases = [
         AgentCase("a", working(1), "Do it."),
         AgentCase("a", working(1), " "),
@@ -565,8 +565,8 @@ def test_ag_11_cases_that_cannot_be_are_told_together() -> None:
     ]
 
 
-def test_the_bus_is_told_of_each_case() -> None:
-    """Its exceptions are counted."""
+def test_each_case_is_reported_on_the_bus() -> None:
+    """Exceptions of the bus are counted."""
     posted: list[tuple[str, str, str]] = []
 
     async def post(case: AgentCase, type_: str, body: str) -> None:
@@ -584,7 +584,7 @@ def test_the_bus_is_told_of_each_case() -> None:
 
 @attrs.frozen
 class Tree:
-    """The actions of a run: it works, and starts others, for which it may wait."""
+    """The actions of a run: it works, and starts children, for which it may wait."""
 
     before: int
     children: "tuple[Tree, ...]"
@@ -613,7 +613,7 @@ TREES = st.recursive(
     st.one_of(st.just(math.inf), st.integers(0, 12).map(lambda whole: whole + 0.5)),
     st.random_module(),
 )
-def test_whatever_agents_start_and_wait_for_no_slot_is_lost_or_held_in_vain(
+def test_no_slot_is_lost_or_held_by_a_waiting_agent(
     trees: list[Tree], width: int, cancel_at: float, _seed: object
 ) -> None:
     """Exactly the working agents hold a slot, never more than exist; and everything ends."""
@@ -672,7 +672,7 @@ def test_whatever_agents_start_and_wait_for_no_slot_is_lost_or_held_in_vain(
 
 
 def test_an_agent_may_return_a_failure_or_a_text() -> None:
-    """Of several attempts only the last text is kept: each may be large."""
+    """Only the last text of several attempts is stored: each may be large."""
 
     async def says(run: AgentRun) -> AttemptEnd | str | None:
         await trio.sleep(2)

@@ -33,7 +33,7 @@ SETTINGS = AgentSettings(max_steps=6)
 
 
 def chat(name: str, **arguments: Any) -> Any:
-    """A call as chat completions write it."""
+    """Return a call in the form of chat completions."""
     function = {"name": name, "arguments": json.dumps(arguments)}
     return [{"id": f"c-{name}", "type": "function", "function": function}]
 
@@ -47,13 +47,13 @@ def gemini(name: str, **arguments: Any) -> Any:
 
 
 def result(prompt: str) -> Any:
-    """The last tool results that the model got, in chat form."""
+    """Return the last tool results that the model got, in chat form."""
     return json.loads(prompt)[-1]["content"]
 
 
 @attrs.define
 class Script:
-    """Says one thing after another; what is an exception is raised."""
+    """A provider that returns scripted replies in order; an exception is raised."""
 
     says: Sequence[Any]
     requests: list[Request] = attrs.field(factory=list)
@@ -61,11 +61,11 @@ class Script:
 
     async def __call__(self, request: Request) -> Reply:
         self.requests.append(request)
-        said = self.says[len(self.requests) - 1]
+        reply = self.says[len(self.requests) - 1]
         await trio.sleep(self.takes)
-        if isinstance(said, Exception):
-            raise said
-        return Reply(output=said, usage=Usage(total=10), cost=0.5)
+        if isinstance(reply, Exception):
+            raise reply
+        return Reply(output=reply, usage=Usage(total=10), cost=0.5)
 
     @property
     def results(self) -> list[Any]:
@@ -74,14 +74,14 @@ class Script:
 
 @attrs.define
 class Bench:
-    """One case, and who works on it."""
+    """One case and its agent."""
 
     folder: Path
     settings: AgentSettings = SETTINGS
     environ: Mapping[str, str] = attrs.field(factory=lambda: dict(os.environ))
     posted: list[tuple[str, str]] = attrs.field(factory=list)
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    """Of all that runs; a message `cut` cancels it."""
+    """The messages of the log; a message `cut` cancels the run."""
     config: Mapping[str, Any] = attrs.field(factory=dict)
 
     @property
@@ -105,13 +105,13 @@ class Bench:
         """Return the ends of attempts, one after another; None for interrupted ones.
 
         Args:
-            model: Who works.
-            number: Of the first attempt.
-            prompt: What is to be done.
-            notes: What is written down, and found again.
-            is_resumed: Whether it was cut off before.
-            attempts: How many are made.
-            busy: Seconds for which the lane of the model is busy with other calls first.
+            model: The agent.
+            number: The number of the first attempt.
+            prompt: The prompt of the case.
+            notes: The journal, which is written and read again.
+            is_resumed: Whether the attempt was interrupted before.
+            attempts: The number of attempts.
+            busy: The number of seconds for which the lane of the model is busy with other calls first.
         """
         self.files.workspace.mkdir(parents=True, exist_ok=True)
         entry = ProviderEntry(id="model", config=self.config)
@@ -185,7 +185,7 @@ def bench(tmp_path: Path) -> Bench:
 
 @pytest.mark.parametrize("form", [chat, anthropic, gemini])
 def test_a_model_repairs_a_file_and_is_done(bench: Bench, form: Callable[..., Any]) -> None:
-    """In every form in which models call tools; what all replies used is added up."""
+    """This works in every form in which models call tools; the usage of all replies is added up."""
     bench.files.workspace.mkdir(parents=True)
     bench.file("calc.py").write_text("def add(a, b):\n    return a - b\n")
     model = Script(
@@ -215,8 +215,8 @@ def test_a_model_repairs_a_file_and_is_done(bench: Bench, form: Callable[..., An
     assert model.requests[0].prompt == "Repair it."
 
 
-def test_what_is_offered_stands_behind_the_tools_of_the_provider(bench: Bench) -> None:
-    """Commands only where the suite allows them."""
+def test_agent_tools_follow_the_tools_of_the_provider(bench: Bench) -> None:
+    """The command tool is offered only if the suite allows it."""
     own = {"type": "web_search"}
     bench.config = {"tools": [own]}
     model = Script(["Nothing to do."])
@@ -234,8 +234,11 @@ def test_what_is_offered_stands_behind_the_tools_of_the_provider(bench: Bench) -
 
 
 @pytest.mark.parametrize("output", ["I give up.", {"status": "tired"}])
-def test_an_attempt_ends_when_nothing_is_called(bench: Bench, output: Any) -> None:
-    """One reply of any kind; it gets the path of the workspace, so that it may work there by itself."""
+def test_an_attempt_ends_with_a_reply_without_tool_calls(bench: Bench, output: Any) -> None:
+    """One reply of any kind is enough.
+
+    The provider gets the path of the workspace, so that it may work there itself.
+    """
 
     async def worker(request: Request) -> Reply:
         assert request.vars["name"] == "calc"
@@ -250,7 +253,7 @@ def test_an_attempt_ends_when_nothing_is_called(bench: Bench, output: Any) -> No
     assert bench.files.done.exists()
 
 
-def test_later_attempts_are_told_that_there_was_one(bench: Bench) -> None:
+def test_later_attempts_get_a_note_about_the_earlier_one(bench: Bench) -> None:
     """The note is appended if the prompt is a conversation."""
     model = Script(["a", "b"])
     bench.end(model, number=1)
@@ -262,8 +265,8 @@ def test_later_attempts_are_told_that_there_was_one(bench: Bench) -> None:
     ]
 
 
-def test_a_conversation_goes_on_behind_the_messages_of_its_prompt(bench: Bench) -> None:
-    """The first request is that prompt, and the next ones have it in front."""
+def test_a_conversation_continues_after_the_messages_of_its_prompt(bench: Bench) -> None:
+    """The first request is that prompt, and the next ones begin with it."""
     opening = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
     model = Script([chat("list_files"), "ok"])
     bench.end(model, prompt=json.dumps(opening))
@@ -283,16 +286,16 @@ SHIELDED = json.dumps([{"role": "user", "content": SINGLE}])
         (SHIELDED, SHIELDED, f"{CONTINUATION}\n\n{SINGLE}"),
     ],
 )
-def test_a_prompt_that_is_one_message_is_its_text(
+def test_a_prompt_with_one_message_is_sent_as_its_text(
     bench: Bench, prompt: str, first: str, second: str
 ) -> None:
-    """That holds also after a note; a text that would be parsed as messages is sent unchanged."""
+    """It is sent so also after a note; a text that would be parsed as messages is sent unchanged."""
     model = Script(["ok", "ok"])
     bench.end(model, prompt=prompt, attempts=2)
     assert [request.prompt for request in model.requests] == [first, second]
 
 
-def test_nothing_is_called_behind_a_done_that_is_done(bench: Bench) -> None:
+def test_calls_after_a_successful_done_are_ignored(bench: Bench) -> None:
     """Later calls of the turn are ignored; if `done` failed, they are made."""
     bench.files.workspace.mkdir(parents=True)
     bench.files.done.mkdir()
@@ -307,11 +310,11 @@ def test_nothing_is_called_behind_a_done_that_is_done(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("put", [os.mkfifo, lambda file: file.symlink_to("../mine")])
-def test_what_stands_in_the_place_of_our_files_is_trouble_and_no_wait(
+def test_special_files_in_place_of_our_files_are_errors_without_blocking(
     bench: Bench, put: Callable[[Path], object]
 ) -> None:
-    """A model that runs commands may have put it there; links are not followed."""
-    told, log = bench.files.attempt_prompt(0), bench.files.logs / "attempt-000.tools.jsonl"
+    """A model that runs commands may have put them there; links are not followed."""
+    prompt_file, log = bench.files.attempt_prompt(0), bench.files.logs / "attempt-000.tools.jsonl"
     mine = bench.folder / "mine"
 
     class Putting(Script):
@@ -332,18 +335,20 @@ def test_what_stands_in_the_place_of_our_files_is_trouble_and_no_wait(
     assert end.failure is not None
     assert (end.failure.kind, end.failure.message[: len(trouble)]) == ("unexpected", trouble)
     assert end.usage.total == 20
-    told.unlink()
-    put(told)
+    prompt_file.unlink()
+    put(prompt_file)
     end = bench.end(Script([]))
     assert end.failure is not None
-    assert end.failure.message.startswith(f"the files of the attempt cannot be written: {told}: ")
+    assert end.failure.message.startswith(
+        f"the files of the attempt cannot be written: {prompt_file}: "
+    )
     assert mine.read_text() == "mine"
 
 
-def test_an_edit_that_would_be_too_large_is_refused_before_it_is_made(
+def test_an_edit_with_a_result_that_is_too_large_is_rejected_before_it_is_made(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A few calls could make a file that no memory holds."""
+    """A few calls could otherwise create a file that exceeds the memory."""
     monkeypatch.setattr("trioeval.agent.workspace_tools.LARGEST", 100)
     bench.files.workspace.mkdir(parents=True)
     bench.file("x").write_text("é" * 10)
@@ -357,7 +362,7 @@ def test_an_edit_that_would_be_too_large_is_refused_before_it_is_made(
     ]
 
 
-def test_after_so_many_steps_an_attempt_has_failed(bench: Bench) -> None:
+def test_an_attempt_fails_after_the_maximum_number_of_steps(bench: Bench) -> None:
     """The tool calls of the last reply are still made."""
     bench.settings = AgentSettings(max_steps=2)
     model = Script([chat("list_files"), chat("write_file", path="x", content="y"), "more"])
@@ -369,7 +374,7 @@ def test_after_so_many_steps_an_attempt_has_failed(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "told"),
+    ("name", "arguments", "message"),
     [
         ("read_file", {"path": "/etc/passwd"}, '"/etc/passwd" is absolute'),
         ("read_file", {"path": "../prompt.md"}, '"../prompt.md" leads out of the workspace'),
@@ -395,10 +400,10 @@ def test_after_so_many_steps_an_attempt_has_failed(bench: Bench) -> None:
         ("run_command", {"command": "true"}, "the call of run_command names an unknown function"),
     ],
 )
-def test_what_cannot_be_done_is_told_to_the_model(
-    bench: Bench, name: str, arguments: dict[str, Any], told: str
+def test_failed_tool_calls_are_reported_to_the_model(
+    bench: Bench, name: str, arguments: dict[str, Any], message: str
 ) -> None:
-    """It goes on; nothing outside of the workspace is read or written."""
+    """The model continues; nothing outside of the workspace is read or written."""
     workspace = bench.files.workspace
     workspace.mkdir(parents=True)
     secret = bench.folder / "secret"
@@ -413,13 +418,13 @@ def test_what_cannot_be_done_is_told_to_the_model(
     end = bench.end(model)
     assert end.output == "ok"
     (answer,) = model.results
-    assert answer.startswith(told)
+    assert answer.startswith(message)
     assert secret.read_text() == "secret"
     assert not (bench.folder / "x").exists()
 
 
 def test_long_files_are_read_in_parts(bench: Bench) -> None:
-    """Each part says where the next one begins; a line that is too long is cut."""
+    """Each part names the start of the next one; a line that is too long is truncated."""
     bench.files.workspace.mkdir(parents=True)
     bench.file("long").write_text("".join(f"{n}\n" for n in range(1, 20_001)))
     bench.file("wide").write_text("x" * 60_000)
@@ -445,7 +450,7 @@ def test_long_files_are_read_in_parts(bench: Bench) -> None:
 
 
 def test_folders_are_listed_by_name(bench: Bench) -> None:
-    """Large ones in parts."""
+    """Large folders are listed in parts."""
     bench.file("many").mkdir(parents=True)
     for n in range(501):
         bench.file(f"many/{n:03}").touch()
@@ -475,7 +480,7 @@ def test_a_text_may_be_replaced_everywhere(bench: Bench) -> None:
     assert model.results == ['2 occurrences in "x" replaced']
 
 
-def test_messages_go_to_the_bus_of_the_case(bench: Bench) -> None:
+def test_messages_are_posted_on_the_bus_of_the_case(bench: Bench) -> None:
     """Only known types are accepted."""
     model = Script(
         [chat("post_message", text="hi"), chat("post_message", text="42", type="FACT"), "ok"]
@@ -486,7 +491,7 @@ def test_messages_go_to_the_bus_of_the_case(bench: Bench) -> None:
 
 @pytest.mark.slow  # processes
 def test_commands_run_in_the_workspace_and_end(bench: Bench) -> None:
-    """With their time, without keys, and nothing that they start is left."""
+    """They have a time limit and no keys, and no process that they start is left."""
     bench.settings = AgentSettings(allow_commands=True)
     mark = uuid.uuid4().hex
     keys = {"MY_API_KEY": "sk-0123456789", "SESSION_CLASS": "user"}
@@ -522,7 +527,7 @@ def test_commands_run_in_the_workspace_and_end(bench: Bench) -> None:
         ("context_window", "unexpected", False),
     ],
 )
-def test_a_failure_of_the_provider_is_one_of_the_attempt(
+def test_a_failure_of_the_provider_is_a_failure_of_the_attempt(
     bench: Bench,
     kind: ProviderErrorKind,
     failed_as: str,
@@ -537,8 +542,8 @@ def test_a_failure_of_the_provider_is_one_of_the_attempt(
     assert (end.cost, end.metadata["steps"]) == (0.5, 1)
 
 
-def test_a_lane_that_is_closed_is_no_failure_of_an_attempt(bench: Bench) -> None:
-    """The next attempt is not one that has failed: the run itself cannot go on."""
+def test_a_closed_lane_is_not_a_failure_of_an_attempt(bench: Bench) -> None:
+    """The next attempt has no failed predecessor: the run itself cannot continue."""
     bench.settings = AgentSettings(attempt_timeout=30)
     outcome = bench.outcome(Script([ProviderError("auth", "no")] * 20), attempts=20)
     assert isinstance(outcome, Failed)
@@ -546,7 +551,7 @@ def test_a_lane_that_is_closed_is_no_failure_of_an_attempt(bench: Bench) -> None
 
 
 def test_a_reply_without_output_is_a_failure(bench: Bench) -> None:
-    """It was paid for all the same, and is not recalled."""
+    """It was paid for, and is not reused."""
     notes = Notes()
     end = bench.end(Script([None]), notes=notes)
     assert end.failure == AttemptFailure("unexpected", "empty_reply: the reply has no output")
@@ -554,9 +559,9 @@ def test_a_reply_without_output_is_a_failure(bench: Bench) -> None:
     assert len(notes.rejected) == 1
 
 
-def test_an_attempt_that_works_for_too_long_is_ended(bench: Bench) -> None:
-    """In the middle of a reply; what the steps before have used counts."""
-    bench.settings = AgentSettings(attempt_timeout=3.0)  # the first step takes a moment of it
+def test_an_attempt_that_works_too_long_is_ended(bench: Bench) -> None:
+    """It is ended during a reply; the usage of the previous steps counts."""
+    bench.settings = AgentSettings(attempt_timeout=3.0)  # the first step takes a part of it
     model = Script([chat("list_files"), "late"], takes=0.0)
 
     async def slow(request: Request) -> Reply:
@@ -571,16 +576,16 @@ def test_an_attempt_that_works_for_too_long_is_ended(bench: Bench) -> None:
     assert 3 <= end.duration_s < 30
 
 
-def test_an_attempt_does_not_work_while_it_waits(bench: Bench) -> None:
-    """For a lane that is busy with other calls."""
+def test_waiting_time_does_not_count_as_working_time(bench: Bench) -> None:
+    """The attempt waits for a lane that is busy with other calls."""
     bench.settings = AgentSettings(attempt_timeout=4.0)
     end = bench.end(Script(["ok"]), busy=4.5)
     assert (end.failure, end.output) == (None, "ok")
     assert end.duration_s < 4
 
 
-def test_an_attempt_that_was_cut_off_goes_on_where_it_was(bench: Bench) -> None:
-    """Replies are recalled and not asked for, and what their tools did is not done twice."""
+def test_an_interrupted_attempt_continues_at_its_last_step(bench: Bench) -> None:
+    """Recorded replies are reused, and their tools are not run twice."""
     says = [
         chat("write_file", path="x", content="1"),
         [*chat("post_message", text="hi"), *chat("edit_file", path="x", old="1", new="11")],
@@ -595,7 +600,7 @@ def test_an_attempt_that_was_cut_off_goes_on_where_it_was(bench: Bench) -> None:
     assert {call.key.role for call in notes.calls} == {"attempt"}
     second = Script(says[3:])
     end = bench.end(second, notes=notes.next(), is_resumed=True)
-    assert bench.posted == [("INFO", "cut")]  # made again: how far it came is unknown
+    assert bench.posted == [("INFO", "cut")]  # made again: its progress is unknown
     assert result(second.requests[1].prompt) == "11"
     assert (end.output, end.metadata["steps"]) == ("ok", 5)
     assert (end.usage.total, end.cost) == (50, 2.5)
@@ -609,7 +614,7 @@ def test_an_attempt_that_was_cut_off_goes_on_where_it_was(bench: Bench) -> None:
     ]
 
 
-def test_an_attempt_of_which_nothing_is_known_is_told_that_it_began(bench: Bench) -> None:
+def test_an_attempt_without_a_record_gets_a_note_that_it_started(bench: Bench) -> None:
     """An attempt that was interrupted before its first reply was recorded may have done something."""
     model = Script(["ok", "ok"])
     notes = Notes()
@@ -619,7 +624,7 @@ def test_an_attempt_of_which_nothing_is_known_is_told_that_it_began(bench: Bench
     assert (end.output, len(model.requests)) == ("ok", 1)
 
 
-def test_what_another_conversation_did_is_not_taken_for_done(bench: Bench) -> None:
+def test_tool_results_of_another_conversation_are_not_reused(bench: Bench) -> None:
     """With new replies their tools run, ignoring the file of an earlier execution."""
     says = [chat("write_file", path="x", content="1"), "ok"]
     bench.end(Script(says), notes=Notes())
@@ -628,8 +633,8 @@ def test_what_another_conversation_did_is_not_taken_for_done(bench: Bench) -> No
     assert bench.file("x").exists()
 
 
-def test_a_log_that_was_cut_is_as_good_as_what_stands_in_it(bench: Bench) -> None:
-    """The call of a line that is not whole is made again."""
+def test_complete_lines_of_a_truncated_log_are_used(bench: Bench) -> None:
+    """The call of an incomplete line is made again."""
     says = [
         [*chat("post_message", text="a"), *chat("post_message", text="b")],
         chat("post_message", text="cut"),

@@ -1,4 +1,4 @@
-"""Attempts as they are written down: what is read is what was written, and nothing of others."""
+"""Recorded attempts are read as they were written, and mixed with no others."""
 
 import json
 from pathlib import Path
@@ -47,8 +47,8 @@ ENDS = st.builds(
 
 @settings(max_examples=settings().max_examples // 2)
 @given(ENDS, st.booleans())
-def test_an_attempt_that_is_read_is_the_one_that_was_written(end: AttemptEnd, spent: bool) -> None:  # noqa: FBT001
-    """Through the journal in memory, and through JSON; what it used is counted where nothing else has it."""
+def test_a_recorded_attempt_is_read_as_it_was_written(end: AttemptEnd, spent: bool) -> None:  # noqa: FBT001
+    """This holds for the journal in memory and for JSON; usage is counted if it is recorded only there."""
     reply = attempt_reply(end, spent=spent)
     assert attempt_end(reply) == end
     read = attrs.evolve(reply, metadata=json.loads(json.dumps(reply.metadata)))
@@ -56,14 +56,14 @@ def test_an_attempt_that_is_read_is_the_one_that_was_written(end: AttemptEnd, sp
     assert (reply.usage, reply.cost) == ((end.usage, end.cost) if spent else (Usage(), None))
 
 
-def test_a_reply_that_is_no_attempt_is_none() -> None:
+def test_a_reply_that_is_not_an_attempt_is_ignored() -> None:
     assert attempt_end(Reply(output="x")) is None
     assert attempt_end(Reply(output="x", metadata={"attempt": 3})) is None
 
 
 @given(st.lists(ENDS, max_size=4))
 @settings(max_examples=settings().max_examples // 4)
-def test_a_case_comes_to_its_last_output_and_to_what_all_attempts_have_used(
+def test_a_case_has_its_last_output_and_the_usage_of_all_attempts(
     ends: list[AttemptEnd],
 ) -> None:
     """The reply has them as JSON data; unknown facts are left out."""
@@ -74,10 +74,10 @@ def test_a_case_comes_to_its_last_output_and_to_what_all_attempts_have_used(
     assert reply.cost == (sum(costs) if costs else None)
     totals = [one.usage.total for one in ends if one.usage.total is not None]
     assert reply.usage.total == (sum(totals) if totals else None)
-    told = json.loads(json.dumps(reply.metadata["agent"]))
-    assert (told["case"], told["outcome"], told["childrenEnded"]) == ("calc", "done", 2)
-    assert "gaveUp" not in told
-    assert [one["ok"] for one in told["attempts"]] == [one.failure is None for one in ends]
+    stored = json.loads(json.dumps(reply.metadata["agent"]))
+    assert (stored["case"], stored["outcome"], stored["childrenEnded"]) == ("calc", "done", 2)
+    assert "gaveUp" not in stored
+    assert [one["ok"] for one in stored["attempts"]] == [one.failure is None for one in ends]
 
 
 @pytest.mark.parametrize(("outcome", "words"), [("failed", "failed"), ("timed_out", "timed out")])
@@ -85,33 +85,33 @@ def test_a_case_whose_row_failed_is_not_called_interrupted(outcome: str, words: 
     """Interrupted and finished attempts are not changed."""
     so_far = LoopEnd(ending="interrupted", message="interrupted after 1 attempt", attempts=())
     reply = case_reply(so_far, {"case": "interrupted"})
-    told = with_row_outcome(reply, outcome).metadata["agent"]
-    assert (told["outcome"], told["message"]) == (outcome, f"{words} after 1 attempt")
-    assert told["case"] == "interrupted"
+    stored = with_row_outcome(reply, outcome).metadata["agent"]
+    assert (stored["outcome"], stored["message"]) == (outcome, f"{words} after 1 attempt")
+    assert stored["case"] == "interrupted"
     assert with_row_outcome(reply, "interrupted") is reply
     done = case_reply(attrs.evolve(so_far, ending="done", message="done"), {})
     assert with_row_outcome(done, outcome) is done
 
 
-def test_reports_that_cannot_be_used_are_told_once() -> None:
+def test_unusable_reports_are_logged_once() -> None:
     """Valid reports are not counted."""
-    troubles, told = InvalidReports(), list[str]()
+    troubles, warnings = InvalidReports(), list[str]()
     troubles.add("t/a", 0, ())
-    troubles.report_to(told.append)
+    troubles.report_to(warnings.append)
     troubles.add("t/b", 1, ["it is empty", "it is small"])
-    troubles.report_to(told.append)
+    troubles.report_to(warnings.append)
     troubles.add("t/c", 0, ["it is late"])
-    troubles.report_to(told.append)
+    troubles.report_to(warnings.append)
     first = "t/b, attempt 1: it is empty"
     several = "2 reports of agents are invalid (see `trioeval show`)"
-    assert told == [
+    assert warnings == [
         f"a report of an agent is invalid: {first}",
         f"{several}; the first is that of {first}",
     ]
 
 
-def test_an_attempt_that_was_cut_off_is_told_behind_the_others(tmp_path: Path) -> None:
-    """With what it had reported, each time that it was begun; of what left no report nothing is said."""
+def test_an_interrupted_attempt_is_listed_after_the_others(tmp_path: Path) -> None:
+    """It has its reported usage for each of its starts; starts without a report are left out."""
     files = CaseFiles(tmp_path)
     files.logs.mkdir()
     assert cut_off_attempt(files, 0) is None
@@ -131,7 +131,7 @@ def test_an_attempt_that_was_cut_off_is_told_behind_the_others(tmp_path: Path) -
     )
     both = with_cut_attempt(case_reply(so_far, {}), twice)
     assert (both.output, both.usage.total, both.cost) == ("x", 75, 1.5)
-    told = both.metadata["agent"]["attempts"]
-    assert [(one["number"], one["ok"]) for one in told] == [(0, True), (1, False)]
-    assert told[1]["failure"] == {"kind": "killed", "message": "cut off"}
+    attempts = both.metadata["agent"]["attempts"]
+    assert [(one["number"], one["ok"]) for one in attempts] == [(0, True), (1, False)]
+    assert attempts[1]["failure"] == {"kind": "killed", "message": "cut off"}
     assert reported_attempts(both) == 2

@@ -1,4 +1,4 @@
-"""The decisions about restarts: the numbers alone."""
+"""The decisions about restarts, as a pure function of numbers."""
 
 import math
 
@@ -25,8 +25,8 @@ ENDS = st.lists(
 )
 
 
-def test_ag_11_bad_numbers_are_all_told_together() -> None:
-    """With the name, the range and the value of each."""
+def test_ag_11_invalid_settings_are_all_reported_together() -> None:
+    """Each has its name, range and value."""
     with pytest.raises(UsageError) as caught:
         RestartPolicy(
             max_attempts=-1,
@@ -52,7 +52,7 @@ def test_ag_11_bad_numbers_are_all_told_together() -> None:
         RestartPolicy(max_attempts=True)
 
 
-def test_ag_10_five_failures_alike_end_it_after_delays_of_1_2_4_8() -> None:
+def test_ag_10_five_equal_failures_end_it_after_delays_of_1_2_4_8() -> None:
     """The fifth failure is the last one."""
     verdicts = [decide(RestartPolicy(), [failed()] * number) for number in range(6)]
     assert verdicts == [
@@ -68,15 +68,15 @@ def test_ag_10_five_failures_alike_end_it_after_delays_of_1_2_4_8() -> None:
     ]
 
 
-def test_who_reaches_a_bound_may_have_got_further() -> None:
-    """The same message each time says nothing of that."""
+def test_an_agent_that_reaches_a_limit_may_have_progressed() -> None:
+    """Equal messages of that kind do not prove the opposite."""
     bound = failed("timeout", "reached 50 steps (maxSteps)")
     assert isinstance(decide(RestartPolicy(), [bound] * 9), RestartAfter)
     assert isinstance(decide(RestartPolicy(), [failed(), bound, *[failed()] * 3]), RestartAfter)
 
 
 @pytest.mark.parametrize("kind", sorted(PERMANENT))
-def test_ag_09_a_failure_for_good_is_the_last(kind: str) -> None:
+def test_ag_09_a_permanent_failure_is_the_last(kind: str) -> None:
     """It is reported instead of any other reason."""
     end = failed(kind, "no such program: agent")  # type: ignore[arg-type]
     for policy in (RestartPolicy(), RestartPolicy(max_attempts=1, identical_failures=1)):
@@ -84,36 +84,38 @@ def test_ag_09_a_failure_for_good_is_the_last(kind: str) -> None:
         assert decide(policy, [end]) == GiveUp("permanent", message)
 
 
-def test_ag_04_attempts_that_end_well_are_counted() -> None:
-    """All of them together, however they ended."""
+def test_ag_04_normally_ended_attempts_are_counted() -> None:
+    """All attempts count together, however they ended."""
     policy = RestartPolicy(max_attempts=3)
     assert decide(policy, [WELL, failed()]) == RestartAfter(1.0)
     message = "gave up: not done after 3 attempts of 3"
     assert decide(policy, [WELL, failed(), WELL]) == GiveUp("max_attempts", message)
-    told = f"{message}; the last failed: timeout: 5 seconds are over"
+    expected = f"{message}; the last failed: timeout: 5 seconds are over"
     last = failed("timeout", "5 seconds are over")
-    assert decide(policy, [WELL, failed(), last]) == GiveUp("max_attempts", told)
+    assert decide(policy, [WELL, failed(), last]) == GiveUp("max_attempts", expected)
     assert isinstance(decide(RestartPolicy(max_attempts=0), []), GiveUp)
 
 
-def test_what_is_used_up_ends_it() -> None:
-    """Tokens as reported, in total or in parts; costs as far as they are known."""
+def test_an_exhausted_budget_ends_it() -> None:
+    """Tokens count as reported, in total or in parts; costs as far as they are known."""
     ends = [
         AttemptEnd(usage=Usage(total=60), cost=0.5),
         AttemptEnd(usage=Usage(prompt=30, completion=9)),
     ]
     assert decide(RestartPolicy(max_tokens=100, max_cost=0.75), ends) == RestartAfter(1.0)
-    told = decide(RestartPolicy(max_tokens=99), ends)
-    assert told == GiveUp("max_tokens", "gave up after 2 attempts: 99 of 99 tokens are used")
-    told = decide(RestartPolicy(max_cost=0.5), ends)
-    assert told == GiveUp("max_cost", "gave up after 2 attempts: 0.5 of 0.5 US dollars are spent")
+    decision = decide(RestartPolicy(max_tokens=99), ends)
+    assert decision == GiveUp("max_tokens", "gave up after 2 attempts: 99 of 99 tokens are used")
+    decision = decide(RestartPolicy(max_cost=0.5), ends)
+    assert decision == GiveUp(
+        "max_cost", "gave up after 2 attempts: 0.5 of 0.5 US dollars are spent"
+    )
 
 
 @given(ENDS, st.sampled_from([0.0, 0.5, 1.0, 90.0]), st.sampled_from([1.0, 2.0, 1e200]))
-def test_delays_grow_with_failures_in_a_row_up_to_the_longest(
+def test_delays_grow_with_consecutive_failures_up_to_the_maximum(
     ends: list[AttemptEnd], delay: float, backoff: float
 ) -> None:
-    """An attempt that ends well resets them; a delay that is longer by itself stays."""
+    """A normally ended attempt resets them; a longer delay of its own is kept."""
     policy = RestartPolicy(delay=delay, backoff=backoff, identical_failures=99)
     verdict = decide(policy, ends)
     assert isinstance(verdict, RestartAfter)
@@ -127,8 +129,8 @@ def test_delays_grow_with_failures_in_a_row_up_to_the_longest(
 
 
 @given(ENDS, st.integers(1, 4))
-def test_failures_are_alike_when_kind_and_message_are(ends: list[AttemptEnd], number: int) -> None:
-    """In a row at the end, and as many as were asked for."""
+def test_failures_are_equal_if_kind_and_message_are(ends: list[AttemptEnd], number: int) -> None:
+    """Consecutive ones at the end count, up to the configured number."""
     verdict = decide(RestartPolicy(identical_failures=number), ends)
     last = [end.failure for end in ends[-number:]]
     alike = len(last) == number and None not in last and len(set(last)) == 1
@@ -155,7 +157,11 @@ def test_failures_are_alike_when_kind_and_message_are(ends: list[AttemptEnd], nu
         ("3 tests fail", "2 tests fail", False),
     ],
 )
-def test_times_and_processes_make_no_other_failure(one: str, other: str, alike: bool) -> None:  # noqa: FBT001
+def test_times_and_process_numbers_do_not_distinguish_failures(
+    one: str,
+    other: str,
+    alike: bool,  # noqa: FBT001
+) -> None:
     """They differ each time; the kind of end and the remaining work distinguish failures."""
     same = AttemptFailure("exit", one).signature == AttemptFailure("exit", other).signature
     assert same == alike

@@ -1,4 +1,4 @@
-"""Cases get ready at the same time, and go on in the order in which they came."""
+"""Cases prepare at the same time, and continue in the order of their arrival."""
 
 import functools
 
@@ -14,8 +14,8 @@ from trioeval.agent.case_order import StartOrder
 @given(
     st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3), st.booleans()), min_size=1, max_size=8)
 )
-def test_cases_go_on_in_the_order_in_which_they_came(cases: list[tuple[int, int, bool]]) -> None:
-    """However long each gets ready and stays in front, and also if it never goes on."""
+def test_cases_continue_in_order_of_arrival(cases: list[tuple[int, int, bool]]) -> None:
+    """This holds for any time of preparation and of work, and also if a case never continues."""
 
     async def main() -> None:
         procession, gone_on = StartOrder(), list[int]()
@@ -33,7 +33,7 @@ def test_cases_go_on_in_the_order_in_which_they_came(cases: list[tuple[int, int,
 
         async with trio.open_nursery() as nursery:
             for number, (ready, stays, gives_up) in enumerate(cases):
-                # They begin one after another, as jobs do.
+                # They start one after another, as jobs do.
                 nursery.start_soon(functools.partial(go, number, ready, stays, gives_up=gives_up))
                 await trio.testing.wait_all_tasks_blocked()
         assert gone_on == [number for number, (_, _, gives_up) in enumerate(cases) if not gives_up]
@@ -41,8 +41,8 @@ def test_cases_go_on_in_the_order_in_which_they_came(cases: list[tuple[int, int,
     trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
-def test_who_is_cancelled_makes_way() -> None:
-    """The next one goes on at once."""
+def test_a_cancelled_case_leaves_the_queue() -> None:
+    """The next one continues at once."""
 
     async def main() -> None:
         procession = StartOrder()

@@ -1,4 +1,4 @@
-"""Workspaces of agents: copies that are whole, and that nothing leads out of."""
+"""Workspaces of agents: complete copies without links that lead out of them."""
 
 import os
 import resource
@@ -16,7 +16,7 @@ from trioeval.errors import AgentError
 
 @pytest.fixture
 def template(tmp_path: Path) -> Path:
-    """A project with a program, a link and a folder that is protected."""
+    """Create a project with a program, a link and a protected folder."""
     folder = tmp_path / "project"
     (folder / "sub" / "deep").mkdir(parents=True)
     (folder / ".git").mkdir()
@@ -59,7 +59,7 @@ def refused(target: Path, template: Path | None) -> str:
 
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
-    """The place of a workspace."""
+    """Return the path of a workspace."""
     (tmp_path / "case").mkdir()
     return tmp_path / "case" / "workspace"
 
@@ -74,14 +74,14 @@ def test_a_folder_is_copied_with_links_modes_and_times(template: Path, target: P
         assert (one.st_mode, one.st_mtime_ns) == (other.st_mode, other.st_mtime_ns)
 
 
-def test_in_every_folder_of_a_copy_the_agent_may_write(template: Path, target: Path) -> None:
-    """That holds also for read-only folders of the template, which is not changed."""
+def test_every_folder_of_a_copy_is_writable(template: Path, target: Path) -> None:
+    """Read-only folders of the template are writable too; the template is not changed."""
     make_workspace(target, template)
     assert stat.S_IMODE((target / "sub" / "deep").stat().st_mode) == 0o755
     assert stat.S_IMODE((template / "sub" / "deep").stat().st_mode) == 0o555
 
 
-def test_a_copy_has_nothing_in_common_with_its_template(template: Path, target: Path) -> None:
+def test_a_copy_shares_nothing_with_its_template(template: Path, target: Path) -> None:
     """Changes in one are not visible in the other."""
     make_workspace(target, template)
     (target / "through").write_text("changed")
@@ -89,13 +89,13 @@ def test_a_copy_has_nothing_in_common_with_its_template(template: Path, target: 
     assert (template / "run.sh").read_text() == "#!/bin/sh\n"
 
 
-def test_without_a_template_it_is_empty(target: Path) -> None:
-    """A folder."""
+def test_without_a_template_the_workspace_is_empty(target: Path) -> None:
+    """It is an empty folder."""
     make_workspace(target, None)
     assert [*target.iterdir()] == []
 
 
-def test_the_template_may_be_reached_by_a_link(template: Path, target: Path) -> None:
+def test_the_template_may_be_a_link(template: Path, target: Path) -> None:
     """The folder is copied, not the link."""
     link = template.parent / "link"
     link.symlink_to(template)
@@ -115,41 +115,39 @@ def test_the_template_may_be_reached_by_a_link(template: Path, target: Path) -> 
         ("loop", "loop"),
     ],
 )
-def test_a_link_that_leads_out_is_refused(
+def test_a_link_that_leads_out_is_rejected(
     template: Path, target: Path, where: str, to: str
 ) -> None:
-    """A link that comes back is refused too: in the copy it has another target."""
+    """A link that leads out and back in is rejected too: in the copy it has another target."""
     (template / where).symlink_to(to)
-    said = refused(target, template)
-    assert said == (
+    error = refused(target, template)
+    assert error == (
         f"{template / where} is a link that leads out of {template}, to {to}: "
         "use a relative link that stays inside, or remove it"
     )
 
 
-def test_an_absolute_link_is_refused_that_leads_into_the_template(
-    template: Path, target: Path
-) -> None:
-    """The copies of all cases would share what it leads to."""
+def test_an_absolute_link_into_the_template_is_rejected(template: Path, target: Path) -> None:
+    """The copies of all cases would share its target."""
     (template / "same").symlink_to(template / "run.sh")
     assert "is a link that leads out of" in refused(target, template)
 
 
-def test_a_repository_elsewhere_is_refused(template: Path, target: Path) -> None:
+def test_a_repository_elsewhere_is_rejected(template: Path, target: Path) -> None:
     """The agent's commits would go there; one inside of the copy is a submodule."""
     sub = template / "sub" / ".git"
     sub.write_text("gitdir: ../.git\n")
     make_workspace(target, template)
     sub.write_text(f"gitdir: {template}/.git\n")
-    said = refused(target.with_name("other"), template)
-    assert said.startswith(
+    error = refused(target.with_name("other"), template)
+    assert error.startswith(
         f"{sub} belongs to a repository outside of {template}, {template}/.git: "
     )
-    assert said.endswith("use a clone of it, or a file of `git bundle`")
+    assert error.endswith("use a clone of it, or a file of `git bundle`")
 
 
-def test_what_is_no_file_is_refused(template: Path, target: Path) -> None:
-    """A pipe would be waited for without end, and a socket cannot be copied."""
+def test_special_files_are_rejected(template: Path, target: Path) -> None:
+    """Reading a pipe would block for ever, and a socket cannot be copied."""
     os.mkfifo(template / "pipe")
     assert refused(target, template) == (
         f"{template / 'pipe'} is neither a file, a folder nor a link, and cannot be copied"
@@ -160,7 +158,7 @@ def test_what_is_no_file_is_refused(template: Path, target: Path) -> None:
         assert f"{template / 's'} is neither" in refused(target, template)
 
 
-def test_a_template_that_is_not_there_is_refused(tmp_path: Path, target: Path) -> None:
+def test_a_missing_template_is_rejected(tmp_path: Path, target: Path) -> None:
     """So is a file that is not a bundle."""
     assert refused(target, tmp_path / "no") == f"{tmp_path / 'no'} does not exist"
     file = tmp_path / "file"
@@ -169,16 +167,16 @@ def test_a_template_that_is_not_there_is_refused(tmp_path: Path, target: Path) -
 
 
 def test_a_folder_cannot_be_copied_into_itself(template: Path) -> None:
-    """It would never end."""
+    """The copy would never end."""
     place = template / "runs" / "case"
     place.mkdir(parents=True)
-    said = refused(place / "workspace", template)
-    assert said.startswith(
+    error = refused(place / "workspace", template)
+    assert error.startswith(
         f"the workspace {place} would be inside of its own template {template}: "
     )
 
 
-def test_what_is_there_is_not_touched(template: Path, target: Path) -> None:
+def test_an_existing_workspace_is_not_changed(template: Path, target: Path) -> None:
     """A workspace in which an agent has worked is never replaced."""
     target.mkdir()
     (target / "work").write_text("mine")
@@ -188,7 +186,7 @@ def test_what_is_there_is_not_touched(template: Path, target: Path) -> None:
     assert everything(target) == {"work": b"mine"}
 
 
-def test_leftovers_of_a_killed_making_are_removed(template: Path, target: Path) -> None:
+def test_leftovers_of_an_interrupted_creation_are_removed(template: Path, target: Path) -> None:
     """They are not part of the new workspace."""
     leftover = target.parent / ".workspace.making" / "half"
     leftover.mkdir(parents=True)
@@ -198,25 +196,25 @@ def test_leftovers_of_a_killed_making_are_removed(template: Path, target: Path) 
     assert sorted(path.name for path in target.parent.iterdir()) == ["workspace"]
 
 
-def test_a_disk_that_is_full_is_told(template: Path, target: Path) -> None:
-    """With the file that did not fit, and nothing is left of the copy."""
+def test_a_full_disk_is_reported(template: Path, target: Path) -> None:
+    """The message names the file that did not fit, and nothing is left of the copy."""
     (template / "large").write_bytes(bytes(5000))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
-        said = refused(target, template)
+        error = refused(target, template)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert said == f"the workspace {target} cannot be created: {template}/large: File too large"
+    assert error == f"the workspace {target} cannot be created: {template}/large: File too large"
 
 
-def test_a_place_whose_parent_is_missing_is_told(tmp_path: Path) -> None:
-    """It is for the caller to make it."""
+def test_a_missing_parent_folder_is_reported(tmp_path: Path) -> None:
+    """The caller must create it."""
     with pytest.raises(AgentError, match="No such file or directory"):
         make_workspace(tmp_path / "no" / "workspace", None)
 
 
-def test_a_copy_that_says_that_it_is_done_never_has_its_name(template: Path, target: Path) -> None:
+def test_a_template_with_the_done_file_is_rejected(template: Path, target: Path) -> None:
     """It would later be taken for the work of an agent."""
     (template / "sub" / "DONE").touch()
     with pytest.raises(AgentError) as caught:
@@ -225,18 +223,18 @@ def test_a_copy_that_says_that_it_is_done_never_has_its_name(template: Path, tar
     assert [*target.parent.iterdir()] == []
 
 
-def test_the_folder_of_the_done_file_is_made(template: Path, target: Path) -> None:
-    """Unless something else is in its place."""
+def test_the_folder_of_the_done_file_is_created(template: Path, target: Path) -> None:
+    """It is not created if something else exists in its place."""
     make_workspace(target, template, "out/of/DONE")
     assert [*(target / "out" / "of").iterdir()] == []
     with pytest.raises(AgentError) as caught:
         make_workspace(target.with_name("other"), template, "run.sh/DONE")
-    said = "the folder run.sh of the doneFile run.sh/DONE cannot be created: File exists"
-    assert str(caught.value) == said
+    message = "the folder run.sh of the doneFile run.sh/DONE cannot be created: File exists"
+    assert str(caught.value) == message
     assert [path.name for path in target.parent.iterdir()] == ["workspace"]
 
 
-def test_a_workspace_that_is_done_is_told(tmp_path: Path) -> None:
+def test_a_workspace_that_contains_the_done_file_is_reported(tmp_path: Path) -> None:
     """A folder or a broken link counts as well."""
     check_not_done(tmp_path, "out/DONE")
     (tmp_path / "out").mkdir()
@@ -255,7 +253,7 @@ def git(folder: Path, *arguments: str) -> None:
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository with two branches, of which `work` is checked out."""
+    """Create a repository with two branches, of which `work` is checked out."""
     folder = tmp_path_factory.mktemp("repository")
     git(folder, "init", "--quiet")
     (folder / "a.txt").write_text("one")
@@ -280,7 +278,7 @@ def bundle(repository: Path, folder: Path, *revisions: str) -> Path:
 def test_a_bundle_is_checked_out(
     repository: Path, tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its HEAD, as a repository; the user's settings and hooks have no part in it."""
+    """Its HEAD becomes a repository; the user's settings and hooks are not used."""
     hooks, mark = tmp_path / "hooks", tmp_path / "ran"
     hooks.mkdir()
     (hooks / "post-checkout").write_text(f"#!/bin/sh\ntouch {mark}\n")
@@ -314,10 +312,10 @@ def test_a_bundle_without_a_head_is_checked_out_if_it_has_one_branch(
 
 
 @pytest.mark.slow
-def test_a_bundle_that_is_torn_or_needs_another_is_refused(
+def test_a_truncated_or_incomplete_bundle_is_rejected(
     repository: Path, tmp_path: Path, target: Path
 ) -> None:
-    """In the words of git."""
+    """The message is that of git."""
     file = bundle(repository, tmp_path, "main..work")
     assert refused(target, file).startswith(f"git cannot open {file}: ")
     whole = bundle(repository, tmp_path, "--all").read_bytes()
@@ -326,7 +324,7 @@ def test_a_bundle_that_is_torn_or_needs_another_is_refused(
 
 
 @pytest.mark.slow
-def test_a_bundle_with_a_link_that_leads_out_is_refused(
+def test_a_bundle_with_a_link_that_leads_out_is_rejected(
     repository: Path, tmp_path: Path, target: Path
 ) -> None:
     """The same check applies as for a folder."""
@@ -338,10 +336,10 @@ def test_a_bundle_with_a_link_that_leads_out_is_refused(
     assert "passwd is a link that leads out of" in refused(target, bundle(copy, tmp_path, "--all"))
 
 
-def test_git_that_is_not_there_is_told(
+def test_missing_git_is_reported(
     tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the file for which it is needed."""
+    """The message names the file for which git is needed."""
     file = tmp_path / "x.bundle"
     file.write_bytes(b"# v2 git bundle\n")
     monkeypatch.setenv("PATH", str(tmp_path))

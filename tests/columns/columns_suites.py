@@ -65,6 +65,6 @@ def hinted(folder: Path, *columns: Any, **entry: Any) -> list[str]:
     raise AssertionError("nothing is wrong")
 
 
-def said_of(folder: Path, *columns: Any, **entry: Any) -> list[str]:
+def problems_of(folder: Path, *columns: Any, **entry: Any) -> list[str]:
     """Return the mistakes below the task."""
     return [line.partition(" | ")[0] for line in hinted(folder, *columns, **entry)]

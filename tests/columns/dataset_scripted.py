@@ -206,10 +206,10 @@ class Provider:
             if not done:
                 self.cancelled.append(row)
         self.ends.append((trio.current_time(), row))
-        said = self.says(row, attempt)
-        if isinstance(said, Exception):
-            raise said
-        return said
+        result = self.says(row, attempt)
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     @property
     def rows(self) -> list[int]:
@@ -255,8 +255,8 @@ class MemoryDatasetJournal:
 
     @property
     def grouping(self) -> RowGrouping | None:
-        begun = [what for kind, what in self.earlier if kind == "begin"]
-        return begun[-1][0] if begun else None
+        states = [what for kind, what in self.earlier if kind == "begin"]
+        return states[-1][0] if states else None
 
     def on_start(self, grouping: RowGrouping, fingerprint: Mapping[str, str]) -> None:
         self.writes.append(("begin", (grouping, dict(fingerprint))))

@@ -25,7 +25,7 @@ async def model(request: Request) -> str:  # noqa: ASYNC124 - as providers are
     return request.prompt.upper()
 
 
-async def nobody(_row: Row) -> None:  # noqa: ASYNC124 - it emits nothing
+async def ignore_row(_row: Row) -> None:  # noqa: ASYNC124 - it emits nothing
     """Do nothing: datasets emit no rows."""
 
 
@@ -39,7 +39,7 @@ def built(*columns: dict[str, Any], out: Path | None = None, **more: Any) -> Dat
 
 
 @pytest.mark.parametrize("is_written", [True, False])
-def test_a_dataset_that_was_built_has_its_rows(tmp_path: Path, *, is_written: bool) -> None:
+def test_a_built_dataset_has_its_rows(tmp_path: Path, *, is_written: bool) -> None:
     """Rows in files are read on access."""
     dataset = built(A, TEXT, out=tmp_path / "made" if is_written else None)
     assert list(map(dict, dataset.rows)) == [{"a": "x", "text": "SAY X"}] * 3
@@ -48,7 +48,7 @@ def test_a_dataset_that_was_built_has_its_rows(tmp_path: Path, *, is_written: bo
 
 @pytest.mark.parametrize("is_written", [True, False])
 @pytest.mark.parametrize("stage", ["afterBatch", "afterGeneration"])
-def test_columns_that_a_processor_leaves_out_are_not_written(
+def test_columns_removed_by_a_processor_are_not_written(
     tmp_path: Path, stage: str, *, is_written: bool
 ) -> None:
     """This holds for every stage."""
@@ -63,8 +63,8 @@ def test_columns_that_a_processor_leaves_out_are_not_written(
     assert list(map(dict, dataset.rows)) == [{"a": "x"}] * 3
 
 
-def test_a_column_that_is_not_kept_is_in_no_file_whatever_else_has_its_name() -> None:
-    """The name may be that of another column's trace; otherwise the suite is refused."""
+def test_a_column_that_is_not_kept_is_in_no_file() -> None:
+    """This holds even if its name is that of another column's trace; otherwise the suite is refused."""
     try:
         dataset = built({**A, "keep": False}, {**TEXT, "trace": "a"})
     except SuiteError as error:
@@ -74,7 +74,7 @@ def test_a_column_that_is_not_kept_is_in_no_file_whatever_else_has_its_name() ->
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_there_are_as_many_rows_as_the_first_seed_has(tmp_path: Path, order: int) -> None:
+def test_the_default_number_of_rows_is_that_of_the_first_seed(tmp_path: Path, order: int) -> None:
     """The first seed of the suite counts, whether it is a file or the rows of a task."""
     (tmp_path / "three.csv").write_text("n\n1\n2\n3\n")
     seeds = [
@@ -94,7 +94,7 @@ def test_there_are_as_many_rows_as_the_first_seed_has(tmp_path: Path, order: int
 
 
 @pytest.mark.parametrize("preview", [True, False, 1.5, "3", 0, -1])
-def test_a_preview_is_of_a_number_of_rows(preview: Any) -> None:
+def test_a_preview_has_the_requested_number_of_rows(preview: Any) -> None:
     """The number must be at least 1."""
     prepared = prepare(
         parse_suite({"tasks": [{"id": "d", "type": "columns", "rows": 2, "columns": [A]}]})
@@ -108,7 +108,7 @@ def test_a_preview_is_of_a_number_of_rows(preview: Any) -> None:
 
 
 @pytest.mark.parametrize("settings", [None, [A], "columns", 3])
-def test_settings_that_are_no_mapping_are_refused(settings: Any) -> None:
+def test_settings_that_are_not_a_mapping_are_refused(settings: Any) -> None:
     """The message describes the value."""
     with pytest.raises(UsageError, match="settings must be a mapping"):
         trio.run(trioeval.build_columns, settings)
@@ -122,7 +122,7 @@ def suite_in(folder: Path, *names: str, **more: Any) -> trioeval.Suite:
     return parse_suite({"tasks": tasks}, directory=folder)
 
 
-def test_a_run_that_is_refused_releases_the_folders_that_it_has_opened(
+def test_a_refused_run_releases_its_opened_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This holds for every cause, even while the error is still referenced."""
@@ -130,14 +130,14 @@ def test_a_run_that_is_refused_releases_the_folders_that_it_has_opened(
 
     async def main() -> None:
         with pytest.raises(PlanError, match="the tasks need the lanes") as caught:
-            await run_suite(suite_in(tmp_path, "made"), emit=nobody, lanes=Lanes([]))
+            await run_suite(suite_in(tmp_path, "made"), emit=ignore_row, lanes=Lanes([]))
         assert caught.value.__traceback__ is not None
         unlock_folder(lock_folder(tmp_path / "made"), tmp_path / "made")
 
     trio.run(main)
 
 
-def test_folders_that_hold_something_are_reported_all_at_once(
+def test_folders_that_are_not_empty_are_reported_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are checked before the run starts; the folder of a task that continues is checked later."""
@@ -149,9 +149,9 @@ def test_folders_that_hold_something_are_reported_all_at_once(
     (tmp_path / "four").mkdir()
     with pytest.raises(DatasetError) as caught:
         check_folders(prepare(suite_in(tmp_path, "one", "two", "three", "four", "five")))
-    told = str(caught.value).splitlines()
-    assert [("one is not empty" in told[0]), ("two is not empty" in told[1])] == [True, True]
-    assert "three is a file" in told[2]
-    assert len(told) == 3
+    lines = str(caught.value).splitlines()
+    assert [("one is not empty" in lines[0]), ("two is not empty" in lines[1])] == [True, True]
+    assert "three is a file" in lines[2]
+    assert len(lines) == 3
     check_folders(prepare(suite_in(tmp_path, "one", resume="ifPossible")))
     assert list((tmp_path / "four").iterdir()) == []

@@ -38,9 +38,7 @@ ROW = {"a": 5, "t": "x", "none": None, "q": {"clarity": {"score": 3}, "tags": []
         ("t == '}}'", False),
     ],
 )
-def test_a_condition_is_reported_of_columns_and_of_what_is_inside(
-    text: str, *, value: bool
-) -> None:
+def test_conditions_report_the_columns_and_fields_that_they_use(text: str, *, value: bool) -> None:
     assert compile_condition(text)(ROW) is value
     assert expression_error(text) is None
 
@@ -84,7 +82,7 @@ def test_co_31_a_mistyped_name_is_an_error_and_never_false(text: str, message: s
         ("(" * 500 + "a" + ")" * 500, "nested too deeply"),
     ],
 )
-def test_co_32_what_is_no_expression_is_known_before_any_row(text: str, message: str) -> None:
+def test_co_32_an_invalid_expression_is_reported_before_any_row(text: str, message: str) -> None:
     assert str(expression_error(text)).startswith(message)
     with pytest.raises(TemplateError):
         compile_condition(text)
@@ -97,7 +95,7 @@ def test_names_are_those_of_columns_and_of_globals() -> None:
     assert expression_names("a b") == frozenset()
 
 
-def test_filters_of_the_suite_and_its_environment_are_there() -> None:
+def test_filters_and_environment_of_the_suite_are_available() -> None:
     twice = compile_expression(
         "a | twice ~ env.HOME", {"twice": lambda value: value * 2}, {"HOME": "/h"}
     )
@@ -105,11 +103,11 @@ def test_filters_of_the_suite_and_its_environment_are_there() -> None:
     assert expression_error("a | twice", {"twice": str}) is None
 
 
-def test_a_column_comes_before_a_global_of_its_name() -> None:
+def test_a_column_precedes_a_global_of_its_name() -> None:
     assert compile_expression("range + 1")({"range": 1}) == 2
 
 
-def test_a_compiled_expression_keeps_nothing_of_a_row() -> None:
+def test_a_compiled_expression_stores_nothing_of_a_row() -> None:
     double = compile_expression("a + a")
     assert [double({"a": value}) for value in (1, 2, 3)] == [2, 4, 6]
     with pytest.raises(TemplateError):
@@ -121,11 +119,11 @@ def test_values_that_look_like_templates_are_data() -> None:
     assert render({"a": "{{ b }}", "b": "{% raw %}"}) == "<{{ b }}{% raw %}>"
 
 
-def test_a_text_without_marks_is_itself() -> None:
+def test_a_text_without_template_marks_is_unchanged() -> None:
     assert compile_template("no { marks }")({}) == "no { marks }"
 
 
-def test_a_template_reports_what_the_row_lacks() -> None:
+def test_a_template_reports_missing_names() -> None:
     with pytest.raises(TemplateError, match=r"\{\{ b \}\} is not defined; the row has a$"):
         compile_template("{{ b }}")({"a": 1})
     with pytest.raises(TemplateError, match="not a template: line 1: "):
@@ -147,7 +145,7 @@ def test_conditions_of_a_column_are_those_of_its_entry() -> None:
     assert skip_condition(ExpressionColumn(name="x", template="1"), {}) is None
 
 
-def test_a_validation_that_drops_drops_what_did_not_pass() -> None:
+def test_a_validation_with_drop_drops_failed_rows() -> None:
     column = ValidationColumn(name="ok", target="a", assertions=(), drop=True, drop_when="a == 1")
     (_, filtered), (cause, failed) = drop_conditions(column, {})
     assert cause == "validation"

@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from asked_cells import CHAT, Pupil, cells_of, made, make_cells, spec_of
 from journalled import Model, Notes
+from model_cells import CHAT, FunctionModel, cells_of, made, make_cells, spec_of
 
 from trioeval import Reply, Request
 from trioeval.columns.makers.base import CellError
@@ -41,7 +41,7 @@ def embedding(cells: CellServices, text: str = "{{ problem }}", **more: Any) -> 
 def test_a_cell_is_the_vector_of_its_text() -> None:
     """The text may look like anything."""
     text = '[{"role": "user", "content": "{{ env.KEY }}"}]'
-    pupil = Pupil(lambda _: Reply(output=(1, 0.5)))
+    pupil = FunctionModel(lambda _: Reply(output=(1, 0.5)))
     found = made(
         embedding(cells_of(pupil, env={"KEY": "k"}), config={"dimensions": 2}), {"problem": text}
     )
@@ -50,7 +50,7 @@ def test_a_cell_is_the_vector_of_its_text() -> None:
     assert (request.prompt, request.options, request.prompt_idx) == (text, {"dimensions": 2}, 2)
 
 
-def test_equal_texts_share_one_call_also_at_the_same_time() -> None:
+def test_equal_texts_share_one_call_also_concurrently() -> None:
     model = Embedder(cacheable=True)
 
     async def main() -> None:
@@ -67,15 +67,15 @@ def test_equal_texts_share_one_call_also_at_the_same_time() -> None:
 
 @pytest.mark.parametrize("problem", ["", " \n", None])
 def test_an_empty_text_has_no_vector(problem: Any) -> None:
-    pupil = Pupil(lambda _: Reply(output=[1]))
+    pupil = FunctionModel(lambda _: Reply(output=[1]))
     error = made(embedding(cells_of(pupil)), {"problem": problem}).value
     assert isinstance(error, CellError)
     assert pupil.requests == []
 
 
-@pytest.mark.parametrize("said", ["word", [], [1, "a"], [float("nan")], None, {"a": 1}])
-def test_what_is_no_vector_fails_the_cell_and_is_not_given_again(said: Any) -> None:
-    pupil, notes = Pupil(lambda _: Reply(output=said)), Notes()
+@pytest.mark.parametrize("output", ["word", [], [1, "a"], [float("nan")], None, {"a": 1}])
+def test_an_invalid_vector_fails_the_cell_and_is_not_reused(output: Any) -> None:
+    pupil, notes = FunctionModel(lambda _: Reply(output=output)), Notes()
     error = made(embedding(cells_of(pupil, journal=notes)), {"problem": "a"}).value
     assert isinstance(error, CellError)
     assert "model returned no vector" in str(error)
@@ -83,7 +83,7 @@ def test_what_is_no_vector_fails_the_cell_and_is_not_given_again(said: Any) -> N
 
 
 def test_a_wrong_name_and_a_failed_call_are_reported() -> None:
-    pupil = Pupil(lambda _: ProviderError("bad_request", "no"))
+    pupil = FunctionModel(lambda _: ProviderError("bad_request", "no"))
     wrong, failed = (
         made(embedding(cells_of(pupil), "{{ problm }}"), {"problem": "a"}).value,
         made(embedding(cells_of(pupil)), {"problem": "a"}).value,
@@ -116,7 +116,7 @@ OTHER = ExpressionColumn(name="b", template="x")
         (VECTOR, "openai:embedding:text-embedding-3-small", None),
     ],
 )
-def test_who_cannot_do_what_a_column_wants_is_reported_before_a_call(
+def test_unsupported_columns_are_reported_before_a_call(
     column: Any, entry: str, path: str | None
 ) -> None:
     settings = ColumnsSettings(columns=(OTHER, column))
@@ -127,7 +127,7 @@ def test_who_cannot_do_what_a_column_wants_is_reported_before_a_call(
         assert found[0].hint
 
 
-def test_keys_that_a_provider_does_not_know_are_reported_before_a_call() -> None:
+def test_unknown_provider_keys_are_reported_before_a_call() -> None:
     asking = ModelCallSettings(provider=0, prompt="p", config={"temprature": 1})
     settings = ColumnsSettings(columns=(LlmColumn(name="a", asking=asking),))
     (problem,) = wrong_models(settings, [spec_of(ProviderEntry(id=CHAT))])

@@ -15,7 +15,7 @@ from columns_suites import (
     fill,
     hinted,
     parsed,
-    said_of,
+    problems_of,
     settings_of,
 )
 
@@ -56,7 +56,7 @@ def folder(tmp_path: Path) -> Path:
     return fill(tmp_path)
 
 
-def test_an_entry_says_how_its_dataset_is_built(folder: Path) -> None:
+def test_an_entry_is_parsed_into_dataset_settings(folder: Path) -> None:
     """Both spellings are accepted; missing settings have their defaults."""
     settings = settings_of(
         folder,
@@ -108,13 +108,13 @@ def test_an_entry_says_how_its_dataset_is_built(folder: Path) -> None:
     assert settings_of(folder, A) == ColumnsSettings(columns=(a,), rows=3)
 
 
-def test_a_dataset_has_a_folder(folder: Path) -> None:
-    """Without a setting it is that of its task."""
+def test_the_default_folder_of_a_dataset_is_that_of_its_task(folder: Path) -> None:
+    """A setting overrides it."""
     assert folder_of(settings_of(folder, A), "data") == Path.cwd() / "datasets" / "data"
     assert folder_of(settings_of(folder, A, outputDir="x/y"), "data") == Path.cwd() / "x/y"
 
 
-def test_columns_of_all_types(folder: Path) -> None:
+def test_columns_of_all_types_are_parsed(folder: Path) -> None:
     """Each column has the settings of its entry, and the columns that it needs."""
     seed: dict[str, Any] = {"type": "seed", "file": "people.csv", "columns": ["name", "age"]}
     assert column_of(folder, {**seed, "order": "shuffled", "seed": 3}) == SeedColumns(
@@ -159,7 +159,7 @@ def test_columns_of_all_types(folder: Path) -> None:
     )
 
 
-def test_a_column_of_a_model_says_how_it_is_asked(folder: Path) -> None:
+def test_a_model_column_has_its_call_settings(folder: Path) -> None:
     """It has its own keys and those of the call; needed columns are in the order of the entry, each once."""
     column = column_of(
         folder,
@@ -173,7 +173,7 @@ def test_a_column_of_a_model_says_how_it_is_asked(folder: Path) -> None:
             "corrections": 2,
             "schema": {"type": "string"},
             "reasoning": "thought",
-            "trace": "told",
+            "trace": "trail",
             "requires": ["topic.x", "text"],
             "skip": {
                 "when": "a > 3 and topic",
@@ -181,7 +181,7 @@ def test_a_column_of_a_model_says_how_it_is_asked(folder: Path) -> None:
                 "propagate": False,
                 "onError": "skip",
             },
-            "dropWhen": "text == told",
+            "dropWhen": "text == trail",
             "keep": False,
         },
     )
@@ -198,9 +198,9 @@ def test_a_column_of_a_model_says_how_it_is_asked(folder: Path) -> None:
         ),
         schema={"type": "string"},
         reasoning="thought",
-        trace="told",
+        trace="trail",
         skip=Skip(when="a > 3 and topic", value="-", propagate=False, on_error="skip"),
-        drop_when="text == told",
+        drop_when="text == trail",
         keep=False,
     )
 
@@ -220,7 +220,7 @@ def test_prompts_and_schemas_may_be_files(folder: Path) -> None:
     assert column.requires == ("topic",)
 
 
-def test_a_function_makes_several_columns(folder: Path) -> None:
+def test_a_function_may_make_several_columns(folder: Path) -> None:
     """The first has the name of the entry; types are given for all columns or for some."""
     made = {"name": "x", "type": "python", "target": "file://gen.py:make"}
     column = column_of(
@@ -287,7 +287,7 @@ def test_a_validation_names_columns_in_its_assertions(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "sampler"),
+    ("settings", "sampler"),
     [
         (
             {"sampler": "category", "values": [1, None], "weights": [0, 2.5]},
@@ -310,18 +310,20 @@ def test_a_validation_names_columns_in_its_assertions(folder: Path) -> None:
         ({"sampler": "uuid", "prefix": "p"}, UuidSampler(prefix="p")),
     ],
 )
-def test_samplers_of_all_kinds(folder: Path, said: dict[str, Any], sampler: Any) -> None:
+def test_samplers_of_all_kinds_are_parsed(
+    folder: Path, settings: dict[str, Any], sampler: Any
+) -> None:
     """Their keys are beside those of the column."""
-    column = column_of(folder, {"name": "x", "type": "sampler", "seed": 5, **said})
+    column = column_of(folder, {"name": "x", "type": "sampler", "seed": 5, **settings})
     assert column == SamplerColumn(name="x", outputs=("x",), sampler=sampler, seed=5)
 
 
 def test_a_subcategory_needs_its_category(folder: Path) -> None:
     """Every value of the category must have values."""
     values = {"apples": ["red"], "trains": ["fast", "slow"]}
-    said = {"name": "x", "type": "sampler", "sampler": "subcategory", "category": "topic"}
+    entry = {"name": "x", "type": "sampler", "sampler": "subcategory", "category": "topic"}
     sampler = SubcategorySampler(category="topic", values={k: tuple(v) for k, v in values.items()})
-    column = column_of(folder, TOPIC, {**said, "values": values})
+    column = column_of(folder, TOPIC, {**entry, "values": values})
     assert column == SamplerColumn(name="x", outputs=("x",), requires=("topic",), sampler=sampler)
 
 
@@ -348,7 +350,7 @@ def test_a_dataset_is_a_suite_without_prompts_and_tests(folder: Path) -> None:
     assert suite.command_line_options.repeat == 2
 
 
-def test_its_providers_are_those_that_columns_name(folder: Path) -> None:
+def test_the_providers_of_a_dataset_are_those_of_its_columns(folder: Path) -> None:
     """They are named by label, by id, or defined in place: in the order of their first use, each once."""
     inline = {"id": "echo:own", "config": {}, "prompts": ["x"]}
 
@@ -391,7 +393,7 @@ def test_a_dataset_without_models_needs_no_providers(folder: Path) -> None:
         parse_suite({"tasks": [*tasks, {"type": "prompt_eval"}]}, directory=folder)
 
 
-def test_paths_of_a_file_that_is_laid_over_another_stay_its_own(folder: Path) -> None:
+def test_paths_of_a_merged_file_stay_relative_to_it(folder: Path) -> None:
     """This holds for seeds, prompts, schemas and functions."""
     below = folder / "below"
     below.mkdir()
@@ -418,7 +420,7 @@ def test_paths_of_a_file_that_is_laid_over_another_stay_its_own(folder: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("entry", "said"),
+    ("entry", "message"),
     [
         ({"columns": None}, '"columns" is missing'),
         ({"columns": []}, "columns: no columns are given"),
@@ -489,20 +491,18 @@ def test_paths_of_a_file_that_is_laid_over_another_stay_its_own(folder: Path) ->
         ({"id": "a/b"}, 'id: "a/b" is not a valid name of a folder'),
     ],
 )
-def test_what_an_entry_cannot_say_is_reported(
-    folder: Path, entry: dict[str, Any], said: str
-) -> None:
+def test_invalid_entries_are_reported(folder: Path, entry: dict[str, Any], message: str) -> None:
     """Each mistake is reported at its place."""
-    where = "$.tasks[0]: " if said.startswith('"') else ""
-    assert said_of(folder, A, **entry) == [f"{where}{said}"]
+    where = "$.tasks[0]: " if message.startswith('"') else ""
+    assert problems_of(folder, A, **entry) == [f"{where}{message}"]
 
 
-def test_co_44_at_least_one_final_retry_round(folder: Path) -> None:
+def test_co_44_at_least_one_final_retry_round_is_required(folder: Path) -> None:
     """Without one, transient failures would lose cells."""
-    assert said_of(folder, A, salvageRounds=0) == ["salvageRounds: must be at least 1, got 0"]
+    assert problems_of(folder, A, salvageRounds=0) == ["salvageRounds: must be at least 1, got 0"]
 
 
-def test_datasets_do_not_share_a_folder(folder: Path) -> None:
+def test_datasets_may_not_share_a_folder(folder: Path) -> None:
     """This holds for named folders and defaults."""
     one = {"type": "columns", "rows": 1, "columns": [A]}
     tasks = [
@@ -512,13 +512,13 @@ def test_datasets_do_not_share_a_folder(folder: Path) -> None:
     ]
     with pytest.raises(SuiteError) as caught:
         parse_suite({"tasks": tasks}, directory=folder)
-    told = [(one.path, one.message.partition(" folder ")[0]) for one in caught.value.problems]
-    assert told == [(f"$.tasks[{place}].outputDir", "$.tasks[0] uses the") for place in (1, 2)]
+    problems = [(one.path, one.message.partition(" folder ")[0]) for one in caught.value.problems]
+    assert problems == [(f"$.tasks[{place}].outputDir", "$.tasks[0] uses the") for place in (1, 2)]
 
 
-def test_wrong_providers_are_reported_at_their_places(folder: Path) -> None:
+def test_invalid_providers_are_reported_at_their_places(folder: Path) -> None:
     """They may be at the top, in the task, or in the column; a column that names one of these is valid."""
-    said = hinted(
+    problems = hinted(
         folder,
         A,
         {**LLM, "provider": "wrong"},
@@ -527,7 +527,7 @@ def test_wrong_providers_are_reported_at_their_places(folder: Path) -> None:
         {**LLM, "name": "z", "provider": 5},
         top={"providers": [{"id": "echo", "label": "wrong", "dely": 5}]},
     )
-    assert said == [
+    assert problems == [
         '$.providers[0].dely: "dely" is not a key here | did you mean "delay"?',
         'columns[2].provider.lable: "lable" is not a key here | did you mean "label"?',
         f'columns[3].provider: unknown provider "writr" | known are wrong; {_OWN}',
@@ -535,7 +535,7 @@ def test_wrong_providers_are_reported_at_their_places(folder: Path) -> None:
     ]
 
 
-def test_a_name_of_several_providers_names_none(folder: Path) -> None:
+def test_a_name_of_several_providers_is_ambiguous(folder: Path) -> None:
     """The providers need labels."""
     two = ["echo", {"id": "echo", "config": {}}]
     assert hinted(folder, A, {**LLM, "provider": "echo"}, top={"providers": two}) == [
@@ -543,7 +543,7 @@ def test_a_name_of_several_providers_names_none(folder: Path) -> None:
     ]
 
 
-def test_a_side_effect_that_is_a_column_is_reported(folder: Path) -> None:
+def test_a_side_effect_with_the_name_of_a_column_is_reported(folder: Path) -> None:
     """The warning says that it is not kept."""
     suite = parsed(folder, A, {**LLM, "trace": "a"})
     (warning,) = suite.warnings

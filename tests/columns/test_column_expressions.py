@@ -18,7 +18,7 @@ def template(text: str, as_type: Any = "text", **more: Any) -> TemplateMaker:
     return TemplateMaker(column, **more)
 
 
-def test_each_row_gets_the_text_of_its_own_values() -> None:
+def test_each_row_is_rendered_with_its_own_values() -> None:
     order = group_order([{"a": 1, "b": "p"}, {"a": 2.0, "b": None}], [7, 9], 2, 6)
     assert made_by(template("{{ a }}-{{ b }}"), order) == [(7, {"x": "1-p"}), (9, {"x": "2-"})]
 
@@ -43,7 +43,7 @@ def nested(levels: int) -> list[Any]:
     return found
 
 
-def test_a_row_that_is_nested_too_deeply_is_alone() -> None:
+def test_a_row_that_is_nested_too_deeply_fails_alone() -> None:
     order = group_order([{"a": [1]}, {"a": nested(5000)}, {"a": {"b": 2}}])
     assert column_of(made_by(template("{{ a }}"), order), "x") == [
         "[1]",
@@ -52,14 +52,14 @@ def test_a_row_that_is_nested_too_deeply_is_alone() -> None:
     ]
 
 
-def test_filters_and_environment_of_the_suite_are_there() -> None:
+def test_expressions_have_the_filters_and_environment_of_the_suite() -> None:
     maker = template(
         "{{ a | twice }}{{ env.E }}", filters={"twice": lambda a: a * 2}, env={"E": "!"}
     )
     assert column_of(made_by(maker, group_order([{"a": "z"}])), "x") == ["zz!"]
 
 
-def test_a_row_that_cannot_be_made_says_why_and_the_others_are_made() -> None:
+def test_a_failed_row_has_a_reason_and_the_others_are_made() -> None:
     order = group_order([{"a": "3"}, {"a": "x"}, {"b": 1}], start=4)
     assert column_of(made_by(template("{{ a }}", "int"), order), "x") == [
         3,
@@ -68,7 +68,7 @@ def test_a_row_that_cannot_be_made_says_why_and_the_others_are_made() -> None:
     ]
 
 
-def test_many_rows_let_others_run() -> None:
+def test_rendering_many_rows_lets_other_tasks_run() -> None:
     """Another Trio task gets several turns while a thousand rows are rendered."""
     turns = 0
 
@@ -101,7 +101,7 @@ def test_many_rows_let_others_run() -> None:
         (" x ", "text", " x "),
     ],
 )
-def test_a_text_is_read_as_what_it_says(text: str, wanted: Any, value: Any) -> None:
+def test_a_text_is_parsed_as_the_type_of_its_column(text: str, wanted: Any, value: Any) -> None:
     found = read_text_as(text, wanted)
     assert (found, type(found)) == (value, type(value))
 
@@ -115,7 +115,7 @@ def test_a_text_is_read_as_what_it_says(text: str, wanted: Any, value: Any) -> N
         *[(text, "json") for text in ("", "{", "NaN", "[" * 100_000)],
     ],
 )
-def test_a_text_that_says_something_else_is_refused(text: str, wanted: Any) -> None:
+def test_a_text_of_another_type_is_refused(text: str, wanted: Any) -> None:
     with pytest.raises(CellError):
         read_text_as(text, wanted)
 
@@ -133,7 +133,7 @@ def test_a_text_that_says_something_else_is_refused(text: str, wanted: Any) -> N
         ("x", "json", "x"),
     ],
 )
-def test_a_value_is_taken_as_the_type_that_it_fits(given: Any, wanted: Any, value: Any) -> None:
+def test_a_value_is_converted_to_a_type_that_it_fits(given: Any, wanted: Any, value: Any) -> None:
     found = read_value_as(given, wanted)
     assert (found, type(found)) == (value, type(value))
 
@@ -162,7 +162,7 @@ def test_a_value_that_does_not_fit_is_refused(given: Any, wanted: Any, message: 
         *[([float("nan")], "json"), (nested(101), "json")],
     ],
 )
-def test_a_value_that_no_column_holds_is_refused(given: Any, wanted: Any) -> None:
+def test_a_value_that_no_column_can_store_is_refused(given: Any, wanted: Any) -> None:
     """Only its row fails: later errors would concern the whole group."""
     with pytest.raises(CellError):
         read_value_as(given, wanted)
@@ -171,14 +171,14 @@ def test_a_value_that_no_column_holds_is_refused(given: Any, wanted: Any) -> Non
             read_text_as(str(int(given)), wanted)
 
 
-def test_json_may_be_nested_up_to_a_bound() -> None:
+def test_json_may_be_nested_up_to_a_limit() -> None:
     assert read_value_as(nested(100), "json") == nested(100)
     assert read_text_as("[" * 100 + "]" * 100, "json") == nested(100)
     with pytest.raises(CellError, match="more than 100 levels deep"):
         read_text_as("[" * 101 + "]" * 101, "json")
 
 
-def test_a_dotted_name_is_that_of_a_column_first() -> None:
+def test_a_dotted_name_is_first_looked_up_as_a_column() -> None:
     row = {"a.b": 1, "a": {"b": 2, "c": {"d": None}}}
     assert (member(row, "a.b"), member(row, "a.c.d"), member(row, "a")) == (1, None, row["a"])
 
@@ -191,7 +191,7 @@ def test_a_dotted_name_is_that_of_a_column_first() -> None:
         ("a.b.c", '"a.b" is 2, which has no member "c"'),
     ],
 )
-def test_a_dotted_name_that_is_not_there_says_what_is(name: str, message: str) -> None:
+def test_an_unknown_dotted_name_lists_the_known_names(name: str, message: str) -> None:
     with pytest.raises(LookupError) as caught:
         member({"a": {"b": 2}}, name)
     assert caught.value.args == (message,)
@@ -211,7 +211,7 @@ def python(
 
 
 @pytest.mark.slow
-def test_python_sees_columns_by_name_and_fails_row_by_row(tmp_path: Path) -> None:
+def test_python_expressions_see_columns_by_name_and_fail_row_by_row(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [{"a": 1, "b c": 0}, {"a": "x", "b c": 0}, {"a": None, "b c": 0}]
     assert python(tmp_path, "a + 1", rows) == [
         2,
@@ -221,7 +221,7 @@ def test_python_sees_columns_by_name_and_fails_row_by_row(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_python_runs_for_many_rows_in_a_few_calls(tmp_path: Path) -> None:
+def test_python_expressions_run_in_batches(tmp_path: Path) -> None:
     found = python(
         tmp_path, "[a, __import__('os').getpid()]", [{"a": place} for place in range(2500)]
     )
@@ -230,15 +230,15 @@ def test_python_runs_for_many_rows_in_a_few_calls(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_python_gives_has_to_fit_its_type_and_be_json(tmp_path: Path) -> None:
+def test_python_results_must_fit_their_type_and_be_json(tmp_path: Path) -> None:
     rows = [{"a": "3"}, {"a": "4.5"}]
     assert python(tmp_path, "float(a)", rows, "int") == [3, "4.5 is not a whole number"]
-    [told, _] = python(tmp_path, "{a}", rows)
-    assert told == "TypeError: Object of type set is not JSON serializable"
+    [error, _] = python(tmp_path, "{a}", rows)
+    assert error == "TypeError: Object of type set is not JSON serializable"
 
 
 @pytest.mark.slow
-def test_a_row_that_python_cannot_receive_fails_alone(tmp_path: Path) -> None:
+def test_a_row_that_cannot_be_sent_to_python_fails_alone(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [{"a": [1]}, {"a": nested(900)}, {"a": [3]}]
     deep = "a value is nested more than 100 levels deep"
     assert python(tmp_path, "a[0]", rows) == [1, deep, 3]

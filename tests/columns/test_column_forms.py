@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from columns_suites import LLM, TOPIC, A, fill, hinted, said_of
+from columns_suites import LLM, TOPIC, A, fill, hinted, problems_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,7 +42,7 @@ OUTSIDE = (
 
 
 @pytest.mark.parametrize(
-    ("entry", "said"),
+    ("entry", "problem"),
     [
         ({"name": "x"}, ': "type" is missing'),
         ({"name": "x", "type": "sampled"}, '.type: the text "sampled" is not a column type'),
@@ -250,15 +250,15 @@ OUTSIDE = (
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_a_column_cannot_say_is_reported(
-    folder: Path, entry: dict[str, Any], said: str
+def test_invalid_column_settings_are_reported(
+    folder: Path, entry: dict[str, Any], problem: str
 ) -> None:
     """Exactly one mistake is reported, at its place."""
-    assert said_of(folder, A, TOPIC, entry) == [f"columns[2]{said}"]
+    assert problems_of(folder, A, TOPIC, entry) == [f"columns[2]{problem}"]
 
 
 @pytest.mark.parametrize(
-    ("assertion", "said"),
+    ("assertion", "problem"),
     [
         ({"type": "llm-rubric", "value": "x"}, ".type: llm-rubric calls a model or runs code"),
         ({"type": "not-similar", "value": "x"}, ".type: not-similar calls a model or runs code"),
@@ -282,10 +282,10 @@ def test_what_a_column_cannot_say_is_reported(
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_validation_makes_no_calls(folder: Path, assertion: dict[str, Any], said: str) -> None:
+def test_a_validation_makes_no_calls(folder: Path, assertion: dict[str, Any], problem: str) -> None:
     """It calls no model and runs no code, also in a set."""
     entry = {**CHECK, "assert": [assertion]}
-    assert hinted(folder, A, entry) == [f"columns[1].assert[0]{said} | {OUTSIDE}"]
+    assert hinted(folder, A, entry) == [f"columns[1].assert[0]{problem} | {OUTSIDE}"]
 
 
 @pytest.mark.parametrize(
@@ -313,15 +313,15 @@ def test_a_validation_makes_no_calls(folder: Path, assertion: dict[str, Any], sa
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_was_meant_is_said(folder: Path, entry: dict[str, Any], hint: str) -> None:
+def test_hints_suggest_the_intended_value(folder: Path, entry: dict[str, Any], hint: str) -> None:
     """The hint suggests the probable value, or lists the valid ones."""
     (found,) = hinted(folder, A, TOPIC, entry)
     assert found.partition(" | ")[2] == hint
 
 
-def test_everything_wrong_is_reported_at_once(folder: Path) -> None:
+def test_all_mistakes_are_reported_together(folder: Path) -> None:
     """Mistakes of all columns are reported in order; an invalid column still counts as a column."""
-    assert said_of(
+    assert problems_of(
         folder,
         {**LLM, "prompt": "{{ b }} {{ c }}", "restarts": -1, "skip": {"when": "d"}},
         {**UNIFORM, "name": "b", "low": 5, "hihg": 1},
@@ -338,9 +338,9 @@ def test_everything_wrong_is_reported_at_once(folder: Path) -> None:
     ]
 
 
-def test_a_key_that_is_not_known_hides_nothing_else(folder: Path) -> None:
+def test_an_unknown_key_hides_no_other_mistake(folder: Path) -> None:
     """Contradictions are reported as well."""
-    assert said_of(
+    assert problems_of(
         folder,
         {"name": "a", "type": "expression", "template": "x", "python": "1", "tmplate": "y"},
     ) == [

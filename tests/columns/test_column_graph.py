@@ -10,7 +10,7 @@ from trioeval.errors import DatasetError
 
 @given(graphs(most=8))
 @settings(max_examples=settings().max_examples // 3)
-def test_each_producer_comes_after_those_that_it_needs(graph: ColumnGraph) -> None:
+def test_each_producer_follows_its_dependencies(graph: ColumnGraph) -> None:
     for place, several in enumerate(graph.upstream):
         names = {graph.producers[need].name for need in several}
         assert names == set(graph.producers[place].requires)
@@ -21,13 +21,13 @@ def test_each_producer_comes_after_those_that_it_needs(graph: ColumnGraph) -> No
     assert sum(map(len, graph.upstream)) == sum(map(len, graph.downstream))
 
 
-def test_what_needs_nothing_stays_as_it_was_declared() -> None:
+def test_producers_without_dependencies_keep_their_declared_order() -> None:
     graph = ColumnGraph.of([producer("c", "b"), producer("a"), producer("b"), producer("d", "c")])
     assert [one.name for one in graph.producers] == ["a", "b", "c", "d"]
     assert ColumnGraph.of(graph.producers).producers == graph.producers
 
 
-def test_a_column_of_ones_own_is_no_dependency() -> None:
+def test_an_output_of_the_same_producer_is_not_a_dependency() -> None:
     made = Producer(name="a", outputs=("a", "b"), extras=("c",), requires=("b", "c"))
     graph = ColumnGraph.of([made])
     assert graph.upstream == ((),)
@@ -37,7 +37,7 @@ def test_a_column_of_ones_own_is_no_dependency() -> None:
 
 def test_co_02_a_cycle_is_reported_with_its_path() -> None:
     made = [
-        producer("x", "c"),  # needs the cycle, and is not on it
+        producer("x", "c"),  # it needs the cycle, and is not on it
         producer("a", "b"),
         producer("b", "c"),
         producer("c", "a"),
@@ -50,7 +50,7 @@ def test_co_02_a_cycle_is_reported_with_its_path() -> None:
     ]
 
 
-def test_co_02_an_unknown_column_is_reported_with_what_was_meant() -> None:
+def test_co_02_an_unknown_column_is_reported_with_a_suggestion() -> None:
     made = [producer("problem"), producer("answer", "problm", "zzz", "problm")]
     assert ColumnGraph.mistakes(made) == [
         GraphMistake(
@@ -82,7 +82,7 @@ def test_co_03_a_real_column_wins_over_a_side_effect_of_its_name() -> None:
     assert graph.upstream == ((), (0,), (1,))
 
 
-def test_what_a_scope_does_not_allow_is_a_mistake() -> None:
+def test_a_dependency_that_the_scope_does_not_allow_is_a_mistake() -> None:
     made = [producer("a", ordered=True), producer("b", "b", "a", scope="scratch")]
     assert ColumnGraph.mistakes(made) == [
         GraphMistake(0, "cells are made in any order", "leave out `ordered`"),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from columns_suites import LLM, A, B, column_of, fill, hinted, parsed, said_of, settings_of
+from columns_suites import LLM, A, B, column_of, fill, hinted, parsed, problems_of, settings_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,7 +63,7 @@ def template(name: str, text: str) -> dict[str, Any]:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_co_02_an_unknown_column_is_reported_where_it_is_named(
+def test_co_02_an_unknown_column_is_reported_at_its_use(
     folder: Path, entry: dict[str, Any], at: str
 ) -> None:
     """The probable name is suggested."""
@@ -72,7 +72,7 @@ def test_co_02_an_unknown_column_is_reported_where_it_is_named(
     ]
 
 
-def test_co_02_a_condition_on_new_values_may_mean_its_own_column(folder: Path) -> None:
+def test_co_02_a_condition_on_new_values_may_use_its_own_column(folder: Path) -> None:
     entry = {**LLM, "name": "text", "prompt": "x", "dropWhen": "txt | length < 3"}
     assert hinted(folder, A, entry) == [
         'columns[1].dropWhen: unknown column "txt" in column "text" | did you mean "text"?'
@@ -81,7 +81,7 @@ def test_co_02_a_condition_on_new_values_may_mean_its_own_column(folder: Path) -
 
 def test_co_02_a_cycle_is_reported_with_its_path(folder: Path) -> None:
     """Each cycle is reported once, for every kind of dependency."""
-    assert said_of(
+    assert problems_of(
         folder,
         template("p", "{{ q }}"),
         {**LLM, "name": "q", "prompt": "x", "skip": {"when": "r"}, "trace": "t"},
@@ -99,7 +99,7 @@ def test_co_02_a_cycle_is_reported_with_its_path(folder: Path) -> None:
 
 def test_co_02_a_cycle_is_reported_beside_other_mistakes(folder: Path) -> None:
     """Other mistakes are invalid columns, unknown names, and duplicate names."""
-    assert said_of(
+    assert problems_of(
         folder,
         template("p", "{{ q }} {{ nothing }}"),
         template("q", "{{ p }}"),
@@ -115,7 +115,7 @@ def test_co_02_a_cycle_is_reported_beside_other_mistakes(folder: Path) -> None:
 
 def test_co_02_two_side_effects_of_one_name_are_reported(folder: Path) -> None:
     """They may be in one entry or in two; duplicate columns are reported as well."""
-    assert said_of(
+    assert problems_of(
         folder,
         A,
         {**LLM, "reasoning": "why", "trace": "why"},
@@ -165,7 +165,7 @@ def test_co_32_an_unknown_name_of_a_condition_is_reported(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "said"),
+    ("entry", "message"),
     [
         (
             template("x", "{{ a | nonsense }}"),
@@ -183,12 +183,12 @@ def test_co_32_an_unknown_name_of_a_condition_is_reported(folder: Path) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_no_template_is_reported(folder: Path, entry: dict[str, Any], said: str) -> None:
+def test_an_invalid_template_is_reported(folder: Path, entry: dict[str, Any], message: str) -> None:
     """So is an invalid Python expression."""
-    assert said_of(folder, A, entry) == [f"columns[1].{said}"]
+    assert problems_of(folder, A, entry) == [f"columns[1].{message}"]
 
 
-def test_prompts_that_are_json_name_what_their_texts_name(folder: Path) -> None:
+def test_json_prompts_use_the_names_of_their_decoded_texts(folder: Path) -> None:
     """The names are those of the decoded texts, in which quotes are not escaped."""
     messages = [
         {"role": "user", "content": '{{ a | default("{{ x }}") }}', "more": [{"b": "{{ b }}"}]}
@@ -205,14 +205,14 @@ def test_filters_of_the_suite_may_be_used(folder: Path) -> None:
     assert settings_of(folder, A, entry, top=top).columns[1].requires == ("a",)
 
 
-def test_a_column_does_not_look_at_itself(folder: Path) -> None:
+def test_a_column_cannot_use_its_own_value(folder: Path) -> None:
     """Its value does not exist yet, except in `dropWhen`; in `requires` its name is ignored."""
     x = {**LLM, "name": "x", "trace": "t"}
-    told = {
+    expected = {
         "prompt": {**x, "prompt": "{{ x }}"},
         "skip.when": {**x, "skip": {"when": "t == 1"}},
     }
-    for at, entry in told.items():
+    for at, entry in expected.items():
         name = "x" if at == "prompt" else "t"
         assert hinted(folder, A, entry) == [
             f'columns[1].{at}: "{name}" is made here, and has no value yet | use another column'
@@ -221,8 +221,8 @@ def test_a_column_does_not_look_at_itself(folder: Path) -> None:
     assert column_of(folder, A, entry).requires == ("a",)
 
 
-def test_names_that_mean_something_else_are_columns_where_there_are_some(folder: Path) -> None:
-    """These are functions of templates and of Python."""
+def test_columns_override_functions_of_their_name(folder: Path) -> None:
+    """The functions are those of templates and of Python."""
     used = [template("x", "{{ range(3) }}"), python("y", "sum([1])")]
     assert [one.requires for one in settings_of(folder, *used).columns] == [(), ()]
     named = [{**A, "name": "range"}, {**A, "name": "sum"}]
@@ -230,7 +230,7 @@ def test_names_that_mean_something_else_are_columns_where_there_are_some(folder:
     assert [one.requires for one in found] == [(), (), ("range",), ("sum",)]
 
 
-def test_names_of_python_are_those_that_it_does_not_make_itself() -> None:
+def test_free_names_of_python_expressions_are_dependencies() -> None:
     """Names bound in comprehensions, functions and walrus expressions are excluded, and so are attributes."""
     code = "[n.x + a for n in b if (m := n)] + list(map(lambda q: q + c, d)) + [e['f']] + [m]"
     assert python_names(code) == {"a", "b", "c", "d", "e", "list", "map"}
@@ -254,7 +254,7 @@ def tables(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 @settings(max_examples=settings().max_examples // 10)
 @given(tables())
-def test_co_02_what_loads_has_a_graph(entries: list[dict[str, Any]]) -> None:
+def test_co_02_a_loaded_dataset_has_a_valid_graph(entries: list[dict[str, Any]]) -> None:
     """Columns without a valid graph are refused, with one mistake for each cycle."""
     folder = Path(__file__).parent
     needs = {
@@ -268,21 +268,21 @@ def test_co_02_what_loads_has_a_graph(entries: list[dict[str, Any]]) -> None:
         graph = ColumnGraph.of(producers_of(settings_of(folder, *entries)))
         assert {one.name for one in graph.producers} == needs.keys()
     else:
-        told = said_of(folder, *entries)
-        assert told
-        for line in told:
+        problems = problems_of(folder, *entries)
+        assert problems
+        for line in problems:
             path = line.rpartition(": ")[2].split(" → ")
             assert all(there in needs[name] for name, there in itertools.pairwise(path))
             assert path[0] == path[-1]
 
 
-def test_columns_that_differ_only_in_case_are_refused_unless_files_can_tell_them_apart(
+def test_columns_that_differ_only_in_case_are_refused_if_files_cannot_distinguish_them(
     tmp_path: Path,
 ) -> None:
-    said = '"B" differs from "b" only in upper and lower case'
+    message = '"B" differs from "b" only in upper and lower case'
     upper = {**B, "name": "B"}
-    assert any(said in one for one in hinted(tmp_path, A, B, upper))
+    assert any(message in one for one in hinted(tmp_path, A, B, upper))
     extra = {**LLM, "trace": "B"}
-    assert any(said in one for one in hinted(tmp_path, A, B, extra))
+    assert any(message in one for one in hinted(tmp_path, A, B, extra))
     assert len(settings_of(tmp_path, A, B, upper, format="jsonl").columns) == 3
     assert len(settings_of(tmp_path, A, B, {**upper, "keep": False}).columns) == 3

@@ -30,7 +30,7 @@ def answer(*numbers: int) -> list[Any]:
 
 
 @given(st.lists(st.sampled_from([2, 3, 5, 7])))
-def test_co_60_co_61_rows_may_be_left_out_and_nothing_else(numbers: list[int]) -> None:
+def test_co_60_co_61_a_processor_may_only_remove_rows(numbers: list[int]) -> None:
     """A valid result is a part of the input, in its order, with each row once."""
     is_right = numbers == [number for number in (2, 3, 5) if number in numbers]
     try:
@@ -58,13 +58,13 @@ def test_co_60_co_61_rows_may_be_left_out_and_nothing_else(numbers: list[int]) -
         ([[{"a": 1, "b": 2, "d": 1, "c": 3}], [2]], 'f: row 2 has an additional column "c", "d"'),
     ],
 )
-def test_what_a_processor_may_not_give_back_is_refused(given_back: Any, message: str) -> None:
+def test_invalid_processor_results_are_refused(given_back: Any, message: str) -> None:
     with pytest.raises(CellError) as caught:
         read_answer(ROWS, given_back, "f")
     assert str(caught.value) == message
 
 
-def test_columns_are_left_out_by_name_and_pattern() -> None:
+def test_columns_are_removed_by_name_and_pattern() -> None:
     columns = ["a", "a__trace", "b__trace", "trace__", "[x]", "a\nb"]
 
     def left_out(*patterns: str) -> frozenset[str]:
@@ -78,7 +78,7 @@ def test_columns_are_left_out_by_name_and_pattern() -> None:
     assert left_out() == set()
 
 
-def test_columns_that_are_left_out_are_put_aside_unless_nobody_wants_them() -> None:
+def test_removed_columns_are_stored_aside_if_requested() -> None:
     dropping = Processor(stage="after_batch", drop_columns=("b", "nothing*"))
     assert without_columns(dropping, ROWS) == Processed(
         rows=[(2, {"a": 1}), (3, {"a": 2}), (5, {"a": 3})],

@@ -57,7 +57,7 @@ def test_each_entry_is_a_producer(folder: Path) -> None:
     )
 
 
-def test_a_column_made_in_python_has_its_name_as_output() -> None:
+def test_a_column_built_in_python_has_its_name_as_output() -> None:
     """This is the default of `outputs`."""
     column = SamplerColumn(name="x", sampler=UniformSampler(low=0, high=1))
     assert producer_of(column).outputs == ("x",)
@@ -110,7 +110,7 @@ def test_columns_have_types(folder: Path, entry: dict[str, Any], wanted: str) ->
     assert column_types(settings_of(folder, A, entry))["x"] == wanted
 
 
-def test_types_of_seeds_are_known_where_nothing_is_read(folder: Path) -> None:
+def test_types_of_seeds_are_known_without_reading_files(folder: Path) -> None:
     """All CSV columns are text; other sources have no types yet."""
     seed = {"type": "seed", "file": "people.csv", "columns": ["name", "age"]}
     assert column_types(settings_of(folder, seed)) == {"name": "text", "age": "text"}
@@ -120,24 +120,24 @@ def test_types_of_seeds_are_known_where_nothing_is_read(folder: Path) -> None:
 
 def test_side_effects_have_types_and_are_written(folder: Path) -> None:
     """They are written with their column; a real column with the same name comes first."""
-    kept = {**LLM, "reasoning": "why", "trace": "told"}
+    kept = {**LLM, "reasoning": "why", "trace": "trail"}
     settings = settings_of(folder, kept, A, {**MADE, "extras": ["z", "a"], "as": {"z": "int"}})
     assert column_types(settings) == {
         "why": "text",
-        "told": "json",
+        "trail": "json",
         "z": "int",
         "a": "float",
         "text": "text",
         "x": "json",
     }
-    assert written_columns(settings) == ("text", "why", "told", "a", "x", "z")
+    assert written_columns(settings) == ("text", "why", "trail", "a", "x", "z")
     settings = settings_of(folder, {**kept, "keep": False}, A)
     assert written_columns(settings) == ("a",)
 
 
-def test_a_processor_leaves_columns_out(folder: Path) -> None:
+def test_a_processor_removes_columns(folder: Path) -> None:
     """The names may be patterns."""
     processors = [{"stage": "afterBatch", "dropColumns": ["t*", "b"]}]
-    settings = settings_of(folder, A, B, {**LLM, "trace": "told"}, processors=processors)
+    settings = settings_of(folder, A, B, {**LLM, "trace": "trail"}, processors=processors)
     assert written_columns(settings) == ("a",)
     assert column_of(folder, A, B).keep

@@ -55,17 +55,17 @@ def test_a_profile_does_not_depend_on_the_order(values: list[Any], chance: rando
 @given(st.lists(VALUES, max_size=30), st.integers(0, 3))
 @FEWER
 def test_a_profile_equals_a_naive_count(values: list[Any], skipped: int) -> None:
-    told = profile_of(values, skipped)
-    assert (told.values, told.skipped) == (len(values) + skipped, skipped)
-    assert told.nulls == values.count(None)
+    profile = profile_of(values, skipped)
+    assert (profile.values, profile.skipped) == (len(values) + skipped, skipped)
+    assert profile.nulls == values.count(None)
     there = [value for value in values if value is not None]
     different = {_frozen(value) for value in there}
-    assert (told.distinct, told.is_estimate) == (len(different), False)
+    assert (profile.distinct, profile.is_estimate) == (len(different), False)
     lengths = [len(value) for value in there if isinstance(value, str | list)]
-    if told.lengths is None:
+    if profile.lengths is None:
         assert not lengths
     else:
-        edges, counts = told.lengths.edges, told.lengths.counts
+        edges, counts = profile.lengths.edges, profile.lengths.counts
         assert list(edges) == sorted(set(edges))
         assert counts == tuple(
             sum(low <= length < high for length in lengths) for low, high in pairwise(edges)
@@ -73,10 +73,10 @@ def test_a_profile_equals_a_naive_count(values: list[Any], skipped: int) -> None
         assert sum(counts) == len(lengths)
         assert (edges[0], edges[-1] - 1) == (min(lengths), max(lengths))
     counted = Counter(map(_frozen, there))
-    if told.common:
+    if profile.common:
         expected = sorted(counted.values(), reverse=True)[:5]
-        assert [count for _, count in told.common] == expected
-        assert all(counted[_frozen(value)] == count for value, count in told.common)
+        assert [count for _, count in profile.common] == expected
+        assert all(counted[_frozen(value)] == count for value, count in profile.common)
     else:
         assert max(counted.values(), default=1) == 1
 
@@ -86,41 +86,48 @@ def test_a_profile_equals_a_naive_count(values: list[Any], skipped: int) -> None
 @example([5e-324, 1e-323])
 @example([1e16, 1.0, -1e16])
 @FEWER
-def test_figures_are_those_of_exact_arithmetic(numbers: list[float]) -> None:
-    told = profile_of(numbers).numbers
+def test_figures_equal_those_of_exact_arithmetic(numbers: list[float]) -> None:
+    figures = profile_of(numbers).numbers
     exact = [Fraction(number) for number in numbers]
     mean = statistics.mean(exact)
     variance = statistics.pvariance(exact)
-    assert told["min"] == float(min(numbers))
-    assert told["max"] == float(max(numbers))
-    assert told["mean"] == float(mean)
-    if told["std"] == 0.0 or told["std"] < 1e-300:  # the last digits of nearly denormal numbers
+    assert figures["min"] == float(min(numbers))
+    assert figures["max"] == float(max(numbers))
+    assert figures["mean"] == float(mean)
+    if (
+        figures["std"] == 0.0 or figures["std"] < 1e-300
+    ):  # the last digits of nearly denormal numbers
         assert variance < Fraction(1, 10**600)
     else:
-        assert abs(Fraction(told["std"]) ** 2 / variance - 1) < 1e-12
+        assert abs(Fraction(figures["std"]) ** 2 / variance - 1) < 1e-12
 
 
-def test_a_zero_has_no_sign_whichever_came_first() -> None:
+def test_a_zero_has_no_sign_in_any_order() -> None:
     assert repr(profile_of([0.0, -0.0]).numbers) == repr(profile_of([-0.0, 0.0]).numbers)
 
 
-def test_a_column_of_numbers() -> None:
-    told = profile_of([2, 4, 4, 4, 5, 5, 7, 9])
-    assert told.type == "int"
-    assert told.numbers == {"min": 2.0, "max": 9.0, "mean": 5.0, "std": 2.0}
-    assert told.numbers["std"] == statistics.pstdev([2, 4, 4, 4, 5, 5, 7, 9])
-    assert told.common == ((4, 3), (5, 2), (2, 1), (7, 1), (9, 1))
-    assert told.lengths is None
+def test_a_numeric_column_has_numeric_statistics() -> None:
+    profile = profile_of([2, 4, 4, 4, 5, 5, 7, 9])
+    assert profile.type == "int"
+    assert profile.numbers == {"min": 2.0, "max": 9.0, "mean": 5.0, "std": 2.0}
+    assert profile.numbers["std"] == statistics.pstdev([2, 4, 4, 4, 5, 5, 7, 9])
+    assert profile.common == ((4, 3), (5, 2), (2, 1), (7, 1), (9, 1))
+    assert profile.lengths is None
 
 
-def test_a_column_of_texts() -> None:
-    told = profile_of(["", "a", "ab", "abc", "x" * 100, "é", None], skipped=2)
-    assert (told.type, told.values, told.nulls, told.skipped) == ("text | null", 9, 1, 2)
-    assert told.lengths == Histogram(
+def test_a_text_column_has_text_statistics() -> None:
+    profile = profile_of(["", "a", "ab", "abc", "x" * 100, "é", None], skipped=2)
+    assert (profile.type, profile.values, profile.nulls, profile.skipped) == (
+        "text | null",
+        9,
+        1,
+        2,
+    )
+    assert profile.lengths == Histogram(
         edges=(0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 101.0), counts=(1, 2, 2, 0, 0, 0, 0, 1)
     )
-    assert told.common == ()  # all are distinct
-    assert told.numbers == {}
+    assert profile.common == ()  # all are distinct
+    assert profile.numbers == {}
 
 
 @pytest.mark.parametrize(
@@ -133,28 +140,28 @@ def test_a_column_of_texts() -> None:
         ([2**70, "\ud800"], "text | int"),
     ],
 )
-def test_the_type_names_all_kinds_in_one_order(values: list[Any], kinds: str) -> None:
+def test_the_type_lists_all_kinds_in_a_fixed_order(values: list[Any], kinds: str) -> None:
     assert profile_of(values).type == kinds
 
 
-def test_numbers_beyond_floats_have_no_figures() -> None:
+def test_numbers_beyond_floats_have_no_statistics() -> None:
     assert profile_of([10**400]).numbers == {}
 
 
-def test_frequent_values_are_reported_while_there_are_few_different_and_short_ones() -> None:
+def test_frequent_values_are_listed_if_they_are_few_and_short() -> None:
     few = [*range(FEW), 7]
     assert profile_of(few).common[0] == (7, 2)
     assert profile_of([*few, FEW]).common == ()
     assert profile_of(["x" * 1000] * 3 + ["y", "y"]).common == (("y", 2),)
 
 
-def test_different_values_are_counted_exactly_up_to_a_thousand_and_then_estimated() -> None:
+def test_distinct_values_are_counted_exactly_up_to_a_thousand_and_then_estimated() -> None:
     exact = profile_of([number % EXACT for number in range(3 * EXACT)])
     assert (exact.distinct, exact.is_estimate) == (EXACT, False)
     for many in (EXACT + 1, 20_000):
-        told = profile_of([f"text {number}" for number in range(many)])
-        assert told.is_estimate
-        assert math.isclose(told.distinct, many, rel_tol=0.1)  # three standard errors
+        profile = profile_of([f"text {number}" for number in range(many)])
+        assert profile.is_estimate
+        assert math.isclose(profile.distinct, many, rel_tol=0.1)  # three standard errors
 
 
 def _frozen(value: Any) -> Hashable:
@@ -170,7 +177,7 @@ def _frozen(value: Any) -> Hashable:
             return (type(value).__name__, value)
 
 
-def test_long_values_are_counted_and_not_kept() -> None:
+def test_long_values_are_counted_and_not_stored() -> None:
     """The values have half a megabyte in every column; they are never listed as frequent."""
     tracemalloc.start()
     try:
@@ -185,18 +192,18 @@ def test_long_values_are_counted_and_not_kept() -> None:
     finally:
         tracemalloc.stop()
     assert held < 200_000
-    told = profiler.profile()
-    assert told.common == (("short", 2),)
-    assert (told.distinct, told.is_estimate) == (FEW, False)
+    profile = profiler.profile()
+    assert profile.common == (("short", 2),)
+    assert (profile.distinct, profile.is_estimate) == (FEW, False)
     profiler.add("y" * 1000)
     assert profiler.profile().common == ()
 
 
-def test_there_are_never_more_different_values_than_values() -> None:
+def test_distinct_values_never_exceed_the_number_of_values() -> None:
     """Estimates for values that are all distinct are never above their number."""
-    told = [
+    profiles = [
         profile_of([*(f"{seed}-{number}" for number in range(2000)), None], skipped=3)
         for seed in range(12)
     ]
-    assert all(one.distinct <= 2000 and one.is_estimate for one in told)
-    assert {one.distinct for one in told} & {2000}
+    assert all(one.distinct <= 2000 and one.is_estimate for one in profiles)
+    assert {one.distinct for one in profiles} & {2000}

@@ -127,13 +127,13 @@ def test_co_25_a_function_makes_several_columns_at_once(tmp_path: Path) -> None:
 
 
 @slow
-def test_a_function_that_raises_is_reported_with_what_it_raised(tmp_path: Path) -> None:
+def test_a_function_that_raises_is_reported_with_its_exception(tmp_path: Path) -> None:
     with pytest.raises(CellError, match=r"gen\.py:fails: ValueError: not 3"):
         cell(tmp_path, "fails", {"a": 3})
 
 
 @slow
-def test_a_function_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
+def test_a_function_that_exceeds_its_time_is_ended(tmp_path: Path) -> None:
     with pytest.raises(CellError, match=r"gen\.py:slow did not answer within 0\.5 seconds$"):
         cell(tmp_path, "slow", {}, timeout_s=0.5)
 
@@ -154,7 +154,7 @@ def test_co_22_a_full_function_must_return_a_member_for_each_row(tmp_path: Path)
 
 
 @slow
-def test_co_24_a_scratch_function_gets_the_first_row_and_how_many(tmp_path: Path) -> None:
+def test_co_24_a_scratch_function_gets_the_first_row_and_the_number(tmp_path: Path) -> None:
     made = group(tmp_path, "count", group_order(2, group=3, start=6), scope="scratch", ordered=True)
     assert [row for row, _ in made] == column_of(made, "x") == [6, 7]
 
@@ -167,7 +167,7 @@ def test_co_24_a_scratch_function_gets_the_first_row_and_how_many(tmp_path: Path
         ("more", r"gen\.py:more must return one member for each of 2 rows, got 3"),
     ],
 )
-def test_co_23_a_scratch_function_must_return_as_many_as_are_wanted(
+def test_co_23_a_scratch_function_must_return_the_requested_number(
     tmp_path: Path, function: str, message: str
 ) -> None:
     with pytest.raises(CellError, match=message):
@@ -175,13 +175,13 @@ def test_co_23_a_scratch_function_must_return_as_many_as_are_wanted(
 
 
 @slow
-def test_co_57_a_process_that_dies_once_is_asked_once_more(tmp_path: Path) -> None:
+def test_co_57_a_process_that_dies_once_is_called_again(tmp_path: Path) -> None:
     assert cell(tmp_path, "dies_once", {"a": 3}) == {"x": 3}
     assert (tmp_path / "died").exists()
 
 
 @slow
-def test_co_57_a_process_that_dies_twice_is_given_up(
+def test_co_57_a_process_that_dies_twice_fails_the_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trioeval.providers.programs.workers._LAST_WORDS", 30.0)
@@ -192,7 +192,7 @@ def test_co_57_a_process_that_dies_twice_is_given_up(
 
 @slow
 @pytest.mark.parametrize(("function", "name"), [("counts", "made"), ("draws", "numbers")])
-def test_an_ordered_function_that_keeps_state_is_refused_where_its_state_is_not(
+def test_an_ordered_function_with_state_is_refused_in_a_new_process(
     tmp_path: Path, function: str, name: str
 ) -> None:
     """A new process has no state of earlier groups: a resumed run would repeat values."""
@@ -206,16 +206,14 @@ def test_an_ordered_function_that_keeps_state_is_refused_where_its_state_is_not(
         ]
 
     assert with_code(tmp_path, CODE, from_the_beginning) == list(range(6))
-    said = rf"gen\.py:{function} keeps state from call to call: {name}; .* the run was resumed"
-    with pytest.raises(DatasetError, match=said):
+    message = rf"gen\.py:{function} keeps state from call to call: {name}; .* the run was resumed"
+    with pytest.raises(DatasetError, match=message):
         group(tmp_path, function, group_order(2, group=3, start=6), scope="scratch", ordered=True)
 
 
 @slow
 @pytest.mark.parametrize("function", ["count", "loads"])
-def test_an_ordered_function_that_only_loads_something_continues(
-    tmp_path: Path, function: str
-) -> None:
+def test_an_ordered_function_without_state_continues(tmp_path: Path, function: str) -> None:
     order = group_order(2, group=3, start=6)
     made = group(tmp_path, function, order, scope="scratch", ordered=True)
     assert column_of(made, "x") == [6, 7]
@@ -235,7 +233,7 @@ def test_cells_are_made_by_several_processes_at_once(tmp_path: Path) -> None:
     with_code(tmp_path, CODE, body)
 
 
-def test_a_function_has_a_process_for_each_processor(
+def test_a_function_has_one_process_per_processor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The column or the environment may set another number."""
@@ -265,18 +263,18 @@ PAIR = PythonColumn(name="x", outputs=("x", "y"), extras=("z",), target="file://
         ),
     ],
 )
-def test_what_is_no_object_of_all_outputs_is_refused(value: Any, message: str) -> None:
+def test_a_result_without_all_outputs_is_refused(value: Any, message: str) -> None:
     with pytest.raises(CellError) as caught:
         values_of(PAIR, value, 3)
     assert str(caught.value) == message
 
 
-def test_side_effects_may_be_left_out() -> None:
+def test_side_effects_may_be_missing() -> None:
     assert values_of(PAIR, {"x": 1, "y": None}) == {"x": 1, "y": None, "z": None}
     assert values_of(PAIR, {"x": 1, "y": 2, "z": 3}) == {"x": 1, "y": 2, "z": 3}
 
 
-def test_one_output_without_side_effects_is_whatever_is_given() -> None:
+def test_a_single_output_without_side_effects_may_be_any_value() -> None:
     one = PythonColumn(name="x", target="file:///w/gen.py:f")
     assert values_of(one, {"x": 1}) == {"x": {"x": 1}}
 

@@ -69,7 +69,7 @@ EXPECTED: list[list[Any]] = [
 
 
 @pytest.mark.slow
-def test_the_stream_does_not_depend_on_the_hashes_of_a_process() -> None:
+def test_the_stream_does_not_depend_on_the_hash_seed_of_a_process() -> None:
     code = "from trioeval.columns.makers.samplers import stream; print(stream(7, 'x', 3).random())"
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -82,7 +82,7 @@ def test_the_stream_does_not_depend_on_the_hashes_of_a_process() -> None:
 
 
 @pytest.mark.parametrize("sampler", KINDS)
-def test_rows_that_are_dropped_change_nothing_for_the_others(sampler: Sampler) -> None:
+def test_dropped_rows_do_not_change_the_values_of_others(sampler: Sampler) -> None:
     every = drawn(sampler, list(range(40, 60)), 40)
     some = drawn(sampler, [41, 45, 46, 52], 40)
     assert some == {row: every[row] for row in (41, 45, 46, 52)}
@@ -103,7 +103,7 @@ def test_values_depend_on_seed_column_and_group_alone(sampler: Sampler) -> None:
     assert first not in others
 
 
-def test_a_large_group_is_drawn_as_one_and_lets_others_run() -> None:
+def test_a_large_group_is_drawn_at_once_and_lets_other_tasks_run() -> None:
     made = made_by(maker(KINDS[2]), group_order(2500))
     assert [row for row, _ in made] == list(range(2500))
     assert column_of(made, "x") == values(KINDS[2], 2500)
@@ -135,14 +135,14 @@ def test_both_ends_of_a_uniform_sampler_are_drawn() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_every_number_is_as_likely_as_any_other(seed: int) -> None:
+def test_every_number_is_equally_likely(seed: int) -> None:
     """Counts stay within five standard deviations: by chance none of 6 × 5 is outside (2 in 10⁵)."""
     counts = Counter(values(UniformSampler(low=1, high=6, decimals=0), DRAWS, seed))
     deviation = (DRAWS / 6 * 5 / 6) ** 0.5
     assert all(abs(count - DRAWS / 6) < 5 * deviation for count in counts.values())
 
 
-def test_weights_say_how_often_a_value_is_drawn() -> None:
+def test_weights_determine_the_frequency_of_values() -> None:
     counts = Counter(values(CategorySampler(values=("a", "b", "c", "d"), weights=(0, 3, 1, 0))))
     assert set(counts) == {"b", "c"}
     deviation = (DRAWS * 3 / 4 / 4) ** 0.5
@@ -168,19 +168,19 @@ def test_gaussian_numbers_have_mean_and_deviation() -> None:
     assert abs(variance - 4) < 5 * 4 * (2 / DRAWS) ** 0.5
 
 
-def test_gaussian_numbers_are_rounded_first_and_then_kept_within_bounds() -> None:
+def test_gaussian_numbers_are_rounded_and_then_clipped() -> None:
     found = values(GaussianSampler(mean=0, deviation=1, decimals=0, low=-1, high=0.6))
     assert set(found) == {-1, 0}
     assert all(type(value) is int for value in found)
 
 
-def test_bounds_that_nothing_falls_into_are_an_error() -> None:
+def test_bounds_that_exclude_all_draws_are_an_error() -> None:
     with pytest.raises(CellError, match=r"none of 1000 numbers with mean 0 and deviation 1 was"):
         values(GaussianSampler(mean=0, deviation=1, low=100), 1)
 
 
 @given(st.sampled_from(["second", "minute", "hour", "day"]), st.integers(0, 10**6), st.integers(0))
-def test_instants_are_multiples_of_the_unit_from_the_start_on(
+def test_instants_are_multiples_of_the_unit_from_the_start(
     unit: str, seconds: int, seed: int
 ) -> None:
     start = datetime(2026, 1, 1, 0, 0, 30)  # noqa: DTZ001 - it has no zone
@@ -200,12 +200,12 @@ def test_both_ends_of_a_time_are_drawn_in_the_zone_of_the_start() -> None:
     assert set(values(sampler)) == {"2026-01-01T01:00:00+01:00", "2026-01-01T02:00:00+01:00"}
 
 
-def test_a_format_takes_the_place_of_iso_8601() -> None:
+def test_a_format_replaces_iso_8601() -> None:
     sampler = DatetimeSampler(start="2026-01-01", end="2026-01-01", format="%d.%m.%Y")
     assert values(sampler, 1) == ["01.01.2026"]
 
 
-def test_uuids_are_of_version_4_and_all_different() -> None:
+def test_uuids_are_of_version_4_and_unique() -> None:
     found = values(UuidSampler(), 500)
     assert len(set(found)) == 500
     read = list(map(uuid.UUID, found))
@@ -260,13 +260,13 @@ def test_a_subcategory_of_a_row_does_not_change_when_others_are_dropped() -> Non
         ),
     ],
 )
-def test_a_sampler_that_can_draw_nothing_says_why(sampler: Sampler, message: str) -> None:
+def test_a_sampler_without_values_reports_the_reason(sampler: Sampler, message: str) -> None:
     with pytest.raises(CellError) as caught:
         values(sampler, 1)
     assert str(caught.value) == message
 
 
-def test_a_category_without_values_is_named_with_those_that_have_some() -> None:
+def test_a_category_without_values_is_reported_with_the_others() -> None:
     sampler = SubcategorySampler(category="c", values={"a": ("x",), "b": ("y",)})
     made = made_by(maker(sampler), group_order([{"c": "z"}, {"c": "a"}], start=4))
     assert column_of(made, "x") == [

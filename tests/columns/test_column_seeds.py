@@ -43,7 +43,7 @@ def refused(file: Path, columns: Mapping[str, str] = BOTH) -> str:
     return str(caught.value).replace(f"{file}", file.name)
 
 
-def test_co_24_a_group_starts_at_its_first_row_whatever_was_made_before() -> None:
+def test_co_24_a_group_starts_at_its_first_row_in_any_order_of_calls() -> None:
     seeds = maker(numbers(9))
     found = {
         group: column_of(made_by(seeds, group_order(2, group=group, start=2 * group)), "n")
@@ -52,7 +52,7 @@ def test_co_24_a_group_starts_at_its_first_row_whatever_was_made_before() -> Non
     assert found == {0: [0, 1], 1: [2, 3], 2: [4, 5]}
 
 
-def test_co_74_an_ordered_source_continues_where_it_was_and_starts_again() -> None:
+def test_co_74_an_ordered_source_continues_and_wraps_around() -> None:
     """With 3 values and 5 rows, extended to 7, the new rows are 5 and 6, not 0 and 1."""
     seeds = maker(numbers(3))
     assert column_of(made_by(seeds, group_order(5)), "n") == [0, 1, 2, 0, 1]
@@ -60,13 +60,13 @@ def test_co_74_an_ordered_source_continues_where_it_was_and_starts_again() -> No
 
 
 @given(st.integers(1, 60), st.integers(0, 2**63), st.integers(0, 5))
-def test_a_round_has_every_row_once(count: int, seed: int, turn: int) -> None:
+def test_a_round_contains_every_row_once(count: int, seed: int, turn: int) -> None:
     order = permutation(count, seed, "n", turn)
     assert sorted(order) == list(range(count))
     assert order == permutation(count, seed, "n", turn)
 
 
-def test_all_orders_are_as_likely() -> None:
+def test_all_orders_are_equally_likely() -> None:
     """Each of the six orders of three rows comes up within five standard deviations of a sixth."""
     counts: dict[tuple[int, ...], int] = {}
     for turn in range(3000):
@@ -77,9 +77,7 @@ def test_all_orders_are_as_likely() -> None:
 
 
 @given(st.integers(1, 20), st.lists(st.integers(0, 100), min_size=1, unique=True))
-def test_what_a_row_gets_when_shuffled_depends_on_its_number_alone(
-    count: int, rows: list[int]
-) -> None:
+def test_a_shuffled_value_depends_on_the_row_number_alone(count: int, rows: list[int]) -> None:
     """The order of calls does not matter: the same maker, another one, one row at a time."""
     rows = sorted(rows)
     source = numbers(count)
@@ -94,7 +92,7 @@ def test_what_a_row_gets_when_shuffled_depends_on_its_number_alone(
     assert [fresh.place(row) for row in reversed(rows)] == [whole[row] for row in reversed(rows)]
 
 
-def test_a_seed_of_its_own_comes_before_that_of_the_dataset() -> None:
+def test_a_column_seed_precedes_that_of_the_dataset() -> None:
     orders = [
         [maker(numbers(50), "shuffled", seed).place(row) for row in range(50)]
         for seed in (None, 7, 8)
@@ -154,7 +152,7 @@ def test_large_files_are_read_in_parts(tmp_path: Path) -> None:
     assert [row["a"] for row in source.read(range(990, 1010))] == list(map(str, range(990, 1010)))
 
 
-def test_what_is_inside_of_a_column_has_a_dotted_name(tmp_path: Path) -> None:
+def test_fields_of_a_column_have_dotted_names(tmp_path: Path) -> None:
     columns = {"q": "vars.q", "v": "vars"}
     file = written(tmp_path, "s.jsonl", '{"vars": {"q": 1}}\n{"vars": {"q": 2.5}}')
     source = open_seed_file(file, columns)
@@ -236,12 +234,12 @@ def test_types_of_parquet_are_kept_in_parquet(tmp_path: Path, size: int) -> None
         ([[0.5]], "json"),
     ],
 )
-def test_a_type_is_that_of_all_rows(values: list[Any], kind: str) -> None:
+def test_a_type_covers_all_rows(values: list[Any], kind: str) -> None:
     rows = [{"q": value} for value in [None, *values, None]]
     assert seed_rows(rows, {"n": "q"}, "the task").types == {"n": kind}
 
 
-def test_a_digest_is_that_of_all_that_is_there(tmp_path: Path) -> None:
+def test_a_digest_covers_the_whole_content(tmp_path: Path) -> None:
     first, again, other = (
         open_seed_file(written(tmp_path, f"{name}.csv", f"name,age\n{cell},1\n"), BOTH).digest
         for name, cell in (("a", "x"), ("b", "x"), ("c", "y"))
@@ -250,7 +248,7 @@ def test_a_digest_is_that_of_all_that_is_there(tmp_path: Path) -> None:
     assert numbers(3).digest == numbers(3).digest != numbers(4).digest
 
 
-def test_a_file_that_has_changed_is_not_read_on(tmp_path: Path) -> None:
+def test_a_changed_file_is_not_read(tmp_path: Path) -> None:
     for file in same_rows(tmp_path).values():
         source = open_seed_file(file, BOTH)
         with file.open("ab") as opened:
@@ -314,29 +312,29 @@ def test_a_file_that_has_changed_is_not_read_on(tmp_path: Path) -> None:
         ("s.parquet", "PAR1", None),
     ],
 )
-def test_all_that_is_wrong_with_a_file_is_reported_with_its_lines(
+def test_all_mistakes_of_a_file_are_reported_with_their_lines(
     tmp_path: Path, name: str, text: str | bytes, message: str | None
 ) -> None:
-    told = refused(written(tmp_path, name, text)).replace("$.tasks[0].columns[0].file", "…")
+    problems = refused(written(tmp_path, name, text)).replace("$.tasks[0].columns[0].file", "…")
     if message is None:
-        assert told.startswith("s.parquet: …: cannot be read as Parquet: ")
+        assert problems.startswith("s.parquet: …: cannot be read as Parquet: ")
     else:
-        assert told == message
+        assert problems == message
 
 
-def test_a_file_that_is_not_there_is_reported(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     for name in ("s.csv", "s.jsonl"):
         assert "cannot be read: No such file or directory" in refused(tmp_path / name)
     assert "cannot be read as Parquet: " in refused(tmp_path / "s.parquet")
 
 
 def test_many_mistakes_are_counted(tmp_path: Path) -> None:
-    told = refused(written(tmp_path, "s.jsonl", "[]\n" * 1000))
-    assert told.count("must be an object") == 50
-    assert told.endswith("… and 950 more mistakes")
+    problems = refused(written(tmp_path, "s.jsonl", "[]\n" * 1000))
+    assert problems.count("must be an object") == 50
+    assert problems.endswith("… and 950 more mistakes")
 
 
-def test_what_is_wrong_with_parquet_is_reported(tmp_path: Path) -> None:
+def test_mistakes_in_parquet_are_reported(tmp_path: Path) -> None:
     file = parquet(tmp_path, "SELECT 'x' AS name, 1 AS agee")
     assert refused(file).endswith('column "age" does not exist\n  did you mean "agee"?')
     file = parquet(
@@ -386,7 +384,7 @@ class _Counted(list[dict[str, Any]]):
         return super().__getitem__(place)
 
 
-def test_rows_of_a_task_are_looked_at_in_their_order() -> None:
+def test_rows_of_a_task_are_read_in_their_order() -> None:
     """Rows of a dataset are read file by file, and each of its files once."""
     rows = _Counted([{"n": number} for number in range(10)])
     source = seed_rows(rows, {"n": "n"}, "the task")
@@ -396,7 +394,7 @@ def test_rows_of_a_task_are_looked_at_in_their_order() -> None:
 
 
 @pytest.mark.parametrize("folder", ["a[1]", "a*b", "a?b", "a{b,c}", "it's"])
-def test_a_path_of_parquet_stands_for_itself(tmp_path: Path, folder: str) -> None:
+def test_a_parquet_path_is_literal(tmp_path: Path, folder: str) -> None:
     place = tmp_path / folder
     place.mkdir()
     file = parquet(tmp_path, "SELECT 'x' AS name, 1 AS age").rename(place / "p.parquet")
@@ -415,18 +413,18 @@ def test_instants_of_parquet_are_texts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["file_row_number", "File_Row_Number"])
-def test_a_column_may_be_called_like_the_number_of_a_row(tmp_path: Path, name: str) -> None:
+def test_a_column_may_have_the_name_of_the_row_number(tmp_path: Path, name: str) -> None:
     file = parquet(tmp_path, f"SELECT range AS a, 100 - range AS {name} FROM range(50)")  # noqa: S608
     source = open_seed_file(file, {"a": "a", "z": name})
     assert source.read([3, 4]) == [{"a": 3, "z": 97}, {"a": 4, "z": 96}]
     assert source.read([40, 1, 40]) == [{"a": 40, "z": 60}, {"a": 1, "z": 99}, {"a": 40, "z": 60}]
 
 
-def test_a_hint_about_quotes_is_only_given_of_quotes(tmp_path: Path) -> None:
+def test_a_hint_about_quotes_is_only_given_for_quotes(tmp_path: Path) -> None:
     long = f"name,age\n{'x' * 200_000},1\n"
-    told = refused(written(tmp_path, "s.csv", long))
-    assert "field larger than field limit" in told
-    assert "quote" not in told
+    problems = refused(written(tmp_path, "s.csv", long))
+    assert "field larger than field limit" in problems
+    assert "quote" not in problems
     assert "write a quote inside" in refused(written(tmp_path, "q.csv", 'name,age\n"a"b,1\n'))
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from asked_cells import CHAT, cells_of, make_cells, writer
 from loopback import Answer, Seen, as_json, serve
+from model_cells import CHAT, cells_of, make_cells, writer
 
 from trioeval.columns.makers.conversations import CellServices
 from trioeval.columns.makers.llm import EmbeddingMaker, JudgeMaker, schema_of
@@ -41,11 +41,11 @@ async def opened(
 
 
 def completion(content: str, **message: str) -> Answer:
-    said = {"role": "assistant", "content": content, **message}
-    return as_json({"choices": [{"message": said, "finish_reason": "stop"}]})
+    message_data = {"role": "assistant", "content": content, **message}
+    return as_json({"choices": [{"message": message_data, "finish_reason": "stop"}]})
 
 
-def asked_of(
+def requests_for(
     respond: Callable[[Seen], Answer],
     body: Callable[[CellServices], Awaitable[None]],
     entry: str = CHAT,
@@ -63,7 +63,7 @@ def asked_of(
     return seen
 
 
-def test_a_service_is_asked_until_its_reply_can_be_used() -> None:
+def test_a_service_is_called_until_its_reply_is_usable() -> None:
     async def body(cells: CellServices) -> None:
         found = await make_cells(writer(cells, schema=SCHEMA, corrections=1), [APPLES])
         assert found.value == {"text": {"n": 7}}
@@ -87,13 +87,13 @@ def test_a_service_gets_the_schema_and_the_config_of_the_column() -> None:
         assert isinstance(outcome, Done)
         assert outcome.value == {"text": {"n": 7}, "why": "Seven."}
 
-    (seen,) = asked_of(lambda _: completion('{"n": 7}', reasoning="Seven."), body)
+    (seen,) = requests_for(lambda _: completion('{"n": 7}', reasoning="Seven."), body)
     sent = json.loads(seen.body)
     assert sent["response_format"]["json_schema"]["schema"] == SCHEMA
     assert sent["temperature"] == 0
 
 
-def test_a_judge_is_held_to_its_scores_by_its_service() -> None:
+def test_a_judge_service_gets_its_scores_as_schema() -> None:
     score = Score(name="fit", description="Does it fit?", options={"1": "no", "5": "yes"})
 
     async def body(cells: CellServices) -> None:
@@ -102,13 +102,13 @@ def test_a_judge_is_held_to_its_scores_by_its_service() -> None:
         found = await make_cells(maker, [APPLES])
         assert found.value == {"q": {"fit": {"score": 5, "reasoning": "r"}}}
 
-    (seen,) = asked_of(lambda _: completion('{"fit": {"reasoning": "r", "score": 5}}'), body)
+    (seen,) = requests_for(lambda _: completion('{"fit": {"reasoning": "r", "score": 5}}'), body)
     sent = json.loads(seen.body)
     assert sent["response_format"]["json_schema"]["schema"] == schema_of([score])
     assert [message["role"] for message in sent["messages"]] == ["system", "user"]
 
 
-def test_vectors_come_from_a_service_of_embeddings() -> None:
+def test_vectors_come_from_an_embedding_service() -> None:
     async def body(cells: CellServices) -> None:
         column = EmbeddingColumn(name="v", provider=0, text="{{ topic }}", config={"dimensions": 2})
         found = await make_cells(EmbeddingMaker(column, 0, cells), [APPLES])
@@ -117,19 +117,19 @@ def test_vectors_come_from_a_service_of_embeddings() -> None:
     def respond(_seen: Seen) -> Answer:
         return as_json({"data": [{"embedding": [0.5, -1]}], "usage": {"prompt_tokens": 2}})
 
-    (seen,) = asked_of(respond, body, "openai:embedding:text-embedding-3-small")
+    (seen,) = requests_for(respond, body, "openai:embedding:text-embedding-3-small")
     assert seen.target.endswith("/embeddings")
     assert json.loads(seen.body)["input"] == "apples"
     assert json.loads(seen.body)["dimensions"] == 2
 
 
-def test_a_request_that_a_limit_can_never_allow_costs_its_row_one_request(tmp_path: Path) -> None:
+def test_a_request_that_exceeds_a_limit_costs_its_row_one_request(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("id\n" + "".join(f"{n}\n" for n in range(12)))
-    said = "Request too large for m on tokens per min (TPM): Limit 30000, Requested 41234."
+    text = "Request too large for m on tokens per min (TPM): Limit 30000, Requested 41234."
 
     def respond(seen: Seen) -> Answer:
         if b"row 3." in seen.body:
-            return as_json({"error": {"message": said, "code": "rate_limit_exceeded"}}, 429)
+            return as_json({"error": {"message": text, "code": "rate_limit_exceeded"}}, 429)
         return completion("fine")
 
     async def main() -> None:

@@ -45,7 +45,7 @@ ENTRIES: list[dict[str, Any]] = [
         "restarts": 1,
         "corrections": 0,
         "reasoning": "why",
-        "trace": "told",
+        "trace": "trail",
         "config": {"temperature": 1},
         "skip": {"when": "a > 1", "value": 0, "propagate": False, "on_error": "skip"},
     },
@@ -115,7 +115,7 @@ def faults(document: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=json.dumps)
-def test_all_entries_are_taken_by_both(folder: Path, entry: dict[str, Any]) -> None:
+def test_all_entries_are_accepted_by_both(folder: Path, entry: dict[str, Any]) -> None:
     """This holds for every type."""
     document = suite({**DATA, "columns": [A, TOPIC, entry]})
     parse_suite(document, directory=folder)
@@ -139,7 +139,7 @@ def test_all_entries_are_taken_by_both(folder: Path, entry: dict[str, Any]) -> N
     ],
     ids=json.dumps,
 )
-def test_rows_of_tasks_are_taken_by_both(folder: Path, task: dict[str, Any]) -> None:
+def test_rows_of_tasks_are_accepted_by_both(folder: Path, task: dict[str, Any]) -> None:
     """They may be tests and questions."""
     document = suite(task)
     parse_suite(document, directory=folder)
@@ -198,7 +198,7 @@ JUNK = st.sampled_from([None, 0, -1, 1.5, "", "a", "x", True, [], {}, ["a"], {"a
 
 @settings(max_examples=settings().max_examples // 6)
 @given(st.sampled_from(ENTRIES), st.data())
-def test_what_the_loader_takes_the_schema_takes(
+def test_the_schema_accepts_what_the_loader_accepts(
     folder: Path, entry: dict[str, Any], data: st.DataObject
 ) -> None:
     """In a dataset, any part is replaced or a key is added."""

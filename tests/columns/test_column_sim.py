@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import attrs
-from asked_cells import Made, cells_of, make_cells, writer
+from model_cells import Made, cells_of, make_cells, writer
 
 from trioeval.columns.makers.base import CellError
 from trioeval.columns.makers.conversations import CellServices
@@ -39,7 +39,7 @@ def written(**config: Any) -> Made:
     return made
 
 
-def test_problems_are_made_of_the_columns_whatever_fails_on_the_way() -> None:
+def test_word_problems_are_generated_in_spite_of_failures() -> None:
     first, again = written(), written()
     assert first.values[1] == {"text": "Bo has 0 apples and buys 3. How many are there?"}
     assert len({one["text"] for one in first.values}) == len(ROWS)
@@ -62,7 +62,7 @@ def test_a_simulated_judge_gives_two_scores() -> None:
     assert scores.count(5) > scores.count(1)
 
 
-def test_what_is_wrong_may_be_right_after_a_restart() -> None:
+def test_mistakes_may_be_corrected_after_a_restart() -> None:
     async def body(cells: CellServices) -> Made:
         return await make_cells(writer(cells, "{{ a }} {{ name }}", schema=SCHEMA), ROWS)
 

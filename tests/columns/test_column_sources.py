@@ -43,8 +43,8 @@ def exam(**tests: Any) -> dict[str, Any]:
 
 
 def quiz(**questions: Any) -> dict[str, Any]:
-    said = {"fromTask": "data", "question": "text", "answers": "a", "correctAnswers": "b"}
-    return {"id": "quiz", "type": "question_eval", "questions": {**said, **questions}}
+    entry = {"fromTask": "data", "question": "text", "answers": "a", "correctAnswers": "b"}
+    return {"id": "quiz", "type": "question_eval", "questions": {**entry, **questions}}
 
 
 def hinted(folder: Path, *tasks: dict[str, Any]) -> list[str]:
@@ -55,7 +55,7 @@ def hinted(folder: Path, *tasks: dict[str, Any]) -> list[str]:
     ]
 
 
-def test_rows_are_the_tests_of_a_later_task(folder: Path) -> None:
+def test_rows_may_be_the_tests_of_a_later_task(folder: Path) -> None:
     """They are known when that task has ended; it runs first, even without `dependsOn`."""
     assertion = {"type": "equals", "value": "{{ right }}"}
     _, found = parsed(
@@ -76,7 +76,7 @@ def test_rows_are_the_tests_of_a_later_task(folder: Path) -> None:
     assert found.suite.settings == PromptEvalSettings()
 
 
-def test_rows_are_the_questions_of_a_later_task(folder: Path) -> None:
+def test_rows_may_be_the_questions_of_a_later_task(folder: Path) -> None:
     """They replace a file, and are not known at load."""
     _, found = parsed(folder, DATA, {**quiz(id="a", limit=3), "workers": 2}).tasks
     assert found.depends_on == ("data",)
@@ -89,7 +89,7 @@ def test_rows_are_the_questions_of_a_later_task(folder: Path) -> None:
     )
 
 
-def test_rows_are_the_seeds_of_a_later_dataset(folder: Path) -> None:
+def test_rows_may_be_the_seeds_of_a_later_dataset(folder: Path) -> None:
     """The rows may be those of a dataset, or replies."""
     of_data = {"type": "seed", "from_task": "data", "columns": ["text"]}
     tasks = parsed(
@@ -112,13 +112,13 @@ def test_rows_are_the_seeds_of_a_later_dataset(folder: Path) -> None:
     )
 
 
-def test_a_task_may_come_before_its_source_in_the_file(folder: Path) -> None:
+def test_a_task_may_precede_its_source_in_the_file(folder: Path) -> None:
     """The order is that of dependencies."""
     assert parsed(folder, exam(vars={"q": "text"}), DATA).tasks[0].depends_on == ("data",)
 
 
 @pytest.mark.parametrize(
-    ("task", "said"),
+    ("task", "problem"),
     [
         (exam(fromTask="dat"), 'tests.fromTask: unknown task "dat" | did you mean "data"?'),
         (exam(fromTask="exam"), "tests.fromTask: a task cannot depend on itself"),
@@ -180,21 +180,23 @@ def test_a_task_may_come_before_its_source_in_the_file(folder: Path) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_cannot_be_is_reported_at_its_place(folder: Path, task: Any, said: str) -> None:
+def test_invalid_sources_are_reported_at_their_places(
+    folder: Path, task: Any, problem: str
+) -> None:
     """The hints are checked as well."""
-    assert hinted(folder, DATA, task) == [f"$.tasks[1].{said}"]
+    assert hinted(folder, DATA, task) == [f"$.tasks[1].{problem}"]
 
 
-def test_columns_that_are_not_written_are_not_there(folder: Path) -> None:
+def test_columns_that_are_not_written_are_not_available(folder: Path) -> None:
     """Such columns are not kept, or a processor removes them."""
     processors = [{"stage": "afterGeneration", "dropColumns": ["te*"]}]
-    data = {**DATA, "columns": [{**A, "keep": False}, B, {**LLM, "trace": "told"}]}
+    data = {**DATA, "columns": [{**A, "keep": False}, B, {**LLM, "trace": "trail"}]}
     data["processors"] = processors
-    seed = {"type": "seed", "fromTask": "data", "columns": ["a", "told"]}
+    seed = {"type": "seed", "fromTask": "data", "columns": ["a", "trail"]}
     more = {"id": "more", "type": "columns", "columns": [seed]}
-    assert hinted(folder, data, exam(vars={"x": "text", "y": "told.x"}), more) == [
-        '$.tasks[1].tests.vars.x: the rows have no "text" | known are b, told',
-        '$.tasks[2].columns[0].columns[0]: the rows have no "a" | known are b, told',
+    assert hinted(folder, data, exam(vars={"x": "text", "y": "trail.x"}), more) == [
+        '$.tasks[1].tests.vars.x: the rows have no "text" | known are b, trail',
+        '$.tasks[2].columns[0].columns[0]: the rows have no "a" | known are b, trail',
     ]
 
 
@@ -216,7 +218,7 @@ def test_rows_of_other_tasks_have_other_names(folder: Path) -> None:
     ]
 
 
-def test_of_a_source_that_is_wrong_nothing_more_is_reported(folder: Path) -> None:
+def test_an_invalid_source_causes_no_further_mistakes(folder: Path) -> None:
     """Its columns are not known."""
     data = {**DATA, "columns": [{**A, "low": 10}]}
     assert hinted(folder, data, exam(vars={"x": "nothing"})) == [
@@ -224,7 +226,7 @@ def test_of_a_source_that_is_wrong_nothing_more_is_reported(folder: Path) -> Non
     ]
 
 
-def test_tasks_that_wait_for_each_other_are_reported(folder: Path) -> None:
+def test_cyclic_tasks_are_reported(folder: Path) -> None:
     """The mistake is at the task that uses the rows."""
     first = {"id": "one", "type": "columns", "columns": [{**ROWS, "fromTask": "two"}]}
     second = {**PROMPTS, "id": "two", "dependsOn": ["one"]}
@@ -233,14 +235,14 @@ def test_tasks_that_wait_for_each_other_are_reported(folder: Path) -> None:
     ]
 
 
-def test_rows_are_of_tasks_alone(folder: Path) -> None:
+def test_only_tasks_may_use_rows(folder: Path) -> None:
     """A suite without tasks has no earlier tasks."""
     with pytest.raises(SuiteError, match='"fromTask" is not a key here'):
         parse_suite({"providers": ["echo"], "tests": {"fromTask": "data"}}, directory=folder)
 
 
 def test_mistakes_of_files_have_lines(folder: Path) -> None:
-    """They have lines like all others."""
+    """Their positions are like those of all other mistakes."""
     (folder / "suite.json").write_text(
         json.dumps({"providers": ["echo"], "tasks": [PROMPTS, exam(vars={"x": "y"})]}, indent=1)
     )
@@ -258,7 +260,7 @@ _CODE = "code must not contain templates over rows of fromTask: their contents w
 _READS = "remove the templates, and read context['vars'] in the code"
 
 
-def test_code_that_is_made_of_rows_is_refused(folder: Path) -> None:
+def test_code_from_rows_is_refused(folder: Path) -> None:
     """The output of a model would run."""
     code = {"type": "python", "value": "output == '{{ text }}'"}
     inverted = {"type": "not-javascript", "value": "output == '{{ text }}'"}
@@ -273,7 +275,7 @@ def test_code_that_is_made_of_rows_is_refused(folder: Path) -> None:
     assert f"defaultTest.assert[0].value: {_CODE}" in one
 
 
-def test_code_that_reads_variables_is_taken(folder: Path) -> None:
+def test_code_that_reads_variables_is_accepted(folder: Path) -> None:
     code = {"type": "python", "value": "output == context['vars']['text']"}
     suite = parsed(folder, DATA, exam(**{"assert": [code]}))
     assert suite.tasks[1].suite.rows_of is not None

@@ -75,11 +75,11 @@ def test_the_common_type_is_the_narrowest(values: list[Any], wanted: ColumnType)
         pytest.param(10**4300, "", id="huge"),
     ],
 )
-def test_a_value_fits_these_types_alone(value: Any, wanted: str) -> None:
+def test_a_value_fits_exactly_these_types(value: Any, wanted: str) -> None:
     assert [one for one in get_args(ColumnType) if fits(value, one)] == wanted.split()
 
 
-def test_a_deep_value_is_looked_through_anyway() -> None:
+def test_a_deep_value_is_checked_without_recursion_errors() -> None:
     value: Any = {1, 2}
     for _ in range(100_000):
         value = [value]

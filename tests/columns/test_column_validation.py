@@ -27,7 +27,7 @@ def test_each_row_gets_the_verdict_on_its_value() -> None:
     ]
 
 
-def test_assertions_add_up_by_weight() -> None:
+def test_assertions_are_weighted() -> None:
     maker = validation(
         Assertion(type="contains", value="x", weight=3), Assertion(type="contains", value="y")
     )
@@ -35,7 +35,7 @@ def test_assertions_add_up_by_weight() -> None:
     assert (verdict["pass"], verdict["score"]) == (False, 0.75)
 
 
-def test_values_of_assertions_may_name_other_columns_whose_values_are_data() -> None:
+def test_assertion_values_may_use_other_columns_as_data() -> None:
     maker = validation(
         Assertion(type="equals", value="{{ b | up }}"), filters={"up": lambda text: text.upper()}
     )
@@ -43,7 +43,7 @@ def test_values_of_assertions_may_name_other_columns_whose_values_are_data() -> 
     assert [verdict["pass"] for verdict in found(maker, *rows)] == [True, True]
 
 
-def test_the_target_may_be_inside_of_a_column() -> None:
+def test_the_target_may_be_a_field_of_a_column() -> None:
     maker = validation(Assertion(type="equals", value=3), target="q.score")
     verdict, missing = found(maker, {"q": {"score": 3}}, {"q": {}})
     assert verdict["pass"]
@@ -55,25 +55,25 @@ def test_objects_are_judged_as_json() -> None:
     assert [one["pass"] for one in found(maker, {"a": {"b": 1}}, {"a": "{"})] == [True, False]
 
 
-def test_an_assertion_that_cannot_be_evaluated_concerns_its_row_alone() -> None:
+def test_an_assertion_that_cannot_be_evaluated_fails_its_row_alone() -> None:
     maker = validation(Assertion(type="contains", value="{{ b }}"))
     good, bad = found(maker, {"a": "x", "b": "x"}, {"a": "x"})
     assert good["pass"]
     assert bad == "assert[0] (contains): {{ b }} is not defined; the row has a"
 
 
-def test_one_that_does_not_count_may_fail_to_be_evaluated() -> None:
+def test_an_assertion_with_weight_0_may_fail_to_be_evaluated() -> None:
     maker = validation(Assertion(type="contains", value="{{ b }}", weight=0))
     assert found(maker, {"a": "x"})[0]["pass"]
 
 
-def test_what_asks_others_is_refused() -> None:
+def test_assertions_that_make_calls_are_refused() -> None:
     maker = validation(Assertion(type="llm-rubric", value="nice"))
-    [told] = found(maker, {"a": "x"})
-    assert told.startswith("assert[0] (llm-rubric): a validation cannot")
+    [error] = found(maker, {"a": "x"})
+    assert error.startswith("assert[0] (llm-rubric): a validation cannot")
 
 
-def test_what_takes_long_is_judged_in_a_thread() -> None:
+def test_slow_assertions_run_in_a_thread() -> None:
     threads: list[bool] = []
 
     def judge(subject: Subject, _value: Any, _assertion: Assertion) -> Finding:
@@ -95,13 +95,13 @@ def test_many_rows_are_all_judged() -> None:
     assert [one["pass"] for one in found(maker, *rows)] == [place < 2 for place in range(250)]
 
 
-def test_a_row_that_is_nested_too_deeply_is_alone() -> None:
+def test_a_row_that_is_nested_too_deeply_fails_alone() -> None:
     deep: list[Any] = []
     for _ in range(5000):
         deep = [deep]
     rows: list[dict[str, Any]] = [{"a": "x", "b": one} for one in ("x", deep, "x")]
-    told = "a value is nested more than 100 levels deep"
+    message = "a value is nested more than 100 levels deep"
     good, bad, last = found(validation(Assertion(type="contains", value="{{ b }}")), *rows)
-    assert (good["pass"], bad, last["pass"]) == (True, told, True)
+    assert (good["pass"], bad, last["pass"]) == (True, message, True)
     judged = validation(Assertion(type="is-json"), target="b")
     assert found(judged, *rows)[1] == "the output cannot be graded: it is nested too deeply"

@@ -38,8 +38,8 @@ def records(journal: MemoryDatasetJournal) -> dict[tuple[str, int], MadeRecord]:
     return {(one.producer, one.unit): one for kind, one in journal.all if kind == "made"}
 
 
-def test_a_record_reports_what_all_rounds_have_cost() -> None:
-    """So the next execution counts them too."""
+def test_a_record_contains_the_costs_of_all_rounds() -> None:
+    """The next execution counts them too."""
     a = Provider("a", "p", says=lambda row, attempt: transient() if attempt < 2 * row else row)
     journal = MemoryDatasetJournal()
     spec = dataset(SEED, a.col("seed"), rows=2)
@@ -51,7 +51,7 @@ def test_a_record_reports_what_all_rounds_have_cost() -> None:
 
 
 @pytest.mark.parametrize("second", [transient(), refusal()])
-def test_several_errors_are_transient_if_each_of_them_is(second: CallError) -> None:
+def test_a_group_of_errors_is_transient_if_each_of_them_is(second: CallError) -> None:
     """Otherwise the job fails permanently, and is counted that way."""
     errors = [transient(), second]
     both = second.fault is Fault.TRANSIENT
@@ -91,30 +91,30 @@ def test_an_observer_gets_the_existing_rows() -> None:
     assert again.of(DatasetStarted) == [DatasetStarted(0.0, 3, 1)]
 
 
-def test_a_journal_knows_of_a_dataset_before_its_folder_does() -> None:
+def test_a_journal_records_a_dataset_before_its_folder() -> None:
     """The start is durable before a cell is made, and a group is recorded as written after its file."""
-    told: list[str] = []
+    events: list[str] = []
 
     @attrs.define(eq=False)
     class Watched(MemoryDatasetJournal):
         async def durable(self) -> None:
-            told.extend(kind for kind, _ in self.writes)
-            told.append("durable")
+            events.extend(kind for kind, _ in self.writes)
+            events.append("durable")
             self.writes.clear()
 
         def on_written(self, group: GroupFile) -> None:
-            told.append(f"written {group.group}")
+            events.append(f"written {group.group}")
 
     @attrs.define(eq=False)
     class Files(MemoryOutput):
         async def write(self, group: int, rows: Rows, dropped: Mapping[str, int], /) -> GroupFile:
-            told.append(f"file {group}")
+            events.append(f"file {group}")
             return await super().write(group, rows, dropped)
 
-    a = Provider("a", "p", says=lambda row, _: told.append(f"cell {row}"))
+    a = Provider("a", "p", says=lambda row, _: events.append(f"cell {row}"))
     spec = dataset(SEED, a.col("seed"), rows=2, size=1)
     built(spec, attrs.evolve(P, max_concurrency=1), journal=Watched(), output=Files(spec.grouping))
-    assert told == [
+    assert events == [
         *("begin", "durable"),
         *("cell 0", "file 0", "written 0"),
         *("cell 1", "file 1", "written 1"),
@@ -122,65 +122,65 @@ def test_a_journal_knows_of_a_dataset_before_its_folder_does() -> None:
     ]
 
 
-def test_what_could_not_be_made_of_a_group_is_in_no_record() -> None:
-    """Only values are recorded; the next execution uses them, and finds the drop by itself."""
-    asked: list[Sequence[int]] = []
+def test_only_made_values_of_a_group_are_recorded() -> None:
+    """The next execution uses them, and detects the drop by itself."""
+    requested: list[Sequence[int]] = []
 
     async def make(order: GroupOrder, _calls: Calls[Any]) -> Made:
-        asked.append(tuple(order.rows))
+        requested.append(tuple(order.rows))
         return [(row, CellError("no") if row == 1 else {"f": row}) for row in order.rows]
 
     def lost(row: int, _attempt: int) -> Any:
-        return LaneClosedError("p", "no") if len(asked) == 1 and row == 2 else row
+        return LaneClosedError("p", "no") if len(requested) == 1 and row == 2 else row
 
     a = Provider("a", "p", says=lost)
     journal = MemoryDatasetJournal()
     spec = dataset(SEED, whole("f", make, "seed"), a.col("f"), rows=3)
     assert built(spec, P, journal=journal).result.not_run == {"lane": 2}
     assert '"1"' not in records(journal)["f", 0].values[0]["json"]
-    asked.append(())
+    requested.append(())
     found = built(spec, P, journal=journal.cut(10**6))
-    assert asked == [(0, 1, 2), ()]
+    assert requested == [(0, 1, 2), ()]
     assert found.rows == {row: {"seed": 10 * row, "f": row, "a": row} for row in (0, 2)}
     assert found.result.dropped == {"failed": 1}
     assert [one.failed for one in found.result.columns] == [0, 1, 0]
 
 
-def counted(asked: list[str]) -> DatasetSpec:
+def counted(calls: list[str]) -> DatasetSpec:
     """Return a cell, the number of cells in the group, and a cell that needs it."""
 
     async def count(order: GroupOrder, _calls: Calls[Any]) -> Made:
-        asked.append(f"n{len(order.rows)}")
+        calls.append(f"n{len(order.rows)}")
         return [(row, {"n": len(order.rows)}) for row in order.rows]
 
     async def see(order: CellOrder, _calls: Calls[Any]) -> Values:
-        asked.append(f"s{order.row}")
+        calls.append(f"s{order.row}")
         return {"s": f"{order.row} of {order.values['n']}"}
 
-    a = Provider("a", "p", says=lambda row, _: refusal() if not asked and row == 2 else row)
+    a = Provider("a", "p", says=lambda row, _: refusal() if not calls and row == 2 else row)
     return dataset(SEED, a.col("seed"), whole("n", count, "a"), cell("s", see, "n"), rows=3)
 
 
-def test_a_group_that_has_another_row_now_is_made_again() -> None:
+def test_a_group_with_another_row_is_made_again() -> None:
     """The record for the other rows is ignored, and so are those that depend on it."""
-    asked: list[str] = []
+    calls: list[str] = []
     journal = MemoryDatasetJournal()
-    assert built(counted(asked), P, journal=journal).numbers == [0, 1]
-    assert asked == ["n2", "s0", "s1"]
+    assert built(counted(calls), P, journal=journal).numbers == [0, 1]
+    assert calls == ["n2", "s0", "s1"]
     kept = [one for one in journal.all if one[0] not in ("dropped", "written")]
     journal = MemoryDatasetJournal(kept)
-    found = built(counted(asked), P, journal=journal)
-    assert asked[3:] == ["n3", "s0", "s1", "s2"]
+    found = built(counted(calls), P, journal=journal)
+    assert calls[3:] == ["n3", "s0", "s1", "s2"]
     assert [found.rows[row]["s"] for row in range(3)] == ["0 of 3", "1 of 3", "2 of 3"]
-    del asked[4:]
+    del calls[4:]
     made = [place for place, one in enumerate(journal.all) if one[0] == "made"]
     [cut] = [place for place in made if '"n": 3' in journal.all[place][1].values[0]["json"]]
-    third = built(counted(asked), P, journal=journal.cut(cut + 1))  # killed when only n was made
-    assert asked[4:] == ["s0", "s1", "s2"]
+    third = built(counted(calls), P, journal=journal.cut(cut + 1))  # killed when only n was made
+    assert calls[4:] == ["s0", "s1", "s2"]
     assert third.rows == found.rows
 
 
-def test_an_early_end_leaves_rows_whose_calls_were_made_before() -> None:
+def test_an_early_end_keeps_rows_whose_calls_were_made() -> None:
     """The lacking jobs are recorded, although their turn has not come."""
 
     async def slow(order: CellOrder, _calls: Calls[Any]) -> Values:
@@ -213,7 +213,7 @@ def test_an_early_end_leaves_rows_whose_calls_were_made_before() -> None:
     assert b.rows == []
 
 
-def test_a_large_group_that_is_written_at_the_deadline_is_counted_once() -> None:
+def test_a_large_group_written_at_the_deadline_is_counted_once() -> None:
     """Its profile takes several steps, none of which is cut off."""
     writes: list[int] = []
 

@@ -47,7 +47,7 @@ def rows_of(values: Any) -> int:
     return int(values["seed"]) // 10
 
 
-def test_co_30_a_cell_that_is_skipped_skips_those_that_need_it() -> None:
+def test_co_30_a_skipped_cell_skips_its_dependents() -> None:
     """Both have the skip value without a call, and the row is written."""
     a, b = Provider("a", "p"), Provider("b", "p")
     found = built(
@@ -85,7 +85,7 @@ def test_co_30_a_column_that_does_not_propagate_is_made() -> None:
     assert found.result.written == 1
 
 
-def test_co_31_a_skip_condition_that_cannot_be_evaluated() -> None:
+def test_co_31_a_skip_condition_that_fails_follows_on_error() -> None:
     """The cell fails; or it is skipped, if `onError` says so."""
 
     def fails(row: Any) -> bool:
@@ -120,12 +120,12 @@ def test_co_31_a_condition_that_fails_for_a_row_of_a_batch_drops_that_row() -> N
     assert found.result.dropped == {"failed": 1}
 
 
-def test_co_33_a_batch_that_is_fully_skipped_makes_no_call() -> None:
+def test_co_33_a_fully_skipped_batch_makes_no_call() -> None:
     """It does not wait in the lane's queue, and does not count in the failure window."""
-    asked: list[Any] = []
+    requested: list[Any] = []
 
     async def make(order: GroupOrder, calls: Calls[Any]) -> Made:
-        asked.append(tuple(order.rows))
+        requested.append(tuple(order.rows))
 
         async def send() -> None:
             await trio.sleep(1)
@@ -140,7 +140,7 @@ def test_co_33_a_batch_that_is_fully_skipped_makes_no_call() -> None:
     f = whole("f", make, "seed", lane="p", skip=Skip(value=0), skip_when=skips)
     shutdown = ErrorWindow(calls=2, error_rate=1.0)
     found = built(dataset(SEED, f, rows=8, size=2, shutdown=shutdown), lane())
-    assert asked == [(5,)]
+    assert requested == [(5,)]
     assert (
         found.result.written == 8 - 1
     )  # the other row of its group was skipped, and has its value
@@ -152,19 +152,19 @@ def test_co_33_a_batch_that_is_fully_skipped_makes_no_call() -> None:
 
 def test_skipped_rows_are_left_out_of_a_batch() -> None:
     """The maker gets the others, and the row has the skip value."""
-    asked: list[Any] = []
+    requested: list[Any] = []
 
     async def make(order: GroupOrder, _calls: Calls[Any]) -> Made:
-        asked.append(tuple(order.rows))
+        requested.append(tuple(order.rows))
         return [(row, {"f": row}) for row in order.rows]
 
     f = whole("f", make, "seed", skip=Skip(value=-1), skip_when=lambda row: rows_of(row) == 1)
     found = built(dataset(SEED, f, rows=3))
-    assert asked == [(0, 2)]
+    assert requested == [(0, 2)]
     assert [found.rows[row]["f"] for row in range(3)] == [0, -1, 2]
 
 
-def test_co_34_a_row_that_failed_is_not_asked_about_any_more() -> None:
+def test_co_34_a_failed_row_makes_no_further_calls() -> None:
     """After a 400 for column 2 of row 3, column 3 is never called for it."""
     b = Provider("b", "p", says=lambda row, _: refusal("no such thing") if row == 3 else row)
     c = Provider("c", "p")
@@ -178,14 +178,14 @@ def test_co_34_a_row_that_failed_is_not_asked_about_any_more() -> None:
 
 
 def test_a_provider_failure_is_reported_by_its_kind() -> None:
-    """So a report can count them."""
+    """A report can count them by kind."""
     error = ProviderError("context_window", "too long")
     b = Provider("b", "p", says=lambda row, _: error if row == 0 else row)
     [gone] = built(dataset(SEED, b.col("seed"), rows=2), lane()).result.failures
     assert (gone.kind, gone.error) == ("context_window", "context_window: too long")
 
 
-def test_co_35_a_call_of_a_row_that_is_dropped_is_cancelled() -> None:
+def test_co_35_a_call_of_a_dropped_row_is_cancelled() -> None:
     """Its other columns are not awaited, not paid for, and never written."""
     b = Provider("b", "p", says=lambda row, _: refusal() if row == 1 else row)
     c = Provider("c", "p", seconds=100.0)
@@ -195,7 +195,7 @@ def test_co_35_a_call_of_a_row_that_is_dropped_is_cancelled() -> None:
     assert found.ended_at == 100
 
 
-def test_co_35_a_value_that_comes_too_late_is_not_written() -> None:
+def test_co_35_a_late_value_is_not_written() -> None:
     """The maker is shielded from cancellation, and returns its value later."""
     b = Provider("b", "p", says=lambda row, _: refusal() if row == 0 else row)
 
@@ -237,7 +237,7 @@ def test_co_35_a_value_that_comes_too_late_is_not_written() -> None:
     assert found.result.failures[0].column == "b"
 
 
-def test_a_batch_in_flight_of_a_group_that_is_gone_is_cancelled() -> None:
+def test_a_batch_in_flight_of_a_closed_group_is_cancelled() -> None:
     """A row that is dropped during its call is not written."""
     ended: list[int] = []
 
@@ -282,7 +282,7 @@ def test_a_condition_of_a_batch_drops_its_rows() -> None:
     assert (found.result.groups, found.result.error) == (2, None)
 
 
-def test_a_drop_makes_a_batch_ready() -> None:
+def test_a_drop_may_make_a_batch_ready() -> None:
     """The row was the last one that lacked something."""
     b = Provider(
         "b", "p", seconds=lambda row: 1.0 + row, says=lambda row, _: refusal() if row == 2 else row
@@ -298,7 +298,7 @@ def test_a_drop_makes_a_batch_ready() -> None:
     assert found.result.written == 2
 
 
-def test_co_36_two_transient_failures_and_then_a_value() -> None:
+def test_co_36_a_cell_succeeds_after_two_transient_failures() -> None:
     """The row is written."""
     a = Provider("a", "p", says=lambda row, attempt: transient() if attempt < 2 else row)
     found = built(dataset(SEED, a.col("seed"), rows=3), lane())
@@ -316,7 +316,7 @@ def test_co_37_a_repeated_transient_failure_is_tried_six_times() -> None:
     assert found.numbers == [0, 2]
 
 
-def test_co_37_a_round_comes_when_nothing_else_of_its_group_continues() -> None:
+def test_co_37_a_round_starts_when_its_group_has_nothing_else_to_do() -> None:
     """Other groups continue meanwhile; the round does not wait for them."""
     quick = Provider(
         "a",
@@ -333,7 +333,7 @@ def test_co_37_a_round_comes_when_nothing_else_of_its_group_continues() -> None:
     assert [event.at for event in found.kernel if isinstance(event, Salvaged)] == [20]
 
 
-def test_a_row_that_is_set_aside_and_dropped_is_not_tried_again() -> None:
+def test_a_dropped_row_that_was_set_aside_is_not_retried() -> None:
     """Its other column fails permanently before its round."""
     a = Provider("a", "p", says=lambda row, _: transient() if row == 0 else row)
     b = Provider("b", "p", seconds=30.0, says=lambda row, _: refusal() if row == 0 else row)
@@ -344,7 +344,7 @@ def test_a_row_that_is_set_aside_and_dropped_is_not_tried_again() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_co_38_random_transient_failures_lose_nothing(seed: int) -> None:
+def test_co_38_random_transient_failures_lose_no_row(seed: int) -> None:
     """With 20 % random 500s over 60 rows, 60 are written."""
     rng = random.Random(seed)  # noqa: S311 - chance, not secrets
     fails = {row: rng.random() < 0.2 for row in range(60)}
@@ -364,7 +364,7 @@ def test_co_38_random_transient_failures_lose_nothing(seed: int) -> None:
     assert found.result.outcome == "complete"
 
 
-def test_co_39_a_server_of_eight_against_thirty_two() -> None:
+def test_co_39_a_server_with_capacity_8_serves_32_concurrent_calls() -> None:
     """It refuses calls beyond its capacity, for 0.2 seconds: all 100 rows are written."""
     in_flight = 0
 
@@ -386,7 +386,7 @@ def test_co_39_a_server_of_eight_against_thirty_two() -> None:
     assert (found.result.written, found.result.outcome) == (100, "complete")
 
 
-def test_co_40_temporary_refusals_use_up_no_rounds() -> None:
+def test_co_40_temporary_refusals_use_no_rounds() -> None:
     """With three times as many refusals as rows, no row is dropped."""
     a = Provider("a", "p", says=lambda row, attempt: busy() if attempt < 3 else row)
     spec = dataset(SEED, a.col("seed"), rows=20, salvage_rounds=2)
@@ -408,7 +408,7 @@ def test_co_41_an_isolated_refusal_delays_its_own_request_only() -> None:
     assert found.ended_at < 3
 
 
-def test_a_request_that_is_always_refused_drops_its_row_and_no_other() -> None:
+def test_a_request_that_is_always_refused_drops_only_its_row() -> None:
     """The lane serves the others meanwhile, so the refusals are specific to the one request."""
     a = Provider("a", "p", seconds=0.05, says=lambda row, _: busy() if row == 3 else row)
     journal = MemoryDatasetJournal()
@@ -430,7 +430,7 @@ def test_a_request_that_is_always_refused_drops_its_row_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("error", [busy(), busy(3.0), transient()])
-def test_max_retries_bounds_the_requests_of_a_cell_over_all_rounds(error: CallError) -> None:
+def test_max_retries_limits_the_requests_of_a_cell_over_all_rounds(error: CallError) -> None:
     a = Provider("a", "p", says=lambda row, _: error if row == 3 else row)
     spec = dataset(SEED, a.col("seed"), rows=12, salvage_rounds=2)
     found = built(spec, lane(4, max_retries=2, patience=3600.0))
@@ -438,7 +438,7 @@ def test_max_retries_bounds_the_requests_of_a_cell_over_all_rounds(error: CallEr
     assert (found.result.written, found.result.dropped) == (11, {"failed": 1})
 
 
-def test_max_retries_loses_no_row_where_everything_is_refused() -> None:
+def test_max_retries_loses_no_row_if_everything_is_refused() -> None:
     """These refusals concern the lane, and another run may succeed."""
     a = Provider("a", "p", says=lambda _row, _attempt: busy())
     spec = dataset(SEED, a.col("seed"), rows=4, salvage_rounds=2)
@@ -452,7 +452,7 @@ def test_refusals_that_all_requests_share_drop_no_row(seed: int) -> None:
     """Half of all requests are refused, by chance."""
 
     def says(row: int, attempt: int) -> object:
-        """Returns the values of a row, independent of the order in which Trio runs jobs."""
+        """Return the values of a row, independent of the order in which Trio runs jobs."""
         return busy() if random.Random(f"{seed} {row} {attempt}").random() < 0.5 else row  # noqa: S311
 
     a = Provider("a", "p", seconds=0.05, says=says)
@@ -511,14 +511,14 @@ def test_co_43_a_refused_row_and_one_that_times_out() -> None:
     assert gone.error == "timed out after 30 s of working time (timeoutMs)"
 
 
-def test_co_45_waiting_in_the_queue_is_no_failure() -> None:
+def test_co_45_queue_time_does_not_count_for_the_timeout() -> None:
     """After 400 seconds behind a slow lane, with a timeout of 60, nothing is dropped."""
     a = Provider("a", "p", seconds=50.0)
     found = built(dataset(SEED, a.col("seed"), rows=9, timeout=60.0), lane(1))
     assert (found.result.written, found.ended_at) == (9, 450)
 
 
-def test_a_failure_that_says_nothing_drops_its_row() -> None:
+def test_an_unclassified_failure_drops_its_row() -> None:
     """Any exception of a maker is a failure of its cell, also from within a nursery."""
 
     async def make(order: CellOrder, _calls: Calls[Any]) -> Values:
@@ -533,7 +533,7 @@ def test_a_failure_that_says_nothing_drops_its_row() -> None:
     assert found.numbers == [2]
 
 
-def test_co_63_many_permanent_failures_end_it() -> None:
+def test_co_63_many_permanent_failures_end_the_dataset() -> None:
     """Complete rows are written, incomplete groups are listed, nothing new is opened."""
     bad = {2, 3}
     a = Provider("a", "p", says=lambda row, _: refusal() if row in bad else row)
@@ -554,7 +554,7 @@ def test_co_63_many_permanent_failures_end_it() -> None:
     assert len(found.of(DatasetShutDown)) == 1
 
 
-def test_co_63_what_is_started_ends_and_the_rest_is_dropped() -> None:
+def test_co_63_started_rows_are_finished_and_the_rest_is_dropped() -> None:
     """A running row is finished; one that needs a call that has not started is not."""
     a = Provider(
         "a",
@@ -584,7 +584,7 @@ def test_co_63_what_is_started_ends_and_the_rest_is_dropped() -> None:
     assert found.result.not_run == {}
 
 
-def test_co_63_where_it_is_switched_off_nothing_ends_early() -> None:
+def test_co_63_a_disabled_shutdown_never_ends_early() -> None:
     """All rows are made."""
     a = Provider("a", "p", says=lambda _row, _: refusal())
     shutdown = ErrorWindow(calls=2, error_rate=0.5, enabled=False)
@@ -608,7 +608,7 @@ def test_co_64_transient_failures_and_refusals_never_end_it() -> None:
     assert len(found.of(ManyTransientFailures)) >= 1
 
 
-def test_co_65_without_survivors_there_is_no_file_and_a_first_cause() -> None:
+def test_co_65_a_dataset_without_rows_has_no_file_and_a_first_cause() -> None:
     """The run has failed, and reports the first cause."""
     a = Provider("a", "p", says=lambda row, _: refusal(f"no {row}"))
     found = built(dataset(SEED, a.col("seed"), rows=4, size=2), lane(1))
@@ -631,7 +631,7 @@ def test_co_65_without_survivors_there_is_no_file_and_a_first_cause() -> None:
     assert "row 0, column 'a': no 0" in early.result.error
 
 
-def test_co_50_an_open_lane_runs_ahead_of_a_slow_column() -> None:
+def test_co_50_a_fast_lane_runs_ahead_of_a_slow_column() -> None:
     """Column A is as fast as alone, although it shares rows with the slow B."""
 
     def ends(*names: str) -> float:
@@ -648,7 +648,7 @@ def test_co_50_an_open_lane_runs_ahead_of_a_slow_column() -> None:
     assert ends("a", "b") <= 1.1 * ends("a")
 
 
-def test_co_51_one_call_at_a_time_and_two_model_columns() -> None:
+def test_co_51_two_model_columns_share_one_slot_without_deadlock() -> None:
     """Neither holds what the other needs."""
     a, b = Provider("a", "p"), Provider("b", "q")
     found = built(
@@ -680,7 +680,7 @@ def test_co_53_columns_of_one_lane_take_turns() -> None:
     assert all(Counter(started[: 3 * n]) == dict.fromkeys("abc", n) for n in range(1, 13))
 
 
-def test_co_54_a_judge_does_not_wait_for_all_that_is_judged() -> None:
+def test_co_54_a_judge_starts_before_all_rows_are_written() -> None:
     """The first judge's call comes before the last one of the writer; both share a lane."""
     a, b = Provider("a", "p"), Provider("b", "p")
     built(dataset(SEED, a.col("seed"), b.col("a"), rows=100, size=50), lane(4))
@@ -689,7 +689,7 @@ def test_co_54_a_judge_does_not_wait_for_all_that_is_judged() -> None:
     assert b.starts[0][0] <= 2
 
 
-def test_co_55_columns_share_a_lane_and_one_alone_has_all_of_it() -> None:
+def test_co_55_columns_share_a_lane_and_a_single_one_uses_all_of_it() -> None:
     """Two columns converge to half of it each; the remaining one takes all."""
     a = Provider("a", "p")
     b = Provider("b", "p", seconds=1.0)
@@ -707,7 +707,7 @@ def test_co_55_columns_share_a_lane_and_one_alone_has_all_of_it() -> None:
     assert found.ended_at == 8
 
 
-def test_co_56_a_job_that_waits_holds_nothing() -> None:
+def test_co_56_a_waiting_job_holds_no_slot() -> None:
     """It holds neither a slot nor a call; and few jobs are started and waiting."""
     a, b = Provider("a", "p"), Provider("b", "q", seconds=5.0)
 
@@ -750,7 +750,7 @@ def test_a_local_transient_failure_is_retried_as_well() -> None:
     assert set(tries.values()) == {2}
 
 
-def test_backoff_is_the_lanes() -> None:
+def test_the_lane_determines_the_back_off() -> None:
     """Between attempts a job waits as its lane requires, and holds nothing."""
     a = Provider("a", "p", says=lambda row, attempt: transient() if attempt < 1 else row)
     built(dataset(SEED, a.col("seed"), rows=2), lane(1, backoff=Backoff(base=1e-6, cap=1e-6)))

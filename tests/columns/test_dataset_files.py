@@ -122,7 +122,7 @@ def exact(value: Any) -> Any:
 @pytest.mark.slow
 @settings(max_examples=settings().max_examples // 3)
 @given(tables())
-def test_what_is_read_is_what_was_written_in_both_formats(
+def test_both_formats_are_read_as_they_were_written(
     parquet: Parquet, table: tuple[Mapping[str, ColumnType], Sequence[Mapping[str, Any]]]
 ) -> None:
     """Every value of every type keeps its type, and columns keep their order."""
@@ -141,9 +141,7 @@ def test_what_is_read_is_what_was_written_in_both_formats(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_values_at_the_edges_are_read_as_they_were_written(
-    tmp_path: Path, file_format: Format
-) -> None:
+def test_extreme_values_are_read_as_they_were_written(tmp_path: Path, file_format: Format) -> None:
     """Cases: the largest numbers, zeros in texts, dates that stay texts, and a text of 20 MB."""
     rows = [FULL, dict.fromkeys(EVERY), {**FULL, "int": -(2**63), "text": "ü" * 10 * 2**20}]
     written(tmp_path / "data", EVERY, rows, file_format)
@@ -153,9 +151,7 @@ def test_values_at_the_edges_are_read_as_they_were_written(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_the_same_rows_make_the_same_bytes_in_every_process(
-    tmp_path: Path, file_format: Format
-) -> None:
+def test_equal_rows_give_equal_bytes_in_every_process(tmp_path: Path, file_format: Format) -> None:
     """They contain no time, no process id, and no order of a set."""
     rows = [{**FULL, "int": number} for number in range(50)]
     here = [written(tmp_path / f"here-{again}", EVERY, rows, file_format) for again in range(2)]
@@ -181,9 +177,7 @@ def test_the_same_rows_make_the_same_bytes_in_every_process(
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_halves_of_characters_are_escaped_and_not_lost_with_their_row(
-    tmp_path: Path, file_format: Format
-) -> None:
+def test_lone_surrogates_are_escaped(tmp_path: Path, file_format: Format) -> None:
     """No file can contain a lone surrogate; a pair of them becomes one character."""
     rows = [{"a": "x\ud800y", "b": {"\udc00": ["\ud83d\ude00"]}}]
     written(tmp_path / "data", {"a": "text", "b": "json"}, rows, file_format)
@@ -191,7 +185,7 @@ def test_halves_of_characters_are_escaped_and_not_lost_with_their_row(
 
 
 @given(st.text())
-def test_only_halves_are_mended(text: str) -> None:
+def test_only_lone_surrogates_are_changed(text: str) -> None:
     """Text that UTF-8 can represent stays unchanged."""
     whole = "".join(rf"\u{ord(one):04x}" if "\ud800" <= one <= "\udfff" else one for one in text)
     pairs = any(
@@ -205,7 +199,7 @@ def test_only_halves_are_mended(text: str) -> None:
 
 @pytest.mark.parametrize("file_format", FORMATS)
 @pytest.mark.parametrize(
-    ("kind", "value", "told"),
+    ("kind", "value", "message"),
     [
         ("text", 1, "1 is not text (type text)"),
         ("text", dt.date(2026, 1, 1), "datetime.date(2026, 1, 1) is not text (type text)"),
@@ -228,7 +222,7 @@ def test_only_halves_are_mended(text: str) -> None:
     ],
 )
 def test_a_value_that_does_not_fit_is_reported_with_its_row(
-    tmp_path: Path, file_format: Format, kind: ColumnType, value: Any, told: str
+    tmp_path: Path, file_format: Format, kind: ColumnType, value: Any, message: str
 ) -> None:
     """No value is converted, and no file is left half written."""
     with open_new(tmp_path / "data", {"a": kind}, 9, file_format) as folder:
@@ -236,12 +230,12 @@ def test_a_value_that_does_not_fit_is_reported_with_its_row(
             folder.write(0, [(3, {"a": None}), (7, {"a": value})])
         head, line = str(caught.value).splitlines()
         assert head == f"{tmp_path / 'data'}: group 0 cannot be written:"
-        assert line.removesuffix(": inf") == f"row 7, column 'a': {told}"
+        assert line.removesuffix(": inf") == f"row 7, column 'a': {message}"
         assert folder.written == {}
     assert [one.name for one in (tmp_path / "data").iterdir()] == ["dataset.json"]
 
 
-def test_all_mistakes_are_reported_up_to_five(tmp_path: Path) -> None:
+def test_up_to_five_mistakes_are_reported(tmp_path: Path) -> None:
     """Five show the pattern; thousands would not be read."""
     with open_new(tmp_path / "data", {"a": "int"}, 9, "jsonl") as folder:
         with pytest.raises(DatasetError, match="row 4") as caught:
@@ -251,13 +245,13 @@ def test_all_mistakes_are_reported_up_to_five(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_a_row_is_cut_to_the_columns_that_are_written(tmp_path: Path, file_format: Format) -> None:
+def test_a_row_is_reduced_to_the_written_columns(tmp_path: Path, file_format: Format) -> None:
     """Columns that are not in the header are left out; missing values become null."""
     written(tmp_path / "data", {"a": "int", "b": "int"}, [{"c": object(), "b": 1}], file_format)
     assert list(DatasetRows(tmp_path / "data")) == [{"a": None, "b": 1}]
 
 
-def test_the_numbers_of_rows_are_noted_where_some_are_missing(tmp_path: Path) -> None:
+def test_row_numbers_are_stored_if_some_are_missing(tmp_path: Path) -> None:
     """For a whole group only the count is noted; a group without rows has no file."""
     with open_new(tmp_path / "data", {"a": "int"}, 6, "jsonl", size=2) as folder:
         whole = folder.write(2, [(4, {}), (5, {})])
@@ -276,12 +270,12 @@ def test_the_numbers_of_rows_are_noted_where_some_are_missing(tmp_path: Path) ->
         "batch_00002.jsonl",
         "dataset.json",
     ]
-    told = json.loads((tmp_path / "data" / "dataset.json").read_text())
-    assert told["result"] == {"written": 3}
-    assert [group["group"] for group in told["groups"]] == [0, 1, 2]
+    header = json.loads((tmp_path / "data" / "dataset.json").read_text())
+    assert header["result"] == {"written": 3}
+    assert [group["group"] for group in header["groups"]] == [0, 1, 2]
 
 
-def test_columns_that_are_left_out_are_kept_in_the_format_of_the_dataset(tmp_path: Path) -> None:
+def test_removed_columns_are_stored_in_the_format_of_the_dataset(tmp_path: Path) -> None:
     """They keep their types, and the numbers of their rows under a free name."""
     types: dict[str, ColumnType] = {"a": "int", "ROW": "text", "t": "json", "f": "float"}
     with open_new(tmp_path / "data", {"a": "int"}, 2, "parquet") as folder:
@@ -301,7 +295,7 @@ def test_columns_that_are_left_out_are_kept_in_the_format_of_the_dataset(tmp_pat
     assert found.fetchall() == [(0, "r", '{"x":1}', 2.0), (1, None, None, None)]
 
 
-def test_columns_that_are_left_out_are_kept_aside(tmp_path: Path) -> None:
+def test_removed_columns_are_stored_aside(tmp_path: Path) -> None:
     """They have the numbers of their rows, whatever they contain."""
     with open_new(tmp_path / "data", {"a": "int"}, 2, "jsonl") as folder:
         folder.write_aside(0, [(1, {"t": {"x": "\ud800"}, "row": 2})], {})
@@ -313,7 +307,7 @@ def test_columns_that_are_left_out_are_kept_aside(tmp_path: Path) -> None:
     ]
 
 
-def test_names_that_differ_in_case_alone_are_reported_before_anything_is_made(
+def test_names_that_differ_only_in_case_are_reported_before_the_start(
     tmp_path: Path,
 ) -> None:
     """Parquet would rename one of them."""
@@ -332,7 +326,7 @@ def test_names_that_differ_in_case_alone_are_reported_before_anything_is_made(
     assert list(DatasetRows(tmp_path / "lines")) == [{"Name": 1, "name": 2}]
 
 
-def test_without_the_extra_lines_of_json_are_written(
+def test_without_the_extra_json_lines_are_written(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """An explicit request for Parquet is refused with the install command."""
@@ -346,7 +340,7 @@ def test_without_the_extra_lines_of_json_are_written(
     assert list(DatasetRows(tmp_path / "data")) == [{"a": 1}]
 
 
-def test_rows_are_read_group_by_group_as_they_are_looked_at(tmp_path: Path) -> None:
+def test_rows_are_read_by_group_on_access(tmp_path: Path) -> None:
     """Any index may be read, also after missing rows, and while the dataset is built."""
     path = tmp_path / "da[ta]*'s"
     with open_new(path, {"n": "int"}, 10, "parquet", size=4) as folder:
@@ -369,9 +363,7 @@ def test_rows_are_read_group_by_group_as_they_are_looked_at(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_a_file_that_is_not_as_it_was_written_is_not_read(
-    tmp_path: Path, file_format: Format
-) -> None:
+def test_a_changed_file_is_not_read(tmp_path: Path, file_format: Format) -> None:
     """A missing file is reported on opening, a changed one on access."""
     path = tmp_path / "data"
     written(path, {"n": "int"}, [{"n": 1}], file_format)
@@ -385,7 +377,7 @@ def test_a_file_that_is_not_as_it_was_written_is_not_read(
         DatasetRows(path)
 
 
-def test_what_is_no_dataset_is_not_read(tmp_path: Path) -> None:
+def test_a_folder_without_a_dataset_is_not_read(tmp_path: Path) -> None:
     """The message names the missing file."""
     with pytest.raises(DatasetError, match=r"contains no readable dataset \(dataset.json: No such"):
         DatasetRows(tmp_path)
@@ -403,7 +395,7 @@ def test_a_dataset_without_rows_is_empty(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_a_file_that_holds_something_else_than_is_noted_is_not_read(
+def test_a_file_that_differs_from_its_record_is_not_read(
     tmp_path: Path, file_format: Format
 ) -> None:
     """This holds even if the changed digest was noted: without rows, or with fewer of them."""
@@ -411,20 +403,20 @@ def test_a_file_that_holds_something_else_than_is_noted_is_not_read(
     done = written(path, {"n": "int"}, [{"n": 1}, {"n": 2}], file_format)
     fewer = written(tmp_path / "fewer", {"n": "int"}, [{"n": 1}], file_format)
     file, note = path / str(done.file), path / "dataset.json"
-    told = note.read_text()
+    text = note.read_text()
     for content, why in [
         (b"no rows at all", "No magic bytes|Expecting value"),
         ((tmp_path / "fewer" / str(fewer.file)).read_bytes(), "it has 1 row, not 2"),
     ]:
         file.write_bytes(content)
         digest = hashlib.sha256(content).hexdigest()
-        note.write_text(told.replace(str(done.digest), digest))
+        note.write_text(text.replace(str(done.digest), digest))
         with pytest.raises(DatasetError, match=rf"missing or damaged: .*({why})"):
             DatasetRows(path)[0]
 
 
 @pytest.mark.parametrize("when", ["header", "lines"])
-def test_a_reader_sees_all_that_was_written_while_its_writer_ends(
+def test_a_reader_sees_all_written_rows_while_the_writer_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     """The lines of groups may be moved into the header before or just after it was read."""
@@ -448,7 +440,7 @@ def test_a_reader_sees_all_that_was_written_while_its_writer_ends(
         assert found.result == {"written": 2}
 
 
-def test_parquet_is_read_of_its_own_folder_alone(tmp_path: Path) -> None:
+def test_parquet_is_read_only_from_its_own_folder(tmp_path: Path) -> None:
     """Wildcards in the path match no other names."""
     names = ["run", "run*", "run?", "runx", "run[12]", "run1", "[ab]", "a"]
     for number, name in enumerate(names):
@@ -458,7 +450,7 @@ def test_parquet_is_read_of_its_own_folder_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_rows_that_are_closed_hold_nothing(tmp_path: Path, file_format: Format) -> None:
+def test_closed_rows_hold_no_resources(tmp_path: Path, file_format: Format) -> None:
     """They hold no connection and no group; closing twice is allowed."""
     written(tmp_path / "data", {"n": "int"}, [{"n": 1}], file_format)
     with DatasetRows(tmp_path / "data") as rows:
@@ -527,7 +519,11 @@ ANY = st.one_of(
 
 @settings(max_examples=settings().max_examples // 2)
 @given(ANY | ANY.map(lambda one: [one]), st.sampled_from(KINDS), st.booleans())
-def test_what_fits_a_type_is_what_files_take(value: Any, kind: ColumnType, derived: bool) -> None:  # noqa: FBT001
+def test_every_value_that_fits_a_type_can_be_written(
+    value: Any,
+    kind: ColumnType,
+    derived: bool,  # noqa: FBT001
+) -> None:
     """Every value that a maker may return can be written and read again."""
     if derived and not isinstance(value, bytes | tuple) and fits(value, "json"):
         value = _of_subclasses(value)

@@ -43,18 +43,18 @@ def same(one: Column, other: Column) -> tuple[bool, bool]:
         (WRITTEN, attrs.evolve(WRITTEN, skip=Skip(on_error="skip"))),
     ],
 )
-def test_who_continues_may_try_harder(column: Column, other: Column) -> None:
+def test_settings_of_effort_do_not_change_the_fingerprint(column: Column, other: Column) -> None:
     assert same(column, other) == (True, True)
 
 
 @pytest.mark.parametrize("changed", [{"drop_when": "a == 1"}, {"keep": False}])
-def test_which_rows_and_columns_there_are_makes_another_dataset_of_the_same_values(
+def test_the_choice_of_rows_and_columns_changes_the_dataset_and_not_the_values(
     changed: dict[str, Any],
 ) -> None:
     assert same(WRITTEN, attrs.evolve(WRITTEN, **changed)) == (True, False)
 
 
-def test_other_words_make_other_values() -> None:
+def test_changed_texts_change_the_values() -> None:
     other = attrs.evolve(WRITTEN, asking=attrs.evolve(ASKING, prompt="Draw."))
     assert same(WRITTEN, other) == (False, False)
 
@@ -69,7 +69,7 @@ def test_other_words_make_other_values() -> None:
         ("{{ env.MY_API_KEY }}", False),
     ],
 )
-def test_values_depend_on_what_they_name_of_the_environment(
+def test_values_depend_on_the_environment_variables_that_they_use(
     template: str, *, differs: bool
 ) -> None:
     """Credentials are not part of a digest, which may be published."""
@@ -81,7 +81,7 @@ def test_values_depend_on_what_they_name_of_the_environment(
     assert (len(marks) == 2) is differs
 
 
-def test_values_depend_on_the_filters_that_they_name() -> None:
+def test_values_depend_on_the_filters_that_they_use() -> None:
     column = ExpressionColumn(name="a", template="{{ b | loud }}")
     marks = {surroundings_mark(column, {}, {"loud": digest, "low": "x"}) for digest in ("1", "2")}
     assert len(marks) == 2

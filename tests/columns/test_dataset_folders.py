@@ -95,7 +95,7 @@ def test_co_76_a_folder_that_is_not_empty_is_refused_unless_it_may_be_continued(
     open_it(tmp_path / "empty", existing="never").close()
 
 
-def test_a_dataset_that_was_started_and_killed_at_once_is_as_good_as_none(tmp_path: Path) -> None:
+def test_a_dataset_killed_at_its_start_counts_as_missing(tmp_path: Path) -> None:
     """`never` allows a new start there, until a group was written."""
     folder = tmp_path / "made"
     open_it(folder, existing="never").close()
@@ -106,7 +106,7 @@ def test_a_dataset_that_was_started_and_killed_at_once_is_as_good_as_none(tmp_pa
 
 
 @pytest.mark.parametrize("existing", ["always", "if_possible"])
-def test_a_folder_of_other_things_is_never_touched(
+def test_a_folder_with_other_files_is_never_changed(
     tmp_path: Path, existing: Literal["always", "if_possible"]
 ) -> None:
     """It contains other files, not a dataset that does not fit."""
@@ -118,7 +118,7 @@ def test_a_folder_of_other_things_is_never_touched(
     assert contents(tmp_path) == {"notes.txt": b"mine"}
 
 
-def test_what_is_complete_is_found_complete(whole: Path) -> None:
+def test_a_complete_dataset_is_recognised(whole: Path) -> None:
     """All groups and the result are found; opening changes no byte."""
     before = contents(whole)
     for existing in ("always", "if_possible"):
@@ -153,16 +153,16 @@ _OTHERS: Sequence[tuple[Header, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("header", "told"), _OTHERS)
+@pytest.mark.parametrize(("header", "difference"), _OTHERS)
 def test_co_75_another_dataset_is_reported_with_every_difference(
-    whole: Path, header: Header, told: str
+    whole: Path, header: Header, difference: str
 ) -> None:
     """Cases: group size, configuration, number of rows; nothing is changed."""
     before = contents(whole)
     with pytest.raises(DatasetError) as caught:
         open_it(whole, header)
     assert str(caught.value) == (
-        f"{whole} contains a different dataset: {told}\n"
+        f"{whole} contains a different dataset: {difference}\n"
         "use another folder (outputDir), or set resume: ifPossible to move it away"
     )
     assert contents(whole) == before
@@ -202,9 +202,9 @@ _CORRUPT: Sequence[tuple[Mapping[str, Any] | str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("damage", "told"), _CORRUPT)
-def test_co_75_a_header_that_cannot_be_read_is_reported(
-    whole: Path, damage: Mapping[str, Any] | str, told: str
+@pytest.mark.parametrize(("damage", "message"), _CORRUPT)
+def test_co_75_an_unreadable_header_is_reported(
+    whole: Path, damage: Mapping[str, Any] | str, message: str
 ) -> None:
     """The message describes the damage; the file stays, and can be moved away."""
     note = whole / "dataset.json"
@@ -215,15 +215,15 @@ def test_co_75_a_header_that_cannot_be_read_is_reported(
     before = contents(whole)
     with pytest.raises(DatasetError) as caught:
         open_it(whole)
-    assert str(caught.value).startswith(f"{note} cannot be read: {told}")
+    assert str(caught.value).startswith(f"{note} cannot be read: {message}")
     assert contents(whole) == before
     with open_it(whole, existing="if_possible") as folder:
         assert folder.moved == whole.with_name("whole-old-1")
     assert contents(whole.with_name("whole-old-1")) == before
 
 
-def test_what_does_not_fit_is_moved_to_a_free_name_and_nothing_is_lost(whole: Path) -> None:
-    """A new dataset starts in its place."""
+def test_a_different_dataset_is_moved_to_a_free_name(whole: Path) -> None:
+    """Nothing is lost, and a new dataset starts in its place."""
     before = contents(whole)
     whole.with_name("whole-old-1").mkdir()
     with open_it(whole, regrouped(3), existing="if_possible") as folder:
@@ -234,13 +234,13 @@ def test_what_does_not_fit_is_moved_to_a_free_name_and_nothing_is_lost(whole: Pa
     assert contents(whole.with_name("whole-old-2")) == before
 
 
-def test_a_format_that_is_there_is_kept(whole: Path) -> None:
+def test_an_existing_format_is_kept(whole: Path) -> None:
     """A folder never contains both."""
     with open_folder(whole, HEADER, file_format="parquet", existing="always") as folder:
         assert folder.format == "jsonl"
 
 
-def test_co_73_more_rows_make_groups_behind_those_that_are_there(whole: Path) -> None:
+def test_co_73_more_rows_are_added_as_new_groups(whole: Path) -> None:
     """The last old group stays short; the caller may pass the old targets or only the new one."""
     for header, targets in [
         (regrouped(7), (5, 7)),
@@ -262,7 +262,7 @@ def test_co_73_more_rows_make_groups_behind_those_that_are_there(whole: Path) ->
 
 
 @pytest.mark.parametrize("how", ["gone", "short", "other", "folder"])
-def test_co_72_a_file_that_is_not_as_it_was_is_to_be_written_again(whole: Path, how: str) -> None:
+def test_co_72_a_damaged_file_is_written_again(whole: Path, how: str) -> None:
     """The others stay; after that the state is as before the damage."""
     before = contents(whole)
     file = whole / "batch_00001.jsonl"
@@ -284,7 +284,7 @@ def test_co_72_a_file_that_is_not_as_it_was_is_to_be_written_again(whole: Path, 
     assert contents(whole) == before
 
 
-def test_what_a_journal_knows_is_looked_for(tmp_path: Path) -> None:
+def test_files_recorded_in_a_journal_are_searched(tmp_path: Path) -> None:
     """A file that matches the journal counts, even if the folder lost its notes; others are damaged."""
     path = tmp_path / "data"
     with open_it(path) as folder:
@@ -300,7 +300,7 @@ def test_what_a_journal_knows_is_looked_for(tmp_path: Path) -> None:
         assert folder.damaged == (*known[:2],)
 
 
-def test_co_71_a_file_whose_note_is_missing_is_left_alone_and_known_by_its_digest(
+def test_co_71_a_file_without_a_note_is_kept_and_identified_by_its_digest(
     tmp_path: Path,
 ) -> None:
     """After a kill between rename and note, a journal with its digest finds it."""
@@ -316,7 +316,7 @@ def test_co_71_a_file_whose_note_is_missing_is_left_alone_and_known_by_its_diges
         assert folder.written == {0: done}
 
 
-def test_a_torn_line_of_a_note_says_nothing(tmp_path: Path) -> None:
+def test_a_torn_line_of_the_notes_is_ignored(tmp_path: Path) -> None:
     """So is foreign text in between; complete lines count, the last one of each group."""
     one, two = (GroupFile(group=0, rows=(1, number), file="a", digest="b") for number in (2, 3))
     lines = b"\n".join([group_line(one), b"[]", b"\xff", group_line(two), group_line(one)[:-1]])
@@ -347,7 +347,7 @@ def test_a_note_is_read_as_it_was_written() -> None:
 
 
 @pytest.mark.slow
-def test_a_kill_at_every_step_leaves_what_can_be_continued(whole: Path, tmp_path: Path) -> None:
+def test_a_dataset_can_be_continued_after_a_kill_at_every_step(whole: Path, tmp_path: Path) -> None:
     """Afterwards all files equal those of an uninterrupted run, and no partial file is left."""
     counting = FaultyDisk()
     build(tmp_path / "counted", counting)
@@ -365,7 +365,7 @@ def test_a_kill_at_every_step_leaves_what_can_be_continued(whole: Path, tmp_path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EIO])
-def test_a_disk_that_refuses_is_reported_and_nothing_is_half_there(
+def test_a_failing_disk_is_reported_and_leaves_no_partial_file(
     whole: Path, tmp_path: Path, number: int
 ) -> None:
     """This holds at every step; when the disk works again the dataset is continued."""
@@ -381,7 +381,7 @@ def test_a_disk_that_refuses_is_reported_and_nothing_is_half_there(
 
 
 @pytest.mark.slow
-def test_a_full_disk_leaves_no_part_of_a_file(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_no_partial_file(tmp_path: Path) -> None:
     """This holds for JSON lines and for Parquet, which another library writes."""
     program = (
         "import resource, signal, sys, pathlib\n"
@@ -413,7 +413,7 @@ def test_a_full_disk_leaves_no_part_of_a_file(tmp_path: Path) -> None:
         assert sorted(one.name for one in (tmp_path / name).iterdir()) == ["dataset.json"]
 
 
-def test_a_path_that_leads_to_a_file_is_reported(tmp_path: Path) -> None:
+def test_a_path_through_a_file_is_reported(tmp_path: Path) -> None:
     """It may be the path itself, or a parent."""
     (tmp_path / "file").write_text("mine")
     with pytest.raises(DatasetError) as caught:
@@ -467,15 +467,15 @@ def test_two_concurrent_writers_are_refused(tmp_path: Path) -> None:
     assert sorted(one.name for one in path.iterdir()) == ["dataset.json"]
 
 
-def test_columns_kept_aside_are_written_whole_or_not(tmp_path: Path) -> None:
+def test_columns_stored_aside_are_written_completely_or_not_at_all(tmp_path: Path) -> None:
     """They are written like all other files; a second close does nothing."""
     counting = FaultyDisk()
     with open_it(tmp_path / "data", disk=counting) as folder:
-        begun = counting.steps
+        first_step = counting.steps
         folder.write_aside(0, ROWS[:2], {})
         folder.close()
-    assert counting.steps - begun == 5
-    for step in range(begun, counting.steps):
+    assert counting.steps - first_step == 5
+    for step in range(first_step, counting.steps):
         path = tmp_path / f"failed-{step}"
         error = OSError(errno.ENOSPC, "no room")
         with open_it(path, disk=FaultyDisk(step, "half", error)) as folder:
@@ -486,9 +486,9 @@ def test_columns_kept_aside_are_written_whole_or_not(tmp_path: Path) -> None:
         assert contents(path / "aside") == contents(tmp_path / "data" / "aside")
 
 
-@pytest.mark.parametrize(("number", "is_told"), [(errno.EINVAL, False), (errno.EIO, True)])
-def test_a_system_that_cannot_make_names_safe_is_no_failing_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, *, is_told: bool
+@pytest.mark.parametrize(("number", "is_reported"), [(errno.EINVAL, False), (errno.EIO, True)])
+def test_a_system_that_cannot_sync_folders_is_not_a_failing_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, *, is_reported: bool
 ) -> None:
     """Some network file systems do not support syncing folders."""
     real = os.fsync
@@ -499,7 +499,7 @@ def test_a_system_that_cannot_make_names_safe_is_no_failing_disk(
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    if is_told:
+    if is_reported:
         with pytest.raises(DatasetError, match=os.strerror(number)):
             build(tmp_path / "data")
     else:
@@ -537,7 +537,7 @@ class RememberingDisk(Disk):
             del self.unsafe[path]
 
 
-def test_every_name_is_safe_before_anything_is_reported(whole: Path, tmp_path: Path) -> None:
+def test_every_name_is_durable_before_anything_is_reported(whole: Path, tmp_path: Path) -> None:
     """This includes new folders, their parents, and the file that is appended to."""
     disk = RememberingDisk()
     with open_it(tmp_path / "new" / "data", disk=disk) as folder:
@@ -558,7 +558,7 @@ def test_every_name_is_safe_before_anything_is_reported(whole: Path, tmp_path: P
     assert disk.unsafe == {}
 
 
-def test_groups_that_there_cannot_be_are_not_taken(tmp_path: Path) -> None:
+def test_impossible_group_numbers_are_refused(tmp_path: Path) -> None:
     """They may come from lines or from a journal: arithmetic of jobs would fail with them."""
     path = tmp_path / "data"
     other = attrs.evolve(HEADER, grouping=RowGrouping(1, (9,)))

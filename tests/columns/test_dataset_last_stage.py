@@ -43,7 +43,7 @@ def cut_at(
 
 
 @pytest.mark.parametrize("how", ["cancel", "deadline"])
-def test_co_78_a_dataset_whose_last_stage_is_interrupted_is_not_complete(how: str) -> None:
+def test_co_78_a_dataset_with_an_interrupted_last_stage_is_incomplete(how: str) -> None:
     """It ends at once with the reason, and a resumed run processes the written rows."""
     journal = MemoryDatasetJournal()
     output = MemoryOutput(processed(0).grouping)
@@ -57,7 +57,7 @@ def test_co_78_a_dataset_whose_last_stage_is_interrupted_is_not_complete(how: st
     assert again.numbers == [1, 2, 3]
 
 
-def test_co_78_a_deadline_in_the_past_starts_no_last_stage() -> None:
+def test_co_78_no_last_stage_starts_after_the_deadline() -> None:
     """Its rows exist, and no processor runs."""
     journal = MemoryDatasetJournal()
     spec = processed(100)
@@ -75,7 +75,7 @@ def test_a_dataset_without_a_last_stage_is_complete_when_its_rows_are() -> None:
     assert (found.result.outcome, found.result.unfinished) == ("complete", None)
 
 
-def test_rows_that_a_deadline_left_complete_and_unwritten_are_reported_so() -> None:
+def test_complete_rows_not_written_at_a_deadline_are_reported() -> None:
     """Both groups wait for a processor that is too slow, even after the end."""
 
     async def slow(_group: int | None, rows: Rows) -> Processed:

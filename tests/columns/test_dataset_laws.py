@@ -315,7 +315,7 @@ ASIDE = Drawn(
 @example(drawn=ASIDE, _seed=None)
 @given(drawn=drawn_datasets(), _seed=st.random_module())
 @settings(max_examples=EXAMPLES * 2 // 3)
-def test_every_row_has_one_ending(drawn: Drawn, _seed: Any) -> None:
+def test_every_row_has_one_outcome(drawn: Drawn, _seed: Any) -> None:
     """COMPLETE, ONCE, ORDER: the totals add up; nothing remains, and nothing hangs."""
     play = Play(drawn)
     found = built(play.spec(), *play.lanes())
@@ -332,7 +332,7 @@ def test_every_row_has_one_ending(drawn: Drawn, _seed: Any) -> None:
 
 @given(drawn=drawn_datasets(calm=True), _seed=st.random_module())
 @settings(max_examples=EXAMPLES // 3)
-def test_what_recovers_loses_nothing(drawn: Drawn, _seed: Any) -> None:
+def test_transient_failures_lose_no_row(drawn: Drawn, _seed: Any) -> None:
     """With transient failures and refusals within the rounds, only rows with a true condition are dropped."""
     play = Play(drawn)
     found = built(play.spec(), *play.lanes())
@@ -348,7 +348,7 @@ def test_what_recovers_loses_nothing(drawn: Drawn, _seed: Any) -> None:
     _seed=st.random_module(),
 )
 @settings(max_examples=EXAMPLES // 3)
-def test_a_run_that_is_cut_and_resumed_ends_as_if_it_was_not(
+def test_an_interrupted_and_resumed_run_ends_like_an_uninterrupted_one(
     drawn: Drawn, how: str, at: int, _seed: Any
 ) -> None:
     """RESUME and ONCE hold over both executions; every row has an outcome after the interruption too."""
@@ -398,7 +398,7 @@ def test_a_run_that_is_cut_and_resumed_ends_as_if_it_was_not(
 
 @given(drawn=drawn_datasets(), data=st.data(), _seed=st.random_module())
 @settings(max_examples=EXAMPLES // 3)
-def test_a_run_that_was_killed_and_resumed_ends_as_if_it_was_not(
+def test_a_killed_and_resumed_run_ends_like_an_uninterrupted_one(
     drawn: Drawn, data: st.DataObject, _seed: Any
 ) -> None:
     """RESUME holds after any record: equal rows, and no recorded cell is made again."""

@@ -48,7 +48,7 @@ def build_in(path: Path, spec: DatasetSpec) -> DatasetResult:
     return trio.run(main)
 
 
-def test_rows_are_in_files_by_group_and_found_again(tmp_path: Path) -> None:
+def test_rows_are_written_by_group_and_found_again(tmp_path: Path) -> None:
     """Dropped rows are counted by cause in the next execution too, which makes nothing."""
     a = Provider("a", "p", seconds=0, says=lambda row, _: refusal() if row == 3 else row)
     spec = dataset(SEED, a.col("seed"), rows=7, size=2)
@@ -66,7 +66,7 @@ def test_rows_are_in_files_by_group_and_found_again(tmp_path: Path) -> None:
     assert {file.name: file.read_bytes() for file in tmp_path.glob("batch*")} == files
 
 
-def test_processors_after_generation_leave_out_a_column(tmp_path: Path) -> None:
+def test_processors_after_generation_may_remove_a_column(tmp_path: Path) -> None:
     """It is written aside, and the dataset does not contain it."""
 
     async def run(_group: int | None, rows: Rows) -> Processed:
@@ -110,24 +110,24 @@ def changed(*columns: Column, **more: Any) -> set[str]:
     return {name for name in before if before[name] != after[name]}
 
 
-def test_a_digest_is_of_what_values_depend_on() -> None:
+def test_a_digest_covers_the_dependencies_of_values() -> None:
     """It covers the column and all that it needs; not the conditions that drop values, nor locations."""
-    id_, topic, text, asked, own = COLUMNS
+    id_, topic, text, model_column, own = COLUMNS
     assert isinstance(topic, SamplerColumn)
-    assert isinstance(asked, LlmColumn)
+    assert isinstance(model_column, LlmColumn)
     assert isinstance(own, PythonColumn)
     other = attrs.evolve(topic, sampler=CategorySampler(values=("a", "c")))
-    assert changed(id_, other, text, asked, own) == {"topic", "text", "asked"}
+    assert changed(id_, other, text, model_column, own) == {"topic", "text", "asked"}
     assert changed(*COLUMNS, seed=8) == {"id"}  # the others have no seed, or their own
     assert changed(*COLUMNS, marks={"asked": "another model"}) == {"asked"}
     elsewhere = attrs.evolve(own, target="file:///srv/gen.py:make")
     kept = attrs.evolve(text, keep=False, drop_when="text == 'a'")
-    placed = attrs.evolve(asked, asking=attrs.evolve(asked.asking, provider=4))
+    placed = attrs.evolve(model_column, asking=attrs.evolve(model_column.asking, provider=4))
     assert changed(id_, topic, kept, placed, elsewhere) == set()
     assert changed(*COLUMNS[::-1]) == set()
 
 
-def test_a_fingerprint_names_what_is_another() -> None:
+def test_a_fingerprint_names_the_changed_parts() -> None:
     """A column has changed if its own settings have, not those of its dependencies."""
     processors = (Processor(stage="after_batch", drop_columns=("x",)),)
     settings = ColumnsSettings(columns=COLUMNS, processors=processors)
@@ -145,7 +145,9 @@ def test_a_fingerprint_names_what_is_another() -> None:
     }
 
 
-def test_what_the_whole_leaves_out_replaces_nothing_that_groups_left_out(tmp_path: Path) -> None:
+def test_columns_removed_from_the_whole_do_not_replace_those_removed_from_groups(
+    tmp_path: Path,
+) -> None:
     def leaves_out(name: str) -> StageProcessor:
         async def run(_group: int | None, rows: Rows) -> Processed:
             left = [(row, {k: v for k, v in one.items() if k != name}) for row, one in rows]

@@ -99,12 +99,12 @@ def test_co_50_processors_do_not_keep_out_later_groups() -> None:
     assert found.result.written == 600
 
 
-def test_co_63_code_that_fails_permanently_ends_it() -> None:
+def test_co_63_permanently_failing_code_ends_the_dataset() -> None:
     """Rows without it are not made; complete ones are written."""
-    asked: list[int] = []
+    requested: list[int] = []
 
     async def make(order: CellOrder, _calls: Calls[Any]) -> Values:
-        asked.append(order.row)
+        requested.append(order.row)
         await trio.sleep(1)
         if order.row >= 2:
             raise ValueError("no")
@@ -120,10 +120,10 @@ def test_co_63_code_that_fails_permanently_ends_it() -> None:
     found = built(spec, max_live_jobs=8)
     assert found.result.early_shutdown
     assert found.numbers == [0, 1]
-    assert len(asked) <= 16
+    assert len(requested) <= 16
 
 
-def test_failing_calls_leave_code_that_works_to_its_end() -> None:
+def test_failing_calls_let_local_code_finish() -> None:
     """Rows that were paid for are finished if they only lack local work."""
 
     async def make(order: CellOrder, _calls: Calls[Any]) -> Values:
@@ -144,7 +144,7 @@ def test_failing_calls_leave_code_that_works_to_its_end() -> None:
     assert found.numbers == [0, 1, 2]
 
 
-def test_a_wide_lane_is_full_also_while_calls_rest() -> None:
+def test_a_wide_lane_stays_full_while_calls_back_off() -> None:
     """A hundred refused calls wait for their turn beside five hundred in flight."""
     error = CallError(Fault.TRANSIENT, "503")
     a = Provider("a", "p", seconds=1.0, says=lambda row, n: error if row < 100 and not n else row)
@@ -155,7 +155,7 @@ def test_a_wide_lane_is_full_also_while_calls_rest() -> None:
     assert found.result.written == 1200
 
 
-def test_what_is_of_a_whole_group_comes_before_its_cells() -> None:
+def test_jobs_of_a_whole_group_precede_its_cells() -> None:
     """This holds on the local lane; jobs of older groups come first."""
     spec = dataset(SEED, rows=1)
     progress = DatasetRun(spec, MemoryOutput(spec.grouping))._progress
@@ -164,7 +164,7 @@ def test_what_is_of_a_whole_group_comes_before_its_cells() -> None:
     assert sorted(progress.orders, key=progress.rank) == [3, 2, 1, 0]
 
 
-def test_groups_are_opened_some_at_once() -> None:
+def test_several_groups_are_opened_at_once() -> None:
     """Opening makes no checkpoint between rows; all groups are open at the same instant."""
     a = Provider("a", "open")
     spec = dataset(SEED, a.col("seed", skip_when=lambda _row: False), rows=2400, size=300)
@@ -176,20 +176,20 @@ def test_groups_are_opened_some_at_once() -> None:
     assert {at for at, _ in a.starts} == {0.0}
 
 
-def test_a_group_follows_only_where_its_maker_was_asked_for_another() -> None:
+def test_a_group_is_a_continuation_only_after_a_group_that_was_made() -> None:
     """Skipped groups leave no state; a resumed run knows nothing about them."""
-    asked: list[tuple[int, bool]] = []
+    requested: list[tuple[int, bool]] = []
 
     async def made(order: GroupOrder, _calls: Calls[Any]) -> Made:
-        asked.append((order.group, order.follows))
+        requested.append((order.group, order.follows))
         return await summary(order, _calls)
 
     late = whole("e", made, "seed", ordered=True, skip_when=lambda row: row["seed"] < 20)
     spec = dataset(SEED, late, rows=8, size=2)
     output = built(spec, OPEN).output
-    assert asked == [(1, False), (2, True), (3, True)]
-    asked.clear()
+    assert requested == [(1, False), (2, True), (3, True)]
+    requested.clear()
     for group in (1, 2, 3):
         del output.written[group]
     built(spec, OPEN, output=output)
-    assert asked == [(1, True), (2, True), (3, True)]
+    assert requested == [(1, True), (2, True), (3, True)]

@@ -62,7 +62,7 @@ def build_in(
     return trio.run(main)
 
 
-def told(result: DatasetResult) -> Any:
+def summary_of(result: DatasetResult) -> Any:
     """Return the facts that do not depend on the split into executions."""
     columns = [
         attrs.evolve(one, calls=0, recalled=0, failed=0, seconds=0.0) for one in result.columns
@@ -70,34 +70,34 @@ def told(result: DatasetResult) -> Any:
     return result.outcome, result.error, result.written, result.dropped, columns
 
 
-def test_a_dataset_is_processed_once_however_often_it_is_resumed(tmp_path: Path) -> None:
-    """Only its folder records it."""
+def test_a_dataset_is_processed_once_over_any_number_of_resumes(tmp_path: Path) -> None:
+    """The fact is recorded only in its folder."""
     first = build_in(tmp_path, spoken())
     assert (first.outcome, first.written, first.dropped) == ("complete", 4, {"processor": 1})
     files = {one: one.read_bytes() for one in tmp_path.rglob("*") if one.is_file()}
     for _ in range(2):
-        assert told(build_in(tmp_path, spoken())) == told(first)
+        assert summary_of(build_in(tmp_path, spoken())) == summary_of(first)
         assert list(DatasetRows(tmp_path)) == WANTED
         assert {one: one.read_bytes() for one in tmp_path.rglob("*") if one.is_file()} == files
 
 
-def test_a_kill_behind_the_processed_files_does_not_process_them_again(tmp_path: Path) -> None:
-    """A kill before them does: the written rows are processed, whatever the journal contains."""
+def test_a_kill_after_processing_does_not_repeat_it(tmp_path: Path) -> None:
+    """A kill before that does: the written rows are processed, whatever the journal contains."""
     journal = MemoryDatasetJournal()
     first = build_in(tmp_path, spoken(), journal)
     states = [place for place, (kind, _) in enumerate(journal.all) if kind == "stage"]
     assert [journal.all[place][1][1] for place in states] == ["begun", "done"]
     for cut in (states[1], states[0], len(journal.all)):
-        assert told(build_in(tmp_path, spoken(), journal.cut(cut))) == told(first)
+        assert summary_of(build_in(tmp_path, spoken(), journal.cut(cut))) == summary_of(first)
         assert list(DatasetRows(tmp_path)) == WANTED
     for one in (tmp_path / "final").iterdir():
         one.unlink()
     (tmp_path / "final").rmdir()
-    assert told(build_in(tmp_path, spoken(), journal.cut(states[1]))) == told(first)
+    assert summary_of(build_in(tmp_path, spoken(), journal.cut(states[1]))) == summary_of(first)
     assert list(DatasetRows(tmp_path)) == WANTED
 
 
-def test_a_group_that_is_made_again_is_processed_with_the_others(tmp_path: Path) -> None:
+def test_a_remade_group_is_processed_with_the_others(tmp_path: Path) -> None:
     """Its file was damaged: the results for the whole dataset may differ now."""
     build_in(tmp_path, spoken())
     (tmp_path / "batch_00001.jsonl").write_text("")
@@ -107,7 +107,7 @@ def test_a_group_that_is_made_again_is_processed_with_the_others(tmp_path: Path)
     assert [row["a"] for row in DatasetRows(tmp_path)] == ["x0!", "x1!", "y2!", "x4!"]
 
 
-def test_profiles_are_of_what_is_there_in_the_end(tmp_path: Path) -> None:
+def test_profiles_cover_the_final_rows(tmp_path: Path) -> None:
     """They cover the processed values, without removed columns; also if all cells were skipped."""
 
     async def change(_group: int | None, rows: Rows) -> Processed:
@@ -126,11 +126,11 @@ def test_profiles_are_of_what_is_there_in_the_end(tmp_path: Path) -> None:
     columns = {one.name: one for one in first.columns}
     assert list(columns) == ["seed", "a"]
     assert (columns["a"].numbers["max"], columns["a"].skipped) == (5, 1)
-    assert told(build_in(tmp_path, spec())) == told(first)
+    assert summary_of(build_in(tmp_path, spec())) == summary_of(first)
 
 
 @pytest.mark.parametrize("when", ["made", "after_batch"])
-def test_a_value_is_what_it_will_be_when_it_is_read(tmp_path: Path, when: str) -> None:
+def test_a_made_value_equals_the_one_that_is_read_later(tmp_path: Path, when: str) -> None:
     """Cases, also in profiles: whole numbers among floats, lone surrogates, numbers of subclasses."""
 
     class Score(float):
@@ -174,10 +174,10 @@ def test_a_value_is_what_it_will_be_when_it_is_read(tmp_path: Path, when: str) -
         assert repr(seen) == repr(read)
     assert [{name: row[name] for name in "fvjt"} for row in DatasetRows(tmp_path)] == read
     assert {one.name: one.type for one in first.columns}["f"] == "float"
-    assert told(build_in(tmp_path, spec())) == told(first)
+    assert summary_of(build_in(tmp_path, spec())) == summary_of(first)
 
 
-def test_a_dataset_without_a_row_has_an_end_as_well(tmp_path: Path) -> None:
+def test_a_dataset_without_rows_can_be_complete(tmp_path: Path) -> None:
     """It is recorded in its folder."""
     a = Provider("a", "p", seconds=0, says=lambda _row, _attempt: refusal())
     spec = dataset(SEED, a.col("seed"), rows=3, size=2)
@@ -191,13 +191,13 @@ def test_a_dataset_without_a_row_has_an_end_as_well(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("gone", [{0, 1}, {2, 3}, {0, 1, 2, 3, 4}])
 @pytest.mark.parametrize("stages", [Stages(), SHOUTING])
-def test_a_group_without_a_row_is_resumed(tmp_path: Path, gone: set[int], stages: Stages) -> None:
+def test_a_group_without_rows_is_resumed(tmp_path: Path, gone: set[int], stages: Stages) -> None:
     """An empty group differs from a complete one: it is read again as written, and never made again."""
-    asked = Counter[int]()
+    calls = Counter[int]()
 
     def spec() -> DatasetSpec:
         def says(row: int, _attempt: int) -> Any:
-            asked[row] += 1
+            calls[row] += 1
             return refusal() if row in gone else f"x{row}"
 
         a = Provider("a", "p", seconds=0, says=says)
@@ -209,10 +209,10 @@ def test_a_group_without_a_row_is_resumed(tmp_path: Path, gone: set[int], stages
     assert (first.groups, first.error, len(rows)) == (3, None, first.written)
     files = {one: one.read_bytes() for one in tmp_path.rglob("*") if one.is_file()}
     for _ in range(2):
-        assert told(build_in(tmp_path, spec())) == told(first)
+        assert summary_of(build_in(tmp_path, spec())) == summary_of(first)
         assert list(DatasetRows(tmp_path)) == rows
         assert {one: one.read_bytes() for one in tmp_path.rglob("*") if one.is_file()} == files
-    assert asked == dict.fromkeys(range(5), 1)
+    assert calls == dict.fromkeys(range(5), 1)
 
 
 def test_groups_are_read_by_their_numbers(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def processor(name: str, change: Callable[[Any], Any], **more: Any) -> StageProc
 
 @pytest.mark.parametrize("stage", ["before_batch", "after_batch", "after_generation"])
 @pytest.mark.parametrize(("change", "why"), FAULTS)
-def test_co_62_wrong_values_drop_the_group_where_that_is_said(
+def test_co_62_invalid_values_drop_the_group_if_configured(
     stage: str, change: Callable[[Any], Any], why: str
 ) -> None:
     """The message names the processor that returned them, not the last one of its stage."""

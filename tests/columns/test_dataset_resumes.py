@@ -51,7 +51,7 @@ def fails(_group: int | None, _rows: Rows) -> Rows:
     raise ValueError("broken")
 
 
-def test_co_60_a_processor_before_the_batch_leaves_out_a_row() -> None:
+def test_co_60_a_processor_before_the_batch_removes_a_row() -> None:
     """The row is dropped without a call, and the others are unchanged."""
     a = Provider("a", "p")
     stages = Stages(before_batch=(processor(without(2)),))
@@ -61,7 +61,7 @@ def test_co_60_a_processor_before_the_batch_leaves_out_a_row() -> None:
     assert found.rows[3] == {"seed": 30, "a": 3}
 
 
-def test_a_processor_before_the_batch_changes_seeds() -> None:
+def test_co_60_a_processor_before_the_batch_changes_seeds() -> None:
     """Columns made from them see the new values; nothing else is made before."""
     a = Provider("a", "p")
 
@@ -87,7 +87,7 @@ def test_a_processor_before_the_batch_changes_seeds() -> None:
         ),
     ],
 )
-def test_co_61_what_a_processor_must_not_do_is_an_error(change: Any, why: str) -> None:
+def test_co_61_forbidden_changes_of_a_processor_are_errors(change: Any, why: str) -> None:
     """Cases: added rows or columns, a row twice, another order, or a value of another type."""
     stages = Stages(before_batch=(processor(change),))
     found = built(dataset(SEED, rows=2, stages=stages))
@@ -98,7 +98,7 @@ def test_co_61_what_a_processor_must_not_do_is_an_error(change: Any, why: str) -
 
 
 @pytest.mark.parametrize("stage", ["before_batch", "after_batch"])
-def test_co_62_a_processor_that_fails_ends_the_run_or_drops_its_group(stage: str) -> None:
+def test_co_62_a_failing_processor_ends_the_run_or_drops_its_group(stage: str) -> None:
     """Finished groups are kept in either case."""
 
     def second(group: int | None, rows: Rows) -> Rows:
@@ -122,14 +122,14 @@ def test_co_62_a_processor_that_fails_ends_the_run_or_drops_its_group(stage: str
             assert found.result.error is None
 
 
-def test_co_62_a_group_whose_processor_is_at_work_is_written_when_another_ends_the_run() -> None:
+def test_co_62_a_group_in_processing_is_written_although_another_ends_the_run() -> None:
     """It lacks nothing else: its processor runs again after the plan."""
-    begun: list[float] = []
+    starts: list[float] = []
 
     async def run(group: int | None, rows: Rows) -> Processed:
         if group == 1:
             raise ValueError("broken")
-        begun.append(trio.current_time())
+        starts.append(trio.current_time())
         await trio.sleep(10)
         return Processed(rows)
 
@@ -137,13 +137,13 @@ def test_co_62_a_group_whose_processor_is_at_work_is_written_when_another_ends_t
     a = Provider("a", "p")
     seed = whole("seed", seeds(2), ordered=True)
     found = built(dataset(seed, a.col("seed"), rows=6, size=2, stages=stages), P)
-    assert begun == [3, 5]
+    assert starts == [3, 5]
     assert found.numbers == [0, 1]
     assert found.result.error == "mine (group 1): ValueError: broken"
     assert found.result.not_run == {"fault": 4}
 
 
-def test_a_processor_after_the_batch_changes_what_is_written() -> None:
+def test_a_processor_after_the_batch_changes_the_written_rows() -> None:
     """It gets the number of the group, and all columns; rows that it removes are dropped."""
     a = Provider("a", "p")
 
@@ -158,14 +158,14 @@ def test_a_processor_after_the_batch_changes_what_is_written() -> None:
     )
 
 
-def test_a_column_that_a_processor_loses_is_an_error() -> None:
+def test_a_column_lost_by_a_processor_is_an_error() -> None:
     """Every written row has every column."""
     stages = Stages(after_batch=(processor(lambda _g, rows: [(row, {}) for row, _ in rows]),))
     found = built(dataset(SEED, rows=2, stages=stages))
     assert found.result.error == "mine (group 0): it lost column 'seed' of row 0"
 
 
-def test_columns_that_are_kept_aside_are_written_beside_the_dataset() -> None:
+def test_columns_stored_aside_are_written_beside_the_dataset() -> None:
     """They are written group by group."""
 
     async def run(_group: int | None, rows: Rows) -> Processed:
@@ -209,7 +209,7 @@ def test_processors_after_generation_see_all_rows_once() -> None:
     assert again.numbers == [0, 1, 2, 4]
 
 
-def test_co_78_processors_after_generation_that_were_interrupted_run_again() -> None:
+def test_co_78_interrupted_processors_after_generation_run_again() -> None:
     """The dataset is as it was before them."""
     seen: list[int] = []
 
@@ -250,7 +250,7 @@ def scenario(log: list[tuple[str, int]]) -> tuple[DatasetSpec, Sequence[Provider
     return dataset(*cols, rows=7, size=3), (a, b, c)
 
 
-def test_co_70_a_run_that_was_killed_anywhere_comes_to_the_same_end() -> None:
+def test_co_70_a_run_killed_anywhere_ends_with_the_same_rows() -> None:
     """After each record the rows are the same, and no recorded cell is made again."""
     log: list[tuple[str, int]] = []
     spec, _ = scenario(log)
@@ -292,7 +292,7 @@ def left_by(reference: Built, journal: MemoryDatasetJournal) -> MemoryOutput:
 
 
 @pytest.mark.parametrize("refused", [{0}, {0, 1, 2}])
-def test_co_70_processors_see_the_same_rows_when_they_see_them_again(refused: set[int]) -> None:
+def test_co_70_repeated_processors_see_the_same_rows(refused: set[int]) -> None:
     """A mean over a group includes all its rows, also those that were dropped later."""
 
     def centred(_group: int | None, rows: Rows) -> Rows:
@@ -317,7 +317,7 @@ def test_co_70_processors_see_the_same_rows_when_they_see_them_again(refused: se
         assert again.result.dropped == {"failed": len(refused), "processor": 1}, cut
 
 
-def test_co_77_a_dataset_that_is_complete_needs_no_call() -> None:
+def test_co_77_a_complete_dataset_needs_no_call() -> None:
     """It succeeds, with the same numbers."""
     log: list[tuple[str, int]] = []
     spec, _ = scenario(log)
@@ -333,7 +333,7 @@ def test_co_77_a_dataset_that_is_complete_needs_no_call() -> None:
     assert again.of(GroupWritten) == []
 
 
-def test_rows_that_were_lost_are_made_by_the_next_execution() -> None:
+def test_lost_rows_are_made_by_the_next_execution() -> None:
     """After a stop in the middle, the rest is made, and nothing twice."""
     spec, providers = scenario([])
     journal = MemoryDatasetJournal()
@@ -376,7 +376,7 @@ def test_co_73_a_larger_target_adds_groups() -> None:
         assert found.result.written == target
 
 
-def test_tallies_come_back_as_they_were() -> None:
+def test_call_counts_are_restored() -> None:
     """The costs of a cell are in its record."""
     tally = JobCosts(
         calls=2, recalled=1, usages=[Usage(prompt=1), Usage(total=4)], cost=0.5, seconds=2
@@ -390,7 +390,7 @@ def test_tallies_come_back_as_they_were() -> None:
     assert JobCosts().plus(JobCosts()).cost is None
 
 
-def test_profiles_tell_what_is_in_columns_and_what_they_cost() -> None:
+def test_profiles_contain_values_and_costs_of_columns() -> None:
     """They cover the written rows; calls belong to the first column of a maker."""
     spec, _ = scenario([])
     columns = {one.name: one for one in built(spec, P).result.columns}
@@ -401,7 +401,7 @@ def test_profiles_tell_what_is_in_columns_and_what_they_cost() -> None:
     assert (columns["b"].failed, columns["f"].numbers["max"]) == (1, 3)
 
 
-def test_the_caller_is_warned_of_rows_that_are_missing() -> None:
+def test_the_caller_is_warned_of_missing_rows() -> None:
     """There is one warning with the numbers; intended drops are not included."""
     for says, expected in ((refusal(), ["1 of 2 rows is written; 1 missing"]), (1, [])):
         a = Provider("a", "p", says=lambda row, _, says=says: says if row else 0)  # type: ignore[misc]

@@ -54,7 +54,7 @@ def each(name: str = "f", seconds: float = 0.0) -> Group:
     return make
 
 
-def test_co_20_five_rows_in_groups_of_two() -> None:
+def test_co_20_five_rows_are_in_groups_of_two() -> None:
     """They are 2, 2 and 1 rows, in order."""
     a = Provider("a", "p")
     found = built(dataset(SEED, a.col("seed"), rows=5, size=2), P)
@@ -63,7 +63,7 @@ def test_co_20_five_rows_in_groups_of_two() -> None:
     assert (found.result.written, found.result.outcome, found.result.groups) == (5, "complete", 3)
 
 
-def test_co_21_a_maker_may_change_what_it_gets() -> None:
+def test_co_21_a_maker_may_change_its_input() -> None:
     """It gets a deep copy: no other maker sees the change."""
 
     async def deep(order: GroupOrder, _calls: Calls[Any]) -> Made:
@@ -88,7 +88,7 @@ def test_co_21_a_maker_may_change_what_it_gets() -> None:
     assert found.rows[0]["a"] == {"list": [0, "spoilt"], "more": 1}
 
 
-def test_co_22_a_full_maker_that_may_leaves_out_a_row() -> None:
+def test_co_22_a_full_maker_with_permission_may_omit_a_row() -> None:
     """The row is dropped as intended."""
     f = whole("f", gives({0: 1, 2: 3}), "seed", leaves_out=True)
     found = built(dataset(SEED, f, rows=3))
@@ -105,7 +105,7 @@ def test_co_22_a_full_maker_that_may_leaves_out_a_row() -> None:
         ([(1, 1)], "1 of 2 rows returned; row 0 is missing"),
     ],
 )
-def test_co_22_a_full_maker_that_gives_others_fails(given: list[Any], why: str) -> None:
+def test_co_22_a_full_maker_with_wrong_rows_fails(given: list[Any], why: str) -> None:
     """With a foreign, duplicate or missing row the batch fails, and other groups continue."""
 
     async def make(order: GroupOrder, calls: Calls[Any]) -> Made:
@@ -117,8 +117,8 @@ def test_co_22_a_full_maker_that_gives_others_fails(given: list[Any], why: str) 
     assert {(one.column, one.error) for one in found.result.failures} == {("f", why)}
 
 
-def test_co_22_a_batch_that_leaves_out_all_rows_fails_the_whole() -> None:
-    """It is never intended: the column is named, and finished groups stay."""
+def test_co_22_a_batch_that_omits_all_rows_fails_the_dataset() -> None:
+    """Omitting all rows is never intended: the column is named, and finished groups stay."""
 
     async def make(order: GroupOrder, calls: Calls[Any]) -> Made:
         return await (each() if order.group == 0 else gives({}))(order, calls)
@@ -131,7 +131,7 @@ def test_co_22_a_batch_that_leaves_out_all_rows_fails_the_whole() -> None:
     assert found.result.not_run == {"fault": 4}
 
 
-def test_co_23_a_scratch_maker_that_gives_a_wrong_number_fails_its_group() -> None:
+def test_co_23_a_scratch_maker_with_a_wrong_number_fails_its_group() -> None:
     """The group has no rows and no file; the others exist."""
 
     async def make(order: GroupOrder, _calls: Calls[Any]) -> Made:
@@ -146,7 +146,7 @@ def test_co_23_a_scratch_maker_that_gives_a_wrong_number_fails_its_group() -> No
     assert sorted(a.rows) == [2, 3, 4]
 
 
-def test_co_24_an_ordered_maker_goes_from_group_to_group() -> None:
+def test_co_24_an_ordered_maker_runs_group_by_group() -> None:
     """Group N comes before N + 1, with the number of its first row, in whatever order groups finish."""
     log: list[Any] = []
     a = Provider("a", "p", seconds=lambda row: 10.0 - row)
@@ -161,7 +161,7 @@ def test_co_24_an_ordered_maker_goes_from_group_to_group() -> None:
     assert log == [(0, 0, 0), (2, 1, 2), (4, 2, 4)]
 
 
-def test_co_24_an_ordered_full_maker_waits_for_the_group_before() -> None:
+def test_co_24_an_ordered_full_maker_waits_for_the_previous_group() -> None:
     """Its own group may be ready long before: nothing is stuck, and the order is kept."""
     log: list[int] = []
 
@@ -176,7 +176,7 @@ def test_co_24_an_ordered_full_maker_waits_for_the_group_before() -> None:
     assert found.result.written == 6
 
 
-def test_co_24_the_turn_passes_over_a_group_that_is_lost() -> None:
+def test_co_24_the_turn_skips_a_lost_group() -> None:
     """All rows of group 0 fail: group 1 does not wait forever."""
     log: list[int] = []
 
@@ -191,7 +191,7 @@ def test_co_24_the_turn_passes_over_a_group_that_is_lost() -> None:
     assert (found.result.written, found.result.dropped) == (4, {"failed": 2})
 
 
-def test_co_25_several_columns_of_one_maker() -> None:
+def test_co_25_one_maker_may_make_several_columns() -> None:
     """One job per group makes them all, including side effects; missing side effects are null."""
     jobs: list[int] = []
 
@@ -224,7 +224,7 @@ def test_co_25_several_columns_of_one_maker() -> None:
         ({"a": "1"}, "its value is '1', which is not a valid int"),
     ],
 )
-def test_what_a_maker_must_not_give_drops_its_row(made: Values, why: str) -> None:
+def test_an_invalid_result_of_a_maker_drops_its_row(made: Values, why: str) -> None:
     """Cases: a column that is missing, foreign, or of another type."""
 
     async def make(order: CellOrder, _calls: Calls[Any]) -> Values:
@@ -248,7 +248,7 @@ def test_rows_of_a_batch_may_fail_alone() -> None:
     assert [(one.row, one.error) for one in found.result.failures] == [(1, "no")]
 
 
-def test_co_26_a_group_that_is_faster_is_written_first() -> None:
+def test_co_26_a_faster_group_is_written_first() -> None:
     """Rows are read in their order."""
     a = Provider("a", "p", seconds=lambda row: 5.0 if row < 2 else 1.0)
     found = built(dataset(SEED, a.col("seed"), rows=4, size=2), LaneSpec("p", 4))
@@ -260,7 +260,7 @@ def test_co_26_a_group_that_is_faster_is_written_first() -> None:
     assert run_virtual(read) == [0, 1, 2, 3]
 
 
-def test_co_52_a_group_that_is_larger_than_the_budget_is_opened_alone() -> None:
+def test_co_52_a_group_larger_than_the_budget_is_opened_alone() -> None:
     """Each is opened in its turn, and all are completed."""
     a = Provider("a", "p")
     spec = dataset(SEED, a.col("seed"), rows=6, size=2, max_open_cells=1)
@@ -269,7 +269,7 @@ def test_co_52_a_group_that_is_larger_than_the_budget_is_opened_alone() -> None:
     assert found.result.written == 6
 
 
-def test_groups_are_opened_as_far_as_the_budget_goes() -> None:
+def test_groups_are_opened_within_the_budget() -> None:
     """Three groups of 2 rows and 2 columns are 12 cells; bytes limit it as well."""
     a = Provider("a", "p")
     found = built(dataset(SEED, a.col("seed"), rows=12, size=2, max_open_cells=12), P)
@@ -279,7 +279,7 @@ def test_groups_are_opened_as_far_as_the_budget_goes() -> None:
     assert narrow.result.written == 12
 
 
-def test_a_group_that_makes_no_progress_is_not_passed_for_ever() -> None:
+def test_a_group_without_progress_is_not_overtaken_forever() -> None:
     """No group is opened more than four budgets ahead of the oldest."""
     a = Provider("a", "p", seconds=lambda row: 1000.0 if row == 0 else 1.0)
     spec = dataset(SEED, a.col("seed"), rows=100, size=2, max_open_cells=8)
@@ -289,7 +289,7 @@ def test_a_group_that_makes_no_progress_is_not_passed_for_ever() -> None:
     assert found.result.written == 100
 
 
-def test_co_67_what_can_never_be_made_is_an_error_that_names_it(
+def test_co_67_an_impossible_job_is_an_error_that_names_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A bug of ours is reported as one: a run never hangs, or ends silently."""
@@ -313,7 +313,7 @@ def test_co_67_what_can_never_be_made_is_an_error_that_names_it(
         run_virtual(main)
 
 
-def test_a_fault_of_ours_ends_the_run_and_keeps_what_is_finished() -> None:
+def test_an_internal_error_ends_the_run_and_keeps_finished_groups() -> None:
     """It is raised unchanged, and is never a failure of a row."""
     a = Provider("a", "p", seconds=lambda row: 1.0 + 10 * (row // 2))
 
@@ -337,21 +337,21 @@ def test_co_79_an_observer_that_raises_is_not_called_again(
 ) -> None:
     """It is logged, and the run continues."""
     a = Provider("a", "p")
-    told: list[DatasetEvent] = []
+    events: list[DatasetEvent] = []
 
     def observe(event: DatasetEvent) -> None:
-        told.append(event)
+        events.append(event)
         if isinstance(event, GroupWritten):
             raise RuntimeError("mine")  # noqa: TRY004 - any error will do
 
     found = built(dataset(SEED, a.col("seed"), rows=4, size=2), P, observe=observe)
     assert found.result.outcome == "complete"
-    assert isinstance(told[-1], GroupWritten)
+    assert isinstance(events[-1], GroupWritten)
     assert "an observer raised" in caplog.text
 
 
-def test_nothing_of_a_dataset_without_columns_to_ask_takes_time() -> None:
-    """A million cheap jobs must not block other tasks: the worker makes checkpoints."""
+def test_a_million_cheap_jobs_do_not_block_other_tasks() -> None:
+    """The worker makes checkpoints."""
     beats = 0
 
     async def instant(_order: CellOrder, _calls: Calls[Any]) -> Values:
@@ -383,7 +383,7 @@ def test_a_graph_of_one_scratch_column_is_a_dataset() -> None:
     assert found.rows == {0: {"seed": 0}, 1: {"seed": 10}, 2: {"seed": 20}}
 
 
-def test_columns_that_are_not_wanted_are_not_written() -> None:
+def test_columns_that_are_not_kept_are_not_written() -> None:
     """They serve to make others."""
     a = Provider("a", "p")
     spec = attrs.evolve(dataset(SEED, a.col("seed"), rows=1), columns=["a"])
@@ -391,7 +391,7 @@ def test_columns_that_are_not_wanted_are_not_written() -> None:
 
 
 @pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
-def test_cells_that_need_nothing_are_made_like_others(order: tuple[str, str]) -> None:
+def test_cells_without_dependencies_are_made_like_others(order: tuple[str, str]) -> None:
     """A producer of cells without dependencies has all rows ready from the start."""
     both = {"a": Provider("a", "p"), "b": Provider("b", "p")}
     found = built(dataset(*[both[name].col() for name in order], rows=3, size=2), P)
@@ -400,7 +400,7 @@ def test_cells_that_need_nothing_are_made_like_others(order: tuple[str, str]) ->
     assert isinstance(SEED, Col)
 
 
-def test_a_job_is_called_by_its_column_and_row() -> None:
+def test_a_job_is_named_by_its_column_and_row() -> None:
     """The name is used in traces of a run."""
 
     async def made(order: CellOrder, _calls: Calls[Any]) -> Values:

@@ -23,7 +23,7 @@ from trioeval.kernel import Calls, LaneSpec
 SEED = whole("seed", seeds())
 
 
-def test_co_63_a_round_of_another_group_comes_behind_the_end() -> None:
+def test_co_63_a_round_of_another_group_runs_after_the_shutdown() -> None:
     """The failures are in group 0; jobs of group 1 that were set aside are still retried."""
     tries = Counter[int]()
 
@@ -51,7 +51,7 @@ def test_co_63_a_round_of_another_group_comes_behind_the_end() -> None:
     assert found.result.dropped == {"early_shutdown": 1, "failed": 2}
 
 
-def test_co_63_what_was_set_aside_has_its_round() -> None:
+def test_co_63_a_job_that_was_set_aside_has_its_round() -> None:
     """A 503 just before the end is not a permanent failure: its row is retried once more."""
     a = Provider(
         "a",
@@ -74,7 +74,7 @@ def test_co_63_what_was_set_aside_has_its_round() -> None:
     assert found.result.dropped == {"failed": 2}
 
 
-def test_a_job_that_is_withdrawn_with_its_group_leaves_nothing_behind() -> None:
+def test_a_job_withdrawn_with_its_group_leaves_nothing() -> None:
     """Row 2 is lost, and the shutdown comes when column b of row 1 is reported: the group is closed."""
 
     async def make(order: CellOrder, _calls: Calls[Any]) -> Values:

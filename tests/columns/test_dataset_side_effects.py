@@ -9,7 +9,7 @@ from trioeval.run.build_dataset import Dataset
 
 @pytest.mark.parametrize("effect", ["trace", "reasoning"])
 @pytest.mark.parametrize("name", ["text", "topic"])
-def test_a_side_effect_never_takes_the_place_of_a_column(effect: str, name: str) -> None:
+def test_a_side_effect_never_replaces_a_column(effect: str, name: str) -> None:
     """It replaces neither its own column nor another one."""
 
     async def model(_request: Request) -> Reply:  # noqa: ASYNC124 - as providers are
@@ -19,7 +19,7 @@ def test_a_side_effect_never_takes_the_place_of_a_column(effect: str, name: str)
     text = {"name": "text", "type": "llm", "provider": "model", "prompt": "Hi.", effect: name}
 
     async def main() -> Dataset:
-        said = {"rows": 2, "columns": [topic, text]}
-        return await build_columns(said, providers={"model": model}, warn=lambda _: None)
+        config = {"rows": 2, "columns": [topic, text]}
+        return await build_columns(config, providers={"model": model}, warn=lambda _: None)
 
     assert list(trio.run(main).rows) == [{"topic": "apples", "text": "hello"}] * 2

@@ -95,7 +95,7 @@ def five_columns(
     return built(spec, LaneSpec("b", 20), LaneSpec("c", 20)), chart.spans
 
 
-def test_the_five_columns_of_one_group() -> None:
+def test_five_columns_of_one_group_run_in_dependency_order() -> None:
     """The order is: seeds, the stage before all others, B and C together, D, E, the checkpoint."""
     found, spans = five_columns(Chart(), 5, 5, prepares=True, ordered=False)
     assert spans == {
@@ -112,7 +112,7 @@ def test_the_five_columns_of_one_group() -> None:
     assert found.result.written == 5
 
 
-def test_groups_overlap_behind_an_ordered_seed() -> None:
+def test_groups_overlap_after_an_ordered_seed() -> None:
     """Group 1 starts while group 0 is in its later columns; only the seed goes from group to group."""
     _, spans = five_columns(Chart(), 9, 3, prepares=False, ordered=True)
     expected: dict[tuple[str, int], Span] = {}
@@ -129,7 +129,7 @@ def test_groups_overlap_behind_an_ordered_seed() -> None:
     assert spans == expected
 
 
-def test_groups_run_side_by_side_where_nothing_is_ordered() -> None:
+def test_groups_run_concurrently_without_an_ordered_column() -> None:
     """All of them have the same progress at every instant."""
     _, spans = five_columns(Chart(), 9, 3, prepares=False, ordered=False)
     assert {span for (name, _), span in spans.items() if name == "A"} == {(0, 2)}
@@ -147,7 +147,7 @@ def test_a_narrow_lane_serves_older_groups_first() -> None:
     assert {at for at, _ in a.starts + b.starts} == set(range(8))
 
 
-def test_co_66_a_cancelled_run_keeps_what_is_complete() -> None:
+def test_co_66_a_cancelled_run_keeps_complete_groups() -> None:
     """Calls in flight are cancelled; complete groups are written, which takes time; nothing is lost."""
     a = Provider("a", "p", seconds=lambda row: 1.0 if row < 2 else 100.0)
     b = Provider("b", "p", seconds=2.0)
@@ -183,7 +183,7 @@ def test_co_66_a_cancelled_run_keeps_what_is_complete() -> None:
     )
 
 
-def test_co_66_the_result_of_a_cancelled_run_adds_up() -> None:
+def test_co_66_the_counts_of_a_cancelled_run_add_up() -> None:
     """Every row has its outcome, also in groups that were never opened."""
     a = Provider("a", "p", seconds=10.0)
     seed = whole("seed", Chart().group("seed", 0))
@@ -199,7 +199,7 @@ def test_co_66_the_result_of_a_cancelled_run_adds_up() -> None:
     assert (result.written, result.not_run, result.outcome) == (8, {"cancel": 32}, "incomplete")
 
 
-def test_a_stop_lets_what_is_under_way_come_to_its_end() -> None:
+def test_a_stop_lets_running_calls_finish() -> None:
     """Nothing new starts; complete groups are written."""
     a = Provider("a", "p", seconds=10.0)
     seed = whole("seed", Chart().group("seed", 0))
@@ -224,7 +224,7 @@ def test_a_stop_lets_what_is_under_way_come_to_its_end() -> None:
     assert (result.written, result.not_run) == (6, {"stop": 14})
 
 
-def test_a_deadline_cuts_what_is_under_way() -> None:
+def test_a_deadline_cancels_running_calls() -> None:
     """Complete groups are written."""
     a = Provider("a", "p", seconds=lambda row: 10.0 + row)
     seed = whole("seed", Chart().group("seed", 0))
@@ -234,7 +234,7 @@ def test_a_deadline_cuts_what_is_under_way() -> None:
     assert found.result.not_run == {"deadline": 4}
 
 
-def test_a_group_that_is_complete_at_the_deadline_is_written_behind_it() -> None:
+def test_a_group_complete_at_the_deadline_is_written_after_it() -> None:
     """Its processor was cut off, and runs again."""
     a = Provider("a", "p", seconds=5.0)
     chart = Chart()
@@ -247,7 +247,7 @@ def test_a_group_that_is_complete_at_the_deadline_is_written_behind_it() -> None
     assert (found.result.written, found.result.outcome) == (2, "complete")
 
 
-def test_nothing_is_opened_when_the_run_is_at_its_end() -> None:
+def test_no_group_is_opened_when_the_run_ends() -> None:
     """Groups that would only be lost stay closed."""
     a = Provider("a", "p", seconds=10.0)
     seed = whole("seed", Chart().group("seed", 0))

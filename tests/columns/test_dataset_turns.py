@@ -42,7 +42,7 @@ def chained(made: list[int], lost: int | None, **more: Any) -> tuple[DatasetSpec
 
 @pytest.mark.parametrize("lost", [0, 3, 4, 9])
 @pytest.mark.parametrize("max_open", [1, 9, 10**6])
-def test_an_ordered_column_makes_no_group_before_the_one_that_lacks_something(
+def test_an_ordered_column_makes_no_group_before_an_incomplete_one(
     lost: int, max_open: int
 ) -> None:
     """The next execution makes it, and then the later ones: as in one run."""
@@ -58,17 +58,17 @@ def test_an_ordered_column_makes_no_group_before_the_one_that_lacks_something(
     assert [event.reason for event in first.of(GroupAbandoned)] == ["lane"] * len(
         first.of(GroupAbandoned)
     )
-    asked = [row for _, row in a.ends if row != lost]
+    requested = [row for _, row in a.ends if row != lost]
     spec, a = chained(made, None, rows=10, size=2, max_open_cells=max_open)
     second = built(spec, P, journal=journal.cut(10**6), output=first.output)
     assert made == list(range(5))
     assert {row: values["n"] for row, values in second.rows.items()} == {
         row: 1 + row // 2 for row in range(10)
     }
-    assert not {*asked} & {*a.rows}
+    assert not {*requested} & {*a.rows}
 
 
-def test_a_group_whose_ordered_column_is_lost_keeps_the_turn() -> None:
+def test_a_group_with_a_lost_ordered_column_keeps_the_turn() -> None:
     """Its own maker cannot continue; results of other columns for later groups are kept."""
     made: list[int] = []
 
@@ -93,7 +93,7 @@ def test_a_group_whose_ordered_column_is_lost_keeps_the_turn() -> None:
     assert second.result.outcome == "complete"
 
 
-def test_a_group_that_is_dropped_whole_does_not_keep_the_turn() -> None:
+def test_a_fully_dropped_group_does_not_keep_the_turn() -> None:
     """Later groups cannot depend on it."""
     made: list[int] = []
     spec, a = chained(made, None, rows=6, size=1)
@@ -103,7 +103,7 @@ def test_a_group_that_is_dropped_whole_does_not_keep_the_turn() -> None:
     assert found.result.outcome == "complete"
 
 
-def test_what_earlier_executions_have_spent_is_counted_group_by_group() -> None:
+def test_costs_of_earlier_executions_are_counted_group_by_group() -> None:
     """Between two groups there is a checkpoint, however many there are."""
     journal = MemoryDatasetJournal()
     a = Provider("a", "p")

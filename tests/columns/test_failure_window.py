@@ -17,7 +17,7 @@ def test_co_63_a_window_of_two_gives_up_at_one_failure_once_it_is_full() -> None
     ]  # fmt: skip
 
 
-def test_co_64_what_is_not_reported_gives_up_nothing() -> None:
+def test_co_64_unreported_calls_give_up_nothing() -> None:
     """Refusals and transient failures are not added: successes between them fill the window."""
     window = FailureWindow(2, 0.5)
     assert not any(window.add(failed=False) for _ in range(100))
@@ -25,7 +25,7 @@ def test_co_64_what_is_not_reported_gives_up_nothing() -> None:
 
 @given(st.integers(1, 12), st.floats(0.01, 1.0), st.lists(st.booleans(), max_size=40))
 @FEWER
-def test_a_window_equals_a_look_at_the_last_calls(
+def test_a_window_equals_a_naive_check_of_the_last_calls(
     calls: int, error_rate: float, outcomes: list[bool]
 ) -> None:
     window, last = FailureWindow(calls, error_rate), deque[bool](maxlen=calls)
@@ -50,7 +50,7 @@ def test_a_warning_comes_at_half_of_twenty_and_once_a_minute(
             warned = now
 
 
-def test_the_first_warning_waits_for_nothing() -> None:
+def test_the_first_warning_has_no_delay() -> None:
     warning = TransientFailureWarning()
     assert [warning.add(transient=True, now=0.0) for _ in range(21)] == [False] * 19 + [True, False]
     assert warning.add(transient=True, now=60.0)

@@ -89,7 +89,7 @@ def test_co_53_the_first_starts_contain_all_columns() -> None:
     assert {lane.start()[0] for _ in range(4)} == {0, 1, 2}
 
 
-def test_co_54_what_becomes_ready_later_does_not_run_last() -> None:
+def test_co_54_jobs_that_become_ready_later_do_not_run_last() -> None:
     """Each job of column 0 that has started makes one of column 1 ready."""
     lane = Lane()
     started: list[int] = []
@@ -115,7 +115,7 @@ def test_older_groups_come_first(jobs: list[tuple[int, int]]) -> None:
     assert rest == sorted(rest)
 
 
-def test_work_ahead_in_a_later_group_costs_nothing_in_an_older_one() -> None:
+def test_work_in_a_later_group_costs_no_share_in_an_older_one() -> None:
     lane = Lane()
     lane.add(column=0, group=1, jobs=50)
     for _ in range(50):
@@ -125,7 +125,7 @@ def test_work_ahead_in_a_later_group_costs_nothing_in_an_older_one() -> None:
     assert {lane.start()[0] for _ in range(2)} == {0, 1}
 
 
-def test_groups_that_are_closed_are_forgotten() -> None:
+def test_closed_groups_are_forgotten() -> None:
     line = FairQueue()
     for group in range(10):
         rank = line.rank(0, group)

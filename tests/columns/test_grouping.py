@@ -27,7 +27,7 @@ def test_co_20_five_rows_in_groups_of_two() -> None:
     assert [list(rows) for rows in grouping.groups()] == [[0, 1], [2, 3], [4]]
 
 
-def test_co_73_more_rows_make_groups_of_their_own() -> None:
+def test_co_73_more_rows_make_new_groups() -> None:
     grouping = RowGrouping(2, (5,))
     assert sizes(grouping.extended(7)) == [2, 2, 1, 2]
     assert sizes(grouping.extended(6)) == [2, 2, 1, 1]
@@ -39,7 +39,7 @@ def test_co_73_more_rows_make_groups_of_their_own() -> None:
 
 @given(groupings(most=9))
 @FEWER
-def test_each_row_is_of_one_group_and_the_order_is_that_of_rows(grouping: RowGrouping) -> None:
+def test_each_row_is_in_one_group_in_row_order(grouping: RowGrouping) -> None:
     assert [row for rows in grouping.groups() for row in rows] == list(range(grouping.rows))
     assert len(list(grouping.groups())) == len(grouping)
     for group in range(len(grouping)):
@@ -52,19 +52,19 @@ def test_each_row_is_of_one_group_and_the_order_is_that_of_rows(grouping: RowGro
 
 @given(groupings(), st.integers(1, 9))
 @FEWER
-def test_an_extension_leaves_the_groups_that_are_there(grouping: RowGrouping, more: int) -> None:
+def test_an_extension_keeps_the_existing_groups(grouping: RowGrouping, more: int) -> None:
     extended = grouping.extended(grouping.rows + more)
     assert list(extended.groups())[: len(grouping)] == list(grouping.groups())
     assert extended.rows == grouping.rows + more
 
 
 @pytest.mark.parametrize(("size", "targets"), [(0, (1,)), (1, ()), (1, (0,)), (1, (2, 2))])
-def test_what_makes_no_groups_is_refused(size: int, targets: tuple[int, ...]) -> None:
+def test_invalid_sizes_are_refused(size: int, targets: tuple[int, ...]) -> None:
     with pytest.raises(DatasetError, match="at least 1"):
         RowGrouping(size, targets)
 
 
-def test_groups_and_rows_that_are_not_there_are_index_errors() -> None:
+def test_unknown_groups_and_rows_are_index_errors() -> None:
     grouping = RowGrouping(2, (5,))
     for group in (-1, 3):
         with pytest.raises(IndexError, match=f"group {group} does not exist; there are 3"):

@@ -34,7 +34,7 @@ def test_indices_and_jobs_of_unwritten_groups_are_one_to_one(
     assert len(jobs) == graph.jobs(rows, len(groups)) + len(groups) * (1 + prepares)
 
 
-def test_jobs_of_a_group_stand_as_they_become_ready_and_cells_row_by_row() -> None:
+def test_jobs_of_a_group_are_ordered_by_readiness_and_row() -> None:
     graph = ColumnGraph.of(
         [
             producer("a", scope="scratch"),
@@ -49,7 +49,7 @@ def test_jobs_of_a_group_stand_as_they_become_ready_and_cells_row_by_row() -> No
     ]  # fmt: skip
 
 
-def test_what_is_not_there_is_an_index_error() -> None:
+def test_an_unknown_job_is_an_index_error() -> None:
     graph = ColumnGraph.of([producer("a"), producer("b", scope="full")])
     numbering = JobNumbering(graph, RowGrouping(2, (6,)), written=[1])
     for index in (-1, 8):

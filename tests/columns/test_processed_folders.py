@@ -29,7 +29,7 @@ def process(path: Path, disk: Disk | None = None) -> None:
         folder.replace(PROCESSED, columns={"n": "int"})
 
 
-def test_co_78_a_processed_dataset_is_beside_the_one_that_it_was_made_of(whole: Path) -> None:
+def test_co_78_a_processed_dataset_is_beside_its_source(whole: Path) -> None:
     """Readers of the dataset get it; the files that were written before are unchanged."""
     before = contents(whole)
     with open_it(whole) as folder:
@@ -51,7 +51,7 @@ def test_co_78_a_processed_dataset_is_beside_the_one_that_it_was_made_of(whole: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("again", ["first", "again"])
-def test_co_78_a_kill_while_it_is_processed_leaves_the_old_or_the_new(
+def test_co_78_a_kill_during_processing_leaves_the_old_or_the_new_version(
     tmp_path: Path, again: str
 ) -> None:
     """After a kill at any step, a reader sees either version, complete; and it can be repeated."""
@@ -92,17 +92,17 @@ NEW = [{"n": 10}, {"n": 40}]
 
 
 @pytest.mark.slow
-def test_a_disk_that_refuses_leaves_what_was_processed_before(tmp_path: Path) -> None:
+def test_a_failing_disk_leaves_the_previous_processed_version(tmp_path: Path) -> None:
     """At every step, unprocessed rows are not taken for processed ones."""
     path = tmp_path / "data"
     build(path)
     process(path)
     before = contents(path)
     with open_it(path, disk=(counting := FaultyDisk())) as folder:
-        begun = counting.steps
+        first_step = counting.steps
         folder.replace(PROCESSED, columns={"n": "int"})
-    assert counting.steps - begun >= 9
-    for step, how in itertools.product(range(begun, counting.steps), HOW):
+    assert counting.steps - first_step >= 9
+    for step, how in itertools.product(range(first_step, counting.steps), HOW):
         disk = FaultyDisk(step, how, OSError(errno.ENOSPC, "no room"))
         with open_it(path, disk=disk) as folder:
             with pytest.raises(DatasetError, match="no room"):
@@ -118,9 +118,7 @@ def test_a_disk_that_refuses_leaves_what_was_processed_before(tmp_path: Path) ->
 @pytest.mark.parametrize(
     "how", ["gone", "short", "note", "other note", "no note", "folder", "of another dataset"]
 )
-def test_co_72_processed_rows_that_are_not_as_they_were_are_made_again(
-    whole: Path, how: str
-) -> None:
+def test_co_72_damaged_processed_rows_are_made_again(whole: Path, how: str) -> None:
     """The rest of them is removed, and the dataset is incomplete again."""
     before = contents(whole)
     build_processed(whole)
@@ -202,7 +200,7 @@ def test_a_kill_while_damaged_rows_are_removed_never_shows_others_as_complete(
         assert contents(path) == contents(tmp_path / "counted")
 
 
-def test_what_was_processed_is_found_where_a_killed_process_has_left_it(whole: Path) -> None:
+def test_a_processed_dataset_is_found_where_a_killed_process_left_it(whole: Path) -> None:
     """The dataset is between two names; then it cannot get more rows either."""
     build_processed(whole)
     after = contents(whole)
@@ -216,7 +214,7 @@ def test_what_was_processed_is_found_where_a_killed_process_has_left_it(whole: P
     assert contents(whole) == after
 
 
-def test_other_columns_of_processed_rows_are_no_damage(whole: Path) -> None:
+def test_other_columns_of_processed_rows_are_not_damage(whole: Path) -> None:
     """A processor may have removed some; the dataset itself has to be the same."""
     process(whole)
     with open_it(whole, attrs.evolve(HEADER, fingerprint=dict(HEADER.fingerprint))) as folder:

@@ -86,7 +86,7 @@ TestBufferLaws = BufferLaws.TestCase
 TestBufferLaws.settings = settings(max_examples=settings().max_examples // 6)
 
 
-def test_co_21_who_changes_a_copy_changes_no_row() -> None:
+def test_co_21_changing_a_copy_changes_no_row() -> None:
     buffer = Buffer()
     buffer.open([0])
     buffer.set(0, {"a": {"b": [1, {"c": "d"}]}, "e": "f"})
@@ -97,7 +97,7 @@ def test_co_21_who_changes_a_copy_changes_no_row() -> None:
     assert buffer.view(0) == {"a": {"b": [1, {"c": "d"}]}, "e": "f"}
 
 
-def test_a_view_shows_what_is_set_later_and_cannot_be_changed() -> None:
+def test_a_view_shows_later_values_and_cannot_be_changed() -> None:
     buffer = Buffer()
     buffer.open([0])
     view = buffer.view(0)
@@ -107,7 +107,7 @@ def test_a_view_shows_what_is_set_later_and_cannot_be_changed() -> None:
         view["a"] = 2  # type: ignore[index] # that is the point
 
 
-def test_weights_follow_lengths() -> None:
+def test_weights_grow_with_lengths() -> None:
     buffer = Buffer()
     buffer.open([0, 1])
     buffer.set(0, {"text": "x" * 10_000, "vector": [0.5] * 1000})
@@ -118,7 +118,7 @@ def test_weights_follow_lengths() -> None:
     assert buffer.bytes == 0
 
 
-def test_a_deep_value_is_weighed_and_copied_anyway() -> None:
+def test_a_deep_value_is_weighed_and_copied_without_recursion_errors() -> None:
     value: Any = []
     for _ in range(100_000):
         value = [value]
@@ -128,7 +128,7 @@ def test_a_deep_value_is_weighed_and_copied_anyway() -> None:
     assert buffer.copy(0, ["a"])["a"] is not value
 
 
-def test_a_list_weighs_what_all_its_members_weigh() -> None:
+def test_the_weight_of_a_list_includes_all_its_members() -> None:
     """This holds even if the first is a number like those of a vector."""
     buffer = Buffer()
     buffer.open([0])

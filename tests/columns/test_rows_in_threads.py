@@ -32,7 +32,7 @@ class Interrupted(DatasetRows):
             self.another.join(0.2)  # it waits for its turn, or has had it
 
 
-def test_a_thread_that_reads_another_group_changes_nothing(tmp_path: Path) -> None:
+def test_a_thread_that_reads_another_group_has_no_effect(tmp_path: Path) -> None:
     """This holds even between fetching a group and returning a row of it."""
     header = Header(columns={"a": "int"}, grouping=RowGrouping(2, (4,)), fingerprint={})
     folder = open_folder(tmp_path / "made", header, file_format="jsonl", existing="never")

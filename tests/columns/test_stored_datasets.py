@@ -36,7 +36,7 @@ async def execution(
     return dataset.result
 
 
-def test_a_dataset_is_in_the_store_before_it_is_in_its_folder(
+def test_a_dataset_is_recorded_in_the_store_before_its_folder_exists(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise a run that is killed at once would find a folder that it does not know."""
@@ -55,7 +55,7 @@ def test_a_dataset_is_in_the_store_before_it_is_in_its_folder(
 
 
 @pytest.mark.parametrize("rows", [2, 6])
-def test_rows_that_were_dropped_before_a_cut_stay_dropped(tmp_path: Path, rows: int) -> None:
+def test_rows_dropped_before_an_interruption_stay_dropped(tmp_path: Path, rows: int) -> None:
     """This includes the first groups that are opened again; no job waits for them."""
     scope = trio.CancelScope()
     refused: list[str] = []

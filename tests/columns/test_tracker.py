@@ -25,7 +25,7 @@ def make(tracker: Tracker, *jobs: MakeJob) -> Change:
     return change
 
 
-def test_co_01_a_diamond_is_made_from_top_to_bottom() -> None:
+def test_co_01_a_diamond_is_made_in_dependency_order() -> None:
     tracker = Tracker(DIAMOND, RowGrouping(1, (1,)))
     a, b, c, d = (MakeJob(place, 0, 0) for place in range(4))
     assert tracker.admit(0) == Change(ready=(a,))
@@ -35,14 +35,14 @@ def test_co_01_a_diamond_is_made_from_top_to_bottom() -> None:
     assert make(tracker, d) == Change(ready=(MakeJob(FINISH, 0),))
 
 
-def test_co_04_a_cell_waits_for_all_cells_of_its_row_that_it_needs() -> None:
+def test_co_04_a_cell_waits_for_the_cells_of_its_row_that_it_needs() -> None:
     tracker = Tracker(FAN_IN, RowGrouping(4, (4,)))
     assert len(tracker.admit(0).ready) == 12
     assert make(tracker, MakeJob(0, 0, 1), MakeJob(1, 0, 1), MakeJob(2, 0, 3)) == Change()
     assert make(tracker, MakeJob(2, 0, 1)) == Change(ready=(MakeJob(3, 0, 1),))
 
 
-def test_co_05_a_full_column_no_longer_waits_for_a_row_that_is_dropped() -> None:
+def test_co_05_a_full_column_stops_waiting_for_a_dropped_row() -> None:
     tracker = Tracker(LIST_OF_ALL, RowGrouping(3, (3,)))
     tracker.admit(0)
     assert make(tracker, MakeJob(0, 0, 0), MakeJob(0, 0, 2)) == Change()
@@ -50,7 +50,7 @@ def test_co_05_a_full_column_no_longer_waits_for_a_row_that_is_dropped() -> None
     assert tracker.left(0) == (0, 2)
 
 
-def test_co_06_a_job_that_is_started_is_not_offered_again() -> None:
+def test_co_06_a_started_job_is_not_offered_again() -> None:
     tracker = Tracker(DIAMOND, RowGrouping(2, (2,)))
     first, second = tracker.admit(0).ready
     tracker.begin(first)
@@ -75,7 +75,7 @@ def test_co_06_a_job_that_is_started_is_not_offered_again() -> None:
         (MakeJob(1, 0), "it waits"),
     ],
 )
-def test_co_07_what_is_no_job_that_is_ready_is_refused(job: MakeJob, message: str) -> None:
+def test_co_07_a_job_that_is_not_ready_is_refused(job: MakeJob, message: str) -> None:
     tracker = Tracker(LIST_OF_ALL, RowGrouping(3, (6,)))
     tracker.admit(0)
     with pytest.raises(RuntimeError, match=message):
@@ -105,7 +105,7 @@ def test_co_07_nothing_is_reported_twice_or_in_a_wrong_order() -> None:
     assert tracker.left(1) == (3, 4, 5)
 
 
-def test_co_08_a_group_of_which_all_rows_are_dropped_is_finished_at_once() -> None:
+def test_co_08_a_group_without_remaining_rows_is_finished_at_once() -> None:
     tracker = Tracker(LIST_OF_ALL, RowGrouping(2, (2,)), prepares=True)
     finish = MakeJob(FINISH, 0)
     assert tracker.admit(0) == Change(ready=(MakeJob(PREPARE, 0),))
@@ -126,7 +126,7 @@ def test_a_group_may_be_opened_without_a_row() -> None:
     assert tracker.admit(1).ready == (MakeJob(0, 1),)
 
 
-def test_prepare_is_between_scratch_columns_and_all_others() -> None:
+def test_prepare_runs_between_scratch_columns_and_all_others() -> None:
     graph = ColumnGraph.of([producer("b"), producer("a", scope="scratch")])
     tracker = Tracker(graph, RowGrouping(1, (1,)), prepares=True)
     assert tracker.admit(0).ready == (MakeJob(1, 0),)
@@ -145,7 +145,7 @@ def test_an_ordered_producer_makes_one_group_after_another() -> None:
     assert tracker.standing == 0
 
 
-def test_a_group_that_an_ordered_producer_does_not_make_keeps_its_turn() -> None:
+def test_a_group_skipped_by_an_ordered_producer_keeps_its_turn() -> None:
     """Otherwise another run would make it after later groups."""
     for is_closed in (True, False):
         tracker = Tracker(ORDERED, RowGrouping(1, (4,)))
@@ -169,7 +169,7 @@ def test_a_group_that_an_ordered_producer_does_not_make_keeps_its_turn() -> None
             assert tracker.standing == 0
 
 
-def test_a_group_with_a_loss_continues_where_it_can_and_then_is_stuck() -> None:
+def test_a_group_with_a_loss_continues_until_it_is_stuck() -> None:
     tracker = Tracker(LIST_OF_ALL, RowGrouping(2, (2,)))
     tracker.admit(0)
     tracker.lose(MakeJob(0, 0, 0))
@@ -179,7 +179,7 @@ def test_a_group_with_a_loss_continues_where_it_can_and_then_is_stuck() -> None:
     assert tracker.drop([0]).ready == (MakeJob(1, 0),)
 
 
-def test_what_is_lost_before_it_was_ready_is_never_offered() -> None:
+def test_a_job_lost_before_it_was_ready_is_never_offered() -> None:
     tracker = Tracker(DIAMOND, RowGrouping(1, (1,)))
     tracker.admit(0)
     tracker.lose(MakeJob(1, 0, 0))
@@ -189,7 +189,7 @@ def test_what_is_lost_before_it_was_ready_is_never_offered() -> None:
     assert tracker.close(0).never == (MakeJob(3, 0, 0), MakeJob(FINISH, 0))
 
 
-def test_a_group_whose_turn_it_is_is_stuck_when_it_lacks_something_else() -> None:
+def test_a_group_with_the_turn_is_stuck_if_it_lacks_another_job() -> None:
     graph = ColumnGraph.of([producer("a"), producer("b", "a", scope="full", ordered=True)])
     tracker = Tracker(graph, RowGrouping(1, (2,)))
     for group in range(2):
@@ -200,7 +200,7 @@ def test_a_group_whose_turn_it_is_is_stuck_when_it_lacks_something_else() -> Non
     assert tracker.is_stuck(1)
 
 
-def test_a_row_that_has_its_cell_is_not_missing_when_it_is_dropped() -> None:
+def test_a_dropped_row_with_its_cell_does_not_count_as_missing() -> None:
     tracker = Tracker(LIST_OF_ALL, RowGrouping(3, (3,)))
     tracker.admit(0)
     make(tracker, MakeJob(0, 0, 0), MakeJob(0, 0, 1))
@@ -208,7 +208,7 @@ def test_a_row_that_has_its_cell_is_not_missing_when_it_is_dropped() -> None:
     assert make(tracker, MakeJob(0, 0, 2)).ready == (MakeJob(1, 0),)
 
 
-def test_co_09_groups_that_are_not_open_cost_nothing() -> None:
+def test_co_09_groups_that_are_not_open_use_no_memory() -> None:
     """With a million groups, three of them open, less than 5 MB are used in addition to the open rows."""
     tracemalloc.start()
     try:

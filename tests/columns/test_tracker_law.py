@@ -55,14 +55,14 @@ class Compared:
     def happens(self, kind: str, what: object) -> None:
         naive, tracker = self.naive, self.tracker
         before = set(self.offered)
-        told = Change()
+        change = Change()
         match kind, what:
             case "admit", int(group):
                 self.next_group = group + 1
                 gone = [row for row in naive.grouping.rows_of(group) if row % 5 == 4]
                 naive.dropped.update(gone)
                 naive.open.append(group)
-                told = tracker.admit(group, gone)
+                change = tracker.admit(group, gone)
             case "begin", MakeJob() as job:
                 naive.begun.add(job)
                 tracker.begin(job)
@@ -72,12 +72,12 @@ class Compared:
             case "complete", MakeJob() as job:
                 naive.begun.discard(job)
                 naive.done.add(job)
-                told = tracker.complete(job)
+                change = tracker.complete(job)
             case "lose", MakeJob() as job:
                 self.losses = True
                 naive.begun.discard(job)
                 naive.lost.add(job)
-                told = tracker.lose(job)
+                change = tracker.lose(job)
                 self.named.add(job)
                 self.offered.discard(job)
                 before.discard(job)
@@ -85,28 +85,28 @@ class Compared:
                 rows = naive.grouping.rows_of(one) if kind == "drop group" else [one]
                 naive.dropped.update(rows)
                 naive.begun = {job for job in naive.begun if not naive.is_void(job)}
-                told = tracker.drop([*rows, rows[0]])
+                change = tracker.drop([*rows, rows[0]])
             case "close", int(group):
                 naive.open.remove(group)
                 if MakeJob(FINISH, group) not in naive.done:
                     self.losses = True
                     naive.given_up.append(group)
                 naive.begun = {job for job in naive.begun if job.group != group}
-                told = tracker.close(group)
+                change = tracker.close(group)
                 mine = set(naive.of_group(group))
-                assert mine <= self.named | self.never | set(told.never)
-        self.check(told, before)
+                assert mine <= self.named | self.never | set(change.never)
+        self.check(change, before)
 
-    def check(self, told: Change, before: set[MakeJob]) -> None:
+    def check(self, change: Change, before: set[MakeJob]) -> None:
         naive, after = self.naive, self.naive.offered()
-        assert told.ready == self.tracker.in_order([*(after - before)])
-        assert told.removed == self.tracker.in_order([*(before - after)])
-        assert not self.never & set(told.never)
-        assert not self.named & {*told.ready, *told.never}
-        assert told.never == self.tracker.in_order(told.never)
-        self.named.update(told.ready)
-        self.never.update(told.never)
-        self.offered = (self.offered | set(told.ready)) - set(told.removed)
+        assert change.ready == self.tracker.in_order([*(after - before)])
+        assert change.removed == self.tracker.in_order([*(before - after)])
+        assert not self.never & set(change.never)
+        assert not self.named & {*change.ready, *change.never}
+        assert change.never == self.tracker.in_order(change.never)
+        self.named.update(change.ready)
+        self.never.update(change.never)
+        self.offered = (self.offered | set(change.ready)) - set(change.removed)
         assert self.offered == after
         for group in naive.open:
             self.check_group(group)
@@ -180,7 +180,7 @@ def test_co_10_a_tracker_equals_a_naive_recomputation_after_each_step(
 
 @given(graph=graphs(), grouping=groupings(), prepares=st.booleans(), steps=steps_of(CALM))
 @FEWER
-def test_where_nothing_is_lost_every_group_comes_to_its_end(
+def test_without_losses_every_group_ends(
     *, graph: ColumnGraph, grouping: RowGrouping, prepares: bool, steps: list[tuple[str, int]]
 ) -> None:
     """All groups are open at once, some rows are dropped, and no group is ever stuck."""

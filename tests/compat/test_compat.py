@@ -37,7 +37,7 @@ class Outcome:
 
     exit_code: int
     rows: list[dict[str, Any]]
-    said: str
+    printed: str
 
 
 def write_files(case: Mapping[str, Any], folder: Path) -> None:
@@ -59,9 +59,9 @@ def run_case(case: Mapping[str, Any], folder: Path, capsys: pytest.CaptureFixtur
     output = folder / "out.json"
     arguments = [str(suite), "-o", str(output), "--no-progress", "--no-table"]
     exit_code = run_command_line([*arguments, *case.get("args", ())])
-    said = capsys.readouterr()
+    captured = capsys.readouterr()
     rows = json.loads(output.read_text())["results"]["results"] if output.exists() else []
-    return Outcome(exit_code, rows, said.err + said.out)
+    return Outcome(exit_code, rows, captured.err + captured.out)
 
 
 def shown(row: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,18 +157,18 @@ def test_suite(
     outcome = run_case(case, tmp_path, capsys)
     expected = case["expect"]
     if "load_error" in expected:
-        assert outcome.exit_code == 2, outcome.said
+        assert outcome.exit_code == 2, outcome.printed
         assert not outcome.rows
         if isinstance(expected["load_error"], str):
-            assert expected["load_error"] in outcome.said
+            assert expected["load_error"] in outcome.printed
         return
     found = [
         shown(row, wanted) for row, wanted in zip(outcome.rows, expected["rows"], strict=False)
     ]
-    assert found == expected["rows"], outcome.said
-    assert len(outcome.rows) == len(expected["rows"]), outcome.said
+    assert found == expected["rows"], outcome.printed
+    assert len(outcome.rows) == len(expected["rows"]), outcome.printed
     if "exit" in expected:
-        assert outcome.exit_code == expected["exit"], outcome.said
+        assert outcome.exit_code == expected["exit"], outcome.printed
 
 
 def test_there_are_enough_cases() -> None:

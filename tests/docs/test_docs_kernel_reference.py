@@ -161,7 +161,7 @@ def test_jobs_and_plans_stand_there() -> None:
 
 def test_what_a_send_tells_stands_there() -> None:
     """The fields of `Metered`, then those of an `Allowance`."""
-    rows = re.findall(r"^\| `(\w+)` \|", section("What a send tells"), re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \|", section("The result of a send"), re.MULTILINE)
     assert rows == [*fields(Metered), *fields(Allowance)]
 
 

@@ -160,7 +160,7 @@ def problems(path: str | Path) -> str:
 @pytest.mark.parametrize(
     ("name", "content", "message"), BROKEN, ids=[f"{n}-{m[:40]}" for n, _, m in BROKEN]
 )
-def test_a_broken_file_says_where_and_why(
+def test_a_malformed_file_is_reported_with_position_and_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes, message: str
 ) -> None:
     """There is one message, with line and column from 1 if they are known."""
@@ -176,13 +176,13 @@ def test_a_folder_is_not_a_suite_file(tmp_path: Path, name: str) -> None:
     assert problems(tmp_path / name) == f"{tmp_path / name}: is a folder, not a suite file"
 
 
-def test_a_file_that_is_not_there_is_reported() -> None:
+def test_a_missing_file_is_reported() -> None:
     """The message does not depend on the suffix."""
     assert problems("nowhere.json") == "nowhere.json: file not found"
     assert problems("nowhere.xml") == "nowhere.xml: file not found"
 
 
-def test_a_name_that_no_file_can_have_is_reported() -> None:
+def test_an_impossible_file_name_is_reported() -> None:
     """The message contains the reason of the operating system."""
     assert problems("a\0.json") == "a\0.json: cannot be read: embedded null byte"
 
@@ -216,7 +216,7 @@ def test_line_ends_of_any_system_are_accepted(tmp_path: Path, name: str) -> None
     )
 
 
-def test_a_sound_file_has_no_mistakes(tmp_path: Path) -> None:
+def test_a_valid_file_has_no_mistakes(tmp_path: Path) -> None:
     """Its positions can be looked up all the same."""
     file = tmp_path / "a.json"
     file.write_bytes(GOOD)
@@ -236,7 +236,7 @@ def test_an_object_that_merges_thousands_of_others_is_read(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.yaml", "a.toml"])
-def test_the_same_suite_is_the_same_in_every_format(tmp_path: Path, name: str) -> None:
+def test_a_suite_is_equal_in_every_format(tmp_path: Path, name: str) -> None:
     """JSON, YAML and TOML load alike."""
     texts = {
         "a.json": '{"providers": ["echo"], "tests": [{"vars": {"day": "2024-01-31", "n": 10}}]}',

@@ -94,7 +94,7 @@ def place_of(text: str, at: int) -> Place:
 
 @pytest.mark.slow
 @given(spaced_json())
-def test_json_places_are_where_things_were_written(
+def test_json_positions_are_those_of_the_text(
     written: tuple[str, dict[DocumentPath, tuple[int, int | None]]],
 ) -> None:
     """For any document with any white space, every value and every key is found, and nothing else."""
@@ -117,7 +117,7 @@ def composed(node: yaml.Node, path: DocumentPath) -> Iterator[tuple[DocumentPath
 
 @pytest.mark.slow
 @given(YAML_DOCUMENTS, st.sampled_from([True, False, None]))
-def test_yaml_places_are_those_of_the_composer(document: Any, style: bool | None) -> None:  # noqa: FBT001
+def test_yaml_positions_are_those_of_the_composer(document: Any, style: bool | None) -> None:  # noqa: FBT001
     """Positions in block style, flow style and a mix equal those of an independent reader."""
     text = yaml.safe_dump(document, default_flow_style=style, width=20)
     found = {path: place for path, place, _ in places(root(yaml_spots(text)))}
@@ -128,7 +128,7 @@ def test_yaml_places_are_those_of_the_composer(document: Any, style: bool | None
 
 @pytest.mark.slow
 @given(YAML_DOCUMENTS)
-def test_json_read_as_yaml_has_the_same_places(document: Any) -> None:
+def test_json_read_as_yaml_has_the_same_positions(document: Any) -> None:
     """Two independent scanners agree on texts that both can read."""
     text = json.dumps(document, indent=1)
     assert root(json_spots(text)) == root(yaml_spots(text))
@@ -148,7 +148,7 @@ again: *base
 """
 
 
-def test_merged_members_stand_where_they_are_written() -> None:
+def test_merged_members_have_the_position_of_their_definition() -> None:
     """Own members win, then the first merged mapping; an alias has the position of its use."""
     spot = root(yaml_spots(NESTED))
     assert spot.find(("one", "rpm")) == (2, 8)
@@ -159,7 +159,7 @@ def test_merged_members_stand_where_they_are_written() -> None:
     assert spot.find(("again", "rpm")) == (2, 8)
 
 
-def test_what_is_not_there_is_placed_at_the_nearest_thing_above() -> None:
+def test_a_missing_value_has_the_position_of_its_nearest_parent() -> None:
     """A missing key has the position of its object; a list's member has no key."""
     spot = root(json_spots('{"a": [\n  {"b": 1}]}'))
     assert spot.find(("a", 0, "c", "d")) == (2, 3)
@@ -178,7 +178,7 @@ def test_what_is_not_there_is_placed_at_the_nearest_thing_above() -> None:
     ],
     ids=["json", "yaml flow", "yaml block"],
 )
-def test_keys_that_are_duplicates_are_found(spots: Any, text: str) -> None:
+def test_duplicate_keys_are_found(spots: Any, text: str) -> None:
     """Each is reported with the line of the one before it; merged keys are not duplicates."""
     lines = [mistake.message.rpartition(" ")[2] for mistake in spots(text).repeated]
     paths = [mistake.at for mistake in spots(text).repeated]
@@ -209,7 +209,7 @@ def test_merged_keys_do_not_count_as_repeated() -> None:
         ("- " * 30_000, "is nested more than 200 levels deep", (1, 401)),
     ],
 )
-def test_what_yaml_must_not_hold_is_refused_with_its_place(
+def test_unsupported_yaml_is_refused_with_its_position(
     text: str, message: str, place: Place
 ) -> None:
     """They are refused before anything is composed, which some of them would crash."""
@@ -219,7 +219,7 @@ def test_what_yaml_must_not_hold_is_refused_with_its_place(
     assert (mistake.message, mistake.place) == (message, place)
 
 
-def test_merges_of_merges_cannot_fill_the_memory() -> None:
+def test_merges_of_merges_cannot_exhaust_the_memory() -> None:
     """They are counted before they are expanded, although all together have one member."""
     lines = ["a0: &a0 {x: 1}"]
     lines += [f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}" for n in range(1, 10)]
@@ -227,7 +227,7 @@ def test_merges_of_merges_cannot_fill_the_memory() -> None:
         yaml_spots("\n".join(lines))
 
 
-def test_aliases_of_aliases_cannot_fill_the_memory() -> None:
+def test_aliases_of_aliases_cannot_exhaust_the_memory() -> None:
     """Ten lines that expand to a thousand million values are refused by counting."""
     lines = [
         "a0: &a0 [x]",
@@ -246,7 +246,7 @@ def test_aliases_in_moderation_are_accepted() -> None:
     assert root(yaml_spots(text)).size == 406
 
 
-def test_many_brackets_are_measured_and_not_climbed() -> None:
+def test_deeply_nested_brackets_are_counted_without_recursion() -> None:
     """Depth needs neither stack nor long paths; the first excessive bracket is reported."""
     depth = 20_000
     tree = json_spots("[" * depth + "]" * depth)
@@ -255,6 +255,6 @@ def test_many_brackets_are_measured_and_not_climbed() -> None:
     )
 
 
-def test_a_tree_of_nothing_has_no_root() -> None:
+def test_an_empty_tree_has_no_root() -> None:
     """A YAML file of comments is empty."""
     assert yaml_spots("# nothing\n").root is None

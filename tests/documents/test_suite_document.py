@@ -24,7 +24,7 @@ def read(folder: Path, *names: str, **environ: str) -> SuiteDocument:
     return read_suite_documents([folder / name for name in names], environ=environ)
 
 
-def told(mistake: Mistake) -> str:
+def described(mistake: Mistake) -> str:
     assert mistake.file is not None
     line, column = mistake.place or (0, 0)
     hint = f" ({mistake.hint})" if mistake.hint else ""
@@ -36,14 +36,14 @@ def refused(folder: Path, *names: str, **environ: str) -> list[str]:
         mistakes = read(folder, *names, **environ).mistakes
     except MistakenError as error:
         mistakes = error.parts
-    return [told(mistake) for mistake in mistakes]
+    return [described(mistake) for mistake in mistakes]
 
 
 def placed(document: SuiteDocument, *path: str | int, key: bool = False) -> str:
-    return told(document.placed(Mistake("x", at=path, key=key)))
+    return described(document.placed(Mistake("x", at=path, key=key)))
 
 
-def test_a_reference_stands_for_what_it_leads_to(tmp_path: Path) -> None:
+def test_a_reference_is_replaced_by_its_target(tmp_path: Path) -> None:
     """The target may be in the document or in another file; keys next to the reference override its own."""
     write(
         tmp_path,
@@ -79,7 +79,7 @@ ASTRAY = [
 
 
 @pytest.mark.parametrize(("value", "way"), ASTRAY, ids=[way for _, way in ASTRAY])
-def test_a_cycle_of_references_is_spelt_out(tmp_path: Path, value: str, way: str) -> None:
+def test_a_cycle_of_references_is_shown(tmp_path: Path, value: str, way: str) -> None:
     """The cycle is reported once, with its path."""
     write(tmp_path, {"s.json": f'{{"a": {value}}}'})
     (message,) = refused(tmp_path, "s.json")
@@ -95,7 +95,7 @@ def test_references_through_each_other_are_a_cycle(tmp_path: Path) -> None:
     ]
 
 
-def test_references_without_a_target_are_reported_all_at_once(tmp_path: Path) -> None:
+def test_references_without_a_target_are_reported_together(tmp_path: Path) -> None:
     """Each is reported at its position, with a suggestion."""
     outside = tmp_path.parent / "outside.json"
     outside.write_text("{}")
@@ -152,7 +152,7 @@ def test_references_without_a_target_are_reported_all_at_once(tmp_path: Path) ->
     assert allowed.data == {"d": {}}
 
 
-def test_references_of_references_cannot_fill_the_memory(tmp_path: Path) -> None:
+def test_references_of_references_cannot_exhaust_the_memory(tmp_path: Path) -> None:
     """They are counted, not expanded; their depth is bounded as well."""
     bomb = {f"a{n}": [{"$ref": f"#/a{n - 1}"}] * 9 if n else [1] for n in range(12)}
     chain = {f"a{n}": {"$ref": f"#/a{n + 1}"} if n < 1200 else [1] for n in range(1201)}
@@ -180,7 +180,7 @@ def test_schemas_of_functions_keep_their_references(tmp_path: Path) -> None:
     ]
 
 
-def test_schemas_of_assertions_keep_references_of_their_own(tmp_path: Path) -> None:
+def test_schemas_of_assertions_keep_their_internal_references(tmp_path: Path) -> None:
     """References without a target in the document stay; targets in the document have precedence."""
     own = {
         "$ref": "#/definitions/tree",
@@ -205,7 +205,7 @@ def test_schemas_of_assertions_keep_references_of_their_own(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["is-json", "not-contains-json"])
-def test_the_root_of_a_schema_is_its_own(name: str, tmp_path: Path) -> None:
+def test_the_root_of_a_schema_is_the_schema(name: str, tmp_path: Path) -> None:
     """It is the schema itself, whether pasted, in a file, or elsewhere in the suite; never the suite."""
     tree = {"type": ["array", "number"], "items": {"$ref": "#"}}
     values = [tree, {"$ref": "tree.json"}, {"$ref": "#/trees/own"}]
@@ -222,9 +222,11 @@ def test_the_root_of_a_part_of_a_schema_is_reported(tmp_path: Path) -> None:
     tests = [{"assert": [{"type": "is-json", "value": value}]}]
     tree = '{"items": {"$ref": "#"}}'
     write(tmp_path, {"s.json": json.dumps({"tests": tests}), "tree.json": tree})
-    (told,) = refused(tmp_path, "s.json")
-    assert told.startswith("tree.json:1:20: $.items.$ref: # is not the root of the schema here, ")
-    assert told.endswith("(move the schema to a separate file: value: file://schema.json)")
+    (described,) = refused(tmp_path, "s.json")
+    assert described.startswith(
+        "tree.json:1:20: $.items.$ref: # is not the root of the schema here, "
+    )
+    assert described.endswith("(move the schema to a separate file: value: file://schema.json)")
 
 
 @pytest.mark.parametrize("value", [3, None, ["#/a"]])
@@ -239,7 +241,7 @@ def test_a_reference_is_text(tmp_path: Path, value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [{"$ref": ""}, {"$ref": "#name"}, {"$ref": {"type": "string"}}])
-def test_what_only_looks_like_a_reference_stays(tmp_path: Path, value: Any) -> None:
+def test_text_that_only_looks_like_a_reference_is_unchanged(tmp_path: Path, value: Any) -> None:
     """References begin with a file or with #/."""
     write(tmp_path, {"s.json": json.dumps({"a": value})})
     assert read(tmp_path, "s.json").data == {"a": value}
@@ -262,7 +264,7 @@ ENVIRONMENT = [
 
 
 @pytest.mark.parametrize(("text", "rendered"), ENVIRONMENT, ids=[text for text, _ in ENVIRONMENT])
-def test_templates_that_speak_of_the_environment_are_filled_in(
+def test_templates_of_the_environment_are_rendered(
     tmp_path: Path, text: str, rendered: str
 ) -> None:
     """The suite's `env` overrides the process environment; all other templates are left to the run."""
@@ -273,8 +275,8 @@ def test_templates_that_speak_of_the_environment_are_filled_in(
     assert found["env"] == {"OWN": "own-one", "N": 5}
 
 
-def test_configs_of_providers_wait_for_the_providers(tmp_path: Path) -> None:
-    """They know which variables are secrets; outputs of models are not rendered either."""
+def test_provider_configs_are_rendered_later(tmp_path: Path) -> None:
+    """Providers know which variables are secrets; outputs of models are not rendered either."""
     secret = {"key": "{{env.A}}"}
     document = {
         "providers": [{"id": "{{env.A}}", "config": secret}, {"x": {"config": secret}}],
@@ -291,11 +293,11 @@ def test_configs_of_providers_wait_for_the_providers(tmp_path: Path) -> None:
     )
 
 
-def test_variables_that_are_not_set_cause_warnings(tmp_path: Path) -> None:
+def test_unset_variables_cause_warnings(tmp_path: Path) -> None:
     """Each use is a warning; a use with a filter is not."""
     write(tmp_path, {"s.yaml": "prompts:\n- '{{env.NO}}'\n- '{{env.NEITHER | default(1)}}'\n"})
     document = read(tmp_path, "s.yaml")
-    assert [told(warning) for warning in document.warnings] == [
+    assert [described(warning) for warning in document.warnings] == [
         (
             "s.yaml:2:3: $.prompts[0]: the environment variable NO is not set "
             "(set NO, or name a file that sets it with --env-file)"
@@ -304,23 +306,23 @@ def test_variables_that_are_not_set_cause_warnings(tmp_path: Path) -> None:
 
 
 def test_a_similar_variable_is_suggested_by_its_name(tmp_path: Path) -> None:
-    """Never by its value."""
+    """The value is never used for a suggestion."""
     write(tmp_path, {"s.yaml": "prompts: ['{{env.OPENAI_KEY}}']\n"})
     document = read(tmp_path, "s.yaml", OPENAI_API_KEY="sk-secret", HOME="/root")
-    [warning] = map(told, document.warnings)
+    [warning] = map(described, document.warnings)
     assert "(did you mean OPENAI_API_KEY? Otherwise set OPENAI_KEY, or name a file" in warning
     assert "sk-secret" not in warning
 
 
-def test_variables_in_the_notation_of_shells_cause_warnings(tmp_path: Path) -> None:
-    """Among the providers and in `env`, in capitals; a prompt may contain code."""
+def test_shell_style_variables_cause_warnings(tmp_path: Path) -> None:
+    """They are checked among the providers and in `env`, in capitals; a prompt may contain code."""
     suite = {
         "providers": [{"id": "echo", "config": {"apiKey": "${KEY}", "b": "${lower} ${NOT_SET}"}}],
         "env": {"A": "${KEY}-${KEY}"},
         "prompts": ["${KEY}"],
     }
     write(tmp_path, {"s.json": json.dumps(suite)})
-    warnings = [told(warning) for warning in read(tmp_path, "s.json", KEY="k").warnings]
+    warnings = [described(warning) for warning in read(tmp_path, "s.json", KEY="k").warnings]
     assert [warning.partition(": $.")[2] for warning in warnings] == [
         (
             "providers[0].config.apiKey: ${KEY} is not replaced by the environment variable "
@@ -335,7 +337,7 @@ def test_variables_in_the_notation_of_shells_cause_warnings(tmp_path: Path) -> N
     ]
 
 
-def test_the_environment_can_be_left_out(tmp_path: Path) -> None:
+def test_the_environment_can_be_excluded(tmp_path: Path) -> None:
     """This works for the process environment only, and for all rendering."""
     write(tmp_path, {"s.yaml": "env: {B: b}\nprompts: ['{{env.A}}{{env.B}}']\n"})
     without = read(tmp_path, "s.yaml", A="a", TRIOEVAL_DISABLE_TEMPLATE_ENV_VARS="true")
@@ -344,7 +346,7 @@ def test_the_environment_can_be_left_out(tmp_path: Path) -> None:
     assert nothing.data["prompts"] == ["{{env.A}}{{env.B}}"]
 
 
-def test_a_variable_that_is_not_a_text_is_refused(tmp_path: Path) -> None:
+def test_a_variable_that_is_not_text_is_refused(tmp_path: Path) -> None:
     """Bytes that are not UTF-8 come from the system as lone surrogates, which cannot be printed."""
     write(tmp_path, {"s.yaml": "prompts: ['{{env.A}}']\n"})
     assert refused(tmp_path, "s.yaml", A="\udcff") == [
@@ -415,12 +417,12 @@ def test_several_files_are_one_suite(tmp_path: Path) -> None:
     ]
 
 
-def test_a_file_without_prompts_beside_others_asks_the_plain_prompt(tmp_path: Path) -> None:
+def test_a_file_without_prompts_beside_others_adds_the_default_prompt(tmp_path: Path) -> None:
     """This is as in promptfoo, with a warning, because every row is requested once more."""
     write(tmp_path, {"a.yaml": "prompts: [a]\n", "b.yaml": "tests: []\n"})
     document = read(tmp_path, "a.yaml", "b.yaml")
     assert document.data["prompts"] == ["a", "{{prompt}}"]
-    assert [told(warning) for warning in document.warnings] == [
+    assert [described(warning) for warning in document.warnings] == [
         (
             "b.yaml:1:1: $: no prompts here, so the prompt {{prompt}} is added "
             "(give it a prompt of the other files)"
@@ -457,7 +459,7 @@ def test_null_counts_as_absent(tmp_path: Path) -> None:
     }
 
 
-def test_values_of_the_wrong_kind_are_kept_for_those_who_judge_them(tmp_path: Path) -> None:
+def test_values_of_the_wrong_type_are_kept_for_later_checks(tmp_path: Path) -> None:
     """The later value wins, with its position."""
     write(
         tmp_path,
@@ -469,19 +471,19 @@ def test_values_of_the_wrong_kind_are_kept_for_those_who_judge_them(tmp_path: Pa
     assert placed(document, "defaultTest") == "b.yaml:2:14: $.defaultTest: x"
 
 
-def test_a_default_test_in_a_file_is_not_merged_with(tmp_path: Path) -> None:
+def test_a_default_test_in_a_file_is_not_merged(tmp_path: Path) -> None:
     """The last text wins; objects next to it have no effect, with a warning if they come later."""
     files = {"a.yaml": "defaultTest: {threshold: 1}\n", "b.yaml": "defaultTest: file://d.yaml\n"}
     write(tmp_path, files)
     assert read(tmp_path, "a.yaml", "b.yaml").data == {"defaultTest": "file://d.yaml"}
     document = read(tmp_path, "b.yaml", "a.yaml")
     assert document.data == {"defaultTest": "file://d.yaml"}
-    assert [told(warning) for warning in document.warnings] == [
+    assert [described(warning) for warning in document.warnings] == [
         'a.yaml:1:1: $.defaultTest: has no effect beside the file "file://d.yaml"'
     ]
 
 
-def test_files_that_cannot_be_read_are_reported_together(tmp_path: Path) -> None:
+def test_unreadable_files_are_reported_together(tmp_path: Path) -> None:
     """Each is reported with its name, together with files that are not objects and other mistakes."""
     write(tmp_path, {"a.json": "{", "b.yaml": "- 1\n", "c.yaml": "a: {$ref: '#/b'}\n"})
     assert refused(tmp_path, "a.json", "b.yaml", "c.yaml", "d.yaml") == [
@@ -492,11 +494,11 @@ def test_files_that_cannot_be_read_are_reported_together(tmp_path: Path) -> None
     ]
 
 
-def test_keys_that_are_duplicates_are_placed_in_their_file(tmp_path: Path) -> None:
+def test_duplicate_keys_are_reported_in_their_file(tmp_path: Path) -> None:
     """Such documents stay readable."""
     write(tmp_path, {"a.yaml": "tests: []\n", "b.yaml": "tests: []\ntests: []\n"})
     document = read(tmp_path, "a.yaml", "b.yaml")
-    assert [told(mistake) for mistake in document.mistakes] == [
+    assert [described(mistake) for mistake in document.mistakes] == [
         'b.yaml:2:1: $.tests: duplicate key "tests": it is already in line 1'
     ]
 
@@ -537,7 +539,7 @@ def paths(value: Any, path: DocumentPath = ()) -> Iterator[DocumentPath]:
 
 @pytest.mark.slow
 @given(JSON_DATA, st.data())
-def test_every_place_of_a_document_can_be_referred_to(
+def test_every_part_of_a_document_can_be_a_target(
     tmp_path_factory: pytest.TempPathFactory, value: Any, data: st.DataObject
 ) -> None:
     """This holds for any keys, and the target is traced to its origin."""

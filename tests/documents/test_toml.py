@@ -59,7 +59,7 @@ PLACES: list[tuple[DocumentPath, Place, Place | None]] = [
 
 
 @pytest.mark.parametrize(("path", "place", "key"), PLACES, ids=[str(path) for path, _, _ in PLACES])
-def test_everything_in_toml_has_its_place(
+def test_every_toml_value_has_a_position(
     path: DocumentPath, place: Place, key: Place | None
 ) -> None:
     """A table written in several parts has the position of its first mention."""

@@ -83,20 +83,20 @@ def test_values_follow_the_core_rules_of_yaml_12(text: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("text", [".nan", ".NaN", ".NAN"])
-def test_not_a_number_is_a_float(text: str) -> None:
+def test_nan_is_a_float(text: str) -> None:
     """It is refused as a number that is not finite, instead of being read as text."""
     found = read(f"a: {text}\n")["a"]
     assert isinstance(found, float)
     assert math.isnan(found)
 
 
-def test_integers_beyond_counting_are_infinite() -> None:
+def test_huge_integers_are_infinite() -> None:
     """They are refused with their position."""
     assert read(f"a: -{'9' * 5000}\n") == {"a": -math.inf}
     assert read(f"a: 0x{'f' * 5000}\n") == {"a": 16**5000 - 1}
 
 
-def test_a_mapping_that_is_merged_twice_is_whole_in_both_places() -> None:
+def test_a_mapping_that_is_merged_twice_is_complete_in_both_places() -> None:
     """Merging does not modify the merged mapping, in whatever order it is used."""
     text = "deep: {inner: &a {x: 1}}\nb: &b {<<: *a, y: 2}\nc: {<<: *b, z: 3}\nd: {<<: *b}\n"
     assert read(text) == {
@@ -137,7 +137,7 @@ PIECES = (
 )
 OURS = (
     "2002:merge",  # `<<` as a value is text here
-    "duplicate anchor",  # an anchor may be given again
+    "duplicate anchor",  # an anchor may be defined again
 )
 
 
@@ -146,7 +146,7 @@ OURS = (
 @example("&y true: *y")
 @example("a: &x {b: 1}\nc: {b: 2, <<: *x}\nd: {<<: *x, b: 3}")
 @example("!!str [a]")
-def test_values_are_those_that_pyyaml_would_construct(text: str) -> None:
+def test_values_equal_those_of_pyyaml(text: str) -> None:
     """For any text the values are the same; refused is what either of two other readers refuses."""
     try:
         tree = yaml_spots(text)
@@ -166,7 +166,7 @@ def test_values_are_those_that_pyyaml_would_construct(text: str) -> None:
         assert json.dumps(found.data, sort_keys=True) == json.dumps(composed, sort_keys=True)
 
 
-def test_merged_keys_stand_where_they_are_merged() -> None:
+def test_merged_keys_are_at_the_place_of_the_merge() -> None:
     """The order of variables determines that of their combinations."""
     merged = read("base: &b {x: 1, y: 2}\none: {a: 0, <<: *b, z: 3}\ntwo: {y: 0, <<: *b, x: 5}\n")
     assert [*merged["one"]] == ["a", "x", "y", "z"]
@@ -178,6 +178,6 @@ def test_a_merge_key_in_quotes_is_a_key() -> None:
     assert read("{'<<': {a: 1}}") == {"<<": {"a": 1}}
 
 
-def test_an_anchor_may_be_given_again() -> None:
+def test_an_anchor_may_be_defined_again() -> None:
     """An alias refers to the last anchor before it."""
     assert read("- &x 1\n- *x\n- &x 2\n- *x\n") == [1, 1, 2, 2]

@@ -286,7 +286,7 @@ def steer(browser: Browser, folder: Path) -> None:
     browser.wait(lambda: "of 2 in flight" in browser.text(".lane .flight"), "another width")
     lane, _ = standing(folder)["lanes"]
     assert (lane["maxConcurrency"], lane["rpm"]) == (2, 5000)
-    assert browser.text("#said") == "lane retuned"
+    assert browser.text("#message") == "lane retuned"
     assert browser.find(".lane details").get_attribute("open") is not None  # pictures leave it so
 
     browser.find(".lane form button").click()

@@ -155,8 +155,8 @@ def test_what_has_begun_to_be_paid_for_is_interrupted(
 ) -> None:
     """A first call that failed and may not be made again was a call."""
     failed = Failed(3, 1.0, 2.0, 0.5, calls, error_of())
-    assert with_refusals(failed, begun=begun) == expected
+    assert with_refusals(failed, has_started=begun) == expected
     other = Failed(3, 1.0, 2.0, 0.5, calls, ValueError("other"))
-    assert with_refusals(other, begun=begun) is other
+    assert with_refusals(other, has_started=begun) is other
     done: Outcome[None] = Done(3, 1.0, 2.0, 0.5, calls, None)
-    assert with_refusals(done, begun=begun) is done
+    assert with_refusals(done, has_started=begun) is done

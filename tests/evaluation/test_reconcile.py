@@ -144,7 +144,7 @@ def test_calls_of_rows_that_were_never_written_down_go_with_their_rows() -> None
     ids = [one.id for one in stored(before)]
     written = [one for one in stored(before) if one.index == 2]
     begun = [(index, ids[index]) for index in (0, 1, 3, 4)]
-    found = reconcile(written, steps_of("c", "new", "a", "a", "b"), begun=begun, expected=5)
+    found = reconcile(written, steps_of("c", "new", "a", "a", "b"), started_rows=begun, expected=5)
     assert dict(found.moves) == {2: 2}
     assert dict(found.begun) == {0: 4, 3: 0, 4: 1}
     assert sorted(found.moved_calls()) == [(0, 3), (1, 4), (4, 0)]

@@ -13,8 +13,8 @@ USED_UP = BudgetError("requests", limit=3, used=3, wanted=1)
 def test_a_job_that_asked_for_nothing_was_not_run(cut: StopReason) -> None:
     """That holds also if it had a slot, and was stopped before its first attempt started."""
     ended = Failed(7, 0.0, 1.0, 0.5, 1, StoppedError(cut))
-    assert with_refusals(ended, begun=False) == NotRun(7, cut)
-    assert with_refusals(ended, begun=True) == Interrupted(7, 0.0, 1.0, 0.5, 1, cut)
+    assert with_refusals(ended, has_started=False) == NotRun(7, cut)
+    assert with_refusals(ended, has_started=True) == Interrupted(7, 0.0, 1.0, 0.5, 1, cut)
 
 
 def test_what_nobody_allowed_is_left_and_what_nobody_could_is_not() -> None:

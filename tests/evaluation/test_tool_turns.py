@@ -132,7 +132,7 @@ def test_gemini_gets_parts() -> None:
 def test_whatever_a_provider_gives_is_a_turn(output: Any) -> None:
     """No output breaks a question; what calls nothing goes on with nothing."""
     turn = read_turn(output)
-    assert (turn.said is None) == (not turn.calls)
+    assert (turn.message is None) == (not turn.calls)
     results = [ToolResult(1)] * len(turn.calls)
     messages = with_results(first_messages("?"), turn, results)
     assert len(messages) == 1 or json.loads(prompt_of(messages))

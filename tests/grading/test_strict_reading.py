@@ -233,7 +233,7 @@ def test_the_reply_that_is_read_is_the_last_one() -> None:
         return int(said.text)
 
     async def main() -> None:
-        found = await ask_judge(outside_of(judge), "How many?", read, wanted="a number")
+        found = await ask_judge(outside_of(judge), "How many?", read, expected="a number")
         assert (found.value, found.replies) == (7, ("no", "7"))
         assert found.prompt == judge.asked[1].prompt
         assert "it is not a number. Answer with a number and nothing else" in found.prompt

@@ -252,7 +252,7 @@ def test_a_hold_that_is_extended_or_held_does_not_end() -> None:
     """It must be extended in time; a hold of a scope of this process never ends by itself."""
     ledger = book_of(concurrency(capacity=2))
     ledger.reserve(ask("extended", slots=1), 0)
-    ledger.reserve(ask("held", slots=1), 0, held=True)
+    ledger.reserve(ask("held", slots=1), 0, is_held=True)
     for now in range(1, 5000, 2):
         assert ledger.extend(["extended", "held"], now) == [True, True]
     assert state(ledger, "slots", 5001).used == 2
@@ -574,8 +574,8 @@ def test_a_limit_keeps_its_kind_and_its_key() -> None:
 def test_a_lease_of_a_scope_is_forgotten_with_it() -> None:
     """It is remembered as long as the scope lasts."""
     ledger = book_of(rolling(capacity=1, window=1), concurrency())
-    ledger.reserve(ask("1", rpm=1, slots=1), 0, held=True)
-    assert reason(ledger.reserve(ask("2", rpm=1), 0, held=True)) == "no_capacity"
+    ledger.reserve(ask("1", rpm=1, slots=1), 0, is_held=True)
+    assert reason(ledger.reserve(ask("2", rpm=1), 0, is_held=True)) == "no_capacity"
     assert len(ledger) == 1
     assert [one.used for one in ledger.states(5000)] == [0, 1]
     ledger.complete(end("1"), 5000)

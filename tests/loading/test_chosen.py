@@ -29,12 +29,12 @@ ENTRIES = [
         ("v1", [3]),
     ],
 )
-def test_a_name_means_a_provider_by_label_id_or_end(name: str, meant: list[int]) -> None:
+def test_a_name_selects_a_provider_by_label_id_or_suffix(name: str, meant: list[int]) -> None:
     """An equal name wins over one that only ends alike, and an end begins after a separator."""
     assert chosen_providers(ENTRIES, [name]) == [ENTRIES[place] for place in meant]
 
 
-def test_a_name_that_means_none_is_a_provider_of_its_own() -> None:
+def test_an_unknown_name_is_a_new_provider() -> None:
     """No entry is used twice, and the order is that of the names."""
     names = ["4.1", "echo", "small", "gpt-4.1", "openai:chat:gpt-4.1-mini"]
     assert chosen_providers(ENTRIES, names) == ["4.1", "echo", ENTRIES[1], ENTRIES[0]]
@@ -50,7 +50,7 @@ def test_given_parts_replace_others(document: dict[str, Any]) -> None:
     }
 
 
-def test_nothing_given_changes_nothing() -> None:
+def test_without_given_parts_nothing_changes() -> None:
     """A document that is not a suite stays unchanged as well."""
     document = {"targets": ["echo"]}
     assert apply_given(document, {}) is document

@@ -29,13 +29,13 @@ def loaded(folder: Path, **keys: Any) -> Suite:
     return load_suite(folder / "suite.json")
 
 
-def said_of(folder: Path, **keys: Any) -> list[str]:
+def problems_of(folder: Path, **keys: Any) -> list[str]:
     with pytest.raises(SuiteError) as caught:
         loaded(folder, **keys)
     return [str(problem).replace(f"{folder}/", "") for problem in caught.value.problems]
 
 
-def test_files_of_a_config_are_data_or_text_wherever_they_stand(tmp_path: Path) -> None:
+def test_files_in_a_config_are_data_or_text(tmp_path: Path) -> None:
     """JSON and YAML are data, other files text; all of them are files of the suite."""
     config = {
         "tools": "file://tools.yaml",
@@ -56,7 +56,7 @@ def test_files_of_a_config_are_data_or_text_wherever_they_stand(tmp_path: Path) 
     }
 
 
-def test_files_stand_in_every_form_and_in_what_changes_a_config(tmp_path: Path) -> None:
+def test_files_are_read_in_every_form_of_a_config(tmp_path: Path) -> None:
     """In a provider by id, in one of a test, in the config of a prompt, in the options of a test."""
     named = {"tools": "file://tools.yaml"}
     suite = loaded(
@@ -84,7 +84,7 @@ def test_files_stand_in_every_form_and_in_what_changes_a_config(tmp_path: Path) 
         ("exec:cat", {"a": "file://tools.yaml"}),
     ],
 )
-def test_what_a_provider_reads_itself_keeps_its_name(
+def test_files_that_a_provider_reads_itself_stay_names(
     tmp_path: Path, name: str, config: dict[str, Any]
 ) -> None:
     """Code for each reply runs later, parts of a body are sent unchanged, a command gets its text."""
@@ -92,7 +92,7 @@ def test_what_a_provider_reads_itself_keeps_its_name(
     assert suite.providers[0].config == config
 
 
-def test_a_function_in_a_config_stands_for_what_it_returns(tmp_path: Path) -> None:
+def test_a_function_in_a_config_is_replaced_by_its_result(tmp_path: Path) -> None:
     """This holds in providers, prompts and options of tests; the default name is `get_config`."""
     code = "def tools():\n    return [{'n': 1}]\ndef get_config():\n    return 'all'\n"
     (tmp_path / "own.py").write_text(code)
@@ -112,16 +112,18 @@ def test_a_function_in_a_config_that_cannot_be_called_is_refused(tmp_path: Path)
     """The provider must not get the name of the file as a text."""
     (tmp_path / "own.py").write_text("def fails():\n    raise ValueError('no')\n")
     config = {"a": "file://own.py:fails", "b": ["file://x.js:f"]}
-    fails, script = said_of(tmp_path, providers=[{"id": "python:own.py", "config": config}])
+    fails, script = problems_of(tmp_path, providers=[{"id": "python:own.py", "config": config}])
     assert 'config.a: fails of "own.py" failed: ValueError: no' in fails
     assert 'config.b[0]: "file://x.js:f" is JavaScript, which is not run for a config' in script
 
 
-def test_what_is_wrong_with_files_is_reported_where_it_is(tmp_path: Path) -> None:
+def test_mistakes_of_files_are_reported_at_their_place(tmp_path: Path) -> None:
     """Missing files are reported in the suite, invalid ones in themselves; files outside are refused."""
     (tmp_path / "broken.yaml").write_text("a: [1\n")
     config = {"a": {"b": "file://tool.yaml"}, "c": "file://broken.yaml", "d": "file:///etc/hosts"}
-    missing, outside, broken = said_of(tmp_path, providers=["echo", {"id": "x", "config": config}])
+    missing, outside, broken = problems_of(
+        tmp_path, providers=["echo", {"id": "x", "config": config}]
+    )
     assert missing == (
         'suite.json:1:58: $.providers[1].config.a.b: file not found: "file://tool.yaml"\n'
         '  did you mean "tools.yaml"?'
@@ -129,5 +131,5 @@ def test_what_is_wrong_with_files_is_reported_where_it_is(tmp_path: Path) -> Non
     assert "$.providers[1].config.d" in outside
     assert "is outside of the suite's folder" in outside
     assert broken.startswith("broken.yaml:2:1: ")
-    (below,) = said_of(tmp_path, providers=[{"x": {"config": {"a": "file://no.yaml"}}}])
+    (below,) = problems_of(tmp_path, providers=[{"x": {"config": {"a": "file://no.yaml"}}}])
     assert "$.providers[0].x.config.a: file not found" in below

@@ -73,7 +73,7 @@ def members(draw: st.DrawFn, shape: Shape, keys: set[str], mutants: bool) -> dic
         keys = {*keys, draw(st.sampled_from(["openai:x", "temperature"]))}
     if "maxProperties" in shape:
         keys = {"echo"}
-    # References are a matter of files, and tested elsewhere.
+    # References concern files, and are tested elsewhere.
     keys -= {"$ref"}
     return {key: draw(documents(known.get(key, rest), mutants)) for key in sorted(keys)}
 
@@ -81,7 +81,7 @@ def members(draw: st.DrawFn, shape: Shape, keys: set[str], mutants: bool) -> dic
 @pytest.mark.slow
 @settings(suppress_health_check=list(HealthCheck))
 @given(st.booleans().flatmap(lambda mutants: documents(SCHEMA, mutants)))
-def test_what_the_loader_takes_the_schema_takes(document: Any) -> None:
+def test_the_schema_accepts_what_the_loader_accepts(document: Any) -> None:
     """An editor must not underline anything that is valid."""
     try:
         parse_suite(document, directory=Path(__file__).parent)
@@ -147,7 +147,7 @@ _AGENT_KEYS = {
     ),
     limits=st.booleans().flatmap(lambda mutants: documents(SCHEMA["$defs"]["RunLimits"], mutants)),
 )
-def test_what_the_loader_takes_of_agents_the_schema_takes(entry: Any, limits: Any) -> None:
+def test_the_schema_accepts_agents_that_the_loader_accepts(entry: Any, limits: Any) -> None:
     """Cases and settings have no folders; otherwise most entries would be refused for their absence."""
     document = {"providers": ["echo"], "tasks": [entry], "agents": limits}
     try:
@@ -258,7 +258,7 @@ def test_all_forms_of_entries_are_accepted(part: dict[str, Any]) -> None:
     assert [*VALIDATOR.iter_errors({"providers": ["echo"], **part})] == []
 
 
-def test_the_schema_that_is_shipped_is_that_of_the_models(
+def test_the_shipped_schema_is_generated_from_the_models(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """`trioeval schema` prints it; `python tests/suite_schema.py` regenerates it."""
@@ -272,7 +272,7 @@ def test_the_schema_that_is_shipped_is_that_of_the_models(
     assert capsys.readouterr().out == schema_text()
 
 
-def test_fields_are_described_in_the_words_of_the_models() -> None:
+def test_fields_have_the_descriptions_of_the_models() -> None:
     """An editor shows the text of the documentation."""
     lane = SCHEMA["$defs"]["LaneSettings"]
     assert lane["description"] == "The limits of the calls to one provider key."
@@ -324,7 +324,7 @@ REFERRING: dict[str, Any] = {
         {"$ref": "base.json", "prompts": ["a"]},
     ],
 )
-def test_references_stand_wherever_the_loader_takes_them(
+def test_references_are_allowed_where_the_loader_accepts_them(
     document: dict[str, Any], tmp_path: Path
 ) -> None:
     """This holds for lists, for their entries, and for objects; keys next to them are checked."""
@@ -338,7 +338,7 @@ def test_references_stand_wherever_the_loader_takes_them(
 @pytest.mark.parametrize(
     "entry", [{"$ref": 5}, {"$ref": "#/x-own", "vrs": {}}, {"$ref": "#/x-own", "threshold": "1"}]
 )
-def test_what_stands_beside_a_reference_is_looked_at(entry: dict[str, Any], tmp_path: Path) -> None:
+def test_keys_beside_a_reference_are_checked(entry: dict[str, Any], tmp_path: Path) -> None:
     """They override the target of the reference."""
     document = {"providers": ["echo"], "tests": [entry], "x-own": {"vars": {"x": 1}}}
     file = tmp_path / "suite.json"

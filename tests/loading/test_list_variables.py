@@ -31,7 +31,7 @@ def test_a_list_of_texts_expands_and_a_list_of_numbers_does_not() -> None:
     assert values_of(suite_of({"vars": {"n": [1, 2]}})) == [[1, 2]]
 
 
-def test_a_list_of_numbers_that_is_printed_whole_is_a_warning() -> None:
+def test_a_list_of_numbers_that_is_printed_as_a_whole_causes_a_warning() -> None:
     """There is one warning per variable, at its first position."""
     suite = suite_of({"vars": {"n": "a"}}, {"vars": {"n": [1, 2.5, 3]}}, {"vars": {"n": [4, 5]}})
     [warning] = suite.warnings
@@ -55,9 +55,7 @@ def test_a_list_of_numbers_that_is_printed_whole_is_a_warning() -> None:
         ("{{n}}", {"vars": {"m": [1, 2]}}),
     ],
 )
-def test_a_list_that_seems_to_be_meant_as_it_is_is_not_a_warning(
-    prompt: str, test: dict[str, Any]
-) -> None:
+def test_a_list_that_is_used_as_a_list_causes_no_warning(prompt: str, test: dict[str, Any]) -> None:
     assert suite_of(test, prompt=prompt).warnings == ()
 
 

@@ -145,7 +145,7 @@ suite.yaml:29:10: $.evaluateOptions.delay: must be at least 0, got -1
 suite.yaml:31:14: $.description: must be text, got a list"""
 
 
-def said_of(name: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def message_of(name: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(folder)
     (folder / name).write_text(text)
     with pytest.raises(SuiteError) as caught:
@@ -157,11 +157,11 @@ def said_of(name: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch)
     ("name", "text", "problems"),
     [("suite.json", JSON, JSON_PROBLEMS), ("suite.yaml", YAML, YAML_PROBLEMS)],
 )
-def test_everything_wrong_is_reported_at_once_in_the_order_of_the_file(
+def test_all_mistakes_are_reported_in_file_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str, problems: str
 ) -> None:
     """Messages contain line, column, path, value, and a correction."""
-    assert said_of(name, text, tmp_path, monkeypatch) == problems
+    assert message_of(name, text, tmp_path, monkeypatch) == problems
 
 
 SINGLE: list[tuple[str, str]] = [
@@ -284,21 +284,21 @@ def test_a_problem_has_its_position(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, problems: str
 ) -> None:
     """A missing key is reported at its object, an unknown key at the key, an invalid value at the value."""
-    assert said_of("s.json", text, tmp_path, monkeypatch) == problems
+    assert message_of("s.json", text, tmp_path, monkeypatch) == problems
 
 
-def test_merged_settings_are_wrong_where_they_are_written(
+def test_mistakes_of_merged_settings_are_reported_at_their_definition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are not reported where they are merged."""
     text = "x-base: &b {rpm: 0}\nproviders: [echo]\nlanes:\n  1: {<<: *b, burst: 2}\n  true: *b\n"
-    assert said_of("s.yaml", text, tmp_path, monkeypatch) == (
+    assert message_of("s.yaml", text, tmp_path, monkeypatch) == (
         's.yaml:1:18: $.lanes["1"].rpm: must be more than 0, got 0\n'
         "s.yaml:1:18: $.lanes.true.rpm: must be more than 0, got 0"
     )
 
 
-def test_problems_are_data(tmp_path: Path) -> None:
+def test_problems_are_structured_data(tmp_path: Path) -> None:
     """The text is generated from them."""
     (tmp_path / "s.yaml").write_text("providers: [echo]\nprompt: [a]\n")
     with pytest.raises(SuiteError) as caught:

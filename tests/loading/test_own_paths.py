@@ -78,7 +78,7 @@ def prompts(suite: Suite) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.slow
-def test_a_suite_laid_over_another_is_what_it_is_alone(folder: Path) -> None:
+def test_a_merged_suite_means_the_same_as_alone(folder: Path) -> None:
     """Prompts keep labels and ids; tests and named files stay the same."""
     alone = load_suite(folder / "over there" / "s.yaml")
     both = load_suite(folder / "here" / "s.yaml", folder / "over there" / "s.yaml")
@@ -105,13 +105,13 @@ def test_a_suite_laid_over_another_is_what_it_is_alone(folder: Path) -> None:
         assert found.startswith(f"{folder / 'over there'}/./")
 
 
-def test_labels_name_no_folder_of_the_machine(folder: Path) -> None:
+def test_labels_contain_no_absolute_path(folder: Path) -> None:
     """They are equal on every machine."""
     both = load_suite(folder / "here" / "s.yaml", folder / "over there" / "s.yaml")
     assert str(folder) not in str([(*one, both.providers[-1].label) for one in prompts(both)])
 
 
-def test_what_is_missing_is_named_as_it_is_written(folder: Path) -> None:
+def test_a_missing_file_is_named_as_it_is_written(folder: Path) -> None:
     """A file of the same name in the first folder is not used instead."""
     write(folder, {"here/only.txt": "x", "here/only.csv": "x\n1\n"})
     write(folder, {"over there/s.yaml": "prompts: [only.txt]\ntests: only.csv\n"})
@@ -123,7 +123,7 @@ def test_what_is_missing_is_named_as_it_is_written(folder: Path) -> None:
     ]
 
 
-def test_texts_of_two_folders_are_one_prompt_and_files_are_two(tmp_path: Path) -> None:
+def test_equal_texts_of_two_folders_are_one_prompt_and_equal_files_are_two(tmp_path: Path) -> None:
     """Only entries that name files depend on the folder."""
     write(tmp_path, {"a/s.yaml": "providers: [echo]\nprompts: [same, p.txt]\n", "a/p.txt": "one"})
     write(tmp_path, {"b/s.yaml": "prompts: [same, p.txt]\n", "b/p.txt": "two"})
@@ -131,7 +131,7 @@ def test_texts_of_two_folders_are_one_prompt_and_files_are_two(tmp_path: Path) -
     assert [prompt.label for prompt in suite.prompts] == ["same", "p.txt: one", "p.txt: two"]
 
 
-def test_tasks_have_paths_too(tmp_path: Path) -> None:
+def test_paths_of_tasks_stay_relative_to_their_file(tmp_path: Path) -> None:
     """A task of another folder names files in that folder."""
     write(tmp_path, {"a/s.yaml": "providers: [echo]\ntasks: []\n", "b/p.txt": "two"})
     task = "tasks: [{type: prompt_eval, prompts: [p.txt], tests: [{vars: v.yaml}]}]\n"

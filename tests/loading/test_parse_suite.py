@@ -31,7 +31,7 @@ def parsed(**keys: Any) -> Suite:
     return parse_suite({"providers": ["echo"], **keys})
 
 
-def said_of(document: Any) -> list[str]:
+def problems_of(document: Any) -> list[str]:
     with pytest.raises(SuiteError) as caught:
         parse_suite(document)
     return [str(problem) for problem in caught.value.problems]
@@ -41,7 +41,7 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def test_the_least_suite_is_one_provider() -> None:
+def test_the_smallest_suite_is_one_provider() -> None:
     """It has one prompt, one test without variables, the working directory, and no file."""
     assert parsed() == Suite(
         providers=(ProviderEntry(id="echo"),),
@@ -51,10 +51,10 @@ def test_the_least_suite_is_one_provider() -> None:
     )
 
 
-def test_scenarios_need_settings_unless_none_are_allowed() -> None:
+def test_scenarios_need_a_config_unless_empty_tests_are_allowed() -> None:
     """An empty list of settings would make no rows."""
     document = {"providers": ["echo"], "scenarios": [{"config": []}]}
-    assert said_of(document) == [
+    assert problems_of(document) == [
         (
             "$.scenarios[0].config: the list of settings is empty\n"
             "  add a setting, or pass --allow-empty"
@@ -67,7 +67,7 @@ def test_an_unknown_key_names_the_nearest_keys() -> None:
     """Either one suggestion, or three keys; case and `_` are ignored."""
     unknown = '"{}" is not a key here'
     options = {"MaxConcurency": 1, "xyzzy": 1}
-    assert said_of({"providers": ["echo"], "promtps": ["a"], "evaluateOptions": options}) == [
+    assert problems_of({"providers": ["echo"], "promtps": ["a"], "evaluateOptions": options}) == [
         f'$.promtps: {unknown.format("promtps")}\n  did you mean "prompts"?',
         (
             f"$.evaluateOptions.MaxConcurency: {unknown.format('MaxConcurency')}\n"
@@ -97,7 +97,7 @@ def test_an_empty_list_of_tests_is_refused_unless_it_is_allowed() -> None:
     assert parse_suite({"providers": ["echo"], "scenarios": []}).tests == ()
 
 
-def test_the_directory_is_the_callers(tmp_path: Path) -> None:
+def test_the_working_directory_is_that_of_the_caller(tmp_path: Path) -> None:
     """Relative paths of the suite are relative to it."""
     assert parse_suite({"providers": ["echo"]}, directory=tmp_path).directory == tmp_path
 
@@ -146,12 +146,12 @@ def test_a_provider_may_be_written_in_three_forms(
         ),
     ],
 )
-def test_a_prompt_is_known_by_label_then_id_then_text(form: Any, prompt: Prompt) -> None:
+def test_a_prompt_is_identified_by_label_then_id_then_text(form: Any, prompt: Prompt) -> None:
     """The digest is that of the first one that is given, so it changes only with it."""
     assert parsed(prompts=[form]).prompts == (prompt,)
 
 
-def test_a_test_has_everything_in_its_place() -> None:
+def test_keys_are_parsed_into_fields() -> None:
     """Keys map to fields; `assert` is the only key that is not a valid name in Python."""
     suite = parsed(
         description="all of it",
@@ -199,15 +199,15 @@ def test_a_test_has_everything_in_its_place() -> None:
     assert suite.lanes == {"slow": LaneSettings(rpm=6)}
 
 
-def test_keys_without_meaning_are_accepted() -> None:
+def test_keys_without_effect_are_accepted() -> None:
     """Their values are ignored, with a warning; top-level keys beginning with x- are ignored without one."""
     suite = parsed(**dict.fromkeys(IGNORED_KEYS, 5), **{"x-": [], "x-mine": {}})
     assert attrs.evolve(suite, warnings=()) == parsed()
-    told = {warning.path for warning in suite.warnings}
-    assert told == {f"$.{key}" for key in IGNORED_KEYS if key not in IGNORED_SILENTLY}
+    paths = {warning.path for warning in suite.warnings}
+    assert paths == {f"$.{key}" for key in IGNORED_KEYS if key not in IGNORED_SILENTLY}
 
 
-def test_null_counts_as_absent_where_there_is_a_choice() -> None:
+def test_null_counts_as_absent_for_optional_values() -> None:
     """This holds for text, numbers and optional parts."""
     suite = parse_suite(
         {
@@ -223,7 +223,7 @@ def test_null_counts_as_absent_where_there_is_a_choice() -> None:
 @pytest.mark.parametrize("number", [0, -1, 1.5, "5", True, 10**400, []])
 def test_a_count_is_a_whole_number_of_at_least_1(number: Any) -> None:
     """Text, true, fractions and numbers beyond floats are refused."""
-    (problem,) = said_of({"providers": ["echo"], "evaluateOptions": {"repeat": number}})
+    (problem,) = problems_of({"providers": ["echo"], "evaluateOptions": {"repeat": number}})
     assert problem.startswith("$.evaluateOptions.repeat: must be ")
 
 
@@ -238,7 +238,7 @@ def test_every_count_is_used_unchanged(number: int) -> None:
 
 def test_every_promptfoo_key_is_known_or_refused_by_name() -> None:
     """None of them counts as a misspelling, and none is ignored silently."""
-    problems = said_of(
+    problems = problems_of(
         {
             "providers": [{"id": "echo", "env": {"A": 1}, "transform": "x"}],
             "outputPath": "o.json",
@@ -261,17 +261,19 @@ def test_every_promptfoo_key_is_known_or_refused_by_name() -> None:
     assert problems == ["$.lanes.a.itpm: itpm is not supported yet"]
 
 
-def test_other_options_of_a_test_are_those_of_its_provider() -> None:
+def test_unknown_options_of_a_test_are_passed_to_its_provider() -> None:
     """This holds for all keys except those that look like a misspelt option."""
     suite = parsed(tests=[{"options": {"temperature": 0, "prefix": "a"}}])
     assert suite.tests[0].options == TestOptions(prefix="a", overrides={"temperature": 0})
-    (problem,) = said_of({"providers": ["echo"], "tests": [{"options": {"storeOutputsAs": "x"}}]})
+    (problem,) = problems_of(
+        {"providers": ["echo"], "tests": [{"options": {"storeOutputsAs": "x"}}]}
+    )
     assert problem.startswith('$.tests[0].options.storeOutputsAs: "storeOutputsAs" is not a key')
 
 
-def test_one_spelling_of_a_key_is_enough() -> None:
+def test_only_one_spelling_of_a_key_is_allowed() -> None:
     """Both spellings at once are a mistake, in either order."""
-    assert said_of(
+    assert problems_of(
         {"providers": ["echo"], "evaluate_options": {"timeout_ms": 1, "timeoutMs": 1}}
     ) == [
         "$.evaluate_options.timeoutMs: timeout_ms and timeoutMs are the same key: write one of them"
@@ -304,16 +306,16 @@ FOREIGN: list[tuple[Any, list[str]]] = [
 
 
 @pytest.mark.parametrize(("document", "problems"), FOREIGN)
-def test_data_that_json_cannot_hold_is_refused(document: Any, problems: list[str]) -> None:
+def test_data_that_json_cannot_represent_is_refused(document: Any, problems: list[str]) -> None:
     """Each part is reported with its path."""
-    assert said_of(document) == problems
+    assert problems_of(document) == problems
 
 
 def test_data_that_contains_itself_is_refused() -> None:
     """All cycles are found quickly; data that is contained twice is not a cycle."""
     loop: dict[str, Any] = {"providers": ["echo"]}
     loop["tests"] = [loop, loop]
-    assert said_of(loop) == ["$.tests[0]: contains itself", "$.tests[1]: contains itself"]
+    assert problems_of(loop) == ["$.tests[0]: contains itself", "$.tests[1]: contains itself"]
     shared = {"a": "1"}
     assert parsed(tests=[{"vars": shared}, {"vars": shared}]).tests[1].vars == shared
 
@@ -323,10 +325,10 @@ def test_data_nested_too_deeply_is_refused() -> None:
     deep: Any = []
     for _ in range(5000):
         deep = [deep]
-    assert said_of({"x": deep}) == ["$.x[0][0][0]: is nested more than 200 levels deep"]
+    assert problems_of({"x": deep}) == ["$.x[0][0][0]: is nested more than 200 levels deep"]
 
 
-def test_a_fault_of_ours_is_not_reported_as_one_of_the_suite() -> None:
+def test_an_internal_error_is_not_reported_as_one_of_the_suite() -> None:
     """An error that is not a mistake of the suite is raised unchanged."""
     with pytest.raises(ZeroDivisionError):
         list(find_mistakes(ZeroDivisionError()))

@@ -30,12 +30,12 @@ def test_a_path_is_shown_on_one_printable_line(path: DocumentPath, shown: str) -
 @pytest.mark.slow
 @given(st.lists(ANY_TEXT | st.text('[]".$a1\\') | st.integers(0)).map(tuple))
 @example(("\ud800", '"]["', "a.b"))
-def test_a_path_that_is_shown_reads_as_itself(path: DocumentPath) -> None:
+def test_a_shown_path_can_be_parsed_again(path: DocumentPath) -> None:
     """This holds for any keys."""
     assert read_path(show_path(path)) == path
 
 
-def test_problems_found_later_are_placed_in_the_file(tmp_path: Path) -> None:
+def test_problems_found_later_have_positions_in_the_file(tmp_path: Path) -> None:
     """This also holds for a file that uses `targets`; a problem with its own file is unchanged."""
     file = tmp_path / "s.yaml"
     file.write_text("targets:\n- id: echo\n  config: {sped: 1}\n")
@@ -54,7 +54,7 @@ def test_problems_found_later_are_placed_in_the_file(tmp_path: Path) -> None:
     ] == [13]
 
 
-def test_problems_of_data_have_no_place() -> None:
+def test_problems_of_data_have_no_position() -> None:
     """Data has no file."""
     suite = parse_suite({"providers": ["echo"]})
     assert place_problems([Problem("$.a", "no")], suite) == [Problem("$.a", "no")]

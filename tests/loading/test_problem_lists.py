@@ -113,7 +113,9 @@ _RUBRIC = "providers: [echo]\ntests: [{assert: [{type: llm-rubric, value: x}]"
 _BEST = "tests: [{assert: [{type: select-best, value: x, provider: echo}]}]"
 
 
-def test_a_wrong_assertion_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_assertion_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """This also holds in sets, and for the test's judges, comparisons and transforms."""
     text = """\
 providers: [echo]
@@ -200,7 +202,7 @@ tests:
         ("providers: [echo]\nprompts: [a]\nscenarios: 5\ncommandLineOptions: []", None),
     ],
 )
-def test_nothing_is_reported_that_only_follows(
+def test_consequences_of_other_problems_are_not_reported(
     tmp_path: Path, text: str, paths: list[str] | None
 ) -> None:
     """Removed parts cause no further problems."""
@@ -214,7 +216,7 @@ def test_nothing_is_reported_that_only_follows(
         assert [problem.path for problem in prepared.value.problems] == paths
 
 
-def test_programs_that_make_tests_are_called_once(tmp_path: Path) -> None:
+def test_programs_that_generate_tests_are_called_once(tmp_path: Path) -> None:
     """This holds whatever the other mistakes."""
     generator = "def make():\n    open('calls', 'a').write('x')\n    return [{'vars': {'a': 1}}]\n"
     write(
@@ -288,7 +290,7 @@ tasks:
         load_suite("s.yaml")
 
 
-def test_files_that_can_be_read_are_looked_at_beside_one_that_cannot(
+def test_readable_files_are_checked_beside_an_unreadable_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are checked in order. Names that the broken file may define are not reported."""
@@ -311,7 +313,7 @@ def test_files_that_can_be_read_are_looked_at_beside_one_that_cannot(
     ]
 
 
-def test_what_is_found_later_stands_in_the_file_that_says_it(
+def test_late_problems_are_reported_in_the_file_that_causes_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The position is in the file that contains the cause; providers of the command line have none."""
@@ -339,7 +341,7 @@ def test_what_is_found_later_stands_in_the_file_that_says_it(
     assert places(caught.value) == [(None, None, "$.providers[0].id")]
 
 
-def test_an_option_at_the_top_is_wrong_there(tmp_path: Path) -> None:
+def test_an_option_at_the_top_is_reported_there(tmp_path: Path) -> None:
     """The position is not that of the usual place of options."""
     write(
         tmp_path,
@@ -376,7 +378,7 @@ def test_a_reference_without_a_target_hides_nothing_and_is_reported_once(tmp_pat
     ]
 
 
-def test_definitions_are_for_references(tmp_path: Path) -> None:
+def test_definitions_are_only_targets_of_references(tmp_path: Path) -> None:
     """They have no effect by themselves."""
     write(
         tmp_path,
@@ -392,7 +394,7 @@ def test_definitions_are_for_references(tmp_path: Path) -> None:
     assert suite.warnings == ()
 
 
-def test_files_beside_the_suite_are_named_from_the_working_directory(
+def test_files_of_the_suite_are_named_from_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This holds if they are below it, as the suite is."""

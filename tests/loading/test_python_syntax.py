@@ -22,7 +22,7 @@ RUNNING = ".".join(map(str, sys.version_info[:3]))
         ("try:\n    pass\nexcept ValueError, TypeError:\n    pass\n", (3, 14), 3),
     ],
 )
-def test_newer_syntax_is_named_with_both_versions(
+def test_newer_syntax_is_reported_with_both_versions(
     tmp_path: Path, code: str, version: tuple[int, int], line: int
 ) -> None:
     """Calling it invalid Python would be wrong, and would not help."""
@@ -33,14 +33,14 @@ def test_newer_syntax_is_named_with_both_versions(
     with pytest.raises(SuiteError) as caught:
         parse_suite({"providers": ["echo"], "tests": tests}, directory=tmp_path)
     newer = ".".join(map(str, version))
-    said = f"uses syntax of Python {newer} in line {line}, but Python {RUNNING} runs it"
-    assert caught.value.problems[0].message == f'"new.py" {said}'
+    message = f"uses syntax of Python {newer} in line {line}, but Python {RUNNING} runs it"
+    assert caught.value.problems[0].message == f'"new.py" {message}'
 
 
 @pytest.mark.parametrize(
     "code", ["def f(:\n    pass\n", "x = f'{a'\n", "except A:\n", "print 'a'\n"]
 )
-def test_other_mistakes_are_not_newer_syntax(code: str) -> None:
+def test_other_syntax_errors_are_not_newer_syntax(code: str) -> None:
     """They are invalid in every version."""
     with pytest.raises(SyntaxError) as caught:
         compile(code, "x.py", "exec")

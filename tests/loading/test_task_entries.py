@@ -20,7 +20,7 @@ def parsed(*tasks: dict[str, Any], **top: Any) -> Suite:
     return parse_suite({"providers": ["echo", GPT], **top, "tasks": entries})
 
 
-def said_of(*tasks: Any, **top: Any) -> list[str]:
+def problems_of(*tasks: Any, **top: Any) -> list[str]:
     entries = [
         {"type": "prompt_eval", **task} if isinstance(task, dict) else task for task in tasks
     ]
@@ -29,7 +29,7 @@ def said_of(*tasks: Any, **top: Any) -> list[str]:
     return [str(problem) for problem in caught.value.problems]
 
 
-def test_a_task_has_from_the_top_what_it_does_not_say() -> None:
+def test_a_task_inherits_from_the_top() -> None:
     """It inherits everything except prompts, tests and keys of the command line."""
     top: dict[str, Any] = {
         "description": "all",
@@ -51,7 +51,7 @@ def test_a_task_has_from_the_top_what_it_does_not_say() -> None:
     assert (task.id, task.depends_on, task.suite) == ("task-1", (), alone)
 
 
-def test_what_a_task_says_replaces_what_the_top_says() -> None:
+def test_settings_of_a_task_override_those_of_the_top() -> None:
     """A list, the default test, a description; options are merged key by key, in either spelling."""
     suite = parsed(
         {
@@ -77,7 +77,7 @@ def test_what_a_task_says_replaces_what_the_top_says() -> None:
     assert two.suite.evaluate_options == suite.evaluate_options
 
 
-def test_a_text_names_a_provider_of_the_top_or_is_an_id() -> None:
+def test_a_text_selects_a_provider_of_the_top_or_is_an_id() -> None:
     """Labels have precedence over ids; the whole entry of the top is used."""
     suite = parsed(
         {"providers": ["gpt", "exec:cat"]},
@@ -96,14 +96,14 @@ def test_the_top_needs_no_providers_if_every_task_has_some() -> None:
     """A task without any is a mistake."""
     suite = parsed({"providers": ["echo"]}, providers=[])
     assert suite.tasks[0].suite.providers[0].id == "echo"
-    assert said_of({"providers": ["echo"]}, {}, providers=[]) == [
+    assert problems_of({"providers": ["echo"]}, {}, providers=[]) == [
         '$.providers: the suite has no providers\n  for example "providers": ["echo"]'
     ]
 
 
 def test_a_suite_with_tasks_has_no_rows_of_its_own() -> None:
     """They would belong to no task."""
-    assert said_of({}, prompts=["a"], tests=[], scenarios=[]) == [
+    assert problems_of({}, prompts=["a"], tests=[], scenarios=[]) == [
         f"$.{key}: {key} and $.tasks exclude each other\n  move it to one of the tasks"
         for key in ("prompts", "scenarios", "tests")
     ]
@@ -111,7 +111,7 @@ def test_a_suite_with_tasks_has_no_rows_of_its_own() -> None:
 
 def test_mistakes_of_the_top_are_reported_once_and_those_of_tasks_in_them() -> None:
     """This holds for any number of tasks that inherit them."""
-    said = said_of(
+    problems = problems_of(
         {"tests": [{"vrs": {}}]},
         {"evaluateOptions": {"timeoutMs": -1}, "prompts": ["{% if %}"]},
         {"providers": ["gpt", {"id": "echo", "colour": 1}], "defaultTest": {"promts": []}},
@@ -119,7 +119,7 @@ def test_mistakes_of_the_top_are_reported_once_and_those_of_tasks_in_them() -> N
         evaluateOptions={"repeat": 0},
         nonsense=1,
     )
-    assert sorted(text.split(": ")[0] for text in said) == [
+    assert sorted(text.split(": ")[0] for text in problems) == [
         "$.evaluateOptions.repeat",
         "$.nonsense",
         "$.providers[1].dely",
@@ -131,16 +131,16 @@ def test_mistakes_of_the_top_are_reported_once_and_those_of_tasks_in_them() -> N
     ]
 
 
-def test_targets_are_named_as_the_file_names_them() -> None:
+def test_targets_are_named_with_the_key_of_the_file() -> None:
     """This also holds if a task names one."""
     with pytest.raises(SuiteError) as caught:
         parse_suite({"targets": [{"id": "echo", "x": 1}], "tasks": [{"type": "prompt_eval"}]})
     assert [problem.path for problem in caught.value.problems] == ["$.targets[0].x"]
 
 
-def test_keys_and_types_of_tasks() -> None:
+def test_keys_and_types_of_tasks_are_checked() -> None:
     """Unknown keys and types are reported with a suggestion; for an unknown type nothing else is."""
-    assert said_of(
+    assert problems_of(
         {"promts": [], "dependsOn": [1], "depends_on": []},
         {"type": "agents", "columns": []},
         {"type": "prompteval"},
@@ -164,21 +164,21 @@ def test_keys_and_types_of_tasks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tasks", "said"),
+    ("tasks", "message"),
     [
         ([], "the list of tasks is empty"),
         ({}, "must be a list of tasks"),
     ],
 )
-def test_tasks_are_a_list(tasks: object, said: str) -> None:
+def test_tasks_are_a_list(tasks: object, message: str) -> None:
     """The list must not be empty."""
-    with pytest.raises(SuiteError, match=said):
+    with pytest.raises(SuiteError, match=message):
         parse_suite({"providers": ["echo"], "tasks": tasks})
 
 
-def test_dependencies_must_be_able_to_hold() -> None:
+def test_dependencies_must_exist_and_be_acyclic() -> None:
     """Refused are unknown tasks, the task itself, and cycles with their path; all types of tasks have ids."""
-    assert said_of(
+    assert problems_of(
         {"id": "a", "dependsOn": ["c", "a"]},
         {"id": "b", "dependsOn": ["a", "later", "fist"]},
         {"id": "c", "dependsOn": ["b"]},
@@ -192,7 +192,7 @@ def test_dependencies_must_be_able_to_hold() -> None:
     ]
 
 
-def test_what_becomes_of_a_task_whose_dependency_fails() -> None:
+def test_the_policy_for_failed_dependencies_is_parsed() -> None:
     """Tasks of all types may set it; one whose tests are rows of another task cannot run without them."""
     tasks = parsed(
         {"id": "a"},
@@ -201,7 +201,7 @@ def test_what_becomes_of_a_task_whose_dependency_fails() -> None:
         {"dependsOn": "a", "on_failed_dependency": "block", "tests": {"fromTask": "a"}},
     ).tasks
     assert [task.when_failed for task in tasks] == ["skip", "skip", "run", "block"]
-    assert said_of(
+    assert problems_of(
         {"id": "a"},
         {"onFailedDependency": "wait"},
         {"onFailedDependency": "run", "tests": {"fromTask": "a"}},
@@ -213,46 +213,46 @@ def test_what_becomes_of_a_task_whose_dependency_fails() -> None:
 
 def test_every_cycle_is_reported() -> None:
     """Each is reported once, even if they share a task."""
-    said = said_of(
+    problems = problems_of(
         {"id": "a", "dependsOn": ["b"]},
         {"id": "b", "dependsOn": ["a", "c"]},
         {"id": "c", "dependsOn": ["b"]},
     )
-    assert [text.split("\n")[0].partition("other: ")[2] for text in said] == [
+    assert [text.split("\n")[0].partition("other: ")[2] for text in problems] == [
         "a → b → a",
         "b → c → b",
     ]
 
 
-def test_ids_are_different() -> None:
+def test_task_ids_must_be_unique() -> None:
     """Default ids count as well."""
-    assert said_of({"id": "x"}, {"id": "x"}, {"id": "task-4"}, {}) == [
+    assert problems_of({"id": "x"}, {"id": "x"}, {"id": "task-4"}, {}) == [
         '$.tasks[1].id: duplicate id "x": $.tasks[0] has it as well',
         '$.tasks[3].id: duplicate id "task-4": $.tasks[2] has it as well',
     ]
 
 
-def test_what_holds_for_the_whole_run_stands_at_the_top() -> None:
+def test_settings_of_the_whole_run_are_only_allowed_at_the_top() -> None:
     """There is one deadline and one budget."""
     options = {"max_eval_time_ms": 5, "budget": {"usd": 1}}
     hint = "\n  move it to $.evaluateOptions: it applies to all tasks together"
-    assert sorted(said_of({"evaluateOptions": options})) == [
+    assert sorted(problems_of({"evaluateOptions": options})) == [
         f"$.tasks[0].evaluateOptions.budget: budget cannot be set in a task{hint}",
         f"$.tasks[0].evaluateOptions.max_eval_time_ms: max_eval_time_ms cannot be set in a task{hint}",
     ]
 
 
-def test_a_name_that_means_two_providers_is_refused() -> None:
+def test_an_ambiguous_provider_name_is_refused() -> None:
     """The intended one would be unclear."""
     top = ["echo", {"id": "echo", "label": "x"}]
-    (said,) = said_of({"providers": ["echo"]}, providers=top)
-    assert said == (
+    (problem,) = problems_of({"providers": ["echo"]}, providers=top)
+    assert problem == (
         '$.tasks[0].providers[0]: "echo" names 2 providers\n'
         "  give labels to $.providers[0], $.providers[1], and name one of them"
     )
 
 
-def test_mistakes_are_placed_in_the_file(tmp_path: Path) -> None:
+def test_mistakes_have_positions_in_the_file(tmp_path: Path) -> None:
     """The position is that of the entry, or of the inherited part."""
     file = tmp_path / "s.toml"
     file.write_text(

@@ -53,13 +53,13 @@ async def model(request: Request) -> Reply:
     return Reply(output=request.prompt, cost=1.0)
 
 
-def rows_of(suite: dict[str, Any], judge: Provider, asked: Provider = model) -> list[Row]:
+def rows_of(suite: dict[str, Any], judge: Provider, answering: Provider = model) -> list[Row]:
     return run_virtual(
-        lambda: collect(parse_suite(suite), providers={"model": asked, "judge": judge})
+        lambda: collect(parse_suite(suite), providers={"model": answering, "judge": judge})
     )
 
 
-def told(row: Row) -> tuple[str, float, str | None]:
+def result_of(row: Row) -> tuple[str, float, str | None]:
     return row.status.value, row.score, row.error
 
 
@@ -76,14 +76,14 @@ def test_one_output_wins_and_every_other_row_fails() -> None:
 
 
 @pytest.mark.parametrize("reply", ["3", "7", "none", "-1"])
-def test_as_43_an_output_that_there_is_not_cannot_win(reply: str) -> None:
-    """No row loses by it: all rows are errors."""
+def test_as_43_an_invalid_choice_of_the_judge_wins_nothing(reply: str) -> None:
+    """No row loses because of it: all rows are errors."""
     rows = rows_of(document(), chooser(reply))
-    assert [told(row)[:2] for row in rows] == [("error", 0)] * 3
+    assert [result_of(row)[:2] for row in rows] == [("error", 0)] * 3
     assert all("is unusable" in (row.error or "") for row in rows)
 
 
-def test_what_the_judge_used_is_counted_once() -> None:
+def test_the_usage_of_the_judge_is_counted_once() -> None:
     """The first row that was compared is charged."""
     rows = rows_of(document(), chooser("0"))
     assert [(row.spent.usage.total, row.spent.cost) for row in rows] == [
@@ -94,7 +94,7 @@ def test_what_the_judge_used_is_counted_once() -> None:
 
 
 @pytest.mark.parametrize("groups", [1, 30])
-def test_groups_are_compared_side_by_side(groups: int) -> None:
+def test_groups_are_compared_concurrently(groups: int) -> None:
     """Thirty groups with a judge of 200 ms at width 20 take two rounds."""
     suite = document(
         prompts=["a {{x}}", "b {{x}}"],
@@ -118,7 +118,7 @@ def test_groups_are_compared_side_by_side(groups: int) -> None:
     assert run_virtual(seconds) == pytest.approx(ideal, rel=0.01)
 
 
-def test_a_judge_on_the_lane_of_the_model_gets_its_turn() -> None:
+def test_a_judge_on_the_lane_of_the_model_gets_a_slot() -> None:
     """At width 1, a call from within another would wait forever."""
     one = {"key": "k", "maxConcurrency": 1}
     suite = document(
@@ -145,7 +145,7 @@ def failing(*prompts: str, kind: Any = "bad_request") -> Provider:
 
 
 @pytest.mark.parametrize("failed", ["a 1", "bb 1", "ccc 1"])
-def test_a_row_without_an_output_takes_part_with_none(failed: str) -> None:
+def test_a_row_without_an_output_is_compared_as_empty(failed: str) -> None:
     """It stays an error; the other rows keep their column numbers for the judge."""
     prompts = ["a 1", "bb 1", "ccc 1"]
     best = max(place for place, prompt in enumerate(prompts) if prompt != failed)
@@ -154,8 +154,8 @@ def test_a_row_without_an_output_takes_part_with_none(failed: str) -> None:
     expected[best] = Status.PASS
     expected[prompts.index(failed)] = Status.ERROR
     assert [row.status for row in rows] == expected
-    told = [row.verdict.parts[0].reason for row in rows if row.verdict is not None]
-    assert told == [f"output {best} is the best by the criterion: the longest"] * 2
+    reasons = [row.verdict.parts[0].reason for row in rows if row.verdict is not None]
+    assert reasons == [f"output {best} is the best by the criterion: the longest"] * 2
 
 
 def test_a_row_without_an_output_cannot_win() -> None:
@@ -166,7 +166,7 @@ def test_a_row_without_an_output_cannot_win() -> None:
     assert rows[0].spent.calls == 2
 
 
-def test_the_highest_score_is_one_of_those_that_there_are() -> None:
+def test_the_highest_score_is_one_of_the_existing_scores() -> None:
     """A row with an error is skipped."""
     contains = {"type": "contains", "value": "b"}
     tests = [{"vars": {"x": "b"}, "assert": [contains, {"type": "max-score"}]}]
@@ -174,7 +174,7 @@ def test_the_highest_score_is_one_of_those_that_there_are() -> None:
     assert [row.status for row in rows] == [Status.ERROR, Status.PASS, Status.FAIL]
 
 
-def test_one_output_alone_cannot_be_compared() -> None:
+def test_a_single_output_cannot_be_compared() -> None:
     """The remaining row is an error, and keeps its reply."""
     rows = rows_of(document(), chooser("0"), failing("a 1", "ccc 1"))
     assert [row.status for row in rows] == [Status.ERROR] * 3
@@ -184,7 +184,7 @@ def test_one_output_alone_cannot_be_compared() -> None:
     assert rows[1].output == "bb 1"
 
 
-def test_rows_that_could_not_be_compared_keep_what_is_known() -> None:
+def test_rows_that_could_not_be_compared_keep_their_results() -> None:
     """They keep the reply, the cost and their other verdicts; the judge's costs are counted."""
     tests = [{"vars": {"x": "1"}, "assert": [{"type": "contains", "value": "b"}, BEST]}]
     rows = rows_of(document(tests=tests), chooser("none of them"))
@@ -197,7 +197,7 @@ def test_rows_that_could_not_be_compared_keep_what_is_known() -> None:
     assert rows[0].spent.calls == 2  # one repeated call
 
 
-def test_the_members_of_a_set_are_scored_and_not_the_set_besides() -> None:
+def test_the_members_of_a_set_are_scored_instead_of_the_set() -> None:
     """The reason of a winner without other assertions is its win."""
     both = [{"type": "contains", "value": "a", "weight": 10}, {"type": "contains", "value": "b"}]
     tests = [
@@ -237,22 +237,22 @@ def test_concurrent_assertions_follow_the_suite() -> None:
     assert [run_virtual(seconds, width) for width in (None, 1, 6)] == [2, 6, 1]
 
 
-def test_a_comparison_that_does_not_count_fails_no_row() -> None:
-    """With weight 0 it is stored, with its score."""
+def test_a_comparison_with_weight_0_fails_no_row() -> None:
+    """It is stored, with its score."""
     tests = [{"vars": {"x": "1"}, "assert": [{**BEST, "weight": 0}]}]
-    for judge in (chooser("0"), chooser("nobody")):
+    for judge in (chooser("0"), chooser("unknown")):
         rows = rows_of(document(tests=tests), judge)
         assert [row.status for row in rows] == [Status.PASS] * 3
     assert [row.verdict and row.verdict.parts[0].score for row in rows] == [0, 0, 0]
 
 
-def test_a_group_waits_for_its_row_that_is_run_once_more() -> None:
+def test_a_group_waits_for_its_retried_row() -> None:
     """A reply of the second round is compared as well."""
-    asked: list[str] = []
+    requests: list[str] = []
 
     async def unsteady(request: Request) -> Reply:
-        asked.append(request.prompt)
-        if asked.count("bb 1") == 1 and request.prompt == "bb 1":
+        requests.append(request.prompt)
+        if requests.count("bb 1") == 1 and request.prompt == "bb 1":
             raise ProviderError("server", "try again")
         return await model(request)
 
@@ -260,33 +260,33 @@ def test_a_group_waits_for_its_row_that_is_run_once_more() -> None:
         providers=[{"id": "model", "lane": {"retries": 0}}], evaluateOptions={"salvageRounds": 1}
     )
     rows = rows_of(suite, chooser("1"), unsteady)
-    assert asked.count("bb 1") == 2
+    assert requests.count("bb 1") == 2
     assert [row.status for row in rows] == [Status.FAIL, Status.PASS, Status.FAIL]
 
 
-def test_a_judge_that_failed_transiently_is_asked_once_more() -> None:
+def test_a_judge_that_failed_transiently_is_called_again() -> None:
     """No other call is repeated."""
-    asked: list[str] = []
+    requests: list[str] = []
 
     async def unsteady(request: Request) -> Reply:
-        asked.append("judge")
-        if len(asked) == 4:
+        requests.append("judge")
+        if len(requests) == 4:
             raise ProviderError("server", "try again")
         return Reply(output="0")
 
     async def noted(request: Request) -> Reply:
-        asked.append(request.prompt)
+        requests.append(request.prompt)
         return await model(request)
 
     judge = {"id": "judge", "lane": {"retries": 0}}
     tests = [{"vars": {"x": "1"}, "assert": [{**BEST, "provider": judge}]}]
     suite = document(tests=tests, evaluateOptions={"salvageRounds": 1})
     rows = rows_of(suite, unsteady, noted)
-    assert asked[3:] == ["judge", "judge"]
+    assert requests[3:] == ["judge", "judge"]
     assert [row.status for row in rows] == [Status.PASS, Status.FAIL, Status.FAIL]
 
 
-def test_a_run_that_is_interrupted_while_it_compares_keeps_every_reply() -> None:
+def test_a_run_interrupted_during_a_comparison_keeps_every_reply() -> None:
     """Rows of the group are errors with the reason; rows before it are unchanged."""
     tests = [{"vars": {"x": "0"}}, {"vars": {"x": "1"}, "assert": [BEST]}]
     rows: list[Row] = []
@@ -310,7 +310,7 @@ def test_a_run_that_is_interrupted_while_it_compares_keeps_every_reply() -> None
     assert rows[3].error == "not compared with other rows: interrupted: the run was cancelled"
 
 
-def test_a_limit_of_a_row_holds_for_its_comparison_too() -> None:
+def test_a_limit_of_a_row_applies_to_its_comparison_too() -> None:
     """`timeoutMs` starts again, because it is another job."""
     rows = rows_of(document(evaluateOptions={"timeoutMs": 500}), chooser("0", seconds=5))
     assert {row.error for row in rows} == {
@@ -335,7 +335,7 @@ DELAYS = st.lists(st.integers(0, 5), min_size=1, max_size=7)
 
 @settings(max_examples=100)
 @given(DELAYS, DELAYS, st.lists(st.booleans(), min_size=4, max_size=4), st.integers(1, 3))
-def test_rows_are_the_same_in_whatever_order_replies_come(
+def test_rows_do_not_depend_on_the_order_of_replies(
     models: list[int], judges: list[int], compared: list[bool], width: int
 ) -> None:
     """The order of rows, their verdicts and their costs do not depend on timing."""
@@ -365,12 +365,12 @@ def test_rows_are_the_same_in_whatever_order_replies_come(
             return Reply(output=f"{len(json.dumps(request.prompt)) % 3}", usage=Usage(total=1))
 
         rows = rows_of(suite, judge, ask)
-        return [(row.index, told(row), row.verdict, row.spent) for row in rows]
+        return [(row.index, result_of(row), row.verdict, row.spent) for row in rows]
 
     assert run(float) == run(lambda _: 0.0)
 
 
-def test_what_cannot_be_compared_is_reported_before_anything_is_asked() -> None:
+def test_invalid_comparisons_are_reported_before_any_call() -> None:
     """Cases: one column, no scores, a comparison in a set, and a `not-`."""
     suite = parse_suite(
         document(

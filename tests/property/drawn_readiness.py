@@ -256,7 +256,7 @@ async def _run(case: Case) -> tuple[RunTrace, DrawnReadiness]:
         ended_at,
         recorder.bodies,
         recorder.calls,
-        recorder.asked,
+        recorder.requests,
         recorder.emissions,
         recorder.samples,
         recorder.events,

@@ -267,14 +267,14 @@ def test_a_loop_is_what_its_model_foretells(script: Script, _seed: object) -> No
     assert bench.began == foretold.began
     assert bench.slots.held == foretold.held
     assert found.over_at == foretold.over_at
-    assert [number for number, _end in bench.told] == list(range(len(foretold.ends)))
-    assert kinds([told for _number, told in bench.told]) == kinds(foretold.ends)
+    assert [number for number, _end in bench.recorded] == list(range(len(foretold.ends)))
+    assert kinds([recorded for _number, recorded in bench.recorded]) == kinds(foretold.ends)
     if end is None:
         assert foretold.ending == "cancelled"
     else:
         assert (end.ending, end.gave_up) == (foretold.ending, foretold.why)
         assert end.children_ended == foretold.children_ended
-        assert list(end.attempts) == [told for _number, told in bench.told]
+        assert list(end.attempts) == [recorded for _number, recorded in bench.recorded]
         assert (end.undelivered == 0) == script.bus_works
     check_events(script, foretold, found)
     if script.bus_works:

@@ -45,7 +45,7 @@ def tell(breaker: Breaker, event: Event, now: float) -> None:
         case "troubled":
             breaker.troubled(now, event.wait, "why")
         case _:
-            breaker.asked_to_wait(event.wait, "why")
+            breaker.observe_wait(event.wait, "why")
 
 
 @attrs.define
@@ -163,8 +163,8 @@ def reason_of(what: str) -> str | None:
             breaker.troubled(1.0, 2.0, "busy")
             breaker.troubled(9.5, 2.0, "unreachable")
         case "wait":
-            breaker.asked_to_wait(8.0, "busy")
-            breaker.asked_to_wait(8.5, "busy")
+            breaker.observe_wait(8.0, "busy")
+            breaker.observe_wait(8.5, "busy")
         case _:
             breaker.exhausted("no credit")
     return breaker.reason

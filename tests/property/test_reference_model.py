@@ -123,7 +123,7 @@ def test_lanes_learn_in_drawn_scenarios() -> None:
 
     draw()
     assert seen["tied"] * 3 <= seen["runs"], seen
-    for what in ("cut", "recovered", "closed", "told"):
+    for what in ("cut", "recovered", "closed", "declared"):
         assert seen[what] >= 50, (what, seen)
     assert seen["measured"] >= 15, seen
     assert seen["tried"] >= 10, seen

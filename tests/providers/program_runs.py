@@ -42,7 +42,7 @@ def run(main: Callable[[], Awaitable[T]]) -> T:
 def run_when_ready(pipe: Path, main: Callable[[], Awaitable[T]]) -> T:
     """Run a function on a clock that stops until a program has opened this named pipe, and closed it.
 
-    So a late program was ready before that, however slow the machine is.
+    A late program was ready before that, however slow the machine is.
     """
     os.mkfifo(pipe)
     clock = trio.testing.MockClock()

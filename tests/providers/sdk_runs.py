@@ -74,7 +74,7 @@ class Server:
     answers: Sequence[Answer | Echo | HangUp | Hold]
     received: list[Received] = attrs.field(factory=list)
     url: str = ""
-    heard: trio.Event = attrs.field(factory=trio.Event)
+    request_arrived: trio.Event = attrs.field(factory=trio.Event)
     """Set, and replaced, when a request arrives."""
 
     async def serve(self, task_status: trio.TaskStatus[None]) -> None:
@@ -115,8 +115,8 @@ class Server:
                 content,
             )
         )
-        self.heard.set()
-        self.heard = trio.Event()
+        self.request_arrived.set()
+        self.request_arrived = trio.Event()
         match answer:
             case HangUp():
                 return False
@@ -125,11 +125,11 @@ class Server:
                 return False
             case Answer(status, content, extra):
                 text = content if isinstance(content, bytes) else json.dumps(content).encode()
-                told = {
+                reply_headers = {
                     "content-type": "application/json",
                     "content-length": str(len(text)),
                 } | extra
-                reply = h11.Response(status_code=status, headers=list(told.items()))
+                reply = h11.Response(status_code=status, headers=list(reply_headers.items()))
                 for event in (reply, h11.Data(data=text), h11.EndOfMessage()):
                     await stream.send_all(wire.send(event) or b"")
         return wire.our_state is h11.DONE

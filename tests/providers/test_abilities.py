@@ -51,7 +51,7 @@ def form_of(entry_id: str, schema: Any = CLOSED, **config: Any) -> Any:
         ("exec:cat", {"text", "embedding", "classification", "moderation"}),
     ],
 )
-def test_a_service_is_known_by_the_request_that_is_built(entry_id: str, able: set[str]) -> None:
+def test_a_service_is_identified_by_its_request(entry_id: str, able: set[str]) -> None:
     """A service is judged by its request; programs may return anything."""
     assert abilities(spec_of(entry_id).settings) == able
 
@@ -69,7 +69,7 @@ def test_a_service_is_known_by_the_request_that_is_built(entry_id: str, able: se
         ("exec:cat", {}, True),
     ],
 )
-def test_a_model_searches_if_its_config_requests_it(
+def test_a_model_may_search_if_its_config_requests_it(
     entry_id: str, config: dict[str, Any], *, searches: bool
 ) -> None:
     """A model may search if its config requests it, or if that is unknown."""
@@ -79,7 +79,7 @@ def test_a_model_searches_if_its_config_requests_it(
 @pytest.mark.parametrize(
     "entry_id", ["openai:gpt-4.1", "openai:responses:gpt-4.1", "google:gemini-2.5-pro"]
 )
-def test_a_schema_is_requested_where_services_support_it(entry_id: str) -> None:
+def test_a_schema_is_requested_if_the_service_supports_it(entry_id: str) -> None:
     """The options for a schema are valid options of a call."""
     spec = spec_of(entry_id)
     form = form_of(entry_id)
@@ -105,7 +105,7 @@ def test_a_schema_is_requested_where_services_support_it(entry_id: str) -> None:
         ("echo", {}),
     ],
 )
-def test_no_schema_is_requested_where_support_is_unknown(
+def test_no_schema_is_requested_if_support_is_unknown(
     entry_id: str, config: dict[str, Any]
 ) -> None:
     """No schema is requested if support is unknown, or if the config sets a format: a refusal is worse."""
@@ -122,6 +122,6 @@ def test_no_schema_is_requested_where_support_is_unknown(
         ({**CLOSED, "properties": {"pass": {"type": "array", "items": CLOSED}}}, True),
     ],
 )
-def test_a_service_is_held_to_a_schema_that_it_can_hold_to(schema: Any, *, strict: bool) -> None:
-    """A schema that the service can enforce is strict; others are only requested."""
+def test_a_schema_that_the_service_can_enforce_is_strict(schema: Any, *, strict: bool) -> None:
+    """Other schemas are only requested."""
     assert form_of("openai:gpt-4.1", schema)["json_schema"]["strict"] is strict

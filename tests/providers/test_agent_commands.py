@@ -43,8 +43,8 @@ def program(path: Path, mode: int = 0o755) -> Path:
     return path
 
 
-def test_words_are_kept_as_templates() -> None:
-    """Templates with spaces are single words."""
+def test_arguments_are_kept_as_templates() -> None:
+    """Templates with spaces are single arguments."""
     found = settings("sh -c {{ prompt }} '{{a}} b' {% if x %}c{% endif %}")
     assert found.words == ("sh", "-c", "{{ prompt }}", "{{a}} b", "{% if x %}c{% endif %}")
     assert (found.timeout, found.stdin, found.success) == (None, False, frozenset({0}))
@@ -55,7 +55,7 @@ def test_all_agents_share_the_run_slots() -> None:
     assert {settings("sh").lane_key, settings("true x").lane_key} == {AGENT_RUNS}
 
 
-def test_a_config_sets_how_it_is_run() -> None:
+def test_a_config_determines_the_execution() -> None:
     """Keys are accepted in both spellings; null is ignored for a key without a default."""
     found = settings(
         "sh",
@@ -73,7 +73,7 @@ def test_a_config_sets_how_it_is_run() -> None:
 
 
 def test_all_mistakes_of_an_entry_are_reported_at_once() -> None:
-    """Problems of keys, values, words and the program are reported together."""
+    """Problems of keys, values, arguments and the program are reported together."""
     mistaken = "not a valid template: not a template: line 1: No filter named 'nothing'."
     assert problems(
         "no-such-program {{ x | nothing }}", timeoutMs=0, input="argument", cwd=".", env=1
@@ -103,8 +103,8 @@ def test_an_invalid_command_line_is_a_problem(line: str, problem: str) -> None:
     assert problems(line) == [problem]
 
 
-def test_a_program_with_a_path_is_beside_the_suite(tmp_path: Path) -> None:
-    """A path is relative to the suite, not to the workspace; a bare name is searched in PATH."""
+def test_a_program_with_a_path_is_relative_to_the_suite(tmp_path: Path) -> None:
+    """It is not relative to the workspace; a bare name is searched in PATH."""
     program(tmp_path / "bin" / "agent")
     program(tmp_path / "flat", 0o644)
     assert settings("bin/agent x", tmp_path).command(str) == (f"{tmp_path}/bin/agent", "x")
@@ -116,7 +116,7 @@ def test_a_program_with_a_path_is_beside_the_suite(tmp_path: Path) -> None:
     ]
 
 
-def test_a_program_that_is_a_template_is_known_when_it_runs(tmp_path: Path) -> None:
+def test_a_program_that_is_a_template_is_resolved_when_it_runs(tmp_path: Path) -> None:
     """The rendered path is handled like a fixed one."""
     filled = {"{{tool}}": "bin/x", "{{workspace}}/y": "/w/y", "{{name}}": "sh"}
     found = [settings(line, tmp_path).command(filled.__getitem__) for line in filled]
@@ -124,7 +124,7 @@ def test_a_program_that_is_a_template_is_known_when_it_runs(tmp_path: Path) -> N
 
 
 def test_files_beside_the_suite_must_exist(tmp_path: Path) -> None:
-    """The program and an interpreter's script must exist; files in other words may be created later."""
+    """The program and an interpreter's script must exist; files in other arguments may be created later."""
     program(tmp_path / "agent.sh")
     for line in ("{{suite}}/agent.sh", "sh -e {{ suite }}/agent.sh", "sh agent.sh", "sh -c x"):
         assert settings(line, tmp_path).words
@@ -136,12 +136,12 @@ def test_files_beside_the_suite_must_exist(tmp_path: Path) -> None:
         assert settings(line, tmp_path).words
     assert problems("{{suite}}/nope", tmp_path) == [f'.id: program "{tmp_path}/nope" not found']
     for line in ("sh {{suite}}/nope x", "/bin/sh -e {{ suite }}/nope"):
-        program_said = line.split()[0]
-        told = f'.id: file "{tmp_path}/nope" for {program_said} not found'
-        assert problems(line, tmp_path) == [told]
+        program_name = line.split()[0]
+        problem = f'.id: file "{tmp_path}/nope" for {program_name} not found'
+        assert problems(line, tmp_path) == [problem]
 
 
-def test_an_agent_cannot_answer_requests(tmp_path: Path) -> None:
+def test_an_agent_cannot_reply_to_requests(tmp_path: Path) -> None:
     """A request to an agent fails, for example one of a judge."""
     with pytest.raises(ProviderError) as caught:
         run(lambda: ask(settings("sh -c x")))
@@ -163,7 +163,7 @@ def resolved(entry_id: str, **readers: Any) -> ProviderSpec:
     )
 
 
-def test_a_reader_wins_over_the_usual_one_for_its_prefix() -> None:
+def test_a_registered_reader_overrides_the_default_for_its_prefix() -> None:
     """The reader is used for its prefix only."""
     own = {"readers": {"exec": read_agent_command}}
     spec = resolved("exec:sh x", **own)
@@ -176,7 +176,7 @@ def test_a_reader_wins_over_the_usual_one_for_its_prefix() -> None:
 
 @given(st.text(st.sampled_from("ab \t'\"\\$"), max_size=12))
 @hypothesis_settings(max_examples=hypothesis_settings().max_examples // 2)
-def test_a_line_without_templates_is_split_as_a_shell_would(line: str) -> None:
+def test_a_line_without_templates_is_split_like_in_a_shell(line: str) -> None:
     """Agents and other programs split lines in the same way."""
     assert split_templates(line) == split_line(line)
 

@@ -28,12 +28,12 @@ from trioeval.providers.http.wire import HttpReply
 from trioeval.providers.vendors.anthropic import MessagesAdapter, read
 
 CHAT_FORMAT = {"type": "json_schema", "json_schema": {"name": "sums", "schema": SCHEMA}}
-CLOCK = {"name": "clock", "description": "Tells the time", "input_schema": {"type": "object"}}
+CLOCK = {"name": "clock", "description": "Returns the time", "input_schema": {"type": "object"}}
 CHAT_CLOCK = {
     "type": "function",
     "function": {
         "name": "clock",
-        "description": "Tells the time",
+        "description": "Returns the time",
         "parameters": {"type": "object"},
     },
 }
@@ -58,7 +58,7 @@ def body(prompt: str = "Hi", model: str = MODEL, /, **config: Any) -> Any:
 
 
 @pytest.mark.parametrize("rest", ["messages:m", "m"])
-def test_the_kind_may_be_left_out(rest: str) -> None:
+def test_the_kind_may_be_omitted(rest: str) -> None:
     """There is only one kind, so it may be omitted."""
     assert entry(rest, ENVIRON).endpoint.model == "m"
 
@@ -77,7 +77,7 @@ def test_the_kind_may_be_left_out(rest: str) -> None:
         ({}, {"apiBaseUrl": "http://b", "apiHost": "c:1"}, "https://c:1/v1/messages"),
     ],
 )
-def test_the_base_url_is_given_with_or_without_its_version(
+def test_the_base_url_may_or_may_not_contain_its_version(
     environ: Mapping[str, str], config: Mapping[str, Any], url: str
 ) -> None:
     """The config takes precedence over the environment, and a host over a URL."""
@@ -107,7 +107,7 @@ def test_the_base_url_is_given_with_or_without_its_version(
         ("someone-elses-model", {}, 0),
     ],
 )
-def test_a_temperature_is_sent_where_it_is_taken(
+def test_a_temperature_is_sent_if_the_model_accepts_it(
     model: str, config: Mapping[str, Any], temperature: float | None
 ) -> None:
     """No temperature is sent with thinking or top_p, or to models that refuse it."""
@@ -130,7 +130,7 @@ def test_a_temperature_is_sent_where_it_is_taken(
         ({"thinking": THINKING, "max_tokens": 4001}, {}, 4001),
     ],
 )
-def test_a_reply_has_room_beside_its_thoughts(
+def test_the_token_limit_exceeds_the_budget_of_thinking(
     config: Mapping[str, Any], environ: Mapping[str, str], most: int
 ) -> None:
     """The service requires a token limit above the budget of thinking."""
@@ -138,15 +138,15 @@ def test_a_reply_has_room_beside_its_thoughts(
     assert json.loads(ready.body or b"")["max_tokens"] == most
 
 
-def test_the_environment_may_name_the_temperature() -> None:
+def test_the_environment_may_set_the_temperature() -> None:
     """The variable applies to entries without a temperature."""
     ready = entry("m", {**ENVIRON, "ANTHROPIC_TEMPERATURE": "0.25"}).build(Request(prompt="Hi"))
     assert json.loads(ready.body or b"")["temperature"] == 0.25
 
 
 @pytest.mark.parametrize("tool", [CLOCK, CHAT_CLOCK])
-def test_tools_are_understood_in_both_forms(tool: Mapping[str, Any]) -> None:
-    """The service's own form and that of chat completions are accepted."""
+def test_tools_are_accepted_in_both_forms(tool: Mapping[str, Any]) -> None:
+    """The forms are the service's own and that of chat completions."""
     assert body(tools=[tool])["tools"] == [CLOCK]
 
 
@@ -165,8 +165,8 @@ def test_tools_are_understood_in_both_forms(tool: Mapping[str, Any]) -> None:
         ({"type": "function", "function": {"name": "clock"}}, {"type": "tool", "name": "clock"}),
     ],
 )
-def test_tool_choices_are_understood_in_both_forms(choice: Any, sent: object) -> None:
-    """The service's own form and that of chat completions are accepted."""
+def test_tool_choices_are_accepted_in_both_forms(choice: Any, sent: object) -> None:
+    """The forms are the service's own and that of chat completions."""
     assert body(tools=[CLOCK], tool_choice=choice)["tool_choice"] == sent
 
 
@@ -178,15 +178,15 @@ def test_tool_choices_are_understood_in_both_forms(choice: Any, sent: object) ->
         {"response_format": CHAT_FORMAT},
     ],
 )
-def test_a_schema_is_understood_in_each_form(config: Mapping[str, Any]) -> None:
-    """The schema is sent in the service's form, with the beta feature that it needs."""
-    asked = adapter(**config)
-    ready = asked.build(Request(prompt="Hi"))
+def test_a_schema_is_accepted_in_each_form(config: Mapping[str, Any]) -> None:
+    """It is sent in the service's form, with the beta feature that it needs."""
+    configured = adapter(**config)
+    ready = configured.build(Request(prompt="Hi"))
     assert json.loads(ready.body or b"")["output_config"] == {"format": FORMAT}
     assert ready.headers["anthropic-beta"] == "structured-outputs-2025-11-13"
 
 
-def test_beta_features_are_those_of_config_headers_and_tools_together() -> None:
+def test_beta_features_of_config_headers_and_tools_are_joined() -> None:
     """Each feature is requested once."""
     config: dict[str, Any] = {
         "beta": ["context-1m-2025-08-07", "skills-2025-10-02"],
@@ -198,8 +198,8 @@ def test_beta_features_are_those_of_config_headers_and_tools_together() -> None:
     )
 
 
-def test_configured_headers_win() -> None:
-    """Configured headers take precedence, also for the version."""
+def test_configured_headers_take_precedence() -> None:
+    """They take precedence also for the version."""
     headers = {"Anthropic-Version": "2024-01-01", "X-Team": "blue"}
     assert adapter(headers=headers).build(Request(prompt="Hi")).headers == {
         "x-api-key": KEY,
@@ -261,7 +261,7 @@ def test_a_transcript_starts_with_a_role(
     assert [(one["role"], one["content"]) for one in sent["messages"]] == messages
 
 
-def test_images_are_brought_into_form() -> None:
+def test_images_are_converted() -> None:
     """Data URIs are split, images of chat completions are converted; other blocks are unchanged."""
     png = {"type": "base64", "media_type": "image/png", "data": "iVBORw=="}
     content = [
@@ -305,7 +305,7 @@ def test_images_are_brought_into_form() -> None:
         ([{**THOUGHT, "thinking": ""}, TEXT], {}, "It is four."),
     ],
 )
-def test_the_blocks_give_the_output(
+def test_the_output_is_made_of_the_blocks(
     blocks: list[Mapping[str, Any]], config: Mapping[str, Any], output: object
 ) -> None:
     """Texts, thinking and tools each have one form; redacted thinking is left out."""
@@ -315,7 +315,7 @@ def test_the_blocks_give_the_output(
 # --- streams -------------------------------------------------------------------
 
 
-def test_the_input_of_a_tool_that_was_cut_off_stays_text() -> None:
+def test_the_input_of_a_truncated_tool_call_stays_text() -> None:
     """The token limit may end a reply anywhere."""
     events = streamed(message(TOOL_USE, stop_reason="max_tokens"))
     del events[4]
@@ -326,8 +326,8 @@ def test_the_input_of_a_tool_that_was_cut_off_stays_text() -> None:
     }
 
 
-def test_events_that_are_not_known_are_left_out() -> None:
-    """Unknown events are ignored, and a block that never started does not grow."""
+def test_unknown_events_are_ignored() -> None:
+    """A block that never started does not grow."""
     events: list[Any] = list(streamed(message(TEXT)))
     delta = {"type": "text_delta", "text": "?"}
     events[2:2] = [

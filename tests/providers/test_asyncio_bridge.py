@@ -46,7 +46,7 @@ def with_bridge(body: Callable[[AsyncioBridge], Awaitable[None]]) -> None:
     run(main)
 
 
-def test_an_asyncio_function_answers_as_a_provider() -> None:
+def test_an_asyncio_function_is_a_provider() -> None:
     """A text becomes a reply, and a reply is unchanged."""
 
     async def shout(request: Request) -> str:
@@ -97,7 +97,7 @@ def test_two_hundred_calls_run_concurrently() -> None:
 
 @attrs.define(eq=False)
 class Tired:
-    """Waits forever, and records its end."""
+    """Wait forever, and record the end."""
 
     started: trio.Event = attrs.field(factory=trio.Event)
     token: trio.lowlevel.TrioToken = attrs.field(factory=trio.lowlevel.current_trio_token)
@@ -153,7 +153,7 @@ def test_a_call_that_is_already_cancelled_does_not_start() -> None:
 
 
 @pytest.mark.slow
-def test_a_function_that_will_not_be_cancelled_delays_the_call_by_the_grace_only() -> None:
+def test_a_function_that_ignores_cancellation_delays_the_call_by_the_grace_period_only() -> None:
     """The run's deadline holds, and the bridge serves other calls meanwhile."""
 
     async def body(bridge: AsyncioBridge) -> None:
@@ -305,8 +305,8 @@ def test_a_function_cannot_end_the_loop(error: type[BaseException]) -> None:
     with_bridge(body)
 
 
-def test_a_task_that_cancels_itself_is_a_failure_and_no_cancellation() -> None:
-    """A task's own cancellation is not reported as a cancellation by Trio."""
+def test_a_task_that_cancels_itself_is_a_failure() -> None:
+    """It is not reported as a cancellation by Trio."""
 
     async def give_up() -> None:
         await asyncio.sleep(0)
@@ -465,8 +465,8 @@ def test_a_client_that_knows_only_asyncio_is_a_provider() -> None:
     run(body)
 
 
-def test_the_name_of_a_provider_is_that_of_its_function() -> None:
-    """Messages name the function; an object without a name is shown by its type."""
+def test_messages_name_the_function_of_a_provider() -> None:
+    """An object without a name is shown by its type."""
 
     class Answering:
         async def __call__(self, _: Request) -> str:

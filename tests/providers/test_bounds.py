@@ -31,7 +31,7 @@ def marks(value: Any) -> int:
 
 
 @given(value=VALUES, is_ascii=st.booleans())
-def test_as_many_marks_are_counted_as_there_are(*, value: Any, is_ascii: bool) -> None:
+def test_json_marks_are_counted_exactly(*, value: Any, is_ascii: bool) -> None:
     document = json.dumps(value, ensure_ascii=is_ascii).encode()
     number = marks(value)
     assert not has_more_marks(document, number)

@@ -1,4 +1,4 @@
-"""Two requests have the same key if and only if everything that decides their replies is equal."""
+"""Two requests have the same key if and only if everything that determines their replies is equal."""
 
 import hashlib
 import json
@@ -34,7 +34,7 @@ def key(
     environ: Mapping[str, str] = ENVIRON,
     custom: Mapping[str, Any] | None = None,
     folder: Path | None = None,
-    **asked: Any,
+    **fields: Any,
 ) -> bytes | None:
     """Return the key of a request to one provider."""
 
@@ -48,7 +48,7 @@ def key(
             custom=custom or {},
         )
         async with open_providers([spec], Templates()) as [provider]:
-            found = provider.cache_key(Request(**{"prompt": "Hi", **asked}))
+            found = provider.cache_key(Request(**{"prompt": "Hi", **fields}))
             assert found is None or provider.is_cacheable
             return found
 
@@ -70,7 +70,7 @@ SERVICES = [
 
 
 @pytest.mark.parametrize(("entry_id", "config"), SERVICES, ids=lambda it: str(it)[:40])
-def test_every_service_has_keys_that_tell_requests_apart(
+def test_every_service_has_distinct_keys_for_distinct_requests(
     entry_id: str, config: Mapping[str, Any]
 ) -> None:
     """Keys differ by prompt and repeat, but not by position in the suite or unsent variables."""
@@ -106,7 +106,7 @@ def test_providers_that_are_not_services_are_not_cached(entry_id: str, tmp_path:
     assert key(entry_id, config, custom={"mine": mine}, folder=tmp_path) is None
 
 
-def test_a_callable_may_define_what_decides_its_replies() -> None:
+def test_a_callable_may_define_its_key() -> None:
     """A callable that implements the protocol is cached like a service."""
 
     class Mine:
@@ -114,8 +114,8 @@ def test_a_callable_may_define_what_decides_its_replies() -> None:
             return Reply(output=request.prompt)
 
         def cache_identity(self, request: Request) -> CacheIdentity:
-            asked = HttpRequest("mine:", {}, request.prompt.encode())
-            return CacheIdentity(name="mine", service="mine", request=asked)
+            sent = HttpRequest("mine:", {}, request.prompt.encode())
+            return CacheIdentity(name="mine", service="mine", request=sent)
 
     found = key("mine", custom={"mine": Mine()})
     assert found is not None
@@ -141,7 +141,7 @@ CHAT = "openai:chat:gpt-4.1"
     ],
     ids=str,
 )
-def test_everything_that_decides_a_reply_is_in_the_key(
+def test_everything_that_determines_a_reply_is_in_the_key(
     one: Mapping[str, Any], other: Mapping[str, Any]
 ) -> None:
     """Body, headers, URL, account and the reading of the reply are part of the key."""
@@ -268,8 +268,8 @@ SEE_NONE = [
 
 
 @pytest.mark.parametrize("transform", [*SEE_VARIABLES, *SEE_NONE])
-def test_a_transform_that_may_see_variables_has_them_in_its_key(transform: str) -> None:
-    """A transform that may read variables has them in its key; others do not."""
+def test_a_transform_that_may_read_variables_has_them_in_its_key(transform: str) -> None:
+    """Other transforms do not."""
     pytest.importorskip("quickjs")
     config = {"body": "{{prompt}}", "transformResponse": transform}
     keys = [key(HTTP, config, vars={"a": value}) for value in (1, 2)]
@@ -277,7 +277,7 @@ def test_a_transform_that_may_see_variables_has_them_in_its_key(transform: str) 
     assert (keys[0] == keys[1]) is (transform in SEE_NONE)
 
 
-def test_a_script_before_the_request_counts_by_its_arguments() -> None:
+def test_a_script_before_the_request_is_keyed_by_its_arguments() -> None:
     """The result of the script is unknown before it runs, so its arguments are in the key."""
     pytest.importorskip("quickjs")
     config = {"body": {"q": "{{prompt}}"}, "transformRequest": "(prompt) => prompt + '!'"}
@@ -289,7 +289,7 @@ def test_a_script_before_the_request_counts_by_its_arguments() -> None:
     assert key(HTTP, {**config, "transformRequest": "(prompt) => prompt"}) != first
 
 
-def test_functions_in_files_and_files_that_go_along_are_not_cached(tmp_path: Path) -> None:
+def test_functions_in_files_and_sent_files_are_not_cached(tmp_path: Path) -> None:
     """Files may change, and the inputs of a function are unknown, so neither is cached."""
     (tmp_path / "t.py").write_text("def transform(json, text, context): return text")
     (tmp_path / "a.txt").write_text("a")
@@ -301,7 +301,7 @@ def test_functions_in_files_and_files_that_go_along_are_not_cached(tmp_path: Pat
 
 def test_the_text_of_a_key_is_the_documented_one() -> None:
     """The text of a key changes only together with its format number, because entries outlive versions."""
-    asked = HttpRequest(
+    sent = HttpRequest(
         "https://host.example/v1/chat?k=sk-secret-012345",
         {"x-b": "2", "authorization": "Bearer sk-secret-012345", "user-agent": "me"},
         b'{"b": [1.0, 1], "a": {"properties": {"z": 1, "y": "sk-secret-012345"}}}',
@@ -309,7 +309,7 @@ def test_the_text_of_a_key_is_the_documented_one() -> None:
     question = CacheIdentity(
         name="openai:m",
         service="openai",
-        request=asked,
+        request=sent,
         account="sk-secret-012345",
         reading={"showThinking": True},
     )
@@ -334,12 +334,12 @@ def test_the_text_of_a_key_is_the_documented_one() -> None:
     assert found == hashlib.sha256(text.encode()).digest() + b"openai:m"
 
 
-def test_the_names_of_headers_mean_the_same_in_any_case() -> None:
-    """The case of header names matters neither for ignored nor for secret headers."""
+def test_header_names_are_case_insensitive() -> None:
+    """This applies to ignored and to secret headers."""
 
     def text(headers: Mapping[str, str]) -> str:
-        asked = HttpRequest("http://h", headers, None)
-        return CacheIdentity(name="", service="", request=asked).text()
+        sent = HttpRequest("http://h", headers, None)
+        return CacheIdentity(name="", service="", request=sent).text()
 
     low = text({"authorization": "Bearer a", "x-b": "2"})
     assert text({"X-B": "2", "Authorization": "Bearer a", "X-Request-Id": "1"}) == low
@@ -356,10 +356,8 @@ VALUES = st.recursive(
 
 
 @given(VALUES, VALUES, st.randoms(use_true_random=False))
-def test_bodies_have_one_text_if_and_only_if_they_are_the_same_data(
-    one: Any, other: Any, random: Any
-) -> None:
-    """The order of members does not matter."""
+def test_equal_bodies_have_equal_texts(one: Any, other: Any, random: Any) -> None:
+    """The order of members does not matter, and different data have different texts."""
 
     def text(data: Any) -> str:
         request = HttpRequest("http://h", {}, json.dumps(data).encode())
@@ -382,7 +380,7 @@ def test_bodies_have_one_text_if_and_only_if_they_are_the_same_data(
 
 
 @pytest.mark.parametrize("body", [b"\xff\xfe", b"no json", b"[" * 100_000, b"", None])
-def test_a_body_that_is_not_json_counts_unchanged(body: bytes | None) -> None:
+def test_a_body_that_is_not_json_is_keyed_unchanged(body: bytes | None) -> None:
     """A body that is not JSON is in the key by its digest."""
     request = HttpRequest("http://h", {}, body)
     content = json.loads(CacheIdentity(name="", service="", request=request).text())["content"]

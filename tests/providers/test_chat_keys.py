@@ -128,8 +128,8 @@ def test_the_environment_sets_defaults(
     assert parameters(config, environ, model) == expected
 
 
-def test_the_variables_of_openai_are_of_no_account_elsewhere() -> None:
-    """OpenAI's variables do not apply to other vendors."""
+def test_variables_of_openai_do_not_apply_to_other_vendors() -> None:
+    """Other vendors ignore them."""
     defaults = parameters({}, {"OPENAI_TEMPERATURE": "1"}, "llama", "groq")
     assert defaults == {"temperature": 0, "max_tokens": 1024}
 
@@ -157,10 +157,10 @@ def test_an_invalid_default_is_reported(written: str) -> None:
         ("cerebras", {"max_tokens": 9}, {"temperature": 0, "max_completion_tokens": 9}),
     ],
 )
-def test_a_service_gets_its_own_words(
+def test_keys_are_renamed_for_a_service(
     service: str, config: Mapping[str, Any], expected: Mapping[str, Any]
 ) -> None:
-    """Keys are renamed for services with other names."""
+    """Some services have other names for them."""
     assert parameters(config, model="m", service=service) == expected
 
 
@@ -171,9 +171,9 @@ def test_keys_that_a_service_refuses_are_reported_before_the_first_call() -> Non
         Problem(".config.user", fault, "leave it out")
     ]
     wrong = {"verbosity": "low", "user": "u", "store": True, "logprobs": True}
-    told = read(wrong, service="mistral")
-    assert isinstance(told, list)
-    assert [one.path for one in told] == [f".config.{name}" for name in wrong]
+    problems = read(wrong, service="mistral")
+    assert isinstance(problems, list)
+    assert [one.path for one in problems] == [f".config.{name}" for name in wrong]
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_keys_that_a_service_refuses_are_reported_before_the_first_call() -> Non
         ),
     ],
 )
-def test_a_wrong_value_is_reported(config: Mapping[str, Any], path: str, message: str) -> None:
+def test_an_invalid_value_is_reported(config: Mapping[str, Any], path: str, message: str) -> None:
     """The problem has the place, the value and the requirement."""
     found = read(config)
     assert isinstance(found, list)
@@ -217,7 +217,7 @@ def test_a_wrong_value_is_reported(config: Mapping[str, Any], path: str, message
         ("o1ive", False),
     ],
 )
-def test_reasoning_models_are_known_by_name(model: str, *, answer: bool) -> None:
+def test_reasoning_models_are_recognised_by_name(model: str, *, answer: bool) -> None:
     """The name decides, without vendor and tuning prefixes."""
     assert is_reasoning(model) is answer
 
@@ -246,6 +246,8 @@ def test_reasoning_models_are_known_by_name(model: str, *, answer: bool) -> None
         ("gpt-35-turbo", False),
     ],
 )
-def test_models_of_the_responses_endpoint_are_known_by_name(model: str, *, answer: bool) -> None:
+def test_models_of_the_responses_endpoint_are_recognised_by_name(
+    model: str, *, answer: bool
+) -> None:
     """Version or kind in the name decides."""
     assert needs_responses(model) is answer

@@ -47,7 +47,7 @@ def test_log_probabilities_and_filters_of_all_chunks_are_kept() -> None:
     assert (reply.guardrails.flagged_input, reply.guardrails.flagged_output) == (False, True)
 
 
-def test_the_first_choice_is_the_answer_in_whatever_order_they_come() -> None:
+def test_the_first_choice_is_the_output_in_any_order() -> None:
     """Other choices are in the raw reply."""
     reply = adapter(n=2).parse(
         streamed(
@@ -62,7 +62,7 @@ def test_the_first_choice_is_the_answer_in_whatever_order_they_come() -> None:
     assert [one["message"]["content"] for one in reply.raw["choices"]] == ["ab", "xy"]
 
 
-def test_a_message_that_is_repeated_beside_its_deltas_is_read_once() -> None:
+def test_a_message_repeated_beside_its_deltas_is_read_once() -> None:
     """Some services send the text so far in every chunk."""
     chunks = [
         chunk({"content": "a"}, message={"content": "a"}),
@@ -85,14 +85,14 @@ def test_empty_deltas_change_nothing() -> None:
     }
 
 
-def test_tool_calls_without_an_index_are_whole() -> None:
+def test_tool_calls_without_an_index_are_complete() -> None:
     """Each is a separate call."""
     calls = [{"id": name, "function": {"name": name, "arguments": "{}"}} for name in "ab"]
     reply = adapter().parse(streamed(*(chunk({"tool_calls": [one]}) for one in calls), END))
     assert reply.output == calls
 
 
-def test_reasoning_in_parts_and_text_behind_it_are_one_content() -> None:
+def test_reasoning_in_parts_and_text_after_it_are_one_content() -> None:
     """Mistral streams in this form."""
     thought = {"type": "thinking", "thinking": [{"type": "text", "text": "2 + 2"}]}
     chunks = [chunk({"content": [thought]}), chunk({"content": "It is "}), chunk({"content": "4"})]
@@ -100,7 +100,7 @@ def test_reasoning_in_parts_and_text_behind_it_are_one_content() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "told"),
+    ("reply", "message"),
     [
         (
             HttpReply(
@@ -112,9 +112,9 @@ def test_reasoning_in_parts_and_text_behind_it_are_one_content() -> None:
         (streamed(usage_chunk(), END), "empty_reply: the reply has no choice"),
     ],
 )
-def test_an_invalid_stream_is_an_error(reply: HttpReply, told: str) -> None:
+def test_an_invalid_stream_is_an_error(reply: HttpReply, message: str) -> None:
     """The content decides the kind of error."""
-    assert str(parse_failure(adapter(), reply)) == told
+    assert str(parse_failure(adapter(), reply)) == message
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_an_invalid_stream_is_an_error(reply: HttpReply, told: str) -> None:
         ("mistral", {"stream": True}),
     ],
 )
-def test_a_stream_is_requested_where_the_first_token_is_timed(
+def test_a_stream_is_requested_to_time_the_first_token(
     service: str, expected: Mapping[str, Any]
 ) -> None:
     """A stream is requested with its usage, unless the service refuses the option."""
@@ -134,7 +134,7 @@ def test_a_stream_is_requested_where_the_first_token_is_timed(
 
 @pytest.mark.slow
 @given(st.text(), st.data())
-def test_however_a_text_is_cut_it_is_the_same_text(text: str, data: st.DataObject) -> None:
+def test_any_split_of_a_text_gives_the_same_text(text: str, data: st.DataObject) -> None:
     """The position of a cut does not change the text."""
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=5)))
     parts = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]

@@ -75,7 +75,7 @@ def reply(status: int, error: object = None, **headers: str) -> HttpReply:
         ),
     ],
 )
-def test_status_and_body_give_the_kind(given_reply: HttpReply, kind: str) -> None:
+def test_status_and_body_determine_the_kind(given_reply: HttpReply, kind: str) -> None:
     """Each row of the table is recognised, and codes take precedence over the status."""
     assert classify(given_reply).kind == kind
 
@@ -143,10 +143,10 @@ def test_the_message_has_status_and_reason(given_reply: HttpReply, text: str) ->
 
 def test_a_requested_wait_is_read() -> None:
     """Headers count for any status; texts only if the provider is busy."""
-    said = {"message": "Please try again in 2s."}
+    error_data = {"message": "Please try again in 2s."}
     assert classify(reply(503, retry_after="7")).retry_after == 7
-    assert classify(reply(429, said)).retry_after == 2
-    assert classify(reply(500, said)).retry_after is None
+    assert classify(reply(429, error_data)).retry_after == 2
+    assert classify(reply(500, error_data)).retry_after is None
 
 
 @pytest.mark.parametrize(
@@ -160,18 +160,18 @@ def test_a_requested_wait_is_read() -> None:
         (529, {}),
     ],
 )
-def test_words_are_trusted_wherever_the_provider_is_busy(
+def test_a_wait_in_a_text_is_used_if_the_provider_is_busy(
     status: int, named: dict[str, object]
 ) -> None:
     """The text is used even if the status does not show it, as in a stream."""
-    said = {"message": "Please try again in 3s.", **named}
-    assert classify(reply(status, said)).retry_after == 3
-    assert classify(reply(status, {**said, "message": "No."})).retry_after is None
-    assert classify(reply(200, {**said, "code": 503, "type": None})).retry_after is None
+    error_data = {"message": "Please try again in 3s.", **named}
+    assert classify(reply(status, error_data)).retry_after == 3
+    assert classify(reply(status, {**error_data, "message": "No."})).retry_after is None
+    assert classify(reply(200, {**error_data, "code": 503, "type": None})).retry_after is None
 
 
 def test_limits_in_a_refused_call_are_read() -> None:
-    """Limits of a failed call are used, also from a router; without any there is no hint."""
+    """Limits of a failed call are used, also from a router; without any the hint is missing."""
     limits = {"x_ratelimit_limit_requests": "14400", "x_ratelimit_remaining_requests": "0"}
     error = classify(reply(429, **limits), host="api.groq.com")
     assert error.hint == RateHint(Allowance(14400, 0, None, 86400))
@@ -199,7 +199,7 @@ def test_limits_in_a_refused_call_are_read() -> None:
         ("empty_reply", Fault.TRANSIENT, 1),
     ],
 )
-def test_each_kind_means_one_thing_for_its_lane(
+def test_each_kind_has_one_effect_on_its_lane(
     kind: ProviderErrorKind, fault: Fault, retries: int | None
 ) -> None:
     """The kind alone determines retries and scope."""
@@ -222,7 +222,7 @@ def test_each_kind_means_one_thing_for_its_lane(
         (503, "maybe", Fault.TRANSIENT, None),
     ],
 )
-def test_a_service_may_say_itself_whether_to_call_again(
+def test_a_service_may_advise_whether_to_retry(
     status: int, advice: str, fault: Fault, retries: int | None
 ) -> None:
     """The advice takes precedence over the kind, unless the account is exhausted."""
@@ -251,30 +251,32 @@ def test_a_delay_in_the_details_is_a_wait() -> None:
     assert classify(gemini("soon")).retry_after is None
 
 
-def test_a_quota_of_a_day_that_is_far_from_its_end_is_exhausted() -> None:
+def test_a_daily_quota_far_from_its_reset_is_exhausted() -> None:
     """The quota's id names the day; near its end it is a wait like others."""
     assert classify(gemini("3600s", "RequestsPerDay")).kind == "quota_exhausted"
     assert classify(gemini("38s", "RequestsPerDay")).kind == "rate_limited"
     assert classify(gemini("3600s")).kind == "rate_limited"
 
 
-def test_headers_inside_the_body_are_read_where_a_router_put_them() -> None:
+def test_headers_inside_the_body_of_a_router_are_read() -> None:
     """Headers in the body are those of the service behind the router; its own take precedence."""
     date = "Sat, 25 Jul 2026 17:19:30 GMT"  # 30 s before the instant below
     inner = {"X-RateLimit-Remaining": 0, "X-RateLimit-Reset": "1785000000000"}
-    said = {"message": "busy", "metadata": {"headers": inner}}
-    assert classify(reply(429, said, date=date)).retry_after == 30.0
-    assert classify(reply(429, said)).retry_after is None
-    assert classify(reply(429, said, date=date, x_ratelimit_remaining="5")).retry_after is None
+    error_data = {"message": "busy", "metadata": {"headers": inner}}
+    assert classify(reply(429, error_data, date=date)).retry_after == 30.0
+    assert classify(reply(429, error_data)).retry_after is None
+    assert (
+        classify(reply(429, error_data, date=date, x_ratelimit_remaining="5")).retry_after is None
+    )
     assert classify(reply(429, {"metadata": {"headers": []}}, date=date)).retry_after is None
 
 
-def test_a_message_is_short_whatever_the_server_sends() -> None:
+def test_a_message_is_short_for_any_reply() -> None:
     """The excerpt has more text; a secret is not cut into an unrecognisable part."""
     error = classify(reply(400, {"message": "x " * 30_000}))
-    said = str(error).removeprefix("bad_request: HTTP 400 Bad Request: ")
-    assert said == f"{'x ' * 249}x…"
-    assert len(said) == 500
+    message = str(error).removeprefix("bad_request: HTTP 400 Bad Request: ")
+    assert message == f"{'x ' * 249}x…"
+    assert len(message) == 500
     assert len(error.body_excerpt or "") == 2048
     edge = classify(reply(400, {"message": "x" * 495 + "sk-123456"}), secrets=["sk-123456"])
     assert "sk-" not in str(edge)
@@ -287,7 +289,7 @@ def test_secrets_are_neither_in_the_message_nor_in_the_excerpt() -> None:
     assert error.body_excerpt == '{"error": {"message": "bad key [hidden]"}}'
 
 
-def test_a_secret_at_the_edge_of_the_excerpt_is_not_kept_in_part() -> None:
+def test_a_secret_at_the_edge_of_the_excerpt_is_hidden_completely() -> None:
     """Secrets are hidden before the excerpt is cut."""
     assert "sk-12" not in excerpt(b"x" * 2045 + b"sk-1234567890", ["sk-1234567890"])
 
@@ -299,7 +301,7 @@ def test_an_excerpt_is_at_most_two_kilobytes() -> None:
     assert set(cut) == {"é"}
 
 
-def test_codes_are_not_looked_for_in_large_bodies() -> None:
+def test_large_bodies_are_not_searched_for_codes() -> None:
     """A large page is not searched."""
     body = json.dumps({"error": {"code": "insufficient_quota", "message": "x" * 70_000}})
     assert classify(HttpReply(429, {}, body.encode())).kind == "rate_limited"

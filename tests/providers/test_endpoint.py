@@ -55,10 +55,10 @@ def problems(
         ({"apiBaseUrl": "http://d", "apiHost": "e:8443"}, {}, "https://e:8443/v1"),
     ],
 )
-def test_the_first_base_url_wins(
+def test_the_base_url_of_the_config_takes_precedence(
     config: Mapping[str, Any], environ: Mapping[str, str], base_url: str
 ) -> None:
-    """The config takes precedence over the environment, and a host over a URL."""
+    """It precedes the environment, and a host precedes a URL."""
     assert endpoint(config, {**KEY, **environ}).base_url == base_url
 
 
@@ -71,10 +71,10 @@ def test_the_first_base_url_wins(
         ({"apiKey": "sk-config", "apiKeyEnvar": "MINE"}, {"MINE": "sk-mine"}, "sk-config"),
     ],
 )
-def test_the_first_key_wins(
+def test_the_key_of_the_config_takes_precedence(
     config: Mapping[str, Any], environ: Mapping[str, str], key: str
 ) -> None:
-    """The key in the config takes precedence over its variable, and that over the default one."""
+    """It precedes its variable, and that precedes the default one."""
     read = endpoint(config, environ)
     assert read.headers["authorization"] == f"Bearer {key}"
     assert read.credential == key
@@ -96,7 +96,7 @@ def test_headers_and_organisation_are_sent() -> None:
     "url",
     ["http://127.0.0.1:8080", "http://127.9.9.9/v1", "http://[::1]:80/v1", "http://localhost"],
 )
-def test_this_machine_needs_no_key(url: str) -> None:
+def test_a_local_service_needs_no_key(url: str) -> None:
     """Local services get a key only if one is set."""
     assert "authorization" not in endpoint({"apiBaseUrl": url}, {}).headers
     assert endpoint({"apiBaseUrl": url}).credential == "sk-env"
@@ -221,7 +221,7 @@ def test_each_mistake_is_reported_before_the_first_call(
     assert problems(config, environ) == [problem]
 
 
-def test_a_broken_url_is_reported_beside_a_missing_key() -> None:
+def test_a_broken_url_and_a_missing_key_are_reported_together() -> None:
     """A broken URL may or may not need a key, so both problems are reported."""
     assert problems({"apiBaseUrl": "http://[::1"}, {}) == [
         Problem(".config.apiBaseUrl", "must be an http or https URL with a host"),
@@ -245,7 +245,7 @@ def test_no_key_is_shown() -> None:
 @pytest.mark.parametrize(
     "header", ["x-auth", "api_key", "x-authtoken", "x-credential", "x-access-token", "Session"]
 )
-def test_headers_that_carry_credentials_are_known_by_their_names(header: str) -> None:
+def test_headers_with_credentials_are_recognised_by_their_names(header: str) -> None:
     """Headers with secret names are credentials, whatever the service calls them."""
     read = endpoint({"headers": {header: "hidden-1"}})
     assert "hidden-1" in read.secrets
@@ -257,7 +257,7 @@ def test_each_part_of_a_header_is_a_secret() -> None:
     assert set(read.secrets) == {"sk-env", "sid=SECRET123; theme=dark", "SECRET123", "dark"}
 
 
-def test_the_representation_shows_nothing_that_a_variable_may_have_filled_in() -> None:
+def test_the_representation_shows_no_value_of_a_variable() -> None:
     """The path may contain a token or an account name."""
     read = endpoint(
         {"apiBaseUrl": "http://a/tok-1/v1", "organization": "tok-2", "project": "tok-3"}
@@ -280,10 +280,8 @@ def test_the_representation_shows_nothing_that_a_variable_may_have_filled_in() -
         ({"apiBaseUrl": "http://[::a]:80"}, {"apiBaseUrl": "http://[::A]/"}),
     ],
 )
-def test_two_ways_to_say_the_same_are_one_lane(
-    one: Mapping[str, Any], other: Mapping[str, Any]
-) -> None:
-    """Equal endpoints and accounts share a lane, whatever their spelling."""
+def test_equal_endpoints_share_a_lane(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
+    """Spellings of the same endpoint and account are equal."""
     assert endpoint(one).lane_key == endpoint(other).lane_key
     assert endpoint(one).lane_key != endpoint({"apiKey": "sk-2"}).lane_key
 
@@ -297,14 +295,14 @@ def test_two_ways_to_say_the_same_are_one_lane(
         ({"headers": {"openai-organization": "a"}}, {}),
     ],
 )
-def test_different_endpoints_are_two_lanes(
+def test_different_endpoints_have_separate_lanes(
     one: Mapping[str, Any], other: Mapping[str, Any]
 ) -> None:
     """Paths are case-sensitive, and default ports differ by scheme."""
     assert endpoint(one).lane_key != endpoint(other).lane_key
 
 
-def test_a_key_that_is_given_as_a_header_is_the_credential_without_its_scheme() -> None:
+def test_a_key_given_as_a_header_is_the_credential_without_its_scheme() -> None:
     """This also applies to services with their own key header."""
     config = {"apiHost": "acme.openai.azure.com", "headers": {"api-key": "k-1234"}}
     assert endpoint(config, {}, "azure").credential == "k-1234"
@@ -335,7 +333,7 @@ def test_a_lane_is_one_account_and_model() -> None:
         ({"timeoutMs": 20}, {"REQUEST_TIMEOUT_MS": "never"}, 0.02),
     ],
 )
-def test_an_exchange_is_limited_by_the_config_or_the_environment(
+def test_a_call_is_limited_by_the_config_or_the_environment(
     config: dict[str, Any], environ: dict[str, str], seconds: float
 ) -> None:
     """The config takes precedence, and then the environment is ignored."""
@@ -343,7 +341,7 @@ def test_an_exchange_is_limited_by_the_config_or_the_environment(
 
 
 @pytest.mark.parametrize("written", ["never", "0", "-5", "inf", "nan"])
-def test_a_limit_of_the_environment_must_be_one(written: str) -> None:
+def test_a_limit_of_the_environment_must_be_valid(written: str) -> None:
     """An invalid variable is reported before the first call."""
     fault = "the environment variable REQUEST_TIMEOUT_MS must be a number of milliseconds above 0"
     assert problems({}, KEY | {"REQUEST_TIMEOUT_MS": written}) == [

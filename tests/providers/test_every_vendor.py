@@ -94,7 +94,7 @@ streaming = pytest.mark.parametrize(("vendor", "stream"), STREAMING, ids=name)
 
 
 @every
-def test_the_smallest_request_holds_model_prompt_defaults_and_key(vendor: Vendor) -> None:
+def test_the_smallest_request_contains_model_prompt_defaults_and_key(vendor: Vendor) -> None:
     """The request contains nothing else."""
     ready = vendor.adapter().build(Request(prompt="Hi"))
     assert (ready.method, ready.url, ready.headers) == ("POST", vendor.url, vendor.headers)
@@ -109,7 +109,7 @@ def test_parameters_are_sent_under_their_names(vendor: Vendor, row: tuple[Data, 
 
 
 @each("call", lambda vendor: vendor.calls)
-def test_options_of_a_call_win_over_the_config(vendor: Vendor, call: Call) -> None:
+def test_options_of_a_call_override_the_config(vendor: Vendor, call: Call) -> None:
     """Options are accepted in any spelling for one call; null removes a value of the config."""
     adapter = vendor.adapter(**call.config)
     before = vendor.body(adapter)
@@ -120,12 +120,12 @@ def test_options_of_a_call_win_over_the_config(vendor: Vendor, call: Call) -> No
 
 
 @each("row", lambda vendor: vendor.wrong_options)
-def test_wrong_options_of_a_call_are_reported_together(
+def test_invalid_options_of_a_call_are_reported_together(
     vendor: Vendor, row: tuple[Data, str]
 ) -> None:
     """No request is sent, and the call is not retried."""
-    options, told = row
-    message = f"invalid call options: {told}"
+    options, problem = row
+    message = f"invalid call options: {problem}"
     assert build_failure(vendor.adapter(), "Hi", **options) == message
 
 
@@ -143,9 +143,7 @@ def test_options_of_a_call_change_neither_account_nor_address(vendor: Vendor, ke
 
 
 @each("row", lambda vendor: vendor.unsendable)
-def test_a_prompt_that_the_api_does_not_take_is_not_sent(
-    vendor: Vendor, row: tuple[str, str]
-) -> None:
+def test_an_unsupported_prompt_is_not_sent(vendor: Vendor, row: tuple[str, str]) -> None:
     """The prompt is refused before anything is paid."""
     prompt, reason = row
     assert build_failure(vendor.adapter(), prompt) == f"invalid prompt: {reason}"
@@ -220,7 +218,7 @@ def test_limits_in_a_reply_are_read(vendor: Vendor) -> None:
 
 @every
 @pytest.mark.parametrize("count", ["7", -1, 10**400, True, None])
-def test_numbers_that_were_not_reported_stay_absent(vendor: Vendor, count: object) -> None:
+def test_unreported_numbers_stay_absent(vendor: Vendor, count: object) -> None:
     """Neither usage nor cost is invented."""
     if vendor.usage is None:
         assert vendor.adapter().parse(reply(vendor.good)).usage == Usage()
@@ -248,24 +246,24 @@ def test_a_text_is_the_output(vendor: Vendor, texts: Texts, text: str) -> None:
         ('{"sum": NaN}', '{"sum": NaN}'),
     ],
 )
-def test_an_answer_by_a_schema_is_data(
+def test_a_reply_by_a_schema_is_data(
     vendor: Vendor, texts: Texts, text: str, output: object
 ) -> None:
     """The schema may be in the config or in a call; thinking is ignored, text that is not JSON stays text."""
     if texts.schema is None:
         assert vendor.adapter().parse(reply(texts.say(text))).output == text
         return
-    asked, plain = vendor.adapter(**texts.schema), vendor.adapter()
+    with_schema, plain = vendor.adapter(**texts.schema), vendor.adapter()
     answer = reply(texts.say(text))
-    assert asked.parse(answer).output == output
+    assert with_schema.parse(answer).output == output
     assert plain.with_options(texts.schema).parse(answer).output == output
-    assert asked.with_options(dict.fromkeys(texts.schema)).parse(answer).output == text
+    assert with_schema.with_options(dict.fromkeys(texts.schema)).parse(answer).output == text
     if not isinstance(output, str):
-        assert asked.parse(reply(texts.think("Two and two.", text))).output == output
+        assert with_schema.parse(reply(texts.think("Two and two.", text))).output == output
 
 
 @in_words
-def test_thinking_is_shown_where_it_is_wanted(vendor: Vendor, texts: Texts) -> None:
+def test_thinking_is_shown_on_request(vendor: Vendor, texts: Texts) -> None:
     """Thinking precedes the text; without it, the output may be empty."""
     answer = reply(texts.think("2 + 2", "4"))
     assert vendor.adapter().parse(answer).output == f"Thinking: 2 + 2{texts.gap}4"
@@ -276,14 +274,14 @@ def test_thinking_is_shown_where_it_is_wanted(vendor: Vendor, texts: Texts) -> N
 
 
 @in_words
-def test_a_call_of_a_tool_is_the_output(vendor: Vendor, texts: Texts) -> None:
+def test_a_tool_call_is_the_output(vendor: Vendor, texts: Texts) -> None:
     """Assertions can read the call."""
     data, output = texts.called
     assert vendor.adapter().parse(reply(data)).output == output
 
 
 @each_text("row", lambda texts: texts.stops)
-def test_reasons_to_stop_have_common_words(vendor: Vendor, row: tuple[Data, str | None]) -> None:
+def test_finish_reasons_have_common_names(vendor: Vendor, row: tuple[Data, str | None]) -> None:
     """A reason without a common word stays unchanged, in lower case."""
     data, reason = row
     answer = vendor.adapter().parse(reply(data))
@@ -292,7 +290,7 @@ def test_reasons_to_stop_have_common_words(vendor: Vendor, row: tuple[Data, str 
 
 
 @each_text("refusal", lambda texts: texts.refusals)
-def test_a_refusal_is_an_answer(vendor: Vendor, refusal: Refusal) -> None:
+def test_a_refusal_is_a_reply(vendor: Vendor, refusal: Refusal) -> None:
     """Text before the refusal is kept; the reply is marked with the reason."""
     answer = vendor.adapter().parse(reply(refusal.data, refusal.status))
     assert (answer.output, answer.is_refusal) == (refusal.output, True)
@@ -306,16 +304,16 @@ def test_a_refusal_is_an_answer(vendor: Vendor, refusal: Refusal) -> None:
 @every
 @pytest.mark.parametrize("code", ["content_filter", "invalid_prompt", "content_policy_violation"])
 @pytest.mark.parametrize("status", [200, 400, 403])
-def test_a_prompt_that_a_gateway_does_not_take_concerns_this_prompt_alone(
+def test_a_prompt_refused_by_a_gateway_concerns_this_prompt_alone(
     vendor: Vendor, code: str, status: int
 ) -> None:
     """It is a refusal, whatever the API; the key is not shown."""
     answer = reply({"error": {"code": code, "message": f"Not allowed for {KEY}."}}, status)
-    told = "Not allowed for [hidden]."
+    detail = "Not allowed for [hidden]."
     refused = vendor.adapter().parse(answer)
-    assert (refused.output, refused.finish_reason) == (told, "content_filter")
+    assert (refused.output, refused.finish_reason) == (detail, "content_filter")
     assert refused.is_refusal
-    assert refused.guardrails == Guardrails(flagged=True, flagged_input=True, reason=told)
+    assert refused.guardrails == Guardrails(flagged=True, flagged_input=True, reason=detail)
     assert refused.metadata == {"http": {"status": status, "headers": HEADERS}}
 
 
@@ -338,7 +336,7 @@ def test_an_empty_reply_is_an_error(vendor: Vendor, data: Data) -> None:
 
 
 @in_words
-def test_half_of_a_surrogate_pair_does_not_reach_the_output(vendor: Vendor, texts: Texts) -> None:
+def test_a_lone_surrogate_does_not_reach_the_output(vendor: Vendor, texts: Texts) -> None:
     """Everything in a reply can be written as UTF-8, and whole pairs are unchanged."""
     assert vendor.adapter().parse(reply(texts.say("😀 \ud83d"))).output == "😀 ?"
 
@@ -349,15 +347,15 @@ def test_half_of_a_surrogate_pair_does_not_reach_the_output(vendor: Vendor, text
 @each("row", lambda vendor: vendor.strangers)
 def test_an_invalid_success_is_an_error(vendor: Vendor, row: tuple[Data, str]) -> None:
     """Each invalid success has its kind, and no error shows the key."""
-    data, told = row
+    data, expected = row
     error = parse_failure(vendor.adapter(), reply(data))
-    assert (str(error), error.status) == (told, 200)
+    assert (str(error), error.status) == (expected, 200)
     assert KEY not in str(error.body_excerpt)
 
 
 @every
 @pytest.mark.parametrize(
-    ("status", "body", "told"),
+    ("status", "body", "message"),
     [
         (200, b"[1]", "malformed_reply: the reply is not a JSON object"),
         (200, b"<html>", "malformed_reply: the reply is not JSON"),
@@ -369,11 +367,11 @@ def test_an_invalid_success_is_an_error(vendor: Vendor, row: tuple[Data, str]) -
     ],
 )
 def test_a_success_that_is_not_an_object_is_malformed(
-    vendor: Vendor, status: int, body: bytes, told: str
+    vendor: Vendor, status: int, body: bytes, message: str
 ) -> None:
     """It is retried once."""
     error = parse_failure(vendor.adapter(), HttpReply(status, {}, body))
-    assert (str(error), error.status, error.retries) == (told, status, 1)
+    assert (str(error), error.status, error.retries) == (message, status, 1)
 
 
 @every
@@ -395,7 +393,7 @@ def test_a_success_that_is_not_an_object_is_malformed(
         (529, "overloaded"),
     ],
 )
-def test_the_status_decides_the_kind(vendor: Vendor, status: int, kind: str) -> None:
+def test_the_status_determines_the_kind(vendor: Vendor, status: int, kind: str) -> None:
     """The message has the service's text and the wait is read; no error shows the key."""
     answer = attrs.evolve(reply(vendor.fail(f"No, {KEY}."), status), headers={"retry-after": "3"})
     error = parse_failure(vendor.adapter(), answer)
@@ -407,7 +405,7 @@ def test_the_status_decides_the_kind(vendor: Vendor, status: int, kind: str) -> 
 
 @each("row", lambda vendor: vendor.errors)
 def test_errors_of_the_api_have_their_kinds(vendor: Vendor, row: tuple[int, Data, str]) -> None:
-    """Status, code and message decide."""
+    """Status, code and message determine it."""
     status, data, kind = row
     error = parse_failure(vendor.adapter(), reply(data, status))
     assert (error.kind, error.status) == (kind, status)
@@ -439,9 +437,9 @@ def test_a_complete_reply_has_no_first_token() -> None:
 def test_a_stream_is_requested_to_time_its_first_token(vendor: Vendor, stream: Stream) -> None:
     """Body or URL request the stream; without the key, and with an empty list, replies are complete."""
     for metrics in ("ttft", ["ttft"]):
-        asked = vendor.adapter(metrics=metrics)
-        ready = asked.build(Request(prompt="Hi"))
-        assert asked.streams
+        adapter = vendor.adapter(metrics=metrics)
+        ready = adapter.build(Request(prompt="Hi"))
+        assert adapter.streams
         assert b'"stream":true' in (ready.body or b"") or ready.url.endswith(
             ":streamGenerateContent?alt=sse"
         )
@@ -451,7 +449,9 @@ def test_a_stream_is_requested_to_time_its_first_token(vendor: Vendor, stream: S
 
 
 @each_stream("row", lambda stream: stream.cases)
-def test_a_streamed_reply_is_the_same_reply(vendor: Vendor, row: tuple[Stream, Streamed]) -> None:
+def test_a_streamed_reply_equals_the_complete_one(
+    vendor: Vendor, row: tuple[Stream, Streamed]
+) -> None:
     """Only metadata of the exchange differs."""
     stream, case = row
     adapter = vendor.priced(metrics="ttft", **case.config)
@@ -463,10 +463,10 @@ def test_a_streamed_reply_is_the_same_reply(vendor: Vendor, row: tuple[Stream, S
 
 
 @streaming
-def test_a_reply_that_does_not_stream_after_all_is_read_plainly(
+def test_an_unstreamed_reply_to_a_stream_request_is_read_plainly(
     vendor: Vendor, stream: Stream
 ) -> None:
-    """The content type decides, unless the call failed."""
+    """The content type determines this, unless the call failed."""
     adapter = vendor.adapter(metrics="ttft")
     assert adapter.parse(reply(vendor.good)).output == vendor.answer.output
     failed = attrs.evolve(reply(vendor.fail("Down."), 503), headers=STREAM)
@@ -479,8 +479,8 @@ def test_an_incomplete_stream_is_not_a_reply(vendor: Vendor, stream: Stream) -> 
     adapter, events = vendor.adapter(metrics="ttft"), stream.cases[0].events
     whole = stream.write(events)
     for length in range(len(events) - stream.spare):
-        begun = stream.write(events[:length])
-        for body in (begun, whole[: len(begun) + 7]):
+        partial = stream.write(events[:length])
+        for body in (partial, whole[: len(partial) + 7]):
             error = parse_failure(adapter, HttpReply(200, STREAM, body))
             assert str(error) == "connection: the stream ended before the reply was complete"
     complete = stream.write(events[: len(events) - stream.spare])
@@ -492,14 +492,14 @@ def test_an_error_in_a_stream_is_that_error(
     vendor: Vendor, row: tuple[Stream, tuple[Any, str]]
 ) -> None:
     """The status was sent before the error; unknown events are ignored."""
-    stream, (event, told) = row
+    stream, (event, message) = row
     body = stream.write(stream.cases[0].events[:1]) + b"data: {\n\n" + stream.write([event])
     error = parse_failure(vendor.adapter(metrics="ttft"), HttpReply(200, STREAM, body))
-    assert str(error) == told
+    assert str(error) == message
 
 
 @each_stream("row", lambda stream: stream.speech)
-def test_the_first_token_is_the_first_part_of_an_answer(
+def test_the_first_token_is_the_first_part_of_an_output(
     vendor: Vendor, row: tuple[Stream, tuple[ServerEvent, bool]]
 ) -> None:
     """Thinking and tool calls count; events that only describe the reply do not."""
@@ -507,7 +507,7 @@ def test_the_first_token_is_the_first_part_of_an_answer(
     assert vendor.adapter(metrics="ttft").has_output(event) is has_output
 
 
-# --- whatever comes ------------------------------------------------------------
+# --- any input ------------------------------------------------------------------
 
 
 def bodies(vendor: Vendor) -> st.SearchStrategy[Any]:
@@ -571,7 +571,7 @@ def test_any_bytes_are_read_or_fail_in_a_known_way(
 
 
 @every
-def test_a_lane_is_one_account_and_model_and_holds_no_key(vendor: Vendor) -> None:
+def test_a_lane_is_one_account_and_model_and_contains_no_key(vendor: Vendor) -> None:
     """Parameters do not change it; neither service nor settings show secrets."""
     settings = vendor.read({})
     other = vendor.read({"price": {"input": 2, "output": 3}})

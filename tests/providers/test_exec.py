@@ -65,7 +65,7 @@ def program(directory: Path, text: str, name: str = "program.sh") -> Path:
 
 
 def test_prompt_options_and_context_are_arguments(tmp_path: Path) -> None:
-    """The last two are JSON, after the words of the command line."""
+    """The last two are JSON, after the arguments of the command line."""
     program(tmp_path, 'printf "%s\\n" "$@"')
     reply = run(
         lambda: ask(
@@ -93,8 +93,8 @@ def test_prompt_options_and_context_are_arguments(tmp_path: Path) -> None:
     }
 
 
-def test_the_prompt_may_come_on_the_standard_input() -> None:
-    """Then there are no arguments, and no limit on its length."""
+def test_the_prompt_may_be_sent_on_the_standard_input() -> None:
+    """In this case the program gets no arguments, and the length is not limited."""
     long = "é" * 200_000
     assert call("sh -c 'cat; echo $#' sh", long, input="stdin").output == f"{long}0"
 
@@ -109,14 +109,14 @@ def test_the_standard_input_is_empty_otherwise() -> None:
     assert call("sh -c 'cat; echo done'").output == "done"
 
 
-def test_a_program_runs_where_the_suite_is(tmp_path: Path) -> None:
+def test_a_program_runs_in_the_directory_of_the_suite(tmp_path: Path) -> None:
     """The default is the suite's directory; `cwd` is relative to it."""
     (tmp_path / "sub").mkdir()
     assert call("sh -c pwd", directory=tmp_path).output == str(tmp_path)
     assert call("sh -c pwd", directory=tmp_path, cwd="sub").output == str(tmp_path / "sub")
 
 
-def test_a_program_gets_the_environment_and_more() -> None:
+def test_a_program_gets_the_environment_of_suite_and_config() -> None:
     """Variables of the config take precedence."""
     found = settings("sh -c 'echo $OUTER $INNER'", environ={"OUTER": "a", "INNER": "b"})
     assert run(lambda: ask(found)).output == "a b"
@@ -140,7 +140,7 @@ def test_a_program_without_output_has_an_empty_reply() -> None:
     assert call("true") == Reply(output="")
 
 
-def test_warnings_beside_an_output_do_no_harm() -> None:
+def test_warnings_beside_an_output_are_ignored() -> None:
     """The standard error matters only without a standard output."""
     assert call("sh -c 'echo careful >&2; echo 4'").output == "4"
 
@@ -214,7 +214,7 @@ def test_exit_codes_are_numbers_that_a_program_can_end_with(codes: Any) -> None:
     )
 
 
-def test_nothing_but_errors_is_an_error() -> None:
+def test_output_on_standard_error_only_is_an_error() -> None:
     """PR-28: this holds even with exit code 0."""
     error = failure("sh -c 'echo oops >&2'")
     assert error.kind == "bad_exit"
@@ -226,7 +226,7 @@ def test_a_signal_is_described_by_its_name() -> None:
     assert failure("sh -c 'kill -SEGV $$'").message.endswith(" was ended by SIGSEGV")
 
 
-def test_too_much_output_ends_the_program() -> None:
+def test_excessive_output_ends_the_program() -> None:
     """Endless output is stopped at the limit."""
     error = failure("yes", maxOutputBytes=1000)
     assert str(error) == (
@@ -235,7 +235,7 @@ def test_too_much_output_ends_the_program() -> None:
     assert call("echo -n 12345", input="stdin", maxOutputBytes=5).output == "12345"
 
 
-def test_endless_errors_are_read_and_forgotten() -> None:
+def test_endless_standard_error_is_read_and_truncated() -> None:
     """Only its end is kept."""
     error = failure("sh -c 'yes no | head -c 5000000 >&2; exit 1'")
     assert set((error.body_excerpt or "").split()) == {"no"}
@@ -252,7 +252,7 @@ def test_a_prompt_that_is_too_long_for_an_argument_suggests_stdin() -> None:
     assert failure("true", "a\0b").message.endswith('set input to "stdin"')
 
 
-def test_half_a_surrogate_pair_is_replaced() -> None:
+def test_a_lone_surrogate_is_replaced() -> None:
     """No argument can contain it."""
     assert call("cat", "a\ud800b", input="stdin").output == "a?b"
 
@@ -292,7 +292,7 @@ def test_variables_that_are_not_json_are_refused() -> None:
 
 
 @pytest.mark.slow
-def test_nothing_of_a_program_is_alive_after_its_time(tmp_path: Path) -> None:
+def test_no_process_of_a_program_survives_its_time_limit(tmp_path: Path) -> None:
     """PR-26: children and their children are gone, in any session."""
     inner = "sh -c 'sleep 1000 & setsid sleep 1000 & wait'"
     program(tmp_path, f"{inner} & echo up >&2; echo >ready; wait")
@@ -305,7 +305,7 @@ def test_nothing_of_a_program_is_alive_after_its_time(tmp_path: Path) -> None:
     assert carriers(mark) == []
 
 
-def test_a_call_may_have_less_time_than_others() -> None:
+def test_a_call_may_have_a_shorter_time_limit() -> None:
     """Its options may set a shorter time."""
     with pytest.raises(ProviderError) as caught:
         run(lambda: ask(settings("sleep 1000", input="stdin"), options={"timeout_ms": 50}))
@@ -313,7 +313,7 @@ def test_a_call_may_have_less_time_than_others() -> None:
 
 
 @pytest.mark.slow
-def test_a_program_that_will_not_end_is_killed_soon(tmp_path: Path) -> None:
+def test_a_program_that_ignores_the_request_to_end_is_killed_soon(tmp_path: Path) -> None:
     """Ignoring the request gives it only the grace period."""
     mark, ready = uuid.uuid4().hex, tmp_path / "ready"
     line = f"sh -c 'trap \"\" TERM; echo >{ready}; while :; do sleep 1000; done'"
@@ -342,7 +342,7 @@ def test_cleaning_up_does_not_count_as_time_of_the_program(tmp_path: Path) -> No
     assert carriers(mark) == []
 
 
-def test_last_words_of_a_program_that_is_late_are_kept(tmp_path: Path) -> None:
+def test_final_output_of_a_late_program_is_kept(tmp_path: Path) -> None:
     """The excerpt of a late program has its last output."""
     ready = tmp_path / "ready"
     line = f"sh -c 'trap \"echo here >&2; exit\" TERM; sleep 1000 & echo >{ready}; while :; do wait; done'"
@@ -352,7 +352,7 @@ def test_last_words_of_a_program_that_is_late_are_kept(tmp_path: Path) -> None:
     assert caught.value.body_excerpt == "here"
 
 
-def test_children_in_the_background_do_not_hold_up_a_reply() -> None:
+def test_background_children_do_not_delay_a_reply() -> None:
     """The program is over when its first process is, and its children are ended."""
     mark = uuid.uuid4().hex
     found = settings("sh -c 'sleep 1000 & echo 4'", environ={"FAMILY": mark})
@@ -361,7 +361,7 @@ def test_children_in_the_background_do_not_hold_up_a_reply() -> None:
 
 
 @pytest.mark.slow
-def test_nothing_remains_of_calls_that_are_cancelled_at_any_instant(tmp_path: Path) -> None:
+def test_programs_cancelled_at_any_instant_leave_no_process(tmp_path: Path) -> None:
     """Fifty programs with children are cancelled before, while and after they start; the next one works."""
     program(tmp_path, "sleep 1000 & setsid sleep 1000")
     mark = uuid.uuid4().hex
@@ -442,7 +442,7 @@ def test_an_invalid_command_line_is_a_problem(line: str, problem: str) -> None:
     assert [str(one) for one in problems(line)] == [problem]
 
 
-def test_a_program_is_looked_for_where_it_will_run(tmp_path: Path) -> None:
+def test_a_program_is_searched_where_it_will_run(tmp_path: Path) -> None:
     """A bare name is searched in PATH, a path relative to the working directory."""
     path = program(tmp_path, "echo hi")
     assert settings("./program.sh", tmp_path).command == ("./program.sh",)
@@ -461,13 +461,13 @@ def test_a_program_is_looked_for_where_it_will_run(tmp_path: Path) -> None:
     assert str(problem) == f'.id: "{path}" is not executable\n  chmod +x ./program.sh'
 
 
-def test_a_directory_has_to_be_there(tmp_path: Path) -> None:
-    """A missing directory is reported when the entry is read."""
+def test_a_missing_directory_is_reported(tmp_path: Path) -> None:
+    """It is reported when the entry is read."""
     (problem,) = problems("true", tmp_path, cwd="no")
     assert str(problem) == f'.config.cwd: folder "{tmp_path}/no" not found'
 
 
-def test_config_of_the_users_own_is_json() -> None:
+def test_custom_config_must_be_json() -> None:
     """Other values cannot be passed on; a misspelt known key is a problem."""
     found = problems("true", style={1, 2}, TIMEOUTMS=3)
     assert [str(problem) for problem in found] == [
@@ -476,7 +476,7 @@ def test_config_of_the_users_own_is_json() -> None:
     ]
 
 
-def test_secrets_are_known_and_in_no_key() -> None:
+def test_secrets_are_known_and_in_no_lane_key() -> None:
     """Secrets of config and environment are not shown."""
     found = settings(
         "true",

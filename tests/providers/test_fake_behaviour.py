@@ -42,7 +42,7 @@ def text(answer: FakeReply) -> Any:
     return json.loads(answer.body)["choices"][0]["message"]["content"]
 
 
-def test_an_echo_looks_like_a_chat_completion() -> None:
+def test_an_echo_has_the_form_of_a_chat_completion() -> None:
     """The last user message is returned, with tokens of four characters each."""
     assert json.loads(ask(model()).body) == {
         "id": "chatcmpl-fake00000001",
@@ -74,7 +74,7 @@ def test_the_text_of_message_parts_is_read() -> None:
     assert text(ask(model(), None)) == ""
 
 
-def test_a_script_is_answered_in_order_and_its_end_repeated() -> None:
+def test_a_script_is_returned_in_order_and_its_end_repeated() -> None:
     """Requests get the texts in turn."""
     fake = model(replies=ScriptedReplies(("a", "b")))
     assert [text(ask(fake)) for _ in range(3)] == ["a", "b", "b"]
@@ -109,7 +109,7 @@ RECORDED = RecordedReplies(
 )
 
 
-def test_recordings_are_answered_as_they_were() -> None:
+def test_recordings_are_returned_unchanged() -> None:
     """Output, tokens, reason and time are those of the recording, in order."""
     fake = model(replies=RECORDED, latency_s=2)
     first, second = ask(fake, "a"), ask(fake, "a")
@@ -274,7 +274,7 @@ def test_a_refused_request_uses_nothing_up() -> None:
     assert text(ask(fake, now=220)) == "b"
 
 
-def test_only_so_many_are_answered_at_once() -> None:
+def test_the_number_of_concurrent_requests_is_limited() -> None:
     """Requests above the limit are refused without a hint, until one is finished."""
     fake = model(max_in_flight=1)
     first = fake.begin(100.0, body())
@@ -285,10 +285,11 @@ def test_only_so_many_are_answered_at_once() -> None:
     assert fake.begin(101.0, body()).status == 200
 
 
-def test_a_client_that_has_its_reply_may_ask_again_before_the_server_knows_that_it_is_over() -> (
-    None
-):
-    """The slot is free when the end of the reply is about to be sent, and it is released once."""
+def test_a_slot_is_free_before_the_client_has_its_reply() -> None:
+    """A client may send its next request at once.
+
+    The slot is free when the end of the reply is about to be sent, and it is released once.
+    """
     fake = model(max_in_flight=1)
     first = fake.begin(100.0, body())
     fake.reply(first)
@@ -297,7 +298,7 @@ def test_a_client_that_has_its_reply_may_ask_again_before_the_server_knows_that_
     assert [second.status, fake.begin(100.0, body()).status] == [200, 429]
 
 
-def test_faults_come_at_their_rates_and_in_the_same_order_for_a_seed() -> None:
+def test_faults_have_their_rates_and_are_repeatable_for_a_seed() -> None:
     """Faults are repeatable, and one rate does not shift the random numbers of another."""
 
     def run(**settings: Any) -> list[tuple[int, bool]]:
@@ -342,7 +343,7 @@ def test_every_request_is_counted_once(endings: list[Any]) -> None:
     assert seen["ok"] == seen["by_status"].get("200", 0)
 
 
-def test_the_instants_of_requests_are_kept_up_to_a_bound() -> None:
+def test_the_number_of_stored_request_times_is_bounded() -> None:
     """Memory does not grow with the number of requests."""
     statistics = FakeStatistics(0.0)
     for _ in range(KEPT_STARTS + 5):

@@ -28,12 +28,12 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def served(settings: FakeSettings, *, leaves: bool = False) -> ServedCompletion:
     """Return the log record of one completion, whose client may leave before its reply."""
-    told: list[ServedCompletion] = []
+    records: list[ServedCompletion] = []
 
     async def main() -> None:
         with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
-                address = await nursery.start(serve_fake, settings, told.append)
+                address = await nursery.start(serve_fake, settings, records.append)
                 async with await trio.open_tcp_stream(address.host, address.port) as stream:
                     await stream.send_all(REQUEST)
                     while (
@@ -48,12 +48,12 @@ def served(settings: FakeSettings, *, leaves: bool = False) -> ServedCompletion:
                             pass
                     elif not leaves:
                         await read_reply(stream)
-                while not told:
+                while not records:
                     await exchange(address, get("/stats"))
                 nursery.cancel_scope.cancel()
 
     trio.run(main)
-    [one] = told
+    [one] = records
     return one
 
 
@@ -64,7 +64,7 @@ def test_a_sent_reply_is_logged_with_its_request() -> None:
     assert one.sent_bytes > 300
 
 
-def test_unsent_replies_are_logged_as_such() -> None:
+def test_unsent_replies_are_logged_as_unsent() -> None:
     """Cut, abandoned and refused replies are recorded as such."""
     whole = served(FakeSettings()).sent_bytes
     cut = served(FakeSettings(disconnect_rate=1))
@@ -76,7 +76,7 @@ def test_unsent_replies_are_logged_as_such() -> None:
     assert served(FakeSettings(throttle_rate=1)).status == 429
 
 
-def test_a_line_names_instant_digest_and_question() -> None:
+def test_a_line_has_time_digest_and_prompt() -> None:
     """A request that is not a completion has no prompt."""
     one = ServedCompletion(
         body=ASK, status=200, ending="sent", seconds=0.5, busy_seconds=0.25, sent_bytes=7
@@ -100,7 +100,7 @@ def test_a_line_names_instant_digest_and_question() -> None:
 
 
 @pytest.mark.slow
-def test_the_log_of_the_command_is_whole_at_any_instant_and_kept(tmp_path: Path) -> None:
+def test_the_log_is_complete_at_any_instant_and_appended_to(tmp_path: Path) -> None:
     """A line is in the file before the next request is answered; another server appends to it."""
     command = [sys.executable, "-m", "trioeval", "fake-provider", "--port", "0"]
     command += ["--log", str(tmp_path / "log.jsonl")]
@@ -111,8 +111,8 @@ def test_the_log_of_the_command_is_whole_at_any_instant_and_kept(tmp_path: Path)
             assert server.stdout is not None
             url = server.stdout.readline().strip()
             for _ in range(2):
-                asked = urllib.request.Request(url + "/chat/completions", ASK)
-                urllib.request.urlopen(asked).close()
+                request = urllib.request.Request(url + "/chat/completions", ASK)
+                urllib.request.urlopen(request).close()
             urllib.request.urlopen(url.removesuffix("/v1") + "/stats").close()
             lines = (tmp_path / "log.jsonl").read_text().splitlines()
             assert [json.loads(line)["ending"] for line in lines] == ["sent"] * 2 * round_

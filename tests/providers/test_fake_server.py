@@ -125,7 +125,7 @@ def test_one_connection_serves_many_requests() -> None:
     with_fake(FakeSettings(latency_s=0.03), body)
 
 
-def test_statistics_tell_starts_and_ends() -> None:
+def test_statistics_contain_start_and_end_times() -> None:
     """Times count from the start, so that a pace can be checked from outside."""
 
     async def body(run: FakeRun) -> None:
@@ -144,7 +144,7 @@ def test_statistics_tell_starts_and_ends() -> None:
     with_fake(FakeSettings(latency_s=0.01), body)
 
 
-def test_a_client_that_leaves_is_noticed_while_its_reply_is_delayed() -> None:
+def test_a_disconnected_client_is_noticed_during_a_delayed_reply() -> None:
     """An abandoned request is not in flight for the rest of its latency."""
 
     async def body(run: FakeRun) -> None:
@@ -160,7 +160,7 @@ def test_a_client_that_leaves_is_noticed_while_its_reply_is_delayed() -> None:
     with_fake(FakeSettings(latency_s=60), body)
 
 
-def test_a_client_that_leaves_at_any_point_does_not_end_the_server() -> None:
+def test_a_client_that_disconnects_at_any_point_does_not_end_the_server() -> None:
     """Connections that end early, or within a request, do not end the server."""
     request = post("/chat/completions", ASK)
 

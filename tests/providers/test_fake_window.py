@@ -39,7 +39,9 @@ def test_no_window_holds_more_than_the_limit(
 
 @pytest.mark.slow
 @given(st.integers(1, 10), st.integers(1, 10), ASKS)
-def test_nothing_is_refused_that_fits(limit: int, length: int, asks: list[tuple[int, int]]) -> None:
+def test_an_amount_that_fits_is_not_refused(
+    limit: int, length: int, asks: list[tuple[int, int]]
+) -> None:
     """An amount is refused only if the window that ends now has no room for it."""
     seen = run(limit, length, asks)
     for index, (now, amount, wait) in enumerate(seen):
@@ -68,7 +70,7 @@ def test_a_wait_is_exactly_long_enough(
 
 @pytest.mark.slow
 @given(st.integers(1, 8), st.integers(1, 16), st.lists(st.integers(0, 8), max_size=40))
-def test_a_bucket_lets_in_its_burst_and_its_rate_and_no_more(
+def test_a_bucket_admits_exactly_its_burst_and_its_rate(
     burst: int, limit: int, pauses: list[int]
 ) -> None:
     """In any span T at most burst + T × rate is taken; no amount that fits is refused."""
@@ -101,7 +103,7 @@ def test_a_bucket_fills_evenly_up_to_its_burst() -> None:
     assert (bucket.remaining(99.0), bucket.wait(99.0, 4), bucket.until_empty(99.0)) == (4, 0, 0)
 
 
-def test_headers_tell_limit_rest_and_reset() -> None:
+def test_headers_contain_limit_remaining_amount_and_reset() -> None:
     """Each limit has three headers; a refused request takes nothing."""
     limits = Limits.of(FakeSettings(rpm=2, tpm=10, window_s=60))
     assert limits.take(0.0, 4) is None

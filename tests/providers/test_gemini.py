@@ -29,11 +29,11 @@ from trioeval.usage import Usage
 
 CHAT_CLOCK = {
     "type": "function",
-    "function": {"name": "clock", "description": "Tells the time", "parameters": SCHEMA},
+    "function": {"name": "clock", "description": "Returns the time", "parameters": SCHEMA},
 }
 CLOCK = {
     "functionDeclarations": [
-        {"name": "clock", "description": "Tells the time", "parametersJsonSchema": SCHEMA}
+        {"name": "clock", "description": "Returns the time", "parametersJsonSchema": SCHEMA}
     ]
 }
 
@@ -78,7 +78,7 @@ def test_the_version_is_a_part_of_the_path(
     assert ready.url == f"{base}/models/{MODEL}:generateContent"
 
 
-def test_the_first_key_wins() -> None:
+def test_the_first_set_key_variable_is_used() -> None:
     """Both variables are read, in order."""
     assert entry(MODEL, {"GOOGLE_API_KEY": "b"}).endpoint.credential == "b"
     assert entry(MODEL, {"GOOGLE_API_KEY": "b", "GEMINI_API_KEY": "a"}).endpoint.credential == "a"
@@ -197,7 +197,7 @@ def test_contents_become_parts(block: object, parts: object) -> None:
     assert sent == {"role": "user", "parts": parts}
 
 
-def test_a_plain_prompt_may_hold_an_image() -> None:
+def test_a_plain_prompt_may_contain_an_image() -> None:
     """The image is on a separate line, as rendered by a template."""
     (sent,) = body(f"What is it?\n{PNG_URI}")["contents"]
     assert sent["parts"] == [{"text": "What is it?"}, PNG]
@@ -229,7 +229,7 @@ def test_usage_may_be_reported_in_part(usage: object, read_: Usage) -> None:
         ([{"text": "{}"}], {"responseMimeType": "application/json"}, "{}"),
     ],
 )
-def test_the_parts_give_the_output(
+def test_the_output_is_made_of_the_parts(
     parts: list[Mapping[str, Any]], config: Mapping[str, Any], output: object
 ) -> None:
     """Texts are joined; any other part makes the output a list."""
@@ -243,8 +243,8 @@ def test_log_probabilities_are_those_of_the_chosen_tokens() -> None:
     assert parse(TEXT, logprobsResult=broken).log_probs is None
 
 
-def test_an_answer_that_was_rated_was_not_flagged() -> None:
-    """A rated reply that was not filtered is not flagged."""
+def test_a_rated_reply_is_not_flagged() -> None:
+    """A reply that was rated and not filtered is not flagged."""
     answer = parse(TEXT, safetyRatings=RATINGS)
     assert (answer.is_refusal, answer.guardrails) == (False, Guardrails(flagged=False))
 
@@ -286,7 +286,7 @@ DAY = quota("GenerateRequestsPerDayPerProjectPerModel-FreeTier")
 def test_a_wait_is_read_from_the_body(
     details: list[Mapping[str, Any]], kind: str, retry_after: float | None
 ) -> None:
-    """There is no header for it; a daily quota that is not available soon is exhausted."""
+    """Gemini has no header for it; a daily quota that is not available soon is exhausted."""
     data = api_error(429, "RESOURCE_EXHAUSTED", "You exceeded your current quota.", *details)
     error = parse_failure(adapter(), reply(data, 429))
     assert (error.kind, error.retry_after, error.status) == (kind, retry_after, 429)
@@ -310,7 +310,7 @@ def test_all_mistakes_are_reported_together() -> None:
         ("google:embeddings:gemini-embedding-001", EMBED_CONTENT.lane),
     ],
 )
-def test_other_names_of_an_entry_mean_the_same(entry_id: str, lane: str) -> None:
+def test_aliases_of_a_model_share_a_lane(entry_id: str, lane: str) -> None:
     """They share the quota of a project and a model."""
     found = read_entry(read, entry_id, {})
     assert isinstance(found, AdapterSettings)

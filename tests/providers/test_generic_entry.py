@@ -32,7 +32,7 @@ BEARER = {"type": "bearer", "token": "sk-very-secret"}
 
 
 @pytest.mark.parametrize(
-    ("entry_id", "config", "told"),
+    ("entry_id", "config", "expected"),
     [
         (
             "http",
@@ -383,7 +383,7 @@ BEARER = {"type": "bearer", "token": "sk-very-secret"}
     ],
 )
 def test_all_mistakes_of_an_http_entry_are_reported_at_once(
-    tmp_path: Path, entry_id: str, config: dict[str, Any], told: list[str]
+    tmp_path: Path, entry_id: str, config: dict[str, Any], expected: list[str]
 ) -> None:
     """A problem has the place and the requirement; no secret is shown."""
     (tmp_path / "here.pem").write_text("")
@@ -394,7 +394,7 @@ def test_all_mistakes_of_an_http_entry_are_reported_at_once(
     found = problems(entry_id, tmp_path, **config)
     assert [
         line.replace(f"{tmp_path} (allow it with --allow-outside)", "HERE") for line in found
-    ] == told
+    ] == expected
 
 
 def settings(entry_id: str, directory: Path | None = None, **config: Any) -> GenericSettings:
@@ -427,7 +427,9 @@ def sha(text: str) -> str:
         ),
     ],
 )
-def test_a_lane_is_a_place_and_an_account(entry_id: str, config: dict[str, Any], key: str) -> None:
+def test_a_lane_is_an_origin_and_an_account(
+    entry_id: str, config: dict[str, Any], key: str
+) -> None:
     """Queries, bodies and other headers do not change the lane."""
     assert settings(entry_id, body={"a": 1} if not config else None, **config).lane_key == key
 

@@ -57,7 +57,7 @@ async def failing(entry_id: str, prompt: str = "hi", /, **config: Any) -> Provid
     return caught.value
 
 
-def test_a_prompt_is_sent_as_configured_and_the_path_finds_the_output() -> None:
+def test_a_prompt_is_sent_as_configured_and_the_path_selects_the_output() -> None:
     """A body without a method is posted; status and headers of the reply are kept."""
 
     def respond(_seen: Seen) -> Answer:
@@ -236,7 +236,7 @@ def test_credentials_go_along_on_the_same_origin() -> None:
     with_server(respond, body)
 
 
-def test_redirects_in_a_circle_are_a_bad_request() -> None:
+def test_redirect_loops_are_a_bad_request() -> None:
     """The loop is detected at the first repeated step."""
 
     def respond(seen: Seen) -> Answer:
@@ -288,9 +288,9 @@ def test_calls_share_one_token() -> None:
                     nursery.start_soon(call)
         assert outputs == ["token 7: yes"] * 8
         assert {seen.headers["authorization"] for seen in server.seen[1:]} == {"Bearer tok-1234"}
-        (asked,) = [seen for seen in server.seen if seen.target == "/token"]
-        assert asked.body == b"grant_type=client_credentials&scope=a+b"
-        assert asked.headers["authorization"].startswith("Basic ")
+        (token_request,) = [seen for seen in server.seen if seen.target == "/token"]
+        assert token_request.body == b"grant_type=client_credentials&scope=a+b"
+        assert token_request.headers["authorization"].startswith("Basic ")
 
     with_server(respond, body)
 
@@ -325,7 +325,7 @@ def test_a_refused_client_is_reported_without_its_secret() -> None:
     with_server(respond, body)
 
 
-def test_a_token_that_came_to_its_end_is_worth_another_attempt() -> None:
+def test_an_expired_token_is_replaced_once() -> None:
     """A token that was never accepted is not replaced."""
     good: list[str] = ["Bearer t1"]
     given = iter(["t1", "t2", "t3"])
@@ -441,8 +441,8 @@ def test_a_failure_names_the_url_without_its_query_and_secrets() -> None:
     async def body(server: Server) -> None:
         headers = {"x-api-key": "hunter22hunter22"}
         error = await failing(f"{server.url}/hunter22hunter22/x?k=topsecret", headers=headers)
-        asked = f"{server.seen[0].method} {server.url}/[hidden]/x"
-        assert str(error) == f"not_found: HTTP 404 from {asked}: check the URL"
+        place = f"{server.seen[0].method} {server.url}/[hidden]/x"
+        assert str(error) == f"not_found: HTTP 404 from {place}: check the URL"
 
     with_server(lambda _seen: Answer(404), body)
 
@@ -479,12 +479,12 @@ def test_a_function_of_python_reads_the_reply(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_code_that_gives_nothing_is_a_failure(tmp_path: Path) -> None:
+def test_code_without_a_result_is_a_failure(tmp_path: Path) -> None:
     """A failing transform is a malformed reply, a failing transformRequest a bad request."""
     (tmp_path / "read.py").write_text("def nothing(json, text, context):\n    return None\n")
 
     async def body(server: Server) -> None:
-        told: list[str] = []
+        requests: list[str] = []
         for key, code in [
             ("transformResponse", "file://read.py:nothing"),
             ("transformRequest", "() => null"),
@@ -493,8 +493,8 @@ def test_code_that_gives_nothing_is_a_failure(tmp_path: Path) -> None:
             async with opened(generic(f"{server.url}/x", tmp_path, **{key: code})) as provider:
                 with pytest.raises(ProviderError) as caught:
                     await provider(Request(prompt="a"))
-                told.append(str(caught.value))
-        assert told == [
+                requests.append(str(caught.value))
+        assert requests == [
             (
                 "malformed_reply: the function of transformResponse returned nothing "
                 f"(HTTP 200 from {server.seen[0].method} {server.url}/x)"
@@ -535,7 +535,7 @@ def test_an_endless_script_is_ended_and_delays_no_other_call() -> None:
     with_server(lambda _seen: as_json({"a": "b"}), body)
 
 
-def test_a_script_makes_the_prompt_and_a_template_wraps_it() -> None:
+def test_a_script_creates_the_prompt_and_a_template_wraps_it() -> None:
     """An object is merged over the body."""
 
     async def body(server: Server) -> None:
@@ -564,16 +564,16 @@ def test_a_silent_server_times_out() -> None:
 
 def test_a_cancelled_call_leaves_a_provider_that_serves_the_next() -> None:
     """This also holds for the call that fetched the token for others."""
-    asked = 0
+    requests = 0
     waits: list[trio.Event] = []
 
     def respond(seen: Seen) -> Answer | None:
-        nonlocal asked
+        nonlocal requests
         if seen.target != "/token":
             return as_json("ok")
-        asked += 1
+        requests += 1
         waits[0].set()
-        return None if asked == 1 else as_json({"access_token": "tok-1234"})
+        return None if requests == 1 else as_json({"access_token": "tok-1234"})
 
     async def body(server: Server) -> None:
         waits.append(trio.Event())
@@ -593,7 +593,7 @@ def test_a_cancelled_call_leaves_a_provider_that_serves_the_next() -> None:
                 await trio.testing.wait_all_tasks_blocked(0.001)
                 first.cancel()
             assert outputs == ["ok"]
-            assert asked == 2
+            assert requests == 2
 
     with_server(respond, body)
 
@@ -602,7 +602,7 @@ def test_no_secret_appears_in_the_result() -> None:
     """Secrets of headers, parameters, URLs and auth are hidden, wherever they come from."""
 
     def respond(seen: Seen) -> Answer:
-        return as_json({"told": [seen.target, *seen.headers.values()]})
+        return as_json({"echo": [seen.target, *seen.headers.values()]})
 
     async def body(server: Server) -> None:
         in_query = {"type": "api_key", "keyName": "key", "value": f"{SECRET}&/"}
@@ -617,10 +617,10 @@ def test_no_secret_appears_in_the_result() -> None:
             assert SECRET not in repr(spec.settings) + spec.lane_key
             async with opened(spec) as provider:
                 reply = await provider(Request(prompt="a"))
-            said = repr(reply) + json.dumps([reply.output, reply.raw, dict(reply.metadata)])
-            assert SECRET not in said
-            assert "[hidden]" in said
-            assert "bWU6c2stdmVye" not in said
+            text = repr(reply) + json.dumps([reply.output, reply.raw, dict(reply.metadata)])
+            assert SECRET not in text
+            assert "[hidden]" in text
+            assert "bWU6c2stdmVye" not in text
 
     with_server(respond, body)
 
@@ -638,8 +638,8 @@ def test_values_in_a_secret_header_are_hidden() -> None:
         spec = generic(f"{server.url}/x", auth=auth, headers={"x-api-key": "{{key}}"})
         async with opened(spec) as provider:
             reply = await provider(Request(prompt="a", vars={"key": f"{SECRET}-1"}))
-        said = repr(reply) + json.dumps([reply.output, reply.raw, dict(reply.metadata)])
-        assert SECRET not in said
+        text = repr(reply) + json.dumps([reply.output, reply.raw, dict(reply.metadata)])
+        assert SECRET not in text
         assert reply.output["x-api-key"] == "[hidden]"
         assert server.seen[1].headers["x-api-key"] == f"{SECRET}-1"
         assert server.seen[1].headers["authorization"] == f"Bearer {SECRET}-2"
@@ -738,11 +738,11 @@ async def longest_stall(work: Callable[[], Awaitable[None]]) -> float:
         (None, 500),
     ],
 )
-def test_a_large_reply_does_not_hold_up_others(
+def test_a_large_reply_does_not_block_other_tasks(
     transform: str | None, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Five megabytes are read without delaying others, even if secrets are searched."""
-    patient = partial(apply_query, limit=60.0)  # it takes some seconds
+    patient = partial(apply_query, limit=60.0)  # takes some seconds
     monkeypatch.setattr("trioeval.providers.generic.http.apply_query", patient)
     rows = [{"n": n, "text": f"row {n} " + "x" * 60, "tags": ["a", "b"]} for n in range(48_000)]
     large = as_json({"rows": rows}, status)
@@ -769,7 +769,7 @@ def test_a_large_reply_does_not_hold_up_others(
 
 
 @pytest.mark.slow
-def test_the_time_of_a_script_is_its_own() -> None:
+def test_the_time_of_a_script_excludes_other_scripts() -> None:
     """Two concurrent scripts do not count each other's time, nor that of this process."""
     script = (
         "() => { let n = 0; const end = %d; for (let i = 0; i < end; i++) n += i %% 7; return n }"
@@ -777,7 +777,7 @@ def test_the_time_of_a_script_is_its_own() -> None:
 
     async def body(server: Server) -> None:
         own = await measured(script % 1_000_000)
-        code = script % int(1_000_000 * 1.1 / own)  # more than half of what is allowed
+        code = script % int(1_000_000 * 1.1 / own)  # more than half of the limit
         async with opened(generic(f"{server.url}/x", transformResponse=code)) as provider:
             outputs: list[Any] = []
 
@@ -795,8 +795,8 @@ def test_the_time_of_a_script_is_its_own() -> None:
 async def measured(code: str) -> float:
     """Return the processor seconds of a script."""
     before = time.process_time()
-    told = await trio.to_thread.run_sync(program.run, Script(code, ()).source, [])
-    assert "error" not in told
+    result = await trio.to_thread.run_sync(program.run, Script(code, ()).source, [])
+    assert "error" not in result
     return time.process_time() - before
 
 

@@ -72,15 +72,15 @@ def test_every_reply_is_an_output_or_a_provider_error(
 ) -> None:
     """No reply raises another exception."""
     try:
-        told = read(HttpReply(status, headers, body), transform)
+        found = read(HttpReply(status, headers, body), transform)
     except ProviderError:
         return
-    json.dumps([told.output, told.raw, dict(told.metadata)]).encode()
+    json.dumps([found.output, found.raw, dict(found.metadata)]).encode()
 
 
-def test_an_object_with_an_output_may_say_more() -> None:
+def test_an_object_with_an_output_may_have_other_fields() -> None:
     """The keys are those of a Python function."""
-    told = read(
+    found = read(
         reply(
             {
                 "output": "o",
@@ -93,25 +93,27 @@ def test_an_object_with_an_output_may_say_more() -> None:
             }
         )
     )
-    assert told.output == "o"
-    assert told.usage == Usage(prompt=3, completion=2, total=5)
-    assert (told.cost, told.finish_reason, told.is_refusal) == (0.25, "stop", True)
-    assert told.guardrails is not None
-    assert told.guardrails.reason == "r"
-    assert told.metadata == {"http": {"status": 200, "headers": {}}, "id": 7}
-    assert told.raw["cost"] == 0.25
+    assert found.output == "o"
+    assert found.usage == Usage(prompt=3, completion=2, total=5)
+    assert (found.cost, found.finish_reason, found.is_refusal) == (0.25, "stop", True)
+    assert found.guardrails is not None
+    assert found.guardrails.reason == "r"
+    assert found.metadata == {"http": {"status": 200, "headers": {}}, "id": 7}
+    assert found.raw["cost"] == 0.25
 
 
 @pytest.mark.parametrize(
-    ("said", "cost"), [({"cost": 7}, 7.0), ({}, 3.0), ({"tokenUsage": {"total": 1}}, None)]
+    ("fields", "cost"), [({"cost": 7}, 7.0), ({}, 3.0), ({"tokenUsage": {"total": 1}}, None)]
 )
 def test_a_cost_follows_from_the_price_if_the_reply_has_none(
-    said: dict[str, Any], cost: float | None
+    fields: dict[str, Any], cost: float | None
 ) -> None:
     """An unknown cost is None."""
     usage = {"prompt": 1_000_000, "completion": 500_000}
-    told = read(reply({"output": "o", "tokenUsage": usage, **said}), price=Price(input=2, output=2))
-    assert told.cost == cost
+    found = read(
+        reply({"output": "o", "tokenUsage": usage, **fields}), price=Price(input=2, output=2)
+    )
+    assert found.cost == cost
 
 
 @pytest.mark.parametrize(
@@ -192,12 +194,12 @@ def test_a_token_is_replaced_before_it_expires(life: Any, until: float) -> None:
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-def test_a_refused_request_for_a_token_is_made_again_by_the_next_call() -> None:
+def test_a_refused_token_request_is_repeated_by_the_next_call() -> None:
     """Waiting calls share the failure; later calls try again."""
 
     async def main() -> None:
         answers = iter([reply({}, 503), reply({"access_token": "t"})])
-        told: list[str] = []
+        tokens: list[str] = []
 
         async def send(_request: HttpRequest) -> HttpReply:
             await trio.sleep(1)
@@ -207,16 +209,16 @@ def test_a_refused_request_for_a_token_is_made_again_by_the_next_call() -> None:
 
         async def ask() -> None:
             try:
-                told.append((await source.token()).value)
+                tokens.append((await source.token()).value)
             except ProviderError as error:
-                told.append(error.kind)
+                tokens.append(error.kind)
 
         async with trio.open_nursery() as nursery:
             for _ in range(3):
                 nursery.start_soon(ask)
-        assert told == ["server"] * 3
+        assert tokens == ["server"] * 3
         await ask()
-        assert told[3:] == ["t"]
+        assert tokens[3:] == ["t"]
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
@@ -272,7 +274,7 @@ def test_a_redirect_makes_the_next_request(
         ),
     ],
 )
-def test_a_redirect_to_where_nothing_may_go_is_refused(location: str, message: str) -> None:
+def test_a_redirect_to_a_forbidden_url_is_refused(location: str, message: str) -> None:
     """Other schemes, private addresses and unencrypted URLs are refused."""
     with pytest.raises(ProviderError) as caught:
         next_request(HERE, HttpReply(307, {"location": location}, b""), OriginGuard())
@@ -284,7 +286,7 @@ KEY = "pass phrase/é"
 WITH_KEY = json.dumps({"account": KEY}).encode()
 
 
-def test_headers_that_hold_a_secret_stay_whatever_they_are_called() -> None:
+def test_headers_that_contain_a_secret_are_not_sent_elsewhere() -> None:
     """A value that contains a secret counts, even with `followRedirects: any`."""
     here = HttpRequest(HERE.url, {"X-Acct": f"<{KEY}>", "X-Team": "blue"}, None, "GET")
     answer = HttpReply(302, {"location": ELSEWHERE}, b"")

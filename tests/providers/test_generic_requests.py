@@ -58,7 +58,7 @@ def refusal(**parts: Any) -> str:
 @example("{{ 7 * 7 }}{% raw %}\r\n")
 @example('x", "admin": "true')
 @example("\n")
-def test_a_prompt_is_text_whatever_is_in_it(prompt: str) -> None:
+def test_a_prompt_is_plain_text_in_every_position(prompt: str) -> None:
     """A prompt cannot end a string, is not a template, and is not changed."""
     for body in (JsonBody({"q": "{{ prompt }}"}), text_body('{"q": "{{prompt}}"}', None)):
         assert sent(body, prompt) == {"q": prompt}
@@ -69,7 +69,7 @@ def test_a_prompt_is_text_whatever_is_in_it(prompt: str) -> None:
 @example("{{ 7 * 7 }}")
 @example("a{{{%b")
 @example("{{ x \r\n")
-def test_a_prompt_beside_other_text_is_as_it_is(prompt: str) -> None:
+def test_a_prompt_beside_other_text_is_unchanged(prompt: str) -> None:
     """The line feed at its end is kept, which templates otherwise remove."""
     assert sent(JsonBody(["<{{prompt}}>"]), prompt) == [f"<{prompt}>"]
 
@@ -116,21 +116,23 @@ def test_a_prompt_between_quotes_changes_nothing_else(prompt: str) -> None:
 @example('"a", "b"')
 @example("[1]")
 @example("}")
-def test_a_prompt_outside_of_quotes_is_one_value_or_is_refused(prompt: str) -> None:
+def test_a_prompt_outside_of_quotes_must_be_one_value(prompt: str) -> None:
     """It cannot add a member."""
     try:
         expected = json.loads(prompt, parse_constant=lambda _: 1 / 0)
     except (ValueError, ZeroDivisionError):
         if not prompt.strip(" \t\r\n,"):
             return
-        told = refusal(prompt=prompt, body=text_body('{"n": {{prompt}}, "q": "{{prompt}}"}', None))
-        assert told.startswith("bad_request: the body has a template outside of quotes")
+        message = refusal(
+            prompt=prompt, body=text_body('{"n": {{prompt}}, "q": "{{prompt}}"}', None)
+        )
+        assert message.startswith("bad_request: the body has a template outside of quotes")
     else:
         data = sent(text_body('{"n": {{prompt}}, "q": "{{prompt}}"}', None), prompt)
         assert data == {"n": expected, "q": prompt}
 
 
-def test_a_template_of_json_may_be_a_program() -> None:
+def test_a_json_template_may_contain_loops_and_blocks() -> None:
     """Loops may print commas; captured blocks may be printed again."""
     body = text_body(
         '[{% for x in xs %}{"q": "{{x}}", "p": "{{prompt}}"}{{ ", " if not loop.last }}{% endfor %}]',
@@ -170,8 +172,8 @@ def test_a_template_of_json_may_be_a_program() -> None:
 )
 def test_a_body_that_is_invalid_json_is_reported(written: str, fault: str) -> None:
     """The message does not show the value."""
-    told = refusal(prompt='x", "admin": true', variables={"n": 1}, body=text_body(written, None))
-    assert told == f"bad_request: the body {fault}"
+    message = refusal(prompt='x", "admin": true', variables={"n": 1}, body=text_body(written, None))
+    assert message == f"bad_request: the body {fault}"
 
 
 def test_an_invalid_template_in_a_body_is_reported() -> None:
@@ -180,7 +182,7 @@ def test_an_invalid_template_in_a_body_is_reported() -> None:
     assert "not a template" in refusal(variables={"n": 1}, body=text_body('{"q": {% nix %}}', None))
 
 
-def test_escapes_reach_into_variables() -> None:
+def test_escaping_applies_inside_variables() -> None:
     """Escaping also applies to variables with templates or structured values."""
     body = text_body('{"n": {{n}}, "q": "{{a}} {{b.c}} {{d[0]}}"}', None)
     values = {"n": 1, "a": 'say "{{e}}"', "e": 'x"', "b": {"c": 'y"'}, "d": ['"z', 5]}
@@ -267,7 +269,7 @@ def test_a_parameter_is_decoded_unchanged(prompt: str) -> None:
 
 @pytest.mark.slow
 @given(ANY_TEXT.filter(lambda text: not has_dot_segments(f"http://a.example/{text}")))
-def test_a_url_can_be_sent_whatever_is_filled_in(prompt: str) -> None:
+def test_any_value_gives_a_url_that_can_be_sent(prompt: str) -> None:
     """Invalid characters are encoded; the host is unchanged."""
     url = render(prompt, url="http://a.example/say/{{prompt}}").url
     assert url.startswith("http://a.example/say/")
@@ -306,16 +308,16 @@ def test_a_form_is_parsed_into_its_parts(parts: list[FieldPart | FilePart], data
 @pytest.mark.parametrize(
     "climb", ["..", ".", "x/../y", "%2e%2E", "..%2fadmin", "..\\admin", "..;a=b", "/.."]
 )
-def test_a_value_does_not_climb(climb: str) -> None:
+def test_a_value_cannot_leave_its_path(climb: str) -> None:
     """Plain and encoded dot segments are refused."""
-    told = refusal(prompt=climb, url="http://a.example/chat/{{prompt}}/x")
-    assert told == (
+    message = refusal(prompt=climb, url="http://a.example/chat/{{prompt}}/x")
+    assert message == (
         'bad_request: the url has a path with "." or ".." when its variables are filled in'
     )
 
 
 @pytest.mark.parametrize("name", ["a..b", "...", ".hidden", "v1.2"])
-def test_dots_in_names_are_dots(name: str) -> None:
+def test_dots_in_names_are_literal(name: str) -> None:
     """Dots in names and queries, and paths of the suite itself, are unchanged."""
     request = render(name, url="http://a.example/{{prompt}}?p=../{{prompt}}")
     assert request.url == f"http://a.example/{name}?p=../{name}"

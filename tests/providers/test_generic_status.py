@@ -56,7 +56,7 @@ def test_other_forms_are_refused(written: Any) -> None:
 
 
 @given(st.text() | st.text("status<>=!&|()0123456789 -,x"))
-def test_every_text_is_a_set_of_statuses_or_none(text: str) -> None:
+def test_every_text_is_a_valid_set_of_statuses_or_refused(text: str) -> None:
     """No text raises another exception, and none is executed."""
     read = read_statuses(text)
     assert read is None or (read and read <= set(STATUSES))

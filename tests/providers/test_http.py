@@ -113,7 +113,7 @@ def test_a_refused_call_has_its_wait() -> None:
 @pytest.mark.parametrize(
     ("date", "wait"), [({}, 20.0), ({"date": "Wed, 21 Oct 2026 07:28:15 GMT"}, 5.0)]
 )
-def test_a_wait_until_a_date_counts_from_the_arrival_of_a_reply_without_one(
+def test_a_date_counts_from_the_arrival_of_a_reply_without_one(
     date: dict[str, str], wait: float
 ) -> None:
     """This machine's clock is used only if the server sends no date."""
@@ -131,7 +131,7 @@ def test_a_wait_until_a_date_counts_from_the_arrival_of_a_reply_without_one(
     assert trio.run(main) == wait
 
 
-def test_a_reply_that_is_cut_is_a_lost_connection() -> None:
+def test_a_truncated_reply_is_a_lost_connection() -> None:
     """Half a reply is not a reply, and the URL is named."""
 
     async def body(run: FakeRun) -> None:
@@ -146,8 +146,8 @@ def test_a_reply_that_is_cut_is_a_lost_connection() -> None:
 
 
 @pytest.mark.parametrize("kind", ["invalid_utf8", "not_json"])
-def test_garbage_is_a_malformed_reply(kind: Any) -> None:
-    """An unreadable success is not retried forever as a lost connection."""
+def test_an_unreadable_success_is_a_malformed_reply(kind: Any) -> None:
+    """It is not retried forever as a lost connection."""
 
     async def body(run: FakeRun) -> None:
         error = await failure(lambda: run.provider(apiKey=KEY)(Request(prompt="a")))
@@ -158,7 +158,7 @@ def test_garbage_is_a_malformed_reply(kind: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_reply_of_ten_megabytes_arrives_where_that_is_allowed() -> None:
+def test_a_reply_of_ten_megabytes_is_accepted_if_allowed() -> None:
     """Large replies are read completely, or refused."""
 
     async def body(run: FakeRun) -> None:
@@ -185,8 +185,8 @@ def test_a_reply_above_the_bound_is_refused(sent: bytes) -> None:
     async def body(address: FakeAddress, client: HttpClient) -> None:
         error = await failure(lambda: client.send(HttpRequest(address.base_url, {}, b"{}")))
         place = f"127.0.0.1:{address.port}"
-        said = f"the reply of {place} is larger than 0.000976562 MiB (maxResponseBytes: 1024)"
-        assert str(error) == f"malformed_reply: {said}"
+        message = f"the reply of {place} is larger than 0.000976562 MiB (maxResponseBytes: 1024)"
+        assert str(error) == f"malformed_reply: {message}"
 
     with_raw_server(sent, body)
 
@@ -226,9 +226,9 @@ def test_redirects_are_not_followed() -> None:
     async def body(address: FakeAddress, client: HttpClient) -> None:
         provider = openai_provider(address.base_url, client, apiKey=KEY)
         error = await failure(lambda: provider(Request(prompt="a")))
-        asked = f"POST {address.base_url}/chat/completions (model m-1)"
+        place = f"POST {address.base_url}/chat/completions (model m-1)"
         advice = "check apiBaseUrl, redirects are not followed"
-        assert str(error) == f"bad_request: HTTP 307 from {asked}: {advice}"
+        assert str(error) == f"bad_request: HTTP 307 from {place}: {advice}"
 
     with_raw_server(sent, body)
 
@@ -241,9 +241,9 @@ def test_a_wrong_url_or_model_is_named() -> None:
     async def body(address: FakeAddress, client: HttpClient) -> None:
         provider = openai_provider(address.base_url, client, apiKey=KEY)
         error = await failure(lambda: provider(Request(prompt="a")))
-        asked = f"POST {address.base_url}/chat/completions (model m-1)"
+        place = f"POST {address.base_url}/chat/completions (model m-1)"
         hint = "check apiBaseUrl and the model name"
-        assert str(error) == f"not_found: HTTP 404 from {asked}: {hint}"
+        assert str(error) == f"not_found: HTTP 404 from {place}: {hint}"
 
     with_raw_server(sent, body)
 
@@ -456,7 +456,7 @@ def test_a_proxy_that_cannot_be_used_is_reported_without_its_password(
 
 
 @pytest.mark.parametrize("scheme", ["http://", ""])
-def test_a_proxy_that_refuses_is_named(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusing_proxy_is_named(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server was never reached. A proxy without a scheme is an HTTP proxy, as in other programs."""
 
     async def main() -> None:
@@ -476,7 +476,7 @@ def test_a_proxy_that_refuses_is_named(scheme: str, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.slow
-def test_calls_cancelled_at_any_instant_leave_client_and_server_whole() -> None:
+def test_calls_cancelled_at_any_instant_leave_client_and_server_usable() -> None:
     """After 1,000 cancelled calls the client serves 20 more, and nothing is in flight any more."""
     rng = random.Random(7)  # noqa: S311 - repeatable instants
 
@@ -512,7 +512,7 @@ def test_calls_cancelled_at_any_instant_leave_client_and_server_whole() -> None:
     with_fake(FakeSettings(latency_s=0.03, jitter=0.5), body)
 
 
-def test_two_clients_do_not_share_anything() -> None:
+def test_two_clients_share_nothing() -> None:
     """Closing one client does not affect another."""
 
     async def body(run: FakeRun) -> None:
@@ -530,7 +530,7 @@ def descriptors() -> int:
 
 
 @pytest.mark.slow
-def test_connections_to_many_hosts_are_not_all_kept() -> None:
+def test_the_number_of_idle_connections_is_bounded() -> None:
     """A template may have another host in every row, and file descriptors are limited."""
     reply = b"HTTP/1.1 200 X\r\ncontent-length: 2\r\n\r\n{}"
 
@@ -579,13 +579,13 @@ def test_a_compressed_reply_is_decompressed(
     encoding: str, pack: Callable[[bytes], bytes], *, chunked: bool
 ) -> None:
     """Some servers ignore `accept-encoding`; streamed parts are decompressed as well."""
-    heard: list[bytes] = []
+    parts: list[bytes] = []
 
     async def body(address: FakeAddress, client: HttpClient) -> None:
         request = HttpRequest(address.base_url, {}, b"{}")
-        reply = await client.send(request, on_part=heard.append)
+        reply = await client.send(request, on_part=parts.append)
         assert reply.body == b'{"a": 1}'
-        assert b"".join(heard) == b'{"a": 1}'
+        assert b"".join(parts) == b'{"a": 1}'
 
     with_raw_server(packed(pack(b'{"a": 1}'), encoding, chunked=chunked), body)
 
@@ -631,14 +631,14 @@ def test_a_compressed_reply_cannot_fill_the_memory(sent: bytes, message: str) ->
 
 
 @pytest.mark.slow
-def test_a_stream_is_the_same_reply_with_the_time_of_its_first_token() -> None:
+def test_a_streamed_reply_has_the_time_of_its_first_token() -> None:
     """The fake sends the first token over a socket after half of its latency."""
 
     async def body(run: FakeRun) -> None:
-        plain = await run.provider()(Request(prompt="Good morning, everybody"))
+        plain = await run.provider()(Request(prompt="Good morning to all"))
         provider = run.provider(metrics=["ttft"])
         started_at = trio.current_time()
-        streamed = await provider(Request(prompt="Good morning, everybody"))
+        streamed = await provider(Request(prompt="Good morning to all"))
         took = trio.current_time() - started_at
         assert (streamed.output, streamed.usage) == (plain.output, plain.usage)
         assert streamed.finish_reason == plain.finish_reason == "stop"
@@ -650,12 +650,12 @@ def test_a_stream_is_the_same_reply_with_the_time_of_its_first_token() -> None:
     with_fake(FakeSettings(latency_s=0.2), body)
 
 
-def test_a_stream_that_is_cut_is_a_lost_connection() -> None:
+def test_a_truncated_stream_is_a_lost_connection() -> None:
     """This holds even if every part of it arrived completely."""
 
     async def body(run: FakeRun) -> None:
         provider = run.provider(metrics=["ttft"])
-        error = await failure(lambda: provider(Request(prompt="Good morning, everybody")))
+        error = await failure(lambda: provider(Request(prompt="Good morning to all")))
         assert error.kind == "connection"
         stats = await run.stats()
         assert (stats["disconnects"], stats["in_flight"]) == (1, 0)

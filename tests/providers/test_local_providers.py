@@ -21,7 +21,7 @@ def failure(function: Any) -> ProviderError:
     return caught.value
 
 
-def test_echo_answers_with_the_prompt_for_nothing() -> None:
+def test_an_echo_returns_the_prompt_at_no_cost() -> None:
     """An echo costs no money and no tokens."""
     free = Usage(prompt=0, completion=0, total=0)
     assert trio.run(EchoProvider(), ASK) == Reply(output="Hi", usage=free, cost=0.0)
@@ -120,7 +120,7 @@ def test_a_failed_call_of_a_function_keeps_its_fault_for_the_lane(fault: Fault, 
         (not_async, 'mine is not async: it returned str: "Hi"; write it with `async def`'),
     ],
 )
-def test_anything_else_is_unexpected(function: Any, reason: str) -> None:
+def test_any_other_exception_is_unexpected(function: Any, reason: str) -> None:
     """The error describes the function's fault on one line."""
     assert str(failure(function)) == f"unexpected: provider {reason}"
 
@@ -130,7 +130,7 @@ def test_the_cause_is_kept() -> None:
     assert isinstance(failure(broken).__cause__, ValueError)
 
 
-def test_a_group_is_described_by_its_parts() -> None:
+def test_an_exception_group_is_described_by_its_parts() -> None:
     """The message does not mention exceptions from a nursery."""
     error = failure(broken_in_a_nursery)
     assert isinstance(error.__cause__, ExceptionGroup)

@@ -40,7 +40,7 @@ def adapter(model: str = "gpt-4.1", service: str = "openai", /, **config: Any) -
         ({}, {"content": None, "audio": {"id": "a1"}}, ""),
     ],
 )
-def test_the_message_gives_the_output(
+def test_the_output_is_made_of_the_message(
     config: Mapping[str, Any], message: Mapping[str, Any], output: object
 ) -> None:
     """Text, tool calls, parsed JSON and thinking each have one form."""
@@ -63,7 +63,7 @@ def test_the_message_gives_the_output(
         ),
     ],
 )
-def test_filters_tell_of_prompt_and_answer(
+def test_filters_report_on_prompt_and_output(
     of_prompt: object, of_answer: object, guardrails: Guardrails
 ) -> None:
     """Azure's filters report on every reply, and mostly that nothing was found."""
@@ -95,7 +95,7 @@ def test_log_probabilities_are_those_of_all_tokens(
     assert answer.log_probs == expected
 
 
-def test_spoken_replies_give_their_transcript() -> None:
+def test_audio_replies_have_their_transcript() -> None:
     """The sound is in the metadata."""
     audio = {"id": "a1", "data": "UklGRg==", "transcript": "Four.", "expires_at": 1}
     answer = adapter().parse(reply(completion({"content": None, "audio": audio})))
@@ -107,9 +107,9 @@ def test_reasoning_in_parts_of_the_content_is_separated_from_the_text() -> None:
     """Mistral's form is supported; with unknown parts the content is unchanged."""
     thought = {"type": "thinking", "thinking": [{"type": "text", "text": "2 + 2"}]}
     content = [thought, {"type": "text", "text": "It is "}, {"type": "text", "text": "4"}]
-    told = reply(completion({"content": content}))
-    assert adapter().parse(told).output == "Thinking: 2 + 2\n\nIt is 4"
-    assert adapter(showThinking=False).parse(told).output == "It is 4"
+    parsed = reply(completion({"content": content}))
+    assert adapter().parse(parsed).output == "Thinking: 2 + 2\n\nIt is 4"
+    assert adapter(showThinking=False).parse(parsed).output == "It is 4"
     odd = [*content, {"type": "image"}]
     assert adapter().parse(reply(completion({"content": odd}))).output == odd
 
@@ -147,13 +147,13 @@ def test_reasoning_in_parts_of_the_content_is_separated_from_the_text() -> None:
         ),
     ],
 )
-def test_usage_means_the_same_of_every_service(usage: object, expected: Usage) -> None:
+def test_usage_has_the_same_meaning_for_every_service(usage: object, expected: Usage) -> None:
     """Reasoning is part of the completion, even if a service counts it separately."""
     assert adapter().parse(reply(completion({"content": "4"}, usage=usage))).usage == expected
 
 
 @pytest.mark.parametrize(
-    ("told", "config", "cost"),
+    ("usage", "config", "cost"),
     [
         ({"cost": 0.25}, {}, 0.25),
         ({"cost": -1}, {}, None),
@@ -166,12 +166,12 @@ def test_usage_means_the_same_of_every_service(usage: object, expected: Usage) -
         ),
     ],
 )
-def test_a_service_may_tell_the_cost(
-    told: object, config: Mapping[str, Any], cost: float | None
+def test_a_service_may_report_the_cost(
+    usage: object, config: Mapping[str, Any], cost: float | None
 ) -> None:
     """A price in the config takes precedence."""
-    asked = adapter("m", "openrouter", **config)
-    assert asked.parse(reply(completion({"content": "4"}, usage=told))).cost == cost
+    priced = adapter("m", "openrouter", **config)
+    assert priced.parse(reply(completion({"content": "4"}, usage=usage))).cost == cost
 
 
 def test_other_fields_of_a_reply_are_kept() -> None:
@@ -201,7 +201,7 @@ FLAGGED = {
         reply({"choices": [{"error": FLAGGED}]}),
     ],
 )
-def test_a_prompt_that_a_router_flags_is_a_refusal(flagged: HttpReply) -> None:
+def test_a_prompt_flagged_by_a_router_is_a_refusal(flagged: HttpReply) -> None:
     """It concerns only this prompt, so other prompts are still sent; a plain 403 is a permission error."""
     refused = adapter().parse(flagged)
     assert (refused.output, refused.is_refusal) == ("Your input was flagged", True)
@@ -211,7 +211,7 @@ def test_a_prompt_that_a_router_flags_is_a_refusal(flagged: HttpReply) -> None:
 
 
 @pytest.mark.parametrize("metadata", [None, "x", {}, {"reasons": [], "flagged_input": ""}])
-def test_any_other_403_is_a_matter_of_permission(metadata: object) -> None:
+def test_any_other_403_is_a_permission_error(metadata: object) -> None:
     """Other metadata of a router does not matter."""
     error = {"code": 403, "message": "No.", "metadata": metadata}
     failure = parse_failure(adapter(), reply({"error": error}, 403))
@@ -247,7 +247,7 @@ def test_a_private_server_needs_no_key() -> None:
     assert json.loads(ready.body or b"")["model"] == "m:1"
 
 
-def test_limits_of_a_service_are_of_its_window() -> None:
+def test_limits_of_a_service_have_its_window() -> None:
     """Groq counts requests per day."""
     groq = adapter(apiBaseUrl="https://api.groq.com/openai/v1")
     answer = groq.parse(attrs.evolve(reply(CHAT.good), headers=LIMITS))
@@ -255,12 +255,12 @@ def test_limits_of_a_service_are_of_its_window() -> None:
 
 
 @pytest.mark.parametrize(
-    ("finish_reason", "told"), [(None, ""), (KEY, " (finish reason [hidden])")]
+    ("finish_reason", "message"), [(None, ""), (KEY, " (finish reason [hidden])")]
 )
-def test_an_empty_message_names_its_finish_reason(finish_reason: str | None, told: str) -> None:
+def test_an_empty_message_names_its_finish_reason(finish_reason: str | None, message: str) -> None:
     """A service may send any text as the reason."""
     error = parse_failure(adapter(), reply(completion({}, finish_reason)))
-    assert str(error) == f"empty_reply: the message is empty{told}"
+    assert str(error) == f"empty_reply: the message is empty{message}"
     assert error.retries == 1
 
 
@@ -269,6 +269,6 @@ ROUTER = adapter("m", "openrouter")
 
 @pytest.mark.slow
 @given(damaged(FULL))
-def test_whatever_a_router_answers_is_a_reply_or_an_error(data: Any) -> None:
+def test_any_body_of_a_router_is_a_reply_or_an_error(data: Any) -> None:
     """A router's reported costs are arbitrary as well."""
     check_parse(ROUTER, reply(data))

@@ -45,8 +45,8 @@ def test_a_clean_text_has_no_flags() -> None:
     assert answer.metadata["flags"] == []
 
 
-def test_a_flag_without_a_score_is_one() -> None:
+def test_a_flag_without_a_score_is_kept() -> None:
     """A missing score is not invented; the flag follows those with scores."""
-    said = {"flagged": True, "categories": {"a": True, "b": True}, "category_scores": {"b": 0.1}}
-    flags = MODERATIONS.adapter().parse(reply(judged(said))).metadata["flags"]
+    result = {"flagged": True, "categories": {"a": True, "b": True}, "category_scores": {"b": 0.1}}
+    flags = MODERATIONS.adapter().parse(reply(judged(result))).metadata["flags"]
     assert [(flag["code"], flag["confidence"]) for flag in flags] == [("b", 0.1), ("a", None)]

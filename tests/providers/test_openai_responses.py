@@ -33,7 +33,7 @@ from trioeval.providers.vendors.services import SERVICES
 OPENAI = SERVICES["openai"]
 ENVIRON = {"OPENAI_API_KEY": KEY}
 
-CLOCK = {"name": "clock", "description": "Tells the time", "parameters": {"type": "object"}}
+CLOCK = {"name": "clock", "description": "Returns the time", "parameters": {"type": "object"}}
 
 
 def adapter(model: str = "gpt-4.1", /, **config: Any) -> ResponsesAdapter:
@@ -127,8 +127,8 @@ def test_config_of_chat_completions_is_accepted(
 
 
 @pytest.mark.parametrize("key", ["temperature", "max_tokens", "tools", "text", "reasoning"])
-def test_a_null_sends_nothing(key: str) -> None:
-    """It removes a default, and is not sent itself."""
+def test_a_null_removes_a_default(key: str) -> None:
+    """The null is not sent itself."""
     defaults = {"temperature", "max_output_tokens"}
     taken = {"max_tokens": "max_output_tokens"}.get(key, key)
     assert body(**{key: None}).keys() == {"model", "input", *defaults} - {taken}
@@ -188,7 +188,7 @@ def test_messages_are_items() -> None:
     assert body("- role: user\n  content: 12:30")["input"] == [{"role": "user", "content": "12:30"}]
 
 
-def test_parts_of_a_content_get_their_names() -> None:
+def test_parts_of_a_content_are_renamed() -> None:
     """Texts, images and files of chat completions are converted; other parts are unchanged."""
     parts = [
         {"type": "text", "text": "What is this?"},
@@ -216,17 +216,17 @@ def test_parts_of_a_content_get_their_names() -> None:
 def test_calls_and_their_results_are_separate_items() -> None:
     """A conversation with tools in the form of chat completions is converted."""
     call = {"id": "c1", "type": "function", "function": {"name": "clock", "arguments": "{}"}}
-    asked = {"role": "assistant", "content": None, "tool_calls": [call]}
-    said = {"role": "assistant", "content": "One moment", "tool_calls": [call, {"id": "c2"}]}
-    told = {"role": "tool", "tool_call_id": "c1", "content": "12:30"}
+    call_message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    message = {"role": "assistant", "content": "One moment", "tool_calls": [call, {"id": "c2"}]}
+    result = {"role": "tool", "tool_call_id": "c1", "content": "12:30"}
     item = {"type": "function_call", "call_id": "c1", "name": "clock", "arguments": "{}"}
     output = {"type": "function_call_output", "call_id": "c1", "output": "12:30"}
-    assert inputs(asked, told) == [item, output]
-    assert inputs(said) == [{"role": "assistant", "content": "One moment"}, item, {"id": "c2"}]
+    assert inputs(call_message, result) == [item, output]
+    assert inputs(message) == [{"role": "assistant", "content": "One moment"}, item, {"id": "c2"}]
     assert inputs({"role": "user"}) == [{"role": "user"}]
 
 
-def test_items_of_the_service_pass_as_they_are() -> None:
+def test_items_of_the_service_are_sent_unchanged() -> None:
     """A prompt may contain items with a type instead of a role."""
     user, output = (
         {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
@@ -253,8 +253,8 @@ CONVERSATION = [
 
 @pytest.mark.slow
 @given(st.text() | (damaged(CONVERSATION) | JSON).map(json.dumps))
-def test_any_prompt_is_sent_as_it_is_or_as_items_or_refused(prompt: str) -> None:
-    """The request is JSON, and no text is changed."""
+def test_any_prompt_is_sent_or_refused(prompt: str) -> None:
+    """It is sent unchanged or as items; the request is JSON, and no text is changed."""
     kind: str
     try:
         request = adapter().build(Request(prompt=prompt))
@@ -333,14 +333,14 @@ def test_items_are_lines_of_the_output(items: list[dict[str, Any]], output: str)
         ([REFUSAL], "I will not."),
     ],
 )
-def test_an_answer_by_a_schema_is_data(items: list[dict[str, Any]], output: object) -> None:
+def test_a_reply_by_a_schema_is_data(items: list[dict[str, Any]], output: object) -> None:
     """Text that is not JSON stays text; so do refusals and function calls."""
-    asked = adapter(response_format=CHAT_FORMAT)
-    assert asked.parse(reply(response(*items))).output == output
+    with_schema = adapter(response_format=CHAT_FORMAT)
+    assert with_schema.parse(reply(response(*items))).output == output
     # The service repeats the format, which also shows the format of a single call.
     assert adapter().parse(reply(response(*items, text={"format": FORMAT}))).output == output
-    told = response(message('{"sum": 4}'), text={"format": {"type": "text"}})
-    assert asked.parse(reply(told)).output == '{"sum": 4}'
+    data = response(message('{"sum": 4}'), text={"format": {"type": "text"}})
+    assert with_schema.parse(reply(data)).output == '{"sum": 4}'
 
 
 def test_log_probabilities_are_kept() -> None:
@@ -352,8 +352,8 @@ def test_log_probabilities_are_kept() -> None:
 def test_citations_and_tier_are_kept_with_the_reply() -> None:
     """They are in the metadata, and absent if there are none."""
     cited = [{"type": "url_citation", "url": "https://example.org", "title": "Sums"}]
-    said = parse(message("4", annotations=cited), message("5"), service_tier="flex").metadata
-    assert (said["annotations"], said["service_tier"]) == (cited, "flex")
+    metadata = parse(message("4", annotations=cited), message("5"), service_tier="flex").metadata
+    assert (metadata["annotations"], metadata["service_tier"]) == (cited, "flex")
     assert parse(message("4"), service_tier=None).metadata.keys() == {"http", "id", "model"}
 
 
@@ -365,7 +365,7 @@ def test_the_error_of_a_large_response_is_found() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "4"])
-def test_an_unknown_item_is_not_a_reply_of_its_own(text: str) -> None:
+def test_an_unknown_item_is_skipped(text: str) -> None:
     """Beside other items it is skipped; alone, it is a reply with an empty output."""
     new = {"type": "something_new"}
     thought = {"type": "reasoning", "summary": []}
@@ -377,7 +377,7 @@ def test_an_unknown_item_is_not_a_reply_of_its_own(text: str) -> None:
 # --- streams -------------------------------------------------------------------
 
 
-def test_items_that_the_end_leaves_out_are_those_before_it() -> None:
+def test_items_missing_in_the_last_event_come_from_earlier_ones() -> None:
     """The items of earlier events are used if the last event has none."""
     done = [
         event("response.output_item.done", output_index=1, item=message("5")),
@@ -389,20 +389,20 @@ def test_items_that_the_end_leaves_out_are_those_before_it() -> None:
     assert adapter().parse(HttpReply(200, STREAM, body)).output == "4\n5\n6"
 
 
-# --- anything ------------------------------------------------------------------
+# --- any input ------------------------------------------------------------------
 
 
 @pytest.mark.slow
 def test_a_reply_that_is_nested_too_deeply_is_malformed() -> None:
     """This also holds for a body that can be parsed but not written again."""
-    told = set()
+    kinds = set()
     for depth in range(500, 1100):
         call = f'{{"type": "function_call", "x": {"[" * depth}{"]" * depth}}}'
         try:
             adapter().parse(HttpReply(200, {}, f'{{"output": [{call}]}}'.encode()))
         except ProviderError as error:
-            told.add(str(error))
-    assert told == {
+            kinds.add(str(error))
+    assert kinds == {
         "malformed_reply: the reply is nested too deeply",
         "malformed_reply: the reply is not JSON",
     }

@@ -85,7 +85,7 @@ def test_a_label_is_the_name_of_a_program_in_errors(label: str | None, name: str
     trio.run(main)
 
 
-def test_a_reply_that_holds_a_key_is_cleaned() -> None:
+def test_a_key_in_a_reply_is_hidden() -> None:
     """Servers that return their requests reveal no key, in values or names."""
 
     async def mine(_request: Request) -> Reply:
@@ -100,7 +100,7 @@ def test_a_reply_that_holds_a_key_is_cleaned() -> None:
     assert KEY not in repr((reply, reply.raw))
 
 
-def test_a_failure_that_holds_a_key_is_cleaned_with_its_causes() -> None:
+def test_a_key_in_a_failure_is_hidden_with_its_causes() -> None:
     """The error contains no key; its meaning is unchanged."""
 
     async def mine(_request: Request) -> str:
@@ -187,7 +187,7 @@ def test_a_call_that_was_cancelled_is_not_recorded(tmp_path: Path) -> None:
     assert (tmp_path / "r.jsonl").read_text() == ""
 
 
-def test_a_disk_that_fills_up_costs_no_reply() -> None:
+def test_a_full_disk_loses_no_reply() -> None:
     """The reply still arrives, and the first error is stored."""
 
     async def mine(_request: Request) -> str:
@@ -201,7 +201,7 @@ def test_a_disk_that_fills_up_costs_no_reply() -> None:
     assert "No space left on device" in str(recorder.error)
 
 
-def test_references_to_the_environment_are_filled_in() -> None:
+def test_references_to_the_environment_are_resolved() -> None:
     """They are replaced at any depth; secret variables have secret values; all missing ones are reported."""
     config = {
         "headers": {"authorization": "Bearer {{ env.MY_TOKEN }}", "x-region": "{{env.REGION}}"},
@@ -239,7 +239,7 @@ def test_parts_of_a_secret_variable_are_secrets() -> None:
     assert expand_env(config, environ, Templates()).secrets == ["sk-1234"]
 
 
-def test_references_behind_a_filter_are_filled_in() -> None:
+def test_references_with_a_filter_are_resolved() -> None:
     """Such a variable may be unset; a value made from a secret is a secret, and errors are reported."""
     environ = {"MY_TOKEN": " t0ken-1234 "}
     config = {
@@ -280,15 +280,15 @@ def test_replies_are_graded_unchanged() -> None:
         ask(fail, key="test")
 
 
-def test_all_of_a_reply_is_cleaned_of_keys() -> None:
-    """Every field of a reply is cleaned."""
+def test_every_field_of_a_reply_is_cleaned() -> None:
+    """No field contains a key."""
 
     async def mine(_request: Request) -> Reply:
-        said = f"no {KEY}"
+        text = f"no {KEY}"
         return Reply(
-            output=said.encode(),
-            finish_reason=said,
-            guardrails=Guardrails(flagged=True, reason=said),
+            output=text.encode(),
+            finish_reason=text,
+            guardrails=Guardrails(flagged=True, reason=text),
         )
 
     reply = ask(mine)
@@ -297,8 +297,8 @@ def test_all_of_a_reply_is_cleaned_of_keys() -> None:
     assert reply.guardrails == Guardrails(flagged=True, reason="no [hidden]")
 
 
-def test_a_clean_failure_leads_to_no_other() -> None:
-    """Neither its cause nor its context, which a debugger shows, has the secret."""
+def test_a_clean_failure_has_no_cause_with_a_secret() -> None:
+    """Neither its cause nor its context, which a debugger shows, contains the secret."""
 
     def fail() -> str:
         raise ValueError(f"inner {KEY}")
@@ -328,7 +328,7 @@ def circular() -> list[Any]:
 
 
 @pytest.mark.parametrize("output", [nested(KEY, 700), nested(KEY, 100_000), circular()])
-def test_a_key_that_lies_too_deep_is_a_reply_that_cannot_be_read(output: Any) -> None:
+def test_a_key_that_is_nested_too_deeply_makes_a_reply_unreadable(output: Any) -> None:
     """Nothing is revealed, and nothing crashes; the usage of the call is known."""
 
     async def mine(_request: Request) -> Reply:
@@ -344,7 +344,7 @@ def test_a_key_that_lies_too_deep_is_a_reply_that_cannot_be_read(output: Any) ->
     assert caught.value.__context__ is None
 
 
-def test_a_deep_reply_without_a_key_is_a_reply() -> None:
+def test_a_deep_reply_without_a_key_is_accepted() -> None:
     """The search does not need to walk through the value."""
     output = nested("a", 700)
 

@@ -93,7 +93,7 @@ def test_processes_left_behind_by_a_program_are_ended() -> None:
     run(main)
 
 
-def test_a_tree_that_is_over_is_not_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ended_tree_is_not_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """With many processes on the machine a search is expensive; one is enough."""
     looks: list[Any] = []
 
@@ -172,7 +172,7 @@ def test_a_stubborn_process_whose_parent_has_ended_is_killed() -> None:
     run(main)
 
 
-def test_a_tree_in_a_tree_belongs_to_both() -> None:
+def test_a_nested_tree_belongs_to_both_trees() -> None:
     """The outer tree ends the inner one, and not the other way round."""
     script = "setsid sleep 1000 & echo $! $TRIOEVAL_TREE; wait"
 
@@ -233,7 +233,7 @@ def test_without_a_process_table_the_group_is_ended() -> None:
 
 
 @pytest.mark.slow
-def test_nothing_remains_of_trees_that_are_cancelled_at_any_instant() -> None:
+def test_trees_cancelled_at_any_instant_leave_no_process() -> None:
     """Fifty trees are cancelled before, while and after they start."""
     mark = uuid.uuid4().hex
 
@@ -320,7 +320,7 @@ def test_a_member_belongs_until_it_ends(tmp_path: Path) -> None:
     assert not is_alive(known[1], table)
 
 
-def test_another_programs_session_is_not_the_trees(tmp_path: Path) -> None:
+def test_the_session_of_another_program_is_not_included(tmp_path: Path) -> None:
     """Another process may reuse the id of the first one, and open a session with it."""
     table = table_of(
         tmp_path, [(10, "S", 1, 10, 10, 300, ""), (11, "S", 10, 10, 10, 301, "MARK=y\0")]
@@ -329,7 +329,7 @@ def test_another_programs_session_is_not_the_trees(tmp_path: Path) -> None:
     assert found_in(table, TreeIdentity(10, b"x", 300)) == [10, 11]
 
 
-def test_a_process_that_is_started_while_another_one_ends_is_found(
+def test_a_process_started_while_its_parent_ends_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was not listed yet, and its parent had ended when the parent was read."""

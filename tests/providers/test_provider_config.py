@@ -50,7 +50,9 @@ def test_null_is_kept() -> None:
         ({"apiKey": 1234}, Problem(".config.apiKey", "must be text (its value is not shown)")),
     ],
 )
-def test_each_mistake_is_named_with_its_place(config: Mapping[str, Any], problem: Problem) -> None:
+def test_each_mistake_is_reported_with_its_place(
+    config: Mapping[str, Any], problem: Problem
+) -> None:
     """A problem has the place, the value and the requirement; never a secret."""
     assert read_config(config, KEYS)[1] == [problem]
 
@@ -60,14 +62,14 @@ def test_all_mistakes_are_found_together() -> None:
     assert len(read_config({"a": 1, "maxTokens": "x", "stop": 1}, KEYS)[1]) == 3
 
 
-def test_a_provider_without_keys_says_so() -> None:
+def test_a_provider_without_keys_suggests_none() -> None:
     """A provider without config suggests no keys."""
     assert read_config({"a": 1}, ())[1] == [
         Problem(".config.a", '"a" is not a key', "this provider takes no config")
     ]
 
 
-def test_long_and_odd_values_can_be_shown() -> None:
+def test_long_and_unusual_values_can_be_shown() -> None:
     """Shown values are short, and every value can be shown."""
     assert show("é" * 100) == '"' + "é" * 58 + "…"
     assert show({1, 2}) == "{1, 2}"

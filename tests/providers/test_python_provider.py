@@ -166,7 +166,7 @@ def test_workers_run_another_interpreter(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_call_has_its_time(folder: Path) -> None:
+def test_a_call_has_a_time_limit(folder: Path) -> None:
     """The config or the call's options set it."""
     (folder / "hang.py").write_text("def call_api(*_):\n    while True: pass")
     found = settings("hang.py", folder, timeoutMs=300)
@@ -188,10 +188,10 @@ def test_a_call_has_its_time(folder: Path) -> None:
         ({"workers": None}, {"TRIOEVAL_PYTHON_WORKERS": ""}, 1),
     ],
 )
-def test_the_number_of_workers(
+def test_the_number_of_workers_comes_from_config_or_environment(
     folder: Path, config: dict[str, Any], environ: dict[str, str], workers: int
 ) -> None:
-    """The config sets it, else the environment; the default is one."""
+    """The config takes precedence; the default is one."""
     assert settings("mine.py", folder, environ, **config).workers.workers == workers
 
 
@@ -272,20 +272,20 @@ def test_a_file_that_cannot_be_loaded_is_a_problem(
         "match x:\n    case {**call_api}: pass",
     ],
 )
-def test_a_function_that_may_exist_is_not_a_problem(tmp_path: Path, text: str) -> None:
+def test_a_dynamic_function_is_not_a_problem(tmp_path: Path, text: str) -> None:
     """A function may be defined dynamically; the file is not run to find out."""
     (tmp_path / "may.py").write_text(text)
     assert settings("may.py", tmp_path).mode == "process"
 
 
-def test_the_syntax_of_another_interpreter_is_not_judged(tmp_path: Path) -> None:
+def test_the_syntax_of_another_interpreter_is_not_checked(tmp_path: Path) -> None:
     """Another interpreter may support newer, or older syntax."""
     (tmp_path / "old.py").write_text("print 'hello'")
     assert settings("old.py", tmp_path, pythonExecutable=sys.executable).mode == "process"
     assert problems("old.py", tmp_path)
 
 
-def test_a_file_that_runs_in_workers_is_not_run_when_it_is_read(tmp_path: Path) -> None:
+def test_a_file_for_workers_is_not_run_when_it_is_read(tmp_path: Path) -> None:
     """Reading a suite runs no code unnecessarily."""
     (tmp_path / "touch.py").write_text("open('ran', 'w')\ndef call_api(*_): return 'x'")
     found = settings("touch.py", tmp_path)
@@ -359,7 +359,7 @@ def test_a_cancelled_task_of_a_thread_ends_its_call_alone() -> None:
 
 
 @pytest.mark.parametrize("kind", ["trio", "thread"])
-def test_faults_of_code_for_its_lane_are_kept(kind: str) -> None:
+def test_call_errors_of_code_are_raised_unchanged(kind: str) -> None:
     """A `CallError` is raised unchanged."""
 
     def busy(_prompt: str) -> None:
@@ -385,16 +385,16 @@ def test_a_function_of_the_wrong_kind_is_reported() -> None:
     )
 
 
-def test_waiting_for_a_thread_is_not_time_of_the_call() -> None:
+def test_waiting_for_a_thread_does_not_count_as_time_of_the_call() -> None:
     """A late thread counts until it is done; a short call after a long one is not late."""
-    late, end, begun, go = (threading.Event() for _ in range(4))
+    late, end, started, go = (threading.Event() for _ in range(4))
 
     def block(prompt: str) -> str:
         if prompt == "late":
             late.wait(20)
             end.set()
         elif prompt == "long":
-            begun.set()
+            started.set()
             go.wait(20)
         return prompt.upper()
 
@@ -412,7 +412,7 @@ def test_waiting_for_a_thread_is_not_time_of_the_call() -> None:
         )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(call, "long", 20)
-            await trio.to_thread.run_sync(begun.wait)
+            await trio.to_thread.run_sync(started.wait)
             nursery.start_soon(call, "quick", 5)
             await trio.testing.wait_all_tasks_blocked()
             assert not answers
@@ -424,13 +424,13 @@ def test_waiting_for_a_thread_is_not_time_of_the_call() -> None:
     assert end.wait(20)
 
 
-def test_when_all_threads_are_stuck_no_call_waits() -> None:
+def test_calls_fail_while_all_threads_are_blocked() -> None:
     """Waiting and later calls fail; when a thread is done, calls are served again."""
-    begun, done, late = threading.Semaphore(0), threading.Semaphore(0), threading.Event()
+    started, done, late = threading.Semaphore(0), threading.Semaphore(0), threading.Event()
 
     def block(prompt: str) -> str:
         if prompt == "late":
-            begun.release()
+            started.release()
             late.wait(20)
             done.release()
         return prompt.upper()
@@ -452,7 +452,7 @@ def test_when_all_threads_are_stuck_no_call_waits() -> None:
             scopes = trio.CancelScope(), trio.CancelScope()
             for scope in scopes:
                 nursery.start_soon(give_up, scope)
-                await trio.to_thread.run_sync(begun.acquire)
+                await trio.to_thread.run_sync(started.acquire)
             nursery.start_soon(fail, "waiting")
             for scope in scopes:
                 await trio.testing.wait_all_tasks_blocked()
@@ -474,7 +474,7 @@ def test_when_all_threads_are_stuck_no_call_waits() -> None:
     run(main)
 
 
-def test_a_thread_that_is_done_after_the_run_is_ignored(
+def test_a_thread_that_ends_after_the_run_is_ignored(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     """The end of the thread is ignored."""
@@ -492,10 +492,10 @@ def test_a_thread_that_is_done_after_the_run_is_ignored(
 
 def test_a_call_in_a_thread_can_be_cancelled() -> None:
     """The call ends at once, whatever the thread does."""
-    begun, end = threading.Event(), threading.Event()
+    started, end = threading.Event(), threading.Event()
 
     def block(_prompt: str) -> None:
-        begun.set()
+        started.set()
         end.wait(20)
 
     async def main() -> bool:
@@ -503,7 +503,7 @@ def test_a_call_in_a_thread_can_be_cancelled() -> None:
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(function.call, ["Hi"], 100.0)
-                await trio.to_thread.run_sync(begun.wait)
+                await trio.to_thread.run_sync(started.wait)
                 scope.cancel()
         return scope.cancelled_caught
 
@@ -631,7 +631,7 @@ def test_any_result_is_a_reply_or_one_error(value: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_provider_serves_many_calls_at_once(folder: Path) -> None:
+def test_a_provider_serves_many_calls_concurrently(folder: Path) -> None:
     """More calls than workers wait inside the provider."""
     answers: list[Any] = []
 

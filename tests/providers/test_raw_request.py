@@ -54,7 +54,7 @@ def test_an_invalid_request_is_reported(text: str, fault: str) -> None:
 
 @pytest.mark.slow
 @given(st.text() | st.text("GET /:\r\n"))
-def test_every_text_is_a_request_or_has_a_fault(text: str) -> None:
+def test_every_text_is_a_request_or_has_a_problem(text: str) -> None:
     """No text raises another exception, and no part contains a further line."""
     read = read_raw_request(text, "http")
     if isinstance(read, RawRequest):

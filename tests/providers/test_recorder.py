@@ -65,7 +65,7 @@ class Word(StrEnum):
         ("\ud800 \u2028 \r\n", "\ud800 \u2028 \r\n"),
     ],
 )
-def test_outputs_come_back_as_they_were(tmp_path: Path, output: Any, again: Any) -> None:
+def test_outputs_are_replayed_unchanged(tmp_path: Path, output: Any, again: Any) -> None:
     """Tuples become lists, because JSON has no tuples."""
     recorded(tmp_path, Reply(output=output))
     found = replay(tmp_path)
@@ -105,7 +105,7 @@ class Hostile(dict[str, Any]):
     ],
     ids=["set", "bytes", "path", "tuple key", "int key", "long", "deep", "circle", "hostile"],
 )
-def test_values_that_json_cannot_hold_are_never_replayed(
+def test_values_that_json_cannot_represent_are_never_replayed(
     tmp_path: Path, output: Any, reason: str
 ) -> None:
     """The reply is returned, its line has the reason, and a replay fails there."""
@@ -118,8 +118,8 @@ def test_values_that_json_cannot_hold_are_never_replayed(
     assert str(caught.value) == f"replay_miss: {place}: the output was not recorded: {reason}"
 
 
-def test_values_up_to_the_bound_can_be_read_back(tmp_path: Path) -> None:
-    """Values up to the maximum depth can be read back."""
+def test_values_up_to_the_maximum_depth_are_read_back(tmp_path: Path) -> None:
+    """Deeper ones are not."""
     assert json_fault(deep(500)) is None
     assert json_fault(deep(501)) is not None
     recorded(tmp_path, Reply(output=deep(500)))
@@ -138,7 +138,7 @@ ODD: Any = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_an_invalid_field_loses_neither_reply_nor_file(tmp_path: Path, name: str) -> None:
+def test_an_invalid_field_is_left_out_of_its_recording(tmp_path: Path, name: str) -> None:
     """The field is left out with the reason; the output is kept."""
     (line,) = recorded(tmp_path, Reply(output="x", **{name: ODD[name]}))
     assert line["output"] == "x"
@@ -148,8 +148,8 @@ def test_an_invalid_field_loses_neither_reply_nor_file(tmp_path: Path, name: str
     assert not reasons.keys() & (line.keys() - {"left_out"})
 
 
-def test_the_reason_is_that_of_the_reader(tmp_path: Path) -> None:
-    """The reason is that of the reader."""
+def test_the_reason_equals_that_of_the_reader(tmp_path: Path) -> None:
+    """Reader and recorder use one check."""
     (line,) = recorded(tmp_path, Reply(output="x", usage=Usage(total=-1), cost=math.nan))
     assert line["left_out"] == {
         "usage": "must be an object of token counts (prompt, completion, total, cached, "
@@ -214,7 +214,7 @@ def rerun(folder: Path, suite: Suite, mine: Any) -> tuple[list[Any], list[Any]]:
     return trio.run(main)
 
 
-def test_tests_that_render_alike_keep_their_own_answers(tmp_path: Path) -> None:
+def test_tests_with_equal_prompts_keep_their_own_replies(tmp_path: Path) -> None:
     """This also holds if the second call was answered first."""
     second_is_done = trio.Event()
 
@@ -232,7 +232,7 @@ def test_tests_that_render_alike_keep_their_own_answers(tmp_path: Path) -> None:
     assert again == first
 
 
-def test_a_refusal_that_was_worth_a_retry_is_retried_in_the_replay(tmp_path: Path) -> None:
+def test_a_retryable_refusal_is_retried_in_the_replay(tmp_path: Path) -> None:
     """The fault for the lane is recorded."""
     failures = [ProviderError("bad_request", "again", fault=Fault.TRANSIENT, retry_after=0.001)]
 
@@ -277,7 +277,7 @@ def ask_all(prepared: PreparedSuite) -> list[Any]:
     return trio.run(main)
 
 
-def test_two_entries_of_one_name_keep_their_own_answers(tmp_path: Path) -> None:
+def test_two_entries_of_one_name_keep_their_own_replies(tmp_path: Path) -> None:
     """The index distinguishes entries with equal names."""
     write_for_entries(tmp_path / "r.jsonl")
     suite = suite_of(providers=["mine", {"id": "mine"}])
@@ -310,7 +310,7 @@ def test_a_file_is_read_once_for_all_entries(tmp_path: Path) -> None:
     assert len(caught.value.problems) == 1
 
 
-def test_a_name_in_which_a_secret_was_hidden_is_found_again(tmp_path: Path) -> None:
+def test_a_name_with_a_hidden_secret_is_found_again(tmp_path: Path) -> None:
     """The suite still has the secret, the recording does not; output about the replay does not either."""
     with Recorder.create(tmp_path / "r.jsonl") as recorder:
         recorder.write("http://a/?key=[hidden]&b", Request(prompt="same"), Reply(output="x"), 0.1)

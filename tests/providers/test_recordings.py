@@ -191,15 +191,15 @@ WHERE: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 )
 
 
-@given(places=st.lists(WHERE, min_size=1, max_size=8), asked=st.lists(WHERE, max_size=12))
+@given(places=st.lists(WHERE, min_size=1, max_size=8), requests=st.lists(WHERE, max_size=12))
 def test_a_call_gets_the_best_matching_recordings(
-    places: list[dict[str, Any]], asked: list[dict[str, Any]]
+    places: list[dict[str, Any]], requests: list[dict[str, Any]]
 ) -> None:
     """Entry precedes test, prompt and repeat; each choice of recordings is returned in order."""
     takes = [Recording(prompt="a", output=n, **place) for n, place in enumerate(places)]
     tape = Tape(tuple(takes))
     played: Counter[tuple[int | None, ...]] = Counter()
-    for want in asked:
+    for want in requests:
         choice, chosen_by = takes, list[int | None]()
         for name in PLACES:
             value = want[name]
@@ -229,7 +229,7 @@ def test_each_call_of_a_run_gets_its_own_reply_whatever_the_order() -> None:
         assert take.output == number
 
 
-def test_a_suite_that_has_changed_is_served_as_well_as_it_can_be() -> None:
+def test_recordings_of_a_changed_suite_are_matched_by_the_other_fields() -> None:
     """Fields that no longer match are ignored, the others still count."""
     tape = Tape(
         tuple(
@@ -253,7 +253,7 @@ def test_a_suite_that_has_changed_is_served_as_well_as_it_can_be() -> None:
     assert [played(entry_idx=1, repeat=9) for _ in range(3)] == [(1, 0), (1, 1), (1, 1)]
 
 
-def test_a_call_costs_the_same_however_often_its_prompt_was_recorded() -> None:
+def test_the_cost_of_a_call_does_not_depend_on_the_number_of_recordings() -> None:
     """Two thousand repeats are returned without searching two thousand recordings."""
     compared = 0
 
@@ -296,7 +296,7 @@ WHOLE = b'{"prompt": "a", "output": "b"}'
         (b"", False, 0, 0),
     ],
 )
-def test_a_last_line_that_was_cut_off_is_left_out(
+def test_a_truncated_last_line_is_ignored(
     content: bytes, *, is_cut: bool, count: int, problems: int
 ) -> None:
     """It was cut by a killed process; an invalid line anywhere else is a problem."""
@@ -305,7 +305,7 @@ def test_a_last_line_that_was_cut_off_is_left_out(
 
 
 @given(cut=st.integers(0, 200))
-def test_a_file_is_read_up_to_wherever_it_was_cut(cut: int) -> None:
+def test_a_file_truncated_anywhere_is_read_to_the_cut(cut: int) -> None:
     """All lines before the cut are read."""
     whole = to_line(to_recording("é", Request(prompt="é\n"), Reply(output=["ü"]), 0.1)).encode()
     found = parse_file(whole + b"\n" + whole[:cut], "f")

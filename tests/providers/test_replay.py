@@ -91,7 +91,7 @@ def test_a_miss_names_the_prompt(tmp_path: Path, config: dict[str, Any], text: s
 @pytest.mark.parametrize(
     ("latency", "seconds"), [(None, 0.0), ("none", 0.0), ("real", 0.3), (2, 0.6), (0, 0.0)]
 )
-def test_latency_is_a_factor_of_the_recorded_one(
+def test_latency_is_a_multiple_of_the_recorded_one(
     tmp_path: Path, latency: object, seconds: float
 ) -> None:
     """A replay can be immediate, true to life, or slower by any factor."""

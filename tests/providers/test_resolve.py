@@ -78,12 +78,12 @@ def test_a_spec_does_not_show_its_key() -> None:
         ("openai:chat:ft:gpt-4.1:acme", "ft:gpt-4.1:acme"),
     ],
 )
-def test_everything_behind_the_kind_is_the_model(entry_id: str, model: str) -> None:
+def test_everything_after_the_kind_is_the_model(entry_id: str, model: str) -> None:
     """A model's name may contain colons."""
     assert resolved(entry_id).lane_key.endswith(f"|{model}")
 
 
-def test_a_callable_wins_over_a_known_id() -> None:
+def test_a_callable_overrides_a_known_id() -> None:
     """The caller's callables take precedence."""
     assert ask(resolved("echo", custom={"echo": mine}), "a").output == "A"
 
@@ -224,7 +224,7 @@ def test_a_missing_key_names_the_provider_and_the_variable(label: str | None) ->
         ("wss://a.example/x", "wss:"),
     ],
 )
-def test_a_kind_of_provider_of_other_tools_is_refused_by_name(entry_id: str, named: str) -> None:
+def test_provider_kinds_of_other_tools_are_refused_by_name(entry_id: str, named: str) -> None:
     """It must not be called as a model of that name."""
     [problem] = problems(entry_id)
     assert (problem.path, problem.message) == (".id", f'"{named}" is not supported')
@@ -232,7 +232,7 @@ def test_a_kind_of_provider_of_other_tools_is_refused_by_name(entry_id: str, nam
 
 
 @pytest.mark.parametrize("model", ["ft:gpt-4.1:org::id", "gpt-4o-transcribe-x", "videos"])
-def test_a_model_is_not_taken_for_a_kind(model: str) -> None:
+def test_a_model_name_is_not_taken_for_a_kind(model: str) -> None:
     """Names of models may contain colons, and begin like a kind."""
     assert resolved(f"openai:{model}").identity.model == model
 
@@ -243,7 +243,7 @@ def test_problems_of_id_and_config_come_together() -> None:
     assert [problem.path for problem in found] == [".id", ".config.seed", ".config.temprature"]
 
 
-def test_unused_config_is_a_problem() -> None:
+def test_ignored_config_is_a_problem() -> None:
     """A key that would be ignored is reported."""
     (problem,) = problems("mine", custom={"mine": mine}, delay=3)
     assert str(problem) == '.config.delay: "delay" is not a key\n  this provider takes no config'

@@ -21,7 +21,7 @@ from trioeval.templates import Templates
 
 pytestmark = pytest.mark.network
 
-ID = "resp/1"  # an id is only a text: no part of a path
+ID = "resp/1"  # an id is only a text, not a part of a path
 PENDING = {"id": ID, "status": "queued", "output": []}
 RUNNING = {**PENDING, "status": "in_progress"}
 PART = {"type": "output_text", "text": "4"}
@@ -95,7 +95,7 @@ LOOK = ("GET", "/v1/responses/resp%2F1")
 CANCEL = ("POST", "/v1/responses/resp%2F1/cancel")
 
 
-def test_a_response_is_looked_at_every_second_until_it_is_finished() -> None:
+def test_a_response_is_polled_every_second_until_it_is_finished() -> None:
     """The last poll has the reply, and nothing is cancelled."""
     service = Service(deque([(200, PENDING), (200, RUNNING), (200, RUNNING), (200, DONE)]))
 
@@ -108,7 +108,7 @@ def test_a_response_is_looked_at_every_second_until_it_is_finished() -> None:
     assert [later - before for before, later in pairwise(times)] == [1, 1, 1]
 
 
-def test_a_response_that_is_finished_at_once_is_the_answer() -> None:
+def test_a_response_that_is_finished_at_once_is_not_polled() -> None:
     """No second request is sent."""
     service = Service(deque([(200, DONE)]))
 
@@ -132,7 +132,7 @@ def test_a_cancelled_call_stops_its_response() -> None:
     assert service.paths() == [CREATE, LOOK, CANCEL]
 
 
-def test_a_call_that_is_cancelled_during_a_look_stops_its_response() -> None:
+def test_a_call_cancelled_during_a_poll_stops_its_response() -> None:
     """This also holds while a request is in progress."""
     service = Service(deque([(200, PENDING)]), stuck=True)
 
@@ -154,10 +154,10 @@ def test_a_call_that_takes_too_long_stops_its_response() -> None:
     async def body(provider: OpenProvider) -> None:
         with pytest.raises(ProviderError) as caught:
             await provider(ASK)
-        told = (
+        expected = (
             "attempt_timeout: no finished response within 3.5 seconds from POST http://127.0.0.1:"
         )
-        assert str(caught.value).startswith(told)
+        assert str(caught.value).startswith(expected)
         assert str(caught.value).endswith("/v1/responses: raise timeoutMs")
 
     run(service, body, timeoutMs=3500)
@@ -185,7 +185,7 @@ def test_stopping_a_response_takes_ten_seconds_at_most() -> None:
         ((429, {"error": {"code": "rate_limit_exceeded"}}), "rate_limited"),
     ],
 )
-def test_a_look_that_fails_is_the_failure_of_the_call(look: Look, kind: str) -> None:
+def test_a_failing_poll_is_the_failure_of_the_call(look: Look, kind: str) -> None:
     """Only the lane retries; the unwatched response is cancelled, and failures of that are ignored."""
     service = Service(deque([(200, PENDING), look, (500, {})]))
 
@@ -199,7 +199,7 @@ def test_a_look_that_fails_is_the_failure_of_the_call(look: Look, kind: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (
             {**DONE, "status": "cancelled"},
@@ -211,7 +211,7 @@ def test_a_look_that_fails_is_the_failure_of_the_call(look: Look, kind: str) -> 
         ),
     ],
 )
-def test_a_response_that_fails_is_not_stopped(data: Any, told: str) -> None:
+def test_a_failed_response_is_not_cancelled(data: Any, message: str) -> None:
     """It has ended by itself."""
     service = Service(deque([(200, PENDING), (200, data)]))
 
@@ -219,13 +219,13 @@ def test_a_response_that_fails_is_not_stopped(data: Any, told: str) -> None:
         with pytest.raises(ProviderError) as caught:
             await provider(ASK)
         seen = re.sub(r"http://127\.0\.0\.1:\d+/v1/responses/resp%2F1", "{url}", str(caught.value))
-        assert seen == told
+        assert seen == message
 
     run(service, body)
     assert service.paths() == [CREATE, LOOK]
 
 
-def test_a_request_that_is_refused_has_no_response() -> None:
+def test_a_refused_request_has_no_response() -> None:
     """There is nothing to poll, and nothing to cancel."""
     service = Service(
         deque([(429, {"error": {"message": "slow down"}}), (200, {"status": "queued"})])
@@ -252,8 +252,6 @@ def test_a_request_that_is_refused_has_no_response() -> None:
         (200, [PENDING], None),
     ],
 )
-def test_only_an_unfinished_response_is_waited_for(
-    status: int, body: Any, found: str | None
-) -> None:
+def test_only_an_unfinished_response_is_polled(status: int, body: Any, found: str | None) -> None:
     """Any other reply is final."""
     assert read_unfinished(HttpReply(status, {}, json.dumps(body).encode())) == found

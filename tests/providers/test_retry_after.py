@@ -33,9 +33,7 @@ DATE = "Wed, 21 Oct 2026 07:28:00 GMT"
         ({}, None),
     ],
 )
-def test_headers_are_read_only_where_they_are_certain(
-    headers: dict[str, str], wait: float | None
-) -> None:
+def test_only_unambiguous_headers_are_read(headers: dict[str, str], wait: float | None) -> None:
     """A number is seconds, a date counts from the reply's own date, other values are ignored."""
     assert read_retry_after(headers) == wait
 
@@ -55,13 +53,13 @@ def test_headers_are_read_only_where_they_are_certain(
         ("slow down", None),
     ],
 )
-def test_words_are_the_last_resort(text: str, wait: float | None) -> None:
+def test_a_wait_in_a_text_is_the_last_resort(text: str, wait: float | None) -> None:
     """A wait in a message is used, but never instead of a header."""
     assert read_retry_after({}, text) == (None if wait is None else pytest.approx(wait))
     assert read_retry_after({"retry-after": "3"}, text) == 3.0
 
 
-def test_a_delay_in_the_body_ranks_between_the_headers_and_the_resets() -> None:
+def test_a_delay_in_the_body_ranks_between_headers_and_resets() -> None:
     """A field for the wait takes precedence over one that follows from limits."""
     spent = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "2s"}
     assert read_retry_after({"retry-after": "7", **spent}, "try again in 9s", delay=38.0) == 7.0
@@ -83,7 +81,7 @@ def test_only_the_reset_of_an_exhausted_limit_is_a_wait() -> None:
     assert read_retry_after({**headers, "x-ratelimit-remaining-tokens": "0"}) == 360.0
 
 
-def test_words_are_not_read_where_they_must_not_be_trusted() -> None:
+def test_untrusted_texts_are_not_read() -> None:
     """Without a text only headers count."""
     assert read_retry_after({}, None) is None
 
@@ -91,7 +89,7 @@ def test_words_are_not_read_where_they_must_not_be_trusted() -> None:
 @pytest.mark.slow
 @given(st.text(), st.text(), st.text(), st.text())
 @example("", "0\x1f", "", "")  # a space for `str.strip`, none for `float`
-def test_no_header_and_no_text_breaks_the_reading(
+def test_any_headers_and_text_can_be_read(
     after: str, milliseconds: str, date: str, text: str
 ) -> None:
     """A hint is a finite number of at least 0, or None, whatever a server sends."""

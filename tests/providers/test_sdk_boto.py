@@ -43,7 +43,7 @@ async def failure(provider: object, request: Request = HELLO) -> ProviderError:
     return caught.value
 
 
-def test_cancelled_threads_are_bounded_and_give_their_places_back() -> None:
+def test_cancelled_threads_are_bounded_and_release_their_slots() -> None:
     """Further calls wait; abandoned threads count until they end."""
     hold = Hold()
 
@@ -56,7 +56,7 @@ def test_cancelled_threads_are_bounded_and_give_their_places_back() -> None:
                 for _ in range(MAX_THREADS + 6):
                     nursery.start_soon(provider, HELLO)
                 while len(server.received) < MAX_THREADS:
-                    await server.heard.wait()
+                    await server.request_arrived.wait()
                 assert client.threads.statistics().tasks_waiting == 6
                 nursery.cancel_scope.cancel()
             assert client.threads.borrowed_tokens == MAX_THREADS
@@ -92,12 +92,12 @@ def test_a_missing_profile_is_reported_on_opening() -> None:
 
     async def body(server: Server) -> None:
         settings = BEDROCK.read(
-            server.url, accessKeyId=None, secretAccessKey=None, profile="nobody"
+            server.url, accessKeyId=None, secretAccessKey=None, profile="missing"
         )
         with pytest.raises(ProviderError) as caught:
             async with opened(settings):
                 pass
-        detail = "The config profile (nobody) could not be found"
+        detail = "The config profile (missing) could not be found"
         assert (
             str(caught.value) == f"auth: {NO_CREDENTIALS} POST {server.url}/: {SET_THEM}; {detail}"
         )
@@ -119,7 +119,7 @@ def test_credentials_of_the_entry_sign_the_request() -> None:
     with_server([Answer(body=BEDROCK.good)], body)
 
 
-def test_a_model_with_colons_and_slashes_is_called_by_its_whole_name() -> None:
+def test_a_model_with_colons_and_slashes_is_called_by_its_full_name() -> None:
     """Model ids and ARNs contain both."""
     arn = "arn:aws:bedrock:us-east-1:1234:inference-profile/us.maker.model-v1:0"
     entry = attrs.evolve(BEDROCK, model=arn)
@@ -179,7 +179,7 @@ def test_a_reply_that_boto3_cannot_read_is_malformed(body: str) -> None:
     with_server([Answer(body=body.encode())], main)
 
 
-def test_a_reply_is_kept_as_it_was_on_the_wire() -> None:
+def test_the_raw_reply_is_kept_as_received() -> None:
     """Bytes stay base64, and unknown blocks are kept."""
     hidden = {"reasoningContent": {"redactedContent": "c2VjcmV0"}}
     content = [hidden, {"text": "Hello"}, {"future": {"a": 1}}]
@@ -224,7 +224,7 @@ def test_failures_without_a_reply_are_classified() -> None:
     assert kinds == ["tls", "connection", "unexpected"]
 
 
-def test_a_server_that_is_not_there_is_a_lost_connection() -> None:
+def test_a_missing_server_is_a_lost_connection() -> None:
     """The server may exist later."""
 
     async def main() -> None:

@@ -120,7 +120,7 @@ def test_a_call_through_an_sdk_uses_the_lane_of_the_plain_entry(case: Case) -> N
 
 
 @every_sdk
-def test_one_call_is_one_request_whatever_happens(case: Case) -> None:
+def test_one_call_is_one_request_in_every_case(case: Case) -> None:
     """An SDK's retry would send a second request, and hide the failure from the lane."""
     answers: list[Answer | Echo | HangUp | Hold] = [
         Answer(500, {"message": "oops"}),
@@ -142,7 +142,7 @@ def test_one_call_is_one_request_whatever_happens(case: Case) -> None:
 
 
 @every_sdk
-def test_failures_are_those_of_the_one_table(case: Case) -> None:
+def test_failures_are_classified_by_the_common_table(case: Case) -> None:
     """Status, headers and body decide, not the SDK's own exceptions."""
     kinds = ["server", "rate_limited", "connection", "auth"]
     answers: list[Answer | Echo | HangUp | Hold] = [
@@ -164,7 +164,7 @@ def test_failures_are_those_of_the_one_table(case: Case) -> None:
 
 
 @every_sdk
-def test_the_lane_is_the_only_one_that_tries_again(case: Case) -> None:
+def test_only_the_lane_retries(case: Case) -> None:
     """Two retries are three requests, and not one more."""
 
     async def body(server: Server) -> None:
@@ -189,7 +189,7 @@ def test_the_lane_is_the_only_one_that_tries_again(case: Case) -> None:
 
 
 @every_sdk
-def test_a_lane_without_retries_asks_once(case: Case) -> None:
+def test_a_lane_without_retries_sends_one_request(case: Case) -> None:
     """No lower layer retries instead."""
 
     async def body(server: Server) -> None:
@@ -217,7 +217,7 @@ def test_a_hundred_cancelled_calls_leave_the_sdk_usable(case: Case) -> None:
                     for _ in range(50):
                         nursery.start_soon(provider, HELLO)
                     while len(server.received) < 50 * (wave + 1):
-                        await server.heard.wait()
+                        await server.request_arrived.wait()
                     nursery.cancel_scope.cancel()
                 hold.until.set()
                 hold.until = trio.Event()
@@ -243,7 +243,7 @@ def test_cancelling_at_any_moment_leaves_the_sdk_usable(case: Case) -> None:
 
 
 @every_sdk
-def test_a_call_that_takes_too_long_is_ended_by_our_limit(case: Case) -> None:
+def test_a_call_that_exceeds_our_time_limit_is_ended(case: Case) -> None:
     """The config sets the limit; that of the SDK does not apply before it."""
 
     async def body(server: Server) -> None:
@@ -252,7 +252,7 @@ def test_a_call_that_takes_too_long_is_ended_by_our_limit(case: Case) -> None:
         title = "attempt_timeout: no complete reply within 0.5 seconds from"
         assert str(error).startswith(f"{title} POST {server.url}/")
         assert str(error).endswith(": raise timeoutMs, or check that the server is not overloaded")
-        assert len(server.received) <= 1  # none where this process stood still until then
+        assert len(server.received) <= 1  # none if this process was stopped until then
 
     with_server([Hold()], body)
 
@@ -299,17 +299,17 @@ def test_an_sdk_is_configured_not_to_retry(case: Case) -> None:
             client: Any = provider._client
             match case.prefix:
                 case "google-sdk":
-                    told = client._sdk._api_client._http_options.retry_options.attempts - 1
+                    retries = client._sdk._api_client._http_options.retry_options.attempts - 1
                 case "bedrock":
-                    told = client._client.meta.config.retries["total_max_attempts"] - 1
+                    retries = client._client.meta.config.retries["total_max_attempts"] - 1
                 case _:
-                    told = client._sdk.max_retries
-        assert told == 0
+                    retries = client._sdk.max_retries
+        assert retries == 0
 
     with_server([Answer()], body)
 
 
-def test_an_sdk_that_retries_all_the_same_gets_no_second_request() -> None:
+def test_a_retry_of_an_sdk_sends_no_second_request() -> None:
     """The lane sees the first reply; no further request is sent."""
 
     async def body(server: Server) -> None:
@@ -331,7 +331,7 @@ def test_an_sdk_that_retries_all_the_same_gets_no_second_request() -> None:
     with_server([Answer(500, {}, {"retry-after-ms": "1"})], body)
 
 
-def test_cookies_of_a_reply_do_not_colour_the_next_call() -> None:
+def test_cookies_of_a_reply_do_not_affect_the_next_call() -> None:
     """An SDK's client would keep them."""
     case = CASES[0]
 
@@ -445,7 +445,7 @@ def test_google_supports_only_generate_content() -> None:
 
 
 @every_sdk
-def test_a_suite_asks_through_an_sdk_by_its_id(case: Case) -> None:
+def test_a_suite_selects_an_sdk_by_its_id(case: Case) -> None:
     """The id and config of the file lead to the output of a row."""
 
     async def body(server: Server) -> None:

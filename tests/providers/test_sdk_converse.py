@@ -33,7 +33,7 @@ def test_system_messages_are_separate() -> None:
     }
 
 
-def test_an_image_in_a_data_uri_becomes_an_image_block() -> None:
+def test_a_data_uri_becomes_an_image_block() -> None:
     """Format and bytes are those of the HTTP API."""
     part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw=="}}
     body = built([{"role": "user", "content": [part]}])
@@ -41,7 +41,7 @@ def test_an_image_in_a_data_uri_becomes_an_image_block() -> None:
     assert block == {"image": {"format": "png", "source": {"bytes": "iVBORw=="}}}
 
 
-def test_an_image_somewhere_else_is_refused() -> None:
+def test_an_image_url_is_refused() -> None:
     """Converse does not fetch URLs."""
     part = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
     with pytest.raises(ProviderError, match="bad_request: an image must be a base64 data: URI"):
@@ -74,7 +74,9 @@ def test_texts_are_joined_by_blank_lines() -> None:
         (403, "InvalidSignatureException", "forged", "auth"),
     ],
 )
-def test_codes_of_bedrock_decide_the_kind(status: int, code: str, message: str, kind: str) -> None:
+def test_bedrock_error_codes_determine_the_kind(
+    status: int, code: str, message: str, kind: str
+) -> None:
     """Message, status and wait are read, as in every classified failure."""
     headers = {"x-amzn-errortype": f"{code}:http://internal.amazon.com/", "retry-after": "3"}
     refused = attrs.evolve(reply({"message": message}, status), headers=headers)
@@ -119,11 +121,11 @@ _JSON = st.recursive(
 
 @pytest.mark.slow
 @given(content=st.lists(_JSON, max_size=3), stop=st.sampled_from(["end_turn", "x", None]))
-def test_whatever_blocks_come_the_output_is_a_text(content: list[Any], stop: str | None) -> None:
+def test_any_blocks_give_a_text(content: list[Any], stop: str | None) -> None:
     """Unknown blocks are part of it."""
     try:
-        said = ADAPTER.parse(reply(answer(*content, stop=stop)))
+        parsed = ADAPTER.parse(reply(answer(*content, stop=stop)))
     except ProviderError as error:
         assert error.kind == "empty_reply"  # noqa: PT017 - one of two right ends
     else:
-        assert isinstance(said.output, str)
+        assert isinstance(parsed.output, str)

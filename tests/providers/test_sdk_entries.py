@@ -21,7 +21,7 @@ URL = "http://127.0.0.1:1"
 every_sdk = pytest.mark.parametrize("case", CASES, ids=lambda case: case.prefix)
 
 
-def told(case: Case, rest: str | None = None, **config: Any) -> list[str]:
+def problems_of(case: Case, rest: str | None = None, **config: Any) -> list[str]:
     """Return the problems of an entry, as shown to the user."""
     case = case if rest is None else attrs.evolve(case, model=rest)
     found = case.read(URL, **config)
@@ -37,7 +37,7 @@ def test_a_missing_sdk_is_reported_with_all_other_problems(
     package = "boto3" if case.prefix == "bedrock" else entries.SDKS[case.prefix].package
     extra = "bedrock" if case.prefix == "bedrock" else entries.SDKS[case.prefix].name
     monkeypatch.setitem(sys.modules, package, None)
-    missing, other = told(case, temperature="hot")
+    missing, other = problems_of(case, temperature="hot")
     assert missing == (
         f'.id: "{case.prefix}:" needs the extra "{extra}"\n  pip install \'trioeval[{extra}]\''
     )
@@ -53,24 +53,24 @@ def test_a_missing_package_around_an_sdk_is_a_missing_sdk() -> None:
 @every_sdk
 def test_an_entry_names_its_model(case: Case) -> None:
     """The hint has the right id."""
-    (problem,) = told(case, rest="")
+    (problem,) = problems_of(case, rest="")
     assert problem == (f'.id: "{case.prefix}:" has no model name\n  write {case.prefix}:<model>')
 
 
 def test_unsupported_features_of_an_sdk_suggest_the_plain_id() -> None:
     """The problem is reported before the first call."""
     google = CASES[2]
-    assert told(google, rest="embedding:e-1") == [
+    assert problems_of(google, rest="embedding:e-1") == [
         ".id: the SDK does not support embeddings\n  use google:embedding:e-1"
     ]
-    assert told(google, metrics="ttft") == [
+    assert problems_of(google, metrics="ttft") == [
         ".config.metrics: this SDK cannot measure the time to the first token\n  use google:m-1"
     ]
 
 
 def test_a_provider_of_several_requests_is_not_for_an_sdk() -> None:
     """A response in the background is polled."""
-    (problem,) = told(CASES[0], rest="responses:m-1", background=True)
+    (problem,) = problems_of(CASES[0], rest="responses:m-1", background=True)
     assert problem == (
         ".id: this needs several requests, and the SDK sends only one\n  use openai:responses:m-1"
     )
@@ -160,7 +160,7 @@ def test_half_of_a_credential_of_bedrock_is_reported() -> None:
     assert problems == [f".config.accessKeyId: {fault}\n  set accessKeyId as well"]
 
 
-def test_a_wrong_url_of_bedrock_is_reported_at_its_own_key() -> None:
+def test_an_invalid_url_of_bedrock_is_reported_at_its_own_key() -> None:
     """The problem names Bedrock's key, not that of other services."""
     (problem,) = read_bedrock({"region": "us-east-1", "endpointUrl": "ftp://x"})  # type: ignore[misc]
     assert str(problem).startswith(".config.endpointUrl: must be an http or https URL")

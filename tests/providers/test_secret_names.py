@@ -21,7 +21,7 @@ from trioeval.providers.secrets import is_secret_name
         *("apiKey", "APIKey", "APIkey", "clientSecret", "accessToken", "auth"),
     ],
 )
-def test_names_of_secrets_are_known_by_their_words(name: str) -> None:
+def test_names_of_secrets_are_recognised_by_their_words(name: str) -> None:
     """Any way of joining the words is recognised."""
     assert is_secret_name(name)
 

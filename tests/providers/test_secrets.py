@@ -52,7 +52,7 @@ def test_short_texts_are_not_secrets() -> None:
 
 
 @given(bare=st.text(string.ascii_letters + string.digits + "-_./+", max_size=30))
-def test_a_text_that_is_surely_a_key_is_long_and_has_letters_and_digits(bare: str) -> None:
+def test_an_unambiguous_key_is_long_and_has_letters_and_digits(bare: str) -> None:
     """The text alone decides, whatever scheme precedes it."""
     has_both = any(char in string.digits for char in bare) and any(
         char in string.ascii_letters for char in bare
@@ -70,7 +70,7 @@ def test_a_text_that_is_surely_a_key_is_long_and_has_letters_and_digits(bare: st
 @pytest.mark.parametrize(
     "word", ["test", "none", "EMPTY", "ollama", "John", "1000", "Bearer test1"]
 )
-def test_words_are_not_surely_keys(word: str) -> None:
+def test_plain_words_are_not_unambiguous_keys(word: str) -> None:
     """They are keys of private servers, and occur in replies."""
     assert surely_keys([word, KEY]) == (KEY,)
 
@@ -95,7 +95,7 @@ def test_each_part_of_a_credential_is_a_secret(credential: str, parts: set[str])
     assert secret_parts(credential) == parts
 
 
-def test_the_longest_secret_is_blanked_first() -> None:
+def test_the_longest_secret_is_hidden_first() -> None:
     """Otherwise a part of it would remain."""
     secrets = longest_first(["abcd", "abcd-efgh", "abcd"])
     assert secrets == ("abcd-efgh", "abcd")
@@ -146,7 +146,7 @@ def test_a_value_without_a_secret_stays_the_same_object(value: Any) -> None:
     assert hide_in(value, [KEY]) is value
 
 
-def test_the_places_of_numbers_are_kept() -> None:
+def test_unchanged_lists_of_numbers_are_not_copied() -> None:
     """A list of numbers beside a key is copied only where it changes."""
     numbers = [0.5] * 10
     clean = hide_in({"a": KEY, "b": numbers}, [KEY])
@@ -175,7 +175,7 @@ def test_causes_of_an_error_are_searched() -> None:
         assert hide_in_error(error, ["another one"]) is error
 
 
-def test_a_long_chain_of_causes_is_looked_through_once() -> None:
+def test_a_long_chain_of_causes_is_searched_once() -> None:
     """Each error is both cause and context of the next."""
     error: Exception = ValueError("first")
     for _ in range(2000):
@@ -187,7 +187,7 @@ def test_a_long_chain_of_causes_is_looked_through_once() -> None:
 
 
 @given(size=st.integers(4, 30), limit=st.integers(4, 30))
-def test_a_problem_shows_not_even_the_beginning_of_a_secret(size: int, limit: int) -> None:
+def test_a_problem_shows_no_part_of_a_secret(size: int, limit: int) -> None:
     """Values in messages are shortened."""
     secret = "abcdefghijklmnopqrstuvwxyz0123"[:size]
     shown = secret if len(secret) <= limit else secret[:limit] + "…"

@@ -44,7 +44,7 @@ def fed(parts: Iterable[bytes]) -> list[ServerEvent]:
         pytest.param(b"", (), id="nothing"),
     ],
 )
-def test_a_stream_is_its_events(stream: bytes, events: tuple[ServerEvent, ...]) -> None:
+def test_a_stream_is_split_into_events(stream: bytes, events: tuple[ServerEvent, ...]) -> None:
     """Lines end as in the standard; in addition, the end of the stream ends an event."""
     assert read_events(stream) == events
 
@@ -57,7 +57,7 @@ ENDS = st.sampled_from([b"\n", b"\r\n", b"\r"])
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(LINES, ENDS)), LINES, st.data())
-def test_however_a_stream_arrives_it_is_the_same_events(
+def test_any_split_of_a_stream_gives_the_same_events(
     lines: list[tuple[bytes, bytes]], last: bytes, data: st.DataObject
 ) -> None:
     """It may be cut anywhere, also inside a line end, a character or the byte-order mark."""
@@ -78,7 +78,7 @@ def test_an_event_is_yielded_as_soon_as_its_line_has_ended() -> None:
 
 
 @pytest.mark.slow
-def test_a_line_of_any_length_is_read_in_time_that_grows_with_it() -> None:
+def test_a_long_line_is_read_in_linear_time() -> None:
     """Received parts are not searched again, however small they are."""
 
     def seconds(length: int) -> float:
@@ -88,5 +88,5 @@ def test_a_line_of_any_length_is_read_in_time_that_grows_with_it() -> None:
         return time.process_time() - started
 
     least = min(seconds(20_000) for _ in range(3))
-    # Ten times as much takes a hundred times as long where the line is copied for each part.
+    # Ten times as much takes a hundred times as long if the line is copied for each part.
     assert min(seconds(200_000) for _ in range(2)) < 40 * least

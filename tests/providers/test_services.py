@@ -105,7 +105,7 @@ def test_a_service_on_this_machine_needs_no_key_and_any_other_does(prefix: str) 
 
 
 @pytest.mark.parametrize("prefix", SERVICES)
-def test_models_share_a_lane_where_they_share_limits(prefix: str) -> None:
+def test_models_share_a_lane_if_they_share_limits(prefix: str) -> None:
     """Other models have separate lanes."""
     service = SERVICES[prefix]
     one, other = (endpoint(f"{prefix}:{model}", environ(service)) for model in "ab")
@@ -127,7 +127,7 @@ def test_keys_and_organizations_have_separate_lanes() -> None:
 
 
 @pytest.mark.parametrize("name", ["organization", "project"])
-def test_only_openai_knows_organisations_and_projects(name: str) -> None:
+def test_only_openai_has_organisations_and_projects(name: str) -> None:
     """Elsewhere they would be ignored, which is reported."""
     assert endpoint("openai:m", {}, apiKey=KEY, **{name: "x"}).headers[f"openai-{name}"] == "x"
     assert problems("groq:m", {}, apiKey=KEY, **{name: "x"}) == [

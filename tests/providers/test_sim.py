@@ -104,7 +104,7 @@ def test_shares_match_the_config() -> None:
     assert 0.55 < len(right) / (len(replies) - len(refused)) < 0.65
 
 
-def test_a_wrong_answer_stays_wrong_and_a_mishap_passes() -> None:
+def test_a_wrong_answer_is_permanent_and_a_transient_failure_is_not() -> None:
     """A retry helps against transient failures, never against wrong answers."""
 
     async def main() -> None:
@@ -124,7 +124,7 @@ def test_a_wrong_answer_stays_wrong_and_a_mishap_passes() -> None:
     run_virtual(main)
 
 
-def test_time_is_latency_and_writing() -> None:
+def test_the_duration_is_latency_plus_token_time() -> None:
     """Without spread a call takes its latency plus the time of its tokens."""
 
     async def main() -> tuple[float, Reply]:
@@ -165,20 +165,20 @@ def test_a_template_that_cannot_be_rendered_is_a_bad_request() -> None:
 def test_a_sequence_returns_its_inputs_and_repeats_the_last() -> None:
     """All calls share one position; a strict sequence ends."""
 
-    async def said(calls: int, **config: Any) -> list[Any]:
+    async def outputs(calls: int, **config: Any) -> list[Any]:
         async with open_providers([spec("sequence", **config)], Templates(strict=True)) as [
             provider
         ]:
             return [(await provider(Request(prompt="?"))).output for _ in range(calls)]
 
-    assert run_virtual(lambda: said(4, inputs=["a", {"b": 1}])) == [
+    assert run_virtual(lambda: outputs(4, inputs=["a", {"b": 1}])) == [
         "a",
         {"b": 1},
         {"b": 1},
         {"b": 1},
     ]
     with pytest.raises(ProviderError, match="replay_miss: the sequence has only 1 reply"):
-        run_virtual(lambda: said(2, inputs=["a"], strict=True))
+        run_virtual(lambda: outputs(2, inputs=["a"], strict=True))
     with pytest.raises(SuiteError) as caught:
         spec("sequence")
     assert caught.value.problems == (

@@ -30,7 +30,7 @@ SPELLINGS: list[Callable[[str], str]] = [
     context=st.tuples(*[st.text(alphabet="<>,. ", max_size=4)] * 2),
     spell=st.sampled_from(SPELLINGS),
 )
-def test_a_text_is_found_however_it_is_escaped(
+def test_a_text_is_found_in_every_escaped_form(
     text: str, context: tuple[str, str], spell: Callable[[str], str]
 ) -> None:
     """Escapes of JSON, HTML and URLs are recognised."""

@@ -23,8 +23,8 @@ def test_replaced_text_is_kept() -> None:
     assert block == {"a": "y", "b": "z!", "c": 1}
 
 
-def events(*told: object) -> list[ServerEvent]:
-    return [ServerEvent(one if isinstance(one, str) else json.dumps(one)) for one in told]
+def events(*data: object) -> list[ServerEvent]:
+    return [ServerEvent(one if isinstance(one, str) else json.dumps(one)) for one in data]
 
 
 def chat(length: int) -> list[ServerEvent]:
@@ -48,12 +48,12 @@ def anthropic(length: int) -> list[ServerEvent]:
 
 
 def gemini(length: int) -> list[ServerEvent]:
-    told = {
+    expected = {
         "content": {"parts": [{"text": "word "}]},
         "logprobsResult": {"chosenCandidates": [{"logProbability": -0.1}]},
     }
-    end = {"candidates": [{**told, "finishReason": "STOP"}]}
-    return [*events({"candidates": [told]}) * (length - 1), *events(end)]
+    end = {"candidates": [{**expected, "finishReason": "STOP"}]}
+    return [*events({"candidates": [expected]}) * (length - 1), *events(end)]
 
 
 def texts_in(data: Any) -> Iterator[str]:
@@ -69,7 +69,7 @@ def texts_in(data: Any) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("make", "join"), [(chat, join_chunks), (anthropic, read_message), (gemini, read_reply)]
 )
-def test_a_stream_is_joined_in_time_that_grows_with_it(
+def test_a_stream_is_joined_in_linear_time(
     make: Callable[[int], list[ServerEvent]], join: Callable[[list[ServerEvent]], object]
 ) -> None:
     """Received parts are not copied for each new part, which would block the run."""
@@ -83,5 +83,5 @@ def test_a_stream_is_joined_in_time_that_grows_with_it(
         return taken
 
     least = min(seconds(4000) for _ in range(3))
-    # Sixteen times as many parts take 256 times as long where every one of them copies those before.
+    # Sixteen times as many parts take 256 times as long if each of them copies those before.
     assert min(seconds(64_000) for _ in range(2)) < 50 * least

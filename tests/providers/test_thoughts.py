@@ -46,7 +46,7 @@ PARTS = [{"text": "Hm. ", "thought": True}, {"text": "So.", "thought": True}, {"
 
 @pytest.mark.parametrize("config", [{}, {"showThinking": False}])
 @pytest.mark.parametrize(
-    ("entry", "data", "thoughts", "said"),
+    ("entry", "data", "thoughts", "output"),
     [
         ("openai:chat:m", chat(content="Red.", reasoning="Hm.\n\nSo."), ["Hm.\n\nSo."], "Red."),
         ("openai:chat:m", chat(content="Red.", reasoning_content="Hm."), ["Hm."], "Red."),
@@ -68,12 +68,12 @@ PARTS = [{"text": "Hm. ", "thought": True}, {"text": "So.", "thought": True}, {"
     ],
 )
 def test_reasoning_is_separated_from_the_output(
-    entry: str, data: Any, thoughts: list[str], said: str, config: dict[str, Any]
+    entry: str, data: Any, thoughts: list[str], output: str, config: dict[str, Any]
 ) -> None:
     """The distinction does not depend on whether the output shows it."""
     reply = read(entry, data, **config)
     assert thoughts_in(reply.raw) == thoughts
-    assert without_thinking(reply) == said
+    assert without_thinking(reply) == output
     shown = isinstance(reply.output, str) and "Thinking: " in reply.output
     assert shown == (bool(thoughts) and not config)
 

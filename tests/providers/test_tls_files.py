@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("files", "told"),
+    ("files", "expected"),
     [
         ({"ca": "ca.pem"}, []),
         ({"cert": "one.pem", "key": "one.key"}, []),
@@ -69,19 +69,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"cert": "locked.both"}, [f".config.tls.cert: {ENCRYPTED}"]),
     ],
 )
-def test_files_that_cannot_be_used_are_problems_of_the_entry(
-    folder: Path, files: dict[str, str], told: list[str]
+def test_unusable_files_are_problems_of_the_entry(
+    folder: Path, files: dict[str, str], expected: list[str]
 ) -> None:
     """Each problem is at the key that names the file."""
-    assert problems(URL, folder, tls=files) == told
+    assert problems(URL, folder, tls=files) == expected
 
 
 def test_removed_files_are_reported(folder: Path) -> None:
     """They may be removed between the check and the reading."""
     missing, one = folder / "none.pem", folder / "one.pem"
-    told = "cannot be read: No such file or directory"
-    assert check_tls(TlsSettings(ca=missing)) == {"ca": told}
-    assert check_tls(TlsSettings(certificate=one, key=missing)) == {"key": told}
+    message = "cannot be read: No such file or directory"
+    assert check_tls(TlsSettings(ca=missing)) == {"ca": message}
+    assert check_tls(TlsSettings(certificate=one, key=missing)) == {"key": message}
 
 
 def test_a_client_without_a_certificate_presents_none() -> None:

@@ -80,7 +80,7 @@ def answer(data: Any = DATA, text: str = "raw") -> TransformInput:
         ("({json}) => 1", 1),
     ],
 )
-def test_each_form_finds_its_value(written: str, output: Any) -> None:
+def test_each_form_of_a_transform_finds_its_value(written: str, output: Any) -> None:
     """The form determines the language."""
     assert output_of(written, answer()) == output
 
@@ -175,14 +175,14 @@ def test_javascript_without_its_engine_names_the_extra(monkeypatch: pytest.Monke
 
 
 @pytest.mark.slow
-def test_code_cannot_take_all_memory_or_call_itself_for_ever() -> None:
+def test_code_has_limited_memory_and_recursion() -> None:
     """Both end only the call."""
     for code in ("() => { let a = []; while (true) a.push('x'.repeat(1e5)); }", "(f = () => f())"):
         with pytest.raises(TransformError, match=r"out of memory|Maximum call stack"):
             output_of(code, answer())
 
 
-def test_a_call_leaves_nothing_behind_for_the_next() -> None:
+def test_calls_share_no_state() -> None:
     """Every call has a separate engine, without access to the machine."""
     count = "globalThis.n = (globalThis.n ?? 0) + 1"
     assert [output_of(count, answer()), output_of(count, answer())] == [1, 1]
@@ -204,13 +204,13 @@ def test_a_path_returns_a_value_or_fails(data: Any, written: str) -> None:
 
 @pytest.mark.slow
 @given(st.text())
-def test_every_text_is_a_transform_or_has_a_fault(text: str) -> None:
+def test_every_text_is_a_transform_or_has_a_problem(text: str) -> None:
     """No text raises another exception."""
     read = read_transform(text)
     assert isinstance(read, str | Script) or callable(read.apply)
 
 
-def test_only_the_languages_that_are_used_are_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_used_languages_are_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     """A member path needs no library."""
     real = builtins.__import__
 

@@ -60,7 +60,7 @@ def test_a_webhook_gets_the_variables_of_its_row_and_nothing_of_its_run(
     assert json.loads(request.body) == {"output": "say 1", "context": context}
 
 
-def test_a_webhook_is_sent_json_and_answers_with_json() -> None:
+def test_a_webhook_exchanges_json() -> None:
     """One request is sent; numbers that JSON does not support become null."""
     seen: list[Seen] = []
 
@@ -76,7 +76,7 @@ def test_a_webhook_is_sent_json_and_answers_with_json() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         (as_json({"error": "full"}, 503), "the webhook returned status 503"),
         (Answer(302, b"", {"location": "/there"}), "the webhook returned status 302"),
@@ -85,24 +85,24 @@ def test_a_webhook_is_sent_json_and_answers_with_json() -> None:
         (Answer(200, b" " * (LARGEST + 1)), "the webhook is unreachable"),
     ],
 )
-def test_an_invalid_reply_is_an_error(answer: Answer, said: str) -> None:
+def test_an_invalid_reply_is_an_error(answer: Answer, message: str) -> None:
     """It is not a judgement of the output."""
-    assert posted(lambda _: answer, {}).startswith(said)
+    assert posted(lambda _: answer, {}).startswith(message)
 
 
 def test_a_silent_webhook_times_out() -> None:
     """The environment sets the time limit."""
-    said = posted(lambda _: None, {}, WEBHOOK_TIMEOUT="50")
-    assert said == "the webhook did not reply within 0.05 seconds (WEBHOOK_TIMEOUT)"
+    message = posted(lambda _: None, {}, WEBHOOK_TIMEOUT="50")
+    assert message == "the webhook did not reply within 0.05 seconds (WEBHOOK_TIMEOUT)"
 
 
 @pytest.mark.parametrize("milliseconds", ["", "soon", "0", "-1", "inf"])
-def test_odd_limits_are_the_usual_one(milliseconds: str) -> None:
-    """An invalid limit is replaced by the default."""
+def test_invalid_limits_are_replaced_by_the_default(milliseconds: str) -> None:
+    """The environment sets them."""
     assert posted(lambda _: as_json(1), {}, WEBHOOK_TIMEOUT=milliseconds) == 1
 
 
-def test_a_webhook_that_is_not_there_is_an_error() -> None:
+def test_a_missing_webhook_is_an_error() -> None:
     """The key in its URL is not shown."""
 
     async def main() -> str:
@@ -111,6 +111,6 @@ def test_a_webhook_that_is_not_there_is_an_error() -> None:
                 await webhooks.post("http://127.0.0.1:9/judge?key=secret", {})
         return str(caught.value)
 
-    said = trio.run(main)
-    assert said.startswith("the webhook is unreachable: ")
-    assert "secret" not in said
+    result = trio.run(main)
+    assert result.startswith("the webhook is unreachable: ")
+    assert "secret" not in result

@@ -99,7 +99,7 @@ async def read_pipe(pipe: Path) -> str:
     return await trio.Path(pipe).read_text()
 
 
-def test_a_worker_stays_for_later_calls(tmp_path: Path) -> None:
+def test_a_worker_is_reused_by_later_calls(tmp_path: Path) -> None:
     """One process loads the file once."""
 
     async def body(workers: Workers) -> list[Any]:
@@ -110,7 +110,7 @@ def test_a_worker_stays_for_later_calls(tmp_path: Path) -> None:
     assert not is_alive(pid)
 
 
-def test_no_worker_is_started_before_it_is_needed(tmp_path: Path) -> None:
+def test_workers_are_started_on_demand(tmp_path: Path) -> None:
     """A provider without calls starts no process."""
     mark = uuid.uuid4().hex
 
@@ -131,8 +131,8 @@ def test_concurrent_calls_have_separate_workers(tmp_path: Path) -> None:
     async def body(workers: Workers) -> set[int]:
         async with trio.open_nursery() as nursery:
             for place in range(3):
-                begun = f"print(os.getpid(), file=open('pid{place}', 'w'))"
-                nursery.start_soon(call, workers, f"[{begun}, open('go{place}').read()]")
+                mark_start = f"print(os.getpid(), file=open('pid{place}', 'w'))"
+                nursery.start_soon(call, workers, f"[{mark_start}, open('go{place}').read()]")
             pids = {int(await read_pipe(tmp_path / f"pid{place}")) for place in range(3)}
             for place in range(3):
                 await trio.Path(tmp_path / f"go{place}").write_text("go")
@@ -141,7 +141,7 @@ def test_concurrent_calls_have_separate_workers(tmp_path: Path) -> None:
     assert len(with_workers(spec(tmp_path, workers=3), body)) == 3
 
 
-def test_calls_wait_in_their_order(tmp_path: Path) -> None:
+def test_calls_are_served_in_order(tmp_path: Path) -> None:
     """This also holds if one of them stops waiting."""
     os.mkfifo(tmp_path / "go")
     answers: list[Any] = []
@@ -172,7 +172,7 @@ def test_calls_wait_in_their_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_waiting_for_a_worker_is_not_time_of_the_call(tmp_path: Path) -> None:
+def test_waiting_for_a_worker_does_not_count_as_time_of_the_call(tmp_path: Path) -> None:
     """A short call after a long one is not late."""
     os.mkfifo(tmp_path / "go")
     clock = trio.testing.MockClock()
@@ -214,7 +214,7 @@ def test_output_of_the_code_is_not_a_reply(tmp_path: Path, noise: str) -> None:
     assert with_workers(spec(tmp_path), body) == [0, 1]
 
 
-def test_child_processes_do_not_hold_the_channel(tmp_path: Path) -> None:
+def test_child_processes_do_not_block_the_channel(tmp_path: Path) -> None:
     """This holds even if a child gets every open descriptor."""
     look = (
         "subprocess.run(['ls', '-l', '/proc/self/fd'], close_fds=False, stdout=-1).stdout.decode()"
@@ -284,7 +284,7 @@ def test_a_result_that_is_not_json_is_shown(tmp_path: Path, prompt: str, message
 
 
 @pytest.mark.slow
-def test_large_results_are_handed_over_up_to_a_limit(tmp_path: Path) -> None:
+def test_large_results_are_transferred_up_to_a_limit(tmp_path: Path) -> None:
     """A larger result is an error of its call; so are larger arguments."""
 
     async def body(workers: Workers) -> list[Any]:
@@ -303,7 +303,7 @@ def test_large_results_are_handed_over_up_to_a_limit(tmp_path: Path) -> None:
     ]
 
 
-def test_half_a_surrogate_pair_is_replaced(tmp_path: Path) -> None:
+def test_a_lone_surrogate_is_replaced(tmp_path: Path) -> None:
     """No file and no terminal can hold it."""
     assert with_workers(spec(tmp_path), partial(call, prompt="'a\\ud800b'")) == "a?b"
 
@@ -335,7 +335,7 @@ def test_a_worker_that_ends_is_replaced(tmp_path: Path, prompt: str, fate: str, 
     assert calls == 1
 
 
-def test_a_worker_that_exits_waits_for_no_thread(tmp_path: Path) -> None:
+def test_a_worker_that_exits_does_not_wait_for_threads(tmp_path: Path) -> None:
     """A thread of the user's code does not delay the end."""
     thread = "threading.Thread(target=time.sleep, args=(1000,)).start()"
     error = failed(tmp_path, f"[{thread}, sys.exit(3)]")
@@ -362,7 +362,7 @@ def test_an_exception_of_a_cancelled_task_ends_only_its_call(
     assert error.message.startswith(f"python:mine.py: {what}".strip())
 
 
-def test_a_worker_that_is_killed_in_the_middle_of_a_call_is_replaced(tmp_path: Path) -> None:
+def test_a_worker_killed_during_a_call_is_replaced(tmp_path: Path) -> None:
     """The end is noticed at once."""
     os.mkfifo(tmp_path / "pid")
 
@@ -395,7 +395,7 @@ def test_an_idle_worker_that_ends_is_replaced_without_a_failure(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_a_worker_that_hangs_is_replaced_with_all_it_started(tmp_path: Path) -> None:
+def test_a_worker_that_hangs_is_replaced_with_its_processes(tmp_path: Path) -> None:
     """PR-27: an endless loop with a child in another session is ended."""
     mark = uuid.uuid4().hex
     hang = (
@@ -515,7 +515,7 @@ time.sleep(1000)
     assert str(error) == "worker_crashed: python:mine.py: the worker sent no answer"
 
 
-def test_a_copy_that_outlives_its_worker_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_forked_copy_of_a_worker_is_not_waited_for(tmp_path: Path) -> None:
     """It keeps the socket open, and is ended."""
     mark = uuid.uuid4().hex
     fork = "os._exit(5) if os.fork() else [os.setsid(), time.sleep(1000)]"
@@ -596,7 +596,7 @@ def test_idle_workers_that_do_not_end_are_ended(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_remains_of_calls_that_are_cancelled_at_any_instant(tmp_path: Path) -> None:
+def test_calls_cancelled_at_any_instant_leave_no_process(tmp_path: Path) -> None:
     """Fifty calls of four workers are cancelled before, while and after they start; the next one works."""
     mark = uuid.uuid4().hex
 
@@ -651,7 +651,7 @@ def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(fcntl, "F_SETSIG"), reason="only Linux ends such a process")
-def test_a_worker_ends_also_where_no_other_thread_can_run(tmp_path: Path) -> None:
+def test_a_worker_ends_even_if_no_other_thread_can_run(tmp_path: Path) -> None:
     """It holds the interpreter's lock, and the program that started it is killed."""
     spec(tmp_path)
     os.mkfifo(tmp_path / "pids")
@@ -672,7 +672,7 @@ def count_descriptors() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
-def test_a_worker_that_is_closed_while_its_call_is_cancelled_leaves_nothing(
+def test_a_worker_closed_while_its_call_is_cancelled_leaves_nothing(
     tmp_path: Path,
 ) -> None:
     """Neither a process nor a descriptor is left, although every step of the closing is cancelled."""

@@ -76,7 +76,7 @@ def message(*blocks: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     }
 
 
-def said(text: str) -> dict[str, Any]:
+def text_reply(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
@@ -145,7 +145,7 @@ def written(events: Sequence[Any]) -> bytes:
 
 def split_emoji() -> list[dict[str, Any]]:
     """Return a character that is cut into two events, between the halves of its surrogate pair."""
-    events = streamed(message(said("😀")))
+    events = streamed(message(text_reply("😀")))
     halves = ["\ud83d", "\ude00"]
     for event in events:
         if event["type"] == "content_block_delta":
@@ -158,16 +158,16 @@ def delta(kind: str, **more: Any) -> dict[str, Any]:
 
 
 WHOLES = (
-    message(said("Four")),
+    message(text_reply("Four")),
     message(TEXT),
-    message(said("")),
+    message(text_reply("")),
     message(TOOL_USE, stop_reason="tool_use"),
     message(THOUGHT, TEXT, TOOL_USE, stop_reason="tool_use"),
     message(THOUGHT, {"type": "redacted_thinking", "data": "eHg="}, TEXT),
     message(SEARCH, FOUND, CITED),
     message(TEXT, stop_reason="max_tokens"),
-    message(said('{"sum": 4}')),
-    message(said("Ein Gruß 😀")),
+    message(text_reply('{"sum": 4}')),
+    message(text_reply("Ein Gruß 😀")),
     message(stop_reason="refusal", stop_details={"type": "refusal", "category": "cyber"}),
 )
 NO_MESSAGE = "malformed_reply: the reply is not a message"
@@ -188,7 +188,7 @@ MESSAGES = Vendor(
     headers={"x-api-key": KEY, "anthropic-version": "2023-06-01"},
     asked={"model": MODEL, "messages": [{"role": "user", "content": "Hi"}]},
     defaults={"max_tokens": 1024, "temperature": 0},
-    good=message(said("Four")),
+    good=message(text_reply("Four")),
     answer=Reply(
         output="Four",
         finish_reason="stop",
@@ -269,7 +269,7 @@ MESSAGES = Vendor(
             },
             {"max_tokens": 50, "top_k": 5},
         ),
-        Call(  # null takes away an object as a whole; keys beside it count all the same
+        Call(  # null removes an object as a whole; keys beside it still count
             {"output_config": {"effort": "low", "format": FORMAT}},
             {"output_config": None, "effort": "high"},
             {"max_tokens": 1024, "temperature": 0, "output_config": {"effort": "high"}},
@@ -369,8 +369,8 @@ MESSAGES = Vendor(
         ),
     ),
     texts=Texts(
-        say=lambda text: message(said(text)),
-        think=lambda thought, text: message({**THOUGHT, "thinking": thought}, said(text)),
+        say=lambda text: message(text_reply(text)),
+        think=lambda thought, text: message({**THOUGHT, "thinking": thought}, text_reply(text)),
         called=(message(TOOL_USE, stop_reason="tool_use"), json.dumps(TOOL_USE)),
         schema={"output_format": FORMAT},
         stops=tuple(
@@ -417,7 +417,7 @@ MESSAGES = Vendor(
         write=written,
         cases=(
             *(Streamed(whole, streamed(whole), {"output_format": FORMAT}) for whole in WHOLES),
-            Streamed(message(said("😀")), split_emoji()),
+            Streamed(message(text_reply("😀")), split_emoji()),
         ),
         errors=tuple(
             (

@@ -235,7 +235,7 @@ GENERATE = Vendor(
             },
             {"toolConfig": {"functionCallingConfig": {"mode": "AUTO"}}},
         ),
-        Call(  # null takes away an object as a whole; keys beside it count all the same
+        Call(  # null removes an object as a whole; keys beside it still count
             {"topK": 3, "responseSchema": SCHEMA},
             {"generationConfig": None, "seed": 1},
             {"generationConfig": {"seed": 1}},

@@ -24,7 +24,7 @@ from trioeval.question_eval.answer import QuestionEvent
 from trioeval.question_eval.events import QuestionRun
 
 
-def told_of(*events: Event, rows: range | list[int] = range(2)) -> list[QuestionEvent]:
+def chance_sentences(*events: Event, rows: range | list[int] = range(2)) -> list[QuestionEvent]:
     """Return the question events for some kernel events."""
     told: list[QuestionEvent] = []
     life = QuestionRun(told.append).task("quiz", rows)
@@ -35,7 +35,7 @@ def told_of(*events: Event, rows: range | list[int] = range(2)) -> list[Question
 
 
 def names_of(*events: Event) -> list[str]:
-    return [event.name for event in told_of(*events) if event.index == 0][1:]
+    return [event.name for event in chance_sentences(*events) if event.index == 0][1:]
 
 
 def waits(why: WaitReason, shortage: Shortage | None = None, until: float | None = None) -> Waiting:
@@ -56,7 +56,7 @@ def test_one_event_a_reason_however_often_it_is_polled() -> None:
         WaitReason.SHARED_LIMIT, Shortage("limiter_error", (), 9.0, "nobody answers"), 9.0
     )
     started = CallStarted(4.0, 0, "lane")
-    told = told_of(
+    told = chance_sentences(
         Admitted(0.0, 0, "lane"), Reserving(0.0, 0, "lane"), *polls, other, shrinks, fails, started
     )
     mine = [event for event in told if event.index == 0]
@@ -86,7 +86,7 @@ def test_rates_of_a_lane_are_rate_limits(why: WaitReason) -> None:
 )
 def test_other_waits_are_for_the_lane(why: WaitReason) -> None:
     """They contain the kernel's word for the reason."""
-    told = told_of(waits(why))
+    told = chance_sentences(waits(why))
     assert (told[-1].name, told[-1].details) == ("waiting_lane", {"lane": "lane", "why": why.value})
 
 
@@ -105,7 +105,7 @@ def test_a_queued_question_waits_for_the_same_cause_as_the_first() -> None:
         (attrs.evolve(waits(WaitReason.PACE), index=None), "waiting_rate_limit", {}),
         (waits(WaitReason.BACKOFF), "waiting_lane", {}),
     ):
-        told = told_of(first, turn(1))[-1]
+        told = chance_sentences(first, turn(1))[-1]
         assert (told.name, told.details) == (name, {"lane": "lane", "why": "turn", **more})
     for gone in (
         CallStarted(1.5, 0, "lane"),
@@ -114,13 +114,15 @@ def test_a_queued_question_waits_for_the_same_cause_as_the_first() -> None:
         Waiting(1.5, "lane", WaitReason.BACKOFF, 3.0, 0),
     ):
         assert (
-            told_of(waits(WaitReason.SHARED_LIMIT, SHORT), gone, turn(1))[-1].name == "waiting_lane"
+            chance_sentences(waits(WaitReason.SHARED_LIMIT, SHORT), gone, turn(1))[-1].name
+            == "waiting_lane"
         )
     started = Admitted(1.5, 0, "lane")
     paced = attrs.evolve(waits(WaitReason.PACE), index=None)
-    assert told_of(paced, started, turn(1))[-1].name == "waiting_lane"
+    assert chance_sentences(paced, started, turn(1))[-1].name == "waiting_lane"
     assert (
-        told_of(waits(WaitReason.SHARED_LIMIT, SHORT), turn(1, "other"))[-1].name == "waiting_lane"
+        chance_sentences(waits(WaitReason.SHARED_LIMIT, SHORT), turn(1, "other"))[-1].name
+        == "waiting_lane"
     )
     # Of two reasons, the last reported one counts.
     later = attrs.evolve(waits(WaitReason.SHARED_LIMIT, shrinks), index=2)
@@ -128,7 +130,7 @@ def test_a_queued_question_waits_for_the_same_cause_as_the_first() -> None:
         [waits(WaitReason.SHARED_LIMIT, SHORT), later],
         [later, waits(WaitReason.SHARED_LIMIT, SHORT), later],
     ):
-        assert told_of(*several, turn(1), rows=range(3))[-1].details["keys"] == ["a:tpm"]
+        assert chance_sentences(*several, turn(1), rows=range(3))[-1].details["keys"] == ["a:tpm"]
 
 
 def test_the_rest_of_a_call_is_named_by_why_it_was_refused() -> None:
@@ -186,7 +188,7 @@ def test_what_belongs_to_no_question_is_not_reported() -> None:
 
 def test_rows_that_are_left_have_their_own_indices() -> None:
     """The jobs of a resumed task are numbered again; questions are not."""
-    told = told_of(Admitted(0.0, 1, "lane"), rows=[3, 8])
+    told = chance_sentences(Admitted(0.0, 1, "lane"), rows=[3, 8])
     assert [(event.name, event.index, event.job) for event in told] == [
         ("task_start", None, None),
         ("queued", 3, "quiz-4"),
@@ -197,7 +199,7 @@ def test_rows_that_are_left_have_their_own_indices() -> None:
 
 def test_what_is_kept_with_a_row_is_what_was_reported() -> None:
     """This holds without an observer too."""
-    told = told_of(Admitted(0.5, 1, "lane"), CallStarted(0.75, 1, "lane"))
+    told = chance_sentences(Admitted(0.5, 1, "lane"), CallStarted(0.75, 1, "lane"))
     life = QuestionRun(None).task("quiz", range(2))
     life.on_task_start(0.0)
     life.on_event(Admitted(0.5, 1, "lane"))
@@ -239,7 +241,7 @@ some_events = st.lists(
 @given(some_events)
 def test_waits_and_runs_come_behind_a_reservation(events: list[Event]) -> None:
     """Nothing waits or runs without a reservation, and no event is repeated in a row."""
-    told = told_of(*events)
+    told = chance_sentences(*events)
     assert [event.sequence for event in told] == list(range(len(told)))
     for index in (0, 1):
         names = [event.name for event in told if event.index == index]

@@ -136,10 +136,10 @@ def test_limits_that_no_lane_uses_are_not_opened(tmp_path: Path) -> None:
     assert asked(document, Pupil()).outcomes == ["correct"]
 
 
-@pytest.mark.parametrize("are_said", [True, False])
+@pytest.mark.parametrize("is_text_or_texts", [True, False])
 def test_unreachable_limits_are_reported_before_any_call(
     tmp_path: Path,
-    are_said: bool,  # noqa: FBT001
+    is_text_or_texts: bool,  # noqa: FBT001
 ) -> None:
     """The run does not start, whether or not limits are to be created there."""
     limit = {"key": "pupils:rpm", "kind": "rolling", "capacity": 1, "windowSeconds": 60}
@@ -150,7 +150,7 @@ def test_unreachable_limits_are_reported_before_any_call(
         "patienceMs": 50,
         "requestTimeoutMs": 50,
     }
-    if not are_said:
+    if not is_text_or_texts:
         del document["limits"]["limits"]
     pupil = Pupil()
     with pytest.raises(LimitError) as caught:

@@ -69,7 +69,7 @@ def test_a_run_that_is_cancelled_has_its_end(tmp_path: Path) -> None:
         with trio.move_on_after(1.5):
             await go()
 
-    ran = asked(two(tmp_path), Pupil(), context=context)
+    ran = asked(two(tmp_path), Pupil(), around=context)
     last = ran.events[-1]
     assert (last.name, last.details["tasks_errored"]) == ("run_end", 2)
 

@@ -1,4 +1,4 @@
-"""An ended run for tests of reports."""
+"""A finished run for tests of reports."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -53,7 +53,7 @@ def rows_of(
 
 
 def records_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return the records of rows as they are read back from the store."""
+    """Return the records of rows as they are read from the store."""
     return [json.loads(to_json(row_json(row, "e1"))) for row in rows]
 
 
@@ -71,7 +71,7 @@ def headed(
     depends_on: tuple[str, ...] = (),
     keys: Sequence[str] = (),
 ) -> Head:
-    """Return the head of a suite as it is read back."""
+    """Return the head of a suite as it is read from the store."""
     head = head_of(
         suite,
         expand(suite),

@@ -1,11 +1,11 @@
 """Texts that try to break out of the place where they are shown.
 
-`TEXTS` holds them by name. `SUITE` and `hostile` are a suite and a provider that put each of them
+`TEXTS` has them by name. `SUITE` and `hostile` are a suite and a provider that put each of them
 everywhere: into variables, descriptions, metadata, labels, names of metrics, assertions, replies and errors.
-`write_hostile_suite` makes the same as files, for the command line.
+`write_hostile_suite` writes the same as files, for the command line.
 
-The effect of a payload is recognized by the word `hostile` in any case: it is in every tag, handler, link
-and command of them.
+The effect of a payload is recognized by the word `hostile` in any case: every tag, handler, link and command
+of a payload contains it.
 """
 
 import json
@@ -201,7 +201,7 @@ _HALVES = re.compile("[\ud800-\udfff]")
 
 
 def hostile_tests(texts: Mapping[str, str] = TEXTS) -> list[dict[str, Any]]:
-    """Return the tests of a suite: one for each text, in all of its places. Suites have no surrogates."""
+    """Return one test for each text, which has the text in all of its places. Suites have no surrogates."""
     whole = {name: _HALVES.sub("", text) for name, text in texts.items()}
     return [
         {

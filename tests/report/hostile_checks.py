@@ -156,7 +156,7 @@ def assert_inert_csv(text: str, *, delimiter: str = ",") -> list[list[str]]:
     Returns:
         The cells.
     """
-    before = csv.field_size_limit(10_000_000)  # of the process: other tests count on it
+    before = csv.field_size_limit(10_000_000)  # of the process: other tests rely on it
     try:
         lines = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
     finally:

@@ -16,7 +16,7 @@ from trioeval.cli.output import write_results
 log_package: Any = pytest.importorskip("inspect_ai.log")
 
 
-def test_the_package_reads_what_was_written(tmp_path: Path) -> None:
+def test_the_inspect_package_reads_a_log(tmp_path: Path) -> None:
     """Headers, samples, summaries and metrics are read; the package computes equal metrics."""
     [path] = write_results(tmp_path / "run.eval", [results_of(SUITE, mine)])
     log = log_package.read_eval_log(str(path), resolve_attachments=True)
@@ -35,7 +35,7 @@ def test_the_package_reads_what_was_written(tmp_path: Path) -> None:
     assert len(log_package.read_eval_log(str(tmp_path / "again.eval")).samples) == 8
 
 
-def test_nothing_in_a_row_makes_a_log_unreadable(tmp_path: Path) -> None:
+def test_hostile_texts_do_not_make_a_log_unreadable(tmp_path: Path) -> None:
     """Markup, controls, surrogates and huge lines are ordinary texts."""
     [path] = write_results(tmp_path / "run.eval", [results_of(hostile_suite(), hostile)])
     log = log_package.read_eval_log(str(path))

@@ -1,4 +1,4 @@
-"""Ended datasets for tests of reports."""
+"""Finished datasets for tests of reports."""
 
 import json
 from collections.abc import Mapping
@@ -167,4 +167,4 @@ datasets = st.builds(
     cost=st.none() | _finite,
     duration_s=_finite,
 )
-"""Any ended dataset."""
+"""Generate any finished dataset."""

@@ -1,4 +1,4 @@
-"""Generated runs of any size: rows are made when they are read, so none has to be held."""
+"""Generated runs of any size: rows are created when they are read, so none is stored."""
 
 import copy
 import random
@@ -119,27 +119,27 @@ def _row(pattern: Mapping[str, Any], test_idx: int, seed: int, words: int) -> di
 
 def made_activity() -> Mapping[str, Any]:
     """Return the activity of two lanes in 44 seconds."""
-    told = Activity(began_at=0.0)
+    activity = Activity(began_at=0.0)
     for lane, most, why in (
         ("openai:gpt-6-mini", 8, WaitReason.TOKENS),
         ("anthropic:haiku-5", 4, WaitReason.PACE),
     ):
         at = 0.0
-        told.observe(LimitChanged(at, lane, most, most))
+        activity.observe(LimitChanged(at, lane, most, most))
         for number in range(300):
             at = number * 0.145
-            told.observe(CallStarted(at, number, lane))
+            activity.observe(CallStarted(at, number, lane))
             if number >= most:
-                _end(told, at + 0.01, lane, number - most)
+                _end(activity, at + 0.01, lane, number - most)
             if number in {90, 91, 92}:
-                told.observe(Throttled(at, number, lane, None, at + 1))
-                told.observe(LimitChanged(at, lane, most // 2, most // 2))
+                activity.observe(Throttled(at, number, lane, None, at + 1))
+                activity.observe(LimitChanged(at, lane, most // 2, most // 2))
             if number % 20 == 10:
-                told.observe(Waiting(at + 0.02, lane, why, None, number))
+                activity.observe(Waiting(at + 0.02, lane, why, None, number))
             if number % 50 == 40:
-                told.observe(Waiting(at + 0.05, lane, WaitReason.SLOT, None, number))
-    return told.json(44.0)
+                activity.observe(Waiting(at + 0.05, lane, WaitReason.SLOT, None, number))
+    return activity.json(44.0)
 
 
-def _end(told: Activity, at: float, lane: str, number: int) -> None:
-    told.observe(CallEnded(at, number, lane, tokens=90, money=0.001))
+def _end(activity: Activity, at: float, lane: str, number: int) -> None:
+    activity.observe(CallEnded(at, number, lane, tokens=90, money=0.001))

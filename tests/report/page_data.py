@@ -1,4 +1,4 @@
-"""The data of the page of a run, read like its own script does."""
+"""The data of the page of a run, read as its own script reads it."""
 
 import base64
 import json
@@ -62,13 +62,13 @@ class PageData(HTMLParser):
         elif self._script.get("id") == "data":
             self.data = json.loads(data)
         elif "data-kind" in self._script:
-            told = {name: str(value) for name, value in self._script.items()}
+            attributes = {name: str(value) for name, value in self._script.items()}
             rows = json.loads(zlib.decompress(base64.b64decode(data)))
             pack = Pack(
-                part=int(told["data-part"]),
-                kind=told["data-kind"],
-                first=int(told["data-first"]),
-                count=int(told["data-count"]),
+                part=int(attributes["data-part"]),
+                kind=attributes["data-kind"],
+                first=int(attributes["data-first"]),
+                count=int(attributes["data-count"]),
                 rows=rows,
             )
             assert pack.count == len(rows)
@@ -94,6 +94,6 @@ class PageData(HTMLParser):
         return next((body for _, name, body in blocks if name == title), None)
 
 
-def cell_of(told: list[Any] | None) -> dict[str, Any] | None:
+def cell_of(cell: list[Any] | None) -> dict[str, Any] | None:
     """Return a cell with the names of its fields."""
-    return None if told is None else dict(zip(CELL_FIELDS, told, strict=True))
+    return None if cell is None else dict(zip(CELL_FIELDS, cell, strict=True))

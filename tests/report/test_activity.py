@@ -1,4 +1,4 @@
-"""Activity of lanes: buckets add up, and waits are real waits."""
+"""The activity of lanes: buckets add up to the totals, and waits are measured exactly."""
 
 import json
 import math
@@ -59,7 +59,7 @@ scripts = st.lists(
     st.builds(
         Step,
         steps,
-        st.sampled_from(("start", "end", "wait", "admit", "refuse", "limit", "close", "tell")),
+        st.sampled_from(("start", "end", "wait", "admit", "refuse", "limit", "close", "read")),
         reasons,
         st.integers(0, 50),
     ),
@@ -90,7 +90,7 @@ def event_of(step: Step, at: float, in_flight: int) -> Event | None:
 
 
 @given(scripts, st.sampled_from((0.0, 1024.0, 2.0**20)))
-@example([Step(0.0, "wait", WaitReason.PACE, 9), Step(5000.0, "tell", WaitReason.PACE, 0)], 0.0)
+@example([Step(0.0, "wait", WaitReason.PACE, 9), Step(5000.0, "read", WaitReason.PACE, 0)], 0.0)
 @example(
     [Step(0.125, "start", WaitReason.SLOT, 1), Step(5000.0, "start", WaitReason.SLOT, 2)], 1024.0
 )
@@ -100,7 +100,7 @@ def test_buckets_add_up_to_the_totals(script: list[Step], began_at: float) -> No
     started = refused = tokens = peak = 0
     for step in script:
         at += step.after
-        if step.what == "tell":
+        if step.what == "read":
             json.dumps(activity.json(at))
         event = event_of(step, at, in_flight)
         if event is None:
@@ -112,8 +112,8 @@ def test_buckets_add_up_to_the_totals(script: list[Step], began_at: float) -> No
         peak = max(peak, in_flight)
         tokens += event.tokens if isinstance(event, CallEnded) else 0
     lane = activity.lane("a")
-    told = lane.json(at)
-    buckets = [dict(zip(BUCKET_FIELDS, bucket, strict=True)) for bucket in told["buckets"]]
+    data = lane.json(at)
+    buckets = [dict(zip(BUCKET_FIELDS, bucket, strict=True)) for bucket in data["buckets"]]
     assert (started, refused, tokens) == (lane.calls, lane.refused, lane.tokens)
     assert sum(bucket["starts"] for bucket in buckets) == started
     assert sum(bucket["refused"] for bucket in buckets) == refused
@@ -122,7 +122,7 @@ def test_buckets_add_up_to_the_totals(script: list[Step], began_at: float) -> No
     assert max(bucket["inFlight"] for bucket in buckets) == peak
     assert all(bucket["inFlight"] >= 0 for bucket in buckets)
     assert 1 <= len(buckets) <= MOST_BUCKETS
-    assert (len(buckets) - 1) * told["bucketS"] <= at - began_at < len(buckets) * told["bucketS"]
+    assert (len(buckets) - 1) * data["bucketS"] <= at - began_at < len(buckets) * data["bucketS"]
     for why, seconds in lane.waits.items():
         inside = sum(bucket.waits.get(why, 0.0) for bucket in lane.buckets)
         assert inside == pytest.approx(seconds, abs=1e-6)
@@ -176,7 +176,7 @@ async def take(job: Job[float], calls: Calls[float]) -> None:
     await calls(job.lane, trio.sleep, job.payload, tokens=100)
 
 
-def test_a_run_tells_what_it_waited_for() -> None:
+def test_a_run_reports_its_waits_by_reason() -> None:
     """31 s of 44 s: two calls of 375 tokens at 600 a minute take 37.5 s, 6.5 s of them in flight."""
 
     async def ask(job: Job[float], calls: Calls[float]) -> None:
@@ -185,13 +185,13 @@ def test_a_run_tells_what_it_waited_for() -> None:
     activity, ended_at = watched(
         [LaneSpec("a", 1, tpm=600)], [Job(0, "a", 6.5), Job(1, "a", 6.5)], ask
     )
-    told = activity.json(ended_at)
-    assert told["durationS"] == 44
-    assert longest_waits([told]) == [LaneWait("a", WaitReason.TOKENS, 31.0)]
+    data = activity.json(ended_at)
+    assert data["durationS"] == 44
+    assert longest_waits([data]) == [LaneWait("a", WaitReason.TOKENS, 31.0)]
 
 
-def test_what_is_not_told_is_not_guessed() -> None:
-    """The reservation of a call that failed, was cut off or reports nothing counts for the rate only."""
+def test_unknown_token_counts_are_not_estimated() -> None:
+    """The reservation of a failed, interrupted or unreported call counts for the rate only."""
 
     async def ask(job: Job[float], calls: Calls[float]) -> None:
         async def send() -> Metered[None]:
@@ -214,8 +214,8 @@ def test_what_is_not_told_is_not_guessed() -> None:
     assert sum(bucket.tokens for bucket in lane.buckets) == 7
 
 
-def test_nobody_waits_while_all_runs() -> None:
-    """A lane with enough slots for all."""
+def test_calls_in_flight_do_not_count_as_waits() -> None:
+    """The lane has enough slots for all calls."""
     activity, ended_at = watched([LaneSpec("a", 4)], [Job(i, "a", 5.0) for i in range(4)], take)
     assert (ended_at, activity.lane("a").waited(ended_at)) == (5.0, {})
 
@@ -225,7 +225,7 @@ async def _stop_at_five(_lanes: Lanes, stop: trio.Event) -> None:
     stop.set()
 
 
-def test_a_wait_that_nobody_goes_on_with_does_not_count_until_the_end() -> None:
+def test_an_unfinished_wait_counts_until_its_reason_ends() -> None:
     """The run is stopped while the next job waits for its pace; another lane's call takes a minute more."""
     activity, ended_at = watched(
         [LaneSpec("a", 1), LaneSpec("b", 1, rpm=6)],
@@ -240,8 +240,8 @@ def test_a_wait_that_nobody_goes_on_with_does_not_count_until_the_end() -> None:
     assert sum(activity.lane("a").waited(ended_at).values()) == 0
 
 
-def test_a_slot_that_is_free_is_waited_for_no_more() -> None:
-    """The second call of a job is cancelled in line; the first returns its slot a minute before the end."""
+def test_a_wait_for_a_slot_ends_when_a_slot_is_free() -> None:
+    """The second call of a job is cancelled in the queue; the first ends a minute before the run."""
 
     async def two(job: Job[float], calls: Calls[float]) -> None:
         async with trio.open_nursery() as nursery:
@@ -256,7 +256,7 @@ def test_a_slot_that_is_free_is_waited_for_no_more() -> None:
     assert activity.lane("b").waited(ended_at) == {WaitReason.SLOT: 7.0}
 
 
-def test_a_call_that_is_given_up_in_line_does_not_wait_on() -> None:
+def test_a_call_cancelled_in_the_queue_stops_waiting() -> None:
     """The job continues on another lane."""
 
     async def impatient(job: Job[float], calls: Calls[float]) -> None:
@@ -272,7 +272,7 @@ def test_a_call_that_is_given_up_in_line_does_not_wait_on() -> None:
     assert activity.lane("b").waited(ended_at) == {WaitReason.PACE: 10.0}
 
 
-def test_a_job_that_is_started_does_not_wait_for_its_lane() -> None:
+def test_a_started_job_does_not_wait_for_its_lane() -> None:
     """Time of the job before its call does not count."""
 
     async def slowly(job: Job[float], calls: Calls[float]) -> None:
@@ -290,8 +290,8 @@ def test_a_job_that_is_started_does_not_wait_for_its_lane() -> None:
     assert activity.lane("a").waited(ended_at) == {WaitReason.PAUSED: 4.0}
 
 
-def test_a_back_off_counts_where_the_lane_has_nothing_else_to_do() -> None:
-    """A call behind the first one in line does not count: the first one's wait is the lane's wait."""
+def test_a_back_off_counts_if_the_lane_has_nothing_else_to_do() -> None:
+    """A call behind the first one in the queue does not count: the first one's wait is the lane's wait."""
     lane = LaneActivity(0.0)
     lane.started(CallStarted(0.0, 1, "a"))
     lane.waiting(Waiting(1.0, "a", WaitReason.BACKOFF, 3.0, 2))
@@ -304,8 +304,8 @@ def test_a_back_off_counts_where_the_lane_has_nothing_else_to_do() -> None:
     assert lane.waited(9.0) == {WaitReason.BACKOFF: 2.0}
 
 
-def test_a_back_off_takes_no_ones_place() -> None:
-    """A back-off does not count during a wait of the first in line, or during a longer back-off."""
+def test_a_back_off_does_not_override_another_wait() -> None:
+    """A back-off does not count during a wait of the first call in the queue, or during a longer back-off."""
     lane = LaneActivity(0.0)
     lane.waiting(Waiting(0.0, "a", WaitReason.BACKOFF, 10.0, 1))
     lane.waiting(Waiting(1.0, "a", WaitReason.BACKOFF, 3.0, 2))
@@ -319,16 +319,16 @@ def test_a_back_off_takes_no_ones_place() -> None:
     assert lane.waited(99.0) == {WaitReason.BACKOFF: 13.0, WaitReason.BLOCKED: 60.0}
 
 
-def test_a_wait_that_is_over_stands_in_its_buckets() -> None:
+def test_an_ended_wait_is_counted_in_its_buckets() -> None:
     """A wait counts although its end was not reported before the end of the run."""
     lane = LaneActivity(0.0)
     lane.waiting(Waiting(0.0, "a", WaitReason.PACE, 5.0, 1))
-    told = lane.json(20.0)
-    assert told["waits"] == {"pace": 5.0}
-    assert sum(bucket[-1].get("pace", 0.0) for bucket in told["buckets"]) == pytest.approx(5)
+    data = lane.json(20.0)
+    assert data["waits"] == {"pace": 5.0}
+    assert sum(bucket[-1].get("pace", 0.0) for bucket in data["buckets"]) == pytest.approx(5)
 
 
-def test_a_lane_that_was_opened_again_is_not_closed() -> None:
+def test_a_reopened_lane_is_not_closed() -> None:
     """A call that starts shows that the lane is open."""
     lane = LaneActivity(0.0)
     lane.ended_for_good(LaneClosed(1.0, "a", "says no"))
@@ -337,7 +337,7 @@ def test_a_lane_that_was_opened_again_is_not_closed() -> None:
     assert lane.json(4.0)["closed"] is None
 
 
-def test_a_limit_that_no_event_tells_is_asked_for() -> None:
+def test_a_limit_without_an_event_is_read() -> None:
     """The limit is read once for each bucket; an unknown limit stays as last reported."""
     limits: dict[float, int | None] = {0.0: 4, 0.1: 2, 0.2: None}
     now = 0.0

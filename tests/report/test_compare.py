@@ -73,12 +73,12 @@ def kinds_of(old: Sequence[Record], new: Sequence[Record], **how: Any) -> list[s
         (made("a"), made("a", task="t"), ["new", "gone"]),
     ],
 )
-def test_a_row_has_one_kind(old: Record, new: Record, kind: list[str]) -> None:
+def test_each_row_has_one_kind_of_change(old: Record, new: Record, kind: list[str]) -> None:
     """The verdict decides first, then the score and the output; the position does not matter."""
     assert kinds_of([old], [new]) == kind
 
 
-def test_other_models_are_compared_by_their_tests() -> None:
+def test_rows_of_different_models_match_by_test() -> None:
     """On request rows of different providers match if they are in the same column."""
     other = made("a", 1, provider={"id": "x", "label": ""}, prompt={"label": "z"})
     comparison, (change,) = compared([made("a")], [other], by="test")
@@ -87,7 +87,7 @@ def test_other_models_are_compared_by_their_tests() -> None:
     assert (column.before.name, column.after.name) == ("p | q", "x | z")
 
 
-def test_equal_rows_are_told_apart_by_their_order() -> None:
+def test_equal_rows_match_by_order() -> None:
     """The n-th of equal rows matches the n-th; further rows are new or gone."""
     old = [made("a", 0), made("a", 1), made("a", 0)]
     new = [made("a", 0), made("a", 0), made("a", 0), made("a", 1)]
@@ -118,7 +118,7 @@ def test_every_row_is_counted_once(old: list[Any], new: list[Any]) -> None:
     }
 
 
-def test_a_run_is_the_same_as_itself() -> None:
+def test_a_run_equals_itself() -> None:
     """A comparison of a run with itself finds only equal rows."""
     _, rows = rows_of(SUITE | {"evaluateOptions": {"repeat": 3}})
     records = records_of(rows)
@@ -134,8 +134,8 @@ def printed(table: RenderableType, width: int = 140) -> str:
     return console.file.getvalue()
 
 
-def test_people_are_told_of_rows() -> None:
-    """Changes are a table and a line; foreign text is inert."""
+def test_changes_are_shown_as_a_table_and_a_line() -> None:
+    """Foreign text is inert in both."""
     evil = "\x1b[31m[bold]evil\nx"
     old = [made(evil), made("b"), made("c", 1), made("d")]
     new = [made(evil, 2), made("b", output="else"), made("c"), made("e")]
@@ -156,7 +156,7 @@ def test_people_are_told_of_rows() -> None:
     assert compared_line(comparison) == "5 rows: 1 better, 1 worse, 1 changed, 1 new, 1 gone"
 
 
-def test_narrow_terminals_get_lines() -> None:
+def test_narrow_terminals_show_lines_instead_of_a_table() -> None:
     """Comparisons as JSON are complete and uncut."""
     old, new = [made("a"), made("b"), made("c", 1)], [made("a", 2), made("b", output="else")]
     _, changes = compared(old, new)
@@ -168,8 +168,8 @@ def test_narrow_terminals_get_lines() -> None:
     ]
 
 
-def test_a_run_that_goes_on_is_compared_as_far_as_it_was() -> None:
-    """Rows that were added since, also between the others, are neither gone nor an end."""
+def test_rows_added_during_a_comparison_are_ignored() -> None:
+    """Rows that were added meanwhile, also between the others, are neither missing nor the end."""
     known, later = [made("a"), made("c"), made("c", 1)], [made("b"), made("c"), made("e")]
     readings = iter([known, [known[0], later[0], *known[1:], *later[1:]]])
     comparison = Comparison(lambda: map(RowRecord.of, next(readings)))
@@ -181,7 +181,7 @@ def test_a_run_that_goes_on_is_compared_as_far_as_it_was() -> None:
     assert comparison.kinds["gone"] == 2
 
 
-def test_programs_get_all_of_it() -> None:
+def test_json_comparisons_are_complete() -> None:
     """Comparisons are streamed: rows first, then their sums."""
     old, new = [made("a"), made("b")], [made("a", 1)]
     comparison = Comparison(lambda: map(RowRecord.of, old))
@@ -210,7 +210,7 @@ def test_programs_get_all_of_it() -> None:
     assert column["statistics"]["score"]["difference"]["mean"] == -1
 
 
-def test_a_column_that_only_one_run_has_is_told_as_such() -> None:
+def test_a_column_of_only_one_run_is_marked() -> None:
     """A missing side is null in JSON."""
     comparison, _ = compared([], [made("a", task="t")])
     (column,) = comparison.columns
@@ -222,7 +222,7 @@ def left(word: str, outcome: str = "not_run", **more: Any) -> Record:
     return made(word, 2, metadata={"trioeval": {"outcome": outcome}}, **more)
 
 
-def test_rows_that_never_came_to_an_end_are_no_pairs() -> None:
+def test_unfinished_rows_are_not_paired() -> None:
     """Unfinished rows of either run are counted, and are neither worse nor gone."""
     old = [made("a"), made("b"), left("c"), left("d"), left("e", "interrupted")]
     new = [made("a"), left("b"), made("c"), left("f"), left("e")]
@@ -231,8 +231,8 @@ def test_rows_that_never_came_to_an_end_are_no_pairs() -> None:
     assert comparison.kinds == {"same": 1, "unfinished": 5}
     (column,) = comparison.columns
     assert (column.before.left, column.after.left) == (3, 3)
-    told = column.json()["after"]
-    assert (told["rows"], told["error"], told["unfinished"]) == (2, 0, 3)
+    after = column.json()["after"]
+    assert (after["rows"], after["error"], after["unfinished"]) == (2, 0, 3)
     assert [*unfinished_lines(comparison.columns)] == [
         "3 rows of the earlier run did not end; the comparison leaves them out",
         "3 rows of the later run did not end; the comparison leaves them out",

@@ -1,4 +1,4 @@
-"""Whether one run is better or worse than another beyond chance: rows, columns and clusters."""
+"""Significant differences between two runs: rows, columns and clusters."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,12 @@ from rich.text import Text
 from test_compare import Record, made
 
 from trioeval.report.compare import Comparison
-from trioeval.report.compare_chance import chance_lines, findings_table, nothing_shared, told_of
+from trioeval.report.compare_chance import (
+    chance_lines,
+    chance_sentences,
+    findings_table,
+    nothing_shared,
+)
 from trioeval.report.compare_runs import Findings, KeptMetrics, findings_of
 from trioeval.report.records import RowRecord
 from trioeval.report.statistics.bootstrap import Bootstrap
@@ -38,8 +43,11 @@ def run(statuses: Sequence[int], **more: Any) -> list[Record]:
     return [made(f"w{place}", status, **more) for place, status in enumerate(statuses)]
 
 
-def test_what_passes_and_fails_is_told_by_mcnemar() -> None:
-    """Ten of forty tests became worse and one better: scores that repeat the pass rate are no second test."""
+def test_pass_rates_are_compared_with_mcnemar() -> None:
+    """Ten of forty tests became worse and one better.
+
+    Scores equal to the pass rate are not tested a second time.
+    """
     old = run([0] * 30 + [1] * 10)
     new = run([1] * 10 + [0] * 20 + [0] + [1] * 9)
     _, findings = compared(old, new)
@@ -55,7 +63,7 @@ def test_what_passes_and_fails_is_told_by_mcnemar() -> None:
     assert compared(new, old)[1].is_better
 
 
-def test_repeats_are_no_evidence_of_their_own() -> None:
+def test_repeats_are_not_independent_observations() -> None:
     """A test that became worse five times is one observation."""
     names = [f"w{place}" for place in range(8) for _ in range(5)]
     old = [made(name) for name in names]
@@ -67,8 +75,8 @@ def test_repeats_are_no_evidence_of_their_own() -> None:
     assert (column.passed.difference.n, column.passed.difference.clusters) == (40, 8)
 
 
-def test_clusters_are_those_that_are_named() -> None:
-    """Clusters come from a variable or from metadata: rows of one book are one observation."""
+def test_clusters_come_from_the_named_variable_or_metadata() -> None:
+    """Rows of one book are one observation."""
     old = [made("", vars={"n": n, "book": n % 2}) for n in range(20)]
     new = [made("", 1, vars={"n": n, "book": n % 2}) for n in range(20)]
     assert compared(old, new)[1].is_worse
@@ -90,7 +98,7 @@ def test_rows_without_a_verdict_have_not_passed_and_have_no_score() -> None:
 
 
 def test_scores_alone_can_be_worse() -> None:
-    """No change is found if all rows pass as before."""
+    """The pass rates are equal: all rows pass as before."""
     old, new = run([0] * 12, score=0.9), run([0] * 12, score=0.7)
     _, findings = compared(old, new)
     (column,) = findings.columns
@@ -98,7 +106,7 @@ def test_scores_alone_can_be_worse() -> None:
     assert findings.is_worse
 
 
-def test_many_columns_are_many_questions() -> None:
+def test_p_values_are_adjusted_for_the_number_of_columns() -> None:
     """A change of one column may be chance among ten columns."""
     old, new = run([0] * 12), run([1] * 6 + [0] * 6)
     assert compared(old, new)[1].is_worse
@@ -110,13 +118,13 @@ def test_many_columns_are_many_questions() -> None:
     assert {column.passed.answer for column in rest} == {"no difference"}
 
 
-def test_what_only_one_run_has_is_no_pair() -> None:
+def test_rows_of_only_one_run_are_not_paired() -> None:
     """Without a common row the difference is unknown."""
     comparison, findings = compared(run([0, 0]), run([1, 1], task="other"))
     assert (findings.pairs, findings.is_worse) == (0, False)
     assert [column.passed.answer for column in findings.columns] == [None, None]
     assert [*chance_lines(findings)] == []
-    assert [*told_of(comparison.columns, findings)][-1] == (
+    assert [*chance_sentences(comparison.columns, findings)][-1] == (
         "no row is in both runs: the runs cannot be compared"
     )
     assert "–" in printed(comparison, findings)
@@ -131,7 +139,7 @@ def verdict(**metrics: tuple[float, float]) -> Mapping[str, Any]:
     }
 
 
-def test_metrics_are_told_and_decide_nothing() -> None:
+def test_metrics_are_shown_and_do_not_affect_the_verdict() -> None:
     """Metrics are weighted, and use only rows that have them in both runs."""
     old = [made(f"w{n}", gradingResult=verdict(m=(0.9, 1), x=(1, 1))) for n in range(9)]
     new = [made(f"w{n}", gradingResult=verdict(m=(0.1 + n / 100, 3))) for n in range(9)]
@@ -150,7 +158,7 @@ numbers = st.dictionaries(st.sampled_from("ab"), st.tuples(st.floats(0, 1), st.j
 
 @settings(max_examples=settings().max_examples // 4)
 @given(st.lists(numbers, max_size=8))
-def test_metrics_of_rows_are_kept_as_they_were(rows: list[dict[str, tuple[float, float]]]) -> None:
+def test_metrics_of_rows_are_preserved(rows: list[dict[str, tuple[float, float]]]) -> None:
     """Rows may lack some metrics."""
     kept = KeptMetrics()
     for place, metrics in enumerate(rows):
@@ -160,7 +168,7 @@ def test_metrics_of_rows_are_kept_as_they_were(rows: list[dict[str, tuple[float,
 
 @settings(max_examples=settings().max_examples // 8)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=12))
-def test_going_back_turns_every_answer_around(statuses: list[tuple[int, int]]) -> None:
+def test_swapping_the_runs_mirrors_the_result(statuses: list[tuple[int, int]]) -> None:
     """Swapped runs have the same p-values and mirrored intervals."""
     before, after = (run(side) for side in zip(*statuses, strict=True))
     (there,), (back,) = (
@@ -182,7 +190,7 @@ def printed(comparison: Comparison, findings: Findings, width: int = 150) -> str
     return console.file.getvalue()
 
 
-def test_people_are_told_in_a_table_and_in_sentences() -> None:
+def test_findings_are_shown_as_a_table_and_sentences() -> None:
     """The table has intervals, p-values, the detectable difference and the rows needed; names are inert."""
     old = run([0] * 15 + [1] * 5, gradingResult=verdict(**{"\x1b[31mevil": (0.5, 1)}))
     new = run(
@@ -197,7 +205,7 @@ def test_people_are_told_in_a_table_and_in_sentences() -> None:
     assert "score" not in table  # it repeats the pass rate
     evil = next(line for line in table.splitlines() if "evil" in line)
     assert evil.split()[-2:] == ["no", "difference"]
-    *sentences, last = told_of(comparison.columns, findings)
+    *sentences, last = chance_sentences(comparison.columns, findings)
     assert sentences[0] == (
         "p | q, pass rate: 75.0 % (53–89) → 35.0 % (18–57); -40.0 (-63 to -11), p = 0.021: "
         "worse beyond chance"
@@ -210,7 +218,7 @@ def test_people_are_told_in_a_table_and_in_sentences() -> None:
     assert "  difference -40.0 (-63 to -11), p 0.021," in narrow
 
 
-def test_rows_that_never_came_to_an_end_make_nothing_worse() -> None:
+def test_unfinished_rows_do_not_make_a_run_worse() -> None:
     """A stopped run is judged by the rows that ended; errors make it worse."""
     old = run([0] * 20)
     stopped = [made(f"w{n}", 2 * (n > 9), metadata=NOT_RUN if n > 9 else {}) for n in range(20)]
@@ -219,15 +227,17 @@ def test_rows_that_never_came_to_an_end_make_nothing_worse() -> None:
     after = findings.columns[0].passed.after
     assert after is not None
     assert (after.mean, after.n) == (1, 10)
-    assert "10 rows of the later run did not end" in " ".join(told_of(comparison.columns, findings))
+    assert "10 rows of the later run did not end" in " ".join(
+        chance_sentences(comparison.columns, findings)
+    )
     assert compared(old, run([0] * 10 + [2] * 10))[1].is_worse
     comparison, findings = compared(old, stopped[10:])
     assert findings.pairs == 0
     assert nothing_shared(comparison.columns).startswith("no row ended in both runs")
 
 
-def test_intervals_end_where_scores_can() -> None:
-    """Intervals are cut to the range of scores; scores beyond 0 to 1 are not cut."""
+def test_intervals_are_cut_to_the_range_of_scores() -> None:
+    """Scores beyond 0 to 1 are not cut."""
     few = run([0, 1], score=0.9), [made("w0", score=0.1), made("w1", score=0.9)]
     comparison, findings = compared(*few)
     scored = findings.columns[0].scored
@@ -244,7 +254,7 @@ def test_intervals_end_where_scores_can() -> None:
     assert after.shown == (after.low, after.high)
 
 
-def test_several_columns_tell_how_many_rows_changed() -> None:
+def test_several_columns_show_how_many_rows_changed() -> None:
     """Each column has its counts; a single column has them in the last line."""
     other = made("x", provider={"id": "other"})
     comparison, findings = compared([*run([0, 1]), other], [*run([1, 1]), other])
@@ -254,12 +264,12 @@ def test_several_columns_tell_how_many_rows_changed() -> None:
     assert (first[5:7], second[5:7]) == (["0", "1"], ["0", "0"])
 
 
-def test_people_are_told_what_so_many_rows_can_tell() -> None:
+def test_the_detectable_difference_is_noted() -> None:
     """The note covers runs without a changed row, with too few rows, and with one cluster."""
 
     def line(old: Sequence[Record], new: Sequence[Record], **how: Any) -> str:
-        (told,) = chance_lines(compared(old, new, **how)[1])
-        return told
+        (sentence,) = chance_lines(compared(old, new, **how)[1])
+        return sentence
 
     same = run([0] * 15 + [1] * 5)
     assert line(same, same) == (
@@ -285,7 +295,7 @@ def test_people_are_told_what_so_many_rows_can_tell() -> None:
     assert line(same + two, same + two).startswith("the largest column: 20 pairs")
 
 
-def test_intervals_can_be_drawn_and_decide_nothing() -> None:
+def test_bootstrap_intervals_do_not_affect_the_verdict() -> None:
     """The bootstrap changes intervals of scores and metrics only; pass rates, p-values and verdicts stay."""
     old = [made(f"w{n}", score=0.9, gradingResult=verdict(m=(0.9, 1))) for n in range(9)]
     new = [made(f"w{n}", score=n / 10, gradingResult=verdict(m=(n * n / 90, 1))) for n in range(9)]
@@ -312,7 +322,7 @@ def test_intervals_can_be_drawn_and_decide_nothing() -> None:
     )
 
 
-def test_nobody_can_know_of_one_cluster() -> None:
+def test_one_cluster_cannot_be_compared() -> None:
     """Runs without pairs cannot be compared; one column with pairs is enough."""
     assert not compared(run([0]), run([1]))[1].is_known
     assert not compared(run([0]), run([1], task="t"))[1].is_known
@@ -320,7 +330,7 @@ def test_nobody_can_know_of_one_cluster() -> None:
     assert compared(run([0, 0]) + two, run([0, 0]) + two)[1].is_known
 
 
-def test_no_cell_of_a_table_is_cut() -> None:
+def test_no_table_cell_is_truncated() -> None:
     """A table that is too wide becomes lines."""
     table = Table(box=SIMPLE, pad_edge=False)
     table.add_column("name")

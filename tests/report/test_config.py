@@ -1,4 +1,4 @@
-"""The suite in a document: complete, and without secrets."""
+"""The suite in a document is complete and contains no secrets."""
 
 import json
 from pathlib import Path
@@ -53,7 +53,7 @@ def results_from(suite: trioeval.Suite, strip: Strip | None = None) -> Results:
     return attrs.evolve(results, head=headed(suite), info=info, tests=lambda: config_tests(suite))
 
 
-def test_a_config_says_what_was_run() -> None:
+def test_a_config_contains_the_suite() -> None:
     """The whole suite is included, with the defaults that promptfoo has; credentials are removed."""
     assert written(results_from(trioeval.parse_suite(SUITE))) == {
         "description": "d",
@@ -96,7 +96,7 @@ def test_a_config_says_what_was_run() -> None:
         ("response_output", ["given"]),
     ],
 )
-def test_a_config_does_not_say_what_is_left_out(name: str, texts: list[str]) -> None:
+def test_a_config_omits_stripped_parts(name: str, texts: list[str]) -> None:
     """Keys are removed from tests, defaults, scenarios and options."""
     one = {"vars": {"word": "hi"}, "providerOutput": "given"}
     suite = trioeval.parse_suite({**SUITE, "tests": [one]})
@@ -108,7 +108,7 @@ def test_a_config_does_not_say_what_is_left_out(name: str, texts: list[str]) -> 
 
 
 @pytest.mark.slow
-def test_a_large_file_of_tests_is_told_by_its_name(tmp_path: Path) -> None:
+def test_a_large_test_file_is_included_by_name(tmp_path: Path) -> None:
     """Keys are removed from tests that are not in the suite itself."""
     lines = (json.dumps({"vars": {"n": str(n)}}) for n in range(20_001))
     (tmp_path / "many.jsonl").write_text("\n".join(lines))

@@ -1,4 +1,4 @@
-"""Result files of tasks that make datasets."""
+"""Result files of tasks that generate datasets."""
 
 import csv
 import io
@@ -39,21 +39,21 @@ def test_a_document_has_the_dataset_of_each_task(tmp_path: Path) -> None:
     assert "dataset" not in tasks["exam"]
 
 
-def test_what_is_left_out_of_rows_is_left_out_of_columns() -> None:
+def test_stripped_parts_are_stripped_from_columns() -> None:
     """JSON documents include the dataset."""
     stripped = document(results_of_dataset(MADE, strip=Strip(response_output=True)))
     assert "apples" not in json.dumps(stripped["dataset"])
 
 
 @pytest.mark.parametrize("suffix", sorted(FORMATS))
-def test_every_format_takes_a_run_of_datasets_alone(suffix: str, tmp_path: Path) -> None:
+def test_every_format_accepts_a_run_of_datasets_alone(suffix: str, tmp_path: Path) -> None:
     """A dataset has no rows and no columns, which is valid."""
     path = tmp_path / f"r{suffix}"
     write_results(path, [results_of_dataset(MADE)])
     assert path.exists()
 
 
-def test_a_table_of_rows_says_nothing_of_datasets() -> None:
+def test_a_table_of_rows_omits_datasets() -> None:
     """JUnit has a case for the dataset."""
     with_dataset = "".join(csv_chunks(exam(), results_of_dataset(MADE)))
     assert list(csv.reader(io.StringIO(with_dataset))) == list(
@@ -84,7 +84,7 @@ def test_junit_has_a_case_for_each_dataset() -> None:
 
 
 def test_a_page_has_a_table_of_columns() -> None:
-    """Foreign text in the page is inert, and there is no table of rows."""
+    """Foreign text in the page is inert, and the page has no table of rows."""
     evil = attrs.evolve(
         MADE, first_error="<b>\x1b[1m", columns=(attrs.evolve(MADE.columns[0], name="<i>"),)
     )

@@ -21,12 +21,12 @@ def test_a_result_is_read_back_as_it_was(result: DatasetResult) -> None:
     assert compact(dataset_json(again)) == text
 
 
-def test_what_follows_from_the_rest_is_told() -> None:
-    """Derived values are included; keys are those of all documents."""
-    told = dataset_json(MADE)
-    assert (told["outcome"], told["lost"]) == ("complete", 1)
+def test_derived_values_are_included() -> None:
+    """Keys are those of all documents."""
+    data = dataset_json(MADE)
+    assert (data["outcome"], data["lost"]) == ("complete", 1)
     assert dataset_json(CUT)["outcome"] == "incomplete"
-    assert told["failures"][0] == {
+    assert data["failures"][0] == {
         "row": 7,
         "cause": "failed",
         "column": "problem",
@@ -34,21 +34,21 @@ def test_what_follows_from_the_rest_is_told() -> None:
         "kind": None,
         "attempts": 6,
     }
-    assert told["usage"] == {"total": 1200}
-    assert told["columns"][0]["common"][0] == {"value": "apples", "count": 52}
+    assert data["usage"] == {"total": 1200}
+    assert data["columns"][0]["common"][0] == {"value": "apples", "count": 52}
 
 
-def test_numbers_that_json_does_not_have_are_not_there() -> None:
+def test_numbers_that_json_cannot_represent_are_left_out() -> None:
     """A deviation may exceed all floats; the other numbers are kept."""
     column = dataset_json(MADE)["columns"][0] | {"numbers": {"min": 1.0, "std": float("inf")}}
     found = read_dataset(dataset_json(MADE) | {"columns": [column]})
     assert dataset_json(found)["columns"][0]["numbers"] == {"min": 1.0}
 
 
-def test_values_are_left_out_where_rows_do_without_theirs() -> None:
+def test_stripped_values_are_left_out() -> None:
     """Counts are not stripped: they do not show replies."""
     assert stripped_dataset(MADE, Strip(prompt_text=True)) is MADE
     for strip in (Strip(response_output=True), Strip(test_vars=True)):
-        told = dataset_json(stripped_dataset(MADE, strip))
-        assert told["columns"][0]["common"] == []
-        assert told["columns"][0]["distinct"] == 2
+        data = dataset_json(stripped_dataset(MADE, strip))
+        assert data["columns"][0]["common"] == []
+        assert data["columns"][0]["distinct"] == 2

@@ -31,7 +31,7 @@ def drawn(picture: RenderableType, width: int) -> str:
     return found.getvalue()
 
 
-def test_lines_say_what_is_there_and_what_is_not() -> None:
+def test_lines_show_folder_failures_and_usage() -> None:
     """The lines have the folder, the first failure, and the usage."""
     written = "98 of 100 rows written to datasets/problems (Parquet, 4 groups)"
     assert list(dataset_lines(MADE, Path("/a"))) == [
@@ -42,7 +42,7 @@ def test_lines_say_what_is_there_and_what_is_not() -> None:
     assert next(dataset_lines(CUT)).endswith("; 50 not run: the deadline")
 
 
-def test_a_failed_dataset_says_why_once() -> None:
+def test_a_failed_dataset_shows_its_reason_once() -> None:
     """The first failure is often the error of the dataset, and is shown once."""
     failed = attrs.evolve(
         MADE,
@@ -57,7 +57,7 @@ def test_a_failed_dataset_says_why_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "told", "left"),
+    ("result", "message", "left"),
     [
         (FINE, None, False),
         (MADE, "dataset problems: 1 row lost", False),
@@ -80,17 +80,17 @@ def test_a_failed_dataset_says_why_once() -> None:
         ),
     ],
 )
-def test_lost_and_left_rows_are_trouble_and_filters_are_none(
+def test_lost_rows_are_a_problem_and_filtered_rows_are_not(
     result: DatasetResult,
-    told: str | None,
+    message: str | None,
     left: bool,  # noqa: FBT001
 ) -> None:
-    """Rows that were dropped on purpose are no problem, unless none is left."""
-    assert trouble(result) == told
+    """Rows that were dropped on purpose are not a problem, unless none is left."""
+    assert trouble(result) == message
     assert result.is_left is left
 
 
-def test_columns_are_told_on_any_terminal() -> None:
+def test_columns_are_shown_on_any_terminal() -> None:
     """Columns are a table, or lines on a narrow terminal; foreign text is inert."""
     wide = drawn(Profile(MADE.columns), 120)
     assert "problem" in wide
@@ -107,7 +107,7 @@ def test_columns_are_told_on_any_terminal() -> None:
         assert "apples 52" in text
 
 
-def test_counts_of_calls_are_shown_where_there_are_any() -> None:
+def test_counts_of_calls_are_shown_if_a_column_has_any() -> None:
     """A column without makers has no kind, and datasets that are read have none either."""
     text = drawn(Profile([attrs.evolve(TOPIC, kind="")]), 120)
     assert "calls" not in text
@@ -116,7 +116,7 @@ def test_counts_of_calls_are_shown_where_there_are_any() -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "told"),
+    ("column", "expected"),
     [
         (attrs.evolve(TOPIC, distinct=9), "apples 52, tr [31mains 46, …"),
         (PROBLEM, "16 to 63 characters"),
@@ -129,12 +129,14 @@ def test_counts_of_calls_are_shown_where_there_are_any() -> None:
         ),
     ],
 )
-def test_values_are_told_by_what_says_most(column: ColumnProfile, told: str) -> None:
+def test_values_are_summarised_by_the_most_informative_statistic(
+    column: ColumnProfile, expected: str
+) -> None:
     """Frequent values precede lengths."""
-    assert values_of(column) == told
+    assert values_of(column) == expected
 
 
-def test_rows_are_told_one_after_the_other() -> None:
+def test_rows_are_shown_one_after_the_other() -> None:
     """Each value is on a line and cut; a single row is shown whole."""
     rows: list[tuple[int, dict[str, Any]]] = [
         (3, {"a": "x\x1b[2J\ny", "b": {"k": [1]}}),
@@ -147,7 +149,7 @@ def test_rows_are_told_one_after_the_other() -> None:
     assert "z" * 99 in whole
 
 
-def test_what_an_expression_left_out_is_told_so() -> None:
+def test_rows_dropped_by_an_expression_are_labelled() -> None:
     """The cause alone is unclear behind the name of a column."""
     gone = DroppedRow(row=0, cause="expression", column="n")
     assert dropped_view([gone], 1) == "  row 0: n left out by expression"
@@ -157,19 +159,19 @@ def test_what_an_expression_left_out_is_told_so() -> None:
     )
 
 
-def test_failures_are_told_up_to_a_number() -> None:
+def test_a_limited_number_of_failures_is_listed() -> None:
     """The first dropped rows are listed, and the others are counted."""
     assert not dropped_view((), 5)
-    told = "  row 7: problem failed after 6 calls: down"
-    assert dropped_view(MADE.failures[:1], 2) == f"{told}\n  … and 1 more"
-    assert dropped_view(MADE.failures[:1], 1) == told
+    line = "  row 7: problem failed after 6 calls: down"
+    assert dropped_view(MADE.failures[:1], 2) == f"{line}\n  … and 1 more"
+    assert dropped_view(MADE.failures[:1], 1) == line
 
 
-def test_processors_of_the_whole_that_were_cut_off_leave_something() -> None:
+def test_interrupted_final_processors_are_reported() -> None:
     """All rows are written, but processors did not finish."""
     cut = DatasetResult(task="a", requested=2, written=2, groups=1, unfinished="deadline")
     assert cut.is_left
-    said = "processors of afterGeneration cut off (the deadline)"
-    assert trouble(cut) == f"dataset a: {said}"
-    assert any(said in line for line in dataset_lines(cut))
+    message = "processors of afterGeneration cut off (the deadline)"
+    assert trouble(cut) == f"dataset a: {message}"
+    assert any(message in line for line in dataset_lines(cut))
     assert read_dataset(dataset_json(cut)) == cut

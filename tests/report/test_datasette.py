@@ -44,8 +44,8 @@ def test_every_view_and_column_is_described(database: sqlite3.Connection) -> Non
     for name, view in VIEWS.items():
         columns = [line[1] for line in database.execute(f"PRAGMA table_info({name})")]
         assert sorted(view.columns) == sorted(columns)
-        said = {*view.facets, *view.units, *filter(None, [view.newest_first])}
-        assert said <= set(columns)
+        used = {*view.facets, *view.units, *filter(None, [view.newest_first])}
+        assert used <= set(columns)
         assert all(about and not about.endswith(".") for about in view.columns.values())
 
 
@@ -54,15 +54,15 @@ def test_tables_behind_the_views_are_hidden(database: sqlite3.Connection) -> Non
     assert set(HIDDEN) == names(database, "table")
 
 
-def test_the_queries_can_be_asked(database: sqlite3.Connection) -> None:
+def test_the_queries_can_be_run(database: sqlite3.Connection) -> None:
     """Queries run with their parameters."""
     for query in datasette_metadata("x")["databases"]["x"]["queries"].values():
         assert set(query) == {"title", "description", "sql"}
         database.execute(query["sql"], {"run": "eval-1"}).fetchall()
 
 
-def test_a_file_says_which_database_it_is_of(tmp_path: Path) -> None:
-    """The suffix decides that the file is metadata, not a result file."""
+def test_the_suffix_selects_datasette_metadata(tmp_path: Path) -> None:
+    """A file with that suffix is metadata, not a result file."""
     results = results_of()
     named = attrs.evolve(results, info=attrs.evolve(results.info, database="mine"))
     path = tmp_path / "x.datasette.json"
@@ -76,7 +76,7 @@ def test_a_file_says_which_database_it_is_of(tmp_path: Path) -> None:
 
 
 @pytest.mark.datasette
-def test_datasette_itself_takes_it(database: sqlite3.Connection, tmp_path: Path) -> None:
+def test_datasette_accepts_the_metadata(database: sqlite3.Connection, tmp_path: Path) -> None:
     """Every page opens with the sorts, facets and units of the metadata."""
     (_, _, path), *_ = database.execute("PRAGMA database_list").fetchall()
     metadata = tmp_path / "m.datasette.json"

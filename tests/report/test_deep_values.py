@@ -30,7 +30,7 @@ def nested(levels: int, kind: type = list) -> Any:
 
 
 @pytest.mark.parametrize("kind", [list, dict])
-def test_what_is_nested_too_deeply_is_cut(kind: type) -> None:
+def test_values_nested_too_deeply_are_truncated(kind: type) -> None:
     """Values are cut at a depth that every reader supports."""
     assert shallow(nested(DEEPEST, kind)) == nested(DEEPEST, kind)
     for levels in (DEEPEST + 1, 100_000):
@@ -40,7 +40,7 @@ def test_what_is_nested_too_deeply_is_cut(kind: type) -> None:
         assert found == TOO_DEEP
 
 
-def test_what_is_empty_counts_like_what_is_not() -> None:
+def test_empty_containers_count_for_the_depth() -> None:
     """The list that is too deep is replaced, not its contents."""
     found: Any = []
     for _ in range(DEEPEST):
@@ -55,7 +55,7 @@ def test_what_is_empty_counts_like_what_is_not() -> None:
         max_leaves=10,
     )
 )
-def test_what_is_not_is_the_same_object(value: Any) -> None:
+def test_a_flat_value_is_returned_unchanged(value: Any) -> None:
     """Flat values are not copied."""
     assert shallow(value) is value
 
@@ -63,7 +63,9 @@ def test_what_is_not_is_the_same_object(value: Any) -> None:
 @pytest.mark.parametrize("suffix", sorted(FORMATS.keys() - {".yml", ".txt"}))
 @pytest.mark.parametrize("kind", [list, dict])
 @pytest.mark.parametrize("levels", [DEEPEST - 10, 500, 3000])
-def test_every_document_is_written(tmp_path: Path, suffix: str, kind: type, levels: int) -> None:
+def test_every_format_can_be_written_with_deep_values(
+    tmp_path: Path, suffix: str, kind: type, levels: int
+) -> None:
     """Deep outputs, variables and metadata do not affect other rows."""
     _, rows = rows_of()
     deep = nested(levels, kind)
@@ -103,8 +105,8 @@ def test_every_document_is_written(tmp_path: Path, suffix: str, kind: type, leve
         assert (TOO_DEEP in text) is (levels > DEEPEST)
 
 
-def test_the_table_of_rows_shows_it_as_well() -> None:
-    """Deep values are shown as far as the width allows."""
+def test_the_table_of_rows_shows_deep_values() -> None:
+    """They are shown as far as the width allows."""
     _, rows = rows_of()
     deep = nested(100_000)
     first = FirstRows(40, 5)

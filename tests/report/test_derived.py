@@ -33,7 +33,7 @@ def test_as_45_inputs_are_sums() -> None:
     assert totals.json()["namedScores"] == {"double": 2}
 
 
-def test_later_ones_may_use_earlier_ones() -> None:
+def test_later_metrics_may_use_earlier_ones() -> None:
     """A metric may use earlier ones and the number of rows."""
     totals = column(p=2.0, r=1.0)
     wanted = metrics(mean="(p + r) / 2 / __count", twice="mean * 2", p="0")
@@ -43,23 +43,23 @@ def test_later_ones_may_use_earlier_ones() -> None:
     assert warning == 'the derived metric "twice" is left out: unknown metric mean'
 
 
-def test_one_that_fails_is_left_out_and_told() -> None:
-    """A metric with an error is left out; the others are computed."""
+def test_a_metric_with_an_error_is_left_out_and_reported() -> None:
+    """The others are computed."""
     totals = column(m=1.0, nothing=0.0)
     warnings = list(derive(metrics(a="m / nothing", b="m"), totals, AROUND))
     assert warnings == ['the derived metric "a" is left out: it divides by zero']
     assert totals.derived == {"b": 1}
 
 
-def test_a_column_without_rows_has_none() -> None:
-    """A column without rows has no derived metrics, and no problem."""
+def test_a_column_without_rows_has_no_derived_metrics() -> None:
+    """It has no problem either."""
     totals = ColumnTotals()
     assert list(derive(metrics(a="m"), totals, AROUND)) == []
     assert totals.derived == {}
 
 
 @pytest.mark.slow
-def test_a_run_tells_derived_metrics_of_each_column(
+def test_each_column_of_a_run_has_derived_metrics(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Documents have derived metrics with the sums; functions in files get the same numbers."""
@@ -87,6 +87,6 @@ def test_a_run_tells_derived_metrics_of_each_column(
     assert [one["metrics"]["namedScores"] for one in prompts] == [
         {"m": 2, "share": 0.5, "percent": 50}
     ] * 2
-    said = " ".join(capsys.readouterr().err.split())
+    messages = " ".join(capsys.readouterr().err.split())
     wrong = 'file://own.py:words must return a finite number, got "many"'
-    assert said.count(f'warning: the derived metric "wrong" is left out: {wrong}') == 1
+    assert messages.count(f'warning: the derived metric "wrong" is left out: {wrong}') == 1

@@ -16,7 +16,7 @@ from trioeval.testing import (
 )
 
 
-def test_a_refused_call_is_told_with_its_waits_and_requests() -> None:
+def test_a_refused_call_is_explained_with_its_waits_and_requests() -> None:
     """Every wait has its reason and end; the last line sums up."""
     refused = (AttemptScript(1.0, Fault.RATE_LIMITED, 5.0), AttemptScript(0.5))
     scenario = RunScenario(
@@ -41,15 +41,15 @@ def test_a_refused_call_is_told_with_its_waits_and_requests() -> None:
     )
 
 
-def test_the_wait_of_a_lane_is_told_of_the_job_that_it_was_for() -> None:
-    """A job waits for its lane's pace before it is started; that wait is part of its history."""
+def test_a_job_includes_the_lane_wait_before_its_start() -> None:
+    """A job waits for its lane's pace before it is started."""
     scenario = RunScenario((LaneSpec("a", rpm=30),), (JobScript("a", (CallScript("a", 0.5),)),) * 2)
     first, *_ = explain(run_scenario(scenario).events, 1).moments
     assert first == (0.0, "waits for lane a: pace, until 2.000")
 
 
-def test_the_wait_for_a_permit_is_told_with_the_limits_that_lack_room() -> None:
-    """From the question to the start; and what the body says of itself."""
+def test_the_wait_for_a_permit_names_the_full_limits() -> None:
+    """The wait lasts from the request to the start; entries of the body are included."""
     lack = Shortage("rate_limit", ("team:rpm", "team:tpm"), 4.5)
     events: list[Event] = [
         Reserving(1.0, 0, "a"),
@@ -75,7 +75,7 @@ def test_the_wait_for_a_permit_is_told_with_the_limits_that_lack_room() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lack", "said"),
+    ("lack", "text"),
     [
         (Shortage("limit_decreasing", ("rpm",), 9.0), ", until 9.000 (rpm becomes smaller)"),
         (
@@ -85,14 +85,14 @@ def test_the_wait_for_a_permit_is_told_with_the_limits_that_lack_room() -> None:
         (Shortage("rate_limit"), ""),
     ],
 )
-def test_what_a_permit_lacks_is_told_in_words(lack: Shortage, said: str) -> None:
-    """Also where it is no limit that has no room."""
+def test_a_refused_permit_is_described_in_words(lack: Shortage, text: str) -> None:
+    """The description also covers reasons other than a full limit."""
     wait = Waiting(1.0, "a", WaitReason.SHARED_LIMIT, lack.until, 0, lack)
-    assert explain([wait], 0).moments == ((1.0, f"waits for lane a: shared limit{said}"),)
+    assert explain([wait], 0).moments == ((1.0, f"waits for lane a: shared limit{text}"),)
 
 
-def test_jobs_that_never_ran_say_why() -> None:
-    """A closed lane, and a dependency that failed."""
+def test_jobs_that_never_ran_have_a_reason() -> None:
+    """The reason is a closed lane, or a dependency that failed."""
     dead = CallScript("a", 0.0, attempts=(AttemptScript(1.0, Fault.QUOTA_EXHAUSTED),))
     scenario = RunScenario(
         (LaneSpec("a", max_concurrency=1),), (JobScript("a", (dead,)),) * 3, edges={2: (Edge(0),)}
@@ -105,8 +105,8 @@ def test_jobs_that_never_ran_say_why() -> None:
     assert explain(trace.events, 2).moments == ((1.0, "is blocked by job 0"),)
 
 
-def test_a_job_that_nobody_speaks_of_has_no_history() -> None:
-    """Nothing is made up."""
+def test_a_job_without_events_has_no_history() -> None:
+    """No history is invented."""
     trace = run_scenario(RunScenario((LaneSpec("a"),), (JobScript("a", ()),)))
     assert explain(trace.events, 5).moments == ()
     assert attrs.asdict(explain(trace.events, 5))["index"] == 5

@@ -63,7 +63,7 @@ def nodes() -> Sequence[Node]:
     )
 
 
-def test_a_graph_is_drawn_by_layers_with_how_each_stands() -> None:
+def test_a_graph_is_drawn_by_layers_with_states() -> None:
     """Cases follow their task; the states of several rows are counted in a fixed order."""
     assert graph_text(nodes(), "text").splitlines() == [
         "1  smoke                 2 passed, 1 error",
@@ -102,15 +102,15 @@ def test_a_graph_is_drawn_for_documents() -> None:
     assert dot[-2:] == ["  t2 -> t3;", "}"]
 
 
-def test_names_do_nothing_to_a_terminal_or_a_document() -> None:
-    """Special characters are escaped."""
+def test_special_characters_of_names_are_escaped() -> None:
+    """This applies to terminals and documents."""
     odd = [Node(name='a"<b>\\\x1b[31m#', states={"passed": 1}), Node(name="b", depends_on=("?",))]
     assert graph_text(odd, "text").splitlines() == ['1  a"<b>\\ [31m#  passed', "1  b ← ?"]
     assert '  t1["a#quot;#lt;b#gt;\\ [31m#35;<br/>passed"]' in graph_text(odd, "mermaid")
     assert '  t1 [label="a\\"<b>\\\\ [31m#\\npassed"];' in graph_text(odd, "dot")
 
 
-def test_rows_of_a_dataset_are_told_with_their_number() -> None:
+def test_rows_of_a_dataset_are_counted() -> None:
     """A single task, and a suite without tasks, are graphs."""
     made = task_nodes([head_of(None)], lambda _: {"rows written": 1}, lambda _: ())
     assert graph_text(made, "text") == "1  suite  1 rows written"
@@ -128,12 +128,12 @@ def test_rows_of_a_dataset_are_told_with_their_number() -> None:
         ("not_run", Status.ERROR, "not run"),
     ],
 )
-def test_every_row_stands_somehow(outcome: str, status: Status, state: str) -> None:
+def test_every_row_has_a_state(outcome: str, status: Status, state: str) -> None:
     """The state of a row is its verdict, or else its outcome."""
     assert state_of(outcome, status) == state
 
 
-def test_a_graph_is_data_as_well() -> None:
+def test_a_graph_is_available_as_json() -> None:
     """JSON has names, layers and states, and cases only if there are any."""
     repairs = nodes()[2].json()
     assert repairs["cases"][1] == {
@@ -167,7 +167,7 @@ def test_heads_keep_their_cases() -> None:
 
 
 @given(st.dictionaries(st.integers(0, 9), st.sets(st.integers(0, 9), max_size=4), max_size=8))
-def test_everything_is_one_layer_behind_the_last_that_it_needs(
+def test_a_node_is_one_layer_after_its_last_dependency(
     drawn: Mapping[int, set[int]],
 ) -> None:
     """A node without dependencies in the graph is in the first layer."""

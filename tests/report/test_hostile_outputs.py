@@ -1,4 +1,4 @@
-"""Hostile texts in all reports: nothing of them runs, and none is lost."""
+"""Hostile texts in all reports: no payload is executed, and no text is lost."""
 
 import io
 import json
@@ -86,7 +86,7 @@ def test_the_summary_is_inert(results: Results, width: int) -> None:
     assert_inert_terminal("\n".join(usage_lines(took)), longest=200)
 
 
-def test_rows_and_runs_are_inert(results: Results) -> None:
+def test_rows_and_lists_of_runs_are_inert(results: Results) -> None:
     """Details of a row and lists of runs are inert."""
     for record in results.rows():
         assert_inert_terminal(shown(row_view(record), width=100), longest=100)
@@ -120,7 +120,7 @@ def test_rows_and_runs_are_inert(results: Results) -> None:
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_each_text_is_inert_on_a_line_and_on_many(name: str) -> None:
+def test_each_text_is_inert_on_one_line_and_on_several(name: str) -> None:
     """Cut and uncut texts are inert."""
     text = TEXTS[name]
     for found in (escape_control_characters(text), escape_control_characters(text, 40)):
@@ -129,22 +129,22 @@ def test_each_text_is_inert_on_a_line_and_on_many(name: str) -> None:
     assert_inert_terminal(inert_lines(text, 100_000))
 
 
-def test_huge_texts_are_cut() -> None:
+def test_huge_texts_are_truncated() -> None:
     """A megabyte on a line, and a hundred thousand lines, are cut."""
     for text in HUGE.values():
         assert len(escape_control_characters(text, 40)) <= 40
         assert len(inert_lines(text, 1000)) < 1100
 
 
-def test_languages_keep_their_marks() -> None:
+def test_ordinary_combining_marks_are_kept() -> None:
     """A flood of combining marks is cut; ordinary text is not."""
     for text in (TEXTS["hebrew"], TEXTS["arabic"].strip(), "นี่คือน้ำ", "क्षत्रिय", "Việt Nam"):
         assert escape_control_characters(text) == text
     assert len(escape_control_characters(TEXTS["flood"])) < 20
 
 
-def test_xml_is_legal_and_has_only_its_own_elements(results: Results) -> None:
-    """JUnit XML is valid XML without payloads."""
+def test_xml_is_valid_and_has_only_its_own_elements(results: Results) -> None:
+    """JUnit XML contains no payload."""
     root = assert_inert_xml(text_of(results, ".junit.xml"))
     assert {element.tag for element in root.iter()} == {
         *("testsuites", "testsuite", "properties", "property", "testcase", "failure", "error")
@@ -155,17 +155,17 @@ def test_xml_is_legal_and_has_only_its_own_elements(results: Results) -> None:
     assert TEXTS["script_end"] in replies
 
 
-def test_spreadsheets_run_no_cell(results: Results) -> None:
+def test_no_spreadsheet_cell_is_executed(results: Results) -> None:
     """No cell is a formula behind blanks, tabs, line ends or invisible characters, or in wide characters."""
     lines = assert_inert_csv(text_of(results, ".csv"))
     assert len(lines) == len(TEXTS) + 1
     cells = {cell for line in lines for cell in line}
-    told = {
+    outputs = {
         record["response"]["output"]
         for record in results.records(None)
         if record["response"] is not None
     }
-    assert {inert_cell(text) for text in told} <= cells
+    assert {inert_cell(text) for text in outputs} <= cells
     assert [inert_cell(text) for text in ("-1.5", "+2e3", "1", "a=1", "")] == [
         *("-1.5", "+2e3", "1", "a=1", "")
     ]
@@ -179,18 +179,18 @@ def test_data_formats_keep_every_text(results: Results) -> None:
     assert document["results"]["results"] == records
     lines = yaml.load(text_of(results, ".yaml"), yaml.CSafeLoader)["results"]["results"]
     for record, line in zip(records, lines, strict=True):
-        said = (record["response"] or {"output": ""})["output"]
-        if said.isprintable() or not any("\ud800" <= char <= "\udfff" for char in said):
+        output = (record["response"] or {"output": ""})["output"]
+        if output.isprintable() or not any("\ud800" <= char <= "\udfff" for char in output):
             assert line["response"] == record["response"]
     assert SUITE["description"] == document["config"]["description"]
 
 
-def test_pages_run_nothing(results: Results) -> None:
+def test_pages_execute_nothing(results: Results) -> None:
     """A page has no markup or script of a payload."""
     assert_inert_html(text_of(results, ".html"))
 
 
-def test_markdown_has_no_markup_of_others(results: Results) -> None:
+def test_markdown_has_no_foreign_markup(results: Results) -> None:
     """Markdown has no link, image, heading or HTML of a payload."""
     text = text_of(results, ".md")
     assert_inert_markdown(text)

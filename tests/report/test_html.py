@@ -1,4 +1,4 @@
-"""The page of a run: its contents, and that foreign text is text only."""
+"""The page of a run: its contents, and foreign text as text only."""
 
 import base64
 import hashlib
@@ -37,7 +37,7 @@ def answers(text: Any) -> trioeval.Provider:
 ONE = {"providers": ["mine"], "prompts": ["x"]}
 
 
-def test_a_page_says_its_totals_without_any_script() -> None:
+def test_a_page_shows_its_totals_without_scripts() -> None:
     """Each column is a line with the interval of its pass rate."""
     page = page_of(results_of())
     head, mine, back, errors, down = page.lines
@@ -60,25 +60,25 @@ def test_a_page_says_its_totals_without_any_script() -> None:
     assert down[3].startswith("server: down\n")
 
 
-def test_a_page_is_called_by_what_people_know() -> None:
+def test_the_title_of_a_page_is_the_description_file_or_id() -> None:
     """The title is the description, or else the file of the suite, or else the run id."""
-    told = results_of()
-    named = attrs.evolve(told, head=attrs.evolve(told.head, config={"description": "Small talk"}))
-    nameless = attrs.evolve(told, head=attrs.evolve(told.head, config={}))
-    filed = attrs.evolve(nameless, info=attrs.evolve(told.info, suite="/x/y/words.yaml"))
+    run = results_of()
+    named = attrs.evolve(run, head=attrs.evolve(run.head, config={"description": "Small talk"}))
+    nameless = attrs.evolve(run, head=attrs.evolve(run.head, config={}))
+    filed = attrs.evolve(nameless, info=attrs.evolve(run.info, suite="/x/y/words.yaml"))
     for results, title in (
         (named, "Small talk"),
         (filed, "words.yaml"),
-        (nameless, told.head.eval_id),
+        (nameless, run.head.eval_id),
     ):
         shown = attrs.evolve(
             results, head=attrs.evolve(results.head, utc_created="2026-11-22T20:50:07.1+01:00")
         )
         text = page_of(shown).text
-        assert text.startswith(f"{title} {title} {told.head.eval_id} · 2026-11-22 19:50 UTC · ")
+        assert text.startswith(f"{title} {title} {run.head.eval_id} · 2026-11-22 19:50 UTC · ")
 
 
-def test_a_page_has_a_row_a_test_and_a_cell_a_column() -> None:
+def test_a_page_has_a_line_for_each_test_and_a_cell_for_each_column() -> None:
     """A cell has the verdict, measures, the output, and the reason of a failure."""
     page = page_of(results_of())
     (_, first_name, _), (_, second_name, _) = page.rows("index")
@@ -90,18 +90,18 @@ def test_a_page_has_a_row_a_test_and_a_cell_a_column() -> None:
         "ms": 0,
         "tokens": 5,
         "cost": 0.5,
-        "said": "say hi",
+        "text": "say hi",
         "why": 'the output does not equal "no"',
         "metrics": {"m": 0.75},
         "row": 0,
     }
     assert second is not None
-    assert (second["status"], second["said"], second["why"]) == (2, "server: down", "")
+    assert (second["status"], second["text"], second["why"]) == (2, "server: down", "")
     assert last is not None
     assert (last["status"], last["row"]) == (0, 3)
 
 
-def test_a_row_that_is_opened_tells_everything() -> None:
+def test_an_opened_row_shows_all_details() -> None:
     """Details are output, assertions with expected values, variables, prompt, and the provider's response."""
     page = page_of(results_of())
     first, _, second, _ = page.details()
@@ -119,7 +119,7 @@ def test_a_row_that_is_opened_tells_everything() -> None:
     assert page.block(2, "response of the provider") == "it is\ufffd <down>"
 
 
-def test_values_that_are_no_text_are_compared_as_json() -> None:
+def test_values_that_are_not_text_are_compared_as_json() -> None:
     """Only assertions with an expected output are compared."""
     suite = {**ONE, "tests": [{"assert": [{"type": "equals", "value": {"a": 1}}]}]}
     page = page_of(results_of(suite, answers({"a": 2})))
@@ -130,17 +130,17 @@ def test_values_that_are_no_text_are_compared_as_json() -> None:
     assert compared is None
 
 
-def test_waits_of_a_row_are_told_longest_first() -> None:
+def test_waits_of_a_row_are_sorted_longest_first() -> None:
     """Waits are described in words."""
     page = page_of(made_results(1))
-    told = [
+    blocks = [
         ["1.500 s", "for the lane's rate of tokens"],
         ["0.250 s", "for a free slot of the lane"],
     ]
-    assert page.block(0, "waited") == told
+    assert page.block(0, "waited") == blocks
 
 
-def test_a_page_sums_up_its_tasks_and_tells_each() -> None:
+def test_a_page_sums_up_its_tasks_and_shows_each() -> None:
     """Each task is a part with its name."""
     parts = [
         attrs.evolve(one, head=attrs.evolve(one.head, task=name))
@@ -162,13 +162,13 @@ def test_a_page_sums_up_its_tasks_and_tells_each() -> None:
     assert [part["name"] for part in page.data["parts"]] == ["a<b", "second"]
 
 
-def test_lanes_are_told_in_words_and_in_stretches_of_time() -> None:
+def test_lanes_are_described_in_words_and_intervals() -> None:
     """Lanes have their waits; runs without activity have no lanes."""
     page = page_of(made_results(1))
     ((lane, _),) = [execution["lanes"] for execution in page.data["lanes"]]
     assert lane["name"] == "openai:gpt-6-mini"
-    assert lane["told"].startswith("300 calls, 3 refused (429), ")
-    assert re.search(r"waited [\d.]+ s of 44\.0 s: tpm [\d.]+ s, slots [\d.]+ s$", lane["told"])
+    assert lane["text"].startswith("300 calls, 3 refused (429), ")
+    assert re.search(r"waited [\d.]+ s of 44\.0 s: tpm [\d.]+ s, slots [\d.]+ s$", lane["text"])
     assert sum(bucket[3] for bucket in lane["buckets"]) == 3
     assert {word for bucket in lane["buckets"] for word in bucket[5]} == {"tpm", "slots"}
     assert lane["reasons"] == ["tpm", "slots"]  # the longest first
@@ -178,9 +178,9 @@ def test_lanes_are_told_in_words_and_in_stretches_of_time() -> None:
 
 def test_executions_without_calls_are_not_drawn() -> None:
     """A resumed run has several executions."""
-    told = [{"durationS": 0.1, "fields": [], "lanes": {}}, made_activity()]
+    activities = [{"durationS": 0.1, "fields": [], "lanes": {}}, made_activity()]
     results = results_of()
-    info = attrs.evolve(results.info, activity=told)
+    info = attrs.evolve(results.info, activity=activities)
     assert len(page_of(attrs.evolve(results, info=info)).data["lanes"]) == 1
 
 
@@ -201,12 +201,12 @@ def hostile_results() -> Results:
     )
 
 
-def test_no_text_of_others_is_more_than_text() -> None:
+def test_foreign_text_is_never_markup() -> None:
     """A page with hostile texts has only the elements of any page."""
     hostile = hostile_results()
     for text in (
         "".join(html_chunks(hostile)),
-        "".join(compare_chunks([results_of()], [hostile], told=["<script>"])),
+        "".join(compare_chunks([results_of()], [hostile], sentences=["<script>"])),
     ):
         assert_inert_html(text)
         assert {tag for tag, _ in PageData(text).tags} <= {
@@ -236,7 +236,7 @@ _HIDDEN = re.compile(
 )
 
 
-def test_no_character_in_the_data_of_a_page_turns_or_hides_text() -> None:
+def test_page_data_has_no_direction_marks() -> None:
     """Tables, details and lanes have no direction marks."""
     page = page_of(hostile_results())
     found = texts_in([page.data, [pack.rows for pack in page.packs]])
@@ -273,7 +273,7 @@ def test_a_page_may_run_its_own_scripts_and_load_nothing() -> None:
 
 
 @given(st.text(st.characters(exclude_categories=()), max_size=50), st.integers(1, 60))
-def test_text_in_a_page_is_what_it_was(text: str, most: int) -> None:
+def test_page_text_is_preserved(text: str, most: int) -> None:
     """Text is preserved, except characters that would change how the page reads."""
     for found in (
         plain(text, most),
@@ -286,7 +286,7 @@ def test_text_in_a_page_is_what_it_was(text: str, most: int) -> None:
 
 
 @pytest.mark.parametrize("text", HUGE.values(), ids=HUGE)
-def test_long_answers_are_cut(text: str) -> None:
+def test_long_outputs_are_truncated(text: str) -> None:
     """A text of a million characters is cut and counted; a short one is whole."""
     page = page_of(results_of(ONE, answers(text)))
     assert page.details()[0]["output"].endswith(f"… ({len(text)} characters)")
@@ -295,8 +295,8 @@ def test_long_answers_are_cut(text: str) -> None:
     assert page.details()[0]["output"] == "a" * 50_000
 
 
-def test_a_page_that_has_grown_large_tells_less_of_each_row() -> None:
-    """Large pages have shorter texts, so that browsers can open them."""
+def test_a_large_page_has_shorter_texts() -> None:
+    """Browsers can open it."""
     packs = Packs(0, "details")
     assert packs.most == 100_000
     assert attrs.evolve(packs, characters=40_000_000).most == 1500
@@ -320,7 +320,7 @@ def test_memory_for_a_page_does_not_grow_with_its_rows() -> None:
     ("name", "hidden"),
     [("prompt_text", "say {{word}}"), ("response_output", "an answer"), ("test_vars", "word=hi")],
 )
-def test_what_is_left_out_is_not_on_the_page(name: str, hidden: str) -> None:
+def test_stripped_parts_are_not_on_the_page(name: str, hidden: str) -> None:
     """Stripped parts are not in pages, also of two runs."""
     suite = SUITE | {"tests": [{"vars": {"word": "hi"}}]}
     for strip in (KEEP_ALL, Strip(**{name: True})):
@@ -328,14 +328,14 @@ def test_what_is_left_out_is_not_on_the_page(name: str, hidden: str) -> None:
         other = results_of(suite, answers("another"), strip=strip)
         for chunks in (html_chunks(shown), compare_chunks([other], [shown])):
             page = PageData("".join(chunks))
-            told = [page.text, *texts_in([page.data, [pack.rows for pack in page.packs]])]
-            assert any(hidden in text for text in told) == (strip == KEEP_ALL)
+            texts = [page.text, *texts_in([page.data, [pack.rows for pack in page.packs]])]
+            assert any(hidden in text for text in texts) == (strip == KEEP_ALL)
 
 
-def test_a_page_of_two_runs_has_each_row_that_is_another() -> None:
+def test_a_page_of_two_runs_shows_each_changed_row() -> None:
     """Changed rows have both outputs, the kind of the change, and counts."""
     before, after = made_results(30, activity=False), made_results(31, seed=1, activity=False)
-    page = PageData("".join(compare_chunks([before], [after], told=["a <finding>"])))
+    page = PageData("".join(compare_chunks([before], [after], sentences=["a <finding>"])))
     rows = page.rows("index")
     assert {row[3] for row in rows} <= {"better", "worse", "changed", "new"}
     assert [row[3] for row in rows].count("new") == 2
@@ -349,14 +349,14 @@ def test_a_page_of_two_runs_has_each_row_that_is_another() -> None:
         key = number // 2, column.partition(" | ")[0]
         assert nothing is None
         assert name == f"question={news[key]['vars']['question']}"
-        assert cell[5] == said(news[key])
+        assert cell[5] == output_of(news[key])
         if kind == "new":
             assert place is None
         else:
-            assert old[place][5] == said(olds[key])
-            told = page.rows("before")[old[place][8]]
+            assert old[place][5] == output_of(olds[key])
+            cells = page.rows("before")[old[place][8]]
             response = olds[key]["response"]
-            assert told["output"] == (None if response is None else response["output"])
+            assert cells["output"] == (None if response is None else response["output"])
     assert len(page.rows("before")) == len(old) == len(rows) - 2
     assert "a <finding>" in page.text
     assert "62 rows: " in page.text
@@ -366,13 +366,13 @@ def test_a_page_of_two_runs_has_each_row_that_is_another() -> None:
     ]
 
 
-def said(record: Any) -> str:
+def output_of(record: Any) -> str:
     text = record["error"] if record["failureReason"] == 2 else record["response"]["output"]
     return str(text[:200])
 
 
-def test_rows_that_are_gone_stand_behind_the_others() -> None:
-    """Rows that are gone have no output after."""
+def test_missing_rows_follow_the_others() -> None:
+    """Missing rows have no output of the second run."""
     many, few = made_results(3, activity=False), made_results(2, activity=False)
     page = PageData("".join(compare_chunks([many], [few])))
     gone = [(row[0], row[2], row[3]) for row in page.rows("index")]
@@ -390,10 +390,10 @@ def test_rows_of_equal_runs_are_counted_and_not_shown() -> None:
     assert page.packs == []
 
 
-def test_files_of_other_projects_are_those_that_the_list_says() -> None:
+def test_vendored_files_are_those_of_the_list() -> None:
     """Vendored files are unchanged and have their licences."""
     vendor = Path(trioeval.__file__).parent / "report" / "vendor"
-    told = dict(
+    listed = dict(
         re.findall(
             r"^\| `(\S+)` \| `([0-9a-f]{64})` \|$", (vendor / "README.md").read_text(), re.MULTILINE
         )
@@ -403,5 +403,5 @@ def test_files_of_other_projects_are_those_that_the_list_says() -> None:
         for path in vendor.rglob("*.*")
         if path.suffix in {".js", ".css"}
     }
-    assert there == told
+    assert there == listed
     assert all((vendor / name).with_name("LICENSE").is_file() for name in there)

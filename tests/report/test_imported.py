@@ -1,4 +1,4 @@
-"""Result files of promptfoo as records, and the problems of files that are not valid."""
+"""Result files of promptfoo as records, and the problems of invalid files."""
 
 import copy
 import json
@@ -71,7 +71,7 @@ def results_from(task: ImportedTask, strip: Strip = KEEP_ALL) -> Results:
     )
 
 
-def test_a_document_of_promptfoo_gives_its_rows_in_order() -> None:
+def test_a_promptfoo_document_returns_its_rows_in_order() -> None:
     """Verdicts, outputs, parts and metrics are read unchanged."""
     task = read(DOCUMENT)
     places = [(row["testIdx"], row["promptIdx"]) for row in task.records]
@@ -98,31 +98,33 @@ def test_a_document_of_promptfoo_gives_its_rows_in_order() -> None:
     assert task.duration_ms > 0
 
 
-def test_totals_of_rows_are_those_that_promptfoo_counted() -> None:
+def test_totals_equal_those_of_promptfoo() -> None:
     """The numbers of all columns equal promptfoo's, as do costs and tokens."""
-    told = json.loads(DOCUMENT.read_text())["results"]
+    exported = json.loads(DOCUMENT.read_text())["results"]
     results = results_from(read(DOCUMENT))
     found = json.loads("".join(json_chunks(run_document([results]))))["results"]
-    for ours, theirs in zip(found["prompts"], told["prompts"], strict=True):
-        not_graded = ours["metrics"].pop("testNotGradedCount", 0)  # ours alone, as are intervals
+    for ours, theirs in zip(found["prompts"], exported["prompts"], strict=True):
+        not_graded = ours["metrics"].pop(
+            "testNotGradedCount", 0
+        )  # only in our files, like intervals
         assert ours["metrics"].pop("statistics")["passRate"]["n"] == 3 - not_graded
         assert flat(ours["metrics"]) == pytest.approx(flat(theirs["metrics"]))
-    assert found["stats"]["successes"] == told["stats"]["successes"]
-    assert found["stats"]["failures"] == told["stats"]["failures"]
-    assert found["stats"]["errors"] == told["stats"]["errors"]
+    assert found["stats"]["successes"] == exported["stats"]["successes"]
+    assert found["stats"]["failures"] == exported["stats"]["failures"]
+    assert found["stats"]["errors"] == exported["stats"]["errors"]
 
 
 def flat(found: Mapping[str, Any], path: str = "") -> dict[str, float]:
     """Return all numbers of a document by path."""
-    told: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for name, part in found.items():
-        told |= (
+        numbers |= (
             flat(part, f"{path}.{name}") if isinstance(part, Mapping) else {f"{path}.{name}": part}
         )
-    return told
+    return numbers
 
 
-def test_every_format_can_be_written_of_it() -> None:
+def test_an_imported_run_can_be_written_in_every_format() -> None:
     """An imported run can be stored and shown."""
     for file in (DOCUMENT, LINES):
         results = results_from(read(file))
@@ -133,7 +135,7 @@ def test_every_format_can_be_written_of_it() -> None:
         assert [cell is not None and cell["status"] for cell in cells].count(2) == 1
 
 
-def test_lines_and_document_of_one_run_are_the_same() -> None:
+def test_json_lines_and_document_of_one_run_are_equal() -> None:
     """Lines may be in any order; columns come from rows."""
     lines, document = read(LINES), read(DOCUMENT)
     comparison = Comparison(lambda: map(RowRecord.of, lines.records))
@@ -151,7 +153,7 @@ def test_lines_and_document_of_one_run_are_the_same() -> None:
     ],
     ids=["one", "tasks"],
 )
-def test_what_we_write_comes_back(parts: Sequence[Results]) -> None:
+def test_an_exported_document_is_read_back(parts: Sequence[Results]) -> None:
     """A document that was read is written unchanged, with one task or several."""
     document = json.loads("".join(json_chunks(run_document(parts))))
     found = read_json(document)
@@ -163,7 +165,7 @@ def test_what_we_write_comes_back(parts: Sequence[Results]) -> None:
     assert json.loads("".join(json_chunks(again))) == document
 
 
-def test_a_record_of_ours_is_read_as_it_is() -> None:
+def test_an_exported_record_is_read_unchanged() -> None:
     """Nothing is lost or added."""
     _, rows = rows_of()
     records = records_of(rows)
@@ -202,7 +204,7 @@ def table_of_version_2() -> dict[str, Any]:
     return {**document, "results": {**results, "version": 2, "table": {"head": head, "body": body}}}
 
 
-def test_a_table_of_version_2_is_the_same_run() -> None:
+def test_a_version_2_table_is_the_same_run() -> None:
     """The cells of an old table are rows."""
     (task,) = read_json(table_of_version_2()).tasks
     comparison = Comparison(lambda: map(RowRecord.of, task.records))
@@ -210,7 +212,7 @@ def test_a_table_of_version_2_is_the_same_run() -> None:
     assert comparison.kinds == {"same": 6}
 
 
-def test_cells_of_a_table_that_never_ran_are_no_rows() -> None:
+def test_empty_table_cells_are_not_rows() -> None:
     """A file with a gap can be written in all formats."""
     document = table_of_version_2()
     document["results"]["table"]["body"][0]["outputs"][1] = None
@@ -232,7 +234,7 @@ def least() -> dict[str, Any]:
     }
 
 
-def test_what_is_missing_is_filled_in() -> None:
+def test_missing_fields_get_defaults() -> None:
     """A position and a success are enough for a row in all formats."""
     (task,) = read_json(least()).tasks
     (record,) = task.records
@@ -274,28 +276,28 @@ def test_what_is_missing_is_filled_in() -> None:
         ({"provider": {"id": 5}}, "provider.id: must be a text, got 5"),
     ],
 )
-def test_what_is_of_another_kind_is_told_with_its_place(
+def test_values_of_the_wrong_type_are_reported_with_their_path(
     change: dict[str, Any], problem: str
 ) -> None:
     """An invalid file is not imported."""
     document = least()
     document["results"]["results"][0] |= change
-    told = problems_of(document)
-    assert any(one.startswith(f"$.results.results[0].{problem}") for one in told)
+    problems = problems_of(document)
+    assert any(one.startswith(f"$.results.results[0].{problem}") for one in problems)
 
 
-def test_all_problems_are_told_at_once_but_not_without_end() -> None:
+def test_problems_are_reported_together_up_to_a_limit() -> None:
     """The first twenty problems are reported, and the others are counted."""
     document = least()
     row = document["results"]["results"][0]
     document["results"]["results"] = [row | {"testIdx": n, "score": "x"} for n in range(50)]
-    told = problems_of(document)
-    assert len(told) == 21
-    assert told[-1] == "$: and 30 more problems"
+    problems = problems_of(document)
+    assert len(problems) == 21
+    assert problems[-1] == "$: and 30 more problems"
 
 
-def test_two_rows_of_one_place_are_refused() -> None:
-    """Two rows in one position are a problem."""
+def test_two_rows_in_one_position_are_rejected() -> None:
+    """They are reported as a problem."""
     document = least()
     document["results"]["results"] *= 2
     assert problems_of(document) == ["$: has two rows of testIdx 0 and promptIdx 0"]
@@ -319,7 +321,7 @@ def test_two_rows_of_one_place_are_refused() -> None:
         (b"[" * 100_000, "a.json", "is nested too deeply"),
     ],
 )
-def test_what_is_no_result_file_is_refused(data: bytes, file: str, message: str) -> None:
+def test_a_file_that_is_not_a_result_file_is_rejected(data: bytes, file: str, message: str) -> None:
     """Problems have the file, and the line and column if possible."""
     with pytest.raises(SuiteError, match=message):
         imported(data, Path(file))
@@ -336,8 +338,8 @@ def _places(value: Any) -> list[tuple[Any, Any]]:
 
 
 @given(st.data())
-def test_no_document_breaks_the_reader(data: st.DataObject) -> None:
-    """Any change of a document is read, or refused with paths."""
+def test_any_document_is_read_or_rejected(data: st.DataObject) -> None:
+    """A rejected document has problems with paths."""
     source = data.draw(st.sampled_from(SOURCES))
     document = copy.deepcopy(source)
     container, key = data.draw(st.sampled_from(_places(document)))
@@ -366,7 +368,7 @@ SOURCES = [
 ]
 
 
-def test_a_run_tells_its_longest_task() -> None:
+def test_an_imported_run_has_its_longest_task() -> None:
     """Imported rows match rows of the same suite."""
     (task,) = read_json(least()).tasks
     both = Imported([task, attrs.evolve(task, duration_ms=7.0)])

@@ -53,7 +53,7 @@ def written(path: Path, results: Results) -> dict[str, Any]:
         return {name: json.loads(log.read(name)) for name in log.namelist()}
 
 
-def test_a_log_tells_what_the_rows_tell(tmp_path: Path) -> None:
+def test_a_log_contains_the_results_of_the_rows(tmp_path: Path) -> None:
     """Repeats are epochs, equal tests are separate samples, an error has no score."""
     found = written(tmp_path / "run.eval", results_of(SUITE, mine))
     assert sorted(found) == [
@@ -117,7 +117,7 @@ def test_a_log_tells_what_the_rows_tell(tmp_path: Path) -> None:
     assert summaries[0, 1]["message_count"] == 3
 
 
-def test_each_column_has_a_log_of_its_own(tmp_path: Path) -> None:
+def test_each_column_has_its_own_log(tmp_path: Path) -> None:
     """A single log has the requested path; several have safe names next to it."""
     one, two = results_of(SUITE, mine), results_of()
     assert list(logs_of(tmp_path / "r.eval", [one])) == [tmp_path / "r.eval"]
@@ -130,8 +130,8 @@ def test_each_column_has_a_log_of_its_own(tmp_path: Path) -> None:
         write_results(tmp_path / "x.eval", [data])
 
 
-def test_what_was_never_begun_is_no_sample(tmp_path: Path) -> None:
-    """A row that never started is not a sample, and the log is cancelled."""
+def test_a_row_that_never_started_is_not_a_sample(tmp_path: Path) -> None:
+    """The log is marked as cancelled."""
     whole = results_of(SUITE, mine)
 
     def cut(column: int | None) -> Iterator[Mapping[str, Any]]:
@@ -147,8 +147,8 @@ def test_what_was_never_begun_is_no_sample(tmp_path: Path) -> None:
     assert found["header.json"]["eval"]["dataset"]["sample_ids"] == [0, 2, 4]
 
 
-def test_every_sample_has_a_name_of_its_own(tmp_path: Path) -> None:
-    """Ids are unique, also for names that look like numbers, and for equal names."""
+def test_every_sample_has_a_unique_id(tmp_path: Path) -> None:
+    """This includes names that look like numbers, and equal names."""
     whole = results_of({**SUITE, "evaluateOptions": {}}, mine)
     names = {0: "2", 1: "same/one", 3: "same/one"}
 
@@ -164,7 +164,7 @@ def test_every_sample_has_a_name_of_its_own(tmp_path: Path) -> None:
     assert samples == [f"samples/{one}_epoch_1.json" for one in ids]
 
 
-def test_what_is_left_out_of_files_is_not_in_logs(tmp_path: Path) -> None:
+def test_stripped_parts_are_not_in_logs(tmp_path: Path) -> None:
     """Stripped prompts, outputs, variables and reasons are not in a log; samples stay separate."""
     strip = Strip(prompt_text=True, response_output=True, test_vars=True, grading_result=True)
     found = written(tmp_path / "run.eval", results_of(SUITE, mine, strip=strip))
@@ -174,7 +174,7 @@ def test_what_is_left_out_of_files_is_not_in_logs(tmp_path: Path) -> None:
     assert sample["output"]["completion"] == "[output stripped]"
 
 
-def test_a_log_of_many_rows_is_written_one_by_one(tmp_path: Path) -> None:
+def test_a_log_of_many_rows_is_streamed(tmp_path: Path) -> None:
     """Memory holds the score and the directory entry of each row only."""
     small = results_of({**SUITE, "evaluateOptions": {}}, mine)
     [record, *_] = small.records(0)
@@ -195,4 +195,4 @@ def test_a_log_of_many_rows_is_written_one_by_one(tmp_path: Path) -> None:
     write_results(tmp_path / "run.eval", [attrs.evolve(small, records=many)])
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 4_000 * count  # of about 17,000 a row that are written
+    assert peak < 4_000 * count  # of about 17,000 bytes that are written for each row

@@ -28,8 +28,8 @@ JUDGED = {
 
 
 async def judge(_request: trioeval.Request) -> trioeval.Reply:
-    said = '{"pass": true, "score": 1, "reason": "it is"}'
-    return trioeval.Reply(output=said, usage=trioeval.Usage(total=570), cost=0.019)
+    output = '{"pass": true, "score": 1, "reason": "it is"}'
+    return trioeval.Reply(output=output, usage=trioeval.Usage(total=570), cost=0.019)
 
 
 async def free(_request: trioeval.Request) -> trioeval.Reply:
@@ -48,7 +48,7 @@ def properties_of(results: Results) -> list[dict[str | None, str | None]]:
     ]
 
 
-def test_a_spreadsheet_has_cells_for_judges_where_there_are_any() -> None:
+def test_a_spreadsheet_has_cells_for_judges_if_there_are_any() -> None:
     """Rows without judges have empty cells, as have unknown costs."""
     head, judged, alone = cells_of(results_of(JUDGED, judge))
     assert head[-4:] == ["Grader Reason", "Grading Tokens", "Grading Cost", "Comment"]
@@ -58,14 +58,14 @@ def test_a_spreadsheet_has_cells_for_judges_where_there_are_any() -> None:
     assert cells_of(results_of(plain))[0][-2:] == ["Grader Reason", "Comment"]
 
 
-def test_cells_of_one_task_leave_room_for_the_judges_of_another() -> None:
+def test_tasks_without_judges_have_empty_judge_cells() -> None:
     """All lines have equally many cells."""
     plain = {**JUDGED, "tests": [{"vars": {"word": "hi"}}]}
     text = "".join(csv_chunks(results_of(plain), results_of(JUDGED, judge)))
     assert len({len(line) for line in csv.reader(io.StringIO(text))}) == 1
 
 
-def test_junit_tells_what_judges_used() -> None:
+def test_junit_contains_the_usage_of_judges() -> None:
     """Judged cases have properties."""
     judged, alone = properties_of(results_of(JUDGED, judge))
     assert (judged["grading.tokens"], judged["grading.cost"]) == ("570", "0.019")
@@ -73,7 +73,7 @@ def test_junit_tells_what_judges_used() -> None:
     assert "grading.cost" not in properties_of(results_of(JUDGED, free))[0]
 
 
-def test_the_table_and_a_line_tell_what_judges_used() -> None:
+def test_the_table_and_a_line_show_the_usage_of_judges() -> None:
     """Without judges neither the table nor the line mentions them."""
     suite, rows = rows_of(JUDGED, judge)
     totals = totals_of(suite, rows)
@@ -85,7 +85,7 @@ def test_the_table_and_a_line_tell_what_judges_used() -> None:
     assert spent_line(totals) == ("used: 0 tokens; by judges: 570 tokens, $0.0190, in 1 request")
 
 
-def test_without_judges_only_money_is_told() -> None:
+def test_without_judges_only_costs_have_a_line() -> None:
     """Tokens alone are only in the table."""
     assert spent_line(totals_of(*rows_of())) == "used: 5 tokens, $0.5000"
     assert spent_line(totals_of(*rows_of({**JUDGED, "tests": [{"vars": {"word": "a"}}]}))) is None

@@ -32,7 +32,7 @@ def test_names_are_unique_and_stable_and_nothing_is_lost(keys: list[str], random
 
 
 @given(st.text(max_size=30), st.integers(1, 20))
-def test_a_text_that_is_cut_has_its_ends(text: str, cells: int) -> None:
+def test_a_text_cut_in_the_middle_keeps_its_ends(text: str, cells: int) -> None:
     found = cut_middle(text, cells)
     assert cell_len(found) <= cells
     if cell_len(text) <= cells:
@@ -68,7 +68,7 @@ def test_labels_of_lanes_are_those_of_the_suite() -> None:
     assert lane_labels(prepared) == {first: "first, second"}
 
 
-def test_the_telling_part_is_the_name() -> None:
+def test_the_distinctive_part_is_the_name() -> None:
     """The model precedes the family, and both precede addresses and digests of keys."""
 
     def names(*keys: str) -> list[str]:
@@ -97,13 +97,13 @@ def test_pages_show_the_name_and_have_the_key() -> None:
         "calls": 1, "failed": 0, "refused": 0, "tokens": 0, "cost": 0.0, "closed": None, "waits": {},
         "bucketS": 1, "buckets": [],
     }  # fmt: skip
-    told = [{"durationS": 1.0, "lanes": dict.fromkeys(keys, lane)}]
-    (drawn,) = lanes_json(told)
+    activity = [{"durationS": 1.0, "lanes": dict.fromkeys(keys, lane)}]
+    (drawn,) = lanes_json(activity)
     assert [(one["name"], one["key"]) for one in drawn["lanes"]] == [
         ("6b", keys[0]),
         ("7b", keys[1]),
     ]
-    cards = ended_cards(told)
+    cards = ended_cards(activity)
     assert [(card.shown, card.name, card.id) for card in cards] == [
         ("6b", keys[0], lane_id(keys[0])),
         ("7b", keys[1], lane_id(keys[1])),

@@ -1,4 +1,4 @@
-"""The estimated time left: by the slowest lane, and by the present rate."""
+"""The estimated time left, by the slowest lane and by the present rate."""
 
 from collections.abc import Mapping
 
@@ -17,15 +17,15 @@ from trioeval.testing import run_virtual
     ("there", "expected", "now", "left"),
     [(0, 9, 1.0, None), (2, 9, 1.0, None), (3, 9, 1.5, 3.0), (9, 9, 4.0, 0.0), (0, 0, 0.0, 0.0)],
 )
-def test_how_long_it_takes_is_told_from_the_third_row_on(
+def test_the_time_left_is_estimated_after_three_rows(
     there: int, expected: int, now: float, left: float | None
 ) -> None:
-    """The time left is unknown before the first rows."""
+    """It is unknown before."""
     assert RowPace(0.0, expected, there).left_s(now) == left
     assert all_left_s([RowPace(0.0, expected, there)], now) == left
 
 
-def test_a_burst_long_ago_says_nothing() -> None:
+def test_an_early_burst_does_not_count() -> None:
     """A pause does not count: rows of the last minute determine the rate if they are many."""
     pace = RowPace(0.0, expected=1000)
     for _ in range(500):
@@ -35,7 +35,7 @@ def test_a_burst_long_ago_says_nothing() -> None:
     assert pace.left_s(299.5) == pytest.approx(pace.left, rel=0.02)  # one a second
 
 
-def test_a_lane_of_which_nothing_is_known_goes_like_the_others() -> None:
+def test_a_lane_without_data_is_estimated_like_the_others() -> None:
     """A fast lane does not speed up a slower one."""
     slow, new = RowPace(0.0, 20, 10), RowPace(0.0, 20)
     assert all_left_s([slow, new], 10.0) == 30.0
@@ -47,26 +47,26 @@ def state_of(done: Mapping[str, int], rows: Mapping[str, int], *, paused: str = 
 
     async def main() -> RunSnapshot:
         lanes = Lanes([LaneSpec(name) for name in rows])
-        told = RunStateSource(
+        source = RunStateSource(
             total=sum(rows.values()) + 7,
             lanes=lanes,
             activity=Activity(trio.current_time()),
             kept=lambda: 7,
             stopping=lambda: False,
         )
-        told.expect(rows)
+        source.expect(rows)
         await trio.sleep(10)
         for name, count in done.items():
             for _ in range(count):
-                told.add(Status.PASS, name)
+                source.add(Status.PASS, name)
         if paused:
             lanes[paused].pause()
-        return told.state()
+        return source.state()
 
     return run_virtual(main)
 
 
-def test_a_run_takes_as_long_as_its_slowest_lane() -> None:
+def test_the_slowest_lane_determines_the_time_left() -> None:
     """Each lane has its own progress; rows of earlier executions count as done."""
     state = state_of({"fast": 100, "slow": 10}, {"fast": 100, "slow": 100})
     assert (state.done, state.total, state.eta_s) == (117, 207, 90.0)
@@ -76,8 +76,8 @@ def test_a_run_takes_as_long_as_its_slowest_lane() -> None:
     ]
 
 
-def test_nobody_knows_how_long_a_pause_takes() -> None:
-    """A paused lane has no estimate, unless none of its rows are left."""
+def test_a_paused_lane_has_no_estimate() -> None:
+    """It needs none if none of its rows are left."""
     state = state_of({"a": 5, "b": 5}, {"a": 10, "b": 10}, paused="b")
     assert (state.eta_s, state.lanes[1].eta_s) == (None, None)
     assert state_of({"a": 5, "b": 10}, {"a": 10, "b": 10}, paused="b").eta_s == 10.0

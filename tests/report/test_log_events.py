@@ -49,7 +49,7 @@ def test_each_event_is_logged_on_its_level(caplog: pytest.LogCaptureFixture) -> 
     ]
 
 
-def test_logs_are_shown_from_a_level_on_and_only_in_the_block(
+def test_logs_are_shown_from_a_level_and_only_in_the_block(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for level, count in [("info", 5), ("warning", 1), (None, 0)]:
@@ -61,7 +61,7 @@ def test_logs_are_shown_from_a_level_on_and_only_in_the_block(
     assert capsys.readouterr().err == ""
 
 
-def test_a_program_that_sets_up_no_logging_sees_none() -> None:
+def test_without_configured_logging_nothing_is_printed() -> None:
     """The library has a handler that drops everything, so Python's last resort prints nothing."""
     assert trioeval.errors is not None
     kinds = [type(handler) for handler in logging.getLogger("trioeval").handlers]

@@ -30,11 +30,11 @@ class Says:
     answers: list[Any]
 
     async def __call__(self, _request: Request) -> Reply:  # noqa: ASYNC124
-        said = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if isinstance(said, Exception):
-            raise said
-        assert isinstance(said, Reply)
-        return said
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        assert isinstance(answer, Reply)
+        return answer
 
 
 def row_of(*answers: Any, **options: Any) -> tuple[trioeval.Suite, trioeval.Row]:
@@ -42,8 +42,8 @@ def row_of(*answers: Any, **options: Any) -> tuple[trioeval.Suite, trioeval.Row]
     return suite, row
 
 
-def test_a_reply_that_was_refused_and_paid_for_is_told_everywhere() -> None:
-    """The lost usage is in the record, in totals, in Parquet and in Inspect logs."""
+def test_usage_of_a_refused_reply_is_in_every_report() -> None:
+    """It is in the record, in totals, in Parquet and in Inspect logs."""
     suite, row = row_of(empty(retries=0))
     assert (row.reply, row.lost.usage, row.lost.cost, row.lost.calls) == (None, USED, 0.25, 1)
     (record,) = records_of([row])
@@ -61,7 +61,7 @@ def test_a_reply_that_was_refused_and_paid_for_is_told_everywhere() -> None:
     assert (usage["total_tokens"], usage["total_cost"]) == (15, 0.25)
 
 
-def test_what_was_lost_counts_beside_what_came_of_the_row() -> None:
+def test_lost_usage_is_counted_besides_the_usage_of_the_reply() -> None:
     """The reply has its own usage, the row that of all of its calls."""
     _, row = row_of(
         empty(), Reply(output="hi", usage=Usage(prompt=1, completion=2, total=3), cost=0.5)
@@ -72,7 +72,7 @@ def test_what_was_lost_counts_beside_what_came_of_the_row() -> None:
     assert (record["response"]["cost"], record["cost"]) == (0.5, 0.75)
 
 
-def test_a_reply_without_an_output_that_is_asked_for_again_was_paid_for_twice() -> None:
+def test_usage_of_a_repeated_empty_reply_is_counted_twice() -> None:
     """A final retry round keeps the usage of earlier calls."""
     nothing = Reply(output=None, usage=Usage(total=7), cost=0.125)
     _, row = row_of(nothing, salvageRounds=2)
@@ -82,7 +82,7 @@ def test_a_reply_without_an_output_that_is_asked_for_again_was_paid_for_twice() 
     assert record["cost"] == 0.375
 
 
-def test_a_failure_of_which_nothing_is_known_adds_nothing() -> None:
+def test_a_failure_without_usage_adds_nothing() -> None:
     """A failing server reports no usage, and none is invented."""
     _, row = row_of(ProviderError("bad_request", "no", status=400))
     (record,) = records_of([row])
@@ -90,7 +90,7 @@ def test_a_failure_of_which_nothing_is_known_adds_nothing() -> None:
     assert record["cost"] is None
 
 
-def test_a_span_of_a_call_that_failed_tells_what_it_used() -> None:
+def test_the_span_of_a_failed_call_has_its_usage() -> None:
     call = CallRecord(
         key=CallKey(None, 0, "provider", b""),
         provider="m",
@@ -98,7 +98,7 @@ def test_a_span_of_a_call_that_failed_tells_what_it_used() -> None:
         answer=empty(),
         latency_ms=1.0,
     )
-    told = answered(call)
-    assert told["gen_ai.usage.input_tokens"] == 10
-    assert told["gen_ai.usage.output_tokens"] == 5
-    assert told[names.COST] == 0.25
+    attributes = answered(call)
+    assert attributes["gen_ai.usage.input_tokens"] == 10
+    assert attributes["gen_ai.usage.output_tokens"] == 5
+    assert attributes[names.COST] == 0.25

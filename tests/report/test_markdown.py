@@ -55,8 +55,8 @@ def test_a_page_has_totals_failures_and_waits() -> None:
     )
 
 
-def test_rows_that_were_not_run_to_their_end_are_no_failures() -> None:
-    """Rows that were not run are counted and listed, also in stripped pages."""
+def test_rows_that_were_not_run_are_not_failures() -> None:
+    """They are counted and listed, also in stripped pages."""
     suite, rows = rows_of()
     cut = [*rows[:2], *(attrs.evolve(row, outcome="not_run", error="not run") for row in rows[2:])]
     records = records_of(cut)
@@ -90,7 +90,7 @@ def test_rows_with_the_same_error_are_one_line() -> None:
     assert line[4].endswith("HTTP 400: no such model")
 
 
-def test_tasks_have_parts_and_many_failures_are_counted() -> None:
+def test_tasks_have_sections_and_many_failures_are_counted() -> None:
     suite = {
         "providers": ["echo"],
         "prompts": ["{{n}}"],
@@ -106,8 +106,8 @@ def test_tasks_have_parts_and_many_failures_are_counted() -> None:
     assert "of 57 rows passed" in page
 
 
-def test_what_a_page_must_not_show_is_not_there() -> None:
-    """Stripped parts are not in the page."""
+def test_stripped_parts_are_not_in_a_markdown_page() -> None:
+    """Variables, prompts and replies are each left out on request."""
     page = "".join(markdown_chunks(results_of(strip=Strip(test_vars=True, grading_result=True))))
     assert "word=hi" not in page
     assert "does not equal" not in page
@@ -129,15 +129,15 @@ def test_foreign_text_is_one_cell_of_code(one: str, two: str) -> None:
     assert_inert_markdown(f"## trioeval: {code(one)}\n\n* {code(two)}, tpm\n")
 
 
-def test_a_step_gets_the_page_behind_what_it_has(tmp_path: Path) -> None:
+def test_the_page_is_appended_to_a_github_step_summary(tmp_path: Path) -> None:
     """A summary file that cannot be written is a warning, not an error of the run."""
-    told: list[str] = []
+    warnings: list[str] = []
     results = [results_of()]
-    add_step_summary({}, results, told.append)
+    add_step_summary({}, results, warnings.append)
     summary = tmp_path / "summary.md"
     for _ in range(2):
-        add_step_summary({"GITHUB_STEP_SUMMARY": str(summary)}, results, told.append)
-    assert told == []
+        add_step_summary({"GITHUB_STEP_SUMMARY": str(summary)}, results, warnings.append)
+    assert warnings == []
     assert summary.read_text() == 2 * "".join(markdown_chunks(*results))
-    add_step_summary({"GITHUB_STEP_SUMMARY": str(tmp_path)}, results, told.append)
-    assert told == [f"the summary of the step cannot be written: {tmp_path}: Is a directory"]
+    add_step_summary({"GITHUB_STEP_SUMMARY": str(tmp_path)}, results, warnings.append)
+    assert warnings == [f"the summary of the step cannot be written: {tmp_path}: Is a directory"]

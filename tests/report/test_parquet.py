@@ -77,12 +77,12 @@ def test_columns_have_their_types_also_without_rows(tmp_path: Path) -> None:
     none = attrs.evolve(results_of(), records=lambda _prompt_idx: iter(()))
     for name, results in (("full", results_of()), ("empty", none)):
         write_results(tmp_path / f"{name}.parquet", [results])
-    said = [
+    outputs = [
         duckdb.execute(f"DESCRIBE FROM read_parquet('{tmp_path / name}.parquet')").fetchall()
         for name in ("full", "empty")
     ]
-    assert said[0] == said[1]
-    types = {name: kind for name, kind, *_ in said[0]}
+    assert outputs[0] == outputs[1]
+    types = {name: kind for name, kind, *_ in outputs[0]}
     assert list(types) == [column.name for column in PARQUET_COLUMNS]
     assert (types["test"], types["score"], types["cached"], types["vars"]) == (
         "BIGINT",
@@ -95,7 +95,7 @@ def test_columns_have_their_types_also_without_rows(tmp_path: Path) -> None:
     assert count == 4
 
 
-def test_tasks_stand_in_one_file(tmp_path: Path) -> None:
+def test_all_tasks_are_in_one_file(tmp_path: Path) -> None:
     """Parts of a run follow each other, in batches of any size; the same rows give the same bytes."""
     results = results_of()
     parts = [
@@ -107,8 +107,8 @@ def test_tasks_stand_in_one_file(tmp_path: Path) -> None:
     assert (tmp_path / "one.parquet").read_bytes() == (tmp_path / "again.parquet").read_bytes()
 
 
-def test_more_rows_than_are_held_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches are joined in order, and their files are removed."""
+def test_batches_are_joined_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More rows than a batch are written, and the files of batches are removed."""
     results = results_of()
     whole = lines_of(tmp_path / "whole.parquet", results)
     monkeypatch.setattr(own, "_BATCH", 2)
@@ -128,7 +128,7 @@ def lines_of_quoted(path: Path, results: Results) -> list[dict[str, Any]]:
     return [dict(zip(names, line, strict=True)) for line in read.fetchall()]
 
 
-def test_texts_of_models_stand_there_as_they_are(tmp_path: Path) -> None:
+def test_texts_are_written_unchanged(tmp_path: Path) -> None:
     """Formulas are text; surrogates become escapes, other values JSON."""
     records = [dict(record) for record in results_of().records(None)]
     for record, output in zip(
@@ -161,7 +161,7 @@ def test_texts_of_models_stand_there_as_they_are(tmp_path: Path) -> None:
     assert json.loads(lines[1]["vars"]) == {"x": None, "y\\ud800": 10**400}
 
 
-def test_what_is_left_out_of_files_is_left_out_here(tmp_path: Path) -> None:
+def test_stripped_parts_are_left_out_of_parquet(tmp_path: Path) -> None:
     """The environment determines the folder of batches."""
     strip = Strip(prompt_text=True, response_output=True, test_vars=True, metadata=True)
     (first, *_) = lines_of(tmp_path / "rows.parquet", results_of(strip=strip))
@@ -169,7 +169,7 @@ def test_what_is_left_out_of_files_is_left_out_here(tmp_path: Path) -> None:
     assert (first["vars"], first["metadata"]) == ("{}", "{}")
 
 
-def test_a_file_that_cannot_be_written_leaves_what_was_there(tmp_path: Path) -> None:
+def test_a_failed_write_keeps_the_existing_file(tmp_path: Path) -> None:
     """A file is written completely, or not at all."""
 
     def broken(_prompt_idx: int | None) -> Any:
@@ -184,10 +184,10 @@ def test_a_file_that_cannot_be_written_leaves_what_was_there(tmp_path: Path) -> 
     assert path.read_text() == "before"
 
 
-def test_a_missing_package_is_told_before_anything_is_paid_for(
+def test_a_missing_package_is_reported_before_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A missing package is an error with the command that installs it."""
+    """The error names the command that installs it."""
     check_outputs([tmp_path / "rows.parquet"])
     assert missing_for_parquet() is None
     monkeypatch.setitem(sys.modules, "duckdb", None)
@@ -197,7 +197,7 @@ def test_a_missing_package_is_told_before_anything_is_paid_for(
         check_outputs([tmp_path / "rows.parquet"])
 
 
-def test_the_page_names_every_column() -> None:
+def test_the_docs_name_every_column() -> None:
     """The page has the descriptions of the columns."""
     page = (DOCS / "howto" / "export.md").read_text()
     for column in PARQUET_COLUMNS:

@@ -57,7 +57,7 @@ _counts = st.integers(0, 10**12)
     st.integers(1, 130),
     st.integers(1, 30),
 )
-def test_whatever_is_drawn_fits_and_is_inert(
+def test_drawn_progress_fits_and_is_inert(
     lanes: list[tuple[str, int, WaitReason | None]],
     done: int,
     more: list[str],
@@ -87,7 +87,7 @@ _pieces = st.lists(
 
 
 @given(st.lists(_pieces | st.sampled_from([*TEXTS.values()]), max_size=6))
-def test_nothing_that_is_printed_is_a_command_of_github(pieces: list[str]) -> None:
+def test_printed_text_is_never_a_github_command(pieces: list[str]) -> None:
     """Commands are broken in any partial writes; without the backslashes the text is unchanged."""
     stream = io.StringIO()
     guarded = Guarded(stream)
@@ -99,12 +99,12 @@ def test_nothing_that_is_printed_is_a_command_of_github(pieces: list[str]) -> No
 
 
 @given(st.text(), st.text())
-def test_a_command_is_one_line_that_says_what_it_was_given(text: str, title: str) -> None:
+def test_a_command_is_one_line_with_escaped_values(text: str, title: str) -> None:
     """Escapes are those of the runner: percent signs last, and in properties colons and commas too."""
     command = workflow_command("error", text, {"title": title, "file": None})
     assert "\n" not in command
     assert "\r" not in command
-    head, _, said = command.removeprefix("::error title=").partition("::")
+    head, _, message = command.removeprefix("::error title=").partition("::")
 
     def read(escaped: str) -> str:
         for mark in ("%2C,", "%3A:", "%0A\n", "%0D\r", "%25%"):
@@ -112,7 +112,7 @@ def test_a_command_is_one_line_that_says_what_it_was_given(text: str, title: str
         return escaped.replace("##\\[", "##[")
 
     assert read(head) == title.replace("##\\[", "##[")
-    assert read(said) == text.replace("##\\[", "##[")
+    assert read(message) == text.replace("##\\[", "##[")
 
 
 def told_of_run(
@@ -153,7 +153,7 @@ def told_of_run(
     return stream.getvalue().splitlines()
 
 
-def test_github_is_told_in_groups_and_annotations() -> None:
+def test_github_output_has_groups_and_annotations() -> None:
     """Ten rows are annotated, with the file relative to the root of the repository; others are counted."""
     lines = told_of_run("github", seconds=11)
     assert_inert_log("\n".join(lines), own=("group", "endgroup", "error", "notice"))
@@ -174,15 +174,15 @@ def test_github_is_told_in_groups_and_annotations() -> None:
     assert lines[-1] == "6 rows; exit 100: it failed"
 
 
-def test_annotations_show_nothing_that_is_left_out_of_files() -> None:
+def test_annotations_omit_stripped_parts() -> None:
     """Annotations have no stripped parts, and no path of a suite elsewhere."""
     strip = Strip(test_vars=True, grading_result=True)
     lines = told_of_run("github", strip, Path("/elsewhere"), seconds=11)
     assert lines[7] == "::error title=FAIL mine%2C row 0::no reason given"
 
 
-def test_rows_that_were_not_run_to_their_end_are_no_annotations() -> None:
-    """Rows that were not run have no annotations, so that failures stay visible."""
+def test_rows_that_were_not_run_have_no_annotations() -> None:
+    """Failures stay visible."""
     record = records_of(rows_of()[1])[0]
     cut = {
         **record,
@@ -198,7 +198,7 @@ def test_rows_that_were_not_run_to_their_end_are_no_annotations() -> None:
     ]  # fmt: skip
 
 
-def test_programs_are_told_in_objects() -> None:
+def test_programs_get_json_objects() -> None:
     """Rows, the state each second, messages, and the end: every line is an object."""
     facts = [json.loads(line) for line in told_of_run("json")]
     kinds = [fact["type"] for fact in facts]
@@ -212,7 +212,7 @@ def test_programs_are_told_in_objects() -> None:
     assert facts[-1] == {"type": "end", "code": 100, "line": "6 rows; exit 100: it failed"}
 
 
-def test_objects_hold_no_command_of_github() -> None:
+def test_json_objects_contain_no_github_command() -> None:
     """Objects contain no commands of the old syntax either."""
     stream = io.StringIO()
     print("a ##[group]", file=Messages(Guarded(stream)))  # type: ignore[arg-type] # it writes

@@ -69,7 +69,7 @@ def only(results: Results, index: int) -> Mapping[str, Any]:
     return list(results.records(None))[index]
 
 
-def test_a_record_tells_what_became_of_its_question(results: Results) -> None:
+def test_a_record_contains_the_result_of_its_question(results: Results) -> None:
     """Results are in camelCase, without unknown values; `outcome` is one of seven words."""
     found = dict(only(results, 1)["question"])
     events = [event["event"] for event in found.pop("events")]
@@ -99,7 +99,7 @@ def test_a_record_tells_what_became_of_its_question(results: Results) -> None:
     }
 
 
-def test_a_document_says_how_the_task_ended(results: Results) -> None:
+def test_a_document_contains_the_status_of_the_task(results: Results) -> None:
     """A task has status and reason by precedence, and the counts of all questions."""
     task = run_document([results])["tasks"]["quiz"]
     assert (task["status"], task["failureReason"]) == ("error", "runtime_error")
@@ -120,8 +120,8 @@ def test_a_document_says_how_the_task_ended(results: Results) -> None:
     assert task["results"]["prompts"][0]["metrics"]["questions"] == summary
 
 
-def test_a_document_says_how_all_tasks_of_questions_ended(results: Results) -> None:
-    """The sum over tasks counts question tasks only."""
+def test_a_document_sums_all_question_tasks(results: Results) -> None:
+    """Other tasks are not counted."""
     quiz, other = results.head, attrs.evolve(results.head, task="other", questions_file=None)
     empty = Totals.of(results.columns)
     parts = [
@@ -129,9 +129,9 @@ def test_a_document_says_how_all_tasks_of_questions_ended(results: Results) -> N
         attrs.evolve(results, head=other),
         attrs.evolve(results, head=attrs.evolve(quiz, task="none"), totals=empty),
     ]
-    told = run_document(parts)
-    assert list(told["tasks"]) == ["quiz", "other", "none"]
-    assert told["summary"] == {
+    document = run_document(parts)
+    assert list(document["tasks"]) == ["quiz", "other", "none"]
+    assert document["summary"] == {
         "tasksTotal": 2,
         "tasksPassed": 0,
         "tasksFailed": 0,
@@ -148,33 +148,33 @@ def test_a_document_says_how_all_tasks_of_questions_ended(results: Results) -> N
     assert "summary" not in run_document(parts[1:2])
 
 
-def test_several_tasks_get_a_sentence_together(results: Results) -> None:
+def test_several_tasks_have_a_common_summary(results: Results) -> None:
     """Several tasks have a summary on a page and on a terminal; a single one does not."""
     first = (results.head, results.totals)
     passed = QuestionCounts.of(["correct"])
     second = (results.head, Totals([ColumnTotals(questions=passed)]))
-    told = (
+    expected = (
         "2 tasks of questions: 1 passed, 0 failed, 1 error; "
         "2 of 5 correct, accuracy 0.400; 20 tokens"
     )
-    assert run_sentence([first, second]) == told
+    assert run_sentence([first, second]) == expected
     assert run_sentence([first]) is None
     head = attrs.evolve(results.head, questions_file=None)
     assert run_sentence([first, (head, results.totals)]) is None
     page = "".join(html_chunks(results, attrs.evolve(results, totals=second[1])))
-    assert f"<p>{told}</p>" in page
+    assert f"<p>{expected}</p>" in page
 
 
 def test_a_task_without_questions_is_an_error(results: Results) -> None:
     """Tasks without questions after filtering are errors: qe_40."""
     empty = attrs.evolve(results.totals, columns=[type(results.totals.columns[0])()])
-    told = run_document([attrs.evolve(results, totals=empty)])["tasks"]["quiz"]
-    assert (told["status"], told["failureReason"]) == ("error", "no_questions")
-    assert told["questionEval"]["summary"]["accuracy"] == 0
+    data = run_document([attrs.evolve(results, totals=empty)])["tasks"]["quiz"]
+    assert (data["status"], data["failureReason"]) == ("error", "no_questions")
+    assert data["questionEval"]["summary"]["accuracy"] == 0
     assert sentence(results.head, empty) == ("error (no_questions): 0 of 0 correct, accuracy 0.000")
 
 
-def test_a_table_shows_what_was_answered(results: Results) -> None:
+def test_a_table_shows_the_chosen_answer(results: Results) -> None:
     """A question is shown by its text and its chosen answer, not by the whole reply."""
     first = FirstRows(60, 50)
     for record in results.records(None):
@@ -189,21 +189,21 @@ def test_a_table_shows_what_was_answered(results: Results) -> None:
     ]
 
 
-def test_a_table_says_why_there_is_no_answer(results: Results) -> None:
+def test_a_table_shows_the_reason_of_a_missing_answer(results: Results) -> None:
     """An exhausted budget is shown in place of the reply, unless replies are stripped."""
-    said = "3 steps are made, and 2 are allowed"
-    run_error = {"kind": "budget_exceeded", "message": said}
+    reason = "3 steps are made, and 2 are allowed"
+    run_error = {"kind": "budget_exceeded", "message": reason}
     question = {"outcome": "budget_exceeded", "runError": run_error}
     record = {**only(results, 2), "question": question}
-    assert RowRecord.of(record).shown == f"budget exceeded: {said}"
+    assert RowRecord.of(record).shown == f"budget exceeded: {reason}"
     bare = RowRecord.of(only(results, 1)).stripped(Strip(response_output=True))
     assert bare.shown == "[output stripped]"
 
 
-def test_a_page_shows_the_answer_and_keeps_the_reply(results: Results) -> None:
+def test_a_page_shows_the_answer_and_has_the_reply(results: Results) -> None:
     """The details of a row have the reply, the correct answer and the events."""
     page = PageData("".join(html_chunks(results)))
-    assert [cell["said"] for (cell,) in page.cells() if cell is not None] == [
+    assert [cell["text"] for (cell,) in page.cells() if cell is not None] == [
         "Blue",
         "Red",
         "no answer: missing_answer",
@@ -215,8 +215,8 @@ def test_a_page_shows_the_answer_and_keeps_the_reply(results: Results) -> None:
         "dunno",
         None,
     ]
-    told = dict(page.block(1, "question"))
-    assert (told["ended"], told["answer"], told["right"]) == ("incorrect", "Red", "Blue")
+    block = dict(page.block(1, "question"))
+    assert (block["ended"], block["answer"], block["right"]) == ("incorrect", "Red", "Blue")
     assert page.block(1, "events").splitlines()[0] == "    0.000 s  queued"
     assert page.block(3, "error") == "empty_reply: the reply has no output"
     assert "answer" not in dict(page.block(3, "question"))
@@ -235,14 +235,14 @@ def test_a_spreadsheet_has_outcome_and_answer(results: Results) -> None:
     assert {len(line) for line in (head, *lines)} == {len(head)}
 
 
-def test_other_tasks_beside_one_of_questions_have_empty_cells(results: Results) -> None:
+def test_other_tasks_have_empty_question_cells(results: Results) -> None:
     """Each line has as many cells as the heading."""
     other = attrs.evolve(results, head=attrs.evolve(results.head, task="other"))
     head, *lines = csv.reader(io.StringIO("".join(csv_chunks(results, other))))
     assert {len(line) for line in lines} == {len(head)}
 
 
-def test_junit_says_which_way_a_question_went(results: Results) -> None:
+def test_junit_contains_the_outcome_of_a_question(results: Results) -> None:
     """JUnit has the outcome as the type of a failure, and as properties."""
     text = "".join(junit_chunks(results))
     assert '<property name="outcome" value="correct"/>' in text
@@ -251,15 +251,17 @@ def test_junit_says_which_way_a_question_went(results: Results) -> None:
     assert 'type="parse_error"' in text
 
 
-def test_a_page_and_a_terminal_get_a_sentence(results: Results) -> None:
+def test_pages_and_terminals_show_a_summary_line(results: Results) -> None:
     """The line has status, accuracy, and other outcomes."""
-    told = "error (runtime_error): 1 of 4 correct, accuracy 0.250, 1 parse error, 1 runtime error"
-    assert sentence(results.head, results.totals) == told
-    assert f"<p>{told}</p>" in "".join(html_chunks(results))
+    expected = (
+        "error (runtime_error): 1 of 4 correct, accuracy 0.250, 1 parse error, 1 runtime error"
+    )
+    assert sentence(results.head, results.totals) == expected
+    assert f"<p>{expected}</p>" in "".join(html_chunks(results))
     assert sentence(attrs.evolve(results.head, questions_file=None), results.totals) is None
 
 
-def test_a_sentence_counts_outcomes_in_their_order(results: Results) -> None:
+def test_a_summary_counts_outcomes_in_order(results: Results) -> None:
     """Counts of any size fit."""
     many = {"skipped": 3, "parse_error": 10, "correct": 2, "runtime_error": 2, "cancelled": 100}
     found = QuestionCounts.of(name for name in OUTCOMES for _ in range(many.get(name, 0)))
@@ -270,7 +272,7 @@ def test_a_sentence_counts_outcomes_in_their_order(results: Results) -> None:
     )
 
 
-def test_one_row_shows_its_life(results: Results) -> None:
+def test_one_row_shows_its_answers_and_events(results: Results) -> None:
     """A single row shows the correct answer, the given answer, and the times of events."""
     console = Console(width=100, file=io.StringIO())
     with console.capture() as captured:
@@ -287,7 +289,7 @@ def test_one_row_shows_its_life(results: Results) -> None:
         (Strip(response_output=True), {"agentAnswer"}),
     ],
 )
-def test_what_is_stripped_is_not_told_of_questions_either(
+def test_stripped_parts_are_not_in_question_reports(
     results: Results, strip: Strip, hidden: set[str]
 ) -> None:
     """Pages and terminals use the same words."""
@@ -302,21 +304,19 @@ def test_what_is_stripped_is_not_told_of_questions_either(
         (Strip(response_output=True), ["Red", "markup"]),
     ],
 )
-def test_reasons_name_no_answer_that_is_stripped(
-    results: Results, strip: Strip, secrets: list[str]
-) -> None:
+def test_reasons_omit_stripped_answers(results: Results, strip: Strip, secrets: list[str]) -> None:
     """Stripping removes the correct and the given answer, and keeps the outcome."""
     wrong, without = only(results, 1), only(results, 2)
-    said = [*wrong["question"]["events"], {"event": "incorrect", "answer": "Red"}]
-    asked = {**wrong, "question": {**wrong["question"], "events": said}, "testCase": {}}
-    found = RowRecord.of(asked).stripped(strip).json
-    told = {
+    events = [*wrong["question"]["events"], {"event": "incorrect", "answer": "Red"}]
+    record = {**wrong, "question": {**wrong["question"], "events": events}, "testCase": {}}
+    found = RowRecord.of(record).stripped(strip).json
+    shown = {
         name: found[name]
         if name != "question"
         else left(found[name], {"answers", "correctAnswers"})
         for name in ("error", "gradingResult", "question")
     }
-    assert not [secret for secret in secrets if secret in json.dumps(told)]
+    assert not [secret for secret in secrets if secret in json.dumps(shown)]
     assert (found["error"], found["gradingResult"]["reason"]) == ("incorrect", "incorrect")
     markup = "malformed_answer: the answer has markup in it: Red"
     found = RowRecord.of({**without, "error": markup}).stripped(strip).json

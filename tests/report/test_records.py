@@ -1,4 +1,4 @@
-"""Records of rows: members of newer rows, and stripped parts."""
+"""Records of rows: newer members, and stripped parts."""
 
 import copy
 import json
@@ -16,12 +16,12 @@ from trioeval.run import Status
 from trioeval.suite.tests import KEEP_ALL, Strip
 
 
-def test_a_row_tells_whether_it_was_paid_for_and_what_it_waited_for() -> None:
+def test_a_row_contains_its_cost_status_and_waits() -> None:
     """A row without waits has no members about them."""
     _, (row, *_) = rows_of()
-    told = row_json(attrs.evolve(row, waits={"slot": 2e-5}), "e1")
-    assert told["response"]["cached"] is False
-    assert "waits" not in told["metadata"]["trioeval"]
+    data = row_json(attrs.evolve(row, waits={"slot": 2e-5}), "e1")
+    assert data["response"]["cached"] is False
+    assert "waits" not in data["metadata"]["trioeval"]
     usage = trioeval.Usage(cached=5, total=5)
     assert row.reply is not None
     late = attrs.evolve(
@@ -30,16 +30,16 @@ def test_a_row_tells_whether_it_was_paid_for_and_what_it_waited_for() -> None:
         reply=attrs.evolve(row.reply, usage=usage),
         waits={"slot": 1.5, "pace": 2e-5},
     )
-    told = row_json(late, "e1")
-    assert told["response"]["cached"] is True
-    assert told["metadata"]["trioeval"]["waits"] == {"slot": 1.5}
-    for used in (told["tokenUsage"], told["response"]["tokenUsage"]):
+    data = row_json(late, "e1")
+    assert data["response"]["cached"] is True
+    assert data["metadata"]["trioeval"]["waits"] == {"slot": 1.5}
+    for used in (data["tokenUsage"], data["response"]["tokenUsage"]):
         assert (used["cached"], used["total"], used["numRequests"]) == (5, 5, 0)
         assert used["completionDetails"]["cacheReadInputTokens"] == 0
 
 
-def test_a_row_tells_what_filters_of_the_provider_said() -> None:
-    """Guardrails are spelled like promptfoo's; without any there is no member."""
+def test_a_row_contains_the_results_of_provider_filters() -> None:
+    """Guardrails are spelled like promptfoo's; without any the member is absent."""
     _, (row, *_) = rows_of()
     assert row.reply is not None
     assert "guardrails" not in row_json(row, "e1")["response"]
@@ -53,7 +53,7 @@ def test_a_row_tells_what_filters_of_the_provider_said() -> None:
 
 
 @pytest.mark.parametrize("name", [field.name for field in attrs.fields(Strip)])
-def test_leaving_out_changes_a_copy(name: str) -> None:
+def test_stripping_changes_a_copy(name: str) -> None:
     """The stored record stays whole when a stripped one is shown."""
     for record in map(RowRecord.of, records_of(rows_of()[1])):
         before = copy.deepcopy(record)
@@ -64,8 +64,8 @@ def test_leaving_out_changes_a_copy(name: str) -> None:
         assert record.stripped(KEEP_ALL) is record
 
 
-def test_records_say_what_people_ask_first() -> None:
-    """Imported rows have a verdict, an output and a name."""
+def test_imported_records_have_verdict_output_and_name() -> None:
+    """They are derived from the other members."""
     failed, _, broken, _ = map(RowRecord.of, records_of(rows_of()[1]))
     assert (failed.status, failed.output, failed.name) == (
         Status.FAIL,
@@ -79,7 +79,7 @@ def test_records_say_what_people_ask_first() -> None:
     )
 
 
-def test_a_head_comes_back_from_its_json() -> None:
+def test_a_head_is_read_back_from_its_json() -> None:
     """A head is all that is stored of a suite."""
     head = results_of().head
     assert Head.read(json.loads(json.dumps(head.json()))) == head

@@ -18,24 +18,24 @@ from trioeval.report.row import verdict_json
         *("apiKeyEnvar", "api_key_envar", "author"),
     ],
 )
-def test_what_is_no_credential_stands_in_a_document(name: str) -> None:
+def test_settings_that_are_not_credentials_are_kept(name: str) -> None:
     """Limits on tokens are settings, not credentials."""
     assert redacted({"body": {name: 5}}) == {"body": {name: 5}}
 
 
 @pytest.mark.parametrize("name", ["apiKey", "x-auth", "access_token", "Cookie", "headers"])
-def test_what_is_a_credential_does_not(name: str) -> None:
+def test_credentials_are_removed(name: str) -> None:
     """Whole words of a name identify a credential, at any depth."""
     assert redacted([{name: "abc"}]) == [{name: "[redacted]"}]
 
 
-def test_all_parts_of_a_credential_are_blanked() -> None:
-    """The value of a credential is removed as a whole."""
+def test_a_credential_is_removed_as_a_whole() -> None:
+    """No part of its value remains."""
     config = {"auth": {"type": "basic", "username": "me"}}
     assert redacted(config) == {"auth": {"type": "[redacted]", "username": "[redacted]"}}
 
 
-def test_credentials_of_judges_are_not_told() -> None:
+def test_credentials_of_judges_are_removed() -> None:
     """Keys are removed from tests and assertions of a suite, and from its rows."""
     judge = {"id": "https://me:hush@host/x?key=hush", "config": {"headers": {"x": "hush"}}}
     members = [{"type": "contains", "value": "a", "provider": {"text": judge}}]
@@ -50,20 +50,20 @@ def test_credentials_of_judges_are_not_told() -> None:
         "defaultTest": {"options": {"provider": judge}},
         "tests": [test],
     }
-    told = "".join(json_chunks(document(results_of(suite))))
-    assert "hush" not in told
-    assert told.count("https://host/x?[redacted]") == 5
+    text = "".join(json_chunks(document(results_of(suite))))
+    assert "hush" not in text
+    assert text.count("https://host/x?[redacted]") == 5
 
 
 @pytest.mark.parametrize("kind", ["webhook", "not-webhook"])
-def test_urls_of_webhooks_are_told_without_credentials(kind: str) -> None:
+def test_credentials_are_removed_from_webhook_urls(kind: str) -> None:
     """Keys of rows and of the suite are removed, also if a template inserted them."""
     hook = {"type": kind, "value": "http://me:hush@127.0.0.1:9/{{word}}?key=hush"}
     test = {"assert": [hook, {"type": "assert-set", "assert": [hook]}]}
     suite = {"providers": ["mine"], "defaultTest": test, "tests": [test]}
-    told = "".join(json_chunks(document(results_of(suite))))
-    assert "hush" not in told
-    assert told.count('"http://127.0.0.1:9/{{word}}?[redacted]"') == 8
+    text = "".join(json_chunks(document(results_of(suite))))
+    assert "hush" not in text
+    assert text.count('"http://127.0.0.1:9/{{word}}?[redacted]"') == 8
     url = "http://127.0.0.1:9/a?key=hush"
     verdict = Verdict(
         passed=True,
@@ -72,12 +72,12 @@ def test_urls_of_webhooks_are_told_without_credentials(kind: str) -> None:
         assertion=Assertion(type=kind, value=hook["value"]),
         metadata={"renderedAssertionValue": url},
     )
-    said = verdict_json(verdict)
-    assert said["assertion"]["value"] == "http://127.0.0.1:9/{{word}}?[redacted]"
-    assert said["metadata"] == {"renderedAssertionValue": "http://127.0.0.1:9/a?[redacted]"}
+    data = verdict_json(verdict)
+    assert data["assertion"]["value"] == "http://127.0.0.1:9/{{word}}?[redacted]"
+    assert data["metadata"] == {"renderedAssertionValue": "http://127.0.0.1:9/a?[redacted]"}
 
 
-def test_keys_of_the_environment_are_not_told() -> None:
+def test_keys_of_the_environment_are_removed() -> None:
     """A key in a test is removed from prompts and replies of judges, also inside of other text."""
     key = "sk-0123456789"
     assertions = [
@@ -91,6 +91,6 @@ def test_keys_of_the_environment_are_not_told() -> None:
     }
     assert keys_of({"MY_API_KEY": key, "OTHER_TOKEN": "p"}) == (key,)
     parsed, _ = rows_of(suite)
-    told = [headed(parsed, keys=(key,)).json(), *config_tests(parsed, (key,))]
-    assert key not in json.dumps(told)
+    data = [headed(parsed, keys=(key,)).json(), *config_tests(parsed, (key,))]
+    assert key not in json.dumps(data)
     assert key in json.dumps([*config_tests(parsed)])

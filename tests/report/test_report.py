@@ -1,4 +1,4 @@
-"""Documents and tables: their form, and that foreign text is inert."""
+"""Documents and tables: their form, and inert foreign text."""
 
 import io
 import json
@@ -26,7 +26,7 @@ from trioeval.text_safety import escape_control_characters
 SPENT = trioeval.Usage(prompt=2, completion=3, total=5)
 
 
-def test_a_document_has_the_shape_of_version_3() -> None:
+def test_a_document_has_the_form_of_version_3() -> None:
     """A document has rows by test and column, totals of columns, the suite, and our additions."""
     found = json.loads("".join(json_chunks(document(results_of()))))
     assert list(found) == [
@@ -62,7 +62,7 @@ def test_a_document_has_the_shape_of_version_3() -> None:
     assert found["vars"] == ["word"]
 
 
-def test_a_row_tells_everything_of_itself() -> None:
+def test_a_row_contains_all_its_facts() -> None:
     """A row has its prompt, reply, verdict with parts, and the facts of its job."""
     _, rows = rows_of()
     first, _, failed, _ = (row_json(row, "e1") for row in rows)
@@ -91,14 +91,14 @@ def test_a_row_tells_everything_of_itself() -> None:
     assert failed["testCase"]["description"] == "second"
 
 
-def test_usage_tells_what_came_from_caches_and_went_into_them() -> None:
-    """Strings of the reply have promptfoo's names."""
+def test_usage_includes_tokens_of_caches() -> None:
+    """The keys of the reply have promptfoo's names."""
     used = trioeval.Usage(cached=3, cache_creation=4)
     details = usage_json(used, used)["completionDetails"]
     assert (details["cacheReadInputTokens"], details["cacheCreationInputTokens"]) == (6, 8)
 
 
-def test_no_credential_stands_in_a_document() -> None:
+def test_a_document_contains_no_credential() -> None:
     """Keys and headers of a config are removed, limits on tokens are not."""
     config = {
         "apiKey": "sk-1",
@@ -192,7 +192,7 @@ def test_hostile_text_is_inert_in_tables(text: str) -> None:
 
 @given(st.text(max_size=300), st.integers(8, 60))
 def test_inert_text_is_printable_short_and_on_one_line(text: str, width: int) -> None:
-    """Inert text is short and printable for any input."""
+    """This holds for any input."""
     shown = escape_control_characters(text, width)
     assert shown.isprintable() or not shown
     assert len(shown) <= width

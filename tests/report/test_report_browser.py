@@ -35,7 +35,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("some pages, für alle")
     written: Mapping[str, Iterator[str]] = {
         "run": html_chunks(RUN),
-        "two": compare_chunks([made_results(30)], [made_results(31, seed=1)], told=["p = 0.2"]),
+        "two": compare_chunks(
+            [made_results(30)], [made_results(31, seed=1)], sentences=["p = 0.2"]
+        ),
         "hostile": html_chunks(hostile_results()),
         "small": html_chunks(results_of()),
         "same": compare_chunks([results_of()], [results_of()]),
@@ -68,9 +70,9 @@ def count(browser: Browser) -> str:
 
 
 def wait_for_count(browser: Browser, tests: int) -> None:
-    told = f"{tests} of {TESTS} tests"
-    told += "" if tests else ". No test matches these filters."
-    browser.wait(lambda: count(browser) == told, told)
+    expected = f"{tests} of {TESTS} tests"
+    expected += "" if tests else ". No test matches these filters."
+    browser.wait(lambda: count(browser) == expected, expected)
 
 
 def choose(browser: Browser, css: str, value: str) -> None:
@@ -121,7 +123,7 @@ def test_a_page_is_searched_and_filtered(browser: Browser, pages: Path) -> None:
     assert count(browser) == f"{len(quick)} of {TESTS} tests"
 
 
-def test_a_row_is_as_high_as_it_must_be(browser: Browser, pages: Path) -> None:
+def test_row_height_and_sort_arrows_are_minimal(browser: Browser, pages: Path) -> None:
     """Cells have up to three lines of an output, and only the sorted column has an arrow."""
     open_page(browser, pages / "run.html")
     sizes = (
@@ -138,7 +140,7 @@ def test_a_row_is_as_high_as_it_must_be(browser: Browser, pages: Path) -> None:
     assert browser.js(arrows) == 1
 
 
-def test_only_filters_that_are_seen_hold(browser: Browser, pages: Path) -> None:
+def test_only_visible_filters_are_active(browser: Browser, pages: Path) -> None:
     """A cleared filter resets everything, also the status of a hidden column and remembered values."""
     open_page(browser, pages / "run.html")
     choose(browser, ".tabulator-col[tabulator-field=c0] select", "fail")
@@ -154,7 +156,7 @@ def test_only_filters_that_are_seen_hold(browser: Browser, pages: Path) -> None:
     assert count(browser) == f"{TESTS} tests"
 
 
-def test_whole_texts_are_searched_if_asked(browser: Browser, pages: Path) -> None:
+def test_whole_texts_are_searched_on_request(browser: Browser, pages: Path) -> None:
     """Text behind the shown beginning is only found with whole texts."""
     open_page(browser, pages / "run.html")
     word = next(
@@ -169,13 +171,13 @@ def test_whole_texts_are_searched_if_asked(browser: Browser, pages: Path) -> Non
     failed = [row for row in RUN.records(None) if row["failureReason"] == 1]
     for words, tests in (
         ('not equal "the largest', {row["testIdx"] for row in failed}),  # as it is written
-        ("pairs", ()),  # how a page is made is no text of it
+        ("pairs", ()),  # the source of a page is not its text
     ):
         browser.type("[name=search]", words)
         wait_for_count(browser, len(tests))
 
 
-def test_a_page_is_used_with_keys_alone(browser: Browser, pages: Path) -> None:
+def test_a_page_can_be_used_with_the_keyboard_alone(browser: Browser, pages: Path) -> None:
     """Arrows move in the table, Enter opens a row, Escape closes it, and the focus returns."""
     open_page(browser, pages / "run.html")
     failed = next(row["testIdx"] for row in records(0) if row["failureReason"] == 1)
@@ -186,9 +188,10 @@ def test_a_page_is_used_with_keys_alone(browser: Browser, pages: Path) -> None:
     assert blocks == ["output", "reason", "assertions", "variables", "prompt", "waited"]
     output = next(row for row in records(0) if row["testIdx"] == failed)["response"]["output"]
     assert browser.text(".pane:first-child pre") == output
-    told = browser.find(".pane:first-child .diff")
+    difference = browser.find(".pane:first-child .diff")
     signs = browser.js(
-        "return Array.from(arguments[0].childNodes, one => [one.nodeName, one.textContent])", told
+        "return Array.from(arguments[0].childNodes, one => [one.nodeName, one.textContent])",
+        difference,
     )
     expected = "".join(text for tag, text in signs if tag != "INS")
     assert expected == "The largest city is there."
@@ -210,13 +213,15 @@ def test_a_page_is_used_with_keys_alone(browser: Browser, pages: Path) -> None:
     assert browser.js("return arguments[0].getAttribute('aria-rowcount')", table) == str(TESTS + 1)
     current = "document.getElementById(arguments[0].getAttribute('aria-activedescendant'))"
     assert f"Question {TESTS - 1}:" in browser.js(f"return {current}.textContent", table)
-    table.send_keys(Keys.TAB, Keys.ENTER, Keys.ENTER)  # sorts by number, then the other way round
+    table.send_keys(
+        Keys.TAB, Keys.ENTER, Keys.ENTER
+    )  # sorts by number, then in the other direction
     browser.wait(lambda: browser.all(".tabulator-col[aria-sort=descending]"), "sorted")
     table.send_keys(Keys.HOME)
     browser.wait(lambda: f"Question {TESTS - 1}:" in browser.text(".current"), "the last on top")
 
 
-def test_charts_and_lanes_are_drawn_and_told(browser: Browser, pages: Path) -> None:
+def test_charts_and_lanes_are_drawn_and_described(browser: Browser, pages: Path) -> None:
     """Charts have names that describe them; arrows change tabs."""
     open_page(browser, pages / "run.html")
     browser.find("#tab-0").send_keys(Keys.ARROW_RIGHT)
@@ -243,16 +248,16 @@ def test_charts_and_lanes_are_drawn_and_told(browser: Browser, pages: Path) -> N
     browser.size(1280, 900)
 
 
-def test_rows_that_took_no_time_are_counted(browser: Browser, pages: Path) -> None:
+def test_rows_without_latency_are_counted(browser: Browser, pages: Path) -> None:
     """A chart has as many rows as the table above, with equal medians."""
     open_page(browser, pages / "small.html")
     browser.find("#tab-charts").click()
-    told = [one.text for one in browser.all("#charts figure > p")]
-    assert told[1] == "2 rows, median 0 ms, p95 0 ms, most 0 ms"
-    assert told[2] == "1 row, median 5 tokens, p95 5 tokens, most 5 tokens"
+    descriptions = [one.text for one in browser.all("#charts figure > p")]
+    assert descriptions[1] == "2 rows, median 0 ms, p95 0 ms, most 0 ms"
+    assert descriptions[2] == "1 row, median 5 tokens, p95 5 tokens, most 5 tokens"
 
 
-def test_what_is_on_a_page_has_roles_and_names(browser: Browser, pages: Path) -> None:
+def test_all_parts_of_a_page_have_roles_and_names(browser: Browser, pages: Path) -> None:
     """A screen reader gets names for all parts."""
     open_page(browser, pages / "run.html")
     roles = browser.roles()
@@ -297,7 +302,7 @@ def test_a_page_is_light_or_dark(browser: Browser, pages: Path) -> None:
     browser.size(1280, 900)
 
 
-def test_no_text_of_others_does_anything(browser: Browser, pages: Path) -> None:
+def test_foreign_text_has_no_effect(browser: Browser, pages: Path) -> None:
     """Foreign text is text in the table and in each row, without direction marks."""
     open_page(browser, pages / "hostile.html")
     rows = len(records_of(hostile_rows()[1]))
@@ -337,7 +342,7 @@ def test_no_text_of_others_does_anything(browser: Browser, pages: Path) -> None:
     assert browser.js("return window.hostileRan === undefined")
 
 
-def test_two_runs_are_seen_side_by_side(browser: Browser, pages: Path) -> None:
+def test_two_runs_are_shown_side_by_side(browser: Browser, pages: Path) -> None:
     """Two runs are filtered by the kind of change; both outputs and their difference are shown."""
     open_page(browser, pages / "two.html")
     whole = count(browser)
@@ -361,7 +366,7 @@ def test_two_runs_are_seen_side_by_side(browser: Browser, pages: Path) -> None:
     assert browser.text(".filters") == ""
 
 
-def test_totals_are_there_without_scripts_and_on_paper(browser: Browser, pages: Path) -> None:
+def test_totals_are_shown_without_scripts_and_on_paper(browser: Browser, pages: Path) -> None:
     """On paper the table is written out as filtered."""
     open_page(browser, pages / "run.html")
     browser.type("[name=search]", "question 12")

@@ -1,4 +1,4 @@
-"""Result files of every format: their contents, and that foreign text is inert."""
+"""Result files of every format: their contents, and inert foreign text."""
 
 import csv
 import io
@@ -22,7 +22,7 @@ from trioeval.report.results import Results
 from trioeval.suite.tests import Strip
 
 values = st.recursive(
-    # Numbers beyond 64 bits are written in another way, and with them all that is written at once.
+    # Numbers beyond 64 bits are written by the slower encoder, together with everything in the same call.
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=12,
@@ -30,8 +30,8 @@ values = st.recursive(
 
 
 @given(st.lists(values, max_size=3), values)
-def test_streamed_json_is_the_json_of_the_whole(rows: list[Any], other: Any) -> None:
-    """A streamed document equals a document written at once, wherever the stream is."""
+def test_streamed_json_equals_json_written_at_once(rows: list[Any], other: Any) -> None:
+    """The documents are equal wherever the stream is."""
     whole = {"a": other, "results": {"b": other, "results": rows, "c": other}, "d": other}
     streamed = whole | {"results": {"b": other, "results": iter(rows), "c": other}}
     text = "".join(json_chunks(streamed))
@@ -41,20 +41,20 @@ def test_streamed_json_is_the_json_of_the_whole(rows: list[Any], other: Any) -> 
 
 
 @given(values | st.integers())
-def test_json_without_spaces_says_the_same(value: Any) -> None:
+def test_compact_json_has_the_same_content(value: Any) -> None:
     """Lone surrogates and numbers beyond 64 bits, which orjson refuses, are written."""
     assert json.loads(compact(value)) == json.loads(to_json(value))
 
 
 @pytest.mark.parametrize("value", [{"a": "\ud800 lone"}, [2**70, -(2**70)], {1: 2}, {"a": {3}}])
-def test_what_the_quick_way_refuses_is_written_all_the_same(value: Any) -> None:
-    """Indented text has two spaces a level."""
+def test_values_that_orjson_refuses_are_written(value: Any) -> None:
+    """Indented text has two spaces for each level."""
     assert compact(value) == to_json(value)
     assert indented(value, "\n  ") == to_json(value, indent=2).replace("\n", "\n  ")
 
 
 @given(st.lists(values, max_size=3), values)
-def test_streamed_yaml_says_what_json_says(rows: list[Any], other: Any) -> None:
+def test_streamed_yaml_has_the_content_of_json(rows: list[Any], other: Any) -> None:
     """Values survive the rules of YAML 1.1; surrogates become escapes."""
     text = "".join(yaml_chunks({"a": other, "results": {"results": iter(rows), "c": other}}))
     whole = json.loads(to_json({"a": other, "results": {"results": rows, "c": other}}))
@@ -75,7 +75,7 @@ def escaped(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("text", ["1e3", "0o10", "no", "12:30", "2026-01-01", "~", ".5", "-1"])
-def test_a_text_of_yaml_is_a_text_by_the_rules_of_1_1_and_1_2(text: str) -> None:
+def test_yaml_text_is_text_by_the_rules_of_1_1_and_1_2(text: str) -> None:
     """Ambiguous text is quoted, so that no parser reads a number, a date or a boolean."""
     assert "".join(yaml_chunks([text])) in {f'- "{text}"\n', f"- '{text}'\n"}
 
@@ -84,7 +84,7 @@ def read_csv(results: Results) -> list[list[str]]:
     return list(csv.reader(io.StringIO("".join(csv_chunks(results)))))
 
 
-def test_a_spreadsheet_has_a_line_a_test_and_a_group_a_column() -> None:
+def test_a_spreadsheet_has_a_line_for_each_test_and_cells_for_each_column() -> None:
     """A line has description, variables, and for each column output, status, scores and reason."""
     head, first, second = read_csv(results_of())
     group = ["Status", "Score", "Named Scores", "Metric: m", "Grader Reason", "Comment"]
@@ -131,12 +131,12 @@ def test_numbers_in_cells_stay_numbers(number: float) -> None:
 
 
 @pytest.mark.parametrize(("output", "cell"), [({"a": [1.0]}, '{"a":[1]}'), (0, "0"), ("", "")])
-def test_an_output_that_is_no_text_is_json_in_its_cell(output: Any, cell: str) -> None:
+def test_an_output_that_is_not_text_is_json_in_its_cell(output: Any, cell: str) -> None:
     """Numbers are written like JavaScript does."""
     assert read_csv(results_of(ONE, answers(output)))[1][0] == cell
 
 
-def test_junit_has_a_suite_a_column_and_a_case_a_row() -> None:
+def test_junit_has_a_suite_for_each_column_and_a_case_for_each_row() -> None:
     """Cases have names, properties, and the reason if they did not pass."""
     root = ET.fromstring("".join(junit_chunks(results_of())))  # noqa: S314 - our own text
     assert root.attrib == {
@@ -168,7 +168,7 @@ def test_junit_has_a_suite_a_column_and_a_case_a_row() -> None:
     assert [part.tag for part in passed] == ["properties"]
 
 
-def test_junit_counts_prompts_for_each_name_of_a_provider() -> None:
+def test_junit_distinguishes_columns_with_equal_provider_names() -> None:
     """Columns of one provider are distinguished, also if two entries have the same label."""
     suite = {"providers": ["mine", {"id": "mine"}], "prompts": ["x", "y"]}
     root = ET.fromstring("".join(junit_chunks(results_of(suite))))  # noqa: S314 - our own text
@@ -176,7 +176,7 @@ def test_junit_counts_prompts_for_each_name_of_a_provider() -> None:
 
 
 @given(st.text() | st.text(st.characters(max_codepoint=0x20)), st.text())
-def test_xml_takes_any_text_and_keeps_what_it_can(name: str, text: str) -> None:
+def test_xml_accepts_any_text_and_omits_only_invalid_characters(name: str, text: str) -> None:
     """Characters that XML cannot represent are left out; all others are preserved."""
     (found,) = ET.fromstring("".join(xml_chunks("root", {name: text})))  # noqa: S314 - our own text
     allowed = "".join(char for char in text if char in "\t\n\r" or is_xml(ord(char)))
@@ -221,8 +221,8 @@ STRIPS = {
 
 
 @pytest.mark.parametrize("name", STRIPS)
-def test_what_is_to_be_left_out_stands_nowhere(name: str) -> None:
-    """Stripped parts are missing in the document and in its rows; all others are present."""
+def test_stripped_parts_are_absent(name: str) -> None:
+    """They are missing in the document and in its rows; all others are present."""
     suite = SUITE | {"prompts": ["say {{word}}"]}
     whole = "".join(json_chunks(document(results_of(suite))))
     assert STRIPS[name] in whole

@@ -43,7 +43,7 @@ def record_of(**changes: Any) -> dict[str, Any]:
     return {**records_of(rows_of()[1])[0], **changes}
 
 
-def test_a_row_tells_what_was_asked_answered_and_judged() -> None:
+def test_a_row_shows_prompt_output_and_assertions() -> None:
     """The parts are in this order, with every assertion."""
     lines = [line.rstrip() for line in seen(record_of()).splitlines()]
     assert lines[:3] == [
@@ -63,7 +63,7 @@ def test_a_row_tells_what_was_asked_answered_and_judged() -> None:
     assert "waited" not in titles
 
 
-def test_a_row_without_a_verdict_tells_why() -> None:
+def test_a_row_without_a_verdict_shows_the_reason() -> None:
     """An error has the response of the provider and the waits, longest first."""
     failed = records_of(rows_of()[1])[2]
     failed["metadata"]["trioeval"]["waits"] = {"backoff": 3.5, "slot": 7.25, "else": 0.001}
@@ -81,23 +81,23 @@ def test_a_row_without_a_verdict_tells_why() -> None:
 
 
 @pytest.mark.parametrize("why", WaitReason)
-def test_every_wait_has_words(why: WaitReason) -> None:
+def test_every_wait_has_a_description(why: WaitReason) -> None:
     """Every reason of a wait is described."""
     record = record_of()
     record["metadata"]["trioeval"]["waits"] = {why.value: 1.0}
-    said = seen(record).splitlines()[-1]
-    assert said.split()[:2] == ["1.000", "s"]
-    assert len(said.split()) > 4
+    line = seen(record).splitlines()[-1]
+    assert line.split()[:2] == ["1.000", "s"]
+    assert len(line.split()) > 4
 
 
-def test_a_wait_without_reasons_is_told_by_its_length() -> None:
+def test_a_wait_without_reasons_is_shown_by_its_length() -> None:
     """Rows of older versions and imported rows lack some facts."""
     record = record_of()
     record["metadata"]["trioeval"]["waitMs"] = 1500.0
     assert seen(record).splitlines()[-1] == "waited 1.500 s"
 
 
-def test_calls_and_judges_are_told() -> None:
+def test_calls_and_judges_are_shown() -> None:
     """Calls have their provider, execution and result."""
     text = seen(
         record_of(),
@@ -157,7 +157,7 @@ def test_foreign_text_is_inert() -> None:
     assert "(a refusal)" in text
 
 
-def test_long_texts_are_cut() -> None:
+def test_long_texts_are_truncated() -> None:
     """A reply of megabytes is cut, with its length."""
     record = record_of()
     record["response"]["output"] = "a" * 1_000_000
@@ -166,6 +166,6 @@ def test_long_texts_are_cut() -> None:
     assert len(text) < 30_000
 
 
-def test_lines_keep_their_margins() -> None:
-    """Code keeps its lines and indentation."""
+def test_lines_keep_their_indentation() -> None:
+    """Code keeps its lines too."""
     assert inert_lines("if x:\n\ty()\x85\u2028", 50) == "if x:\n    y()  "

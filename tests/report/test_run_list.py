@@ -1,4 +1,4 @@
-"""The list of runs at every width: ids and counts are whole, and suites are cut."""
+"""The list of runs at every width: ids and counts are whole, and suites are truncated."""
 
 import io
 from typing import Any
@@ -51,7 +51,7 @@ def lines(runs: list[StoredRunFacts], width: int) -> list[str]:
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
-def test_ids_and_counts_are_never_cut(width: int) -> None:
+def test_ids_and_counts_are_never_truncated(width: int) -> None:
     """No line is wider than the terminal."""
     shown = lines(RUNS, width)
     assert max(map(len, shown)) <= width
@@ -61,7 +61,7 @@ def test_ids_and_counts_are_never_cut(width: int) -> None:
     assert "s.yaml" in text
 
 
-def test_a_run_is_one_line_where_there_is_room() -> None:
+def test_a_run_is_one_line_on_a_wide_terminal() -> None:
     """Cost, errors and start are left out first; the suite is cut in the middle."""
     shown = lines(RUNS, 120)
     assert len(shown) == 2 + len(RUNS)
@@ -88,7 +88,7 @@ def test_a_narrow_terminal_has_two_lines_for_a_run() -> None:
     ]
 
 
-def test_rows_of_datasets_are_told() -> None:
-    """Rows of datasets are shown at every width."""
+def test_rows_of_datasets_are_shown() -> None:
+    """They are shown at every width."""
     for width in (40, 120):
         assert "98765" in "\n".join(lines([listed(dataset_rows=98765)], width))

@@ -25,7 +25,7 @@ from trioeval.report.run_metrics import Distribution, MetricFamily, RunMetrics
 from trioeval.testing import run_virtual
 
 
-def told(kind: type[AgentEvent], case: str = "a", **details: Any) -> AgentEvent:
+def event_of(kind: type[AgentEvent], case: str = "a", **details: Any) -> AgentEvent:
     about: dict[str, Any] = {"task": "t", "case": case, "agent": "coder", **details}
     return kind(at=0.0, **about)
 
@@ -46,26 +46,26 @@ def agents_of(metrics: RunMetrics) -> dict[str, float]:
     return {name: n for name, n in numbers(metrics).items() if n and name.startswith(names)}
 
 
-def test_a_case_is_where_it_was_told_to_be_last() -> None:
+def test_a_case_is_counted_in_its_last_reported_state() -> None:
     """A job counts from its first wait to its end; gauges return to 0, counters do not."""
     metrics = RunMetrics(0.0)
     steps: Sequence[tuple[AgentEvent, dict[str, float]]] = [
-        (told(CaseBlocked, by=("b", "c")), {"agent_cases_blocked": 1}),
-        (told(CaseBlocked, by=("c",)), {"agent_cases_blocked": 1}),
-        (told(CaseBlocked, by=()), {}),
-        (told(CaseQueued, position=3), {"planner_queued": 1}),
-        (told(CaseQueued, position=0), {"planner_running": 1}),
-        (told(AttemptWaiting, number=0), {"planner_running": 1, "agent_runs_waiting": 1}),
+        (event_of(CaseBlocked, by=("b", "c")), {"agent_cases_blocked": 1}),
+        (event_of(CaseBlocked, by=("c",)), {"agent_cases_blocked": 1}),
+        (event_of(CaseBlocked, by=()), {}),
+        (event_of(CaseQueued, position=3), {"planner_queued": 1}),
+        (event_of(CaseQueued, position=0), {"planner_running": 1}),
+        (event_of(AttemptWaiting, number=0), {"planner_running": 1, "agent_runs_waiting": 1}),
         (
-            told(AttemptStarted, number=0, run_id="r"),
+            event_of(AttemptStarted, number=0, run_id="r"),
             {"planner_running": 1, "agent_runs_active": 1, "agent_runs_begun coder": 1},
         ),
         (
-            told(AttemptEnded, number=0, run_id="r", failed=True),
+            event_of(AttemptEnded, number=0, run_id="r", failed=True),
             {"planner_running": 1, "agent_runs_begun coder": 1, "agent_runs_ended failed": 1},
         ),
         (
-            told(CaseEnded, ending="failed"),
+            event_of(CaseEnded, ending="failed"),
             {
                 "agent_runs_begun coder": 1,
                 "agent_runs_ended failed": 1,
@@ -78,16 +78,16 @@ def test_a_case_is_where_it_was_told_to_be_last() -> None:
         assert agents_of(metrics) == wanted
 
 
-def test_a_case_that_is_cut_off_leaves_every_gauge() -> None:
-    """Only its end shows that an agent waits no longer."""
+def test_an_interrupted_case_leaves_every_gauge() -> None:
+    """Its end is the only event that ends its wait."""
     metrics = RunMetrics(0.0)
     for event in (
-        told(CaseBlocked, "a", by=("x",)),
-        told(CaseQueued, "b", position=1),
-        told(AttemptWaiting, "c", number=0),
+        event_of(CaseBlocked, "a", by=("x",)),
+        event_of(CaseQueued, "b", position=1),
+        event_of(AttemptWaiting, "c", number=0),
     ):
         metrics.observe_agent(event)
-        metrics.observe_agent(told(CaseEnded, event.case, ending="interrupted"))
+        metrics.observe_agent(event_of(CaseEnded, event.case, ending="interrupted"))
     assert agents_of(metrics) == {"agent_cases_ended interrupted": 3}
 
 
@@ -97,28 +97,30 @@ ATTEMPTS = st.lists(
 
 
 @given(ATTEMPTS)
-def test_attempts_that_were_begun_are_active_or_over(
+def test_started_attempts_are_active_or_ended(
     attempts: Sequence[tuple[str, bool, bool, bool]],
 ) -> None:
     """A call ends in one of three ways; an interrupted call did not fail."""
     metrics, ended = RunMetrics(0.0), Counter[str]()
     for number, (agent, is_over, failed, cancelled) in enumerate(attempts):
         about: dict[str, Any] = {"agent": agent, "number": number, "run_id": str(number)}
-        metrics.observe_agent(told(AttemptStarted, **about))
+        metrics.observe_agent(event_of(AttemptStarted, **about))
         if is_over:
-            metrics.observe_agent(told(AttemptEnded, **about, failed=failed, cancelled=cancelled))
+            metrics.observe_agent(
+                event_of(AttemptEnded, **about, failed=failed, cancelled=cancelled)
+            )
             ended["cancelled" if cancelled else "failed" if failed else "completed"] += 1
     found = numbers(metrics)
     over = {
         name: found[f"agent_runs_ended {name}"] for name in ("completed", "failed", "cancelled")
     }
     assert over == {name: ended[name] for name in over}
-    begun = {name: n for name, n in found.items() if name.startswith("agent_runs_begun")}
-    assert [*begun] == sorted(begun)
-    assert sum(begun.values()) == sum(over.values()) + found["agent_runs_active"]
+    started = {name: n for name, n in found.items() if name.startswith("agent_runs_begun")}
+    assert [*started] == sorted(started)
+    assert sum(started.values()) == sum(over.values()) + found["agent_runs_active"]
 
 
-def test_calls_of_lanes_are_counted_by_how_they_ended() -> None:
+def test_calls_of_lanes_are_counted_by_their_end() -> None:
     """Calls in flight and ended calls add up to started ones; refusals are separate."""
     seen: list[dict[str, float]] = []
 
@@ -163,11 +165,11 @@ def test_calls_of_lanes_are_counted_by_how_they_ended() -> None:
     assert (after["lane_in_flight a"], throttled) == (0, [0, 1])
 
 
-def test_the_order_of_families_is_always_the_same() -> None:
+def test_the_order_of_metric_families_is_fixed() -> None:
     """Metrics have a fixed order, also before any event."""
     first, second = RunMetrics(0.0), RunMetrics(0.0)
     events = [
-        told(AttemptStarted, agent=agent, number=0, run_id=agent) for agent in ("z", "a", "m")
+        event_of(AttemptStarted, agent=agent, number=0, run_id=agent) for agent in ("z", "a", "m")
     ]
     for event in events:
         first.observe_agent(event)
@@ -183,7 +185,7 @@ WAITS = st.lists(st.floats(0, 20) | st.sampled_from(LOCK_WAIT_BOUNDS[:-1]), max_
 
 
 @given(st.lists(WAITS, max_size=4))
-def test_waits_for_the_lock_are_told_by_how_long_they_were(several: list[list[float]]) -> None:
+def test_lock_waits_are_counted_by_duration(several: list[list[float]]) -> None:
     """Waits of all writers are in one histogram, each in the first bound that it does not exceed."""
     total = BusStats()
     for waits in several:

@@ -53,7 +53,7 @@ def states_at(
     return run_virtual(main)
 
 
-def test_a_lane_tells_what_it_waits_for_and_how_long() -> None:
+def test_a_lane_reports_the_reason_and_duration_of_its_wait() -> None:
     """Six calls a minute: after the first call the next one waits nine seconds."""
     first, later, minute = states_at([1.5, 4.0, 62.5], LaneSpec("a", 2, rpm=6, tpm=6000), [1.0] * 3)
     assert (first.why, first.wait_s, first.mood) == (WaitReason.PACE, 8.5, "open")
@@ -63,7 +63,7 @@ def test_a_lane_tells_what_it_waits_for_and_how_long() -> None:
     assert (minute.why, minute.wait_s, minute.used_rpm, minute.calls) == (None, None, 2, 3)
 
 
-def test_a_lane_that_is_paused_or_closed_says_so() -> None:
+def test_a_paused_or_closed_lane_is_reported() -> None:
     """A paused lane has no known end of its wait."""
     (paused,) = states_at([3.0], LaneSpec("a"), [1.0], change=lambda lanes: lanes["a"].pause())
     assert (paused.mood, paused.limit, paused.why, paused.wait_s) == (
@@ -82,7 +82,7 @@ def test_a_lane_that_is_paused_or_closed_says_so() -> None:
     assert (closed.why, closed.wait_s) == (None, None)
 
 
-def test_a_lane_that_recovers_probes() -> None:
+def test_a_recovering_lane_is_reported_as_probing() -> None:
     """Refused calls are counted, and the wait for the end of the block is shown."""
 
     def spec() -> LaneSpec:
@@ -94,8 +94,8 @@ def test_a_lane_that_recovers_probes() -> None:
     assert state.refused == state.calls - state.in_flight
 
 
-def test_the_picture_can_be_sent() -> None:
-    """Every key is there, numbers are finite."""
+def test_the_state_can_be_sent_as_json() -> None:
+    """Every key is present, and numbers are finite."""
     (lane,) = states_at([1.5], LaneSpec("a", rpm=6), [1.0] * 2)
     run = RunSnapshot(
         elapsed_s=1.5,
@@ -109,6 +109,6 @@ def test_the_picture_can_be_sent() -> None:
         stopping=False,
         lanes=(lane, lane),
     )
-    told = json.loads(json.dumps(run.json(), allow_nan=False))
-    assert (told["done"], told["tokens"], told["lanes"][0]["why"]) == (1, 100, "pace")
+    data = json.loads(json.dumps(run.json(), allow_nan=False))
+    assert (data["done"], data["tokens"], data["lanes"][0]["why"]) == (1, 100, "pace")
     assert (run.pass_rate, run.cost) == (100.0, 0.0)

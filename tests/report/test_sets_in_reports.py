@@ -1,4 +1,4 @@
-"""Sets, and what else has parts of its own, as result files tell them."""
+"""Assertion sets and other nested assertions in result files."""
 
 import attrs
 from finished import results_of, rows_of, totals_of
@@ -34,7 +34,7 @@ SUITE = {
 
 
 def test_a_set_is_followed_by_its_members() -> None:
-    """It is no assertion itself, for readers that look for one; what it is stands beside it."""
+    """The set is not an assertion itself, for readers that look for one; its definition is next to it."""
     _, (row,) = rows_of(SUITE)
     graded = row_json(row, "e")["gradingResult"]
     parts = graded["componentResults"]
@@ -58,43 +58,43 @@ def test_a_set_is_followed_by_its_members() -> None:
 
 
 def test_a_test_with_a_set_can_be_read_back() -> None:
-    """What stands in a row means the same test."""
+    """The test in a row is equivalent to the original one."""
     _, (row,) = rows_of(SUITE)
-    said = row_json(row, "e")["testCase"]["assert"]
-    suite = trioeval.parse_suite({"providers": ["echo"], "tests": [{"assert": said}]})
+    assertions = row_json(row, "e")["testCase"]["assert"]
+    suite = trioeval.parse_suite({"providers": ["echo"], "tests": [{"assert": assertions}]})
     assert suite.tests[0].assertions == row.step.test.assertions
 
 
 def test_totals_count_a_set_and_its_members() -> None:
-    """Sums of named scores are weighed; a set is one contribution to its own metric."""
+    """Sums of named scores are weighted; a set is one contribution to its own metric."""
     suite, rows = rows_of(SUITE)
     (column,) = totals_of(suite, rows * 2).columns
-    told = column.json()
-    assert (told["assertPassCount"], told["assertFailCount"]) == (4, 4)
-    assert told["namedScores"] == {"m": 20, "both": 4.5}
-    assert told["namedScoreWeights"] == {"m": 20, "both": 6}
-    assert told["namedScoresCount"] == {"m": 4, "both": 2}
+    data = column.json()
+    assert (data["assertPassCount"], data["assertFailCount"]) == (4, 4)
+    assert data["namedScores"] == {"m": 20, "both": 4.5}
+    assert data["namedScoreWeights"] == {"m": 20, "both": 6}
+    assert data["namedScoresCount"] == {"m": 4, "both": 2}
 
 
 def test_junit_names_the_sets_that_failed() -> None:
-    """And their members, in order."""
+    """Their members follow, in order."""
     text = "".join(junit_chunks(results_of(SUITE)))
     assert "Failed assertions:\n- assert-set\n- equals" in text
 
 
-def test_what_was_judged_of_a_row_without_a_verdict_is_kept() -> None:
-    """Beside the verdict that there is not, so that nobody takes it for one."""
+def test_assertions_of_a_row_without_a_verdict_are_kept() -> None:
+    """They are next to the missing verdict, so that no reader takes them for one."""
     _, (row,) = rows_of(SUITE)
     assert row.verdict is not None
     broken = attrs.evolve(row, verdict=None, graded=row.verdict.parts)
-    told = row_json(broken, "e")
-    assert told["gradingResult"] is None
-    kept = told["metadata"]["trioeval"]["componentResults"]
+    data = row_json(broken, "e")
+    assert data["gradingResult"] is None
+    kept = data["metadata"]["trioeval"]["componentResults"]
     assert [part["score"] for part in kept] == [1, 0.75, 1, 0]
 
 
-def test_what_a_script_judged_itself_is_its_own() -> None:
-    """What it says without an assertion is told under that of the script."""
+def test_parts_judged_by_a_script_belong_to_the_script() -> None:
+    """Results without an assertion are reported under that of the script."""
     _, (row,) = rows_of(SUITE)
     assert row.verdict is not None
     inner = Verdict(passed=False, score=0.0, reason="inner")

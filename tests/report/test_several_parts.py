@@ -1,4 +1,4 @@
-"""Result files of a run that has several tasks: each of them is told apart."""
+"""Result files of a run with several tasks, which are distinguished."""
 
 import csv
 import io
@@ -28,7 +28,7 @@ def of_task(results: Results, task: str, *depends_on: str) -> Results:
 
 
 def two() -> Sequence[Results]:
-    """The same run as two tasks, with other variables in the second one."""
+    """Return the same run as two tasks, with other variables in the second one."""
     other = {"providers": ["mine"], "tests": [{"vars": {"prompt": "x", "z": 1}}]}
     return [
         of_task(results_of(), "first"),
@@ -36,8 +36,8 @@ def two() -> Sequence[Results]:
     ]
 
 
-def test_a_document_has_one_for_each_task(tmp_path: Path) -> None:
-    """Under its id, streamed like any other, in every format."""
+def test_a_document_contains_each_task(tmp_path: Path) -> None:
+    """Each has its id as key, and is streamed like any other, in every format."""
     parts = two()
     for suffix in ("json", "yaml", "xml"):
         write_results(tmp_path / f"r.{suffix}", parts)
@@ -52,12 +52,12 @@ def test_a_document_has_one_for_each_task(tmp_path: Path) -> None:
 
 
 def test_a_run_without_tasks_has_the_document_of_its_only_part() -> None:
-    """Nothing around it."""
+    """The document has no enclosing member."""
     assert "results" in run_document([results_of()])
 
 
 def test_a_table_has_the_columns_of_all_tasks() -> None:
-    """Those of other tasks are empty; variables are joined; the first column is the task."""
+    """Cells of other tasks are empty; variables are joined; the first column is the task."""
     first, *lines = csv.reader(io.StringIO("".join(csv_chunks(*two()))))
     assert first[:5] == ["Task", "Description", "word", "prompt", "z"]
     assert [line[0] for line in lines] == ["first", "first", "second"]
@@ -77,8 +77,8 @@ def test_junit_counts_all_tasks_and_names_them() -> None:
     ]
 
 
-def test_scores_that_an_extension_added_are_counted_like_metrics() -> None:
-    """Once each, with weight 1; those of assertions keep theirs."""
+def test_scores_added_by_an_extension_are_counted_like_metrics() -> None:
+    """Each counts once with weight 1; scores of assertions keep their weights."""
     _, rows = rows_of()
     scored = next(row for row in rows if row.verdict is not None and row.verdict.parts)
     assert scored.verdict is not None
@@ -91,8 +91,8 @@ def test_scores_that_an_extension_added_are_counted_like_metrics() -> None:
     assert totals.metrics == ["extra", "m"]
 
 
-def test_joined_totals_count_what_all_of_them_count() -> None:
-    """Rows, statuses and how rows ended."""
+def test_joined_totals_are_the_sums_of_all_parts() -> None:
+    """Rows, statuses and ends of rows are added."""
     joined = Totals.joined(part.totals for part in two())
     assert joined.rows == 2 * len(SUITE["providers"]) + 1
     alone = [part.totals for part in two()]

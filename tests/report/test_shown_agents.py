@@ -1,4 +1,4 @@
-"""What is told of the agent of a row: on a terminal, and in result files."""
+"""The agent of a row on a terminal and in result files."""
 
 import csv
 import io
@@ -82,8 +82,8 @@ def text_of(shown: RenderableType) -> str:
     return console.file.getvalue()
 
 
-def test_a_row_tells_each_attempt_and_where_its_files_are() -> None:
-    """As seen from the folder where somebody stands; nothing of it does anything to a terminal."""
+def test_a_row_shows_each_attempt_and_its_files() -> None:
+    """Paths are relative to the working directory; special characters are escaped for the terminal."""
     record = RowRecord.of(records_of(rows_of(provider=agent)[1])[0])
     found = record.agent
     assert found is not None
@@ -93,7 +93,7 @@ def test_a_row_tells_each_attempt_and_where_its_files_are() -> None:
     assert lines[begin + 1 : begin + len(LINES)] == [f"  {line}" for line in LINES[1:]]
 
 
-def test_a_case_that_was_cut_off_tells_what_is_known() -> None:
+def test_an_interrupted_case_shows_the_known_facts() -> None:
     """It has no folder, and perhaps no attempt."""
     so_far = LoopEnd(ending="interrupted", message="interrupted after 0 attempts", attempts=())
     found = RowRecord.of({"response": {"metadata": case_reply(so_far, {}).metadata}}).agent
@@ -122,11 +122,11 @@ def _ending(**attempt: Any) -> dict[str, Any]:
 @example(_ending(durationMs=1, exitCode=math.inf))
 @example(_ending(durationMs=1, failure="no"))
 @example(_ending(durationMs=None))
-def test_what_others_call_an_agent_is_none(told: Any) -> None:
-    """Results of others may be imported: what cannot be read is left out, and breaks nothing."""
-    found = RowRecord.of({"response": {"metadata": {"agent": told}}}).agent
+def test_invalid_imported_agent_data_is_ignored(data: Any) -> None:
+    """Results of other programs may be imported: unreadable members are left out, and break nothing."""
+    found = RowRecord.of({"response": {"metadata": {"agent": data}}}).agent
     if found is not None:
-        assert isinstance(told, dict)
+        assert isinstance(data, dict)
         assert found.sentence == next(agent_lines(found))
 
 
@@ -140,10 +140,10 @@ def test_what_others_call_an_agent_is_none(told: Any) -> None:
         (["not", "ours"], None, None),
     ],
 )
-def test_rows_are_called_after_their_cases(
+def test_rows_are_named_after_their_cases(
     case: Any, description: str | None, title: str | None
 ) -> None:
-    """On a terminal, in JUnit XML, in CSV and on a page; what a case is, its description tells."""
+    """This holds on a terminal, in JUnit XML, in CSV and on a page; the description identifies the case."""
     test = {**record_of()["testCase"], "description": description}
     test |= {} if case is None else {"case": case}
     record = RowRecord.of({**record_of(), "testCase": test})
@@ -151,8 +151,8 @@ def test_rows_are_called_after_their_cases(
     assert record.name == (title or RowRecord.of(record_of()).name)
 
 
-def test_documents_call_rows_after_their_cases() -> None:
-    """Also where no test is described."""
+def test_documents_name_rows_after_their_cases() -> None:
+    """They do so also if no test has a description."""
     suite = {
         "providers": ["echo"],
         "tasks": [{"id": "t", "type": "agent", "prompts": ["p"], "tests": [{"id": "calc"}]}],
@@ -171,21 +171,21 @@ def test_documents_call_rows_after_their_cases() -> None:
     assert first[head.index("Description")] == "calc"
 
 
-def test_an_agent_that_was_given_up_shows_why() -> None:
-    """In place of what it said; of files their names, where there is little room."""
+def test_a_given_up_agent_shows_the_reason() -> None:
+    """The reason replaces its output; only names of files are shown if space is short."""
     why = "gave up after 1 attempt: not_found: no such program: /home/me/agents/fix.sh, see http://x/y/z"
     ended = LoopEnd(ending="failed", message=why, attempts=ENDS[:2], gave_up="permanent")
     reply = case_reply(ended, {})
     row = record_of()
     record = {**row, "response": {**row["response"], "metadata": reply.metadata}}
-    told = "gave up after 1 attempt: not_found: no such program: fix.sh, see http://x/y/z"
-    assert RowRecord.of(record).shown == told
+    reason = "gave up after 1 attempt: not_found: no such program: fix.sh, see http://x/y/z"
+    assert RowRecord.of(record).shown == reason
     assert RowRecord.of(row).shown == row["response"]["output"]
 
 
-def test_calls_of_a_model_are_told_from_what_sums_up_an_attempt() -> None:
-    """Replies have their tokens; the entry that stands for the whole attempt says how it ended."""
-    asked = call(role="attempt", provider="gpt", reply={"output": "…"}, tokens=35)
+def test_model_calls_are_separate_from_the_summary_of_an_attempt() -> None:
+    """Replies have their tokens; the entry for the whole attempt has its end."""
+    attempt = call(role="attempt", provider="gpt", reply={"output": "…"}, tokens=35)
     over = [
         call(
             role="attempt",
@@ -196,7 +196,7 @@ def test_calls_of_a_model_are_told_from_what_sums_up_an_attempt() -> None:
         )
         for end in ENDS[:2]
     ]
-    text = text_of(row_view(RowRecord.of(record_of()), [asked, over[0], asked, over[1]]))
+    text = text_of(row_view(RowRecord.of(record_of()), [attempt, over[0], attempt, over[1]]))
     rows = [line.split() for line in text.splitlines() if " gpt " in line]
     assert rows == [
         [*["1", "1", "gpt", "agent", "12", "35", "$0.5000", "reply"]],
@@ -207,8 +207,8 @@ def test_calls_of_a_model_are_told_from_what_sums_up_an_attempt() -> None:
 
 
 @pytest.mark.parametrize("has_agents", [False, True])
-def test_attempts_are_a_column_where_there_are_agents(has_agents: bool) -> None:  # noqa: FBT001
-    """Of the table of columns, and of CSV; other runs look as ever."""
+def test_attempts_are_a_column_if_there_are_agents(has_agents: bool) -> None:  # noqa: FBT001
+    """The table of columns and CSV have it; other runs are unchanged."""
     results = results_of(provider=agent) if has_agents else results_of()
     text = text_of(columns_table(results.columns, results.totals))
     assert ("attempts" in text) == has_agents
@@ -222,19 +222,19 @@ def test_attempts_are_a_column_where_there_are_agents(has_agents: bool) -> None:
 
 
 def test_documents_have_the_attempts_as_text() -> None:
-    """Behind a summary on a page, as the output of the case in JUnit XML; nothing of it is markup."""
+    """They follow a summary on a page, and are the output of the case in JUnit XML; none of it is markup."""
     page = PageData("".join(html_chunks(results_of(provider=agent))))
-    told = [page.block(row, "3 attempts") for row in range(4)]
-    assert [text is not None for text in told] == [True, False, True, False]
-    assert "<b>gone</b>" in told[0]
+    blocks = [page.block(row, "3 attempts") for row in range(4)]
+    assert [text is not None for text in blocks] == [True, False, True, False]
+    assert "<b>gone</b>" in blocks[0]
     tree = ET.fromstring("".join(junit_chunks(results_of(provider=agent))))  # noqa: S314 - ours
     outs = [case.findtext("system-out") for case in tree.iter("testcase")]
-    told = [line.replace("t/a", "/runs/e1/t/a") for line in LINES]
-    assert [out.splitlines() for out in outs if out is not None] == [told, told]
+    lines = [line.replace("t/a", "/runs/e1/t/a") for line in LINES]
+    assert [out.splitlines() for out in outs if out is not None] == [lines, lines]
     assert outs.count(None) == 2
 
 
-def test_what_is_left_out_is_told_nowhere() -> None:
+def test_stripped_agent_data_is_absent() -> None:
     """Metadata of a row may be left out of result files."""
     results = results_of(provider=agent, strip=Strip(metadata=True))
     assert "attempt 0" not in "".join(junit_chunks(results))
@@ -245,7 +245,7 @@ def test_what_is_left_out_is_told_nowhere() -> None:
 
 
 def test_totals_count_the_attempts_of_all_rows() -> None:
-    """None where there was no agent, which is not 0."""
+    """The total is None without an agent, which differs from 0."""
     parsed, rows = rows_of(provider=agent)
     assert [column.attempts for column in totals_of(parsed, rows).columns] == [6, None]
 
@@ -254,8 +254,8 @@ def test_totals_count_the_attempts_of_all_rows() -> None:
     ("ending", "outcome", "word"),
     [("failed", "done", "gave up"), ("done", "done", "done"), ("failed", "timed_out", "timed out")],
 )
-def test_a_row_is_headed_by_how_its_agent_ended(ending: Any, outcome: str, word: str) -> None:
-    """Unless the row itself did not come to its end."""
+def test_the_heading_of_a_row_is_the_end_of_its_agent(ending: Any, outcome: str, word: str) -> None:
+    """It is the outcome of the row if the row itself did not end."""
     gave_up: Any = "attempts" if ending == "failed" else None
     end = LoopEnd(ending=ending, message="m", attempts=(), gave_up=gave_up)
     row = record_of()

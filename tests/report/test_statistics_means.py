@@ -1,4 +1,4 @@
-"""Means, shares and their intervals, beside SciPy and examples that were published."""
+"""Means, shares and their intervals, compared with SciPy and published examples."""
 
 import math
 from random import Random
@@ -38,8 +38,8 @@ values = st.lists(st.floats(-100, 100).map(lambda x: round(x, 3)), min_size=2, m
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3.5, 10, 100, 999, 1000, 1001, 20_000, 1e6])
-def test_student_is_as_scipy_has_it(freedom: float) -> None:
-    """Quantiles and tails, also far out."""
+def test_student_quantiles_equal_scipy(freedom: float) -> None:
+    """Quantiles and tails are compared, also far from the centre."""
     for share in (1e-9, 0.025, 0.2, 0.5, 0.6, 0.975, 0.9999):
         wanted = scipy.stats.t.ppf(share, freedom)
         assert student_quantile(share, freedom) == pytest.approx(wanted, rel=1e-8, abs=1e-12)
@@ -49,14 +49,14 @@ def test_student_is_as_scipy_has_it(freedom: float) -> None:
 
 
 @given(st.floats(1e-12, 1 - 1e-12))
-def test_the_normal_distribution_is_as_scipy_has_it(share: float) -> None:
-    """Quantiles, and the tails that they cut off."""
+def test_the_normal_distribution_equals_scipy(share: float) -> None:
+    """Quantiles and the corresponding tails are compared."""
     quantile = normal_quantile(share)
     assert quantile == pytest.approx(scipy.stats.norm.ppf(share), rel=1e-9, abs=1e-12)
     assert normal_tail(-quantile) == pytest.approx(share, rel=1e-7)
 
 
-def test_standard_errors_are_those_of_a_textbook() -> None:
+def test_standard_errors_equal_a_textbook() -> None:
     """Efron and Tibshirani, table 2.1: 86.86 with 25.24, and 56.22 with 14.14."""
     for sample, middle, error in ((TREATED, 86.86, 25.24), (CONTROL, 56.22, 14.14)):
         found = mean(sample)
@@ -67,10 +67,8 @@ def test_standard_errors_are_those_of_a_textbook() -> None:
 
 @settings(max_examples=settings().max_examples // 3)
 @given(values, st.sampled_from([0.5, 0.9, 0.95, 0.999]))
-def test_a_mean_of_independent_values_is_as_scipy_has_it(
-    sample: list[float], confidence: float
-) -> None:
-    """The standard error of the mean, and Student's interval."""
+def test_a_mean_of_independent_values_equals_scipy(sample: list[float], confidence: float) -> None:
+    """The standard error of the mean and Student's interval are compared."""
     found = mean(sample, confidence=confidence)
     assert found is not None
     assert (found.n, found.clusters) == (len(sample), len(sample))
@@ -83,8 +81,8 @@ def test_a_mean_of_independent_values_is_as_scipy_has_it(
     assert (found.low, found.high) == pytest.approx(ends, rel=1e-9, abs=1e-9)
 
 
-def test_clusters_are_those_of_an_intercept_with_robust_errors() -> None:
-    """The number that statsmodels 0.15 gives: `OLS(y, ones).fit(cov_type="cluster")`, with its correction."""
+def test_clustered_errors_equal_those_of_an_intercept_with_robust_errors() -> None:
+    """Reference: statsmodels 0.15, `OLS(y, ones).fit(cov_type="cluster")`, with its correction."""
     sample = [1.0, 2, 3, 4, 6, 8, 8, 9, 10]
     found = mean(sample, "aaabbcccc")
     assert found is not None
@@ -97,8 +95,8 @@ CLUSTERED = 2.2562213941508196
 
 @settings(max_examples=settings().max_examples // 3)
 @given(values, st.randoms(use_true_random=False))
-def test_clusters_of_one_are_no_clusters(sample: list[float], rng: Random) -> None:
-    """And neither the order nor the names of anything matter."""
+def test_clusters_of_one_value_have_no_effect(sample: list[float], rng: Random) -> None:
+    """Neither the order nor any name matters."""
     names = [*range(len(sample))]
     assert mean(sample, names) == mean(sample)
     groups = [rng.randrange(4) for _ in sample]
@@ -113,7 +111,7 @@ def test_clusters_of_one_are_no_clusters(sample: list[float], rng: Random) -> No
 def test_units_and_copies_change_nothing_else(
     sample: list[float], factor: float, shift: int, copies: int
 ) -> None:
-    """Scaled and shifted values have such a mean and interval; copies in one cluster tell nothing."""
+    """Scaling and shifting apply to mean and interval; copies in one cluster add no information."""
     found = mean(sample)
     moved = mean([factor * value + shift for value in sample])
     assert found is not None
@@ -134,18 +132,16 @@ def test_units_and_copies_change_nothing_else(
     ("sample", "clusters"),
     [([3.0], None), ([0.1] * 7, None), ([1.0, 2.0], "aa"), ([1.0, 3.0, 3.0, 1.0], "aabb")],
 )
-def test_where_nothing_varies_there_is_no_interval(
-    sample: list[float], clusters: str | None
-) -> None:
-    """One value, values that are all equal, and one cluster: nobody knows how far they are off."""
+def test_without_variation_there_is_no_interval(sample: list[float], clusters: str | None) -> None:
+    """One value, equal values and one cluster do not allow an estimate of the error."""
     found = mean(sample, clusters)
     assert found is not None
     assert (found.standard_error, found.low, found.high, found.half_width) == (None,) * 4
     assert bootstrap_mean(sample, seeded(1), clusters) == found
 
 
-def test_what_is_no_number_is_left_out() -> None:
-    """Missing values, infinities and NaN; of nothing there is no mean."""
+def test_values_that_are_not_numbers_are_left_out() -> None:
+    """Missing values, infinities and NaN are ignored; an empty list has no mean."""
     assert mean([1, None, math.nan, 3, math.inf], "abcde") == mean([1, 3])
     assert mean([]) is mean([None, math.nan]) is bootstrap_mean([], seeded(1)) is None
     assert proportion(0, 0) is None
@@ -162,7 +158,9 @@ def test_what_is_no_number_is_left_out() -> None:
         (1, 29, 0.0061, 0.1718),
     ],
 )
-def test_wilson_is_as_it_was_published(passed: int, n: int, low: float, high: float) -> None:
+def test_wilson_intervals_equal_the_published_ones(
+    passed: int, n: int, low: float, high: float
+) -> None:
     """R. G. Newcombe, Statistics in Medicine 17 (1998) 857, table I, method 3."""
     found = proportion(passed, n)
     assert found is not None
@@ -171,8 +169,8 @@ def test_wilson_is_as_it_was_published(passed: int, n: int, low: float, high: fl
 
 @settings(max_examples=settings().max_examples // 3)
 @given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_wilson_is_as_scipy_has_it(counts: tuple[int, int]) -> None:
-    """And rows that are clusters of their own are no clusters."""
+def test_wilson_intervals_equal_scipy(counts: tuple[int, int]) -> None:
+    """Clusters of one row do not change them."""
     passed, n = counts
     found = proportion(passed, n)
     assert found is not None
@@ -188,7 +186,7 @@ def clustered(rows: list[int], groups: str) -> Estimate | None:
     return clustered_proportion(lambda: sums, n)
 
 
-def test_copies_of_a_row_narrow_no_share() -> None:
+def test_copies_of_a_row_do_not_narrow_a_share() -> None:
     """Ten clusters of two equal rows are ten rows, with the quantile of Student's t."""
     found, alone = clustered([0, 0] * 4 + [1, 1] * 6, "aabbccddeeffgghhiijj"), proportion(6, 10)
     assert found is not None
@@ -201,7 +199,7 @@ def test_copies_of_a_row_narrow_no_share() -> None:
 
 
 def test_clusters_that_all_pass_count_once_each() -> None:
-    """Their rows may be copies; but what each cluster passes half of says nothing of other clusters."""
+    """Their rows may be copies; a pass rate of one half in each cluster does not narrow the interval."""
     whole, half = clustered([1] * 10, "aabbccddee"), clustered([0, 1] * 5, "aabbccddee")
     assert whole is not None
     assert (whole.high, whole.standard_error) == (1.0, None)
@@ -213,8 +211,10 @@ def test_clusters_that_all_pass_count_once_each() -> None:
 
 @settings(max_examples=settings().max_examples // 4)
 @given(values, st.integers(0, 9), st.sampled_from(["bca", "percentile"]))
-def test_a_bootstrap_does_not_know_the_order(sample: list[float], seed: int, method: str) -> None:
-    """Equal seeds give equal intervals, which hold what is in between."""
+def test_a_bootstrap_is_independent_of_the_order(
+    sample: list[float], seed: int, method: str
+) -> None:
+    """Equal seeds give equal intervals, which contain the estimate."""
     how = {"method": method, "resamples": 100}
     found = bootstrap_mean(sample, seeded(seed), **how)  # type: ignore[arg-type]
     turned = bootstrap_mean(sample[::-1], seeded(seed), **how)  # type: ignore[arg-type]
@@ -225,8 +225,8 @@ def test_a_bootstrap_does_not_know_the_order(sample: list[float], seed: int, met
 
 
 @pytest.mark.parametrize("method", ["bca", "percentile"])
-def test_a_bootstrap_is_as_scipy_has_it(method: str) -> None:
-    """But for what chance draws; its standard error is 23.36, Efron and Tibshirani, table 2.2."""
+def test_a_bootstrap_equals_scipy(method: str) -> None:
+    """The difference is due to sampling; its standard error is 23.36, Efron and Tibshirani, table 2.2."""
     ours = bootstrap_mean(TREATED, seeded(1), method=method, resamples=4000)  # type: ignore[arg-type]
     theirs = scipy.stats.bootstrap(
         (TREATED,), np.mean, n_resamples=9999, method=method, rng=np.random.default_rng(1)
@@ -237,8 +237,11 @@ def test_a_bootstrap_is_as_scipy_has_it(method: str) -> None:
     assert (ours.low, ours.high) == pytest.approx(wanted, abs=4)
 
 
-def test_a_bootstrap_draws_whole_clusters() -> None:
-    """With their weights: ten clusters of five copies are ten values, and so is one of them counted twice."""
+def test_a_bootstrap_resamples_whole_clusters() -> None:
+    """Clusters keep their weights.
+
+    Ten clusters of five copies are ten values, also if one of them is doubled.
+    """
     rng = seeded(4)
     sample = [rng.gauss(0, 1) for _ in range(10)]
     copied = [value for value in sample for _ in range(5)]
@@ -255,8 +258,8 @@ def test_a_bootstrap_draws_whole_clusters() -> None:
     assert uneven.standard_error == pytest.approx(linear.standard_error, rel=0.1)
 
 
-def test_a_bootstrap_takes_the_ends_where_its_correction_cannot_reach() -> None:
-    """One value of 31 is far out, and nearly all intervals shall hold the mean."""
+def test_a_bootstrap_is_limited_to_the_ends_of_its_samples() -> None:
+    """One value of 31 is an outlier, and the confidence is so high that the correction has no quantile."""
     found = bootstrap_mean([0] * 30 + [1000], seeded(1), resamples=500, confidence=1 - 1e-12)
     assert found is not None
     assert found.high is not None
@@ -264,8 +267,8 @@ def test_a_bootstrap_takes_the_ends_where_its_correction_cannot_reach() -> None:
     assert found.high > found.mean
 
 
-def test_an_interval_that_is_drawn_keeps_the_rest() -> None:
-    """The mean, its standard error and its numbers; where nothing can be drawn, everything."""
+def test_a_resampled_interval_keeps_the_other_figures() -> None:
+    """The mean, its standard error and its counts are unchanged; without resampling, so is the interval."""
     sums = [(value, 1.0) for value in map(float, TREATED)]
     own, equal = mean(TREATED), mean([1.0] * 5)
     assert own is not None
@@ -278,8 +281,8 @@ def test_an_interval_that_is_drawn_keeps_the_rest() -> None:
 
 
 @pytest.mark.parametrize("unit", [1e-300, 1e-170, 1.0, 1e160, 1e299])
-def test_no_number_is_too_large_or_too_small(unit: float) -> None:
-    """Whose squares no computer can hold; what is beyond 1e300 is left out."""
+def test_extreme_numbers_do_not_overflow(unit: float) -> None:
+    """Their squares exceed all floats; values beyond 1e300 are left out."""
     found, plain = mean([unit, 3 * unit, 8 * unit]), mean([1, 3, 8])
     assert found is not None
     assert plain is not None
@@ -288,16 +291,16 @@ def test_no_number_is_too_large_or_too_small(unit: float) -> None:
     assert mean([1, 1e301, 3, -(10**400), 8]) == plain
 
 
-def test_an_interval_without_ends_is_none() -> None:
-    """Where a confidence is so near to 1 that its ends are no numbers."""
+def test_an_interval_without_finite_ends_is_none() -> None:
+    """The confidence is so near to 1 that its ends are not finite."""
     found = mean([1e200, 3e200], confidence=1 - 2**-53)
     assert found is not None
     assert found.standard_error == pytest.approx(1e200)
     assert (found.low, found.high) == (None, None)
 
 
-def test_intervals_hold_what_they_estimate_as_often_as_they_say() -> None:
-    """Of 300 samples of 12 clusters of 4: without regard to clusters far fewer would."""
+def test_intervals_have_their_nominal_coverage() -> None:
+    """300 samples of 12 clusters of 4 are drawn; an interval that ignores clusters would cover far fewer."""
     rng = seeded(7)
     held = unaware = 0
     groups = [group for group in range(12) for _ in range(4)]
@@ -311,8 +314,8 @@ def test_intervals_hold_what_they_estimate_as_often_as_they_say() -> None:
     assert unaware < 240
 
 
-def test_shares_are_held_near_the_end_too() -> None:
-    """Of 500 samples of 40 rows of which each passes with 97 %."""
+def test_shares_near_one_have_their_nominal_coverage() -> None:
+    """500 samples of 40 rows are drawn, of which each passes with 97 %."""
     rng = seeded(3)
     found = (proportion(sum(rng.random() < 0.97 for _ in range(40)), 40) for _ in range(500))
     assert sum(holds(one, 0.97) for one in found) >= 465
@@ -324,7 +327,7 @@ def holds(found: Estimate | None, value: float) -> bool:
 
 
 def assert_same(one: Estimate | None, other: Estimate | None) -> None:
-    """But for rounding."""
+    """Compare except for rounding."""
     assert one is not None
     assert other is not None
     assert (one.n, one.clusters) == (other.n, other.clusters)

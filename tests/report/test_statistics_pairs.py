@@ -1,4 +1,4 @@
-"""Two runs of the same tests: differences, McNemar's test, many questions, and how many tests it takes."""
+"""Two runs of the same tests: differences, McNemar's test, multiple comparisons, and sample sizes."""
 
 import itertools
 import math
@@ -41,8 +41,8 @@ def found(
 
 @settings(max_examples=settings().max_examples // 3)
 @given(pairs)
-def test_paired_differences_are_as_scipy_has_them(drawn: list[tuple[float, float]]) -> None:
-    """Student's test of pairs; the other way around everything is turned around."""
+def test_paired_differences_equal_scipy(drawn: list[tuple[float, float]]) -> None:
+    """Student's paired test is compared; swapping the runs inverts the result."""
     before, after = zip(*drawn, strict=True)
     there, back = found(before, after), found(after, before)
     assert there.estimate.mean == pytest.approx(-back.estimate.mean)
@@ -55,7 +55,7 @@ def test_paired_differences_are_as_scipy_has_them(drawn: list[tuple[float, float
         assert interval == pytest.approx((ends.low, ends.high), rel=1e-6, abs=1e-9)
 
 
-def test_sleep_is_what_student_found() -> None:
+def test_the_sleep_data_have_the_published_result() -> None:
     """Student, Biometrika 6 (1908), on Cushny and Peebles: 1.58 hours more, t = 4.06, p = 0.0028."""
     first = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
     second = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]
@@ -66,8 +66,8 @@ def test_sleep_is_what_student_found() -> None:
     assert sleep.p_value == pytest.approx(0.002833, abs=5e-7)
 
 
-def test_equal_differences_are_told_by_their_number() -> None:
-    """There is no standard error; that chance turned none of ten signs around is rare all the same."""
+def test_equal_differences_are_tested_by_their_count() -> None:
+    """They have no standard error, so their signs are tested: ten equal ones are rare by chance."""
     worse = found([0.5] * 10, [0.25] * 10)
     assert (worse.estimate.standard_error, worse.p_value) == (None, 2**-9)
     assert found([0.5] * 10, [0.5] * 10).p_value == 1
@@ -75,8 +75,8 @@ def test_equal_differences_are_told_by_their_number() -> None:
     assert found([1.0], [0.0]).p_value is None
 
 
-def test_pairs_with_one_side_count_for_nothing() -> None:
-    """Missing values, and such that are no finite numbers."""
+def test_pairs_with_a_missing_side_are_ignored() -> None:
+    """Missing values and numbers that are not finite are ignored."""
     whole = found([0.1, 0.5, 0.9], [0.2, 0.8, 0.7])
     before: list[float | None] = [0.1, None, 0.5, 0.3, 0.9]
     assert found(before, [0.2, 0.1, 0.8, math.nan, 0.7]) == whole
@@ -87,14 +87,14 @@ def test_pairs_with_one_side_count_for_nothing() -> None:
 
 @settings(max_examples=settings().max_examples // 2)
 @given(st.integers(0, 300), st.integers(0, 300))
-def test_mcnemar_is_a_test_of_coins(better: int, worse: int) -> None:
-    """The binomial test of one half; nobody can tell heads from tails."""
+def test_mcnemar_is_a_binomial_test(better: int, worse: int) -> None:
+    """It equals the binomial test of one half, and is symmetric."""
     wanted = scipy.stats.binomtest(better, better + worse).pvalue if better + worse else 1
     assert mcnemar(better, worse) == pytest.approx(wanted, rel=1e-9) == mcnemar(worse, better)
 
 
-def test_many_pairs_are_as_in_a_textbook() -> None:
-    """A. Agresti, Categorical data analysis (2002), table 10.1: 150 and 86 of 1600 changed their minds.
+def test_many_pairs_equal_a_textbook_example() -> None:
+    """Reference: A. Agresti, Categorical data analysis (2002), table 10.1: 150 and 86 of 1600 changed.
 
     The difference is -0.04 with a standard error of 0.0095.
     """
@@ -105,8 +105,8 @@ def test_many_pairs_are_as_in_a_textbook() -> None:
     assert difference.standard_error == pytest.approx(0.0095, abs=1e-4)
 
 
-def test_very_many_pairs_are_told_by_the_corrected_statistic() -> None:
-    """Which is near the exact test: (|b - c| - 1)² / (b + c)."""
+def test_very_many_pairs_use_the_corrected_statistic() -> None:
+    """(|b - c| - 1)² / (b + c) is close to the exact test."""
     wanted = scipy.stats.chi2.sf((abs(1100 - 1000) - 1) ** 2 / 2100, 1)
     assert mcnemar(1100, 1000) == pytest.approx(wanted)
     assert mcnemar(1100, 1000) == pytest.approx(scipy.stats.binomtest(1000, 2100).pvalue, rel=0.01)
@@ -115,8 +115,8 @@ def test_very_many_pairs_are_told_by_the_corrected_statistic() -> None:
 
 @settings(max_examples=settings().max_examples // 2)
 @given(st.lists(st.integers(-3, 3), min_size=2, max_size=9))
-def test_clusters_are_turned_around_as_a_whole(differences: list[int]) -> None:
-    """All ways of it are counted; none but the size of the sum matters."""
+def test_clusters_are_permuted_as_a_whole(differences: list[int]) -> None:
+    """All sign changes are counted; only the size of the sum matters."""
     ways = itertools.product((-1, 1), repeat=len(differences))
     sums = [sum(map(int.__mul__, differences, signs)) for signs in ways]
     wanted = sum(abs(one) >= abs(sum(differences)) for one in sums) / len(sums)
@@ -124,8 +124,8 @@ def test_clusters_are_turned_around_as_a_whole(differences: list[int]) -> None:
     assert clustered_mcnemar([-one for one in differences]) == pytest.approx(wanted)
 
 
-def test_one_cluster_tells_nothing_and_many_are_told_by_a_statistic() -> None:
-    """(Σ d)² / Σ d², which is near what counting gives."""
+def test_one_cluster_has_no_test_and_many_use_a_statistic() -> None:
+    """(Σ d)² / Σ d² is close to the exact count."""
     assert clustered_mcnemar([5]) is None
     assert clustered_mcnemar([]) == 1
     differences = [2] * 280 + [-2] * 230
@@ -135,8 +135,8 @@ def test_one_cluster_tells_nothing_and_many_are_told_by_a_statistic() -> None:
     assert clustered_mcnemar(differences) == pytest.approx(mcnemar(280, 230), rel=0.15)
 
 
-def test_holm_is_as_scipy_and_its_paper_have_it() -> None:
-    """Adjusted p-values never fall, and are never above 1; what has none has none."""
+def test_holm_equals_scipy_and_its_paper() -> None:
+    """Adjusted p-values never decrease and never exceed 1; a missing p-value stays missing."""
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([None, 0.9, 0.8]) == [None, 1.0, 1.0]
     assert holm([]) == []
@@ -144,8 +144,10 @@ def test_holm_is_as_scipy_and_its_paper_have_it() -> None:
 
 @settings(max_examples=settings().max_examples // 3)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.randoms(use_true_random=False))
-def test_holm_knows_no_order_and_forgives_nothing(p_values: list[float], rng: Random) -> None:
-    """One question keeps its p-value, and none gets a smaller one."""
+def test_holm_is_independent_of_order_and_never_lowers_a_p_value(
+    p_values: list[float], rng: Random
+) -> None:
+    """A single p-value is unchanged."""
     found_values = holm(p_values)
     places = [*range(len(p_values))]
     rng.shuffle(places)
@@ -156,18 +158,18 @@ def test_holm_knows_no_order_and_forgives_nothing(p_values: list[float], rng: Ra
 
 
 @pytest.mark.parametrize("unit", [1e-200, 1e-160, 1.0, 1e155, 1e299])
-def test_differences_of_any_size_are_told(unit: float) -> None:
-    """With the same p-value; of the largest nobody has rows enough."""
+def test_differences_of_any_size_are_tested(unit: float) -> None:
+    """The p-value does not depend on the scale; no number of rows suffices for the largest scale."""
     sums = PairSums()
     for test, score in enumerate([unit, 2 * unit, 4 * unit, unit]):
         sums.add(RowPlace(test), passed=0, score=score)
-    told = sums.scored(None, None).json()
-    assert told["pValue"] == pytest.approx(scipy.stats.ttest_1samp([1, 2, 4, 1], 0).pvalue)
-    assert told["neededRows"]["0.01"] == (None if unit > 1 else 156_978 if unit == 1 else 1)
+    data = sums.scored(None, None).json()
+    assert data["pValue"] == pytest.approx(scipy.stats.ttest_1samp([1, 2, 4, 1], 0).pvalue)
+    assert data["neededRows"]["0.01"] == (None if unit > 1 else 156_978 if unit == 1 else 1)
 
 
-def test_numbers_of_tests_are_those_of_textbooks() -> None:
-    """As published, within what they round.
+def test_sample_sizes_equal_those_of_textbooks() -> None:
+    """They equal the published ones except for rounding.
 
     Miller (2024), section 5: variance 1/9 of the differences, effect 0.03: 969 questions. J. Cohen,
     Statistical power analysis (1988), table 2.4.1: 64 of each for d = 0.5 by Student's t, one more than by
@@ -180,10 +182,8 @@ def test_numbers_of_tests_are_those_of_textbooks() -> None:
 
 @settings(max_examples=settings().max_examples // 3)
 @given(st.floats(0.01, 0.3), st.floats(0.1, 2), st.sampled_from([0.8, 0.9]))
-def test_what_is_needed_is_what_is_detectable(
-    effect: float, deviation: float, power: float
-) -> None:
-    """So many tests show such a difference, and one less does not."""
+def test_needed_and_detectable_are_inverse(effect: float, deviation: float, power: float) -> None:
+    """The needed number of tests detects the difference, and one less does not."""
     n = needed(effect, deviation, power=power)
     assert detectable(deviation / math.sqrt(n), power=power) <= effect * (1 + 1e-9)
     if n > 1:
@@ -191,14 +191,14 @@ def test_what_is_needed_is_what_is_detectable(
 
 
 @pytest.mark.parametrize(("effect", "discordant"), [(0.15, 0.35), (0.2, 0.3), (0.1, 0.4)])
-def test_the_power_is_nearly_what_was_asked_for(effect: float, discordant: float) -> None:
-    """By the chances of all outcomes; the exact test finds a few of a hundred differences less."""
+def test_the_power_is_close_to_the_requested_power(effect: float, discordant: float) -> None:
+    """It is computed from all outcomes; the exact test finds a few percent fewer differences."""
     n, power = needed_for_pairs(effect, discordant), 0.0
     for parted in range(n + 1):
         if (chance := scipy.stats.binom.pmf(parted, n, discordant)) > 1e-6:
             each = scipy.stats.binom.pmf(range(parted + 1), parted, (1 + effect / discordant) / 2)
-            told = (one for k, one in enumerate(each) if mcnemar(k, parted - k) <= 0.05)
-            power += chance * math.fsum(told)
+            significant = (one for k, one in enumerate(each) if mcnemar(k, parted - k) <= 0.05)
+            power += chance * math.fsum(significant)
     assert 0.76 <= power <= 0.8
 
 
@@ -211,16 +211,16 @@ def test_the_power_is_nearly_what_was_asked_for(effect: float, discordant: float
         lambda: needed_for_pairs(0.3, 0.2),
     ],
 )
-def test_no_difference_needs_no_number_of_tests(wrong: Callable[[], int]) -> None:
-    """And what cannot be is refused in words."""
+def test_a_zero_difference_has_no_sample_size(wrong: Callable[[], int]) -> None:
+    """Invalid values are rejected with a message."""
     with pytest.raises(ValueError, match="must"):
         wrong()
 
 
-def test_equal_runs_are_called_different_no_more_often_than_agreed() -> None:
-    """Of 300 comparisons of equal runs with repeats, at most one of twenty, whatever tests have in common."""
+def test_equal_runs_differ_no_more_often_than_the_significance_level() -> None:
+    """Of 300 comparisons of equal runs with repeats, at most 5 % differ, for any correlation within tests."""
     rng = Random(11)  # noqa: S311 - draws samples
-    said = 0
+    differing = 0
     for _ in range(300):
         sums = PairSums()
         for test in range(20):
@@ -229,5 +229,5 @@ def test_equal_runs_are_called_different_no_more_often_than_agreed() -> None:
                 before, after = rng.random() < easy, rng.random() < easy
                 sums.add(RowPlace(test), passed=after - before, score=float(after - before))
         p_value = sums.passed(None, None).p_value
-        said += p_value is not None and p_value <= 0.05
-    assert said <= 22
+        differing += p_value is not None and p_value <= 0.05
+    assert differing <= 22

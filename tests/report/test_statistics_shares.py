@@ -1,4 +1,4 @@
-"""Differences of pass rates over the same rows: their intervals, and that these hold what they say."""
+"""Differences of pass rates over the same rows: their intervals and the coverage of these."""
 
 import math
 
@@ -35,7 +35,7 @@ def found(better: int, worse: int, n: int, confidence: float = 0.95) -> Estimate
         ((1, 7, 21), 0.95, -0.517, -0.026),
     ],
 )
-def test_the_score_interval_is_that_of_others(
+def test_the_score_interval_equals_published_ones(
     case: tuple[int, int, int], confidence: float, low: float, high: float
 ) -> None:
     """`scoreci.mp` of PropCIs 0.3 for R; the last is M. Fagerland et al. (2014), on airways (Bentur 2009)."""
@@ -46,8 +46,8 @@ def test_the_score_interval_is_that_of_others(
 
 @settings(max_examples=settings().max_examples // 5)
 @given(counts)
-def test_at_its_ends_the_score_test_is_just_refused(case: tuple[int, int, int]) -> None:
-    """With the variance that is likeliest there, which SciPy looks for; turned around it is mirrored."""
+def test_the_score_test_is_just_significant_at_the_ends(case: tuple[int, int, int]) -> None:
+    """The variance is the likeliest one there, as found by SciPy; swapping the runs mirrors the interval."""
     better, worse, n = case
     estimate, turned = found(better, worse, n), found(worse, better, n)
     assert (estimate.low, estimate.high) == pytest.approx((-turned.high, -turned.low), abs=1e-12)  # type: ignore[operator]
@@ -73,8 +73,8 @@ def test_at_its_ends_the_score_test_is_just_refused(case: tuple[int, int, int]) 
 
 
 @pytest.mark.parametrize("n", [1, 2, 12, 500])
-def test_where_no_row_differs_it_is_as_wide_as_wilson(n: int) -> None:
-    """And the mean and the standard error are those of the differences."""
+def test_without_differing_rows_the_interval_is_as_wide_as_wilson(n: int) -> None:
+    """The mean and the standard error are those of the differences."""
     none, alone = found(0, 0, n), proportion(0, n)
     assert alone is not None
     assert none.high == pytest.approx(alone.high)
@@ -87,8 +87,8 @@ def test_where_no_row_differs_it_is_as_wide_as_wilson(n: int) -> None:
 
 
 @pytest.mark.parametrize("shares", [(0.05, 0.05), (0.1, 0.02), (0.05, 0.0), (0.3, 0.2)])
-def test_it_holds_rare_differences_as_often_as_it_says(shares: tuple[float, float]) -> None:
-    """All outcomes of 12 rows, by their chances. Student's interval would hold a half of some."""
+def test_rare_differences_have_their_nominal_coverage(shares: tuple[float, float]) -> None:
+    """All outcomes of 12 rows are weighted by probability. Student's interval would cover half of some."""
     held, n, (p, q) = 0.0, 12, shares
     for better in range(n + 1):
         for worse in range(n - better + 1):
@@ -107,7 +107,7 @@ def clustered(differences: list[list[int]]) -> Estimate | None:
     return sums.passed(None, None).difference
 
 
-def test_copies_of_a_row_narrow_no_difference() -> None:
+def test_copies_of_a_row_do_not_narrow_a_difference() -> None:
     """Ten tests of three equal rows are ten rows, with the quantile of Student's t."""
     alone, copied = found(1, 4, 10), clustered([[1] * 3] + [[-1] * 3] * 4 + [[0] * 3] * 5)
     assert copied is not None
@@ -117,8 +117,11 @@ def test_copies_of_a_row_narrow_no_difference() -> None:
     assert (copied.n, copied.clusters) == (30, 10)
 
 
-def test_clusters_that_do_not_vary_count_once_each() -> None:
-    """No row of them differs, or all became worse; what cancels out in each says nothing of others."""
+def test_clusters_without_variation_count_once_each() -> None:
+    """None of their rows differs, or all became worse.
+
+    Equal sums in all clusters do not show that others are equal.
+    """
     none, all_ = clustered([[0, 0]] * 8), clustered([[-1, -1]] * 8)
     assert none is not None
     assert all_ is not None

@@ -1,4 +1,4 @@
-"""Rows summed by test and cluster: the same numbers as of all values, in any order, in little room."""
+"""Rows summed by test and cluster give the same numbers as all values, in any order, in little memory."""
 
 import itertools
 import math
@@ -27,7 +27,7 @@ rows = st.lists(
 
 @attrs.frozen(eq=False)
 class Approx:
-    """An estimate, but for rounding."""
+    """Compare an estimate except for rounding."""
 
     found: Estimate | None
 
@@ -38,8 +38,10 @@ class Approx:
         if one is None or not isinstance(two, Estimate):
             return one is two
         same = (one.n, one.clusters) == (two.n, two.clusters)
-        told = (attrs.astuple(each, filter=lambda field, _: bool(field.eq)) for each in (one, two))
-        numbers = zip(*told, strict=True)
+        figures = (
+            attrs.astuple(each, filter=lambda field, _: bool(field.eq)) for each in (one, two)
+        )
+        numbers = zip(*figures, strict=True)
         return same and all(
             (old is new) if old is None or new is None else math.isclose(old, new, abs_tol=1e-9)
             for old, new in numbers
@@ -48,8 +50,8 @@ class Approx:
 
 @settings(max_examples=settings().max_examples // 2)
 @given(st.lists(KEYS, max_size=60))
-def test_keys_are_numbered_as_they_come(keys: list[int]) -> None:
-    """Each once, also those whose low bits are equal."""
+def test_keys_are_numbered_in_order_of_arrival(keys: list[int]) -> None:
+    """Each has one number, also keys whose low bits are equal."""
     numbering = KeyNumbers()
     known: dict[int, int] = {}
     for key in keys:
@@ -68,12 +70,12 @@ def summed(drawn: Sequence[tuple[int, bool, float | None]], *, shared: bool = Fa
 
 @settings(max_examples=settings().max_examples // 4)
 @given(rows, st.booleans(), st.permutations(range(30)))
-def test_sums_tell_what_all_values_tell(
+def test_sums_give_the_same_estimate_as_all_values(
     drawn: list[tuple[int, bool, float | None]],
     shared: bool,  # noqa: FBT001
     order: list[int],
 ) -> None:
-    """Clustered by test, or by what tests share, in any order."""
+    """This holds for clusters by test or by a shared key, in any order."""
     groups = [1 + test % 3 if shared else test for test, _, _ in drawn]
     sums = summed(drawn, shared=shared)
     assert Approx(sums.score_interval()) == mean([score for _, _, score in drawn], groups)
@@ -90,7 +92,7 @@ def test_sums_tell_what_all_values_tell(
 
 
 def test_tests_without_repeats_have_the_interval_of_wilson() -> None:
-    """Each is a cluster of its own."""
+    """Each test is a separate cluster."""
     sums = summed([(test, test % 4 > 0, 1.0) for test in range(40)])
     assert sums.pass_interval() == proportion(30, 40)
     assert [*sums.repeated()] == []
@@ -101,7 +103,7 @@ def test_tests_without_repeats_have_the_interval_of_wilson() -> None:
 @given(
     st.integers(1, 7).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n))), st.integers(1, 7)
 )
-def test_tries_are_drawn_without_putting_back(tries: tuple[int, int], k: int) -> None:
+def test_tries_are_drawn_without_replacement(tries: tuple[int, int], k: int) -> None:
     """Pass@k and pass^k are shares of all choices of k tries."""
     n, passed = tries
     if k > n:
@@ -114,7 +116,7 @@ def test_tries_are_drawn_without_putting_back(tries: tuple[int, int], k: int) ->
 
 
 def test_repeats_are_averaged_over_tests() -> None:
-    """Chen et al. (2021): 1 - Π (1 - k / i) for i from n - c + 1 to n; with standard errors of their own."""
+    """Chen et al. (2021): 1 - Π (1 - k / i) for i from n - c + 1 to n; their standard errors are separate."""
     counts = {0: 2, 1: 5, 2: 0, 3: 1}
     drawn = [(test, place < passed, 1.0) for test, passed in counts.items() for place in range(5)]
     found = {k: (some, each) for k, some, each in summed(drawn).repeated()}
@@ -133,7 +135,7 @@ def test_repeats_are_averaged_over_tests() -> None:
 
 
 def test_repeats_of_a_test_are_one_cluster_in_every_column() -> None:
-    """By what they ask; whatever else stands between them."""
+    """Tests are identified by their content; other tests in between have no effect."""
     holds = [{"type": "contains", "value": "say"}]
     tests = [
         {"vars": {"word": ["hi", "ho"]}, "assert": holds},
@@ -147,9 +149,9 @@ def test_repeats_of_a_test_are_one_cluster_in_every_column() -> None:
         interval = column.sums.pass_interval()
         assert interval is not None
         assert (interval.n, interval.clusters) == (9, 3)
-        told = column.json()["statistics"]
-        assert [one["k"] for one in told["repeats"]] == [1, 2, 3]
-        assert told["passRate"]["clusters"] == 3
+        data = column.json()["statistics"]
+        assert [one["k"] for one in data["repeats"]] == [1, 2, 3]
+        assert data["passRate"]["clusters"] == 3
 
 
 def record_of(cluster: Any = None, **variables: Any) -> RowRecord:
@@ -158,8 +160,8 @@ def record_of(cluster: Any = None, **variables: Any) -> RowRecord:
     return RowRecord.of({"vars": variables, "testCase": test})
 
 
-def test_a_cluster_is_what_metadata_or_a_variable_says() -> None:
-    """The key `cluster` if nothing else is said; else what is said, first in metadata."""
+def test_a_cluster_comes_from_metadata_or_a_variable() -> None:
+    """The default is the key `cluster`; a configured key is looked up in metadata first."""
     one, other = record_of("x", a=1, text="t"), record_of("x", a=2, text="u")
     third = record_of(None, a=3, text="t")
     assert place_of(one).cluster == place_of(other).cluster != place_of(third).cluster == 0
@@ -172,8 +174,8 @@ def test_a_cluster_is_what_metadata_or_a_variable_says() -> None:
     assert place_of(one, "nothing") == RowPlace(place_of(one).test)
 
 
-def test_a_test_takes_few_bytes() -> None:
-    """Under 120 for its pass, its score and a metric, where a dict alone would take as many."""
+def test_a_test_needs_few_bytes() -> None:
+    """It needs under 120 bytes for its pass, its score and a metric; a dict alone would need as many."""
     sums = ColumnSums()
     tracemalloc.start()
     for test in range(5000):

@@ -1,4 +1,4 @@
-"""What a terminal shows of a run at its end: tables, failures, rates and waits."""
+"""The summary of a run on a terminal: tables, failures, rates and waits."""
 
 import io
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ def first(records: Sequence[dict[str, Any]]) -> FirstRows:
 @pytest.mark.parametrize("width", [20, 40, 80, 120])
 @pytest.mark.parametrize("suite", [SUITE, MANY, WIDE, NONE], ids=["two", "many", "wide", "none"])
 def test_no_line_is_wider_than_the_terminal(suite: Any, width: int) -> None:
-    """However many columns there are, and however wide their names."""
+    """This holds for any number of columns and any width of their names."""
     parsed, rows = rows_of(suite)
     columns, records = headed(parsed).columns, records_of(rows)
     parts = [rows_table(columns, first(records)), columns_table(columns, totals_of(parsed, rows))]
@@ -71,8 +71,8 @@ def test_no_line_is_wider_than_the_terminal(suite: Any, width: int) -> None:
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
-def test_columns_tell_the_same_at_every_width(width: int) -> None:
-    """In one table, in two, or in lines: no number is cut."""
+def test_columns_show_the_same_numbers_at_every_width(width: int) -> None:
+    """They are shown in one table, in two, or in lines: no number is truncated."""
     suite, rows = rows_of()
     text = " ".join(
         printed(columns_table(headed(suite).columns, totals_of(suite, rows)), width=width)
@@ -84,7 +84,7 @@ def test_columns_tell_the_same_at_every_width(width: int) -> None:
 
 
 def test_columns_without_room_are_counted() -> None:
-    """Those that are shown can be read."""
+    """The shown ones are readable."""
     parsed, rows = rows_of(MANY)
     lines = printed(rows_table(headed(parsed).columns, first(records_of(rows))), width=120)
     assert sum(f"{n} " in f"{lines[2]} " for n in range(20)) == 8
@@ -95,8 +95,8 @@ def test_columns_without_room_are_counted() -> None:
     assert lines[-1] == "… and 1 more column does not fit"
 
 
-def test_a_score_has_a_width_where_it_is_no_share_of_passes() -> None:
-    """Only where it tells something that the pass rate does not; it ends where scores can."""
+def test_a_score_has_an_interval_if_it_differs_from_the_pass_rate() -> None:
+    """The interval is cut to the range of scores."""
     whole = {**SUITE, "tests": [{"vars": {"word": word}, "assert": SAYS} for word in ("hi", "ho")]}
     suite, rows = rows_of(whole)
     table = columns_table(headed(suite).columns, totals_of(suite, rows))
@@ -111,8 +111,8 @@ def test_a_score_has_a_width_where_it_is_no_share_of_passes() -> None:
     assert "± 0." in text
 
 
-def test_rows_that_never_came_to_an_end_are_counted_apart() -> None:
-    """In a column that is there only then; no rate, score or interval is of them."""
+def test_unfinished_rows_are_counted_separately() -> None:
+    """Their column is shown only then; they are in no rate, score or interval."""
     suite, rows = rows_of({**SUITE, "providers": ["echo"]})
     totals, columns = totals_of(suite, rows), headed(suite).columns
     assert "not run" not in " ".join(printed(columns_table(columns, totals), width=120))
@@ -120,8 +120,8 @@ def test_rows_that_never_came_to_an_end_are_counted_apart() -> None:
     before = sums.pass_interval(), sums.score_interval()
     record = records_of(rows)[0] | {"failureReason": 2, "score": 0, "gradingResult": None}
     for outcome in ("not_run", "interrupted"):
-        told = {**record["metadata"]["trioeval"], "outcome": outcome}
-        totals.add(RowRecord.of({**record, "metadata": {"trioeval": told}}))
+        facts = {**record["metadata"]["trioeval"], "outcome": outcome}
+        totals.add(RowRecord.of({**record, "metadata": {"trioeval": facts}}))
     own = totals.columns[0]
     assert (own.rows, own.ended, own.left, own.statuses[Status.ERROR]) == (4, 2, 2, 0)
     assert (sums.pass_interval(), sums.score_interval()) == before
@@ -132,7 +132,7 @@ def test_rows_that_never_came_to_an_end_are_counted_apart() -> None:
 
 
 def test_few_rows_have_wide_intervals() -> None:
-    """Two of three say little; nothing at all of none."""
+    """Two of three rows give a wide interval; no rows give none."""
     suite, rows = rows_of(NONE)
     line = printed(columns_table(headed(suite).columns, Totals.of([0])), width=120)[3]
     assert line.split() == ["echo", "0", "0", "0", "–", "–", "–", "–", "–", "0"]
@@ -149,7 +149,7 @@ def test_few_rows_have_wide_intervals() -> None:
 
 
 def test_narrow_intervals_have_a_decimal() -> None:
-    """Whole percents would say too little of thousands of rows."""
+    """Whole percents are too coarse for thousands of rows."""
     suite, rows = rows_of()
     totals = totals_of(suite, rows)
     passed = records_of(rows)[3]
@@ -160,7 +160,7 @@ def test_narrow_intervals_have_a_decimal() -> None:
 
 
 def test_failures_have_index_status_name_and_reason() -> None:
-    """In the order of the rows; a single provider need not be named."""
+    """They are in the order of the rows; a single provider is not named."""
     suite, rows = rows_of()
     view = failures_view(headed(suite).columns, kept(records_of(rows)), lambda n: f"show me {n}")
     assert printed(view, width=100) == [
@@ -182,8 +182,8 @@ def test_failures_have_index_status_name_and_reason() -> None:
     ]
 
 
-def test_expected_is_told_where_the_reason_does_not() -> None:
-    """Of the first assertion that does not hold."""
+def test_the_expected_value_is_shown_if_the_reason_lacks_it() -> None:
+    """It is that of the first failed assertion."""
     suite, rows = rows_of()
     record = records_of(rows)[0]
     record["gradingResult"]["reason"] = "not good"
@@ -196,7 +196,7 @@ def test_expected_is_told_where_the_reason_does_not() -> None:
 
 
 def test_rows_with_the_same_error_are_one_group() -> None:
-    """One line names the provider, the number of rows and their numbers; failed assertions stay apart."""
+    """One line names the provider, the number of rows and their numbers; failed assertions stay separate."""
     suite, rows = rows_of()
     records = records_of(rows) * 4
     failures = kept(records)
@@ -231,9 +231,9 @@ def test_a_row_without_assertions_is_not_graded() -> None:
     assert (totals.passed, totals.not_graded, totals.rated) == (1, 2, 1)
     assert counts_text(totals) == "1 passed, 0 failed, 0 errors, 2 not graded"
     assert totals.pass_rate == 100
-    told = totals.columns[0].json()
-    assert (told["testPassCount"], told["testNotGradedCount"]) == (3, 2)
-    assert told["statistics"]["passRate"]["n"] == 1
+    data = totals.columns[0].json()
+    assert (data["testPassCount"], data["testNotGradedCount"]) == (3, 2)
+    assert data["statistics"]["passRate"]["n"] == 1
     assert all(record["success"] for record in records_of(rows))
     table = " ".join(printed(rows_table(columns, first(records_of(rows))), width=80))
     assert (table.count("NOT GRADED say b"), table.count("PASS say a")) == (2, 1)
@@ -243,8 +243,8 @@ def test_a_row_without_assertions_is_not_graded() -> None:
     assert not_graded_line([totals]) is None
 
 
-def test_a_run_without_any_assertion_says_how_to_add_one() -> None:
-    """Once, and not for a run of which no row ended."""
+def test_a_run_without_any_assertion_shows_how_to_add_one() -> None:
+    """The hint is shown once, and not for a run without finished rows."""
     suite, rows = rows_of({**SUITE, "providers": ["echo"], "tests": [{"vars": {"word": "b"}}]})
     hint = not_graded_line([totals_of(suite, rows)])
     assert (
@@ -259,8 +259,8 @@ def test_rows_that_were_not_run_are_one_line() -> None:
     suite, rows = rows_of()
     records = [dict(record) for record in records_of(rows) * 12]
     for record in records[3:]:
-        told = {**record["metadata"]["trioeval"], "outcome": "not_run"}
-        record["metadata"] = {"trioeval": told}
+        facts = {**record["metadata"]["trioeval"], "outcome": "not_run"}
+        record["metadata"] = {"trioeval": facts}
     failures = kept(records[:3])
     for index, record in enumerate(records[4:], 3):
         failures.add(index, RowRecord.of(record))
@@ -279,8 +279,8 @@ def test_only_the_first_failures_are_kept() -> None:
     assert "… and 13 more rows" in printed(failures_view(headed(suite).columns, failures), width=80)
 
 
-def test_rows_that_were_not_run_are_no_failures() -> None:
-    """They say nothing of who was asked; where nothing else failed nothing is shown."""
+def test_rows_that_were_not_run_are_not_failures() -> None:
+    """They are not evidence about a provider; if nothing else failed nothing is shown."""
     suite, rows = rows_of()
     record = records_of(rows)[2]
     record["metadata"]["trioeval"]["outcome"] = "not_run"
@@ -292,8 +292,8 @@ def test_rows_that_were_not_run_are_no_failures() -> None:
     totals.add(RowRecord.of(record))
 
 
-def test_rates_and_waits_are_told() -> None:
-    """The three longest waits, of at least a twentieth of the time, of lanes on which somebody is asked."""
+def test_rates_and_waits_are_shown() -> None:
+    """The three longest waits of at least a twentieth of the time are shown, of lanes with calls."""
     waits = {"tokens": 31.0, "slot": 5.0, "blocked": 3.0, "shared_limit": 2.5, "pace": 0.1}
     lanes = {"openai": {"waits": waits}, "own": {"waits": {"slot": 43.0}}}
     again = {"openai": {"waits": {"slot": 1.0}}}
@@ -312,8 +312,8 @@ def test_rates_and_waits_are_told() -> None:
     ]
 
 
-def test_a_wait_names_what_tells_its_lane_from_others() -> None:
-    """The end of its key, also where it is long."""
+def test_a_wait_names_the_distinctive_part_of_its_lane() -> None:
+    """It is the end of a key, also of a long one."""
     host = "openai|http://127.0.0.1:8799/v1|-|-"
     lanes = {f"{host}|{name}": {"waits": {"slot": 9.0}} for name in ("6b", "x" * 80 + "_tuned")}
     took = RunUsage(seconds=10.0, rows=0, tokens=0, activity=[{"lanes": lanes}])
@@ -323,8 +323,8 @@ def test_a_wait_names_what_tells_its_lane_from_others() -> None:
     assert "…" in second
 
 
-def test_a_run_of_an_instant_has_no_rates() -> None:
-    """A part of a second says nothing; nor does no row."""
+def test_a_very_short_run_has_no_rates() -> None:
+    """A part of a second is too short, and so is a run without rows."""
     suite, rows = rows_of()
     totals = totals_of(suite, rows)
     assert [*usage_lines(RunUsage.of(0.9, [totals], []))] == []
@@ -332,8 +332,8 @@ def test_a_run_of_an_instant_has_no_rates() -> None:
     assert [*usage_lines(RunUsage.of(2.0, [totals], []))] == ["2 rows/s, 2.5 tokens/s over 2 s"]
 
 
-def test_every_wait_has_a_short_word() -> None:
-    """Each its own, for lines that are narrow."""
+def test_every_wait_has_a_short_name() -> None:
+    """Names are unique, and fit narrow lines."""
     assert WAIT_WORDS.keys() == {*WaitReason}
     assert len({*WAIT_WORDS.values()}) == len(WAIT_WORDS)
     assert all(len(word) < 20 for word in WAIT_WORDS.values())
@@ -343,8 +343,8 @@ async def broken(request: trioeval.Request) -> trioeval.Reply:
     raise trioeval.ProviderError("server", "down")
 
 
-def test_only_errors_are_a_summary_as_well() -> None:
-    """No score, no latency, every reason."""
+def test_a_run_of_errors_has_a_summary() -> None:
+    """It has no score and no latency, and every reason."""
     suite, rows = rows_of({**SUITE, "providers": ["mine"]}, broken)
     columns = headed(suite).columns
     totals = totals_of(suite, rows)

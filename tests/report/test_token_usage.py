@@ -1,4 +1,4 @@
-"""Tokens of replies and of judges, as files tell them."""
+"""Tokens of replies and of judges in result files."""
 
 from trioeval.grading import JudgeUsage
 from trioeval.grading.model import NOTHING_SPENT
@@ -6,8 +6,8 @@ from trioeval.providers import Usage
 from trioeval.report.usage import UsageSum, spent_json, usage_json
 
 
-def test_nothing_spent_is_told_like_any_other_sum() -> None:
-    """The short way gives what the long way gives, and what is counted elsewhere leaves it alone."""
+def test_zero_usage_is_written_like_any_other_sum() -> None:
+    """The fast path returns the same as the slow one, and does not change the other counts."""
     used = UsageSum()
     used.add(usage_json(Usage(total=3, reasoning=2)))
     usage_json(Usage(cached=7, total=7), cached=True)["total"] = 5
@@ -17,25 +17,25 @@ def test_nothing_spent_is_told_like_any_other_sum() -> None:
 
 
 def test_sums_do_not_share_their_counts() -> None:
-    """Each begins at nothing."""
+    """Each starts at zero."""
     used = UsageSum()
-    told = usage_json(Usage(total=3), judges=JudgeUsage(usage=Usage(prompt=2), calls=1))
-    used.add(told)
-    used.add_judges(told)
+    data = usage_json(Usage(total=3), judges=JudgeUsage(usage=Usage(prompt=2), calls=1))
+    used.add(data)
+    used.add_judges(data)
     assert used.json()["total"] == 3
     assert used.json()["assertions"]["prompt"] == 2
     assert UsageSum().json()["total"] == 0
 
 
 def test_a_reply_from_the_cache_made_no_request() -> None:
-    """What it saved is told, and is not taken for what a provider has in a cache of its own."""
+    """The tokens that it saved are reported, and separate from those of the provider's own cache."""
     found = usage_json(Usage(cached=7, total=7), cached=True)
     assert (found["cached"], found["total"], found["numRequests"]) == (7, 7, 0)
     assert found["completionDetails"]["cacheReadInputTokens"] == 0
 
 
-def test_judges_whose_replies_were_there_already_are_told() -> None:
-    """Though nobody asked them now."""
+def test_cached_replies_of_judges_are_counted() -> None:
+    """The judges were not called now."""
     used = UsageSum()
     used.add_judges(usage_json(judges=JudgeUsage(usage=Usage(cached=7, total=7), cost=0.0)))
     assert used.judges is not None

@@ -1,4 +1,4 @@
-"""Totals that are kept while rows come and go."""
+"""Totals that are updated while rows are added and removed."""
 
 import math
 from array import array
@@ -13,20 +13,20 @@ from trioeval.run import Status
 
 @given(st.lists(st.floats(0, 1e9), min_size=1), st.floats(0, 1))
 def test_a_percentile_is_the_value_at_its_rank(values: list[float], share: float) -> None:
-    """The same number that sorting finds; the values stay as they are."""
+    """It equals the result of sorting; the values are unchanged."""
     given_values = array("d", values)
     rank = max(0, math.ceil(share * len(values)) - 1)
     assert nearest_rank(given_values, share) == sorted(values)[rank]
     assert given_values == array("d", values)
 
 
-def test_no_values_have_no_percentile() -> None:
+def test_an_empty_list_has_no_percentile() -> None:
     """A column whose rows were all not run has none."""
     assert nearest_rank(array("d"), 0.5) is None
 
 
 def test_totals_are_the_sums_of_their_rows() -> None:
-    """Of each column, and of all."""
+    """This holds for each column and for all together."""
     suite, rows = rows_of()
     totals = totals_of(suite, rows)
     assert totals.rows == 4
@@ -39,7 +39,7 @@ def test_totals_are_the_sums_of_their_rows() -> None:
     assert (second.rows, second.score, second.metrics) == (2, 1.75, ["m"])
 
 
-def test_of_no_rows_all_have_passed() -> None:
-    """A run that was asked for nothing has not failed."""
+def test_a_run_without_rows_has_passed() -> None:
+    """A run with no rows has not failed."""
     suite, _ = rows_of()
     assert totals_of(suite, []).pass_rate == 100

@@ -1,4 +1,4 @@
-"""What a trace shows is what happened: the same sums as elsewhere, drawn as viewers want it."""
+"""A trace shows the events of a run with the same sums as other reports, in the form that viewers read."""
 
 import json
 from collections import Counter
@@ -45,7 +45,7 @@ def records_of(trace: TraceRecords, *events: Event, **more: Any) -> list[dict[st
 @given(faulty_scenarios())
 @settings(max_examples=max(1, settings().max_examples // 4))
 def test_a_trace_has_the_sums_of_the_activity(scenario: RunScenario) -> None:
-    """Whatever happens in a run: calls, tokens, refusals, waits and limits are those that are kept."""
+    """For any run, calls, tokens, refusals, waits and limits are those of the activity."""
     events = run_scenario(scenario).events
     end = max((event.at for event in events), default=0.0)
     trace, activity = TraceRecords(began_at=0.0, run_id="r"), Activity(0.0)
@@ -69,8 +69,8 @@ def test_a_trace_has_the_sums_of_the_activity(scenario: RunScenario) -> None:
     assert {name: shown[name] for name in started} == {name: ended[name] for name in started}
 
 
-def test_calls_that_overlap_have_tracks_of_their_own_which_are_used_again() -> None:
-    """There are as many as were in flight at most; the lowest free one is taken."""
+def test_overlapping_calls_have_separate_tracks_that_are_reused() -> None:
+    """The number of tracks is the largest number of calls in flight; the lowest free one is used."""
     drawn = records_of(
         TraceRecords(began_at=10.0, run_id="r"),
         CallStarted(10.0, 0, "m"),
@@ -87,8 +87,8 @@ def test_calls_that_overlap_have_tracks_of_their_own_which_are_used_again() -> N
     assert names == ["m: waits", "m 1", "m 2"]
 
 
-def test_a_file_is_read_wherever_it_was_cut() -> None:
-    """Each record is a line: what a run did until it was killed is seen, calls in flight among it."""
+def test_a_truncated_file_is_readable() -> None:
+    """Each record is a line: the events before a kill are visible, also calls in flight."""
     text = lines_of(
         TraceRecords(began_at=0.0, run_id="r", limits={"m": 4}),
         Admitted(0.0, 7, "m"),
@@ -98,12 +98,12 @@ def test_a_file_is_read_wherever_it_was_cut() -> None:
     lines = text.splitlines()
     for count in range(2, len(lines)):
         check_trace(read_cut("\n".join(lines[:count])), whole=False)
-    begun = next(place for place, line in enumerate(lines) if '"ph":"B"' in line)
-    assert check_trace(read_cut("\n".join(lines[: begun + 1])), whole=False).unfinished == 1
+    first = next(place for place, line in enumerate(lines) if '"ph":"B"' in line)
+    assert check_trace(read_cut("\n".join(lines[: first + 1])), whole=False).unfinished == 1
 
 
 def test_everything_under_way_ends_with_the_trace() -> None:
-    """Also calls, jobs and waits of a run that was cut off."""
+    """This includes calls, jobs and waits of an interrupted run."""
     drawn = check_trace(
         records_of(
             TraceRecords(began_at=0.0, run_id="r"),
@@ -117,8 +117,8 @@ def test_everything_under_way_ends_with_the_trace() -> None:
     assert [one["args"] for one in drawn.jobs] == [{"outcome": "cut"}]
 
 
-def test_jobs_of_two_tasks_are_two_and_a_salvaged_one_is_seen_twice() -> None:
-    """Indices are of a task; a job that is set aside has a slice for each of its rounds."""
+def test_jobs_of_two_tasks_are_separate_and_a_retried_job_has_two_slices() -> None:
+    """Indices are per task; a job that is set aside has a slice for each of its rounds."""
     trace = TraceRecords(
         began_at=0.0, run_id="r", name_of=lambda task, row: f"row {row}" if task else None
     )
@@ -142,19 +142,19 @@ def test_jobs_of_two_tasks_are_two_and_a_salvaged_one_is_seen_twice() -> None:
     assert jobs == ["a 13 row 13", "b 13 row 13", "b 13 row 13"]
 
 
-def test_a_job_that_is_for_no_row_has_a_name_of_its_own() -> None:
+def test_a_job_without_a_row_has_its_own_name() -> None:
     trace = TraceRecords(
         began_at=0.0,
         run_id="r",
         limits={},
         name_of=lambda _task, row: f"row {row}",
     )
-    told = trace.records("t", Admitted(1.0, 3, "m"), row_of=lambda _job: "text of row 7")
-    records = json.loads(trace.head() + told + trace.tail(2.0))
+    text = trace.records("t", Admitted(1.0, 3, "m"), row_of=lambda _job: "text of row 7")
+    records = json.loads(trace.head() + text + trace.tail(2.0))
     assert [one["args"]["job"] for one in records if one["ph"] == "b"] == ["t text of row 7"]
 
 
-def test_refusals_limits_and_closed_lanes_are_told() -> None:
+def test_refusals_limits_and_closed_lanes_are_shown() -> None:
     records = records_of(
         TraceRecords(began_at=0.0, run_id="r", limits={"m": 8}),
         CallStarted(0.0, 0, "m"),
@@ -172,8 +172,8 @@ def test_refusals_limits_and_closed_lanes_are_told() -> None:
     ]
 
 
-def test_who_waits_and_who_is_refused_are_called_as_their_rows_are() -> None:
-    """Jobs of a resumed run have other numbers than their rows, and those of two tasks have the same ones."""
+def test_waits_and_refusals_are_named_after_their_rows() -> None:
+    """Jobs of a resumed run have other numbers than their rows, and those of two tasks have equal numbers."""
     trace = TraceRecords(began_at=0.0, run_id="r")
     events: list[Event] = [
         Admitted(0.0, 2, "m"),
@@ -187,12 +187,12 @@ def test_who_waits_and_who_is_refused_are_called_as_their_rows_are() -> None:
     text = trace.head()
     text += "".join(trace.records("t", event, row_of=lambda job: job + 20) for event in events)
     records = json.loads(text + trace.tail(4.0))
-    told = [(one["name"], one["args"]["job"]) for one in records if one["ph"] in "iX"]
-    assert told == [("slot", "t 22"), ("429", "t 22"), ("backoff", "t 22")]
+    names = [(one["name"], one["args"]["job"]) for one in records if one["ph"] in "iX"]
+    assert names == [("slot", "t 22"), ("429", "t 22"), ("backoff", "t 22")]
 
 
-def test_lanes_whose_names_begin_alike_have_counters_of_their_own() -> None:
-    """Names are cut, and viewers make one counter of two that have one name."""
+def test_lanes_with_equal_prefixes_have_separate_counters() -> None:
+    """Names are truncated, and viewers merge counters that have one name."""
     lanes = ["x" * 200 + end for end in "ab"]
     records = records_of(
         TraceRecords(began_at=0.0, run_id="r"), *(CallStarted(0.0, 0, n) for n in lanes)
@@ -202,7 +202,7 @@ def test_lanes_whose_names_begin_alike_have_counters_of_their_own() -> None:
     assert check_trace(records).calls.total() == 2
 
 
-def test_an_error_is_told_in_a_word() -> None:
+def test_an_error_is_shown_in_one_word() -> None:
     errors = [CallError(Fault.TRANSIENT, "x"), ValueError("x"), ProviderError("bad_request", "x")]
     assert [error_kind(error) for error in errors] == ["transient", "ValueError", "bad_request"]
 
@@ -215,13 +215,13 @@ def test_backslashes_are_written_as_viewers_read_them() -> None:
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_foreign_names_are_inert(name: str) -> None:
-    """Lane, row and reason are one line of ASCII JSON each, cut, and without keys."""
+    """Lane, row and reason are one line of ASCII JSON each, truncated, and without keys."""
     text = TEXTS[name]
     trace = TraceRecords(
         began_at=0.0,
         run_id=text,
         name_of=lambda _task, _row: f"sk-key {text}",
-        hide=lambda told: told.replace("sk-key", "[hidden]"),
+        hide=lambda shown: shown.replace("sk-key", "[hidden]"),
     )
     written = lines_of(
         trace,

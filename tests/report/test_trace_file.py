@@ -1,4 +1,4 @@
-"""The file that a trace goes to: begun before anything is paid for, and never the end of a run."""
+"""The file of a trace: it is opened before the run, and its errors never end the run."""
 
 import errno
 import json
@@ -22,7 +22,7 @@ from trioeval.kernel import CallStarted
 from trioeval.report.trace import TraceRecords
 
 
-def test_the_folder_of_a_trace_is_made_and_bad_places_are_refused(tmp_path: Path) -> None:
+def test_the_folder_of_a_trace_is_created_and_bad_paths_are_rejected(tmp_path: Path) -> None:
     check_trace(tmp_path / "a" / "b" / "run.json")
     assert (tmp_path / "a" / "b").is_dir()
     (tmp_path / "file").touch()
@@ -37,7 +37,7 @@ def test_the_folder_of_a_trace_is_made_and_bad_places_are_refused(tmp_path: Path
             check_trace(path)
 
 
-def test_a_trace_is_never_written_over_what_is_read(tmp_path: Path) -> None:
+def test_a_trace_never_overwrites_an_input_file(tmp_path: Path) -> None:
     suite = tmp_path / "s.json"
     with pytest.raises(UsageError, match=r"^--trace .*s\.json is the same file as the suite"):
         check_files(
@@ -46,7 +46,7 @@ def test_a_trace_is_never_written_over_what_is_read(tmp_path: Path) -> None:
 
 
 def write_one(path: Path, warn: Callable[[str], None]) -> bool:
-    """Whether anything was written of a call."""
+    """Return whether anything of a call was written."""
 
     async def run() -> bool:  # noqa: ASYNC124 - within Trio for its clock
         with open_trace(path, TraceRecords(began_at=0.0, run_id="r"), warn) as observers:
@@ -56,7 +56,7 @@ def write_one(path: Path, warn: Callable[[str], None]) -> bool:
     return trio.run(run)
 
 
-def test_what_stood_in_the_file_is_gone_and_it_is_whole_after_the_block(tmp_path: Path) -> None:
+def test_an_existing_file_is_replaced_and_complete_after_the_block(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     path.write_text("x" * 10_000)
     assert write_one(path, pytest.fail)
@@ -64,13 +64,13 @@ def test_what_stood_in_the_file_is_gone_and_it_is_whole_after_the_block(tmp_path
     assert [one["ph"] for one in records if one["ph"] in "BE"] == ["B", "E"]
 
 
-def test_a_file_that_cannot_be_begun_is_an_error(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="cannot be written: No such file"):
         write_one(tmp_path / "missing" / "run.json", pytest.fail)
 
 
 class Shrinking(FileIO):
-    """Takes so many bytes, a few at a time, and then no more."""
+    """A file that accepts so many bytes, a few at a time, and then no more."""
 
     room = 1000
 
@@ -82,8 +82,8 @@ class Shrinking(FileIO):
         return super().write(left)
 
 
-def test_a_full_disk_is_told_once_and_what_fits_is_there(tmp_path: Path) -> None:
-    """Of what it takes a part of, nothing is left: not every viewer opens half a record."""
+def test_a_full_disk_is_reported_once_and_the_written_part_is_kept(tmp_path: Path) -> None:
+    """A partially written record is removed: not every viewer opens half a record."""
     warnings: list[str] = []
     path = tmp_path / "run.json"
     trace = TraceRecords(began_at=0.0, run_id="r")
@@ -101,9 +101,9 @@ def test_a_full_disk_is_told_once_and_what_fits_is_there(tmp_path: Path) -> None
     check_records(read_cut(text), whole=False)
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no such pipes")
-def test_a_pipe_that_nobody_reads_is_an_error(tmp_path: Path) -> None:
-    """To open it would wait for ever, and no signal would end that."""
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes do not exist")
+def test_a_pipe_without_a_reader_is_an_error(tmp_path: Path) -> None:
+    """Opening it would block for ever, and no signal would interrupt that."""
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OutputError, match="cannot be written: No such device"):
         write_one(tmp_path / "pipe", pytest.fail)

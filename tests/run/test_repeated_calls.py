@@ -43,7 +43,7 @@ class Cached:
         self.cache = cache
 
     def __call__(self, *args: Any) -> Ran:
-        return execute(*args, context=None if self.cache is None else self._context)
+        return execute(*args, around=None if self.cache is None else self._context)
 
     async def _context(self, go: Callable[..., Awaitable[None]]) -> None:
         await go(cache=self.cache)

@@ -35,7 +35,7 @@ def test_qe_41_a_stop_waits_for_no_window(tmp_path: Path, workers: int) -> None:
     """Two were answered; the third had no permit: it is not run, like those that were never started."""
     document = quiz(tmp_path, 5, entry={"workers": workers}, **LIMITED)
     pupil = Pupil()
-    ran = asked(document, pupil, context=stopped)
+    ran = asked(document, pupil, around=stopped)
     assert ran.ended_at == 3
     assert len(pupil.requests) == 2
     assert ran.outcomes == ["correct"] * 2 + ["cancelled"] * 3
@@ -50,7 +50,7 @@ def test_rows_of_prompts_are_left_as_well(tmp_path: Path) -> None:
     """The kernel treats all tasks the same."""
     tests = [{"vars": {"question": f"Colour {n}?"}} for n in range(4)]
     document = {"prompts": ["{{question}}"], "tests": tests, **LIMITED}
-    ran = asked(document, Pupil(), context=stopped)
+    ran = asked(document, Pupil(), around=stopped)
     assert ran.ended_at == 3
     assert [row.outcome for row in ran.rows] == ["done"] * 2 + ["not_run"] * 2
 
@@ -68,7 +68,7 @@ def test_a_judge_that_has_no_permit_yet_continues_with_what_was_paid_for(tmp_pat
         "limits": {"limits": [window]},
     }
     graded = '{"pass": true, "score": 1, "reason": "so it is"}'
-    ran = asked(document, Pupil(says=lambda _, step: graded if step else RIGHT), context=stopped)
+    ran = asked(document, Pupil(says=lambda _, step: graded if step else RIGHT), around=stopped)
     assert [row.outcome for row in ran.rows] == ["done"] * 2
     assert ran.ended_at == 12
 

@@ -397,7 +397,7 @@ def check_goes_on(path: Path) -> list[str]:
         assert fetch.calls == 1
         assert cache.error is told[0]
 
-    run(path, use, told=told.append)
+    run(path, use, on_problem=told.append)
     assert len(told) == 1
     return [str(error) for error in told]
 
@@ -439,7 +439,7 @@ def test_a_damaged_entry_is_asked_for_again(tmp_path: Path) -> None:
     with sqlite3.connect(path) as file:
         file.execute("UPDATE entry SET reply = replace(reply, 'yes', 'not')")
     again = Fetcher()
-    assert ask(path, again, told=told.append).reply.output == "yes"
+    assert ask(path, again, on_problem=told.append).reply.output == "yes"
     assert again.calls == 1
     [error] = told
     said = "an entry of the cache of replies is damaged; its call is made again: its checksum does not match"
@@ -479,7 +479,7 @@ def test_a_database_that_breaks_while_it_is_used_is_a_warning(tmp_path: Path) ->
             assert (await cache.reply(number.to_bytes(32), fetch, nothing)).reply.output == "yes"
         assert fetch.calls == 200
 
-    run(path, use, told=told.append)
+    run(path, use, on_problem=told.append)
     assert len(told) == 1
     assert "is damaged" in str(told[0])
 
@@ -502,7 +502,7 @@ def test_a_full_disk_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
                 await cache.reply(number.to_bytes(32), fetch, nothing)
         return fetch.calls
 
-    assert run(path, use, told=told.append) == 60
+    assert run(path, use, on_problem=told.append) == 60
     [error] = told
     said = "the cache of replies has no room left on its disk; make room, or name another file"
     assert str(error) == f"{path}: {said} with CACHE_PATH, or disable it with --no-cache"
@@ -523,7 +523,7 @@ def test_a_file_that_another_program_locks_is_a_warning(
         with closing(other):
             return await cache.reply(KEY, Fetcher(), nothing)
 
-    assert run(path, use, told=told.append).reply.output == "yes"
+    assert run(path, use, on_problem=told.append).reply.output == "yes"
     assert "locked by another program" in str(told[0])
 
 
@@ -543,7 +543,7 @@ def test_a_file_that_is_locked_while_it_is_opened_is_waited_for(tmp_path: Path) 
 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(let_go)
-                async with open_cache(path, told=told.append) as cache:
+                async with open_cache(path, on_problem=told.append) as cache:
                     assert cache.error is None
 
     trio.run(main)
@@ -558,7 +558,7 @@ def test_a_file_that_stays_locked_is_a_warning(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         told = list[StoreError]()
-        assert ask(path, Fetcher(), patience_s=0, told=told.append).reply.output == "yes"
+        assert ask(path, Fetcher(), patience_s=0, on_problem=told.append).reply.output == "yes"
     [error] = told
     assert "locked by another program" in str(error)
 

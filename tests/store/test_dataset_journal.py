@@ -111,7 +111,7 @@ def put(dataset: DatasetJournal) -> None:
     assert dataset.stages() == {"after_generation": "begun"}
 
 
-def told_of(found: RestoredGroup) -> set[tuple[str, int]]:
+def parts_of(found: RestoredGroup) -> set[tuple[str, int]]:
     return {(one.producer, one.unit) for one in found.made}
 
 
@@ -134,7 +134,7 @@ def test_what_was_written_down_is_found_as_it_was(tmp_path: Path) -> None:
             )
             found = dataset.restored(1, range(2, 4))
             assert {one.producer: one for one in found.made if one.unit == 1} == {"b": WHOLE}
-            assert told_of(found) == {("a", 2), ("a", 3), ("b", 1)}
+            assert parts_of(found) == {("a", 2), ("a", 3), ("b", 1)}
             assert dataset.restored(2, range(4, 5)) == RestoredGroup(made=(*CELLS[4:],))
             assert dataset.restored(3, range(5, 7)) == RestoredGroup()
 
@@ -234,7 +234,7 @@ def test_co_73_of_a_dataset_that_gets_more_rows_everything_counts(
     def find(dataset: DatasetJournal) -> None:
         dataset.on_start(RowGrouping(2, (5, rows)), FINGERPRINT)
         assert tuple(dataset.groups()) == GROUPS
-        assert told_of(dataset.restored(1, range(2, 4))) == {("a", 2), ("a", 3), ("b", 1)}
+        assert parts_of(dataset.restored(1, range(2, 4))) == {("a", 2), ("a", 3), ("b", 1)}
 
     execute(path, find)
 
@@ -262,9 +262,9 @@ def test_of_another_dataset_only_what_was_made_counts(tmp_path: Path, regrouped:
         assert dataset.stages() == {}
         found = dataset.restored(0, rows)
         assert found.dropped == ()
-        assert told_of(found) == {("a", row) for row in rows}
-        assert ("b", 1) not in told_of(dataset.restored(1, range(3, 5)))
-        assert (("b", 1) in told_of(dataset.restored(1, range(2, 4)))) is not is_regrouped
+        assert parts_of(found) == {("a", row) for row in rows}
+        assert ("b", 1) not in parts_of(dataset.restored(1, range(3, 5)))
+        assert (("b", 1) in parts_of(dataset.restored(1, range(2, 4)))) is not is_regrouped
 
     def after(dataset: DatasetJournal) -> None:
         assert dataset.grouping == grouping
@@ -327,7 +327,7 @@ def test_what_is_no_json_or_holds_a_key_is_made_again(tmp_path: Path) -> None:
         dataset.on_dropped(DroppedRow(row=4, cause="failed", error=f"bad key {secret}"))
 
     def find(dataset: DatasetJournal) -> None:
-        assert told_of(dataset.restored(0, range(5))) == {("a", 3)}
+        assert parts_of(dataset.restored(0, range(5))) == {("a", 3)}
         assert dataset.restored(0, range(5)).dropped[0].error == "bad key [hidden]"
 
     execute(path, write, keys={TASK: (secret,)})

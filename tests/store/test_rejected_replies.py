@@ -96,13 +96,13 @@ def test_what_is_dropped_from_a_cache_is_asked_again(tmp_path: Path, where: str)
         return RecordedReply(Reply(output=next(texts)), 1.0, cached=False)
 
     async def main() -> str:
-        async with open_cache(path, told=warnings.append) as cache:
+        async with open_cache(path, on_problem=warnings.append) as cache:
             await cache.reply(bytes(32), fetch, nullcontext)
             cache.drop(bytes(32))
             assert (await cache.reply(bytes(32), fetch, nullcontext)).reply.output == "b"
             cache.drop(bytes(32))
             cache.drop(b"x" * 32)
-        async with open_cache(path, told=warnings.append) as cache:
+        async with open_cache(path, on_problem=warnings.append) as cache:
             return str((await cache.reply(bytes(32), fetch, nullcontext)).reply.output)
 
     assert trio.run(main) == "c"

@@ -449,7 +449,10 @@ def test_calls_follow_rows_that_were_never_written_down(tmp_path: Path) -> None:
         facts = reader.run("latest")
         assert [*reader.started_rows(facts)] == [(index, ids[index]) for index in range(3)]
         found = reconcile(
-            reader.identities(facts), expand(suite), begun=reader.started_rows(facts), expected=4
+            reader.identities(facts),
+            expand(suite),
+            started_rows=reader.started_rows(facts),
+            expected=4,
         )
 
     async def resume() -> list[Any]:

@@ -56,7 +56,7 @@ def test_columns_are_variables_and_rows_have_numbers(tmp_path: Path) -> None:
     assert warnings == []
 
 
-def test_special_columns_are_no_variables(tmp_path: Path) -> None:
+def test_special_columns_are_not_variables(tmp_path: Path) -> None:
     header = "q,__prefix,__suffix,__description,__providerOutput,__metric,__threshold,__expected"
     tests, _ = read(tmp_path, f"{header}\na,<,>,first,said,m,0.5,contains: a\nb,,,,,,,\n")
     assert tests == [
@@ -84,15 +84,13 @@ def test_special_columns_are_no_variables(tmp_path: Path) -> None:
         ("1e999", None),
     ],
 )
-def test_a_threshold_is_a_cell_that_is_a_number(
-    tmp_path: Path, cell: str, wanted: float | None
-) -> None:
+def test_a_threshold_is_a_numeric_cell(tmp_path: Path, cell: str, wanted: float | None) -> None:
     tests, _ = read(tmp_path, f"q,__threshold\na,{cell}\n")
     assert tests[0].get("threshold") == wanted
     assert cell_number(cell) == wanted
 
 
-def test_assertions_are_in_the_order_of_the_columns_and_blank_cells_are_none(
+def test_assertions_follow_the_order_of_columns_without_blank_cells(
     tmp_path: Path,
 ) -> None:
     tests, _ = read(tmp_path, "__expected2,q,__expected,__expectedAlso\n a ,x,  ,b\n")
@@ -123,12 +121,12 @@ def test_the_threshold_of_an_assertion_belongs_to_the_column_with_its_number(
 @pytest.mark.parametrize(
     ("column", "named"), [("__expected", "__expected1"), ("__expected1", "__expected")]
 )
-def test_the_first_assertion_has_two_names(tmp_path: Path, column: str, named: str) -> None:
+def test_the_first_assertion_column_has_two_names(tmp_path: Path, column: str, named: str) -> None:
     tests, _ = read(tmp_path, f"{column},__config:{named}:threshold\nsimilar: a,0.3\n")
     assert tests[0]["assert"][0]["threshold"] == 0.3
 
 
-def test_the_plain_test_is_one_that_a_suite_could_hold(tmp_path: Path) -> None:
+def test_the_plain_test_is_valid_in_a_suite(tmp_path: Path) -> None:
     tests, _ = read(tmp_path, "q,__expected\na,not-contains: b\n")
     assert Assertion(**tests[0]["assert"][0]) == Assertion(type="not-contains", value="b")
 
@@ -144,14 +142,14 @@ def test_the_plain_test_is_one_that_a_suite_could_hold(tmp_path: Path) -> None:
         (b"q,\na,b\n", {}, {"q": "a", "": "b"}),
     ],
 )
-def test_files_are_as_they_are_found(
+def test_names_of_files_in_cells_are_kept(
     tmp_path: Path, text: bytes, environ: dict[str, str], wanted: dict[str, str]
 ) -> None:
     tests, _ = read(tmp_path, text, environ)
     assert [test["vars"] for test in tests] == [wanted]
 
 
-def test_an_empty_line_is_a_row_where_there_is_one_column(tmp_path: Path) -> None:
+def test_an_empty_line_is_a_row_of_a_single_column(tmp_path: Path) -> None:
     tests, _ = read(tmp_path, "q\na\n\nb\n")
     assert [test["vars"]["q"] for test in tests] == ["a", "", "b"]
 
@@ -167,7 +165,9 @@ def test_an_empty_line_is_a_row_where_there_is_one_column(tmp_path: Path) -> Non
         ("q,\na,b\n", "a column has no name"),
     ],
 )
-def test_what_is_odd_is_reported_and_read(tmp_path: Path, text: str, warning: str) -> None:
+def test_unusual_columns_are_accepted_with_a_warning(
+    tmp_path: Path, text: str, warning: str
+) -> None:
     tests, warnings = read(tmp_path, text)
     assert [mistake.message for mistake in warnings] == [warning]
     assert len(tests) == max(0, text.count("\n") - 1)
@@ -179,7 +179,7 @@ def test_a_variable_with_one_underscore_is_kept(tmp_path: Path) -> None:
     assert (warnings[0].hint, warnings[0].place) == ('did you mean "__expected"?', (1, 3))
 
 
-def test_cells_that_look_like_assertions_are_reported_once_for_each_word(tmp_path: Path) -> None:
+def test_cells_that_look_like_assertions_are_reported_once_per_type(tmp_path: Path) -> None:
     text = "q,__expected\na,contians: x\nb,Paris: x\nc,contians: y\nd,max-score\n"
     tests, warnings = read(tmp_path, text)
     assert [test["assert"][0]["type"] for test in tests] == ["equals"] * 4
@@ -240,6 +240,6 @@ def test_a_mistake_is_reported_at_its_cell(tmp_path: Path, text: str | bytes, wa
     assert refused(tmp_path, text) == [wanted]
 
 
-def test_quotes_out_of_place_are_refused_when_strict(tmp_path: Path) -> None:
-    told = refused(tmp_path, 'q\n5" wide\n', {"PROMPTFOO_CSV_STRICT": "true"})
-    assert told == ["2:2 : a cell that contains a quote must be quoted"]
+def test_misplaced_quotes_are_refused_in_strict_mode(tmp_path: Path) -> None:
+    mistakes = refused(tmp_path, 'q\n5" wide\n', {"PROMPTFOO_CSV_STRICT": "true"})
+    assert mistakes == ["2:2 : a cell that contains a quote must be quoted"]

@@ -33,7 +33,7 @@ def rows(text: str, delimiter: str = ",", *, strict: bool = False) -> list[tuple
         ('""\n', [("",)]),
     ],
 )
-def test_cells_are_what_stands_between_delimiters(text: str, wanted: list[tuple[str, ...]]) -> None:
+def test_cells_are_the_texts_between_delimiters(text: str, wanted: list[tuple[str, ...]]) -> None:
     assert rows(text) == wanted
     assert rows(text, strict=True) == wanted
 
@@ -64,7 +64,7 @@ def test_the_first_line_break_ends_all_rows(text: str, wanted: list[tuple[str, .
         ('"a ""b"" c" d\n', [('"a "b" c" d',)]),
     ],
 )
-def test_quotes_out_of_place_are_letters_unless_strict(
+def test_misplaced_quotes_are_literal_unless_strict(
     text: str, wanted: list[tuple[str, ...]]
 ) -> None:
     assert rows(text) == wanted
@@ -81,7 +81,7 @@ def test_quotes_out_of_place_are_letters_unless_strict(
         ('a\nb,5" x\n', True, "a cell that contains a quote must be quoted", (2, 4)),
     ],
 )
-def test_a_misplaced_quote_is_reported_with_its_place(
+def test_a_misplaced_quote_is_reported_with_its_position(
     text: str, *, strict: bool, message: str, place: tuple[int, int]
 ) -> None:
     with pytest.raises(MistakenError) as caught:
@@ -97,7 +97,7 @@ def test_any_text_can_be_the_delimiter(delimiter: str) -> None:
 
 
 @pytest.mark.parametrize("line_break", ["\n", "\r\n", "\r"])
-def test_a_cell_is_where_its_row_says(line_break: str) -> None:
+def test_a_cell_is_at_the_position_that_its_row_reports(line_break: str) -> None:
     text = line_break.join(["ab,c", '"x', 'y",zz', ""])
     places = [[place_at(text, start) for start in row.starts] for row in read_rows(text)]
     assert places == [[(1, 1), (1, 4)], [(2, 1), (3, 4)]]
@@ -112,7 +112,7 @@ TABLES = st.integers(1, 4).flatmap(
 
 @pytest.mark.slow
 @given(table=TABLES, delimiter=st.sampled_from([",", ";"]), strict=st.booleans())
-def test_what_is_written_in_quotes_is_read_as_it_was(
+def test_quoted_cells_are_read_back_unchanged(
     table: list[list[str]], delimiter: str, *, strict: bool
 ) -> None:
     written = io.StringIO(newline="")
@@ -122,7 +122,7 @@ def test_what_is_written_in_quotes_is_read_as_it_was(
 
 @pytest.mark.slow
 @given(st.text('ab,"\n', max_size=12))
-def test_a_text_that_strict_reading_takes_is_read_alike_without(text: str) -> None:
+def test_a_text_that_strict_mode_accepts_is_read_equally_without_it(text: str) -> None:
     try:
         strictly = rows(text, strict=True)
     except MistakenError:

@@ -28,7 +28,7 @@ def needs(name: str, *others: str, policy: FailedDependency = "skip") -> Depende
     return Dependent(name=name, depends_on=others, when_failed=policy)
 
 
-def test_ag_70_names_are_split_trimmed_and_said_once() -> None:
+def test_ag_70_names_are_split_trimmed_and_deduplicated() -> None:
     """The first of equal names keeps its position; a text is the same as a list."""
     assert parse_names([" a ", "b, c", "a", "c", ""], "t") == ("a", "b", "c")
     assert parse_names(" b ,, a") == ("b", "a")
@@ -36,7 +36,7 @@ def test_ag_70_names_are_split_trimmed_and_said_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "problem"),
+    ("names", "problem"),
     [
         ("a, t", "'t' cannot depend on itself"),
         ("../a", "'../a' is not a valid name"),
@@ -45,14 +45,14 @@ def test_ag_70_names_are_split_trimmed_and_said_once() -> None:
         ("..", "'..' is not a valid name"),
     ],
 )
-def test_ag_70_itself_and_paths_are_refused(said: str, problem: str) -> None:
+def test_ag_70_the_test_itself_and_paths_are_refused(names: str, problem: str) -> None:
     """The message contains the invalid name."""
     with pytest.raises(UsageError) as caught:
-        parse_names(said, "t")
+        parse_names(names, "t")
     assert problem in str(caught.value)
 
 
-def test_ag_71_a_cycle_is_reported_in_an_order_that_is_always_the_same() -> None:
+def test_ag_71_a_cycle_is_reported_in_a_fixed_order() -> None:
     """The order of the names does not matter."""
     graph = {"a": ["b"], "b": ["c"], "c": ["a"], "d": ["a"]}
     assert cycle_in(graph) == ("a", "b", "c", "a")
@@ -61,13 +61,13 @@ def test_ag_71_a_cycle_is_reported_in_an_order_that_is_always_the_same() -> None
         Tracker.of([needs(name, *on) for name, on in graph.items()])
 
 
-def test_names_of_a_graph_are_different() -> None:
+def test_names_of_a_graph_must_be_unique() -> None:
     """The duplicate name is reported."""
     with pytest.raises(UsageError, match="'a' occurs twice"):
         Tracker.of([needs("a"), needs("b"), needs("a")])
 
 
-def test_a_cycle_behind_a_long_way_is_found() -> None:
+def test_a_cycle_at_any_depth_is_found() -> None:
     """Any depth of a graph is supported."""
     size = 5000
     graph = {f"{place:05}": [f"{place + 1:05}"] for place in range(size)}
@@ -78,7 +78,7 @@ def test_a_cycle_behind_a_long_way_is_found() -> None:
     )
 
 
-def test_a_long_chain_is_reported_whole() -> None:
+def test_a_long_chain_is_reported_completely() -> None:
     """Any depth of a graph is supported."""
     size = 1200
     waiting = [needs(str(place), str(place + 1), policy="block") for place in range(size)]
@@ -87,7 +87,7 @@ def test_a_long_chain_is_reported_whole() -> None:
     assert tracker.stuck(())["0"] == tuple(map(str, range(size + 1)))
 
 
-def test_ag_72_blockers_are_what_is_not_done_in_its_own_order() -> None:
+def test_ag_72_blockers_are_the_unfinished_dependencies_in_order() -> None:
     """They include failed and unknown names."""
     others = ("failed", "done", "running", "missing")
     tracker = Tracker.of(
@@ -107,7 +107,7 @@ def test_ag_72_blockers_are_what_is_not_done_in_its_own_order() -> None:
         ("run", WaitingFor(("a",))),
     ],
 )
-def test_ag_73_the_policy_says_what_a_failure_means(
+def test_ag_73_the_policy_determines_the_effect_of_a_failure(
     policy: FailedDependency, state: WaitingFor | Unsatisfied
 ) -> None:
     """It applies at once, even while another name runs."""
@@ -118,7 +118,7 @@ def test_ag_73_the_policy_says_what_a_failure_means(
     assert tracker.lost("x") == ("b",)
 
 
-def test_the_first_word_on_an_end_counts() -> None:
+def test_the_first_reported_end_counts() -> None:
     """A name that is not done never will be."""
     tracker = Tracker.of([needs("x", "a"), needs("a")])
     assert tracker.over("a", done=False) == ["x"]
@@ -126,7 +126,7 @@ def test_the_first_word_on_an_end_counts() -> None:
     assert tracker.state("x") == Unsatisfied("a", "skip")
 
 
-def test_ag_74_what_is_stuck_is_reported_with_its_chain() -> None:
+def test_ag_74_blocked_names_are_reported_with_their_chain() -> None:
     """The chain includes skipped names; names with the policy `run`, and their dependents, are not stuck."""
     tracker = Tracker.of(
         [
@@ -134,7 +134,7 @@ def test_ag_74_what_is_stuck_is_reported_with_its_chain() -> None:
             needs("b", "a"),
             needs("c", "b", policy="block"),
             needs("d", "c", policy="block"),
-            needs("e", "nobody"),
+            needs("e", "unknown"),
             needs("f", "d", policy="run"),
             needs("g", "f", policy="block"),
         ]
@@ -142,11 +142,11 @@ def test_ag_74_what_is_stuck_is_reported_with_its_chain() -> None:
     tracker.over("a", done=False)
     tracker.over("b", done=False)
     stuck = tracker.stuck(())
-    assert stuck == {"c": ("c", "b", "a"), "d": ("d", "c", "b", "a"), "e": ("e", "nobody")}
+    assert stuck == {"c": ("c", "b", "a"), "d": ("d", "c", "b", "a"), "e": ("e", "unknown")}
     assert [tracker.why(chain) for chain in stuck.values()] == [
         "c waits for b, b for a (failed)",
         "d waits for c, c for b, b for a (failed)",
-        "e waits for nobody (not in this run)",
+        "e waits for unknown (not in this run)",
     ]
     assert set(tracker.stuck(["c"])) == {"e"}
 
@@ -158,7 +158,7 @@ def test_a_chain_of_two_is_a_sentence() -> None:
 
 @attrs.frozen
 class Drawn:
-    """A graph, and the end of each name that begins."""
+    """A graph, and the end of each name that starts."""
 
     dependents: Sequence[Dependent]
     done: Mapping[str, bool]
@@ -197,7 +197,7 @@ class Plain:
         return WaitingFor(left) if left else None
 
     def may_begin(self, name: str) -> bool:
-        """Return whether a name can begin in any way."""
+        """Return whether a name can start in any way."""
         one = self.by_name.get(name)
         if one is None or name in self.over:
             return self.over.get(name, False)
@@ -219,9 +219,7 @@ class Plain:
 
 
 @given(drawn=graphs(), data=st.data())
-def test_every_run_of_every_graph_is_that_of_the_plain_model(
-    drawn: Drawn, data: st.DataObject
-) -> None:
+def test_every_run_of_every_graph_equals_the_plain_model(drawn: Drawn, data: st.DataObject) -> None:
     """Every intermediate state equals the model's, stuck names can never change, and every run ends."""
     tracker = Tracker.of(drawn.dependents)
     plain = Plain({one.name: one for one in drawn.dependents}, {}, set())
@@ -239,7 +237,7 @@ def test_every_run_of_every_graph_is_that_of_the_plain_model(
         waits = {name for name in left if isinstance(states[name], WaitingFor)}
         moving = [name for name in left if name not in waits or name in plain.active]
         if step == helped_at:
-            plain.active |= waits  # people said that these are done: nothing keeps them any more
+            plain.active |= waits  # users marked these as done: nothing blocks them any more
             continue
         # A stuck name is given up when nothing else runs, as by a gate.
         name = data.draw(st.sampled_from(moving or sorted(stuck)))
@@ -271,7 +269,7 @@ def check_chain(plain: Plain, name: str, chain: Sequence[str]) -> None:
     )
 )
 @settings(max_examples=settings().max_examples // 2)
-def test_ag_71_a_cycle_is_found_where_there_is_one(graph: Mapping[str, Sequence[str]]) -> None:
+def test_ag_71_a_cycle_is_found_if_one_exists(graph: Mapping[str, Sequence[str]]) -> None:
     """A cycle exists if names cannot be removed one by one, each without remaining dependencies."""
     left = dict(graph)
     while free := [name for name, on in left.items() if not set(on) & left.keys()]:

@@ -45,7 +45,7 @@ def test_sc_01_the_documented_example() -> None:
     assert columns == [(0, 0, "p"), (1, 0, "q"), (2, 1, "p"), (3, 1, "q")]
 
 
-def test_sc_03_the_repeat_of_a_test_wins() -> None:
+def test_sc_03_the_repeat_of_a_test_overrides_others() -> None:
     """It overrides that of the suite, and that of the default test."""
     suite = parse_suite(
         {
@@ -94,7 +94,7 @@ def test_sc_02_excluded_columns_leave_holes() -> None:
     assert [step.index for step in steps] == list(range(7))
 
 
-def test_sc_07_scenarios_come_behind_all_plain_tests() -> None:
+def test_sc_07_scenarios_follow_all_plain_tests() -> None:
     """Two settings by two tests, in the order scenario, setting, test."""
     suite = parse_suite(
         {
@@ -120,14 +120,14 @@ def test_sc_07_scenarios_come_behind_all_plain_tests() -> None:
     assert names == [None, *["__scenario_0__"] * 2, *["__scenario_1__"] * 2]
 
 
-def test_sc_08_no_tests_are_one_and_no_scenarios_are_none() -> None:
+def test_sc_08_no_tests_make_one_step_and_no_scenarios_make_none() -> None:
     """One step per column; but none if there is an empty list of scenarios."""
     assert len(expand(parse_suite({"providers": ["echo"], "prompts": ["a", "b"]}))) == 2
     nothing = expand(parse_suite({"providers": ["echo"], "scenarios": []}))
     assert (len(nothing), list(nothing.serial_indices), nothing.used_providers) == (0, [], ())
 
 
-def test_prefix_and_suffix_stand_around_the_prompt() -> None:
+def test_prefix_and_suffix_surround_the_prompt() -> None:
     """They are not rendered yet."""
     suite = Suite(
         providers=(ProviderEntry(id="echo"),),
@@ -138,7 +138,7 @@ def test_prefix_and_suffix_stand_around_the_prompt() -> None:
     assert [step.template for step in expand(suite)] == ["<{{x}}a>", "a>"]
 
 
-def test_a_provider_of_a_test_answers_in_place_of_its_columns() -> None:
+def test_a_provider_of_a_test_replaces_the_columns() -> None:
     """It follows those of the suite, once for any number of tests."""
     own = ProviderEntry(id="echo", config={"k": [1]})
     suite = Suite(
@@ -167,15 +167,15 @@ def test_a_provider_of_a_test_answers_in_place_of_its_columns() -> None:
         (("*",), ["a", "ab", "b:1", "b:2"]),
     ],
 )
-def test_a_provider_gets_the_prompts_that_it_names(
+def test_a_provider_gets_the_prompts_that_it_references(
     references: tuple[str, ...] | None, labels: list[str]
 ) -> None:
-    """By label, id, prefix or group; the order is that of the suite, not of the references."""
+    """References are labels, ids, prefixes or groups; the order is that of the suite."""
     suite = Suite(providers=(ProviderEntry(id="echo", prompts=references),), prompts=PROMPTS)
     assert [column.prompt.label for column in expand(suite).columns] == labels
 
 
-def test_a_million_million_steps_cost_nothing() -> None:
+def test_a_million_million_steps_need_no_memory() -> None:
     """Only steps that are accessed are created."""
     suite = parse_suite(
         {
@@ -193,13 +193,13 @@ def test_a_million_million_steps_cost_nothing() -> None:
     assert steps.serial_indices == range(6 * 10**12)
 
 
-def test_nothing_serial_is_an_empty_range_of_indices() -> None:
-    """It needs no memory."""
+def test_steps_without_order_are_an_empty_range() -> None:
+    """The range needs no memory."""
     suite = parse_suite({"providers": ["echo"], "tests": [{"vars": {"x": "1"}}] * 3})
     assert expand(suite).serial_indices == ()
 
 
-def test_separate_stretches_of_serial_steps_are_listed() -> None:
+def test_separate_ranges_of_serial_steps_are_listed() -> None:
     """SC-15: tests 1 and 3 of four, two columns."""
     serial = {"options": {"runSerially": True}}
     suite = parse_suite(
@@ -211,7 +211,7 @@ def test_separate_stretches_of_serial_steps_are_listed() -> None:
     assert expand(suite).serial_indices == (2, 3, 6, 7)
 
 
-def test_more_steps_than_can_be_counted_are_refused() -> None:
+def test_more_steps_than_the_maximum_are_refused() -> None:
     """The maximum is accepted, and one more is not."""
     entry = {"providers": ["echo"], "evaluateOptions": {"repeat": sys.maxsize}}
     assert len(expand(parse_suite(entry))) == sys.maxsize

@@ -60,11 +60,11 @@ CELLS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("cell", "wanted"), CELLS, ids=[cell for cell, _ in CELLS])
-def test_a_cell_stands_for_one_assertion(cell: str, wanted: dict[str, Any]) -> None:
+def test_a_cell_is_parsed_as_one_assertion(cell: str, wanted: dict[str, Any]) -> None:
     assert assertion_from_text(cell) == wanted
 
 
-def test_types_of_a_suite_are_known_in_cells() -> None:
+def test_types_of_a_suite_are_recognised_in_cells() -> None:
     """They may have a threshold; in other suites the same cell is a text."""
     kinds = {**KINDS, "is-polite": kind_of(lambda _subject, _value: True)}
     wanted = {"type": "not-is-polite", "threshold": 0.5, "value": "very"}
@@ -73,7 +73,7 @@ def test_types_of_a_suite_are_known_in_cells() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cell", "said"),
+    ("cell", "message"),
     [
         ("select-best: x", "select-best cannot stand in a cell"),
         ("max-score", "max-score cannot stand in a cell"),
@@ -88,13 +88,13 @@ def test_types_of_a_suite_are_known_in_cells() -> None:
         ("is-jsn", 'did you mean "is-json"?'),
     ],
 )
-def test_a_text_that_looks_like_an_assertion_is_reported(cell: str, said: str) -> None:
+def test_a_text_that_looks_like_an_assertion_is_reported(cell: str, message: str) -> None:
     """It is compared literally, as in promptfoo, which is hardly ever intended."""
     assert assertion_from_text(cell) == {"type": "equals", "value": cell}
     found = looks_typed(f" {cell} ")
     assert found is not None
     assert cell.startswith(found[0])
-    assert said in f"{found[1].message}; {found[1].hint}"
+    assert message in f"{found[1].message}; {found[1].hint}"
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_text_without_an_assertion_is_not_reported(cell: str) -> None:
     assert looks_typed(cell) is None
 
 
-def test_types_of_a_suite_are_looked_for_as_well() -> None:
+def test_similar_types_of_a_suite_are_reported_as_well() -> None:
     kinds = {**KINDS, "is-polite": kind_of(lambda _subject, _value: True)}
     assert looks_typed("is-polit: very") is None
     assert looks_typed("is-polit: very", kinds) is not None
@@ -139,11 +139,11 @@ def test_types_of_a_suite_are_looked_for_as_well() -> None:
         ('5" wide, 6"', ['5" wide', '6"']),
     ],
 )
-def test_the_elements_of_a_list_stand_between_commas(text: str, wanted: list[str]) -> None:
+def test_the_elements_of_a_list_are_separated_by_commas(text: str, wanted: list[str]) -> None:
     assert comma_list(text) == wanted
 
 
 @pytest.mark.parametrize("text", ['"a', '"a" b', 'c, "a'])
-def test_quotes_of_a_list_must_fit_together(text: str) -> None:
+def test_quotes_of_a_list_must_be_balanced(text: str) -> None:
     with pytest.raises(MistakenError, match="do not match"):
         assertion_from_text(f"contains-any: {text}")

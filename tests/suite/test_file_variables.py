@@ -51,7 +51,7 @@ def context(tmp_path: Path) -> FileContext:
         ([], {}),
     ],
 )
-def test_variables_are_read_from_files_and_later_ones_win(
+def test_variables_are_read_from_files_and_later_ones_override_earlier_ones(
     context: FileContext, scheme: str, names: list[str], wanted: dict[str, Any]
 ) -> None:
     references = [scheme + name for name in names]
@@ -60,11 +60,11 @@ def test_variables_are_read_from_files_and_later_ones_win(
         assert read_vars(references[0], context) == wanted
 
 
-def test_all_files_of_variables_that_are_wrong_are_reported(context: FileContext) -> None:
+def test_all_invalid_files_of_variables_are_reported(context: FileContext) -> None:
     with pytest.raises(MistakenError) as caught:
         read_vars(["none.yaml", 5, "c.yml", "a.yaml", "broken.yaml"], context)
-    told = [(part.at, part.message, part.place) for part in caught.value.parts]
-    assert told == [
+    mistakes = [(part.at, part.message, part.place) for part in caught.value.parts]
+    assert mistakes == [
         ((0,), 'file not found: "none.yaml"', None),
         ((1,), "must be the name of a file, got 5", None),
         ((), "must be an object of variables, got a list", (1, 1)),
@@ -90,16 +90,16 @@ def test_all_files_of_variables_that_are_wrong_are_reported(context: FileContext
         (None, None),
     ],
 )
-def test_patterns_are_written_out(context: FileContext, value: Any, wanted: Any) -> None:
+def test_patterns_are_expanded_to_files(context: FileContext, value: Any, wanted: Any) -> None:
     assert resolve_file_vars({"v": value}, context) == {"v": wanted}
 
 
-def test_the_path_of_an_absolute_name_is_that_in_the_folder(context: FileContext) -> None:
+def test_an_absolute_path_stays_inside_its_folder(context: FileContext) -> None:
     absolute = f"file://{context.directory}/a.yaml"
     assert resolve_file_vars({"v": absolute}, context) == {"v": "file://a.yaml"}
 
 
-def test_all_variables_that_cannot_be_are_reported(context: FileContext) -> None:
+def test_all_invalid_variables_are_reported(context: FileContext) -> None:
     with pytest.raises(MistakenError) as caught:
         resolve_file_vars(
             {"a": "file://none.txt", "_conversation": "x", "b": ["y", "file://no/*"]}, context
@@ -112,7 +112,7 @@ def test_all_variables_that_cannot_be_are_reported(context: FileContext) -> None
     assert caught.value.parts[1].message == '"_conversation" shadows a reserved name'
 
 
-def test_a_variable_that_hides_the_environment_is_odd(tmp_path: Path) -> None:
+def test_a_variable_that_hides_the_environment_causes_a_warning(tmp_path: Path) -> None:
     warnings: list[Mistake] = []
     context = FileContext(directory=tmp_path, warn=warnings.append)
     assert resolve_file_vars({"env": "x"}, context) == {"env": "x"}
@@ -131,11 +131,13 @@ def test_a_variable_that_hides_the_environment_is_odd(tmp_path: Path) -> None:
         ({"a": ["file://docs/two.txt", 5]}, {"a": ["Two", 5]}),
     ],
 )
-def test_files_take_the_place_of_their_names(context: FileContext, value: Any, wanted: Any) -> None:
+def test_names_of_files_are_replaced_by_their_contents(
+    context: FileContext, value: Any, wanted: Any
+) -> None:
     assert with_files(value, context) == wanted
 
 
-def test_all_files_that_there_are_not_are_reported(context: FileContext) -> None:
+def test_all_missing_files_are_reported(context: FileContext) -> None:
     with pytest.raises(MistakenError) as caught:
         with_files({"a": "file://no", "b": [1, "file://nor/*"]}, context)
     assert [part.at for part in caught.value.parts] == [("a",), ("b", 1)]
@@ -166,13 +168,13 @@ def value(
         ("a.mp4", b"ID3", "SUQz"),
     ],
 )
-def test_a_file_is_text_to_a_template(
+def test_a_file_is_text_in_a_template(
     tmp_path: Path, name: str, content: bytes, wanted: str
 ) -> None:
     assert value(tmp_path, name, content) == wanted
 
 
-def test_media_are_text_where_the_environment_says_so(tmp_path: Path) -> None:
+def test_media_are_text_if_the_environment_sets_it(tmp_path: Path) -> None:
     off = {"PROMPTFOO_DISABLE_MULTIMEDIA_AS_BASE64": "true"}
     assert value(tmp_path, "a.svg", b"<svg/>\n", off) == "<svg/>"
     assert value(tmp_path, "a.pdf", b"%PDF\n", {"TRIOEVAL_DISABLE_PDF_AS_TEXT": "1"}) == "%PDF"
@@ -186,13 +188,13 @@ def test_media_are_text_where_the_environment_says_so(tmp_path: Path) -> None:
         ("a.pdf", "cannot be read as PDF"),
     ],
 )
-def test_what_is_not_a_text_is_reported(tmp_path: Path, name: str, message: str) -> None:
+def test_files_that_are_not_text_are_reported(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(MistakenError, match=message) as caught:
         value(tmp_path, name, b"a\xff")
     assert caught.value.parts[0].file == tmp_path / name
 
 
-def test_a_file_that_is_gone_is_reported(tmp_path: Path) -> None:
+def test_a_removed_file_is_reported(tmp_path: Path) -> None:
     for name in ("a.png", "a.mp3", "a.pdf", "a.txt"):
         with pytest.raises(MistakenError, match="cannot be read"):
             load_file_value(tmp_path / name, FileContext(directory=tmp_path))
@@ -204,7 +206,7 @@ def test_the_text_of_a_pdf_is_that_of_its_pages(tmp_path: Path) -> None:
     assert load_file_value(file, FileContext(directory=tmp_path)) == "Hello\n\nWorld"
 
 
-def test_pdf_needs_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pdf_files_need_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pypdf", None)
     with pytest.raises(MistakenError, match=r'"a\.pdf" requires the extra pdf'):
         value(tmp_path, "a.pdf", b"%PDF")
@@ -237,18 +239,18 @@ def _pdf(*pages: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("name", "code", "said"),
+    ("name", "code", "message"),
     [
         ("v.js", "const fs = require('fs');\nmodule.exports = () => 1;", "uses require in line 1"),
         ("v.mjs", "export default (", "is not JavaScript"),
         ("v.ts", "", "is TypeScript, which cannot be run"),
     ],
 )
-def test_a_variable_of_code_that_cannot_run_is_refused(
-    context: FileContext, name: str, code: str, said: str
+def test_a_variable_with_unsupported_code_is_refused(
+    context: FileContext, name: str, code: str, message: str
 ) -> None:
     """Its source must not become the value."""
     (context.directory / name).write_text(code)
-    with pytest.raises(MistakenError, match=f'"{name}" {said}') as caught:
+    with pytest.raises(MistakenError, match=f'"{name}" {message}') as caught:
         resolve_file_vars({"a": f"file://{name}"}, context)
     assert caught.value.parts[0].at == ("a",)

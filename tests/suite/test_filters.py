@@ -65,7 +65,7 @@ TEN = suite_of(
         ),
     ],
 )
-def test_each_filter_looks_at_what_those_before_it_left(
+def test_each_filter_applies_to_the_result_of_those_before(
     filters: Filters, places: list[int]
 ) -> None:
     """The order is metadata, pattern, range, first-n, sample."""
@@ -73,7 +73,7 @@ def test_each_filter_looks_at_what_those_before_it_left(
 
 
 @given(st.integers(1, 12), st.integers())
-def test_a_sample_keeps_its_order_and_is_the_same_for_a_seed(size: int, seed: int) -> None:
+def test_a_sample_keeps_its_order_and_is_equal_for_equal_seeds(size: int, seed: int) -> None:
     """It has the requested number of tests, if there are that many."""
     drawn = selected(TEN, Filters(sample=size, sample_seed=seed))
     assert drawn == sorted(set(drawn))
@@ -81,8 +81,8 @@ def test_a_sample_keeps_its_order_and_is_the_same_for_a_seed(size: int, seed: in
     assert drawn == selected(TEN, Filters(sample=size, sample_seed=seed))
 
 
-def test_a_pattern_finds_cases_by_name() -> None:
-    """It also finds them by their description, as any test."""
+def test_a_pattern_selects_cases_by_name() -> None:
+    """It also selects them by their description, as any test."""
     tests = [
         {"id": "ring"},
         {"id": "words", "description": "Brings"},
@@ -114,7 +114,7 @@ SCENARIOS = suite_of(
         },
     ],
 )
-"""Places 0 and 1, then 2 to 5 of the first scenario, then 6 and 7."""
+"""Indices 0 and 1, then 2 to 5 of the first scenario, then 6 and 7."""
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ SCENARIOS = suite_of(
         (Filters(metadata=(("k", "v"),)), [1, 2, 3, 4, 5, 6, 7]),
     ],
 )
-def test_scenarios_are_filtered_inside_and_ranges_count_everything(
+def test_scenarios_are_filtered_inside_and_ranges_count_all_tests(
     filters: Filters, places: list[int]
 ) -> None:
     """Patterns apply before multiplication; metadata to plain tests; range and first-n come last."""
@@ -146,7 +146,7 @@ def row(test_idx: int, reason: int, **variables: Any) -> dict[str, Any]:
     }
 
 
-def test_earlier_rows_are_those_that_are_wanted() -> None:
+def test_earlier_rows_are_selected_by_status() -> None:
     """These are failures, errors, or both; never rows that passed."""
     rows = [row(0, 0, x="a"), row(1, 1, x="b"), row(2, 2, x="c", _conversation=[1])]
     failed, broken = EarlierRow(1, '{"x": "b"}'), EarlierRow(2, '{"x": "c"}')
@@ -167,14 +167,14 @@ def test_earlier_rows_are_those_that_are_wanted() -> None:
         ([row(0, 1, x="other")], []),
     ],
 )
-def test_an_earlier_row_finds_its_test(rows: list[dict[str, Any]], places: list[int]) -> None:
+def test_an_earlier_row_selects_its_test(rows: list[dict[str, Any]], places: list[int]) -> None:
     """The test has its variables; of equal tests it is the one with its number, or all if none has it."""
     suite = suite_of([{"vars": {"x": "a"}}, {"vars": {"x": ["b", "B"]}}, {"vars": {"x": "a"}}])
     wanted = earlier_rows(rows, failures=True, errors=True)
     assert selected(suite, Filters(earlier=wanted)) == places
 
 
-def test_earlier_rows_find_tests_of_scenarios_and_with_defaults() -> None:
+def test_earlier_rows_select_tests_of_scenarios_and_with_defaults() -> None:
     """Variables are those of the whole row: of default test, setting and test."""
     suite = suite_of(
         [{"vars": {"x": "a"}}],
@@ -188,7 +188,7 @@ def test_earlier_rows_find_tests_of_scenarios_and_with_defaults() -> None:
 
 
 @given(st.dictionaries(st.text(min_size=1), st.integers() | st.text()))
-def test_equal_variables_have_one_key(variables: dict[str, Any]) -> None:
+def test_equal_variables_have_equal_keys(variables: dict[str, Any]) -> None:
     """The key ignores order, and whole floats equal integers."""
     turned = dict(reversed(variables.items()))
     assert variables_key(variables) == variables_key(turned)
@@ -205,14 +205,14 @@ def test_equal_variables_have_one_key(variables: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_a_bad_range_is_refused(text: str, message: str) -> None:
+def test_an_invalid_range_is_refused(text: str, message: str) -> None:
     """The message names the valid forms."""
     with pytest.raises(UsageError) as caught:
         read_range(text, "--filter-range")
     assert str(caught.value) == message
 
 
-def test_ranges_and_pairs_are_read() -> None:
+def test_ranges_and_pairs_are_parsed() -> None:
     """Either side of a range may be open; a value may contain `=`, or be empty."""
     assert read_range("2:2", "x") == slice(2, 2)
     assert read_range(":5", "x") == slice(None, 5)
@@ -223,7 +223,7 @@ def test_ranges_and_pairs_are_read() -> None:
             read_pair(text, "--var")
 
 
-def test_patterns_are_those_of_javascript() -> None:
+def test_patterns_are_javascript_regular_expressions() -> None:
     """An invalid one is refused."""
     assert read_pattern(r"(?<a>\d)$", "x").search("a1")
     with pytest.raises(
@@ -232,7 +232,7 @@ def test_patterns_are_those_of_javascript() -> None:
         read_pattern("(", "--filter-pattern")
 
 
-def test_columns_are_kept_by_label_or_id() -> None:
+def test_columns_are_selected_by_label_or_id() -> None:
     """They are filtered before they are numbered."""
     suite = parse_suite(
         {

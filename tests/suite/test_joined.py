@@ -13,7 +13,7 @@ PARTS = st.lists(
 
 
 @given(PARTS)
-def test_joined_tests_are_those_of_their_parts(parts: list[tuple[Test, ...]]) -> None:
+def test_joined_tests_equal_the_tests_of_their_parts(parts: list[tuple[Test, ...]]) -> None:
     """This holds by index from either end, by slice and by iteration; joining again changes nothing."""
     flat = [test for part in parts for test in part]
     joined = Joined.of(*parts)

@@ -68,7 +68,7 @@ def test_an_empty_file_has_no_tests(tmp_path: Path) -> None:
     assert read(written(tmp_path)) == ()
 
 
-def test_tests_are_called_by_their_number_where_the_file_is_all_there_is(tmp_path: Path) -> None:
+def test_tests_of_a_single_file_are_named_by_their_number(tmp_path: Path) -> None:
     file = written(tmp_path, {"vars": {}}, "", {"description": "mine"}, {"description": ""})
     assert [test.description for test in read(file, alone=True)] == ["Row #1", "mine", "Row #3"]
     assert [test.description for test in read(file)] == [None, "mine", ""]
@@ -89,8 +89,8 @@ def test_all_mistakes_of_a_small_file_are_reported_with_their_lines(tmp_path: Pa
     )
     with pytest.raises(MistakenError) as caught:
         read(file)
-    told = [(part.file, part.place, part.at, part.message) for part in caught.value.parts]
-    assert told == [
+    mistakes = [(part.file, part.place, part.at, part.message) for part in caught.value.parts]
+    assert mistakes == [
         (file, (1, 1), ("vars", "q"), "a bad value"),
         (
             file,
@@ -111,7 +111,7 @@ def test_all_mistakes_of_a_small_file_are_reported_with_their_lines(tmp_path: Pa
     ]
 
 
-def test_bytes_that_are_no_text_are_reported_with_their_line(tmp_path: Path) -> None:
+def test_invalid_bytes_are_reported_with_their_line(tmp_path: Path) -> None:
     file = tmp_path / "t.jsonl"
     file.write_bytes(b'{"vars": {}}\n{"vars": {"q": "\xff"}}\n')
     with pytest.raises(MistakenError, match=re.escape("byte 16 of the line (0xff)")) as caught:
@@ -119,12 +119,12 @@ def test_bytes_that_are_no_text_are_reported_with_their_line(tmp_path: Path) -> 
     assert caught.value.parts[0].place == (2, 1)
 
 
-def test_a_file_that_is_gone_is_reported(tmp_path: Path) -> None:
+def test_a_removed_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(MistakenError, match="cannot be read: No such file"):
         read(tmp_path / "none.jsonl")
 
 
-def test_a_large_file_is_a_sequence(large: Callable[..., JsonlTests], tmp_path: Path) -> None:
+def test_a_large_file_is_a_lazy_sequence(large: Callable[..., JsonlTests], tmp_path: Path) -> None:
     tests = large()
     assert len(tests) == MANY
     assert repr(tests) == f"<{MANY} tests in {tmp_path / 't.jsonl'}>"
@@ -136,7 +136,7 @@ def test_a_large_file_is_a_sequence(large: Callable[..., JsonlTests], tmp_path: 
         tests[MANY]
 
 
-def test_a_wrong_line_of_a_large_file_is_a_fault_when_it_is_looked_at(
+def test_an_invalid_line_of_a_large_file_is_an_error_on_access(
     large: Callable[..., JsonlTests], tmp_path: Path
 ) -> None:
     tests = large("{'", {"vars": {"q": "bad"}}, "", '{"vars": {}} 7')
@@ -167,10 +167,10 @@ def test_irregular_lines_of_a_large_file_are_checked_at_once(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("space", ["", " \t"])
-def test_a_line_that_names_a_file_is_read_at_once_whatever_the_name(
+def test_a_line_that_names_a_file_is_read_at_once(
     large: Callable[..., JsonlTests], tmp_path: Path, space: str
 ) -> None:
-    """Such a line makes as many rows as the file contains."""
+    """This holds for any name: such a line makes as many rows as the file contains."""
     (tmp_path / "extra.yaml").write_text("vars: {q: [a, b]}")
     tests = large(f'{space}"extra.yaml"', {"vars": {"q": "c"}})
     assert list(tests.irregular) == [MANY]
@@ -187,7 +187,7 @@ def test_a_line_that_names_a_file_is_read_at_once_whatever_the_name(
     ),
     end=st.sampled_from(["\n", "\r\n"]),
 )
-def test_lines_are_counted_and_told_apart_in_one_pass(
+def test_lines_are_counted_and_classified_in_one_pass(
     tmp_path_factory: pytest.TempPathFactory, lines: list[str], end: str
 ) -> None:
     """This holds for blank lines, and for lines with any beginning."""
@@ -201,20 +201,20 @@ def test_lines_are_counted_and_told_apart_in_one_pass(
     assert list(candidates) == [place for place, text in enumerate(texts) if text != '{"vars": {}}']
 
 
-def test_a_file_that_is_wrong_everywhere_is_reported_soon_and_shortly(tmp_path: Path) -> None:
+def test_a_file_of_invalid_lines_is_reported_quickly_and_briefly(tmp_path: Path) -> None:
     """Fifty mistakes suffice; no line is searched from the beginning of the file."""
     count = CHECKED_AT_ONCE
     file = written(tmp_path, *(line for _ in range(count // 2) for line in ("", "7" + " " * 200)))
-    begun = time.process_time()
+    started_at = time.process_time()
     with pytest.raises(MistakenError) as caught:
         read(file)
-    assert time.process_time() - begun < 5  # 16 s where each looks for itself
-    *told, last = caught.value.parts
-    assert [part.place for part in told] == [(2 * number, 1) for number in range(1, 51)]
+    assert time.process_time() - started_at < 5  # 16 s if each line is searched separately
+    *mistakes, last = caught.value.parts
+    assert [part.place for part in mistakes] == [(2 * number, 1) for number in range(1, 51)]
     assert (last.message, last.place) == (f"… and {count // 2 - 50} more mistakes", (102, 1))
 
 
-def test_a_file_must_stay_as_it_was_when_it_was_loaded(
+def test_a_file_that_changed_after_loading_is_an_error(
     large: Callable[..., JsonlTests], tmp_path: Path
 ) -> None:
     tests = large()
@@ -229,7 +229,7 @@ def test_a_file_must_stay_as_it_was_when_it_was_loaded(
     assert tests[8].fault == f"{file}: cannot be read any more: No such file or directory"
 
 
-def test_variables_of_a_test_are_beside_the_file_or_beside_the_suite(tmp_path: Path) -> None:
+def test_variables_of_a_test_are_relative_to_the_file_or_the_suite(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "v.yaml").write_text("q: suite")
     (tmp_path / "sub" / "v.yaml").write_text("q: beside")
@@ -263,7 +263,7 @@ def test_variables_of_a_test_are_beside_the_file_or_beside_the_suite(tmp_path: P
         "file://test.yaml",
     ],
 )
-def test_what_changes_the_shape_or_the_order_of_a_run_is_irregular(test: Any) -> None:
+def test_lines_that_change_the_shape_or_order_of_a_run_are_irregular(test: Any) -> None:
     assert is_irregular(test)
 
 
@@ -275,7 +275,7 @@ def test_what_changes_the_shape_or_the_order_of_a_run_is_irregular(test: Any) ->
         {"options": {"prefix": "a"}, "metadata": {"topic": "a", "l": ["a"]}, "threshold": 1},
     ],
 )
-def test_everything_else_is_regular(test: Any) -> None:
+def test_all_other_lines_are_regular(test: Any) -> None:
     assert not is_irregular(test)
 
 
@@ -302,7 +302,7 @@ VALUES = st.recursive(
     letter=st.sampled_from('aeiopv/:"'),
     long=st.booleans(),
 )
-def test_every_irregular_line_shows_it_in_its_bytes(
+def test_every_irregular_line_is_recognised_by_its_bytes(
     tmp_path_factory: pytest.TempPathFactory,
     *,
     tests: list[Any],
@@ -332,13 +332,13 @@ def test_every_irregular_line_shows_it_in_its_bytes(
 def _is_json(text: str) -> bool:
     try:
         json.loads(text)
-    except ValueError:  # an escape where none can stand, such as in null, or a tab in a text
+    except ValueError:  # an escape where none is allowed, such as in null, or a tab in a text
         return False
     return True
 
 
 @pytest.mark.slow
-def test_a_line_costs_little_memory(tmp_path: Path) -> None:
+def test_a_line_needs_little_memory(tmp_path: Path) -> None:
     """At most nine bytes, however long the lines are."""
     count = 200_000
     file = tmp_path / "t.jsonl"

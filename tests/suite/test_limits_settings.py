@@ -23,7 +23,7 @@ def parsed(limits: Any, directory: Path | None = None, **more: Any) -> Suite:
     return parse_suite({"providers": ["echo"], "limits": limits, **more}, directory=directory)
 
 
-def said_of(limits: Any, directory: Path | None = None, **more: Any) -> list[str]:
+def problems_of(limits: Any, directory: Path | None = None, **more: Any) -> list[str]:
     with pytest.raises(SuiteError) as caught:
         parsed(limits, directory, **more)
     return [str(problem).partition("\n")[0] for problem in caught.value.problems]
@@ -36,7 +36,7 @@ def lane_of(*keys: Any) -> LaneSettings:
     return settings
 
 
-def test_a_suite_says_where_limits_are_kept() -> None:
+def test_a_suite_configures_the_backend_of_limits() -> None:
     """Either spelling is accepted; other keys have defaults."""
     assert parsed({"limits": [RPM, HOLDS]}).limits == LimitsSettings(
         limits=(
@@ -72,7 +72,7 @@ def test_a_suite_says_where_limits_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "said"),
+    ("limits", "problem"),
     [
         ({}, ": limits in memory must be defined"),
         ({"backend": "memory", "limits": None}, ": limits in memory must be defined"),
@@ -106,58 +106,58 @@ def test_a_suite_says_where_limits_are_kept() -> None:
         ([], ": must be an object, got a list"),
     ],
 )
-def test_qe_20_what_cannot_be_is_reported(tmp_path: Path, limits: Any, said: str) -> None:
+def test_qe_20_invalid_limits_are_reported(tmp_path: Path, limits: Any, problem: str) -> None:
     """Each backend has required keys, keys exclude each other; sizes and times are at least one."""
     (tmp_path / "limits.json").write_text("[]")
-    assert said_of(limits, tmp_path) == [f"$.limits{said}"]
+    assert problems_of(limits, tmp_path) == [f"$.limits{problem}"]
 
 
-def test_qe_20_all_that_is_wrong_is_reported_at_once(tmp_path: Path) -> None:
+def test_qe_20_all_mistakes_are_reported_together(tmp_path: Path) -> None:
     """A mistake in one key hides neither those of others nor those of their combination."""
-    assert said_of({**REDIS, "batch": {"size": 300, "flushMs": 0}}) == [
+    assert problems_of({**REDIS, "batch": {"size": 300, "flushMs": 0}}) == [
         "$.limits.batch.size: must be at most 256, got 300",
         "$.limits.batch.flushMs: must be at least 1, got 0",
     ]
-    assert said_of({"limits": [], "limits_file": "no.json"}, tmp_path) == [
+    assert problems_of({"limits": [], "limits_file": "no.json"}, tmp_path) == [
         '$.limits.limits_file: file not found: "no.json"',
         "$.limits.limits_file: limits and limitsFile exclude each other",
     ]
-    assert said_of({"backend": "redis", "workers": 0}) == [
+    assert problems_of({"backend": "redis", "workers": 0}) == [
         "$.limits.workers: must be at least 1, got 0",
         "$.limits: limits with the backend redis need a url",
     ]
-    assert said_of({"backend": "http", "url": "redis://[", "patienceMs": 0}) == [
+    assert problems_of({"backend": "http", "url": "redis://[", "patienceMs": 0}) == [
         "$.limits.patienceMs: must be at least 1, got 0",
         "$.limits.url: must begin with http:// or https://",
     ]
-    said = {"patienceMs": 1, "namespace": "x", "request_timeout_ms": 1, "unreachable": "open"}
-    assert said_of({"limits": [], "batch": {}, **said}) == [
+    settings = {"patienceMs": 1, "namespace": "x", "request_timeout_ms": 1, "unreachable": "open"}
+    assert problems_of({"limits": [], "batch": {}, **settings}) == [
         "$.limits.batch: has no effect: limits in memory have no batch",
         "$.limits.namespace: has no effect: limits in memory have no namespace",
         "$.limits.patienceMs: has no effect: limits in memory have no patienceMs",
         "$.limits.request_timeout_ms: has no effect: limits in memory have no requestTimeoutMs",
         "$.limits.unreachable: has no effect: limits in memory have no unreachable",
     ]
-    assert said_of({"backend": "http", "url": "http://h", "namespace": "x"}) == [
+    assert problems_of({"backend": "http", "url": "http://h", "namespace": "x"}) == [
         "$.limits.namespace: has no effect: only limits in Redis have a namespace"
     ]
-    assert said_of({"backend": "radis", "url": "x", "workers": 0}) == [
+    assert problems_of({"backend": "radis", "url": "x", "workers": 0}) == [
         '$.limits.backend: must be memory, redis or http, got the text "radis"',
         "$.limits.workers: must be at least 1, got 0",
     ]
 
 
-def test_who_keeps_limits_may_be_written_in_any_case() -> None:
+def test_the_backend_of_limits_may_be_written_in_any_case() -> None:
     """Surrounding spaces are ignored; an unknown backend is shown as it is written."""
     settings = parsed({**REDIS, "backend": " Redis "}).limits
     assert settings is not None
     assert settings.backend == "redis"
-    assert said_of({"backend": "HTTP"}) == ["$.limits: limits with the backend http need a url"]
+    assert problems_of({"backend": "HTTP"}) == ["$.limits: limits with the backend http need a url"]
     wrong = '$.limits.backend: must be memory, redis or http, got the text "Radis "'
-    assert said_of({"backend": "Radis "}) == [wrong]
+    assert problems_of({"backend": "Radis "}) == [wrong]
 
 
-def test_qe_20_an_empty_list_of_limits_is_a_list(tmp_path: Path) -> None:
+def test_qe_20_an_empty_list_of_limits_is_valid(tmp_path: Path) -> None:
     """So is an empty file of them."""
     (tmp_path / "limits.json").write_text("[]")
     assert parsed({"limits": []}).limits == LimitsSettings(limits=())
@@ -167,15 +167,15 @@ def test_qe_20_an_empty_list_of_limits_is_a_list(tmp_path: Path) -> None:
     )
 
 
-def test_all_that_is_wrong_with_limits_is_reported_where_it_stands(tmp_path: Path) -> None:
+def test_all_mistakes_of_limits_are_reported_with_positions(tmp_path: Path) -> None:
     """Positions are in the suite, or in the file of limits with line and column."""
     wrong = [{**RPM, "capacity": 0}, {**HOLDS, "window_seconds": 1}, RPM, RPM]
-    said = [
+    expected = [
         "[0].capacity: 0 is too small",
         "[1].window_seconds: is not allowed for a concurrency limit",
         '[3].key: [2] also has the key "m:rpm"',
     ]
-    assert said_of({"limits": wrong}) == [f"$.limits.limits{one}" for one in said]
+    assert problems_of({"limits": wrong}) == [f"$.limits.limits{one}" for one in expected]
     text = ",\n ".join(map(json.dumps, wrong))
     (tmp_path / "limits.json").write_text(f"[{text}]")
     top = {"providers": ["echo"], "limits": {"limitsFile": "limits.json"}}
@@ -183,17 +183,17 @@ def test_all_that_is_wrong_with_limits_is_reported_where_it_stands(tmp_path: Pat
     with pytest.raises(SuiteError) as caught:
         load_suite(tmp_path / "s.json")
     places = ["1:50: ", "2:105: ", "4:10: "]
-    told = [str(one).partition("\n")[0] for one in caught.value.problems]
-    assert told == [
-        f"{tmp_path}/limits.json:{place}${one}" for place, one in zip(places, said, strict=True)
+    problems = [str(one).partition("\n")[0] for one in caught.value.problems]
+    assert problems == [
+        f"{tmp_path}/limits.json:{place}${one}" for place, one in zip(places, expected, strict=True)
     ]
 
 
 def test_a_lane_names_its_limits() -> None:
     """The unit is derived from the end of the key, unless it is given."""
-    said = ("m:rpm", "m:tpm", "a:requests", "day_tokens", "m:concurrency", "run:1:cost_micro")
+    names = ("m:rpm", "m:tpm", "a:requests", "day_tokens", "m:concurrency", "run:1:cost_micro")
     units = ("requests", "tokens", "requests", "tokens", "slots", "cost_micro")
-    assert [key.unit for key in lane_of(*said).limits] == list(units)
+    assert [key.unit for key in lane_of(*names).limits] == list(units)
     own = lane_of({"key": "mine", "unit": "slots"}, {"key": "m:rpm", "unit": None})
     assert own.limits == (
         LimitKey(key="mine", unit="slots"),
@@ -204,7 +204,7 @@ def test_a_lane_names_its_limits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "problem"),
     [
         (["mine"], '[0]: the end of "mine" does not imply a unit'),
         ([{"key": "mine"}], '[0].key: the end of "mine" does not imply a unit'),
@@ -222,42 +222,42 @@ def test_a_lane_names_its_limits() -> None:
         ("a:rpm", ': must be a list of keys, got the text "a:rpm"'),
     ],
 )
-def test_what_is_not_a_limit_of_a_lane_is_reported(keys: Any, said: str) -> None:
+def test_an_invalid_limit_of_a_lane_is_reported(keys: Any, problem: str) -> None:
     """The position is correct in lanes with and without a name."""
     lane = {"limits": keys}
-    assert said_of(REDIS, lanes={"wide": lane}) == [f"$.lanes.wide.limits{said}"]
-    assert said_of(REDIS, providers=[{"echo": {"lane": lane}}]) == [
-        f"$.providers[0].echo.lane.limits{said}"
+    assert problems_of(REDIS, lanes={"wide": lane}) == [f"$.lanes.wide.limits{problem}"]
+    assert problems_of(REDIS, providers=[{"echo": {"lane": lane}}]) == [
+        f"$.providers[0].echo.lane.limits{problem}"
     ]
 
 
-def test_all_that_is_wrong_with_limits_of_a_lane_is_reported() -> None:
+def test_all_mistakes_of_limits_of_a_lane_are_reported() -> None:
     """Duplicates are included."""
     keys = ["a:rpm", 5, "a:rpm", {"key": "b", "unit": "x"}]
     unit = 'must be requests, tokens, cost_micro or slots, got the text "x"'
-    assert said_of(REDIS, lanes={"wide": {"limits": keys}}) == [
+    assert problems_of(REDIS, lanes={"wide": {"limits": keys}}) == [
         "$.lanes.wide.limits[1]: must be a key or an object with one, got 5",
         f"$.lanes.wide.limits[3].unit: {unit}",
         '$.lanes.wide.limits[2]: duplicate key "a:rpm"',
     ]
 
 
-def test_limits_of_lanes_need_somebody_who_keeps_them() -> None:
+def test_limits_of_lanes_need_a_backend() -> None:
     """This also holds in a suite with tasks; an empty list needs no `limits`."""
     top: dict[str, Any] = {
         "providers": [{"echo": {"lane": {"limits": ["a:rpm"]}}}, {"id": "echo", "lane": "wide"}],
         "lanes": {"wide": {"limits": ["b:rpm"]}, "other": {"limits": []}},
     }
-    said = [
+    expected = [
         "$.providers[0].echo.lane.limits: $.limits is missing",
         "$.lanes.wide.limits: $.limits is missing",
     ]
-    assert said_of(None, **top) == said
-    assert said_of(None, **top, tasks=[{"type": "prompt_eval"}] * 2) == said
+    assert problems_of(None, **top) == expected
+    assert problems_of(None, **top, tasks=[{"type": "prompt_eval"}] * 2) == expected
     assert parsed(REDIS, **top).limits is not None
 
 
-def test_all_tasks_share_what_the_top_says(tmp_path: Path) -> None:
+def test_all_tasks_share_the_limits_of_the_top(tmp_path: Path) -> None:
     """No task has its own limits."""
     question = {"question": "?", "answers": ["a"], "correctAnswers": ["a"]}
     (tmp_path / "q.json").write_text(json.dumps({"version": 1, "questions": [question]}))
@@ -265,12 +265,14 @@ def test_all_tasks_share_what_the_top_says(tmp_path: Path) -> None:
     suite = parsed(REDIS, tmp_path, tasks=tasks)
     assert suite.limits is not None
     assert [task.suite.limits for task in suite.tasks] == [suite.limits] * 2
-    said = said_of(REDIS, tmp_path, tasks=[{**task, "limits": REDIS} for task in tasks])
-    assert said == [f'$.tasks[{place}].limits: "limits" is not a key here' for place in range(2)]
+    problems = problems_of(REDIS, tmp_path, tasks=[{**task, "limits": REDIS} for task in tasks])
+    assert problems == [
+        f'$.tasks[{place}].limits: "limits" is not a key here' for place in range(2)
+    ]
 
 
-def test_a_file_of_limits_of_another_folder_is_found_there(tmp_path: Path) -> None:
-    """Its path is relative to the file that contains it."""
+def test_a_file_of_limits_is_relative_to_its_suite_file(tmp_path: Path) -> None:
+    """Its path is relative to the file that names it."""
     below = tmp_path / "below"
     below.mkdir()
     (below / "limits.json").write_text(json.dumps([RPM]))
@@ -281,7 +283,7 @@ def test_a_file_of_limits_of_another_folder_is_found_there(tmp_path: Path) -> No
     assert limits.limits_file == below / "limits.json"
 
 
-def test_as_many_leases_fit_into_a_request_as_servers_take() -> None:
+def test_the_maximum_of_leases_per_request_is_that_of_servers() -> None:
     """Both constants are equal."""
     assert MOST_IN_BATCH == BATCH
 
@@ -293,30 +295,30 @@ def warned(*, limits: Any = None, **more: Any) -> list[tuple[str, str | None]]:
 
 def idle(key: str, place: int) -> tuple[str, str | None]:
     """Return the warning about a limit that no lane counts against."""
-    told = f'$.limits.limits[{place}]: no lane counts against "{key}": it has no effect'
-    return told, f'write limits: ["{key}"] in a lane'
+    message = f'$.limits.limits[{place}]: no lane counts against "{key}": it has no effect'
+    return message, f'write limits: ["{key}"] in a lane'
 
 
-def test_a_limit_that_no_lane_counts_against_causes_a_warning(tmp_path: Path) -> None:
+def test_a_limit_without_a_lane_causes_a_warning(tmp_path: Path) -> None:
     """In memory each is reported; in shared backends only that the suite uses none."""
     assert warned() == [idle("m:rpm", 0), idle("m:concurrency", 1)]
     both = {"id": "echo", "lane": {"limits": ["m:rpm", "m:concurrency"]}}
     assert warned(providers=[both]) == []
     entry = {"type": "prompt_eval", "prompts": ["a"], "providers": [both]}
     assert warned(tasks=[entry, {**entry, "providers": ["echo"]}]) == []
-    nobody = "$.limits: no lane counts against a limit: the backend is never called, and no limit is created"
+    unused = "$.limits: no lane counts against a limit: the backend is never called, and no limit is created"
     assert warned(limits={**REDIS, "limits": [RPM]}) == [
-        (nobody, "write limits, with keys of limits, in a lane")
+        (unused, "write limits, with keys of limits, in a lane")
     ]
     (tmp_path / "limits.json").write_text(json.dumps([RPM, HOLDS]))
     file = {"limitsFile": "limits.json"}
-    assert [told for told, _ in warned(limits=file, directory=tmp_path)] == [nobody]
+    assert [message for message, _ in warned(limits=file, directory=tmp_path)] == [unused]
     other = {"id": "echo", "lane": {"limits": ["m:rpm"]}}
     assert warned(limits=file, directory=tmp_path, providers=[other]) == []
     assert warned(limits={"limits": [], "workers": 3}) == []
 
 
-def test_odd_units_of_lanes_of_tasks_are_reported_once_each() -> None:
+def test_unusual_units_of_task_lanes_are_reported_once_each() -> None:
     """Warnings at the top have positions at the top, those of a task in the task."""
 
     def counting(unit: str) -> dict[str, Any]:
@@ -328,14 +330,14 @@ def test_odd_units_of_lanes_of_tasks_are_reported_once_each() -> None:
         providers=[counting("tokens")],
         tasks=[task, task, {**task, "providers": [{**counting("cost_micro"), "label": "own"}]}],
     )
-    assert [told.partition(": ")[0] for told, _ in found] == [
+    assert [message.partition(": ")[0] for message, _ in found] == [
         "$.providers[0].lane.limits[0]",
         "$.tasks[2].providers[0].lane.limits[0]",
     ]
 
 
 @pytest.mark.parametrize(
-    ("limit", "unit", "told"),
+    ("limit", "unit", "warning"),
     [
         (HOLDS, "slots", None),
         (HOLDS, "requests", None),
@@ -352,16 +354,16 @@ def test_odd_units_of_lanes_of_tasks_are_reported_once_each() -> None:
         ({**RPM, "unit": "tokens"}, "requests", "whose unit is tokens"),
     ],
 )
-def test_a_unit_that_is_not_that_of_its_limit_causes_a_warning(
-    limit: dict[str, Any], unit: str, told: str | None
+def test_a_unit_other_than_that_of_its_limit_causes_a_warning(
+    limit: dict[str, Any], unit: str, warning: str | None
 ) -> None:
     """This also holds for a derived unit; otherwise the wrong quantity would be limited."""
     use = {"key": limit["key"], "unit": unit}
     found = warned(limits={"limits": [limit]}, lanes={"l": {"limits": [use]}})
-    assert len(found) == (told is not None)
+    assert len(found) == (warning is not None)
     for message, hint in found:
         assert message.startswith("$.lanes.l.limits[0]: ")
-        assert str(told) in message
+        assert str(warning) in message
         assert str(hint).startswith(f'write {{"key": "{limit["key"]}", "unit": "')
     remote = warned(limits={**REDIS, "limits": [limit]}, lanes={"l": {"limits": [use]}})
     assert remote == found
@@ -371,7 +373,7 @@ def missing(key: str, at: str) -> str:
     return f'{at}: unknown limit "{key}": all calls of the lane will fail'
 
 
-def test_a_key_that_is_not_a_limit_in_memory_causes_a_warning() -> None:
+def test_an_unknown_limit_in_memory_causes_a_warning() -> None:
     """The position is correct in every notation, with a suggestion."""
     assert warned(
         providers=[
@@ -393,14 +395,14 @@ def test_a_key_that_is_not_a_limit_in_memory_causes_a_warning() -> None:
     ) == [(missing("m:rpm", "$.providers[0].lane.limits[0]"), "there are none")]
 
 
-def test_keys_of_limits_that_others_keep_are_not_warned_of() -> None:
+def test_unknown_limits_in_a_shared_backend_cause_no_warning() -> None:
     """They may be created at any time, by any program."""
     lane = {"id": "echo", "lane": {"limits": ["x:rpm"]}}
     assert warned(limits=REDIS, providers=[lane]) == []
     assert warned(limits={**REDIS, "limits": [RPM]}, providers=[lane]) == []
 
 
-def test_limits_of_a_file_and_lanes_of_files_are_looked_at(tmp_path: Path) -> None:
+def test_limits_of_a_file_and_lanes_of_files_are_checked(tmp_path: Path) -> None:
     """A limit in the file is known; a lane in a file is reported where the file is named."""
     (tmp_path / "limits.json").write_text(json.dumps([RPM]))
     (tmp_path / "p.json").write_text(
@@ -411,7 +413,7 @@ def test_limits_of_a_file_and_lanes_of_files_are_looked_at(tmp_path: Path) -> No
     ) == [(missing("n:rpm", "$.providers"), 'did you mean "m:rpm"?')]
 
 
-def test_what_tasks_inherit_causes_one_warning(tmp_path: Path) -> None:
+def test_settings_that_tasks_inherit_cause_one_warning(tmp_path: Path) -> None:
     """Warnings of a task itself are at its entry, with the line."""
     file = tmp_path / "suite.yaml"
     file.write_text(
@@ -437,8 +439,8 @@ tasks:
     ]
 
 
-def test_odd_options_of_a_task_are_reported_in_the_task() -> None:
-    """They have positions as everything else in the task."""
+def test_unusual_options_of_a_task_are_reported_in_the_task() -> None:
+    """They have positions, as all problems of the task."""
     task = {"type": "prompt_eval", "prompts": ["a"], "evaluateOptions": {"silent": True}}
     suite = parse_suite({"providers": ["echo"], "tasks": [task]})
     assert [one.path for one in suite.warnings] == ["$.tasks[0].evaluateOptions.silent"]

@@ -1,4 +1,4 @@
-"""Inheritance of tests from the default test and from settings of scenarios."""
+"""Inheritance of tests from the default test and from configs of scenarios."""
 
 import attrs
 import pytest
@@ -41,7 +41,7 @@ def scenario(default: Test | None, *settings: Test, tests: tuple[Test, ...] = (T
     )
 
 
-def test_an_empty_test_takes_everything_but_what_is_a_tests_own() -> None:
+def test_an_empty_test_inherits_everything_except_its_own_keys() -> None:
     """Description and `provider_output` are not inherited."""
     own = attrs.evolve(FULL, description=None, provider_output=None)
     assert merged(FULL, Test()) == own
@@ -63,7 +63,7 @@ def test_an_empty_test_takes_everything_but_what_is_a_tests_own() -> None:
         (Test(description="own"), "description", "own"),
     ],
 )
-def test_what_a_test_says_wins(test: Test, field: str, wanted: object) -> None:
+def test_settings_of_a_test_override_inherited_ones(test: Test, field: str, wanted: object) -> None:
     """This includes 0, an empty list and null."""
     assert getattr(merged(FULL, test), field) == wanted
 
@@ -87,7 +87,7 @@ def test_options_are_merged_key_by_key(options: TestOptions, field: str, wanted:
     assert found.store_output_as == "r"
 
 
-def test_only_a_test_leaves_the_default_assertions_out() -> None:
+def test_only_a_test_can_exclude_the_default_assertions() -> None:
     """In the default test the option has no effect, except for tests of scenarios."""
     without = TestOptions(disable_default_asserts=True)
     assert merged(FULL, Test(assertions=(TWO,), options=without)).assertions == (TWO,)
@@ -97,8 +97,8 @@ def test_only_a_test_leaves_the_default_assertions_out() -> None:
     assert merged(default, inside).assertions == ()
 
 
-def test_a_test_of_a_scenario_lies_over_its_setting_and_the_default() -> None:
-    """All assertions of the setting stay, whatever the test does with those of the default."""
+def test_a_test_of_a_scenario_overrides_its_config_and_the_default() -> None:
+    """All assertions of the config stay, whatever the test does with those of the default."""
     setting = Test(vars={"y": "set", "z": "set"}, assertions=(TWO,), options=TestOptions(repeat=3))
     test = Test(
         vars={"z": "own"}, assertions=(THREE,), options=TestOptions(disable_default_asserts=True)
@@ -110,8 +110,8 @@ def test_a_test_of_a_scenario_lies_over_its_setting_and_the_default() -> None:
     assert (found.description, found.provider_output) == ("full", "full")
 
 
-def test_conversations_of_scenarios_are_numbered_by_setting() -> None:
-    """The count covers all scenarios; an id of the setting, the test or the default stays."""
+def test_conversations_of_scenarios_are_numbered_by_config() -> None:
+    """The count covers all scenarios; an id of the config, the test or the default stays."""
     named = Test(metadata={"conversationId": "mine"})
     null = Test(metadata={"conversationId": None})
     suite = Suite(

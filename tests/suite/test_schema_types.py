@@ -1,4 +1,4 @@
-"""Misspelt types in JSON Schemas are named with what was meant."""
+"""Misspelt types in JSON Schemas are reported with a suggestion."""
 
 from typing import Any
 
@@ -30,13 +30,13 @@ def problems(**keys: Any) -> list[str]:
         ("any", "leave the type out to allow any value"),
     ],
 )
-def test_a_misspelt_type_is_named_with_what_was_meant(word: str, hint: str) -> None:
+def test_a_misspelt_type_is_reported_with_a_suggestion(word: str, hint: str) -> None:
     [mistake] = schema_type_mistakes({"type": word})
     assert mistake.message == f'"{word}" is not a JSON Schema type'
     assert (mistake.at, mistake.hint) == (("type",), hint)
 
 
-def test_types_are_found_wherever_a_schema_contains_schemas() -> None:
+def test_types_are_found_in_every_nested_schema() -> None:
     wrong = {"type": "strng"}
     schema = {
         "type": ["object", "nil"],
@@ -92,7 +92,7 @@ def test_types_of_tools_and_of_response_formats_are_checked() -> None:
     assert list(tool_type_mistakes({"tools": "auto", "functions": [None], "text": "x"})) == []
 
 
-def test_a_suite_is_refused_with_the_place_of_the_type() -> None:
+def test_a_suite_is_refused_with_the_position_of_the_type() -> None:
     """It is reported once: the validator of schemas does not report it again."""
     provider = {"id": "echo", "config": {"functions": [{"parameters": {"type": "dict"}}]}}
     schema = {"properties": {"a": {"type": "strng"}}}

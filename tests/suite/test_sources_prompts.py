@@ -46,12 +46,12 @@ def refused(entry: Any, folder: Path) -> list[tuple[str, str | None]]:
         "a/b",
         "- role: user\n  content: '{{q}}'",
         "C:\\temp",
-        "tell me about prompts.py please",
+        "read more about prompts.py please",
         "/" * 5000,
         "/*",
     ],
 )
-def test_a_text_that_names_no_file_is_used_unchanged(text: str, tmp_path: Path) -> None:
+def test_a_text_that_is_not_a_file_name_is_used_unchanged(text: str, tmp_path: Path) -> None:
     """Slashes, stars and dots do not make a path of it."""
     assert raws(text, tmp_path) == [text]
     assert labels(text, tmp_path) == [text]
@@ -68,7 +68,7 @@ def test_any_other_text_is_accepted_or_refused(text: str) -> None:
     assert prompt.raw == text
 
 
-def test_an_object_gives_label_id_and_config(tmp_path: Path) -> None:
+def test_an_object_has_label_id_and_config(tmp_path: Path) -> None:
     """The digest is that of the label, else of the id."""
     (prompt,) = read({"raw": "Hi", "label": "L", "id": "i", "config": {"a": 1}}, tmp_path)
     assert prompt == Prompt(
@@ -81,7 +81,7 @@ def test_an_object_gives_label_id_and_config(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "told"),
+    ("entry", "problem"),
     [
         (5, ("must be text or an object, got 5", None)),
         ({"raw": 5}, ("must be text, got 5", None)),
@@ -99,11 +99,11 @@ def test_an_object_gives_label_id_and_config(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_an_entry_that_cannot_be_used_is_reported(
-    entry: Any, told: tuple[str, str | None], tmp_path: Path
+def test_an_unusable_entry_is_reported(
+    entry: Any, problem: tuple[str, str | None], tmp_path: Path
 ) -> None:
     """The message names a correction."""
-    assert refused(entry, tmp_path) == [told]
+    assert refused(entry, tmp_path) == [problem]
 
 
 def test_a_text_file_is_split_at_lines_of_the_separator(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_text_file_is_split_at_lines_of_the_separator(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["TRIOEVAL_", "PROMPTFOO_"])
-def test_the_separator_can_be_another(prefix: str, tmp_path: Path) -> None:
+def test_the_separator_is_configurable(prefix: str, tmp_path: Path) -> None:
     """The environment sets it."""
     (tmp_path / "p.txt").write_text("a\n---\nb\n===\nc")
     context = FileContext(directory=tmp_path, environ={f"{prefix}PROMPT_SEPARATOR": "==="})
@@ -126,7 +126,7 @@ def test_the_separator_can_be_another(prefix: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["md", "j2"])
-def test_a_page_is_one_prompt_as_it_is(suffix: str, tmp_path: Path) -> None:
+def test_a_markdown_file_is_one_unchanged_prompt(suffix: str, tmp_path: Path) -> None:
     """Its lines of dashes and its space stay; the label shows its beginning."""
     text = "# Title\n---\n" + "x" * 60 + "\n"
     (tmp_path / f"p.{suffix}").write_text(text)
@@ -152,15 +152,13 @@ def test_a_document_is_one_prompt_of_compact_json(tmp_path: Path) -> None:
     ("name", "text"),
     [("p.json", '{"a": {{x | dump}}}\n'), ("p.yaml", "a: {{x}}: {{y}}\n"), ("p.yml", "a: [\n")],
 )
-def test_a_document_that_only_becomes_one_is_used_unchanged(
-    name: str, text: str, tmp_path: Path
-) -> None:
+def test_a_document_with_templates_is_used_unchanged(name: str, text: str, tmp_path: Path) -> None:
     """Templates may be where JSON allows no value."""
     (tmp_path / name).write_text(text)
     assert raws(name, tmp_path) == [text]
 
 
-def test_a_file_inside_a_document_must_be_there(tmp_path: Path) -> None:
+def test_a_file_named_in_a_document_must_exist(tmp_path: Path) -> None:
     """A message must not be the name of a file."""
     (tmp_path / "note.txt").write_text("a")
     (tmp_path / "p.json").write_text('[{"role": "user", "content": "file://nots.txt"}]')
@@ -169,7 +167,7 @@ def test_a_file_inside_a_document_must_be_there(tmp_path: Path) -> None:
     assert refused("p.json", tmp_path) == [('file not found: "file://nots.txt"', hint)]
 
 
-def test_all_files_that_are_missing_in_a_document_are_reported_where_they_are_named(
+def test_all_missing_files_of_a_document_are_reported_where_they_are_named(
     tmp_path: Path,
 ) -> None:
     """Messages contain file, line and column, and the base of paths in it."""
@@ -186,7 +184,7 @@ def test_all_files_that_are_missing_in_a_document_are_reported_where_they_are_na
     ]
 
 
-def test_lines_of_json_are_prompts(tmp_path: Path) -> None:
+def test_lines_of_jsonl_are_prompts(tmp_path: Path) -> None:
     """They are unchanged; the label of a single one is the name of the file."""
     (tmp_path / "p.jsonl").write_text('{"a": 1}\r\n\n{"a": 2}\n')
     assert raws("p.jsonl", tmp_path) == ['{"a": 1}', '{"a": 2}']
@@ -198,13 +196,13 @@ def test_lines_of_json_are_prompts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("prompt\nTell {{a}}\n\nSay {{b}}\n", ["Tell {{a}}", "Say {{b}}"]),
-        ("Tell {{a}}\nSay {{b}}\n", ["Tell {{a}}", "Say {{b}}"]),
-        ("\ufeffPrompt\nTell\n", ["Tell"]),
-        ("prompt,label\nTell,T\n\n,none\nSay,S\n", ["Tell", "Say"]),
-        ('label, prompt\nT, "Tell, please"\n', ["Tell, please"]),
-        ("prompt\nTell, please, all\nSay\n", ["Tell, please, all", "Say"]),
-        ('prompt\n"Tell, all\nSay', ['"Tell, all', "Say"]),
+        ("prompt\nName {{a}}\n\nSay {{b}}\n", ["Name {{a}}", "Say {{b}}"]),
+        ("Name {{a}}\nSay {{b}}\n", ["Name {{a}}", "Say {{b}}"]),
+        ("\ufeffPrompt\nName\n", ["Name"]),
+        ("prompt,label\nName,T\n\n,none\nSay,S\n", ["Name", "Say"]),
+        ('label, prompt\nT, "Name, please"\n', ["Name, please"]),
+        ("prompt\nName, please, all\nSay\n", ["Name, please, all", "Say"]),
+        ('prompt\n"Name, all\nSay', ['"Name, all', "Say"]),
     ],
 )
 def test_a_table_has_a_column_of_prompts(text: str, expected: list[str], tmp_path: Path) -> None:
@@ -213,7 +211,7 @@ def test_a_table_has_a_column_of_prompts(text: str, expected: list[str], tmp_pat
     assert raws("file://p.csv", tmp_path) == expected
 
 
-def test_rows_of_a_table_have_labels_of_their_own(tmp_path: Path) -> None:
+def test_rows_of_a_table_have_unique_labels(tmp_path: Path) -> None:
     """Given labels have precedence; no generated one equals them."""
     (tmp_path / "p.csv").write_text("prompt,label\na,\nb,L: a\na,\n")
     assert labels("p.csv", tmp_path) == ["Prompt 1 - a", "L: a", "Prompt 3 - a"]
@@ -226,14 +224,14 @@ def test_rows_of_a_table_have_labels_of_their_own(tmp_path: Path) -> None:
     assert labels({"raw": "one.csv", "label": "L"}, tmp_path) == ["L"]
 
 
-def test_the_delimiter_can_be_another(tmp_path: Path) -> None:
+def test_the_delimiter_is_configurable(tmp_path: Path) -> None:
     """The environment sets it."""
     (tmp_path / "p.csv").write_text("prompt;label\na, b;L\n")
     (prompt,) = read("p.csv", tmp_path, PROMPTFOO_CSV_DELIMITER=";")
     assert (prompt.raw, prompt.label) == ("a, b", "L")
 
 
-def test_a_pattern_is_all_files_that_match_in_order(tmp_path: Path) -> None:
+def test_a_pattern_selects_all_matching_files_in_order(tmp_path: Path) -> None:
     """Each has a unique label and id."""
     (tmp_path / "d").mkdir()
     for name in ("b.txt", "a.txt", "c.md"):
@@ -246,7 +244,7 @@ def test_a_pattern_is_all_files_that_match_in_order(tmp_path: Path) -> None:
     assert raws({"id": "file://d/a.txt"}, tmp_path) == ["a"]
 
 
-def test_prompts_of_one_file_have_ids_that_begin_with_the_given_one(tmp_path: Path) -> None:
+def test_prompts_of_one_file_have_ids_with_a_common_prefix(tmp_path: Path) -> None:
     """A reference to that id matches all of them."""
     (tmp_path / "p.txt").write_text("a\n---\nb")
     prompts = read({"id": "i", "raw": "p.txt", "config": {"t": 1}}, tmp_path)
@@ -255,7 +253,7 @@ def test_prompts_of_one_file_have_ids_that_begin_with_the_given_one(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("entry", "told"),
+    ("entry", "problem"),
     [
         ("file://prompt.txt", ('file not found: "prompt.txt"', 'did you mean "prompts.txt"?')),
         ("prompt.txt", ('file not found: "prompt.txt"', 'did you mean "prompts.txt"?')),
@@ -277,8 +275,8 @@ def test_prompts_of_one_file_have_ids_that_begin_with_the_given_one(tmp_path: Pa
         ("file://latin.txt", ("byte 1 (0xe4) is not UTF-8", "save the file as UTF-8")),
     ],
 )
-def test_a_file_that_cannot_be_used_is_reported(
-    entry: str, told: tuple[str, str | None], tmp_path: Path
+def test_an_unusable_file_is_reported(
+    entry: str, problem: tuple[str, str | None], tmp_path: Path
 ) -> None:
     """The name of a file is not meant as a prompt."""
     for name, content in {
@@ -296,12 +294,12 @@ def test_a_file_that_cannot_be_used_is_reported(
     }.items():
         (tmp_path / name).write_bytes(content)
     ((message, hint),) = refused(entry, tmp_path)
-    assert message.startswith(told[0])
-    assert (hint is None) is (told[1] is None)
-    assert told[1] is None or told[1] in (hint or "")
+    assert message.startswith(problem[0])
+    assert (hint is None) is (problem[1] is None)
+    assert problem[1] is None or problem[1] in (hint or "")
 
 
-def test_a_python_file_makes_the_prompt_when_a_row_runs(tmp_path: Path) -> None:
+def test_a_python_file_creates_the_prompt_when_a_row_runs(tmp_path: Path) -> None:
     """A function or the whole file creates it; the prompt shows the source."""
     source = "def ask(context):\n    return 'a'\n"
     (tmp_path / "p.py").write_text(source)
@@ -315,7 +313,7 @@ def test_a_python_file_makes_the_prompt_when_a_row_runs(tmp_path: Path) -> None:
     assert whole.function == PromptFunction(kind="python", target=str(tmp_path / "p.py"))
 
 
-def test_a_program_makes_the_prompt_when_a_row_runs(tmp_path: Path) -> None:
+def test_a_program_creates_the_prompt_when_a_row_runs(tmp_path: Path) -> None:
     """It may be a command line, a script by its suffix, or any executable file."""
     (tmp_path / "gen me.sh").write_text("#!/bin/sh\necho a\n")
     (tmp_path / "gen").write_text("#!/bin/sh\necho a\n")
@@ -333,7 +331,7 @@ def test_a_program_makes_the_prompt_when_a_row_runs(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @given(st.lists(st.text(alphabet="ab-= \n{}", min_size=1), min_size=1))
-def test_pieces_of_a_text_file_are_those_between_separators(pieces: list[str]) -> None:
+def test_parts_of_a_text_file_are_those_between_separators(pieces: list[str]) -> None:
     """This holds for any white space around separators."""
     whole = [piece for piece in pieces if "---" not in {line.strip() for line in piece.split("\n")}]
     expected = [piece.strip() for piece in whole if piece.strip()]

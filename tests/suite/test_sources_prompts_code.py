@@ -101,7 +101,7 @@ def call(context: FileContext, function: str, *arguments: Any, limit: float = 60
     return call_function(context.directory / "mine.py", function, arguments, context, limit)
 
 
-def told(
+def problem_of(
     context: FileContext, function: str, *arguments: Any, limit: float = 60.0
 ) -> tuple[str, Any]:
     with pytest.raises(MistakenError) as caught:
@@ -110,25 +110,25 @@ def told(
     return part.message, part.hint
 
 
-def test_a_function_is_called_and_what_it_prints_is_not_an_answer(context: FileContext) -> None:
+def test_a_function_is_called_and_its_printed_output_is_ignored(context: FileContext) -> None:
     """Async functions are supported."""
     assert call(context, "add", 1) == 2
     assert call(context, "add", "a", "b") == "ab"
     assert call(context, "later", None) == {"value": None}
 
 
-def test_methods_that_need_no_object_are_called_by_their_class(context: FileContext) -> None:
+def test_static_and_class_methods_are_called_by_their_class(context: FileContext) -> None:
     """Static methods, class methods, and those of nested classes are supported."""
     assert call(context, "Made.tests", 1) == [{"vars": {"q": "0"}}]
     assert call(context, "Made.late") == "Made"
     assert call(context, "Made.Inner.tests") == []
-    assert told(context, "Made.nothing")[0].startswith(
+    assert problem_of(context, "Made.nothing")[0].startswith(
         'Made.nothing of "mine.py" failed: TypeError: function Made.nothing not found; known are'
     )
-    assert "missing 1 required positional argument: 'self'" in told(context, "Made.bound")[0]
+    assert "missing 1 required positional argument: 'self'" in problem_of(context, "Made.bound")[0]
 
 
-def test_tests_prompts_and_providers_are_made_by_methods(context: FileContext) -> None:
+def test_tests_prompts_and_providers_may_come_from_methods(context: FileContext) -> None:
     """This holds wherever a function may be named."""
     folder = context.directory
     (folder / "p.py").write_text(
@@ -162,7 +162,7 @@ def test_a_function_runs_in_the_folder_of_the_suite(context: FileContext) -> Non
     assert call(context, "where") == [folder, "yes", f"{folder}/mine.py", folder]
 
 
-def test_many_calls_take_one_process(context: FileContext) -> None:
+def test_many_calls_run_in_one_process(context: FileContext) -> None:
     """The call that fails is reported."""
     file = context.directory / "mine.py"
     assert call_for_each(file, "add", [[1], [2], [3, 4]], context) == [2, 3, 7]
@@ -184,11 +184,11 @@ def test_many_calls_take_one_process(context: FileContext) -> None:
         ("nothing", "failed: TypeError: function nothing not found; known are add, fail,", None),
     ],
 )
-def test_a_function_that_gives_no_value_is_reported(
+def test_a_function_without_a_result_is_reported(
     context: FileContext, function: str, message: str, hint: str | None
 ) -> None:
     """The message contains the line that raised, and the last printed line."""
-    found, help_ = told(context, function)
+    found, help_ = problem_of(context, function)
     assert found.startswith(f'{function} of "mine.py" {message}')
     assert help_ == hint
 
@@ -196,16 +196,16 @@ def test_a_function_that_gives_no_value_is_reported(
 def test_a_file_that_cannot_be_loaded_is_reported(context: FileContext) -> None:
     """The error is that of the file."""
     (context.directory / "mine.py").write_text("\nimport no_such_module\n")
-    assert told(context, "add", 1) == (
+    assert problem_of(context, "add", 1) == (
         "add of \"mine.py\" failed: ModuleNotFoundError: No module named 'no_such_module'",
         "in line 2 of mine.py",
     )
 
 
-def test_a_function_that_takes_too_long_is_ended_with_its_children(context: FileContext) -> None:
+def test_a_function_that_exceeds_its_time_is_ended_with_its_children(context: FileContext) -> None:
     """None of its processes is alive after the call."""
     pids = context.directory / "pids"
-    message, _ = told(context, "hang", str(pids), limit=8.0)
+    message, _ = problem_of(context, "hang", str(pids), limit=8.0)
     assert message == 'hang of "mine.py" did not end within 8 seconds'
     for pid in map(int, pids.read_text().split()):
         deadline = time.monotonic() + 60
@@ -221,24 +221,24 @@ def _is_alive(pid: int) -> bool:
         return False
 
 
-def test_threads_of_a_function_do_not_hold_it_up(context: FileContext) -> None:
+def test_threads_of_a_function_do_not_delay_it(context: FileContext) -> None:
     """The call ends with its result."""
     assert call(context, "linger", limit=30.0) == "done"
 
 
-def test_large_questions_and_answers_pass(context: FileContext) -> None:
+def test_large_arguments_and_results_are_transferred(context: FileContext) -> None:
     """They are larger than any pipe buffer, in both directions."""
     size = 3_000_000
     assert call(context, "large", size) == "y" * size
     assert call(context, "add", "z" * size, "") == "z" * size
 
 
-def test_the_interpreter_is_that_of_the_environment(context: FileContext) -> None:
+def test_the_interpreter_comes_from_the_environment(context: FileContext) -> None:
     """A missing one is reported."""
     elsewhere = FileContext(
         directory=context.directory, environ={**context.environ, "PROMPTFOO_PYTHON": "/no/python"}
     )
-    assert told(elsewhere, "add", 1)[0] == (
+    assert problem_of(elsewhere, "add", 1)[0] == (
         'add of "mine.py": "/no/python" cannot be started: No such file or directory'
     )
 
@@ -270,7 +270,7 @@ def test_variables_are_added_by_code_of_every_form(context: FileContext, text: s
     assert transform_vars(text, {"name": "Ada", "n": 1}, context) == expected
 
 
-def test_a_file_without_a_function_has_get_transform(context: FileContext) -> None:
+def test_the_default_function_is_get_transform(context: FileContext) -> None:
     """It is called with the variables and a context that is new each time."""
     one, other = transform_vars_of_each("file://mine.py", [{"name": "a"}, {"name": "b"}], context)
     assert (one["greeting"], other["greeting"]) == ("hi a", "hi b")
@@ -293,7 +293,7 @@ def test_a_file_without_a_function_has_get_transform(context: FileContext) -> No
         ("file://notes.txt", '"file://notes.txt" is not code that can be run'),
     ],
 )
-def test_code_that_gives_no_variables_is_reported(
+def test_code_that_returns_no_variables_is_reported(
     context: FileContext, text: str, message: str
 ) -> None:
     """It is reported while the suite is loaded."""
@@ -302,7 +302,7 @@ def test_code_that_gives_no_variables_is_reported(
     assert [part.message.startswith(message) for part in caught.value.parts] == [True], caught.value
 
 
-def test_each_test_that_gives_none_is_reported(context: FileContext) -> None:
+def test_each_test_without_variables_is_reported(context: FileContext) -> None:
     """The message contains its index."""
     with pytest.raises(MistakenError) as caught:
         transform_vars_of_each("vars.o", [{"o": 1}, {"o": {}}, {"o": None}], context)
@@ -322,7 +322,7 @@ def test_filters_are_functions_of_python_files(context: FileContext) -> None:
     assert filters["shout"]("a", 2) == "AA"
 
 
-def test_everything_that_is_wrong_with_filters_is_reported(context: FileContext) -> None:
+def test_all_mistakes_of_filters_are_reported(context: FileContext) -> None:
     """All mistakes are reported at once, by the name of the filter."""
     (context.directory / "two.py").write_text("def shout(t): ...\ndef whisper(t): ...\n")
     (context.directory / "bad.py").write_text("1/0\n")
@@ -358,7 +358,7 @@ def test_an_interrupt_ends_the_function(context: FileContext) -> None:
     assert not _is_alive(int(pids.read_text()))
 
 
-def test_nothing_is_started_any_more_when_loading_is_given_up(context: FileContext) -> None:
+def test_no_process_is_started_after_cancelled_loading(context: FileContext) -> None:
     """Processes of other threads of the same load end at once; those of other loads are not affected."""
     pids = context.directory / "pids"
     calls, found = LoadProcesses(), []

@@ -1,4 +1,4 @@
-"""Invalid templates in tests are reported before anything is paid for."""
+"""Invalid templates in tests are reported before the run."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ WRONG = "{{ b.length }}"
 SAID = "nunjucks-only: `.length` at line 1; write `x | length`"
 
 
-def said_of(folder: Path, **keys: Any) -> list[str]:
+def problems_of(folder: Path, **keys: Any) -> list[str]:
     with pytest.raises(SuiteError) as caught:
         parse_suite({"providers": ["echo"], **keys}, directory=folder, environ={})
     return [str(problem) for problem in caught.value.problems]
@@ -49,11 +49,11 @@ def contains(value: Any, **keys: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_template_that_cannot_be_read_is_reported_at_load(
+def test_an_invalid_template_is_reported_at_load(
     tmp_path: Path, keys: dict[str, Any], path: str
 ) -> None:
     """Otherwise the row would be paid for, and then be an error."""
-    assert said_of(tmp_path, **keys) == [f"{path}: {SAID}"]
+    assert problems_of(tmp_path, **keys) == [f"{path}: {SAID}"]
 
 
 @pytest.mark.parametrize(
@@ -70,12 +70,12 @@ def test_a_template_that_cannot_be_read_is_reported_at_load(
         ),
     ],
 )
-def test_a_tag_that_is_not_closed_is_refused_at_load(
+def test_an_unclosed_tag_is_refused_at_load(
     tmp_path: Path, keys: dict[str, Any], path: str
 ) -> None:
     """The model or the assertion would see the text of the tag."""
-    [said] = said_of(tmp_path, **keys)
-    assert said.startswith(f'{path}: not a template: line 1, column 4: "{{{{" is not closed')
+    [problem] = problems_of(tmp_path, **keys)
+    assert problem.startswith(f'{path}: not a template: line 1, column 4: "{{{{" is not closed')
 
 
 def test_the_text_of_a_file_is_not_a_template(tmp_path: Path) -> None:
@@ -95,16 +95,16 @@ def test_the_text_of_a_file_is_not_a_template(tmp_path: Path) -> None:
     assert type(plain[0]) is str
 
 
-def test_what_is_wrong_with_the_text_of_a_file_is_reported_although_it_has_marks(
+def test_mistakes_in_a_file_with_template_marks_are_reported(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "v.txt").write_text("{{ [")
     (tmp_path / "w.txt").write_text("{{ [ }}")
     regex = [{"type": "regex", "value": f"file://{name}.txt"} for name in "vw"]
-    assert len(said_of(tmp_path, tests=[{"assert": regex}])) == 2
+    assert len(problems_of(tmp_path, tests=[{"assert": regex}])) == 2
 
 
-def test_text_that_is_not_a_template_may_hold_anything(tmp_path: Path) -> None:
+def test_text_that_is_not_a_template_may_contain_anything(tmp_path: Path) -> None:
     """Variables, members of objects, marks without a name, code, and the suite's own filters."""
     (tmp_path / "f.py").write_text("def twice(x):\n    return x * 2\n")
     tests = [
@@ -121,7 +121,7 @@ def test_text_that_is_not_a_template_may_hold_anything(tmp_path: Path) -> None:
     )
 
 
-def test_where_there_are_no_templates_nothing_is_one(tmp_path: Path) -> None:
+def test_disabled_templates_are_not_checked(tmp_path: Path) -> None:
     """An environment switch disables templates."""
     parse_suite(
         {"providers": ["echo"], "prompts": [WRONG], "tests": [contains(WRONG)]},

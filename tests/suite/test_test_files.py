@@ -82,7 +82,7 @@ def test_files_are_read_by_their_suffix(
     assert [test["vars"]["q"] for test in read(files, reference)] == wanted
 
 
-def test_files_that_a_test_names_are_read(files: Path) -> None:
+def test_files_named_by_a_test_are_read(files: Path) -> None:
     """Names with `file://` are relative to the suite; variables and other names to the file."""
     assert read(files, "sub/f.yaml") == [
         {"vars": {"q": "six"}, "metadata": {"k": "v"}},
@@ -108,7 +108,7 @@ def test_references_of_a_file_are_resolved_in_it(files: Path) -> None:
         ("d.yaml", True, None),
     ],
 )
-def test_tests_are_numbered_where_promptfoo_numbers_them(
+def test_tests_are_numbered_like_in_promptfoo(
     files: Path, reference: str | Mapping[str, Any], *, alone: bool, wanted: str | None
 ) -> None:
     (test,) = read(files, reference, alone=alone)
@@ -137,13 +137,13 @@ def test_tests_are_numbered_where_promptfoo_numbers_them(
         ({"path": "g.py", "config": "file://none.json"}, 'file not found: "file://none.json"'),
     ],
 )
-def test_what_cannot_be_read_is_reported(
+def test_unreadable_files_are_reported(
     files: Path, reference: str | Mapping[str, Any], wanted: str
 ) -> None:
     with pytest.raises(MistakenError) as caught:
         read(files, reference)
-    told = "\n".join(f"{part.message}\n  {part.hint}" for part in caught.value.parts)
-    assert wanted in told
+    text = "\n".join(f"{part.message}\n  {part.hint}" for part in caught.value.parts)
+    assert wanted in text
 
 
 def test_a_file_outside_of_the_suites_folder_is_refused(files: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_file_outside_of_the_suites_folder_is_refused(files: Path) -> None:
         ("t.txt", "", []),
     ],
 )
-def test_all_mistakes_of_a_file_are_told_with_their_places(
+def test_all_mistakes_of_a_file_are_reported_with_their_places(
     files: Path, name: str, text: str, wanted: list[tuple[int, int]]
 ) -> None:
     (files / name).write_text(text)
@@ -184,12 +184,12 @@ def test_all_mistakes_of_a_file_are_told_with_their_places(
         ("t.py", "def generate_tests():\n    return [{'vars': {'q': 'elsewhere'}}]\n"),
     ],
 )
-def test_a_mistake_in_another_file_stays_there(files: Path, name: str, text: str) -> None:
+def test_a_mistake_in_another_file_is_reported_there(files: Path, name: str, text: str) -> None:
     (files / name).write_text(text)
     with pytest.raises(MistakenError) as caught:
         read(files, name)
-    told = [(part.file, part.place, part.at) for part in caught.value.parts]
-    assert told == [(Path("other.json"), (3, 4), ("a",))]
+    mistakes = [(part.file, part.place, part.at) for part in caught.value.parts]
+    assert mistakes == [(Path("other.json"), (3, 4), ("a",))]
 
 
 def test_mistakes_of_several_files_are_reported_together(files: Path) -> None:
@@ -200,12 +200,12 @@ def test_mistakes_of_several_files_are_reported_together(files: Path) -> None:
     assert [part.file for part in caught.value.parts] == [files / "1.x.yaml", files / "2.x.yaml"]
 
 
-def test_mistakes_in_what_a_generator_returns_name_its_file(files: Path) -> None:
+def test_mistakes_in_the_result_of_a_generator_name_its_file(files: Path) -> None:
     with pytest.raises(MistakenError) as caught:
         read(files, "g.py:bad")
-    told = [(part.file, part.at, part.hint) for part in caught.value.parts]
-    assert told[0] == (files / "g.py", (1, "threshold"), "returned by bad")
-    assert told[1][:2] == (files / "g.py", (2,))
+    mistakes = [(part.file, part.at, part.hint) for part in caught.value.parts]
+    assert mistakes[0] == (files / "g.py", (1, "threshold"), "returned by bad")
+    assert mistakes[1][:2] == (files / "g.py", (2,))
 
 
 @pytest.fixture
@@ -237,7 +237,7 @@ def test_a_sheet_is_a_table(book: Path) -> None:
 
 
 @pytest.mark.parametrize("sheet", ["2", "More tests"])
-def test_a_sheet_has_a_name_and_a_number(book: Path, sheet: str) -> None:
+def test_a_sheet_is_selected_by_name_or_number(book: Path, sheet: str) -> None:
     assert [test["vars"] for test in read(book, f"file://t.xlsx#{sheet}")] == [
         {"q": "true", "when": "2024-05-06T07:08:00"}
     ]
@@ -260,7 +260,7 @@ def test_a_mistake_in_a_sheet_is_reported_with_row_and_column(
     assert (mistake.message, mistake.place, mistake.file) == (message, place, book / "t.xlsx")
 
 
-def test_a_file_that_is_not_a_book_is_reported(tmp_path: Path) -> None:
+def test_an_invalid_workbook_is_reported(tmp_path: Path) -> None:
     (tmp_path / "t.xlsx").write_text("q\na\n")
     with pytest.raises(MistakenError, match="not a spreadsheet"):
         read(tmp_path, "t.xlsx")
@@ -313,7 +313,7 @@ def test_a_sheet_without_tests_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["many.csv", "many.json", "many.yaml", "many.py"])
-def test_of_many_mistakes_in_a_file_the_first_are_reported(files: Path, name: str) -> None:
+def test_only_the_first_mistakes_of_a_file_are_reported(files: Path, name: str) -> None:
     """The number of the others follows."""
     many = [{"threshold": "bad"}] * 60
     texts = {
@@ -325,9 +325,9 @@ def test_of_many_mistakes_in_a_file_the_first_are_reported(files: Path, name: st
     (files / name).write_text(texts[Path(name).suffix])
     with pytest.raises(MistakenError) as caught:
         read(files, name)
-    *told, last = caught.value.parts
-    assert len(told) == 50
+    *mistakes, last = caught.value.parts
+    assert len(mistakes) == 50
     assert last.message == "… and 10 more mistakes"
     assert last.file == files / name
-    lines = [part.place[0] for part in (*told, last) if part.place]
+    lines = [part.place[0] for part in (*mistakes, last) if part.place]
     assert lines == ([] if name == "many.py" else [*range(lines[0], lines[0] + 51)])

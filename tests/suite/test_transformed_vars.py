@@ -64,7 +64,7 @@ def test_files_outside_of_the_folder_are_refused(
     assert not (folder.parent / "evil.py.ran").exists()
 
 
-def test_so_are_links_to_them_and_files_that_there_are_not(folder: Path) -> None:
+def test_links_outside_and_missing_files_are_refused(folder: Path) -> None:
     """All mistakes are reported at once."""
     with pytest.raises(SuiteError) as caught:
         load_suite(suite(folder, giving("file://link.txt"), giving("file://c.txt"), "({env: 1})"))
@@ -83,7 +83,7 @@ def test_reserved_names_are_refused(folder: Path, name: str) -> None:
             load_suite(file)
 
 
-def test_patterns_are_written_out_as_rows(folder: Path) -> None:
+def test_patterns_are_expanded_to_rows(folder: Path) -> None:
     """Files in the folder are read when a row runs."""
     (folder / "link.txt").unlink()
     (folder / "v.py").write_text("def get_var(name, prompt, others):\n    return {'output': 'v'}\n")

@@ -195,7 +195,7 @@ def test_a_store_may_be_empty_damaged_or_gone(database: Path, tmp_path: Path) ->
                 assert (reply.status, "damaged" in reply.body) == (500, True), path
                 assert "Traceback" not in reply.body
                 part = await server.ask(path, {"hx-request": "true"})
-                assert (part.status, part.headers["hx-retarget"]) == (500, "#said")
+                assert (part.status, part.headers["hx-retarget"]) == (500, "#message")
                 assert "damaged" in part.body
             damaged.unlink()
             assert "No run yet" in (await server.ask("/")).body

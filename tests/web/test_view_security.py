@@ -152,12 +152,12 @@ def test_a_refusal_takes_nothing_from_a_page(database: Path) -> None:
                 refused = await server.ask(path, script | headers)
                 assert refused.status == status
                 if status != 303:
-                    assert refused.headers["hx-retarget"] == "#said"
+                    assert refused.headers["hx-retarget"] == "#message"
                     assert refused.body.startswith('<p class="wrong text">')
             known = (await server.ask(f"/?token={TOKEN}")).session
             for path in ("/run/%3Cb%3E", "/nowhere"):
                 gone = await server.ask(path, script | known)
-                assert (gone.status, gone.headers["hx-retarget"]) == (404, "#said")
+                assert (gone.status, gone.headers["hx-retarget"]) == (404, "#message")
                 assert "<b>" not in gone.body
 
     in_trio(main)

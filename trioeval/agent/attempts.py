@@ -174,7 +174,7 @@ _ROW_ENDS = frozenset({"failed", "timed_out"})
 def attempt_reply(end: AttemptEnd, *, spent: bool) -> Reply:
     """Return the record of an attempt, with its usage if its calls are not recorded separately."""
     failure = end.failure
-    told = {
+    facts = {
         "failure": None if failure is None else {"kind": failure.kind, "message": failure.message},
         "exitCode": end.exit_code,
         "durationS": end.duration_s,
@@ -184,24 +184,24 @@ def attempt_reply(end: AttemptEnd, *, spent: bool) -> Reply:
         "metadata": dict(end.metadata),
     }
     usage, cost = (end.usage, end.cost) if spent else (Usage(), None)
-    return Reply(output=end.output, usage=usage, cost=cost, metadata={_KEY: told})
+    return Reply(output=end.output, usage=usage, cost=cost, metadata={_KEY: facts})
 
 
 def attempt_end(reply: Reply) -> AttemptEnd | None:
     """Return the end of an attempt; None for a reply that `attempt_reply` did not make."""
-    told = reply.metadata.get(_KEY)
-    if not isinstance(told, Mapping):
+    facts = reply.metadata.get(_KEY)
+    if not isinstance(facts, Mapping):
         return None
-    failure = told["failure"]
+    failure = facts["failure"]
     return AttemptEnd(
         output=reply.output,
         failure=None if failure is None else AttemptFailure(**failure),
-        exit_code=told["exitCode"],
-        usage=Usage(**told["usage"]),
-        cost=told["cost"],
-        duration_s=told["durationS"],
-        children_ended=told["childrenEnded"],
-        metadata=told["metadata"],
+        exit_code=facts["exitCode"],
+        usage=Usage(**facts["usage"]),
+        cost=facts["cost"],
+        duration_s=facts["durationS"],
+        children_ended=facts["childrenEnded"],
+        metadata=facts["metadata"],
     )
 
 
@@ -230,7 +230,7 @@ def attempts_json(ends: Sequence[AttemptEnd], first: int = 0) -> list[dict[str, 
 def case_reply(ended: LoopEnd, about: dict[str, Any]) -> Reply:
     """Return the reply of a case: the output of its last attempt, and the usage of all of them."""
     usage, cost = total_usage(ended.attempts)
-    told = {
+    facts = {
         **about,
         "outcome": ended.ending,
         "message": ended.message,
@@ -239,13 +239,13 @@ def case_reply(ended: LoopEnd, about: dict[str, Any]) -> Reply:
         "childrenEnded": ended.children_ended,
     }
     output = ended.attempts[-1].output if ended.attempts else ""
-    return Reply(output=output, usage=usage, cost=cost, metadata={_AGENT: told})
+    return Reply(output=output, usage=usage, cost=cost, metadata={_AGENT: facts})
 
 
 def reported_attempts(reply: Reply | None) -> int:
     """Return the number of attempts in the reply of a case."""
-    told = None if reply is None else reply.metadata.get(_AGENT)
-    return len(told["attempts"]) if isinstance(told, Mapping) else 0
+    facts = None if reply is None else reply.metadata.get(_AGENT)
+    return len(facts["attempts"]) if isinstance(facts, Mapping) else 0
 
 
 def with_cut_attempt(reply: Reply | None, end: AttemptEnd) -> Reply:
@@ -254,13 +254,13 @@ def with_cut_attempt(reply: Reply | None, end: AttemptEnd) -> Reply:
     if reply is None:
         message = f"{_CUT} in attempt {number}"
         reply = case_reply(LoopEnd(ending=_CUT, message=message, attempts=()), {})
-    told = dict(reply.metadata[_AGENT])
-    told["attempts"] = [*told["attempts"], *attempts_json([end], number)]
+    facts = dict(reply.metadata[_AGENT])
+    facts["attempts"] = [*facts["attempts"], *attempts_json([end], number)]
     return attrs.evolve(
         reply,
         usage=Usage.sum((reply.usage, end.usage)),
         cost=cost_of((reply.cost, end.cost)),
-        metadata={**reply.metadata, _AGENT: told},
+        metadata={**reply.metadata, _AGENT: facts},
     )
 
 
@@ -277,11 +277,11 @@ def with_row_outcome(reply: Reply, outcome: str) -> Reply:
         >>> with_row_outcome(reply, "timed_out").metadata["agent"]
         {'outcome': 'timed_out', 'message': 'timed out after 2 attempts'}
     """
-    told = reply.metadata.get(_AGENT)
-    if outcome not in _ROW_ENDS or not isinstance(told, Mapping) or told["outcome"] != _CUT:
+    facts = reply.metadata.get(_AGENT)
+    if outcome not in _ROW_ENDS or not isinstance(facts, Mapping) or facts["outcome"] != _CUT:
         return reply
-    message = told["message"].replace(_CUT, outcome.replace("_", " "), 1)
-    agent = {**told, "outcome": outcome, "message": message}
+    message = facts["message"].replace(_CUT, outcome.replace("_", " "), 1)
+    agent = {**facts, "outcome": outcome, "message": message}
     return attrs.evolve(reply, metadata={**reply.metadata, _AGENT: agent})
 
 
@@ -294,7 +294,7 @@ class RecordedAttempts(Attempts):
 
     reply_source: ReplySource
     step: Step
-    asked: RenderedPrompt
+    rendered: RenderedPrompt
     on_progress: OnProgress
     is_model: bool
     """True if its usage is recorded with its single calls."""
@@ -378,8 +378,8 @@ class RecordedAttempts(Attempts):
         return sum(end.metadata.get("steps", 1) for end in self.earlier)
 
     def _inquiry(self, number: int) -> ProviderCall:
-        asked, step = self.asked, self.step
-        request = Request(prompt=asked.prompt, vars=asked.vars, options=asked.options)
+        rendered, step = self.rendered, self.step
+        request = Request(prompt=rendered.prompt, vars=rendered.vars, options=rendered.options)
         return self.reply_source.prepare(
             step.index, "attempt", step.provider_index, request, number, "over"
         )

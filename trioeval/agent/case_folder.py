@@ -274,7 +274,7 @@ class FolderRequest:
     """True if existing contents must not be used."""
 
 
-def claim_folder(files: CaseFiles, wanted: FolderRequest, lock: Lock) -> None:
+def claim_folder(files: CaseFiles, request: FolderRequest, lock: Lock) -> None:
     """Create or find the folder of a case, before it waits for anything.
 
     A folder of another case, or with outdated contents, is moved aside: nothing is lost. A resumed case is
@@ -286,9 +286,9 @@ def claim_folder(files: CaseFiles, wanted: FolderRequest, lock: Lock) -> None:
     try:
         files.folder.parent.mkdir(parents=True, exist_ok=True)
         with lock:
-            if not _find(files, wanted):
+            if not _find(files, request):
                 files.logs.mkdir(parents=True, exist_ok=True)
-                about = {"digest": wanted.digest, "case": wanted.about}
+                about = {"digest": request.digest, "case": request.about}
                 text = json.dumps(about, indent=2, ensure_ascii=False)
                 write_whole(files.folder / ABOUT, f"{text}\n".encode())
         files.logs.mkdir(parents=True, exist_ok=True)
@@ -296,7 +296,7 @@ def claim_folder(files: CaseFiles, wanted: FolderRequest, lock: Lock) -> None:
         raise AgentError(f"{files.folder}: {error.strerror or error}") from error
 
 
-def open_workspace(files: CaseFiles, wanted: FolderRequest) -> bool:
+def open_workspace(files: CaseFiles, request: FolderRequest) -> bool:
     """Create or find the workspace in the folder of a case; return whether it existed before.
 
     Raises:
@@ -307,27 +307,27 @@ def open_workspace(files: CaseFiles, wanted: FolderRequest) -> bool:
         if files.workspace.is_dir():
             make_done_folder(files.workspace, files.done_file)  # the agent may have removed it
             return True
-        if wanted.is_continued:
+        if request.is_continued:
             msg = f"{files.workspace} is missing, but attempts have worked in it"
             raise AgentError(f"{msg}; to start over, run the row again with --retry and its index")
-        make_workspace(files.workspace, wanted.template(), files.done_file)
+        make_workspace(files.workspace, request.template(), files.done_file)
     except OSError as error:
         raise AgentError(f"{files.folder}: {error.strerror or error}") from error
     return False
 
 
-def _find(files: CaseFiles, wanted: FolderRequest) -> bool:
+def _find(files: CaseFiles, request: FolderRequest) -> bool:
     """Return whether the folder exists; another folder in its place is moved away."""
     known = _digest_in(files)
     if known is not None:
         # A folder whose file cannot be read any more is accepted if the case must have one.
-        is_own = known == wanted.digest or (wanted.is_continued and not known)
-        if is_own and (wanted.is_continued or not wanted.starts_over):
+        is_own = known == request.digest or (request.is_continued and not known)
+        if is_own and (request.is_continued or not request.starts_over):
             return True
         _move_aside(files.folder)
-    if wanted.is_continued:
+    if request.is_continued:
         for other in sorted(files.folder.parent.iterdir()):
-            if wanted.digest and _digest_in(CaseFiles(other)) == wanted.digest:
+            if request.digest and _digest_in(CaseFiles(other)) == request.digest:
                 other.rename(files.folder)
                 return True
     return False

@@ -269,10 +269,10 @@ class _DependencyWait:
         return late
 
     async def _sleep_on(self) -> None:
-        told: tuple[str, ...] = ()
+        reported: tuple[str, ...] = ()
         while by := self.gate.blockers(self.name):
-            if by != told:
-                told = by
+            if by != reported:
+                reported = by
                 self.waiting(by)
                 # Others may end before this is written: the next message states the current set.
                 await self.post("PROGRESS", f"blocked by {', '.join(by)}")

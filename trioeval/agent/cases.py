@@ -77,15 +77,15 @@ def case_form(converter: cattrs.Converter, workspace: Hook | None) -> ExtraForm:
 
 
 def _refuse(value: Any, _wanted: Any) -> Case:
-    said = (f"{key} belongs to tests of tasks of type agent" for key in value)
-    raise MistakenError(*map(_misplaced, said, value))
+    messages = (f"{key} belongs to tests of tasks of type agent" for key in value)
+    raise MistakenError(*map(_misplaced, messages, value))
 
 
 def _refuse_by_default(default_test: Mapping[str, Any]) -> None:
     """Refuse keys of cases in a default test."""
     if keys := [key for key in default_test if key in _SPELLED]:
-        said = (f"{key} belongs to single tests, not to defaultTest" for key in keys)
-        raise MistakenError(*map(_misplaced, said, keys))
+        messages = (f"{key} belongs to single tests, not to defaultTest" for key in keys)
+        raise MistakenError(*map(_misplaced, messages, keys))
 
 
 def _misplaced(message: str, key: str) -> Mistake:
@@ -113,19 +113,19 @@ def _name(value: Any, _wanted: Any) -> str:
 
 
 def _depends_on(value: Any, _wanted: Any) -> tuple[str, ...]:
-    said = [value] if isinstance(value, str) else value
-    if not isinstance(said, list) or not all(isinstance(one, str) for one in said):
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
         message = f"must be a list of the ids of tests, got {kind(value)}"
         raise MistakenError(Mistake(message))
     mistakes: list[Mistake] = []
-    for place, one in enumerate(said):
+    for place, one in enumerate(names):
         try:
             parse_names(one)
         except UsageError as error:
-            mistakes.append(Mistake(str(error), at=() if said is not value else (place,)))
+            mistakes.append(Mistake(str(error), at=() if names is not value else (place,)))
     if mistakes:
         raise MistakenError(*mistakes)
-    return parse_names(said)
+    return parse_names(names)
 
 
 def slug(text: str) -> str:
@@ -166,12 +166,12 @@ def with_names(tests: Sequence[Test]) -> tuple[Test, ...]:
     return tuple(found)
 
 
-def written_cases(said: Any) -> tuple[Test, ...]:
+def written_cases(data: Any) -> tuple[Test, ...]:
     """Return the ids and dependencies of cases in tests of which some are invalid.
 
     Empty if there are tests in files, which may contain any names.
     """
-    entries = entries_of(said)
+    entries = entries_of(data)
     return tuple(map(_written_case, entries)) if all(map(_is_test, entries)) else ()
 
 
@@ -208,16 +208,16 @@ class WorkspaceTemplates:
         """
         return cls(context, attrs.evolve(templates, strict=True))
 
-    def find(self, said: str, variables: Mapping[str, Any]) -> Path:
+    def find(self, template: str, variables: Mapping[str, Any]) -> Path:
         """Return the folder, or the file of `git bundle`, that a text names.
 
         Raises:
             MistakenError: It does not exist, is outside of the suite's folder, or another kind of file.
             TemplateError: The text cannot be rendered with these variables.
         """
-        named = self.templates.render(said, variables)
+        named = self.templates.render(template, variables)
         if not named.strip():
-            raise MistakenError(Mistake(f"the workspace {quote(said)} is an empty path"))
+            raise MistakenError(Mistake(f"the workspace {quote(template)} is an empty path"))
         path = self.context.file_or_folder(named)
         if path.is_dir():
             return path
@@ -233,9 +233,9 @@ class WorkspaceTemplates:
             raise MistakenError(Mistake(message, "install git"))
         return path
 
-    def find_undone(self, said: str, variables: Mapping[str, Any], done_file: str) -> Path:
+    def find_undone(self, template: str, variables: Mapping[str, Any], done_file: str) -> Path:
         """Return the same as `find`; the contents of a folder must not mark the task as done."""
-        path = self.find(said, variables)
+        path = self.find(template, variables)
         try:
             if path.is_dir():
                 check_not_done(path, done_file)
@@ -248,12 +248,12 @@ def workspace_hook(workspaces: WorkspaceTemplates) -> Hook:
     """Return the hook for the key `workspace`: a template, or an existing path."""
 
     def hook(value: Any, _wanted: Any) -> str:
-        said = some_text(value)
-        if error := workspaces.templates.syntax_error(said):
+        text = some_text(value)
+        if error := workspaces.templates.syntax_error(text):
             raise MistakenError(Mistake(error))
-        if not is_template(said):
-            workspaces.find(said, {})
-        return said
+        if not is_template(text):
+            workspaces.find(text, {})
+        return text
 
     return hook
 
@@ -274,9 +274,9 @@ class Cases:
     """The value of `tests` in the file."""
 
     @classmethod
-    def of(cls, suite: Suite, said: Any) -> "Cases":
+    def of(cls, suite: Suite, data: Any) -> "Cases":
         """Return the cases of a suite."""
-        return cls(suite, entries_of(said))
+        return cls(suite, entries_of(data))
 
     def mistakes(self) -> Iterator[Mistake]:
         """Yield all contradictions, except those of workspaces."""
@@ -307,8 +307,8 @@ class Cases:
             or any(test.options.store_output_as for test in suite.tests)
         )
         if settings.workspace is not None and not is_template(settings.workspace):
-            said = settings.workspace
-            yield from _found(said, {}, settings, templates, ("workspace",))
+            workspace = settings.workspace
+            yield from _workspace_mistakes(workspace, {}, settings, templates, ("workspace",))
         for place, test in enumerate(suite.tests):
             case = case_of(test)
             own = None if case is None else case.workspace
@@ -319,7 +319,7 @@ class Cases:
             if is_template(text) and (is_made or not _are_known(text, whole, templates)):
                 continue
             at = ("workspace",) if own is None else self.at(place, "workspace")
-            for mistake in _found(text, whole.vars, settings, templates, at):
+            for mistake in _workspace_mistakes(text, whole.vars, settings, templates, at):
                 message = f"{mistake.message} (case {case.name})"
                 yield attrs.evolve(mistake, message=message)
 
@@ -349,13 +349,13 @@ class Cases:
     def _own_names(self) -> Iterator[Mistake]:
         """Yield mistakes for variables that agents would see with other values, each once."""
         default = self.suite.default_test
-        told: dict[Mistake, None] = {}
+        mistakes: dict[Mistake, None] = {}
         for name in sorted(OWN_NAMES.intersection({} if default is None else default.vars)):
-            told[_taken(name, ("defaultTest", "vars", name))] = None
+            mistakes[_taken_name(name, ("defaultTest", "vars", name))] = None
         for place, test in enumerate(self.suite.tests):
             for name in sorted(OWN_NAMES.intersection(test.vars)):
-                told[_taken(name, self.at(place, "vars", name))] = None
-        yield from told
+                mistakes[_taken_name(name, self.at(place, "vars", name))] = None
+        yield from mistakes
 
     def _unknown(self, place: int, case: Case, names: Collection[str]) -> Iterator[Mistake]:
         for name in case.depends_on:
@@ -371,10 +371,10 @@ class Cases:
         at = self.at(place, "dependsOn")
         if len(at) == 1:
             return at
-        said = next(
+        dependencies = next(
             part for key, part in self.entries[int(at[1])].items() if camel(key) == "dependsOn"
         )
-        for position, one in enumerate(said if isinstance(said, list) else ()):
+        for position, one in enumerate(dependencies if isinstance(dependencies, list) else ()):
             if isinstance(one, str) and name in _names_in(one):
                 return (*at, position)
         return at
@@ -430,12 +430,12 @@ class Cases:
                 yield Mistake(message, hint, at=self.at(place, "vars"))
 
 
-def with_cases(suite: Suite, said: Any) -> Suite:
+def with_cases(suite: Suite, data: Any) -> Suite:
     """Return a suite whose tests, if they are cases, have names and are checked.
 
     Args:
         suite: A suite, whose tests may have been changed; without cases it is returned unchanged.
-        said: The tests as read from the file.
+        data: The tests as read from the file.
 
     Raises:
         MistakenError: The cases contain contradictions.
@@ -443,7 +443,7 @@ def with_cases(suite: Suite, said: Any) -> Suite:
     if not isinstance(suite.settings, AgentSettings):
         return suite
     found = attrs.evolve(suite, tests=with_names(suite.tests))
-    if mistakes := [*Cases.of(found, said).mistakes()]:
+    if mistakes := [*Cases.of(found, data).mistakes()]:
         raise MistakenError(*(part.below("suite") for part in mistakes))
     return found
 
@@ -453,7 +453,7 @@ def _is_test(entry: Any) -> bool:
     return isinstance(entry, dict) and "path" not in entry
 
 
-def _taken(name: str, at: DocumentPath) -> Mistake:
+def _taken_name(name: str, at: DocumentPath) -> Mistake:
     message = f"the variable name {quote(name)} is reserved: every case has it with another meaning"
     return Mistake(message, "choose another name", at=at, key=len(at) > 1)
 
@@ -487,15 +487,15 @@ def _are_known(text: str, test: Test, templates: WorkspaceTemplates) -> bool:
     )
 
 
-def _found(
-    said: str,
+def _workspace_mistakes(
+    template: str,
     variables: Mapping[str, Any],
     settings: AgentSettings,
     templates: WorkspaceTemplates,
     at: DocumentPath,
 ) -> Iterator[Mistake]:
     try:
-        templates.find_undone(said, variables, settings.done_file)
+        templates.find_undone(template, variables, settings.done_file)
     except MistakenError as error:
         yield from (attrs.evolve(part, at=at) for part in error.parts)
     except TemplateError as error:

@@ -121,15 +121,15 @@ class CommandAgent:
                     {} if self.child_runs is None else await self.child_runs.begin(attempt.run_id)
                 )
                 started_at = trio.current_time()
-                begun = await self._start(attempt, command, logs, more)
+                process_tree = await self._start(attempt, command, logs, more)
             except (OSError, ValueError) as error:
-                said = self.settings.words[0]
-                program = os.fsdecode(command[0]) if has_template(said) else said
+                word = self.settings.words[0]
+                program = os.fsdecode(command[0]) if has_template(word) else word
                 return self._cannot_start(program, error)
             stack.pop_all()  # the family closes them
         is_over = False
         try:
-            end = await self._work(attempt, begun)
+            end = await self._work(attempt, process_tree)
             is_over = True
         finally:
             if (
@@ -165,15 +165,15 @@ class CommandAgent:
             supervised=True,
             max_processes=self.bounds.max_processes,
         )
-        gone = functools.partial(self._record_end, attempt)
+        on_end = functools.partial(self._record_end, attempt)
         try:
-            begun = await self.family.start(begin, logs, gone)
+            process_tree = await self.family.start(begin, logs, on_end)
         except (OSError, ValueError):
-            gone()
+            on_end()
             raise
         if self.journal is not None:
-            self.journal.started(self._running(attempt, identify(begun.tree.root)))
-        return begun
+            self.journal.started(self._running(attempt, identify(process_tree.tree.root)))
+        return process_tree
 
     def _running(self, attempt: Attempt, process: ProcessIdentity) -> RunningAttempt:
         room = self.room
@@ -186,11 +186,11 @@ class CommandAgent:
             process=process,
         )
 
-    async def _work(self, attempt: Attempt, begun: ProcessTree) -> AttemptEnd:
+    async def _work(self, attempt: Attempt, process_tree: ProcessTree) -> AttemptEnd:
         """Return the end of an attempt whose program runs."""
         own = self.settings.timeout
         limit = self.bounds.attempt_timeout if own is None else own
-        tree, stdin = begun.tree, begun.tree.process.stdin
+        tree, stdin = process_tree.tree, process_tree.tree.process.stdin
         async with trio.open_nursery() as nursery:
             if stdin is not None:
                 nursery.start_soon(_write, stdin, _text(attempt.prompt))
@@ -202,9 +202,9 @@ class CommandAgent:
         children = 0
         if in_time.cancelled_caught or tree.lost_supervisor:
             children = await tree.children()
-            await self.family.end_one(begun)
-        await begun.stdout.catch_up()
-        await begun.stderr.catch_up()
+            await self.family.end_one(process_tree)
+        await process_tree.stdout.catch_up()
+        await process_tree.stderr.catch_up()
         if in_time.cancelled_caught:
             failure: AttemptFailure | None = AttemptFailure(
                 "timeout", f"did not end within {limit:g} seconds"
@@ -214,21 +214,21 @@ class CommandAgent:
         elif tree.lost_supervisor:
             failure = AttemptFailure("killed", _LOST)
         else:
-            failure = self._judge(tree.returncode, begun.stderr)
-        log = begun.stdout
+            failure = self._judge(tree.returncode, process_tree.stderr)
+        log = process_tree.stdout
         read = functools.partial(_read, self.room.files, attempt, log, log.kept, self._secrets)
         if not await tree.look():
-            self.family.drop(begun)
+            self.family.drop(process_tree)
         output, report = await trio.to_thread.run_sync(read)
         task, name = self.room.task, self.room.name
         case = name if task is None else f"{task}/{name}"
         self.reports.add(case, attempt.number, report.warnings)
         hidden = () if tree.finds_all else (_HIDDEN,)
-        both = (begun.stdout, begun.stderr)
+        both = (process_tree.stdout, process_tree.stderr)
         cut = [f"{one.path} was cut after {one.limit} bytes" for one in both if one.is_cut]
         faults = [one.fault for one in both if one.fault is not None]
         warnings = [*cut, *faults, *report.warnings, *hidden]
-        paths = {"stdout": str(begun.stdout.path), "stderr": str(begun.stderr.path)}
+        paths = {"stdout": str(process_tree.stdout.path), "stderr": str(process_tree.stderr.path)}
         return AttemptEnd(
             output=report.output if report.has_output else output,
             failure=report.failure or failure,

@@ -38,7 +38,7 @@ def undefined_command_variables(
     }
     if not any(unsure.values()):
         return
-    told: set[Problem] = set()
+    reported: set[Problem] = set()
     seen: set[tuple[int, frozenset[str]]] = set()
     for step in _of_each_test(steps):
         place, names = step.provider_index, frozenset(step.vars)
@@ -50,8 +50,8 @@ def undefined_command_variables(
                 continue
             fault = _fault(strict, word, {**given, **step.vars})
             problem = Problem(f"$.providers[{place}].id", f'the word "{word}": {fault}')
-            if fault is not None and problem not in told:
-                told.add(problem)
+            if fault is not None and problem not in reported:
+                reported.add(problem)
                 yield problem
 
 

@@ -61,14 +61,14 @@ def with_dependencies(
     """
     cases = [case_of(test) for test in suite.tests]
     by_name = {case.name: place for place, case in enumerate(cases) if case is not None}
-    wanted = [place for place in range(len(cases)) if place in places]
-    found = set(wanted)
-    while wanted:
-        case = cases[wanted.pop()]
+    included = [place for place in range(len(cases)) if place in places]
+    found = set(included)
+    while included:
+        case = cases[included.pop()]
         needed = () if case is None else case.depends_on
         new = {by_name[name] for name in needed if name in by_name} - found
         found |= new
-        wanted += new
+        included += new
     names = [
         case.name
         for place, case in enumerate(cases)
@@ -98,7 +98,7 @@ INSTEAD: Mapping[str, str] = {
 
 
 def agent_suite(
-    said: Mapping[str, Any],
+    settings_data: Mapping[str, Any],
     data: Mapping[str, Any],
     context: FileContext,
     templates: Templates,
@@ -107,7 +107,7 @@ def agent_suite(
     """Return the suite of such a task, and all of its mistakes.
 
     Args:
-        said: The keys of `SETTINGS` in its entry, in either spelling.
+        settings_data: The keys of `SETTINGS` in its entry, in either spelling.
         data: The other keys, including those from the top level, as in a whole suite file.
         context: The context of its files.
         templates: Render workspaces.
@@ -120,7 +120,7 @@ def agent_suite(
     workspaces = WorkspaceTemplates.of(context, templates)
     settings: AgentSettings | None = None
     with mistakes.below():
-        settings = _settings_hook(workspaces)(said, AgentSettings)
+        settings = _settings_hook(workspaces)(settings_data, AgentSettings)
     mistakes += _missing(data, context)
     if suite.rows_of is None:
         suite = attrs.evolve(suite, tests=with_names(tests))
@@ -135,11 +135,11 @@ def _missing(data: Mapping[str, Any], context: FileContext) -> Iterator[Mistake]
     """Yield mistakes for missing keys that an agent needs; empty ones are reported where they are parsed."""
     if data.get("prompts") is None:
         hint = 'for example "prompts": ["Repair {{name}}."]'
-        yield Mistake("there are no prompts, so agents have nothing to do", hint)
+        yield Mistake("no prompts are given, so agents have nothing to do", hint)
     tests = data.get("tests")
     hint = 'each is a case: for example "tests": [{"id": "one"}]'
     if tests is None:
-        yield Mistake("there are no tests", hint, at=("tests",) if "tests" in data else ())
+        yield Mistake("no tests are given", hint, at=("tests",) if "tests" in data else ())
     elif tests == [] and not context.allow_empty:
         yield Mistake("the list of tests is empty", hint, at=("tests",))
 
@@ -148,8 +148,8 @@ def _settings_hook(workspaces: WorkspaceTemplates) -> Hook:
     hooks: dict[str, Hook] = {"done_file": _done_file, "workspace": workspace_hook(workspaces)}
     structure = object_hook(strict_converter(), AgentSettings, hooks=hooks)
 
-    def hook(value: Any, wanted: Any) -> AgentSettings:
-        settings: AgentSettings = structure(value, wanted)
+    def hook(value: Any, target: Any) -> AgentSettings:
+        settings: AgentSettings = structure(value, target)
         if settings.allow_commands:
             with below("allowCommands"):
                 workspaces.context.check_code("what a model runs with allowCommands")
@@ -159,13 +159,13 @@ def _settings_hook(workspaces: WorkspaceTemplates) -> Hook:
 
 
 def _done_file(value: Any, _wanted: Any) -> str:
-    said = some_text(value)
-    path, foreign = PurePosixPath(said), PureWindowsPath(said)
+    text = some_text(value)
+    path, foreign = PurePosixPath(text), PureWindowsPath(text)
     is_inside = not (path.is_absolute() or foreign.anchor or ".." in (*path.parts, *foreign.parts))
-    if is_template(said):
-        message = f"applies to all cases and must not be a template, got {quote(said)}"
+    if is_template(text):
+        message = f"applies to all cases and must not be a template, got {quote(text)}"
         raise MistakenError(Mistake(message, 'write a relative path such as "DONE"'))
-    if not is_inside or not path.name or said.endswith(("/", "\\")) or "\0" in said:
-        message = f"must be a file in the workspace, got {quote(said)}"
+    if not is_inside or not path.name or text.endswith(("/", "\\")) or "\0" in text:
+        message = f"must be a file in the workspace, got {quote(text)}"
         raise MistakenError(Mistake(message, 'write a relative path such as "DONE"'))
-    return said
+    return text

@@ -166,8 +166,8 @@ class AgentRun:
             TooLateError: The case has ended.
         """
         await trio.lowlevel.checkpoint()
-        told = self.attempt.task_prompt if prompt is None else prompt
-        child = self._case.start_child(agent, name, told)
+        child_prompt = self.attempt.task_prompt if prompt is None else prompt
+        child = self._case.start_child(agent, name, child_prompt)
         self._children.append(child)
         return child
 
@@ -351,11 +351,11 @@ class _RunningCase:
     def _agent(self, function: AgentFunction, session: SlotSession, flag: trio.Event) -> Agent:
         async def agent(attempt: Attempt, /) -> AttemptEnd:
             began_at = trio.current_time()
-            said = await function(AgentRun(attempt, session, flag, self))
-            if isinstance(said, AttemptEnd):
-                return said
+            returned = await function(AgentRun(attempt, session, flag, self))
+            if isinstance(returned, AttemptEnd):
+                return returned
             worked = trio.current_time() - began_at - session.waited
-            return AttemptEnd(output="" if said is None else said, duration_s=worked)
+            return AttemptEnd(output="" if returned is None else returned, duration_s=worked)
 
         return agent
 

@@ -137,8 +137,8 @@ class AttemptTurn:
     async def _post_interruption(self, attempt: Attempt) -> None:
         """Post the end of an attempt that is cut off with its case."""
         if self.end is None:
-            said = f"attempt {attempt.number} was cut off: run {attempt.run_id}"
-            await self._config.posts("RUN_CRASH", said)
+            message = f"attempt {attempt.number} was cut off: run {attempt.run_id}"
+            await self._config.posts("RUN_CRASH", message)
         else:
             await self._post_end(attempt, self.end.failure)
 
@@ -161,8 +161,8 @@ class AttemptTurn:
 
     async def _post_start(self, attempt: Attempt) -> None:
         """Post the start, concurrently with the agent: the bus may be locked, and a disk may be slow."""
-        said = f"attempt {attempt.number} started: run {attempt.run_id}"
-        await self._config.posts.within(_POST_TIMEOUT, "RUN_START", said)
+        message = f"attempt {attempt.number} started: run {attempt.run_id}"
+        await self._config.posts.within(_POST_TIMEOUT, "RUN_START", message)
         self._start_posted.set()
 
     async def _work(self, nursery: trio.Nursery) -> AttemptEnd | None:

@@ -171,9 +171,9 @@ class ModelAgent:
         log_file = files.logs / f"attempt-{attempt.number:03d}.tools.jsonl"
 
         def prepare() -> ToolLog:
-            told = files.attempt_prompt(attempt.number)
-            told.parent.mkdir(parents=True, exist_ok=True)
-            write_plain(told, attempt.prompt.encode("utf-8", "replace"))
+            path = files.attempt_prompt(attempt.number)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_plain(path, attempt.prompt.encode("utf-8", "replace"))
             return ToolLog(log_file)
 
         try:

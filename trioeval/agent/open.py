@@ -190,12 +190,12 @@ class SharedFacts:
 
     async def forward(self, case: Path) -> int:
         """Post the new facts of a case; return their number. A checkpoint."""
-        told = 0
+        warnings = 0
 
         async def post(draft: MessageDraft) -> None:
-            nonlocal told
+            nonlocal warnings
             if await self._patience.with_bus(functools.partial(self._bus.append, draft)):
-                told += 1
+                warnings += 1
 
         try:
             new = await trio.to_thread.run_sync(self._new, case, limiter=self._thread)
@@ -207,7 +207,7 @@ class SharedFacts:
                 nursery.start_soon(post, draft)
                 # It is queued before the next one starts; all queued messages are written together.
                 await trio.lowlevel.checkpoint()
-        return told
+        return warnings
 
     def _new(self, case: Path) -> list[MessageDraft]:
         found = [
@@ -330,26 +330,26 @@ async def _maybe_bus(folder: Path, buses: RunBuses) -> AsyncGenerator[Bus | None
 
 
 @asynccontextmanager
-async def _folder(wanted: Path | None) -> AsyncGenerator[Path]:
+async def _folder(given: Path | None) -> AsyncGenerator[Path]:
     """Yield the folder of a run, creating it if necessary; an unnamed one is removed at the end."""
-    make = functools.partial(_make_folder, wanted)
+    make = functools.partial(_make_folder, given)
     folder = await trio.to_thread.run_sync(make)
     try:
         yield folder
     finally:
-        if wanted is None:
+        if given is None:
             remove = functools.partial(shutil.rmtree, folder, ignore_errors=True)
             with trio.move_on_after(_REMOVED_WITHIN, shield=True):
                 await trio.to_thread.run_sync(remove)
 
 
-def _make_folder(wanted: Path | None) -> Path:
+def _make_folder(given: Path | None) -> Path:
     try:
-        if wanted is None:
+        if given is None:
             return Path(tempfile.mkdtemp(prefix="trioeval-")).resolve()
-        wanted.mkdir(parents=True, exist_ok=True)
-        return wanted.absolute()
+        given.mkdir(parents=True, exist_ok=True)
+        return given.absolute()
     except OSError as error:
-        folder = wanted or tempfile.gettempdir()
+        folder = given or tempfile.gettempdir()
         reason = error.strerror or error
         raise AgentError(f"{folder}: the folder of agents cannot be created: {reason}") from error

@@ -57,14 +57,14 @@ async def end_survivors(
     ]
     await trio.lowlevel.checkpoint()
     known: set[Member] = set()
-    asked: set[Member] = set()
+    signalled: set[Member] = set()
     if not roots:
         return 0
     with trio.move_on_after(grace):
         # Each process once: for some programs a second request means "at once".
         while members := await _look(roots, known, table):
-            send_signal(members - asked, signal.SIGTERM, table)
-            asked |= members
+            send_signal(members - signalled, signal.SIGTERM, table)
+            signalled |= members
             known |= members
             await wait_gone(members, table)
         return len(known)
@@ -89,7 +89,7 @@ class ProcessTree:
     tree: Tree
     stdout: AttemptLog
     stderr: AttemptLog
-    _gone: Callable[[], None] = attrs.field(repr=False)
+    _on_end: Callable[[], None] = attrs.field(repr=False)
 
     def alive(self) -> Sequence[str]:
         """Return the ids of the remaining processes, without those that another one of them has started."""
@@ -111,7 +111,7 @@ class ProcessTree:
         """Record the end if no process is left, when the family drops it."""
         self.bound()
         if self.tree.is_over:
-            self._gone()
+            self._on_end()
 
     def bound(self) -> None:
         """Limit the reading of output to a moment: a process that hides from its tree may hold its pipes."""
@@ -131,7 +131,7 @@ class ProcessFamily(ChildFamily):
         self,
         begin: Callable[[], Awaitable[Tree]],
         logs: tuple[AttemptLog, AttemptLog],
-        gone: Callable[[], None],
+        on_end: Callable[[], None],
     ) -> ProcessTree:
         """Start a program. Always a checkpoint.
 
@@ -139,11 +139,11 @@ class ProcessFamily(ChildFamily):
             begin: Starts it, with pipes for its output.
             logs: Receive the output of it and all that it starts, and are closed when these have ended;
                 unless this raises.
-            gone: Called when no process of it is left.
+            on_end: Called when no process of it is left.
         """
         tree = await begin()
         stdout, stderr = logs
-        started = ProcessTree(tree, stdout, stderr, gone)
+        started = ProcessTree(tree, stdout, stderr, on_end)
         self.relatives.append(started)
         for log, pipe in ((stdout, tree.process.stdout), (stderr, tree.process.stderr)):
             log.pipe = cast("trio.lowlevel.FdStream", pipe)  # it is a pipe, which was asked for

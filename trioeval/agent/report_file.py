@@ -119,21 +119,21 @@ def read_report(data: bytes, secrets: Sequence[str] = ()) -> AttemptReport:
     if not data.strip():
         return _unusable("is empty")
     try:
-        told = orjson.loads(data)
-        orjson.dumps(told)  # too deeply nested data could not be recorded
+        report = orjson.loads(data)
+        orjson.dumps(report)  # too deeply nested data could not be recorded
     except (ValueError, TypeError) as error:
         return _unusable(f"is not usable JSON: {error}")
-    if not isinstance(told, dict):
-        return _unusable(f"must be an object, got {show(hide_in(told, secrets))}")
-    output = told.pop("output", None)
-    told = hide_in(told, secrets)
-    warnings = [f"the report: {show(name)} is not a key" for name in told if name not in _KEYS]
+    if not isinstance(report, dict):
+        return _unusable(f"must be an object, got {show(hide_in(report, secrets))}")
+    output = report.pop("output", None)
+    report = hide_in(report, secrets)
+    warnings = [f"the report: {show(name)} is not a key" for name in report if name not in _KEYS]
     return AttemptReport(
         has_output=output is not None,  # programs write null for a missing output
         output=output,
-        usage=_read_tokens(told.get("tokens"), warnings),
-        cost=_read_number("cost", told.get("cost"), _is_cost, "a number", warnings),
-        failure=_read_error(told.get("error"), warnings),
+        usage=_read_tokens(report.get("tokens"), warnings),
+        cost=_read_number("cost", report.get("cost"), _is_cost, "a number", warnings),
+        failure=_read_error(report.get("error"), warnings),
         warnings=_first(warnings),
     )
 
@@ -153,19 +153,23 @@ def _unusable(fault: str) -> AttemptReport:
     return AttemptReport(warnings=(f"the report {fault}",))
 
 
-def _read_tokens(told: Any, warnings: list[str]) -> Usage:
-    if told is None:
+def _read_tokens(tokens: Any, warnings: list[str]) -> Usage:
+    if tokens is None:
         return Usage()
-    if _is_count(told):
-        return Usage(total=told)
-    if not isinstance(told, Mapping):
-        warnings.append(f"the report: tokens must be an object, or their number, got {show(told)}")
+    if _is_count(tokens):
+        return Usage(total=tokens)
+    if not isinstance(tokens, Mapping):
+        warnings.append(
+            f"the report: tokens must be an object, or their number, got {show(tokens)}"
+        )
         return Usage()
     warnings += [
-        f"the report: {show(name)} is not a key of tokens" for name in told if name not in _TOKENS
+        f"the report: {show(name)} is not a key of tokens" for name in tokens if name not in _TOKENS
     ]
     read = {
-        name: _read_number(f"tokens.{name}", told.get(name), _is_count, "a whole number", warnings)
+        name: _read_number(
+            f"tokens.{name}", tokens.get(name), _is_count, "a whole number", warnings
+        )
         for name in _TOKENS
     }
     if read["total"] is None and read["prompt"] is not None and read["completion"] is not None:
@@ -190,15 +194,15 @@ def _is_cost(value: Any) -> bool:
     return type(value) in (int, float) and 0 <= value < math.inf
 
 
-def _read_error(told: Any, warnings: list[str]) -> AttemptFailure | None:
-    if told is None:
+def _read_error(reported: Any, warnings: list[str]) -> AttemptFailure | None:
+    if reported is None:
         return None
-    if isinstance(told, str):
-        told = {"message": told}
-    if not isinstance(told, Mapping):
-        warnings.append(f"the report: error must be an object or text, got {show(told)}")
-        return AttemptFailure("reported", show(told))
-    kind, message = told.get("kind"), told.get("message")
+    if isinstance(reported, str):
+        reported = {"message": reported}
+    if not isinstance(reported, Mapping):
+        warnings.append(f"the report: error must be an object or text, got {show(reported)}")
+        return AttemptFailure("reported", show(reported))
+    kind, message = reported.get("kind"), reported.get("message")
     text = shortened(message) if isinstance(message, str) else ""
     if isinstance(kind, str) and kind in _REPORTABLE:
         return AttemptFailure(_REPORTABLE[kind], text or kind)

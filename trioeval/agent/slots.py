@@ -91,7 +91,7 @@ class SlotSession:
     """Seconds until its deadline at the start of the wait."""
     _paused: trio.Event = attrs.field(init=False, factory=trio.Event)
     """Set when the slot is to be released."""
-    _wanted: trio.Event = attrs.field(init=False, factory=trio.Event)
+    _requested: trio.Event = attrs.field(init=False, factory=trio.Event)
     """Set when the run needs a slot again."""
     _granted: trio.Event = attrs.field(init=False, factory=trio.Event)
     """Set when the run may continue."""
@@ -125,7 +125,7 @@ class SlotSession:
             try:
                 await self._first(partial(self._occupy, partial(nursery.start_soon, work)))
                 while not self._over:
-                    await self._wanted.wait()
+                    await self._requested.wait()
                     await self._again(partial(self._occupy, self._granted.set))
             finally:
                 self._over = True
@@ -165,16 +165,16 @@ class SlotSession:
             self._paused_at = trio.current_time()
             self._left = self.limit.deadline - self._paused_at
             self.limit.deadline = math.inf
-            self._wanted, self._granted = trio.Event(), trio.Event()
+            self._requested, self._granted = trio.Event(), trio.Event()
             self._paused.set()
 
     async def _go_on(self) -> None:
         self._depth -= 1
         if self._depth:
             return
-        self._wanted.set()
+        self._requested.set()
         # A timeout inside of the run must not let it continue without a slot. The end of the run also ends
-        # this wait. Test: test_a_time_limit_around_a_wait_does_not_cost_a_slot.
+        # this wait. Test: test_a_timeout_around_a_wait_does_not_lose_a_slot.
         with trio.CancelScope(shield=True) as self._line:
             if not self._over:
                 await self._wait_granted()
@@ -288,8 +288,8 @@ class ChildRuns:
             await channel.send(id=number)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._run, channel, child)
-                said = await channel.receive()
-                if isinstance(code := said.get("exit"), int):
+                message = await channel.receive()
+                if isinstance(code := message.get("exit"), int):
                     child.code = code
                 nursery.cancel_scope.cancel("the child has ended")
         finally:
@@ -343,9 +343,9 @@ class _ChildConnection:
     _stream: trio.SocketStream
     _rest: bytes = b""
 
-    async def send(self, **said: Any) -> None:
+    async def send(self, **message: Any) -> None:
         """Send a line."""
-        await self._stream.send_all(f"{json.dumps(said)}\n".encode())
+        await self._stream.send_all(f"{json.dumps(message)}\n".encode())
 
     async def receive(self) -> dict[str, Any]:
         """Return the next line; empty at the end, and if it is not an object."""
@@ -356,10 +356,10 @@ class _ChildConnection:
             self._rest += part
         line, _, self._rest = self._rest.partition(b"\n")
         try:
-            said = json.loads(line)
+            message = json.loads(line)
         except (ValueError, RecursionError):
             return {}
-        return said if isinstance(said, dict) else {}
+        return message if isinstance(message, dict) else {}
 
 
 @asynccontextmanager

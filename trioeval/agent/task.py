@@ -133,12 +133,12 @@ class AgentAnswerer:
     def register_kept(self, index: int, record: Mapping[str, Any]) -> None:
         """Register the end of a case that is not worked on again."""
         reply = record.get("response")
-        told = reply.get("metadata") if isinstance(reply, Mapping) else None
-        agent = told.get("agent") if isinstance(told, Mapping) else None
+        metadata = reply.get("metadata") if isinstance(reply, Mapping) else None
+        agent = metadata.get("agent") if isinstance(metadata, Mapping) else None
         is_done = isinstance(agent, Mapping) and agent.get("outcome") == "done"
         if is_done and (gate := self.gate_of(index)) is not None:
             gate.kept.add(self.names.names[index])
-        self._report_end(index, done=is_done, begun=False)
+        self._report_end(index, done=is_done, has_started=False)
 
     @property
     def follows_every_row(self) -> bool:
@@ -180,7 +180,7 @@ class AgentAnswerer:
         self._report_end(step.index, done=False, cut=cut)
 
     async def answer(
-        self, step: Step, asked: RenderedPrompt, calls: Calls[Any], listener: AnswerObserver, /
+        self, step: Step, prompt: RenderedPrompt, calls: Calls[Any], listener: AnswerObserver, /
     ) -> Reply:
         """Work on a case until it is done, given up, or stopped. A checkpoint.
 
@@ -190,7 +190,7 @@ class AgentAnswerer:
             StoppedError: The run is stopped.
         """
         case = _TaskCase(
-            work=self, step=step, asked=asked, calls=calls, on_progress=listener.on_progress
+            work=self, step=step, rendered=prompt, calls=calls, on_progress=listener.on_progress
         )
         ending: CaseEnding = "failed"
         cut: StopReason | None = None
@@ -221,14 +221,14 @@ class AgentAnswerer:
         return CaseFiles(folder, self.settings.done_file)
 
     def _report_end(
-        self, index: int, *, done: bool, cut: StopReason | None = None, begun: bool = True
+        self, index: int, *, done: bool, cut: StopReason | None = None, has_started: bool = True
     ) -> None:
         """Report the end of a case to the cases that wait for it, once."""
         if index in self._over:
             return
         self._over.add(index)
         if (gate := self.gate_of(index)) is not None:
-            if begun and not done and cut is None:
+            if has_started and not done and cut is None:
                 gate.lost(self.names.names[index])
             gate.over(self.names.names[index], done=done, cut=cut)
 
@@ -239,7 +239,7 @@ class _TaskCase:
 
     work: AgentAnswerer
     step: Step
-    asked: RenderedPrompt
+    rendered: RenderedPrompt
     calls: Calls[Any]
     on_progress: OnProgress
     room: CaseContext = attrs.field(init=False)
@@ -254,7 +254,7 @@ class _TaskCase:
             work.names.folder_names[index],
             work.reply_source.names[self.step.provider_index],
         )
-        if not self.asked.prompt.strip():
+        if not self.rendered.prompt.strip():
             msg = f"the prompt of case {work.names.names[index]} is empty"
             raise AgentError(msg)
         self.room = CaseContext(
@@ -263,7 +263,7 @@ class _TaskCase:
             name=name,
             files=work.files_of(index),
             suite=work.prepared.suite.directory,
-            vars=self.asked.vars,
+            vars=self.rendered.vars,
             index=index,
             row=work.reply_source.row_ids(index),
             agent=agent,
@@ -273,7 +273,7 @@ class _TaskCase:
         self.attempts = RecordedAttempts(
             reply_source=work.reply_source,
             step=self.step,
-            asked=self.asked,
+            rendered=self.rendered,
             on_progress=self.on_progress,
             is_model=not isinstance(self._program, CommandAgentSettings),
             ids=work.run.ids,
@@ -406,7 +406,9 @@ class _TaskCase:
     async def _work(self, place: StartPosition) -> LoopEnd:
         made, files = self.attempts, self.room.files
         made.is_resumed = await self._in_thread(open_workspace, files, self.wanted)
-        made.prompt = await trio.to_thread.run_sync(ensure_prompt, files.prompt, self.asked.prompt)
+        made.prompt = await trio.to_thread.run_sync(
+            ensure_prompt, files.prompt, self.rendered.prompt
+        )
         if made.is_resumed:
             await made.post_missing_end(files.bus)
         if made.earlier:
@@ -464,11 +466,11 @@ class _TaskCase:
             yield agent, child_runs, family
 
     def _model(self) -> ModelAgent:
-        step, asked, work = self.step, self.asked, self.work
+        step, rendered, work = self.step, self.rendered, self.work
         request = Request(
-            prompt=asked.prompt,
-            vars=asked.vars,
-            options=asked.options,
+            prompt=rendered.prompt,
+            vars=rendered.vars,
+            options=rendered.options,
             test_idx=step.test_idx,
             prompt_idx=step.prompt_idx,
             repeat_index=step.repeat_index,
@@ -493,11 +495,13 @@ class _TaskCase:
     def _template(self) -> Path | None:
         """Return the template of the case's workspace. Blocks on files."""
         case, settings = case_of(self.step.test), self.work.settings
-        said = (None if case is None else case.workspace) or settings.workspace
-        if said is None:
+        template = (None if case is None else case.workspace) or settings.workspace
+        if template is None:
             return None
         try:
-            return self.work.workspaces.find_undone(said, self.asked.vars, settings.done_file)
+            return self.work.workspaces.find_undone(
+                template, self.rendered.vars, settings.done_file
+            )
         except (MistakenError, TemplateError) as error:
             raise AgentError(f"workspace: {error}") from error
 

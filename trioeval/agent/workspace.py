@@ -92,8 +92,8 @@ def _run(git: str, bundle: Path, longest: float, arguments: Sequence[str]) -> st
     except subprocess.TimeoutExpired:
         raise AgentError(f"git took longer than {longest:g} s to open {bundle}") from None
     if done.returncode != 0:
-        said = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]
-        raise AgentError(f"git cannot open {bundle}: {said[-1]}")
+        lines = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]
+        raise AgentError(f"git cannot open {bundle}: {lines[-1]}")
     return done.stdout
 
 
@@ -220,9 +220,9 @@ def make_done_folder(workspace: Path, done_file: str) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        said = folder.relative_to(workspace)
+        shown = folder.relative_to(workspace)
         message = (
-            f"the folder {said} of the doneFile {done_file} cannot be created: {error.strerror}"
+            f"the folder {shown} of the doneFile {done_file} cannot be created: {error.strerror}"
         )
         raise AgentError(message) from error
 
@@ -289,9 +289,9 @@ def _check(root: Path, path: Path) -> None:
         raise AgentError(f"{path} is neither a file, a folder nor a link, and cannot be copied")
     elif path.name == ".git" and stat.S_ISREG(mode):
         with path.open("rb") as file:
-            said = file.read(_LONGEST)
-        target = os.fsdecode(said.removeprefix(_GIT_FILE).strip())
-        if said.startswith(_GIT_FILE) and not _stays_inside(root, path.parent, target):
+            data = file.read(_LONGEST)
+        target = os.fsdecode(data.removeprefix(_GIT_FILE).strip())
+        if data.startswith(_GIT_FILE) and not _stays_inside(root, path.parent, target):
             hint = "use a clone of it, or a file of `git bundle`"
             raise AgentError(f"{path} belongs to a repository outside of {root}, {target}: {hint}")
 

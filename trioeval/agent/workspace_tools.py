@@ -75,12 +75,12 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
-def _rest(what: str, first: int, size: int, whole: int) -> str:
+def _rest(units: str, first: int, size: int, whole: int) -> str:
     if not size:
-        return f"[there are {whole} {what}]"
+        return f"[there are {whole} {units}]"
     last = first + size
     onward = f"; continue with offset {last + 1}" if last < whole else ""
-    return f"[{what} {first + 1} to {last} of {whole}{onward}]"
+    return f"[{units} {first + 1} to {last} of {whole}{onward}]"
 
 
 def read_text(workspace: Path, path: str, offset: float = 1, limit: float | None = None) -> str:
@@ -93,16 +93,16 @@ def read_text(workspace: Path, path: str, offset: float = 1, limit: float | None
     if lines[-1] == "":
         lines.pop()
     first = max(int(offset), 1) - 1
-    wanted = lines[first:] if limit is None else lines[first : first + max(int(limit), 1)]
+    selected = lines[first:] if limit is None else lines[first : first + max(int(limit), 1)]
     part: list[str] = []
     room = LONGEST
-    for line in wanted:
+    for line in selected:
         if len(line) > room:
             break
         part.append(line)
         room -= len(line) + 1
-    if wanted and not part:
-        cut = f"{wanted[0][:LONGEST]}\n[line {first + 1} has {len(wanted[0]):,} characters, and is cut]"
+    if selected and not part:
+        cut = f"{selected[0][:LONGEST]}\n[line {first + 1} has {len(selected[0]):,} characters, and is cut]"
         return "\n".join([cut, _rest("lines", first, 1, len(lines))])
     if len(part) == len(lines):
         return "\n".join(part)
@@ -298,10 +298,10 @@ class WorkspaceTools:
         if isinstance(arguments, ToolResult):
             return arguments
         try:
-            told = await self._run(call.name, arguments)
+            result = await self._run(call.name, arguments)
         except (ActionError, NoFileError, GradingError) as error:
             return ToolResult(_encodable(str(error)), failed=True)
-        return ToolResult(_encodable(told))
+        return ToolResult(_encodable(result))
 
     async def _run(self, name: str, given: Mapping[str, Any]) -> str:
         if act := _FILE_ACTIONS.get(name):
@@ -313,10 +313,10 @@ class WorkspaceTools:
                 await self.post(given.get("type", "INFO"), given["text"])
                 return "posted"
             case _:
-                said: str = given.get("summary", "")
+                summary: str = given.get("summary", "")
                 workspace, place = self.files.workspace, self.files.done_file
-                await _in_thread(partial(write_text, workspace, place, f"{said}\n"))
-                return said
+                await _in_thread(partial(write_text, workspace, place, f"{summary}\n"))
+                return summary
 
     async def _command(self, command: str, seconds: float) -> str:
         limit = min(max(seconds, 1.0), LONGEST_COMMAND)

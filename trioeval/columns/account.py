@@ -26,7 +26,9 @@ def failed_producer(graph: ColumnGraph, row: DroppedRow) -> int | None:
     return graph.maker.get(row.column)
 
 
-def pop_seen_by_processors(graph: ColumnGraph, gone: dict[int, DroppedRow]) -> Sequence[DroppedRow]:
+def pop_seen_by_processors(
+    graph: ColumnGraph, dropped: dict[int, DroppedRow]
+) -> Sequence[DroppedRow]:
     """Remove and return the rows that processors of the first stage dropped or had seen.
 
     These processors may look at all rows of a group, so they must see the same rows as in the first
@@ -35,9 +37,9 @@ def pop_seen_by_processors(graph: ColumnGraph, gone: dict[int, DroppedRow]) -> S
     scratch = {
         column for column, place in graph.maker.items() if graph.producers[place].scope == "scratch"
     }
-    seen = [one for one in gone.values() if one.column not in scratch]
+    seen = [one for one in dropped.values() if one.column not in scratch]
     for one in seen:
-        del gone[one.row]
+        del dropped[one.row]
     return seen
 
 

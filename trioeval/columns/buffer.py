@@ -177,14 +177,14 @@ class Buffer:
         Raises:
             DatasetError: The row is not open, or was dropped.
         """
-        held = self._held(row)
-        there, more = held.values, 0
+        buffered = self._buffered(row)
+        there, more = buffered.values, 0
         for column, value in values.items():
             if column in there:
                 more -= _weight(there[column])
             more += _weight(value)
             there[column] = value
-        held.bytes += more
+        buffered.bytes += more
         self._bytes += more
 
     def view(self, row: int) -> Mapping[str, Any]:
@@ -193,7 +193,7 @@ class Buffer:
         Raises:
             DatasetError: The row is not open, or was dropped.
         """
-        return MappingProxyType(self._held(row).values)
+        return MappingProxyType(self._buffered(row).values)
 
     def copy(self, row: int, columns: Iterable[str]) -> dict[str, Any]:
         """Return a deep copy of some columns of a row; the caller may change it.
@@ -203,7 +203,7 @@ class Buffer:
         Raises:
             DatasetError: The row is not open, or was dropped.
         """
-        values = self._held(row).values
+        values = self._buffered(row).values
         found = {}
         for column in columns:
             if column in values:
@@ -219,27 +219,27 @@ class Buffer:
             DatasetError: One of them is not open.
         """
         for row in rows:
-            held = self._rows.get(row)
-            if held is None:
+            buffered = self._rows.get(row)
+            if buffered is None:
                 raise DatasetError(f"row {row} is not open")
-            self._empty(held)
-            held.is_gone = True
+            self._empty(buffered)
+            buffered.is_gone = True
 
     def close(self, rows: Iterable[int]) -> None:
         """Forget rows, dropped or not; rows that are not open are ignored."""
         for row in rows:
-            if held := self._rows.pop(row, None):
-                self._empty(held)
+            if buffered := self._rows.pop(row, None):
+                self._empty(buffered)
 
-    def _held(self, row: int) -> _BufferedRow:
-        held = self._rows.get(row)
-        if held is None or held.is_gone:
-            raise DatasetError(f"row {row} {'was dropped' if held else 'is not open'}")
-        return held
+    def _buffered(self, row: int) -> _BufferedRow:
+        buffered = self._rows.get(row)
+        if buffered is None or buffered.is_gone:
+            raise DatasetError(f"row {row} {'was dropped' if buffered else 'is not open'}")
+        return buffered
 
-    def _empty(self, held: _BufferedRow) -> None:
-        self._bytes -= held.bytes
-        held.values, held.bytes = {}, 0
+    def _empty(self, buffered: _BufferedRow) -> None:
+        self._bytes -= buffered.bytes
+        buffered.values, buffered.bytes = {}, 0
 
 
 def _weight(value: Any) -> int:

@@ -14,7 +14,7 @@ _DEEPEST = 500
 _BITS = 14_000  # 4,214 digits: Python reads and writes 4,300
 
 
-def fits(value: Any, wanted: ColumnType) -> bool:
+def fits(value: Any, kind: ColumnType) -> bool:
     """Return True if a value is of a type.
 
     None is valid for every type; a whole number is also a valid float; true is not a number. A value of a
@@ -28,7 +28,7 @@ def fits(value: Any, wanted: ColumnType) -> bool:
     """
     if value is None:
         return True
-    match wanted:
+    match kind:
         case "text":
             return isinstance(value, str)
         case "int":

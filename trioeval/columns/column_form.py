@@ -237,7 +237,7 @@ def _with_outputs(column: Column) -> Column:
             return column
 
 
-def chosen(entry: Mapping[str, Any], key: str, known: Mapping[str, Any], what: str) -> str:
+def chosen(entry: Mapping[str, Any], key: str, known: Mapping[str, Any], expected: str) -> str:
     """Return the value of the key on which the other keys of an entry depend.
 
     Raises:
@@ -248,7 +248,7 @@ def chosen(entry: Mapping[str, Any], key: str, known: Mapping[str, Any], what: s
         raise MistakenError(Mistake(f'"{key}" is missing', f"known are {', '.join(known)}"))
     if not isinstance(found, str) or found not in known:
         hint = nearest(found if isinstance(found, str) else "", known)
-        raise MistakenError(Mistake(f"{kind(found)} is not {what}", hint, at=(key,)))
+        raise MistakenError(Mistake(f"{kind(found)} is not {expected}", hint, at=(key,)))
     return found
 
 
@@ -334,16 +334,16 @@ def one_of_two(first: str, second: str, *, both: bool, hint: str = "write one of
     return Mistake(message if both else f"neither {first} nor {second} is given", hint)
 
 
-def listed(value: Any, what: str) -> list[Any]:
+def listed(value: Any, members: str) -> list[Any]:
     """Return a list that is not empty.
 
     Raises:
         MistakenError: It is empty or not a list.
     """
     if not isinstance(value, list):
-        raise MistakenError(Mistake(f"must be a list of {what}, got {kind(value)}"))
+        raise MistakenError(Mistake(f"must be a list of {members}, got {kind(value)}"))
     if not value:
-        raise MistakenError(Mistake(f"no {what} are given"))
+        raise MistakenError(Mistake(f"no {members} are given"))
     return value
 
 
@@ -385,8 +385,8 @@ def sampler_hook(converter: cattrs.Converter, named: str) -> Hook:
     structure = object_hook(converter, SAMPLERS[named])
     check = _CHECKS[named]
 
-    def hook(value: Any, wanted: Any) -> Sampler:
-        sampler: Sampler = structure(value, wanted)
+    def hook(value: Any, target: Any) -> Sampler:
+        sampler: Sampler = structure(value, target)
         Mistakes(check(sampler)).raise_any()
         return sampler
 

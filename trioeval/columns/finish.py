@@ -168,9 +168,9 @@ class FolderOutput:
         rows = self._held[processed]
         places = range(len(rows))
         if group is not None:
-            wanted = self.folder.header.grouping.rows_of(group)
-            first = bisect_left(places, wanted.start, key=rows.number)
-            places = range(first, bisect_left(places, wanted.stop, lo=first, key=rows.number))
+            numbers = self.folder.header.grouping.rows_of(group)
+            first = bisect_left(places, numbers.start, key=rows.number)
+            places = range(first, bisect_left(places, numbers.stop, lo=first, key=rows.number))
         return [(rows.number(place), rows[place]) for place in places]
 
 
@@ -210,7 +210,7 @@ class GroupStages:
         if order.is_gone or processed is None:
             return
         if isinstance(processed, str):
-            progress.drop(group, _lost(before, processed))
+            progress.drop(group, _lost_rows(before, processed))
             return
         kept = {row for row, _ in processed.rows}
         for row, values in processed.rows:
@@ -233,21 +233,21 @@ class GroupStages:
         view = progress.buffer.view
         rows = self._rows(group) if stages else [(row, view(row)) for row in group.rows_left()]
         aside: Rows = ()
-        gone: Sequence[DroppedRow] = ()
+        dropped: Sequence[DroppedRow] = ()
         if rows and stages:
             processed = await self._process(stages, number, rows)
             if isinstance(processed, str):
-                gone, rows = _lost(rows, processed), ()
+                dropped, rows = _lost_rows(rows, processed), ()
             else:
-                gone = _left_out(rows, {row for row, _ in processed.rows})
+                dropped = _left_out(rows, {row for row, _ in processed.rows})
                 rows, aside = processed.rows, processed.aside
         written = [(row, self._columns(row, values)) for row, values in rows]
-        counts = Counter[str](group.dropped) + Counter(one.cause for one in gone)
+        counts = Counter[str](group.dropped) + Counter(one.cause for one in dropped)
         if aside:
             await self.output.write_aside(number, aside, progress.spec.types)
         file = await self.output.write(number, written, dict(counts))
         await self.profiles.add(written, group.skipped)
-        progress.drop(group, gone)
+        progress.drop(group, dropped)
         progress.write(group, file)
 
     async def generation(self, deadline: float = math.inf) -> bool:
@@ -359,8 +359,8 @@ class GroupStages:
         Raises:
             DatasetError: It has other rows or columns, or values of other types.
         """
-        if what := mistake(rows, processed.rows):
-            raise DatasetError(what)
+        if problem := mistake(rows, processed.rows):
+            raise DatasetError(problem)
         given = dict(rows)
         back: list[tuple[int, Mapping[str, Any]]] = []
         for place, (row, values) in enumerate(processed.rows, 1):
@@ -401,7 +401,7 @@ def _left_out(rows: Rows, kept: Container[int]) -> Sequence[DroppedRow]:
     return [DroppedRow(row=row, cause="processor") for row, _ in rows if row not in kept]
 
 
-def _lost(rows: Rows, error: str) -> Sequence[DroppedRow]:
+def _lost_rows(rows: Rows, error: str) -> Sequence[DroppedRow]:
     """Return the rows of a group on which a processor failed."""
     return [DroppedRow(row=row, cause="failed", error=error) for row, _ in rows]
 
@@ -503,8 +503,8 @@ def read_answer(given: Rows, answer: Any, name: str) -> Rows:
         if not isinstance(number, int) or isinstance(number, bool):
             raise CellError(f"{name}: a row number must be a whole number, got {kind(number)}")
     back = list(zip(numbers, rows, strict=True))
-    if what := mistake(given, back):
-        raise CellError(f"{name}: {what}")
+    if problem := mistake(given, back):
+        raise CellError(f"{name}: {problem}")
     before = dict(given)
     for number, row in back:
         _check_row(name, number, before[number], row)
@@ -514,14 +514,16 @@ def read_answer(given: Rows, answer: Any, name: str) -> Rows:
 def _check_row(name: str, number: int, before: Mapping[str, Any], row: Any) -> None:
     if not isinstance(row, dict):
         raise CellError(f"{name}: row {number} must be an object, got {kind(row)}")
-    for what, names in (
+    for problem, names in (
         ("has no column", before.keys() - row.keys()),
         ("has an additional column", row.keys() - before.keys()),
     ):
         if names:
-            raise CellError(f"{name}: row {number} {what} {', '.join(map(quote, sorted(names)))}")
+            raise CellError(
+                f"{name}: row {number} {problem} {', '.join(map(quote, sorted(names)))}"
+            )
 
 
 def _part(row: Mapping[str, Any], names: Iterable[str]) -> Mapping[str, Any]:
-    kept = frozenset(names)
-    return {name: value for name, value in row.items() if name in kept}
+    included = frozenset(names)
+    return {name: value for name, value in row.items() if name in included}

@@ -460,16 +460,16 @@ class JobNumbering:
 
 def _stretches(grouping: RowGrouping, written: Iterable[int]) -> Iterator[range]:
     """Yield the groups that are not written, as long non-empty ranges within one part."""
-    gone = sorted(set(written))
-    for group in gone[:1] + gone[-1:]:
+    groups = sorted(set(written))
+    for group in groups[:1] + groups[-1:]:
         grouping.rows_of(group)  # raises if it does not exist
     at = 0
     for part in grouping.parts:
         begin = part.start
-        while at < len(gone) and gone[at] < part.stop:
-            if begin < gone[at]:
-                yield range(begin, gone[at])
-            begin = gone[at] + 1
+        while at < len(groups) and groups[at] < part.stop:
+            if begin < groups[at]:
+                yield range(begin, groups[at])
+            begin = groups[at] + 1
             at += 1
         if begin < part.stop:
             yield range(begin, part.stop)

@@ -170,7 +170,9 @@ class OpenGroup:
 
     def rows_left(self) -> tuple[int, ...]:
         """Return the rows that are not dropped; ascending."""
-        return tuple(row for row, gone in zip(self.rows, self.gone, strict=True) if not gone)
+        return tuple(
+            row for row, is_dropped in zip(self.rows, self.gone, strict=True) if not is_dropped
+        )
 
     def needed(self) -> tuple[MakeJob, ...]:
         """Return the jobs that are not complete, including lost ones and `FINISH`, without dropped rows.
@@ -525,5 +527,5 @@ class OpenGroups:
         if state != _BEGUN:
             self._now_blocked.append(index)
 
-    def _misuse(self, job: MakeJob, what: str, state: int) -> NoReturn:
-        raise RuntimeError(f"{job} cannot be {what}: it {_NAMES[state]}; please report this")
+    def _misuse(self, job: MakeJob, action: str, state: int) -> NoReturn:
+        raise RuntimeError(f"{job} cannot be {action}: it {_NAMES[state]}; please report this")

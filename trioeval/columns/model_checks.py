@@ -36,14 +36,14 @@ def wrong_models(settings: ColumnsSettings, specs: Sequence[ProviderSpec]) -> It
 
 
 def _wrong(
-    column: Column, spec: ProviderSpec, wanted: Ability, config: Mapping[str, Any]
+    column: Column, spec: ProviderSpec, ability: Ability, config: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, str | None]]:
-    if wanted not in abilities(spec.settings):
-        what = "text" if wanted == "text" else "embeddings"
+    if ability not in abilities(spec.settings):
+        output_kind = "text" if ability == "text" else "embeddings"
         yield (
             "provider",
-            f"{spec.id} does not return {what}, which column {column.name} needs",
-            _HINTS[wanted],
+            f"{spec.id} does not return {output_kind}, which column {column.name} needs",
+            _HINTS[ability],
         )
     elif config and isinstance(spec.settings, AdapterSettings):
         try:

@@ -253,8 +253,8 @@ def _made_twice(made: Sequence[tuple[_Places, _Places]]) -> Iterator[Mistake]:
             aside.setdefault(name, (place, *at))
 
 
-def _twice(name: str, first: DocumentPath, at: DocumentPath, what: str) -> Mistake:
-    message = f"columns[{first[0]}] also makes the {what} {quote(name)}"
+def _twice(name: str, first: DocumentPath, at: DocumentPath, kind_of_name: str) -> Mistake:
+    message = f"columns[{first[0]}] also makes the {kind_of_name} {quote(name)}"
     return Mistake(message, "rename one of them", at=at)
 
 

@@ -294,10 +294,10 @@ class Profiles:
             skipped: By row, the producers that skipped it.
         """
         for place, (row, values) in enumerate(rows, 1):
-            gone = skipped.get(row, ())
+            makers = skipped.get(row, ())
             for maker, profiler in zip(self._makers, self._profilers, strict=True):
                 if profiler.name in values:
-                    profiler.add(values[profiler.name], skipped=maker in gone)
+                    profiler.add(values[profiler.name], skipped=maker in makers)
             if not place % _STRIDE:
                 # A cancelled call would count the group twice: the group is then written again.
                 await trio.lowlevel.cancel_shielded_checkpoint()

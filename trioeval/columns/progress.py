@@ -414,11 +414,11 @@ class DatasetProgress(OpenGroups, Readiness):
         """Return True if the values of a group fit into the budget; alone, every group fits."""
         if not self.groups:
             return True
-        settings, wanted = self.spec.settings, self.grouping.rows_of(number)
+        settings, rows = self.spec.settings, self.grouping.rows_of(number)
         oldest = next(iter(self.groups.values())).rows
-        ahead = wanted.start - oldest.start
+        ahead = rows.start - oldest.start
         return (
-            (self._open_rows + len(wanted)) * self._columns <= settings.max_open_cells
+            (self._open_rows + len(rows)) * self._columns <= settings.max_open_cells
             and self.buffer.bytes < settings.max_open_bytes
             and ahead * self._columns <= AHEAD * settings.max_open_cells
         )
@@ -431,16 +431,16 @@ class DatasetProgress(OpenGroups, Readiness):
             restored = self.journal.restored(number, group.rows)
         group.records = self._recall(restored)
         self.buffer.open(group.rows)
-        gone = {one.row: one for one in restored.dropped if one.row in group.rows}
+        dropped = {one.row: one for one in restored.dropped if one.row in group.rows}
         if self.spec.stages.before_batch:
-            group.dropped_later = pop_seen_by_processors(self.graph, gone)
-        self._restore(group, gone.values())
+            group.dropped_later = pop_seen_by_processors(self.graph, dropped)
+        self._restore(group, dropped.values())
         self.notify(GroupOpened, number, len(group.records))
-        self.release(group, gone)
+        self.release(group, dropped)
         return group
 
-    def _restore(self, group: OpenGroup, gone: Iterable[DroppedRow]) -> None:
-        for one in gone:
+    def _restore(self, group: OpenGroup, dropped: Iterable[DroppedRow]) -> None:
+        for one in dropped:
             group.dropped[one.cause] += 1
             self.account.drop(one, failed_producer(self.graph, one))
             self.buffer.drop([one.row])

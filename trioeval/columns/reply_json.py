@@ -45,9 +45,9 @@ def member(row: Mapping[str, Any], name: str) -> Any:
             raise LookupError(msg)  # noqa: TRY004 - the name is wrong, not a type
         if part not in found:
             inside = f" in {quote('.'.join(parts[:place]))}" if place else ""
-            what = "member" if place else "column"
+            level = "member" if place else "column"
             raise LookupError(
-                f"{what} {quote(part)} does not exist{inside}; {nearest(part, map(str, found))}"
+                f"{level} {quote(part)} does not exist{inside}; {nearest(part, map(str, found))}"
             )
         found = found[part]
     return found
@@ -73,7 +73,7 @@ def is_deep(value: Any) -> bool:
     return True
 
 
-def read_text_as(text: str, wanted: AsType) -> Any:
+def read_text_as(text: str, as_type: AsType) -> Any:
     r"""Return the value that a text represents; surrounding space is ignored.
 
     Raises:
@@ -83,13 +83,13 @@ def read_text_as(text: str, wanted: AsType) -> Any:
         >>> read_text_as(" 12\n", "int"), read_text_as("1e3", "float"), read_text_as("[1]", "json")
         (12, 1000.0, [1])
     """
-    if wanted == "text":
+    if as_type == "text":
         return text
     bare = text.strip()
-    match wanted:
+    match as_type:
         case "int":
             if _WHOLE.fullmatch(bare) and len(bare) <= _LONGEST:
-                return _fitting(int(bare), wanted)
+                return _fitting(int(bare), as_type)
             raise CellError(f"{quote(text)} is not a whole number")
         case "float":
             if _NUMBER.fullmatch(bare) and math.isfinite(number := float(bare)):
@@ -104,10 +104,10 @@ def read_text_as(text: str, wanted: AsType) -> Any:
                 return _data(parse_json(bare))
             except ValueError as error:
                 raise CellError(f"{quote(text)} is not JSON: {error}") from None
-    assert_never(wanted)
+    assert_never(as_type)
 
 
-def read_value_as(value: Any, wanted: AsType) -> Any:
+def read_value_as(value: Any, as_type: AsType) -> Any:
     """Return a value converted to a type: texts are parsed, other values must be of the type.
 
     Raises:
@@ -119,27 +119,27 @@ def read_value_as(value: Any, wanted: AsType) -> Any:
     """
     if value is None:
         return value
-    if wanted == "json":
+    if as_type == "json":
         return _data(value)
-    if wanted == "text":
+    if as_type == "text":
         return output_text(value)
     if isinstance(value, str):
-        return read_text_as(value, wanted)
+        return read_text_as(value, as_type)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    match wanted:
+    match as_type:
         case "bool" if isinstance(value, bool):
             return value
         case "int" if is_number and isinstance(number := _whole(value), int):
-            return _fitting(number, wanted)
+            return _fitting(number, as_type)
         case "float" if is_number:
-            return _fitting(_float(value), wanted)
+            return _fitting(_float(value), as_type)
         case _:
-            what = {
+            problems = {
                 "int": "not a whole number",
                 "float": "not a number",
                 "bool": "neither true nor false",
             }
-            raise CellError(f"{quote(value)} is {what[wanted]}")
+            raise CellError(f"{quote(value)} is {problems[as_type]}")
 
 
 def as_column(value: Any, kind: ColumnType) -> Any:
@@ -162,9 +162,9 @@ def as_column(value: Any, kind: ColumnType) -> Any:
     return value
 
 
-def _fitting(number: float, wanted: Literal["int", "float"]) -> float:
-    if not fits(number, wanted):
-        raise CellError(f"{quote(number)} is too large for a column of type {wanted}")
+def _fitting(number: float, as_type: Literal["int", "float"]) -> float:
+    if not fits(number, as_type):
+        raise CellError(f"{quote(number)} is too large for a column of type {as_type}")
     return number
 
 

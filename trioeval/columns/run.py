@@ -76,7 +76,7 @@ class ColumnJobs:
     progress: DatasetProgress
     is_resumed: bool
     """True if an earlier execution may have made some of it."""
-    _asked: set[int] = attrs.field(init=False, factory=set)
+    _requested: set[int] = attrs.field(init=False, factory=set)
     """The producers whose makers were called for groups."""
 
     async def cell(self, order: CellOrder, calls: Calls[Any]) -> Exception | None:
@@ -132,12 +132,12 @@ class ColumnJobs:
             self._keep_group(group, order, values, SkippedRows(frozenset(known.skipped)))
             return None
         skips = SkippedRows() if known is None else known
-        wanted = [row for row in group.rows_left() if row not in skips.rows]
+        rows = [row for row in group.rows_left() if row not in skips.rows]
         made: Mapping[int, Mapping[str, Any] | CellError] = {}
         failure: Exception | None = None
-        if wanted:
-            await self._fill(group, order, wanted)
-            self._asked.add(job.producer)
+        if rows:
+            await self._fill(group, order, rows)
+            self._requested.add(job.producer)
             try:
                 with scope:
                     made = await self._ask(order, calls)
@@ -151,29 +151,31 @@ class ColumnJobs:
             return None
         if failure is not None:
             return order.fail(failure, calls)
-        missing = [row for row in wanted if row not in made]
-        if wanted and not made and len(wanted) == group.left:
+        missing = [row for row in rows if row not in made]
+        if rows and not made and len(rows) == group.left:
             name = progress.producer_name(job)
             raise DatasetError(f"column {name!r} drops all rows of group {job.group}")
         self._keep_group(group, order, made, skips, missing)
-        if order.lane != LOCAL and wanted:
+        if order.lane != LOCAL and rows:
             progress.call_ended(order.lane, failed=False, transient=False)
         return None
 
     def _producer(self, order: JobOrder) -> Producer:
         return self.progress.graph.producers[order.job.producer]
 
-    async def _fill(self, group: OpenGroup, order: GroupOrder, wanted: Sequence[int]) -> None:
+    async def _fill(self, group: OpenGroup, order: GroupOrder, numbers: Sequence[int]) -> None:
         """Add to an order the values of remaining rows that its maker needs."""
         producer = self._producer(order)
         order.start = group.rows.start
-        order.follows = order.start > 0 and (self.is_resumed or order.job.producer in self._asked)
+        order.follows = order.start > 0 and (
+            self.is_resumed or order.job.producer in self._requested
+        )
         if producer.scope == "scratch":
             order.rows, order.values = group.rows, [{} for _ in group.rows]
             return
         rows: list[int] = []
         values: list[Mapping[str, Any]] = []
-        for place, row in enumerate(wanted, 1):
+        for place, row in enumerate(numbers, 1):
             if order.is_gone:
                 break
             if not group.is_gone(row):
@@ -231,18 +233,18 @@ class ColumnJobs:
                 faults[row] = one
             elif row not in skips.skipped:
                 made[row] = one
-        gone = [MakerFailure(error, 0).dropped(row, name) for row, error in sorted(faults.items())]
-        gone += [DroppedRow(row=row, cause="expression", column=name) for row in missing]
+        drops = [MakerFailure(error, 0).dropped(row, name) for row, error in sorted(faults.items())]
+        drops += [DroppedRow(row=row, cause="expression", column=name) for row in missing]
         progress.leave_out(group, job.producer, skips.skipped)
         for row, one in made.items():
             if not group.is_gone(row):
                 progress.buffer.set(row, one)
                 if (dropped := self._unwanted(order, row)) is not None:
-                    gone.append(dropped)
+                    drops.append(dropped)
         # Skipped rows are determined again without a record.
         if made and not isinstance(order.known, MadeRecord):
             progress.record(order, made, skips.skipped)
-        progress.drop(group, gone, job.producer)
+        progress.drop(group, drops, job.producer)
         if group.left:
             progress.complete(job)
 

@@ -126,7 +126,9 @@ def output_types(column: Column) -> Mapping[str, ColumnType]:
         case ExpressionColumn():
             return dict.fromkeys(names, column.as_type)
         case LlmColumn():
-            return dict.fromkeys(names, "text" if column.schema is None else _asked(column.schema))
+            return dict.fromkeys(
+                names, "text" if column.schema is None else _schema_type(column.schema)
+            )
         case EmbeddingColumn():
             return dict.fromkeys(names, "vector")
         case PythonColumn():
@@ -181,7 +183,7 @@ def _members(values: Mapping[str, tuple[Any, ...]]) -> Iterator[Any]:
         yield from several
 
 
-def _asked(schema: Mapping[str, Any]) -> ColumnType:
+def _schema_type(schema: Mapping[str, Any]) -> ColumnType:
     """Return the type of all values that a schema allows; null is valid for every type."""
     match schema:
         case {"enum": [_, *_] as choices}:

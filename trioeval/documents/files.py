@@ -128,29 +128,29 @@ class FileContext:
         """The variables that templates of the suite may see."""
         return self.trust.visible(self.environ, self.own_env)
 
-    def check_code(self, what: str) -> None:
+    def check_code(self, feature: str) -> None:
         """Refuse code if the suite is not trusted.
 
         Args:
-            what: The code, for the message.
+            feature: The code, for the message.
 
         Raises:
             MistakenError: The suite is not trusted.
         """
         if self.trust.code == "refused":
-            raise MistakenError(self.trust.code_refusal(what))
+            raise MistakenError(self.trust.code_refusal(feature))
 
-    def may_run(self, what: str, makes: str) -> bool:
+    def may_run(self, feature: str, makes: str) -> bool:
         """Return whether code of the suite may run now; if it may run only later, record that.
 
         Args:
-            what: The code, for the message.
+            feature: The code, for the message.
             makes: What the code would make, for the record.
 
         Raises:
             MistakenError: The suite is not trusted.
         """
-        self.check_code(what)
+        self.check_code(feature)
         if self.trust.code == "later":
             self.on_unknown(makes)
             return False
@@ -263,16 +263,16 @@ class FileContext:
             raise MistakenError(Mistake(found.message, found.hint))
         return found
 
-    def _missing(self, reference: str, path: Path, what: str = "file") -> Mistake:
+    def _missing(self, reference: str, path: Path, noun: str = "file") -> Mistake:
         if not path.parent.is_dir():
             return Mistake(f"folder not found: {path.parent}")
-        folders_too = what != "file"
+        folders_too = noun != "file"
         beside = sorted(
             other.name for other in path.parent.iterdir() if folders_too or other.is_file()
         )
         close = difflib.get_close_matches(path.name, beside, n=1)
         hint = f'did you mean "{close[0]}"?' if close else None
-        return Mistake(f"{what} not found: {quote(reference)}", hint)
+        return Mistake(f"{noun} not found: {quote(reference)}", hint)
 
 
 def wrong_paths(variables: Mapping[str, str], context: FileContext) -> Iterator[Mistake]:

@@ -140,7 +140,7 @@ class Combined:
             return
         data = self.data
         self.parts.setdefault((name,), part)
-        held = data.get(name)
+        earlier = data.get(name)
         match name:
             case "providers" | "prompts":
                 entries = [
@@ -148,15 +148,15 @@ class Combined:
                     for entry, part in _entries(_spelled_out(name, value), part)
                     if self._is_new(name, entry, part)
                 ]
-                data[name] = self._joined((name,), held, entries)
+                data[name] = self._joined((name,), earlier, entries)
             case _ if name in _LISTS:
-                data[name] = self._joined((name,), held, _entries(value, part))
+                data[name] = self._joined((name,), earlier, _entries(value, part))
             case _ if name in _OBJECTS:
-                data[name] = self._merged((name,), held, value, part)
+                data[name] = self._merged((name,), earlier, value, part)
             case "defaultTest":
-                data[name] = self._default_test(held, value, part)
-            case "description" if isinstance(held, str) and isinstance(value, str):
-                data[name] = f"{held}, {value}"
+                data[name] = self._default_test(earlier, value, part)
+            case "description" if isinstance(earlier, str) and isinstance(value, str):
+                data[name] = f"{earlier}, {value}"
             case _:
                 data[name] = value
                 self.parts[name,] = part
@@ -171,36 +171,36 @@ class Combined:
         self._seen.add(mark)
         return not known
 
-    def _default_test(self, held: Any, value: Any, part: MergedPart) -> Any:
+    def _default_test(self, earlier: Any, value: Any, part: MergedPart) -> Any:
         """Merge objects as tests inherit. A text names a file; objects have no effect if there is one."""
-        if isinstance(held, str) and isinstance(value, dict):
-            message = f"has no effect beside the file {quote(held)}"
+        if isinstance(earlier, str) and isinstance(value, dict):
+            message = f"has no effect beside the file {quote(earlier)}"
             self.warnings.append(part.placed(Mistake(message, key=True)))
-            return held
+            return earlier
         at = ("defaultTest",)
-        if not (isinstance(held, dict) and isinstance(value, dict)):
-            return self._merged(at, held, value, part)
+        if not (isinstance(earlier, dict) and isinstance(value, dict)):
+            return self._merged(at, earlier, value, part)
         inherited: dict[str, Any] = {}
-        for key in held.keys() & value.keys():
-            before, member = held[key], value[key]
+        for key in earlier.keys() & value.keys():
+            before, member = earlier[key], value[key]
             if key == "assert" and isinstance(before, list):
                 inherited[key] = self._joined((*at, key), before, _entries(member, part.below(key)))
             elif key in _INHERITED and isinstance(before, dict) and isinstance(member, dict):
                 inherited[key] = self._merged((*at, key), before, member, part.below(key))
         rest = {key: member for key, member in value.items() if key not in inherited}
-        return self._merged(at, held, rest, part) | inherited
+        return self._merged(at, earlier, rest, part) | inherited
 
     def _joined(
-        self, at: DocumentPath, held: Any, entries: Sequence[tuple[Any, MergedPart]]
+        self, at: DocumentPath, earlier: Any, entries: Sequence[tuple[Any, MergedPart]]
     ) -> list[Any]:
-        found = [] if held is None else list(held)
+        found = [] if earlier is None else list(earlier)
         for entry, part in entries:
             self.parts[*at, len(found)] = part
             found.append(entry)
         return found
 
-    def _merged(self, at: DocumentPath, held: Any, value: Any, part: MergedPart) -> Any:
-        if held is not None and not (isinstance(held, dict) and isinstance(value, dict)):
+    def _merged(self, at: DocumentPath, earlier: Any, value: Any, part: MergedPart) -> Any:
+        if earlier is not None and not (isinstance(earlier, dict) and isinstance(value, dict)):
             self.parts[at] = part
             return value
         self.parts.setdefault(at, part)
@@ -208,7 +208,7 @@ class Combined:
             return value
         for key in value:
             self.parts[*at, key] = part.below(key)
-        return {**(held or {}), **value}
+        return {**(earlier or {}), **value}
 
 
 def _spelled_out(name: str, value: Any) -> Any:

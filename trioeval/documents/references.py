@@ -137,8 +137,8 @@ class _Resolver:
             target = self._target(source, found, value[REFERENCE], depth + 1)
         except _DanglingReferenceError as error:
             if _leads_within(self._schema, value[REFERENCE], is_whole=is_whole):
-                kept = self._walked(origin, beside, at, depth)
-                return attrs.evolve(kept, data={REFERENCE: value[REFERENCE], **kept.data})
+                walked = self._walked(origin, beside, at, depth)
+                return attrs.evolve(walked, data={REFERENCE: value[REFERENCE], **walked.data})
             self._report(origin, at, *error.parts)
             return Resolved(None, origin)
         finally:
@@ -182,9 +182,9 @@ class _Resolver:
     def _find(self, origin: Origin, reference: str, hops: int = 0) -> tuple[Origin, Any]:
         """Return the origin and the value that a reference leads to."""
         if reference == _ROOT and isinstance(self._schema, dict):
-            what = "the root of the schema here, but of the document that contains it"
+            message = "the root of the schema here, but of the document that contains it"
             hint = "move the schema to a separate file: value: file://schema.json"
-            raise _DanglingReferenceError(Mistake(f"{_ROOT} is not {what}", hint))
+            raise _DanglingReferenceError(Mistake(f"{_ROOT} is not {message}", hint))
         name, _, fragment = reference.partition("#")
         found = Origin(origin.file, origin.document) if not name else self._opened(origin, name)
         value = found.document.data

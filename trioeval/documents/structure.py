@@ -269,9 +269,9 @@ def object_hook(
             part = value[spelled[key]]
             if part is None and key not in needed:
                 continue
-            name, wanted, structure = reader(key)
+            name, target, structure = reader(key)
             try:
-                found[name] = structure(part, wanted)
+                found[name] = structure(part, target)
             except (MistakenError, cattrs.BaseValidationError) as error:
                 mistakes += (one.below(spelled[key]) for one in find_mistakes(error))
         if len(mistakes) > wrong_keys:
@@ -380,18 +380,18 @@ def snake(key: str) -> str:
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
 
 
-def _scalar(value: Any, wanted: type) -> Any:
-    if type(value) is wanted or (wanted is float and type(value) is int):
+def _scalar(value: Any, target: type) -> Any:
+    if type(value) is target or (target is float and type(value) is int):
         return value
-    raise MistakenError(Mistake(f"must be {_WANTED[wanted]}, got {kind(value)}"))
+    raise MistakenError(Mistake(f"must be {_WANTED[target]}, got {kind(value)}"))
 
 
-def _is_marked(wanted: Any) -> bool:
-    return get_origin(wanted) is Annotated
+def _is_marked(target: Any) -> bool:
+    return get_origin(target) is Annotated
 
 
-def _marked_hook(wanted: Any, converter: cattrs.BaseConverter) -> Hook:
-    plain, mark = get_args(wanted)
+def _marked_hook(target: Any, converter: cattrs.BaseConverter) -> Hook:
+    plain, mark = get_args(target)
     match mark:
         case Form():
             read = mark.read or converter.get_structure_hook(plain)
@@ -412,12 +412,12 @@ def _bounded_hook(scalar: type, bound: AtLeast) -> Hook:
     return hook
 
 
-def _is_choice(wanted: Any) -> bool:
-    return get_origin(wanted) is Literal
+def _is_choice(target: Any) -> bool:
+    return get_origin(target) is Literal
 
 
-def _choice_hook(wanted: Any, *, spell: Callable[[str], str] | None = None) -> Hook:
-    choices = get_args(wanted)
+def _choice_hook(target: Any, *, spell: Callable[[str], str] | None = None) -> Hook:
+    choices = get_args(target)
 
     def hook(value: Any, _wanted: Any) -> Any:
         found = value if spell is None or not isinstance(value, str) else snake(value)
@@ -431,12 +431,12 @@ def _choice_hook(wanted: Any, *, spell: Callable[[str], str] | None = None) -> H
     return hook
 
 
-def _is_tuple(wanted: Any) -> bool:
-    return get_origin(wanted) is tuple
+def _is_tuple(target: Any) -> bool:
+    return get_origin(target) is tuple
 
 
-def _list_hook(wanted: Any, converter: cattrs.BaseConverter) -> Hook:
-    as_list: Any = list[get_args(wanted)[0]]  # type: ignore[misc]
+def _list_hook(target: Any, converter: cattrs.BaseConverter) -> Hook:
+    as_list: Any = list[get_args(target)[0]]  # type: ignore[misc]
     structure = converter.get_structure_hook(as_list)
 
     def hook(value: Any, _wanted: Any) -> Any:
@@ -447,12 +447,12 @@ def _list_hook(wanted: Any, converter: cattrs.BaseConverter) -> Hook:
     return hook
 
 
-def _is_mapping(wanted: Any) -> bool:
-    return get_origin(wanted) is Mapping
+def _is_mapping(target: Any) -> bool:
+    return get_origin(target) is Mapping
 
 
-def _mapping_hook(wanted: Any, converter: cattrs.BaseConverter) -> Hook:
-    member = get_args(wanted)[1]
+def _mapping_hook(target: Any, converter: cattrs.BaseConverter) -> Hook:
+    member = get_args(target)[1]
     structure = None if member is Any else converter.get_structure_hook(member)
 
     def hook(value: Any, _wanted: Any) -> Any:

@@ -199,9 +199,9 @@ class _Scanner:
         self._take(space)
         return self._at
 
-    def _take(self, what: re.Pattern[str]) -> str:
+    def _take(self, pattern: re.Pattern[str]) -> str:
         """Consume and return what matches here; empty if nothing does."""
-        found = what.match(self._text, self._at)
+        found = pattern.match(self._text, self._at)
         if found is None:
             return ""
         self._at = found.end()

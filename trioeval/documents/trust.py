@@ -54,9 +54,9 @@ class Trust:
             return "refused"
         return "later" if self.plans else "run"
 
-    def code_refusal(self, what: str) -> Mistake:
+    def code_refusal(self, feature: str) -> Mistake:
         """Return the mistake of code in a suite that may not run any."""
-        return Mistake(f"{what} is code, and an untrusted suite runs none", LEAVE_OUT)
+        return Mistake(f"{feature} is code, and an untrusted suite runs none", LEAVE_OUT)
 
     def visible(self, environ: Mapping[str, str], own: Iterable[str]) -> Mapping[str, str]:
         """Return the variables that templates may see.

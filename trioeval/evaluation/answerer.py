@@ -56,13 +56,13 @@ class Answerer(Protocol):
         ...
 
     async def answer(
-        self, step: Step, asked: RenderedPrompt, calls: Calls[Any], listener: AnswerObserver, /
+        self, step: Step, prompt: RenderedPrompt, calls: Calls[Any], listener: AnswerObserver, /
     ) -> Reply:
         """Return the reply to a row.
 
         Args:
             step: The row.
-            asked: Its prompt.
+            prompt: Its prompt.
             calls: The calls of the running job.
             listener: Notified synchronously of each call, or of each attempt that ends.
 
@@ -109,7 +109,7 @@ class ProviderAnswerer:
     """Its providers begin with those of the expansion, in their order."""
     _ahead: dict[int, ProviderCall] = attrs.field(init=False, factory=dict)
     """Calls of rows that are not started yet."""
-    _asked: dict[int, ProviderCall] = attrs.field(init=False, factory=dict)
+    _calls: dict[int, ProviderCall] = attrs.field(init=False, factory=dict)
     """Calls of rows that are started."""
 
     @property
@@ -127,17 +127,17 @@ class ProviderAnswerer:
         """Return whether the reply is available now, as far as can be found out without running code."""
         if is_answered or not self.reply_source.may_have_reply(step.provider_index):
             return False
-        if (asked := ask()) is None:
+        if (prompt := ask()) is None:
             return False
-        inquiry = self._ahead[step.index] = self._inquiry(step, asked)
+        inquiry = self._ahead[step.index] = self._inquiry(step, prompt)
         return self.reply_source.has_reply(inquiry)
 
     async def answer(
-        self, step: Step, asked: RenderedPrompt, calls: Calls[Any], listener: AnswerObserver, /
+        self, step: Step, prompt: RenderedPrompt, calls: Calls[Any], listener: AnswerObserver, /
     ) -> Reply:
         """Return the reply of the provider, an earlier execution or the cache; see `ReplySource.fetch`."""
-        inquiry = self._ahead.pop(step.index, None) or self._inquiry(step, asked)
-        self._asked[step.index] = inquiry
+        inquiry = self._ahead.pop(step.index, None) or self._inquiry(step, prompt)
+        self._calls[step.index] = inquiry
         return (await self.reply_source.fetch(inquiry, calls, listener)).reply
 
     def workspace(self, _step: Step, /) -> None:
@@ -149,19 +149,19 @@ class ProviderAnswerer:
 
     def reject(self, step: Step, /) -> None:
         """Discard the reply in the journal and in the cache."""
-        if (inquiry := self._asked.get(step.index)) is not None:
+        if (inquiry := self._calls.get(step.index)) is not None:
             self.reply_source.reject(inquiry)
 
     def on_row_end(self, step: Step, _cut: StopReason | None, /) -> None:
         """Forget the calls of a row."""
         self._ahead.pop(step.index, None)
-        self._asked.pop(step.index, None)
+        self._calls.pop(step.index, None)
 
-    def _inquiry(self, step: Step, asked: RenderedPrompt) -> ProviderCall:
+    def _inquiry(self, step: Step, prompt: RenderedPrompt) -> ProviderCall:
         request = Request(
-            prompt=asked.prompt,
-            vars=asked.vars,
-            options=asked.options,
+            prompt=prompt.prompt,
+            vars=prompt.vars,
+            options=prompt.options,
             test_idx=step.test_idx,
             prompt_idx=step.prompt_idx,
             repeat_index=step.repeat_index,

@@ -71,7 +71,7 @@ async def gather_in_order(questions: Sequence[Callable[[], Awaitable[Any]]]) -> 
     They start in order as well: each reaches its first wait before the next one starts. So they reach the
     queue of a lane in the same order every time.
 
-    If several fail, the error of the first one in order is raised, whichever failed sooner: branches after a
+    If several fail, the error of the first one in order is raised, not the earliest one: branches after a
     failed one are cancelled, those before it are not.
 
     Raises:
@@ -138,7 +138,7 @@ class EmbeddingRequest:
 
     question: JudgeRequest
     users: set[int]
-    """Numbers of the assertions that use it; the lowest one pays, whichever requested it first."""
+    """Numbers of the assertions that use it; the lowest one pays, even if another one requested it first."""
     over: trio.Event = attrs.field(factory=trio.Event)
     """Set when the call is over, however it ended."""
     vector: Sequence[float] | None = None
@@ -152,12 +152,12 @@ class JudgeRequests:
 
     _known: dict[Hashable, JudgeRequest] = attrs.field(factory=dict, init=False)
     """In the order of the first request."""
-    _asked: Counter[Hashable] = attrs.field(factory=Counter, init=False)
+    _counts: Counter[Hashable] = attrs.field(factory=Counter, init=False)
     """Number of times that each was requested since judging started or was repeated."""
 
     def begin_again(self) -> None:
         """Prepare for judging the assertion again."""
-        self._asked.clear()
+        self._counts.clear()
 
     def ask(
         self, place: int, request: Request, *, shown: str = "", is_in_words: bool = False
@@ -171,12 +171,12 @@ class JudgeRequests:
             is_in_words: Whether the reply is text for people, not numbers.
         """
         among = branch_path()
-        asked = (among, is_in_words, place, request.prompt, repr(request.options), shown)
-        number = self._asked[asked]
-        self._asked[asked] += 1
+        identity = (among, is_in_words, place, request.prompt, repr(request.options), shown)
+        number = self._counts[identity]
+        self._counts[identity] += 1
         mark = (among, is_in_words, shown, number)
         question = JudgeRequest(place, request, among, is_in_words, mark)
-        return self._known.setdefault((asked, number), question)
+        return self._known.setdefault((identity, number), question)
 
     def in_order(self) -> list[JudgeRequest]:
         """Return all in an order that does not depend on which reply arrives first."""
@@ -188,10 +188,10 @@ def unusable_calls(questions: Iterable[JudgeRequest]) -> Sequence[ProviderCall]:
 
     If a call failed, that was the reason, and the other replies are usable.
     """
-    asked = [*questions]
-    if any(one.has_failed for one in asked):
+    calls = [*questions]
+    if any(one.has_failed for one in calls):
         return ()
-    return [one.inquiry for one in asked if one.reply is not None and one.inquiry is not None]
+    return [one.inquiry for one in calls if one.reply is not None and one.inquiry is not None]
 
 
 _FAILURES = (CallError, LaneClosedError, BudgetError, LimitError, TooLateError)
@@ -209,15 +209,15 @@ class OpenGraders:
     open_objects: bool = False
     """True if grading prompts may access members of objects."""
 
-    def of_row(self, step: Step, asked: RenderedPrompt, calls: Calls[Any]) -> "RowGraders":
+    def of_row(self, step: Step, prompt: RenderedPrompt, calls: Calls[Any]) -> "RowGraders":
         """Return the judges of one row.
 
         Args:
             step: The row.
-            asked: Its rendered prompt.
+            prompt: Its rendered prompt.
             calls: The calls of the running job.
         """
-        return RowGraders(self, step, asked, calls)
+        return RowGraders(self, step, prompt, calls)
 
     @property
     def first(self) -> int:
@@ -250,7 +250,7 @@ class RowGraders:
 
     run: OpenGraders
     step: Step
-    asked: RenderedPrompt
+    rendered: RenderedPrompt
     calls: Calls[Any]
     """The calls of the running job."""
     spending: Spending = attrs.field(factory=Spending)
@@ -365,17 +365,17 @@ class RowGraders:
             test_idx=step.test_idx,
             prompt_idx=step.prompt_idx,
             repeat_index=step.repeat_index,
-            **{"vars": without_runtime_variables(self.asked.vars), **more},
+            **{"vars": without_runtime_variables(self.rendered.vars), **more},
         )
 
     def name(self, place: int) -> str:
         """Return the name of a judge, without secrets."""
         return self.run.reply_source.names[place]
 
-    def unusable(self, place: int, reply: Reply, what: str) -> GradingError:
+    def unusable(self, place: int, reply: Reply, problem: str) -> GradingError:
         """Return the error for an unusable reply."""
         metadata = {"grader": self.name(place), "graderReply": reply.output}
-        return GradingError(f"the grader {self.name(place)} {what}", metadata=metadata)
+        return GradingError(f"the grader {self.name(place)} {problem}", metadata=metadata)
 
     def _failure(self, place: int, error: Exception) -> GradingError:
         metadata: dict[str, Any] = {"grader": self.name(place)}
@@ -439,8 +439,8 @@ class AssertionGrader:
 
     def reject(self) -> None:
         """Discard the replies, which led to no verdict, so that they are not reused."""
-        asked = (*self.questions.in_order(), *self.row.vectors_of(self.number))
-        for inquiry in unusable_calls(asked):
+        calls = (*self.questions.in_order(), *self.row.vectors_of(self.number))
+        for inquiry in unusable_calls(calls):
             self.row.run.reply_source.reject(inquiry)
 
     def render(self, own: str, names: Mapping[str, Any], *, part: int | str | None = None) -> str:
@@ -450,15 +450,15 @@ class AssertionGrader:
             GradingError: It cannot be rendered.
         """
         row, options = self.row, self.row.step.test.options
-        said = self.assertion.rubric_prompt or options.rubric_prompt
-        text = chosen_prompt(own, said, part)
-        given = {**row.asked.vars, **names}
+        rubric_prompt = self.assertion.rubric_prompt or options.rubric_prompt
+        text = chosen_prompt(own, rubric_prompt, part)
+        given = {**row.rendered.vars, **names}
         try:
             known = named_values(given, open_objects=row.run.open_objects)
         except (TypeError, ValueError, RecursionError) as error:
             msg = f"the grading prompt cannot be rendered: {error}"
             raise GradingError(msg) from error
-        return render_prompt(text, known, row.asked.templates.fill)
+        return render_prompt(text, known, row.rendered.templates.fill)
 
     async def ask(
         self,
@@ -510,7 +510,7 @@ class AssertionGrader:
         """
         row, place = self.row, self._place("moderation")
         variables = {
-            **without_runtime_variables(row.asked.vars),
+            **without_runtime_variables(row.rendered.vars),
             "moderatedPrompt": from_model(prompt),
         }
         question = self.questions.ask(place, row.request(text, vars=variables), shown=prompt)

@@ -77,11 +77,11 @@ def read_flags(reply: Reply) -> Sequence[Flag] | None:
     )
 
 
-def _flags(said: Any) -> Sequence[Flag] | None:
-    if not isinstance(said, list | tuple):
+def _flags(value: Any) -> Sequence[Flag] | None:
+    if not isinstance(value, list | tuple):
         return None
     flags = []
-    for one in said:
+    for one in value:
         if not isinstance(one, Mapping) or not isinstance(one.get("code"), str):
             return None
         description = one.get("description")

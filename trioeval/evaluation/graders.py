@@ -75,8 +75,8 @@ class RequiredJudge:
     @property
     def key(self) -> str:
         """A key that is the same for equal requirements."""
-        said = [(key_of(one.entry), one.named) for one in self.candidates]
-        return repr((self.role, said, self.searches))
+        entries = [(key_of(one.entry), one.named) for one in self.candidates]
+        return repr((self.role, entries, self.searches))
 
 
 def key_of(entry: ProviderEntry) -> str:
@@ -203,8 +203,8 @@ def _is_partly_read(tests: Sequence[Test]) -> bool:
 
 def missing_judge(wish: RequiredJudge, hint: str) -> Problem:
     """Return the problem of a requirement without any judge."""
-    what = "needs a model with web search" if wish.searches else f"needs {A_MODEL[wish.role]}"
-    return Problem(wish.path, f"{wish.type} {what}, and none is configured", hint)
+    need = "needs a model with web search" if wish.searches else f"needs {A_MODEL[wish.role]}"
+    return Problem(wish.path, f"{wish.type} {need}, and none is configured", hint)
 
 
 @attrs.frozen

@@ -90,8 +90,8 @@ class Hooks:
         for extension in self._extensions_for("beforeEach"):
             returned = await self._call(extension, "beforeEach", {"test": found})
             match returned:
-                case {"test": dict(said)}:
-                    found = said
+                case {"test": dict(answer)}:
+                    found = answer
                 case _ if returned:
                     msg = f"beforeEach of {extension} must return the context, or nothing"
                     raise InputError(msg)
@@ -124,8 +124,8 @@ class Hooks:
                 self.warn(str(error))
                 continue
             match returned:
-                case {"result": dict(said)}:
-                    found = _added(found, said)
+                case {"result": dict(answer)}:
+                    found = _added(found, answer)
                     result = result | _shown(found)
                 case _:
                     pass
@@ -222,16 +222,16 @@ def _result_of(record: Mapping[str, Any]) -> dict[str, Any]:
     return found | {"metadata": metadata}
 
 
-def _added(judged: HookedRow, said: Mapping[str, Any]) -> HookedRow:
+def _added(judged: HookedRow, answer: Mapping[str, Any]) -> HookedRow:
     """Return a row with an extension's additions; scores that are not numbers are left out."""
     step, reply, verdict = judged.step, judged.reply, judged.verdict
     if verdict is not None:
-        scores = {**verdict.named_scores, **_scores(said.get("namedScores"))}
+        scores = {**verdict.named_scores, **_scores(answer.get("namedScores"))}
         verdict = attrs.evolve(verdict, named_scores=scores)
-    if metadata := _object(said.get("metadata")):
+    if metadata := _object(answer.get("metadata")):
         test = attrs.evolve(step.test, metadata={**step.test.metadata, **metadata})
         step = attrs.evolve(step, test=test)
-    if reply is not None and (more := _object(_object(said.get("response")).get("metadata"))):
+    if reply is not None and (more := _object(_object(answer.get("response")).get("metadata"))):
         reply = attrs.evolve(reply, metadata={**reply.metadata, **more})
     return HookedRow(step=step, reply=reply, verdict=verdict)
 

@@ -212,7 +212,7 @@ def settings_digest(suite: Suite, sources: Callable[[str], str | None] | None = 
     """
     options, default = suite.evaluate_options, suite.default_test
     judge = None if default is None else default.judge
-    said: list[Any] = [
+    parts: list[Any] = [
         dict(suite.nunjucks_filters),
         dict(suite.assertion_types),
         suite.extensions,
@@ -221,8 +221,8 @@ def settings_digest(suite: Suite, sources: Callable[[str], str | None] | None = 
         options.grading,
         None if judge is None else _entry(judge),
     ]
-    said += suite.settings.identity(sources)
-    return _hashed(canonical(said if sources is None else _with_sources(said, sources)))
+    parts += suite.settings.identity(sources)
+    return _hashed(canonical(parts if sources is None else _with_sources(parts, sources)))
 
 
 @attrs.define(eq=False)
@@ -253,8 +253,8 @@ class Identities:
         column = self._column(step.column, entry)
         test = step.test
         known_by = f"{column.names}{_of_test(test.known_as, step.vars)}"
-        asked = column.content if test.provider is None else column.transformed
-        return Identity(_hashed(known_by), _hashed(f"{asked}{self._judging_text(test)}"))
+        content = column.content if test.provider is None else column.transformed
+        return Identity(_hashed(known_by), _hashed(f"{content}{self._judging_text(test)}"))
 
     def _column(self, column: Column, entry: ProviderEntry) -> "_KnownColumn":
         place = (id(column), id(entry))
@@ -338,12 +338,12 @@ def _entry(entry: ProviderEntry) -> Any:
 
 
 def _assertion(assertion: Assertion) -> Any:
-    said = plain_data(assertion)
-    for name in _ASKING & said.keys():
-        said[name] = _public(said[name])
+    data = plain_data(assertion)
+    for name in _ASKING & data.keys():
+        data[name] = _public(data[name])
     if assertion.assertions:
-        said["assert"] = [_assertion(member) for member in assertion.assertions]
-    return said
+        data["assert"] = [_assertion(member) for member in assertion.assertions]
+    return data
 
 
 def _public(value: Any) -> Any:

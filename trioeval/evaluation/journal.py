@@ -171,10 +171,10 @@ def question_digest(
         variables: The variables that the provider may read; None if it sees only the prompt.
 
     Example:
-        >>> asked = Request(prompt="a")
-        >>> question_digest("m", asked) == question_digest("m", asked, 1)
+        >>> request = Request(prompt="a")
+        >>> question_digest("m", request) == question_digest("m", request, 1)
         False
-        >>> question_digest("m", asked, variables={"x": object()})
+        >>> question_digest("m", request, variables={"x": object()})
     """
     try:
         options = _json(dict(request.options)) if request.options else ""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # The user's code that judges the output of one row, run in worker processes with limits.
 #
 # A failure of that code is a result of the test and a `ScriptError`. Ending it because it takes too long or
-# uses too much memory is no evidence about the output and a `GradingError`; so is, as in promptfoo, a failure
+# uses too much memory says nothing about the output and a `GradingError`; so is, as in promptfoo, a failure
 # of a JavaScript file.
 
 
@@ -85,7 +85,11 @@ class UserCode:
         return await self._within_limits(self._scripts.ruby(None, "judge", arguments, self._limit))
 
     async def file(
-        self, file: Path, function: str | None, output: Any, told: Mapping[str, Any] | None = None
+        self,
+        file: Path,
+        function: str | None,
+        output: Any,
+        context: Mapping[str, Any] | None = None,
     ) -> Any:
         """Return the result of a file's function. A checkpoint.
 
@@ -93,7 +97,7 @@ class UserCode:
             file: Absolute.
             function: Its name; None uses the default function of such a file.
             output: JSON.
-            told: Additional members of its context.
+            context: Additional members of its context.
 
         Raises:
             GradingError: It timed out or used too much memory, or is JavaScript and failed.
@@ -101,7 +105,7 @@ class UserCode:
         """
         from trioeval.grading.kinds.scripts import NAMES
 
-        arguments = [output, with_more(self._context(), told or {})]
+        arguments = [output, with_more(self._context(), context or {})]
         suffix = file.suffix.lower()
         if suffix in JAVASCRIPT:
             called = self._scripts.javascript_file(file, function, NAMES, arguments, self._limit)
@@ -118,7 +122,7 @@ class UserCode:
 
 def row_context(
     step: Step,
-    asked: RenderedPrompt,
+    prompt: RenderedPrompt,
     reply: Reply,
     output: Any,
     provider: ProviderEntry,
@@ -129,7 +133,7 @@ def row_context(
 
     Args:
         step: The row.
-        asked: Its rendered prompt.
+        prompt: Its rendered prompt.
         reply: The reply.
         output: The output after all transforms.
         provider: The provider's entry.
@@ -152,8 +156,8 @@ def row_context(
         "metadata": metadata,
     }
     found = {
-        "prompt": asked.prompt,
-        "vars": without_runtime_variables(asked.vars),
+        "prompt": prompt.prompt,
+        "vars": without_runtime_variables(prompt.vars),
         "test": {"options": {}, **plain_test(step.test), "vars": dict(step.vars)},
         "logProbs": reply.log_probs,
         "provider": _known({"id": provider.id, "label": provider.label}),
@@ -350,5 +354,5 @@ async def open_judge_services(
         yield JudgeServices(scripts, webhooks, commands, context.directory, limit)
 
 
-def _number(wanted: str) -> int | None:
-    return int(wanted) if wanted.isdecimal() else None
+def _number(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None

@@ -406,13 +406,13 @@ class Judges:
         Raises:
             GradingError: The output is not JSON data.
         """
-        step, asked = graders.step, graders.asked
+        step, prompt = graders.step, graders.rendered
         entry = self.steps.providers[step.provider_index]
-        config = {**entry.config, **asked.options}
+        config = {**entry.config, **prompt.options}
         subject = Subject.of(
             output,
-            vars=without_runtime_variables(asked.vars),
-            prompt=asked.prompt,
+            vars=without_runtime_variables(prompt.vars),
+            prompt=prompt.prompt,
             latency_ms=latency_ms,
             cost=reply.cost,
             log_probs=reply.log_probs,
@@ -427,8 +427,8 @@ class Judges:
 
         async def transform(text: str, judged: Subject) -> Any:
             context = {
-                "vars": without_runtime_variables(asked.vars),
-                "prompt": {"label": step.column.prompt.label, "raw": asked.prompt},
+                "vars": without_runtime_variables(prompt.vars),
+                "prompt": {"label": step.column.prompt.label, "raw": prompt.prompt},
                 "metadata": dict(reply.metadata),
             }
             try:
@@ -443,13 +443,13 @@ class Judges:
                 early = subject.with_output(await transform(entry.transform, early))
             return await transform(text, early)
 
-        told: Encoded | None = None
+        encoded: Encoded | None = None
 
         def context() -> Encoded:
-            nonlocal told  # built for the first script, and shared by all
-            if told is None:
-                told = row_context(step, asked, reply, output, entry, latency_ms=latency_ms)
-            return told
+            nonlocal encoded  # built for the first script, and shared by all
+            if encoded is None:
+                encoded = row_context(step, prompt, reply, output, entry, latency_ms=latency_ms)
+            return encoded
 
         def consult(assertion: Assertion) -> AssertionServices:
             config = {"config": assertion.config} if assertion.config else {}
@@ -467,7 +467,7 @@ class Judges:
 
         bench = JudgingContext(
             subject=subject,
-            render=asked.fill if workspace is None else self._with_places(asked, workspace).fill,
+            render=prompt.fill if workspace is None else self._with_places(prompt, workspace).fill,
             kinds=self.kinds,
             services_for=consult,
             transform=transform,
@@ -481,10 +481,12 @@ class Judges:
             assertions = with_code_as_written(assertions, self.kinds)
         return Judging(bench, assertions, step.test.threshold)
 
-    def _with_places(self, asked: RenderedPrompt, workspace: Path) -> RenderedPrompt:
+    def _with_places(self, prompt: RenderedPrompt, workspace: Path) -> RenderedPrompt:
         """Return the prompt with the folder variables that agents get; a test's own variables come first."""
         places = {"suite": str(self.means.directory), "workspace": str(workspace)}
-        return attrs.evolve(asked, vars={**places, **asked.vars}, named={**places, **asked.named})
+        return attrs.evolve(
+            prompt, vars={**places, **prompt.vars}, named={**places, **prompt.named}
+        )
 
     def _rescore(self, step: Step) -> Callable[[Verdict], Awaitable[Verdict]] | None:
         """Return the scoring function of a test."""

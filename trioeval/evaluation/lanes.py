@@ -69,7 +69,7 @@ def lane_rooms(
         return {}
     workers = suite.settings.rows_at_once(suite.limits)
     settings, _ = _lane_settings(suite, specs)
-    return {name: workers for name, said in settings.items() if said.max_concurrency is None}
+    return {name: workers for name, lane in settings.items() if lane.max_concurrency is None}
 
 
 def _lane_settings(
@@ -81,21 +81,21 @@ def _lane_settings(
     problems: list[Problem] = []
     names = lane_names(suite, specs)
     for position, (name, entry) in enumerate(zip(names, suite.providers, strict=True)):
-        wanted = suite.lanes[entry.lane] if isinstance(entry.lane, str) else entry.lane
-        if wanted is None and entry.delay is None:
+        configured = suite.lanes[entry.lane] if isinstance(entry.lane, str) else entry.lane
+        if configured is None and entry.delay is None:
             continue
         if name == AGENT_RUNS:
             message = "agent programs have no lanes of their own: they run in the run slots"
             hint = "set maxConcurrentRuns in $.agents: it applies to all of them together"
             problems.append(Problem(f"$.providers[{position}].lane", message, hint))
             continue
-        delay = entry.delay if wanted is None or entry.delay is not None else wanted.delay
+        delay = entry.delay if configured is None or entry.delay is not None else configured.delay
         if delay is not None:  # the largest one satisfies all of them
             delays[name] = max(delays.get(name, 0), delay)
-        if wanted is None:
+        if configured is None:
             continue
-        wanted = attrs.evolve(wanted, delay=None)
-        if settings.setdefault(name, wanted) != wanted:
+        configured = attrs.evolve(configured, delay=None)
+        if settings.setdefault(name, configured) != configured:
             problems.append(
                 Problem(
                     f"$.providers[{position}].lane",
@@ -159,12 +159,12 @@ def merge_task_lanes(
         tasks: The lanes of each task, and its `lane_rooms`.
     """
     rooms: dict[str, int] = {}
-    said: set[str] = set()
+    configured: set[str] = set()
     for specs, own in tasks:
-        said.update(spec.name for spec in specs if spec.name not in own)
+        configured.update(spec.name for spec in specs if spec.name not in own)
         for name, room in own.items():
             rooms[name] = max(rooms.get(name, 0), room)
-    unsaid = {name: room for name, room in rooms.items() if name not in said}
+    unsaid = {name: room for name, room in rooms.items() if name not in configured}
     return tuple(_with_room(spec, unsaid) for spec in merge_lane_specs(specs for specs, _ in tasks))
 
 
@@ -193,8 +193,8 @@ def _with_retries(settings: LaneSettings, users: Sequence[ProviderSpec]) -> Lane
     """Return the settings of a lane, with the `maxRetries` of its providers if it has none itself."""
     if settings.max_retries is not None:
         return settings
-    said = [spec.max_retries for spec in users if spec.max_retries is not None]
-    return attrs.evolve(settings, max_retries=min(said, default=None))
+    configured = [spec.max_retries for spec in users if spec.max_retries is not None]
+    return attrs.evolve(settings, max_retries=min(configured, default=None))
 
 
 def _lane_spec(name: str, settings: LaneSettings, suite: Suite, cap: int | None) -> LaneSpec:

@@ -230,7 +230,9 @@ def impossible_calls(
 def _hint(suite: Suite, spec: ProviderSpec) -> str:
     if spec.metering.is_bounded:
         return "allow shorter replies in its config, for example by max_tokens"
-    said = "maxOutputTokens of $.limits"
+    setting = "maxOutputTokens of $.limits"
     if suite.settings.row_tokens is not None:
-        said = "budget.maxTokens of the questions"
-    return f"{said} sets that number, because its replies have no bound: add a bound, or reduce it"
+        setting = "budget.maxTokens of the questions"
+    return (
+        f"{setting} sets that number, because its replies have no bound: add a bound, or reduce it"
+    )

@@ -82,24 +82,24 @@ def refusal_in(error: BaseException) -> BudgetError | None:
     return None
 
 
-def with_refusals(outcome: Outcome[V], *, begun: bool) -> Outcome[V]:
+def with_refusals(outcome: Outcome[V], *, has_started: bool) -> Outcome[V]:
     """Return an outcome, with failures that the budget caused and withdrawn jobs as not run or interrupted.
 
     Args:
         outcome: The kernel's outcome.
-        begun: Whether there is a reply already, from any source.
+        has_started: Whether there is a reply already, from any source.
 
     Returns:
         `NotRun` if no call was made; `Interrupted` if there was one; any other outcome unchanged.
     """
-    paid = begun or (isinstance(outcome, Interrupted | Failed) and outcome.calls > 0)
+    paid = has_started or (isinstance(outcome, Interrupted | Failed) and outcome.calls > 0)
     if isinstance(outcome, Interrupted) and outcome.cut is StopReason.STOP and not paid:
         return NotRun(outcome.index, StopReason.STOP)
     if not isinstance(outcome, Failed):
         return outcome
     if isinstance(outcome.error, StoppedError):
         cut = outcome.error.cut
-        return cut_off(outcome, cut) if begun else NotRun(outcome.index, cut)
+        return cut_off(outcome, cut) if has_started else NotRun(outcome.index, cut)
     if (refusal := refusal_in(outcome.error)) is None:
         return outcome
     return (
@@ -180,7 +180,7 @@ def cut_of(outcome: Outcome[Any]) -> StopReason | None:
 
 
 def explain(outcome: Outcome[Verdict]) -> str | None:
-    """Return the reason why there is no verdict, or why it is not a pass."""
+    """Return the reason for a missing verdict, or for one that is not a pass."""
     match outcome:
         case Done():
             return None if outcome.value.passed else outcome.value.reason

@@ -84,8 +84,10 @@ async def render_function(
         case dict() | list():
             return GeneratedPrompt(output_text(value), prompt.config)
         case _:
-            what = f"must return text, messages, or an object with prompt, got {json.dumps(value)}"
-            raise ScriptError(f"{_name(prompt.function)} {what}")
+            problem = (
+                f"must return text, messages, or an object with prompt, got {json.dumps(value)}"
+            )
+            raise ScriptError(f"{_name(prompt.function)} {problem}")
 
 
 async def _made(
@@ -312,8 +314,8 @@ class PromptBuilder:
             return self._asked_of(step, found)
         if found.others:
             try:
-                asked = await self._made(step, found.everything)
-                return attrs.evolve(asked, named=found.named)
+                rendered = await self._made(step, found.everything)
+                return attrs.evolve(rendered, named=found.named)
             except TemplateError:
                 pass  # perhaps because of a register that the row does not depend on
         return await self._made(step, found.named)
@@ -334,11 +336,11 @@ class PromptBuilder:
         template, config = step.template, step.column.prompt.config
         if found.others:
             try:
-                asked = self._asked(step, template, config, found.everything)
-                return attrs.evolve(asked, named=found.named)
+                rendered = self._rendered(step, template, config, found.everything)
+                return attrs.evolve(rendered, named=found.named)
             except TemplateError:
                 pass  # as above
-        return self._asked(step, template, config, found.named)
+        return self._rendered(step, template, config, found.named)
 
     async def _made(self, step: Step, found: Mapping[str, Any]) -> RenderedPrompt:
         """Return the prompt of a row that a function makes."""
@@ -346,9 +348,9 @@ class PromptBuilder:
         named = {"id": entry.id, "label": entry.label}
         made = await render_function(step.column.prompt, found, named, self.scripts)
         template = from_model(made.raw) if self._sees_data(step, found) else made.raw
-        return self._asked(step, template, made.config, found)
+        return self._rendered(step, template, made.config, found)
 
-    def _asked(
+    def _rendered(
         self, step: Step, template: str, config: Mapping[str, Any], found: Mapping[str, Any]
     ) -> RenderedPrompt:
         templates = self.templates.for_data() if step.test.is_data else self.templates
@@ -374,7 +376,7 @@ class PromptBuilder:
             or any(isinstance(value, Verbatim) for value in found.values())
         )
 
-    async def transform(self, step: Step, asked: RenderedPrompt, reply: Reply) -> Any:
+    async def transform(self, step: Step, rendered: RenderedPrompt, reply: Reply) -> Any:
         """Return the output of a reply after the provider's transform and the test's.
 
         Raises:
@@ -385,8 +387,8 @@ class PromptBuilder:
         entry = self.steps.providers[step.column.provider_index]
         if entry.transform is None and step.test.options.transform is None:
             return output
-        prompt = {"label": step.column.prompt.label, "raw": asked.prompt}
-        early: dict[str, Any] = {"vars": without_runtime_variables(asked.vars), "prompt": prompt}
+        prompt = {"label": step.column.prompt.label, "raw": rendered.prompt}
+        early: dict[str, Any] = {"vars": without_runtime_variables(rendered.vars), "prompt": prompt}
         late = {**early, "metadata": dict(reply.metadata)}
         for text, context in ((entry.transform, early), (step.test.options.transform, late)):
             if text is None:
@@ -398,9 +400,9 @@ class PromptBuilder:
             output = await apply_transform(transform, output, context, self.scripts)
         return output
 
-    def remember_turn(self, step: Step, asked: RenderedPrompt, reply: Reply) -> None:
+    def remember_turn(self, step: Step, rendered: RenderedPrompt, reply: Reply) -> None:
         """Add an answered call to its conversation."""
-        self._add_turn(step, asked.prompt, reply)
+        self._add_turn(step, rendered.prompt, reply)
 
     def _add_turn(self, step: Step, prompt: str, reply: Reply) -> None:
         if step.prompt_idx in self.variables.sharing.conversations:
@@ -445,8 +447,8 @@ class PromptBuilder:
         output = response.get("output")
         sent = response.get("raw", output)
         if sent is not None:
-            asked = record["prompt"]["raw"]
-            self._add_turn(step, asked, Reply(output=sent, metadata=response["metadata"]))
+            prompt = record["prompt"]["raw"]
+            self._add_turn(step, prompt, Reply(output=sent, metadata=response["metadata"]))
         if record.get("gradingResult") is not None:
             self.store(step, output)
 
@@ -479,12 +481,12 @@ def _turn(prompt: str, reply: Reply) -> Mapping[str, Any]:
         parsed = json.loads(prompt)
     except (ValueError, RecursionError):
         parsed = None
-    asked = parsed or prompt
+    question = parsed or prompt
     last = parsed[-1] if isinstance(parsed, list) and parsed else None
     content = last.get("content") or last if isinstance(last, dict) else last
     return {
-        "prompt": asked,
-        "input": content or asked,
+        "prompt": question,
+        "input": content or question,
         "output": reply.output or "",
         "metadata": dict(reply.metadata),
     }

@@ -166,7 +166,7 @@ class ReplySource:
     """Called with problems that fail no row."""
     names: Sequence[str] = attrs.field(init=False)
     """The name of each, without secrets."""
-    _asked: Sequence[ModelIdentity] = attrs.field(init=False, repr=False)
+    _models: Sequence[ModelIdentity] = attrs.field(init=False, repr=False)
     _keys: tuple[str, ...] = attrs.field(init=False, repr=False)
     _marks: Sequence[str] = attrs.field(init=False, repr=False)
     _exceeded: set[int] = attrs.field(init=False, factory=set, repr=False)
@@ -176,8 +176,8 @@ class ReplySource:
     def _find_names(self) -> Sequence[str]:
         return [hide(one.spec.name, one.spec.secrets) for one in self.providers]
 
-    @_asked.default
-    def _find_asked(self) -> Sequence[ModelIdentity]:
+    @_models.default
+    def _find_models(self) -> Sequence[ModelIdentity]:
         return [one.spec.identity for one in self.providers]
 
     @_keys.default
@@ -409,7 +409,7 @@ class ReplySource:
             answer=answer,
             latency_ms=latency_ms,
             cached=cached,
-            model=self._asked[inquiry.place],
+            model=self._models[inquiry.place],
         )
         if self.journal is not None:
             self.journal.call(call)
@@ -428,8 +428,8 @@ def provider_digest(entry: ProviderEntry) -> str:
 
     Values that are not JSON count by their type: they are different objects in each process.
     """
-    said = [entry.id, entry.label, _without_keys(entry.config), _without_keys(entry.env)]
-    text = json.dumps(said, sort_keys=True, default=_kind_of)
+    parts = [entry.id, entry.label, _without_keys(entry.config), _without_keys(entry.env)]
+    text = json.dumps(parts, sort_keys=True, default=_kind_of)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 

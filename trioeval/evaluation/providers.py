@@ -195,5 +195,5 @@ def _most_bytes(entry: ProviderEntry) -> int:
 
 def _max_retries(entry: ProviderEntry) -> int | None:
     """Return `maxRetries` from the config of a replayed provider; the rest of the config is ignored."""
-    said = (value for key, value in entry.config.items() if to_snake(str(key)) == "max_retries")
-    return next((value for value in said if is_integer(value) and value >= 0), None)
+    values = (value for key, value in entry.config.items() if to_snake(str(key)) == "max_retries")
+    return next((value for value in values if is_integer(value) and value >= 0), None)

@@ -214,8 +214,8 @@ class Reconciled:
 
     def indices(self, state: State) -> Iterator[int]:
         """Yield the rows of the suite with a match of this kind, ascending."""
-        wanted, place = _STATES.index(state), -1
-        while (place := self._states.find(wanted, place + 1)) >= 0:
+        number, place = _STATES.index(state), -1
+        while (place := self._states.find(number, place + 1)) >= 0:
             yield place
 
     def count(self, state: State) -> int:
@@ -286,7 +286,7 @@ def reconcile(
     stored: Iterable[StoredIdentity],
     steps: Expansion,
     *,
-    begun: Iterable[tuple[int, str]] = (),
+    started_rows: Iterable[tuple[int, str]] = (),
     expected: int | None = None,
     same_settings: bool = True,
     sources: Callable[[str], str | None] | None = None,
@@ -296,7 +296,7 @@ def reconcile(
     Args:
         stored: The recorded rows of one task, in the order of their indices.
         steps: The rows that its suite has now.
-        begun: The indices and ids of the task's rows with recorded calls but no recorded row.
+        started_rows: The indices and ids of the task's rows with recorded calls but no recorded row.
         expected: Number of rows of the stored run, recorded or not; None means that all are recorded.
         same_settings: Whether `settings_digest` is unchanged; if not, no row is kept.
         sources: See `Identities`.
@@ -313,7 +313,7 @@ def reconcile(
             now = identities.of(step, entries[step.column.provider_index])
             matching.own(_key(now.id, now.content), step.index)
     gone = matching.match_ids()
-    found, dropped = matching.match_calls(begun)
+    found, dropped = matching.match_calls(started_rows)
     if not same_settings:
         matching.change_all()
     return Reconciled(
@@ -370,10 +370,10 @@ class _Matching:
         return [place for place, _ in known.left()]
 
     def match_calls(
-        self, begun: Iterable[tuple[int, str]]
+        self, started_rows: Iterable[tuple[int, str]]
     ) -> tuple[Mapping[int, int], Sequence[int]]:
         """Match unrecorded rows with calls to unmatched rows of the suite by id; return matches and rest."""
-        rows = [*begun]
+        rows = [*started_rows]
         if not rows:
             return {}, ()
         ours = _UnmatchedRows()

@@ -132,13 +132,13 @@ class SharedData:
 
     def __len__(self) -> int:
         """Return the number of stored outputs and turns."""
-        kept = [len(one.settled) for one in self._registers.values()]
-        kept += [
+        sizes = [len(one.settled) for one in self._registers.values()]
+        sizes += [
             len(entries.ranks)
             for one in self._registers.values()
             for entries in one.recent.values()
         ]
-        return sum(kept) + sum(len(one.ranks) for one in self._conversations.values())
+        return sum(sizes) + sum(len(one.ranks) for one in self._conversations.values())
 
     def store(self, step: Step, name: str, output: Any) -> None:
         """Store the output of a step in a register."""

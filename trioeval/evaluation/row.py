@@ -47,7 +47,7 @@ class RowIds:
 
 
 UNFINISHED_OUTCOMES = frozenset({"interrupted", "not_run", "blocked"})
-"""Outcomes of jobs that did not run to their end: they are no evidence about the provider."""
+"""Outcomes of jobs that did not run to their end: they say nothing about the provider."""
 
 
 class Status(enum.Enum):
@@ -140,7 +140,7 @@ class Row:
     """The reply's output after all transforms; None without one."""
     verdict: Verdict | None
     error: str | None
-    """The reason why there is no verdict, or the reason of a failed one."""
+    """The reason for a missing or a failed verdict."""
     failure: ProviderError | None
     """The provider's failure; None without one."""
     outcome: str

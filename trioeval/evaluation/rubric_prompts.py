@@ -20,12 +20,12 @@ _MESSAGE_KEYS = frozenset({"content", "contents", "messages", "role"})
 """An object with one of these is a prompt; any other object has a prompt for each part."""
 
 
-def chosen_prompt(own: str, said: Any, part: int | str | None) -> str:
+def chosen_prompt(own: str, rubric_prompt: Any, part: int | str | None) -> str:
     """Return the prompt to fill in.
 
     Args:
         own: The prompt of the assertion type.
-        said: The user's prompt from the suite; None without one.
+        rubric_prompt: The user's prompt from the suite; None without one.
         part: The key of the wanted prompt if there are several; None for a type that makes a single request,
             which uses the whole prompt.
 
@@ -37,29 +37,29 @@ def chosen_prompt(own: str, said: Any, part: int | str | None) -> str:
         >>> chosen_prompt("own", "theirs", 1)
         'own'
     """
-    if not said:
+    if not rubric_prompt:
         return own
     if part is None:
-        return _text_of(said)
-    return _text_of(_part_of(said, part)) or own
+        return _text_of(rubric_prompt)
+    return _text_of(_part_of(rubric_prompt, part)) or own
 
 
-def _part_of(said: Any, part: int | str) -> Any:
-    match said:
-        case list() | tuple() if isinstance(part, int) and part < len(said):
-            found = said[part]
+def _part_of(rubric_prompt: Any, part: int | str) -> Any:
+    match rubric_prompt:
+        case list() | tuple() if isinstance(part, int) and part < len(rubric_prompt):
+            found = rubric_prompt[part]
             # A single message instead of a prompt means its text.
             return found.get("content") if isinstance(found, Mapping) else found
-        case Mapping() if said.keys().isdisjoint(_MESSAGE_KEYS):
-            return said.get(part)
+        case Mapping() if rubric_prompt.keys().isdisjoint(_MESSAGE_KEYS):
+            return rubric_prompt.get(part)
         case _:
             return None
 
 
-def _text_of(said: Any) -> str:
-    if said is None:
+def _text_of(value: Any) -> str:
+    if value is None:
         return ""
-    return said if isinstance(said, str) else json_text(said)
+    return value if isinstance(value, str) else json_text(value)
 
 
 def named_values(names: Mapping[str, Any], *, open_objects: bool) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """`assertScoringFunction`: a function of the suite that computes the final verdict of a row.
 
 It is called with the named scores, and with the threshold, the results of all assertions and the tokens that
-judges used. Its result replaces the mean; if it fails, so does the row. A timeout is no evidence about the
+judges used. Its result replaces the mean; if it fails, so does the row. A timeout says nothing about the
 row, and is an error.
 """
 

@@ -116,18 +116,18 @@ LIMIT = 60.0
 """Default timeout of a call in seconds."""
 
 
-def limit_error(error: ScriptError, what: str, limit: float) -> GradingError | None:
+def limit_error(error: ScriptError, subject: str, limit: float) -> GradingError | None:
     """Return the error of judging code that was ended at a limit; None if it failed by itself.
 
     Args:
         error: Its failure.
-        what: What it is, for the message.
+        subject: What it is, for the message.
         limit: Its timeout in seconds.
     """
     if error.at_limit:
-        return GradingError(f"{what} hit a limit: {error.message}")
+        return GradingError(f"{subject} hit a limit: {error.message}")
     if error.timed_out:
-        return GradingError(f"{what} did not end within {limit:g} seconds (SCRIPT_TIMEOUT_MS)")
+        return GradingError(f"{subject} did not end within {limit:g} seconds (SCRIPT_TIMEOUT_MS)")
     return None
 
 
@@ -153,11 +153,11 @@ async def open_scripts(
     from trioeval.scripting import MOST_WORKERS
 
     context = FileContext(directory=directory, environ=environ, trust=trust)
-    wanted = context.variable("PYTHON_WORKERS")
+    setting = context.variable("PYTHON_WORKERS")
     if workers is None:
-        workers = int(wanted) if wanted.isdecimal() else 1
+        workers = int(setting) if setting.isdecimal() else 1
     async with AsyncExitStack() as stack:
-        is_configured = wanted.isdecimal()
+        is_configured = setting.isdecimal()
         yield Scripts(context, min(max(workers, 1), MOST_WORKERS), memory_mb, stack, is_configured)
 
 
@@ -178,13 +178,13 @@ class Scripts:
         init=False, factory=dict, repr=False
     )
 
-    def workers_of(self, wanted: int | None) -> int:
-        """Return the number of processes of a function: `wanted`, the environment's, or one per CPU."""
+    def workers_of(self, requested: int | None) -> int:
+        """Return the number of processes of a function: `requested`, the environment's, or one per CPU."""
         from trioeval.scripting import MOST_WORKERS
 
-        if wanted is None:
-            wanted = self._workers if self._is_configured else os.cpu_count() or 1
-        return min(max(wanted, 1), MOST_WORKERS)
+        if requested is None:
+            requested = self._workers if self._is_configured else os.cpu_count() or 1
+        return min(max(requested, 1), MOST_WORKERS)
 
     async def call(
         self,
@@ -240,10 +240,10 @@ class Scripts:
         Raises:
             ScriptError: They timed out, or the process ended.
         """
-        told: list[Mapping[str, Any]] = await self._ask(
+        answers: list[Mapping[str, Any]] = await self._ask(
             _EVALUATOR, "run_each", [code, list(rows)], limit, "Python"
         )
-        return told
+        return answers
 
     async def judge(self, code: str, output: Any, context: Encoded, limit: float = LIMIT) -> Any:
         """Return the result of an assertion's Python code. Always a checkpoint.
@@ -323,11 +323,13 @@ class Scripts:
             spec = engine_workers(self._context.directory, self._context.environ)
             spec = attrs.evolve(spec, memory_mb=self._memory_mb)
             self._engine = await self._stack.enter_async_context(open_workers(spec))
-        told = await _call_worker(self._engine, [script.source, Encoded.of(list(arguments))], limit)
-        if "error" in told:
-            what = f"{name or show(script.code)} fails: {told['error']}"
-            raise ScriptError(what, at_limit=told["limit"])
-        return told["value"]
+        answer = await _call_worker(
+            self._engine, [script.source, Encoded.of(list(arguments))], limit
+        )
+        if "error" in answer:
+            message = f"{name or show(script.code)} fails: {answer['error']}"
+            raise ScriptError(message, at_limit=answer["limit"])
+        return answer["value"]
 
     async def javascript_file(
         self,
@@ -372,8 +374,8 @@ class Scripts:
             [*words, argument], cwd=context.directory, environ=context.environ, limit=limit
         )
         if printed.errors and not printed.output.strip():
-            what = f"{words[0]} wrote only to its standard error{last_line(printed.errors)}"
-            raise ScriptError(what, trace=printed.errors)
+            message = f"{words[0]} wrote only to its standard error{last_line(printed.errors)}"
+            raise ScriptError(message, trace=printed.errors)
         return to_text(printed.output)
 
     async def python_file(self, file: Path, argument: str, limit: float = LIMIT) -> str:
@@ -408,10 +410,10 @@ class Scripts:
             self._modules[file, function] = script
         return script
 
-    def _check(self, what: str) -> None:
+    def _check(self, feature: str) -> None:
         """Refuse code that is not allowed to run, also if it passed the checks at loading."""
         try:
-            self._context.check_code(what)
+            self._context.check_code(feature)
         except MistakenError as error:
             raise ScriptError(str(error)) from None
 

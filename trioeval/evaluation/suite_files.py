@@ -66,8 +66,8 @@ def named_files(suite: Suite) -> Iterator[Path]:
     Some may not exist, since any text of a config might be a file name.
     """
     for part in (suite, *(task.suite for task in suite.tasks)):
-        said = part.command_line_options
-        texts = [*said.env_file, *said.env_path]
+        options = part.command_line_options
+        texts = [*options.env_file, *options.env_path]
         for entry in part.providers:
             texts += _of_provider(entry)
         for text in texts:

@@ -60,7 +60,7 @@ class ModelTurn:
 
     text: str
     calls: tuple[ToolCall, ...] = ()
-    said: Message | None = None
+    message: Message | None = None
     """The message as the next prompt repeats it; None without tool calls."""
     form: Form = "chat"
 
@@ -104,7 +104,7 @@ def read_turn(output: Any) -> ModelTurn:
 
     Example:
         >>> read_turn("It is blue.")
-        ModelTurn(text='It is blue.', calls=(), said=None, form='chat')
+        ModelTurn(text='It is blue.', calls=(), message=None, form='chat')
         >>> turn = read_turn([{"id": "c", "function": {"name": "add", "arguments": "{}"}}])
         >>> turn.calls
         (ToolCall(name='add', arguments='{}', id='c'),)
@@ -137,30 +137,30 @@ def with_results(
     messages: Sequence[Message], turn: ModelTurn, results: Sequence[ToolResult]
 ) -> tuple[Message, ...]:
     """Return a conversation after a turn whose tools returned these results, in the order of its calls."""
-    if turn.said is None:
+    if turn.message is None:
         return tuple(messages)
     pairs = list(zip(turn.calls, results, strict=True))
     match turn.form:
         case "chat":
-            told = [_chat_result(call, result) for call, result in pairs]
+            reported = [_chat_result(call, result) for call, result in pairs]
         case "anthropic":
-            told = [{"role": "user", "content": [_anthropic_result(*pair) for pair in pairs]}]
+            reported = [{"role": "user", "content": [_anthropic_result(*pair) for pair in pairs]}]
         case "gemini":
-            told = [{"role": "user", "parts": [_gemini_result(*pair) for pair in pairs]}]
-    return (*messages, turn.said, *told)
+            reported = [{"role": "user", "parts": [_gemini_result(*pair) for pair in pairs]}]
+    return (*messages, turn.message, *reported)
 
 
 def _of_lines(output: str) -> ModelTurn:
     """Parse a text with one call per line."""
-    said: list[str] = []
+    kept_lines: list[str] = []
     found: list[Mapping[str, Any]] = []
     for line in output.split("\n"):
         call = _call_line(line)
         if call is None:
-            said.append(line)
+            kept_lines.append(line)
         else:
             found.append(call)
-    text = "\n".join(said).strip() if found else output
+    text = "\n".join(kept_lines).strip() if found else output
     if not found:
         return ModelTurn(text)
     if all(call["type"] == "tool_use" for call in found):
@@ -202,8 +202,8 @@ def _of_list(output: list[Any]) -> ModelTurn:
         return _of_parts(parts)
     blocks = [part for part in parts if part.get("type") == "tool_use"]
     if blocks:
-        said = [part["text"] for part in parts if isinstance(part.get("text"), str)]
-        return _of_blocks("\n\n".join(said), blocks)
+        texts = [part["text"] for part in parts if isinstance(part.get("text"), str)]
+        return _of_blocks("\n\n".join(texts), blocks)
     if any(isinstance(part.get("function"), Mapping) for part in parts):
         return _of_chat("", parts)
     return ModelTurn(_text(output))
@@ -221,12 +221,12 @@ def _of_chat(text: str, calls: Sequence[Any]) -> ModelTurn:
                 pass
     if not found:
         return ModelTurn(text)
-    said = {
+    message = {
         "role": "assistant",
         "content": text or None,
         "tool_calls": [dict(call) for call, _ in found],
     }
-    return ModelTurn(text, tuple(call for _, call in found), said)
+    return ModelTurn(text, tuple(call for _, call in found), message)
 
 
 def _of_blocks(text: str, blocks: Sequence[Mapping[str, Any]]) -> ModelTurn:
@@ -235,8 +235,8 @@ def _of_blocks(text: str, blocks: Sequence[Mapping[str, Any]]) -> ModelTurn:
         for block in blocks
     )
     content = [{"type": "text", "text": text}] if text else []
-    said = {"role": "assistant", "content": [*content, *map(dict, blocks)]}
-    return ModelTurn(text, calls, said, "anthropic")
+    message = {"role": "assistant", "content": [*content, *map(dict, blocks)]}
+    return ModelTurn(text, calls, message, "anthropic")
 
 
 def _of_parts(parts: Sequence[Mapping[str, Any]]) -> ModelTurn:
@@ -249,13 +249,13 @@ def _of_parts(parts: Sequence[Mapping[str, Any]]) -> ModelTurn:
                 calls.append(ToolCall(name, call.get("args") or {}, id_))
             case _:
                 pass
-    said = [
+    texts = [
         part["text"]
         for part in parts
         if isinstance(part.get("text"), str) and not part.get("thought")
     ]
     message = {"role": "model", "parts": [dict(part) for part in parts]}
-    return ModelTurn("".join(said), tuple(calls), message if calls else None, "gemini")
+    return ModelTurn("".join(texts), tuple(calls), message if calls else None, "gemini")
 
 
 def _chat_result(call: ToolCall, result: ToolResult) -> dict[str, Any]:
@@ -265,14 +265,14 @@ def _chat_result(call: ToolCall, result: ToolResult) -> dict[str, Any]:
 
 def _anthropic_result(call: ToolCall, result: ToolResult) -> dict[str, Any]:
     failed = {"is_error": True} if result.failed else {}
-    told = {"type": "tool_result", "tool_use_id": call.id, "content": _text(result.value)}
-    return {**told, **failed}
+    block = {"type": "tool_result", "tool_use_id": call.id, "content": _text(result.value)}
+    return {**block, **failed}
 
 
 def _gemini_result(call: ToolCall, result: ToolResult) -> dict[str, Any]:
     known = {} if call.id is None else {"id": call.id}
-    said = {"error" if result.failed else "result": result.value}
-    return {"functionResponse": {**known, "name": call.name, "response": said}}
+    response = {"error" if result.failed else "result": result.value}
+    return {"functionResponse": {**known, "name": call.name, "response": response}}
 
 
 def _text(value: Any) -> str:

@@ -101,18 +101,18 @@ def aggregate(parts: Sequence[Verdict], *, threshold: float | None = None) -> Ve
     """
     if not parts:
         return Verdict(passed=True, score=1.0, reason=NO_ASSERTIONS)
-    kept = tuple(_kept(part) for part in parts)
-    score = _mean([(part.score, _weight(part)) for part in kept])
-    failed = next((part for part in kept if not part.passed), None)
+    counted = tuple(_counted(part) for part in parts)
+    score = _mean([(part.score, _weight(part)) for part in counted])
+    failed = next((part for part in counted if not part.passed), None)
     passed, reason = failed is None, ALL_PASSED if failed is None else failed.reason
     if threshold is not None:
         passed = score >= threshold
         verb = "reaches" if passed else "is below"
         shown = score_text(score, threshold)
         reason = f"the score {shown} {verb} the threshold {number_text(threshold)}"
-    if failed is not None and any(map(_blocks, kept)):
+    if failed is not None and any(map(_blocks, counted)):
         passed, reason = True, BLOCKED
-    named = _by_name(kept)
+    named = _by_name(counted)
     return Verdict(
         passed=passed,
         score=score,
@@ -121,8 +121,8 @@ def aggregate(parts: Sequence[Verdict], *, threshold: float | None = None) -> Ve
         named_score_weights={
             name: _sum(weight for _, weight in shares) for name, shares in named.items()
         },
-        parts=kept,
-        spent=JudgeUsage.sum(part.spent for part in kept),
+        parts=counted,
+        spent=JudgeUsage.sum(part.spent for part in counted),
     )
 
 
@@ -150,7 +150,7 @@ def _weight(part: Verdict) -> float:
     return 1.0 if part.assertion is None else part.assertion.weight
 
 
-def _kept(part: Verdict) -> Verdict:
+def _counted(part: Verdict) -> Verdict:
     return part if part.passed or _weight(part) else attrs.evolve(part, passed=True)
 
 

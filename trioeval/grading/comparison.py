@@ -104,7 +104,7 @@ def read_choice(answer: JudgeReply, there: Sequence[bool]) -> int:
         there: For each position, whether an output exists.
 
     Raises:
-        UnusableReplyError: There is no index, or several, or no output at that position.
+        UnusableReplyError: The index is missing, ambiguous, or without an output.
 
     Example:
         >>> read_choice(JudgeReply("Output 1 is better.", "Output 1 is better."), [True, True])

@@ -165,9 +165,11 @@ class Kind:
 # The expectation of an assertion, as reasons state it.
 
 
-def expectation(assertion: Assertion, what: str) -> str:
+def expectation(assertion: Assertion, expected: str) -> str:
     """Return `expected …` for a reason; `expected not …` for an inverted assertion."""
-    return f"expected not {what}" if assertion.type.startswith("not-") else f"expected {what}"
+    return (
+        f"expected not {expected}" if assertion.type.startswith("not-") else f"expected {expected}"
+    )
 
 
 # Checks of values that several types share.
@@ -193,7 +195,7 @@ def is_not_blank(value: Any) -> bool:
     return isinstance(value, str) and value.strip() != ""
 
 
-def are_said(value: Any) -> bool:
+def is_text_or_texts(value: Any) -> bool:
     """Return True for a text that is not blank, or a list of at least one such text."""
     texts = [value] if isinstance(value, str) else value
     return isinstance(texts, list | tuple) and bool(texts) and all(map(is_not_blank, texts))

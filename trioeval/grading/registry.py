@@ -1,6 +1,6 @@
 """The built-in assertion types, by name.
 
-Users add types by passing another mapping: there is no global registry.
+Users add types by passing another mapping: a global registry does not exist.
 """
 
 import importlib

@@ -381,18 +381,22 @@ class _SchemaWalk:
 
     def __init__(self, root: Any, *, strict: bool) -> None:
         self.faults: list[Problem] = []
-        said = root.get("$schema") if isinstance(root, Mapping) else None
+        declared = root.get("$schema") if isinstance(root, Mapping) else None
         self.draft = next(
-            (name for name in ("draft-04", "draft-06", "2019-09", "2020-12") if name in str(said)),
+            (
+                name
+                for name in ("draft-04", "draft-06", "2019-09", "2020-12")
+                if name in str(declared)
+            ),
             "draft-07",
         )
-        if said is not None and self.draft == "draft-07" and "draft-07" not in str(said):
-            self._fault(".$schema", f"{quote(said)} is not a known draft")
+        if declared is not None and self.draft == "draft-07" and "draft-07" not in str(declared):
+            self._fault(".$schema", f"{quote(declared)} is not a known draft")
         self._known = known_keywords(self.draft)
         self._strict = strict
         self._root = root
         self._reached: set[str] = set()
-        self._told = True
+        self._reports = True
         """True if the traversed part is reachable from the root."""
 
     def _fault(self, path: str, message: str, hint: str | None = None) -> None:
@@ -407,7 +411,7 @@ class _SchemaWalk:
             # A value that is not a schema at all is reported by the metaschema.
             return schema
         made = {key: self._member(key, member, path, depth) for key, member in schema.items()}
-        if self._told:
+        if self._reports:
             if self._strict:
                 self._check_words(schema, path)
             self._check_types(schema.get("type"), f"{path}.type")
@@ -430,9 +434,9 @@ class _SchemaWalk:
 
     def _unreached(self, schema: Any, depth: int) -> Any:
         """Rewrite a schema without reporting faults, which are reported where it is referenced."""
-        told, self._told = self._told, False
+        reports, self._reports = self._reports, False
         made = self.node(schema, "", depth + 1)
-        self._told = told
+        self._reports = reports
         return made
 
     def _follow(self, reference: Any, depth: int) -> None:

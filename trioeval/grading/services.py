@@ -65,8 +65,8 @@ def without_thoughts(answer: JudgeReply) -> JudgeReply:
     thoughts = _THOUGHTS.match(answer.text)
     if thoughts is None or not isinstance(answer.output, str):
         return answer
-    said = answer.text[thoughts.end() :]
-    return attrs.evolve(answer, text=said, output=said)
+    text = answer.text[thoughts.end() :]
+    return attrs.evolve(answer, text=text, output=text)
 
 
 @attrs.frozen
@@ -155,7 +155,11 @@ class ScriptRunner(Protocol):
         ...
 
     async def file(
-        self, file: Path, function: str | None, output: Any, told: Mapping[str, Any] | None = None
+        self,
+        file: Path,
+        function: str | None,
+        output: Any,
+        context: Mapping[str, Any] | None = None,
     ) -> Any:
         """Return the result of a function in a file, whose suffix determines the language.
 
@@ -163,7 +167,7 @@ class ScriptRunner(Protocol):
             file: Absolute path.
             function: Its name; None for the default name of such files.
             output: The output.
-            told: Additional entries of the context.
+            context: Additional entries of the context.
         """
         ...
 

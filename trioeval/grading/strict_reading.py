@@ -56,7 +56,7 @@ async def ask(
     prompt: str,
     read: ReplyReader[T],
     *,
-    wanted: str,
+    expected: str,
     schema: Mapping[str, Any] | None = None,
 ) -> JudgeReading[T]:
     """Ask a judge, once more if its first reply is unusable. A checkpoint.
@@ -65,7 +65,7 @@ async def ask(
         outside: The judge, and the strictness of reading.
         prompt: The rendered prompt.
         read: Reads a reply.
-        wanted: What the reply must be, for the sentence "Answer with … and nothing else".
+        expected: What the reply must be, for the sentence "Answer with … and nothing else".
         schema: JSON schema of the reply.
 
     Raises:
@@ -73,22 +73,22 @@ async def ask(
         GradingError: The judge could not be called.
     """
     replies: list[str] = []
-    asked = prompt
+    full_prompt = prompt
     while True:
-        answer = await outside.grader.ask(asked, schema=schema, again=bool(replies))
+        answer = await outside.grader.ask(full_prompt, schema=schema, again=bool(replies))
         replies.append(answer.text)
         try:
-            return JudgeReading(read(without_thoughts(answer)), asked, tuple(replies))
+            return JudgeReading(read(without_thoughts(answer)), full_prompt, tuple(replies))
         except UnusableReplyError as error:
             if outside.lenient or len(replies) > 1:
                 begin = quote(answer.text, _EXCERPT)
                 fault = f"{error}; {CUT_OFF}" if answer.is_cut_off else error
                 msg = f"the judge's reply is unusable: {fault}; it begins {begin}"
                 raise UnusableReplyError(msg, replies=tuple(replies)) from None
-            asked = with_hint(prompt, str(error), wanted)
+            full_prompt = with_hint(prompt, str(error), expected)
 
 
-def with_hint(prompt: str, fault: str, wanted: str) -> str:
+def with_hint(prompt: str, fault: str, expected: str) -> str:
     """Return a prompt with a hint, for another attempt: a text, or a list of messages as JSON.
 
     Example:
@@ -97,7 +97,7 @@ def with_hint(prompt: str, fault: str, wanted: str) -> str:
         <BLANKLINE>
         Your last answer could not be used: it has no score. Answer with a number and nothing else.
     """
-    hint = f"Your last answer could not be used: {fault}. Answer with {wanted} and nothing else."
+    hint = f"Your last answer could not be used: {fault}. Answer with {expected} and nothing else."
     if prompt.lstrip().startswith("["):
         try:
             messages = parse_json(prompt)

@@ -169,7 +169,7 @@ class CallContext:
     The limits of a lane itself hold its next job back before that is started, so a stop finds no started job
     that waits for them. A permit is different: only the body knows what its request needs, so the job is
     started first and requests the permit then, and may have to wait for as long as other processes require.
-    Such a job has caused no cost, and loses nothing that could not be had later: at a stop it is *withdrawn*,
+    Such a job has caused no cost, and can be run later without a loss: at a stop it is *withdrawn*,
     as if its time were over. If its permit is granted in the same step, it is given back.
 
     Rejected: holding the job back until there is a permit (of what size?), and letting it have the permits
@@ -398,9 +398,9 @@ class Calls(Generic[P]):
 
     def _refuse_if_late(self, now: float) -> None:
         if self._over or now >= self._context.deadline:
-            what = "it was over" if self._over else "the run's deadline"
-            what = "the run's stop" if self.withdrawn else what
-            raise TooLateError(f"job {self.job.index} requested a call after {what}")
+            cause = "it was over" if self._over else "the run's deadline"
+            cause = "the run's stop" if self.withdrawn else cause
+            raise TooLateError(f"job {self.job.index} requested a call after {cause}")
 
     def _begin(self, lane: Lane, call: Call, now: float) -> None:
         if call.seen is None:

@@ -40,7 +40,7 @@ class Job(Generic[P]):
     A body that shields itself from cancellation and returns after all is `Done`, however late.
     """
     key: Hashable = None
-    """Jobs with equal keys run in index order, one at a time, while others run freely; None is no key."""
+    """Jobs with equal keys run in index order, one at a time, while others run freely; None without a key."""
 
 
 @attrs.frozen

@@ -92,11 +92,11 @@ class Lane:
 
     def __repr__(self) -> str:
         busy = f"{self.in_flight} of {self.throttle.allowed} in flight"
-        said = [busy, f"{len(self._queue.waiters)} queued"]
-        said += ["paused"] if self._paused else []
+        facts = [busy, f"{len(self._queue.waiters)} queued"]
+        facts += ["paused"] if self._paused else []
         state = self.throttle.state
-        said += [] if state is BreakerState.CLOSED else [f"breaker {state.value}"]
-        return f"<Lane {self.spec.name!r}: {', '.join(said)}>"
+        facts += [] if state is BreakerState.CLOSED else [f"breaker {state.value}"]
+        return f"<Lane {self.spec.name!r}: {', '.join(facts)}>"
 
     @property
     def max_concurrency(self) -> int:
@@ -308,8 +308,8 @@ class Lane:
             )
             self._apply_limit()
             if is_refusal and call.observe is not None:
-                blocked, asked = self.throttle.blocked_until, error.retry_after
-                call.observe(Throttled(now, call.index, self.spec.name, asked, blocked))
+                blocked, retry_after = self.throttle.blocked_until, error.retry_after
+                call.observe(Throttled(now, call.index, self.spec.name, retry_after, blocked))
         return again_at
 
     @contextmanager

@@ -83,7 +83,7 @@ class LaneSpec:
     )
     """The rule of the limit: refusals (`aimd`), latency as well (`latency`), or none (`off`)."""
     slow_start: bool = attrs.field(default=False, kw_only=True)
-    """True if the limit starts at 1 and doubles until the first trouble; for `aimd`."""
+    """True if the limit starts at 1 and doubles until the first failure; for `aimd`."""
     retries: int = attrs.field(validator=_is_whole(0), default=3, kw_only=True)
     """Attempts after the first for a call with transient failures, ≥ 0."""
     max_retries: int | None = attrs.field(validator=_is_whole(0), default=None, kw_only=True)

@@ -73,7 +73,7 @@ class Permits(Protocol):
         ...
 
     async def take(
-        self, index: int, tokens: int, money: float, told: Callable[[Shortage], None]
+        self, index: int, tokens: int, money: float, on_shortage: Callable[[Shortage], None]
     ) -> Permit:
         """Wait for a permit. A checkpoint. If cancelled, nothing is taken.
 
@@ -81,8 +81,8 @@ class Permits(Protocol):
             index: The index of the job that calls.
             tokens: The most that the request may use.
             money: The most that it may cost.
-            told: Called synchronously when the permit must be waited for, and at every change of the reason.
-                Until then the lane keeps its turn at the cap over all lanes.
+            on_shortage: Called synchronously when the permit must be waited for, and whenever the reason
+                changes. Until then the lane keeps its turn at the cap over all lanes.
 
         Raises:
             LimitError: No permit for the call can ever be granted, or the limits are unreachable.

@@ -29,7 +29,7 @@ from trioeval.kernel.timeouts import Timeouts, Timer
 class JobSource(Generic[P]):
     """The source from which the workers of a run get their jobs; this base class has none.
 
-    There is no checkpoint between the return of either `admit` method and the start of the job.
+    No checkpoint separates the return of either `admit` method from the start of the job.
     """
 
     @property

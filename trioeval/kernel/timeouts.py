@@ -37,13 +37,13 @@ class Timeouts:
     """Trio knows every deadline before this instant; infinite while the timekeeper sleeps."""
     timers: "set[Timer]" = attrs.field(factory=set)
     """The timers of all workers."""
-    _wanted: trio.Event = attrs.field(factory=trio.Event)
+    _requested: trio.Event = attrs.field(factory=trio.Event)
 
     async def keep(self) -> None:
         """Run the timekeeper, until cancelled."""
         while True:
-            await self._wanted.wait()
-            self._wanted = trio.Event()
+            await self._requested.wait()
+            self._requested = trio.Event()
             self.near = trio.current_time() + 2 * _ROUND
             await trio.sleep(_ROUND)
             self.near = math.inf
@@ -52,7 +52,7 @@ class Timeouts:
 
     def wake(self) -> None:
         """Start a round: a job got a deadline, and more may follow."""
-        self._wanted.set()
+        self._requested.set()
 
 
 class Timer:

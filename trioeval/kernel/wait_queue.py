@@ -120,7 +120,7 @@ class Waiter:
     rank: tuple[int, int, int]
     """The smallest is first."""
     called: trio.Event = attrs.field(factory=trio.Event)
-    """Set to make it look again, possibly in vain."""
+    """Set to make it check again, possibly without a result."""
 
 
 def _rank(waiter: Waiter) -> tuple[int, int, int]:
@@ -180,7 +180,7 @@ class WaitQueue:
         """
         index = None if call is None else call.index
         waiter = self._join(index if passes else None)
-        told: Obstacle | None = None
+        reported: Obstacle | None = None
         obstacle: Obstacle | None = (WaitReason.TURN, math.inf)
         try:
             while True:
@@ -200,11 +200,11 @@ class WaitQueue:
                 if call is not None:
                     call.give_back_permit()
                     if obstacle[0] is WaitReason.SHARED_LIMIT and self.permits is not None:
-                        told = None
+                        reported = None
                         await self._ask(self.permits, waiter, call)
                         continue
-                if observe is not None and obstacle != told:
-                    told, (why, until) = obstacle, obstacle
+                if observe is not None and obstacle != reported:
+                    reported, (why, until) = obstacle, obstacle
                     known = None if until == math.inf else until
                     observe(Waiting(now, self._lane, why, known, index))
                 with trio.move_on_at(obstacle[1]):
@@ -240,8 +240,8 @@ class WaitQueue:
         with trio.CancelScope() as self._asking:
             if call.observe is not None:
                 call.observe(Reserving(trio.current_time(), call.index, self._lane))
-            told = partial(self._on_shortage, call)
-            call.permit = await permits.take(call.index, call.tokens, call.money, told)
+            on_shortage = partial(self._on_shortage, call)
+            call.permit = await permits.take(call.index, call.tokens, call.money, on_shortage)
 
     def _on_shortage(self, call: CallRequest, shortage: Shortage) -> None:
         """Note that the permit has to be waited for."""

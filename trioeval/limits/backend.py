@@ -158,7 +158,7 @@ class Leases(Protocol):
         self,
         job_id: str,
         requirements: tuple[Requirement, ...],
-        told: Callable[[Shortage], None],
+        on_shortage: Callable[[Shortage], None],
         /,
     ) -> LeaseRequest | None:
         """Wait for a lease; None if the call is to be made without one."""
@@ -184,7 +184,7 @@ class LanePermits:
         return None if ask is None else _Lease(self._leases, ask, self._keys)
 
     async def take(
-        self, index: int, tokens: int, money: float, told: Callable[[Shortage], None]
+        self, index: int, tokens: int, money: float, on_shortage: Callable[[Shortage], None]
     ) -> Permit:
         """Wait for a lease. A checkpoint. A cancelled call keeps nothing.
 
@@ -192,13 +192,13 @@ class LanePermits:
             index: The index of the job that calls.
             tokens: The most tokens that the request may use.
             money: The most money that it may cost, in the currency of the calls.
-            told: Called synchronously whenever the reason for waiting changes.
+            on_shortage: Called synchronously whenever the reason for waiting changes.
 
         Raises:
             LimitError: The lease will never be granted, or the backend is unreachable.
         """
         requirements = requirements_of(self._keys, tokens, money)
-        ask = await self._leases.take(f"{self._lane}[{index}]", requirements, told)
+        ask = await self._leases.take(f"{self._lane}[{index}]", requirements, on_shortage)
         return _Lease(self._leases, ask, self._keys)
 
 
@@ -277,7 +277,7 @@ async def create_missing(backend: Backend, limits: Sequence[SharedLimit]) -> lis
     return warnings
 
 
-def difference(kept: LimitState, given: SharedLimit) -> str | None:
+def difference(state: LimitState, given: SharedLimit) -> str | None:
     """Return a warning if an existing limit differs from the given one.
 
     Example:
@@ -286,21 +286,21 @@ def difference(kept: LimitState, given: SharedLimit) -> str | None:
         >>> difference(LimitState(limit=attrs.evolve(daily, capacity=9)), daily)
         "limit 'daily' stays as it is (capacity 9); the different definition here (capacity 60) is ignored"
     """
-    [limit] = definitions_of([kept])
-    stands, wanted = _definition(limit), _definition(given)
-    if stands == wanted:
+    [limit] = definitions_of([state])
+    stands, definition = _definition(limit), _definition(given)
+    if stands == definition:
         return None
     return (
         f"limit {given.key!r} stays as it is ({stands}); "
-        f"the different definition here ({wanted}) is ignored"
+        f"the different definition here ({definition}) is ignored"
     )
 
 
 def _definition(limit: SharedLimit) -> str:
     """Return everything that decides, as text; equal numbers have the same text, whatever their type."""
-    said = (
+    facts = (
         f"{name} {int(value) if isinstance(value, float) and value.is_integer() else value}"
         for name, value in limit_data(limit).items()
         if name not in _WORDS
     )
-    return ", ".join(said)
+    return ", ".join(facts)

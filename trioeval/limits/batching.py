@@ -178,9 +178,9 @@ class _Collector(Generic[I, A]):
             for item in items:
                 await item.answered.wait()
         finally:
-            gone = {id(item) for item in items if not item.answered.is_set()}
-            if gone:
-                self._waiting = [item for item in self._waiting if id(item) not in gone]
+            abandoned = {id(item) for item in items if not item.answered.is_set()}
+            if abandoned:
+                self._waiting = [item for item in self._waiting if id(item) not in abandoned]
         return [item.answer for item in items]
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ class LeaseShare:
     amount: int
     at: float
     """The instant at which it was taken, or at which its hold was last extended."""
-    held: bool
+    is_held: bool = False
     """A hold that does not expire by itself."""
     counted: bool = True
     """False once its window has passed or its hold has ended."""
@@ -48,7 +48,7 @@ class Counter(ABC):
     paused_until: float = -math.inf
     """Nothing is granted before it."""
     streak: int = 0
-    """How often in a row it was the reason of a denial."""
+    """Number of consecutive denials that it caused."""
     used: int = 0
     """In the window, as holds, or settled and outstanding."""
     span: float = attrs.field(init=False)
@@ -86,15 +86,15 @@ class Counter(ABC):
     def refresh(self, now: float) -> None:
         """Drop what has ended by now. Must be called first at each instant."""
 
-    def take(self, amount: int, now: float, *, held: bool) -> LeaseShare:
+    def take(self, amount: int, now: float, *, is_held: bool) -> LeaseShare:
         """Take a share, for which there must be room.
 
         Args:
             amount: Its amount.
             now: The instant.
-            held: True for a hold that does not expire by itself.
+            is_held: True for a hold that does not expire by itself.
         """
-        share = LeaseShare(self, amount, now, held)
+        share = LeaseShare(self, amount, now, is_held)
         self.put(share)
         self.streak = 0
         return share
@@ -151,7 +151,7 @@ class Counter(ABC):
 
     @property
     def left(self) -> int:
-        """What is left if all outstanding shares are returned unused, ≥ 0."""
+        """Amount that is left if all outstanding shares are returned unused, ≥ 0."""
         return self.target
 
     @property
@@ -216,13 +216,13 @@ class ConcurrencyCounter(Counter):
         """Return False: the capacity is at least one hold."""
         return False
 
-    def take(self, amount: int, now: float, *, held: bool) -> LeaseShare:  # noqa: ARG002 - see `fits`
+    def take(self, amount: int, now: float, *, is_held: bool) -> LeaseShare:  # noqa: ARG002 - see `fits`
         """Take a hold, which must be free."""
-        return super().take(1, now, held=held)
+        return super().take(1, now, is_held=is_held)
 
     def put(self, share: LeaseShare) -> None:
         """Count a hold whose timeout runs from its instant."""
-        if not share.held:
+        if not share.is_held:
             self._timed[share] = None
         self.used += share.amount
 
@@ -232,7 +232,7 @@ class ConcurrencyCounter(Counter):
 
     def extend(self, share: LeaseShare, now: float) -> None:
         """Restart the timeout of a hold that is counted."""
-        if not share.held:
+        if not share.is_held:
             share.at = now
             self._timed.move_to_end(share)
 
@@ -247,7 +247,7 @@ class ConcurrencyCounter(Counter):
 
     def _drop(self, share: LeaseShare) -> None:
         share.counted = False
-        if not share.held:
+        if not share.is_held:
             del self._timed[share]
         self.used -= share.amount
 
@@ -258,7 +258,7 @@ class ConcurrencyCounter(Counter):
     def restore(self, state: LimitState, now: float) -> None:
         """Count earlier holds until their timeout: no lease is left that could return them."""
         if state.used:
-            self.put(LeaseShare(self, state.used, now, held=False))
+            self.put(LeaseShare(self, state.used, now, is_held=False))
 
 
 # Budgets: settled and outstanding amounts together are at most the capacity.
@@ -297,7 +297,7 @@ class BudgetCounter(Counter):
 
     @property
     def left(self) -> int:
-        """What is not settled, ≥ 0."""
+        """Amount that is not settled, ≥ 0."""
         return max(0, self.target - (self.used - self.outstanding))
 
     @property
@@ -421,4 +421,4 @@ class WindowCounter(Counter):
     def restore(self, state: LimitState, now: float) -> None:
         """Count earlier usage of the window as if it were taken now."""
         if state.used:
-            self.take(state.used, now, held=False)
+            self.take(state.used, now, is_held=False)

@@ -64,8 +64,10 @@ def terminal_denial(
         'daily: 150 of daily requested, 100 of 1,000 left, resets in 3,600 s'
     """
     keys = tuple(lack.key for lack in lacks)
-    said = "; ".join(_lacking(lack, only_left=reason == "budget_exhausted") for lack in lacks)
-    return Denied(reason, terminal=True, keys=keys, message=f"{reason}:{','.join(keys)}: {said}")
+    shortfalls = "; ".join(_lacking(lack, only_left=reason == "budget_exhausted") for lack in lacks)
+    return Denied(
+        reason, terminal=True, keys=keys, message=f"{reason}:{','.join(keys)}: {shortfalls}"
+    )
 
 
 def _lacking(lack: Lack, *, only_left: bool) -> str:
@@ -89,8 +91,8 @@ def denied(reason: PlainReason, keys: Sequence[str] = (), retry_after: float = 0
     """
     if reason in _TRANSIENT:
         return Denied(reason, terminal=False, retry_after=retry_after, keys=tuple(keys))
-    told = ":".join(filter(None, [reason, ",".join(keys)]))
-    return Denied(reason, terminal=True, keys=tuple(keys), message=f"{told}: {_WORDS[reason]}")
+    code = ":".join(filter(None, [reason, ",".join(keys)]))
+    return Denied(reason, terminal=True, keys=tuple(keys), message=f"{code}: {_WORDS[reason]}")
 
 
 def request_denial(ask: LeaseRequest) -> Denied | None:
@@ -139,7 +141,7 @@ def check_pause(key: str, seconds: float) -> None:
         raise LimitError("invalid_request", message, keys=(key,))
 
 
-def denial_error(said: Denied) -> LimitError:
+def denial_error(denial: Denied) -> LimitError:
     """Return the error for a call whose lease is denied for good.
 
     Raises:
@@ -149,12 +151,12 @@ def denial_error(said: Denied) -> LimitError:
         >>> denial_error(denied("unknown_limit_key", ["llm:rpm"]))
         LimitError('unknown_limit_key: llm:rpm: unknown limit')
     """
-    reason = said.reason
+    reason = denial.reason
     if reason == "no_capacity" or reason == "limit_decreasing":  # noqa: PLR1714 - narrows
         msg = f"{reason} is transient and not an error"
         raise ValueError(msg)
-    message = said.message.removeprefix(f"{reason}:").lstrip()
-    return LimitError(reason, message, keys=said.keys)
+    message = denial.message.removeprefix(f"{reason}:").lstrip()
+    return LimitError(reason, message, keys=denial.keys)
 
 
 def requirements_mismatch(lease_id: str) -> Denied:
@@ -183,10 +185,10 @@ def kind_mismatch(limit: SharedLimit, kind: Kind) -> LimitError:
     return LimitError("invalid_request", message, keys=(limit.key,))
 
 
-def invalid(what: str) -> Denied:
+def invalid(problem: str) -> Denied:
     """Deny an invalid request.
 
     Args:
-        what: What is wrong with it, for messages.
+        problem: What is wrong with it, for messages.
     """
-    return Denied("invalid_request", terminal=True, message=f"invalid_request: {what}")
+    return Denied("invalid_request", terminal=True, message=f"invalid_request: {problem}")

@@ -182,8 +182,8 @@ class _HttpLimits:
 
     async def pause(self, key: str, seconds: float, /) -> LimitState:
         check_pause(key, seconds)  # JSON has no infinity
-        wanted = {"key": key, "seconds": seconds}
-        return self._state(await self._request("POST", "/v1/admin/pause", wanted, key=key))
+        body = {"key": key, "seconds": seconds}
+        return self._state(await self._request("POST", "/v1/admin/pause", body, key=key))
 
     async def remove(self, key: str, /) -> None:
         path = f"/v1/admin/limits/{quote(key, safe='')}"
@@ -228,12 +228,12 @@ class _HttpLimits:
             answer = orjson.loads(reply.body)
         except orjson.JSONDecodeError:
             answer = None
-        said: Mapping[str, object] = answer if isinstance(answer, dict) else {}
-        message = str(said.get("message") or said.get("error") or "")
+        data: Mapping[str, object] = answer if isinstance(answer, dict) else {}
+        message = str(data.get("message") or data.get("error") or "")
         match reply.status:
             case 200 if answer is not None:
                 return answer
-            case 400 if said.get("error") == INVALID:
+            case 400 if data.get("error") == INVALID:
                 raise LimitError("invalid_request", f"{self._base} rejects the request: {message}")
             case 401:
                 hint = "give the token that the server was started with, as http://:TOKEN@host:8770"
@@ -242,7 +242,7 @@ class _HttpLimits:
                 raise LimitError(
                     "invalid_request", f"{self._base} does not accept the token: {hint}"
                 )
-            case 404 if key is not None and said.get("error") == "not_found":
+            case 404 if key is not None and data.get("error") == "not_found":
                 raise unknown_limit(key)
             case status:
                 detail = f": {message}" if message else ""

@@ -163,9 +163,9 @@ class LimitJournal:
         Raises:
             OutputError: It cannot be written; the next call retries all of it.
         """
-        wanted = self._appended
+        end = self._appended
         async with self._writing:
-            if self._durable < wanted:
+            if self._durable < end:
                 await self._write()
 
     async def _write(self) -> None:

@@ -49,15 +49,15 @@ _TOLD_WITH = {"window": "reset", "timeout": "reset", "status": "used"}
 """Fields whose problems are reported with another field: spans stay together, the status comes later."""
 
 
-def from_json(data: Any, wanted: type[T], at: str = "$") -> T:
+def from_json(data: Any, target: type[T], at: str = "$") -> T:
     """Read a limit, the state of a limit, or a tuple of either, with unique keys.
 
-    A pause is ignored: the data does not tell when it was `pausedSeconds` long. The start of a budget's
-    period is given in Unix time.
+    A pause is ignored: the data does not contain the time of its `pausedSeconds`. The start of a
+    budget's period is given in Unix time.
 
     Args:
         data: Plain data, as read from JSON or YAML.
-        wanted: `SharedLimit`, `LimitState`, or a tuple of one of them.
+        target: `SharedLimit`, `LimitState`, or a tuple of one of them.
         at: Its path in the document, for messages.
 
     Raises:
@@ -76,7 +76,7 @@ def from_json(data: Any, wanted: type[T], at: str = "$") -> T:
           a rolling limit needs the length of its window, in seconds
     """
     try:
-        return _CONVERTER.structure(data, wanted)
+        return _CONVERTER.structure(data, target)
     except SuiteError as error:
         placed = [attrs.evolve(one, path=at + one.path[1:]) for one in error.problems]
         raise SuiteError(placed) from None
@@ -99,11 +99,11 @@ def state_data(state: LimitState) -> dict[str, Any]:
     Args:
         state: The state; the start of its period in Unix time.
     """
-    told = limit_data(state.limit) | _data(attrs.evolve(state, paused_for=None), _STANDING)
+    data = limit_data(state.limit) | _data(attrs.evolve(state, paused_for=None), _STANDING)
     if state.began_at is not None:
         began_at = datetime.fromtimestamp(state.began_at, UTC)
-        told["beganAt"] = began_at.isoformat().replace("+00:00", "Z")
-    return told
+        data["beganAt"] = began_at.isoformat().replace("+00:00", "Z")
+    return data
 
 
 def _data(model: SharedLimit | LimitState, fields: Fields) -> dict[str, Any]:
@@ -125,8 +125,8 @@ def _wrong(message: str, hint: str) -> SuiteError:
     return SuiteError([Problem("$", message, hint)])
 
 
-def _limit_or_state(data: Any, wanted: Any) -> SharedLimit | LimitState:
-    fields = DEFINITION if wanted is SharedLimit else {**DEFINITION, **_STANDING}
+def _limit_or_state(data: Any, target: Any) -> SharedLimit | LimitState:
+    fields = DEFINITION if target is SharedLimit else {**DEFINITION, **_STANDING}
     spelled, problems = _spellings(data, fields)
     given: dict[str, Any] = {
         fields[key].name: data[spelling]
@@ -152,7 +152,7 @@ def _limit_or_state(data: Any, wanted: Any) -> SharedLimit | LimitState:
         names = [field.name for field in DEFINITION.values() if field.name in found]
         right: SharedLimit | LimitState
         right = limit = SharedLimit(**{name: found.pop(name) for name in names})
-        if wanted is LimitState:
+        if target is LimitState:
             found.pop("paused_for", None)
             usual = "decreasing" if "pending_capacity" in found else "active"
             right = LimitState(limit=limit, **{"status": usual, **found})
@@ -190,14 +190,14 @@ def _below(key: str) -> str:
     return f"$.{key}" if _PLAIN.fullmatch(key) else f"$[{json.dumps(key)}]"
 
 
-def _list(data: Any, wanted: Any) -> tuple[Any, ...]:
+def _list(data: Any, target: Any) -> tuple[Any, ...]:
     if not isinstance(data, list | tuple):
         raise _wrong(f"{value_text(data)} is not a list", "a list of limits")
     problems: list[Problem] = []
     found: dict[int, SharedLimit | LimitState] = {}
     for place, part in enumerate(data):
         try:
-            found[place] = from_json(part, get_args(wanted)[0], f"$[{place}]")
+            found[place] = from_json(part, get_args(target)[0], f"$[{place}]")
         except SuiteError as error:
             problems += error.problems
     first: dict[str, int] = {}
@@ -217,8 +217,8 @@ def _text(value: Any, _wanted: Any) -> str:
     raise _wrong(f"{value_text(value)} is not a text", "put it in quotes")
 
 
-def _whole(value: Any, wanted: Any) -> int:
-    least = get_args(wanted)[1]
+def _whole(value: Any, target: Any) -> int:
+    least = get_args(target)[1]
     hint = f"a whole number from {least} to 2^53-1"
     if type(value) is not int:
         raise _wrong(f"{value_text(value)} is not a whole number", hint)
@@ -249,8 +249,8 @@ def _instant(value: Any, _wanted: Any) -> float:
     return instant.timestamp()
 
 
-def _choice(value: Any, wanted: Any) -> str:
-    choices = get_args(wanted)
+def _choice(value: Any, target: Any) -> str:
+    choices = get_args(target)
     if value in choices:
         return str(value)
     raise _wrong(f"{value_text(value)} is not known", f"one of {', '.join(choices)}")
@@ -260,11 +260,11 @@ _CONVERTER = cattrs.Converter()
 _CONVERTER.register_structure_hook(str, _text)
 _CONVERTER.register_structure_hook(float, _seconds)
 _HOOKS: Mapping[Callable[[Any], bool], Callable[[Any, Any], Any]] = {
-    lambda wanted: wanted in {SharedLimit, LimitState}: _limit_or_state,
-    lambda wanted: get_origin(wanted) is tuple: _list,
-    lambda wanted: wanted == Instant: _instant,
-    lambda wanted: get_origin(wanted) is Annotated and get_args(wanted)[0] is int: _whole,
-    lambda wanted: get_origin(wanted) is Literal: _choice,
+    lambda target: target in {SharedLimit, LimitState}: _limit_or_state,
+    lambda target: get_origin(target) is tuple: _list,
+    lambda target: target == Instant: _instant,
+    lambda target: get_origin(target) is Annotated and get_args(target)[0] is int: _whole,
+    lambda target: get_origin(target) is Literal: _choice,
 }
 for _is_wanted, _hook in _HOOKS.items():
     _CONVERTER.register_structure_hook_func(_is_wanted, _hook)

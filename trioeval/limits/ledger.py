@@ -67,7 +67,7 @@ class Lease:
     granted: Granted
     shares: list[LeaseShare]
     """In the order of the requirements."""
-    held: bool
+    is_held: bool
     """True if it belongs to a scope of this process."""
     requested_at: float
 
@@ -78,7 +78,7 @@ class Lease:
 
     @property
     def has_expired(self) -> bool:
-        """Whether one of its holds has ended."""
+        """True if one of its holds has ended."""
         return any(
             not share.counted and type(share.counter) is ConcurrencyCounter for share in self.shares
         )
@@ -106,14 +106,14 @@ class LeaseRecords:
     """Start of that retention; nothing was due by it before."""
     _due_at: float = attrs.field(init=False, default=-math.inf)
     """Nothing is dropped before this instant."""
-    _held: dict[str, Lease] = attrs.field(init=False, factory=dict)
+    _held_leases: dict[str, Lease] = attrs.field(init=False, factory=dict)
     _live: OrderedDict[str, Lease] = attrs.field(init=False, factory=OrderedDict)
     """Live leases that are not held, in the order of their last requests."""
     _closed: OrderedDict[str, ClosedLease] = attrs.field(init=False, factory=OrderedDict)
     """Closed leases, in the order of their last requests."""
 
     def __len__(self) -> int:
-        return len(self._held) + len(self._live) + len(self._closed)
+        return len(self._held_leases) + len(self._live) + len(self._closed)
 
     @property
     def live(self) -> Mapping[str, Lease]:
@@ -131,25 +131,25 @@ class LeaseRecords:
 
     def lease(self, lease_id: str) -> Lease | None:
         """Return a lease that is not over. Leases that are due must have been dropped."""
-        return self._live.get(lease_id) or self._held.get(lease_id)
+        return self._live.get(lease_id) or self._held_leases.get(lease_id)
 
     def add(self, lease_id: str, lease: Lease) -> None:
         """Add a lease that is granted now."""
-        if lease.held:
-            self._held[lease_id] = lease
+        if lease.is_held:
+            self._held_leases[lease_id] = lease
         else:
             self._live[lease_id] = lease
 
     def touch(self, lease_id: str, lease: Lease, now: float) -> None:
         """Restart the retention of a lease."""
-        if not lease.held:
+        if not lease.is_held:
             lease.requested_at = now
             self._live.move_to_end(lease_id)
 
     def close(self, lease_id: str, lease: Lease, answer: Denied, now: float) -> None:
         """Close a lease; further requests about it get `answer`."""
-        if lease.held:
-            del self._held[lease_id]
+        if lease.is_held:
+            del self._held_leases[lease_id]
         else:
             del self._live[lease_id]
             self.deny(lease_id, answer, now)
@@ -213,7 +213,7 @@ class Snapshot:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it adds nothing to the states of its limits."""
+        """True if it adds nothing to the states of its limits."""
         is_used = any(one["shares"] or one["paused_until"] for one in self.limits)
         return not (is_used or self.leases or self.completed)
 
@@ -249,7 +249,7 @@ class LimitLedger:
         ask: LeaseRequest,
         now: float,
         *,
-        held: bool = False,
+        is_held: bool = False,
         behind: Callable[[Sequence[Requirement]], Sequence[str]] | None = None,
     ) -> Granted | Denied:
         """Grant or deny a lease. A repeated request gets the first answer again.
@@ -257,8 +257,8 @@ class LimitLedger:
         Args:
             ask: The request.
             now: The instant.
-            held: The lease belongs to a scope of this process, which ends it: its holds do not expire, and it
-                is forgotten as soon as it is over or denied.
+            is_held: A scope of this process ends the lease: its holds do not expire, and it is forgotten as
+                soon as it is over or denied.
             behind: Called before a grant; returns the limits at which earlier requests wait, which then
                 count as full.
         """
@@ -275,13 +275,13 @@ class LimitLedger:
         if refusal is not None:
             for key in () if refusal.terminal else refusal.keys:
                 self._counters[key].streak += 1
-            if not held:
+            if not is_held:
                 records.deny(ask.lease_id, refusal, now)
             return refusal
         counters = self._counters
-        shares = [counters[one.key].take(one.amount, now, held=held) for one in requirements]
+        shares = [counters[one.key].take(one.amount, now, is_held=is_held) for one in requirements]
         granted = Granted(now)
-        records.add(ask.lease_id, Lease(requirements, granted, shares, held, now))
+        records.add(ask.lease_id, Lease(requirements, granted, shares, is_held, now))
         return granted
 
     def check(self, requirements: Sequence[Requirement], now: float) -> Denied | None:
@@ -431,10 +431,10 @@ class LimitLedger:
             shares = counter.listed()
             place_by_share.update(zip(shares, itertools.count()))
             is_budget, state = counter.limit.kind == "budget", counter.state(now)
-            kept = attrs.evolve(state, used=state.used if is_budget else 0, outstanding=0)
+            reduced = attrs.evolve(state, used=state.used if is_budget else 0, outstanding=0)
             limits.append(
                 {
-                    "state": state_data(kept),
+                    "state": state_data(reduced),
                     "paused_until": state.paused_until,
                     "shares": [[share.amount, share.at] for share in shares],
                     "is_removed": self._counters.get(counter.limit.key) is not counter,
@@ -469,7 +469,7 @@ class LimitLedger:
             state = from_json(data["state"], LimitState)
             state = attrs.evolve(state, paused_until=data["paused_until"])
             counter = _counter_of(state, snapshot.at)
-            shares = [LeaseShare(counter, amount, at, held=False) for amount, at in data["shares"]]
+            shares = [LeaseShare(counter, amount, at) for amount, at in data["shares"]]
             for share in shares:
                 counter.put(share)
             counters.append((counter, shares))
@@ -484,13 +484,13 @@ class LimitLedger:
                     share = listed[place]
                 else:
                     is_budget = isinstance(counter, BudgetCounter)
-                    share = LeaseShare(counter, amount, reserved_at, held=False, counted=is_budget)
+                    share = LeaseShare(counter, amount, reserved_at, counted=is_budget)
                     if is_budget:
                         counter.put(share)
                 shares.append(share)
             granted = Granted(reserved_at)
             lease = Lease(
-                tuple(requirements), granted, shares, held=False, requested_at=requested_at
+                tuple(requirements), granted, shares, is_held=False, requested_at=requested_at
             )
             ledger._records.add(lease_id, lease)
         for lease_id, requested_at in snapshot.completed:
@@ -529,15 +529,15 @@ class LimitLedger:
         counters = self._counters
         if unknown := [one.key for one in requirements if one.key not in counters]:
             return denied("unknown_limit_key", unknown)
-        asked = [(one.key, counters[one.key], one.amount) for one in requirements]
-        for _, counter, _ in asked:
+        requested = [(one.key, counters[one.key], one.amount) for one in requirements]
+        for _, counter, _ in requested:
             counter.refresh(now)
-        if too_large := [one for one in asked if one[1].is_beyond(one[2])]:
+        if too_large := [one for one in requested if one[1].is_beyond(one[2])]:
             return terminal_denial("exceeds_capacity", [_lack(*one, now) for one in too_large])
-        if spent := [one for one in asked if not one[1].may_fit(one[2])]:
+        if spent := [one for one in requested if not one[1].may_fit(one[2])]:
             return terminal_denial("budget_exhausted", [_lack(*one, now) for one in spent])
-        waits = {key: counter.wait(amount, now) for key, counter, amount in asked}
-        if decreasing := [key for key, counter, _ in asked if counter.pending is not None]:
+        waits = {key: counter.wait(amount, now) for key, counter, amount in requested}
+        if decreasing := [key for key, counter, _ in requested if counter.pending is not None]:
             return denied("limit_decreasing", decreasing, max(waits.values()))
         short = [key for key, wait in waits.items() if wait > 0]
         return denied("no_capacity", short, max(waits.values()))

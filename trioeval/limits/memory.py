@@ -4,7 +4,7 @@
 Every step that may make room (a lease ends, a limit is changed or resumed, a share expires) serves the
 waiters before it returns: it takes their leases for them and wakes exactly these. So nothing polls, no
 wake-up is wasted, and no lease is free while a waiter could have it. Room that appears by itself needs a
-timer: the first waiter has it, so there is no timer while nothing waits.
+timer: the first waiter has it, so no timer runs while nothing waits.
 
 The lease of a permit belongs to its call. Its holds do not expire while the call runs, however long that
 takes, and end in the step in which the call ends.
@@ -55,8 +55,8 @@ class LeaseWaiter(LimitWaiter):
 
     job_id: str
     requirements: tuple[Requirement, ...]
-    _told: Callable[[Shortage], None]
-    said: Shortage | None = None
+    _on_shortage: Callable[[Shortage], None]
+    reported: Shortage | None = None
     """The last reported reason for waiting."""
     end: LeaseRequest | LimitError | None = None
     """The granted request, or the terminal error; None while it waits."""
@@ -74,8 +74,8 @@ class LeaseWaiter(LimitWaiter):
 
     def tell(self, shortage: Shortage) -> None:
         """Report the reason for waiting."""
-        self.said = shortage
-        self._told(shortage)
+        self.reported = shortage
+        self._on_shortage(shortage)
 
     def serve(self, end: LeaseRequest | LimitError) -> None:
         """End the wait."""
@@ -241,7 +241,7 @@ class MemoryLimits:
         self,
         job_id: str,
         requirements: tuple[Requirement, ...],
-        told: Callable[[Shortage], None],
+        on_shortage: Callable[[Shortage], None],
     ) -> LeaseRequest:
         """Wait for a lease, for a permit. A checkpoint; a cancelled call keeps nothing.
 
@@ -253,7 +253,7 @@ class MemoryLimits:
         if denied is not None and denied.terminal:
             await trio.lowlevel.checkpoint()
             raise denial_error(denied)
-        waiter = LeaseWaiter(self._needs(requirements), job_id, requirements, told)
+        waiter = LeaseWaiter(self._needs(requirements), job_id, requirements, on_shortage)
         keys = self._order.obstacles(waiter.needs, self._room(now))
         self._waiting[self._order.join(waiter)] = None
         handed_over = False
@@ -283,7 +283,7 @@ class MemoryLimits:
     def _take(self, job_id: str, requirements: tuple[Requirement, ...], now: float) -> LeaseRequest:
         """Take a lease, for which there must be room."""
         ask = LeaseRequest(f"this process/{self._granted}", job_id, requirements)
-        decision = self._ledger.reserve(ask, now, held=True)
+        decision = self._ledger.reserve(ask, now, is_held=True)
         if not isinstance(decision, Granted):
             msg = f"the room for {requirements} was not granted: {decision}; please report this"
             raise RuntimeError(msg)  # noqa: TRY004 - no argument is wrong
@@ -328,11 +328,11 @@ class MemoryLimits:
 
     def _serve(self, now: float, *, anew: bool = False) -> None:
         """Grant all leases that may be granted; report to the other waiters why they wait."""
-        held = self._order.serve(self._room(now), partial(self._start, now=now))
+        blocked = self._order.serve(self._room(now), partial(self._start, now=now))
         self._awaited.clear()
-        self._await({key for _, keys in held for key in keys}, now)
-        for waiter, keys in held:
-            self._tell(waiter, keys, now, anew=anew)
+        self._await({key for _, keys in blocked for key in keys}, now)
+        for waiter, keys in blocked:
+            self._report(waiter, keys, now, anew=anew)
 
     def _await(self, keys: Iterable[str], now: float) -> None:
         """Set the timer of the first waiter to the instant at which one of these limits may get room.
@@ -347,21 +347,23 @@ class MemoryLimits:
         first.set_timer(min(wake_at, first.wake_at) if self._awaited else wake_at)
         self._awaited |= new
 
-    def _tell(self, waiter: LeaseWaiter, keys: tuple[str, ...], now: float, *, anew: bool) -> None:
-        """Report why a call waits, if that has changed, or its announced instant has passed in vain."""
-        said = waiter.said
-        due = said is not None and said.until is not None and said.until <= now
+    def _report(
+        self, waiter: LeaseWaiter, keys: tuple[str, ...], now: float, *, anew: bool
+    ) -> None:
+        """Report why a call waits, if that has changed, or if it was not served at its announced instant."""
+        reported = waiter.reported
+        due = reported is not None and reported.until is not None and reported.until <= now
         # A limit starts to decrease when it is redefined, and at no other time.
         if (
-            said is not None
-            and said.keys == keys
-            and said.kind == "rate_limit"
+            reported is not None
+            and reported.keys == keys
+            and reported.kind == "rate_limit"
             and not anew
             and not due
         ):
             return
         shortage = self._shortage(self._ledger.check(waiter.requirements, now), keys, now)
-        if said is None or due or (said.kind, said.keys) != (shortage.kind, keys):
+        if reported is None or due or (reported.kind, reported.keys) != (shortage.kind, keys):
             waiter.tell(shortage)
 
     def _shortage(self, denied: Denied | None, keys: tuple[str, ...], now: float) -> Shortage:

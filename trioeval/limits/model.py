@@ -249,7 +249,7 @@ class SharedLimit:
     reset: float | None = attrs.field(default=None, metadata={KEY: "resetSeconds"})
     """Seconds after which a budget resets, > 0; None for never. Only of a budget."""
     overage: Overage = "debt"
-    """Whether usage beyond the reservation counts (`debt`) or not (`deny`)."""
+    """Treatment of usage beyond the reservation: it counts (`debt`) or not (`deny`)."""
     unit: str = ""
     """The unit of its amounts, for people."""
     description: str = ""
@@ -305,9 +305,9 @@ class SharedLimit:
                 raise LimitError("invalid_request", message, keys=(self.key,))
 
 
-def too_long(what: str, text: str) -> str:
+def too_long(field: str, text: str) -> str:
     """Return the message about a name of too many characters."""
-    return f"{what} has {len(text):,} characters, at most {LONGEST_NAME} are allowed"
+    return f"{field} has {len(text):,} characters, at most {LONGEST_NAME} are allowed"
 
 
 @attrs.frozen(kw_only=True)

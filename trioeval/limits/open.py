@@ -1,4 +1,4 @@
-"""Opening shared limits, in whichever place they are kept.
+"""Opening shared limits, in memory, in Redis or over HTTP.
 
 The clients of Redis and HTTP are imported only when they are needed.
 """
@@ -143,9 +143,9 @@ async def open_limits(
         raise LimitError("invalid_request", msg)
     async with (
         _open_backend(backend, url, namespace, request_timeout) as (keeper, wakes),
-        _open_batched(keeper, batch) as asked,
+        _open_batched(keeper, batch) as batched,
         open_remote(
-            asked,
+            batched,
             wakes=wakes,
             patience=patience,
             unreachable=unreachable,

@@ -396,8 +396,8 @@ class RedisLimits:
         limit.check()
         span = _micro(limit.span or 0.0)
         items = (limit.key, limit.kind, limit.capacity, span)
-        told = (limit.overage, limit.unit, limit.description)
-        is_done, answer = await self._run("define", [*items, *told])
+        labels = (limit.overage, limit.unit, limit.description)
+        is_done, answer = await self._run("define", [*items, *labels])
         if not is_done:
             raise kind_mismatch(limit, answer)
         return _state(answer)
@@ -423,22 +423,22 @@ class RedisLimits:
         if not await self._run("remove", [key]):
             raise unknown_limit(key)
 
-    async def wakes(self, told: Callable[[tuple[str, ...]], None]) -> NoReturn:
+    async def wakes(self, on_wake: Callable[[tuple[str, ...]], None]) -> NoReturn:
         """Listen for room, so that waiting calls ask again at once. Runs until cancelled.
 
         Notifications are not reliable: they are lost while the connection is, and there are none of room that
         appears by itself. Waiters must retry after `retry_after` all the same.
 
         Args:
-            told: Called synchronously with the keys that have room again; with no keys whenever listening
+            on_wake: Called synchronously with the keys that have room again; with no keys whenever listening
                 starts, since notifications may have been missed before.
         """
         while True:
             with contextlib.suppress(LimitError, RedisError):
-                await self._listen(told)
+                await self._listen(on_wake)
             await trio.sleep(_RECONNECT)
 
-    async def _listen(self, told: Callable[[tuple[str, ...]], None]) -> None:
+    async def _listen(self, on_wake: Callable[[tuple[str, ...]], None]) -> None:
         connection = await self._link.connect()
         try:
             connection.send_command(b"SUBSCRIBE", f"{self._tag}:room")
@@ -446,9 +446,9 @@ class RedisLimits:
                 async for message in messages:
                     match message:
                         case [b"subscribe", *_]:
-                            told(())
+                            on_wake(())
                         case [b"message", _, bytes() as keys]:
-                            told(tuple(orjson.loads(keys)))
+                            on_wake(tuple(orjson.loads(keys)))
         finally:
             connection.invalidate("listening has ended")
 

@@ -207,7 +207,7 @@ class RemoteLimits:
         self,
         job_id: str,
         requirements: tuple[Requirement, ...],
-        told: Callable[[Shortage], None],
+        on_shortage: Callable[[Shortage], None],
     ) -> LeaseRequest | None:
         """Wait for a lease. A checkpoint.
 
@@ -220,7 +220,7 @@ class RemoteLimits:
 
         def report_behind(keys: frozenset[str]) -> None:
             kind: Kind = "rate_limit" if self._health.since is None else "limiter_error"
-            told(Shortage(kind, tuple(sorted(keys))))
+            on_shortage(Shortage(kind, tuple(sorted(keys))))
 
         missing_since: float | None = None
         is_made = False
@@ -229,9 +229,9 @@ class RemoteLimits:
             while True:
                 await turn.wait()
                 ask = LeaseRequest(self._new_id(), job_id, requirements)
-                said_at, decision = await self._decide(turn, ask, told)
+                requested_at, decision = await self._decide(turn, ask, on_shortage)
                 if isinstance(decision, Granted):
-                    self._heartbeat.add(ask.lease_id, turn.keys, said_at)
+                    self._heartbeat.add(ask.lease_id, turn.keys, requested_at)
                     return ask
                 if decision is None:
                     self._give_up(turn.keys)
@@ -243,11 +243,11 @@ class RemoteLimits:
                 if not is_made and self._lacks_defined_limit(decision):
                     if missing_since is None:
                         missing_since = trio.current_time()
-                    is_made = await self._create_missing(turn, told, missing_since)
+                    is_made = await self._create_missing(turn, on_shortage, missing_since)
                     continue
                 if decision.terminal:
                     raise denial_error(decision)
-                await self._wait(turn, decision, told)
+                await self._wait(turn, decision, on_shortage)
         finally:
             self._turns.leave(turn)
 
@@ -292,7 +292,7 @@ class RemoteLimits:
         return trouble
 
     async def _decide(
-        self, turn: RequestTurn, ask: LeaseRequest, told: Callable[[Shortage], None]
+        self, turn: RequestTurn, ask: LeaseRequest, on_shortage: Callable[[Shortage], None]
     ) -> tuple[float, Granted | Denied | None]:
         """Request a lease until an answer arrives; None if none arrives for too long.
 
@@ -302,22 +302,24 @@ class RemoteLimits:
         Raises:
             LimitError: The backend refuses altogether, or does not answer.
         """
-        said_at, failures, in_doubt = trio.current_time(), 0, False
+        requested_at, failures, in_doubt = trio.current_time(), 0, False
         try:
-            while not self._is_probed_elsewhere(has_asked=failures > 0):
+            while not self._is_probed_elsewhere(has_requested=failures > 0):
                 in_doubt = True
-                decision = await self._reserve(turn, ask, told)
-                if isinstance(decision, Granted) and self._is_stale(turn, said_at):
+                decision = await self._reserve(turn, ask, on_shortage)
+                if isinstance(decision, Granted) and self._is_stale(turn, requested_at):
                     now, decision = trio.current_time(), await self._extended(ask, decision)
-                    said_at = now if isinstance(decision, Granted) else said_at
+                    requested_at = now if isinstance(decision, Granted) else requested_at
                 in_doubt = isinstance(decision, Unknown)
                 if not isinstance(decision, Unknown):
-                    return said_at, decision
+                    return requested_at, decision
                 failures += 1
                 until = trio.current_time() + after_failure(failures, self._spread())
                 until = min(until, self._health.lasts_at)
                 self._warn_of_outage()
-                told(Shortage("limiter_error", tuple(sorted(turn.keys)), until, decision.message))
+                on_shortage(
+                    Shortage("limiter_error", tuple(sorted(turn.keys)), until, decision.message)
+                )
                 self._turns.mark_unanswered(turn)
                 await trio.sleep_until(until)
         except LimitError:
@@ -326,10 +328,10 @@ class RemoteLimits:
         finally:
             if in_doubt:
                 self._unresolved.put(ask.lease_id, ask, turn.keys)
-        return said_at, None
+        return requested_at, None
 
     async def _reserve(
-        self, turn: RequestTurn, ask: LeaseRequest, told: Callable[[Shortage], None]
+        self, turn: RequestTurn, ask: LeaseRequest, on_shortage: Callable[[Shortage], None]
     ) -> Decision:
         """Send one request; its lane keeps its turn at the cap of all lanes until the request takes long."""
         asked_at, waiting = trio.current_time(), trio.CancelScope()
@@ -338,7 +340,9 @@ class RemoteLimits:
             with waiting:
                 # Sooner would cost a lane far from its backend that turn with every request.
                 await trio.sleep(max(MOMENT, 2 * self._usual))
-                told(Shortage("limiter_error", tuple(sorted(turn.keys)), None, "no answer yet"))
+                on_shortage(
+                    Shortage("limiter_error", tuple(sorted(turn.keys)), None, "no answer yet")
+                )
                 self._turns.mark_unanswered(turn)
 
         self._background.start_soon(report_silence)
@@ -350,10 +354,10 @@ class RemoteLimits:
         finally:
             waiting.cancel("an answer arrived")
 
-    def _is_probed_elsewhere(self, *, has_asked: bool) -> bool:
+    def _is_probed_elsewhere(self, *, has_requested: bool) -> bool:
         """Return whether an outage lasts, and another request probes the backend, or this one already has."""
         is_lasting = trio.current_time() >= self._health.lasts_at
-        return is_lasting and (has_asked or self.undelivered > 0)
+        return is_lasting and (has_requested or self.undelivered > 0)
 
     def _warn_of_outage(self) -> None:
         """Warn once in each outage that lasts for a while."""
@@ -372,7 +376,7 @@ class RemoteLimits:
         return denial.reason == "unknown_limit_key" and not own.isdisjoint(denial.keys)
 
     async def _create_missing(
-        self, turn: RequestTurn, told: Callable[[Shortage], None], since: float
+        self, turn: RequestTurn, on_shortage: Callable[[Shortage], None], since: float
     ) -> bool:
         """Create the limits that were found missing at an instant; return whether an answer arrived.
 
@@ -388,13 +392,13 @@ class RemoteLimits:
             if error.reason != "limiter_unavailable" or now >= since + self._health.patience:
                 raise
             until = now + after_failure(1, self._spread())
-            told(Shortage("limiter_error", tuple(sorted(turn.keys)), until, error.message))
+            on_shortage(Shortage("limiter_error", tuple(sorted(turn.keys)), until, error.message))
             await trio.sleep_until(until)
             return False
         return True
 
-    def _is_stale(self, turn: RequestTurn, said_at: float) -> bool:
-        return self._heartbeat.is_stale(turn.keys, said_at, trio.current_time())
+    def _is_stale(self, turn: RequestTurn, requested_at: float) -> bool:
+        return self._heartbeat.is_stale(turn.keys, requested_at, trio.current_time())
 
     async def _extended(self, ask: LeaseRequest, granted: Granted) -> Granted | Denied | Unknown:
         """Extend a grant that took so long to arrive that its hold may have expired."""
@@ -406,7 +410,7 @@ class RemoteLimits:
         return granted if lives else denied("lease_expired")
 
     async def _wait(
-        self, turn: RequestTurn, denial: Denied, told: Callable[[Shortage], None]
+        self, turn: RequestTurn, denial: Denied, on_shortage: Callable[[Shortage], None]
     ) -> None:
         """Wait until a denied lease is worth requesting again, and it is this waiter's turn."""
         until = trio.current_time() + after_denial(denial.retry_after, self._spread())
@@ -414,7 +418,7 @@ class RemoteLimits:
         keys = await self._limits_of_long_wait(turn, denial) if is_long else denial.keys
         self._turns.denied(turn, keys, trio.current_time(), is_long=is_long)
         kind: Kind = "limit_decreasing" if denial.reason == "limit_decreasing" else "rate_limit"
-        told(Shortage(kind, denial.keys, until, denial.message))
+        on_shortage(Shortage(kind, denial.keys, until, denial.message))
         with trio.move_on_at(until):
             await turn.wait()
         self._turns.want(turn)

@@ -157,7 +157,7 @@ class _Held:
     """A lease whose call is running."""
 
     keys: frozenset[str]
-    said_at: float
+    requested_at: float
     """Instant at which its last answered message was sent."""
 
 
@@ -176,16 +176,16 @@ class Heartbeat:
     _due_at: float = -math.inf
     """Instant of the next message."""
 
-    def add(self, lease_id: str, keys: frozenset[str], said_at: float) -> None:
+    def add(self, lease_id: str, keys: frozenset[str], requested_at: float) -> None:
         """Start extending a lease that was granted. Synchronous.
 
         Args:
             lease_id: Its id.
             keys: Its limits.
-            said_at: Instant at which it was requested.
+            requested_at: Instant at which it was requested.
         """
-        self._held[lease_id] = held = _Held(keys, said_at)
-        if self._due_of(held) < self._due_at:
+        self._held[lease_id] = lease = _Held(keys, requested_at)
+        if self._due_of(lease) < self._due_at:
             self._news.set()
 
     def remove(self, lease_id: str) -> None:
@@ -196,9 +196,9 @@ class Heartbeat:
         """Return whether a lease returns its share of a limit when it ends, as far as is known."""
         return self._timeouts is None or self._timeouts.get(key, 0.0) < math.inf
 
-    def is_stale(self, keys: frozenset[str], said_at: float, now: float) -> bool:
+    def is_stale(self, keys: frozenset[str], requested_at: float, now: float) -> bool:
         """Return whether a lease that was requested at an instant may have expired by now."""
-        return now - said_at >= _BEATS * self._period(keys)
+        return now - requested_at >= _BEATS * self._period(keys)
 
     async def run(self) -> None:
         """Keep the leases alive, until cancelled."""
@@ -219,7 +219,9 @@ class Heartbeat:
                 holds = f"the holds of {len(self._held)} running call{'s' * (len(self._held) != 1)}"
                 self._warn(f"{holds} cannot be extended now: {trouble}")
             # At most half a beat, so that the next attempt may still be in time.
-            beat = min((self._period(held.keys) for held in self._held.values()), default=math.inf)
+            beat = min(
+                (self._period(lease.keys) for lease in self._held.values()), default=math.inf
+            )
             await trio.sleep(min(after_failure(failures, self._spread()), beat / 2))
 
     def _period(self, keys: frozenset[str]) -> float:
@@ -227,10 +229,10 @@ class Heartbeat:
         timeouts = self._timeouts or {}
         return min([MIN_RETENTION, *(timeouts.get(key, math.inf) for key in keys)]) / _BEATS
 
-    def _due_of(self, held: _Held) -> float:
-        if self._timeouts is None or not held.keys <= self._timeouts.keys():
+    def _due_of(self, lease: _Held) -> float:
+        if self._timeouts is None or not lease.keys <= self._timeouts.keys():
             return -math.inf  # a limit whose timeout is unknown
-        return held.said_at + self._period(held.keys)
+        return lease.requested_at + self._period(lease.keys)
 
     async def _beat(self) -> str | None:
         """Extend all leases; return what prevents it, if anything."""
@@ -246,23 +248,23 @@ class Heartbeat:
         with self._health.asking(is_repeated=False):
             states = await self._health.backend.states()
         self._timeouts = {one.limit.key: one.limit.timeout or math.inf for one in states}
-        for held in self._held.values():  # of limits that were removed meanwhile
-            for key in held.keys - self._timeouts.keys():
+        for lease in self._held.values():  # of limits that were removed meanwhile
+            for key in lease.keys - self._timeouts.keys():
                 self._timeouts[key] = math.inf
 
     async def _extend(self) -> None:
         """Postpone the expiry of every lease."""
         leases = list(self._held)
         for start in range(0, len(leases), _MOST):
-            part, said_at = leases[start : start + _MOST], trio.current_time()
+            part, requested_at = leases[start : start + _MOST], trio.current_time()
             with self._health.asking():
                 answers = await self._health.backend.extend(part)
             for lease_id, lives in zip(part, answers, strict=True):
-                held = self._held.get(lease_id)
-                if held is None:  # its call ended meanwhile
+                lease = self._held.get(lease_id)
+                if lease is None:  # its call ended meanwhile
                     continue
                 if lives:
-                    held.said_at = said_at
+                    lease.requested_at = requested_at
                     continue
                 del self._held[lease_id]
                 self._warn(
@@ -277,7 +279,7 @@ T = TypeVar("T")
 class Outbox(Generic[T]):
     """Messages of one kind about leases, each stored until it is delivered."""
 
-    _what: str
+    _noun: str
     """The content of the messages, for warnings."""
     _deliver: Callable[[Sequence[T]], Awaitable[str | None]]
     """Sends messages and removes the delivered ones; returns what prevents the rest, or None."""
@@ -330,14 +332,14 @@ class Outbox(Generic[T]):
             failures += 1
             self._trouble = trouble
             if failures == 1:
-                self._tell(f"cannot be reported now, will be retried: {trouble}", len(ids))
+                self._report(f"cannot be reported now, will be retried: {trouble}", len(ids))
             await trio.sleep(after_failure(failures, self._spread()))
 
     def leave(self, within: float) -> None:
         """Warn of messages that are left to expire after so many seconds at the end. Synchronous."""
         if self.items:
             left = f"not reported within {within:g} s: {self._trouble}; holds end by their timeout"
-            self._tell(left, len(self.items))
+            self._report(left, len(self.items))
 
     async def _try(self, items: Sequence[T], ids: Sequence[str]) -> str | None:
         try:
@@ -362,8 +364,8 @@ class Outbox(Generic[T]):
         for one in refused:
             self.items.pop(one, None)
         for reason, count in Counter(map(str, refused.values())).items():
-            self._tell(f"refused: {reason}; holds end by their timeout", count)
+            self._report(f"refused: {reason}; holds end by their timeout", count)
 
-    def _tell(self, what: str, count: int) -> None:
+    def _report(self, problem: str, count: int) -> None:
         leases = f"{count} lease{'s' * (count != 1)}"
-        self._warn(f"{self._what} ({leases}) {what}")
+        self._warn(f"{self._noun} ({leases}) {problem}")

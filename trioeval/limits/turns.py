@@ -42,7 +42,7 @@ class RequestTurn:
     """The number of its arrival."""
     keys: frozenset[str]
     """The limits that it needs."""
-    _told: Callable[[frozenset[str]], None]
+    _on_waiting: Callable[[frozenset[str]], None]
     """Called with the limits that an earlier waiter keeps from it."""
     claims: frozenset[str] = frozenset()
     """The limits that no later waiter may request."""
@@ -73,7 +73,7 @@ class RequestTurn:
     def report_behind(self, keys: frozenset[str]) -> None:
         """Report the limits that earlier waiters keep from it, if they have changed."""
         if keys and keys != self._behind:
-            self._told(keys)
+            self._on_waiting(keys)
         self._behind = keys
 
     def rest(self, short: frozenset[str], now: float, *, is_long: bool) -> None:
@@ -114,15 +114,17 @@ class RequestTurns:
     def __len__(self) -> int:
         return len(self._turns)
 
-    def join(self, keys: Iterable[str], told: Callable[[frozenset[str]], None]) -> RequestTurn:
+    def join(
+        self, keys: Iterable[str], on_waiting: Callable[[frozenset[str]], None]
+    ) -> RequestTurn:
         """Add a waiter behind all others; it may send a request at once if nothing is in its way.
 
         Args:
             keys: The limits that it needs.
-            told: Called synchronously, also in this step, with the limits that earlier waiters keep from it,
-                whenever these change.
+            on_waiting: Called synchronously, also in this step, with the limits that earlier waiters keep
+                from it, whenever these change.
         """
-        turn = RequestTurn(next(self._arrivals), frozenset(keys), told)
+        turn = RequestTurn(next(self._arrivals), frozenset(keys), on_waiting)
         self._turns[turn.number] = turn
         self._call()
         return turn

@@ -107,14 +107,14 @@ class WaitingOrder(Generic[W]):
             `held_back`.
         """
         rooms = _Rooms(room)
-        held: list[tuple[W, tuple[str, ...]]] = []
+        blocked: list[tuple[W, tuple[str, ...]]] = []
         heads = [(head.number, head) for head in map(_head, self._lines.values())]
         heapq.heapify(heads)
         # One pass is enough: a start makes no room, and opens the way only for waiters with the same keys.
         while heads:
             _, waiter = heapq.heappop(heads)
             if keys := self.held_back(waiter, rooms.__getitem__):
-                held.append((waiter, keys))
+                blocked.append((waiter, keys))
                 continue
             line = self._lines[waiter.keys]
             self.leave(waiter)
@@ -123,7 +123,7 @@ class WaitingOrder(Generic[W]):
             if line:
                 head = _head(line)
                 heapq.heappush(heads, (head.number, head))
-        return held
+        return blocked
 
     def held_back(self, waiter: LimitWaiter, room: Room) -> tuple[str, ...]:
         """Return the keys that hold back a waiter; none if it may start.

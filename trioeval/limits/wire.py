@@ -57,10 +57,10 @@ class MalformedError(ValueError):
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
-        told = (
+        lines = (
             f"{one.path}: {one.message}{(one.hint and f' ({one.hint})') or ''}" for one in problems
         )
-        super().__init__("; ".join(told))
+        super().__init__("; ".join(lines))
 
 
 @attrs.frozen
@@ -157,8 +157,8 @@ def read_extended(data: object) -> list[str]:
         form.check()
         texts = [item for item in items if isinstance(item, str) and len(item) <= LONGEST_NAME]
         if not 1 <= len(items) <= BATCH or len(texts) < len(items):
-            wanted = f"1 to {BATCH} texts of at most {LONGEST_NAME} characters"
-            message = f"must be a list of {wanted}, got {_seen(items)}"
+            expected = f"1 to {BATCH} texts of at most {LONGEST_NAME} characters"
+            message = f"must be a list of {expected}, got {_seen(items)}"
             raise MalformedError([Problem("$.lease_ids", message)])
         return items
     form = _Form(data, "$", needed=("lease_id",), others=("job_id",))
@@ -265,13 +265,13 @@ def read_decision(data: object) -> Decision:
         >>> read_decision({"error": "backend_error", "message": "no connection"})
         Unknown(message='no connection')
     """
-    said: Mapping[str, Any] = data if isinstance(data, dict) else {}
-    message = str(said.get("message") or "")
-    match said:
+    members: Mapping[str, Any] = data if isinstance(data, dict) else {}
+    message = str(members.get("message") or "")
+    match members:
         case {"granted": True, "reserved_at": int() | float() as reserved_at}:
             return Granted(float(reserved_at))
         case {"granted": False, "reason": str() as reason} if reason in _TERMINAL | _TRANSIENT:
-            wait, keys = said.get("retry_after_ms"), said.get("keys")
+            wait, keys = members.get("retry_after_ms"), members.get("keys")
             return Denied(
                 cast("TerminalReason | TransientReason", reason),
                 terminal=reason in _TERMINAL,
@@ -403,7 +403,7 @@ def limit_json(limit: SharedLimit) -> Json:
 
 def state_json(state: LimitState) -> Json:
     """Return the state of a limit, as a server sends it; without instants and capacities that are None."""
-    told: Json = {
+    members: Json = {
         **limit_json(state.limit),
         "overage": None if state.limit.kind == "concurrency" else state.limit.overage,
         "status": state.status,
@@ -415,7 +415,7 @@ def state_json(state: LimitState) -> Json:
         "paused_seconds": state.paused_for,
         "began_at": state.began_at,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in members.items() if value is not None}
 
 
 def read_state(data: object) -> LimitState | None:

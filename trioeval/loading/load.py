@@ -535,11 +535,11 @@ class _Loading:
         if not isinstance(own, dict):
             return {}
         texts = {name: value for name, value in own.items() if isinstance(value, str)}
-        kept = trust.without_insecure(texts)
-        for name in (one for one in texts if one not in kept):
+        trusted = trust.without_insecure(texts)
+        for name in (one for one in texts if one not in trusted):
             message = "is ignored: an untrusted suite must not change which servers are trusted"
             self._warnings.append(Mistake(message, at=("env", name), key=True))
-        return kept
+        return trusted
 
 
 def _problem(mistake: Mistake) -> Problem:

@@ -370,7 +370,10 @@ def _link_mistakes(
     """Yield mistakes for unknown columns of rows of other tasks, and for folders of several datasets."""
     from trioeval.columns.model import folder_of
 
-    left = {document.id: _left(document, tasks[document.place].suite) for document in documents}
+    left = {
+        document.id: _remaining_keys(document, tasks[document.place].suite)
+        for document in documents
+    }
     templates = Templates()
     folders: dict[Path, int] = {}
     for document in documents:
@@ -395,7 +398,7 @@ def _link_mistakes(
             yield Mistake(message, "each dataset needs its own", at=at)
 
 
-def _left(document: TaskDocument, suite: Suite) -> Collection[str] | None:
+def _remaining_keys(document: TaskDocument, suite: Suite) -> Collection[str] | None:
     """Return the columns of the rows of a task; None if they are unknown."""
     from trioeval.columns.types import written_columns
 

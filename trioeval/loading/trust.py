@@ -29,8 +29,8 @@ def place_hook(context: FileContext) -> Hook:
 def places_hook(context: FileContext) -> Hook:
     """Return the hook for a path or a list of paths, which must stay in the folder of the suite."""
 
-    def hook(value: Any, wanted: Any) -> tuple[str, ...]:
-        texts = one_or_more(value, wanted)
+    def hook(value: Any, target: Any) -> tuple[str, ...]:
+        texts = one_or_more(value, target)
         if isinstance(value, str):
             context.place(value)
         else:
@@ -43,8 +43,8 @@ def places_hook(context: FileContext) -> Hook:
 def variables_hook(context: FileContext) -> Hook:
     """Return the hook for environment variables; those that name a file that a run opens are paths."""
 
-    def hook(value: Any, wanted: Any) -> dict[str, str]:
-        variables = scalar_texts(value, wanted)
+    def hook(value: Any, target: Any) -> dict[str, str]:
+        variables = scalar_texts(value, target)
         Mistakes(wrong_paths(variables, context)).raise_any()
         return variables
 
@@ -54,8 +54,8 @@ def variables_hook(context: FileContext) -> Hook:
 def code_texts(context: FileContext) -> Hook:
     """Return the hook for texts that name functions, alone or in a list."""
 
-    def hook(value: Any, wanted: Any) -> tuple[str, ...]:
-        texts = one_or_more(value, wanted)
+    def hook(value: Any, target: Any) -> tuple[str, ...]:
+        texts = one_or_more(value, target)
         read_list(texts, lambda text: context.check_code(quote(text)))
         return texts
 
@@ -78,12 +78,12 @@ def env_files_hook(context: FileContext) -> Hook:
     """Return the hook for environment files; those of an untrusted suite only the user may name."""
     read = places_hook(context)
 
-    def hook(value: Any, wanted: Any) -> tuple[str, ...]:
+    def hook(value: Any, target: Any) -> tuple[str, ...]:
         if not context.trust.trusted:
             raise MistakenError(
                 Mistake("an untrusted suite reads no environment", "name the file with --env-file")
             )
-        texts: tuple[str, ...] = read(value, wanted)
+        texts: tuple[str, ...] = read(value, target)
         return texts
 
     return hook
@@ -93,8 +93,8 @@ def run_options_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
     """Return the hook for options of a run; an untrusted suite may lower the row limit, not raise it."""
     read = object_hook(converter, EvaluateOptions)
 
-    def hook(value: Any, wanted: Any) -> EvaluateOptions:
-        options: EvaluateOptions = read(value, wanted)
+    def hook(value: Any, target: Any) -> EvaluateOptions:
+        options: EvaluateOptions = read(value, target)
         if context.trust.trusted or 0 < options.max_rows <= MOST_ROWS:
             return options
         message = f"is ignored: an untrusted suite may have at most {MOST_ROWS:,} rows"

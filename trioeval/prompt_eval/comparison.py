@@ -172,15 +172,15 @@ class ComparedEval:
                 return found
             self._groups.setdefault(group.job, _GroupState()).rows += found
             return ()
-        outcome = with_refusals(outcome, begun=True)
+        outcome = with_refusals(outcome, has_started=True)
         state = self._groups.pop(outcome.index, _GroupState())
         consulted = [one for _, one in sorted(state.consulted.items(), key=lambda item: item[0])]
         spent = [one.spent() for one in consulted]
         if isinstance(outcome, Done | Failed | TimedOut):
             for whom in sorted(state.useless & state.consulted.keys()):
                 state.consulted[whom].reject()
-        held = sorted(state.rows, key=lambda row: row.index)
-        rows = [_with_comparison(row, outcome, grader_metadata(consulted)) for row in held]
+        in_order = sorted(state.rows, key=lambda row: row.index)
+        rows = [_with_comparison(row, outcome, grader_metadata(consulted)) for row in in_order]
         for place, row in enumerate(rows):
             if row.index in state.verdicts:
                 rows[place] = attrs.evolve(
@@ -194,10 +194,10 @@ class ComparedEval:
     def unstarted(self, jobs: range) -> UnstartedRows | None:
         """Return the rows of whole groups that were never started, and of steps without comparison."""
         taken, rows = self._layout.whole(jobs)
-        begun = min((job for job in self._groups if job in jobs), default=None)
-        if begun is not None:
-            group = self._layout.group(begun)
-            first = jobs.start if group is None else begun - (group.stop - group.start)
+        started_group = min((job for job in self._groups if job in jobs), default=None)
+        if started_group is not None:
+            group = self._layout.group(started_group)
+            first = jobs.start if group is None else started_group - (group.stop - group.start)
             taken, rows = self._layout.whole(range(jobs.start, max(jobs.start, first)))
         if not rows:
             return None
@@ -229,13 +229,13 @@ class ComparedEval:
                 verdicts = await self._chosen(place, assertion, group, state, calls)
             except Exception as error:
                 payer = min(state.verdicts, default=group.start)
-                error_told = judge_error(error, state.consulted.get((payer, place)))
+                judge_failure = judge_error(error, state.consulted.get((payer, place)))
                 is_refused = refusal_in(error) is not None
-                if not is_refused and not is_transient(error_told):
+                if not is_refused and not is_transient(judge_failure):
                     state.useless.add((payer, place))
                 if is_refused or assertion.weight:
-                    raise grading_error(assertion, (place,), error_told) from error
-                verdicts = dict.fromkeys(found, ungraded(assertion, error_told))
+                    raise grading_error(assertion, (place,), judge_failure) from error
+                verdicts = dict.fromkeys(found, ungraded(assertion, judge_failure))
             else:
                 state.useless.discard((min(state.verdicts), place))
             for step, verdict in verdicts.items():

@@ -60,7 +60,7 @@ class _RowState:
     step: Step
     planned: Step | None = None
     """The step in the suite, if an extension replaced it."""
-    asked: RenderedPrompt | None = None
+    prompt: RenderedPrompt | None = None
     reply: Reply | None = None
     is_bought: bool = False
     """True if `reply` comes from one call, and not from a test or several attempts."""
@@ -170,10 +170,10 @@ class PromptEval:
         return self._answerer.starts_without_lane(step, ask, is_answered=is_answered)
 
     def _ask_ahead(self, step: Step) -> RenderedPrompt | None:
-        asked = self._tools.build_now(step)
-        if asked is not None:
-            self._ahead[step.index] = asked
-        return asked
+        prompt = self._tools.build_now(step)
+        if prompt is not None:
+            self._ahead[step.index] = prompt
+        return prompt
 
     async def perform(self, job: Job[Step], calls: Calls[Step]) -> Verdict:
         """Run the body of a job: render the prompt, call the provider, transform, grade, store the output.
@@ -197,7 +197,7 @@ class PromptEval:
         except Exception as error:  # noqa: BLE001 - passed to extensions, and raised again below
             outcome = Failed(job.index, 0, 0, 0, 0, error)
         state.ending = outcome
-        ended = with_refusals(outcome, begun=state.reply is not None)
+        ended = with_refusals(outcome, has_started=state.reply is not None)
         judged = await self._hooks.after_each(self._row(ended, state))
         if judged.step is not state.step:
             state.planned = job.payload
@@ -232,22 +232,22 @@ class PromptEval:
         step = state.step
         if step.test.fault is not None:
             raise InputError(step.test.fault)
-        asked = self._ahead.pop(job.index, None)
-        if asked is None:
-            asked = await self._tools.build(step)
-        state.asked = asked
+        prompt = self._ahead.pop(job.index, None)
+        if prompt is None:
+            prompt = await self._tools.build(step)
+        state.prompt = prompt
         if step.test.provider_output is None:
-            reply = state.reply = await self._answerer.answer(step, asked, calls, state)
+            reply = state.reply = await self._answerer.answer(step, prompt, calls, state)
         else:
             reply = state.reply = Reply(output=step.test.provider_output, cost=0.0)
             state.latency_ms = 0.0
         if reply.output is None:
             msg = "the reply has no output"
             raise ProviderError("empty_reply", msg)
-        self._tools.remember_turn(step, asked, reply)
-        output = await self._tools.transform(step, asked, reply)
+        self._tools.remember_turn(step, prompt, reply)
+        output = await self._tools.transform(step, prompt, reply)
         state.output = output
-        state.graders = self._judges.graders.of_row(step, asked, calls)
+        state.graders = self._judges.graders.of_row(step, prompt, calls)
         return self._judges.of(
             state.graders, reply, output, state.latency_ms, self._answerer.workspace(step)
         )
@@ -258,8 +258,8 @@ class PromptEval:
         Later contexts know the calls of earlier ones, so that nothing is paid for twice.
         """
         state = self._states[index]
-        asked, reply = state.asked, state.reply
-        if asked is None or reply is None:
+        prompt, reply = state.prompt, state.reply
+        if prompt is None or reply is None:
             msg = f"row {index} has no reply"
             raise GradingError(msg)
         graders: RowGraders | None = None
@@ -267,7 +267,7 @@ class PromptEval:
         def make(calls: Calls[Any]) -> JudgingContext:
             nonlocal graders
             if graders is None:
-                graders = self._judges.graders.of_row(state.step, asked, calls)
+                graders = self._judges.graders.of_row(state.step, prompt, calls)
             else:
                 graders.resume(calls)
             workspace = self._answerer.workspace(state.step)
@@ -284,7 +284,7 @@ class PromptEval:
         state = self._states.pop(outcome.index, None) or _RowState(self._steps[outcome.index])
         if state.ending is not None and isinstance(outcome, TimedOut | Interrupted):
             outcome = self._without_hook(outcome, state.ending)
-        outcome = with_refusals(outcome, begun=state.reply is not None)
+        outcome = with_refusals(outcome, has_started=state.reply is not None)
         if isinstance(outcome, Done | Failed | TimedOut):
             self._reject_useless(state)
         self._answerer.on_row_end(state.planned or state.step, cut_of(outcome))
@@ -327,7 +327,7 @@ class PromptEval:
     def _row(
         self, outcome: Outcome[Verdict], state: _RowState, waits: Mapping[str, float] = NO_WAITS
     ) -> Row:
-        step, asked = state.step, state.asked
+        step, prompt = state.step, state.prompt
         verdict = outcome.value if isinstance(outcome, Done) else None
         status = Status.without_verdict(outcome_name(outcome))
         if verdict is not None:
@@ -344,7 +344,7 @@ class PromptEval:
             step=step,
             provider=self._steps.suite.providers[step.column.provider_index],
             status=status,
-            prompt=None if asked is None else asked.prompt,
+            prompt=None if prompt is None else prompt.prompt,
             reply=reply,
             output=state.output,
             verdict=verdict,

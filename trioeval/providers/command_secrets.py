@@ -117,14 +117,14 @@ def _spans(text: str) -> list[tuple[int, int]]:
         patterns.append(_CURL_USER)
     for pattern in patterns:
         found += [one.span("value") for one in pattern.finditer(text)]
-    kept: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     for begin, end in sorted(
         (_bare(text, *span) for span in found), key=lambda one: (one[0], -one[1])
     ):
-        is_within = kept and begin < kept[-1][1]
+        is_within = spans and begin < spans[-1][1]
         if begin < end and not is_within and not text.startswith(_OPEN, begin):
-            kept.append((begin, end))
-    return kept
+            spans.append((begin, end))
+    return spans
 
 
 def _bare(text: str, begin: int, end: int) -> tuple[int, int]:

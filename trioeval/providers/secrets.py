@@ -295,7 +295,7 @@ def hide_in(value: Any, secrets: Sequence[str]) -> Any:
 
 def hide_in_error(error: ProviderError, secrets: Sequence[str]) -> ProviderError:
     """Return an error without secrets and without causes that show them; the same one if it has none."""
-    if not any(hide(text, secrets) != text for text in _told(error)):
+    if not any(hide(text, secrets) != text for text in _texts_of_error(error)):
         return error
     excerpt = error.body_excerpt
     hidden = None if excerpt is None else hide(excerpt, secrets)
@@ -381,7 +381,7 @@ def _hide_in_other(value: Any, secrets: Sequence[str]) -> Any:
     return value if clean == text and hide(shown, secrets) == shown else clean
 
 
-def _told(error: ProviderError) -> Iterator[str]:
+def _texts_of_error(error: ProviderError) -> Iterator[str]:
     """Yield all texts that a log or a traceback of an error may show."""
     waiting: list[BaseException] = [error]
     seen: set[int] = set()

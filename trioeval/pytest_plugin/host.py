@@ -95,8 +95,8 @@ class Host:
 
     def has(self, loaded: CollectedSuite, key: Key) -> bool:
         """Return whether an item belongs to its files."""
-        wanted = self.files.get(loaded)
-        return wanted is not None and key in wanted.keys
+        keys = self.files.get(loaded)
+        return keys is not None and key in keys.keys
 
     def wait(self, loaded: CollectedSuite, key: Key) -> ItemResult:
         """Return the result of an item, and run its file if that was not started. Can be interrupted."""
@@ -109,9 +109,9 @@ class Host:
         return answers.wait(key)
 
     def _start(self, inside: _TrioThread, loaded: CollectedSuite, answers: ItemResults) -> bool:
-        wanted = self.files[loaded]
-        run_id = f"{self.session.id}-{wanted.name}"
-        run = FileRun(loaded, run_id, wanted.keys, answers, inside.serving)
+        keys = self.files[loaded]
+        run_id = f"{self.session.id}-{keys.name}"
+        run = FileRun(loaded, run_id, keys.keys, answers, inside.serving)
         return inside.have(partial(inside.start, run))
 
     def close(self, *, at_once: bool) -> None:
@@ -150,7 +150,7 @@ class Host:
         try:
             trio.run(self._host)
         except (Exception, BaseExceptionGroup, SystemExit) as error:  # noqa: BLE001 - reported with each item
-            self._failure = _told(error)
+            self._failure = _failure_text(error)
         finally:
             if not self._opened.done():
                 self._opened.set_result(None)
@@ -188,8 +188,8 @@ class Host:
         settings = self.session.settings
         if not settings.is_cached:
             return None
-        told = open_cache(settings.cache, told=lambda error: self.warnings.put(str(error)))
-        return await stack.enter_async_context(told)
+        opening = open_cache(settings.cache, on_problem=lambda error: self.warnings.put(str(error)))
+        return await stack.enter_async_context(opening)
 
 
 async def _heed(stopped: Path, stop: trio.Event) -> None:
@@ -206,12 +206,12 @@ async def _serve(run: FileRun) -> None:
         await run.serve()
         failure = None
     except Exception as error:  # noqa: BLE001 - one file of several
-        failure = _told(error)
+        failure = _failure_text(error)
     finally:
         run.answers.end(failure)
 
 
-def _told(error: BaseException) -> str:
+def _failure_text(error: BaseException) -> str:
     if isinstance(error, TrioevalError | OSError):
         return inert_lines(error, _REASON)
     return escape_control_characters(

@@ -195,16 +195,16 @@ class SuiteItem(pytest.Item):
     def runtest(self) -> None:
         """Run its file if that was not started, and end as the row did."""
         host = self._host()
-        told = host.wait(self.loaded, self.key)
+        result = host.wait(self.loaded, self.key)
         # A plugin that repeats failed tests gets the same result again.
-        new = [one for one in told.properties if one not in self.user_properties]
+        new = [one for one in result.properties if one not in self.user_properties]
         self.user_properties += new
         while not host.warnings.empty():
             self._warn(host.warnings.get())
-        if told.ending == "failed":
-            pytest.fail(told.text, pytrace=False)
-        if told.ending == "skipped":
-            raise pytest.skip.Exception(told.text, _use_item_location=True)
+        if result.ending == "failed":
+            pytest.fail(result.text, pytrace=False)
+        if result.ending == "skipped":
+            raise pytest.skip.Exception(result.text, _use_item_location=True)
 
     def reportinfo(self) -> tuple[str, int, str]:
         """Return the location and the name."""
@@ -227,7 +227,7 @@ class SuiteItem(pytest.Item):
         host = self.suites.host
         if host is None or not host.has(self.loaded, self.key):
             items = (one for one in (*self.session.items, self) if isinstance(one, SuiteItem))
-            host = self.suites.begin(Host(self.suites.terms, _wanted(items)))
+            host = self.suites.begin(Host(self.suites.terms, _wanted_files(items)))
         return host
 
 
@@ -263,7 +263,7 @@ def _plain(text: object) -> str:
     return without_commands(inert_lines(text, _PROBLEMS))
 
 
-def _wanted(items: Iterable[SuiteItem]) -> Mapping[CollectedSuite, WantedFile]:
+def _wanted_files(items: Iterable[SuiteItem]) -> Mapping[CollectedSuite, WantedFile]:
     """Return the requested items of each file. All workers of a session get the same result."""
     keys: dict[CollectedSuite, set[Key]] = {}
     names: dict[CollectedSuite, str] = {}
@@ -278,5 +278,5 @@ def _wanted(items: Iterable[SuiteItem]) -> Mapping[CollectedSuite, WantedFile]:
 
 def _digest(name: str, keys: Iterable[Key]) -> str:
     """Return a digest that distinguishes runs of other files, and of other rows."""
-    said = "\n".join([name, *sorted(map(repr, keys))])
-    return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    joined = "\n".join([name, *sorted(map(repr, keys))])
+    return hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()[:8]

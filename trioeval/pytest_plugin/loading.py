@@ -84,11 +84,11 @@ def row_names(steps: Expansion, task: str | None, names: Names) -> Iterator[str]
 def _title(step: Step) -> str:
     test = step.test
     named = None if test.extra is None else test.extra.name
-    said = named or test.description
-    if not said:
+    title = named or test.description
+    if not title:
         # No equals sign: `-k` does not accept one.
-        said = ", ".join(f"{name}:{shallow(value)}" for name, value in step.vars.items())
-    return escape_control_characters(said, _TITLE) or "test"
+        title = ", ".join(f"{name}:{shallow(value)}" for name, value in step.vars.items())
+    return escape_control_characters(title, _TITLE) or "test"
 
 
 # The settings of suites in the configuration of pytest.
@@ -137,17 +137,17 @@ def read_settings(config: pytest.Config, environ: Mapping[str, str]) -> PluginSe
 
 
 def _cache(config: pytest.Config, environ: Mapping[str, str]) -> tuple[bool, Path | None]:
-    said = str(config.getini("trioeval_cache") or "").strip()
-    if not said:
-        said = _variable(environ, "CACHE_ENABLED") or ""
-    if said.lower() in _OFF:
+    setting = str(config.getini("trioeval_cache") or "").strip()
+    if not setting:
+        setting = _variable(environ, "CACHE_ENABLED") or ""
+    if setting.lower() in _OFF:
         return False, None
-    if said.lower() == "memory" or (
-        said.lower() in _ON and _variable(environ, "CACHE_TYPE") == "memory"
+    if setting.lower() == "memory" or (
+        setting.lower() in _ON and _variable(environ, "CACHE_TYPE") == "memory"
     ):
         return True, None
-    if said.lower() not in _ON:
-        return True, config.rootpath / said
+    if setting.lower() not in _ON:
+        return True, config.rootpath / setting
     given = _variable(environ, "CACHE_PATH")
     if given is None:
         folder = _variable(environ, "CONFIG_DIR") or ".trioeval"

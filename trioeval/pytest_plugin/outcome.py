@@ -74,12 +74,12 @@ def result_of_task(
     skipped: list[str] = []
     for record in records:
         rows += 1
-        told = result_of_row(record)
-        if told.ending != "passed":
-            why = escape_control_characters(told.text.partition(chr(10))[0], _BRIEF)
+        result = result_of_row(record)
+        if result.ending != "passed":
+            why = escape_control_characters(result.text.partition(chr(10))[0], _BRIEF)
             of = f" ({escape_control_characters(record.name, _NAME)})" if record.name else ""
             line = f"row {record.number}{of}, {escape_control_characters(record.provider, _NAME)}: {why}"
-            (failed if told.ending == "failed" else skipped).append(line)
+            (failed if result.ending == "failed" else skipped).append(line)
     if trouble is not None:
         return ItemResult(ending="failed", text=escape_control_characters(trouble, _REASON))
     if failed:
@@ -124,15 +124,15 @@ class ItemResults:
     """The results of the items of one file. One thread adds them, another one waits."""
 
     _news: threading.Condition = attrs.field(init=False, factory=threading.Condition)
-    _told: dict[Key, ItemResult] = attrs.field(init=False, factory=dict)
-    _asked: Key | None = attrs.field(init=False, default=None)
+    _results: dict[Key, ItemResult] = attrs.field(init=False, factory=dict)
+    _requested: Key | None = attrs.field(init=False, default=None)
     _failure: str | None = attrs.field(init=False, default=None)
     _is_over: bool = attrs.field(init=False, default=False)
 
-    def tell(self, told: Mapping[Key, ItemResult]) -> None:
+    def tell(self, results: Mapping[Key, ItemResult]) -> None:
         """Add the results of some items."""
         with self._news:
-            self._told |= told
+            self._results |= results
             self._news.notify_all()
 
     def end(self, failure: str | None = None) -> None:
@@ -146,22 +146,22 @@ class ItemResults:
             self._news.notify_all()
 
     @property
-    def asked(self) -> Key | None:
+    def requested(self) -> Key | None:
         """The item that is waited for."""
         with self._news:
-            return self._asked
+            return self._requested
 
     def wait(self, key: Key) -> ItemResult:
         """Return the result of an item. Can be interrupted."""
         with self._news:
-            self._asked = key
+            self._requested = key
             try:
-                while key not in self._told and not self._is_over:
+                while key not in self._results and not self._is_over:
                     self._news.wait(LOOK)
             finally:
-                self._asked = None
-            if key in self._told:
-                return self._told[key]
+                self._requested = None
+            if key in self._results:
+                return self._results[key]
             if self._failure is not None:
                 return ItemResult(ending="failed", text=self._failure)
             return ItemResult(ending="skipped", text="the run ended before this row")

@@ -90,21 +90,21 @@ def _needed(tasks: Sequence[PreparedTask], ids: set[str | None]) -> set[str | No
     return found
 
 
-def _with_rows(prepared: PreparedSuite, wanted: set[tuple[int, int]]) -> PreparedSuite:
+def _with_rows(prepared: PreparedSuite, cells: set[tuple[int, int]]) -> PreparedSuite:
     if is_agent(prepared.suite.settings):
-        wanted = _with_cases(prepared.steps, wanted)
-    return attrs.evolve(prepared, steps=narrowed(prepared.steps, wanted))
+        cells = _with_cases(prepared.steps, cells)
+    return attrs.evolve(prepared, steps=narrowed(prepared.steps, cells))
 
 
-def _with_cases(steps: Expansion, wanted: set[tuple[int, int]]) -> set[tuple[int, int]]:
+def _with_cases(steps: Expansion, cells: set[tuple[int, int]]) -> set[tuple[int, int]]:
     """Return rows of agents with those of the cases that they depend on."""
     by_case = {
         (step.test.extra.name, step.prompt_idx, step.repeat_index): step
         for step in steps
         if step.test.extra is not None
     }
-    left = [step for step in steps if (step.test_idx, step.prompt_idx) in wanted]
-    found = set(wanted)
+    left = [step for step in steps if (step.test_idx, step.prompt_idx) in cells]
+    found = set(cells)
     while left:
         step = left.pop()
         case = case_of(step.test)
@@ -166,7 +166,7 @@ class FileRun:
                 break
             if self.serving.stop.is_set():
                 return
-            self._tell_asked()
+            self._report_requested()
             await trio.sleep(_LOOK)
         try:
             facts = _facts(self.serving.store.path, self.run)
@@ -174,7 +174,7 @@ class FileRun:
             is_done = facts is not None and facts.state == "finished"
             if not is_done:
                 await self._run_on(facts)
-            self._tell_rest(with_rows=is_done)
+            self._report_rest(with_rows=is_done)
         finally:
             lock.release()
 
@@ -191,7 +191,7 @@ class FileRun:
                 raise serving.store.error
         else:
             run = await serving.store.resume(self.run, start)
-            self._tell(
+            self._report(
                 record
                 for task in start.tasks
                 for record in map(RowRecord.of, run.records(task))
@@ -219,7 +219,7 @@ class FileRun:
         async def emit(row: Row) -> None:  # noqa: ASYNC124 - reporting does not wait
             nonlocal unended
             unended += not has_ended(row.outcome)
-            self._tell([run.record(row)])
+            self._report([run.record(row)])
 
         # With shared limits, the limit server is called by the run's own lanes.
         shares = not prepared.lane_limits
@@ -238,15 +238,15 @@ class FileRun:
         )
         return not (unended and serving.stop.is_set())
 
-    def _tell(self, records: Iterable[RowRecord]) -> None:
+    def _report(self, records: Iterable[RowRecord]) -> None:
         for record in records:
             key = RowKey(record.task, record.test_idx, record.prompt_idx)
             if key in self.wanted:
                 self.answers.tell({key: result_of_row(record)})
 
-    def _tell_asked(self) -> None:
+    def _report_requested(self) -> None:
         """Check whether another process has the row that is waited for."""
-        key = self.answers.asked
+        key = self.answers.requested
         if not isinstance(key, RowKey):
             return
         if self._indices is None:
@@ -254,20 +254,20 @@ class FileRun:
         with suppress(StoreError, UsageError), read_store(self.serving.store.path) as reader:
             found = reader.record(reader.run(self.run), key.task, self._indices[key])
             if found is not None and (record := RowRecord.of(found)).is_ended:
-                self._tell([record])
+                self._report([record])
 
-    def _tell_rest(self, *, with_rows: bool) -> None:
+    def _report_rest(self, *, with_rows: bool) -> None:
         """Report the results that are known when the run is over."""
         with read_store(self.serving.store.path) as reader:
             facts = reader.run(self.run)
             for task in facts.tasks if with_rows else ():
-                self._tell(map(RowRecord.of, reader.records(facts, task)))
+                self._report(map(RowRecord.of, reader.records(facts, task)))
             datasets = reader.datasets(facts)
             for key in self.wanted:
                 if isinstance(key, TaskKey):
                     dataset = datasets.get(key.task)
                     result = None if dataset is None else dataset.result
-                    told = result_of_task(
+                    failed = result_of_task(
                         key.task or "the suite",
                         (
                             RowRecord.of(found, index=index)
@@ -276,7 +276,7 @@ class FileRun:
                         None if result is None else trouble(read_dataset(result)),
                         is_dataset=result is not None,
                     )
-                    self.answers.tell({key: told})
+                    self.answers.tell({key: failed})
 
 
 def _facts(path: Path, run: str) -> StoredRunFacts | None:

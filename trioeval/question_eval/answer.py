@@ -95,8 +95,8 @@ def parse_answer(text: str, answers: Collection[str] = ()) -> str | ParseError:
     reply = text.strip()
     before, closing, after = reply.rpartition(_CLOSING)
     if not closing:
-        what = f"the reply has no {_CLOSING}" if reply else "the reply is empty"
-        return ParseError("missing_answer", what)
+        message = f"the reply has no {_CLOSING}" if reply else "the reply is empty"
+        return ParseError("missing_answer", message)
     if after:
         return ParseError("trailing_text", f"the reply continues after {_CLOSING}")
     _, opening, content = before.rpartition(_OPENING)

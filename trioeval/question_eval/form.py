@@ -183,25 +183,25 @@ def _entries(
     return hook
 
 
-def _object(what: str, model: type, hooks: Mapping[str, Hook]) -> Hook:
+def _object(noun: str, model: type, hooks: Mapping[str, Hook]) -> Hook:
     """Return an `object_hook` that reports a missing key at its own place."""
     structure = object_hook(strict_converter(), model, hooks=hooks)
     keys = fields_by_key(model)
 
-    def hook(value: Any, wanted: Any) -> Any:
+    def hook(value: Any, target: Any) -> Any:
         if not isinstance(value, dict):
-            raise MistakenError(Mistake(f"{what} must be an object, got {kind(value)}"))
+            raise MistakenError(Mistake(f"{noun} must be an object, got {kind(value)}"))
         given = set(map(camel, value))
-        return structure(value | {key: None for key in keys if key not in given}, wanted)
+        return structure(value | {key: None for key in keys if key not in given}, target)
 
     return hook
 
 
-def _question(value: Any, wanted: Any) -> Any:
+def _question(value: Any, target: Any) -> Any:
     """Return a question; mistakes in its answers are reported together with others."""
     mistakes, found = Mistakes(), None
     with mistakes.below():
-        found = _read_question(value, wanted)
+        found = _read_question(value, target)
     if isinstance(value, dict):
         mistakes += _wrong_answers(value)
     mistakes.raise_any()

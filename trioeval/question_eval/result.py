@@ -105,20 +105,20 @@ def stopped(question: Question, why: str) -> QuestionResult:
     return QuestionResult.of(question, "budget_exceeded", run_error=error)
 
 
-def as_not_run(outcome: Outcome[QuestionResult], *, begun: bool) -> Outcome[QuestionResult]:
+def as_not_run(outcome: Outcome[QuestionResult], *, has_started: bool) -> Outcome[QuestionResult]:
     """Return the outcome of a job, as not run if its failure says nothing about the question.
 
     That is the case if the budget of the run refused a call, or if the lane was closed.
 
     Args:
         outcome: The outcome of the kernel.
-        begun: True if the model has answered anything.
+        has_started: True if the model has answered anything.
     """
     if isinstance(outcome, Failed) and isinstance(outcome.error, LaneClosedError):
-        if not begun and not outcome.calls:
+        if not has_started and not outcome.calls:
             return NotRun(outcome.index, StopReason.LANE, outcome.error.reason)
         return cut_off(outcome, StopReason.LANE)
-    return with_refusals(outcome, begun=begun)
+    return with_refusals(outcome, has_started=has_started)
 
 
 def result_of(

@@ -220,14 +220,14 @@ class QuestionEval:
     async def _text(self, state: _QuestionState, turn: ModelTurn) -> str:
         """Return the last output of the model, after the transform of its provider."""
         step, reply = state.step, state.chain.replies[-1]
-        asked = RenderedPrompt(
+        prompt = RenderedPrompt(
             prompt=self._prompt(state.question),
             vars=step.vars,
             options={},
             templates=self._templates,
             named=step.vars,
         )
-        state.output = await self._tools.transform(step, asked, reply)
+        state.output = await self._tools.transform(step, prompt, reply)
         return turn.text if state.output is reply.output else output_text(state.output)
 
     def _started(self, job: Job[Step]) -> _QuestionState:
@@ -265,7 +265,7 @@ class QuestionEval:
         """Return the row of a job that has ended. Called once per outcome, in any order."""
         state = self._states.pop(outcome.index, None)
         chain = None if state is None else state.chain
-        outcome = as_not_run(outcome, begun=chain is not None and chain.steps > 0)
+        outcome = as_not_run(outcome, has_started=chain is not None and chain.steps > 0)
         step = self._steps[outcome.index] if state is None else state.step
         question = as_question(step.test) if state is None else state.question
         has_run, waited, calls = False, 0.0, 0

@@ -145,7 +145,7 @@ class AimdLimit(Limit):
         self._peak = max(self._peak, in_flight)
 
     def succeeded(self, latency: float, *, retried: bool) -> None:
-        """Count one more completion of the round. A retry that succeeded is no evidence about the limit."""
+        """Count one more completion of the round. A retry that succeeded says nothing about the limit."""
         self._latency += (latency - self._latency) * (_WEIGHT if self._latency else 1.0)
         if not retried:
             self._complete()
@@ -338,14 +338,14 @@ class GradientLimit(Limit):
 
     def succeeded(self, latency: float, *, retried: bool) -> None:  # noqa: ARG002 - an attempt's time is its own
         """Count a success after `latency` seconds in flight, ≥ 0."""
-        if self._tells():
+        if self._is_informative():
             self._latencies.append(latency)
             if len(self._latencies) >= max(_LEAST_ROUND, self.limit):
                 self._end_round()
 
     def failed(self) -> None:
         """Count a failure without congestion: the limit does not grow in this round."""
-        if self._tells():
+        if self._is_informative():
             self._spoilt = True
 
     def congested(self, refusal: Refusal) -> None:
@@ -365,7 +365,7 @@ class GradientLimit(Limit):
         self._aim = min(self._aim, max_concurrency)
         self._move(min(self.limit, self._aim))
 
-    def _tells(self) -> bool:
+    def _is_informative(self) -> bool:
         """Return whether the call that is over measures the present limit."""
         if self._stale > 0:
             self._stale -= 1
@@ -386,10 +386,10 @@ class GradientLimit(Limit):
         self._move(1 if self._rounds >= _PROBE_AFTER else self._aim)
 
     def _follow(self, latency: float, *, may_grow: bool) -> None:
-        wanted = self.limit * _SLOWDOWN * self.base / latency if latency > 0 else math.inf
+        target = self.limit * _SLOWDOWN * self.base / latency if latency > 0 else math.inf
         most = (2 * self.limit if self.epoch == 0 else self.limit + 1) if may_grow else self.limit
         least = self.limit / 2
-        self._aim = max(1, round(max(least, min(wanted, most, self.max_concurrency))))
+        self._aim = max(1, round(max(least, min(target, most, self.max_concurrency))))
 
     def _move(self, limit: int) -> None:
         """Begin a round at this limit."""

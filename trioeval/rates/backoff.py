@@ -95,7 +95,7 @@ class Breaker:
         if self._trouble >= self.patience:
             self.exhausted(f"no success in {self._trouble:g} s of trouble: {why}")
 
-    def asked_to_wait(self, seconds: float, why: str) -> None:
+    def observe_wait(self, seconds: float, why: str) -> None:
         """Note a wait that the provider asked for; one longer than the patience opens the breaker at once."""
         if seconds > self.patience:
             limit = f"longer than the patience of {self.patience:g} s"
@@ -172,6 +172,6 @@ class Backoff:
             spread: A random number from 0 (included) to 1 (excluded).
 
         Returns:
-            At least `hint`, and at most a second or a fifth of it more, whichever is less.
+            At least `hint`, and at most a second or a fifth of it more, the smaller of both.
         """
         return hint + spread * min(_AFTER_HINT, hint / _SHARE_OF_HINT)

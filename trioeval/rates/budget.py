@@ -89,7 +89,7 @@ class Follower(Protocol):
     """An object that waits for a release."""
 
     def notify(self) -> None:
-        """Check again. Synchronous; may be called in vain."""
+        """Check again. Synchronous; may be called without a change."""
 
 
 @attrs.define(eq=False)
@@ -208,14 +208,14 @@ class Budget:
         return self._shortage(requests, tokens, _rounded_up(money))
 
     def _shortage(self, requests: int, tokens: int, micros: int) -> BudgetError | None:
-        for dimension, limit, used, wanted, unit in (
+        for dimension, limit, used, needed, unit in (
             ("requests", self.requests, self._requests_spent, requests, 1),
             ("tokens", self.tokens, self._tokens_spent, tokens, 1),
             ("money", self._micros, self._micros_spent, micros, _MILLION),
         ):
-            if limit is not None and used + wanted > limit:
+            if limit is not None and used + needed > limit:
                 return BudgetError(
-                    dimension, limit=limit / unit, used=used / unit, wanted=wanted / unit
+                    dimension, limit=limit / unit, used=used / unit, wanted=needed / unit
                 )
         return None
 

@@ -190,7 +190,7 @@ class Pace:
 
     @property
     def rpm(self) -> float | None:
-        """Requests per minute; None if there is no rate."""
+        """Requests per minute; None without a rate."""
         return 60.0 / self.period if self.period else None
 
     def at(self, now: float, rpm: float) -> Self:

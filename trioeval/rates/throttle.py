@@ -1,8 +1,8 @@
 """The rates and limits of one lane as one decision: when a call may start, and how many may be in flight.
 
 The lane asks for the first instant at which a call may start (`open_at`) and for the number of calls that may
-be in flight (`allowed`), and reports the result of each call. All arithmetic of rates is combined here; there
-is no clock, no waiting and no randomness inside.
+be in flight (`allowed`), and reports the result of each call. All arithmetic of rates is combined here,
+without a clock, waiting or randomness.
 
 * **Blocked.** A refusal or transient failure that names a wait blocks the lane until then, and the instant
   never moves back. One that names none costs its own call a back-off and affects no other call.
@@ -192,7 +192,7 @@ class Throttle:
     """True if every instant is open, regardless of earlier starts: no pace, no block."""
     congestions: int = attrs.field(init=False, default=0)
     """Generations without a success since the last success. A generation is the set of calls in flight at a
-    refusal. One refused call among many is no evidence about the others."""
+    refusal. One refused call among many says nothing about the others."""
     _generation_mark: int = attrs.field(init=False, default=0)
     """The mark at the start of the present generation."""
     _in_flight_at_refusal: int = attrs.field(init=False, default=0)
@@ -200,7 +200,7 @@ class Throttle:
     _wave_confirmed: bool = attrs.field(init=False, default=False)
     """True if the present wave has been counted as evidence of the server's rate."""
     _served_since_wait: int = attrs.field(init=False, default=_SOON)
-    """Calls served since the server asked for a wait; before that a number that is no evidence."""
+    """Calls served since the server asked for a wait; before that a meaningless number."""
     mark: int = attrs.field(init=False, default=0)
     """Counts what calls in flight cannot know of; a call remembers it at its start. Instants would not do:
     many calls may start, and be refused, at one instant."""
@@ -333,7 +333,7 @@ class Throttle:
         return None if self.breaker.reason is not None else again_at
 
     def cancelled_in_flight(self, now: float) -> None:
-        """Note a call that was cancelled in flight. While the lane recovers, this is no sign of recovery."""
+        """Note a call that was cancelled in flight. This is not a sign of recovery."""
         if self._probes is not None:
             self.breaker.troubled(now, 0.0, "calls get no reply")
             self._settle_flags()
@@ -434,7 +434,7 @@ class Throttle:
 
     def _keep_wait(self, now: float, seconds: float, why: str) -> None:
         """Observe a wait that the server asked for, > 0: nothing starts before it is over."""
-        self.breaker.asked_to_wait(seconds, why)
+        self.breaker.observe_wait(seconds, why)
         self.blocked_until = max(self.blocked_until, now + seconds)
 
     def _recover(self, now: float, *, hinted: bool) -> None:

@@ -64,19 +64,19 @@ def lane_names(keys: Iterable[str], labels: Mapping[str, str] = _NO_LABELS) -> M
     """
     whole = tuple(dict.fromkeys(keys))
     names = _names(frozenset(whole))
-    wanted = [labels.get(key, names[key]) for key in whole]
-    counts = Counter([*names.values(), *wanted])
+    candidates = [labels.get(key, names[key]) for key in whole]
+    counts = Counter([*names.values(), *candidates])
     return {
         key: label if label != names[key] and counts[label] == 1 else names[key]
-        for key, label in zip(whole, wanted, strict=True)
+        for key, label in zip(whole, candidates, strict=True)
     }
 
 
-def labels_of(told: Iterable[Mapping[str, Any]]) -> Mapping[str, str]:
+def labels_of(executions: Iterable[Mapping[str, Any]]) -> Mapping[str, str]:
     """The labels of lanes, by lane, from the activity of executions; see `Activity.json`."""
     return {
         key: lane["label"]
-        for execution in told
+        for execution in executions
         for key, lane in execution["lanes"].items()
         if lane.get("label") is not None
     }
@@ -89,9 +89,9 @@ def _names(keys: frozenset[str]) -> Mapping[str, str]:
     for count in range(1, _MANY + 1):
         if len(names) == len(parts):
             break
-        held = Counter(found for own in parts.values() for found in _choices(own, count))
+        counts = Counter(found for own in parts.values() for found in _choices(own, count))
         for key in parts.keys() - names.keys():
-            chosen = (found for found in _choices(parts[key], count) if held[found] == 1)
+            chosen = (found for found in _choices(parts[key], count) if counts[found] == 1)
             if (found := next(chosen, None)) is not None:
                 names[key] = _joined(key, found)
     return {key: names.get(key, key) for key in keys}
@@ -99,11 +99,11 @@ def _names(keys: frozenset[str]) -> Mapping[str, str]:
 
 def _parts(key: str) -> Sequence[str]:
     """The non-empty parts of a key, the most distinctive first; none if the key has too many parts."""
-    said = [part for part in dict.fromkeys(key.split(_BETWEEN)) if part not in _EMPTY]
-    if len(said) > _MANY:
+    parts = [part for part in dict.fromkeys(key.split(_BETWEEN)) if part not in _EMPTY]
+    if len(parts) > _MANY:
         return ()
     # The last part is the model, the first one the family, those between are the account.
-    latest_first = [*said[:-2:-1], *said[:1], *said[-2:0:-1]] if len(said) > 1 else said
+    latest_first = [*parts[:-2:-1], *parts[:1], *parts[-2:0:-1]] if len(parts) > 1 else parts
     return sorted(latest_first, key=_dullness)
 
 
@@ -174,8 +174,8 @@ class MinuteWindow:
         return sum(self._counts)
 
     def _move(self, second: int) -> None:
-        for gone in range(self._second + 1, min(second, self._second + WINDOW_S) + 1):
-            self._counts[gone % WINDOW_S] = 0
+        for passed in range(self._second + 1, min(second, self._second + WINDOW_S) + 1):
+            self._counts[passed % WINDOW_S] = 0
         self._second = max(second, self._second)
 
 
@@ -244,9 +244,9 @@ def all_left_s(paces: Collection[RowPace], now: float) -> float | None:
     open_ones = [pace for pace in paces if pace.left]
     if not open_ones:
         return 0.0
-    told = [pace.left_s(now) for pace in open_ones]
-    known = [seconds for seconds in told if seconds is not None]
-    if len(known) < len(told):
+    estimates = [pace.left_s(now) for pace in open_ones]
+    known = [seconds for seconds in estimates if seconds is not None]
+    if len(known) < len(estimates):
         there, expected = sum(one.there for one in paces), sum(one.expected for one in paces)
         whole = RowPace(open_ones[0].began_at, expected, there).left_s(now)
         if whole is None:
@@ -426,16 +426,16 @@ class LaneActivity:
     def _end_wait(self, at: float) -> None:
         if self.wait is None:
             return
-        why, begun, at = self.wait.why, self.wait.at, _end_of(self.wait, at)
+        why, began_at, at = self.wait.why, self.wait.at, _end_of(self.wait, at)
         self.wait = None
-        if at <= begun:
+        if at <= began_at:
             return
-        _add(self.waits, why, at - begun)
+        _add(self.waits, why, at - began_at)
         self._bucket(at)
-        first = max(0, int((begun - self.began_at) / self.bucket_s))
+        first = max(0, int((began_at - self.began_at) / self.bucket_s))
         for number in range(first, len(self.buckets)):
             begins = self.began_at + number * self.bucket_s
-            within = min(at, begins + self.bucket_s) - max(begun, begins)
+            within = min(at, begins + self.bucket_s) - max(began_at, begins)
             if within > 0:
                 _add(self.buckets[number].waits, why, within)
 
@@ -460,19 +460,19 @@ class LaneActivity:
         self._ends_at = self.began_at + len(self.buckets) * self.bucket_s
 
 
-def counts(told: Waiting, wait: Waiting | None, in_flight: int) -> bool:
+def counts(new: Waiting, wait: Waiting | None, in_flight: int) -> bool:
     """Return whether a newly reported wait replaces the present one.
 
     Args:
-        told: The new wait.
+        new: The new wait.
         wait: The present wait, if any.
         in_flight: Its calls in flight.
     """
-    if told.why is not WaitReason.BACKOFF:
-        return told.why is not WaitReason.TURN
-    if wait is None or _end_of(wait, told.at) < told.at:
+    if new.why is not WaitReason.BACKOFF:
+        return new.why is not WaitReason.TURN
+    if wait is None or _end_of(wait, new.at) < new.at:
         return not in_flight
-    longer = wait.until is not None and told.until is not None and wait.until < told.until
+    longer = wait.until is not None and new.until is not None and wait.until < new.until
     return not in_flight and wait.why is WaitReason.BACKOFF and longer
 
 
@@ -508,9 +508,9 @@ class Activity:
 
     def observe(self, event: Event) -> None:
         """Handle an event of the kernel."""
-        take, told = _TAKES.get(type(event)), cast("Any", event)
-        if take is not None and told.lane is not None:
-            take(self.lane(told.lane), told)
+        take, of_lane = _TAKES.get(type(event)), cast("Any", event)
+        if take is not None and of_lane.lane is not None:
+            take(self.lane(of_lane.lane), of_lane)
 
     def lane(self, name: str) -> LaneActivity:
         """Return the activity of a lane, which may be empty."""
@@ -543,7 +543,7 @@ class LaneWait:
     seconds: float
 
 
-def longest_waits(told: Sequence[Mapping[str, Any]]) -> list[LaneWait]:
+def longest_waits(executions: Sequence[Mapping[str, Any]]) -> list[LaneWait]:
     """Return the waits of a run, the longest first.
 
     Example:
@@ -551,7 +551,7 @@ def longest_waits(told: Sequence[Mapping[str, Any]]) -> list[LaneWait]:
         LaneWait(lane='a', why=<WaitReason.TOKENS: 'tokens'>, seconds=31.0)
     """
     sums: dict[tuple[str, str], float] = {}
-    for execution in told:
+    for execution in executions:
         for name, lane in execution["lanes"].items():
             for why, seconds in lane["waits"].items():
                 _add(sums, (name, why), seconds)

@@ -77,7 +77,7 @@ def dataset_lines(result: DatasetResult, near: Path | None = None) -> Iterator[s
 
 
 def trouble(result: DatasetResult) -> str | None:
-    """Return the problems of a dataset; None if it has none. Rows dropped on purpose are no problem.
+    """Return the problems of a dataset; None if it has none. Rows dropped on purpose do not count.
 
     Example:
         >>> trouble(DatasetResult(task="a", requested=9, written=7, dropped={"failed": 2}))
@@ -279,7 +279,7 @@ class Profile:
         if options.max_width >= WIDE:
             yield _table(self._columns)
         else:
-            yield Text("\n".join(map(_told, self._columns)))
+            yield Text("\n".join(map(_column_line, self._columns)))
 
 
 def _table(columns: Sequence[ColumnProfile]) -> Table:
@@ -292,8 +292,8 @@ def _table(columns: Sequence[ColumnProfile]) -> Table:
     for name in ("nulls", "distinct"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("values", overflow="fold")
-    asked = [column.calls or column.failed or column.recalled for column in columns]
-    counts = ("calls", "failed", "tokens", "cost") if any(asked) else ()
+    has_calls = [column.calls or column.failed or column.recalled for column in columns]
+    counts = ("calls", "failed", "tokens", "cost") if any(has_calls) else ()
     for name in counts:
         table.add_column(name, justify="right", no_wrap=True)
     for column in columns:
@@ -316,7 +316,7 @@ def _used(column: ColumnProfile) -> Iterator[Text]:
     yield Text("–" if column.cost is None else money(column.cost))
 
 
-def _told(column: ColumnProfile) -> str:
+def _column_line(column: ColumnProfile) -> str:
     """Return a column as a few lines."""
     kind = f"{escape_control_characters(column.kind, _NAME)}, " if column.kind else ""
     facts = [f"{distinct_of(column)} distinct"]
@@ -370,21 +370,21 @@ def dataset_json(result: DatasetResult) -> dict[str, Any]:
     `outcome` and `lost` follow from the rest and are included for readers.
 
     Example:
-        >>> told = dataset_json(
+        >>> data = dataset_json(
         ...     DatasetResult(task="a", requested=2, written=1, dropped={"failed": 1})
         ... )
-        >>> told["outcome"], told["lost"], told["notRun"]
+        >>> data["outcome"], data["lost"], data["notRun"]
         ('complete', 1, {})
-        >>> read_dataset(told).dropped
+        >>> read_dataset(data).dropped
         {'failed': 1}
     """
-    told = record_json(result)
+    facts = record_json(result)
     follows = {"task": result.task, "outcome": result.outcome, "lost": result.lost}
     columns = [_column_json(column) for column in result.columns]
-    return {**follows, **told, "columns": columns}
+    return {**follows, **facts, "columns": columns}
 
 
-def read_dataset(told: Mapping[str, Any]) -> DatasetResult:
+def read_dataset(data: Mapping[str, Any]) -> DatasetResult:
     """Read the data that `dataset_json` returned.
 
     Raises:
@@ -394,9 +394,9 @@ def read_dataset(told: Mapping[str, Any]) -> DatasetResult:
 
     columns = [
         {**column, "common": [(one["value"], one["count"]) for one in column["common"]]}
-        for column in told["columns"]
+        for column in data["columns"]
     ]
-    return read_record(DatasetResult, {**told, "columns": columns})
+    return read_record(DatasetResult, {**data, "columns": columns})
 
 
 def stripped_dataset(result: DatasetResult, strip: Strip) -> DatasetResult:

@@ -166,7 +166,7 @@ class Comparison:
                     continue
                 self._column(record).kinds["gone"] += 1
                 side = Side(record.status, record.score)
-                yield _told(record, kind="gone", before=side, after=None, place=place)
+                yield _row_comparison(record, kind="gone", before=side, after=None, place=place)
 
     def _place(self, record: RowRecord, several: "_Several", seen: bytearray) -> int | None:
         """Return the position of a row in the old run; of equal rows, the next unmatched one."""
@@ -181,12 +181,14 @@ class Comparison:
     def _change(self, record: RowRecord, place: int | None) -> RowChange:
         after = Side(record.status, record.score)
         if place is None:
-            return _told(record, kind="new", before=None, after=after)
+            return _row_comparison(record, kind="new", before=None, after=after)
         before = Side(_BY_RANK[self._ranks[place]], self._scores[place])
         digest = self._outputs[place * _DIGEST : (place + 1) * _DIGEST]
         other = digest != _output_digest(record)
         kind = _kind(before, after, is_answered_otherwise=other)
-        return _told(record, kind=kind, before=before, after=after, other=other, place=place)
+        return _row_comparison(
+            record, kind=kind, before=before, after=after, other=other, place=place
+        )
 
     def _group(self, record: RowRecord) -> RowPlace:
         """Return the test and the cluster of a row."""
@@ -238,7 +240,7 @@ def _kind(before: Side, after: Side, *, is_answered_otherwise: bool) -> Kind:
     return "same" if is_same else "changed"
 
 
-def _told(
+def _row_comparison(
     record: RowRecord,
     *,
     kind: Kind,
@@ -341,8 +343,8 @@ def compared_line(comparison: Comparison) -> str:
         ([], 'no rows to compare')
     """
     kinds = comparison.kinds
-    told = ", ".join(f"{kinds[kind]} {kind}" for kind in KINDS if kinds[kind])
-    return f"{counted(kinds.total(), 'row')}: {told}" if told else "no rows to compare"
+    counts = ", ".join(f"{kinds[kind]} {kind}" for kind in KINDS if kinds[kind])
+    return f"{counted(kinds.total(), 'row')}: {counts}" if counts else "no rows to compare"
 
 
 def unfinished_lines(columns: Iterable[ColumnChange]) -> Iterator[str]:
@@ -381,11 +383,11 @@ def _side(side: Side | None) -> str:
 
 def first_of(changes: Iterator[RowChange], most: int) -> tuple[list[RowChange], int]:
     """Return the first changes, and the number of the others."""
-    kept: list[RowChange] = []
+    first: list[RowChange] = []
     rest = 0
     for change in changes:
-        if len(kept) < most:
-            kept.append(change)
+        if len(first) < most:
+            first.append(change)
         else:
             rest += 1
-    return kept, rest
+    return first, rest

@@ -38,7 +38,7 @@ def findings_table(columns: Sequence[ColumnChange], findings: Findings) -> Fitti
     table.add_column("beyond chance", no_wrap=True)
     for column, found in zip(columns, findings.columns, strict=True):
         heading, counts = name_of_column(column), [str(column.kinds[kind]) for kind in counted]
-        for name, finding in found.told():
+        for name, finding in found.findings():
             is_rate = finding is found.passed
             table.add_row(
                 Text(heading),
@@ -65,19 +65,19 @@ def chance_lines(findings: Findings) -> Iterator[str]:
             f"intervals of scores and metrics: BCa bootstrap, {how.resamples:,} resamples of tests "
             f"or clusters, seed {how.seed}"
         )
-    widest = max(findings.columns, key=_telling).passed
+    widest = max(findings.columns, key=_evidence).passed
     if (difference := widest.difference) is not None:
         where = "" if len(findings.columns) == 1 else "the largest column: "
-        yield from (where + told for told in _told_of_rates(widest, difference))
+        yield from (where + sentence for sentence in _rate_sentences(widest, difference))
 
 
-def _telling(column: ColumnFindings) -> tuple[int, bool]:
+def _evidence(column: ColumnFindings) -> tuple[int, bool]:
     """Return the best column: of columns with equally many pairs, one whose pass rate changed."""
     difference = column.passed.difference
     return column.pairs, difference is not None and difference.mean != 0
 
 
-def _told_of_rates(finding: DifferenceFinding, difference: Estimate) -> Iterator[str]:
+def _rate_sentences(finding: DifferenceFinding, difference: Estimate) -> Iterator[str]:
     groups, pairs = difference.clusters, _counted(difference.n, "pair of rows", "pairs of rows")
     if groups == 1:
         yield f"{pairs} of 1 test or cluster: other tests may differ in any way"
@@ -95,16 +95,16 @@ def _told_of_rates(finding: DifferenceFinding, difference: Estimate) -> Iterator
             f"confidence the pass rates differ by less than {100 * difference.high:.1f} points"
         )
         return
-    wanted = [finding.needed(effect) for effect in _TOLD]
-    if None in wanted:
+    needed = [finding.needed(effect) for effect in _TOLD]
+    if None in needed:
         yield f"{pairs}{own}: the number of rows that a difference of pass rates needs is unknown"
         return
-    few, many = (f"{rows:,}" for rows in wanted)
+    few, many = (f"{rows:,}" for rows in needed)
     least = finding.detectable
-    told = "no difference" if least is None else f"a difference of {_points(least)} points"
+    detectable = "no difference" if least is None else f"a difference of {_points(least)} points"
     yield (
-        f"With {_counted(difference.n, 'pair', 'pairs')}{own} {told} is found in four of five comparisons; "
-        f"5 points need about {few} pairs, 1 point {many}."
+        f"With {_counted(difference.n, 'pair', 'pairs')}{own} {detectable} is found in four of five "
+        f"comparisons; 5 points need about {few} pairs, 1 point {many}."
     )
 
 
@@ -117,10 +117,10 @@ def _counted(count: int, one: str, many: str) -> str:
     return f"{count:,} {one if count == 1 else many}"
 
 
-def told_of(columns: Sequence[ColumnChange], findings: Findings) -> Iterator[str]:
+def chance_sentences(columns: Sequence[ColumnChange], findings: Findings) -> Iterator[str]:
     """Yield the findings as sentences, one for each number of a column."""
     for column, found in zip(columns, findings.columns, strict=True):
-        for name, finding in found.told():
+        for name, finding in found.findings():
             yield _sentence(name_of_column(column), name, finding, found)
     if not findings.pairs:
         yield nothing_shared(columns)
@@ -140,8 +140,8 @@ def _sentence(heading: str, name: str, finding: DifferenceFinding, column: Colum
     before, after = (_shown(one, is_rate=is_rate) for one in (finding.before, finding.after))
     difference = _shown(finding.difference, is_rate=is_rate, signed=True)
     chance = "" if finding.adjusted is None else f", p = {_chance(finding.adjusted)}"
-    told = f"{before} → {after}; {difference}{chance}: {_answers(finding)} beyond chance"
-    return f"{heading}, {escape_control_characters(name, _NAME)}: {told}"
+    facts = f"{before} → {after}; {difference}{chance}: {_answers(finding)} beyond chance"
+    return f"{heading}, {escape_control_characters(name, _NAME)}: {facts}"
 
 
 def _shown(found: Estimate | None, *, is_rate: bool, signed: bool = False) -> str:

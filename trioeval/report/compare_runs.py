@@ -142,19 +142,19 @@ class KeptMetrics:
     def add(self, row: int, metrics: Mapping[str, tuple[float, float]]) -> None:
         """Store the metrics of a row; rows are added in order."""
         for name, pair in metrics.items():
-            if (kept := self._values.get(name)) is None:
-                kept = self._values[name] = array("d")
-            kept.frombytes(bytes(8 * (2 * row - len(kept))))
-            kept.extend(pair)
+            if (values := self._values.get(name)) is None:
+                values = self._values[name] = array("d")
+            values.frombytes(bytes(8 * (2 * row - len(values))))
+            values.extend(pair)
 
     def of(self, row: int) -> Mapping[str, tuple[float, float]]:
         """Return the metrics of a row."""
         return dict(self._found(row))
 
     def _found(self, row: int) -> Iterator[tuple[str, tuple[float, float]]]:
-        for name, kept in self._values.items():
-            if 2 * row < len(kept) and kept[2 * row + 1]:
-                yield name, (kept[2 * row], kept[2 * row + 1])
+        for name, values in self._values.items():
+            if 2 * row < len(values) and values[2 * row + 1]:
+                yield name, (values[2 * row], values[2 * row + 1])
 
 
 # Whether one run is better or worse than another beyond chance, for all columns.
@@ -196,7 +196,7 @@ class ColumnFindings:
         yield "score", self.scored
         yield from self.metrics.items()
 
-    def told(self) -> Iterator[tuple[str, DifferenceFinding]]:
+    def findings(self) -> Iterator[tuple[str, DifferenceFinding]]:
         """The findings to show: a score that equals the pass rate is left out."""
         is_same = self.is_score_pass and all(
             _mean(one) == _mean(other)
@@ -268,8 +268,8 @@ def findings_of(
         bootstrap: The bootstrap of intervals of scores and metrics; None uses Student's t. Decides nothing.
     """
     raw = [_column(column, confidence, bootstrap) for column in columns]
-    asked = [found for column in raw for found in column.deciding]
-    decided = iter(_adjusted(asked))
+    deciding = [found for column in raw for found in column.deciding]
+    decided = iter(_adjusted(deciding))
     measured = iter(_adjusted([found for column in raw for found in column.metrics.values()]))
     return Findings([_with(column, decided, measured) for column in raw], bootstrap)
 

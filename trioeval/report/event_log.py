@@ -79,13 +79,13 @@ def _salvaged(event: Salvaged) -> None:
 
 def _waiting(event: Waiting) -> None:
     if _log.isEnabledFor(logging.DEBUG):
-        who = "the next job" if event.index is None else f"job {event.index}"
+        waiter = "the next job" if event.index is None else f"job {event.index}"
         lane = (
             "no lane"
             if event.lane is None
             else f"lane {escape_control_characters(event.lane, _MOST)}"
         )
-        _log.debug("%s: %s waits for %s", lane, who, event.why.value)
+        _log.debug("%s: %s waits for %s", lane, waiter, event.why.value)
 
 
 _WRITES: Mapping[type, Callable[[Any], None]] = {

@@ -42,7 +42,7 @@ class JobHistory:
     """Instants on the Trio clock, each with a description."""
 
     def __str__(self) -> str:
-        lines = [f"{at:>10.3f}  {what}" for at, what in self.moments]
+        lines = [f"{at:>10.3f}  {text}" for at, text in self.moments]
         return "\n".join((f"job {self.index}", *lines))
 
 
@@ -73,8 +73,8 @@ def explain(events: Iterable[Event], index: int) -> JobHistory:
                 waited = ahead.pop(lane, [])
                 if found == index:
                     moments += [*waited, (at, f"is started on {_named(lane)}")]
-            case _ if (what := _say(event, index)) is not None:
-                moments.append((event.at, what))
+            case _ if (text := _say(event, index)) is not None:
+                moments.append((event.at, text))
             case _:
                 pass
     return JobHistory(index, tuple(moments))
@@ -87,8 +87,8 @@ def _say(event: Event, index: int) -> str | None:
             return _waits(lane, why, until) + _lacks(shortage)
         case Reserving(_, found, lane) if found == index:
             return f"requests a permit of lane {lane}"
-        case Noted(_, found, what) if found == index:
-            return f"note: {what}"
+        case Noted(_, found, note) if found == index:
+            return f"note: {note}"
         case CallStarted(_, found, lane) if found == index:
             return f"a request on lane {lane} starts"
         case CallEnded(_, found, lane, error) if found == index:
@@ -117,19 +117,19 @@ def _lacks(shortage: Shortage | None) -> str:
     if shortage is None:
         return ""
     keys = ", ".join(shortage.keys)
-    said = {
+    words = {
         "rate_limit": keys,
         "limit_decreasing": f"{keys} becomes smaller",
         "limiter_error": "the limit server does not respond",
     }[shortage.kind]
-    told = f" ({said})" if said else ""
-    return f"{told}: {shortage.message}" if shortage.message else told
+    details = f" ({words})" if words else ""
+    return f"{details}: {shortage.message}" if shortage.message else details
 
 
 def _refused(lane: str, retry_after: float | None, blocked_until: float) -> str:
-    asked = "" if retry_after is None else f", retry after {retry_after:g} s"
+    retry = "" if retry_after is None else f", retry after {retry_after:g} s"
     blocked = "" if blocked_until == -math.inf else f"; blocked until {blocked_until:.3f}"
-    return f"lane {lane} refuses the call (rate limit){asked}{blocked}"
+    return f"lane {lane} refuses the call (rate limit){retry}{blocked}"
 
 
 def _ending(outcome: Outcome[object]) -> str:

@@ -155,7 +155,7 @@ def _text(nodes: Sequence[Node]) -> Iterator[str]:
         lines += [(f"   {_line(case)}", case) for case in _layered(node.cases)]
     width = max((len(line) for line, _ in lines), default=0)
     for line, node in lines:
-        yield f"{line:{width}}  {_said(node)}".rstrip()
+        yield f"{line:{width}}  {_details(node)}".rstrip()
 
 
 def _line(node: Node) -> str:
@@ -171,7 +171,7 @@ def _layered(nodes: Sequence[Node]) -> Sequence[Node]:
     return sorted(nodes, key=lambda node: node.layer)  # in the original order within a layer
 
 
-def _said(node: Node) -> str:
+def _details(node: Node) -> str:
     """Return the state of a node; a single row has no number."""
     if sum(node.states.values()) == 1 and (only := next(iter(node.states))) in _STATES:
         return only
@@ -235,8 +235,10 @@ def _escaped(node: Node) -> str:
 
 
 def _label(node: Node, line_break: str) -> str:
-    said = _said(node)
-    return escape_control_characters(node.name, _WIDTH) + (f"{line_break}{said}" if said else "")
+    details = _details(node)
+    return escape_control_characters(node.name, _WIDTH) + (
+        f"{line_break}{details}" if details else ""
+    )
 
 
 def _keys(nodes: Sequence[Node], prefix: str) -> Mapping[str, str]:

@@ -172,8 +172,8 @@ def _assertion(found: Mapping[str, Any]) -> dict[str, Any]:
 
 def _judged(found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options without credentials of judges."""
-    said = {"provider": redacted_judges(found["provider"])} if "provider" in found else {}
-    return {**found, **said}
+    judges = {"provider": redacted_judges(found["provider"])} if "provider" in found else {}
+    return {**found, **judges}
 
 
 def _scenarios(suite: Suite) -> list[dict[str, Any]]:

@@ -44,7 +44,7 @@ class PartRecord:
     passed: bool
     score: float
     reason: str
-    said: Mapping[str, Any]
+    assertion: Mapping[str, Any]
     """The assertion or the set as the suite defines it, as JSON."""
     metadata: Mapping[str, Any]
 
@@ -52,22 +52,24 @@ class PartRecord:
     def of(cls, found: Mapping[str, Any]) -> "PartRecord":
         """Read a member of the `componentResults` of a verdict."""
         metadata = _object(found.get("metadata"))
-        said = _object(found.get("assertion")) or _object(metadata.get("assertionSet"))
+        assertion = _object(found.get("assertion")) or _object(metadata.get("assertionSet"))
         passed = bool(found.get("pass"))
         return cls(
-            passed, found.get("score", float(passed)), found.get("reason", ""), said, metadata
+            passed, found.get("score", float(passed)), found.get("reason", ""), assertion, metadata
         )
 
     @property
     def type(self) -> str:
         """The type of the assertion."""
-        return str(self.said.get("type", ""))
+        return str(self.assertion.get("type", ""))
 
     @property
     def text(self) -> str:
         """Type, value and metric as text."""
-        value = f" {output_text(self.said['value'])}" if "value" in self.said else ""
-        metric = f" as {self.said['metric']}" if self.said.get("metric") is not None else ""
+        value = f" {output_text(self.assertion['value'])}" if "value" in self.assertion else ""
+        metric = (
+            f" as {self.assertion['metric']}" if self.assertion.get("metric") is not None else ""
+        )
         return f"{self.type}{value}{metric}"
 
     @property
@@ -429,8 +431,8 @@ def _hide_in_question(found: dict[str, Any], hidden: Iterable[str]) -> None:
 
 def left(found: Mapping[str, Any], hidden: Iterable[str]) -> dict[str, Any]:
     """Return a mapping without some keys."""
-    gone = set(hidden)
-    return {key: part for key, part in found.items() if key not in gone}
+    hidden_keys = set(hidden)
+    return {key: part for key, part in found.items() if key not in hidden_keys}
 
 
 # The agent of a row: its attempts with their results, and the paths of its files.
@@ -501,31 +503,31 @@ class AgentFacts:
 
 def _agent(response: Mapping[str, Any] | None) -> AgentFacts | None:
     try:
-        told = (response or {})["metadata"]["agent"]
-        folder = told.get("folder")
+        agent = (response or {})["metadata"]["agent"]
+        folder = agent.get("folder")
         return AgentFacts(
-            message=str(told["message"]),
-            gave_up="gaveUp" in told,
+            message=str(agent["message"]),
+            gave_up="gaveUp" in agent,
             folder=None if folder is None else Path(folder),
-            attempts=[_attempt(one) for one in told["attempts"]],
-            children_ended=int(told["childrenEnded"]),
+            attempts=[_attempt(one) for one in agent["attempts"]],
+            children_ended=int(agent["childrenEnded"]),
         )
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         return None  # other programs use the key differently
 
 
-def _attempt(told: Mapping[str, Any]) -> AttemptFacts:
-    failure, cost = told.get("failure"), told.get("cost")
+def _attempt(attempt: Mapping[str, Any]) -> AttemptFacts:
+    failure, cost = attempt.get("failure"), attempt.get("cost")
     return AttemptFacts(
-        number=int(told["number"]),
+        number=int(attempt["number"]),
         failure=None if failure is None else f"{failure['kind']}: {failure['message']}",
-        exit_code=_count(told.get("exitCode")),
-        duration_ms=float(told["durationMs"]),
-        tokens=_count(told.get("tokens")),
+        exit_code=_count(attempt.get("exitCode")),
+        duration_ms=float(attempt["durationMs"]),
+        tokens=_count(attempt.get("tokens")),
         cost=None if cost is None else float(cost),
-        steps=_count(told.get("steps")),
-        logs=[Path(told[name]) for name, known in _LOGS if told.get(known)],
-        warnings=[*map(str, told.get("warnings", ()))],
+        steps=_count(attempt.get("steps")),
+        logs=[Path(attempt[name]) for name, known in _LOGS if attempt.get(known)],
+        warnings=[*map(str, attempt.get("warnings", ()))],
     )
 
 

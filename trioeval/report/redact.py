@@ -42,7 +42,7 @@ def redacted(config: Any) -> Any:
             return config
 
 
-def redacted_judges(said: Any) -> Any:
+def redacted_judges(value: Any) -> Any:
     """Return a judge as the suite defines it, without values that look like credentials, also in URLs.
 
     A URL alone, as of a webhook, is accepted.
@@ -51,15 +51,15 @@ def redacted_judges(said: Any) -> Any:
         >>> redacted_judges({"id": "https://me:pass@host/x?key=1", "config": {"apiKey": "s"}})
         {'id': 'https://host/x?[redacted]', 'config': {'apiKey': '[redacted]'}}
     """
-    match said:
+    match value:
         case str():
-            return _QUERY.sub(rf"\1?{REDACTED}", _USER.sub("", said))
-        case Mapping() if "id" in said:
-            return {**redacted(said), "id": redacted_judges(said["id"])}
+            return _QUERY.sub(rf"\1?{REDACTED}", _USER.sub("", value))
+        case Mapping() if "id" in value:
+            return {**redacted(value), "id": redacted_judges(value["id"])}
         case Mapping():
-            return {role: redacted_judges(one) for role, one in said.items()}
+            return {role: redacted_judges(one) for role, one in value.items()}
         case _:
-            return said
+            return value
 
 
 def redacted_command(value: Any) -> Any:

@@ -54,7 +54,7 @@ def row_json(row: Row, eval_id: str) -> dict[str, Any]:
         whole = {**whole, "assertions": spent_json(row.spent)}
     metadata = shallow(dict(step.test.metadata))
     # A test and its verdict share their assertions, and a test may have many.
-    said = {id(assertion): assertion_json(assertion) for assertion in step.test.assertions}
+    assertions = {id(assertion): assertion_json(assertion) for assertion in step.test.assertions}
     task = "" if row.task is None else f"-{row.task}"
     return {
         "id": f"{eval_id}{task}-test-{step.test_idx}-prompt-{step.prompt_idx}-repeat-{step.repeat_index}",
@@ -73,7 +73,7 @@ def row_json(row: Row, eval_id: str) -> dict[str, Any]:
             **({} if step.test.extra is None else {"case": step.test.extra.name}),
             "description": step.test.description,
             "vars": shallow(dict(step.vars)),
-            "assert": list(said.values()),
+            "assert": list(assertions.values()),
             "threshold": step.test.threshold,
             "options": _options_json(step.test.options),
             "metadata": metadata,
@@ -84,7 +84,7 @@ def row_json(row: Row, eval_id: str) -> dict[str, Any]:
         "namedScores": dict(row.named_scores),
         "failureReason": _FAILURE_REASON[row.status],
         "error": row.error,
-        "gradingResult": None if row.verdict is None else verdict_json(row.verdict, said),
+        "gradingResult": None if row.verdict is None else verdict_json(row.verdict, assertions),
         "latencyMs": row.latency_ms,
         "cost": cost,
         "tokenUsage": whole,
@@ -128,8 +128,8 @@ def _response_json(row: Row, reply: Reply, usage: Mapping[str, Any]) -> dict[str
 
 
 def _guardrails_json(found: Guardrails) -> Mapping[str, Any]:
-    told = {camel(name): value for name, value in attrs.asdict(found).items() if value is not None}
-    return {"guardrails": told}
+    facts = {camel(name): value for name, value in attrs.asdict(found).items() if value is not None}
+    return {"guardrails": facts}
 
 
 def _config(prompt: Prompt) -> dict[str, Any]:
@@ -147,14 +147,14 @@ _NO_OPTIONS = TestOptions()
 def _options_json(options: TestOptions) -> dict[str, Any]:
     if options == _NO_OPTIONS:  # true for most tests
         return {}
-    said = {
+    options_data = {
         name: plain_data(value)
         for attribute, name in _OPTIONS
         if (value := getattr(options, attribute)) is not None
     }
-    if "provider" in said:
-        said["provider"] = redacted_judges(said["provider"])
-    found: dict[str, Any] = redacted(shallow({**said, **options.overrides}))
+    if "provider" in options_data:
+        options_data["provider"] = redacted_judges(options_data["provider"])
+    found: dict[str, Any] = redacted(shallow({**options_data, **options.overrides}))
     return found
 
 
@@ -189,13 +189,13 @@ def _with_known(found: dict[str, Any], more: Iterable[tuple[str, Any]]) -> dict[
 
 
 def verdict_json(
-    verdict: Verdict, said: Mapping[int, Mapping[str, Any]] = NOTHING_SAID
+    verdict: Verdict, by_id: Mapping[int, Mapping[str, Any]] = NOTHING_SAID
 ) -> dict[str, Any]:
     """Return a verdict; that of a row includes its parts.
 
     Args:
         verdict: The verdict.
-        said: Results of `assertion_json`, by the `id` of each assertion.
+        by_id: Results of `assertion_json`, by the `id` of each assertion.
     """
     found: dict[str, Any] = {
         "pass": verdict.passed,
@@ -211,11 +211,13 @@ def verdict_json(
         metadata["graders"] = list(verdict.spent.judges)
     assertion = verdict.assertion
     if assertion is None:
-        found["componentResults"] = [verdict_json(part, said) for part in components(verdict.parts)]
+        found["componentResults"] = [
+            verdict_json(part, by_id) for part in components(verdict.parts)
+        ]
     elif assertion.type == SET:  # readers of promptfoo's files do not know this type
         metadata["assertionSet"] = _set_json(assertion)
     else:
-        found["assertion"] = said.get(id(assertion)) or assertion_json(assertion)
+        found["assertion"] = by_id.get(id(assertion)) or assertion_json(assertion)
         if RENDERED in metadata and _is_webhook(assertion):
             metadata[RENDERED] = redacted_judges(metadata[RENDERED])
     if metadata:
@@ -250,6 +252,6 @@ def assertion_json(assertion: Assertion) -> dict[str, Any]:
 
 def _set_json(assertion: Assertion) -> dict[str, Any]:
     """Return the definition of a set."""
-    said = assertion_json(assertion)
+    data = assertion_json(assertion)
     found: dict[str, Any] = {"type": SET, "assertionCount": len(assertion.assertions)}
-    return found | {name: said[name] for name in ("metric", "threshold", "weight") if name in said}
+    return found | {name: data[name] for name in ("metric", "threshold", "weight") if name in data}

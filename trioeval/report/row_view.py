@@ -136,7 +136,7 @@ def _verdict(record: RowRecord) -> Iterator[RenderableType]:
         table.add_row(
             Text(status.name, style=STATUS_STYLES[status]),
             score_text(part.score),
-            escape_control_characters(part.said.get("weight", 1), _NAME),
+            escape_control_characters(part.assertion.get("weight", 1), _NAME),
             Text(escape_control_characters(part.text, _NAME)),
             Text(escape_control_characters(part.reason, _NAME * 4)),
             Text(escape_control_characters(part.judges, _NAME)),

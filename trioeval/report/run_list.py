@@ -101,11 +101,11 @@ class _RunsTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         fields = [*_fields(self.runs)]
         names = [_name(run) for run in self.runs]
-        wanted = min(_LEAST_NAME, max(map(cell_len, names), default=0))
+        name_width = min(_LEAST_NAME, max(map(cell_len, names), default=0))
         for title in ("", *_GO_FIRST):
             fields = [field for field in fields if field.title != title]
             taken = sum(field.width + _BETWEEN for field in fields) + _EDGES
-            if (room := options.max_width - taken) >= max(wanted, len("suite")):
+            if (room := options.max_width - taken) >= max(name_width, len("suite")):
                 yield _table(fields, [cut_middle(name, room) for name in names])
                 return
         yield from _lines(fields, names, options.max_width)
@@ -115,8 +115,8 @@ def _fields(runs: Sequence[StoredRunFacts]) -> Iterator[Figure]:
     # Rows of datasets have a column if there are any; it replaces the cost if all runs were free.
     makes_datasets = any(run.dataset_rows is not None for run in runs)
     yield Figure.of("run", (escape_control_characters(run.id, 60) for run in runs), is_number=False)
-    begun = (_instant(run.utc_created) for run in runs)
-    yield Figure.of("started (UTC)", begun, is_number=False)
+    starts = (_instant(run.utc_created) for run in runs)
+    yield Figure.of("started (UTC)", starts, is_number=False)
     states = [Text(run.state, style=_STYLES.get(run.state, "")) for run in runs]
     yield Figure("state", states, is_number=False)
     yield Figure.of("rows", (_came(run, "/") for run in runs))
@@ -151,13 +151,13 @@ def _lines(fields: Sequence[Figure], names: Sequence[str], width: int) -> Iterat
     ids, states, *numbers = fields
     for place, name in enumerate(names):
         head = Text("  ").join((ids.cells[place], states.cells[place]))
-        told = [f"{field.cells[place].plain} {field.title}" for field in numbers]
+        facts = [f"{field.cells[place].plain} {field.title}" for field in numbers]
         if head.cell_len > width:
-            head, told = ids.cells[place], [states.cells[place].plain, *told]
+            head, facts = ids.cells[place], [states.cells[place].plain, *facts]
         head.stylize("bold")
         head.overflow = "fold"
         yield head
-        lines = [*packed([*told, cut_middle(name, width - len(_INDENT))], width - len(_INDENT))]
+        lines = [*packed([*facts, cut_middle(name, width - len(_INDENT))], width - len(_INDENT))]
         yield from (Text(f"{_INDENT}{line}", overflow="fold") for line in lines)
 
 
@@ -168,15 +168,15 @@ def run_line(run: StoredRunFacts) -> str:
     counts += f", {run.not_run} not run" if run.not_run else ""
     name = _name(run)
     of = f" of {name}" if name else ""
-    begun = _instant(run.utc_created)
-    told = (
+    start = _instant(run.utc_created)
+    facts = (
         [f"{came} {'row' if came == '1' else 'rows'}: {counts}"]
         if run.rows or run.expected != 0
         else []
     )
-    told += [] if run.dataset_rows is None else [f"{run.dataset_rows} rows of datasets written"]
-    rows = "; ".join(told) or "no rows"
-    return f"{escape_control_characters(run.id, 60)}{of}: {run.state}, started {begun} UTC; {rows}"
+    facts += [] if run.dataset_rows is None else [f"{run.dataset_rows} rows of datasets written"]
+    rows = "; ".join(facts) or "no rows"
+    return f"{escape_control_characters(run.id, 60)}{of}: {run.state}, started {start} UTC; {rows}"
 
 
 def run_json(run: StoredRunFacts) -> dict[str, Any]:

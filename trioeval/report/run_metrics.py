@@ -71,7 +71,7 @@ class RunMetrics:
     _failed_calls: Counter[str] = attrs.field(init=False, factory=Counter)
     """Counts by lane, as are the following."""
     _other_calls: Counter[str] = attrs.field(init=False, factory=Counter)
-    _begun: Counter[str] = attrs.field(init=False, factory=Counter)
+    _starts: Counter[str] = attrs.field(init=False, factory=Counter)
     """Counts by agent."""
     _ended: Counter[str] = attrs.field(init=False, factory=Counter)
     _endings: Counter[str] = attrs.field(init=False, factory=Counter)
@@ -104,7 +104,7 @@ class RunMetrics:
             case AttemptStarted():
                 self._waiting.discard(case)
                 self._active.add(event.run_id)
-                self._begun[event.agent] += 1
+                self._starts[event.agent] += 1
             case AttemptEnded():
                 self._active.discard(event.run_id)
                 bad = "cancelled" if event.cancelled else "failed" if event.failed else None
@@ -156,8 +156,8 @@ class RunMetrics:
         yield _gauge("agent_runs_active", "Running attempts of agents.", len(self._active))
         waiting = len(self._waiting)
         yield _gauge("agent_runs_waiting", "Attempts that wait for a run slot.", waiting)
-        begun = dict(sorted(self._begun.items()))
-        yield _counter("agent_runs_begun", "Started attempts, by agent.", begun, "agent")
+        starts = dict(sorted(self._starts.items()))
+        yield _counter("agent_runs_begun", "Started attempts, by agent.", starts, "agent")
         ended = {outcome: self._ended[outcome] for outcome in _RUN_OUTCOMES}
         yield _counter("agent_runs_ended", "Ended attempts, by outcome.", ended, "outcome")
         endings = {ending: self._endings[ending] for ending in _CASE_ENDINGS}

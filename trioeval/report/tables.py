@@ -114,9 +114,9 @@ class Failures:
 def _expected(parts: Sequence[PartRecord], reason: str) -> str | None:
     """Return the expected value of the first failed assertion, unless the reason has it."""
     failed = next((part for part in parts if not part.passed), None)
-    if failed is None or "value" not in failed.said:
+    if failed is None or "value" not in failed.assertion:
         return None
-    value = shallow(failed.said["value"])
+    value = shallow(failed.assertion["value"])
     # Reasons quote values and may be cut: compare the beginning.
     quoted = json.dumps(value, ensure_ascii=False, default=str)[:_TELLING]
     return (
@@ -349,16 +349,16 @@ def _score(own: ColumnTotals, judged: Estimate | None) -> str:
     """Return the mean score of rows with a verdict, and its uncertainty unless the pass rate shows that."""
     if judged is None:
         return "–"
-    told = f"{judged.mean:.3f}"
-    if judged.shown is None or judged.half_width is None or not _tells_more(own, judged):
-        return told
+    mean = f"{judged.mean:.3f}"
+    if judged.shown is None or judged.half_width is None or not _is_more_precise(own, judged):
+        return mean
     if judged.shown != (judged.low, judged.high):  # too few rows for a symmetric interval
         low, high = judged.shown
-        return f"{told} ({low:.2f}–{high:.2f})"
-    return f"{told} ± {judged.half_width:.3f}"
+        return f"{mean} ({low:.2f}–{high:.2f})"
+    return f"{mean} ± {judged.half_width:.3f}"
 
 
-def _tells_more(own: ColumnTotals, judged: Estimate) -> bool:
+def _is_more_precise(own: ColumnTotals, judged: Estimate) -> bool:
     """Return whether the scores of rows with a verdict differ from their pass rate."""
     passed, failed = own.passed, own.statuses[Status.FAIL]
     return abs(judged.mean * (passed + failed) - passed) > _ALMOST * (passed + failed)

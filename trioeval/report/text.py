@@ -24,10 +24,10 @@ def cut_middle(text: str, cells: int) -> str:
     if cell_len(text) <= cells:
         return text
     end = (cells - 1) // 2
-    kept = text[len(text) - end :]
-    while cell_len(kept) > end:  # wide characters
-        kept = kept[1:]
-    return f"{set_cell_size(text, cells - 1 - cell_len(kept)).rstrip()}…{kept}"
+    tail = text[len(text) - end :]
+    while cell_len(tail) > end:  # wide characters
+        tail = tail[1:]
+    return f"{set_cell_size(text, cells - 1 - cell_len(tail)).rstrip()}…{tail}"
 
 
 # Tables that a narrow terminal shows as lines.
@@ -60,8 +60,8 @@ class FittingTable:
             plain = [str(cell) for cell in cells]
             if heading := " ".join(filter(None, plain[: self.names])):
                 yield Text(f"\n{heading}", style="bold", overflow="fold")
-            told = zip(titles[self.names :], plain[self.names :], strict=True)
-            parts = (f"{title} {cell}".strip() for title, cell in told if cell)
+            titled = zip(titles[self.names :], plain[self.names :], strict=True)
+            parts = (f"{title} {cell}".strip() for title, cell in titled if cell)
             for line in packed(parts, options.max_width - len(_INDENT)):
                 yield Text(f"{_INDENT}{line}", overflow="fold")
 
@@ -79,11 +79,11 @@ def packed(parts: Iterable[str], width: int) -> Iterator[str]:
     left = [*parts]
     line = ""
     while left:
-        told = left.pop(0) + ("," if left else "")
-        joined = f"{line} {told}" if line else told
+        part = left.pop(0) + ("," if left else "")
+        joined = f"{line} {part}" if line else part
         if line and cell_len(joined) > width:
             yield line
-            joined = told
+            joined = part
         line = joined
     if line:
         yield line

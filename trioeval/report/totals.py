@@ -113,16 +113,16 @@ def shares_of(verdict: Mapping[str, Any]) -> Iterator[MetricShare]:
         >>> list(shares_of(verdict))
         [MetricShare(name='m', total=1.0, weight=2, count=1)]
     """
-    told: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for part in verdict["componentResults"]:
         # The metric of a set is stored elsewhere; only its members are counted here.
         metric = part.get("assertion", {}).get("metric")
         if metric is not None:
-            told[metric] = told.get(metric, 0) + 1
+            counts[metric] = counts.get(metric, 0) + 1
     weights = verdict.get("namedScoreWeights", {})
     for name, score in verdict["namedScores"].items():
         # A name from elsewhere, such as an extension, is one contribution.
-        count = told.get(name, 1)
+        count = counts.get(name, 1)
         weight = weights.get(name)
         if weight is None:
             yield MetricShare(name, score, count, count)

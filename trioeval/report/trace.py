@@ -207,12 +207,12 @@ class TraceRecords:
             self._end_wait(
                 lane, at
             )  # the call has its slot, or a new event reports the next obstacle
-        told = []
+        details = []
         if event.is_reported:
-            told.append(f'"tokens":{event.tokens},"cost":{_number(event.money)}')
+            details.append(f'"tokens":{event.tokens},"cost":{_number(event.money)}')
         if event.error is not None:
-            told.append(f'"error":"{self._escaped(error_kind(event.error))}"')
-        self._add("E", at, slot[1], args=",".join(told))
+            details.append(f'"error":"{self._escaped(error_kind(event.error))}"')
+        self._add("E", at, slot[1], args=",".join(details))
         self._count(lane, at)
 
     def _waiting(self, task: str | None, event: Waiting) -> None:
@@ -228,8 +228,8 @@ class TraceRecords:
     def _throttled(self, task: str | None, event: Throttled) -> None:
         lane = self._lane(event.lane, event.at)
         job = self._job(task, event.index)
-        asked = f'"job":"{job}","retry after":{_number(event.retry_after)}'
-        self._add("i", event.at, lane.waits, "429", asked, ',"s":"t"')
+        details = f'"job":"{job}","retry after":{_number(event.retry_after)}'
+        self._add("i", event.at, lane.waits, "429", details, ',"s":"t"')
 
     def _limited(self, _task: str | None, event: LimitChanged) -> None:
         lane = self._lane(event.lane, event.at)
@@ -289,10 +289,10 @@ class TraceRecords:
     ) -> None:
         """Return a record; texts are JSON text already."""
         called = f',"name":"{name}"' if name else ""
-        told = f',"args":{{{args}}}' if args else ""
+        details = f',"args":{{{args}}}' if args else ""
         stamp = (at - self.began_at) * 1e6
         self._lines.append(
-            f'{{"ph":"{kind}","pid":{_PROCESS},"tid":{track},"ts":{stamp:.3f}{called}{told}{more}}}'
+            f'{{"ph":"{kind}","pid":{_PROCESS},"tid":{track},"ts":{stamp:.3f}{called}{details}{more}}}'
         )
 
     def _add_job(self, kind: str, number: int, at: float, args: str) -> None:

@@ -34,11 +34,11 @@ class UsageSum:
 
     def add(self, used: Mapping[str, Any]) -> None:
         """Count the usage of a row from `usage_json`, without its judges."""
-        tokens, details, told = self._tokens, self._details, used[_DETAILS]
+        tokens, details, added = self._tokens, self._details, used[_DETAILS]
         for name in tokens:
             tokens[name] += used[name]
         for name in details:
-            details[name] += told[name]
+            details[name] += added[name]
 
     def add_judges(self, used: Mapping[str, Any]) -> None:
         """Count the usage of the judges of a row from `usage_json`."""

@@ -221,13 +221,13 @@ async def preview_suite(
         TrioevalError: As for `build_columns`.
     """
     _check_preview(rows)
-    wanted = _wanted(prepared, tasks)
+    selected = _selected(prepared, tasks)
     built: dict[str | None, Dataset] = {}
 
     def on_result(result: DatasetResult, made: Rows) -> None:
         built[result.task] = _in_memory(result, made)
 
-    only = attrs.evolve(prepared, tasks=wanted)
+    only = attrs.evolve(prepared, tasks=selected)
     datasets = DatasetOptions(on_result=on_result, in_memory=True, preview=rows)
     how = _terms(
         lanes=None,
@@ -239,10 +239,10 @@ async def preview_suite(
         datasets=datasets,
     )
     await run_prepared(only, how)
-    return [built[part.id] for part in wanted if part.id in built]
+    return [built[part.id] for part in selected if part.id in built]
 
 
-def _wanted(prepared: PreparedSuite, named: Sequence[str]) -> tuple[PreparedTask, ...]:
+def _selected(prepared: PreparedSuite, named: Sequence[str]) -> tuple[PreparedTask, ...]:
     """Return the tasks to preview, in the order of the suite, without dependencies on others."""
     parts = {part.id: part for part in prepared.tasks}
     own = {name: part.prepared.suite.settings for name, part in parts.items()}

@@ -206,14 +206,14 @@ def _misspelt(steps: Expansion, sharing: Sharing, templates: Templates) -> Itera
     """
     if steps.suite.evaluate_options.strict_variables:
         return  # the rows report it
-    wanted, common = _wanted(steps, sharing, templates), _common(steps)
+    used, common = _used_names(steps, sharing, templates), _common(steps)
     reported: set[str] = set()
     for count, place in enumerate(steps.checked_tests):
         if count == _LOOKED_AT:
             return
         given = common.union(steps.tests[place].vars)
-        for name in sorted(wanted - given - reported):
-            close = difflib.get_close_matches(name, sorted(given - wanted), n=1, cutoff=_ALIKE)
+        for name in sorted(used - given - reported):
+            close = difflib.get_close_matches(name, sorted(given - used), n=1, cutoff=_ALIKE)
             if close:
                 reported.add(name)
                 message = f"the prompt uses {name}, but the test has {quote(close[0])}"
@@ -227,13 +227,13 @@ def _not_in_rows(steps: Expansion, sharing: Sharing, templates: Templates) -> It
     if rows_of is None or rows_of.vars is None:
         return
     given = _common(steps).union(rows_of.vars)
-    for name in sorted(_wanted(steps, sharing, templates) - given):
+    for name in sorted(_used_names(steps, sharing, templates) - given):
         hint = f"{nearest(name, given)}; an undefined variable renders as nothing"
         message = f"the prompt uses {name}, but the rows of {rows_of.task} do not provide it"
         yield Problem("$.tests.vars", message, hint)
 
 
-def _wanted(steps: Expansion, sharing: Sharing, templates: Templates) -> frozenset[str]:
+def _used_names(steps: Expansion, sharing: Sharing, templates: Templates) -> frozenset[str]:
     """Return the variables that prompts use, without those that always exist."""
     prompts = [prompt for prompt in steps.suite.prompts if prompt.function is None]
     used = [templates.references(prompt.raw) for prompt in prompts]
@@ -527,15 +527,15 @@ def _transforms_of(test: Test) -> Iterator[tuple[str, str]]:
                 yield "".join(f".assert[{number}]" for number in place) + f".{key}", text
 
 
-def missing_extras(suite: Suite, *, is_asked: bool) -> Iterator[Problem]:
+def missing_extras(suite: Suite, *, uses_limits: bool) -> Iterator[Problem]:
     """Yield a problem if the shared limits require an extra that is not installed.
 
     Args:
         suite: The suite.
-        is_asked: True if a lane uses shared limits; otherwise they are not opened.
+        uses_limits: True if a lane uses shared limits; otherwise they are not opened.
     """
     limits = suite.limits
-    if limits is None or limits.backend != "redis" or not is_asked:
+    if limits is None or limits.backend != "redis" or not uses_limits:
         return
     from trioeval.limits.open import install_command, is_installed
 

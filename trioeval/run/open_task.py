@@ -398,5 +398,5 @@ def _tools(prepared: PreparedSuite, scripts: Scripts, run_id: str | None) -> Pro
 
 def _width(context: FileContext) -> int:
     """Return the maximum number of concurrent external assertions of a row."""
-    wanted = context.variable("ASSERTIONS_MAX_CONCURRENCY")
-    return max(1, int(wanted)) if wanted.isdecimal() else WIDTH
+    setting = context.variable("ASSERTIONS_MAX_CONCURRENCY")
+    return max(1, int(setting)) if setting.isdecimal() else WIDTH

@@ -436,14 +436,14 @@ def _confined(
     from trioeval.evaluation.reach import foreign_judges, hosts_of
     from trioeval.run.untrusted_checks import code_of_calls, foreign_webhooks
 
-    asked = {host for spec in specs for host in hosts_of(spec)}
+    hosts = {host for spec in specs for host in hosts_of(spec)}
     refused = (
-        *foreign_judges(graders.specs, graders.paths, asked),
-        *foreign_webhooks(steps, asked),
+        *foreign_judges(graders.specs, graders.paths, hosts),
+        *foreign_webhooks(steps, hosts),
         *code_of_calls(steps),
     )
-    asked.update(host for spec in graders.specs for host in hosts_of(spec))
-    return frozenset(host for host in asked if host is not None), refused
+    hosts.update(host for spec in graders.specs for host in hosts_of(spec))
+    return frozenset(host for host in hosts if host is not None), refused
 
 
 def _extended(
@@ -530,7 +530,7 @@ def _prepare(
             wrong = (*wrong, *_command_problems(steps, own_specs, sharing, templates))
         problems += (at_provider_path(problem, paths) for problem in wrong)
         limits = lane_limits(wide, specs)
-        problems += missing_extras(loaded, is_asked=bool(limits))
+        problems += missing_extras(loaded, uses_limits=bool(limits))
     if problems:
         raise SuiteError(problems)
     shown = without_secrets(loaded, specs)

@@ -130,9 +130,9 @@ class _RowTests(LazySequence[Test]):
         return value_of(row, source)
 
 
-def _fault(rows_of: RowsOfTask, number: int, what: str, faults: Sequence[str]) -> str:
+def _fault(rows_of: RowsOfTask, number: int, problem: str, faults: Sequence[str]) -> str:
     """Return the message for a row that is not a valid test."""
-    return "\n".join([f"row {number} of task {rows_of.task} {what}:", *faults])
+    return "\n".join([f"row {number} of task {rows_of.task} {problem}:", *faults])
 
 
 def _with_questions(
@@ -175,9 +175,9 @@ def _questions(
     for place, messages in _mistakes(entries):
         mistakes.setdefault(place, []).append(messages)
     good = [entry for place, entry in enumerate(entries) if place not in mistakes]
-    asked = iter(questions_in(_document(good)) if good else ())
+    valid = iter(questions_in(_document(good)) if good else ())
     questions = [
-        _shown(entry) if place in mistakes else next(asked) for place, entry in enumerate(entries)
+        _shown(entry) if place in mistakes else next(valid) for place, entry in enumerate(entries)
     ]
     return questions, {
         place: _fault(rows_of, place, "is not a valid question", messages)

@@ -167,7 +167,7 @@ async def _run(prepared: PreparedSuite, how: RunOptions) -> RunTotals:
 
     options = prepared.suite.evaluate_options
     limit_ms = options.max_eval_time_ms
-    left = _left(prepared)
+    left = _remaining_rows(prepared)
     seeds = await _seeds(prepared) if prepared.has_tasks("columns") else None
     questions = None
     if prepared.has_tasks("question_eval"):
@@ -306,16 +306,16 @@ async def prepared_of(
             await trio.to_thread.run_sync(started.end, abandon_on_cancel=True)
 
 
-def _left(prepared: PreparedSuite) -> Mapping[str, TaskRows]:
+def _remaining_rows(prepared: PreparedSuite) -> Mapping[str, TaskRows]:
     """Return receivers for the rows of tasks that are used by other tasks."""
     suites = [part.prepared.suite for part in prepared.parts]
-    wanted = {suite.rows_of.task for suite in suites if suite.rows_of is not None}
+    sources = {suite.rows_of.task for suite in suites if suite.rows_of is not None}
     for suite in suites:
-        wanted |= {source.task for source in suite.settings.sources()}
-    return {task: TaskRows() for task in wanted}
+        sources |= {source.task for source in suite.settings.sources()}
+    return {task: TaskRows() for task in sources}
 
 
-def ignore(_told: object) -> None:
+def ignore(_event: object) -> None:
     """Do nothing: the default observer."""
 
 

@@ -51,7 +51,7 @@ class TaskOrder:
     _cut: set[str | None] = attrs.field(init=False, factory=set)
     _active: int = attrs.field(init=False, default=0)
     """The number of started tasks that have not ended."""
-    _held: list[int] = attrs.field(init=False, factory=list)
+    _waiting_tasks: list[int] = attrs.field(init=False, factory=list)
     """Indices of the tasks that are held until all others have ended."""
 
     @classmethod
@@ -111,12 +111,12 @@ class TaskOrder:
                 cut = next(filter(self._cut.__contains__, task.depends_on), None)
                 found.append(StartableTask(place, None if cut is None else Unsatisfied(cut, "cut")))
             elif policy == "block":
-                self._held.append(place)
+                self._waiting_tasks.append(place)
             else:
                 found.append(StartableTask(place, Unsatisfied(by, policy)))
         if not found and not self._active:
-            found = [self._given_up(place) for place in sorted(self._held)]
-            self._held.clear()
+            found = [self._given_up(place) for place in sorted(self._waiting_tasks)]
+            self._waiting_tasks.clear()
         self._active += len(found)
         return found
 

@@ -47,12 +47,12 @@ _SOURCE = """(function (written) {{
   const it = {it};
   const value = typeof it === "function" ? it({names}) : it;
   if (!(value instanceof Promise)) return JSON.stringify(value);
-  const told = {{}};
-  value.then((made) => {{ told.made = [made]; }}, (error) => {{ told.error = [error]; }});
+  const settled = {{}};
+  value.then((made) => {{ settled.made = [made]; }}, (error) => {{ settled.error = [error]; }});
   return () => {{
-    if (told.error) throw told.error[0];
-    if (!told.made) throw new TypeError("its promise is never settled");
-    return JSON.stringify(told.made[0]);
+    if (settled.error) throw settled.error[0];
+    if (!settled.made) throw new TypeError("its promise is never settled");
+    return JSON.stringify(settled.made[0]);
   }};
 }})"""
 """Returns the result as JSON; for a promise, a function that does so when all jobs are done."""

@@ -87,9 +87,9 @@ def is_of_foreign_page(headers: Mapping[str, str]) -> bool:
     return headers.get("sec-fetch-site") in _OTHER_SITES and not leads_here
 
 
-def is_same_secret(given: str, wanted: str) -> bool:
+def is_same_secret(given: str, expected: str) -> bool:
     """Return whether two texts are equal, in constant time."""
-    return hmac.compare_digest(given.encode(errors="replace"), wanted.encode())
+    return hmac.compare_digest(given.encode(errors="replace"), expected.encode())
 
 
 def _name(authority: str) -> str | None:

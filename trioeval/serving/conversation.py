@@ -174,7 +174,7 @@ class _Exchange:
     _is_read: bool = attrs.field(init=False, default=False)
     """True if the application has the whole body."""
     _body_until: float = attrs.field(init=False)
-    _gone: bool = attrs.field(init=False, default=False)
+    _is_closed: bool = attrs.field(init=False, default=False)
     """True if the client has disconnected, so that no response can be sent."""
     _start: Message | None = attrs.field(init=False, default=None)
     """The start of the response, held back until a part of its body is available."""
@@ -193,11 +193,11 @@ class _Exchange:
             await app(_scope_of(self._request), self.receive, self.send)
         except Exception:
             _logger.exception("a request could not be answered")
-            if self._talk.answers_since is None and not self._gone:
+            if self._talk.answers_since is None and not self._is_closed:
                 failed = UnsoundRequestError(500, "internal error of the server")
                 await self._talk.refuse(failed)
             return False
-        if self._gone or not self._over.is_set():
+        if self._is_closed or not self._over.is_set():
             return False
         if self._connection.our_state is not h11.DONE:
             await self._talk.linger()
@@ -206,15 +206,15 @@ class _Exchange:
 
     async def receive(self) -> Message:
         """Return what the client sends: its body, and then only its disconnection. A checkpoint."""
-        if not self._is_read and not self._gone:
+        if not self._is_read and not self._is_closed:
             with trio.move_on_at(self._body_until):
                 return await self._receive_body()
-            self._gone = True  # too slow; a response would not be read either
-        while not self._over.is_set() and not self._gone:
+            self._is_closed = True  # too slow; a response would not be read either
+        while not self._over.is_set() and not self._is_closed:
             if len(self._talk.buffer) > _PIECE:  # requests that arrive too early
                 await self._over.wait()
             else:
-                self._gone = not await self._receive_more()
+                self._is_closed = not await self._receive_more()
         await trio.lowlevel.checkpoint()
         return dict(_GONE)
 
@@ -225,7 +225,7 @@ class _Exchange:
                 body, more = await self._receive_chunk()
             else:
                 body, more = await self._receive_counted()
-            if self._gone:
+            if self._is_closed:
                 return dict(_GONE)
         if not more:
             self._is_read, self._talk.waits_since = True, None
@@ -235,7 +235,7 @@ class _Exchange:
         buffer = self._talk.buffer
         if self._left and not buffer:
             await self._send_continue()
-            self._gone = not await self._receive_more()
+            self._is_closed = not await self._receive_more()
         else:
             await trio.lowlevel.checkpoint()
         body = bytes(buffer[: self._left])
@@ -248,12 +248,12 @@ class _Exchange:
         try:
             event = self._connection.next_event()
         except h11.RemoteProtocolError:
-            self._gone = True
+            self._is_closed = True
             return b"", True
         if event is h11.NEED_DATA:
             await self._send_continue()
             if not self._talk.buffer:
-                self._gone = not await self._receive_more()
+                self._is_closed = not await self._receive_more()
             self._connection.receive_data(bytes(self._talk.buffer))
             self._talk.buffer.clear()
             return b"", True
@@ -272,7 +272,7 @@ class _Exchange:
 
     async def send(self, message: Message) -> None:
         """Send a part of the response; nothing if the client has disconnected. A checkpoint."""
-        if self._gone or self._over.is_set():
+        if self._is_closed or self._over.is_set():
             await trio.lowlevel.checkpoint()
             return
         if message["type"] == "http.response.start":
@@ -312,7 +312,7 @@ class _Exchange:
         try:
             await self._talk.send(data)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            self._gone = True
+            self._is_closed = True
 
 
 def _scope_of(request: h11.Request) -> Scope:

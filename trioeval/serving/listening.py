@@ -46,14 +46,14 @@ class Address:
 def _own_number(host: str) -> str | None:
     """Return the address from which this machine would reach others; None without one. Sends nothing."""
     is_6 = ":" in host
-    with socket.socket(socket.AF_INET6 if is_6 else socket.AF_INET, socket.SOCK_DGRAM) as asked:
+    with socket.socket(socket.AF_INET6 if is_6 else socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            asked.connect(
+            probe.connect(
                 ("2001:db8::1" if is_6 else "192.0.2.1", 9)
             )  # addresses for documentation
         except OSError:
             return None
-        found: str = asked.getsockname()[0]
+        found: str = probe.getsockname()[0]
     return found
 
 

@@ -19,7 +19,7 @@ def keep_token(port: int, token: str) -> Path:
     """Store the token of the server on a port, readable by this user alone.
 
     Raises:
-        OSError: There is no folder that only this user can access.
+        OSError: No folder exists that only this user can access.
     """
     problems: list[str] = []
     for folder in own_folders():

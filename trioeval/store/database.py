@@ -101,7 +101,7 @@ def open_database(
         wal = True if wal is None and version is None else wal
         change = "" if wal is None else " = WAL" if wal else " = DELETE"
         journal = connection.execute(f"PRAGMA journal_mode{change}").fetchone()[0]
-        # Without shared memory there is no write-ahead log, and only a synchronous commit is safe.
+        # A write-ahead log needs shared memory; without it, only a synchronous commit is safe.
         level = "FULL" if durability == "full" or journal != "wal" else "NORMAL"
         connection.execute(f"PRAGMA synchronous = {level}")
         connection.execute("PRAGMA temp_store = MEMORY")  # a file could not always be opened later
@@ -180,23 +180,23 @@ def store_error(path: Path, kind: DatabaseKind, error: sqlite3.Error) -> StoreEr
                 f"{path}: the {kind.name} is locked by another program; end that program, or {kind.hint}"
             )
         case sqlite3.SQLITE_FULL:
-            what, help_ = "has no room left on its disk", "make room, or "
+            problem, help_ = "has no room left on its disk", "make room, or "
         case sqlite3.SQLITE_IOERR:
-            what, help_ = f"cannot be read or written ({error})", "look after its disk, or "
+            problem, help_ = f"cannot be read or written ({error})", "look after its disk, or "
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
-            what, help_ = "may not be written", "change its permissions, or "
+            problem, help_ = "may not be written", "change its permissions, or "
         case sqlite3.SQLITE_CANTOPEN if is_out_of_files():  # temporary, like a lock
             return BusyError(f"{path}: the {kind.name} cannot be opened: {too_many_open_files()}")
         case sqlite3.SQLITE_CANTOPEN:
-            what = f"cannot be opened ({error})"
+            problem = f"cannot be opened ({error})"
             help_ = "check that you may write to its folder, or "
         case sqlite3.SQLITE_CORRUPT:
             return _damaged(path, kind, error)
         case sqlite3.SQLITE_NOTADB:
             return _no_database(path, kind)
         case _:
-            what, help_ = f"cannot be used ({error})", ""
-    return StoreError(f"{path}: the {kind.name} {what}; {help_}{kind.hint}")
+            problem, help_ = f"cannot be used ({error})", ""
+    return StoreError(f"{path}: the {kind.name} {problem}; {help_}{kind.hint}")
 
 
 def check_pages(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) -> None:
@@ -221,9 +221,9 @@ def check_pages(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) 
         raise _damaged(path, kind, " ".join(found.split()))
 
 
-def _damaged(path: Path, kind: DatabaseKind, what: object) -> DamagedError:
+def _damaged(path: Path, kind: DatabaseKind, detail: object) -> DamagedError:
     return DamagedError(
-        f"{path}: the {kind.name} is damaged ({what}); recover its contents with "
+        f"{path}: the {kind.name} is damaged ({detail}); recover its contents with "
         f"`sqlite3 FILE .recover`, and move it away, or {kind.hint}"
     )
 
@@ -275,8 +275,8 @@ def _check_file(real: Path, path: Path, kind: DatabaseKind) -> None:
             f"{path}: the {kind.name} cannot be read: {error.strerror}; {kind.hint}"
         ) from error
     if size is None:
-        what = "a folder" if real.is_dir() else "a special file"
-        raise StoreError(f"{path}: this is {what}, not a {kind.name}; {kind.hint}")
+        kind_of_file = "a folder" if real.is_dir() else "a special file"
+        raise StoreError(f"{path}: this is {kind_of_file}, not a {kind.name}; {kind.hint}")
     if 0 < size < _SMALLEST:  # SQLite would take it for an empty one
         raise _no_database(path, kind)
 
@@ -448,17 +448,17 @@ async def open_patiently(
         BusyError: It is still locked.
         StoreError: It cannot be used.
     """
-    begun = trio.current_time()
-    is_told = False
+    started_at = trio.current_time()
+    has_warned = False
     while True:
         try:
             return await trio.to_thread.run_sync(open_)
         except BusyError:
-            waited = trio.current_time() - begun
+            waited = trio.current_time() - started_at
             if waited >= patience_s:
                 raise
-            if waited >= _WARN_AFTER and not is_told and on_warning is not None:
-                is_told = True
+            if waited >= _WARN_AFTER and not has_warned and on_warning is not None:
+                has_warned = True
                 on_warning(
                     f"{path}: the {kind.name} is locked by another program; "
                     f"waiting for it, at most {patience_s:g} s"

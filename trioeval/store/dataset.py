@@ -52,17 +52,17 @@ def try_lost_again(connection: sqlite3.Connection, part: int, *, is_wanted: bool
     if not is_wanted:
         connection.execute("DELETE FROM group_again WHERE part = ?", (part,))
         return
-    begun = connection.execute("SELECT grouping FROM dataset WHERE part = ?", (part,)).fetchone()
-    if begun is None:
+    line = connection.execute("SELECT grouping FROM dataset WHERE part = ?", (part,)).fetchone()
+    if line is None:
         return
     try:
-        told = json.loads(begun[0])
-        grouping = RowGrouping(told["size"], tuple(told["targets"]))
+        stored = json.loads(line[0])
+        grouping = RowGrouping(stored["size"], tuple(stored["targets"]))
     except (ValueError, TypeError, KeyError, DatasetError):
         return  # damaged: the dataset starts again, which is reported when it is read
     lost = f"key BETWEEN ? AND ? AND cause IN ({', '.join('?' * len(LOST))})"
-    wanted = (*key_range(part), *sorted(LOST))
-    keys = connection.execute(f"SELECT key FROM dropped_row WHERE {lost}", wanted)  # noqa: S608
+    parameters = (*key_range(part), *sorted(LOST))
+    keys = connection.execute(f"SELECT key FROM dropped_row WHERE {lost}", parameters)  # noqa: S608
     rows = [key & _INDEX for (key,) in keys]
     groups = {grouping.group_of(row) for row in rows if row < grouping.rows}
     if not groups:
@@ -71,7 +71,7 @@ def try_lost_again(connection: sqlite3.Connection, part: int, *, is_wanted: bool
         "INSERT OR IGNORE INTO group_again (part, number) VALUES (?, ?)",
         ((part, group) for group in groups),
     )
-    connection.execute(f"DELETE FROM dropped_row WHERE {lost}", wanted)  # noqa: S608
+    connection.execute(f"DELETE FROM dropped_row WHERE {lost}", parameters)  # noqa: S608
     # Processors must process the whole dataset again.
     connection.execute("DELETE FROM dataset_stage WHERE part = ?", (part,))
 
@@ -102,7 +102,7 @@ class StoredDataset(StoredTask, DatasetJournal):
     """
 
     _has_warned: bool = attrs.field(init=False, default=False)
-    _has_told_of_unkept: bool = attrs.field(init=False, default=False)
+    _has_warned_of_unkept: bool = attrs.field(init=False, default=False)
     _before: _Before = attrs.field(init=False)
     _stages: dict[str, str] = attrs.field(init=False)
     _grouping: RowGrouping | None = attrs.field(init=False)
@@ -110,7 +110,7 @@ class StoredDataset(StoredTask, DatasetJournal):
     _is_regrouped: bool = attrs.field(init=False, default=False)
 
     def __attrs_post_init__(self) -> None:
-        self._before = self._found() or _Before()
+        self._before = self._read_before() or _Before()
         self._stages = dict(self._before.stages)
         self._grouping = self._before.grouping
 
@@ -126,11 +126,11 @@ class StoredDataset(StoredTask, DatasetJournal):
 
     def on_start(self, grouping: RowGrouping, fingerprint: Mapping[str, str], /) -> None:
         """Record the identity of the dataset, before any of it is made."""
-        old, told = self._before, dict(fingerprint)
+        old, new = self._before, dict(fingerprint)
         self._grouping = grouping
         if old.grouping is not None:
             self._is_regrouped = not is_longer(old.grouping, grouping)
-            self._is_other = self._is_regrouped or old.fingerprint != told
+            self._is_other = self._is_regrouped or old.fingerprint != new
         if self._is_other:
             self._before, self._stages = _Before(grouping=old.grouping), {}
         is_other, is_regrouped = self._is_other, self._is_regrouped
@@ -148,7 +148,7 @@ class StoredDataset(StoredTask, DatasetJournal):
                 connection.execute(
                     "DELETE FROM cell WHERE key BETWEEN ? AND ? AND is_group", key_range(part)
                 )
-            line = (part, grouping_text(grouping), encode_json(told))
+            line = (part, grouping_text(grouping), encode_json(new))
             insert(connection, _DATASET, [line])
 
         self._step(write)
@@ -238,7 +238,7 @@ class StoredDataset(StoredTask, DatasetJournal):
         )
         return map(dropped_of, self._read().execute(statement, keys))
 
-    def _found(self) -> _Before | None:
+    def _read_before(self) -> _Before | None:
         if self._part is None:
             return None
         of = (self._part,)
@@ -272,15 +272,17 @@ class StoredDataset(StoredTask, DatasetJournal):
     def _warn(self, text: str) -> None:
         if not self._has_warned:
             self._has_warned = True
-            self._tell(text)
+            self._report(text)
 
     def _warn_of_unkept(self, text: str) -> None:
         """Warn once; called in the writer's thread."""
-        if not self._has_told_of_unkept:
-            self._has_told_of_unkept = True
-            self._tell(f"{text}; a later execution makes it again, and so all others of this kind")
+        if not self._has_warned_of_unkept:
+            self._has_warned_of_unkept = True
+            self._report(
+                f"{text}; a later execution makes it again, and so all others of this kind"
+            )
 
-    def _tell(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         of = "" if self._task is None else f"task {self._task}: "
         self._writer.warn(f"{self._writer.path}: {of}{text}")
 

@@ -174,11 +174,11 @@ def read_dataset_facts(
     """
     if not keeps_datasets(connection):
         return None
-    begun = connection.execute(
+    identity = connection.execute(
         "SELECT grouping, fingerprint FROM dataset WHERE part = ?", (part,)
     ).fetchone()
     ended = connection.execute("SELECT body FROM dataset_result WHERE part = ?", (part,)).fetchone()
-    if begun is None and ended is None:
+    if identity is None and ended is None:
         return None
     processed = connection.execute(
         "SELECT 1 FROM dataset_stage "
@@ -192,8 +192,8 @@ def read_dataset_facts(
     ).fetchone()
     return DatasetFacts(
         task=task,
-        fingerprint={} if begun is None else json.loads(begun[1]),
-        requested=None if begun is None else json.loads(begun[0])["targets"][-1],
+        fingerprint={} if identity is None else json.loads(identity[1]),
+        requested=None if identity is None else json.loads(identity[0])["targets"][-1],
         written=written_rows(connection, (part,)) or 0,
         dropped=dropped,
         result=None if ended is None else json.loads(read_text(ended[0])),

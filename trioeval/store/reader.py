@@ -115,8 +115,10 @@ class StoreReader:
         if len(found) == 1:
             return found[0]
         ids = ", ".join(run.id for run in (found or runs)[:_SHOWN])
-        what = f"{name!r} is a prefix of {len(found)} runs" if found else f"run {name!r} not found"
-        raise UsageError(f"{self.path}: {what}{of}; the last ones are {ids}")
+        problem = (
+            f"{name!r} is a prefix of {len(found)} runs" if found else f"run {name!r} not found"
+        )
+        raise UsageError(f"{self.path}: {problem}{of}; the last ones are {ids}")
 
     def find(self, run_id: str) -> StoredRunFacts | None:
         """Return the run with this exact id; None if it does not exist."""
@@ -192,9 +194,9 @@ class StoreReader:
             return ()
         return self._guarded(lambda: read_never_began(self._connection, part))
 
-    def row_page(self, run: StoredRunFacts, wanted: RowQuery) -> RowPage:
+    def row_page(self, run: StoredRunFacts, query: RowQuery) -> RowPage:
         """Return a page of the rows of a run."""
-        return self._guarded(lambda: read_row_page(self._connection, self.path, run, wanted))
+        return self._guarded(lambda: read_row_page(self._connection, self.path, run, query))
 
     def datasets(self, run: StoredRunFacts) -> Mapping[str | None, DatasetFacts]:
         """Return the datasets of a run that were started, or have ended, by task."""

@@ -141,7 +141,7 @@ def reply_facts(reply: Reply) -> dict[str, Any]:
     """
     from trioeval.providers.local.record import json_fault
 
-    told: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     left_out: dict[str, str] = {}
     for name in _FREE:
         value = getattr(reply, name)
@@ -151,7 +151,7 @@ def reply_facts(reply: Reply) -> dict[str, Any]:
         if fault is not None:
             left_out[name] = fault
         elif value or name == "output" or (name == "raw" and value is not None):
-            told[name] = value
+            facts[name] = value
     usage, rails, probs = reply.usage, reply.guardrails, reply.log_probs
     tokens = {name: count for name in _USAGE if (count := getattr(usage, name)) is not None}
     rest = {
@@ -162,7 +162,7 @@ def reply_facts(reply: Reply) -> dict[str, Any]:
         "log_probs": None if probs is None else list(map(float, probs)),
         LEFT_OUT: left_out or None,
     }
-    return told | {name: value for name, value in rest.items() if value is not None}
+    return facts | {name: value for name, value in rest.items() if value is not None}
 
 
 def read_reply(data: Any) -> Reply:
@@ -176,14 +176,14 @@ def read_reply(data: Any) -> Reply:
         2
     """
     try:
-        told = {name: value for name, value in data.items() if name != LEFT_OUT}
-        if "usage" in told:
-            told["usage"] = Usage(**told["usage"])
-        if "guardrails" in told:
-            told["guardrails"] = Guardrails(**told["guardrails"])
-        if "log_probs" in told:
-            told["log_probs"] = tuple(told["log_probs"])
-        return Reply(**told)
+        facts = {name: value for name, value in data.items() if name != LEFT_OUT}
+        if "usage" in facts:
+            facts["usage"] = Usage(**facts["usage"])
+        if "guardrails" in facts:
+            facts["guardrails"] = Guardrails(**facts["guardrails"])
+        if "log_probs" in facts:
+            facts["log_probs"] = tuple(facts["log_probs"])
+        return Reply(**facts)
     except (AttributeError, TypeError) as error:
         raise ValueError(f"not a valid reply: {error}") from error
 
@@ -195,7 +195,7 @@ def error_facts(error: ProviderError) -> dict[str, Any]:
         >>> error_facts(ProviderError("server", "no", status=500))
         {'kind': 'server', 'message': 'no', 'status': 500}
     """
-    told = {
+    facts = {
         "kind": error.kind,
         "message": str(error.message),
         "status": error.status,
@@ -204,7 +204,7 @@ def error_facts(error: ProviderError) -> dict[str, Any]:
         "tokens": error.tokens,
         "money": error.money,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 _PAGE = 500  # keys per statement
@@ -353,12 +353,12 @@ def read_calls(connection: sqlite3.Connection, key: int) -> list[StoredCall]:
 
 
 def read_call(
-    connection: sqlite3.Connection, key: int, asked: CallKey, execution: int
+    connection: sqlite3.Connection, key: int, call: CallKey, execution: int
 ) -> tuple[str, float, bool] | None:
     """The last good reply to a question of a row from before an execution: text, latency, cached."""
     found = connection.execute(
         "SELECT reply, latency_ms, cached FROM call WHERE key = ? AND role = ? AND question = ? "
         "AND row_id = ? AND recalled AND execution < ? ORDER BY call DESC LIMIT 1",
-        (key, asked.role, asked.question, asked.row, execution),
+        (key, call.role, call.question, call.row, execution),
     ).fetchone()
     return None if found is None else (read_text(found[0]), found[1] or 0.0, bool(found[2]))

@@ -79,44 +79,44 @@ class RowPage:
 
 
 def read_row_page(
-    connection: sqlite3.Connection, path: Path, run: StoredRunFacts, wanted: RowQuery
+    connection: sqlite3.Connection, path: Path, run: StoredRunFacts, query: RowQuery
 ) -> RowPage:
     """Return one page of rows.
 
     Raises:
         sqlite3.Error: The database cannot be read.
     """
-    backward = wanted.before is not None
+    backward = query.before is not None
     chosen = {
         part: position
         for position, part in enumerate(run.parts)
-        if wanted.position in {None, position}
+        if query.position in {None, position}
     }
     found: list[PagedRow] = []
-    last, broke_off, left = None, False, [wanted.reads, wanted.characters]
-    for key, status in _keys(connection, sorted(chosen, reverse=backward), wanted):
-        if len(found) > wanted.size or (wanted.text and min(left) <= 0):
-            broke_off = len(found) <= wanted.size
+    last, broke_off, left = None, False, [query.reads, query.characters]
+    for key, status in _keys(connection, sorted(chosen, reverse=backward), query):
+        if len(found) > query.size or (query.text and min(left) <= 0):
+            broke_off = len(found) <= query.size
             break
         last = key
         text = _text(connection, key, RecordSource(path, None))
         left = [left[0] - 1, left[1] - len(text or "")]
-        if wanted.text and (text is None or not may_say(text, wanted.text)):
+        if query.text and (text is None or not may_say(text, query.text)):
             continue
         record = None if text is None else _parsed(key, text, RecordSource(path, None))
-        if not wanted.text or (record is not None and says(record, wanted.text)):
+        if not query.text or (record is not None and says(record, query.text)):
             position = chosen[key >> INDEX_BITS]
             found.append(
                 PagedRow(
                     key=key, position=position, index=key & _INDEX, status=status, record=record
                 )
             )
-    more = len(found) > wanted.size or broke_off
-    rows = found[: wanted.size]
+    more = len(found) > query.size or broke_off
+    rows = found[: query.size]
     return RowPage(
         rows=rows[::-1] if backward else rows,
-        total=None if wanted.text else _count(connection, list(chosen), wanted),
-        earlier=more if backward else wanted.after is not None,
+        total=None if query.text else _count(connection, list(chosen), query),
+        earlier=more if backward else query.after is not None,
         later=backward or more,
         searched=last if broke_off else None,
     )
@@ -182,11 +182,11 @@ def _parsed(key: int, text: str, source: RecordSource) -> RowRecord | None:
 
 
 def _keys(
-    connection: sqlite3.Connection, parts: list[int], wanted: RowQuery
+    connection: sqlite3.Connection, parts: list[int], query: RowQuery
 ) -> Iterator[tuple[int, str]]:
     """Yield the keys and statuses of matching rows, apart from their texts, from the start of the page."""
-    backward = wanted.before is not None
-    where, given = _chosen(wanted)
+    backward = query.before is not None
+    where, given = _chosen(query)
     order = "DESC" if backward else "ASC"
     statement = (
         f"SELECT key, status FROM result WHERE key > ? AND key < ? {where} "  # noqa: S608
@@ -194,10 +194,10 @@ def _keys(
     )
     for part in parts:
         low, high = (part << INDEX_BITS) - 1, part + 1 << INDEX_BITS
-        if wanted.after is not None:
-            low = max(low, wanted.after)
-        if wanted.before is not None:
-            high = min(high, wanted.before)
+        if query.after is not None:
+            low = max(low, query.after)
+        if query.before is not None:
+            high = min(high, query.before)
         while True:
             lines = connection.execute(statement, (low, high, *given)).fetchall()
             yield from lines
@@ -206,8 +206,8 @@ def _keys(
             low, high = (low, lines[-1][0]) if backward else (lines[-1][0], high)
 
 
-def _count(connection: sqlite3.Connection, parts: list[int], wanted: RowQuery) -> int:
-    where, given = _chosen(wanted)
+def _count(connection: sqlite3.Connection, parts: list[int], query: RowQuery) -> int:
+    where, given = _chosen(query)
     statement = f"SELECT count(*) FROM result WHERE key BETWEEN ? AND ? {where}"  # noqa: S608
     return sum(
         connection.execute(
@@ -217,9 +217,9 @@ def _count(connection: sqlite3.Connection, parts: list[int], wanted: RowQuery) -
     )
 
 
-def _chosen(wanted: RowQuery) -> tuple[str, list[str | int]]:
+def _chosen(query: RowQuery) -> tuple[str, list[str | int]]:
     where, given = "", list[str | int]()
-    for column, value in (("status", wanted.status), ("prompt", wanted.column)):
+    for column, value in (("status", query.status), ("prompt", query.column)):
         if value is not None:
             where += f"AND {column} = ? "
             given.append(value)

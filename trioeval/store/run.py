@@ -133,7 +133,7 @@ class StoredRun(RunJournal):
         self._read = read
         self._lock = lock
         self._start = start
-        self._told_ms = 0.0
+        self._reported_ms = 0.0
         self._resumed = going.execution > 1
         self._kept: dict[str | None, ReusedRows] = {
             task: StoredKeptRows(RecordSource(writer.path, task), going.parts[task], rows, read)
@@ -429,11 +429,11 @@ class StoredRun(RunJournal):
 
         self._step(write)
 
-    def activity(self, told: Mapping[str, Any]) -> None:
+    def activity(self, facts: Mapping[str, Any]) -> None:
         """Record the activity of the lanes in this execution, as JSON data without secrets."""
 
         def write(connection: sqlite3.Connection) -> None:
-            line = (self._place.number, self._place.execution, stored_json(compact(told)))
+            line = (self._place.number, self._place.execution, stored_json(compact(facts)))
             insert(connection, _ACTIVITY, [line])
 
         self._step(write)
@@ -451,8 +451,8 @@ class StoredRun(RunJournal):
         place, task = self._place, result.task
 
         def write(connection: sqlite3.Connection) -> None:
-            told = hide_in(dataset_json(result), place.keys.get(task, ()))
-            line = (place.parts[task], stored_json(compact(told)))
+            facts = hide_in(dataset_json(result), place.keys.get(task, ()))
+            line = (place.parts[task], stored_json(compact(facts)))
             insert(connection, _DATASET_RESULT, [line])
 
         self._step(write)
@@ -467,8 +467,8 @@ class StoredRun(RunJournal):
             duration_ms: Milliseconds that this execution took.
             derived: Derived metrics, as JSON data.
         """
-        place, more_ms = self._place, duration_ms - self._told_ms
-        self._told_ms = duration_ms
+        place, more_ms = self._place, duration_ms - self._reported_ms
+        self._reported_ms = duration_ms
 
         def write(connection: sqlite3.Connection) -> None:
             finish_run(

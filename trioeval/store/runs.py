@@ -41,7 +41,7 @@ def begin_run(connection: sqlite3.Connection, start: RunStart) -> tuple[int, dic
             None if start.suite is None else plain(start.suite),
             None if start.description is None else plain(start.description),
             plain(start.utc_created),
-            *(plain(compact(dict(told))) for told in (start.versions, start.flags, start.files)),
+            *(plain(compact(dict(fact))) for fact in (start.versions, start.flags, start.files)),
         ),
     ).fetchone()[0]
     parts = [_begin_part(connection, number, start, place) for place in range(len(start.tasks))]
@@ -64,7 +64,7 @@ def record_resumption(connection: sqlite3.Connection, number: int, start: RunSta
         "UPDATE run SET state = 'open', utc_finished = NULL, totals = NULL, derived = NULL, "
         "executions = executions + 1, flags = ?, files = ? WHERE run = ? RETURNING executions",
         (
-            *(plain(compact(dict(told))) for told in (start.flags, start.files)),
+            *(plain(compact(dict(fact))) for fact in (start.flags, start.files)),
             number,
         ),
     ).fetchone()[0]
@@ -85,7 +85,7 @@ def tell_suite(
         (
             None if start.suite is None else plain(start.suite),
             None if start.description is None else plain(start.description),
-            *(plain(compact(dict(told))) for told in (start.versions, start.flags, start.files)),
+            *(plain(compact(dict(fact))) for fact in (start.versions, start.flags, start.files)),
             number,
         ),
     )
@@ -309,24 +309,30 @@ def read_runs(
         yield _facts(connection, dict(zip(_FACTS, line, strict=True)))
 
 
-def _facts(connection: sqlite3.Connection, told: Mapping[str, Any]) -> tuple[StoredRunFacts, bool]:
+def _facts(
+    connection: sqlite3.Connection, columns: Mapping[str, Any]
+) -> tuple[StoredRunFacts, bool]:
     parts = connection.execute(
-        "SELECT part, task, expected FROM part WHERE run = ? ORDER BY position", (told["run"],)
+        "SELECT part, task, expected FROM part WHERE run = ? ORDER BY position", (columns["run"],)
     ).fetchall()
-    sums = totals(connection, told["run"]) if told["totals"] is None else json.loads(told["totals"])
-    is_open = told["state"] == "open"
+    sums = (
+        totals(connection, columns["run"])
+        if columns["totals"] is None
+        else json.loads(columns["totals"])
+    )
+    is_open = columns["state"] == "open"
     statuses = sums["statuses"]
     facts = StoredRunFacts(
-        **{name: told[name] for name in _PLAIN},
-        **{name: json.loads(told[name]) for name in ("versions", "flags", "files")},
+        **{name: columns[name] for name in _PLAIN},
+        **{name: json.loads(columns[name]) for name in ("versions", "flags", "files")},
         **{name: sums[name] for name in ("rows", "outcomes", "tokens", "cost")},
-        number=told["run"],
-        state="died" if is_open else told["state"],
+        number=columns["run"],
+        state="died" if is_open else columns["state"],
         passed=statuses.get("pass", 0),
         failed=statuses.get("fail", 0),
         errors=statuses.get("error", 0),
         not_run=statuses.get("not_run", 0),
-        derived=None if told["derived"] is None else json.loads(told["derived"]),
+        derived=None if columns["derived"] is None else json.loads(columns["derived"]),
         tasks=tuple(task for _, task, _ in parts),
         sizes=tuple(size for _, _, size in parts),
         parts=tuple(part for part, _, _ in parts),

@@ -195,7 +195,7 @@ class Store:
             )
             stack.pop_all()
         for task, rows in going.damaged.items():
-            self._writer.warn(_told_of_damaged(self.path, task, rows))
+            self._writer.warn(_damage_warning(self.path, task, rows))
         place = RunPlace(
             eval_id=run_id,
             keys=start.keys,
@@ -241,7 +241,7 @@ class Store:
         return self._reading
 
 
-def _told_of_damaged(path: Path, task: str | None, rows: Sequence[int]) -> str:
+def _damage_warning(path: Path, task: str | None, rows: Sequence[int]) -> str:
     of = "" if task is None else f" of task {task}"
     shown = ", ".join(map(str, rows[:_SHOWN])) + (", …" if len(rows) > _SHOWN else "")
     return f"{path}: the records of some rows{of} are damaged ({shown}); they are run again"

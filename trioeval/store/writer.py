@@ -140,7 +140,7 @@ class Writer:
                     work.lose()
             self._done += len(works)
             if self._is_awaited:
-                self._tell(self._wake)
+                self._call_back(self._wake)
         self._close()
 
     def _urge(self) -> None:
@@ -156,12 +156,16 @@ class Writer:
         if self._queue.qsize() < LARGEST // 4 and self._urgent <= self._done:
             self._urged.wait(LINGER)
         works: list[PendingWrite] = []
-        begun, size = time.monotonic(), 0
+        started_at, size = time.monotonic(), 0
         work: PendingWrite | None = first
         while work is not None:
             works.append(work)
             size += self._make(work)
-            if len(works) >= LARGEST or size >= LARGEST_SIZE or time.monotonic() - begun >= LONGEST:
+            if (
+                len(works) >= LARGEST
+                or size >= LARGEST_SIZE
+                or time.monotonic() - started_at >= LONGEST
+            ):
                 return works, False
             try:
                 work = self._queue.get_nowait()
@@ -207,19 +211,19 @@ class Writer:
 
     def _begin(self) -> None:
         """Begin a transaction when other programs release their locks."""
-        begun = time.monotonic()
-        is_told = False
+        started_at = time.monotonic()
+        has_warned = False
         while True:
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
-                waited = time.monotonic() - begun
+                waited = time.monotonic() - started_at
                 if not isinstance(store_error(self.path, RUNS, error), BusyError):
                     raise
                 if waited >= self._patience:
                     raise
-                if waited >= _WARN_AFTER and not is_told:
-                    is_told = True
+                if waited >= _WARN_AFTER and not has_warned:
+                    has_warned = True
                     self.warn(
                         f"{self.path}: the {RUNS.name} is locked by another program; "
                         f"waiting for it, at most {self._patience:g} s"
@@ -245,17 +249,17 @@ class Writer:
             return
         self.error = error
         if self._on_error is not None:
-            self._tell(self._on_error, error)
+            self._call_back(self._on_error, error)
 
     def warn(self, text: str) -> None:
         """Report a problem that may be temporary; from any thread."""
         _log.warning(text)
         if self._on_warning is not None:
-            self._tell(self._on_warning, text)
+            self._call_back(self._on_warning, text)
 
-    def _tell(self, told: Callable[..., object], *args: object) -> None:
+    def _call_back(self, callback: Callable[..., object], *args: object) -> None:
         try:
-            self._loop.run_sync_soon(told, *args)
+            self._loop.run_sync_soon(callback, *args)
         except trio.RunFinishedError:
             _log.debug("the event loop has ended")
 

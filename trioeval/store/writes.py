@@ -133,11 +133,11 @@ def score_columns(record: RowRecord) -> Iterator[Line]:
         reason = _text(part.reason)
         yield (
             position,
-            _text(part.said.get("type")),
-            _text(part.said.get("metric")),
+            _text(part.assertion.get("type")),
+            _text(part.assertion.get("metric")),
             int(part.passed),
             number(part.score),
-            number(part.said.get("weight", 1.0)),
+            number(part.assertion.get("weight", 1.0)),
             None if reason is None else reason[:_LONGEST_REASON],
         )
 
@@ -199,8 +199,8 @@ class RecentRecords:
         self._order.append((place, size))
         self._size += size
         while len(self._order) > _RECENT or (self._size > _RECENT_SIZE and len(self._order) > 1):
-            oldest, gone = self._order.popleft()
-            self._size -= gone
+            oldest, dropped_size = self._order.popleft()
+            self._size -= dropped_size
             if oldest != place:
                 self._by_place.pop(oldest, None)
 
@@ -247,14 +247,14 @@ class RowWrite(PendingWrite):
             record = make_record(row, self.place)
             step = row.planned or row.step
             identity = self.place.identities.of(step, row.provider)
-            who: Line = (identity.id, identity.content)
+            row_identity: Line = (identity.id, identity.content)
             repeat: int | None = step.repeat_index
         else:
             record, repeat = RowRecord.of(self.what, compact(self.what)), None
-            who = (recorded_row_id(self.what), None)
+            row_identity = (recorded_row_id(self.what), None)
         self.text = record.text
         test, prompt, *rest = result_columns(record)
-        self._columns = (*who, test, prompt, repeat, *rest)
+        self._columns = (*row_identity, test, prompt, repeat, *rest)
         self._scores = [*score_columns(record)]
         self.place.recent.put((self.task, self.index), record, len(self.text))
         return len(self.text)
@@ -278,17 +278,17 @@ def make_record(row: Row, place: RunPlace) -> RowRecord:
     """Return the record of a row with its text; if it cannot be serialized, as much as possible."""
     keys = place.keys.get(row.task, ())
     try:
-        return _told(row, place.eval_id, keys)
+        return _row_record(row, place.eval_id, keys)
     except Exception as error:  # noqa: BLE001 - user objects may raise anything
-        told = f"the row cannot be stored: {type(error).__name__} while it was serialized"
-        _log.warning("row %d: %s", row.index, told)
+        message = f"the row cannot be stored: {type(error).__name__} while it was serialized"
+        _log.warning("row %d: %s", row.index, message)
         bare = attrs.evolve(
-            row, reply=None, output=None, verdict=None, graded=(), details={}, error=told
+            row, reply=None, output=None, verdict=None, graded=(), details={}, error=message
         )
-        return _told(bare, place.eval_id, keys)
+        return _row_record(bare, place.eval_id, keys)
 
 
-def _told(row: Row, eval_id: str, keys: Sequence[str]) -> RowRecord:
+def _row_record(row: Row, eval_id: str, keys: Sequence[str]) -> RowRecord:
     record: Mapping[str, Any] = row_json(row, eval_id)
     text = compact(record)
     if _may_hold(text, keys):
@@ -343,7 +343,7 @@ def call_write(place: RunPlace, call: CallRecord) -> LineWrite[CallRecord]:
 
 
 def _call_columns(place: RunPlace, call: CallRecord) -> Line:
-    asked, answer, keys = call.key, call.answer, place.keys.get(call.key.task, ())
+    call_key, answer, keys = call.key, call.answer, place.keys.get(call.key.task, ())
     reply: str | bytes | None = None
     error: str | None = None
     kind: str | None = None
@@ -356,9 +356,9 @@ def _call_columns(place: RunPlace, call: CallRecord) -> Line:
         reply = stored_json(text)
         tokens, cost = answer.usage.total, answer.cost
     return (
-        asked.row,
-        asked.role,
-        asked.question,
+        call_key.row,
+        call_key.role,
+        call_key.question,
         plain(call.provider),
         stored_json(compact(hide(call.prompt, keys))),
         reply,
@@ -376,12 +376,12 @@ def _call_columns(place: RunPlace, call: CallRecord) -> Line:
 def _reply_text(reply: Reply, keys: Sequence[str]) -> tuple[str, bool]:
     """Return the JSON text of a reply, and whether it may be reused as the reply."""
     try:
-        told = reply_facts(reply)
-        text = compact(told)
-        if _may_hold(text, keys) and (hidden := hide_in(told, keys)) is not told:
+        facts = reply_facts(reply)
+        text = compact(facts)
+        if _may_hold(text, keys) and (hidden := hide_in(facts, keys)) is not facts:
             return _encode(hidden), False  # it differs from the reply that was returned
         # `left_out` may be about a number that JSON does not have, which is not lost here.
-        return _encode(told) if "null" in text else text, LEFT_OUT not in told
+        return _encode(facts) if "null" in text else text, LEFT_OUT not in facts
     except Exception as error:  # noqa: BLE001 - user objects may raise anything
         reason = f"{type(error).__name__} while it was written"
         return _encode({LEFT_OUT: {"output": reason}}), False

@@ -434,11 +434,11 @@ class _Shapes:
     def _place(self, own: ProviderEntry | None) -> int | None:
         if own is None:
             return None
-        what = repr(attrs.astuple(own))  # configs have no hash
-        if what not in self._own:
-            self._own[what] = len(self._providers)
+        identity = repr(attrs.astuple(own))  # configs have no hash
+        if identity not in self._own:
+            self._own[identity] = len(self._providers)
             self._providers.append(own)
-        return self._own[what]
+        return self._own[identity]
 
 
 def _bare(setting: Test, named: Container[str]) -> tuple[object, ...]:
@@ -508,19 +508,19 @@ def _runs(selected: Container[int], places: range) -> Iterator[tuple[bool, int]]
         yield is_selected, sum(1 for _ in same)
 
 
-def _first(shapes: Iterator[tuple[int, Shape]], wanted: int) -> Iterator[tuple[int, Shape]]:
+def _first(shapes: Iterator[tuple[int, Shape]], most_steps: int) -> Iterator[tuple[int, Shape]]:
     """Yield the same, without columns after the first tests; each set of variables counts as one test."""
     for count, shape in shapes:
         if not shape.columns:
             yield count, shape
             continue
-        whole = min(count, wanted // shape.combinations)
-        wanted -= whole * shape.combinations
+        whole = min(count, most_steps // shape.combinations)
+        most_steps -= whole * shape.combinations
         if whole:
             yield whole, shape
-        if whole < count and wanted:
-            yield 1, attrs.evolve(shape, chosen=wanted)
-            whole, wanted = whole + 1, 0
+        if whole < count and most_steps:
+            yield 1, attrs.evolve(shape, chosen=most_steps)
+            whole, most_steps = whole + 1, 0
         if whole < count:
             yield count - whole, attrs.evolve(shape, columns=())
 

@@ -25,14 +25,14 @@ from trioeval.text import output_text
 # Single rows of a suite as an expansion of their own.
 
 
-def narrowed(steps: Expansion, wanted: Container[tuple[int, int]]) -> Expansion:
+def narrowed(steps: Expansion, selected: Container[tuple[int, int]]) -> Expansion:
     """Return an expansion with only the wanted steps, which keep the ids that they have among all.
 
     If the outputs of a test are compared with each other, each step brings all steps of its test.
 
     Args:
         steps: The result of `expand`.
-        wanted: Pairs of `test_idx` and `prompt_idx`.
+        selected: Pairs of `test_idx` and `prompt_idx`.
 
     Example:
         >>> from trioeval.suite.expand import expand
@@ -52,7 +52,7 @@ def narrowed(steps: Expansion, wanted: Container[tuple[int, int]]) -> Expansion:
     index = 0
     for stretch in _rounds(steps):
         shape = stretch.shape
-        columns = tuple(one for one in shape.columns if (stretch.first_test_idx, one) in wanted)
+        columns = tuple(one for one in shape.columns if (stretch.first_test_idx, one) in selected)
         if not columns:
             continue
         if shape.compared:
@@ -156,8 +156,12 @@ class _Selection:
 
     @earlier.default
     def _found(self) -> frozenset[int]:
-        wanted = self.filters.earlier
-        return frozenset() if wanted is None else frozenset(_places_of(self.suite, wanted))
+        earlier_filter = self.filters.earlier
+        return (
+            frozenset()
+            if earlier_filter is None
+            else frozenset(_places_of(self.suite, earlier_filter))
+        )
 
     def plain(self) -> Sequence[int]:
         tests, filters = self.suite.tests, self.filters
@@ -201,8 +205,8 @@ class _Selection:
         return places
 
 
-def _has(test: Test, wanted: Iterable[tuple[str, str]]) -> bool:
-    return all(_contains(test.metadata.get(key), text) for key, text in wanted)
+def _has(test: Test, pairs: Iterable[tuple[str, str]]) -> bool:
+    return all(_contains(test.metadata.get(key), text) for key, text in pairs)
 
 
 def _contains(value: Any, text: str) -> bool:
@@ -220,7 +224,7 @@ def _matches(pattern: Pattern, test: Test) -> bool:
     return _found_in(pattern, test.description or None, named)
 
 
-def _places_of(suite: Suite, wanted: frozenset[EarlierRow]) -> Iterator[int]:
+def _places_of(suite: Suite, earlier: frozenset[EarlierRow]) -> Iterator[int]:
     """Yield the tests that had one of the wanted rows.
 
     A row belongs to a test with the same variables; if several tests have them, to the one with its number.
@@ -229,12 +233,12 @@ def _places_of(suite: Suite, wanted: frozenset[EarlierRow]) -> Iterator[int]:
     """
     exact: set[EarlierRow] = set()
     same: list[tuple[int, EarlierRow]] = []
-    known = {row.vars for row in wanted}
+    known = {row.vars for row in earlier}
     for place, row in _rows_of(suite):
         if row.vars in known:
             same.append((place, row))
-            exact |= {row} & wanted
-    inexact = {row.vars for row in wanted - exact}
+            exact |= {row} & earlier
+    inexact = {row.vars for row in earlier - exact}
     yield from (place for place, row in same if row in exact or row.vars in inexact)
 
 
@@ -334,11 +338,11 @@ def earlier_rows(
         failures: Include rows that failed.
         errors: Include rows without a verdict.
     """
-    wanted = {1: failures, 2: errors}
+    included = {1: failures, 2: errors}
     return frozenset(
         EarlierRow(row["testIdx"], variables_key(row["testCase"].get("vars") or row["vars"]))
         for row in rows
-        if not row["success"] and wanted.get(row["failureReason"], errors)
+        if not row["success"] and included.get(row["failureReason"], errors)
     )
 
 

@@ -89,7 +89,7 @@ _SENT = {"multipart"}
 
 def many(
     value: Any,
-    what: str,
+    members: str,
     read: Callable[[Any], Iterable[T]],
     *,
     alone: type | tuple[type, ...] = str,
@@ -98,7 +98,7 @@ def many(
 
     Args:
         value: The list, or one entry.
-        what: The kind of entries, for messages.
+        members: The kind of entries, for messages.
         read: Reads one entry.
         alone: Types of an entry that need not be in a list.
 
@@ -108,7 +108,7 @@ def many(
     if isinstance(value, alone):
         return tuple(read(value))
     if not isinstance(value, list):
-        raise MistakenError(Mistake(f"must be a list{what}, got {kind(value)}"))
+        raise MistakenError(Mistake(f"must be a list{members}, got {kind(value)}"))
     return tuple(itertools.chain.from_iterable(read_list(value, read)))
 
 
@@ -208,7 +208,7 @@ def provider_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
     """
     structure = object_hook(converter, ProviderEntry)
 
-    def hook(value: Any, wanted: Any) -> ProviderEntry:
+    def hook(value: Any, target: Any) -> ProviderEntry:
         inside, settings = provider_settings(value)
         at = ("id",) if isinstance(value, dict) and "id" in value else inside
         mistakes = Mistakes(
@@ -219,7 +219,7 @@ def provider_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
             with mistakes.below(*at):
                 context.check_code(quote(named))
         with mistakes.below(*inside):
-            entry: ProviderEntry = structure(settings, wanted)
+            entry: ProviderEntry = structure(settings, target)
         mistakes.raise_any()
         if not entry.id.strip():
             raise MistakenError(Mistake("the id of a provider must not be empty", at=at))
@@ -379,10 +379,10 @@ class ProviderIndex:
 
     def _whole(self, value: Any) -> int:
         try:
-            wanted = self.structure(value)
+            number = self.structure(value)
         except MistakenError:  # reported with the other mistakes
             return 0
-        places = (place for place, entry in enumerate(self.entries) if entry == wanted)
+        places = (place for place, entry in enumerate(self.entries) if entry == number)
         place = next(places, None)
         return 0 if place is None else self._use(place)
 

@@ -210,17 +210,17 @@ def limits_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
         converter,
         LimitsSettings,
         hooks={
-            "backend": lambda value, wanted: converter.structure(_folded(value), wanted),
+            "backend": lambda value, target: converter.structure(_folded(value), target),
             "limits": lambda value, _wanted: _limits_from_json(value, tuple[SharedLimit, ...]),
             "limits_file": lambda value, _wanted: _limits_file(value, context),
         },
     )
 
-    def hook(value: Any, wanted: Any) -> LimitsSettings:
+    def hook(value: Any, target: Any) -> LimitsSettings:
         mistakes = Mistakes()
         settings: LimitsSettings | None = None
         with mistakes.below():
-            settings = structure(value, wanted)
+            settings = structure(value, target)
         if isinstance(value, dict):
             mistakes += _mistakes(value)
         if settings is not None and settings.backend != "memory" and not context.trust.trusted:
@@ -240,8 +240,8 @@ def _folded(value: Any) -> Any:
 
 
 def _batch_hook(converter: cattrs.Converter) -> Hook:
-    def size(value: Any, wanted: Any) -> int:
-        found: int = converter.structure(value, wanted)
+    def size(value: Any, target: Any) -> int:
+        found: int = converter.structure(value, target)
         if found > MOST_IN_BATCH:
             raise MistakenError(Mistake(f"must be at most {MOST_IN_BATCH}, got {found}"))
         return found
@@ -283,12 +283,12 @@ def _mistakes_of_url(backend: str, url: Any) -> Iterator[Mistake]:
         yield Mistake(f"must begin with {known}", at=("url",))
 
 
-def _limits_from_json(value: Any, wanted: type[T]) -> T:
+def _limits_from_json(value: Any, target: type[T]) -> T:
     """Structure limits, with their problems as mistakes."""
     from trioeval.limits.json import from_json
 
     try:
-        return from_json(value, wanted)
+        return from_json(value, target)
     except SuiteError as error:
         mistakes = (
             Mistake(problem.message, problem.hint, at=read_path(problem.path))

@@ -41,13 +41,13 @@ def merged(default: Test | None, test: Test) -> Test:
         return _judged_as_its_type(test)
     found = _laid_over(default, test)
     # `disableDefaultAsserts` is read from the test and its scenario, not from the default test itself.
-    wanted = not test.options.disable_default_asserts
+    with_defaults = not test.options.disable_default_asserts
     return _judged_as_its_type(
         attrs.evolve(
             found,
             description=test.description,
             provider_output=test.provider_output,
-            assertions=found.assertions if wanted else test.assertions,
+            assertions=found.assertions if with_defaults else test.assertions,
         )
     )
 

@@ -192,7 +192,7 @@ class Prompt:
     function: PromptFunction | None = attrs.field(default=None, metadata=NOT_IN_FILES)
     """Creates the text in place of `raw`, which then is only shown."""
     entry: int | None = attrs.field(default=None, eq=False, repr=False, metadata=NOT_IN_FILES)
-    """The index of its entry in the list of prompts; None if there is no list."""
+    """The index of its entry in the list of prompts; None without a list."""
     find_origin: Callable[[], str] | None = attrs.field(
         default=None, eq=False, repr=False, metadata=NOT_IN_FILES
     )

@@ -54,17 +54,17 @@ class ExtraForm:
     def added_to(self, plain: Hook) -> Hook:
         """Return the hook for tests with these keys."""
 
-        def hook(value: Any, wanted: Any) -> Test:
+        def hook(value: Any, target: Any) -> Test:
             if not isinstance(value, dict) or self.keys.isdisjoint(value):
-                test: Test = plain(value, wanted)
+                test: Test = plain(value, target)
                 return test
             mistakes = Mistakes()
             with mistakes.below():
                 rest = {key: part for key, part in value.items() if key not in self.keys}
-                found: Test = plain(rest, wanted)
+                found: Test = plain(rest, target)
             with mistakes.below():
                 own = {key: part for key, part in value.items() if key in self.keys}
-                extra = self.structure(own, wanted)
+                extra = self.structure(own, target)
             mistakes.raise_any()
             whole: Test = attrs.evolve(found, extra=extra)
             return whole
@@ -122,8 +122,8 @@ def derived_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
     """Return the hook for one derived metric: a valid expression, or an existing function."""
     structure = object_hook(converter, DerivedMetric)
 
-    def hook(value: Any, wanted: Any) -> DerivedMetric:
-        metric: DerivedMetric = structure(value, wanted)
+    def hook(value: Any, target: Any) -> DerivedMetric:
+        metric: DerivedMetric = structure(value, target)
         if not metric.name or metric.name == COUNT:
             message = f"must be a name, and not {COUNT}, got {quote(metric.name)}"
             raise MistakenError(Mistake(message, at=("name",)))
@@ -249,7 +249,7 @@ def assertion_hook(
         },
     )
 
-    def hook(value: Any, wanted: Any) -> Assertion:
+    def hook(value: Any, target: Any) -> Assertion:
         if isinstance(value, str):
             hint = f'write {{"type": "contains", "value": {quote(value)}}}'
             raise MistakenError(Mistake(f"must be an object, got {kind(value)}", hint))
@@ -262,7 +262,7 @@ def assertion_hook(
                 mistakes.raise_any()
         assertion: Assertion | None = None
         with mistakes.below():
-            assertion = structure(value, wanted)
+            assertion = structure(value, target)
         if assertion is None:
             named = isinstance(value, dict) and isinstance(value.get("type"), str)
             if not named or value["type"] == SET:  # the members of a set have their own mistakes
@@ -405,9 +405,9 @@ def options_hook(
         },
     )
 
-    def hook(value: Any, wanted: Any) -> TestOptions:
+    def hook(value: Any, target: Any) -> TestOptions:
         Mistakes(code_mistakes(value, TEST_TRANSFORMS, context)).raise_any()
-        options: TestOptions = structure(value, wanted)
+        options: TestOptions = structure(value, target)
         if templates is not None:
             parts = (("prefix", options.prefix), ("suffix", options.suffix))
             texts = (((key,), text) for key, text in parts if text is not None)
@@ -446,9 +446,9 @@ def test_hook(converter: cattrs.Converter, context: FileContext, extra: ExtraFor
         beside=extra.allowed,
     )
 
-    def hook(value: Any, wanted: Any) -> Test:
+    def hook(value: Any, target: Any) -> Test:
         if not (isinstance(value, dict) and "vars" in value):
-            test: Test = structure(value, wanted)
+            test: Test = structure(value, target)
             return test
         mistakes = Mistakes()
         variables: Any = {}
@@ -457,7 +457,7 @@ def test_hook(converter: cattrs.Converter, context: FileContext, extra: ExtraFor
             found = read_vars(written, context) if isinstance(written, str | list) else written
             variables = resolve_file_vars(found, context) if isinstance(found, dict) else found
         with mistakes.below():
-            test = structure({**value, "vars": {} if variables is None else variables}, wanted)
+            test = structure({**value, "vars": {} if variables is None else variables}, target)
         mistakes.raise_any()
         return test
 

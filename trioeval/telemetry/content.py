@@ -50,8 +50,8 @@ def output_messages(reply: Reply) -> str:
         '[{"role": "assistant", "parts": [{"type": "text", "content": "Hi"}], "finish_reason": "stop"}]'
     """
     output = reply.output if _is_calls(reply.output) else [reply.output]
-    said = {"role": "assistant", "parts": [_part(one) for one in output]}
-    return _json([{**said, "finish_reason": reply.finish_reason or "stop"}])
+    message = {"role": "assistant", "parts": [_part(one) for one in output]}
+    return _json([{**message, "finish_reason": reply.finish_reason or "stop"}])
 
 
 def _is_calls(output: Any) -> bool:
@@ -68,8 +68,8 @@ def _message(message: Mapping[str, Any]) -> dict[str, Any]:
     several = content if isinstance(content, list) else [] if content is None else [content]
     parts = [_part(one) for one in several]
     if role == "tool":
-        said = {"type": "tool_call_response", "response": content}
-        parts = [said | _known(id=message.get("tool_call_id"))]
+        part = {"type": "tool_call_response", "response": content}
+        parts = [part | _known(id=message.get("tool_call_id"))]
     calls = message.get("tool_calls")
     parts += map(_part, calls if isinstance(calls, list) else ())
     return {"role": role, "parts": parts}

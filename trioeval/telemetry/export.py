@@ -53,8 +53,8 @@ def find_exporters(signal: Signal, environ: Mapping[str, str]) -> list[Callable[
         )
         raise UsageError(msg) from None
     variable = f"OTEL_{signal.upper()}_EXPORTER"
-    wanted = environ.get(variable, "").strip() or "otlp"
-    names = [name.strip() for name in wanted.split(",")]
+    setting = environ.get(variable, "").strip() or "otlp"
+    names = [name.strip() for name in setting.split(",")]
     return [_load(signal, name, variable, environ) for name in names if name and name != "none"]
 
 

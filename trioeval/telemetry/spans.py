@@ -83,8 +83,8 @@ class Operation:
     @property
     def title(self) -> str:
         """The name of its span."""
-        what = self.model if self.agent is None else self.agent
-        return self.name if what is None else f"{self.name} {what}"
+        subject = self.model if self.agent is None else self.agent
+        return self.name if subject is None else f"{self.name} {subject}"
 
 
 def operation_of(call: CallRecord) -> Operation:
@@ -104,15 +104,15 @@ def operation_of(call: CallRecord) -> Operation:
         >>> operation_of(call)
         Operation(name='chat', provider='azure.ai.openai', model='gpt-x', agent=None)
     """
-    asked = call.model or ModelIdentity(id=call.provider)
-    prefix, *rest = asked.id.split(":")
+    model = call.model or ModelIdentity(id=call.provider)
+    prefix, *rest = model.id.split(":")
     is_agent = isinstance(call.answer, Reply) and attempt_end(call.answer) is not None
     name = next((_OPERATIONS[kind] for kind in rest if kind in _OPERATIONS), "chat")
-    provider = _PROVIDERS.get(prefix) or _PROVIDERS.get(asked.family or "")
+    provider = _PROVIDERS.get(prefix) or _PROVIDERS.get(model.family or "")
     return Operation(
         name="invoke_agent" if is_agent else name,
-        provider=provider or (asked.family or prefix)[:_MOST],
-        model=asked.model,
+        provider=provider or (model.family or prefix)[:_MOST],
+        model=model.model,
         agent=call.provider if is_agent else None,
     )
 
@@ -178,16 +178,16 @@ WAIT_SECONDS = "trioeval.wait.seconds"
 # The attributes of calls, rows and verdicts by name; None for unknown values. Pure.
 
 
-def asked(call: CallRecord, operation: Operation) -> Mapping[str, Any]:
+def request_attributes(call: CallRecord, operation: Operation) -> Mapping[str, Any]:
     """Return the attributes of a call that are known when it starts."""
-    who = call.model
+    model = call.model
     return {
         OPERATION: operation.name,
         PROVIDER: operation.provider,
         REQUEST_MODEL: operation.model,
         AGENT: operation.agent,
-        SERVER: None if who is None else who.host,
-        PORT: None if who is None or who.host is None else who.port,
+        SERVER: None if model is None else model.host,
+        PORT: None if model is None or model.host is None else model.port,
         LABEL: call.provider,
         ROLE: call.key.role,
         TASK: call.key.task,
@@ -235,7 +235,7 @@ def failure(call: CallRecord) -> str | None:
     return None if end is None or end.failure is None else end.failure.kind
 
 
-def row_told(row: Row, *, is_recalled: bool) -> Mapping[str, Any]:
+def row_attributes(row: Row, *, is_recalled: bool) -> Mapping[str, Any]:
     """Return the attributes of an ended row, without its number and its failure."""
     waits = {f"{WAIT}.{why}": seconds for why, seconds in row.waits.items()}
     return {
@@ -394,7 +394,7 @@ class Telemetry(RecordObserver):
         """Make the span of a call."""
         if not self._is_broken:
             with self._apart():
-                self._tell_call(call)
+                self._add_call(call)
 
     def on_recall(self, key: CallKey, /) -> None:
         """Record that a row uses a reply of an earlier execution."""
@@ -405,7 +405,7 @@ class Telemetry(RecordObserver):
         """End the span of a row."""
         if not self._is_broken:
             with self._apart():
-                self._tell_row(row)
+                self._add_row(row)
 
     def on_dataset(self, task: str | None, /) -> None:
         """Record that the calls of a task belong to the run, and to no row."""
@@ -426,7 +426,7 @@ class Telemetry(RecordObserver):
             if isinstance(event, Waiting):
                 known.waiting[event.lane] = event.why, event.at
 
-    def _tell_call(self, call: CallRecord) -> None:
+    def _add_call(self, call: CallRecord) -> None:
         now, key = trio.current_time(), call.key
         began_at = now if call.cached else now - call.latency_ms / 1000
         parent, row = self._run, None
@@ -440,7 +440,7 @@ class Telemetry(RecordObserver):
             context=parent,
             kind=SpanKind.INTERNAL if is_here else SpanKind.CLIENT,
             start_time=self._utc(began_at),
-            attributes=self._clean(asked(call, operation)),
+            attributes=self._clean(request_attributes(call, operation)),
         )
         span.set_attributes(self._clean(answered(call)))
         if self.content:
@@ -454,12 +454,12 @@ class Telemetry(RecordObserver):
                 row.answered = span
         span.end(self._utc(now))
 
-    def _tell_row(self, row: Row) -> None:
+    def _add_row(self, row: Row) -> None:
         now = trio.current_time()
         found = self._row(row.task, row.index)
         span = self._span_of(row.task, row.index, found, now)
         del self._rows[row.task, row.index]
-        span.set_attributes(self._clean(row_told(row, is_recalled=found.is_recalled)))
+        span.set_attributes(self._clean(row_attributes(row, is_recalled=found.is_recalled)))
         for wait in found.waits:
             about: _Told = {
                 WAIT_FOR: wait.why.value,

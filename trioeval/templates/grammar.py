@@ -63,7 +63,7 @@ def render_error(
         variables: Its variables.
         words: The words of the message.
     """
-    what = f"{words.text} {words.fails}"
+    message = f"{words.text} {words.fails}"
     match error:
         case NunjucksOnlyError():
             return refused(error, _line(error.__traceback__, template))
@@ -78,9 +78,9 @@ def render_error(
         case RecursionError():
             return RefusedError(f"{words.text} or its values are nested too deeply")
         case jinja2.TemplateRuntimeError():
-            return TemplateError(f"{what}: {error}")
+            return TemplateError(f"{message}: {error}")
         case _:
-            return TemplateError(f"{what}: {type(error).__name__}: {error}")
+            return TemplateError(f"{message}: {type(error).__name__}: {error}")
 
 
 def _of_the_test(variables: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -115,9 +115,9 @@ class Meter:
         return text
 
 
-def too_deep(what: str) -> TooMuchError:
+def too_deep(subject: str) -> TooMuchError:
     """Return the error for something that is nested too deeply."""
-    return TooMuchError(f"{what} is nested more than {LEVELS} levels deep")
+    return TooMuchError(f"{subject} is nested more than {LEVELS} levels deep")
 
 
 def check_count(count: float) -> None:
@@ -147,10 +147,10 @@ def joined(parts: Iterable[str]) -> str:
         TooMuchError: They are too long together.
     """
     size = 0
-    kept = []
+    texts = []
     for part in parts:
         size += len(part)
         if size > CHARACTERS:
             check_size(size)
-        kept.append(part)
-    return "".join(kept)
+        texts.append(part)
+    return "".join(texts)

@@ -49,8 +49,8 @@ def _check_loop(loop: nodes.For, outer: frozenset[str]) -> None:
     own = {name: node.lineno for name, node in _sets(loop.body)}
     for name, line in own.items():
         if name in outer:
-            what = f"`set` of {name} inside of a loop, which changes it outside"
-            raise NunjucksOnlyError(what, "use another name, or a filter of the list", line)
+            construct = f"`set` of {name} inside of a loop, which changes it outside"
+            raise NunjucksOnlyError(construct, "use another name, or a filter of the list", line)
     if own:
         _check_round(loop.body, frozenset(own), set())
     targets = {name.name for name in loop.target.find_all(nodes.Name)}
@@ -93,8 +93,10 @@ def _check_round(body: Iterable[nodes.Node], own: frozenset[str], known: set[str
 def _check_reads(expression: nodes.Node, own: frozenset[str], known: set[str]) -> None:
     for name in _names_in(expression):
         if name.name in own and name.name not in known:
-            what = f"{name.name}, which `set` keeps for the next round of the loop"
-            raise NunjucksOnlyError(what, "set it before it is used, in each round", name.lineno)
+            construct = f"{name.name}, which `set` keeps for the next round of the loop"
+            raise NunjucksOnlyError(
+                construct, "set it before it is used, in each round", name.lineno
+            )
 
 
 def _names_in(node: nodes.Node) -> Iterator[nodes.Name]:
@@ -205,8 +207,8 @@ class _Rewriter(NodeTransformer):
             if isinstance(node, nodes.And | nodes.Or):
                 continue
             if any(self._is_open(operand, nodes.Test) for operand in node.iter_child_nodes()):
-                what = "`is` next to an operator, which binds more tightly"
-                raise NunjucksOnlyError(what, "put the test in parentheses", node.lineno)
+                construct = "`is` next to an operator, which binds more tightly"
+                raise NunjucksOnlyError(construct, "put the test in parentheses", node.lineno)
 
     def _condition(self, node: nodes.Node) -> Any:
         if isinstance(node, nodes.Test | nodes.Not):
@@ -230,8 +232,8 @@ class _Rewriter(NodeTransformer):
         if isinstance(inner, nodes.Compare) and inner.ops[0].op not in {"in", "notin"}:
             open_ = self._is_open(inner, nodes.Compare)
         if open_ and not isinstance(inner, nodes.And | nodes.Or):
-            what = "`not` before an operator, which applies to its first operand only"
-            raise NunjucksOnlyError(what, "write `not (a == b)`", node.lineno)
+            construct = "`not` before an operator, which applies to its first operand only"
+            raise NunjucksOnlyError(construct, "write `not (a == b)`", node.lineno)
         self.generic_visit(node)
         node.node = self._condition(node.node)
         return node
@@ -272,8 +274,8 @@ class _Rewriter(NodeTransformer):
         return self.generic_visit(node)
 
     def _refuse_floor(self, node: nodes.Node) -> None:
-        what = "`//` next to another operator, which binds more tightly"
-        raise NunjucksOnlyError(what, "put it in parentheses", node.lineno)
+        construct = "`//` next to another operator, which binds more tightly"
+        raise NunjucksOnlyError(construct, "put it in parentheses", node.lineno)
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802
         several = isinstance(node.target, nodes.Tuple)
@@ -310,26 +312,26 @@ class _Rewriter(NodeTransformer):
         )
         if not is_list:
             hint = "write `| items` after the object, or `| list` after a list of pairs"
-            what = "`for` with several names, over what may be an object"
-            raise NunjucksOnlyError(what, hint, node.lineno)
+            construct = "`for` with several names, over what may be an object"
+            raise NunjucksOnlyError(construct, hint, node.lineno)
 
     def visit_Assign(self, node: nodes.Assign) -> nodes.Node:  # noqa: N802
         if isinstance(node.target, nodes.Tuple):
-            what = "`set` of several names, which all get one value"
-            raise NunjucksOnlyError(what, "write one `set` for each", node.lineno)
+            construct = "`set` of several names, which all get one value"
+            raise NunjucksOnlyError(construct, "write one `set` for each", node.lineno)
         return self.generic_visit(node)
 
     def _refuse_inner_set(self, node: nodes.Node) -> nodes.Node:
         if inner := next(iter(node.find_all((nodes.Assign, nodes.AssignBlock))), None):
-            what = "`set` inside of a block whose text is captured, which is visible outside"
-            raise NunjucksOnlyError(what, "put it before the block", inner.lineno)
+            construct = "`set` inside of a block whose text is captured, which is visible outside"
+            raise NunjucksOnlyError(construct, "put it before the block", inner.lineno)
         return self.generic_visit(node)
 
     visit_AssignBlock = visit_FilterBlock = _refuse_inner_set  # noqa: N815
 
     def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:  # noqa: N802
-        what = "values in parentheses, of which the last one counts"
-        raise NunjucksOnlyError(what, "write `[a, b]`", node.lineno)
+        construct = "values in parentheses, of which the last one counts"
+        raise NunjucksOnlyError(construct, "write `[a, b]`", node.lineno)
 
     def visit_Pair(self, node: nodes.Pair) -> nodes.Node:  # noqa: N802
         if isinstance(node.key, nodes.Name):
@@ -365,11 +367,11 @@ class _Rewriter(NodeTransformer):
 
     def visit_Filter(self, node: nodes.Filter) -> nodes.Node:  # noqa: N802
         if node.kwargs and node.name not in _BY_NAME:
-            what = f"an argument of `{node.name}` by name, which is an object"
-            raise NunjucksOnlyError(what, "give it by its place", node.lineno)
+            construct = f"an argument of `{node.name}` by name, which is an object"
+            raise NunjucksOnlyError(construct, "give it by its place", node.lineno)
         if node.name in {"selectattr", "rejectattr"} and len(node.args) > 1:
-            what = f"`{node.name}` with a test, which is not looked at"
-            raise NunjucksOnlyError(what, "write `if` inside of a loop", node.lineno)
+            construct = f"`{node.name}` with a test, which is not looked at"
+            raise NunjucksOnlyError(construct, "write `if` inside of a loop", node.lineno)
         return self.generic_visit(node)
 
 

@@ -28,8 +28,8 @@ _WITH_BASE = re.compile(r"0(?:[xX][0-9a-fA-F]{1,250}|[oO][0-7]{1,250}|[bB][01]{1
 class NunjucksOnlyError(TemplateRuntimeError):
     """A feature of nunjucks that is not supported; the message names it, `hint` its replacement."""
 
-    def __init__(self, what: str, hint: str, line: int | None = None) -> None:
-        super().__init__(what)
+    def __init__(self, construct: str, hint: str, line: int | None = None) -> None:
+        super().__init__(construct)
         self.hint = hint
         self.line = line
 
@@ -160,9 +160,9 @@ def condition(value: Any) -> Any:
     if kind is bool or kind is str:
         return value
     if isinstance(value, list | tuple | Mapping) and not value:
-        what = "an empty object" if isinstance(value, Mapping) else "an empty list"
+        construct = "an empty object" if isinstance(value, Mapping) else "an empty list"
         raise NunjucksOnlyError(
-            f"{what} as a condition, which counts as true", "write `x | length`"
+            f"{construct} as a condition, which counts as true", "write `x | length`"
         )
     if isinstance(value, float) and math.isnan(value):
         raise NunjucksOnlyError("NaN as a condition", "write `x is number`")
@@ -217,8 +217,8 @@ def plus(left: Any, right: Any) -> Any:
         check_size(len(left) + len(right))
         return str(left) + str(right)
     if isinstance(left, str) or isinstance(right, str):
-        what = f"text + another value, {_shown(left)} + {_shown(right)}"
-        raise NunjucksOnlyError(what, "write `a ~ b`")
+        construct = f"text + another value, {_shown(left)} + {_shown(right)}"
+        raise NunjucksOnlyError(construct, "write `a ~ b`")
     return calculated("+", operator.add, left, right)
 
 
@@ -229,8 +229,10 @@ def calculated(sign: str, function: Callable[[Any, Any], Any], left: Any, right:
         NunjucksOnlyError: One of them is not a number.
     """
     if not (isinstance(left, int | float) and isinstance(right, int | float)):
-        what = f"`{sign}` with a value that is not a number, {_shown(left)} {sign} {_shown(right)}"
-        raise NunjucksOnlyError(what, "write `x | float` where a text is a number")
+        construct = (
+            f"`{sign}` with a value that is not a number, {_shown(left)} {sign} {_shown(right)}"
+        )
+        raise NunjucksOnlyError(construct, "write `x | float` where a text is a number")
     if left.__class__ is int and right.__class__ is int and sign != "**":
         result = function(left, right)
     else:
@@ -342,8 +344,8 @@ def less(left: Any, right: Any) -> bool:
         return left < right
     if isinstance(left, jinja2.Undefined) or isinstance(right, jinja2.Undefined):
         return False
-    what = f"an order of values of different types, {quote(left)} and {quote(right)}"
-    raise NunjucksOnlyError(what, "compare numbers with numbers: `x | float`")
+    construct = f"an order of values of different types, {quote(left)} and {quote(right)}"
+    raise NunjucksOnlyError(construct, "compare numbers with numbers: `x | float`")
 
 
 def contains(holder: Any, member: Any) -> bool:

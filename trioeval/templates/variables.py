@@ -87,16 +87,16 @@ def placed(value: str, variables: Mapping[str, Any]) -> str:
         '{{ b }} {{ b }}'
     """
     meter = Meter()
-    kept, begin, from_models = [], 0, False
+    parts, begin, from_models = [], 0, False
     for match in _REFERENCE.finditer(value):
         data = variables.get(match[1])
         if not isinstance(data, Verbatim):
             continue
         meter.walk(data)
-        kept += [value[begin : match.start()], text_of(data)]
-        meter.take_text(len(kept[-1]))
+        parts += [value[begin : match.start()], text_of(data)]
+        meter.take_text(len(parts[-1]))
         begin, from_models = match.end(), from_models or isinstance(data, FromModel)
-    text = "".join((*kept, value[begin:]))
+    text = "".join((*parts, value[begin:]))
     check_size(len(text))
     made: str = from_model(text) if from_models else verbatim(text)
     return made
@@ -140,14 +140,14 @@ def uses_undefined(text: str, variables: Mapping[str, Any]) -> bool:
 def _without_raw(text: str) -> str:
     tags = list(_RAW_TAG.finditer(text)) if "%}" in text else []
     last_end = {tag[2]: tag.start() for tag in tags if tag[1]}
-    kept, begin, word = [], 0, ""
+    parts, begin, word = [], 0, ""
     for tag in tags:
         if not word and not tag[1] and tag.start() < last_end.get(tag[2], 0):
-            kept.append(text[begin : tag.start()])
+            parts.append(text[begin : tag.start()])
             word = tag[2]
         elif tag[1] and tag[2] == word:
             begin, word = tag.end(), ""
-    return "".join(kept) + text[begin:]
+    return "".join(parts) + text[begin:]
 
 
 def _used(text: str) -> Iterator[str]:
@@ -179,8 +179,8 @@ def _used(text: str) -> Iterator[str]:
 class _Ahead:
     """The next occurrence of a pattern; for positions that never decrease, no part is read twice."""
 
-    def __init__(self, what: str | re.Pattern[str], text: str) -> None:
-        self._pattern = re.compile(re.escape(what)) if isinstance(what, str) else what
+    def __init__(self, searched: str | re.Pattern[str], text: str) -> None:
+        self._pattern = re.compile(re.escape(searched)) if isinstance(searched, str) else searched
         self._text = text
         self._found = -1
 

@@ -118,8 +118,8 @@ def check_pacer(make: MakePace, *, examples: int = 200, seed: int = 0) -> None:
     """
     found = broken_pace_rules(make, examples=examples, seed=seed)
     if found:
-        told = "\n\n".join(str(breach) for breach in found.values())
-        raise AssertionError(f"broken rules: {', '.join(found)}\n\n{told}")
+        message = "\n\n".join(str(breach) for breach in found.values())
+        raise AssertionError(f"broken rules: {', '.join(found)}\n\n{message}")
 
 
 def broken_pace_rules(
@@ -129,9 +129,9 @@ def broken_pace_rules(
 
     def judge(example: _Example, rules: Collection[str]) -> dict[str, str]:
         first: dict[str, str] = {}
-        for rule, told in (*_replay(make, *example), *_run_long(make, example[0])):
+        for rule, message in (*_replay(make, *example), *_run_long(make, example[0])):
             if rule in rules:
-                first.setdefault(rule, told)
+                first.setdefault(rule, message)
         return first
 
     rules: tuple[PaceRule, ...] = get_args(PaceRule)
@@ -168,15 +168,15 @@ def _replay(
         at = pace.earliest(now)
         yield from _check_monotone(pace, now, at)
         right = max(now, limits.earliest(starts))
-        told = (
+        message = (
             f"at {now}, start {len(starts)} is allowed at {at}, expected {right}; before: {starts}"
         )
         if not starts and at > now + _TOLERANCE:
-            yield "FIRST", told
+            yield "FIRST", message
         if at < right - _TOLERANCE:
-            yield "RATE", told
+            yield "RATE", message
         if at > right + _TOLERANCE:
-            yield "EAGER", told
+            yield "EAGER", message
         now = max(now, at)
         starts.append(now)
         pace = pace.take(now)
@@ -279,18 +279,18 @@ def broken_laws(
         UsageError: `laws` or `unsupported` contains an unknown name, or the scheduler does not accept an
             argument that it should.
     """
-    wanted = _known("laws", OUTSIDE_LAWS if laws is None else laws, OUTSIDE_LAWS)
+    laws_to_check = _known("laws", OUTSIDE_LAWS if laws is None else laws, OUTSIDE_LAWS)
     lacking = _known("unsupported", unsupported, CAPABILITIES)
     terms = frozenset(_TERMS) - set(lacking)
     _check_arguments(make(), sorted(terms))
 
     def judge(scenario: RunScenario, some: Collection[str]) -> dict[str, str]:
         seen = Seen(make, scenario, terms)
-        return {law: what for law in some if (what := _breach(law, seen)) is not None}
+        return {law: breach for law in some if (breach := _breach(law, seen)) is not None}
 
     drawn = outside_scenarios(unsupported=lacking)
-    found = find_smallest(drawn, judge, wanted, count=examples, seed=seed)
-    found |= {law: Smallest(_EMPTY, what) for law, what in judge(_EMPTY, wanted).items()}
+    found = find_smallest(drawn, judge, laws_to_check, count=examples, seed=seed)
+    found |= {law: Smallest(_EMPTY, breach) for law, breach in judge(_EMPTY, laws_to_check).items()}
     return {
         law: Breach(law, found[law].message, found[law].example)
         for law in OUTSIDE_LAWS
@@ -466,7 +466,7 @@ def _describe(scenario: RunScenario) -> Iterator[str]:
         "stop": scenario.stop_at,
         "cancelled": scenario.cancel_at,
     }
-    yield from (f"  {what} at {at:g}" for what, at in cuts.items() if at < math.inf)
+    yield from (f"  {name} at {at:g}" for name, at in cuts.items() if at < math.inf)
 
 
 def _step(attempt: AttemptScript, *, fails: bool) -> str:
@@ -486,8 +486,8 @@ def _timeline(trace: RunTrace) -> Iterator[str]:
         if span.ended is not None
     ]
     yield "  timeline:" if steps else "  timeline: no call was made"
-    for _, at, what in sorted(steps):
-        yield f"    {at:8.3f}  {what}"
+    for _, at, text in sorted(steps):
+        yield f"    {at:8.3f}  {text}"
     yield f"    {trace.ended_at:8.3f}  the scheduler returns"
 
 

@@ -95,8 +95,8 @@ async def check_provider(
         grace=grace,
     )
     if found:
-        told = "\n".join(f"{promise} is broken: {seen}" for promise, seen in found.items())
-        raise AssertionError(f"broken promises: {', '.join(found)}\n\n{told}")
+        message = "\n".join(f"{promise} is broken: {seen}" for promise, seen in found.items())
+        raise AssertionError(f"broken promises: {', '.join(found)}\n\n{message}")
 
 
 async def broken_promises(
@@ -142,7 +142,7 @@ class _Check:
     _grace: float
     _watch: "_Watch"
     found: dict[Promise, str] = attrs.field(factory=dict)
-    _asked: int = 0
+    _requests: int = 0
     _latency: float = 0.0
     """Seconds of a call."""
     _together: float = 0.0
@@ -290,16 +290,16 @@ class _Check:
                 )
                 return Reply(output=answer)
 
-    async def _look_for_tasks(self, what: str) -> None:
+    async def _look_for_tasks(self, occasion: str) -> None:
         await _step(_TICKS[-1])  # cancelled tasks get the time to end
         if self._watch.alive:
             names = ", ".join(sorted(task.name for task in self._watch.alive))
-            self._note("LEAK", f"{what} left behind: {names}")
+            self._note("LEAK", f"{occasion} left behind: {names}")
             self._watch.alive.clear()
 
     def _request(self) -> Request:
-        self._asked += 1
-        return self._ask(self._asked)
+        self._requests += 1
+        return self._ask(self._requests)
 
     def _note(self, promise: Promise, seen: str) -> None:
         self.found.setdefault(promise, seen)

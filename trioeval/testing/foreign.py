@@ -123,7 +123,7 @@ async def _run(
         ended_at=_instant(ended_at),
         bodies=list(_bodies(calls)),
         calls=calls,
-        asked=recorder.asked,
+        requests=recorder.requests,
         emissions=[attrs.evolve(one, at=_instant(one.at)) for one in recorder.emissions],
         samples=(),
         events=(),
@@ -139,8 +139,8 @@ def _make_send(scenario: RunScenario, recorder: TraceRecorder) -> Send:
         call, number = call_of(scenario.scripts[job.index]), made[job.index]
         made[job.index] += 1
         attempt = call.attempt(number)
-        asked = RequestedCall(job.index, call.lane, job.index, trio.current_time())
-        with recorder.call(asked, call.lane, number):
+        request = RequestedCall(job.index, call.lane, job.index, trio.current_time())
+        with recorder.call(request, call.lane, number):
             await trio.sleep(attempt.duration)
             if attempt.fault is not None:
                 msg = f"request {number + 1} of job {job.index} was configured to fail"
@@ -187,8 +187,10 @@ def _instant(at: float) -> float:
 def _bodies(calls: Sequence[TraceSpan]) -> Iterator[TraceSpan]:
     first = {span.index: span for span in reversed(calls)}
     for span in {span.index: span for span in calls}.values():
-        begun = first[span.index]
-        yield attrs.evolve(span, started_at=begun.started_at, started=begun.started, call=-1)
+        first_span = first[span.index]
+        yield attrs.evolve(
+            span, started_at=first_span.started_at, started=first_span.started, call=-1
+        )
 
 
 def _one_by_one(scenario: RunScenario) -> Iterator[float]:

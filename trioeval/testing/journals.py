@@ -70,8 +70,8 @@ class MemoryDataset:
 
     def __attrs_post_init__(self) -> None:
         self._before = _counting(self.earlier)
-        begun = _begun(self.earlier)
-        self._grouping = None if begun is None else begun.grouping
+        identity = _identity_in(self.earlier)
+        self._grouping = None if identity is None else identity.grouping
         self._stages = {one.name: one.state for one in self._before if isinstance(one, Stage)}
 
     @property
@@ -86,9 +86,9 @@ class MemoryDataset:
 
     def on_start(self, grouping: RowGrouping, fingerprint: Mapping[str, str]) -> None:
         """Record the identity of the dataset; for another one than before, only made cells count."""
-        begun = DatasetIdentity(grouping, dict(fingerprint))
-        self._write(begun)
-        self._before = _counting([*self._before, begun])
+        identity = DatasetIdentity(grouping, dict(fingerprint))
+        self._write(identity)
+        self._before = _counting([*self._before, identity])
         self._stages = {one.name: one.state for one in self._before if isinstance(one, Stage)}
 
     def on_made(self, record: MadeRecord) -> None:
@@ -139,11 +139,11 @@ class MemoryDataset:
     async def durable(self) -> None:
         """Return at once: everything is as durable as it can be."""
 
-    def _write(self, what: DatasetFact) -> None:
-        self._writes.append(DatasetWrite(self.task, what))
+    def _write(self, fact: DatasetFact) -> None:
+        self._writes.append(DatasetWrite(self.task, fact))
 
 
-def _begun(facts: Sequence[DatasetFact]) -> DatasetIdentity | None:
+def _identity_in(facts: Sequence[DatasetFact]) -> DatasetIdentity | None:
     found = [one for one in facts if isinstance(one, DatasetIdentity)]
     return found[-1] if found else None
 
@@ -151,20 +151,20 @@ def _begun(facts: Sequence[DatasetFact]) -> DatasetIdentity | None:
 def _counting(facts: Sequence[DatasetFact]) -> list[DatasetFact]:
     """Return the facts that count: of an earlier, different dataset only made cells."""
     counting: list[DatasetFact] = []
-    begun: DatasetIdentity | None = None
+    identity: DatasetIdentity | None = None
     for one in facts:
         if isinstance(one, DatasetIdentity):
-            if begun is not None:
-                old, new = begun.grouping, one.grouping
+            if identity is not None:
+                old, new = identity.grouping, one.grouping
                 is_longer = old.size == new.size and new.targets[: len(old.targets)] == old.targets
-                if not is_longer or begun.fingerprint != one.fingerprint:
+                if not is_longer or identity.fingerprint != one.fingerprint:
                     counting = [
                         made
                         for made in counting
                         if isinstance(made, MadeRecord)
                         and (is_longer or {*made.values, *made.skipped} == {made.unit})
                     ]
-            begun = one
+            identity = one
         counting.append(one)
     return counting
 

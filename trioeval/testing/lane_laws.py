@@ -10,11 +10,11 @@ from trioeval.kernel import CallEnded, CallStarted, LaneClosed, LaneSpec, LimitC
 from trioeval.testing.trace import (
     RunTrace,
     TraceSpan,
-    asked_wait,
     is_refusal,
     late_starts,
     most_at_once,
     on,
+    requested_wait,
     require,
     used_tokens,
 )
@@ -49,8 +49,8 @@ def _check_live_jobs(trace: RunTrace, lane: str | None) -> None:
         return
     for started in bodies:
         live = [span for span in bodies if span.started <= started.started < span.last]
-        told = f"{len(live)} live jobs on lane {lane}, when {started}"
-        require("WIDTH", len(live) <= 16 * most, told)
+        message = f"{len(live)} live jobs on lane {lane}, when {started}"
+        require("WIDTH", len(live) <= 16 * most, message)
         resting = Counter(
             span.index
             for span in trace.calls
@@ -60,7 +60,7 @@ def _check_live_jobs(trace: RunTrace, lane: str | None) -> None:
             span.index for span in trace.calls if span.attempt and span.started < started.started
         )
         count = sum(resting[span.index] <= 0 for span in live)
-        require("WIDTH", count <= most, f"{count} of {told} will not be retried")
+        require("WIDTH", count <= most, f"{count} of {message} will not be retried")
 
 
 def _check_limits_at_starts(trace: RunTrace) -> None:
@@ -82,10 +82,10 @@ def _check_limits_at_starts(trace: RunTrace) -> None:
             case CallStarted(at, index, lane):
                 in_flight[lane] += 1
                 within = in_flight[lane] <= limits[lane]
-                said = (
+                counts = (
                     f"{in_flight[lane]} in flight on {lane} at {at}, with a limit of {limits[lane]}"
                 )
-                require("WIDTH", within, f"job {index} makes {said}")
+                require("WIDTH", within, f"job {index} makes {counts}")
             case CallEnded(_, _, lane):
                 in_flight[lane] -= 1
             case _:
@@ -171,14 +171,14 @@ def _check_tokens(lane: LaneSpec, calls: Sequence[TraceSpan]) -> None:
         for last in range(first + 1, len(calls)):
             used += used_tokens(calls[last - 1])
             gap = calls[last].started_at - calls[first].started_at
-            told = f"{used} tokens within {gap} before {calls[last]} on {lane}"
-            require("PACE", gap >= (used - lane.token_burst) * period, told)
+            message = f"{used} tokens within {gap} before {calls[last]} on {lane}"
+            require("PACE", gap >= (used - lane.token_burst) * period, message)
 
 
 def check_retry_after(trace: RunTrace) -> None:
     """RETRY_AFTER: nothing starts on a lane before a wait that its provider asked for is over."""
     for refused in trace.calls:
-        until = refused.ended_at + asked_wait(refused)
+        until = refused.ended_at + requested_wait(refused)
         for other in trace.calls:
             if other.lane == refused.lane and other.started > refused.last:
                 early = f"{other} started before {until:g}, which {refused} asked for"
@@ -208,18 +208,20 @@ def check_aimd(trace: RunTrace) -> None:
                     before_wave = limit
                 usual = max(1, int(0.7 * before_wave))
                 beside = [_served_beside(trace, span) for span in causes]
-                told = f"{event}: cut twice for refusals of one epoch, the last time at {shrank_at}"
+                message = (
+                    f"{event}: cut twice for refusals of one epoch, the last time at {shrank_at}"
+                )
                 in_wave = any(
                     count is not None and event.adaptive == (count or usual) for count in beside
                 )
-                require("AIMD", begins_wave or in_wave, told)
+                require("AIMD", begins_wave or in_wave, message)
                 shrank_at = event.at
             limit = event.adaptive
 
 
 def _served_beside(trace: RunTrace, refused: TraceSpan) -> int | None:
     """Return the calls in flight on its lane when a call is refused with a wait; None without a wait."""
-    if not asked_wait(refused):
+    if not requested_wait(refused):
         return None
     return sum(
         other.lane == refused.lane and other.started < refused.last < other.last
@@ -261,12 +263,12 @@ def _check_closed(trace: RunTrace) -> None:
     for event in trace.events:
         if not isinstance(event, LaneClosed) or event.lane in resumed:
             continue
-        for one in trace.asked:
+        for one in trace.requests:
             if one.lane == event.lane:
                 own = [span.ended_at for span in trace.calls if span.call == one.call]
                 until = max([event.at, one.asked_at, *own])
-                told = f"{one} continued until {one.ended_at}, though {event}"
-                require("ATTEMPTS", one.ended_at <= until, told)
+                message = f"{one} continued until {one.ended_at}, though {event}"
+                require("ATTEMPTS", one.ended_at <= until, message)
 
 
 def check_budget(trace: RunTrace) -> None:
@@ -311,13 +313,13 @@ def check_lease(trace: RunTrace) -> None:
                 continue
             require("LEASE", len(lent.ends) == 1, f"{lent} does not have exactly one end")
             if lent.ends[0].used is None:
-                kept = lent.granted_at != lent.ends[0].at
-                require("LEASE", not kept, f"{lent} was held but not used")
+                was_held = lent.granted_at != lent.ends[0].at
+                require("LEASE", not was_held, f"{lent} was held but not used")
             else:
                 used.append(lent)
         calls = sorted((c for c in trace.calls if c.lane == lane), key=lambda span: span.started)
-        told = f"{len(used)} permits were used for {len(calls)} requests on {lane}"
-        require("LEASE", len(used) == len(calls), told)
+        message = f"{len(used)} permits were used for {len(calls)} requests on {lane}"
+        require("LEASE", len(used) == len(calls), message)
         for lent, call in zip(used, calls, strict=True):
             end, what = lent.ends[0], f"{lent} does not match {call}"
             require("LEASE", (lent.index, lent.tokens) == (call.index, call.tokens), what)

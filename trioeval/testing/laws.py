@@ -84,7 +84,7 @@ def check_honest(trace: RunTrace) -> None:
             require("HONEST", not bodies, f"{outcome} of a job that was started")
             require("HONEST", not made[outcome.index], f"{outcome} of a job that has calls")
             continue
-        told = (outcome.started_at, outcome.finished_at, outcome.calls)
+        reported = (outcome.started_at, outcome.finished_at, outcome.calls)
         require("HONEST", bool(bodies), f"{outcome} of a job that was never started")
         again = len(bodies) - 1
         most = trace.scenario.salvage_rounds
@@ -93,7 +93,11 @@ def check_honest(trace: RunTrace) -> None:
         true = (last.started_at, last.ended_at, made[outcome.index])
         fits = isinstance(outcome, _ENDINGS[last.ending])
         require("HONEST", fits, f"{outcome} of a body whose end was: {last.ending}")
-        require("HONEST", told == true, f"job {outcome.index} reports {told} where {true} was seen")
+        require(
+            "HONEST",
+            reported == true,
+            f"job {outcome.index} reports {reported} where {true} was seen",
+        )
         at = finished_at.get(outcome.index, last.ended_at)
         prompt = at == last.ended_at or (most and isinstance(outcome, Failed))
         require("HONEST", bool(prompt), f"{outcome} was recorded at {at}")
@@ -107,19 +111,19 @@ def _check_observer(trace: RunTrace) -> None:
         CallStarted: [(span.started_at, span.index, span.lane) for span in trace.calls],
         CallEnded: [(span.ended_at, span.index, span.lane) for span in trace.calls],
     }
-    heard: dict[type, list[tuple[float, int, str | None]]] = defaultdict(list)
+    observed: dict[type, list[tuple[float, int, str | None]]] = defaultdict(list)
     finished = {}
     for event in trace.events:
         match event:
             case Admitted() | CallStarted() | CallEnded():
-                heard[type(event)].append((event.at, event.index, event.lane))
+                observed[type(event)].append((event.at, event.index, event.lane))
             case Finished(_, outcome):
                 finished[outcome.index] = outcome
             case _:
                 pass
     for kind, right in seen.items():
-        otherwise = f"the observer got {kind.__name__} {heard[kind]}, and {right} was seen"
-        require("HONEST", sorted(heard[kind]) == sorted(right), otherwise)
+        otherwise = f"the observer got {kind.__name__} {observed[kind]}, and {right} was seen"
+        require("HONEST", sorted(observed[kind]) == sorted(right), otherwise)
     emitted = {e.outcome.index: e.outcome for e in trace.emissions}
     ended = {index: outcome for index, outcome in emitted.items() if index in finished}
     require("HONEST", finished == ended, f"the observer was notified of {finished}, not {ended}")
@@ -131,9 +135,13 @@ def _check_observer(trace: RunTrace) -> None:
 def _check_settled(trace: RunTrace) -> None:
     """Outcomes are reported when they exist, in the observer's order, before they are emitted."""
     places = {emission.outcome.index: place for place, emission in enumerate(trace.emissions)}
-    heard = [event.outcome for event in trace.events if isinstance(event, Finished)]
-    told = [one.outcome for one in trace.settled]
-    require("HONEST", not told or told == heard, f"reported {told}, while the observer got {heard}")
+    observed = [event.outcome for event in trace.events if isinstance(event, Finished)]
+    reported = [one.outcome for one in trace.settled]
+    require(
+        "HONEST",
+        not reported or reported == observed,
+        f"reported {reported}, while the observer got {observed}",
+    )
     for one in trace.settled:
         late = one.emitted > places[one.outcome.index]
         require("HONEST", not late, f"{one} was reported after it was emitted")
@@ -185,9 +193,9 @@ def _check_keys(trace: RunTrace) -> None:
             by_key[key].append(body)
     for key, bodies in by_key.items():
         for one, following in itertools.pairwise(bodies):
-            told = f"jobs {one.index} and {following.index} share the key {key!r}"
-            require("BLOCK", one.index <= following.index, f"{told} and ran in that order")
-            require("BLOCK", one.last < following.started, f"{told} and ran at once")
+            message = f"jobs {one.index} and {following.index} share the key {key!r}"
+            require("BLOCK", one.index <= following.index, f"{message} and ran in that order")
+            require("BLOCK", one.last < following.started, f"{message} and ran at once")
 
 
 def check_limit(trace: RunTrace) -> None:
@@ -199,16 +207,16 @@ def check_limit(trace: RunTrace) -> None:
             continue
         timeout = trace.scenario.scripts[outcome.index].timeout
         working = worked[outcome.index]
-        told = f"job {outcome.index} worked {working} of {timeout} and ended as {outcome}"
+        message = f"job {outcome.index} worked {working} of {timeout} and ended as {outcome}"
         match outcome:
             case TimedOut():
-                require("LIMIT", working == timeout, told)
+                require("LIMIT", working == timeout, message)
             case Interrupted():
-                require("LIMIT", working <= timeout, told)
+                require("LIMIT", working <= timeout, message)
             case _:
-                require("LIMIT", working < timeout, told)
+                require("LIMIT", working < timeout, message)
         waited = outcome.finished_at - outcome.started_at - outcome.waited
-        require("LIMIT", waited == working, f"{told}; it reports {waited}")
+        require("LIMIT", waited == working, f"{message}; it reports {waited}")
 
 
 def check_deadline(trace: RunTrace) -> None:
@@ -251,8 +259,8 @@ def check_drain(trace: RunTrace) -> None:
     ]
     if cut:
         drained_at = max([trace.scenario.stop_at, *(span.ended_at for span in trace.bodies)])
-        told = f"{cut} in a run that was stopped at {trace.scenario.stop_at} and ended at {trace.ended_at}"
-        require("DRAIN", trace.scenario.stop_at <= trace.ended_at <= drained_at, told)
+        message = f"{cut} in a run that was stopped at {trace.scenario.stop_at} and ended at {trace.ended_at}"
+        require("DRAIN", trace.scenario.stop_at <= trace.ended_at <= drained_at, message)
     _check_withdrawn(trace)
 
 
@@ -267,8 +275,8 @@ def _check_withdrawn(trace: RunTrace) -> None:
             case CallStarted():
                 made.add(event.index)
             case Reserving() if event.at > stop_at:
-                told = f"{event}: for a first request, after a stop at {stop_at}"
-                require("DRAIN", event.index in made, told)
+                message = f"{event}: for a first request, after a stop at {stop_at}"
+                require("DRAIN", event.index in made, message)
             case _:
                 pass
     shared = {name for limit in trace.scenario.shared for name in limit.lanes}
@@ -282,23 +290,23 @@ def _check_withdrawn(trace: RunTrace) -> None:
         first_at = min((s.started_at for s in own if s.started == first), default=math.inf)
         early = [
             one
-            for one in trace.asked
+            for one in trace.requests
             if one.index == body.index
             and one.lane in shared
             and body.started < one.call < min(first, body.last)
         ]
         for one in early:
             until = min(one.ended_at, first_at)
-            told = f"{body} waits until {until} for its first request, stopped at {stop_at}"
-            require("DRAIN", until <= max(stop_at, one.asked_at), told)
+            message = f"{body} waits until {until} for its first request, stopped at {stop_at}"
+            require("DRAIN", until <= max(stop_at, one.asked_at), message)
         if first == math.inf and any(one.ended_at == body.ended_at for one in early):
             withdrawn.append((body.index, body.ended_at))
     for emission in trace.emissions:
         outcome = emission.outcome
         if isinstance(outcome, Interrupted) and outcome.cut is StopReason.STOP:
             right = (outcome.index, outcome.finished_at) in withdrawn
-            told = f"{outcome}: a stop at {stop_at} does not interrupt running jobs"
-            require("DRAIN", right and outcome.finished_at >= stop_at, told)
+            message = f"{outcome}: a stop at {stop_at} does not interrupt running jobs"
+            require("DRAIN", right and outcome.finished_at >= stop_at, message)
 
 
 def check_leak(trace: RunTrace) -> None:

@@ -277,10 +277,10 @@ def check_generous(scenario: RunScenario, *, run: Run = run_scenario) -> None:
     for at_once in (True, False):
         limit = SharedLimitScript(names, room=10**9, at_once=at_once)
         beside = run(attrs.evolve(scenario, shared=(limit,)))
-        what = f"with room for all, {at_once=}"
-        _require(_steps(beside), _steps(alone), f"requests {what}")
-        _require(_bodies(beside), _bodies(alone), f"jobs {what}")
-        _require(_emissions(beside), _emissions(alone), f"outcomes {what}")
+        circumstances = f"with room for all, {at_once=}"
+        _require(_steps(beside), _steps(alone), f"requests {circumstances}")
+        _require(_bodies(beside), _bodies(alone), f"jobs {circumstances}")
+        _require(_emissions(beside), _emissions(alone), f"outcomes {circumstances}")
 
 
 def check_narrowed(
@@ -322,9 +322,9 @@ def _emissions(trace: RunTrace) -> list[tuple[float, int, str]]:
     return [(e.at, e.outcome.index, type(e.outcome).__name__) for e in trace.emissions]
 
 
-def _require(seen: object, right: object, what: str) -> None:
+def _require(seen: object, right: object, circumstances: str) -> None:
     if seen != right:
-        msg = f"{what}: {_first_difference(seen, right)}"
+        msg = f"{circumstances}: {_first_difference(seen, right)}"
         raise AssertionError(msg)
 
 

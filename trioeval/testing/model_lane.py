@@ -95,7 +95,7 @@ class ModelLimit:
         self.busiest = max(self.busiest, in_flight)
 
     def served(self, latency: float, *, again: bool) -> None:
-        """Count a served call; one that was refused before is no evidence about the limit."""
+        """Count a served call; one that was refused before says nothing about the limit."""
         self.latencies.append(latency)
         if not again:
             self._complete("served")
@@ -410,7 +410,7 @@ class ModelLane:
             self.hinted = None
         elif share < _LITTLE and period > own and not self._keeps(period):
             self.hinted = ModelPace(period)
-            self.rates.add("told")
+            self.rates.add("declared")
 
     def _keeps(self, period: float) -> bool:
         return self.hinted is not None and self.hinted.period == period

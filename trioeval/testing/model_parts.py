@@ -48,7 +48,7 @@ class PredictedLane:
     recoveries: int
     """Number of recoveries with one probing call."""
     rates: frozenset[str]
-    """`told` and `measured`: the sources of rates that its spec does not name."""
+    """`declared` and `measured`: the sources of rates that its spec does not name."""
     closed_at: float
     """The instant at which its breaker opened; infinite if it did not."""
 

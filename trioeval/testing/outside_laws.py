@@ -115,8 +115,8 @@ def _check_turn(seen: Seen) -> None:
         started = [
             span.index for span in sorted(first, key=lambda span: (span.started_at, span.index))
         ]
-        said = f"the jobs of lane {lane.name} started in the order {started}"
-        require("TURN", started == sorted(started), said)
+        message = f"the jobs of lane {lane.name} started in the order {started}"
+        require("TURN", started == sorted(started), message)
 
 
 def _check_slot(seen: Seen) -> None:
@@ -138,9 +138,9 @@ def _check_slot(seen: Seen) -> None:
         for waiting, right in late:
             for rest, again in _rests(seen):
                 if rest.lane == lane.name and rest.ended_at <= right < again.started_at:
-                    kept = f"job {rest.index} kept its slot from {rest.ended_at:g} to {again.started_at:g}"
-                    said = f"{kept}, in no call; {waiting} could have started at {right:g}"
-                    require("SLOT", holds=False, otherwise=said)
+                    fact = f"job {rest.index} kept its slot from {rest.ended_at:g} to {again.started_at:g}"
+                    message = f"{fact}, in no call; {waiting} could have started at {right:g}"
+                    require("SLOT", holds=False, otherwise=message)
 
 
 def _rests(seen: Seen) -> Iterator[tuple[TraceSpan, TraceSpan]]:
@@ -176,24 +176,24 @@ def _check_limit(seen: Seen) -> None:
         called = bool(spans) or seen.cut_at < math.inf
         require("LIMIT", called, f"job {index} was abandoned before its first call")
         worked = sum(span.ended_at - span.started_at for span in spans)
-        said = (
+        message = (
             f"job {index} was in flight for {worked:g} s, and its timeout is {script.timeout:g} s"
         )
-        require("LIMIT", worked <= script.timeout, said)
+        require("LIMIT", worked <= script.timeout, message)
         if spans and spans[-1].ending == "cut" and spans[-1].ended_at not in ends:
-            require("LIMIT", worked == script.timeout, f"{said}; it was cut off")
+            require("LIMIT", worked == script.timeout, f"{message}; it was cut off")
 
 
 def _check_deadline(seen: Seen) -> None:
     """The same holds for the instant at which the scheduler is cancelled."""
     trace, scenario = seen.whole.trace, seen.scenario
     cut_at = min(scenario.deadline, scenario.cancel_at)
-    what = "cancelled" if cut_at == scenario.cancel_at else "to end"
-    said = f"the scheduler was {what} at {cut_at:g}"
+    action = "cancelled" if cut_at == scenario.cancel_at else "to end"
+    message = f"the scheduler was {action} at {cut_at:g}"
     for span in trace.calls:
-        require("DEADLINE", span.started_at < cut_at, f"{said}, and started {span}")
-        require("DEADLINE", span.ended_at <= cut_at, f"{said}, and did not cut off {span}")
-    require("DEADLINE", trace.ended_at <= cut_at, f"{said}, and returned at {trace.ended_at:g}")
+        require("DEADLINE", span.started_at < cut_at, f"{message}, and started {span}")
+        require("DEADLINE", span.ended_at <= cut_at, f"{message}, and did not cut off {span}")
+    require("DEADLINE", trace.ended_at <= cut_at, f"{message}, and returned at {trace.ended_at:g}")
 
 
 def _check_drain(seen: Seen) -> None:
@@ -201,16 +201,16 @@ def _check_drain(seen: Seen) -> None:
     trace, stop_at = seen.whole.trace, seen.scenario.stop_at
     if stop_at == math.inf:
         return
-    said = f"the scheduler was stopped at {stop_at:g}"
+    message = f"the scheduler was stopped at {stop_at:g}"
     for several in seen.requests.values():
         first, last = several[0], several[-1]
-        require("DRAIN", first.started_at <= stop_at, f"{said}, and started {first}")
+        require("DRAIN", first.started_at <= stop_at, f"{message}, and started {first}")
         cut = last.ending == "cut" and last.ended_at == stop_at
-        require("DRAIN", not cut, f"{said}, and cut off {last}")
+        require("DRAIN", not cut, f"{message}, and cut off {last}")
     curable = any(_is_curable(several[-1]) for several in seen.requests.values())
     if len(seen.requests) < trace.size and not curable:
         ended_at = max([stop_at, *(span.ended_at for span in trace.calls)])
-        late = f"{said}, was drained at {ended_at:g} and returned at {trace.ended_at:g}"
+        late = f"{message}, was drained at {ended_at:g} and returned at {trace.ended_at:g}"
         require("DRAIN", trace.ended_at <= ended_at, late)
 
 

@@ -71,7 +71,7 @@ async def _run_all(scenarios: Sequence[RunScenario]) -> list[RunTrace]:
                 runs.start_soon(run, position)
         world.cancel_scope.cancel("every run is over")
     left_over = _left_over(lanes)
-    left_over += [told for keeper in keepers if (told := keeper.left_over())]
+    left_over += [message for keeper in keepers if (message := keeper.left_over())]
     lent = sorted((one for keeper in keepers for one in keeper.lent), key=lambda one: one.granted)
     if trio.lowlevel.current_statistics().tasks_living != living:
         left_over.append("tasks")
@@ -81,7 +81,7 @@ async def _run_all(scenarios: Sequence[RunScenario]) -> list[RunTrace]:
             ended_at=ended_at[position],
             bodies=recorder.bodies,
             calls=recorder.calls,
-            asked=recorder.asked,
+            requests=recorder.requests,
             emissions=recorder.emissions,
             samples=recorder.samples,
             events=recorder.events,
@@ -171,7 +171,7 @@ async def _call(
     async def send() -> Metered[None]:
         number = next(numbers)
         attempt = call.attempt(number)
-        with recorder.call(asked, call.lane, number, call.tokens) as span:
+        with recorder.call(request, call.lane, number, call.tokens) as span:
             await trio.sleep(attempt.duration)
             span.used = attempt.tokens
             if attempt.fault is not None:
@@ -187,7 +187,7 @@ async def _call(
                 raise ScriptedError(msg)
             return Metered(None, attempt.tokens, hint=attempt.hint)
 
-    with trio.move_on_after(call.patience), recorder.asking(index, call.lane) as asked:
+    with trio.move_on_after(call.patience), recorder.asking(index, call.lane) as request:
         await calls(call.lane, send, tokens=call.tokens)
 
 
@@ -232,4 +232,4 @@ def _left_over(lanes: Lanes) -> list[str]:
 
 def _alive(seen: LaneStatistics) -> str:
     parts = {"in flight": seen.in_flight, "in line": seen.waiting, "resting": seen.resting}
-    return ", ".join(f"{number} {what}" for what, number in parts.items() if number)
+    return ", ".join(f"{number} {noun}" for noun, number in parts.items() if number)

@@ -116,7 +116,7 @@ class SharedLimitScript:
     delay: float = 0.0
     """Seconds until a request for a permit is decided."""
     at_once: bool = True
-    """True if a permit can be granted without waiting, if there is no delay."""
+    """True if a permit can be granted without waiting, if `delay` is 0."""
     most: int | None = None
     """Tokens of a call beyond which it is never granted."""
     silent: tuple[float, float] = (math.inf, math.inf)

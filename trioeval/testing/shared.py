@@ -52,7 +52,7 @@ class PermitServer:
         return self._grant(lane, index, tokens)
 
     async def grant(
-        self, lane: str, index: int, tokens: int, told: Callable[[Shortage], None]
+        self, lane: str, index: int, tokens: int, on_shortage: Callable[[Shortage], None]
     ) -> Permit:
         """Return a permit as soon as there is room. A checkpoint.
 
@@ -65,15 +65,15 @@ class PermitServer:
             raise LimitError("limiter_unavailable", "the limiter does not respond")
         call = trio.Event()
         self._queue.append(call)
-        said: Shortage | None = None
+        reported: Shortage | None = None
         try:
             while not self._room or self._queue[0] is not call:
                 first = self._queue[0] is call
                 until = min(self._taken_until, default=math.inf) if first else math.inf
                 shortage = Shortage("rate_limit", until=None if until == math.inf else until)
-                if shortage != said:
-                    told(shortage)
-                    said = shortage
+                if shortage != reported:
+                    on_shortage(shortage)
+                    reported = shortage
                 with trio.move_on_at(until):
                     await call.wait()
                 if call.is_set():
@@ -133,9 +133,9 @@ class _LanePermits:
         index: int,
         tokens: int,
         money: float,  # noqa: ARG002
-        told: Callable[[Shortage], None],
+        on_shortage: Callable[[Shortage], None],
     ) -> Permit:
-        return await self._keeper.grant(self._lane, index, tokens, told)
+        return await self._keeper.grant(self._lane, index, tokens, on_shortage)
 
 
 @attrs.frozen

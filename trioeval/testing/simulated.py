@@ -58,8 +58,8 @@ class SimulatedServer:
     refusal_latency: float = 0.0
     """Seconds that a refused request takes, ≥ 0."""
     hints: Hints = "retry_after"
-    """What it reports: nothing; with a refusal the exact wait, or the wait rounded up to whole seconds; or
-    the exact wait, and with every successful reply what is left."""
+    """Kind of hints: none; with a refusal the exact wait, or the wait rounded up to whole seconds; or
+    the exact wait, and with every successful reply the remaining amounts."""
     seed: int = 0
 
     def __attrs_post_init__(self) -> None:

@@ -58,14 +58,14 @@ def find_smallest(
     judged: dict[tuple[str, str], str | None] = {}
     first: dict[str, _Drawn[X]] = {}
 
-    def look(drawn: _Drawn[X], wanted: Collection[str]) -> Mapping[str, str]:
+    def look(drawn: _Drawn[X], rules: Collection[str]) -> Mapping[str, str]:
         key = repr(drawn)
-        new = [rule for rule in wanted if (key, rule) not in judged]
+        new = [rule for rule in rules if (key, rule) not in judged]
         if new:
             broken = judge(drawn[1], new)
             judged.update({(key, rule): broken.get(rule) for rule in new})
-        known = {rule: judged[key, rule] for rule in wanted}
-        return {rule: told for rule, told in known.items() if told is not None}
+        known = {rule: judged[key, rule] for rule in rules}
+        return {rule: message for rule, message in known.items() if message is not None}
 
     @seeded(seed)
     @_settings(count, Phase.generate)
@@ -77,7 +77,7 @@ def find_smallest(
     note()
     found: dict[str, Smallest[X]] = {}
     for rule, noted in first.items():
-        breaks = partial(look, wanted=(rule,))
+        breaks = partial(look, rules=(rule,))
         shrunk = _shrink(_with_schedule(examples), breaks, count, seed)
         drawn = noted if shrunk is None else shrunk
         found[rule] = Smallest(drawn[1], breaks(drawn)[rule])

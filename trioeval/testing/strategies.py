@@ -419,7 +419,7 @@ def faulty_scenarios(draw: st.DrawFn) -> RunScenario:
     names = tuple(lane.name for lane in lanes)
     retune = st.builds(Retune, durations, some(names), some((1, 2, 6, "pause", "resume")))
     paused = draw(st.lists(retune, max_size=3)) if draw(st.integers(0, 4)) == 0 else []
-    # A paused lane is resumed at last: a run that waits for ever is no evidence.
+    # A paused lane is resumed at last: a run that never ends shows nothing.
     paused += [Retune(40.0, name, "resume") for name in names if paused]
     return attrs.evolve(
         plain,

@@ -49,14 +49,12 @@ class TraceSpan:
     """The exception that it raised."""
 
     def __str__(self) -> str:
-        what = (
+        call_name = (
             f"job {self.index}"
             if self.call < 0
             else f"request {self.attempt + 1} of job {self.index}"
         )
-        return (
-            f"{what} on lane {self.lane} ({self.started_at:g} to {self.ended_at:g}, {self.ending})"
-        )
+        return f"{call_name} on lane {self.lane} ({self.started_at:g} to {self.ended_at:g}, {self.ending})"
 
     @property
     def last(self) -> float:
@@ -143,7 +141,7 @@ class RunTrace:
     """The instant at which the run returned."""
     bodies: Sequence[TraceSpan]
     calls: Sequence[TraceSpan]
-    asked: Sequence[RequestedCall]
+    requests: Sequence[RequestedCall]
     emissions: Sequence[Emission]
     samples: Sequence[LaneSample]
     events: Sequence[Event]
@@ -182,7 +180,7 @@ class TraceRecorder:
     """The source of sequence numbers."""
     bodies: list[TraceSpan] = attrs.field(factory=list)
     calls: list[TraceSpan] = attrs.field(factory=list)
-    asked: list[RequestedCall] = attrs.field(factory=list)
+    requests: list[RequestedCall] = attrs.field(factory=list)
     emissions: list[Emission] = attrs.field(factory=list)
     settled: list[Settled] = attrs.field(factory=list)
     samples: list[LaneSample] = attrs.field(factory=list)
@@ -199,27 +197,29 @@ class TraceRecorder:
     @contextmanager
     def asking(self, index: int, lane: str) -> Iterator[RequestedCall]:
         """Record a whole call, including waits and retries; pass the result to `call`."""
-        asked = RequestedCall(index, lane, next(self.ticks), trio.current_time())
-        self.asked.append(asked)
+        request = RequestedCall(index, lane, next(self.ticks), trio.current_time())
+        self.requests.append(request)
         try:
-            yield asked
+            yield request
         finally:
-            asked.ended_at = trio.current_time()
+            request.ended_at = trio.current_time()
 
     @contextmanager
     def call(
-        self, asked: RequestedCall, lane: str, attempt: int = 0, tokens: int = 0
+        self, request: RequestedCall, lane: str, attempt: int = 0, tokens: int = 0
     ) -> Iterator[TraceSpan]:
         """Record a request: wrap the body of a `send`.
 
         Args:
-            asked: The call that it belongs to.
+            request: The call that it belongs to.
             lane: The lane of the request.
             attempt: The number of the request within its call, from 0.
             tokens: The tokens reserved for it.
         """
-        span = TraceSpan(asked.index, lane, asked.asked_at, trio.current_time(), next(self.ticks))
-        span.call, span.attempt, span.tokens = asked.call, attempt, tokens
+        span = TraceSpan(
+            request.index, lane, request.asked_at, trio.current_time(), next(self.ticks)
+        )
+        span.call, span.attempt, span.tokens = request.call, attempt, tokens
         with self._span(self.calls, span):
             yield span
 
@@ -298,20 +298,20 @@ def late_starts(
         resting: Whether a job that will be retried keeps its slot in between.
     """
     starts = sorted(calls, key=lambda span: span.started)
-    refused = (span for span in starts if is_refusal(span) or asked_wait(span))
+    refused = (span for span in starts if is_refusal(span) or requested_wait(span))
     refused_at = min((span.ended_at for span in refused), default=math.inf)
     over = {span.index: span.ended_at for span in starts}
     period = 60 / lane.rpm if lane.rpm is not None else 0.0
-    late, begun = [], list[TraceSpan]()
+    late, started = [], list[TraceSpan]()
     for place, span in enumerate(starts):
         waiting = next((other for other in starts[place:] if not other.attempt), None)
         if waiting is None:
             break
-        ends = [one.ended_at for one in begun]
+        ends = [one.ended_at for one in started]
         if resting:
-            ends = [over[one.index] for one in begun if not one.attempt]
-        bounds = [0.0, rate_bound([one.started_at for one in begun], period, lane.burst)]
-        bounds += [begun[-1].started_at + lane.min_gap] if begun else []
+            ends = [over[one.index] for one in started if not one.attempt]
+        bounds = [0.0, rate_bound([one.started_at for one in started], period, lane.burst)]
+        bounds += [started[-1].started_at + lane.min_gap] if started else []
         bounds += (
             [sorted(ends)[len(ends) - lane.max_concurrency]]
             if len(ends) >= lane.max_concurrency
@@ -323,11 +323,11 @@ def late_starts(
         # A job that keeps its slot needs none for its retry.
         if span.started_at > right and not (resting and span.attempt):
             late.append((waiting, right))
-        begun.append(span)
+        started.append(span)
     return late
 
 
-def asked_wait(span: TraceSpan) -> float:
+def requested_wait(span: TraceSpan) -> float:
     """Return the seconds that the provider asked its lane to wait with a transient failure or refusal."""
     error = span.error
     if isinstance(error, CallError) and error.fault in (Fault.RATE_LIMITED, Fault.TRANSIENT):
@@ -344,13 +344,13 @@ def working_time(trace: RunTrace, body: TraceSpan) -> float:
     """Return the seconds of a body in which it neither waited for a lane nor rested."""
     within = (body.started_at, body.ended_at)
     calls = [span for span in trace.calls if span.index == body.index]
-    asked = [one for one in trace.asked if one.index == body.index]
+    requests = [one for one in trace.requests if one.index == body.index]
     instants = {at for call in calls for at in (call.started_at, call.ended_at)}
-    instants |= {at for one in asked for at in (one.asked_at, one.ended_at)}
+    instants |= {at for one in requests for at in (one.asked_at, one.ended_at)}
     steps = sorted({*within, *(at for at in instants if within[0] <= at <= within[1])})
     idle = 0.0
     for begin, end in itertools.pairwise(steps):
-        waiting = any(one.asked_at <= begin < one.ended_at for one in asked)
+        waiting = any(one.asked_at <= begin < one.ended_at for one in requests)
         busy = any(call.started_at <= begin < call.ended_at for call in calls)
         if waiting and not busy:
             idle += end - begin

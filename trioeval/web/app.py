@@ -148,8 +148,8 @@ def _number(name: str, text: str) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        what = "a whole number" if name == "maxConcurrency" else "a number"
-        raise ValueError(f"{name} must be {what}, got {text[:40]!r}")
+        expected = "a whole number" if name == "maxConcurrency" else "a number"
+        raise ValueError(f"{name} must be {expected}, got {text[:40]!r}")
     return number
 
 
@@ -177,11 +177,11 @@ class RunEvents:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_until_stop, self.stop, nursery.cancel_scope)
-            await self._tell(partial(_send, send))
+            await self._text_response(partial(_send, send))
             nursery.cancel_scope.cancel("the run has ended")
         await send({"type": "http.response.body", "body": b""})
 
-    async def _tell(self, send: Callable[[str], Awaitable[None]]) -> None:
+    async def _text_response(self, send: Callable[[str], Awaitable[None]]) -> None:
         seen, rows, rows_at = -1, -1, 0.0
         async with self.watches.watching(self.run_id) as watch:
             while True:
@@ -319,15 +319,15 @@ class LiveView:
                 Route("/steer/{run:path}", self.steer, methods=["POST"]),
                 Route("/static/{name}", self.assets.answer, methods=get),
             ],
-            exception_handlers={HTTPException: self._refuse, StoreError: self._tell_trouble},
+            exception_handlers={HTTPException: self._refuse, StoreError: self._error_page},
         )
         inner.router.redirect_slashes = False
         return AccessGuard(WhilePresent(inner), door)
 
     async def runs(self, request: Request, *, only_list: bool = False) -> Response:
         """Show all runs, the newest first, running ones before the others."""
-        asked = request.query_params.get("most", "")
-        most = min(int(asked), _MOST_RUNS) if asked.isdecimal() and len(asked) < 9 else _RUNS  # noqa: PLR2004
+        text = request.query_params.get("most", "")
+        most = min(int(text), _MOST_RUNS) if text.isdecimal() and len(text) < 9 else _RUNS  # noqa: PLR2004
         most = max(most, _RUNS)
         found = list[StoredRunFacts]()
         if await self.store.is_there():
@@ -341,32 +341,32 @@ class LiveView:
 
     async def run(self, request: Request) -> Response:
         """Show one run."""
-        wanted = read_query(request.query_params)
+        query = read_query(request.query_params)
 
         def look(reader: StoreReader) -> Mapping[str, Any]:
             facts = _run(reader, request)
             return {
                 "picture": self._picture(reader, facts),
-                "rows": _rows(reader, facts, wanted),
+                "rows": _rows(reader, facts, query),
                 "tasks": tasks_of(facts, reader.datasets(facts)),
                 "choices": _choices(reader, facts),
                 "going": facts.state == "running",
                 "resume": self.resume(facts.id),
             }
 
-        found = await self.store.read(look, takes_long=bool(wanted.text))
+        found = await self.store.read(look, takes_long=bool(query.text))
         chosen = request.query_params.get("in", "")
-        return self._page(request, "run", **found, **_named(request), wanted=wanted, chosen=chosen)
+        return self._page(request, "run", **found, **_named(request), wanted=query, chosen=chosen)
 
     async def rows(self, request: Request) -> Response:
         """Show rows of a run, as a part of its page."""
-        wanted = read_query(request.query_params)
+        row_query = read_query(request.query_params)
 
         def look(reader: StoreReader) -> RowsPicture:
             facts = _run(reader, request)
-            return _rows(reader, facts, wanted)
+            return _rows(reader, facts, row_query)
 
-        rows = await self.store.read(look, takes_long=bool(wanted.text))
+        rows = await self.store.read(look, takes_long=bool(row_query.text))
         answer = self._page(request, "_rows", rows=rows, **_named(request))
         query = f"?{rows.here}" if rows.here else ""
         # The address makes the page the same when it is loaded again.
@@ -414,23 +414,25 @@ class LiveView:
             form = dict(parse_qsl(body.decode(), keep_blank_values=True))
             command = read_command(form)
         except ValueError as error:
-            return self._said(request, str(error), is_wrong=True)
+            return self._message_page(request, str(error), is_wrong=True)
         async with self.watches.watching(request.path_params["run"]) as watch:
             # A page that was open for long finds a watch that has just started.
             with trio.move_on_after(_HEARD_WITHIN):
                 await watch.wait_heard()
             if watch.live is None:
-                return self._said(request, "the run does not accept commands", is_wrong=True)
+                return self._message_page(
+                    request, "the run does not accept commands", is_wrong=True
+                )
             try:
                 answer = await watch.live.ask(command.json())
             except NotLiveError as error:
-                return self._said(request, str(error), is_wrong=True)
+                return self._message_page(request, str(error), is_wrong=True)
         if not answer["ok"]:
-            return self._said(request, str(answer["error"]), is_wrong=True)
-        return self._said(request, command.done, is_wrong=False)
+            return self._message_page(request, str(answer["error"]), is_wrong=True)
+        return self._message_page(request, command.done, is_wrong=False)
 
-    def _said(self, request: Request, text: str, *, is_wrong: bool) -> Response:
-        return self._page(request, "_said", text=text, is_wrong=is_wrong)
+    def _message_page(self, request: Request, text: str, *, is_wrong: bool) -> Response:
+        return self._page(request, "_message", text=text, is_wrong=is_wrong)
 
     def _page(self, request: Request, name: str, status: int = 200, **given: Any) -> HTMLResponse:
         text = self.pages.render(
@@ -463,12 +465,12 @@ class LiveView:
     async def _refuse(self, request: Request, error: Exception) -> Response:  # noqa: ASYNC124 - see above
         if not isinstance(error, HTTPException):
             raise error
-        return self._tell(request, error.detail, error.status_code)
+        return self._text_response(request, error.detail, error.status_code)
 
-    async def _tell_trouble(self, request: Request, error: Exception) -> Response:  # noqa: ASYNC124
-        return self._tell(request, str(error), 500)
+    async def _error_page(self, request: Request, error: Exception) -> Response:  # noqa: ASYNC124
+        return self._text_response(request, str(error), 500)
 
-    def _tell(self, request: Request, text: str, status: int) -> Response:
+    def _text_response(self, request: Request, text: str, status: int) -> Response:
         if "hx-request" in request.headers:
             return refuse(request.headers, short(text, _LONGEST_WORD), status)
         return self._page(request, "message", status, text=text)
@@ -499,16 +501,16 @@ def _named(request: Request) -> dict[str, Any]:
     return {"run_id": run_id, "quoted": quote(run_id, safe="")}
 
 
-def _rows(reader: StoreReader, run: StoredRunFacts, wanted: RowQuery) -> RowsPicture:
+def _rows(reader: StoreReader, run: StoredRunFacts, query: RowQuery) -> RowsPicture:
     """Return a page of rows, and the number of matching rows that never started and have no records."""
     unlisted = 0
-    if not wanted.text and wanted.status in {None, "not_run"}:
+    if not query.text and query.status in {None, "not_run"}:
         for position, task in enumerate(run.tasks):
-            if wanted.position in {None, position}:
+            if query.position in {None, position}:
                 for one in reader.never_began(run, task):
-                    of_column = one.columns.get(wanted.column or 0, 0)
-                    unlisted += len(one.rows) if wanted.column is None else of_column
-    return rows_of(run, reader.row_page(run, wanted), wanted, unlisted)
+                    of_column = one.columns.get(query.column or 0, 0)
+                    unlisted += len(one.rows) if query.column is None else of_column
+    return rows_of(run, reader.row_page(run, query), query, unlisted)
 
 
 def _choices(reader: StoreReader, facts: StoredRunFacts) -> list[tuple[str, str]]:

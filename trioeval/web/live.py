@@ -174,7 +174,7 @@ async def serve_live(
     listening = None if steering is None else _listen(steering.run_id, warn)
     if steering is None or listening is None:
         await trio.lowlevel.checkpoint()
-        yield _tell_nobody
+        yield _ignore
         return
     taken, path = listening
     server = _LiveServer(steering)
@@ -201,7 +201,7 @@ def _listen(run_id: str, warn: Callable[[str], None] | None) -> tuple[socket.soc
         return None
 
 
-def _tell_nobody(_index: int | None, _task: str | None) -> None:
+def _ignore(_index: int | None, _task: str | None) -> None:
     """Ignore a new row: no socket is served."""
 
 
@@ -210,7 +210,7 @@ class _Watcher:
     """A connected watcher."""
 
     stream: trio.SocketStream
-    rows_told: int
+    rows_sent: int
     """The number of rows when it was last notified."""
     sending: trio.StrictFIFOLock = attrs.field(factory=trio.StrictFIFOLock)
 
@@ -262,12 +262,12 @@ class _LiveServer:
             try:
                 watcher = _Watcher(stream, self.rows.count)
                 async with trio.open_nursery() as nursery:
-                    for work in (self._tell, self._hear):
+                    for work in (self._send_update, self._hear):
                         nursery.start_soon(_until_over, work, watcher, nursery.cancel_scope)
             finally:
                 self._watchers -= 1
 
-    async def _tell(self, watcher: _Watcher) -> None:
+    async def _send_update(self, watcher: _Watcher) -> None:
         """Send the state of the run to a watcher repeatedly, and once more at the end."""
         hello = {"type": "hello", "version": VERSION, "run": self.steering.run_id}
         await watcher.send(to_line(hello))
@@ -312,8 +312,8 @@ class _LiveServer:
             self._state = to_line({"type": "state", "state": self.steering.state().json()})
             took = trio.current_time() - now
             self._state_until = now + max(_EVERY, _SHARE * took)
-        rows, missed = self.rows.since(watcher.rows_told)
-        watcher.rows_told = self.rows.count
+        rows, missed = self.rows.since(watcher.rows_sent)
+        watcher.rows_sent = self.rows.count
         if not rows and not missed:
             return [self._state]
         return [to_line({"type": "rows", "rows": rows, "missed": missed}), self._state]

@@ -159,7 +159,7 @@ class Live:
     """The number of states received."""
     _rows: NewRows = attrs.field(init=False, factory=NewRows)
     _questions: dict[int, _Question] = attrs.field(init=False, factory=dict)
-    _asked: int = attrs.field(init=False, default=0)
+    _last_id: int = attrs.field(init=False, default=0)
     _over: bool = attrs.field(init=False, default=False)
     _news: trio.Event = attrs.field(init=False, factory=trio.Event)
     """Set and replaced when there is a new message."""
@@ -196,8 +196,8 @@ class Live:
         Raises:
             NotLiveError: The run is over, or does not respond.
         """
-        self._asked += 1
-        number = self._asked
+        self._last_id += 1
+        number = self._last_id
         question = self._questions[number] = _Question()
         with trio.move_on_after(_ANSWERED_WITHIN) as scope:
             try:
@@ -245,14 +245,14 @@ class Live:
             self._over = True
             for question in self._questions.values():
                 question.answered.set()
-            self._tell()
+            self._notify()
 
     def _take(self, message: Mapping[str, Any]) -> None:
         match message:
             case {"type": "state", "state": dict(state)}:
                 self._state = state
                 self._states += 1
-                self._tell()
+                self._notify()
             case {"type": "rows", "rows": [*rows], "missed": missed}:
                 if missed:
                     self._rows.skip()
@@ -260,7 +260,7 @@ class Live:
                     match row:
                         case {"index": int() | None as index, "task": str() | None as task}:
                             self._rows.add(index, task)
-                self._tell()
+                self._notify()
             case {"type": "answer", "id": int(number), "ok": bool(done)}:
                 question = self._questions.get(number)
                 if question is not None:
@@ -270,7 +270,7 @@ class Live:
             case _:
                 pass
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._news.set()
         self._news = trio.Event()
 

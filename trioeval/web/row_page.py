@@ -133,12 +133,12 @@ def _calls(calls: Sequence[StoredCall]) -> Iterator[Section]:
     ]
     yield Section(title="Calls", table=table)
     for number, call in enumerate(calls, 1):
-        asked = f"{call.prompt}\n\n" if call.role != "provider" else ""
-        said = None if call.reply is None else call.reply.get("output")
-        if asked:
-            reply = "" if said is None else output_text(said)
+        prompt = f"{call.prompt}\n\n" if call.role != "provider" else ""
+        output = None if call.reply is None else call.reply.get("output")
+        if prompt:
+            reply = "" if output is None else output_text(output)
             yield Section(
-                title=f"Call {number}: asked and replied", text=asked + reply, folded=True
+                title=f"Call {number}: asked and replied", text=prompt + reply, folded=True
             )
 
 

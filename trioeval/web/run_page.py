@@ -95,7 +95,7 @@ def line_of(run: StoredRunFacts, now: datetime, state: Mapping[str, Any] | None 
         seconds=run.duration_ms / 1000 if run.duration_ms else None,
         tasks=len(run.tasks),
         dataset_rows=run.dataset_rows,
-        left=_left(run),
+        left=_remaining(run),
     )
     if state is None:
         return found
@@ -119,7 +119,7 @@ def line_of(run: StoredRunFacts, now: datetime, state: Mapping[str, Any] | None 
     )
 
 
-def _left(run: StoredRunFacts) -> int:
+def _remaining(run: StoredRunFacts) -> int:
     cut = sum(run.outcomes.get(outcome, 0) for outcome in ("interrupted", "not_run"))
     return cut + max(0, (run.expected or 0) - run.rows)
 
@@ -165,9 +165,9 @@ def tasks_of(run: StoredRunFacts, datasets: Mapping[str | None, DatasetFacts]) -
     found = []
     for task, size in zip(run.tasks, run.sizes, strict=True):
         if (made := datasets.get(task)) is not None:
-            wanted = "?" if made.requested is None else f"{made.requested:,}"
+            requested = "?" if made.requested is None else f"{made.requested:,}"
             dropped = f", {made.dropped:,} dropped" if made.dropped else ""
-            rows = f"dataset: {made.written:,} of {wanted} rows written{dropped}"
+            rows = f"dataset: {made.written:,} of {requested} rows written{dropped}"
         elif size is None:
             rows = "number of rows not known yet"
         else:
@@ -203,16 +203,16 @@ def _number(text: str) -> int | None:
     return min(int(text), _LARGEST) if is_number else None
 
 
-def query_text(wanted: RowQuery, **place: int) -> str:
+def query_text(query: RowQuery, **place: int) -> str:
     """Return the query of an address that selects the same rows, from another position if one is given.
 
     Example:
         >>> query_text(RowQuery(position=0, column=1, text="a b"), after=7)
         'in=0%3A1&text=a+b&after=7'
     """
-    within = "" if wanted.position is None else str(wanted.position)
-    within += "" if wanted.column is None else f":{wanted.column}"
-    chosen = {"in": within, "status": wanted.status, "text": wanted.text, **place}
+    within = "" if query.position is None else str(query.position)
+    within += "" if query.column is None else f":{query.column}"
+    chosen = {"in": within, "status": query.status, "text": query.text, **place}
     return urlencode({name: value for name, value in chosen.items() if value not in {None, ""}})
 
 
@@ -251,13 +251,13 @@ def _label(row: PagedRow) -> str:
     return status if row.record is None else row.record.label
 
 
-def rows_of(run: StoredRunFacts, page: RowPage, wanted: RowQuery, unlisted: int = 0) -> RowsPicture:
+def rows_of(run: StoredRunFacts, page: RowPage, query: RowQuery, unlisted: int = 0) -> RowsPicture:
     """Return a page of rows.
 
     Args:
         run: The run.
         page: The rows that have records.
-        wanted: The query.
+        query: The query.
         unlisted: The number of matching rows without records.
     """
     lines = []
@@ -272,19 +272,19 @@ def rows_of(run: StoredRunFacts, page: RowPage, wanted: RowQuery, unlisted: int 
                 label=_label(row),
             )
         )
-    place = {name: at for name in ("after", "before") if (at := getattr(wanted, name)) is not None}
+    place = {name: at for name in ("after", "before") if (at := getattr(query, name)) is not None}
     first, last = (page.rows[0].key, page.rows[-1].key) if page.rows else (None, None)
     searched = None
     if page.searched is not None:
         searched = query_text(
-            wanted, **{"after" if wanted.before is None else "before": page.searched}
+            query, **{"after" if query.before is None else "before": page.searched}
         )
     return RowsPicture(
         lines=lines,
         total=page.total,
-        here=query_text(wanted, **place),
-        earlier=query_text(wanted, before=first) if page.earlier and first is not None else None,
-        later=query_text(wanted, after=last) if page.later and last is not None else None,
+        here=query_text(query, **place),
+        earlier=query_text(query, before=first) if page.earlier and first is not None else None,
+        later=query_text(query, after=last) if page.later and last is not None else None,
         searched=searched,
         unlisted=unlisted,
     )

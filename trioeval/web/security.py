@@ -158,7 +158,7 @@ def refuse(headers: Headers, text: str, status: int) -> Response:
     if "hx-request" not in headers:
         return PlainTextResponse(f"{text}\n", status)
     body = f'<p class="wrong text">{html.escape(text)}</p>'
-    return HTMLResponse(body, status, {"hx-retarget": "#said", "hx-reswap": "innerHTML"})
+    return HTMLResponse(body, status, {"hx-retarget": "#message", "hx-reswap": "innerHTML"})
 
 
 def _is_public(scope: Scope) -> bool:

@@ -87,15 +87,15 @@ class _Connected(Protocol):
 
 def is_same_user(connected: _Connected) -> bool:
     """Return whether the other end runs as this user; True if the system does not report it."""
-    told = _peer(connected)
+    peer = _peer(connected)
     # Without a report, the permissions of the folder keep other users out.
-    return told is None or told[1] == os.geteuid()
+    return peer is None or peer[1] == os.geteuid()
 
 
 def process_of(connected: _Connected) -> int | None:
     """Return the process at the other end; None if the system does not report it."""
-    told = _peer(connected)
-    return None if told is None else told[0] or None  # 0 is a process in another namespace
+    peer = _peer(connected)
+    return None if peer is None else peer[0] or None  # 0 is a process in another namespace
 
 
 def _peer(connected: _Connected) -> tuple[int, int] | None:
@@ -103,8 +103,8 @@ def _peer(connected: _Connected) -> tuple[int, int] | None:
     if not hasattr(socket, "SO_PEERCRED"):
         return None
     kind = "3i"
-    told = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(kind))
-    process, user, _group = struct.unpack(kind, told)
+    credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(kind))
+    process, user, _group = struct.unpack(kind, credentials)
     return process, user
 
 

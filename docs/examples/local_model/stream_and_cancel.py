@@ -30,14 +30,14 @@ async def ask(question: str, max_tokens: int) -> Row:
 
 
 async def main() -> None:
-    row = await ask("Tell me about the sea.", max_tokens=100)
+    row = await ask("Write about the sea.", max_tokens=100)
     assert row.reply is not None, row.error
     first, whole = row.reply.first_token or math.nan, (row.latency_ms or math.nan) / 1000
     print(f"first token after {first:.2f} s, complete after {whole:.2f} s")
 
     started_at = trio.current_time()
     with trio.move_on_after(0.5):
-        row = await ask("Tell me a very long story about a fox.", max_tokens=1500)
+        row = await ask("Write a very long story about a fox.", max_tokens=1500)
         print("completed before it was cancelled:", row.output)
     print(f"cancelled after {trio.current_time() - started_at:.2f} s")
 

@@ -1,4 +1,4 @@
-"""Buses for tests: drafts, runs, and what is done to their files behind their backs."""
+"""Buses for tests: drafts, runs, and changes to their files made without their knowledge."""
 
 import itertools
 from collections.abc import Awaitable, Callable
@@ -27,14 +27,14 @@ def opened(
     now: float = 0.0,
     rng: Callable[[], float] | None = None,
 ) -> AbstractAsyncContextManager[Bus]:
-    """A bus whose ids and stamps are the same in every run."""
+    """Open a bus whose ids and timestamps are the same in every run."""
     numbers = itertools.count(1)
     chance = rng if rng is not None else lambda: next(numbers) * 0.618034 % 1.0
     return open_bus(folder, settings, rng=chance, utc=lambda: now)
 
 
 def in_trio(main: Callable[[], Awaitable[R]]) -> R:
-    """Run it; a test that hangs fails."""
+    """Run an async function; fail if it hangs."""
 
     async def bounded() -> R:
         with trio.fail_after(60):
@@ -54,7 +54,7 @@ def written(folder: Path, *bodies: str, settings: BusSettings = QUICK) -> list[M
 
 
 def files(folder: Path) -> list[Path]:
-    """The files with messages, oldest first."""
+    """Return the files with messages, oldest first."""
     return sorted(folder.glob("bus-*.log"))
 
 

@@ -1,4 +1,4 @@
-"""A follower of a bus gets each message once, soon, and for as long as it wants."""
+"""A follower of a bus gets each message once and soon, until it stops."""
 
 import logging
 from collections.abc import AsyncIterator, Callable
@@ -20,27 +20,27 @@ async def take(messages: AsyncIterator[Message], count: int) -> list[str]:
     return [(await anext(messages)).draft.body for _ in range(count)]
 
 
-def test_ag_65_a_follower_is_woken_by_an_append_and_not_by_time(tmp_path: Path) -> None:
-    """In virtual time a poll would be seen: the clock stands still."""
+def test_ag_65_an_append_wakes_a_follower_without_polling(tmp_path: Path) -> None:
+    """In virtual time a poll would be visible: the clock does not advance."""
 
     async def main() -> None:
         async with opened(tmp_path) as bus:
             messages = bus.follow()
             await bus.append(draft("a"))
             assert await take(messages, 1) == ["a"]
-            begun = trio.current_time()
+            started_at = trio.current_time()
             for number in range(20):
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(take, messages, 1)
                     for _ in range(number):
                         await trio.lowlevel.checkpoint()
                     await bus.append(draft(str(number)))
-            assert trio.current_time() == begun
+            assert trio.current_time() == started_at
 
     run_virtual(main)
 
 
-def test_ag_65_a_follower_ends_with_its_scope_and_can_go_on(tmp_path: Path) -> None:
+def test_ag_65_a_follower_ends_with_its_scope_and_can_be_restarted(tmp_path: Path) -> None:
     async def main() -> None:
         async with opened(tmp_path) as bus:
             messages = bus.follow()
@@ -59,8 +59,8 @@ def test_ag_65_a_follower_ends_with_its_scope_and_can_go_on(tmp_path: Path) -> N
     run_virtual(main)
 
 
-def test_ag_65_what_others_write_is_seen_by_looking_now_and_then(tmp_path: Path) -> None:
-    """That includes a bus that is created later, and a rotation in between."""
+def test_ag_65_messages_of_other_processes_are_found_by_polling(tmp_path: Path) -> None:
+    """A bus that is created later and a rotation in between are found too."""
     small = attrs.evolve(QUICK, rotate_bytes=300)
 
     async def main() -> None:
@@ -71,14 +71,14 @@ def test_ag_65_what_others_write_is_seen_by_looking_now_and_then(tmp_path: Path)
             async def follow() -> None:
                 async for message in messages:
                     seen.append(message.draft.body)
-                    told.release()
+                    reported.release()
 
             async def until(count: int) -> None:
                 with trio.fail_after(POLL * 5):
                     for _ in range(count):
-                        await told.acquire()
+                        await reported.acquire()
 
-            told = trio.Semaphore(0)
+            reported = trio.Semaphore(0)
             nursery.start_soon(follow)
             await trio.sleep(POLL / 10)
             async with opened(tmp_path / "bus", small) as bus:
@@ -94,7 +94,7 @@ def test_ag_65_what_others_write_is_seen_by_looking_now_and_then(tmp_path: Path)
 
 
 @pytest.mark.parametrize("since", [lambda one: one.seq, lambda one: one.msg_id])
-def test_following_begins_behind_its_cursor(
+def test_a_follower_starts_after_its_cursor(
     tmp_path: Path, since: Callable[[Message], int | str]
 ) -> None:
     messages = written(tmp_path, *"abcd")
@@ -105,7 +105,7 @@ def test_following_begins_behind_its_cursor(
     in_trio(main)
 
 
-def test_a_cursor_that_is_not_there_is_told_to_who_follows(tmp_path: Path) -> None:
+def test_an_unknown_cursor_raises_in_the_follower(tmp_path: Path) -> None:
     written(tmp_path, *"abcd", settings=attrs.evolve(QUICK, rotate_bytes=1, keep_segments=1))
 
     async def main() -> None:
@@ -123,8 +123,8 @@ def test_a_cursor_that_is_not_there_is_told_to_who_follows(tmp_path: Path) -> No
     in_trio(main)
 
 
-def test_who_is_overtaken_by_removals_is_told(tmp_path: Path) -> None:
-    """A follower that is not continues although its last file was removed."""
+def test_a_follower_overtaken_by_removals_gets_an_error(tmp_path: Path) -> None:
+    """A follower that is not overtaken continues although its last file was removed."""
     one = attrs.evolve(QUICK, rotate_bytes=1, keep_segments=1)
     written(tmp_path, "a", settings=one)
 
@@ -143,10 +143,13 @@ def test_who_is_overtaken_by_removals_is_told(tmp_path: Path) -> None:
     in_trio(main)
 
 
-def test_what_is_broken_is_logged_once_and_passed_over(
+def test_a_corrupt_range_is_logged_once_and_skipped(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At the end only when something follows: until then it may be a writer that is not ready."""
+    """A range at the end is reported only when something follows.
+
+    Until then a writer may be in the middle of it.
+    """
     written(tmp_path, *"ab")
     file = files(tmp_path)[0]
     whole = file.read_bytes()
@@ -169,7 +172,9 @@ def test_what_is_broken_is_logged_once_and_passed_over(
     assert caplog.messages == [f"{file}: bytes {start} to {len(whole)} are not a message"]
 
 
-def test_a_large_bus_is_followed_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_bus_is_followed_in_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("trioeval.agent.bus.reading.AT_ONCE", 3)
     messages = written(tmp_path, *"abcdefgh")
 

@@ -1,4 +1,4 @@
-"""Records are whole, or they are none."""
+"""A record is read completely or not at all."""
 
 import re
 
@@ -13,7 +13,7 @@ some = st.lists(payloads, min_size=1, max_size=5)
 
 
 def framed(contents: list[bytes]) -> tuple[bytes, list[Record]]:
-    """The bytes of records, and where they are."""
+    """Return the bytes of records, and their positions."""
     records, data = [], b""
     for seq, payload in enumerate(contents, 1):
         record = frame(seq, payload)
@@ -24,7 +24,7 @@ def framed(contents: list[bytes]) -> tuple[bytes, list[Record]]:
 
 @half
 @given(some)
-def test_records_are_found_as_they_were_framed(contents: list[bytes]) -> None:
+def test_framed_records_are_found(contents: list[bytes]) -> None:
     data, records = framed(contents)
     found = scan(data)
     assert (found.records, found.broken) == (records, [])
@@ -33,7 +33,7 @@ def test_records_are_found_as_they_were_framed(contents: list[bytes]) -> None:
 
 @half
 @given(some, st.data())
-def test_ag_60_a_cut_record_is_the_beginning_of_one_wherever_it_is_cut(
+def test_ag_60_a_truncated_record_is_recognised_at_every_length(
     contents: list[bytes], data: st.DataObject
 ) -> None:
     whole, records = framed(contents)
@@ -49,7 +49,10 @@ def test_ag_60_a_cut_record_is_the_beginning_of_one_wherever_it_is_cut(
 def test_ag_61_a_flipped_byte_costs_one_record_and_no_other(
     contents: list[bytes], data: st.DataObject
 ) -> None:
-    """Wherever it is, also in lengths and numbers; and it is never taken for the beginning of one."""
+    """The flipped byte may be anywhere, also in lengths and numbers.
+
+    It is never taken for the start of a record.
+    """
     whole, records = framed(contents)
     place = data.draw(st.integers(0, len(whole) - 1))
     other = data.draw(st.integers(0, 255).filter(lambda byte: byte != whole[place]))
@@ -66,7 +69,7 @@ def test_ag_61_a_flipped_byte_costs_one_record_and_no_other(
 
 @half
 @given(some, st.binary(min_size=1, max_size=60))
-def test_reading_goes_on_behind_anything(contents: list[bytes], junk: bytes) -> None:
+def test_reading_continues_after_any_garbage(contents: list[bytes], junk: bytes) -> None:
     """Bytes before a line that starts a record never hide it."""
     data, records = framed(contents)
     found = scan(junk + b"\n" + data)
@@ -75,13 +78,13 @@ def test_reading_goes_on_behind_anything(contents: list[bytes], junk: bytes) -> 
 
 @half
 @given(st.binary(max_size=200))
-def test_anything_can_be_scanned(data: bytes) -> None:
+def test_any_bytes_can_be_scanned(data: bytes) -> None:
     found = scan(data)
     assert 0 <= found.end <= found.torn <= len(data)
     assert found.records == []
 
 
-def test_a_cut_header_does_not_swallow_the_next_record() -> None:
+def test_a_truncated_header_does_not_swallow_the_next_record() -> None:
     """One writer was killed in the middle of a header, and another one writes after it."""
     first, cut, last = frame(1, b"{}"), frame(2, b'{"a":1}'), frame(2, b'{"b":2}')
     for length in range(1, len(cut) - 1):
@@ -90,7 +93,7 @@ def test_a_cut_header_does_not_swallow_the_next_record() -> None:
         assert len(found.broken) == 1
 
 
-def test_what_cannot_be_a_record_is_told_from_its_beginning() -> None:
+def test_an_impossible_record_is_recognised_from_its_first_bytes() -> None:
     record = frame(7, b"{}")
     cases = {
         record: True,
@@ -114,7 +117,7 @@ def test_what_cannot_be_a_record_is_told_from_its_beginning() -> None:
         assert (isinstance(found, Record) or found) == expected, data
 
 
-def test_the_first_record_behind_a_byte_is_found() -> None:
+def test_the_first_record_after_a_position_is_found() -> None:
     data = frame(1, b"{}") + frame(2, b"{}")
     behind = next_record(data, 0)
     assert behind is not None
@@ -122,7 +125,7 @@ def test_the_first_record_behind_a_byte_is_found() -> None:
     assert next_record(data, behind.start) is None
 
 
-def test_records_that_were_lost_at_the_end_are_counted() -> None:
+def test_records_lost_at_the_end_are_counted() -> None:
     """Their numbers are not assigned again."""
     good, bad = frame(1, b"{}"), re.sub(rb"\{\}", b"[]", frame(2, b"{}"))
     assert scan(good + bad).lost == 1

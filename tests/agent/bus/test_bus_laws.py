@@ -1,6 +1,6 @@
-"""A bus is a list of messages, whatever writers, rotations, removals, crashes and bad disks do.
+"""A bus is a list of messages, in spite of concurrent writers, rotations, removals, crashes and bad disks.
 
-A script is drawn and carried out; after each step all ways to read are compared with a plain list.
+A script is drawn and executed; after each step all ways to read are compared with a plain list.
 """
 
 import tempfile
@@ -38,7 +38,7 @@ class Tear:
 
 @attrs.frozen
 class Flip:
-    """A byte of some file is broken."""
+    """A byte of some file is corrupt."""
 
     place: int
     bit: int
@@ -73,10 +73,10 @@ class Model:
 
     messages: list[Message] = attrs.field(factory=list)
     highest: int = 0
-    """Of all numbers that were ever given."""
+    """The numbers of all messages that were ever appended."""
     is_damaged: bool = False
     broken_lines: int = 0
-    """Ends of lines that were flipped: what is lost at the end is counted by lines."""
+    """Flipped line ends: messages lost at the end are counted by lines."""
 
     def left(self, folder: Path) -> list[Message]:
         """Return the messages that were not removed: all from some message on."""
@@ -109,14 +109,16 @@ def tear(step: Tear, folder: Path, model: Model) -> None:
     found = files(folder)
     if found:
         data = found[-1].read_bytes()
-        model.is_damaged |= scan(data).end < len(data)  # after another beginning it is none
+        model.is_damaged |= scan(data).end < len(
+            data
+        )  # after another truncated record it is not a record
         record = frame(99, b'{"body":"' + b"z" * 200 + b'"}')
         with found[-1].open("ab") as end:
             end.write(record[: step.length])
 
 
 def flip(step: Flip, folder: Path, model: Model) -> None:
-    """Break a byte of a whole record; a torn end is cut off and counts for nothing."""
+    """Corrupt a byte of a whole record; a torn end is cut off and not counted."""
     found = files(folder)
     if not found:
         return
@@ -127,7 +129,7 @@ def flip(step: Flip, folder: Path, model: Model) -> None:
         return
     place = step.place % records[-1].end
     hit = [one for one in records if one.start <= place < one.end]
-    if not hit:  # it is broken already; a second time might repair it
+    if not hit:  # it is corrupt already; flipping it again might repair it
         return
     model.broken_lines += data[place] == ord("\n")
     data[place] ^= 1 << step.bit
@@ -138,7 +140,7 @@ def flip(step: Flip, folder: Path, model: Model) -> None:
 
 
 def expired(folder: Path, since: int) -> int | None:
-    """The oldest cursor, if this one is too old."""
+    """Return the oldest cursor if this one is too old."""
     try:
         read_bus(folder, since=since)
     except CursorExpiredError as error:
@@ -179,12 +181,12 @@ class Follower:
         self._following = BusFollower(folder, None, WriteSignal())
         self.seen: list[int] = []
         self.is_overtaken = False
-        """By removals."""
+        """The number of messages that the follower lost by removals."""
 
     def look(self) -> None:
         following = self._following
         try:
-            for _ in range(2):  # the first may only find its place again
+            for _ in range(2):  # the first poll may only find its position again
                 following._look(following._state())
         except CursorExpiredError:
             self.is_overtaken = True
@@ -207,7 +209,7 @@ async def perform(folder: Path, script: list[Step], written: BusSettings) -> Non
                 case Tear():
                     tear(step, folder, model)
                 case Flip():
-                    follower.look()  # what it has seen cannot be broken any more
+                    follower.look()  # what it has seen cannot be corrupted any more
                     flip(step, folder, model)
             if written.keep_segments is not None and not read_bus(folder).messages:
                 return  # no remaining record shows the numbers
@@ -227,6 +229,6 @@ async def perform(folder: Path, script: list[Step], written: BusSettings) -> Non
 def test_a_bus_is_a_list_of_messages(
     _random: object, script: list[Step], written: BusSettings
 ) -> None:
-    """The laws are AG-52, AG-58 to AG-61 and AG-63, in any order and all at once."""
+    """The laws AG-52, AG-58 to AG-61 and AG-63 hold in any order and all at once."""
     with tempfile.TemporaryDirectory() as root:
         in_trio(lambda: perform(Path(root, "bus"), script, written))

@@ -52,7 +52,7 @@ def put(draft: MessageDraft, seq: int = 7) -> tuple[Message, bytes]:
 
 
 @given(drafts)
-def test_ag_50_any_draft_comes_back_equal(draft: MessageDraft) -> None:
+def test_ag_50_any_draft_is_read_back_equal(draft: MessageDraft) -> None:
     message, payload = put(draft)
     assert b"\n" not in payload
     assert parse_message(payload) == message
@@ -60,13 +60,13 @@ def test_ag_50_any_draft_comes_back_equal(draft: MessageDraft) -> None:
         assert message.draft == draft
 
 
-def test_an_issue_is_its_own_issue() -> None:
+def test_an_issue_is_stored_as_json_of_its_own() -> None:
     message, payload = put(MessageDraft(type="ISSUE", project_id="p"))
     assert message.draft.issue_id == message.msg_id
     assert parse_message(payload).json()["issue_id"] == message.msg_id
 
 
-def test_json_is_without_what_a_message_does_not_have() -> None:
+def test_json_omits_absent_fields() -> None:
     full = MessageDraft(
         type="FACT",
         project_id="p",
@@ -117,19 +117,19 @@ def test_json_is_without_what_a_message_does_not_have() -> None:
         b'{"seq":1,"msg_id":"a","ts":"","type":"INFO","project_id":"p","body":5}',
     ],
 )
-def test_what_others_write_that_is_no_message_is_refused(payload: bytes) -> None:
+def test_foreign_messages_that_are_invalid_are_rejected(payload: bytes) -> None:
     with pytest.raises(ValueError, match=r"not a valid message|unexpected|Expecting"):
         parse_message(payload)
 
 
-def test_what_others_write_may_hold_more_and_no_more_than_needed() -> None:
+def test_foreign_messages_may_have_additional_members() -> None:
     payload = (
         b'{"seq": 1, "msg_id": "a", "ts": "", "type": "INFO", "project_id": "p", "colour": "red"}'
     )
     assert parse_message(payload).draft == MessageDraft(type="INFO", project_id="p")
 
 
-def test_a_wrong_draft_is_refused_with_all_that_is_wrong() -> None:
+def test_an_invalid_draft_is_rejected_with_all_mistakes() -> None:
     with pytest.raises(UsageError) as caught:
         MessageDraft(type="info", project_id=" ", meta={"a": 1})  # type: ignore[dict-item]
     assert str(caught.value) == (
@@ -139,8 +139,8 @@ def test_a_wrong_draft_is_refused_with_all_that_is_wrong() -> None:
     )
 
 
-def test_every_field_that_is_no_text_is_refused() -> None:
-    """When the draft is created, not when it is read."""
+def test_every_field_that_is_not_text_is_rejected() -> None:
+    """They are rejected when the draft is created, not when it is read."""
     wrong: dict[str, Any] = {
         "task_id": 7,
         "run_id": b"r",
@@ -173,8 +173,8 @@ def test_every_field_that_is_no_text_is_refused() -> None:
         MessageDraft(type="INFO", project_id="p", parents=None, links=5)  # type: ignore[arg-type]
 
 
-def test_keys_that_become_one_are_refused() -> None:
-    """Two halves of a character are that character where they are written."""
+def test_keys_that_become_equal_are_rejected() -> None:
+    """Two surrogate halves become one character when they are written."""
     with pytest.raises(UsageError) as caught:
         MessageDraft(type="INFO", project_id="p", meta={"\ud83d\ude00": "1", "\U0001f600": "2"})
     assert str(caught.value) == (
@@ -184,19 +184,19 @@ def test_keys_that_become_one_are_refused() -> None:
 
 
 @given(st.integers(1, 10**17), st.integers(0, 2**48 - 1))
-def test_an_id_holds_its_number_and_sorts_as_it(seq: int, mark: int) -> None:
+def test_an_id_contains_its_number_and_sorts_by_it(seq: int, mark: int) -> None:
     assert seq_of(message_id(seq, mark)) == seq
     if seq < 10**10 - 1:
         assert message_id(seq, mark) < message_id(seq + 1, 0)
 
 
-def test_what_is_no_id_has_no_number() -> None:
+def test_an_invalid_id_has_no_number() -> None:
     assert [seq_of(text) for text in ("", "7", "0000000007", "x-0000000007-000000000003")] == [
         None
     ] * 4
 
 
-def test_settings_out_of_range_are_refused_all_at_once() -> None:
+def test_settings_out_of_range_are_all_reported_at_once() -> None:
     with pytest.raises(UsageError) as caught:
         BusSettings(
             rotate_bytes=0,

@@ -1,4 +1,4 @@
-"""Several processes and one bus: nothing is lost, torn or mixed up, also where one is killed."""
+"""Several processes on one bus lose, tear and mix up no message, even if one of them is killed."""
 
 import os
 import signal
@@ -51,14 +51,14 @@ time.sleep(60)
 
 
 def run_writers(folder: Path, *names: str, count: int, rotate: int = 0) -> None:
-    """One process for each text, with one writer for each word of it."""
+    """Start one process for each text, with one writer for each word of it."""
     command = [sys.executable, "-c", WRITER, str(folder)]
     children = [subprocess.Popen([*command, some, str(count), str(rotate)]) for some in names]
     assert [child.wait(timeout=60) for child in children] == [0] * len(names)
 
 
 def check(folder: Path, writers: int, count: int) -> None:
-    """All messages are there once, with numbers in the order of the files, each writer's in its order."""
+    """Check that each message exists once, numbered in file order, each writer's messages in order."""
     reading = read_bus(folder)
     assert reading.corrupt == []
     assert [one.seq for one in reading.messages] == list(range(1, writers * count + 1))
@@ -74,7 +74,7 @@ def test_ag_53_three_processes_tear_no_message(tmp_path: Path) -> None:
     check(tmp_path, 3, 200)
 
 
-def test_ag_58_no_message_is_lost_by_rotations_of_many_writers(tmp_path: Path) -> None:
+def test_ag_58_rotations_by_many_writers_lose_no_message(tmp_path: Path) -> None:
     """Renaming files periodically, or whenever the lock is free, would lose most of them."""
     run_writers(tmp_path, "0 1 2 3", "4 5 6", "7", count=150, rotate=4096)
     check(tmp_path, 8, 150)
@@ -86,8 +86,8 @@ def test_ag_58_no_message_is_lost_by_rotations_of_many_writers(tmp_path: Path) -
     assert all(path.stat().st_size < 4096 + 300 for path in found)
 
 
-def test_ag_57_a_writer_that_is_killed_with_the_lock_hinders_nobody(tmp_path: Path) -> None:
-    """Its incomplete record is removed; the messages before and after it are there."""
+def test_ag_57_a_writer_killed_with_the_lock_does_not_block_others(tmp_path: Path) -> None:
+    """Its incomplete record is removed; the messages before and after it exist."""
     written(tmp_path, "before")
     command = [sys.executable, "-c", HOLDER, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:

@@ -1,4 +1,4 @@
-"""A bus is read whole, from a cursor, from its end, and while it is written."""
+"""A bus is read completely, from a cursor, from its end, and while it is written."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -15,13 +15,13 @@ from trioeval.errors import BusError, CursorExpiredError, CursorNotFoundError
 SMALL = attrs.evolve(QUICK, rotate_bytes=400)
 
 
-def test_a_bus_that_is_not_there_is_empty(tmp_path: Path) -> None:
+def test_a_missing_bus_is_empty(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "nothing"):
         for reading in (read_bus(folder), read_bus(folder, since=0), last_messages(folder, 3)):
             assert (reading.messages, reading.corrupt, reading.cursor) == ([], [], 0)
 
 
-def test_ag_59_a_cursor_from_before_a_rotation_gives_exactly_the_later_messages(
+def test_ag_59_a_cursor_from_before_a_rotation_returns_exactly_the_later_messages(
     tmp_path: Path,
 ) -> None:
     messages = written(tmp_path, *"abcdefghijkl", settings=SMALL)
@@ -37,7 +37,7 @@ def test_ag_59_a_cursor_from_before_a_rotation_gives_exactly_the_later_messages(
     assert read_bus(tmp_path, since=0).messages == messages
 
 
-def test_a_cursor_that_never_was_is_told(tmp_path: Path) -> None:
+def test_an_unknown_cursor_is_reported(tmp_path: Path) -> None:
     messages = written(tmp_path, *"abc")
     other = f"{messages[1].msg_id[:-12]}{0:012x}"
     for since in (4, -1, "nothing", other, "0000000004-000000000000"):
@@ -48,10 +48,10 @@ def test_a_cursor_that_never_was_is_told(tmp_path: Path) -> None:
         read_bus(tmp_path / "nothing", since=1)
 
 
-def test_a_cursor_older_than_what_is_kept_is_told_with_the_oldest_that_is_not(
+def test_a_cursor_older_than_the_oldest_message_is_reported_with_the_oldest_valid_one(
     tmp_path: Path,
 ) -> None:
-    """Reading on from that one works, and so does reading from the beginning of what is left."""
+    """Reading from that one works, and so does reading from the beginning of what is left."""
     messages = written(tmp_path, *"abcdefghijkl", settings=attrs.evolve(SMALL, keep_segments=2))
     assert len(files(tmp_path)) == 2
     left = read_bus(tmp_path).messages
@@ -67,19 +67,19 @@ def test_a_cursor_older_than_what_is_kept_is_told_with_the_oldest_that_is_not(
     assert read_bus(tmp_path, since=oldest).messages == left
 
 
-def test_numbers_go_on_where_all_older_files_were_removed(tmp_path: Path) -> None:
+def test_numbers_continue_after_all_older_files_were_removed(tmp_path: Path) -> None:
     one = attrs.evolve(QUICK, rotate_bytes=1, keep_segments=1)
     for body in "abc":
         written(tmp_path, body, settings=one)
         assert len(files(tmp_path)) == 1
     assert [(m.seq, m.draft.body) for m in read_bus(tmp_path).messages] == [(3, "c")]
-    # One that was killed between two files left an empty one.
+    # A writer that was killed between two files left an empty one.
     (tmp_path / "bus-00000004.log").touch()
     assert written(tmp_path, "d")[0].seq == 4
     assert bodies([*read_bus(tmp_path, since=2).messages]) == ["c", "d"]
 
 
-def test_ag_60_a_file_that_is_cut_anywhere_keeps_the_messages_before(tmp_path: Path) -> None:
+def test_ag_60_a_file_truncated_anywhere_keeps_the_messages_before(tmp_path: Path) -> None:
     """Readers ignore the incomplete record at the end, and the next append removes it."""
     written(tmp_path, "a", "b")
     file = files(tmp_path)[0]
@@ -120,7 +120,7 @@ def test_ag_61_a_flipped_byte_is_one_corrupt_range_and_the_rest_is_readable(
     assert written(tmp_path, "d")[0].seq == 4
 
 
-def test_what_is_broken_at_the_end_stays_and_its_number_is_not_given_again(tmp_path: Path) -> None:
+def test_a_corrupt_end_stays_and_its_number_is_not_reused(tmp_path: Path) -> None:
     """Only an incomplete record is removed: a complete one may still be useful."""
     written(tmp_path, *"ab")
     file = files(tmp_path)[0]
@@ -134,8 +134,8 @@ def test_what_is_broken_at_the_end_stays_and_its_number_is_not_given_again(tmp_p
     assert (bodies([*reading.messages]), reading.corrupt) == (["a", "c"], broken)
 
 
-def test_what_others_wrote_that_is_no_message_is_a_corrupt_range(tmp_path: Path) -> None:
-    """Its frame agrees, its payload does not; also if that has another number."""
+def test_a_foreign_record_with_an_invalid_payload_is_a_corrupt_range(tmp_path: Path) -> None:
+    """Its frame is valid and its payload is not, or has another number."""
     (message,) = written(tmp_path, "a")
     file = files(tmp_path)[0]
     start = file.stat().st_size
@@ -153,7 +153,7 @@ def test_what_others_wrote_that_is_no_message_is_a_corrupt_range(tmp_path: Path)
     assert written(tmp_path, "d")[0].seq == 4
 
 
-def test_the_beginning_of_a_record_in_an_older_file_is_a_corrupt_range(tmp_path: Path) -> None:
+def test_a_truncated_record_in_an_older_file_is_a_corrupt_range(tmp_path: Path) -> None:
     written(tmp_path, *"abcd", settings=SMALL)
     first = files(tmp_path)[0]
     size = first.stat().st_size
@@ -165,7 +165,7 @@ def test_the_beginning_of_a_record_in_an_older_file_is_a_corrupt_range(tmp_path:
 
 
 def test_ag_63_the_last_messages_are_read_from_the_end(tmp_path: Path) -> None:
-    """None, fewer than there are, more, one, of an empty bus, and of a large one."""
+    """The count is zero, smaller than, equal to or larger than the number of messages."""
     assert last_messages(tmp_path, 5).messages == []
     messages = written(tmp_path, *"abcdefghijkl", settings=SMALL)
     for count in (-1, 0, 1, 2, 3, 5, 11, 12, 13, 1000):
@@ -179,7 +179,7 @@ def test_ag_63_the_last_messages_are_read_from_the_end(tmp_path: Path) -> None:
 
 
 def test_any_cursor_of_a_large_file_is_found(tmp_path: Path) -> None:
-    """Without reading all of it, and past messages that are larger than what is read at once."""
+    """The file is not read completely, and messages may be larger than one read."""
     messages = written(
         tmp_path, *("x" * (3 * WINDOW if number % 97 == 5 else 300) for number in range(400))
     )
@@ -188,8 +188,8 @@ def test_any_cursor_of_a_large_file_is_found(tmp_path: Path) -> None:
         assert read_bus(tmp_path, since=since, limit=1).messages == messages[since : since + 1]
 
 
-def test_who_comes_to_a_large_file_reads_its_end_only(tmp_path: Path) -> None:
-    """Its beginning may be anything."""
+def test_a_follower_started_at_the_end_of_a_large_file_reads_only_its_end(tmp_path: Path) -> None:
+    """The beginning of the file may contain anything."""
     written(tmp_path, *("x" * 1000 for _ in range(200)))
     file = files(tmp_path)[0]
     with file.open("r+b") as start:
@@ -200,8 +200,8 @@ def test_who_comes_to_a_large_file_reads_its_end_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_ag_64_a_reader_never_sees_a_part_of_a_message(tmp_path: Path) -> None:
-    """Long messages, files that end, and a reader that reads all the time."""
+def test_ag_64_a_reader_never_sees_a_partial_message(tmp_path: Path) -> None:
+    """Messages are long, files are rotated, and the reader never pauses."""
     seen: list[int] = []
     is_over = threading.Event()
 
@@ -231,7 +231,7 @@ def test_ag_64_a_reader_never_sees_a_part_of_a_message(tmp_path: Path) -> None:
     assert len(read_bus(tmp_path).messages) == 50
 
 
-def test_a_bus_that_may_not_be_read_is_told(tmp_path: Path) -> None:
+def test_an_unreadable_bus_is_reported(tmp_path: Path) -> None:
     folder = tmp_path / ("x" * 300)
     with pytest.raises(BusError, match="the message bus cannot be read: File name too long"):
         read_bus(folder)

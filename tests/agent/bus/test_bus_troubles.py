@@ -37,13 +37,13 @@ def record(seq: int, body: str = "forged") -> bytes:
 
 
 def add(folder: Path, data: bytes) -> tuple[int, int]:
-    """Put bytes behind a bus, without its lock; where they are."""
+    """Append bytes to a bus without its lock, and return their position."""
     with files(folder)[-1].open("ab") as file:
         return file.tell(), file.tell() + file.write(data)
 
 
-def test_a_follower_sees_what_has_the_size_and_the_time_of_a_torn_end(tmp_path: Path) -> None:
-    """The torn end of a dead writer is cut off, and as many bytes stand in its place."""
+def test_a_follower_sees_a_message_with_the_size_and_time_of_a_torn_end(tmp_path: Path) -> None:
+    """The torn end of a dead writer is cut off, and replaced by as many bytes."""
     written(tmp_path, "a")
     file = files(tmp_path)[0]
     add(tmp_path, file.read_bytes()[:-1])
@@ -69,7 +69,7 @@ def test_a_follower_sees_what_has_the_size_and_the_time_of_a_torn_end(tmp_path: 
     assert seen == ["a", ""]
 
 
-def test_a_follower_finds_its_place_in_a_file_that_became_shorter(tmp_path: Path) -> None:
+def test_a_follower_continues_in_a_file_that_became_shorter(tmp_path: Path) -> None:
     async def main() -> None:
         async with opened(tmp_path) as bus:
             messages = bus.follow()
@@ -88,10 +88,10 @@ def test_a_follower_finds_its_place_in_a_file_that_became_shorter(tmp_path: Path
     assert read_bus(tmp_path).corrupt == []
 
 
-def test_what_a_disk_may_not_have_stays_and_its_number_is_not_given_again(
+def test_a_record_that_may_not_be_on_disk_stays_and_its_number_is_not_reused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other processes have read it; the caller of `append` gets an error."""
+    """Other processes may have read it; the caller of `append` gets an error."""
 
     def fails(_file: int) -> None:
         raise OSError(errno.EIO, "no luck")
@@ -119,7 +119,7 @@ def test_no_error_writes_a_message_twice(tmp_path: Path) -> None:
             raise MemoryError("once")
         return number
 
-    told: list[str] = []
+    messages: list[str] = []
     failed: list[str] = []
 
     async def main() -> None:
@@ -129,7 +129,7 @@ def test_no_error_writes_a_message_twice(tmp_path: Path) -> None:
             except BusError as error:
                 failed.append(str(error))
             else:
-                told.append(body)
+                messages.append(body)
 
         async with opened(tmp_path, BusSettings(fsync="always"), rng=rng) as bus:
             async with trio.open_nursery() as nursery:
@@ -138,12 +138,12 @@ def test_no_error_writes_a_message_twice(tmp_path: Path) -> None:
             await one("e")
 
     in_trio(main)
-    assert len(told) == 3
+    assert len(messages) == 3
     assert failed == [f"{tmp_path}: the message bus cannot be written: MemoryError('once')"] * 2
-    assert bodies([*read_bus(tmp_path).messages]) == told
+    assert bodies([*read_bus(tmp_path).messages]) == messages
 
 
-def test_a_follower_of_large_messages_holds_few_of_them(
+def test_a_follower_of_large_messages_stores_few_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trioeval.agent.bus.reading.AT_ONCE_BYTES", 500)
@@ -160,7 +160,7 @@ def test_a_follower_of_large_messages_holds_few_of_them(
     run_virtual(main)
 
 
-def test_the_rest_of_an_older_file_is_read_by_a_thread_if_it_is_large(tmp_path: Path) -> None:
+def test_the_rest_of_a_large_older_file_is_read_in_a_thread(tmp_path: Path) -> None:
     async def main() -> None:
         following = BusFollower(tmp_path, None, WriteSignal())
         async with opened(tmp_path, attrs.evolve(QUICK, rotate_bytes=50_000)) as bus:
@@ -175,7 +175,7 @@ def test_the_rest_of_an_older_file_is_read_by_a_thread_if_it_is_large(tmp_path: 
     in_trio(main)
 
 
-def test_a_body_full_of_what_begins_a_header_is_looked_at_once(
+def test_a_body_full_of_header_starts_is_scanned_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looked: list[int] = []
@@ -191,7 +191,7 @@ def test_a_body_full_of_what_begins_a_header_is_looked_at_once(
     assert looked == [found.start] == [len(MAGIC) * 1000]
 
 
-def test_much_that_others_have_written_is_read_by_a_thread(
+def test_many_foreign_messages_are_read_in_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trioeval.agent.bus.bus._NEAR", 1000)
@@ -216,7 +216,7 @@ def test_much_that_others_have_written_is_read_by_a_thread(
     assert [one.seq for one in read_bus(tmp_path).messages] == [1, 2, 3, 4, 5]
 
 
-def test_a_batch_has_an_end_and_at_least_one_message(
+def test_a_batch_is_bounded_and_has_at_least_one_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trioeval.agent.bus.bus._TOGETHER", 1000)
@@ -233,7 +233,7 @@ def test_a_batch_has_an_end_and_at_least_one_message(
     run_virtual(main)
 
 
-def test_a_record_with_a_number_that_was_given_is_corrupt(tmp_path: Path) -> None:
+def test_a_record_with_a_reused_number_is_corrupt(tmp_path: Path) -> None:
     """Writers that are open and later ones assign ascending numbers."""
 
     async def main() -> None:
@@ -254,7 +254,7 @@ def test_a_record_with_a_number_that_was_given_is_corrupt(tmp_path: Path) -> Non
     run_virtual(main)
 
 
-def test_behind_the_largest_number_nothing_is_written(tmp_path: Path) -> None:
+def test_nothing_is_written_after_the_largest_number(tmp_path: Path) -> None:
     written(tmp_path, "a")
     add(tmp_path, record(LAST_SEQ - 1))
     assert written(tmp_path, "b")[0].seq == LAST_SEQ
@@ -275,8 +275,8 @@ def test_a_payload_that_is_nested_too_deeply_is_a_corrupt_range(tmp_path: Path) 
     assert found.corrupt == [CorruptRange(files(tmp_path)[0], *place)]
 
 
-def test_who_says_to_wait_and_does_nothing_is_given_way_to_once_a_second(tmp_path: Path) -> None:
-    """A writer that was stopped while it waited."""
+def test_a_stopped_waiter_is_yielded_to_only_once_a_second(tmp_path: Path) -> None:
+    """The waiter is a writer that was stopped while it waited."""
 
     async def main() -> None:
         async with opened(tmp_path) as bus:
@@ -285,14 +285,14 @@ def test_who_says_to_wait_and_does_nothing_is_given_way_to_once_a_second(tmp_pat
                     await bus.append(draft())
                 assert PATIENCE < trio.current_time() < 2 * PATIENCE
                 await trio.sleep(2)
-                begun = trio.current_time()
+                started_at = trio.current_time()
                 await bus.append(draft())
-                assert trio.current_time() > begun + PATIENCE
+                assert trio.current_time() > started_at + PATIENCE
 
     run_virtual(main)
 
 
-def test_a_lock_is_given_back_although_a_child_process_has_its_file(tmp_path: Path) -> None:
+def test_a_lock_is_released_although_a_child_process_has_its_file_open(tmp_path: Path) -> None:
     first, second = LockFile(tmp_path / ".lock"), LockFile(tmp_path / ".lock")
     assert first.take_nowait()
     inherited = os.dup(first._file or 0)
@@ -302,8 +302,8 @@ def test_a_lock_is_given_back_although_a_child_process_has_its_file(tmp_path: Pa
     os.close(inherited)
 
 
-def test_pauses_are_not_in_step(tmp_path: Path) -> None:
-    """From half of what is said to all of it."""
+def test_pauses_are_randomised(tmp_path: Path) -> None:
+    """A pause lasts between half of the configured time and all of it."""
     settings = attrs.evolve(QUICK, lock_timeout=0.05, append_attempts=2)
 
     async def main(chance: float) -> float:
@@ -316,10 +316,10 @@ def test_pauses_are_not_in_step(tmp_path: Path) -> None:
         assert run_virtual(main, chance) == pytest.approx(0.1 + pause)
 
 
-def test_the_cursor_of_the_last_messages_is_behind_all_of_them(
+def test_the_cursor_of_the_last_messages_is_after_all_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That includes a message that arrives while they are read."""
+    """A message that arrives while they are read is included."""
     written(tmp_path, *"ab")
     real = read_bus.__globals__["last_seq"]
 
@@ -335,8 +335,8 @@ def test_the_cursor_of_the_last_messages_is_behind_all_of_them(
     assert read_bus(tmp_path, since=found.cursor).messages == []
 
 
-def test_a_bus_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All contents, however long; and files that are removed meanwhile are reported."""
+def test_a_bus_is_read_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All contents are read, of any length, and files that are removed meanwhile are reported."""
     monkeypatch.setattr("trioeval.agent.bus.reading.AT_ONCE", 3)
     small = attrs.evolve(QUICK, rotate_bytes=400)
     messages = written(tmp_path, *"abcdefghijkl", settings=small)
@@ -360,7 +360,7 @@ def test_a_bus_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         next(rest)
 
 
-def test_a_bus_that_is_no_folder_is_named_once(tmp_path: Path) -> None:
+def test_a_bus_that_is_not_a_folder_is_reported_once(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.touch()
     with pytest.raises(BusError) as caught:

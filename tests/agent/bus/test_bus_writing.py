@@ -1,4 +1,4 @@
-"""Messages are written completely, once, in order; and failures are reported."""
+"""Messages are written completely, once and in order; failures are reported."""
 
 import errno
 import os
@@ -27,7 +27,7 @@ def open_files() -> int:
 
 
 async def until_written(bus: Bus) -> None:
-    """Until a message is just being written."""
+    """Wait until a message is being written."""
     for _ in range(10**6):
         if any(entry.is_taken for entry in bus._queue.entries()):
             return
@@ -38,8 +38,8 @@ async def until_written(bus: Bus) -> None:
 LOCKED = attrs.evolve(QUICK, lock_timeout=0.05)
 
 
-def test_ag_52_ten_writers_get_numbers_in_the_order_of_the_file(tmp_path: Path) -> None:
-    """Each writer's own order is kept, and writers share batches."""
+def test_ag_52_ten_writers_get_numbers_in_file_order(tmp_path: Path) -> None:
+    """Each writer's own order is preserved, and writers share batches."""
 
     async def main() -> None:
         async def write(name: int) -> None:
@@ -78,7 +78,7 @@ def test_ag_50_a_message_is_read_as_it_was_appended(tmp_path: Path) -> None:
 
 
 def test_ag_51_no_body_ends_a_message_or_forges_another_one(tmp_path: Path) -> None:
-    """Lines that look like headers, also those of a whole record as it stands in the file."""
+    """Bodies contain lines that look like headers, also those of a whole record as it is in the file."""
     written(tmp_path, "first")
     record = files(tmp_path)[0].read_text()
     crafted = ["x\n---\ny", record, f"\n{record}", record * 2, record.replace("\n", "\r\n")]
@@ -88,7 +88,7 @@ def test_ag_51_no_body_ends_a_message_or_forges_another_one(tmp_path: Path) -> N
     assert reading.corrupt == []
 
 
-def test_ag_54_a_lock_that_is_held_longer_than_one_try_is_tried_again(tmp_path: Path) -> None:
+def test_ag_54_a_lock_held_longer_than_one_try_is_tried_again(tmp_path: Path) -> None:
     async def main() -> None:
         async with opened(tmp_path, LOCKED, rng=lambda: 1.0) as bus:
             lock = FileLock(tmp_path / ".lock")
@@ -111,7 +111,7 @@ def test_ag_54_a_lock_that_is_held_longer_than_one_try_is_tried_again(tmp_path: 
     assert len(read_bus(tmp_path).messages) == 1
 
 
-def test_ag_55_who_never_gets_the_lock_fails_with_the_attempts_and_the_cause(
+def test_ag_55_a_writer_that_never_gets_the_lock_fails_with_attempts_and_cause(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
@@ -140,8 +140,8 @@ def test_ag_55_who_never_gets_the_lock_fails_with_the_attempts_and_the_cause(
     run_virtual(main)
 
 
-def test_ag_55_who_comes_late_has_all_its_attempts(tmp_path: Path) -> None:
-    """It fails later than those who were there before, also when it takes over from one that left."""
+def test_ag_55_a_later_writer_has_all_its_attempts(tmp_path: Path) -> None:
+    """It fails later than earlier writers, also when it takes over from one that left."""
     ended: dict[str, float] = {}
 
     async def main() -> None:
@@ -169,7 +169,7 @@ def test_ag_55_who_comes_late_has_all_its_attempts(tmp_path: Path) -> None:
     }
 
 
-def test_ag_56_appends_that_nobody_hinders_wait_for_nobody(tmp_path: Path) -> None:
+def test_ag_56_uncontended_appends_do_not_wait(tmp_path: Path) -> None:
     async def main() -> None:
         async with opened(tmp_path) as bus:
             for _ in range(5):
@@ -183,7 +183,7 @@ def test_ag_56_appends_that_nobody_hinders_wait_for_nobody(tmp_path: Path) -> No
     run_virtual(main)
 
 
-def test_writers_that_share_their_figures_are_counted_together(tmp_path: Path) -> None:
+def test_writers_that_share_counters_are_counted_together(tmp_path: Path) -> None:
     async def main() -> BusStats:
         stats = BusStats()
         for name, count in (("one", 3), ("other", 2)):
@@ -199,7 +199,7 @@ def test_writers_that_share_their_figures_are_counted_together(tmp_path: Path) -
     assert (stats.appends, stats.batches, stats.largest_batch) == (5, 2, 3)
 
 
-def test_ag_62_a_bus_is_a_folder_and_its_files_are_files(tmp_path: Path) -> None:
+def test_ag_62_a_bus_is_a_folder_of_regular_files(tmp_path: Path) -> None:
     """A link is not followed, and opening a pipe never waits for its other end."""
     real, link, plain = tmp_path / "real", tmp_path / "link", tmp_path / "plain"
     real.mkdir()
@@ -233,8 +233,13 @@ def test_ag_62_a_bus_is_a_folder_and_its_files_are_files(tmp_path: Path) -> None
     assert not (tmp_path / "nothing").exists()
 
 
-def test_ag_66_who_is_cancelled_while_it_waits_for_the_lock_leaves_nothing(tmp_path: Path) -> None:
-    """The writing caller, and waiting ones; the messages of the others are written once."""
+def test_ag_66_a_writer_cancelled_while_it_waits_for_the_lock_writes_nothing(
+    tmp_path: Path,
+) -> None:
+    """The cancelled writer is the writing caller or a waiting one.
+
+    The messages of the others are written once.
+    """
 
     async def main() -> None:
         async def one(name: str, limit: float) -> None:
@@ -258,14 +263,14 @@ def test_ag_66_who_is_cancelled_while_it_waits_for_the_lock_leaves_nothing(tmp_p
     assert bodies([*read_bus(tmp_path).messages]) == ["third", "fifth"]
 
 
-def test_ag_66_who_is_cancelled_while_it_is_written_is_written_once(tmp_path: Path) -> None:
-    """In the very step in which it is done, or while a thread writes it through to the disk."""
-    told: list[int] = []
+def test_ag_66_a_writer_cancelled_during_the_write_writes_once(tmp_path: Path) -> None:
+    """The cancellation comes in the step in which the write ends, or while a thread syncs it to disk."""
+    numbers: list[int] = []
 
     async def main() -> None:
         async def one(scope: trio.CancelScope) -> None:
             with scope:
-                told.append((await bus.append(draft(type="FACT"))).seq)
+                numbers.append((await bus.append(draft(type="FACT"))).seq)
 
         async with opened(tmp_path, BusSettings()) as bus:
             for _ in range(4):
@@ -279,7 +284,7 @@ def test_ag_66_who_is_cancelled_while_it_is_written_is_written_once(tmp_path: Pa
 
     in_trio(main)
     assert [one.seq for one in read_bus(tmp_path).messages] == list(range(1, 13))
-    assert sorted(told) == list(range(1, 13))
+    assert sorted(numbers) == list(range(1, 13))
 
 
 def test_a_cancelled_scope_appends_nothing(tmp_path: Path) -> None:
@@ -328,7 +333,7 @@ trio.run(main)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["INFO", "FACT"])
-def test_what_a_full_disk_cuts_off_is_not_there(tmp_path: Path, kind: str) -> None:
+def test_a_message_truncated_by_a_full_disk_does_not_exist(tmp_path: Path, kind: str) -> None:
     """A message is reported as written exactly if it is; the next one follows the last complete one."""
     done = subprocess.run(
         [sys.executable, "-c", FULL, str(tmp_path), kind],
@@ -349,7 +354,7 @@ def test_what_a_full_disk_cuts_off_is_not_there(tmp_path: Path, kind: str) -> No
     assert reading.corrupt == []
 
 
-def test_trouble_with_the_folder_is_told_at_once_and_may_pass(tmp_path: Path) -> None:
+def test_a_folder_error_is_raised_at_once_and_may_be_temporary(tmp_path: Path) -> None:
     folder = tmp_path / "bus"
 
     async def main() -> None:
@@ -370,7 +375,7 @@ def test_trouble_with_the_folder_is_told_at_once_and_may_pass(tmp_path: Path) ->
     assert bodies([*read_bus(folder).messages]) == ["a", "c"]
 
 
-def test_a_bus_that_was_replaced_is_written_where_it_is_now(tmp_path: Path) -> None:
+def test_a_replaced_bus_is_written_at_its_new_place(tmp_path: Path) -> None:
     """A lock on a deleted file blocks no writer, and deleted files are not read."""
     folder = tmp_path / "bus"
 
@@ -385,7 +390,7 @@ def test_a_bus_that_was_replaced_is_written_where_it_is_now(tmp_path: Path) -> N
     assert bodies([*read_bus(folder).messages]) == ["b"]
 
 
-def test_a_message_that_is_too_large_is_refused_before_it_waits(tmp_path: Path) -> None:
+def test_a_message_that_is_too_large_is_rejected_before_it_waits(tmp_path: Path) -> None:
     async def main() -> None:
         async with opened(tmp_path) as bus:
             with pytest.raises(BusError, match="too large for a message bus"):
@@ -396,7 +401,7 @@ def test_a_message_that_is_too_large_is_refused_before_it_waits(tmp_path: Path) 
     assert len(read_bus(tmp_path).messages[0].draft.body) == 2**20
 
 
-def test_a_closed_bus_takes_no_more_and_leaves_no_file_open(tmp_path: Path) -> None:
+def test_a_closed_bus_rejects_messages_and_leaves_no_file_open(tmp_path: Path) -> None:
     async def main() -> None:
         before = open_files()
         async with trio.open_nursery() as nursery:
@@ -425,7 +430,7 @@ def test_a_closed_bus_takes_no_more_and_leaves_no_file_open(tmp_path: Path) -> N
     assert bodies([*read_bus(tmp_path).messages]) == ["a"]
 
 
-def test_the_error_of_a_block_comes_out_as_it_is(tmp_path: Path) -> None:
+def test_an_exception_of_the_block_is_raised_unchanged(tmp_path: Path) -> None:
     async def main() -> None:
         async with opened(tmp_path) as bus:
             await bus.append(draft())
@@ -437,7 +442,7 @@ def test_the_error_of_a_block_comes_out_as_it_is(tmp_path: Path) -> None:
         MessageDraft(type="INFO", project_id="")
 
 
-def test_a_relative_folder_is_meant_as_it_was_when_the_bus_was_opened(
+def test_a_relative_folder_is_resolved_when_the_bus_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -461,10 +466,10 @@ def test_a_relative_folder_is_meant_as_it_was_when_the_bus_was_opened(
         ("always", "INFO", True),
     ],
 )
-def test_what_is_written_through_to_the_disk_is_written_by_a_thread(
+def test_a_synced_write_runs_in_a_thread(
     tmp_path: Path, fsync: str | None, kind: str, *, is_slow: bool
 ) -> None:
-    """The loop goes on while a disk is waited for."""
+    """The event loop continues while a disk is slow."""
 
     async def main() -> None:
         async with opened(tmp_path, BusSettings(fsync=fsync)) as bus:  # type: ignore[arg-type]

@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""An agent that does what its arguments say, one after the other: `python agent.py say:Hello 1?done`.
+"""An agent that performs its arguments one after the other: `python agent.py say:Hello 1?done`.
 
-Each is a verb, a colon and what it is about; with a number and a question mark in front, it is done in the
+Each is a verb, a colon and an object; with a number and a question mark in front, it is performed in the
 attempt with that number only.
 
-    say:TEXT          print a line                     hang            wait for ever
-    warn:TEXT         print a line on standard error   ignore          ignore requests to terminate
-    spam:BYTES        print so many bytes              kill:NUMBER     send a signal to itself
-    write:FILE=TEXT   write a file                     exit:CODE       end with an exit code
-    done              create the file DONE              open:PIPE       wait for a reader of the pipe
-    report:JSON       write the report                 read            print the standard input
-    env:NAME          print a variable                 echo:PIPE=TEXT  start a process that prints a line
-    leave:KIND        start a process that lives on                    when the pipe has a reader
+say:TEXT          print a line                     hang            wait for ever
+warn:TEXT         print a line on standard error   ignore          ignore requests to terminate
+spam:BYTES        print so many bytes              kill:NUMBER     send a signal to itself
+write:FILE=TEXT   write a file                     exit:CODE       end with an exit code
+done              create the file DONE             open:PIPE       wait for a reader of the pipe
+report:JSON       write the report                 read            print the standard input
+env:NAME          print a variable                 echo:PIPE=TEXT  start a process that prints a line
+leave:KIND        start a process that stays alive                 when the pipe has a reader
 
-KIND has any of the words session, orphan, stubborn, bare in it: it opens a session of its own, has no parent
-any more, ignores requests to terminate, has an empty environment.
+KIND contains any of the words session, orphan, stubborn, bare: the process opens its own session, has no
+parent any more, ignores requests to terminate, has an empty environment.
 """
 
 import os
@@ -30,7 +30,7 @@ def leave(kind: str) -> None:
         os.close(tell)
         if "orphan" in kind:
             os.wait()
-        os.read(ready, 1)  # it is what it is to be
+        os.read(ready, 1)  # the object of the verb
         os.close(ready)
         return
     if "session" in kind:

@@ -1,7 +1,7 @@
 #!/bin/sh
-# An agent in shell: agent.sh LAST writes its prompt to told.txt, and says that it is done in attempt LAST.
+# An agent in shell: agent.sh LAST writes its prompt to prompt.txt, and is done in attempt LAST.
 set -eu
-cat "$TRIOEVAL_PROMPT" >told.txt
+cat "$TRIOEVAL_PROMPT" >prompt.txt
 echo "attempt $TRIOEVAL_ATTEMPT of $TRIOEVAL_CASE"
 if [ "$TRIOEVAL_ATTEMPT" -lt "$1" ]; then
     echo "not yet" >/dev/stderr

@@ -30,7 +30,7 @@ from trioeval.errors import BusError, BusLockedError
 # Callers that wait until their message is written: one of them, the leader, writes for all.
 #
 # The first caller writes, together with messages that others add meanwhile; then the first remaining one
-# writes. There is no separate task: an unused bus costs nothing, errors are raised in the caller they belong
+# writes. It has no separate task: an unused bus costs nothing, errors are raised in the caller they belong
 # to, and nothing has to be ended. The alternative, one task that serves all, would put a nursery around the
 # user's code.
 
@@ -214,13 +214,13 @@ class Bus:
         """Write queued messages until one's own message is written or has failed."""
         while not entry.is_over and not self._is_closed:
             witnesses = self._queue.entries()
-            begun = trio.current_time()
+            started_at = trio.current_time()
             self.stats.lock_attempts += 1
             self.stats.retries += entry.tries > 0
             try:
                 await self._lock.take(self._settings.lock_timeout)
             except TimeoutError as error:
-                self._count_wait(begun)
+                self._count_wait(started_at)
                 self.stats.timeouts += 1
                 self._give_up(witnesses, error)
                 if not entry.is_over:
@@ -228,7 +228,7 @@ class Bus:
             except OSError as error:
                 self._fail(witnesses, error)
             else:
-                self._count_wait(begun)
+                self._count_wait(started_at)
                 await self._write()
 
     def _pass_leadership(self, entry: PendingMessage) -> None:
@@ -362,8 +362,8 @@ class Bus:
             failure.__cause__ = error
             self._queue.end(entry, failure)
 
-    def _count_wait(self, begun: float) -> None:
-        self.stats.waited(trio.current_time() - begun)
+    def _count_wait(self, started_at: float) -> None:
+        self.stats.waited(trio.current_time() - started_at)
 
     def _close_files(self) -> None:
         self._lock.close()

@@ -115,14 +115,14 @@ class BusLock:
         self._claim.close()
 
     async def _wait(self, timeout: float) -> None:  # noqa: ASYNC109 - declared data
-        begun = now = trio.current_time()
-        until, delay = begun + timeout, FIRST_DELAY
+        started_at = now = trio.current_time()
+        until, delay = started_at + timeout, FIRST_DELAY
         was_free = True  # at every poll so far
         while now < until:
             # At random times, so that writers that start to wait together do not poll in step.
             await trio.sleep_until(min(until, now + delay * (1 + self._rng()) / 2))
             now = trio.current_time()
-            if now - begun < PATIENCE:
+            if now - started_at < PATIENCE:
                 if self._take_as_new(now):
                     return
                 was_free &= self._gave_way
@@ -134,7 +134,7 @@ class BusLock:
                     return
                 # The claim makes faster writers wait: from now on the lock is available soon.
                 self._claimed()
-                delay = FIRST_DELAY if now - begun < URGENT else min(2 * delay, LONGEST_DELAY)
+                delay = FIRST_DELAY if now - started_at < URGENT else min(2 * delay, LONGEST_DELAY)
         raise TimeoutError(f"{self._lock.path}: others held the lock for {timeout:g} s")
 
     def _take_as_new(self, now: float) -> bool:

@@ -159,11 +159,11 @@ def parse_message(payload: bytes) -> Message:
         raise ValueError(f"not a valid message: {error}") from error
 
 
-def _json(said: MessageDraft | MessageParent | MessageLink) -> dict[str, Any]:
+def _json(record: MessageDraft | MessageParent | MessageLink) -> dict[str, Any]:
     """Return the fields of an object in order, without empty ones."""
     value: dict[str, Any] = {}
-    for name in _FIELDS[type(said)]:
-        one = getattr(said, name)
+    for name in _FIELDS[type(record)]:
+        one = getattr(record, name)
         if isinstance(one, str):
             value[name] = one
         elif one:

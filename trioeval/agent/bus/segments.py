@@ -147,10 +147,10 @@ def _torn(data: bytes, start: int) -> int:
     return len(data)
 
 
-def _may_become_header(begun: bytes) -> bool:
-    if len(begun) <= len(MAGIC):
-        return MAGIC.startswith(begun)
-    return begun.startswith(MAGIC) and _HEADER_BEGUN.fullmatch(begun, len(MAGIC)) is not None
+def _may_become_header(prefix: bytes) -> bool:
+    if len(prefix) <= len(MAGIC):
+        return MAGIC.startswith(prefix)
+    return prefix.startswith(MAGIC) and _HEADER_BEGUN.fullmatch(prefix, len(MAGIC)) is not None
 
 
 _NAME = re.compile(r"bus-(\d{8,})\.log")
@@ -203,8 +203,8 @@ def is_folder(folder: Path) -> bool:
     except OSError as error:
         raise bus_error(folder, "read", error) from error
     if not stat.S_ISDIR(mode):
-        what = "a symbolic link" if stat.S_ISLNK(mode) else "not a folder"
-        raise BusError(f"{folder} is {what}; a message bus must be a folder")
+        kind = "a symbolic link" if stat.S_ISLNK(mode) else "not a folder"
+        raise BusError(f"{folder} is {kind}; a message bus must be a folder")
     return True
 
 

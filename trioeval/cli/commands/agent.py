@@ -54,12 +54,12 @@ def wait(*children: int) -> int:
     children
         The numbers of the child runs; by default all that the same attempt or child has submitted.
     """
-    said = _Channel.open().ask(do="wait", by=_speaker(), ids=[*children])
-    if "refused" in said:
-        raise UsageError(said["refused"])
-    for number, code in said["ended"].items():
+    reply = _Channel.open().ask(do="wait", by=_speaker(), ids=[*children])
+    if "refused" in reply:
+        raise UsageError(reply["refused"])
+    for number, code in reply["ended"].items():
         show(f"{number} {'killed' if code is None else code}")
-    return Exit.FAILED if any(said["ended"].values()) else Exit.OK
+    return Exit.FAILED if any(reply["ended"].values()) else Exit.OK
 
 
 @agent.command(name="cancel")
@@ -103,12 +103,12 @@ def _run_child(channel: "_Channel", number: int, command: list[str]) -> NoReturn
         for one in (signal.SIGINT, signal.SIGTERM):
             signal.signal(one, signal.SIG_DFL)
         os.dup2(2, 1)  # the reader of the number must not wait for the end of the child
-        said = channel.receive()
-        if "begin" in said:
+        message = channel.receive()
+        if "begin" in message:
             environ = {**os.environ, CHILD_VARIABLE: str(number)}
             code = subprocess.run(command, env=environ, check=False).returncode  # noqa: S603
         else:
-            say(f"child run {number} does not start: {said.get('refused', 'the run has ended')}")
+            say(f"child run {number} does not start: {message.get('refused', 'the run has ended')}")
         channel.send(exit=code)
     except OSError as error:
         say(f"child run {number} cannot be started: {error}")
@@ -144,13 +144,13 @@ class _Channel:
             raise AgentError(f"{path}: the run is unreachable: {error.strerror}") from error
         return cls(channel)
 
-    def ask(self, **said: Any) -> dict[str, Any]:
+    def ask(self, **message: Any) -> dict[str, Any]:
         """Send a line, and return the next one.
 
         Raises:
             AgentError: The case has ended.
         """
-        self.send(**said)
+        self.send(**message)
         answer = self.receive()
         if not answer:
             raise AgentError(
@@ -158,9 +158,9 @@ class _Channel:
             )
         return answer
 
-    def send(self, **said: Any) -> None:
+    def send(self, **message: Any) -> None:
         """Send a line."""
-        self._socket.sendall(f"{json.dumps(said)}\n".encode())
+        self._socket.sendall(f"{json.dumps(message)}\n".encode())
 
     def receive(self) -> dict[str, Any]:
         """Return the next line; empty at the end."""

@@ -43,22 +43,22 @@ def report_deleted(
     """Remove the folders of deleted runs, and report what was deleted; return whether nothing is left."""
     all_gone = True
     for run in runs:
-        folder, told = agents_folder(database, run.id), ""
+        folder, notes = agents_folder(database, run.id), ""
         # The id of an imported run may be any text.
         if folder.name == run.id not in _NOWHERE and os.path.lexists(folder):
             try:
                 cases = remove_cases(folder)
-                told = (
+                notes = (
                     f", and {'1 folder of a case' if cases == 1 else f'{cases} folders of cases'}"
                 )
             except OSError as error:
                 all_gone = False
-                told = f"; {escape_control_characters(folder)} was not removed: {error.strerror or error}"
+                notes = f"; {escape_control_characters(folder)} was not removed: {error.strerror or error}"
         if count := ended.get(run.id):
             processes = "1 process" if count == 1 else f"{count} processes"
-            told += f"; ended {processes} of its agents"
+            notes += f"; ended {processes} of its agents"
         rows = "1 row" if run.rows == 1 else f"{run.rows} rows"
-        say(f"deleted {run.id}: {rows}{told}")
+        say(f"deleted {run.id}: {rows}{notes}")
     return all_gone
 
 

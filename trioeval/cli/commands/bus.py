@@ -76,8 +76,8 @@ class BusFlags:
 
     def optional(self, flag: str, value: str | None, variable: str | None = None) -> str | None:
         """Return the value of a flag, or else of a variable; None if it is blank."""
-        said = value if value is not None or variable is None else self.environ.get(variable)
-        return self.text(flag, said) if said and said.strip() else None
+        text = value if value is not None or variable is None else self.environ.get(variable)
+        return self.text(flag, text) if text and text.strip() else None
 
     def types(self, flag: str, values: Sequence[str]) -> tuple[str, ...]:
         """Return message types."""
@@ -265,14 +265,14 @@ def _read_stdin() -> str:
     if getattr(sys.stdin, "buffer", None) is None:
         raise UsageError("no TEXT is given, and standard input is closed")
     try:
-        said = sys.stdin.buffer.read()
+        data = sys.stdin.buffer.read()
     except OSError as error:
         raise UsageError(f"standard input cannot be read: {error.strerror or error}") from None
     try:
-        return said.decode()
+        return data.decode()
     except UnicodeDecodeError:
         say("standard input is not UTF-8: invalid bytes are replaced by \N{REPLACEMENT CHARACTER}")
-        return said.decode(errors="replace")
+        return data.decode(errors="replace")
 
 
 @bus.command(name="read")
@@ -302,16 +302,16 @@ def read(
     flags = BusFlags(os.environ)
     folder = flags.folder(bus)
     cursor = flags.cursor(since)
-    wanted = flags.types("--type", kind)
+    types = flags.types("--type", kind)
     # The folder of the environment need not exist yet: then nothing was posted.
     if bus is not None and bus.strip() and not folder.is_dir():
         flags.mistakes.append(f"--bus {bus}: the folder does not exist")
     flags.check()
-    if last is not None and cursor is None and not wanted:
+    if last is not None and cursor is None and not types:
         parts: Iterable[BusReading] = [last_messages(folder, last)]
     else:
         parts = read_parts(folder, since=cursor)
-    found = (message for message in _messages(parts) if is_wanted(message, wanted))
+    found = (message for message in _messages(parts) if is_wanted(message, types))
     for message in found if last is None else deque(found, maxlen=last):
         if not show(message_text(message, as_json=json)):
             break  # the reader has closed the pipe

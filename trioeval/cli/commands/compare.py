@@ -25,7 +25,12 @@ from trioeval.report.compare import (
     first_of,
     unfinished_lines,
 )
-from trioeval.report.compare_chance import chance_lines, findings_table, nothing_shared, told_of
+from trioeval.report.compare_chance import (
+    chance_lines,
+    chance_sentences,
+    findings_table,
+    nothing_shared,
+)
 from trioeval.report.compare_runs import Findings, findings_of
 from trioeval.report.formats.json import json_chunks
 from trioeval.report.head import Head
@@ -79,7 +84,10 @@ def compare_runs(db: Path | None, before: str, after: str, flags: CompareFlags) 
             findings = found()
         for path in outputs:
             _write_page(
-                path, (reader, old, new), flags.by, [*told_of(comparison.columns, findings)]
+                path,
+                (reader, old, new),
+                flags.by,
+                [*chance_sentences(comparison.columns, findings)],
             )
     if not flags.json:
         show(f"before: {run_line(old)}")
@@ -188,7 +196,7 @@ def _write_page(
     reader, old, new = runs
     environment = read_environment(os.environ)
     before, after = (results_of(reader, facts, environment) for facts in (old, new))
-    write_whole(path, compare_chunks(before, after, by=by, told=sentences))
+    write_whole(path, compare_chunks(before, after, by=by, sentences=sentences))
     say(f"wrote {path}: {new.id} beside {old.id}")
 
 

@@ -116,7 +116,7 @@ class Change:
     reset: float | None = None
     """Seconds after which a budget resets."""
     overage: Literal["debt", "deny"] | None = None
-    """Whether usage beyond the reservation counts (debt) or not (deny)."""
+    """Treatment of usage beyond the reservation: it counts (debt) or not (deny)."""
     unit: str | None = None
     """The unit of its amounts, for people."""
     description: str | None = None

@@ -40,16 +40,18 @@ _HTTP = ("http://", "https://")
 T = TypeVar("T")
 
 
-def checked_place(said: LimitsLocation, environ: Mapping[str, str] = os.environ) -> LimitsLocation:
+def checked_place(
+    location: LimitsLocation, environ: Mapping[str, str] = os.environ
+) -> LimitsLocation:
     """Return the place given by flags, or else by the environment.
 
     Raises:
         UsageError: No place is given, or two are; or it has no namespaces.
     """
-    if said.url is not None and said.limits is not None:
+    if location.url is not None and location.limits is not None:
         raise UsageError("--url and --limits exclude each other")
-    url = said.url
-    if said.limits is None:
+    url = location.url
+    if location.limits is None:
         url = url or environ.get(URL_VARIABLE)
         if not url:
             raise UsageError(
@@ -59,9 +61,9 @@ def checked_place(said: LimitsLocation, environ: Mapping[str, str] = os.environ)
             raise UsageError(
                 f"the URL of limits must begin with http://, https://, {', '.join(_REDIS)}"
             )
-    if said.namespace is not None and (url is None or url.startswith(_HTTP)):
+    if location.namespace is not None and (url is None or url.startswith(_HTTP)):
         raise UsageError("--namespace is only for limits in Redis")
-    return attrs.evolve(said, url=url)
+    return attrs.evolve(location, url=url)
 
 
 @asynccontextmanager
@@ -166,9 +168,9 @@ def limit_line(state: LimitState) -> str:
         'llm:rpm: 0 of 60 in use (rolling, 60 s), active'
     """
     limit = state.limit
-    what = ", ".join(part for part in (limit.kind, _span(limit)) if part)
+    details = ", ".join(part for part in (limit.kind, _span(limit)) if part)
     of = f"{in_use(state):,} of {limit.capacity:,} {_plain(limit.unit)}".rstrip()
-    return f"{_plain(limit.key)}: {of} in use ({what}), {standing(state)}"
+    return f"{_plain(limit.key)}: {of} in use ({details}), {standing(state)}"
 
 
 def limit_record(state: LimitState) -> dict[str, Any]:
@@ -263,10 +265,10 @@ def remove_limit(place: LimitsLocation, key: str, interrupts: Interrupts) -> int
         await backend.remove(key)
         return f"{key} is removed"
 
-    said = ask_place(place, carry_out, interrupts)
-    if said is None:
+    message = ask_place(place, carry_out, interrupts)
+    if message is None:
         return interrupts.code
-    say(said)
+    say(message)
     return Exit.OK
 
 
@@ -281,18 +283,18 @@ def changed(known: SharedLimit | None, key: str, change: Change) -> SharedLimit:
         >>> changed(known, "slots", Change(capacity=2)) == attrs.evolve(known, capacity=2)
         True
     """
-    said = {"key": key, **attrs.asdict(change)}
-    given = {name: said[field.name] for name, field in DEFINITION.items()}
+    definition = {"key": key, **attrs.asdict(change)}
+    given = {name: definition[field.name] for name, field in DEFINITION.items()}
     given = {name: value for name, value in given.items() if value is not None}
     try:
         return from_json((limit_data(known) if known else {}) | given, SharedLimit)
     except SuiteError as error:
-        told = [
+        problems = [
             f"{_FLAG_BY_NAME.get(one.path.removeprefix('$.'), 'KEY')}: {one.message}"
             + (f"\n  {one.hint}" if one.hint else "")
             for one in error.problems
         ]
-        raise UsageError("\n".join(told)) from None
+        raise UsageError("\n".join(problems)) from None
 
 
 def change_limit(
@@ -363,11 +365,11 @@ async def _follow(
     states: Sequence[LimitState],
     keys: Sequence[str],
     every: float,
-    tell: Callable[[Sequence[LimitState]], bool],
+    show: Callable[[Sequence[LimitState]], bool],
 ) -> None:
-    """Report the states of limits repeatedly, until `tell` returns False."""
+    """Report the states of limits repeatedly, until `show` returns False."""
     is_away = False
-    while tell(states) and has_reader(sys.stdout):
+    while show(states) and has_reader(sys.stdout):
         await trio.sleep(every)
         try:
             found = await backend.states()
@@ -404,15 +406,15 @@ class _Lines:
     """Prints a line for each change."""
 
     as_json: bool
-    _told: dict[str, LimitState] = attrs.field(init=False, factory=dict)
+    _reported: dict[str, LimitState] = attrs.field(init=False, factory=dict)
 
     def tell(self, states: Sequence[LimitState]) -> bool:
         """Print a line for each limit that has changed; return False if stdout is closed."""
         utc_now = datetime.now(UTC).isoformat(timespec="seconds")
         is_read = True
         for state in states:
-            if self._told.get(state.limit.key) != state:
-                self._told[state.limit.key] = state
+            if self._reported.get(state.limit.key) != state:
+                self._reported[state.limit.key] = state
                 if self.as_json:
                     line = json.dumps({"utc": utc_now, **limit_record(state)}, ensure_ascii=False)
                 else:

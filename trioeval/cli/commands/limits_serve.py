@@ -118,7 +118,7 @@ async def _serve(
                         for warning in await create_missing(backend, missing):
                             say(f"warning: {warning}")
                         serve = partial(serve_limits, backend, settings, stop=stop)
-                        with _told(made_token, await nursery.start(serve)) as where:
+                        with _announced_url(made_token, await nursery.start(serve)) as where:
                             say(f"serving{where}; interrupt to stop")
                             await stop.wait()
                     except (TrioevalError, OSError) as error:
@@ -128,7 +128,7 @@ async def _serve(
 
 
 @contextmanager
-def _told(made: str | None, url: str) -> Iterator[str]:
+def _announced_url(made: str | None, url: str) -> Iterator[str]:
     """Print the URL; programs of this user find the token for as long as the block.
 
     Yields:

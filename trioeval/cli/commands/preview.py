@@ -63,7 +63,7 @@ def preview(suite: Path, given: PreviewFlags, interrupts: Interrupts) -> int:
     caching: Caching = nullcontext
     if is_cached:
         path, ttl_s = cache_path(environment), environment.cache_ttl_s
-        caching = partial(open_cache, path, ttl_s=ttl_s, told=lambda error: _warn(str(error)))
+        caching = partial(open_cache, path, ttl_s=ttl_s, on_problem=lambda error: _warn(str(error)))
     interrupts.begin_run()
     datasets = trio.run(
         _make,

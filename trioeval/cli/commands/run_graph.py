@@ -32,8 +32,8 @@ def show_graph(db: Path | None, run: str, *, form: Form, as_json: bool) -> int:
         heads = [Head.read(head) for head in reader.heads(facts)]
         nodes = task_nodes(heads, stored.states, stored.cases)
     if as_json:
-        told = {"id": facts.id, "state": facts.state, "tasks": [node.json() for node in nodes]}
-        show(json.dumps(told, indent=2))
+        graph = {"id": facts.id, "state": facts.state, "tasks": [node.json() for node in nodes]}
+        show(json.dumps(graph, indent=2))
         return Exit.OK
     if form == "text":
         show(run_line(facts))
@@ -56,9 +56,9 @@ class _Stored:
     def rows(self, head: Head) -> Mapping[int, State]:
         """Return the states of a task's rows that are stored, or have started."""
         goes_on = self.facts.state == "running"
-        begun = {index for index, _ in self.reader.started_rows(self.facts, head.task)}
+        started = {index for index, _ in self.reader.started_rows(self.facts, head.task)}
         working = self.reader.rows_with_processes(self.facts, head.task) if head.cases else ()
-        states: dict[int, State] = dict.fromkeys(begun, "running" if goes_on else "interrupted")
+        states: dict[int, State] = dict.fromkeys(started, "running" if goes_on else "interrupted")
         for row in self.reader.outcomes(self.facts, head.task):
             verdict = Status.PASS if row.passed else Status.FAIL
             status = verdict if row.has_verdict else Status.ERROR

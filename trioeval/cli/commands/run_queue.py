@@ -17,7 +17,7 @@ def show_queue(db: Path | None, *, as_json: bool) -> int:
     """List the queue, in order.
 
     Raises:
-        UsageError: There is no database of runs.
+        UsageError: The database of runs does not exist.
         StoreError: It cannot be read.
     """
     path = _existing(db)
@@ -65,7 +65,7 @@ def limit_line(db: Path | None, most: int) -> int:
     """Set how many cases run at once, over all programs.
 
     Raises:
-        UsageError: There is no database of runs.
+        UsageError: The database of runs does not exist.
         StoreError: It cannot be written to.
     """
     path = _existing(db)

@@ -60,8 +60,8 @@ class GithubProgress(RunProgress):
             say_beneath(annotation)
         if (hidden := self._bad - len(self._annotations)) > 0:
             rows = counted(hidden, "more row", "more rows")
-            told = f"{rows} did not pass; see the summary of the job, or write them with -o"
-            say_beneath(workflow_command("notice", told, {"title": "trioeval"}))
+            notice = f"{rows} did not pass; see the summary of the job, or write them with -o"
+            say_beneath(workflow_command("notice", notice, {"title": "trioeval"}))
 
     def _annotation(self, record: RowRecord) -> str:
         named, test = (

@@ -40,19 +40,19 @@ class JsonProgress(RunProgress):
         """Write the state of the run until cancelled, and then once more."""
         try:
             while True:
-                self._tell(state(), more())
+                self._report(state(), more())
                 await trio.sleep(_EVERY)
         finally:
-            self._tell(state(), more())
+            self._report(state(), more())
 
     def end(self, code: int, line: str) -> None:
         """Write the end of the run."""
         self._flush({"type": "end", "code": code, "line": line})
 
-    def _tell(self, state: RunSnapshot, more: Sequence[str]) -> None:
+    def _report(self, state: RunSnapshot, more: Sequence[str]) -> None:
         notes = [line.strip() for line in more]
         self._flush({"type": "progress", **state.json(), "notes": notes})
 
     def _flush(self, fact: Mapping[str, Any]) -> None:
-        told, self._rows = [*self._rows, json_line(fact)], []
-        say_beneath("\n".join(told))
+        lines, self._rows = [*self._rows, json_line(fact)], []
+        say_beneath("\n".join(lines))

@@ -39,7 +39,7 @@ class LiveProgress(RunProgress):
     ) -> None:
         """Draw until cancelled, or until the terminal is gone; then remove the picture."""
         region = TerminalRegion.on(sys.stderr)
-        with making_room(region.clear), _halts_told(region.forget):
+        with making_room(region.clear), _on_halts(region.forget):
             try:
                 while not region.is_gone:
                     began = time.perf_counter()
@@ -51,7 +51,7 @@ class LiveProgress(RunProgress):
 
 
 @contextmanager
-def _halts_told(forget: Callable[[], None]) -> Iterator[None]:
+def _on_halts(forget: Callable[[], None]) -> Iterator[None]:
     """After a stop (Ctrl-Z) other programs have written below the picture; notified before all else runs."""
 
     def goes_on(_number: int, _frame: object) -> None:

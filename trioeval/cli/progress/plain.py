@@ -46,11 +46,11 @@ def plain_line(state: RunSnapshot, more: Iterable[str] = ()) -> str:
     """Return the state of a run on one line; of many lanes only the busiest."""
     lanes = named(state.lanes)
     busy = sorted(lanes, key=by_business, reverse=True)[:_LANES]
-    told = [", ".join(_run(state))]
-    told += [_lane(lane, is_one=len(lanes) == 1) for lane in lanes if lane in busy]
+    parts = [", ".join(_run(state))]
+    parts += [_lane(lane, is_one=len(lanes) == 1) for lane in lanes if lane in busy]
     if hidden := len(lanes) - len(busy):
-        told.append(counted(hidden, "more lane"))
-    return "; ".join([*told, *(line.strip() for line in more)])
+        parts.append(counted(hidden, "more lane"))
+    return "; ".join([*parts, *(line.strip() for line in more)])
 
 
 def _run(state: RunSnapshot) -> Iterator[str]:

@@ -19,12 +19,12 @@ _DUMB = frozenset({"dumb", "unknown"})
 
 
 def choose_mode(
-    asked: ProgressMode | None, environ: Mapping[str, str], *, is_terminal: bool
+    chosen: ProgressMode | None, environ: Mapping[str, str], *, is_terminal: bool
 ) -> ProgressMode:
     """Return the mode of progress.
 
     Args:
-        asked: The mode that the user chose; None chooses one.
+        chosen: The mode that the user chose; None chooses one.
         environ: The environment.
         is_terminal: Whether stderr is a terminal.
 
@@ -34,8 +34,8 @@ def choose_mode(
         >>> choose_mode(None, {"TERM": "dumb"}, is_terminal=True)
         'plain'
     """
-    if asked is not None:
-        return asked
+    if chosen is not None:
+        return chosen
     if is_github(environ):
         return "github"
     is_dumb = environ.get("TERM", "").lower() in _DUMB
@@ -70,7 +70,7 @@ class RunProgress:
 
 
 def open_progress(
-    asked: ProgressMode | None,
+    chosen: ProgressMode | None,
     environ: Mapping[str, str],
     stream: TextIO | None,
     *,
@@ -80,7 +80,7 @@ def open_progress(
     """Return the progress of a run.
 
     Args:
-        asked: The mode that the user chose; None chooses one.
+        chosen: The mode that the user chose; None chooses one.
         environ: The environment.
         stream: The stderr of the process; None if it is closed.
         suite: The file of the suite.
@@ -88,7 +88,7 @@ def open_progress(
     """
     if stream is None:
         return RunProgress()
-    mode = choose_mode(asked, environ, is_terminal=stream.isatty())
+    mode = choose_mode(chosen, environ, is_terminal=stream.isatty())
     # Each is imported on demand.
     if mode == "live" and stream.isatty():  # in a file it would be useless
         from trioeval.cli.progress.live import LiveProgress

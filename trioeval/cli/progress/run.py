@@ -129,7 +129,7 @@ class RunViews:
     """The progress of its tasks; None if all of them are of type `prompt_eval`."""
 
     @picture.default
-    def _begun(self) -> RunStateSource:
+    def _make_source(self) -> RunStateSource:
         return RunStateSource(
             total=self.prepared.size,
             lanes=self.lanes,
@@ -143,14 +143,14 @@ class RunViews:
         )
 
     @tasks.default
-    def _progress_of_tasks(self) -> TaskProgress | None:
+    def _make_tasks(self) -> TaskProgress | None:
         if all(part.prepared.suite.settings.type == "prompt_eval" for part in self.prepared.parts):
             return None
         from trioeval.cli.progress.tasks import TaskProgress
 
-        tell = say if self.verbose else None
+        verbose_line = say if self.verbose else None
         began_at = self.picture.activity.began_at
-        return TaskProgress(self.warn, _wanted(self.prepared), tell, began_at)
+        return TaskProgress(self.warn, _row_counts(self.prepared), verbose_line, began_at)
 
     def __attrs_post_init__(self) -> None:
         if self.metrics is not None:
@@ -251,7 +251,7 @@ def _limit(lanes: Lanes, name: str) -> int | None:
     return None if lane is None else lane.statistics().limit
 
 
-def _wanted(prepared: PreparedSuite) -> Mapping[str | None, int | None]:
+def _row_counts(prepared: PreparedSuite) -> Mapping[str | None, int | None]:
     """Return the number of rows of each dataset, as far as the suite sets it."""
     parts = {part.id: part.prepared.suite.settings for part in prepared.parts}
     return {task: own.rows for task, own in parts.items() if is_columns(own)}

@@ -90,20 +90,20 @@ class Guarded(Layer):
 class Messages(Layer):
     """A stream that writes each line as a JSON object of the type message."""
 
-    _begun: str = ""
+    _partial: str = ""
 
     def write(self, text: str) -> int:
         """Write the complete lines."""
-        *lines, self._begun = (self._begun + text).split("\n")
+        *lines, self._partial = (self._partial + text).split("\n")
         for line in lines:
-            self._tell(line)
+            self._write_line(line)
         return len(text)
 
     def isatty(self) -> bool:
         """JSON is for programs."""
         return False
 
-    def _tell(self, line: str) -> None:
+    def _write_line(self, line: str) -> None:
         if text := line.rstrip():
             self.stream.write(json_line({"type": "message", "text": text}) + "\n")
 

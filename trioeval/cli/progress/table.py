@@ -81,9 +81,9 @@ def wait_words(lane: LaneState) -> str:
     if lane.why is None or lane.why is WaitReason.TURN:
         return "probing" if lane.mood == "probing" else ""
     word = WAIT_WORDS[lane.why]
-    told = f"probing, {word}" if lane.mood == "probing" else word
+    words = f"probing, {word}" if lane.mood == "probing" else word
     is_long = lane.wait_s is not None and lane.wait_s > _SOON
-    return f"{told}, {lane.wait_s:.0f} s" if is_long else told
+    return f"{words}, {lane.wait_s:.0f} s" if is_long else words
 
 
 def by_business(lane: LaneState) -> tuple[int, int, int]:
@@ -227,13 +227,13 @@ def _lanes(lanes: Sequence[LaneState], width: int, height: int) -> Iterator[Line
         yield from _table(shown, _columns(shown), width)
     if hidden := len(lanes) - len(shown):
         flying = sum(lane.in_flight for lane in lanes) - sum(lane.in_flight for lane in shown)
-        told = counted(hidden, "more lane" if shown else "lane")
-        yield [(_cut(f"{told}, {flying} in flight", width), "dim")]
+        more = counted(hidden, "more lane" if shown else "lane")
+        yield [(_cut(f"{more}, {flying} in flight", width), "dim")]
 
 
 def _columns(lanes: Sequence[LaneState]) -> list[_Column]:
     """Return the columns with any content."""
-    told = {
+    applies = {
         _RPM: any(lane.rpm is not None for lane in lanes),
         _TPM: any(lane.tpm is not None for lane in lanes),
         _TOKENS: any(lane.tokens for lane in lanes),
@@ -242,13 +242,15 @@ def _columns(lanes: Sequence[LaneState]) -> list[_Column]:
         _ROWS: len(lanes) > 1 and any(lane.rows for lane in lanes),
         _LEFT: len(lanes) > 1 and any(map(left, lanes)),
     }
-    return [column for column in _ALL if told.get(column, True)]
+    return [column for column in _ALL if applies.get(column, True)]
 
 
 def _table(lanes: Sequence[LaneState], columns: list[_Column], width: int) -> Iterator[Line]:
     cells = {column: [column.cell(lane) for lane in lanes] for column in columns}
-    wanted = {column: max(map(cell_len, (column.heading, *cells[column]))) for column in columns}
-    widths = _fit(wanted, width)
+    full_widths = {
+        column: max(map(cell_len, (column.heading, *cells[column]))) for column in columns
+    }
+    widths = _fit(full_widths, width)
     last = [*widths][-1]
 
     def line(texts: Iterable[str]) -> str:
@@ -269,9 +271,9 @@ def _field(text: str, width: int, column: _Column, last: _Column) -> str:
     return found if column is last else found + blanks
 
 
-def _fit(wanted: dict[_Column, int], width: int) -> dict[_Column, int]:
+def _fit(widths: dict[_Column, int], width: int) -> dict[_Column, int]:
     """Return the widths of the columns that fit `width` cells."""
-    kept = dict(wanted)
+    kept = dict(widths)
     for going in _GO_FIRST:
         if sum(_least(column, cells) for column, cells in kept.items()) + _gaps(kept) <= width:
             break
@@ -286,8 +288,8 @@ def _fit(wanted: dict[_Column, int], width: int) -> dict[_Column, int]:
     return kept
 
 
-def _least(column: _Column, wanted: int) -> int:
-    return min(wanted, column.least) if column in _SHRINK else wanted
+def _least(column: _Column, full: int) -> int:
+    return min(full, column.least) if column in _SHRINK else full
 
 
 def _gaps(columns: Sequence[object] | dict[_Column, int]) -> int:

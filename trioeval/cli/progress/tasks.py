@@ -83,7 +83,7 @@ class TaskProgress:
             case _:
                 if isinstance(event, DatasetShutDown | ManyTransientFailures):
                     name = escape_control_characters(dataset or "dataset", _NAME)
-                    self.warn(f"dataset {name}: {_told_of_dataset(event)}")
+                    self.warn(f"dataset {name}: {_dataset_text(event)}")
                 self._dataset(dataset).take(event)
 
     def ended(self, dataset: str | None) -> None:
@@ -98,10 +98,10 @@ class TaskProgress:
             ("agents", self._agents),
         )
         return [
-            f"  {escape_control_characters(name or kind, _NAME)}: {told}"
+            f"  {escape_control_characters(name or kind, _NAME)}: {line}"
             for kind, some in tasks
             for name, task in some.items()
-            if (told := task.line()) is not None
+            if (line := task.line()) is not None
         ]
 
     def _dataset(self, name: str | None) -> "_Dataset":
@@ -131,10 +131,10 @@ class _Questions:
 
     def line(self) -> str | None:
         states = Counter(self.states.values())
-        told = [f"{count} {_words(outcome)}" for outcome, count in self.outcomes.items()]
-        told += [f"{states[state]} {state}" for state in ("running", "waiting") if states[state]]
+        counts = [f"{count} {_words(outcome)}" for outcome, count in self.outcomes.items()]
+        counts += [f"{states[state]} {state}" for state in ("running", "waiting") if states[state]]
         over = f"{self.outcomes.total()}/{self.queued} questions"
-        return f"{over}: {', '.join(told) or 'none yet'}"
+        return f"{over}: {', '.join(counts) or 'none yet'}"
 
 
 @attrs.define
@@ -218,9 +218,9 @@ class _Agents:
             return None
         counts = Counter(self.states.values())
         states = ("running", "waiting for a slot", "blocked", "queued")
-        told = [f"{counts[state]} {state}" for state in states if counts[state]]
+        parts = [f"{counts[state]} {state}" for state in states if counts[state]]
         of = "" if self.cases is None else f"/{self.cases}"
-        return ", ".join([*told, f"{len(self.over)}{of} over"])
+        return ", ".join([*parts, f"{len(self.over)}{of} over"])
 
 
 def event_line(event: TaskEvent, began_at: float, dataset: str | None = None) -> str:
@@ -240,22 +240,22 @@ def event_line(event: TaskEvent, began_at: float, dataset: str | None = None) ->
     """
     match event:
         case QuestionEvent():
-            who, told = event.job or event.task or "questions", _told_of_question(event)
+            subject, text = event.job or event.task or "questions", _question_text(event)
         case AgentEvent():
-            who = event.case if event.task is None else f"{event.task}/{event.case}"
-            told = _told_of_agent(event)
+            subject = event.case if event.task is None else f"{event.task}/{event.case}"
+            text = _agent_text(event)
         case _:
-            who, told = dataset or "dataset", _told_of_dataset(event)
-    return escape_control_characters(f"{event.at - began_at:.3f} s {who}: {told}", _MOST)
+            subject, text = dataset or "dataset", _dataset_text(event)
+    return escape_control_characters(f"{event.at - began_at:.3f} s {subject}: {text}", _MOST)
 
 
-def _told_of_question(event: QuestionEvent) -> str:
+def _question_text(event: QuestionEvent) -> str:
     known = ((name, fact) for name, fact in event.details.items() if fact is not None)
     details = (f"{_words(name)} {_shown(name, fact)}" for name, fact in known)
     return ", ".join([_words(event.name), *details])
 
 
-def _told_of_agent(event: AgentEvent) -> str:
+def _agent_text(event: AgentEvent) -> str:
     match event:
         case CaseBlocked(by=()):
             return "waits for no other case"
@@ -281,7 +281,7 @@ def _told_of_agent(event: AgentEvent) -> str:
             return type(event).__name__
 
 
-def _told_of_dataset(event: DatasetEvent) -> str:
+def _dataset_text(event: DatasetEvent) -> str:
     match event:
         case DatasetStarted():
             there = f", {event.written} of its rows exist already" if event.written else ""

@@ -65,7 +65,7 @@ def check_workspaces(prepared: PreparedSuite, database: Path | None) -> None:
     from trioeval.agent.cases import WorkspaceTemplates
     from trioeval.agent.model import case_of
 
-    kept = agents_folder(database, "run").parent.resolve()
+    copies = agents_folder(database, "run").parent.resolve()
     for part in prepared.parts:
         suite = part.prepared.suite
         if not is_agent(suite.settings):
@@ -77,9 +77,12 @@ def check_workspaces(prepared: PreparedSuite, database: Path | None) -> None:
             if workspace is None or is_template(workspace):
                 continue
             folder = templates.find(workspace, {}).resolve()
-            if kept.is_relative_to(folder):
+            if copies.is_relative_to(folder):
                 named = "" if part.id is None else f" of task {part.id}"
-                message = f'the workspace "{workspace}"{named} contains {kept}, where its copies are created'
+                message = (
+                    f'the workspace "{workspace}"{named} contains {copies}, '
+                    "where its copies are created"
+                )
                 hint = (
                     "store runs elsewhere with --db, or use a workspace that does not contain them"
                 )

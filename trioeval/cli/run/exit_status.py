@@ -70,13 +70,13 @@ class RunOutcome:
     def line(self) -> str:
         """The last line of the output."""
         parts = [self._verdict[1]]
-        if self.standing and self._kept not in parts[0]:
-            parts.append(self._kept)
+        if self.standing and self._kept_results not in parts[0]:
+            parts.append(self._kept_results)
         parts += [] if self.resume is None else [f"continue with: {self.resume}"]
         return "; ".join(parts)
 
     @property
-    def _kept(self) -> str:
+    def _kept_results(self) -> str:
         """The rows that were to be run again and still have their earlier results."""
         if self.standing == 1:
             return "1 row was not run again and keeps its earlier result"
@@ -112,7 +112,7 @@ class RunOutcome:
         if totals.pass_rate >= self.needed and not left and not standing and not troubles:
             return Exit.OK, f"{numbers}; exit 0: {rate}"
         found = [*filter(None, [_why(totals, [*self._causes()])]), *troubles]
-        why = ", ".join(found) or self._kept
+        why = ", ".join(found) or self._kept_results
         if self.needed != _ALL and rate:
             why += f"; {rate}"
         return self.failed_code, f"{numbers}; exit {self.failed_code}: {why}"

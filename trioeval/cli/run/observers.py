@@ -95,14 +95,14 @@ class MetricsPage:
             name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]
         }
         status, kind, body = self._answer(scope["method"], headers)
-        told = [
+        header_list = [
             (b"content-type", kind.encode()),
             (b"content-length", str(len(body)).encode()),
             (b"cache-control", b"no-store"),
             (b"x-content-type-options", b"nosniff"),
             (b"cross-origin-resource-policy", b"same-origin"),
         ]
-        await send({"type": "http.response.start", "status": status, "headers": told})
+        await send({"type": "http.response.start", "status": status, "headers": header_list})
         await send({"type": "http.response.body", "body": body})
 
     def _answer(self, method: str, headers: dict[str, str]) -> tuple[int, str, bytes]:
@@ -359,8 +359,8 @@ async def open_telemetry(
     from trioeval.telemetry.export import is_own, open_exporting
     from trioeval.telemetry.spans import Telemetry
 
-    told = _ExporterLog(trio.lowlevel.current_trio_token(), warn)
-    with told.instead_of_logs(on=is_own()):
+    exporter_log = _ExporterLog(trio.lowlevel.current_trio_token(), warn)
+    with exporter_log.instead_of_logs(on=is_own()):
         exporting = open_exporting(os.environ)
         try:
             yield Telemetry(
@@ -376,9 +376,9 @@ async def open_telemetry(
             with trio.move_on_after(_SENT_WITHIN, shield=True) as scope:
                 async with trio.open_nursery() as nursery:
                     for finish in exporting.finish:
-                        nursery.start_soon(told.of_failure, finish)
+                        nursery.start_soon(exporter_log.of_failure, finish)
             if scope.cancelled_caught:
-                told.once(f"sending took more than {_SENT_WITHIN:g} s")
+                exporter_log.once(f"sending took more than {_SENT_WITHIN:g} s")
 
 
 class _ExporterLog(logging.Handler):
@@ -388,7 +388,7 @@ class _ExporterLog(logging.Handler):
         super().__init__(logging.WARNING)
         self._token = token
         self._warn = warn
-        self._is_told = False
+        self._has_warned = False
 
     def emit(self, record: logging.LogRecord) -> None:
         """Report a message of an exporter. In any thread."""
@@ -408,8 +408,8 @@ class _ExporterLog(logging.Handler):
             self.once(f"{type(error).__name__}: {error}")
 
     def once(self, text: str) -> None:
-        if not self._is_told:
-            self._is_told = True
+        if not self._has_warned:
+            self._has_warned = True
             self._warn(
                 f"--otel: some data cannot be sent: {escape_control_characters(text, _TOLD)}"
             )

@@ -235,10 +235,10 @@ def limit_seconds(
 def _words(limit: SharedLimit, use: LimitKey) -> str:
     if limit.kind == "concurrency":
         return f"{limit.capacity} at once"
-    what = f"{limit.capacity} {_UNITS.get(use.unit, 'calls')}"
+    amount = f"{limit.capacity} {_UNITS.get(use.unit, 'calls')}"
     if limit.window is not None:
-        return f"{what} in any {limit.window:g} seconds"
-    return what if limit.reset is None else f"{what} every {limit.reset:g} seconds"
+        return f"{amount} in any {limit.window:g} seconds"
+    return amount if limit.reset is None else f"{amount} every {limit.reset:g} seconds"
 
 
 _COLUMNS = 200  # listed columns of a task

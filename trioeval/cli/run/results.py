@@ -399,8 +399,8 @@ def show_results(
             failure = error
     for part in parts:
         _show_totals(part)
-    if (told := run_sentence((part.head, part.totals) for part in parts)) is not None:
-        say(told)
+    if (totals_line := run_sentence((part.head, part.totals) for part in parts)) is not None:
+        say(totals_line)
     for dataset in collector.datasets:
         _show_dataset(dataset)
     totals = [part.totals for part in parts]
@@ -461,5 +461,5 @@ def _show_totals(part: CollectedRows) -> None:
     if part.head.task is not None:
         say(f"task {escape_control_characters(part.head.task, _NAME)}")
     draw(columns_table(part.head.columns, part.totals), sys.stderr)
-    if (told := sentence(part.head, part.totals)) is not None:
-        say(told)
+    if (totals_line := sentence(part.head, part.totals)) is not None:
+        say(totals_line)

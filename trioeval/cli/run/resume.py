@@ -102,7 +102,7 @@ class RunToContinue:
             part.id: reconcile(
                 reader.identities(self.facts, part.id) if part.id in before else (),
                 part.prepared.steps,
-                begun=reader.started_rows(self.facts, part.id),
+                started_rows=reader.started_rows(self.facts, part.id),
                 expected=before.get(part.id),
                 same_settings=digests.get(part.id or "") == self.stored.settings.get(part.id or ""),
                 sources=CodeFiles(prepared.suite.directory),

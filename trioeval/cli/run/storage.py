@@ -89,7 +89,7 @@ async def open_storage(
             storage.cache,
             ttl_s=storage.cache_ttl_s,
             wal=storage.wal,
-            told=lambda error: warn(str(error)),
+            on_problem=lambda error: warn(str(error)),
         )
     storing = open_store(
         storage.database,

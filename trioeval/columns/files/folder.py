@@ -44,19 +44,19 @@ from trioeval.errors import DatasetError
 
 
 def chosen_format(
-    wanted: Literal["auto", "parquet", "jsonl"], columns: Mapping[str, ColumnType]
+    setting: Literal["auto", "parquet", "jsonl"], columns: Mapping[str, ColumnType]
 ) -> Format:
     """Return the format of a new dataset: `auto` is Parquet if it is available, otherwise JSON lines.
 
     Raises:
         DatasetError: Parquet was requested and is not available.
     """
-    if wanted == "jsonl":
+    if setting == "jsonl":
         return "jsonl"
     trouble = parquet_trouble(columns)
     if trouble is None:
         return "parquet"
-    if wanted == "parquet":
+    if setting == "parquet":
         raise DatasetError(trouble)
     return "jsonl"
 
@@ -109,13 +109,13 @@ class DatasetFolder:
         Raises:
             DatasetError: The group cannot be written, or a value does not fit its column.
         """
-        wanted = self.header.grouping.rows_of(group)
+        numbers = self.header.grouping.rows_of(group)
         name = batch_name(group, self.format)
         with self._lock:
             try:
                 if rows:
                     part = self.path / part_name(name)
-                    done = self._fill(part, group, rows, self.header.columns, len(wanted))
+                    done = self._fill(part, group, rows, self.header.columns, len(numbers))
                     self._disk.rename(part, self.path / name)
                 else:
                     done = GroupFile(group=group, rows=0, file=None, digest=None)

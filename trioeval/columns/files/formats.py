@@ -210,26 +210,28 @@ def _shown(value: Any) -> str:
 def read_rows(
     columns: Mapping[str, ColumnType],
     lines: Sequence[Sequence[Any]],
-    kept: Mapping[str, Callable[[Any], Any]] | None = None,
+    readers: Mapping[str, Callable[[Any], Any]] | None = None,
 ) -> Iterator[Mapping[str, Any]]:
     """Yield rows from lines in the form of `file_columns`, in the order of the columns.
 
     Args:
         columns: The columns.
         lines: The lines.
-        kept: Functions that convert values of columns with another type in the file to JSON data.
+        readers: Functions that convert values of columns with another type in the file to JSON data.
 
     Raises:
         ValueError: A text is not valid JSON.
     """
-    kept = kept or {}
-    json_columns = [name for name, kind in columns.items() if kind == "json" and name not in kept]
+    readers = readers or {}
+    json_columns = [
+        name for name, kind in columns.items() if kind == "json" and name not in readers
+    ]
     for line in lines:
         row = dict(zip(columns, line, strict=True))
         for name in json_columns:
             if row[name] is not None:
                 row[name] = json.loads(row[name])
-        for name, read in kept.items():
+        for name, read in readers.items():
             if row[name] is not None:
                 row[name] = as_read(read(row[name]), columns[name])
         yield row

@@ -413,7 +413,7 @@ def _count(value: Any) -> int:
     return value
 
 
-def differences(found: Header, wanted: Header) -> Iterable[str]:
+def differences(found: Header, expected: Header) -> Iterable[str]:
     """Yield the differences between an existing dataset and the requested one, except in the grouping.
 
     Example:
@@ -423,15 +423,15 @@ def differences(found: Header, wanted: Header) -> Iterable[str]:
         >>> list(differences(one, attrs.evolve(one, fingerprint={"columns.a": "y"})))
         ['columns.a is new', 'seed is gone']
     """
-    for name in dict.fromkeys((*wanted.fingerprint, *found.fingerprint)):
+    for name in dict.fromkeys((*expected.fingerprint, *found.fingerprint)):
         if name not in found.fingerprint:
             yield f"{name} is new"
-        elif name not in wanted.fingerprint:
+        elif name not in expected.fingerprint:
             yield f"{name} is gone"
-        elif found.fingerprint[name] != wanted.fingerprint[name]:
+        elif found.fingerprint[name] != expected.fingerprint[name]:
             yield f"{name} has changed"
-    if list(found.columns.items()) != list(wanted.columns.items()):
-        yield f"its columns are {_listed(found)}, not {_listed(wanted)}"
+    if list(found.columns.items()) != list(expected.columns.items()):
+        yield f"its columns are {_listed(found)}, not {_listed(expected)}"
 
 
 def _listed(header: Header) -> str:

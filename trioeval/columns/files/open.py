@@ -48,12 +48,12 @@ Existing: TypeAlias = Literal["never", "if_possible", "always"]
 it away and start another. `always`: continue it or fail."""
 
 
-def joined(found: Header, wanted: Header, *, processed: bool = False) -> Header:
+def joined(found: Header, expected: Header, *, processed: bool = False) -> Header:
     """Return the header of a continued dataset: the same groups, and more if more rows are requested.
 
     Args:
         found: The existing header.
-        wanted: The requested header.
+        expected: The requested header.
         processed: True if the existing dataset was processed as a whole.
 
     Raises:
@@ -64,8 +64,8 @@ def joined(found: Header, wanted: Header, *, processed: bool = False) -> Header:
         >>> joined(there, attrs.evolve(there, grouping=RowGrouping(2, (7,)))).grouping
         RowGrouping(size=2, targets=(5, 7))
     """
-    troubles = list(differences(found, wanted))
-    old, new = found.grouping, wanted.grouping
+    troubles = list(differences(found, expected))
+    old, new = found.grouping, expected.grouping
     if old.size != new.size:
         troubles.append(f"its groups have {counted(old.size, 'row')}, not {new.size}")
     if new.rows < old.rows:
@@ -85,7 +85,7 @@ def joined(found: Header, wanted: Header, *, processed: bool = False) -> Header:
         )
     if troubles:
         raise DatasetError("; ".join(troubles))
-    return attrs.evolve(wanted, grouping=RowGrouping(old.size, targets))
+    return attrs.evolve(expected, grouping=RowGrouping(old.size, targets))
 
 
 def _then(grouping: RowGrouping) -> str:

@@ -171,12 +171,12 @@ class DatasetRows(LazySequence[Mapping[str, Any]]):
                 rows = list(read_jsonl(content))
             else:
                 kinds, lines = self._parquet.read(path)
-                kept = {
+                readers = {
                     name: partial(as_json, kind=kind)
                     for name, kind in kinds.items()
                     if is_kept(kind, name, self.columns)
                 }
-                rows = list(read_rows(self.columns, lines, kept))
+                rows = list(read_rows(self.columns, lines, readers))
         except (OSError, ValueError) as error:
             raise _damaged(path, str(error)) from error
         if len(rows) != group.count:
@@ -213,5 +213,5 @@ def _contents(folder: Path) -> tuple[bytes, bytes]:
         before = content
 
 
-def _damaged(path: Path, what: str) -> DatasetError:
-    return DatasetError(f"{path}: a file of the dataset is missing or damaged: {what}")
+def _damaged(path: Path, detail: str) -> DatasetError:
+    return DatasetError(f"{path}: a file of the dataset is missing or damaged: {detail}")

@@ -295,39 +295,39 @@ def cell_values(
     Raises:
         CellError: A column is missing, is not one of its own, or is not of its type.
     """
-    kept: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name in columns:
         value, kind = made.get(name), types[name]
         if value is None:
             if name not in made and name in producer.outputs:
                 given = ", ".join(map(repr, made)) or "nothing"
                 raise CellError(f'it did not return column "{name}", only {given}')
-            kept[name] = None
+            values[name] = None
         elif fits(value, kind):
-            kept[name] = as_read(value, kind)
+            values[name] = as_read(value, kind)
         else:
             raise CellError(_misfit(producer, name, kind, value))
     own = (*producer.outputs, *producer.extras)
     for name in made:
-        if name not in kept and name not in own:
+        if name not in values and name not in own:
             allowed = ", ".join(map(repr, own))
             raise CellError(f"it returned column {name!r}, which is not one of its own ({allowed})")
-    return kept
+    return values
 
 
-def _misfit(producer: Producer, name: str, wanted: ColumnType, value: Any) -> str:
+def _misfit(producer: Producer, name: str, kind: ColumnType, value: Any) -> str:
     shown = repr(value)
     if len(shown) > _SHOWN:
         shown = f"{shown[:_SHOWN]}…"
     of = "" if name == producer.name else f" of column {name!r}"
-    return f"its value{of} is {shown}, which is not a valid {wanted}"
+    return f"its value{of} is {shown}, which is not a valid {kind}"
 
 
-def check_rows(wanted: Sequence[int], made: Sequence[tuple[int, Any]], *, leaves_out: bool) -> None:
+def check_rows(rows: Sequence[int], made: Sequence[tuple[int, Any]], *, leaves_out: bool) -> None:
     """Raise if a maker of groups returned other rows than the requested ones.
 
     Args:
-        wanted: The requested rows, ascending.
+        rows: The requested rows, ascending.
         made: The returned rows with their values, in any order.
         leaves_out: True if rows may be missing.
 
@@ -341,17 +341,17 @@ def check_rows(wanted: Sequence[int], made: Sequence[tuple[int, Any]], *, leaves
         Traceback (most recent call last):
         trioeval.columns.makers.base.CellError: 1 of 2 rows returned; row 3 is missing
     """
-    asked, seen = set(wanted), set[int]()
+    requested, seen = set(rows), set[int]()
     for row, _ in made:
-        if row not in asked:
+        if row not in requested:
             raise CellError(f"it returned row {row!r}, which was not requested")
         if row in seen:
             raise CellError(f"it returned row {row} twice")
         seen.add(row)
-    if len(seen) < len(asked) and not leaves_out:
-        first = min(asked - seen)
+    if len(seen) < len(requested) and not leaves_out:
+        first = min(requested - seen)
         raise CellError(
-            f"{len(seen)} of {counted(len(asked), 'row')} returned; row {first} is missing"
+            f"{len(seen)} of {counted(len(requested), 'row')} returned; row {first} is missing"
         )
 
 

@@ -195,8 +195,8 @@ class TemplateMaker:
             if value.__class__ in _COMPOUND:
                 values = {**values, key: as_json(value)}  # printed as JSON
         text = self._render(values)
-        wanted = self.column.as_type
-        return text if wanted == "text" else read_text_as(text, wanted)
+        as_type = self.column.as_type
+        return text if as_type == "text" else read_text_as(text, as_type)
 
 
 @attrs.frozen
@@ -309,9 +309,9 @@ def values_of(column: PythonColumn, value: Any, row: int | None = None) -> Mappi
         return {outputs[0]: value}
     where = "" if row is None else f" for row {row}"
     if not isinstance(value, dict):
-        wanted = ", ".join(map(quote, outputs))
+        names = ", ".join(map(quote, outputs))
         raise CellError(
-            f"{_name(column)} must return an object with {wanted}{where}, got {kind(value)}"
+            f"{_name(column)} must return an object with {names}{where}, got {kind(value)}"
         )
     if missing := [name for name in outputs if name not in value]:
         raise CellError(

@@ -312,7 +312,7 @@ class ModelMaker:
         messages: Sequence[Message],
         read: Callable[[JudgeReply], Any],
         *,
-        wanted: str,
+        expected: str,
     ) -> Mapping[str, Any]:
         """Return the cell of the first usable reply, and its side effects.
 
@@ -323,7 +323,7 @@ class ModelMaker:
             calls: The calls of its job.
             messages: The first messages.
             read: Reads a reply; raises `UnusableReplyError` with a description of its error.
-            wanted: The required form, for the sentence "Answer with … and nothing else."
+            expected: The required form, for the sentence "Answer with … and nothing else."
 
         Raises:
             CallError: A call failed.
@@ -331,7 +331,7 @@ class ModelMaker:
         """
         talk = _CellConversations(self, order, calls, self._replies.pop(order.row, []))
         try:
-            return await talk.find(messages, read, wanted)
+            return await talk.find(messages, read, expected)
         except CallError:
             if talk.replies:
                 self._replies[order.row] = talk.replies
@@ -388,20 +388,20 @@ class _CellConversations:
     calls: Calls[Any]
     replies: list[Reply]
     """In the order of the questions; those of an earlier round of the job are used again."""
-    asked: list[ProviderCall] = attrs.field(factory=list)
+    requests: list[ProviderCall] = attrs.field(factory=list)
     fault: str = ""
     """The error of the last reply."""
 
     async def find(
-        self, messages: Sequence[Message], read: Callable[[JudgeReply], Any], wanted: str
+        self, messages: Sequence[Message], read: Callable[[JudgeReply], Any], expected: str
     ) -> Mapping[str, Any]:
         for restart in range(self.of.asking.restarts + 1):
-            cell = await self._converse(messages, read, wanted, restart)
+            cell = await self._converse(messages, read, expected, restart)
             if cell is not None:
                 return cell
-        for inquiry in self.asked:
+        for inquiry in self.requests:
             self.of.cells.asker.reject(inquiry)
-        tried = len(self.asked)
+        tried = len(self.requests)
         replies = counted(tried, "reply", "replies")
         name = self.of.cells.asker.names[self.of.asking.provider]
         raise CellError(
@@ -412,7 +412,7 @@ class _CellConversations:
         self,
         messages: Sequence[Message],
         read: Callable[[JudgeReply], Any],
-        wanted: str,
+        expected: str,
         restart: int,
     ) -> Mapping[str, Any] | None:
         """Return the cell that one conversation gives, or None."""
@@ -429,14 +429,17 @@ class _CellConversations:
             except UnusableReplyError as error:
                 fault = f"{error}; {CUT_OFF}" if answer.is_cut_off else str(error)
                 self.fault = f"{fault}; it starts with {quote(answer.text, _EXCERPT)}"
-                hint = f"Your last answer could not be used: {error}. Answer with {wanted} and nothing else."
+                hint = (
+                    f"Your last answer could not be used: {error}. "
+                    f"Answer with {expected} and nothing else."
+                )
                 messages = with_instruction(after, hint)
         return None
 
     async def _reply(self, messages: Sequence[Message], restart: int) -> Reply:
         inquiry = self.of.inquiry(self.order, messages, restart)
-        number = len(self.asked)
-        self.asked.append(inquiry)
+        number = len(self.requests)
+        self.requests.append(inquiry)
         if number < len(self.replies):
             return self.replies[number]
         paid = await self.of.cells.asker.fetch(inquiry, self.calls, self.order.tally)

@@ -187,9 +187,9 @@ class LlmMaker(ModelMaker):
         if self._instruction is not None:
             messages = with_instruction(messages, self._instruction)
         if rules is None:
-            return await self.ask(order, calls, messages, _text, wanted="text")
+            return await self.ask(order, calls, messages, _text, expected="text")
         read = functools.partial(read_data, rules=rules, kind=self._kind)
-        return await self.ask(order, calls, messages, read, wanted="JSON that matches the schema")
+        return await self.ask(order, calls, messages, read, expected="JSON that matches the schema")
 
 
 def _text(answer: JudgeReply) -> str:
@@ -252,8 +252,8 @@ class JudgeMaker(ModelMaker):
             judged = ({"role": "user", "content": text},)
         messages = judging(judged, self._scores)
         read = functools.partial(read_scores, scores=self._scores)
-        wanted = f"the JSON object {_form(self._scores)}"
-        return await self.ask(order, calls, messages, read, wanted=wanted)
+        expected = f"the JSON object {_form(self._scores)}"
+        return await self.ask(order, calls, messages, read, expected=expected)
 
 
 def judging(judged: Sequence[Message], scores: Sequence[Score]) -> tuple[Message, ...]:

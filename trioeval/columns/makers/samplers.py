@@ -96,14 +96,14 @@ class SamplerMaker:
         seed = self.seed if column.seed is None else column.seed
         values = draw(column.sampler, stream(seed, name, order.group), _by_place(order))
         made: list[tuple[int, Mapping[str, Any] | CellError]] = []
-        wanted = iter(order.rows)
+        numbers = iter(order.rows)
         if order.rows and order.rows[-1] - order.start >= len(order.rows):
-            kept = set(order.rows)
-            values = (value for row, value in enumerate(values, order.start) if row in kept)
+            rows = set(order.rows)
+            values = (value for row, value in enumerate(values, order.start) if row in rows)
         while some := list(itertools.islice(values, _ROWS)):
             made += [
                 (row, value if isinstance(value, CellError) else {name: value})
-                for value, row in zip(some, wanted, strict=False)
+                for value, row in zip(some, numbers, strict=False)
             ]
             if len(made) < len(order.rows):
                 await trio.lowlevel.checkpoint()

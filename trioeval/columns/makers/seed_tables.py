@@ -271,7 +271,7 @@ class ParquetTable:
     file: Path
     kinds: Mapping[str, str]
     """The types of its columns, with DuckDB's names."""
-    _wanted: Sequence[str]
+    _names: Sequence[str]
     _count: int
     _state: tuple[int, int]
     _connection: Any = attrs.field(repr=False)
@@ -301,8 +301,8 @@ class ParquetTable:
             count = counted.fetchall()[0][0]
         except duckdb.Error as error:
             raise _not_parquet(error) from None
-        wanted = [name for name in kinds if any(_is_of(one, name) for one in names)]
-        return cls(file, kinds, wanted, count, state_of(file), connection)
+        selected = [name for name in kinds if any(_is_of(one, name) for one in names)]
+        return cls(file, kinds, selected, count, state_of(file), connection)
 
     def __len__(self) -> int:
         return self._count
@@ -360,7 +360,7 @@ class ParquetTable:
         table, number = _NUMBERED, self._number
         if number != _NUMBER:  # the rows come in order, and are counted
             table = f"(SELECT *, row_number() OVER () - 1 AS {number} FROM {_TABLE})"  # noqa: S608
-        names = [read_as(name, self.kinds[name]) for name in self._wanted]
+        names = [read_as(name, self.kinds[name]) for name in self._names]
         return f"SELECT {', '.join([*names, number])} FROM {table} WHERE {where}"  # noqa: S608 - they are quoted
 
     def _fetch(self, where: str, numbers: Sequence[Any]) -> Sequence[Sequence[Any]]:
@@ -380,7 +380,7 @@ class ParquetTable:
 
     def _row(self, values: Sequence[Any]) -> Row:
         found: dict[str, Any] = {}
-        for name, value in zip(self._wanted, values, strict=True):
+        for name, value in zip(self._names, values, strict=True):
             try:
                 found[name] = as_json(value, self.kinds[name])
             except ValueError as error:

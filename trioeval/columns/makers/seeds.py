@@ -66,12 +66,12 @@ class FileSource:
         if not isinstance(self._table, ParquetTable):
             return {}
         known = self._table.kinds
-        kept = (
+        found = (
             (name, kept_kind(known[source], self.types[name]))
             for name, source in self.columns.items()
             if source in known
         )
-        return {name: kind for name, kind in kept if kind is not None}
+        return {name: kind for name, kind in found if kind is not None}
 
     @property
     def blocks(self) -> bool:
@@ -168,14 +168,14 @@ def _opened(file: Path, columns: Mapping[str, str], empty: str | None) -> FileSo
     return FileSource(file, columns, types.found, digest, table, empty)
 
 
-def seed_rows(rows: Sequence[Row], columns: Mapping[str, str], what: str) -> RowsSource:
+def seed_rows(rows: Sequence[Row], columns: Mapping[str, str], source: str) -> RowsSource:
     """Return the rows of an earlier task, after a check of all of them. Slow if they are many or in files.
 
     Args:
         rows: JSON; they do not change.
         columns: The columns of the dataset, each with its name in the rows; dotted names select members of
             values.
-        what: Their name in messages.
+        source: Their name in messages.
 
     Raises:
         DatasetError: The task has no rows, or some lack a column; the first of them are listed.
@@ -192,13 +192,13 @@ def seed_rows(rows: Sequence[Row], columns: Mapping[str, str], what: str) -> Row
         count += 1
         if count <= _LISTED:
             hint = f"; {mistake.hint}" if mistake.hint else ""
-            messages.append(f"row {number} of {what}: {mistake.message}{hint}")
+            messages.append(f"row {number} of {source}: {mistake.message}{hint}")
     if count > _LISTED:
         messages.append(f"… and {counted(count - _LISTED, 'more row')}")
     if messages:
         raise DatasetError("\n".join(messages))
     if not len(rows):
-        raise DatasetError(f"{what} has no rows")
+        raise DatasetError(f"{source} has no rows")
     return RowsSource(columns, types.found, digest.hexdigest(), rows)
 
 

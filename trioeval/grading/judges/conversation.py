@@ -44,7 +44,7 @@ async def _goal_judge(
     )
     read = functools.partial(read_verdict, threshold=assertion.threshold, lenient=outside.lenient)
     prompt = outside.grader.render(own_prompt("goal_success"), names)
-    found = found_by(await ask(outside, prompt, read, wanted=WANTED, schema=SCHEMA))
+    found = found_by(await ask(outside, prompt, read, expected=WANTED, schema=SCHEMA))
     return attrs.evolve(found, negated=float(not found.holds))
 
 
@@ -78,11 +78,11 @@ def read_relevant(answer: JudgeReply) -> tuple[bool, str]:
         msg = "it has no JSON object"
         raise UnusableReplyError(msg)
     verdict = found.get("verdict")
-    said = verdict.strip().lower() if isinstance(verdict, str) else None
-    if said not in ("yes", "no"):
+    word = verdict.strip().lower() if isinstance(verdict, str) else None
+    if word not in ("yes", "no"):
         msg = f"its verdict must be yes or no, got {quote(verdict)}"
         raise UnusableReplyError(msg)
-    return said == "yes", reason_of(found, "the judge gives no reason")
+    return word == "yes", reason_of(found, "the judge gives no reason")
 
 
 def turns_of(subject: Subject) -> list[Turn]:
@@ -116,12 +116,12 @@ def windows_of(turns: Sequence[Turn], size: int) -> list[Sequence[Turn]]:
 
 
 def _transcript(window: Sequence[Turn]) -> str:
-    said = [
+    turns = [
         f"{role}: {output_text(turn[key])}"
         for turn in window
         for role, key in (("User", "input"), ("Assistant", "output"))
     ]
-    return "\n\n".join(said)
+    return "\n\n".join(turns)
 
 
 async def _judge_window(
@@ -130,8 +130,8 @@ async def _judge_window(
     messages = [{"input": turn["input"], "output": turn["output"]} for turn in window]
     names = names_of(messages=messages, __transcript=_transcript(window))
     prompt = outside.grader.render(own_prompt("conversation_relevance"), names)
-    wanted = 'one JSON object {"reason": text, "verdict": "yes" or "no"}'
-    return await ask(outside, prompt, read_relevant, wanted=wanted, schema=RELEVANT_SCHEMA)
+    expected = 'one JSON object {"reason": text, "verdict": "yes" or "no"}'
+    return await ask(outside, prompt, read_relevant, expected=expected, schema=RELEVANT_SCHEMA)
 
 
 async def _judge(

@@ -69,7 +69,7 @@ async def _closed_qa_judge(
         outside,
         outside.grader.render(own_prompt("closed_qa"), names),
         functools.partial(read_letter, lenient=outside.lenient),
-        wanted=_CLOSED_QA_WANTED,
+        expected=_CLOSED_QA_WANTED,
     )
     holds = read.value
     verb = "meets" if holds else "does not meet"
@@ -94,16 +94,16 @@ def _read_question(answer: JudgeReply) -> str:
 async def _relevance_judge(
     subject: Subject, _value: Any, assertion: Assertion, outside: ExternalServices
 ) -> Finding:
-    output, asked = text_output(subject), prompt_of(subject)
+    output, text_question = text_output(subject), prompt_of(subject)
     if isinstance(query := subject.vars.get("query"), str):
-        asked = query
+        text_question = query
     prompt = outside.grader.render(own_prompt("answer_relevance"), names_of(answer=output))
-    question = functools.partial(ask, outside, prompt, _read_question, wanted="one question")
+    question = functools.partial(ask, outside, prompt, _read_question, expected="one question")
     questions: list[JudgeReading[str]] = await outside.together([question] * _QUESTIONS)
     own, *guessed = await outside.together(
         [
             functools.partial(outside.grader.embed, text)
-            for text in (asked, *(one.value for one in questions))
+            for text in (text_question, *(one.value for one in questions))
         ]
     )
     near = [cosine(own, vector) for vector in guessed]
@@ -156,7 +156,7 @@ def read_category(answer: JudgeReply, *, lenient: bool = False) -> tuple[str, st
     """Return the category in a reply, and the reason: an object, or a letter in parentheses.
 
     Raises:
-        UnusableReplyError: There is no category, or several different ones.
+        UnusableReplyError: The category is missing or ambiguous.
 
     Example:
         >>> read_category(JudgeReply("(B) It says more.", "(B) It says more."))
@@ -190,7 +190,7 @@ async def _judge(
         outside,
         outside.grader.render(own_prompt("factuality"), names),
         functools.partial(read_category, lenient=outside.lenient),
-        wanted=_WANTED,
+        expected=_WANTED,
         schema=SCHEMA,
     )
     letter, reason = read.value

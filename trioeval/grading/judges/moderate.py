@@ -96,8 +96,8 @@ async def _judge(
         return Finding(
             holds=False, reason=f"the moderation reported {reading_metadata}", metadata=metadata
         )
-    what = "none of these categories" if value else "nothing"
-    return Finding(holds=True, reason=f"the moderation reported {what}", metadata=metadata)
+    reported = "none of these categories" if value else "nothing"
+    return Finding(holds=True, reason=f"the moderation reported {reported}", metadata=metadata)
 
 
 def _shown(flag: Flag) -> Mapping[str, Any]:

@@ -55,7 +55,7 @@ def context_of(
         otherwise: The context if there is neither.
 
     Raises:
-        GradingError: There is no context, or it is not text.
+        GradingError: The context is missing or not text.
     """
     if assertion.context_transform is not None:
         context, source = outside.context, "the result of contextTransform"
@@ -162,8 +162,8 @@ def read_quotes(answer: JudgeReply, context: Context) -> Needed:
         msg = "the context is blank"
         raise GradingError(msg)
     parts = (lines_of if in_lines else units_of)(answer.text)
-    held = _plain(joined(context))
-    quoted = {part: None for part in map(_bare, parts) if part and _plain(part) in held}
+    context_text = _plain(joined(context))
+    quoted = {part: None for part in map(_bare, parts) if part and _plain(part) in context_text}
     others = " ".join(part for part in map(_bare, parts) if part not in quoted)
     if _INSUFFICIENT in others.lower():
         return Needed((), units)
@@ -195,7 +195,7 @@ async def _recall(
         outside,
         prompt,
         read_attributions,
-        wanted="one line a sentence, each of which ends with [Attributed] or [Not Attributed]",
+        expected="one line a sentence, each of which ends with [Attributed] or [Not Attributed]",
     )
     lines = read.value.lines
     metadata = {
@@ -219,7 +219,7 @@ async def _relevance(
         outside,
         prompt,
         functools.partial(read_quotes, context=context),
-        wanted="sentences copied from the context, or Insufficient Information,",
+        expected="sentences copied from the context, or Insufficient Information,",
     )
     metadata = {
         **reading_metadata(read),
@@ -230,10 +230,10 @@ async def _relevance(
     return _finding("relevance", read.value.score, assertion, metadata)
 
 
-def _finding(what: str, score: float, assertion: Assertion, metadata: dict[str, Any]) -> Finding:
+def _finding(measure: str, score: float, assertion: Assertion, metadata: dict[str, Any]) -> Finding:
     least = THRESHOLD if assertion.threshold is None else assertion.threshold
     shown = score_text(score, least)
-    reason = f"the {what} of the context is {shown}, the threshold {number_text(least)}"
+    reason = f"the {measure} of the context is {shown}, the threshold {number_text(least)}"
     return Finding(score >= least - EPSILON, reason, score=score, metadata=metadata)
 
 
@@ -264,7 +264,7 @@ def read_verdicts(answer: JudgeReply, statements: int, *, lenient: bool = False)
             a yes or a no.
 
     Raises:
-        UnusableReplyError: There are no verdicts or too many, or one is neither yes nor no.
+        UnusableReplyError: Verdicts are missing or too many, or one is neither yes nor no.
 
     Example:
         >>> reply = "Final verdict for each statement in order: Yes. No. Yes."
@@ -278,13 +278,13 @@ def read_verdicts(answer: JudgeReply, statements: int, *, lenient: bool = False)
     if final:
         parts = [part for part in behind.replace("\n", ".").split(".") if part.strip(" *_`")]
         words = [_WORDS.findall(part) for part in parts]
-        for part, said in zip(parts, words, strict=True):
-            if len(said) != 1:
+        for part, answers in zip(parts, words, strict=True):
+            if len(answers) != 1:
                 msg = f"a verdict must be Yes or No, got {quote(part.strip(), _SHOWN)}"
                 raise UnusableReplyError(msg)
-        found = [said == ["yes"] for said in words]
+        found = [answers == ["yes"] for answers in words]
     else:
-        found = [said == "yes" for said in _VERDICT.findall(before)]
+        found = [answers == "yes" for answers in _VERDICT.findall(before)]
     if not found:
         msg = "it has no verdicts"
         raise UnusableReplyError(msg)
@@ -327,7 +327,7 @@ async def _judge(
             part=0,
         ),
         read_statements,
-        wanted="one statement a line",
+        expected="one statement a line",
     )
     total = len(statements.value)
     names = names_of(context=joined(context), statements=statements.value)
@@ -335,7 +335,7 @@ async def _judge(
         outside,
         grader.render(own_prompt("faithfulness_verdicts"), names, part=1),
         functools.partial(read_verdicts, statements=total, lenient=outside.lenient),
-        wanted='an explanation a statement, and a last line that begins with "Final verdict for each'
+        expected='an explanation a statement, and a last line that begins with "Final verdict for each'
         ' statement in order:"',
     )
     supported = _supported(verdicts.value, total)

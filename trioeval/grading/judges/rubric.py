@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trioeval.grading.judges.shapes import object_of, prompt_of, text_kind
-from trioeval.grading.kind import Finding, Kinds, OutsideJudge, are_said, is_not_blank
+from trioeval.grading.kind import Finding, Kinds, OutsideJudge, is_not_blank, is_text_or_texts
 from trioeval.grading.model import Assertion
 from trioeval.grading.reply_json import objects_in
 from trioeval.grading.services import ExternalServices, JudgeReply, own_prompt
@@ -39,7 +39,7 @@ def read_steps(answer: JudgeReply) -> list[str]:
     """Return the steps in a reply.
 
     Raises:
-        UnusableReplyError: There are no steps, or one is not text.
+        UnusableReplyError: Steps are missing, or one is not text.
     """
     found = next((one for one in objects_in(answer) if "steps" in one), None)
     if found is None:
@@ -93,7 +93,7 @@ async def _one(
         outside,
         grader.render(own_prompt("g_eval_steps"), names_of(criteria=criteria), part="steps"),
         read_steps,
-        wanted='one JSON object {"steps": list of texts}',
+        expected='one JSON object {"steps": list of texts}',
         schema=_STEPS_SCHEMA,
     )
     names = names_of(
@@ -107,7 +107,7 @@ async def _one(
         outside,
         grader.render(own_prompt("g_eval"), names, part="evaluate"),
         read_score,
-        wanted='one JSON object {"reason": text, "score": number from 0 to 10}',
+        expected='one JSON object {"reason": text, "score": number from 0 to 10}',
         schema=_SCORE_SCHEMA,
     )
     return steps, score
@@ -154,7 +154,7 @@ def read_verdict(answer: JudgeReply, *, threshold: float | None, lenient: bool =
         lenient: True if an object without `pass` passes.
 
     Raises:
-        UnusableReplyError: There is no verdict.
+        UnusableReplyError: The verdict is missing.
 
     Example:
         >>> reply = '{"pass": true, "score": 0.4, "reason": "half of it is missing"}'
@@ -174,7 +174,7 @@ def read_last_verdict(
     """Return the verdict at the end of a reply that quotes its findings: its last object with `pass`.
 
     Raises:
-        UnusableReplyError: There is no verdict, or `pass` is neither true nor false.
+        UnusableReplyError: The verdict is missing, or `pass` is neither true nor false.
     """
     del lenient
     found = [one for one in objects_in(answer) if "pass" in one]
@@ -250,7 +250,7 @@ def _judge(name: str, *, last: bool = False) -> OutsideJudge:
         names = names_of(output=subject.text, rubric="" if value is None else value)
         read = functools.partial(reader, threshold=assertion.threshold, lenient=outside.lenient)
         prompt = outside.grader.render(own_prompt(name), names)
-        return found_by(await ask(outside, prompt, read, wanted=WANTED, schema=SCHEMA))
+        return found_by(await ask(outside, prompt, read, expected=WANTED, schema=SCHEMA))
 
     return judge
 
@@ -274,7 +274,7 @@ KINDS: Kinds = {
     "g-eval": text_kind(
         _g_eval_judge,
         right="a criterion, or a list of them: text that is not empty",
-        accepts=are_said,
+        accepts=is_text_or_texts,
         threshold=THRESHOLD,
     ),
 }

@@ -130,7 +130,7 @@ async def _choose(
     names = comparison_names(criteria, [_ABSENT if text is None else text for text in shown])
     prompt = outside.grader.render(own_prompt("select_best"), names)
     read = functools.partial(read_choice, there=[text is not None for text in shown])
-    return await ask(outside, prompt, read, wanted=_WANTED, schema=CHOICE_SCHEMA)
+    return await ask(outside, prompt, read, expected=_WANTED, schema=CHOICE_SCHEMA)
 
 
 async def _judge(

@@ -12,7 +12,14 @@ import attrs
 
 from trioeval.errors import GradingError
 from trioeval.grading.judges.shapes import EPSILON, TEXT
-from trioeval.grading.kind import ExternalJudge, Finding, Kind, Kinds, OutsideJudge, are_said
+from trioeval.grading.kind import (
+    ExternalJudge,
+    Finding,
+    Kind,
+    Kinds,
+    OutsideJudge,
+    is_text_or_texts,
+)
 from trioeval.grading.kinds.measures import no_panel
 from trioeval.grading.model import Assertion
 from trioeval.grading.services import ExternalServices
@@ -153,7 +160,10 @@ def _kinds() -> Iterator[tuple[str, Kind]]:
     }
     for name, measure in measures.items():
         judge = ExternalJudge(_judge(measure), frozenset({"embedding"}))
-        yield name, Kind(f"{TEXT}, or a list of such texts", are_said, judge, check=no_panel)
+        yield (
+            name,
+            Kind(f"{TEXT}, or a list of such texts", is_text_or_texts, judge, check=no_panel),
+        )
 
 
 KINDS: Kinds = dict(_kinds())

@@ -142,17 +142,19 @@ async def _command(
 ) -> Finding:
     workspace = workspace_of(subject)
     try:
-        asked = _read(value)
+        command = _read(value)
     except ValueError as error:
         raise GradingError(str(error)) from None
-    ran = await outside.run(asked.words, folder=workspace, environ=asked.env, limit=asked.limit)
-    reason = f"{quote(shlex.join(asked.words))} {ran.how}"
-    if ran.code is not None and asked.exit_code not in (0, ran.code):
-        reason = f"{reason}, {expectation(assertion, str(asked.exit_code))}"
-    if told := _last_lines(ran.output):
-        reason = f"{reason}:\n{told}"
+    ran = await outside.run(
+        command.words, folder=workspace, environ=command.env, limit=command.limit
+    )
+    reason = f"{quote(shlex.join(command.words))} {ran.how}"
+    if ran.code is not None and command.exit_code not in (0, ran.code):
+        reason = f"{reason}, {expectation(assertion, str(command.exit_code))}"
+    if last_lines := _last_lines(ran.output):
+        reason = f"{reason}:\n{last_lines}"
     return Finding(
-        holds=ran.code == asked.exit_code,
+        holds=ran.code == command.exit_code,
         reason=reason,
         invertible=ran.code is not None and ran.code >= 0,  # a signal gives no verdict
         metadata={"command": {"exitCode": ran.code, "output": ran.output}},
@@ -160,18 +162,18 @@ async def _command(
 
 
 def _last_lines(output: str) -> str:
-    told = "\n".join(output.splitlines()[-_LINES:])
-    return told if len(told) <= _SHOWN else f"…{told[-_SHOWN:]}"
+    text = "\n".join(output.splitlines()[-_LINES:])
+    return text if len(text) <= _SHOWN else f"…{text[-_SHOWN:]}"
 
 
 def _read(value: Any) -> _CommandSettings:
     """Return the settings in a value; raise `ValueError` if a command line cannot be split."""
-    said = value if isinstance(value, Mapping) else {"command": value}
+    settings = value if isinstance(value, Mapping) else {"command": value}
     return _CommandSettings(
-        words=_words(said["command"]),
-        limit=said.get("timeoutMs", LIMIT * 1000) / 1000,
-        exit_code=said.get("exitCode", 0),
-        env=said.get("env") or {},
+        words=_words(settings["command"]),
+        limit=settings.get("timeoutMs", LIMIT * 1000) / 1000,
+        exit_code=settings.get("exitCode", 0),
+        env=settings.get("env") or {},
     )
 
 

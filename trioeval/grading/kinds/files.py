@@ -99,17 +99,17 @@ def _contains(workspace: Path, value: Mapping[str, Any], _assertion: Assertion) 
         holds = found_in_time(compiled, text, written=pattern)
         verb = "matches" if holds else "does not match"
         return Finding(holds=holds, reason=f"{quote(named)} {verb} {quote(pattern)}")
-    wanted = [value["text"]] if "text" in value else value["texts"]
-    missing = next((one for one in wanted if one not in text), None)
+    texts = [value["text"]] if "text" in value else value["texts"]
+    missing = next((one for one in texts if one not in text), None)
     if missing is not None:
         return Finding(holds=False, reason=f"{quote(named)} does not contain {quote(missing)}")
-    what = quote(wanted[0]) if len(wanted) == 1 else f"all of {quote(wanted)}"
-    return Finding(holds=True, reason=f"{quote(named)} contains {what}")
+    contained = quote(texts[0]) if len(texts) == 1 else f"all of {quote(texts)}"
+    return Finding(holds=True, reason=f"{quote(named)} contains {contained}")
 
 
 def _json(workspace: Path, value: Any, _assertion: Assertion) -> Finding:
-    asked = {"file": value} if isinstance(value, str) else value
-    named = asked["file"]
+    settings = {"file": value} if isinstance(value, str) else value
+    named = settings["file"]
     try:
         text = read_file(workspace, named).decode("utf-8-sig")
         found = parse_json(text)
@@ -117,28 +117,30 @@ def _json(workspace: Path, value: Any, _assertion: Assertion) -> Finding:
         return Finding(holds=False, reason=f"{quote(named)} is not JSON: it is not UTF-8")
     except ValueError as error:
         return Finding(holds=False, reason=f"{quote(named)} is not JSON: {error}")
-    what = quote(named)
-    if "path" in asked:
-        values = values_at(asked["path"], found, len(text))
+    place = quote(named)
+    if "path" in settings:
+        values = values_at(settings["path"], found, len(text))
         if not values:
-            return Finding(holds=False, reason=f"{asked['path']} not found in {what}")
-        found, what = values[0], f"{asked['path']} in {what}"
-    if "equals" in asked and not same_json(found, asked["equals"]):
-        reason = f"{what} is {quote(found)}, not {quote(asked['equals'])}"
+            return Finding(holds=False, reason=f"{settings['path']} not found in {place}")
+        found, place = values[0], f"{settings['path']} in {place}"
+    if "equals" in settings and not same_json(found, settings["equals"]):
+        reason = f"{place} is {quote(found)}, not {quote(settings['equals'])}"
         return Finding(holds=False, reason=reason)
-    if "schema" in asked:
+    if "schema" in settings:
         try:
-            rules = rules_of(schema_of(asked["schema"]))
+            rules = rules_of(schema_of(settings["schema"]))
         except ValueError as error:
             msg = f"the schema is not usable: {error}"
             raise GradingError(msg) from None
         if not rules.hold(found):
             faults = "; ".join(rules.faults(found))
-            return Finding(holds=False, reason=f"{what} does not match the schema: {faults}")
-    if "equals" in asked:
-        return Finding(holds=True, reason=f"{what} is {quote(found)}")
-    matches = "matches the schema" if "schema" in asked else "exists" if "path" in asked else ""
-    return Finding(holds=True, reason=f"{what} {matches or 'is JSON'}")
+            return Finding(holds=False, reason=f"{place} does not match the schema: {faults}")
+    if "equals" in settings:
+        return Finding(holds=True, reason=f"{place} is {quote(found)}")
+    matches = (
+        "matches the schema" if "schema" in settings else "exists" if "path" in settings else ""
+    )
+    return Finding(holds=True, reason=f"{place} {matches or 'is JSON'}")
 
 
 def values_at(path: str, document: Any, size: int) -> list[Any]:
@@ -157,37 +159,37 @@ def values_at(path: str, document: Any, size: int) -> list[Any]:
     """
     _check_path(path)
     if size <= program.CHEAP and program.is_cheap("jsonpath", path):
-        told = program.run("jsonpath", path, document)
+        answer = program.run("jsonpath", path, document)
     else:
-        told = _run_apart(path, document)
-    if "error" in told:
-        msg = f"{quote(path)} fails: {told['error']}"
-        if told["error"].startswith("it "):
-            msg = f"{quote(path)} {told['error'].removeprefix('it ')}"
+        answer = _run_apart(path, document)
+    if "error" in answer:
+        msg = f"{quote(path)} fails: {answer['error']}"
+        if answer["error"].startswith("it "):
+            msg = f"{quote(path)} {answer['error'].removeprefix('it ')}"
         raise NoFileError(msg)
-    values: list[Any] = told["values"]
-    return values if told["singular"] or not values else [values]
+    values: list[Any] = answer["values"]
+    return values if answer["singular"] or not values else [values]
 
 
 def _run_apart(path: str, document: Any) -> dict[str, Any]:
     try:
-        asked = json.dumps(["jsonpath", path, document])
+        request = json.dumps(["jsonpath", path, document])
         done = subprocess.run(  # noqa: S603 - our own program
             [sys.executable, program.__file__],
-            input=asked,
+            input=request,
             capture_output=True,
             text=True,
             timeout=program.TIME_LIMIT,
             check=False,
         )
-        told: dict[str, Any] = json.loads(done.stdout)
+        answer: dict[str, Any] = json.loads(done.stdout)
     except subprocess.TimeoutExpired:
         return {"error": f"it takes longer than {program.TIME_LIMIT:g} seconds"}
     except RecursionError:
         return {"error": "the document is nested too deeply"}
     except ValueError:
         return {"error": f"its process ended with code {done.returncode}"}
-    return told
+    return answer
 
 
 def _check_path(path: str) -> None:

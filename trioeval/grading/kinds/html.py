@@ -337,7 +337,7 @@ def html_points(text: str) -> int:
         >>> html_points("hi <b>x</b>"), html_points("x < y"), html_points("List<String>")
         (2, 0, 1)
     """
-    # Up to the last one, every "<…" is followed by some ">": no search runs to the end in vain.
+    # Up to the last one, every "<…" is followed by some ">": no search reaches the end without a match.
     tags = text[: text.rfind(">") + 1]
     tag = bool(_OPENING.search(tags)) + bool(_CLOSING.search(tags))
     return (

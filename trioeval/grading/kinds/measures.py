@@ -30,10 +30,10 @@ from trioeval.text import number_text, quote, score_text
 #     majority   holds as most of the judgements do; the score is their median
 #     mean       the score is the mean; holds if it reaches the threshold
 #
-# A majority needs an odd number, so there is no tie; and if each judgement holds because its score reaches a
-# threshold, the median reaches it exactly if the majority does. Both depend on the judgements and not on
-# their order. Agreement is the share of the judgements on the majority's side. If one of the questions fails,
-# the result is an error: a smaller panel would be another measurement.
+# A majority needs an odd number, so a tie is impossible; and if each judgement holds because its score
+# reaches a threshold, the median reaches it exactly if the majority does. Both depend on the judgements, not
+# on their order. Agreement is the share of the judgements on the majority's side. If one of the questions
+# fails, the result is an error: a smaller panel would be another measurement.
 
 
 Combine = Literal["majority", "mean"]
@@ -192,7 +192,7 @@ def combined(findings: Sequence[Finding], combine: Combine, threshold: float) ->
         invertible=all(one.invertible for one in findings),
         parts=tuple(_part(one) for one in findings),
         metadata={
-            **{name: said for name, said in nearest.metadata.items() if name != "graderReplies"},
+            **{name: entry for name, entry in nearest.metadata.items() if name != "graderReplies"},
             "graderReplies": [
                 reply for one in findings for reply in one.metadata.get("graderReplies", ())
             ],
@@ -310,20 +310,20 @@ def _guardrails(subject: Subject, _value: Any, _assertion: Assertion) -> Finding
     return Finding(not subject.flagged, f"the provider's filters {verb} the prompt or the reply")
 
 
-def _at_most(what: str, value: float, threshold: float, unit: str = "") -> Finding:
+def _at_most(measure: str, value: float, threshold: float, unit: str = "") -> Finding:
     holds = value <= threshold
     verb = "is within" if holds else "is above"
     shown = score_text(value, threshold)
-    reason = f"the {what} {shown}{unit} {verb} the threshold {number_text(threshold)}{unit}"
+    reason = f"the {measure} {shown}{unit} {verb} the threshold {number_text(threshold)}{unit}"
     return Finding(holds, reason)
 
 
 def _without_threshold(
-    what: str, value: float, assertion: Assertion, score: float | None = None
+    measure: str, value: float, assertion: Assertion, score: float | None = None
 ) -> Finding:
     # It passes, so the finding is inverted in advance for `not-`.
     inverted = assertion.type.startswith("not-")
-    reason = f"the {what} is {score_text(value)}, and no threshold is set"
+    reason = f"the {measure} is {score_text(value)}, and no threshold is set"
     return Finding(not inverted, reason, score=score)
 
 

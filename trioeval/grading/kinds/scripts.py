@@ -94,12 +94,12 @@ def failed(reason: str) -> Finding:
 
 def _of_number(score: float, threshold: float | None) -> Finding:
     score = finite(score, "the number")
-    said = f"the script returned {score_text(score, threshold)}"
+    reason = f"the script returned {score_text(score, threshold)}"
     if threshold is None:
-        return Finding(score > 0, said, score=score, negated=score)
+        return Finding(score > 0, reason, score=score, negated=score)
     holds = score >= threshold
     expected = f"expected at least {number_text(threshold)}"
-    return Finding(holds, said if holds else f"{said}, {expected}", score=score, negated=score)
+    return Finding(holds, reason if holds else f"{reason}, {expected}", score=score, negated=score)
 
 
 def _of_text(text: str, threshold: float | None) -> Finding:
@@ -117,8 +117,8 @@ def _of_text(text: str, threshold: float | None) -> Finding:
 
 
 def _of_object(result: Mapping[str, Any], threshold: float | None, *, strict: bool) -> Finding:
-    said = result if strict else _camel(result)
-    match said:
+    data = result if strict else _camel(result)
+    match data:
         case {"pass": bool(passed), "score": int() | float() as given, "reason": str(reason)}:
             score = finite(given, "score")
         case _:
@@ -128,15 +128,15 @@ def _of_object(result: Mapping[str, Any], threshold: float | None, *, strict: bo
         shown = score_text(score, threshold)
         low = f"the script's score is {shown}, expected at least {number_text(threshold)}"
         reason = f"{low}: {reason}" if reason else low
-    metadata = said.get("metadata")
+    metadata = data.get("metadata")
     return Finding(
         passed,
         reason,
         score=score,
         negated=score,
-        named_scores=_numbers(said, "namedScores"),
-        named_score_weights=_numbers(said, "namedScoreWeights"),
-        parts=tuple(_parts(said, strict=strict, deepest=_DEEPEST)),
+        named_scores=_numbers(data, "namedScores"),
+        named_score_weights=_numbers(data, "namedScoreWeights"),
+        parts=tuple(_parts(data, strict=strict, deepest=_DEEPEST)),
         metadata=metadata if isinstance(metadata, Mapping) else {},
     )
 
@@ -147,9 +147,9 @@ def _camel(result: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**renamed, **result}
 
 
-def _parts(said: Mapping[str, Any], *, strict: bool, deepest: int) -> Iterator[Verdict]:
+def _parts(data: Mapping[str, Any], *, strict: bool, deepest: int) -> Iterator[Verdict]:
     """Yield the partial results of a result; they are shown, but do not count."""
-    listed = said.get("componentResults")
+    listed = data.get("componentResults")
     if listed is None or deepest == 0:
         return
     if not isinstance(listed, list):
@@ -173,21 +173,21 @@ def _parts(said: Mapping[str, Any], *, strict: bool, deepest: int) -> Iterator[V
         )
 
 
-def _assertion(said: Any) -> Assertion | None:
-    match said:
+def _assertion(data: Any) -> Assertion | None:
+    match data:
         case {"type": str(name)}:
-            metric = said.get("metric")
+            metric = data.get("metric")
             return Assertion(
                 type=name,
-                value=said.get("value"),
+                value=data.get("value"),
                 metric=metric if isinstance(metric, str) else None,
             )
         case _:
             return None
 
 
-def _numbers(said: Mapping[str, Any], key: str) -> Mapping[str, float]:
-    given = said.get(key)
+def _numbers(data: Mapping[str, Any], key: str) -> Mapping[str, float]:
+    given = data.get(key)
     if given is None:
         return {}
     if not isinstance(given, Mapping):
@@ -196,7 +196,7 @@ def _numbers(said: Mapping[str, Any], key: str) -> Mapping[str, float]:
     return {name: finite(value, f"{key}.{name}") for name, value in given.items()}
 
 
-def finite(value: Any, what: str) -> float:
+def finite(value: Any, name: str) -> float:
     """Return a number of a result.
 
     Raises:
@@ -206,7 +206,7 @@ def finite(value: Any, what: str) -> float:
         with suppress(OverflowError):  # an integer of many digits
             if math.isfinite(value):
                 return float(value)
-    msg = f"{what} must be a finite number, got {quote(value)}"
+    msg = f"{name} must be a finite number, got {quote(value)}"
     raise ValueError(msg)
 
 

@@ -67,8 +67,8 @@ def bleu(candidate: str, references: Sequence[str]) -> float:
     return _brevity(len(words), closest) * math.exp(exponent)
 
 
-def _brevity(words: int, wanted: int) -> float:
-    return 1.0 if words > wanted else math.exp(1 - wanted / words)
+def _brevity(words: int, reference: int) -> float:
+    return 1.0 if words > reference else math.exp(1 - reference / words)
 
 
 # GLEU: the runs of up to four words that a text and its reference share.
@@ -147,12 +147,12 @@ def _meteor(subject: Subject, value: Any, assertion: Assertion) -> Finding:
         synonyms=synonyms or (lambda _: ()),
         weights=_weights(assertion),
     )
-    what = (
+    measure = (
         "METEOR score (without synonyms, because WordNet is missing)"
         if not synonyms
         else "METEOR score"
     )
-    return _measured(what, score, assertion, enough=_ENOUGH)
+    return _measured(measure, score, assertion, enough=_ENOUGH)
 
 
 def _stemmer() -> Callable[[str], str]:
@@ -162,12 +162,12 @@ def _stemmer() -> Callable[[str], str]:
     return stem
 
 
-def _measured(what: str, score: float, assertion: Assertion, *, enough: float) -> Finding:
+def _measured(measure: str, score: float, assertion: Assertion, *, enough: float) -> Finding:
     threshold = enough if assertion.threshold is None else assertion.threshold
     holds = score >= threshold
     verb = "reaches" if holds else "is below"
     shown = score_text(score, threshold)
-    reason = f"the {what} {shown} {verb} the threshold {number_text(threshold)}"
+    reason = f"the {measure} {shown} {verb} the threshold {number_text(threshold)}"
     return Finding(holds, reason, score=score)
 
 

@@ -311,13 +311,13 @@ def sql_fault(text: str, value: Mapping[str, Any] | None) -> str | None:
         found = read_sql(text, database)
     except ValueError as error:
         return f"not {database}: {error}"
-    for what, entries, allowed in (
+    for noun, entries, allowed in (
         ("table", found.tables, value.get(_TABLES)),
         ("column", found.columns, _with_bare(value.get(_COLUMNS) or ())),
     ):
         refused = _refused(entries, allowed or ())
         if refused is not None:
-            return f"the {what} {quote(refused)} is not allowed"
+            return f"the {noun} {quote(refused)} is not allowed"
     return None
 
 

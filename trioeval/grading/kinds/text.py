@@ -117,8 +117,8 @@ def is_refusal(text: str) -> bool:
     """
     text = text.strip(SPACES)
     begins, says = _patterns()
-    said = text.lower().translate(_APOSTROPHES)
-    return not said or begins.match(said) is not None or _searched(says, said)
+    lowered = text.lower().translate(_APOSTROPHES)
+    return not lowered or begins.match(lowered) is not None or _searched(says, lowered)
 
 
 def _searched(says: re.Pattern[str], text: str) -> bool:
@@ -197,10 +197,10 @@ def _searching(prefix: str, fold: Callable[[str], str], how: str = "") -> Kinds:
     def contains_any(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
         texts, output = list(map(fold, texts_of(value))), fold(subject.text)
         found = next((text for text in texts if text in output), None)
-        what = f"none of {quote(texts)}" if found is None else quote(found)
-        what = f"any of {quote(texts)}" if found is None else quote(found)
+        texts_shown = f"none of {quote(texts)}" if found is None else quote(found)
+        texts_shown = f"any of {quote(texts)}" if found is None else quote(found)
         verb = "contains" if found is not None else "does not contain"
-        return _finding(verb, f"{what}{how}", holds=found is not None)
+        return _finding(verb, f"{texts_shown}{how}", holds=found is not None)
 
     def contains_all(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
         texts, output = list(map(fold, texts_of(value))), fold(subject.text)
@@ -327,9 +327,9 @@ def pattern_problems(at: str, written: Any) -> Iterator[Problem]:
         yield Problem(at, pattern.reason, "patterns are those of JavaScript, without flags")
 
 
-def _finding(verb: str, what: str, *, holds: bool) -> Finding:
+def _finding(verb: str, object_text: str, *, holds: bool) -> Finding:
     # The output itself is not quoted: results may be written without outputs.
-    return Finding(holds=holds, reason=f"the output {verb} {what}")
+    return Finding(holds=holds, reason=f"the output {verb} {object_text}")
 
 
 def _is_text_or_number(value: Any) -> bool:

@@ -219,12 +219,12 @@ def _brackets(text: str) -> Iterator[_Bracket | None]:
         if item:
             columns.append(_width(item[0]))
         inside = columns[-1] if columns else 0
-        said = line[item.end() :] if item else line
-        opening = _FENCE.match(said)
+        content = line[item.end() :] if item else line
+        opening = _FENCE.match(content)
         if (
             opening
             and (item or column <= inside + _FENCE_INDENT)
-            and not (opening[1][0] == "`" and "`" in said[opening.end() :])
+            and not (opening[1][0] == "`" and "`" in content[opening.end() :])
         ):
             fence, fence_column = opening[1], inside
             yield None

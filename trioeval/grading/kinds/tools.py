@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from trioeval.errors import GradingError, Problem
-from trioeval.grading.kind import SLOW_AT_ONCE, Finding, Kind, Kinds, are_said
+from trioeval.grading.kind import SLOW_AT_ONCE, Finding, Kind, Kinds, is_text_or_texts
 from trioeval.grading.kinds.tool_names import UnreadableError, tool_names
 from trioeval.grading.kinds.traces import BoundedCount, read_counted
 from trioeval.grading.kinds.workspace_files import matches
@@ -213,21 +213,21 @@ def _fitting(calls: Sequence[FunctionCall], functions: Sequence[OfferedFunction]
 
 
 def _tool_call_f1(subject: Subject, value: Any, assertion: Assertion) -> Finding:
-    wanted = frozenset(_tool_list(value))
+    expected = frozenset(_tool_list(value))
     try:
         called = tool_names(subject.output)
     except UnreadableError as error:
         reason = f"the output cannot be searched for tool calls: {error}"
         return Finding(holds=False, reason=reason, invertible=False)
-    both = len(wanted & called)
+    both = len(expected & called)
     precision = both / len(called) if called else 0.0
-    recall = both / len(wanted)
+    recall = both / len(expected)
     score = 2 * precision * recall / (precision + recall) if both else 0.0
     least = 1.0 if assertion.threshold is None else assertion.threshold
     holds = score >= least
     reason = (
         f"F1 of the tool calls is {score:.3f}, {'at least' if holds else 'less than'} "
-        f"{number_text(least)}: called {_names(called)}, expected {_names(wanted)}"
+        f"{number_text(least)}: called {_names(called)}, expected {_names(expected)}"
     )
     return Finding(holds=holds, reason=reason, score=score, negated=score)
 
@@ -250,11 +250,11 @@ def _skill_used(subject: Subject, value: Any, assertion: Assertion) -> Finding:
     inverted = assertion.type.startswith("not-")
     counted = _skill_count(value)
     if counted is None:
-        wanted = [value.strip()] if isinstance(value, str) else [name.strip() for name in value]
-        there = [name for name in wanted if name in used]
+        names = [value.strip()] if isinstance(value, str) else [name.strip() for name in value]
+        there = [name for name in names if name in used]
         # Every one of several skills is required, or forbidden under `not-`.
-        holds = bool(there) if inverted else len(there) == len(wanted)
-        reason = f"skills used: {_names(used)}, {'forbidden' if inverted else 'expected'}: {_names(wanted)}"
+        holds = bool(there) if inverted else len(there) == len(names)
+        reason = f"skills used: {_names(used)}, {'forbidden' if inverted else 'expected'}: {_names(names)}"
         return Finding(holds=holds, reason=reason)
     if inverted and _is_bounded(counted):
         raise GradingError(_BOUNDED)
@@ -265,9 +265,9 @@ def _skill_used(subject: Subject, value: Any, assertion: Assertion) -> Finding:
         if counted.least is None and counted.most is None:
             counted = attrs.evolve(counted, least=1)
         holds, bounds = counted.allows(count), f", expected {counted.bounds}"
-    what = quote(counted.pattern or counted.name)
+    skill = quote(counted.pattern or counted.name)
     times = "1 time" if count == 1 else f"{count} times"
-    reason = f"the skill {what} was used {times}{bounds}; skills used: {_names(used)}"
+    reason = f"the skill {skill} was used {times}{bounds}; skills used: {_names(used)}"
     return Finding(holds=holds, reason=reason)
 
 
@@ -298,7 +298,7 @@ def _is_bounded(counted: BoundedCount) -> bool:
 def _are_skills(value: Any) -> bool:
     if isinstance(value, Mapping):
         return _skill_count(value) is not None
-    return are_said(value)
+    return is_text_or_texts(value)
 
 
 _BOUNDED = "not-skill-used means not at all: it takes no min, and no max but 0"

@@ -132,13 +132,13 @@ class ReplySpan:
             ... )
             (True, False)
         """
-        told = self.attributes
+        attributes = self.attributes
         return (
             self.code == _ERROR
             or self.code >= _HTTP_ERROR
-            or any(_is_set(told.get(key)) for key in _FLAGS)
-            or _number(told.get("http.status_code")) >= _HTTP_ERROR
-            or "ERROR" in (told.get("otel.status_code"), told.get("status.code"))
+            or any(_is_set(attributes.get(key)) for key in _FLAGS)
+            or _number(attributes.get("http.status_code")) >= _HTTP_ERROR
+            or "ERROR" in (attributes.get("otel.status_code"), attributes.get("status.code"))
             or _SOUNDS_WRONG.search(self.message) is not None
         )
 
@@ -157,7 +157,7 @@ def trace_of(subject: Subject) -> ReplyTrace:
     """Return the trace of the provider's reply.
 
     Raises:
-        GradingError: There is no trace, or it has no spans.
+        GradingError: The trace is missing or has no spans.
 
     Example:
         >>> trace = {"spans": [{"name": "search", "startTime": 5, "endTime": 7.5}]}
@@ -191,9 +191,9 @@ def _span(place: int, data: Any) -> ReplySpan:
         msg = f"spans[{place}] of the trace has no name: {quote(data)}; {_HOW}"
         raise GradingError(msg)
     status = data.get("status")
-    told = status if isinstance(status, Mapping) else {"code": status}
-    code, message = data.get("statusCode", told.get("code")), data.get("statusMessage")
-    message = told.get("message") if message is None else message
+    fields = status if isinstance(status, Mapping) else {"code": status}
+    code, message = data.get("statusCode", fields.get("code")), data.get("statusMessage")
+    message = fields.get("message") if message is None else message
     return ReplySpan(
         data["name"],
         _time(place, data, "startTime"),
@@ -297,17 +297,17 @@ def _span_duration(subject: Subject, value: Any, _assertion: Assertion) -> Findi
         reason = f"no span that matches {quote(pattern)} has a start and an end"
         return Finding(holds=True, reason=reason)
     if rank is None:
-        taken, what = durations[-1], "the longest"
+        taken, statistic = durations[-1], "the longest"
     else:
         taken = durations[max(0, math.ceil(rank / 100 * len(durations)) - 1)]
-        what = f"percentile {number_text(rank)}"
+        statistic = f"percentile {number_text(rank)}"
     slowest = ", ".join(
         f"{span.name} {number_text(span.duration or 0)} ms" for span in longest(spans)
     )
     return Finding(
         holds=taken <= most,
         reason=(
-            f"{what} of {_spans_text(len(durations))} is {number_text(taken)} ms, expected at most "
+            f"{statistic} of {_spans_text(len(durations))} is {number_text(taken)} ms, expected at most "
             f"{number_text(most)} ms; slowest: {slowest}"
         ),
     )
@@ -324,7 +324,7 @@ def _error_spans(subject: Subject, value: Any, _assertion: Assertion) -> Finding
         return Finding(holds=True, reason=f"no span matches {quote(pattern)}")
     wrong = [span for span in spans if span.is_error]
     percentage = len(wrong) / len(spans) * 100
-    wanted = [
+    matching = [
         *([] if most is None else [f"at most {number_text(most)}"]),
         *([] if share is None else [f"at most {number_text(share)} %"]),
     ]
@@ -332,7 +332,7 @@ def _error_spans(subject: Subject, value: Any, _assertion: Assertion) -> Finding
         holds=(most is None or len(wrong) <= most) and (share is None or percentage <= share),
         reason=(
             f"{len(wrong)} of {_spans_text(len(spans))} that match {quote(pattern)} have errors "
-            f"({percentage:.1f} %), expected {' and '.join(wanted)}{_shown(wrong)}"
+            f"({percentage:.1f} %), expected {' and '.join(matching)}{_shown(wrong)}"
         ),
     )
 
@@ -345,9 +345,9 @@ def _spans_text(count: int) -> str:
 def _shown(spans: Sequence[ReplySpan]) -> str:
     if not spans:
         return ""
-    told = [f"{span.name} ({span.message})" if span.message else span.name for span in spans]
-    more = f" and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
-    return f": {', '.join(told[:_SHOWN])}{more}"
+    names = [f"{span.name} ({span.message})" if span.message else span.name for span in spans]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f": {', '.join(names[:_SHOWN])}{more}"
 
 
 def _fitting(subject: Subject, pattern: str) -> list[ReplySpan]:

@@ -168,8 +168,8 @@ def _command(span: ReplySpan, args: Any) -> str | None:
         for key, between in (("cmd", " "), ("command", " "), ("commands", "; ")):
             if key in args:
                 parts = [args[key]] if isinstance(args[key], str) else args[key]
-                told = [output_text(part).strip() for part in parts] if _is_list(parts) else []
-                if joined := between.join(filter(None, told)):
+                words = [output_text(part).strip() for part in parts] if _is_list(parts) else []
+                if joined := between.join(filter(None, words)):
                     return joined
                 break
     if span.name.startswith("exec "):
@@ -188,8 +188,8 @@ def _query(span: ReplySpan) -> str | None:
     if (query := _first(attributes, ("query",))) and _is_search(span):
         return query
     if span.name.startswith("search "):
-        told = span.name.removeprefix("search ")
-        return told.removeprefix('"').removesuffix('"').strip() or None
+        name = span.name.removeprefix("search ")
+        return name.removeprefix('"').removesuffix('"').strip() or None
     return None
 
 
@@ -238,12 +238,12 @@ def trajectory_summary(trace: ReplyTrace) -> str:
     steps = steps_of(trace)
     shown: list[dict[str, Any]] = []
     for place, step in enumerate(steps, 1):
-        told = _told(step)
-        same = shown and {k: v for k, v in shown[-1].items() if k not in _COUNTS} == told
+        summary = _step_summary(step)
+        same = shown and {k: v for k, v in shown[-1].items() if k not in _COUNTS} == summary
         if same:
             shown[-1]["collapsedCount"] = shown[-1].get("collapsedCount", 1) + 1
         else:
-            shown.append({"index": place, **told})
+            shown.append({"index": place, **summary})
     compacted = len(shown)
     if compacted > SHOWN:
         half = SHOWN // 2
@@ -260,12 +260,12 @@ def trajectory_summary(trace: ReplyTrace) -> str:
 _COUNTS = frozenset({"index", "collapsedCount"})
 
 
-def _told(step: TrajectoryStep) -> dict[str, Any]:
-    told: dict[str, Any] = {"type": step.type, "name": step.name}
+def _step_summary(step: TrajectoryStep) -> dict[str, Any]:
+    summary: dict[str, Any] = {"type": step.type, "name": step.name}
     if step.span.name != step.name:
-        told["spanName"] = step.span.name
+        summary["spanName"] = step.span.name
     if step.span.code:
-        told["status"] = {"code": step.span.code}
+        summary["status"] = {"code": step.span.code}
         if step.span.message:
-            told["status"]["message"] = step.span.message
-    return told
+            summary["status"]["message"] = step.span.message
+    return summary

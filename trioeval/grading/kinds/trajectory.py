@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 
-from trioeval.grading.kind import Finding, Kind, Kinds, are_said, is_not_blank
+from trioeval.grading.kind import Finding, Kind, Kinds, is_not_blank, is_text_or_texts
 from trioeval.grading.kinds.traces import BoundedCount, read_counted, trace_of
 from trioeval.grading.kinds.trajectories import STEP_TYPES, TrajectoryStep, steps_of
 from trioeval.grading.kinds.workspace_files import matches
@@ -34,13 +34,16 @@ def _tool_used(subject: Subject, value: Any, assertion: Assertion) -> Finding:
     tools = _tools(subject)
     inverted = assertion.type.startswith("not-")
     if not isinstance(value, Mapping):
-        wanted = [value] if isinstance(value, str) else value
-        there = [pattern for pattern in wanted if any(step.fits(pattern) for step in tools)]
+        expected = [value] if isinstance(value, str) else value
+        there = [pattern for pattern in expected if any(step.fits(pattern) for step in tools)]
         # Every one of several tools is required, or forbidden under `not-`.
-        holds = bool(there) if inverted else len(there) == len(wanted)
-        what = "unwanted" if inverted else "wanted"
-        return Finding(holds, f"tools used: {_listed(tools)}; {what}: {quote(list(wanted))}")
-    found, counted = _wanted(value), BoundedCount(least=value.get("min", 1), most=value.get("max"))
+        holds = bool(there) if inverted else len(there) == len(expected)
+        word = "unwanted" if inverted else "wanted"
+        return Finding(holds, f"tools used: {_listed(tools)}; {word}: {quote(list(expected))}")
+    found, counted = (
+        _selector(value),
+        BoundedCount(least=value.get("min", 1), most=value.get("max")),
+    )
     count = sum(map(found.has, tools))
     return Finding(
         counted.allows(count),
@@ -54,21 +57,21 @@ def _tool_sequence(subject: Subject, value: Any, _assertion: Assertion) -> Findi
     steps, mode = value, "in_order"
     if isinstance(value, Mapping):
         steps, mode = value["steps"], value.get("mode", mode)
-    wanted = [_wanted(step) for step in steps]
+    expected = [_selector(step) for step in steps]
     if mode == "exact":
-        holds = len(wanted) == len(tools) and all(
-            one.has(step) for one, step in zip(wanted, tools, strict=True)
+        holds = len(expected) == len(tools) and all(
+            one.has(step) for one, step in zip(expected, tools, strict=True)
         )
     else:
         rest = iter(tools)
-        holds = all(any(one.has(step) for step in rest) for one in wanted)
-    patterns = quote([one.pattern for one in wanted])
+        holds = all(any(one.has(step) for step in rest) for one in expected)
+    patterns = quote([one.pattern for one in expected])
     how = ("is" if holds else "is not") if mode == "exact" else _HAS_IN_ORDER[holds]
     return Finding(holds, f"the sequence of tools {_listed(tools)} {how} {patterns}")
 
 
 def _tool_args(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
-    found = _wanted(value)
+    found = _selector(value)
     ignored = value.get("ignore", ())
     ignored = (ignored,) if isinstance(ignored, str) else ignored
     expected = _without(value["args"] if "args" in value else value["arguments"], ignored)
@@ -93,13 +96,14 @@ def _tool_args(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
 
 def _step_count(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
     types, pattern = _types(value) or STEP_TYPES, value.get("pattern") or value.get("name") or _ANY
-    wanted = _StepSelector(pattern, tuple(types))
+    selector = _StepSelector(pattern, tuple(types))
     counted = BoundedCount(least=value.get("min"), most=value.get("max"))
-    count = sum(map(wanted.has, steps_of(trace_of(subject))))
-    what = "" if wanted.types == STEP_TYPES else f" of type {' or '.join(wanted.types)}"
+    count = sum(map(selector.has, steps_of(trace_of(subject))))
+    of_types = "" if selector.types == STEP_TYPES else f" of type {' or '.join(selector.types)}"
     return Finding(
         counted.allows(count),
-        f"found {count} step{'s' * (count != 1)}{what} matching {quote(pattern)}, expected {counted.bounds}",
+        f"found {count} step{'s' * (count != 1)}{of_types} matching {quote(pattern)}, "
+        f"expected {counted.bounds}",
     )
 
 
@@ -107,7 +111,7 @@ def _tools(subject: Subject) -> list[TrajectoryStep]:
     return [step for step in steps_of(trace_of(subject)) if step.type == "tool"]
 
 
-def _wanted(value: Any) -> _StepSelector:
+def _selector(value: Any) -> _StepSelector:
     if isinstance(value, str):
         return _StepSelector(value)
     return _StepSelector(value.get("pattern") or value["name"], _types(value) or ("tool",))
@@ -168,7 +172,7 @@ def _uses_tools(value: Any) -> bool:
     if isinstance(value, Mapping):
         counted = read_counted(value, others=frozenset({"type"}))
         return counted is not None and _is_step(value, "min", "max")
-    return are_said(value)
+    return is_text_or_texts(value)
 
 
 def _is_step(value: Any, *others: str) -> bool:
@@ -208,7 +212,7 @@ def _matches_args(value: Any) -> bool:
         and ("args" in value or "arguments" in value)
         and value.get("mode", "exact") in _FITS
         and isinstance(value.get("defaults", {}), Mapping)
-        and (ignored == [] or are_said(ignored))
+        and (ignored == [] or is_text_or_texts(ignored))
     )
 
 

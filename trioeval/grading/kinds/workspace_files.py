@@ -59,7 +59,7 @@ _ANY_DEPTH = "**"
 
 
 class NoFileError(Exception):
-    """There is no readable file at a path; the message says what is there."""
+    """The file at a path is missing or not readable; the message names what the path is."""
 
 
 def path_fault(named: str) -> str | None:

@@ -119,7 +119,7 @@ def element_tree(text: str, start: int, end: int, names: Collection[str]) -> Ele
         GradingError: There are too many elements.
     """
     root = Element()
-    kept = [root]
+    open_elements = [root]
     """Open elements that are kept, from the outermost."""
     lost = 0
     """Open elements within the innermost of them that are not kept."""
@@ -127,16 +127,16 @@ def element_tree(text: str, start: int, end: int, names: Collection[str]) -> Ele
     behind = start
     for tag in tags_in(text, start, end):
         if not lost and text[behind : tag.start].strip():
-            kept[-1].has_text = True
+            open_elements[-1].has_text = True
         behind = tag.end
         if tag.kind == "closing":
             if lost:
                 lost -= 1
-            elif len(kept) > 1:
-                kept.pop()
+            elif len(open_elements) > 1:
+                open_elements.pop()
             continue
         if not lost:
-            kept[-1].has_elements = True
+            open_elements[-1].has_elements = True
         if lost or tag.name not in names:
             lost += tag.kind == "opening"
             continue
@@ -145,9 +145,9 @@ def element_tree(text: str, start: int, end: int, names: Collection[str]) -> Ele
             msg = "the output has too many elements"
             raise GradingError(msg)
         element = Element(attributes=_attributes(tag))
-        kept[-1].children.setdefault(tag.name, []).append(element)
+        open_elements[-1].children.setdefault(tag.name, []).append(element)
         if tag.kind == "opening":
-            kept.append(element)
+            open_elements.append(element)
     return root
 
 

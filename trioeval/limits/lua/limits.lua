@@ -117,15 +117,15 @@ end
 
 -- Stores the limits that were read, and notifies the clients that wait for one of them.
 local function save()
-  local told = {}
+  local keys = {}
   for key, limit in pairs(limits) do
     local now_packed = limit and cmsgpack.pack(limit)
     if now_packed ~= packed[key] then call('SET', ns .. ':k:' .. key, now_packed) end
-    if limit and roomy[key] and limit.wanted > now then told[#told + 1] = key end
+    if limit and roomy[key] and limit.wanted > now then keys[#keys + 1] = key end
   end
   -- A full server rejects this if nothing else was written, and must not reject a mere read.
   redis.pcall('HSET', ns, 'last', whole(now), 'behind', whole(behind))
-  if #told > 0 then call('PUBLISH', ns .. ':room', cjson.encode(told)) end
+  if #keys > 0 then call('PUBLISH', ns .. ':room', cjson.encode(keys)) end
 end
 
 -- A hold counts as one, whatever the requested amount.

@@ -164,11 +164,13 @@ def read_chat_request(body: bytes) -> ChatRequest | str:
     if not all(isinstance(item, dict) and isinstance(item.get("role"), str) for item in messages):
         return "messages must be objects with a role"
     texts = [_text(item.get("content")) for item in messages]
-    asked = [text for text, item in zip(texts, messages, strict=True) if item["role"] == "user"]
+    user_texts = [
+        text for text, item in zip(texts, messages, strict=True) if item["role"] == "user"
+    ]
     options = data.get("stream_options")
     return ChatRequest(
         model,
-        asked[-1] if asked else texts[-1],
+        user_texts[-1] if user_texts else texts[-1],
         sum(map(count_tokens, texts)),
         streams=bool(data.get("stream")),
         with_usage=isinstance(options, dict) and bool(options.get("include_usage")),

@@ -55,8 +55,8 @@ class ServedCompletion:
             utc_at: The time of the end, in seconds since 1970.
         """
         ask = read_chat_request(self.body)
-        asked = {} if isinstance(ask, str) else {"model": ask.model, "prompt": ask.prompt}
-        said = {
+        request = {} if isinstance(ask, str) else {"model": ask.model, "prompt": ask.prompt}
+        record = {
             "utc_at": utc_at,
             "seconds": self.seconds,
             "busy_seconds": self.busy_seconds,
@@ -64,9 +64,9 @@ class ServedCompletion:
             "status": self.status,
             "ending": self.ending,
             "bytes": self.sent_bytes,
-            **asked,
+            **request,
         }
-        return json.dumps(said, separators=(",", ":")) + "\n"
+        return json.dumps(record, separators=(",", ":")) + "\n"
 
 
 CHUNK_BYTES = 64 * 1024

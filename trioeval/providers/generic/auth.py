@@ -100,9 +100,9 @@ def read_auth(given: Mapping[str, Any]) -> Auth | list[Problem]:
     """
     kind = given.get("type")
     if not isinstance(kind, str) or kind not in FIELDS:
-        what = "is not supported" if kind in _NOT_YET else "is not a valid type of auth"
+        problem = "is not supported" if kind in _NOT_YET else "is not a valid type of auth"
         hint = f"use {', '.join([*FIELDS][:-1])} or {[*FIELDS][-1]}"
-        return [Problem(".config.auth.type", f"{show(kind)} {what}", hint)]
+        return [Problem(".config.auth.type", f"{show(kind)} {problem}", hint)]
     fields = FIELDS[kind]
     values, problems = read_config(given, (Key("type", "text", is_text), *fields))
     problems = [
@@ -152,17 +152,17 @@ def _make(kind: str, values: Mapping[str, Any]) -> Auth:
                 return Auth(query={name: value}, secrets=secrets, credential=value)
             return Auth(headers={name.lower(): value}, secrets=(value,), credential=value)
         case _:
-            asked = TokenRequest(
+            request = TokenRequest(
                 url=values["token_url"],
                 client_id=values["client_id"],
                 client_secret=values["client_secret"],
                 scopes=tuple(values.get("scopes") or ()),
             )
             return Auth(
-                token=asked,
-                secrets=(asked.client_secret,),
+                token=request,
+                secrets=(request.client_secret,),
                 credential="\n".join(
-                    (asked.url, asked.client_id, asked.client_secret, *asked.scopes)
+                    (request.url, request.client_id, request.client_secret, *request.scopes)
                 ),
             )
 
@@ -243,17 +243,17 @@ class TokenSource:
         return Token(value, asked_at + life - min(MARGIN, life / 10))
 
 
-def token_request(asked: TokenRequest) -> HttpRequest:
+def token_request(request: TokenRequest) -> HttpRequest:
     """Return the request for a token; the credentials are in a header, form-encoded as the RFC requires."""
     form = {"grant_type": "client_credentials"}
-    if asked.scopes:
-        form["scope"] = " ".join(asked.scopes)
-    pair = f"{quote(asked.client_id, safe='')}:{quote(asked.client_secret, safe='')}"
+    if request.scopes:
+        form["scope"] = " ".join(request.scopes)
+    pair = f"{quote(request.client_id, safe='')}:{quote(request.client_secret, safe='')}"
     headers = {
         "authorization": f"Basic {basic(pair)}",
         "content-type": "application/x-www-form-urlencoded",
     }
-    return HttpRequest(asked.url, headers, urlencode(form).encode())
+    return HttpRequest(request.url, headers, urlencode(form).encode())
 
 
 def read_token(reply: HttpReply, secret: str) -> tuple[str, float]:

@@ -475,8 +475,8 @@ class _EntryReader:
         return headers
 
     def _check_query(self, url: str, query: Mapping[str, str], auth: Auth) -> None:
-        said = {*query, *(name for name, _ in parameters(url))}
-        for name in auth.query.keys() & said:
+        named = {*query, *(name for name, _ in parameters(url))}
+        for name in auth.query.keys() & named:
             fault = f"the request already has a parameter {show(name)}"
             self._fault("auth.keyName", fault, "keep one of them")
 

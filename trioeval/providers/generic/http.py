@@ -272,8 +272,8 @@ def next_request(request: HttpRequest, reply: HttpReply, guard: OriginGuard) -> 
         if guard.holds_secret(url):
             raise _failure(reply, f"the server redirects to {origin(url)} with a secret in the URL")
         if body is not None and guard.holds_secret(body.decode("utf-8", "replace")):
-            what = f"the server redirects to {origin(url)}, and the body contains a secret"
-            raise _failure(reply, f"{what}; if that is intended, use that URL in the suite")
+            message = f"the server redirects to {origin(url)}, and the body contains a secret"
+            raise _failure(reply, f"{message}; if that is intended, use that URL in the suite")
         headers = guard.without_secrets(headers)
     if is_get:
         headers = _without(headers, {"content-type"})
@@ -322,22 +322,24 @@ def find_cache_identity(
     """
     if entry.function is not None or entry.request.files:
         return None
-    said = {to_snake(str(key)): value for key, value in entry.config.items()}
+    config = {to_snake(str(key)): value for key, value in entry.config.items()}
     variables = dict(request.vars)
-    reading = {name: said[name] for name in READING if said.get(name) is not None}
+    reading = {name: config[name] for name in READING if config.get(name) is not None}
     if reads_variables(entry.transform):
         reading["vars"] = plain(variables)
     if isinstance(entry.rewrite, Script):
         # Its result is known only after it has run: its arguments determine it.
-        given = json.dumps([said, request.prompt, variables], default=str)
-        asked = HttpRequest(entry.request.url, {}, given.encode(), entry.request.method or "")
+        given = json.dumps([config, request.prompt, variables], default=str)
+        http_request = HttpRequest(
+            entry.request.url, {}, given.encode(), entry.request.method or ""
+        )
     else:
         filling = fill(entry, entry.rewrite, request, templates)
-        asked = entry.request.render(filling, {})
+        http_request = entry.request.render(filling, {})
     return CacheIdentity(
-        name=f"http:{urlsplit(asked.url).hostname or ''}",
+        name=f"http:{urlsplit(http_request.url).hostname or ''}",
         service="http",
-        request=asked,
+        request=http_request,
         account=entry.request.auth.credential,
         reading=reading,
     )
@@ -371,8 +373,8 @@ class GenericProvider:
 
     @_tokens.default
     def _token_source(self) -> TokenSource | None:
-        asked = self.settings.request.auth.token
-        return None if asked is None else TokenSource(asked, self._client.send)
+        token = self.settings.request.auth.token
+        return None if token is None else TokenSource(token, self._client.send)
 
     async def __call__(self, request: Request, /) -> Reply:
         """Send one request, following redirects. A checkpoint, unless the request is invalid.

@@ -88,8 +88,8 @@ def lane_key(request: RequestTemplate) -> str:
     """Return origin and path as in the suite, and a digest of the parts that identify the account."""
     pairs = _pairs(request)
     headers = [text for name, text in request.headers.items() if is_secret_header(name)]
-    said = [*headers, *secret_parameters(pairs), request.auth.credential]
-    credential = "\n".join(text for text in said if text)
+    parts = [*headers, *secret_parameters(pairs), request.auth.credential]
+    credential = "\n".join(text for text in parts if text)
     return f"http|{_place(request.url)}|{digest(credential)}"
 
 

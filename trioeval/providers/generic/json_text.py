@@ -40,8 +40,8 @@ class JsonText:
 
     Example:
         >>> written = JsonText('{"n": {{ n }}, "q": "<{{ prompt }}>"}')
-        >>> said = jinja2.Template(written.marked).render(n=3, prompt='say "hi"')
-        >>> written.read(said)
+        >>> rendered = jinja2.Template(written.marked).render(n=3, prompt='say "hi"')
+        >>> written.read(rendered)
         '{"n": 3, "q": "<say \\"hi\\">"}'
     """
 

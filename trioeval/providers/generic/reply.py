@@ -104,7 +104,7 @@ class MemberPath:
         value = getattr(answer, self.root)
         for step in self.steps:
             value = _member(value, step)
-        return _found(value, answer, self.written, needs_json=self.root == "json")
+        return _transformed(value, answer, self.written, needs_json=self.root == "json")
 
 
 @attrs.frozen
@@ -128,7 +128,7 @@ class ReplyQuery:
         Raises:
             TransformError: The reply is not JSON.
         """
-        _found(answer.json, answer, self.written, needs_json=True)
+        _transformed(answer.json, answer, self.written, needs_json=True)
         return [self.language, self.written, answer.json]
 
     def output(self, result: Mapping[str, Any]) -> Any:
@@ -197,7 +197,9 @@ def script_output(script: Script, result: Mapping[str, Any]) -> Any:
     return result["value"]
 
 
-def _found(value: Any, answer: TransformInput, written: str, *, needs_json: bool = False) -> Any:
+def _transformed(
+    value: Any, answer: TransformInput, written: str, *, needs_json: bool = False
+) -> Any:
     if needs_json and answer.json is NOTHING:
         raise TransformError(f"the reply is not JSON, which {written} needs")
     if value is NOTHING or value is None:
@@ -307,8 +309,8 @@ class ReplyReading:
         if reply.status in self.statuses:
             return
         if is_success(reply):
-            what = f"validateStatus does not accept HTTP {reply.status}"
-            raise self.failure("malformed_reply", what, reply)
+            message = f"validateStatus does not accept HTTP {reply.status}"
+            raise self.failure("malformed_reply", message, reply)
         raise self.classified(reply)
 
     def whole(self, reply: HttpReply, answer: TransformInput) -> Any:
@@ -327,8 +329,10 @@ class ReplyReading:
                     "malformed_reply", "the reply is not JSON, despite its content-type", reply
                 )
             if _HTML.match(declared):
-                what = "the reply is an HTML page; if that is intended, set transformResponse: text"
-                raise self.failure("malformed_reply", what, reply)
+                message = (
+                    "the reply is an HTML page; if that is intended, set transformResponse: text"
+                )
+                raise self.failure("malformed_reply", message, reply)
             return answer.text
         if answer.json is None:
             raise self.failure("empty_reply", "the reply is null", reply)

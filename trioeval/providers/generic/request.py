@@ -63,20 +63,20 @@ class CallVariables:
         """Combine the variables of a test with a prompt, which hides a variable of that name."""
         return cls(prompt, templates, {**variables, PROMPT: verbatim(prompt)})
 
-    def text(self, written: str, what: str) -> str:
+    def text(self, written: str, place: str) -> str:
         """Return the text with its variables filled in.
 
         Raises:
-            ProviderError: `bad_request`, with `what` in its message: the text cannot be rendered.
+            ProviderError: `bad_request`, with `place` in its message: the text cannot be rendered.
         """
         if "{" not in written:
             return written
         try:
             return self._templates.render(written, self._given)
         except TemplateError as error:
-            raise ProviderError("bad_request", f"{what}: {error}") from error
+            raise ProviderError("bad_request", f"{place}: {error}") from error
 
-    def data(self, written: Any, what: str) -> Any:
+    def data(self, written: Any, place: str) -> Any:
         """Return JSON data with its texts filled in; names of members are unchanged.
 
         Raises:
@@ -84,15 +84,15 @@ class CallVariables:
         """
         match written:
             case str():
-                return self._value(written, what)
+                return self._value(written, place)
             case Mapping():
-                return {name: self.data(part, what) for name, part in written.items()}
+                return {name: self.data(part, place) for name, part in written.items()}
             case list() | tuple():
-                return [self.data(part, what) for part in written]
+                return [self.data(part, place) for part in written]
             case _:
                 return written
 
-    def _value(self, written: str, what: str) -> Any:
+    def _value(self, written: str, place: str) -> Any:
         whole = _WHOLE.fullmatch(written.strip())
         if whole is not None:
             if whole[1] == PROMPT:
@@ -100,7 +100,7 @@ class CallVariables:
             value = self._given.get(whole[1])
             if whole[1] in self._given and not isinstance(value, str):
                 return value
-        return self.text(written, what)
+        return self.text(written, place)
 
 
 JSON = "application/json"

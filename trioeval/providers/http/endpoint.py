@@ -287,9 +287,9 @@ def _account(
             fault = f"the environment variable {variable} must be printable ASCII text"
             problems.append(Problem(".config.organization", fault))
     sent = {name: headers.get(header) for name, header in service.account_headers.items()}
-    said = {name: value for name, value in sent.items() if value}
-    used = variable if is_named and variable and "organization" not in said else ""
-    return account | said, used, problems
+    explicit = {name: value for name, value in sent.items() if value}
+    used = variable if is_named and variable and "organization" not in explicit else ""
+    return account | explicit, used, problems
 
 
 def _versioned(

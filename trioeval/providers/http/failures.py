@@ -139,7 +139,7 @@ class Rule:
         """Return whether this row matches a reply that asks to wait for `wait` seconds."""
         if self.statuses and status not in self.statuses:
             return False
-        if (self.codes or self.text) and not self._is_said(found):
+        if (self.codes or self.text) and not self._matches(found):
             return False
         if self.unless_codes & found.codes:
             return False
@@ -147,9 +147,11 @@ class Rule:
             return False
         return not self.only_far or (wait is not None and wait > LONG_HINT)
 
-    def _is_said(self, found: BodyError) -> bool:
-        said = self.text is not None and self.text.search(found.words) is not None
-        return said or bool(self.codes & found.codes) or (self.or_exceeds and _exceeds(found.words))
+    def _matches(self, found: BodyError) -> bool:
+        matches = self.text is not None and self.text.search(found.words) is not None
+        return (
+            matches or bool(self.codes & found.codes) or (self.or_exceeds and _exceeds(found.words))
+        )
 
 
 RULES = (
@@ -233,7 +235,7 @@ def find_kind(status: int, found: BodyError, wait: float | None = None) -> Provi
     """
     if is_refusal(status, found):
         return "bad_request"
-    status = _telling(status, found)
+    status = _specificity(status, found)
     if status in SUCCESSES:
         return _kind_inside(found)
     return next((rule.kind for rule in RULES if rule.fits(status, found, wait)), "bad_request")
@@ -247,13 +249,13 @@ def is_refusal(status: int, found: BodyError) -> bool:
         >>> is_refusal(400, filtered), is_refusal(500, filtered)
         (True, False)
     """
-    status = _telling(status, found)
+    status = _specificity(status, found)
     if status not in REFUSING and status not in SUCCESSES:
         return False
     return found.flags is not None or bool(found.codes & REFUSED_PROMPT)
 
 
-def _telling(status: int, found: BodyError) -> int:
+def _specificity(status: int, found: BodyError) -> int:
     """Return the decisive status: one inside the body counts if that of the reply is not a failure."""
     if status >= HTTPStatus.BAD_REQUEST or found.status is None:
         return status
@@ -326,7 +328,7 @@ def read_retry_after(
         if wait is not None:
             return wait
     reset = read_spent_reset(headers)
-    return _asked(text) if reset is None and text is not None else reset
+    return _stated_wait(text) if reset is None and text is not None else reset
 
 
 def _duration(text: str) -> float | None:
@@ -335,11 +337,11 @@ def _duration(text: str) -> float | None:
     return number if number is not None and number < EPOCH_FROM else None
 
 
-def _asked(text: str) -> float | None:
-    asked = ASKED.search(text)
-    if asked is None:
+def _stated_wait(text: str) -> float | None:
+    match = ASKED.search(text)
+    if match is None:
         return None
-    total, at, found = 0.0, asked.end(), False
+    total, at, found = 0.0, match.end(), False
     while (part := PART.match(text, at)) is not None:
         total += float(part[1]) * SECONDS_BY_UNIT[part[2].lower()]
         at, found = part.end(), True

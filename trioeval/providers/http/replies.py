@@ -160,20 +160,20 @@ def failure(
 
 
 def empty(
-    what: str, answer: Reply, endpoint: Endpoint, reply: HttpReply, *, limit: str
+    field_name: str, answer: Reply, endpoint: Endpoint, reply: HttpReply, *, limit: str
 ) -> ProviderError:
     """Return the error for a reply without any content, not even an empty text; it still cost money.
 
     A reply that was cut off before any content is not retried: it would be cut off again.
 
     Args:
-        what: The part that is empty.
+        field_name: The part that is empty.
         answer: The reply as far as it was read.
         endpoint: The endpoint that replied.
         reply: The HTTP reply.
         limit: The config key of the maximum length of a reply.
     """
-    message, is_cut_off = f"{what} is empty", answer.finish_reason == "length"
+    message, is_cut_off = f"{field_name} is empty", answer.finish_reason == "length"
     if answer.finish_reason is not None:
         message += f" (finish reason {clip(answer.finish_reason, endpoint.secrets)})"
     if is_cut_off:

@@ -85,9 +85,11 @@ class CustomProvider:
             case str():
                 return Reply(output=answer)
             case _NotAsync(returned):
-                fault = f"is not async: it returned {_what(returned)}; write it with `async def`"
+                fault = (
+                    f"is not async: it returned {_type_text(returned)}; write it with `async def`"
+                )
             case _:
-                fault = f"must return a Reply or text, it returned {_what(answer)}"
+                fault = f"must return a Reply or text, it returned {_type_text(answer)}"
         raise ProviderError("unexpected", f"provider {self.name} {fault}")
 
 
@@ -96,7 +98,7 @@ class _NotAsync:
     returned: object
 
 
-def _what(value: object) -> str:
+def _type_text(value: object) -> str:
     return "nothing" if value is None else f"{type(value).__name__}: {show(value)}"
 
 

@@ -213,8 +213,8 @@ class ReplayProvider:
             raise ProviderError("replay_miss", self._miss(request.prompt))
         if (more := excess(take.unlimited_values, settings.most_bytes)) is not None:
             place = f"{settings.file}:{take.line}"
-            what = f"the recorded reply has {more}, the maximum that {MAX_RESPONSE.name} allows"
-            raise ProviderError("malformed_reply", f"{place}: {what}", fault=Fault.REFUSED)
+            message = f"the recorded reply has {more}, the maximum that {MAX_RESPONSE.name} allows"
+            raise ProviderError("malformed_reply", f"{place}: {message}", fault=Fault.REFUSED)
         if take.error is not None:
             raise take.error.revived()
         if "output" in take.left_out:

@@ -66,7 +66,7 @@ class SequenceProvider:
     """Returns the next reply for each call, whatever the request."""
 
     settings: SequenceSettings
-    _said: int = 0
+    _turn: int = 0
 
     async def __call__(self, _request: Request, /) -> Reply:
         """Return the next reply. Always a checkpoint.
@@ -74,8 +74,8 @@ class SequenceProvider:
         Raises:
             ProviderError: `replay_miss`, after the end of a strict sequence.
         """
-        inputs, turn = self.settings.inputs, self._said
-        self._said += 1
+        inputs, turn = self.settings.inputs, self._turn
+        self._turn += 1
         await trio.lowlevel.checkpoint()
         if turn >= len(inputs) and self.settings.strict:
             replies = "1 reply" if len(inputs) == 1 else f"{len(inputs)} replies"

@@ -127,7 +127,7 @@ class SimProvider:
 
     settings: SimSettings
     _templates: TemplateRenderer = attrs.field(repr=False)
-    _asked: Counter[tuple[int, int, int, str]] = attrs.field(factory=Counter, repr=False)
+    _counts: Counter[tuple[int, int, int, str]] = attrs.field(factory=Counter, repr=False)
     """Number of calls for each key; there are as many keys as rows, because only a retry repeats one."""
 
     async def __call__(self, request: Request, /) -> Reply:
@@ -139,8 +139,8 @@ class SimProvider:
         """
         settings = self.settings
         place = (request.test_idx, request.prompt_idx, request.repeat_index)
-        turn = self._asked[*place, request.prompt]
-        self._asked[*place, request.prompt] += 1
+        turn = self._counts[*place, request.prompt]
+        self._counts[*place, request.prompt] += 1
         about = "|".join(map(str, (settings.seed, settings.model, *place, request.prompt)))
         chance = Random(f"{about}|{turn}")  # noqa: S311 - repeatable, no secret
         is_right = Random(about).random() < settings.quality  # noqa: S311
@@ -206,5 +206,5 @@ def read(
 
 
 def _usage(prompt: str, output: str) -> Usage:
-    asked, said = (-(-len(text) // CHARACTERS_PER_TOKEN) for text in (prompt, output))
-    return Usage(prompt=asked, completion=said, total=asked + said)
+    prompt_tokens, completion = (-(-len(text) // CHARACTERS_PER_TOKEN) for text in (prompt, output))
+    return Usage(prompt=prompt_tokens, completion=completion, total=prompt_tokens + completion)

@@ -101,7 +101,7 @@ def split_templates(line: str) -> list[str] | Problem:
     words = _split(_TEMPLATE.sub(hold, line), line)
     if isinstance(words, Problem):
         return words
-    return [_HELD.sub(lambda held: templates[int(held[1])], word) for word in words]
+    return [_HELD.sub(lambda match: templates[int(match[1])], word) for word in words]
 
 
 def has_template(word: str) -> bool:

@@ -135,10 +135,10 @@ class OutputTail:
 
     def feed(self, part: bytes) -> bool:
         """Append a part, and drop what is too old; return True, because more is always accepted."""
-        kept = self.limit + self._margin
+        most = self.limit + self._margin
         self._written += len(part)
-        self._data += part[-kept:]
-        del self._data[:-kept]
+        self._data += part[-most:]
+        del self._data[:-most]
         return True
 
     def clear(self) -> None:
@@ -309,8 +309,8 @@ def _read_guardrails(value: Mapping[str, Any]) -> Guardrails:
 
 
 def _wrong(right: str, got: Any) -> ProviderError:
-    what = "nothing" if got is None else f"{type(got).__name__}: {show(got, _SHOWN)}"
-    return ProviderError("unexpected", f"{right}, got {what}")
+    value_shown = "nothing" if got is None else f"{type(got).__name__}: {show(got, _SHOWN)}"
+    return ProviderError("unexpected", f"{right}, got {value_shown}")
 
 
 LAST_WORDS = 1.0
@@ -430,7 +430,7 @@ class _ProgramRun:
     _errors: OutputTail = attrs.field(init=False)
 
     @_errors.default
-    def _nothing_told(self) -> OutputTail:
+    def _empty_tail(self) -> OutputTail:
         return OutputTail(secrets=longest_first(self._settings.secrets))
 
     @_written.default
@@ -484,22 +484,22 @@ class _ProgramRun:
             limit = f"{self._settings.max_output} bytes (maxOutputBytes)"
             raise self._failure("bad_exit", f"wrote more than {limit} to its standard output")
         if self._code is None:
-            what = f"did not end within {self._limit:g} seconds (timeoutMs)"
-            raise self._failure("attempt_timeout", what)
+            problem = f"did not end within {self._limit:g} seconds (timeoutMs)"
+            raise self._failure("attempt_timeout", problem)
         errors, output = self._errors.text, self._written.text
         if self._code not in self._settings.success:
             raise self._failure("bad_exit", f"{describe_end(self._code)}{last_line(errors)}")
         if errors and not output:
-            what = f"wrote only to its standard error{last_line(errors)}"
-            raise self._failure("bad_exit", what)
+            problem = f"wrote only to its standard error{last_line(errors)}"
+            raise self._failure("bad_exit", problem)
         most, source = self._settings.max_output, f"exec:{self._settings.line}"
         check_marks(self._written.data, most, source=source, key=MAX_OUTPUT.name)
         return Reply(output=output)
 
-    def _failure(self, kind: ProviderErrorKind, what: str) -> ProviderError:
+    def _failure(self, kind: ProviderErrorKind, problem: str) -> ProviderError:
         """Return an error with the end of the program's standard error."""
         return ProviderError(
-            kind, f"exec:{self._settings.line} {what}", body_excerpt=self._errors.text
+            kind, f"exec:{self._settings.line} {problem}", body_excerpt=self._errors.text
         )
 
     def _cannot_start(self, error: OSError | ValueError) -> ProviderError:
@@ -507,13 +507,13 @@ class _ProgramRun:
             hint = 'has a NUL character among its arguments; set input to "stdin"'
             return self._failure("bad_request", hint)
         if error.errno == errno.E2BIG:
-            what = "cannot get the prompt and the variables as arguments: they are too long"
-            return self._failure("bad_request", f'{what}; set input to "stdin"')
+            problem = "cannot get the prompt and the variables as arguments: they are too long"
+            return self._failure("bad_request", f'{problem}; set input to "stdin"')
         if error.errno in _NO_ROOM:
             many = error.errno in TOO_MANY
             why = too_many_open_files() if many else "too many processes; see `ulimit -u`"
-            what = f"exec:{self._settings.line} cannot be started: {why}"
-            return ProviderError("server", what, fault=Fault.RATE_LIMITED)
+            problem = f"exec:{self._settings.line} cannot be started: {why}"
+            return ProviderError("server", problem, fault=Fault.RATE_LIMITED)
         kind: ProviderErrorKind = "not_found" if error.errno in _CANNOT_RUN else "server"
         return self._failure(kind, f"cannot be started: {error.strerror}")
 

@@ -187,9 +187,9 @@ class ThreadFunction:
                 call.scope.cancel("all threads are stuck")
 
     def _stuck(self) -> ProviderError:
-        what = f"all {self.threads} threads of {self.name} are stuck in calls that took too long"
+        message = f"all {self.threads} threads of {self.name} are stuck in calls that took too long"
         hint = 'set mode to "process", whose workers can be ended'
-        return ProviderError("unexpected", f"{what}; {hint}", fault=Fault.FATAL)
+        return ProviderError("unexpected", f"{message}; {hint}", fault=Fault.FATAL)
 
     def _run(self, arguments: Sequence[Any]) -> Any:
         try:
@@ -207,8 +207,8 @@ class ThreadFunction:
 
 def late(name: str, limit: float) -> ProviderError:
     """Return the error for a call that took too long."""
-    what = f"{name} did not answer within {limit:g} seconds (timeoutMs)"
-    return ProviderError("attempt_timeout", what)
+    message = f"{name} did not answer within {limit:g} seconds (timeoutMs)"
+    return ProviderError("attempt_timeout", message)
 
 
 def _raised(name: str, error: BaseException) -> ProviderError:
@@ -447,8 +447,8 @@ class PythonProvider:
         value = await self._caller.call(arguments, limit)
         # The result of a worker process was counted before it was parsed.
         if settings.function is not None and (more := excess(value, settings.workers.largest)):
-            what = f"the result has {more}, the maximum that {MAX_RESPONSE.name} allows"
-            raise ProviderError("unexpected", f"{settings.name}: {what}")
+            message = f"the result has {more}, the maximum that {MAX_RESPONSE.name} allows"
+            raise ProviderError("unexpected", f"{settings.name}: {message}")
         return read_result(value, function, name=settings.name)
 
 

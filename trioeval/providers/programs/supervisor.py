@@ -56,13 +56,13 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, CHILD)
     program, failure = start(words, environ, tag)
     if failure is not None:
-        tell(report, f"failed {failure}")
+        write_report(report, f"failed {failure}")
         return
     # The program has its own pipes: they close with it.
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):
         os.dup2(nothing, descriptor)
-    tell(report, f"started {program} {ticks_of(program)} {int(adopts)}")
+    write_report(report, f"started {program} {ticks_of(program)} {int(adopts)}")
     kill_at = math.inf
     while True:
         try:
@@ -70,7 +70,7 @@ def main() -> None:
         except ChildProcessError:
             return
         if ended == program:
-            tell(report, f"ended {os.waitstatus_to_exitcode(status)}")
+            write_report(report, f"ended {os.waitstatus_to_exitcode(status)}")
         if ended:
             continue
         if kill_at == math.inf and os.getppid() != above:
@@ -78,7 +78,7 @@ def main() -> None:
             ask_all()
         if census is not None and not census.is_exceeded and census.exceeds():
             census.is_exceeded = True
-            tell(report, "exceeded")
+            write_report(report, "exceeded")
         if (census is not None and census.is_exceeded) or time.monotonic() >= kill_at:
             end_all()
         signal.sigtimedwait(CHILD, CHECK_EVERY)
@@ -160,10 +160,10 @@ def end_all() -> None:
         send(number, signal.SIGKILL)
 
 
-def send(number: int, what: signal.Signals) -> None:
+def send(number: int, signal_number: signal.Signals) -> None:
     """Send a signal to a process below, unless it has ended or belongs to another user."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(number, what)
+        os.kill(number, signal_number)
 
 
 def read_order(descriptor: int) -> tuple[list[bytes], dict[bytes, bytes]]:
@@ -225,7 +225,7 @@ def ticks_of(program: int) -> int:
     return int(stat.rpartition(b")")[2].split()[STARTED])
 
 
-def tell(report: int, line: str) -> None:
+def write_report(report: int, line: str) -> None:
     """Write a line of the report, unless its reader is gone."""
     with contextlib.suppress(BrokenPipeError):
         os.write(report, f"{line}\n".encode())

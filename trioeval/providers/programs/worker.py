@@ -119,9 +119,9 @@ def _bound_memory(mebibytes: int) -> None:
         from resource import RLIMIT_DATA, getrlimit, setrlimit
 
         most = getrlimit(RLIMIT_DATA)[1]
-        wanted = mebibytes * 1024 * 1024
-        wanted = wanted if most < 0 else min(wanted, most)  # RLIM_INFINITY may be -1
-        setrlimit(RLIMIT_DATA, (wanted, wanted))
+        bound = mebibytes * 1024 * 1024
+        bound = bound if most < 0 else min(bound, most)  # RLIM_INFINITY may be -1
+        setrlimit(RLIMIT_DATA, (bound, bound))
 
 
 class _Function:
@@ -165,12 +165,12 @@ class _Function:
         Data that only the first call changes was loaded; data that the second call changes too is state.
         """
         again = copy.deepcopy(arguments)
-        before = _kept(self._file)
+        before = _module_state(self._file)
         value = self._call(arguments)
-        between = _kept(self._file)
+        between = _module_state(self._file)
         if any(before.get(name) != now for name, now in between.items()):
             self._call(again)
-            after = _kept(self._file)
+            after = _module_state(self._file)
             names = sorted(name for name in after if between.get(name) != after[name])
             if names:
                 raise _KeptStateError(", ".join(names))
@@ -195,7 +195,7 @@ class _KeptStateError(Exception):
     """A function keeps state between calls that this process does not have."""
 
 
-def _kept(file: str) -> dict[str, Any]:
+def _module_state(file: str) -> dict[str, Any]:
     """Return the data of the modules in a file's folder, by name, as comparable values."""
     folder, found = str(Path(file).parent), dict[str, Any]()
     for module in tuple(sys.modules.values()):
@@ -238,8 +238,8 @@ def _comparable(value: Any) -> Any:
         return [_comparable(one) for one in value]
     if isinstance(value, dict):
         return {repr(key): _comparable(one) for key, one in value.items()}
-    held = getattr(value, "__dict__", None)
-    return id(value) if held is None else {key: id(one) for key, one in held.items()}
+    attributes = getattr(value, "__dict__", None)
+    return id(value) if attributes is None else {key: id(one) for key, one in attributes.items()}
 
 
 def load(file: str, name: str) -> Callable[..., Any]:

@@ -220,22 +220,22 @@ class Workers:
         try:
             return await _start_worker(self._spec)
         except OSError as error:
-            what = f"{self._spec.executable} cannot be started: {error.strerror}"
-            raise ProviderError("server", f"{self._spec.name}: {what}") from error
+            message = f"{self._spec.executable} cannot be started: {error.strerror}"
+            raise ProviderError("server", f"{self._spec.name}: {message}") from error
 
     def _failure(self, worker: "_Worker | None", limit: float, *, timed_out: bool) -> ProviderError:
         """Return the error for a call without an answer."""
         printed = None if worker is None else worker.printed
         if timed_out or worker is None:
             key = f" ({self._spec.limit_key})" if self._spec.limit_key else ""
-            what = f"{self._spec.name} did not answer within {limit:g} seconds{key}"
-            return ProviderError("attempt_timeout", what, body_excerpt=printed)
+            message = f"{self._spec.name} did not answer within {limit:g} seconds{key}"
+            return ProviderError("attempt_timeout", message, body_excerpt=printed)
         self._crashes += 1
-        what = f"{self._spec.name}: the worker {worker.fate}{last_line(printed)}"
+        message = f"{self._spec.name}: the worker {worker.fate}{last_line(printed)}"
         if self._crashes < CRASHES:
-            return ProviderError("worker_crashed", what, body_excerpt=printed)
-        what = f"{what}; {self._crashes} crashes in a row"
-        return ProviderError("worker_crashed", what, body_excerpt=printed, fault=Fault.FATAL)
+            return ProviderError("worker_crashed", message, body_excerpt=printed)
+        message = f"{message}; {self._crashes} crashes in a row"
+        return ProviderError("worker_crashed", message, body_excerpt=printed, fault=Fault.FATAL)
 
     def _read(self, answer: Mapping[str, Any]) -> Any:
         error = answer.get("error")
@@ -243,9 +243,9 @@ class Workers:
             return answer.get("value")
         # A file that cannot be loaded fails every call; an exception of the function fails only its own.
         if error.get("keeps"):
-            kept = error["what"].rpartition(": ")[2]
+            state = error["what"].rpartition(": ")[2]
             raise KeptStateError(
-                "unexpected", f"{self._spec.name} keeps state from call to call: {kept}"
+                "unexpected", f"{self._spec.name} keeps state from call to call: {state}"
             )
         failure = OutOfMemoryError if _is_spent(answer) else ProviderError
         key = f" ({self._spec.size_key})" if error.get("large") and self._spec.size_key else ""
@@ -268,8 +268,8 @@ async def _start_worker(spec: WorkerSpec) -> "_Worker":
         ours, channel = socket.socketpair()
         unless_started.callback(ours.close)
         theirs.callback(channel.close)
-        watched, held = os.pipe()
-        unless_started.callback(os.close, held)
+        watched, write_end = os.pipe()
+        unless_started.callback(os.close, write_end)
         theirs.callback(os.close, watched)
         unbuffered = ["-u"] if spec.program.suffix == ".py" else []
         command = [spec.executable, *unbuffered, str(spec.program)]
@@ -286,7 +286,7 @@ async def _start_worker(spec: WorkerSpec) -> "_Worker":
         )
         unless_started.pop_all()
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
-    return _Worker(tree, stream, held, spec.largest)
+    return _Worker(tree, stream, write_end, spec.largest)
 
 
 @attrs.define(eq=False)
@@ -302,7 +302,7 @@ class _Worker(trio.abc.AsyncResource):
     fate: str = attrs.field(init=False, default="is running")
     """The reason for a missing answer."""
     _printed: OutputTail = attrs.field(init=False, factory=OutputTail)
-    _asked: int = attrs.field(init=False, default=0)
+    _last_id: int = attrs.field(init=False, default=0)
 
     @property
     def is_alive(self) -> bool:
@@ -316,7 +316,7 @@ class _Worker(trio.abc.AsyncResource):
 
     async def ask(self, arguments: bytes, *, continues: bool) -> Mapping[str, Any] | None:
         """Return the answer to a call; None if there will be none, and the worker must be closed."""
-        self._asked += 1
+        self._last_id += 1
         self._printed.clear()
         async with trio.open_nursery() as nursery:
             if self._tree.process.stdout is not None:
@@ -351,24 +351,24 @@ class _Worker(trio.abc.AsyncResource):
         await self._tree.end()
 
     async def _exchange(self, arguments: bytes, *, continues: bool) -> Mapping[str, Any] | None:
-        said = b', "continues": true' if continues else b""
-        request = b'{"id": %d%b, "arguments": %b}' % (self._asked, said, arguments)
+        member = b', "continues": true' if continues else b""
+        request = b'{"id": %d%b, "arguments": %b}' % (self._last_id, member, arguments)
         try:
             await self._channel.send_all(program.LENGTH.pack(len(request)) + request)
             (size,) = program.LENGTH.unpack(await self._receive(program.LENGTH.size))
             answer = self._parsed(await self._receive(size)) if size <= LARGEST else None
         except trio.BrokenResourceError:
             return None
-        known = isinstance(answer, Mapping) and answer.get("id") == self._asked
+        known = isinstance(answer, Mapping) and answer.get("id") == self._last_id
         return answer if known else None
 
     def _parsed(self, written: bytes) -> Any:
         most = most_marks(self._largest)
         if not has_more_marks(written, most):
             return read_json(written)
-        what = f"the result has more than {most:,} texts, brackets and commas as JSON"
-        error = {"what": what, "trace": "", "loading": False, "large": True}
-        return {"id": self._asked, "error": error}
+        message = f"the result has more than {most:,} texts, brackets and commas as JSON"
+        error = {"what": message, "trace": "", "loading": False, "large": True}
+        return {"id": self._last_id, "error": error}
 
     async def _receive(self, size: int) -> bytes:
         data = bytearray()

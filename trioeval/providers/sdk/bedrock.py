@@ -144,8 +144,8 @@ class ConverseAdapter(Adapter):
         parts = []
         for block in blocks:
             match block:
-                case {"text": str(said)}:
-                    parts.append(said)
+                case {"text": str(part_text)}:
+                    parts.append(part_text)
                 case {"reasoningContent": thought}:
                     thinking = text(thought, "reasoningText", "text")
                     if self.show_thinking and thinking is not None:

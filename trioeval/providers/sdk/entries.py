@@ -132,10 +132,10 @@ def read(
     if not rest.strip():
         hint = f"write {prefix}:<model>"
         return [*problems, Problem(".id", f'"{prefix}:" has no model name', hint)]
-    for beginning, what in sdk.refused.items():
+    for beginning, feature in sdk.refused.items():
         if rest.startswith(beginning):
             instead = f"use {sdk.plain}:{rest}"
-            problems.append(Problem(".id", f"the SDK does not support {what}", instead))
+            problems.append(Problem(".id", f"the SDK does not support {feature}", instead))
     reader: Reader = importlib.import_module(f"trioeval.providers.vendors.{sdk.vendor}").read
     plain = reader(sdk.plain, rest, config, context)
     if isinstance(plain, list):

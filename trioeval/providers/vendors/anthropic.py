@@ -171,8 +171,8 @@ class MessagesAdapter(Adapter):
     @cached_property
     def headers(self) -> Mapping[str, str]:
         """The endpoint's headers, the version, and the beta features that are requested or needed."""
-        asked = self.endpoint.headers.get("anthropic-beta", "")
-        betas = [name.strip() for name in asked.split(",") if name.strip()]
+        header = self.endpoint.headers.get("anthropic-beta", "")
+        betas = [name.strip() for name in header.split(",") if name.strip()]
         betas += anthropic_body.list_betas(self.given, self.body)
         union = {"anthropic-beta": ",".join(dict.fromkeys(betas))} if betas else {}
         return {"anthropic-version": VERSION, **self.endpoint.headers, **union}
@@ -184,9 +184,9 @@ class MessagesAdapter(Adapter):
 
     def prompt_fields(self, prompt: str) -> Mapping[str, Any]:
         """Return the messages, and the system text if there is one."""
-        said = read_conversation(prompt, self.given.get("system"))
-        above = {} if said.system is None else {"system": said.system}
-        return {**above, "messages": said.messages}
+        conversation = read_conversation(prompt, self.given.get("system"))
+        above = {} if conversation.system is None else {"system": conversation.system}
+        return {**above, "messages": conversation.messages}
 
     def read(self, data: Mapping[str, Any], reply: HttpReply) -> Reply:
         """Return the reply in the blocks of the message."""
@@ -223,10 +223,10 @@ class MessagesAdapter(Adapter):
             data = read_json("".join(filter(None, (text(block, "text") for block in blocks))))
             if data is not NOT_JSON:
                 return data
-        parts = [self._told(block) for block in blocks]
+        parts = [self._block_text(block) for block in blocks]
         return "\n\n".join(part for part in parts if part)
 
-    def _told(self, block: Mapping[str, Any]) -> str | None:
+    def _block_text(self, block: Mapping[str, Any]) -> str | None:
         """Return a block as text; None if it has nothing to show."""
         match block.get("type"):
             case "text":

@@ -229,8 +229,8 @@ def _read_content(message: Mapping[str, Any]) -> tuple[str | None, Any]:
     if not isinstance(content, list) or not all(map(_is_readable, content)):
         return thinking, content
     thoughts = [one for part in content for one in objects(part, "thinking")]
-    said = "".join(part["text"] for part in content if part["type"] == "text")
-    return "".join(text(one, "text") or "" for one in thoughts) or thinking, said
+    answer = "".join(part["text"] for part in content if part["type"] == "text")
+    return "".join(text(one, "text") or "" for one in thoughts) or thinking, answer
 
 
 def _is_readable(part: Any) -> bool:

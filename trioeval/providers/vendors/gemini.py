@@ -124,10 +124,10 @@ def _output(parts: Sequence[Mapping[str, Any]], as_json: bool, show_thinking: bo
     if not all(isinstance(part.get("text"), str) for part in shown):
         return shown
     thoughts = "".join(part["text"] for part in shown if part.get("thought"))
-    said = "".join(part["text"] for part in shown if not part.get("thought"))
-    if as_json and (data := read_json(said)) is not NOT_JSON:
+    answer = "".join(part["text"] for part in shown if not part.get("thought"))
+    if as_json and (data := read_json(answer)) is not NOT_JSON:
         return data
-    return f"Thinking: {thoughts}\n\n{said}" if thoughts else said
+    return f"Thinking: {thoughts}\n\n{answer}" if thoughts else answer
 
 
 def _log_probs(candidate: Mapping[str, Any]) -> tuple[float, ...] | None:
@@ -284,9 +284,13 @@ class GenerateAdapter(GoogleAdapter):
 
     def prompt_fields(self, prompt: str) -> Mapping[str, Any]:
         """Return the contents, and the instruction if there is one."""
-        said = read_contents(prompt, self.given.get("system_instruction"))
-        above = {} if said.instruction is None else {"systemInstruction": said.instruction}
-        return {**above, "contents": said.contents}
+        conversation = read_contents(prompt, self.given.get("system_instruction"))
+        above = (
+            {}
+            if conversation.instruction is None
+            else {"systemInstruction": conversation.instruction}
+        )
+        return {**above, "contents": conversation.contents}
 
     def read(self, data: Mapping[str, Any], reply: HttpReply) -> Reply:
         """Return the reply in the first candidate, or for a blocked prompt."""
@@ -303,8 +307,8 @@ class GenerateAdapter(GoogleAdapter):
         if blocked is not None:
             return attrs.evolve(blocked, usage=usage)
         if data.get("candidates") or not data.keys() & IN_EVERY_REPLY:
-            what = "the reply is not a generateContent reply"
-            raise self.failure("malformed_reply", what, reply)
+            message = "the reply is not a generateContent reply"
+            raise self.failure("malformed_reply", message, reply)
         raise self.failure("empty_reply", "the reply has no candidate", reply)
 
     def is_empty(self, data: Mapping[str, Any]) -> bool:

@@ -67,16 +67,16 @@ def read_contents(prompt: str, instruction: str | dict[str, Any] | None = None) 
         >>> read_contents("Hi", "Be brief.").instruction
         {'parts': [{'text': 'Be brief.'}]}
     """
-    said = to_messages(prompt)
+    messages = to_messages(prompt)
     contents = [
         {"role": _ROLES.get(one["role"], one["role"]), "parts": _parts(one)}
-        for one in said
+        for one in messages
         if one["role"] not in _ABOVE
     ]
     if not contents:
         _refuse("it has only system messages")
     above = _instruction(instruction)
-    above += [part for one in said if one["role"] in _ABOVE for part in _parts(one)]
+    above += [part for one in messages if one["role"] in _ABOVE for part in _parts(one)]
     return Contents(contents, {"parts": above} if above else None)
 
 
@@ -105,8 +105,8 @@ def _texts(text: str) -> list[Any]:
     for is_data, lines in groupby(text.split("\n"), lambda line: _inline(line) is not None):
         if is_data:
             parts += map(_inline, lines)
-        elif (said := "\n".join(lines)).strip():
-            parts.append({"text": said})
+        elif (joined := "\n".join(lines)).strip():
+            parts.append({"text": joined})
     return parts
 
 

@@ -208,8 +208,8 @@ class ResponsesAdapter(Adapter):
 
     def fixed_body(self) -> Mapping[str, Any]:
         """Return the body of a request without its input."""
-        said = self.given.get("is_reasoning_model")
-        reasons = is_reasoning(self.endpoint.model) if said is None else bool(said)
+        configured = self.given.get("is_reasoning_model")
+        reasons = is_reasoning(self.endpoint.model) if configured is None else bool(configured)
         omit = bool(self.given.get("omit_defaults"))
         defaults = pick_defaults(self.defaults, reasons=reasons, omit=omit)
         body: dict[str, Any] = {"model": self.endpoint.model}
@@ -301,8 +301,8 @@ class ResponsesAdapter(Adapter):
 
     def _wants_json(self, data: Mapping[str, Any]) -> bool:
         """Return whether the reply must match a JSON schema; the service repeats the requested format."""
-        asked = data if isinstance(data.get("text"), dict) else self.body
-        return bool(field(asked, "text", "format", "type") == "json_schema")
+        body = data if isinstance(data.get("text"), dict) else self.body
+        return bool(field(body, "text", "format", "type") == "json_schema")
 
 
 def read_responses(

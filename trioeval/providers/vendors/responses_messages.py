@@ -226,9 +226,9 @@ def _thoughts(item: Item) -> list[dict[str, Any]]:
 def _message(item: Item) -> Iterator[str]:
     """Yield the texts of a message, or its refusal."""
     for part in _parts([item]):
-        said = text(part, "refusal") if part.get("type") == "refusal" else text(part, "text")
-        if said:
-            yield said
+        words = text(part, "refusal") if part.get("type") == "refusal" else text(part, "text")
+        if words:
+            yield words
 
 
 def _lines(item: Item, *, show_thinking: bool) -> Iterator[str]:
@@ -238,29 +238,29 @@ def _lines(item: Item, *, show_thinking: bool) -> Iterator[str]:
         case "function_call" | "custom_tool_call":
             yield json.dumps(item, ensure_ascii=False)
         case "reasoning" if show_thinking:
-            said = "\n".join(filter(None, (text(part, "text") for part in _thoughts(item))))
-            yield f"Thinking: {said}" if said else ""
+            thoughts = "\n".join(filter(None, (text(part, "text") for part in _thoughts(item))))
+            yield f"Thinking: {thoughts}" if thoughts else ""
         case "web_search_call":
             yield _line("Web search", _searched(item.get("action")))
         case "code_interpreter_call":
             yield _line("Code interpreter", text(item, "code"))
         case "mcp_call":
             failed = item.get("error")
-            what = f"MCP {text(item, 'name') or 'tool'}{' failed' if failed else ''}"
-            yield _line(what, _plain(failed) if failed else text(item, "output"))
+            title = f"MCP {text(item, 'name') or 'tool'}{' failed' if failed else ''}"
+            yield _line(title, _plain(failed) if failed else text(item, "output"))
         case "mcp_list_tools":
             names = ", ".join(filter(None, (text(tool, "name") for tool in objects(item, "tools"))))
             yield _line(f"MCP tools of {text(item, 'server_label') or 'the server'}", names)
         case "mcp_approval_request":
-            wanted = f"{text(item, 'name') or 'tool'} {text(item, 'arguments') or ''}"
-            yield _line("MCP asks for approval", wanted)
+            call = f"{text(item, 'name') or 'tool'} {text(item, 'arguments') or ''}"
+            yield _line("MCP asks for approval", call)
         case _:
             pass
 
 
-def _line(what: str, detail: str | None) -> str:
+def _line(title: str, detail: str | None) -> str:
     """Return one line, whatever the detail is."""
-    return " ".join(f"{what}: {detail or ''}".split()).removesuffix(":")
+    return " ".join(f"{title}: {detail or ''}".split()).removesuffix(":")
 
 
 def _searched(action: Any) -> str | None:

@@ -77,12 +77,12 @@ class DocumentPart:
         return DocumentPart(value, self.path, self.problems)
 
     def mapping(self) -> Mapping[str, Any]:
-        """Return the object; an empty one if there is no value."""
+        """Return the object; an empty one without a value."""
         found: Mapping[str, Any] = self._of(Mapping, "an object", {})
         return found
 
     def sequence(self) -> Sequence[Any]:
-        """Return the list; an empty one if there is no value."""
+        """Return the list; an empty one without a value."""
         found: Sequence[Any] = self._of(list, "a list", [])
         return found
 
@@ -94,7 +94,7 @@ class DocumentPart:
         ]
 
     def number(self, default: float | None) -> Any:
-        """Return the number; the default if there is no value."""
+        """Return the number; the default without a value."""
         value = self.value
         if isinstance(value, int | float) and (isinstance(value, bool) or not abs(value) < _HUGE):
             self.problem(f"must be a number, got {quote(value)}")
@@ -115,7 +115,7 @@ class DocumentPart:
         return -1
 
     def text(self) -> str | None:
-        """Return the text; None if there is no value."""
+        """Return the text; None without a value."""
         found: str | None = self._of(str, "a text", None)
         return found
 
@@ -173,33 +173,33 @@ def imported_row(row: DocumentPart, eval_id: str) -> dict[str, Any]:
     return shallow(_with_rest(record, found))  # type: ignore[no-any-return]
 
 
-def _with_rest(told: dict[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+def _with_rest(record: dict[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values that were read of an object, followed by all others."""
-    return {**told, **left(found, told)}
+    return {**record, **left(found, record)}
 
 
-def usage_of(told: DocumentPart) -> dict[str, Any]:
+def usage_of(part: DocumentPart) -> dict[str, Any]:
     """Return the token usage with all of its numbers, those of judges included."""
-    judges = _tokens(told.at("assertions"))
-    return {**_tokens(told), "assertions": judges}
+    judges = _tokens(part.at("assertions"))
+    return {**_tokens(part), "assertions": judges}
 
 
-def _tokens(told: DocumentPart) -> dict[str, Any]:
-    details = told.at(_DETAILS)
-    for part in (told, details):
+def _tokens(usage: DocumentPart) -> dict[str, Any]:
+    details = usage.at(_DETAILS)
+    for part in (usage, details):
         part.mapping()
     return {
-        **{name: told.at(name).number(0) for name in left(_NO_USAGE, {_DETAILS})},
+        **{name: usage.at(name).number(0) for name in left(_NO_USAGE, {_DETAILS})},
         _DETAILS: {name: details.at(name).number(0) for name in _NO_USAGE[_DETAILS]},
     }
 
 
 def _failure_reason(row: DocumentPart, graded: Mapping[str, Any] | None) -> int:
-    said = row.at("failureReason")
-    if said.value in _REASONS and not isinstance(said.value, bool):
-        return int(said.value)
-    if said.value is not None:
-        said.problem(f"must be 0, 1 or 2, got {quote(said.value)}")
+    reason = row.at("failureReason")
+    if reason.value in _REASONS and not isinstance(reason.value, bool):
+        return int(reason.value)
+    if reason.value is not None:
+        reason.problem(f"must be 0, 1 or 2, got {quote(reason.value)}")
     success = row.at("success")
     if graded is not None and "success" not in row.mapping():
         success = success.of(graded["pass"])
@@ -211,41 +211,41 @@ def _failure_reason(row: DocumentPart, graded: Mapping[str, Any] | None) -> int:
 def _named(part: DocumentPart, key: str) -> Mapping[str, Any]:
     """Return an object that may be written as a text; null members count as missing."""
     part = part.of({key: part.value}) if isinstance(part.value, str) else part
-    said = part.mapping()
+    facts = part.mapping()
     for name in (key, "label"):
         part.at(name).text()
-    return {name: fact for name, fact in said.items() if fact is not None}
+    return {name: fact for name, fact in facts.items() if fact is not None}
 
 
 def _test_case(part: DocumentPart) -> dict[str, Any]:
-    said = part.mapping()
-    told = {
+    data = part.mapping()
+    record = {
         "description": part.at("description").text(),
         "vars": part.at("vars").mapping(),
         "assert": part.at("assert").sequence(),
-        "threshold": said.get("threshold"),
+        "threshold": data.get("threshold"),
         "options": part.at("options").mapping(),
         "metadata": part.at("metadata").mapping(),
     }
-    return _with_rest(told, said)
+    return _with_rest(record, data)
 
 
 def _response(part: DocumentPart, used: Mapping[str, Any]) -> dict[str, Any] | None:
     if part.value is None:
         return None
-    said, usage = part.mapping(), part.at("tokenUsage")
-    told = {
-        "output": said.get("output"),
-        "cached": said.get("cached") is True,
+    data, usage = part.mapping(), part.at("tokenUsage")
+    record = {
+        "output": data.get("output"),
+        "cached": data.get("cached") is True,
         "cost": part.at("cost").number(None),
         "tokenUsage": usage_of(usage)
         if usage.value
         else {**used, "assertions": usage_json()["assertions"]},
-        "finishReason": said.get("finishReason"),
-        "isRefusal": said.get("isRefusal") is True,
+        "finishReason": data.get("finishReason"),
+        "isRefusal": data.get("isRefusal") is True,
         "metadata": part.at("metadata").mapping(),
     }
-    return _with_rest(told, said)
+    return _with_rest(record, data)
 
 
 def _graded(part: DocumentPart) -> dict[str, Any] | None:
@@ -256,14 +256,14 @@ def _graded(part: DocumentPart) -> dict[str, Any] | None:
 
 
 def _verdict(part: DocumentPart) -> dict[str, Any]:
-    said, passed = part.mapping(), part.at("pass").truth()
+    data, passed = part.mapping(), part.at("pass").truth()
     weights, metadata = part.at("namedScoreWeights").numbers(), part.at("metadata").mapping()
     part.at("metadata").at("assertionSet").mapping()
     assertion = part.at("assertion").mapping()
     for name in ("type", "metric"):
         part.at("assertion").at(name).text()
     return {
-        **left(said, ("assertion", "namedScoreWeights", "metadata")),
+        **left(data, ("assertion", "namedScoreWeights", "metadata")),
         "pass": passed,
         "score": part.at("score").number(float(passed)),
         "reason": part.at("reason").text() or "",
@@ -277,14 +277,14 @@ def _verdict(part: DocumentPart) -> dict[str, Any]:
 
 def _own(part: DocumentPart, record: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the members that only trioeval writes; for rows of other programs they are derived."""
-    said = part.mapping()
-    outcome = said.get("outcome", "failed" if record["failureReason"] == _ERROR else "done")
+    data = part.mapping()
+    outcome = data.get("outcome", "failed" if record["failureReason"] == _ERROR else "done")
     if outcome not in OUTCOMES:
         part.at("outcome").problem(f"must be one of {', '.join(OUTCOMES)}, got {quote(outcome)}")
     waits, cost = part.at("waits").numbers(), part.at("gradingCost").number(None)
     lane, provider = part.at("lane").text(), record["provider"]
     return {
-        **left(said, ("waits", "gradingCost")),
+        **left(data, ("waits", "gradingCost")),
         "outcome": outcome,
         "lane": provider["label"] or provider["id"] if lane is None else lane,
         "attempts": part.at("attempts").number(record["tokenUsage"]["numRequests"]),
@@ -356,14 +356,14 @@ def imported(data: bytes, file: Path) -> Imported:
         problems.add("$", f"is not JSON: {error.msg}", _NO_RESULTS, **place)
     except RecursionError:
         problems.add("$", "is nested too deeply")
-    if told := problems.found[:_MANY]:
-        if more := len(problems.found) - len(told):
-            told.append(
+    if mistakes := problems.found[:_MANY]:
+        if more := len(problems.found) - len(mistakes):
+            mistakes.append(
                 Problem(
                     "$", f"and {counted(more, 'more problem', 'more problems')}", file=problems.file
                 )
             )
-        raise SuiteError(told)
+        raise SuiteError(mistakes)
     return Imported(found)
 
 
@@ -430,25 +430,25 @@ def _table_rows(table: DocumentPart, prompts: Sequence[DocumentPart]) -> Iterato
     """Return the cells of a table of version 2 as rows."""
     names = table.at("head").at("vars").value or []
     for nth, line in enumerate(table.at("body").parts()):
-        said = line.mapping()
-        test, values = line.at("test").mapping(), said.get("vars") or []
+        line_data = line.mapping()
+        test, values = line.at("test").mapping(), line_data.get("vars") or []
         for column, cell in enumerate(line.at("outputs").parts()):
             if cell.value is None:  # the table has cells of tests that were not run
                 continue
-            told = cell.mapping()
+            data = cell.mapping()
             of = prompts[column].value if column < len(prompts) else None
             prompt = of if isinstance(of, Mapping) else {}
             yield cell.of(
                 {
-                    "testIdx": said.get("testIdx", nth),
+                    "testIdx": line_data.get("testIdx", nth),
                     "promptIdx": column,
-                    "success": told.get("pass"),
+                    "success": data.get("pass"),
                     "vars": test.get("vars") or dict(zip(names, values, strict=False)),
                     "provider": prompt.get("provider"),
-                    "response": told.get("response") or {"output": told.get("text")},
-                    **left(told, ("pass", "text", "prompt", "response", "testCase")),
-                    "prompt": {"raw": told.get("prompt"), "label": prompt.get("label")},
-                    "testCase": told.get("testCase") or test,
+                    "response": data.get("response") or {"output": data.get("text")},
+                    **left(data, ("pass", "text", "prompt", "response", "testCase")),
+                    "prompt": {"raw": data.get("prompt"), "label": prompt.get("label")},
+                    "testCase": data.get("testCase") or test,
                 }
             )
 
@@ -465,7 +465,7 @@ def _of_lines(text: str, problems: Problems, eval_id: str) -> ImportedTask:
             else:
                 records.append(imported_row(row, eval_id))
     problems.line = None
-    _tell_twins(records, problems)
+    _report_twins(records, problems)
     if not records and not problems.found:
         problems.add("$", "has no rows")
     columns = _columns_of(records)
@@ -489,11 +489,11 @@ def _of_lines(text: str, problems: Problems, eval_id: str) -> ImportedTask:
 def _records(rows: Sequence[DocumentPart], eval_id: str) -> list[dict[str, Any]]:
     records = [imported_row(row, eval_id) for row in rows]
     if rows:
-        _tell_twins(records, rows[0].problems)
+        _report_twins(records, rows[0].problems)
     return records
 
 
-def _tell_twins(records: Sequence[Mapping[str, Any]], problems: Problems) -> None:
+def _report_twins(records: Sequence[Mapping[str, Any]], problems: Problems) -> None:
     seen = set()
     for record in records:
         place = record["testIdx"], record["promptIdx"]
@@ -507,11 +507,11 @@ def _sorted(records: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]
 
 
 def _column(prompt: DocumentPart) -> HeadColumn:
-    said = prompt.mapping()
+    data = prompt.mapping()
     raw = prompt.at("raw").text() or ""
-    label = prompt.at("label").of(said.get("label") or said.get("display")).text()
+    label = prompt.at("label").of(data.get("label") or data.get("display")).text()
     provider = prompt.at("provider").text() or ""
-    return HeadColumn(id=str(said.get("id") or ""), raw=raw, label=label or raw, provider=provider)
+    return HeadColumn(id=str(data.get("id") or ""), raw=raw, label=label or raw, provider=provider)
 
 
 def _columns_of(records: Sequence[Mapping[str, Any]]) -> Sequence[HeadColumn]:

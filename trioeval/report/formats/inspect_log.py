@@ -103,12 +103,12 @@ def sample_of(record: RowRecord, sample_id: str | int, epoch: int) -> InspectSam
         epoch: The number of the repeat, from 1.
     """
     scores, numbers = _scores(record)
-    asked = _messages(record.prompt)
+    messages_in = _messages(record.prompt)
     question, model = record.question, record.provider_id
     shared: Json = {
         "id": sample_id,
         "epoch": epoch,
-        "input": question.get("question") or asked or "",
+        "input": question.get("question") or messages_in or "",
         "target": _target(record),
         "scores": scores or None,
         "metadata": _metadata(record),
@@ -121,7 +121,7 @@ def sample_of(record: RowRecord, sample_id: str | int, epoch: int) -> InspectSam
         shared["description"] = description
     if record.latency_ms is not None:
         shared["working_time"] = record.latency_ms / 1000
-    messages = [*_as_messages(asked), *_answer(record, model)]
+    messages = [*_as_messages(messages_in), *_answer(record, model)]
     error = record.error or "no reason given"
     failed = not record.status.has_verdict
     whole = {
@@ -164,12 +164,12 @@ def _scores(record: RowRecord) -> tuple[dict[str, Json], dict[str, float]]:
     if not record.status.has_verdict:
         return {}, {}
     passed = record.status is Status.PASS
-    told: Json = {"answer": _text(record.shown)}
+    details: Json = {"answer": _text(record.shown)}
     if record.verdict is not None:
-        told["explanation"] = record.reason
+        details["explanation"] = record.reason
     named = {f"metric:{name}": value for name, value in record.named_scores.items()}
     numbers = {VERDICT: float(passed), SCORE: record.score, **named}
-    scores: dict[str, Json] = {VERDICT: {"value": _CORRECT if passed else _INCORRECT, **told}}
+    scores: dict[str, Json] = {VERDICT: {"value": _CORRECT if passed else _INCORRECT, **details}}
     scores |= {name: {"value": numbers[name]} for name in (SCORE, *named)}
     return scores, numbers
 
@@ -203,10 +203,10 @@ def _messages(prompt: str | None) -> str | list[Json] | None:
     return messages or prompt
 
 
-def _as_messages(asked: str | list[Json] | None) -> list[Json]:
-    if isinstance(asked, list):
-        return asked
-    return [] if asked is None else [{"role": "user", "content": asked, "source": "input"}]
+def _as_messages(prompt: str | list[Json] | None) -> list[Json]:
+    if isinstance(prompt, list):
+        return prompt
+    return [] if prompt is None else [{"role": "user", "content": prompt, "source": "input"}]
 
 
 def _answer(record: RowRecord, model: str) -> Iterator[Json]:
@@ -421,8 +421,8 @@ def _samples(column: LogColumn, sums: _Sums) -> Iterator[InspectSample]:
 
 def _sample_id(record: RowRecord, taken: Container[str]) -> str | int:
     """Return the id of the question or case, or else the number of the test."""
-    said = record.question.get("id") or record.test.get("case")
-    plain = _UNSAFE.sub("_", said)[:_ID] if isinstance(said, str) else ""
+    name = record.question.get("id") or record.test.get("case")
+    plain = _UNSAFE.sub("_", name)[:_ID] if isinstance(name, str) else ""
     number = record.test_idx
     if plain.strip(" .") and plain not in taken:
         return plain
@@ -435,11 +435,14 @@ def _sample_id(record: RowRecord, taken: Container[str]) -> str | int:
 def _header(column: LogColumn, sums: _Sums) -> Json:
     part = column.part
     head, totals = part.head, part.totals.columns[column.prompt_idx]
-    said = head.columns[column.prompt_idx]
+    head_column = head.columns[column.prompt_idx]
     name = head.task or head.config.get("description") or "suite"
     own_id = f"{head.eval_id}-{name}-{column.prompt_idx}"
-    model = sums.model or said.provider
-    prompt = {"label": part.prompt_text(said.label), "raw": part.prompt_text(said.raw)}
+    model = sums.model or head_column.provider
+    prompt = {
+        "label": part.prompt_text(head_column.label),
+        "raw": part.prompt_text(head_column.raw),
+    }
     usages: Json = {"model_usage": {model: model_usage(totals.usage.own_json(), totals.cost)}}
     if totals.usage.judges is not None:
         judges = totals.usage.judges.own_json()
@@ -463,7 +466,7 @@ def _header(column: LogColumn, sums: _Sums) -> Json:
             "config": {"epochs": sums.epochs, "epochs_reducer": ["mean"], "fail_on_error": False},
             "packages": {"trioeval": head.versions.get("trioevalVersion", "")},
             "metadata": {
-                "provider": said.provider,
+                "provider": head_column.provider,
                 "prompt": prompt,
                 "promptIdx": column.prompt_idx,
             },

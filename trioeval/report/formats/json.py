@@ -197,7 +197,7 @@ def record_json(record: Any, *, sparse: bool = False) -> dict[str, Any]:
     }
 
 
-def read_record(kind: type[T], told: Mapping[str, Any]) -> T:
+def read_record(kind: type[T], data: Mapping[str, Any]) -> T:
     """Return the record from the result of `record_json`; numbers and texts are not checked.
 
     Raises:
@@ -207,7 +207,7 @@ def read_record(kind: type[T], told: Mapping[str, Any]) -> T:
         >>> read_record(Usage, {"total": 3}) == Usage(total=3)
         True
     """
-    return _reader().structure(told, kind)
+    return _reader().structure(data, kind)
 
 
 @functools.cache
@@ -250,14 +250,14 @@ def _reader() -> cattrs.Converter:
         origin: Any = get_origin(kind)
         return origin is Sequence
 
-    def members(told: Any, kind: Any) -> list[Any]:
+    def members(data: Any, kind: Any) -> list[Any]:
         (member,) = get_args(kind)
-        return [reader.structure(one, member) for one in told]
+        return [reader.structure(one, member) for one in data]
 
     for scalar in (str, int, float, bool):
-        reader.register_structure_hook(scalar, lambda told, _: told)
-    reader.register_structure_hook(Path, lambda told, _: Path(told))
-    reader.register_structure_hook_func(is_literal, lambda told, _: told)
+        reader.register_structure_hook(scalar, lambda value, _: value)
+    reader.register_structure_hook(Path, lambda value, _: Path(value))
+    reader.register_structure_hook_func(is_literal, lambda value, _: value)
     reader.register_structure_hook_func(is_sequence, members)
     reader.register_structure_hook_factory(attrs.has, fields)
     return reader

@@ -147,8 +147,8 @@ def _dataset(results: Results) -> Iterator[str]:
         attributes = {"message": escape_control_characters(why, _MESSAGE), "type": "dataset"}
         rows = xml_text("\n".join(map(failure_line, dataset.failures)))
         yield f"      <failure{xml_attributes(attributes)}>{rows}</failure>\n"
-    told = xml_text("\n".join(dataset_lines(dataset)))
-    yield f"      <system-out>{told}</system-out>\n    </testcase>\n  </testsuite>\n"
+    text = xml_text("\n".join(dataset_lines(dataset)))
+    yield f"      <system-out>{text}</system-out>\n    </testcase>\n  </testsuite>\n"
 
 
 def _counts(columns: Sequence[ColumnTotals], parts: Sequence[Results] = ()) -> dict[str, object]:

@@ -43,8 +43,8 @@ def workflow_command(
         '::error file=a%2Cb.yaml::100 %25%0Ax'
     """
     given = (properties or {}).items()
-    said = [f"{key}={_escaped(fact, _IN_PROPERTY)}" for key, fact in given if fact is not None]
-    head = f"{name} {','.join(said)}" if said else name
+    shown = [f"{key}={_escaped(fact, _IN_PROPERTY)}" for key, fact in given if fact is not None]
+    head = f"{name} {','.join(shown)}" if shown else name
     # The runner executes commands of the old syntax anywhere in a line.
     return f"::{head}::{_escaped(text, _IN_TEXT)}".replace("##[", "##\\[")
 
@@ -229,14 +229,14 @@ def _failure(group: FailureGroup, headings: Sequence[str]) -> Sequence[str]:
 def _waits(activity: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the waits of the run, the longest first."""
     waits = [wait for wait in longest_waits(activity) if wait.lane not in OWN_LANES][:_WAITS]
-    told = [wait for wait in waits if wait.seconds >= 0.05]  # noqa: PLR2004 - shown as 0.1
-    if not told:
+    shown = [wait for wait in waits if wait.seconds >= 0.05]  # noqa: PLR2004 - shown as 0.1
+    if not shown:
         return
     took = math.fsum(one["durationS"] for one in activity)
     keys = (key for execution in activity for key in execution["lanes"] if key not in OWN_LANES)
     names = lane_names(keys, labels_of(activity))
     yield "#### Longest waits\n\n"
-    for wait in told:
+    for wait in shown:
         lane, why = code(names[wait.lane]), WAIT_WORDS[wait.why]
         yield f"* {wait.seconds:.1f} s of {took:.1f} s: {lane}, {why}\n"
     yield "\n"

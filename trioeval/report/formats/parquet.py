@@ -139,7 +139,7 @@ def write_parquet(path: Path, parts: Sequence[Results]) -> None:
 def _batches(
     rows: Iterable[tuple[Results, RowRecord]],
 ) -> Iterator[list[tuple[Results, RowRecord]]]:
-    """Yield rows in batches; an empty batch if there are no rows."""
+    """Yield rows in batches; an empty batch without rows."""
     rows = iter(rows)
     batch = list(itertools.islice(rows, _BATCH))
     yield batch

@@ -50,9 +50,9 @@ function histogram(place, title, unit, sorted, step, count) {
     else beyond++;
   }
   const at = (share) => Math.round(nearestRank(sorted, share));
-  let told = `${counted(sorted.length, "row")}, median ${at(0.5)} ${unit}, p95 ${at(0.95)} ${unit}, most ${at(1)} ${unit}`;
-  if (beyond) told += `; ${beyond} beyond the picture`;
-  place.append(make("h3", {}, title), make("p", { class: "dim" }, told));
+  let text = `${counted(sorted.length, "row")}, median ${at(0.5)} ${unit}, p95 ${at(0.95)} ${unit}, most ${at(1)} ${unit}`;
+  if (beyond) text += `; ${beyond} beyond the picture`;
+  place.append(make("h3", {}, title), make("p", { class: "dim" }, text));
   const options = {
     height: 180,
     scales: { x: { time: false, range: [0, step * count] }, y: { range: (_, __, high) => [0, Math.max(1, high)] } },
@@ -71,7 +71,7 @@ function histogram(place, title, unit, sorted, step, count) {
       },
     ],
   };
-  plot(place, `${title}: ${told}`, options, [bins.map((_, bin) => bin * step), bins]);
+  plot(place, `${title}: ${text}`, options, [bins.map((_, bin) => bin * step), bins]);
 }
 
 /** Histograms of one measure, one for each column of each part, over the same axis. */
@@ -135,7 +135,7 @@ function timeline(place, lane, seconds) {
   };
   const heights = options.axes[1];
   heights.grid.filter = heights.ticks.filter = heights.filter;
-  plot(place, `${lane.name}: ${lane.told}`, options, [times, column(0), column(1)]);
+  plot(place, `${lane.name}: ${lane.text}`, options, [times, column(0), column(1)]);
   const key = [["line", "calls in flight"], ["dash", "limit"]];
   if (buckets.some((bucket) => bucket[3])) key.push(["mark", "refused (429)"]);
   if (reasons.length) key.push(["band", "waited for"]);
@@ -180,7 +180,7 @@ function drawLanes(place) {
   page.lanes.forEach((execution, number) => {
     if (page.lanes.length > 1) place.append(make("h2", {}, `Execution ${number + 1}`));
     for (const lane of execution.lanes) {
-      const figure = make("figure", {}, make("h3", { title: lane.key }, lane.name), make("p", { class: "dim" }, lane.told));
+      const figure = make("figure", {}, make("h3", { title: lane.key }, lane.name), make("p", { class: "dim" }, lane.text));
       place.append(figure);
       timeline(figure, lane, execution.seconds);
     }

@@ -30,7 +30,7 @@ def compare_chunks(
     after: Sequence[Results],
     *,
     by: By = "row",
-    told: Sequence[str] = (),
+    sentences: Sequence[str] = (),
 ) -> Iterator[str]:
     """Yield the text of a page about two runs, a few hundred rows at a time.
 
@@ -40,7 +40,7 @@ def compare_chunks(
         before: The old run, or its tasks.
         after: The new run, or its tasks.
         by: The rule that matches rows; see `Comparison`.
-        told: Sentences about both runs, such as whether they differ beyond chance.
+        sentences: Sentences about both runs, such as whether they differ beyond chance.
     """
     old, new = before[0].head, after[0].head
     found = _Compared(before, after, by)
@@ -64,7 +64,7 @@ def compare_chunks(
                 "not_run": None,
             }
         ],
-        "comparison": _Summary(found, told),
+        "comparison": _Summary(found, sentences),
         "has_charts": False,
         "has_lanes": False,
         "packs": map(Markup, found.packs()),
@@ -104,13 +104,13 @@ class _Compared:
     def packs(self) -> Iterator[str]:
         """Yield all data of rows as elements of the page."""
         index, details = Packs(0, "index"), Packs(0, "details")
-        wanted = bytearray()  # one for each row of the old run: whether it is shown
+        is_shown = bytearray()  # one for each row of the old run: whether it is shown
         rows = 0
         new = _LastRecord()
         for change in self.comparison.changes(new.of(self._after)):
             if (place := change.before_row) is not None:
-                wanted.extend(bytes(max(0, place + 1 - len(wanted))))
-                wanted[place] = 1
+                is_shown.extend(bytes(max(0, place + 1 - len(is_shown))))
+                is_shown[place] = 1
             cell = None
             record = (self._old if change.after is None else new).record.stripped(self.strip)
             if change.after is not None:
@@ -120,7 +120,7 @@ class _Compared:
             yield from index.add(_line(change, record, cell))
         yield from index.rest()
         yield from details.rest()
-        yield from self._packs_before(wanted, details.characters)
+        yield from self._packs_before(is_shown, details.characters)
 
     def _packs_before(self, wanted: bytearray, characters: int) -> Iterator[str]:
         index, details = Packs(0, "index-before"), Packs(0, "before", characters)
@@ -152,7 +152,7 @@ class _Summary:
     """The summary of both runs for the template, which is rendered after the rows."""
 
     _of: _Compared
-    told: Sequence[str]
+    sentences: Sequence[str]
     kinds: Sequence[str] = KINDS
 
     @property

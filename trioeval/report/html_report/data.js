@@ -75,9 +75,9 @@ class Details {
 }
 
 /** Join all strings in JSON data. */
-function textsOf(told) {
-  if (typeof told === "string") return told;
-  return Array.isArray(told) ? told.map(textsOf).join("\n") : "";
+function textsOf(value) {
+  if (typeof value === "string") return value;
+  return Array.isArray(value) ? value.map(textsOf).join("\n") : "";
 }
 
 function counted(count, unit) {

@@ -75,8 +75,8 @@ def _blocks(record: RowRecord, most: int) -> Iterator[Block]:
     if record.response is not None and "raw" in record.response:
         yield from _text("reply before transforms", _shown(record.response["raw"]), most)
     if waits := record.waits:
-        told = [[f"{s:.3f} s", WAITS_FOR.get(why, plain(why, _NAME))] for why, s in waits]
-        yield ["pairs", "waited", told]
+        listed = [[f"{s:.3f} s", WAITS_FOR.get(why, plain(why, _NAME))] for why, s in waits]
+        yield ["pairs", "waited", listed]
 
 
 def _text(title: str, text: object, most: int) -> Iterator[Block]:
@@ -120,14 +120,16 @@ def _checks(record: RowRecord) -> Iterator[Block]:
 
 
 def _check(part: PartRecord) -> list[Any]:
-    said = part.said
-    value = part.metadata.get(RENDERED, said.get("value"))
+    assertion = part.assertion
+    value = part.metadata.get(RENDERED, assertion.get("value"))
     name = plain(part.type, _NAME)
     if value is not None:
         name += f" {plain(output_text(value), _NAME)}"
-    facts = [f"weight {said['weight']}"] if said.get("weight", 1) != 1 else []
-    facts += [f"metric {said['metric']}"] if said.get("metric") is not None else []
-    facts += [f"threshold {said['threshold']}"] if said.get("threshold") is not None else []
+    facts = [f"weight {assertion['weight']}"] if assertion.get("weight", 1) != 1 else []
+    facts += [f"metric {assertion['metric']}"] if assertion.get("metric") is not None else []
+    facts += (
+        [f"threshold {assertion['threshold']}"] if assertion.get("threshold") is not None else []
+    )
     facts += [f"judged by {part.judges}"] if part.judges else []
     return [
         part.passed,

@@ -47,13 +47,13 @@ class Packs:
         """The most characters of a text of the next row: a page must stay small enough for browsers."""
         return LONG if self.characters < _LARGE else SHORT
 
-    def add(self, told: Any) -> Iterator[str]:
+    def add(self, data: Any) -> Iterator[str]:
         """Add the data of a row, and yield an element when a pack is full.
 
         Args:
-            told: JSON data without lone surrogates.
+            data: JSON data without lone surrogates.
         """
-        text = compact(told).encode("utf-8", "replace")
+        text = compact(data).encode("utf-8", "replace")
         self._texts.append(text)
         self._size += len(text)
         if self._size >= _PACK:

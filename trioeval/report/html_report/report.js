@@ -12,7 +12,7 @@ async function loadPart(number) {
       if (kind && n === 0) cell = before.get(place) ?? null;
       row[`c${n}`] = cell;
       if (!cell) return;
-      words.push(cell[CELL.said], cell[CELL.why]);
+      words.push(cell[CELL.text], cell[CELL.why]);
       owners[kind && n === 0 ? 1 : 0][cell[CELL.row]] = id;
     });
     row.text = words.join("\n").toLowerCase();
@@ -44,7 +44,7 @@ class Sheet {
     this.wanted = component;
     const row = component.getData();
     const cells = matrix.columns.map((_, number) => row[`c${number}`]);
-    const told = await Promise.all(
+    const pages = await Promise.all(
       cells.map((cell, number) => cell && matrix.details[row.kind && number === 0 ? 1 : 0].row(cell[CELL.row])),
     );
     if (this.wanted !== component) return; // another row was opened
@@ -55,8 +55,8 @@ class Sheet {
     this.dialog.querySelector(".next").setAttribute("aria-disabled", place === matrix.count);
     const body = this.dialog.querySelector(".panes");
     body.replaceChildren();
-    if (row.kind) body.append(changeView(row, told));
-    told.forEach((details, number) => {
+    if (row.kind) body.append(changeView(row, pages));
+    pages.forEach((details, number) => {
       if (details) body.append(paneView(matrix.columns[number], cells[number], details));
     });
     if (!this.dialog.open) this.dialog.showModal();

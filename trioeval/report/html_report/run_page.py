@@ -97,7 +97,7 @@ _WHY = 200  # characters of a reason
 _METRICS = 40  # metrics of a row that are shown
 _STATUSES = (Status.PASS, Status.FAIL, Status.ERROR, Status.NOT_RUN)
 
-CELL_FIELDS = ("status", "score", "ms", "tokens", "cost", "said", "why", "metrics", "row")
+CELL_FIELDS = ("status", "score", "ms", "tokens", "cost", "text", "why", "metrics", "row")
 """The values of a cell, in this order; `status` counts pass, fail, error, not run and not graded from 0."""
 
 
@@ -121,14 +121,14 @@ def cell_json(record: RowRecord, row: int) -> list[Any]:
         record.latency_ms,
         record.tokens,
         record.cost,
-        said_of(record),
+        shown_text(record),
         why,
         metrics or None,
         row,
     ]
 
 
-def said_of(record: RowRecord) -> str:
+def shown_text(record: RowRecord) -> str:
     """Return the short form of a row as one line."""
     shown = record.shown
     if shown is None:
@@ -151,14 +151,14 @@ _SHORTEST_S = 0.05
 _LANES_WORDS = {why.value: word for why, word in WAIT_WORDS.items()}
 
 
-def lanes_json(told: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def lanes_json(executions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the data of the charts of lanes.
 
     Args:
-        told: The results of `Activity.json`, one for each execution.
+        executions: The results of `Activity.json`, one for each execution.
     """
-    keys = (key for execution in told for key in execution["lanes"])
-    names = lane_names(keys, labels_of(told))
+    keys = (key for execution in executions for key in execution["lanes"])
+    names = lane_names(keys, labels_of(executions))
     return [
         {
             "seconds": execution["durationS"],
@@ -167,7 +167,7 @@ def lanes_json(told: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 for key, lane in execution["lanes"].items()
             ],
         }
-        for execution in told
+        for execution in executions
         if execution["lanes"]
     ]
 
@@ -176,7 +176,7 @@ def _lane(key: str, name: str, lane: Mapping[str, Any], seconds: float) -> dict[
     return {
         "name": plain(cut_middle(name, _NAME), _NAME),
         "key": plain(key, 4 * _NAME),
-        "told": plain(", ".join(_facts(lane, seconds)), 4 * _NAME),
+        "text": plain(", ".join(_facts(lane, seconds)), 4 * _NAME),
         "reasons": [_word(why) for why, _ in _waits(lane)],
         "bucket": lane["bucketS"],
         "buckets": [

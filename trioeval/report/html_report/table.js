@@ -147,7 +147,7 @@ class Matrix {
 
   /** Return the ids of the rows with a text anywhere in their details. */
   async searchWhole(words, turn) {
-    this.said("Searching …");
+    this.announce("Searching …");
     const found = new Set();
     for (const [number, details] of this.details.entries()) {
       const owners = this.owners[number];
@@ -162,7 +162,7 @@ class Matrix {
     return found;
   }
 
-  said(text) {
+  announce(text) {
     this.section.querySelector(".count").textContent = text;
   }
 
@@ -170,7 +170,7 @@ class Matrix {
     this.count = count;
     const all = counted(this.rows.length, this.unit);
     const left = count ? "" : `. No ${this.unit} matches these filters.`;
-    this.said(count === this.rows.length ? all : `${count} of ${all}${left}`);
+    this.announce(count === this.rows.length ? all : `${count} of ${all}${left}`);
     this.place.setAttribute("aria-rowcount", count + 1); // including the heading
   }
 
@@ -240,7 +240,7 @@ function cellView(cell) {
     "div",
     { class: "result" },
     make("div", { class: "first" }, make("b", { class: `status ${status}` }, statusText(status)), make("span", { class: "dim" }, facts.join(" · "))),
-    make("div", { class: cell[CELL.why] ? "said one" : "said" }, cell[CELL.said]),
+    make("div", { class: cell[CELL.why] ? "output one" : "output" }, cell[CELL.text]),
     cell[CELL.why] ? make("div", { class: "why" }, cell[CELL.why]) : null,
   );
 }

@@ -77,7 +77,7 @@ def bootstrap_mean(
         confidence: The confidence level, more than 0 and less than 1.
 
     Returns:
-        None without values. With one cluster, or equal values, there is no interval.
+        None without values. One cluster, or equal values, have no interval.
 
     Example:
         >>> found = bootstrap_mean([94, 197, 16, 38, 99, 141, 23], Random(1))

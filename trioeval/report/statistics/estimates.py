@@ -5,7 +5,7 @@ have something in common, such as repeats of a test or questions about one text,
 as many independent rows. Rows are therefore summed by cluster, and clusters are the units that vary. With
 one row in each cluster this is exactly the standard error of the central limit theorem.
 
-There is no interval for one cluster, or if all values are equal: the next value could be any. An interval
+One cluster, or equal values, have no interval: the next value could be any. An interval
 of no width would claim that it is known.
 
 Sources:

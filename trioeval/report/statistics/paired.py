@@ -190,7 +190,7 @@ def chance_of(found: Estimate) -> float | None:
     """Return the two-sided probability of a mean at least this far from 0 by chance alone.
 
     By Student's t with G - 1 degrees of freedom for G clusters. If all clusters have the same difference, not
-    0, there is no standard error; but only two of the 2^G ways to flip signs are that
+    0, the standard error does not exist; but only two of the 2^G ways to flip signs are that
     extreme.
 
     Returns:
@@ -366,9 +366,9 @@ class DifferenceFinding:
 
     def json(self) -> dict[str, Any]:
         """Return JSON data."""
-        told = {"before": self.before, "after": self.after, "difference": self.difference}
+        estimates = {"before": self.before, "after": self.after, "difference": self.difference}
         return {
-            **{name: None if one is None else one.json() for name, one in told.items()},
+            **{name: None if one is None else one.json() for name, one in estimates.items()},
             "pValue": self.p_value,
             "adjustedPValue": self.adjusted,
             "answer": self.answer,

@@ -34,7 +34,7 @@ def run(source: str, values: list[Any]) -> dict[str, Any]:
     Blocks, for little more than twice `TIME_LIMIT` at most.
 
     Returns:
-        `{"value": …}`, None if there is no value; or `{"error": …, "limit": …}`: a line, and whether it
+        `{"value": …}`, None without a value; or `{"error": …, "limit": …}`: a line, and whether it
         exceeded a limit.
     """
     try:
@@ -45,8 +45,8 @@ def run(source: str, values: list[Any]) -> dict[str, Any]:
             written = written()
         return {"value": None if written is None else json.loads(written)}
     except Exception as error:  # noqa: BLE001 - any error of the script is a result
-        said = first_line(error)
-        return {"error": said, "limit": isinstance(error, MemoryError) or said in _AT_LIMIT}
+        line = first_line(error)
+        return {"error": line, "limit": isinstance(error, MemoryError) or line in _AT_LIMIT}
 
 
 def _do_jobs(context: Any) -> None:

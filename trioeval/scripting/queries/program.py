@@ -127,15 +127,15 @@ def main() -> None:
     memory = MEMORY_MB * 1024 * 1024
     for kind, limit in ((resource.RLIMIT_DATA, memory), (resource.RLIMIT_CPU, int(TIME_LIMIT) + 1)):
         most = resource.getrlimit(kind)[1]
-        wanted = limit if most < 0 else min(limit, most)  # RLIM_INFINITY may be -1
-        resource.setrlimit(kind, (wanted, wanted))
+        bound = limit if most < 0 else min(limit, most)  # RLIM_INFINITY may be -1
+        resource.setrlimit(kind, (bound, bound))
     try:
-        told = json.dumps(run(*json.load(sys.stdin)))
+        answer = json.dumps(run(*json.load(sys.stdin)))
     except MemoryError:
-        told = json.dumps({"error": f"it needs more than {MEMORY_MB} MiB of memory"})
-    if len(told) > LARGEST:
-        told = json.dumps({"error": f"it finds more than {LARGEST // 1024**2} MiB of JSON"})
-    sys.stdout.write(told)
+        answer = json.dumps({"error": f"it needs more than {MEMORY_MB} MiB of memory"})
+    if len(answer) > LARGEST:
+        answer = json.dumps({"error": f"it finds more than {LARGEST // 1024**2} MiB of JSON"})
+    sys.stdout.write(answer)
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ class MemoryBackend:
         return has_entry(self._tables, key, self._wall(), self._ttl)
 
     def keep(self, key: bytes, entry: CacheEntry) -> None:
-        """Store an entry, and drop the oldest ones if there is no room."""
+        """Store an entry, and drop the oldest ones if room is lacking."""
         with suppress(sqlite3.Error):  # larger than any value of a database
             keep_entry(self._tables, key, entry)
             trim_entries(self._tables, MEMORY)
@@ -106,7 +106,7 @@ class FileBackend:
     _ttl: float
     _lease: float
     _wall: Callable[[], float]
-    _told: Callable[[StoreError], None]
+    _on_problem: Callable[[StoreError], None]
     _writer: CacheWriter = attrs.field(init=False)
     error: StoreError | None = attrs.field(default=None, init=False)
     """The reason why the file is not written any more; entries are stored in memory from then on."""
@@ -175,7 +175,7 @@ class FileBackend:
         if fault is not None and not self._is_damaged:
             self._is_damaged = True
             message = f"{self.path}: an entry of the {CACHE.name} is damaged; its call is made again: {fault}"
-            self._told(StoreError(message))
+            self._on_problem(StoreError(message))
 
     @asynccontextmanager
     async def lead(self, key: bytes, waiting: Waiting) -> AsyncGenerator[CacheEntry | None]:
@@ -197,19 +197,19 @@ class FileBackend:
             # Pending entries go before it, in the same order and mostly in the same transaction.
             self._writer.put(ReleaseLease(key, lease))
 
-    def written(self, told: WriteReport) -> None:
+    def written(self, report: WriteReport) -> None:
         """Handle a report of the writer, in the event loop."""
-        for one in told.done:
+        for one in report.done:
             if isinstance(one, KeepEntry):
                 if self._pending.get(one.key) is one.entry:
                     del self._pending[one.key]
             elif self._dropped.get(one.key) is one:
                 del self._dropped[one.key]
-        if isinstance(told.failure, sqlite3.Error):
-            self._give_up(store_error(self.path, CACHE, told.failure))
-        elif told.failure is not None:
-            self._give_up(StoreError(f"{self.path}: the {CACHE.name} failed: {told.failure!r}"))
-        for answer in told.answers:
+        if isinstance(report.failure, sqlite3.Error):
+            self._give_up(store_error(self.path, CACHE, report.failure))
+        elif report.failure is not None:
+            self._give_up(StoreError(f"{self.path}: the {CACHE.name} failed: {report.failure!r}"))
+        for answer in report.answers:
             answer.claim.is_granted, answer.claim.holder = answer.is_granted, answer.holder
             answer.claim.answered.set()
 
@@ -292,7 +292,7 @@ class FileBackend:
             for key, entry in self._pending.items():
                 self._memory.keep(key, entry)
             self._pending.clear()
-            self._told(failure)
+            self._on_problem(failure)
 
     def close(self) -> None:
         """Release the memory."""

@@ -161,7 +161,7 @@ async def open_cache(
     patience_s: float = PATIENCE,
     wal: bool = True,
     wall: Callable[[], float] = time.time,
-    told: Callable[[StoreError], None] | None = None,
+    on_problem: Callable[[StoreError], None] | None = None,
 ) -> AsyncGenerator[Cache]:
     """Open a cache, and close it with everything written.
 
@@ -174,25 +174,25 @@ async def open_cache(
         patience_s: Seconds that another program may keep the file locked while it is opened.
         wal: Whether the file has a write-ahead log, see `open_store`.
         wall: Returns the time, in seconds since 1970; may jump.
-        told: Called with problems of the file, at most once, and once with damaged entries; before that,
-            with a notice if another program keeps the file locked for long.
+        on_problem: Called with problems of the file, at most once, and once with damaged entries; before
+            that, with a notice if another program keeps the file locked for long.
     """
     if path is None:
         with closing(MemoryBackend(ttl_s, wall)) as memory:
             yield Cache(memory, wall)
         return
     owner = uuid.uuid4().hex
-    told = told or _nobody
+    on_problem = on_problem or _nobody
     try:
         files = await open_patiently(
             partial(_Files.open, path, owner, wal=wal),
             path,
             CACHE,
             patience_s=patience_s,
-            on_warning=lambda message: told(StoreError(message)),
+            on_warning=lambda message: on_problem(StoreError(message)),
         )
     except StoreError as error:
-        told(error)
+        on_problem(error)
         with closing(MemoryBackend(ttl_s, wall, error)) as memory:
             yield Cache(memory, wall)
         return
@@ -206,14 +206,14 @@ async def open_cache(
         ttl_s,
         lease_s,
         wall,
-        told,
+        on_problem,
     )
     token = trio.lowlevel.current_trio_token()
 
-    def tell(written: WriteReport) -> None:
+    def on_written(written: WriteReport) -> None:
         token.run_sync_soon(shelf.written, written)
 
-    writer = CacheWriter(files.writing, owner, owners, ttl_s, lease_s, wall, tell)
+    writer = CacheWriter(files.writing, owner, owners, ttl_s, lease_s, wall, on_written)
     shelf.attach(writer)
     writer.start()
     try:

@@ -43,10 +43,10 @@ class CacheEntry:
         """
         marks = _COPIES * most_marks(most_bytes)
         if len(self.text) > _TIMES * most_bytes or has_more_marks(self.text.encode(), marks):
-            what = "the reply in the cache exceeds the size limit of replies"
+            message = "the reply in the cache exceeds the size limit of replies"
             hint = "call again with --refresh, or raise the limit of its provider"
             raise ProviderError(
-                "malformed_reply", f"{what} (maxResponseBytes: {most_bytes}); {hint}"
+                "malformed_reply", f"{message} (maxResponseBytes: {most_bytes}); {hint}"
             )
         return RecordedReply(read_reply(json.loads(self.text)), self.latency_ms, cached=True)
 

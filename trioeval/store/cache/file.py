@@ -268,8 +268,8 @@ def keep_entry(connection: sqlite3.Connection, key: bytes, entry: CacheEntry) ->
     """Write an entry, replacing an existing one."""
     stored = stored_json(entry.text)
     total = zlib.crc32(entry.text.encode("ascii"))
-    told = (entry.utc_created, entry.latency_ms, len(stored), total, stored)
-    connection.execute(_KEEP, (key, name_in(key), *told))
+    values = (entry.utc_created, entry.latency_ms, len(stored), total, stored)
+    connection.execute(_KEEP, (key, name_in(key), *values))
 
 
 def drop_entry(connection: sqlite3.Connection, key: bytes) -> None:
@@ -302,8 +302,8 @@ def all_entries(connection: sqlite3.Connection) -> Iterator[tuple[bytes, str, Ca
 
 def find_holder(connection: sqlite3.Connection, key: bytes) -> LeaseHolder | None:
     """Return the holder of the lease of a key."""
-    asked = "SELECT owner, beat, utc_expires FROM lease WHERE key = ?"
-    row = connection.execute(asked, (key,)).fetchone()
+    query = "SELECT owner, beat, utc_expires FROM lease WHERE key = ?"
+    row = connection.execute(query, (key,)).fetchone()
     return None if row is None else LeaseHolder(*row)
 
 
@@ -389,7 +389,7 @@ class CacheContents:
     file_bytes: int
     """Bytes of the file, including its log."""
     utc_oldest: str | None
-    """As ISO 8601; None if there are no entries."""
+    """As ISO 8601; None without entries."""
     utc_newest: str | None
     providers: Sequence[ProviderShare]
     """The providers, largest first."""

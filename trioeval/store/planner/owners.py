@@ -3,12 +3,12 @@
 A program has a random id, a line in the table of owners that records when it was last seen, and a file beside
 the database that it locks for as long as it lives. On one machine the lock alone decides. The locks of
 another machine may not be visible here, so its programs also live as long as they were seen lately. Age by
-itself is no evidence: the entries of a program are taken back only by a process that holds its lock.
+itself proves nothing: the entries of a program are taken back only by a process that holds its lock.
 
 Processes that a dead program has left running are ended before its slots are released. The program that ends
 them holds the lock for that time, so that no other one does; if it dies too, the next one continues.
 
-If the lock file is missing, locks are no evidence: such a program lives as long as it was seen lately.
+If the lock file is missing, locks prove nothing: such a program lives as long as it was seen lately.
 """
 
 import contextlib

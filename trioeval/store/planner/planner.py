@@ -1,11 +1,11 @@
 """The planner that programs share: a queue in the database, without a process that serves it.
 
-Every operation is one short transaction, which lets the next entries start, whichever program they belong to.
+Every operation is one short transaction, which lets the next entries start, of any program.
 So a program learns in two ways that one of its own entries may run: from its own transactions at once, and
 from a check of the queue twice a second while one of its entries waits.
 
-An entry that leaves the queue is recorded here first, and written with the next transaction, whichever that
-is: if the database is locked at that moment, nothing is lost, and the caller need not wait.
+An entry that leaves the queue is recorded here first, and written with the next transaction of any kind:
+if the database is locked at that moment, nothing is lost, and the caller need not wait.
 
 Temporary failures of the database are waited for, within the patience; a caller that waits for its turn gets
 the error of a longer one, and none does once a transaction succeeds.
@@ -261,7 +261,7 @@ class AgentPlanner:
         # No checkpoint since the transaction: another program that starts it later finds it here.
         self._seats.setdefault(named.id, _QueuedSubmission(named)).submission = named
         if entry.state == "running":
-            self._tell([named.id])
+            self._report([named.id])
         else:
             self._somebody.set()
         return entry
@@ -336,12 +336,12 @@ class AgentPlanner:
             return found
 
         found = await self._change(look)
-        told = tuple(f"{self._database}: {problem}" for problem in found.problems)
+        problems = tuple(f"{self._database}: {problem}" for problem in found.problems)
         if self._remains:
             await self._end_processes()
             later = await self._change(look)
             found = Recovery((*found.requeued, *later.requeued), later.kept)
-        return attrs.evolve(found, problems=told)
+        return attrs.evolve(found, problems=problems)
 
     async def set_limit(self, limit: int, /) -> None:
         """Set the number of root tasks that may run at once from now on, ≥ 1. Running ones are not stopped.
@@ -392,18 +392,18 @@ class AgentPlanner:
         self._remains.clear()
 
     async def _keep_alive(self) -> None:
-        is_told = False
+        has_warned = False
         while True:
             await trio.sleep(self._settings.heartbeat)
             try:
                 for problem in await self._change(self._say_alive):
                     self.warn(f"{self._database}: {problem}; it is written again")
             except StoreError as error:
-                if not is_told:
+                if not has_warned:
                     self.warn(str(error))
-                is_told = True
+                has_warned = True
             else:
-                is_told = False
+                has_warned = False
 
     def _say_alive(self, line: QueueTransaction) -> tuple[str, ...]:
         beat(self._connection, self._me, self._wall())
@@ -487,7 +487,7 @@ class AgentPlanner:
                 self._deaths.set()
             for id_ in left:  # one that left once more meanwhile is not there any more
                 del self._left[id_]
-            self._tell(running)
+            self._report(running)
             if is_anew and self._is_known:
                 self.warn(_TAKEN_FOR_DEAD.format(self._database))
             self._is_known = True
@@ -499,13 +499,13 @@ class AgentPlanner:
 
     async def _patiently(self, attempt: Callable[[], Awaitable[T]], patience: float) -> T:
         """Retry while the failure may be temporary. No other attempt runs between: all keep their order."""
-        begun = trio.current_time()
+        started_at = trio.current_time()
         async with self._turn:
             while True:
                 try:
                     result = await attempt()
                 except StoreError as error:
-                    waited = trio.current_time() - begun
+                    waited = trio.current_time() - started_at
                     if waited >= patience or not _may_pass(error):
                         raise
                     if waited >= _WARN_AFTER and not self._has_warned:
@@ -563,7 +563,7 @@ class AgentPlanner:
                 with contextlib.suppress(sqlite3.Error):  # the first error is already reported
                     self._connection.execute("ROLLBACK")
 
-    def _tell(self, running: Sequence[str] | frozenset[str]) -> None:
+    def _report(self, running: Sequence[str] | frozenset[str]) -> None:
         """Wake the submissions that may run."""
         for id_ in running:
             seat = self._seats.get(id_)

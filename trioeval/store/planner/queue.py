@@ -143,28 +143,28 @@ class QueueTransaction:
         return known is not None
 
     def settle(self, outcomes: Mapping[str, bool | None]) -> None:
-        """Remove finished entries from the queue, and record whether they are done; None is no outcome."""
+        """Remove finished entries from the queue, and record whether they are done; None if unknown."""
         for name, done in outcomes.items():
-            gone = self._connection.execute(
+            entry = self._connection.execute(
                 "DELETE FROM entry WHERE id = ? AND (owner IS NULL OR owner = ?) RETURNING run",
                 (name, self._me),
             ).fetchone()
-            if gone is None:
+            if entry is None:
                 continue
             self._connection.execute("DELETE FROM entry_needs WHERE id = ?", (name,))
             if done is not None:
                 self._connection.execute(
                     "INSERT OR REPLACE INTO entry_done (id, run, done) VALUES (?, ?, ?)",
-                    (name, gone[0], done),
+                    (name, entry[0], done),
                 )
                 self._look_at_dependents(name)
 
     def schedule(self, limit: int, *, patrol: bool = False) -> None:
-        """Start the next entries while there is room, whichever program they belong to.
+        """Start the next entries of any program while there is room.
 
         Args:
             limit: The limit of this program; the smallest limit of the living programs applies.
-            patrol: Where there is no room, take back the entries of dead programs.
+            patrol: If room is lacking, take back the entries of dead programs.
         """
         self._connection.execute(
             "UPDATE owner SET most = ?1 WHERE id = ?2 AND most IS NOT ?1", (limit, self._me)
@@ -197,11 +197,11 @@ class QueueTransaction:
         Remains of finished runs are deleted.
         """
         before = set(self._strings("SELECT id FROM entry WHERE state = 'running'"))
-        told = map(
+        answers = map(
             problem_of_owner,
             self._connection.execute("SELECT id, host, heartbeat_s FROM owner ORDER BY id"),
         )
-        problems = [problem for problem in told if problem is not None]
+        problems = [problem for problem in answers if problem is not None]
         self.take_back(
             [
                 *self._strings("SELECT id FROM owner ORDER BY id"),
@@ -378,12 +378,12 @@ def problem_of(row: Sequence[Any]) -> str | None:
     at = f"place {place} of the queue of agents"
     if not isinstance(name, str) or not name.strip():
         return f"{at}: its id cannot be read ({name!r})"
-    for what, value in (("run", run), ("task", task), ("utc_submitted", utc_submitted)):
+    for field, value in (("run", run), ("task", task), ("utc_submitted", utc_submitted)):
         if not isinstance(value, str):
-            return f"{at}, {name}: its {what} cannot be read ({value!r})"
-    for what, value in (("owner", owner), ("utc_started", utc_started)):
+            return f"{at}, {name}: its {field} cannot be read ({value!r})"
+    for field, value in (("owner", owner), ("utc_started", utc_started)):
         if not isinstance(value, str | None):
-            return f"{at}, {name}: its {what} cannot be read ({value!r})"
+            return f"{at}, {name}: its {field} cannot be read ({value!r})"
     if state not in _STATES:
         return f"{at}, {name}: its state is {state!r}, not one of {', '.join(_STATES)}"
     if state == "running" and owner is None:

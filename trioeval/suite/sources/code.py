@@ -90,8 +90,8 @@ def _run(file: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except Exception as error:  # noqa: BLE001 - any exception of the user's file
-        what = " ".join(f"{type(error).__name__}: {error}".split())
-        raise MistakenError(Mistake(f"{quote(file.name)} cannot be loaded: {what}")) from None
+        message = " ".join(f"{type(error).__name__}: {error}".split())
+        raise MistakenError(Mistake(f"{quote(file.name)} cannot be loaded: {message}")) from None
     return module
 
 
@@ -203,16 +203,16 @@ def call_for_each(
         raise MistakenError(Mistake(f"{name} runs only when the suite runs"))
     question = {"file": str(file), "function": function, "calls": [list(call) for call in calls]}
     with (
-        tempfile.TemporaryFile() as asked,
+        tempfile.TemporaryFile() as request_file,
         tempfile.TemporaryFile() as answered,
         tempfile.TemporaryFile() as printed,
     ):
-        asked.write(json.dumps(question, default=str).encode())
-        asked.seek(0)
+        request_file.write(json.dumps(question, default=str).encode())
+        request_file.seek(0)
         interpreter = executable or context.variable("PYTHON") or sys.executable
         under_way = _calls.get() or LoadProcesses()
         with _lifeline() as lifeline:
-            descriptors = [asked.fileno(), answered.fileno(), lifeline]
+            descriptors = [request_file.fileno(), answered.fileno(), lifeline]
             try:
                 process = under_way.start(
                     lambda: subprocess.Popen(  # noqa: S603 - the user's own code, by an absolute path
@@ -254,12 +254,12 @@ def call_for_each(
 @contextmanager
 def _lifeline() -> Generator[int]:
     """Yield the read end of a pipe; the process group that holds it ends when this process is killed."""
-    watched, held = os.pipe()
+    watched, write_end = os.pipe()
     try:
         yield watched
     finally:
         os.close(watched)
-        os.close(held)
+        os.close(write_end)
 
 
 def _wait(process: subprocess.Popen[bytes], limit: float) -> bool:
@@ -398,12 +398,12 @@ def _run_script(
 ) -> list[Any]:
     from trioeval.scripting.engine import program as engine
 
-    asked = [[checked_script(script).source, values] for values in calls]
+    requests = [[checked_script(script).source, values] for values in calls]
     # With the interpreter of this process, for which the engine is installed.
     response = call_for_each(
         Path(engine.__file__),
         "run",
-        asked,
+        requests,
         context,
         limit=limit,
         executable=sys.executable,
@@ -420,7 +420,7 @@ _PYTHON_FUNCTION = re.compile(r"(?:file://)?.+\.py:\w+(?:\.\w+)*")
 _TARGET = "write file://<file>.py:<function>"
 
 
-def python_target(value: Any, context: FileContext, what: str) -> str:
+def python_target(value: Any, context: FileContext, feature: str) -> str:
     """Return a reference to a Python function with an absolute path.
 
     Raises:
@@ -429,7 +429,7 @@ def python_target(value: Any, context: FileContext, what: str) -> str:
     if not isinstance(value, str):
         raise MistakenError(Mistake(f"must be text, got {kind(value)}", _TARGET))
     if not _PYTHON_FUNCTION.fullmatch(value):
-        message = f"{what} are functions in Python files, got {quote(value)}"
+        message = f"{feature} are functions in Python files, got {quote(value)}"
         raise MistakenError(Mistake(message, _TARGET))
     file, function = code_file(value, context)
     return f"{FILE}{file}:{function}"

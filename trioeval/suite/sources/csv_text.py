@@ -82,26 +82,26 @@ def place_at(text: str, at: int) -> Place:
 
 def _cell(text: str, at: int, end: re.Pattern[str], *, strict: bool) -> tuple[str, int]:
     """Return the cell that begins at `at`, and its end."""
-    kept = ""
+    content = ""
     if found := _QUOTED.match(text, at):
-        kept, closing = found[1].replace('""', '"'), found.end()
+        content, closing = found[1].replace('""', '"'), found.end()
         if closing == len(text):
             raise MistakenError(_misplaced(text, at, "a quote is never closed"))
         at = closing + 1
         if at == len(text) or end.match(text, at):
-            return kept, at
+            return content, at
         if strict:
             message = "a quote inside of a quoted cell must be doubled"
             raise MistakenError(_misplaced(text, closing, message))
         # The quote closes nothing: the cell was never quoted.
-        kept, at = f'"{kept}', closing
+        content, at = f'"{content}', closing
     ending = end.search(text, at)
     stop = ending.start() if ending else len(text)
     rest = text[at:stop]
     if strict and '"' in rest:
         message = "a cell that contains a quote must be quoted"
         raise MistakenError(_misplaced(text, at + rest.index('"'), message))
-    return kept + rest, stop
+    return content + rest, stop
 
 
 def _misplaced(text: str, at: int, message: str) -> Mistake:

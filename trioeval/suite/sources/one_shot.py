@@ -32,9 +32,9 @@ _SHOWN = 200
 
 def main() -> None:
     """Answer one request, and end without waiting for threads of the user's code."""
-    asked, answered, lifeline = map(int, sys.argv[1:])
+    request_file, answered, lifeline = map(int, sys.argv[1:])
     _end_with(lifeline)
-    with os.fdopen(asked, encoding="utf-8") as file:
+    with os.fdopen(request_file, encoding="utf-8") as file:
         request = json.load(file)
     os.set_inheritable(answered, False)  # noqa: FBT003 - it takes no names
     sys.argv = [request["file"]]

@@ -54,13 +54,13 @@ def cells_of(
     task: str | None = "t",
     **more: Any,
 ) -> CellServices:
-    """Return the services of one provider that a callable answers."""
-    said = ProviderEntry(id=entry, config=config or {})
-    spec = spec_of(said, model)
+    """Return the services of one provider whose replies come from a callable."""
+    entry_config = ProviderEntry(id=entry, config=config or {})
+    spec = spec_of(entry_config, model)
     provider = OpenProvider(spec, 0, CustomProvider(entry, model), spec.secrets, None)
     asker = ReplySource(
         providers=[provider],
-        entries=[said],
+        entries=[entry_config],
         lanes=["m"],
         meter=CallMeter([spec.metering], ["m"], bounds_only=False),
         row_ids=str,
@@ -72,7 +72,7 @@ def cells_of(
 
 
 def writer(cells: CellServices, prompt: str = "Write about {{ topic }}.", **more: Any) -> LlmMaker:
-    """Return the maker of a column `text`; keys of `ModelCallSettings` go there."""
+    """Return the maker of a column `text`; keys of `ModelCallSettings` are passed to it."""
     named = {field.name for field in attrs.fields(ModelCallSettings)}
     asking = {name: value for name, value in more.items() if name in named}
     own = {name: value for name, value in more.items() if name not in named}
@@ -126,26 +126,29 @@ def made(maker: CellMaker, *rows: Row, **how: Any) -> Made:
     return run_virtual(lambda: make_cells(maker, rows, **how))
 
 
-def saying(*said: Any, **more: Any) -> Model:
+def saying(*outputs: Any, **more: Any) -> Model:
     """Return a model that gives several outputs in order, and repeats the last one; data becomes JSON."""
-    texts = [one if isinstance(one, str) else json.dumps(one) for one in said]
+    texts = [one if isinstance(one, str) else json.dumps(one) for one in outputs]
     left = itertools.chain(texts, itertools.repeat(texts[-1]))
     return Model(says=lambda _: next(left), **more)
 
 
 @attrs.define
-class Pupil:
-    """Answers with the result of a function for a request: a reply, a text, or an exception to raise."""
+class FunctionModel:
+    """A provider that replies with the result of a function of the request.
+
+    A reply, a text, or an exception to raise.
+    """
 
     says: Callable[[Request], Any]
     requests: list[Request] = attrs.field(factory=list)
 
     async def __call__(self, request: Request) -> Reply:  # noqa: ASYNC124 - answers at once
         self.requests.append(request)
-        said = self.says(request)
-        if isinstance(said, Exception):
-            raise said
-        return said if isinstance(said, Reply) else Reply(output=said)
+        result = self.says(request)
+        if isinstance(result, Exception):
+            raise result
+        return result if isinstance(result, Reply) else Reply(output=result)
 
     def messages(self, number: int = -1) -> list[Row]:
         """Return the messages that it was sent as JSON."""
