@@ -1,6 +1,6 @@
-"""A real browser for tests of pages: headless Chromium, with a profile of its own and no way out.
+"""A real browser for tests of pages: headless Chromium, with its own profile and without network access.
 
-The fixtures `chromium` and `browser` in `conftest.py` hand it to tests.
+The fixtures `chromium` and `browser` in `conftest.py` provide it.
 """
 
 import time
@@ -27,19 +27,19 @@ _OPTIONS = (
     "--no-first-run",
     "--disable-background-networking",
     "--disable-component-update",
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",  # no test may meet the world
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",  # tests must not reach other hosts
 )
 
 
 def missing_browser() -> str | None:
-    """Why there is no browser here; None if there is one."""
+    """Return the reason why no browser can be started; None if one can."""
     missing = [name for name in ("chromium", "chromedriver") if which(name) is None]
     return f"not on the PATH: {', '.join(missing)}" if missing else None
 
 
 @attrs.frozen
 class Browser:
-    """Chromium with one window. Elements are named by CSS selectors."""
+    """Chromium with one window. Elements are selected by CSS selectors."""
 
     driver: Chrome
 
@@ -47,46 +47,46 @@ class Browser:
         """Go to a page and wait until it is loaded.
 
         Args:
-            url: `http://127.0.0.1:…` or what `Path.as_uri` makes.
+            url: `http://127.0.0.1:…` or a result of `Path.as_uri`.
         """
         self.driver.get(url)
 
     def find(self, css: str) -> WebElement:
-        """The first element that is there, waited for if need be."""
+        """Return the first such element, waiting for it if needed."""
         return self.wait(lambda: next(iter(self.all(css)), None), css)
 
     def all(self, css: str) -> list[WebElement]:
-        """Those elements that are there now."""
+        """Return the elements that exist now."""
         return self.driver.find_elements(By.CSS_SELECTOR, css)
 
     def text(self, css: str) -> str:
-        """What the first such element shows, "" if it is hidden."""
+        """Return the visible text of the first such element, "" if it is hidden."""
         return self.find(css).text
 
     def type(self, css: str, text: str) -> None:
-        """Replace what stands in a field."""
+        """Replace the content of a field."""
         field = self.find(css)
         field.clear()
         field.send_keys(text)
 
     def press(self, *keys: str) -> None:
-        """Press keys one after the other, wherever the focus is, such as `"/"` or `Keys.ENTER`."""
+        """Press keys one after the other, on the focused element, such as `"/"` or `Keys.ENTER`."""
         ActionChains(self.driver).send_keys(*keys).perform()
 
     def js(self, script: str, *values: Any) -> Any:
-        """What a script returns, with `values` as its `arguments`."""
+        """Return the result of a script, with `values` as its `arguments`."""
         return self.driver.execute_script(script, *values)
 
     def wait(self, found: Callable[[], T | None], what: str, limit: float = 40) -> T:
-        """Wait until something is there and not false.
+        """Wait until a condition is true.
 
         Args:
-            found: Asked again and again.
-            what: Named if it never is.
+            found: The condition, which is called repeatedly.
+            what: The name of the condition in the error.
             limit: Seconds.
 
         Raises:
-            AssertionError: It never was.
+            AssertionError: The condition did not become true in time.
         """
         until = time.monotonic() + limit
         while not (seen := found()):
@@ -95,21 +95,21 @@ class Browser:
         return seen
 
     def prefer(self, scheme: Literal["light", "dark"]) -> None:
-        """Let pages find that the user prefers light or dark colours."""
+        """Emulate a user who prefers light or dark colours."""
         wanted = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", wanted)
 
     def size(self, width: int, height: int) -> None:
-        """Let the page be so large, in pixels."""
+        """Set the size of the page in pixels."""
         wanted = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", wanted)
 
     def shot(self, path: Path) -> None:
-        """Write what is seen as a PNG."""
+        """Write a screenshot as PNG."""
         self.driver.get_screenshot_as_file(str(path))
 
     def roles(self) -> list[tuple[str, str]]:
-        """Roles and names in the accessibility tree of the page, as a screen reader gets them."""
+        """Return roles and names in the accessibility tree of the page, as a screen reader gets them."""
         tree = self.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
         return [
             (node["role"]["value"], node.get("name", {}).get("value", ""))
@@ -118,22 +118,22 @@ class Browser:
         ]
 
     def errors(self) -> list[str]:
-        """Errors in the console since the last call, breaches of a policy among them."""
-        told: list[dict[str, Any]] = self.driver.get_log("browser")  # type: ignore[no-untyped-call]
-        return [said["message"] for said in told if is_error(said)]
+        """Return the errors in the console since the last call, including violations of a policy."""
+        entries: list[dict[str, Any]] = self.driver.get_log("browser")  # type: ignore[no-untyped-call]
+        return [entry["message"] for entry in entries if is_error(entry)]
 
 
-def is_error(said: dict[str, Any]) -> bool:
-    """Whether a line of the console is one; browsers ask for an icon that no page has promised."""
-    return said["level"] == "SEVERE" and "/favicon.ico" not in said["message"]
+def is_error(entry: dict[str, Any]) -> bool:
+    """Return whether a line of the console is an error; requests of browsers for an icon do not count."""
+    return entry["level"] == "SEVERE" and "/favicon.ico" not in entry["message"]
 
 
 @contextmanager
 def open_browser(profile: Path) -> Iterator[Browser]:
-    """A browser that is closed at the end.
+    """Open a browser that is closed at the end of the block.
 
     Args:
-        profile: An empty folder for what it keeps.
+        profile: An empty folder for its data.
     """
     program, driver = which("chromium"), which("chromedriver")
     assert program is not None

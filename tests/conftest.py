@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
     from browser import Browser
 
-# What runs print is compared: it is the same where the tests are run in a step of GitHub Actions.
+# The output of runs is compared, so it must be the same in a step of GitHub Actions.
 for _name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE"):
     os.environ.pop(_name, None)
 
-# A shell starts what it runs in the background with SIGINT ignored, and children inherit that: programs that
-# tests interrupt would never notice.
+# A shell starts background processes with SIGINT ignored, and children inherit that: programs that tests
+# interrupt would never receive it.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Whole Trio runs are slow to draw for hypothesis' taste, never slow to check.
+# Drawing whole Trio runs is slow by hypothesis' standards; checking them is not.
 _COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 settings.register_profile("quick", _COMMON, max_examples=200)
 settings.register_profile(
-    "mutants",  # which law dies matters, not the smallest example of it
+    "mutants",  # which law fails matters, not the smallest example of it
     _COMMON,
     max_examples=400,
     derandomize=True,
@@ -40,21 +40,21 @@ settings.load_profile(os.environ.get("TRIOEVAL_PROFILE", "quick"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the reports of attacks carry their kind, also those that come from other processes."""
+    """Add the kind to reports of attacks, also to those from other processes."""
     for item in items:
         if (mark := item.get_closest_marker("attack")) is not None:
             item.user_properties.append(("attack", mark.args[0]))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print how many attacks of each kind were tried, and how many held."""
+    """Print the number of attempted attacks of each kind, and of those that were withstood."""
     tried: Counter[str] = Counter()
     held: Counter[str] = Counter()
     for outcome in ("passed", "failed", "error"):
         for report in terminalreporter.getreports(outcome):
             for name, kind in getattr(
                 report, "user_properties", ()
-            ):  # a module that breaks has none
+            ):  # a module that fails to import has none
                 if name == "attack" and (report.when == "call" or outcome == "error"):
                     tried[str(kind)] += 1
                     held[str(kind)] += outcome == "passed"
@@ -67,7 +67,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _runtime_folder() -> "Iterator[None]":
-    """Runs of tests listen where nobody else's do: no test sees, or steers, a run of who runs the tests."""
+    """Use a separate runtime folder, so that no test sees or controls a run of the user."""
     with TemporaryDirectory(prefix="te-") as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", folder)
         yield
@@ -75,7 +75,7 @@ def _runtime_folder() -> "Iterator[None]":
 
 @pytest.fixture(scope="module")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Browser]":
-    """A browser for all tests of a module; most of them want `browser`."""
+    """Provide a browser for all tests of a module; most of them need `browser`."""
     from browser import missing_browser, open_browser
 
     if (missing := missing_browser()) is not None:
@@ -86,7 +86,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Browser]":
 
 @pytest.fixture
 def browser(chromium: "Browser") -> "Iterator[Browser]":
-    """The browser of the module; a test of it fails if the console of a page told an error."""
-    chromium.errors()  # those of the test before
+    """Provide the browser of the module; the test fails if the console of a page has an error."""
+    chromium.errors()  # those of the previous test
     yield chromium
     assert chromium.errors() == []

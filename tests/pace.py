@@ -1,13 +1,13 @@
-"""How long work takes, on machines that stand still now and then."""
+"""Measurements of processor time on machines that are busy at times."""
 
 import time
 from collections.abc import Callable
 
 
 def takes_less(seconds: float, work: Callable[[], object]) -> bool:
-    """Whether work takes less of this process's processor time: the least of three times.
+    """Return whether work takes less processor time of this process; the least of three measurements counts.
 
-    Virtual machines also count what others took of the processor. That makes work longer, never shorter.
+    Virtual machines also count processor time that others took. That makes work longer, never shorter.
     """
     for _ in range(3):
         began = time.process_time()
@@ -18,13 +18,13 @@ def takes_less(seconds: float, work: Callable[[], object]) -> bool:
 
 
 _USUAL = 0.012
-"""Seconds of a processor that `_work` takes where nothing else runs."""
+"""Processor seconds that `_work` takes on an idle machine."""
 
 
 def slowness() -> float:
-    """How many times slower than usual the machine is; at least 1. Ask right after what was measured.
+    """Return how much slower than usual the machine is, at least 1. Call it directly after the measurement.
 
-    For what cannot be measured alone, such as the longest step of a loop.
+    It is for measurements that cannot be isolated, such as the longest step of a loop.
     """
     began = time.process_time()
     _work()

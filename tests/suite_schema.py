@@ -1,11 +1,11 @@
-"""The JSON Schema of suite files, for editors: made from the models that the loader fills.
+"""The JSON Schema of suite files, for editors, generated from the models of the loader.
 
-`python tests/suite_schema.py` writes it into the package, which ships it and needs none of this.
+`python tests/suite_schema.py` writes it into the package, which includes it and does not need this module.
 
-It says what shapes there are: keys, types, bounds, choices. What it takes may still be wrong in meaning,
-such as a lane that there is not; what it refuses, the loader refuses too, and a test holds them to that.
-Where objects, lists and their entries are asked for, a `$ref` may stand for them, or for a part of them.
-The descriptions are the words under the fields of the models.
+It describes keys, types, bounds and choices. A file that it accepts may still be semantically invalid, for
+example with an unknown lane; a file that it rejects is also rejected by the loader, which a test checks. In
+place of objects, lists and their entries, or parts of them, a `$ref` is allowed. The descriptions are the
+docstrings of the fields of the models.
 """
 
 import ast
@@ -73,7 +73,7 @@ _PROVIDER_FORMS = ("id", "label", "config", "lane", "prompts", "delay", "transfo
 
 
 def suite_schema() -> Shape:
-    """The schema, of draft 2020-12."""
+    """Return the schema, of draft 2020-12."""
     top = object_shape(
         Suite,
         needed=False,
@@ -111,13 +111,13 @@ def suite_schema() -> Shape:
 
 
 def _has(key: str, *, without: Collection[str]) -> Shape:
-    """A file with something in a key, and nothing in others."""
+    """Return the condition of a file with a value in a key, and none in others."""
     nothing = dict.fromkeys(without, NOTHING)
     return {"required": [key], "properties": {key: {"not": EMPTY}, **nothing}}
 
 
 def _with_references(shape: Shape) -> Shape:
-    """The same, with references allowed in place of objects and of lists and their entries."""
+    """Return a schema with references allowed in place of objects, lists and their entries."""
     match shape:
         case {"type": "object", **rest}:
             known = {
@@ -141,7 +141,7 @@ def _with_references(shape: Shape) -> Shape:
 
 
 def _may_be_object(shape: Shape) -> bool:
-    """Whether objects are asked for, which have a `$ref` of their own."""
+    """Return whether a schema accepts objects, which have their own `$ref`."""
     if "anyOf" in shape:
         return any(map(_may_be_object, shape["anyOf"]))
     return "$ref" in shape or shape.get("type") == "object"
@@ -193,7 +193,7 @@ def _definitions() -> dict[str, Shape]:
 
 
 def _task(named: str) -> Shape:
-    """A task of one type, and what all types have in common."""
+    """Return the schema of a task of one type, with the keys that all types have in common."""
     return {
         "type": "object",
         "required": ["type"],
@@ -207,27 +207,27 @@ def _task(named: str) -> Shape:
 
 
 def _prompt_task() -> Shape:
-    """A task of prompts, whose tests may be the rows of another."""
+    """Return the schema of a task of prompts, whose tests may be the rows of another."""
     shape = _task(PROMPT_EVAL)
     shape["properties"]["tests"] = or_nothing(either(*_tests()["anyOf"], ref(RowsOfTask)))
     return shape
 
 
 def _question_task() -> Shape:
-    """A task of questions: nothing but what questions need."""
+    """Return the schema of a task of questions, with only its own keys."""
     settings = object_shape(QuestionSettings)
     settings["properties"][ROWS_KEY] = or_nothing(ref(QuestionsOfTask))
     return _closed_task(QUESTION_EVAL, settings)
 
 
 def _columns_task() -> Shape:
-    """A task that builds a dataset."""
+    """Return the schema of a task that builds a dataset."""
     columns = {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/Column"}}
     return _closed_task(COLUMNS, object_shape(ColumnsSettings, shapes={"columns": columns}))
 
 
 def _agent_task() -> Shape:
-    """A task of agents: prompts and tests as everywhere, and settings of its own."""
+    """Return the schema of a task of agents: the usual prompts and tests, and its own settings."""
     settings = object_shape(AgentSettings)
     cases = either(*_tests(Case)["anyOf"], ref(RowsOfTask))
     properties = {
@@ -240,7 +240,7 @@ def _agent_task() -> Shape:
 
 
 def _closed_task(named: str, settings: Shape) -> Shape:
-    """A task that has its own settings, and few keys of a suite."""
+    """Return the schema of a task with its own settings, and few keys of a suite."""
     shape = _task(named)
     options = or_nothing(ref(EvaluateOptions))
     known = {
@@ -258,7 +258,7 @@ def _closed_task(named: str, settings: Shape) -> Shape:
 
 
 def _case() -> Shape:
-    """A test with what it says as a case."""
+    """Return the schema of a test with its settings as a case."""
     test, case = object_shape(Test), object_shape(Case)
     properties = case["properties"]
     properties["id"] = or_nothing(properties["id"])
@@ -278,7 +278,7 @@ def _limit() -> Shape:
 
 
 def _limits_key() -> Shape:
-    """A key, or an object with it and what counts."""
+    """Return the schema of a key, or of an object with it and the unit."""
     shape = object_shape(LimitKey, shapes={"key": SOME_TEXT})
     shape["properties"]["unit"] = or_nothing(shape["properties"]["unit"])
     return {
@@ -295,7 +295,7 @@ def _run_options() -> Shape:
 
 
 def _provider() -> Shape:
-    """An id, an object with one, or an object whose one key is the id."""
+    """Return the schema of a provider: an id, an object with one, or an object whose only key is the id."""
     settings = object_shape(ProviderEntry)
     by_id: Shape = {
         "type": "object",
@@ -315,7 +315,7 @@ def _provider() -> Shape:
 
 
 def _prompt() -> Shape:
-    """A text or the name of a file, or an object with it."""
+    """Return the schema of a prompt: a text, the name of a file, or an object with it."""
     shape = object_shape(Prompt)
     shape["properties"] = {
         name: either(part, NOTHING) for name, part in shape["properties"].items()
@@ -330,7 +330,7 @@ def _assertion() -> Shape:
     types = sorted(KINDS)
     known = [*types, *(f"not-{name}" for name in types if KINDS[name].invertible), SET]
     named = shape["properties"]["type"]
-    # Any other may be one that the suite brings.
+    # Any other may be a custom type of the suite.
     named |= {"anyOf": [{"enum": known}, {"type": named.pop("type")}]}
     number = shape["properties"]["weight"]["anyOf"][0]
     number |= {"minimum": 0, "maximum": HEAVIEST}
@@ -338,17 +338,17 @@ def _assertion() -> Shape:
 
 
 def _labels() -> Shape:
-    """Files of prompts with their labels."""
+    """Return the schema of files of prompts with their labels."""
     return {"type": "object", "additionalProperties": {"type": ["string", "null"]}}
 
 
 def _prompts() -> Shape:
-    """A list of prompts, one of them, or files with their labels."""
+    """Return the schema of a list of prompts, one of them, or files with their labels."""
     return either({"type": "array", "minItems": 1, "items": ref(Prompt)}, SOME_TEXT, _labels())
 
 
 def _tests(form: type = Test) -> Shape:
-    """A list of tests, or of cases, and of files with them, or one of these."""
+    """Return the schema of a list of tests, of cases, and of files with them, or of one of these."""
     source: Shape = {
         "type": "object",
         "required": ["path"],
@@ -360,7 +360,7 @@ def _tests(form: type = Test) -> Shape:
 
 
 def _columns() -> dict[str, Shape]:
-    """The shapes of everything in a dataset but the dataset itself, by name."""
+    """Return the shapes of all parts of a dataset, by name."""
     models = (Skip, Score, Processor, ErrorWindow, RowsOfTask, QuestionsOfTask)
     columns = [
         _column(kind, sampler)
@@ -372,7 +372,7 @@ def _columns() -> dict[str, Shape]:
 
 
 def _column(kind: str, sampler: str | None) -> Shape:
-    """One kind of column, or of sampler: a flat object."""
+    """Return the shape of one kind of column, or of sampler: a flat object."""
     form = None if sampler is None else SAMPLERS[sampler]
     shape = object_shape(COLUMN_KINDS[kind], inside={} if form is None else {"sampler": form})
     chosen = {TYPE: kind} if sampler is None else {TYPE: kind, SAMPLER: sampler}
@@ -399,13 +399,13 @@ def object_shape(
     needed: bool = True,
     inside: Mapping[str, type] = MappingProxyType({}),
 ) -> Shape:
-    """A JSON object with the fields of a model as keys, in both spellings.
+    """Return a JSON object with the fields of a model as keys, in both spellings.
 
     Args:
         model: An attrs class.
-        not_yet: Keys in which nothing may stand.
-        shapes: What fields are that are written otherwise than their type says.
-        needed: Whether fields without a default have to be there.
+        not_yet: Keys that are not allowed yet.
+        shapes: Shapes of fields that differ from their type.
+        needed: Make fields without a default required.
         inside: As for `object_hook`.
     """
     shapes = {} if shapes is None else shapes
@@ -423,7 +423,7 @@ def object_shape(
         properties |= {key: shape, snake(key): shape}
         if ALSO in field.metadata:
             properties[field.metadata[ALSO]] = shape
-        # One of two spellings cannot be asked for in this way.
+        # A requirement of one of two spellings cannot be expressed in this form.
         if needed and field.default is attrs.NOTHING and snake(key) == key:
             required.append(key)
     rest, inner = fields_beside(model, inside)
@@ -441,7 +441,7 @@ def object_shape(
 
 
 def shape_of(wanted: Any) -> Shape:
-    """The shape of what the strict converter makes a type of."""
+    """Return the shape of the data that the strict converter accepts for a type."""
     if wanted is Any:
         return {}
     if attrs.has(wanted):
@@ -461,7 +461,7 @@ def shape_of(wanted: Any) -> Shape:
         if len(arguments) == len((Any, None)) and arguments[1] is NoneType:
             return or_nothing(shape_of(arguments[0]))
         return either(*map(shape_of, arguments))
-    # Mappings are all that is left.
+    # Only mappings are left.
     return {"type": "object", "additionalProperties": shape_of(arguments[1])}
 
 
@@ -478,12 +478,12 @@ def _marked(plain: Any, mark: Any) -> Shape:
 
 
 def ref(model: type) -> Shape:
-    """The shape of a model, which stands among the definitions."""
+    """Return a reference to the shape of a model, which is among the definitions."""
     return {"$ref": f"#/$defs/{model.__name__}"}
 
 
 def or_nothing(shape: Shape) -> Shape:
-    """The shape, or null."""
+    """Return a schema of a shape or null."""
     match shape:
         case {"anyOf": parts}:
             return shape if NOTHING in parts else either(*parts, NOTHING)
@@ -494,12 +494,12 @@ def or_nothing(shape: Shape) -> Shape:
 
 
 def listed(entry: Shape) -> Shape:
-    """A list of entries, or one text without a list around it."""
+    """Return a schema of a list of entries, or of one text without a list."""
     return either({"type": "array", "items": entry}, TEXT)
 
 
 def _descriptions(model: type) -> dict[str, str]:
-    """The words under the fields of a model."""
+    """Return the docstrings of the fields of a model."""
     source = textwrap.dedent(inspect.getsource(model))
     (body,) = (node.body for node in ast.parse(source).body if isinstance(node, ast.ClassDef))
     found: dict[str, str] = {}
@@ -516,7 +516,7 @@ def _descriptions(model: type) -> dict[str, str]:
 
 
 def schema_text() -> str:
-    """The schema as it is shipped."""
+    """Return the text of the schema in the package."""
     return json.dumps(suite_schema(), indent=2, ensure_ascii=False) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Rules of the house that no linter knows."""
+"""Rules of this repository that no linter checks."""
 
 import ast
 import re
@@ -19,13 +19,13 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_a_module_is_one_idea_on_at_most_600_lines(path: Path) -> None:
-    """The file that must not become a thousand lines is found when it has 601."""
+    """A module that grows is found at line 601."""
     assert len(path.read_text().splitlines()) <= 600
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def _importers() -> dict[str, set[str]]:
-    """For each module those that import it; with a `?` if they do so inside of a function."""
+    """Return for each module those that import it; with a `?` if they do so inside of a function."""
     names = {path: _name(path) for path in MODULES}
     known = set(names.values())
     importers: dict[str, set[str]] = {name: set() for name in known}
@@ -49,24 +49,24 @@ IMPORTERS = _importers()
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_module_with_one_importer_says_why_it_stands_apart(path: Path) -> None:
-    """A helper with one reader lives in that reader's module, or its first line gives the reason.
+def test_a_module_with_one_importer_states_why_it_is_separate(path: Path) -> None:
+    """A helper with one importer is part of that module, or its first line states the reason.
 
-    No reason is needed for one that is imported when it is used: others start without it.
+    A module that is imported inside of a function needs no reason: other runs start without it.
     """
     importers = IMPORTERS[_name(path)]
     expected = r"[^#]|\Z"
     if len(importers) == 1 and path.name != "__init__.py":
         (importer,) = importers
         folder = PACKAGE.parent / importer.rstrip("?").replace(".", "/")
-        if not importer.endswith("?") and not folder.is_dir():  # a package hands names on
+        if not importer.endswith("?") and not folder.is_dir():  # a package re-exports names
             expected = f"# Separate from `{re.escape(importer.removeprefix('trioeval.'))}`: .+\n"
     assert re.match(expected, path.read_text())
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_cancellation_is_never_swallowed(path: Path) -> None:
-    """No handler takes BaseException or everything, and none is bare."""
+    """No handler catches BaseException or everything, and none is bare."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ExceptHandler):
             assert node.type is not None
@@ -76,7 +76,7 @@ def test_cancellation_is_never_swallowed(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_task_that_is_started_with_start_hears_of_a_cancellation(path: Path) -> None:
+def test_a_task_that_is_started_with_start_can_be_cancelled(path: Path) -> None:
     """`nursery.start` in a cancelled scope waits for ever for a task that is shielded before it reports."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -90,7 +90,7 @@ def _shields(function: ast.AST) -> bool:
 
 @pytest.mark.parametrize("package", ["kernel", "rates"])
 def test_time_and_randomness_are_arguments(package: str) -> None:
-    """Neither module is imported below the layers that meet the world."""
+    """Neither module is imported below the layers that interact with the outside."""
     for path in (PACKAGE / package).rglob("*.py"):
         assert not re.search(
             r"^\s*(import|from) (time|random|datetime)\b", path.read_text(), re.MULTILINE
@@ -98,7 +98,7 @@ def test_time_and_randomness_are_arguments(package: str) -> None:
 
 
 def test_every_public_name_can_be_imported() -> None:
-    """The lazy names of the package are those that type checkers see."""
+    """The lazy names of the package are those of type checkers."""
     source = (PACKAGE / "__init__.py").read_text()
     typed = set(re.findall(r"import (\w+) as \1$", source, re.MULTILINE))
     assert set(trioeval.__all__) == typed
@@ -109,19 +109,19 @@ def test_every_public_name_can_be_imported() -> None:
 
 
 def test_importing_the_package_imports_nothing_else() -> None:
-    """`--version` costs no more than Python."""
+    """`--version` takes no longer than Python."""
     probe = "import sys, trioeval; print({'trio', 'attrs', 'cattrs', 'rich'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 
 
 @pytest.mark.parametrize("mutant", run_mutants.MUTANTS, ids=lambda mutant: mutant.name)
-def test_every_mutant_still_has_its_place(mutant: run_mutants.Mutant) -> None:
-    """The list of mutants is not behind the code; `tests/mutants/run_mutants.py` runs them."""
+def test_every_mutant_applies_to_the_code(mutant: run_mutants.Mutant) -> None:
+    """`tests/mutants/run_mutants.py` runs them."""
     assert (PACKAGE / mutant.file).read_text().count(mutant.old) == 1
 
 
 def test_every_module_of_kernel_and_rates_has_a_mutant() -> None:
-    """What no mutant changes, no test is known to guard."""
+    """Code without a mutant is not known to be tested."""
     modules = {path for name in ("kernel", "rates") for path in (PACKAGE / name).glob("[!_]*.py")}
     assert {PACKAGE / mutant.file for mutant in run_mutants.MUTANTS} == modules

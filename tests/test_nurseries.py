@@ -1,4 +1,4 @@
-"""A nursery for a block that others use."""
+"""A nursery for a block of other code."""
 
 import pytest
 import trio
@@ -7,7 +7,7 @@ from trioeval.nurseries import open_plain_nursery
 
 
 def test_a_plain_nursery_raises_what_its_block_raises() -> None:
-    """As it is, and after the tasks have ended."""
+    """It is not wrapped, and raised after the tasks have ended."""
 
     async def main() -> None:
         async with open_plain_nursery() as nursery:

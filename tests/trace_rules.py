@@ -1,4 +1,4 @@
-"""The rules of the trace event format, as viewers have them, and sums over the slices of a file."""
+"""The rules of the trace event format, as viewers apply them, and sums over the slices of a file."""
 
 import json
 from collections import Counter, defaultdict
@@ -21,35 +21,35 @@ _KEYS = {
 
 @attrs.define
 class Drawn:
-    """What a viewer shows."""
+    """The content that a viewer shows."""
 
     process: str = ""
     tracks: dict[int, str] = attrs.field(factory=dict)
     calls: Counter[str] = attrs.field(factory=Counter)
-    """By lane."""
+    """Number of calls by lane."""
     errors: Counter[str] = attrs.field(factory=Counter)
     tokens: Counter[str] = attrs.field(factory=Counter)
     waits: dict[tuple[str, str], float] = attrs.field(factory=lambda: defaultdict(float))
     """Seconds by lane and reason."""
     refused: Counter[str] = attrs.field(factory=Counter)
     most: Counter[str] = attrs.field(factory=Counter)
-    """Most calls in flight."""
+    """Maximum of concurrent calls."""
     limits: dict[str, int] = attrs.field(factory=dict)
-    """The last of each lane."""
+    """The last value of each lane."""
     jobs: list[dict[str, Any]] = attrs.field(factory=list)
-    """The ends of those that ended."""
+    """The ends of finished calls."""
     unfinished: int = 0
-    """Calls that have no end."""
+    """Calls without an end."""
 
 
 def read_cut(text: str) -> list[dict[str, Any]]:
-    """The records of a file that was cut off behind any of its lines, as viewers read it."""
+    """Return the records of a file that was cut off after any of its lines, as viewers read it."""
     found: list[dict[str, Any]] = json.loads(text.rstrip().rstrip(",") + "]")
     return found
 
 
 def check_trace(records: Sequence[dict[str, Any]], *, whole: bool = True) -> Drawn:
-    """Raise `AssertionError` unless a viewer draws it as it is meant."""
+    """Raise `AssertionError` unless a viewer displays it correctly."""
     drawn, slices, jobs = Drawn(), _Slices(), dict[Any, float]()
     for one in records:
         kind, track = one["ph"], one["tid"]
@@ -83,7 +83,7 @@ def check_trace(records: Sequence[dict[str, Any]], *, whole: bool = True) -> Dra
 
 @attrs.define
 class _Slices:
-    """Those of all tracks, of which none may overlap on one."""
+    """The slices of all tracks, of which none may overlap on one track."""
 
     open: dict[int, float] = attrs.field(factory=dict)
     ended_at: dict[int, float] = attrs.field(factory=dict)
@@ -98,10 +98,10 @@ class _Slices:
         elif one["ph"] == "E":
             assert at >= self.open.pop(track)
             self.ended_at[track] = at
-            told = one.get("args", {})
-            drawn.tokens[_lane(drawn, track)] += told.get("tokens", 0)
-            if "error" in told:
-                drawn.errors[told["error"]] += 1
+            details = one.get("args", {})
+            drawn.tokens[_lane(drawn, track)] += details.get("tokens", 0)
+            if "error" in details:
+                drawn.errors[details["error"]] += 1
         else:
             assert at >= self.ended_at.get(track, 0.0) - 0.002, "waits of a lane overlap"
             self.ended_at[track] = at + one["dur"]
@@ -117,6 +117,6 @@ def _count(drawn: Drawn, one: dict[str, Any]) -> None:
 
 
 def _lane(drawn: Drawn, track: int) -> str:
-    """Each track has a name before anything is on it."""
+    """Return the lane of a track, which must have a name before anything is on it."""
     name = drawn.tracks[track]
     return name.removesuffix(": waits") if name.endswith(": waits") else name.rpartition(" ")[0]

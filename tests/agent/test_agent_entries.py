@@ -524,7 +524,7 @@ def test_a_workspace_may_be_a_bundle(projects: Path, monkeypatch: pytest.MonkeyP
     ]
     monkeypatch.setenv("PATH", str(projects))
     assert problems_of({"workspace": "p.bundle"}, projects) == [
-        '$.workspace: opening "p.bundle" requires git'
+        '$.workspace: program "git" not found in PATH, required for opening "p.bundle"'
     ]
 
 

@@ -157,8 +157,13 @@ def test_a_python_without_ctypes_still_starts_programs(
     ("program", "kind", "code", "message"),
     [
         ("./nothing", "not_found", None, 'program "{folder}/nothing" not found'),
-        ("nothing-of-that-name", "not_found", None, '"nothing-of-that-name" not found in PATH'),
-        ("./", "permission", None, '"{folder}" cannot be started: Permission denied'),
+        (
+            "nothing-of-that-name",
+            "not_found",
+            None,
+            'program "nothing-of-that-name" not found in PATH: install it, or correct its name',
+        ),
+        ("./", "permission", None, 'program "{folder}" cannot be started: Permission denied'),
         ("./kill.sh", "killed", -9, "SIGKILL"),
     ],
 )

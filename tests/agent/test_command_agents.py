@@ -167,8 +167,8 @@ def test_ag_09_a_missing_program_is_tried_once(tmp_path: Path) -> None:
             0o755,
             'program "./agent" not found, or the interpreter in its first line',
         ),
-        ("#!/bin/sh", 0o644, '"./agent" cannot be started: Permission denied'),
-        ("", 0o755, '"./agent" cannot be started: Exec format error'),
+        ("#!/bin/sh", 0o644, 'program "./agent" cannot be started: Permission denied'),
+        ("", 0o755, 'program "./agent" cannot be started: Exec format error'),
     ],
 )
 def test_a_program_that_cannot_be_run_fails_with_the_reason(

@@ -343,7 +343,9 @@ def test_missing_git_is_reported(
     file = tmp_path / "x.bundle"
     file.write_bytes(b"# v2 git bundle\n")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert refused(target, file) == f"opening {file} requires git; install it"
+    assert refused(target, file) == (
+        f'program "git" not found in PATH, required for opening {file}: install it'
+    )
 
 
 def test_git_that_does_not_end_is_given_up(

@@ -1,9 +1,9 @@
-"""How quickly many agents that are short programs get through, and how soon a tree that will not end is gone.
+"""Total time of many short agent programs, and the time to end a process tree that ignores termination.
 
     python tests/bench/agent_runs.py [AGENTS [SLOTS]]
 
-Wanted: at most 1.2 times what the programs take if nothing else costs anything; and 2 s for the end of a tree
-of three generations that ignore requests to terminate.
+Target: at most 1.2 times the time of the programs alone, and at most 2 s to end a tree of three generations
+that ignore SIGTERM.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ while :; do sleep 0.05; done
 
 
 def suite_of(command: str, agents: int, slots: int) -> dict[str, Any]:
-    """Agents that all do the same."""
+    """Return a suite of agents that all run one command."""
     return {
         "agents": {"maxConcurrentRuns": slots},
         "tasks": [
@@ -51,10 +51,10 @@ def suite_of(command: str, agents: int, slots: int) -> dict[str, Any]:
 
 
 async def run(suite: dict[str, Any], folder: Path) -> list[Row]:
-    """Run a suite: its rows."""
+    """Run a suite and return its rows."""
     rows: list[Row] = []
 
-    async def keep(row: Row) -> None:  # noqa: ASYNC124 - lists do not wait
+    async def keep(row: Row) -> None:  # noqa: ASYNC124 - only appends
         rows.append(row)
 
     await run_suite(
@@ -66,7 +66,7 @@ async def run(suite: dict[str, Any], folder: Path) -> list[Row]:
 
 
 def makespan(agents: int, slots: int) -> float:
-    """Seconds in which all agents are done."""
+    """Return the seconds until all agents have ended."""
     with tempfile.TemporaryDirectory() as name:
         start = time.perf_counter()
         rows = trio.run(run, suite_of(QUICK, agents, slots), Path(name) / "run")
@@ -76,7 +76,7 @@ def makespan(agents: int, slots: int) -> float:
 
 
 def alone() -> float:
-    """Seconds that one such program takes, without anything around it, after some that were to warm up."""
+    """Return the seconds of one such program alone: the least of five."""
     took = []
     with tempfile.TemporaryDirectory() as name:
         for _ in range(5):
@@ -87,7 +87,7 @@ def alone() -> float:
 
 
 def bare(agents: int, slots: int) -> float:
-    """Seconds in which as many such programs are done that only `xargs` starts, so many at a time."""
+    """Return the seconds of as many such programs started by `xargs`, with the same concurrency."""
     with tempfile.TemporaryDirectory() as name:
         start = time.perf_counter()
         line = f"seq {agents} | xargs -P {slots} -I% sh -c 'mkdir % && cd % && sleep 0.1 && touch DONE'"
@@ -96,14 +96,14 @@ def bare(agents: int, slots: int) -> float:
 
 
 def ending() -> float:
-    """Seconds from the cancellation of a run to the end of the tree of its agent."""
+    """Return the seconds from the cancellation of a run to the end of its agent's process tree."""
     took = 0.0
 
     async def cancelled(folder: Path, ready: Path) -> None:
         nonlocal took
         async with trio.open_nursery() as nursery:
             nursery.start_soon(run, suite_of(f"sh {folder}/stubborn.sh 1", 1, 1), folder / "run")
-            while not await trio.Path(ready).exists():  # noqa: ASYNC110 - files do not tell
+            while not await trio.Path(ready).exists():  # noqa: ASYNC110 - files send no events
                 await trio.sleep(0.01)
             nursery.cancel_scope.cancel()
             start = trio.current_time()
@@ -114,15 +114,15 @@ def ending() -> float:
         (folder / "stubborn.sh").write_text(STUBBORN)
         ready = folder / "run" / "work" / "case-0" / "workspace" / "ready"
         trio.run(cancelled, folder, ready)
-        left = found(f"{folder}/stubborn.sh")
+        left = processes_with(f"{folder}/stubborn.sh")
         for pid in left:
             os.kill(pid, signal.SIGKILL)
         assert not left
     return took
 
 
-def found(word: str) -> list[int]:
-    """The processes that have a word in their command."""
+def processes_with(word: str) -> list[int]:
+    """Return the ids of the processes whose command contains a word."""
     pids = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
@@ -141,9 +141,9 @@ def main() -> None:
     print(f"by xargs alone: {bare(agents, slots):.2f} s")
     print(
         f"{agents} agents at {slots} slots: {seconds:.2f} s, {seconds / ideal:.2f} of the ideal "
-        f"{ideal:.2f} s, of {one * 1000:.0f} ms each (at most {WANTED} wanted)"
+        f"{ideal:.2f} s, of {one * 1000:.0f} ms each (at most {WANTED} targeted)"
     )
-    print(f"end of a stubborn tree: {ending():.2f} s (at most {GONE_WITHIN:g} wanted)")
+    print(f"end of a stubborn tree: {ending():.2f} s (at most {GONE_WITHIN:g} targeted)")
 
 
 if __name__ == "__main__":

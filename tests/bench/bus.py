@@ -1,10 +1,10 @@
-"""How many messages a second a bus takes, and how long one append lasts at worst.
+"""Messages per second of a bus, and the longest append.
 
     python tests/bench/bus.py
 
 Messages of about 200 bytes without fsync: by one writer that waits for each; by ten in one process, which
-write together; by ten processes, with one writer each and with ten. Beside it, in the same run, the barest
-`write` of the same bytes under the same lock, one message at a time. Then reading them back.
+write together; by ten processes, with one writer each and with ten. The baseline of the same run is a plain
+`write` of the same bytes under the same lock, one message at a time. The messages are then read back.
 """
 
 import fcntl
@@ -40,37 +40,37 @@ TARGETS = {
 
 
 async def write(folder: Path, writers: int, messages: int) -> tuple[float, float, float]:
-    """When the first was begun, when the last was done, and the seconds of the slowest."""
+    """Return the start of the first append, the end of the last, and the seconds of the slowest."""
     worst = 0.0
 
     async def one() -> None:
         nonlocal worst
         for number in range(messages // writers):
-            begun = time.perf_counter()
+            began = time.perf_counter()
             body = f"message {number} of a bench"
             await bus.append(
                 MessageDraft(
                     type="INFO", project_id="bench", task_id="calc", run_id="run-1", body=body
                 )
             )
-            worst = max(worst, time.perf_counter() - begun)
+            worst = max(worst, time.perf_counter() - began)
 
     async with open_bus(folder, SETTINGS, rng=random.random) as bus:
-        begun = time.monotonic()
+        began = time.monotonic()
         async with trio.open_nursery() as nursery:
             for _ in range(writers):
                 nursery.start_soon(one)
-        return begun, time.monotonic(), worst
+        return began, time.monotonic(), worst
 
 
 def alone(folder: Path, writers: int) -> tuple[float, float]:
-    """Messages a second of one process, and the slowest."""
-    begun, ended, worst = trio.run(write, folder, writers, MESSAGES)
-    return MESSAGES / (ended - begun), worst
+    """Return the messages per second of one process, and the slowest append."""
+    began, ended, worst = trio.run(write, folder, writers, MESSAGES)
+    return MESSAGES / (ended - began), worst
 
 
 def together(folder: Path, writers: int) -> tuple[float, float]:
-    """Messages a second of ten processes that begin at the same time, and the slowest."""
+    """Return the messages per second of ten processes that start together, and the slowest append."""
     command = [sys.executable, __file__, str(folder), str(writers)]
     children = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -83,22 +83,22 @@ def together(folder: Path, writers: int) -> tuple[float, float]:
         assert child.stdin is not None
         child.stdin.write("go\n")
         child.stdin.flush()
-    told = [json.loads(child.communicate()[0]) for child in children]
-    seconds = max(one[1] for one in told) - min(one[0] for one in told)
-    return PROCESSES * EACH / seconds, max(one[2] for one in told)
+    results = [json.loads(child.communicate()[0]) for child in children]
+    seconds = max(one[1] for one in results) - min(one[0] for one in results)
+    return PROCESSES * EACH / seconds, max(one[2] for one in results)
 
 
 def bare(folder: Path, _writers: int) -> tuple[float, float]:
-    """Messages a second of nothing but lock, write and unlock."""
+    """Return the messages per second of only lock, write and unlock."""
     folder.mkdir()
     payload = b'{"body":"' + b"x" * 180 + b'"}'
     with (folder / "lock").open("w") as lock, (folder / "log").open("ab", buffering=0) as log:
-        begun = time.perf_counter()
+        began = time.perf_counter()
         for number in range(MESSAGES):
             fcntl.flock(lock, fcntl.LOCK_EX)
             os.write(log.fileno(), frame(number, payload))
             fcntl.flock(lock, fcntl.LOCK_UN)
-        return MESSAGES / (time.perf_counter() - begun), 0.0
+        return MESSAGES / (time.perf_counter() - began), 0.0
 
 
 MEASURES: dict[str, tuple[Callable[[Path, int], tuple[float, float]], int]] = {
@@ -111,7 +111,7 @@ MEASURES: dict[str, tuple[Callable[[Path, int], tuple[float, float]], int]] = {
 
 
 def child(folder: str, writers: str) -> None:
-    """One of ten processes."""
+    """Run one of the ten processes."""
     print("ready", flush=True)
     sys.stdin.readline()
     print(json.dumps(trio.run(write, Path(folder), int(writers), EACH)))
@@ -128,19 +128,19 @@ def main() -> None:
                 best[name] = max(best.get(name, 0.0), rate)
                 worst[name] = max(worst.get(name, 0.0), slowest)
         folder = Path(root, "ten processes 0")
-        begun = time.perf_counter()
+        began = time.perf_counter()
         count = len(read_bus(folder).messages)
-        read = count / (time.perf_counter() - begun)
-        begun = time.perf_counter()
+        read = count / (time.perf_counter() - began)
+        began = time.perf_counter()
         last_messages(folder, 10)
-        last = time.perf_counter() - begun
+        last = time.perf_counter() - began
         assert count == PROCESSES * EACH
     print(f"messages a second in the best of {ROUNDS} rounds; the worst append of all")
     for name, (rate, limit) in TARGETS.items():
         at_most = f", at most {limit * 1e3:.0f}" if limit else ""
         print(
             f"{name:<34}{best[name]:>9,.0f} a second (target {rate:,}), {best[name] / best['bare']:.2f} of "
-            f"the barest; worst {worst[name] * 1e3:.1f} ms{at_most}"
+            f"the baseline; worst {worst[name] * 1e3:.1f} ms{at_most}"
         )
     print(f"{'lock, write, unlock':<34}{best['bare']:>9,.0f} a second")
     print(

@@ -1,9 +1,9 @@
-"""Hits of the cache through `Cache.reply`, from its file and from memory; and what a key and a miss cost.
+"""Hits of the cache through `Cache.reply`, from file and memory, and the cost of a key and of a miss.
 
     python tests/bench/cache_hits.py [COUNT]
 
-Wanted: 10,000 hits a second at least, each of a reply of 2 kB that is read from the file, checked, and made
-a `Reply` of its own.
+Target: at least 10,000 hits per second, each of a reply of 2 kB that is read from the file, checked, and
+converted to a new `Reply`.
 """
 
 import sys
@@ -31,30 +31,30 @@ REPLY = Reply(
 )
 
 
-async def fetch() -> RecordedReply:  # noqa: ASYNC124 - as calls are
+async def fetch() -> RecordedReply:  # noqa: ASYNC124 - has the type of a call
     """A call that takes no time."""
     return RecordedReply(REPLY, 350.0, cached=False)
 
 
-async def ask_all(cache: Cache, keys: list[bytes]) -> float:
-    """Seconds a key."""
+async def request_all(cache: Cache, keys: list[bytes]) -> float:
+    """Return the seconds per key."""
     began = time.perf_counter()
     for key in keys:
         await cache.reply(key, fetch, nullcontext)
     return (time.perf_counter() - began) / len(keys)
 
 
-async def ask_at_once(cache: Cache, keys: list[bytes]) -> float:
-    """Seconds a key, with twenty who ask."""
+async def request_concurrently(cache: Cache, keys: list[bytes]) -> float:
+    """Return the seconds per key with twenty concurrent callers."""
     began = time.perf_counter()
     async with trio.open_nursery() as nursery:
         for start in range(20):
-            nursery.start_soon(ask_all, cache, keys[start::20])
+            nursery.start_soon(request_all, cache, keys[start::20])
     return (time.perf_counter() - began) / len(keys)
 
 
 async def cost_of_key() -> float:
-    """Seconds for the key of a request to a chat model."""
+    """Return the seconds to compute the key of a request to a chat model."""
     spec = resolve(
         "openai:chat:gpt-4.1",
         {"temperature": 0, "apiKey": "sk-0123456789abcdef"},
@@ -72,21 +72,21 @@ async def cost_of_key() -> float:
 
 
 async def main(count: int, folder: Path) -> None:
-    """Measure, and tell."""
+    """Measure and print the figures."""
     keys = [number.to_bytes(32, "big") + b"openai:gpt-4.1" for number in range(count)]
     async with open_cache(folder / "c.db") as cache:
-        alone = await ask_all(cache, keys[: count // 10])
-        crowd = await ask_at_once(cache, keys[count // 10 :])
+        alone = await request_all(cache, keys[: count // 10])
+        crowd = await request_concurrently(cache, keys[count // 10 :])
     async with open_cache(folder / "c.db") as cache:
-        hit = await ask_all(cache, keys)
-        at_once = await ask_at_once(cache, keys)
+        hit = await request_all(cache, keys)
+        at_once = await request_concurrently(cache, keys)
         began = time.perf_counter()
         assert all(map(cache.has, keys))
         look = (time.perf_counter() - began) / count
         assert cache.statistics().calls == 0
     async with open_cache(None) as cache:
-        await ask_all(cache, keys)
-        memory = await ask_all(cache, keys)
+        await request_all(cache, keys)
+        memory = await request_all(cache, keys)
     print(f"key             {await cost_of_key() * 1e6:7.1f} us")
     print(f"miss, alone     {alone * 1e6:7.1f} us    20 at once {crowd * 1e6:7.1f} us")
     print(f"has             {look * 1e6:7.1f} us")

@@ -2,8 +2,8 @@
 
     python tests/bench/columns_http.py [case …]
 
-The fake provider runs in a process of its own. Time is from its first request to its last reply, by its own
-clock; where a figure needs more than one provider, from before the first cell to behind the last one.
+The fake provider runs in a separate process. Time is from its first request to its last reply, by its own
+clock; with several providers, from before the first cell until after the last one.
 """
 
 import functools
@@ -14,9 +14,8 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
@@ -25,33 +24,22 @@ import trio
 import trioeval
 from trioeval.kernel import CallEnded, Event
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from server_process import fake_provider, stats_of
+
 WIDTH, LATENCY = 32, 0.05
 NUMBER = {"type": "sampler", "sampler": "uniform", "low": 1, "high": 10**9, "decimals": 0}
 
 
-@contextmanager
-def fake(**flags: object) -> Iterator[str]:
-    """A fake provider; gives its base URL."""
-    said = [
-        word
-        for name, value in flags.items()
-        for word in (f"--{name.replace('_', '-')}", str(value))
-    ]
-    command = [sys.executable, "-m", "trioeval", "fake-provider", "--port", "0", *said]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as server:
-        assert server.stdout is not None
-        try:
-            yield server.stdout.readline().strip()
-        finally:
-            server.terminate()
-
-
-def stats_of(url: str) -> Any:
-    """What a provider has seen."""
-    with urllib.request.urlopen(url.removesuffix("/v1") + "/stats") as reply:
-        return json.load(reply)
+def fake(**flags: object) -> AbstractContextManager[str]:
+    """Run a fake provider with flags by keyword; the context is its base URL."""
+    return fake_provider(
+        *(
+            word
+            for name, value in flags.items()
+            for word in (f"--{name.replace('_', '-')}", str(value))
+        )
+    )
 
 
 def took(url: str) -> float:
@@ -61,19 +49,19 @@ def took(url: str) -> float:
 
 
 def lane(url: str, label: str = "fake", width: int = WIDTH, **more: Any) -> dict[str, Any]:
-    """A provider as a suite names it."""
+    """Return the suite entry of a provider."""
     config = {"apiBaseUrl": url}
     limits = {"maxConcurrency": width, **more}
     return {"id": f"openai:chat:{label}", "label": label, "config": config, "lane": limits}
 
 
 def llm(name: str, prompt: str, label: str = "fake") -> dict[str, Any]:
-    """A column that a model makes."""
+    """Return a column filled by a model."""
     return {"name": name, "type": "llm", "provider": label, "prompt": prompt}
 
 
 def settings(rows: int, *columns: Mapping[str, Any], size: int = 1000) -> dict[str, Any]:
-    """A number in each row, and columns over it."""
+    """Return the settings of a number column and columns derived from it."""
     return {"rows": rows, "groupSize": size, "columns": [{"name": "a", **NUMBER}, *columns]}
 
 
@@ -84,7 +72,7 @@ def built(
     observe: Callable[[Event], None] | None = None,
     size: int = 1000,
 ) -> int:
-    """Rows that were written."""
+    """Build a dataset and return the number of written rows."""
 
     async def build() -> int:
         with tempfile.TemporaryDirectory() as folder:
@@ -100,7 +88,7 @@ def built(
 
 
 def against(what: str, seconds: float, ideal: float, most: float) -> None:
-    """A line of the report."""
+    """Print one line of the report."""
     ratio = seconds / ideal
     print(
         f"{what}: {seconds:.2f} s, {ratio:.3f} × ideal (at most {most})"
@@ -184,7 +172,7 @@ def capped() -> None:
         )
 
 
-def moody() -> None:
+def unreliable() -> None:
     """A server that refuses or fails one call in five; the first repetition comes within a quarter second."""
     for name in ("throttle_rate", "failure_rate"):
         with fake(latency=0.02, seed=3, **{name: 0.2}) as url:
@@ -215,7 +203,7 @@ def killed() -> None:
             os.kill(run.pid, signal.SIGKILL)
         while stats_of(url)["in_flight"]:
             pass
-        asked = stats_of(url)["requests"]
+        requested = stats_of(url)["requests"]
         with closing(sqlite3.connect(Path(folder, ".trioeval", "results.db"))) as store:
             ((known,),) = store.execute("SELECT count(*) FROM cell").fetchall()
         done = subprocess.run(
@@ -223,14 +211,16 @@ def killed() -> None:
         )
         total = stats_of(url)["requests"]
     print(
-        f"killed at half of {rows} calls: {total} requests in all; {asked} before the kill, {known} of them "
-        f"in the store, {total - asked} after it (exit {done.returncode})"
-        f"{'' if total == asked + rows - known else '  <-- asked again for what was there'}",
+        f"killed at half of {rows} calls: {total} requests in all; {requested} before the kill, {known} of "
+        f"them in the store, {total - requested} after it (exit {done.returncode})"
+        f"{'' if total == requested + rows - known else '  <-- repeated stored calls'}",
         flush=True,
     )
 
 
-CASES = {case.__name__: case for case in (plain, linear, fan, independent, capped, moody, killed)}
+CASES = {
+    case.__name__: case for case in (plain, linear, fan, independent, capped, unreliable, killed)
+}
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Cells a second that makers without calls make: a sampler, a template over it, and both in turns.
+"""Cells per second of makers without calls: a sampler, a template over it, and both in turns.
 
 python tests/bench/columns_local.py [rows]
 """
@@ -18,12 +18,12 @@ from trioeval.columns.model import CategorySampler, ExpressionColumn, SamplerCol
 
 ROWS = 1_000_000
 GROUP = 1000
-NOBODY: Any = None
-"""The calls of who makes none."""
+NO_CALLS: Any = None
+"""The call interface of makers that make no calls."""
 
 
 def makers() -> Mapping[str, tuple[GroupMaker, Sequence[str]]]:
-    """By column: who makes it, and of what."""
+    """Return the maker of each column and the columns that it needs."""
     number = SamplerColumn(name="a", sampler=UniformSampler(low=2, high=50, decimals=0))
     topic = SamplerColumn(name="topic", sampler=CategorySampler(values=("apples", "trains")))
     text = ExpressionColumn(name="text", template="How many {{ topic }} are {{ a }}?")
@@ -44,10 +44,10 @@ async def run(rows: int) -> None:
         table: list[dict[str, Any]] = [{} for _ in numbers]
         for name, (maker, needed) in found.items():
             values = [{one: row[one] for one in needed} for row in table]
-            begun = time.perf_counter()
+            began = time.perf_counter()
             order = GroupOrder(MakeJob(0, group), start=start, rows=numbers, values=values)
-            made = await maker.make(order, NOBODY)
-            seconds[name] += time.perf_counter() - begun
+            made = await maker.make(order, NO_CALLS)
+            seconds[name] += time.perf_counter() - began
             for row, (_, cells) in zip(table, made, strict=True):
                 if isinstance(cells, CellError):
                     raise cells

@@ -2,7 +2,7 @@
 
     python tests/bench/columns_million.py [rows]
 
-Beside it, in the same run, what the parts of it cost by themselves: the makers of both columns, and files.
+The same run measures the parts alone: the makers of both columns, and the files.
 The target is 50,000 cells a second and 200 MB, flat.
 """
 
@@ -35,41 +35,41 @@ SETTINGS: Mapping[str, Any] = {
         {"name": "b", "type": "expression", "template": TEMPLATE, "as": "int"},
     ],
 }
-NOBODY: Any = None
-"""The calls of who makes none."""
+NO_CALLS: Any = None
+"""The call interface of makers that make no calls."""
 
 
 def megabytes() -> float:
-    """What the process holds now."""
+    """Return the resident memory of the process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 async def build(rows: int, folder: Path) -> float:
-    """Seconds; prints memory along the way."""
+    """Build the dataset, print the memory on the way, and return the seconds."""
     groups = rows // GROUP
-    told = {max(1, groups * share // 100): share for share in (1, 10, 50, 100)}
+    reported = {max(1, groups * share // 100): share for share in (1, 10, 50, 100)}
     written = 0
 
     def watch(event: DatasetEvent) -> None:
         nonlocal written
         if isinstance(event, GroupWritten):
             written += 1
-            if written in told:
-                print(f"{told[written]:>4} %: {megabytes():.0f} MB", flush=True)
+            if written in reported:
+                print(f"{reported[written]:>4} %: {megabytes():.0f} MB", flush=True)
 
-    begun, own = time.perf_counter(), time.process_time()
+    began, own = time.perf_counter(), time.process_time()
     dataset = await trioeval.build_columns(
         {**SETTINGS, "rows": rows}, output_dir=folder, events=watch
     )
-    seconds, own = time.perf_counter() - begun, time.process_time() - own
+    seconds, own = time.perf_counter() - began, time.process_time() - own
     print(f"{2 * rows / own:,.0f} cells a second of CPU, all threads")
     assert dataset.result.written == rows
     return seconds
 
 
 async def parts(rows: int, folder: Path) -> Mapping[str, float]:
-    """Seconds of the makers, and of the files."""
+    """Return the seconds of the makers and of the files."""
     number = SamplerColumn(name="a", sampler=UniformSampler(low=2, high=50, decimals=0))
     double = ExpressionColumn(name="b", template=TEMPLATE, as_type="int")
     makers: Mapping[str, GroupMaker] = {"a": SamplerMaker(number, 7), "b": TemplateMaker(double)}
@@ -81,15 +81,15 @@ async def parts(rows: int, folder: Path) -> Mapping[str, float]:
         for group, start in enumerate(range(0, rows, GROUP)):
             numbers = range(start, min(start + GROUP, rows))
             table: list[dict[str, Any]] = [{} for _ in numbers]
-            begun = time.perf_counter()
+            began = time.perf_counter()
             for maker in makers.values():
                 order = GroupOrder(MakeJob(0, group), start=start, rows=numbers, values=table)
-                made = await maker.make(order, NOBODY)
+                made = await maker.make(order, NO_CALLS)
                 for row, (_, cells) in zip(table, made, strict=True):
                     assert not isinstance(cells, CellError)
                     row.update(cells)
             between = time.perf_counter()
-            seconds["makers"] += between - begun
+            seconds["makers"] += between - began
             files.write(group, list(zip(numbers, table, strict=True)))
             seconds["files"] += time.perf_counter() - between
     return seconds
@@ -104,8 +104,10 @@ def main() -> None:
         some = max(GROUP, rows // 10)
         alone = trio.run(parts, some, Path(folder, "parts"))
     print(f"{2 * rows / seconds:,.0f} cells/s ({seconds:.1f} s)")
-    told = ", ".join(f"{name} {took / some * rows / seconds:.0%}" for name, took in alone.items())
-    print(f"of that, by themselves: {told}")
+    reported = ", ".join(
+        f"{name} {took / some * rows / seconds:.0%}" for name, took in alone.items()
+    )
+    print(f"of that, by themselves: {reported}")
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
     python tests/bench/export_rows.py [ROWS] [SUFFIX...]
 
-Wanted of 100,000 rows of 2 kB: JSON in 10 s at most, with 150 MB of memory at most altogether. Rows come as
-JSON text, as the store gives them; totals are counted first, which is a pass of its own. Each figure comes
-from a process of its own.
+Target for 100,000 rows of 2 kB: JSON in at most 10 s, with at most 150 MB of memory in all. Rows come as
+JSON text, as the store gives them; totals are counted first, which is a separate pass. Each figure comes
+from a separate process.
 """
 
 import json
@@ -24,6 +24,7 @@ import trioeval
 from trioeval.cli.output import write_results
 from trioeval.report.formats.json import compact
 from trioeval.report.head import config_tests, head_of
+from trioeval.report.records import RowRecord
 from trioeval.report.results import Results, RunInfo
 from trioeval.report.row import row_json
 from trioeval.report.totals import Totals
@@ -39,7 +40,7 @@ SUITE: dict[str, Any] = {
 
 
 def results(rows: int) -> Results:
-    """A run of so many rows, each of which is made when it is read."""
+    """Return a run whose rows are made when they are read."""
     suite = trioeval.parse_suite(SUITE)
     (row,) = trio.run(trioeval.collect, suite)
     record = row_json(row, "eval-bench")
@@ -52,7 +53,7 @@ def results(rows: int) -> Results:
     steps = expand(suite)
     totals = Totals.of(steps.columns)
     for found in read(None):
-        totals.add(found)
+        totals.add(RowRecord.of(found))
     return Results(
         head=head_of(suite, steps, eval_id="eval-bench", utc_created="", versions={}),
         totals=totals,
@@ -63,7 +64,7 @@ def results(rows: int) -> Results:
 
 
 def measure(file: Path, rows: int) -> None:
-    """One file, told on standard output."""
+    """Write one file and print its figures."""
     began = time.perf_counter()
     found = results(rows)
     counted = time.perf_counter()

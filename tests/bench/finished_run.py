@@ -1,8 +1,8 @@
-"""What a stored run of many rows costs afterwards: to resume it, though it is finished, and to export it.
+"""The cost of resuming and exporting a finished stored run of many rows.
 
     python tests/bench/finished_run.py [ROWS]
 
-The commands as a user gives them, start-up and all. Wanted, of 100,000 rows: resumed within 3 s; exported to
+The commands run as for a user, including start-up. Target for 100,000 rows: resumed within 3 s; exported to
 JSON within 10 s and 150 MB.
 """
 
@@ -18,14 +18,14 @@ WORDS = "Some words."  # a row has about two kilobytes of its own
 
 
 def timed(folder: Path, *arguments: str) -> tuple[float, str]:
-    """Seconds of a command, and all that is told of it."""
+    """Run a command and return its seconds and a line of figures."""
     began = time.perf_counter()
     command = [sys.executable, "-m", "trioeval", *arguments]
-    with (folder / "said.txt").open("w") as said:
-        process = subprocess.Popen(command, cwd=folder, stdout=said, stderr=said)
+    with (folder / "output.txt").open("w") as output:
+        process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=output)
         _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0, (folder / "said.txt").read_text()
+    assert process.returncode == 0, (folder / "output.txt").read_text()
     seconds, busy = time.perf_counter() - began, used.ru_utime + used.ru_stime
     peak = used.ru_maxrss * 1024 / 1e6
     return seconds, f"{seconds:7.2f} s, {busy:6.2f} s of them on a processor, {peak:4.0f} MB"
@@ -48,11 +48,9 @@ def main() -> None:
         }
         (folder / "suite.json").write_text(json.dumps(suite))
         quiet = ("--no-table", "--no-progress")
-        seconds, told = timed(folder, "run", "suite.json", *quiet)
+        seconds, figures = timed(folder, "run", "suite.json", *quiet)
         size = sum(file.stat().st_size for file in (folder / ".trioeval").glob("results.db*")) / 1e6
-        print(
-            f"{'run, to begin with':22}{told}; {rows / seconds:,.0f} rows/s, {size:.0f} MB stored"
-        )
+        print(f"{'first run':22}{figures}; {rows / seconds:,.0f} rows/s, {size:.0f} MB stored")
         for label, arguments in (
             ("resumed", ("run", "suite.json", "--resume", *quiet)),
             ("resumed by name", ("resume", *quiet)),
@@ -65,7 +63,7 @@ def main() -> None:
             print(f"{label:22}{timed(folder, *arguments)[1]}")
         mean = (folder / "out.jsonl").stat().st_size / rows
         print(f"a row has {mean:.0f} bytes of JSON")
-        print("wanted of 100,000 rows: resumed 3 s; exported to JSON 10 s, 150 MB")
+        print("target for 100,000 rows: resumed 3 s; exported to JSON 10 s, 150 MB")
 
 
 if __name__ == "__main__":

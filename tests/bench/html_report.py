@@ -1,10 +1,10 @@
-"""What the page of a large run costs: seconds and bytes to write it, and seconds to open and filter it.
+"""The cost of the HTML page of a large run: seconds and bytes to write it, seconds to open and filter it.
 
     python tests/bench/html_report.py [rows] [words of an answer]
 
-Wanted of 50,000 rows: written in 10 s, 30 MB, opened and filtered in 2 s. Answers are random words, which
-pack worse than most that models say. Seconds for writing are of the processor, without those for making the
-rows up; reading them from a database takes about 2 s more.
+Target for 50,000 rows: written in 10 s, 30 MB, opened and filtered in 2 s. Answers are random words, which
+compress worse than most model outputs. Writing is measured in CPU seconds, without those for generating the
+rows; reading them from a database takes about 2 s more.
 """
 
 import resource
@@ -22,26 +22,26 @@ from trioeval.report.html_report import html_chunks  # noqa: E402
 
 _FILTER = """
 const field = document.querySelector("[name=search]");
-const begun = performance.now();
+const began = performance.now();
 field.value = arguments[0];
 field.dispatchEvent(new Event("input", {bubbles: true}));
 return new Promise((done) => requestAnimationFrame(() => setTimeout(() =>
-  done([performance.now() - begun, document.querySelector(".count").textContent]))));
+  done([performance.now() - began, document.querySelector(".count").textContent]))));
 """
 
 
 def main(rows: int, words: int) -> None:
     results = made_results(rows // 2, words=words)
-    begun = time.process_time()
+    began = time.process_time()
     for _record in results.records(None):
         pass
-    making = time.process_time() - begun
+    making = time.process_time() - began
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "run.html"
-        begun = time.process_time()
+        began = time.process_time()
         with page.open("w", encoding="utf-8") as file:
             file.writelines(html_chunks(results))
-        writing = time.process_time() - begun - making
+        writing = time.process_time() - began - making
         size = page.stat().st_size / 1e6
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(f"{rows} rows: {writing:.1f} s to write, {size:.1f} MB, {memory:.0f} MB of memory")
@@ -56,8 +56,8 @@ def _open(browser: Browser, page: Path) -> None:
         browser.open(page.as_uri())
         browser.find("html[data-ready]")
         opened = browser.js("return performance.now()") / 1000
-        shown, told = browser.js(_FILTER, "bridge mountain")
-        print(f"opened in {opened:.2f} s, filtered in {shown / 1000:.2f} s: {told}")
+        shown, count = browser.js(_FILTER, "bridge mountain")
+        print(f"opened in {opened:.2f} s, filtered in {shown / 1000:.2f} s: {count}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What a call over HTTP costs, against a bare loop of the HTTP client, in one run.
+"""The cost of a call over HTTP, compared with a bare loop of the HTTP client in the same run.
 
     python tests/bench/http_calls.py [CALLS]
 
-The fake provider runs in a process of its own. Figures: CPU milliseconds a call of this process, by the
+The fake provider runs in a separate process. Figures: CPU milliseconds a call of this process, by the
 provider (body, headers, exchange, usage, hints, cost) and by a bare `httpx2` loop that posts the same body
 and parses the same reply, at 20 and 200 calls in flight; whether 500 calls can be in flight at once; how
 much memory many calls leave behind; and what a suite takes whose rows are graded and stored, beside what the
@@ -12,12 +12,10 @@ latency and the width allow.
 import json
 import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import httpx2
@@ -32,6 +30,9 @@ from trioeval.run.journal import RunJournal
 from trioeval.store.store import open_store
 from trioeval.templates import Templates
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from server_process import fake_provider
+
 ROUNDS = 5
 WIDE = 500
 
@@ -42,7 +43,7 @@ Ask = Callable[[], Awaitable[object]]
 
 
 async def many(ask: Ask, calls: int, width: int) -> float:
-    """CPU seconds of so many calls, so many at once."""
+    """Return the CPU seconds of concurrent calls."""
     left = iter(range(calls))
 
     async def worker() -> None:
@@ -152,8 +153,8 @@ async def measure_suite(base_url: str, folder: Path) -> None:
     bare, bare_ms, stored, stored_ms = (statistics.median(one) for one in zip(*found, strict=True))
     print(
         f"{SUITE_CALLS} tests at width {SUITE_WIDTH}, graded: {bare:.3f} × the ideal,"
-        f" {bare_ms:.3f} ms CPU a test; stored as well: {stored:.3f} × (wanted 1.1),"
-        f" {stored_ms:.3f} ms (wanted 0.7)"
+        f" {bare_ms:.3f} ms CPU a test; stored as well: {stored:.3f} × (target 1.1),"
+        f" {stored_ms:.3f} ms (target 0.7)"
     )
 
 
@@ -170,7 +171,7 @@ def spec_at(base_url: str, templates: Templates) -> ProviderSpec:
 
 
 def resident() -> float:
-    """MiB that this process holds now."""
+    """Return the resident MiB of this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() / 1024 / 1024
 
@@ -178,32 +179,15 @@ def resident() -> float:
 def main() -> None:
     """Start the server and measure."""
     calls = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
-    with fake_provider(latency=0.01) as base_url:
+    with fake_provider("--reply", "Paris.", "--latency", "0.01") as base_url:
         trio.run(measure, base_url, calls)
-    with fake_provider(latency=2) as base_url:
+    with fake_provider("--reply", "Paris.", "--latency", "2") as base_url:
         trio.run(measure_width, base_url)
     with (
-        fake_provider(latency=SUITE_LATENCY) as base_url,
+        fake_provider("--reply", "Paris.", "--latency", str(SUITE_LATENCY)) as base_url,
         tempfile.TemporaryDirectory() as folder,
     ):
         trio.run(measure_suite, base_url, Path(folder))
-
-
-@contextmanager
-def fake_provider(latency: float) -> Iterator[str]:
-    """A server in a process of its own; gives its base URL."""
-    flags = ["--port", "0", "--reply", "Paris.", "--latency", str(latency)]
-    with subprocess.Popen(
-        [sys.executable, "-m", "trioeval", "fake-provider", *flags],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as server:
-        assert server.stdout is not None
-        try:
-            yield server.stdout.readline().strip()
-        finally:
-            server.terminate()
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python tests/bench/http_width.py
 
 The fake provider runs in one process and the command line in another, as a user runs them. The suite is
-graded and written to a file. The ideal is 200 / 20 × 50 ms; both instants are taken by the server.
+graded and written to a file. The ideal is 200 / 20 × 50 ms; the server records both times.
 """
 
 import json
@@ -12,8 +12,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import urllib.request
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from server_process import fake_provider, reset, stats_of
 
 CALLS, WIDTH, LATENCY = 200, 20, 0.05
 ROUNDS = 7
@@ -39,8 +41,7 @@ def suite_for(base_url: str) -> dict[str, object]:
 
 def once(base_url: str, folder: Path) -> tuple[float, float]:
     """Run the suite; returns seconds by the server's clock, and CPU seconds of the client."""
-    home = base_url.removesuffix("/v1")
-    urllib.request.urlopen(urllib.request.Request(f"{home}/reset", method="POST")).read()
+    reset(base_url)
     suite = folder / "suite.json"
     suite.write_text(json.dumps(suite_for(base_url)))
     before = os.times()
@@ -59,7 +60,7 @@ def once(base_url: str, folder: Path) -> tuple[float, float]:
         capture_output=True,
     )
     after = os.times()
-    stats = json.load(urllib.request.urlopen(f"{home}/stats"))
+    stats = stats_of(base_url)
     assert stats["ok"] == CALLS
     cpu = (
         after.children_user + after.children_system - before.children_user - before.children_system
@@ -69,29 +70,19 @@ def once(base_url: str, folder: Path) -> tuple[float, float]:
 
 def main() -> None:
     """Print the figures."""
-    command = [sys.executable, "-m", "trioeval", "fake-provider", "--port", "0"]
-    server = subprocess.Popen(
-        [*command, "--latency", str(LATENCY)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
+    ideal = CALLS / WIDTH * LATENCY
+    with (
+        fake_provider("--latency", str(LATENCY)) as base_url,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        runs = [once(base_url, Path(folder)) for _ in range(ROUNDS)]
+    ratios = [wall / ideal for wall, _ in runs]
+    cpu = statistics.median(cpu for _, cpu in runs)
+    print(
+        f"{CALLS} calls of {LATENCY * 1000:.0f} ms at width {WIDTH}: "
+        f"{statistics.median(ratios):.3f} × ideal (of {ROUNDS}: {min(ratios):.3f} to "
+        f"{max(ratios):.3f}); {cpu:.2f} s CPU for the whole command, imports included"
     )
-    try:
-        assert server.stdout is not None
-        base_url = server.stdout.readline().strip()
-        ideal = CALLS / WIDTH * LATENCY
-        with tempfile.TemporaryDirectory() as folder:
-            runs = [once(base_url, Path(folder)) for _ in range(ROUNDS)]
-        ratios = [wall / ideal for wall, _ in runs]
-        cpu = statistics.median(cpu for _, cpu in runs)
-        print(
-            f"{CALLS} calls of {LATENCY * 1000:.0f} ms at width {WIDTH}: "
-            f"{statistics.median(ratios):.3f} × ideal (of {ROUNDS}: {min(ratios):.3f} to "
-            f"{max(ratios):.3f}); {cpu:.2f} s CPU for the whole command, imports included"
-        )
-    finally:
-        server.terminate()
-        server.wait()
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     python tests/bench/jsonl_tests.py [LINES]
 
-Wanted of 1,000,000 lines: loaded in 0.7 s at most, with 30 MB of memory at most above what the imports
-take. Each figure comes from a process of its own.
+Target for 1,000,000 lines: loaded in at most 0.7 s, with at most 30 MB of memory above the imports. Each
+figure comes from a separate process.
 """
 
 import json
@@ -35,12 +35,12 @@ def write(folder: Path, lines: int) -> Path:
 
 
 def megabytes() -> float:
-    """The most memory that this process has had."""
+    """Return the peak memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def measure(file: Path) -> None:
-    """One round, told on standard output."""
+    """Measure one round and print its figures."""
     before = megabytes()
     began = time.perf_counter()
     suite = load_suite(file)

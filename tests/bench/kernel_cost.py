@@ -1,4 +1,4 @@
-"""What the kernel costs a no-op job, against the barest pool of Trio workers on a shared iterator.
+"""The kernel's cost of a no-op job, compared with a minimal pool of Trio workers on a shared iterator.
 
     python tests/bench/kernel_cost.py
 
@@ -63,7 +63,7 @@ async def body(job: Job[None], calls: Calls[None]) -> None:
 
 
 async def ignore(_outcome: Outcome[None]) -> None:
-    """A consumer that keeps nothing."""
+    """Discard an outcome."""
 
 
 async def kernel(size: int, limit: float) -> None:
@@ -73,7 +73,7 @@ async def kernel(size: int, limit: float) -> None:
 
 
 async def empty(_job: Job[None], _calls: Calls[None]) -> None:
-    """A body that finds everything there."""
+    """A body that makes no calls."""
 
 
 async def on_no_lane(size: int) -> None:

@@ -1,7 +1,7 @@
-"""What the ledger of limits costs: reserve and complete, for one key and for four, and with many leases kept.
+"""The cost of the limit ledger: reserve and complete, for one key, for four, and with many leases.
 
 python tests/bench/limits_ledger.py          prints the figures
-python tests/bench/limits_ledger.py --long   and what a million leases leave behind (QL-35)
+python tests/bench/limits_ledger.py --long   and the memory of a million leases (QL-35)
 """
 
 import gc
@@ -36,7 +36,7 @@ RETENTION = 600
 
 
 def microseconds(limits: Sequence[SharedLimit], tokens: int | None) -> float:
-    """Of a reserve and its complete, 100 leases a second, those of ten minutes kept; in the best round."""
+    """Return the cost of a reserve and its complete in the best round, at 100 leases per second."""
     ledger = LimitLedger(LimitState(limit=limit) for limit in limits)
     needs = tuple(
         Requirement(limit.key, 2000 if "tok" in limit.key or "tpm" in limit.key else 1)
@@ -47,20 +47,20 @@ def microseconds(limits: Sequence[SharedLimit], tokens: int | None) -> float:
     for round_ in range(ROUNDS):
         asks = [LeaseRequest(f"{round_}-{n}", "job", needs) for n in range(LEASES)]
         ends = [Settlement(ask.lease_id, "job", actuals) for ask in asks]
-        begun = time.process_time()
+        began = time.process_time()
         for ask, end in zip(asks, ends, strict=True):
             now += 0.01
             granted = ledger.reserve(ask, now)
             ledger.complete(end, now + 0.005)
-        best = min(best, (time.process_time() - begun) / LEASES * 1e6)
+        best = min(best, (time.process_time() - began) / LEASES * 1e6)
         assert isinstance(granted, Granted)
     return best
 
 
-def remembered() -> tuple[list[int], list[float]]:
-    """How many leases are remembered, and their memory in MB, after each tenth of a million of them.
+def stored() -> tuple[list[int], list[float]]:
+    """Return the number of stored leases and their memory in MB after every 100,000 leases.
 
-    Of four limits, 100 a second. Every second one is completed; of the rest nobody hears any more.
+    Each lease has four limits; 100 start per second. Every second one is completed, the others expire.
     """
     tracemalloc.start()
     ledger = LimitLedger(LimitState(limit=limit) for limit in LIMITS if limit.kind != "concurrency")
@@ -91,9 +91,9 @@ def main() -> None:
         print(f"{limit.kind:12} {microseconds([limit], 300):6.2f} µs reserve + complete")
     print(f"four keys    {microseconds(LIMITS, 300):6.2f} µs reserve + complete")
     if "--long" in sys.argv[1:]:
-        counts, sizes = remembered()
+        counts, sizes = stored()
         for tenth, (count, size) in enumerate(zip(counts, sizes, strict=True), 1):
-            print(f"{tenth * MILLION // 10:9,} leases: {count:6,} remembered, {size:5.1f} MB")
+            print(f"{tenth * MILLION // 10:9,} leases: {count:6,} stored, {size:5.1f} MB")
         assert max(counts) <= RETENTION * PER_SECOND + 1
 
 

@@ -1,10 +1,10 @@
-"""What it costs to ask Redis for a lease, beside the barest script on the same connection.
+"""The cost of a lease from Redis, compared with a minimal script on the same connection.
 
     python tests/bench/limits_redis.py
 
-Starts a private `redis-server` on the loopback interface. One asker, one request after another: reserve and
-complete of leases of one and of four limits, alternating with a script that does nothing, so that whatever
-else the machine does meets all of them. Then many askers at once, through the one connection they share.
+Starts a private `redis-server` on the loopback interface. One caller, one request after another: reserve and
+complete of leases of one and of four limits, alternating with a script that does nothing, so that other load
+on the machine affects all of them equally. Then many callers at once, through the one connection they share.
 """
 
 import itertools
@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "limits"))
 from redis_server import open_server
 
 ROUNDS = 3_000
-ASKERS = 64
+CALLERS = 64
 LEASES = 20_000
 MOST_RATIO = 2.0
 LEAST_RATE = 4_000  # reserves a second
@@ -45,7 +45,7 @@ _ids = map("lease-{}".format, itertools.count())
 
 
 async def reserve(limits: RedisLimits, requirements: tuple[Requirement, ...]) -> str:
-    """Take a lease, which must be there."""
+    """Reserve a lease, which must be granted."""
     lease_id = next(_ids)
     (decision,) = await limits.reserve([LeaseRequest(lease_id, "job", requirements)])
     assert isinstance(decision, Granted), decision
@@ -53,10 +53,10 @@ async def reserve(limits: RedisLimits, requirements: tuple[Requirement, ...]) ->
 
 
 async def timed(operation: Callable[[], Awaitable[object]]) -> float:
-    """Microseconds that it takes."""
-    begun = time.perf_counter()
+    """Return the microseconds of an operation."""
+    began = time.perf_counter()
     await operation()
-    return 1e6 * (time.perf_counter() - begun)
+    return 1e6 * (time.perf_counter() - began)
 
 
 async def latencies(limits: RedisLimits, link: RedisLink) -> dict[str, float]:
@@ -88,23 +88,23 @@ async def latencies(limits: RedisLimits, link: RedisLink) -> dict[str, float]:
 
 
 async def rate(limits: RedisLimits, requirements: tuple[Requirement, ...]) -> tuple[float, float]:
-    """Reserves a second of many askers at once, and what one costs this process, in microseconds."""
+    """Reserves a second of many callers at once, and what one costs this process, in microseconds."""
     left = iter(range(LEASES))
 
-    async def asker() -> None:
+    async def caller() -> None:
         for _ in left:
             await reserve(limits, requirements)
 
-    begun, own = time.perf_counter(), time.process_time()
+    began, own = time.perf_counter(), time.process_time()
     async with trio.open_nursery() as nursery:
-        for _ in range(ASKERS):
-            nursery.start_soon(asker)
+        for _ in range(CALLERS):
+            nursery.start_soon(caller)
     own = time.process_time() - own
-    return LEASES / (time.perf_counter() - begun), 1e6 * own / LEASES
+    return LEASES / (time.perf_counter() - began), 1e6 * own / LEASES
 
 
 async def main(url: str) -> bool:
-    """Measure, and print; whether it is what it should be."""
+    """Measure, print the figures, and return True if they meet the targets."""
     async with open_redis(url, namespace="bench") as limits, open_link(url, 2.0) as link:
         for limit in LIMITS:
             await limits.define(limit)
@@ -115,7 +115,7 @@ async def main(url: str) -> bool:
         rates = [await rate(limits, requirements) for requirements in (ONE, FOUR)]
     for count, (speed, own) in zip((1, 4), rates, strict=True):
         print(
-            f"{ASKERS} askers, {count} limits each: {speed:8,.0f} reserves/s, {own:.0f} µs of CPU here"
+            f"{CALLERS} callers, {count} limits each: {speed:8,.0f} reserves/s, {own:.0f} µs of CPU here"
         )
     print(f"at least {LEAST_RATE:,} reserves/s")
     worst = max(median.values()) / bare

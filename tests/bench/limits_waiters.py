@@ -1,10 +1,10 @@
-"""What it costs to wait for limits of this process, and to be served.
+"""The cost of waiting for the limits of this process and of being served.
 
     python tests/bench/limits_waiters.py
 
 First on the real clock: 200 jobs of 20 ms on a limit of 4 with 8 workers, and 512 callers of 50 ms on a limit
-of 8, against the time that they must take. Then what is left when calls take no time: a permit that is
-there, a permit that 512 callers wait for, one that 64 lanes with keys of their own wait for, and a job of the
+of 8, against the time that they must take. Then the overhead of calls that take no time: a permit that is
+free, a permit that 512 callers wait for, one that 64 lanes with keys of their own wait for, and a job of the
 kernel on a lane with shared limits against one without.
 """
 
@@ -38,11 +38,11 @@ def limits_of(slots: int, *more: str) -> MemoryLimits:
 
 
 def ignore(_shortage: object) -> None:
-    """Nobody looks."""
+    """Ignore a shortage."""
 
 
 async def emit(_outcome: Outcome[None]) -> None:
-    """A consumer that keeps nothing."""
+    """Discard an outcome."""
 
 
 async def jobs(count: int, width: int, seconds: float, permits: Permits | None) -> None:
@@ -109,8 +109,8 @@ async def contended(*, lanes: int, count: int) -> None:
     await callers(permits, count, 0.0)
 
 
-def tell_times() -> None:
-    """What waiting takes on the real clock."""
+def measure_waits() -> None:
+    """Measure waits on the real clock."""
 
     async def two_hundred() -> None:
         await jobs(200, 8, 0.02, limits_of(4).permits("lane", [SLOTS]))
@@ -130,8 +130,8 @@ def tell_times() -> None:
         print(f"limits, {name}: {took:.2f} s, {took / ideal:.3f} × ideal")
 
 
-def tell_costs() -> None:
-    """What is left when calls take no time."""
+def measure_permits() -> None:
+    """Measure the overhead of calls that take no time."""
     for name, keys in (("one key", [SLOTS]), ("four keys", FOUR)):
         cost = busy(lambda keys=keys: free(keys, 20_000)) / 20_000  # type: ignore[misc]
         print(f"limits, permit of {name} that is there: {cost * 1e6:.1f} µs")
@@ -140,7 +140,7 @@ def tell_costs() -> None:
         print(f"limits, permit that 512 callers on {lanes} lanes wait for: {cost * 1e6:.1f} µs")
 
 
-def tell_jobs() -> None:
+def measure_jobs() -> None:
     """The cost that shared limits add to a job of the kernel."""
 
     async def without() -> None:
@@ -161,6 +161,6 @@ def tell_jobs() -> None:
 
 
 if __name__ == "__main__":
-    tell_times()
-    tell_costs()
-    tell_jobs()
+    measure_waits()
+    measure_permits()
+    measure_jobs()

@@ -1,11 +1,10 @@
-"""What it costs a run that two browsers watch it: 200 calls in flight, with viewers and without.
+"""The cost of two viewers for a run with 200 calls in flight, compared with none.
 
     python tests/bench/live_view.py
 
-The fake provider, the run and `trioeval view` are processes of their own, as a user has them. A viewer is
-a connection that reads the events of the run's page as a browser does, and the rows whenever it is told
-to. Rounds are interleaved; a round is the time from the run's first request to its last reply, by the
-clock of the provider.
+The fake provider, the run and `trioeval view` are separate processes, as for a user. A viewer is a connection
+that reads the events of the run's page as a browser does, and fetches the rows at each `rows` event. Rounds
+are interleaved; a round is the time from the run's first request to its last reply, by the provider's clock.
 """
 
 import json
@@ -20,6 +19,9 @@ import threading
 import time
 import urllib.request
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from server_process import fake_provider, open_server, reset, stats_of
 
 CALLS, WIDTH, LATENCY = 6000, 200, 0.25
 ROUNDS, VIEWERS = 7, 2
@@ -42,14 +44,14 @@ def suite_for(base_url: str) -> dict[str, object]:
 
 
 def read(url: str) -> str:
-    """A page."""
+    """Return the text of a page."""
     with urllib.request.urlopen(url) as reply:
         text: str = reply.read().decode()
     return text
 
 
 def watch(view: str, seen: list[int]) -> None:
-    """Wait for the run in the list, and hear its events until it is over."""
+    """Wait until the list shows the run, then read its events until it ends."""
     host, _, port = view.removeprefix("http://").strip("/").partition(":")
     run = None
     while run is None:
@@ -58,21 +60,20 @@ def watch(view: str, seen: list[int]) -> None:
         time.sleep(0.05)
     with socket.create_connection((host, int(port))) as connection:
         connection.sendall(f"GET /events/{run} HTTP/1.1\r\nhost: {host}:{port}\r\n\r\n".encode())
-        heard = b""
-        while b"event: over" not in heard:
+        received = b""
+        while b"event: over" not in received:
             chunk = connection.recv(65536)
             if not chunk:
                 break
-            heard = heard[-20:] + chunk
+            received = received[-20:] + chunk
             seen[0] += chunk.count(b"event: points")
-            if b"event: rows" in heard:
+            if b"event: rows" in received:
                 read(f"{view}rows/{run}")
 
 
 def once(base_url: str, folder: Path, view: str | None) -> float:
-    """Run the suite, with viewers if there is a view; seconds."""
-    home = base_url.removesuffix("/v1")
-    urllib.request.urlopen(urllib.request.Request(f"{home}/reset", method="POST")).read()
+    """Run the suite, with viewers if a view is given, and return its seconds."""
+    reset(base_url)
     seen = [0]
     viewers = [
         threading.Thread(target=watch, args=(view, seen))
@@ -88,23 +89,10 @@ def once(base_url: str, folder: Path, view: str | None) -> float:
     )
     for viewer in viewers:
         viewer.join()
-    stats = json.load(urllib.request.urlopen(f"{home}/stats"))
+    stats = stats_of(base_url)
     assert stats["ok"] == CALLS, stats
-    assert view is None or seen[0] > VIEWERS, "nobody saw anything"
+    assert view is None or seen[0] > VIEWERS, "the viewers received no events"
     return float(stats["last_reply_at"] - stats["first_request_at"])
-
-
-def start(*words: str, cwd: Path) -> tuple[subprocess.Popen[str], str]:
-    """A server, and what it prints first."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "trioeval", *words],
-        cwd=cwd,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    assert process.stdout is not None
-    return process, process.stdout.readline().strip()
 
 
 def main() -> None:
@@ -112,20 +100,25 @@ def main() -> None:
     os.environ["NO_PROXY"] = "*"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        fake, base_url = start(
-            "fake-provider", "--port", "0", "--latency", str(LATENCY), "--hints", "none", cwd=folder
-        )
-        (folder / "suite.json").write_text(json.dumps(suite_for(base_url)))
-        once(base_url, folder, None)  # warm
-        view, url = start("view", "--port", "0", "--db", str(folder / "runs.db"), cwd=folder)
-        try:
-            alone, watched = [], []
-            for _ in range(ROUNDS):
-                alone.append(once(base_url, folder, None))
-                watched.append(once(base_url, folder, url))
-        finally:
-            view.terminate()
-            fake.terminate()
+        flags = ["--latency", str(LATENCY), "--hints", "none"]
+        view_command = [
+            sys.executable,
+            "-m",
+            "trioeval",
+            "view",
+            "--port",
+            "0",
+            "--db",
+            str(folder / "runs.db"),
+        ]
+        with fake_provider(*flags, cwd=folder) as base_url:
+            (folder / "suite.json").write_text(json.dumps(suite_for(base_url)))
+            once(base_url, folder, None)  # warm-up, which also creates the database
+            with open_server(view_command, folder) as url:
+                alone, watched = [], []
+                for _ in range(ROUNDS):
+                    alone.append(once(base_url, folder, None))
+                    watched.append(once(base_url, folder, url))
     plain, seen = statistics.median(alone), statistics.median(watched)
     ratio = seen / plain
     print(

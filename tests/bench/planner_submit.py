@@ -1,8 +1,8 @@
-"""What it costs to stand in the line that programs share, after many that are over and behind many that wait.
+"""The cost of a submission to the shared planner queue, after many finished and behind many waiting ones.
 
     python tests/bench/planner_submit.py
 
-Wanted: at most a millisecond a submission with 10,000 that are over. A transaction is made in a thread, and
+Target: at most 1 ms per submission after 10,000 finished ones. A transaction is made in a thread, and
 the file is on a real disk.
 """
 
@@ -38,7 +38,7 @@ async def timed(planner: AgentPlanner, name: str) -> tuple[float, float]:
 
 
 async def measure(over: int, waiting: int) -> float:
-    """Put so many into the line and out of it, and so many into it, and measure then."""
+    """Finish some submissions, queue others, then measure."""
     with tempfile.TemporaryDirectory() as folder:
         async with open_planner(Path(folder) / "results.db", 1) as planner:
             await planner.submit(submission("first"))
@@ -53,11 +53,11 @@ async def measure(over: int, waiting: int) -> float:
 
 
 async def main() -> None:
-    """All of them."""
+    """Measure all cases."""
     await measure(0, 0)
     submit = await measure(10_000, 0)
     await measure(0, 10_000)
-    print(f"wanted {WANTED} ms with 10,000 over: {'yes' if submit <= WANTED else 'NO'}")
+    print(f"target {WANTED} ms with 10,000 over: {'yes' if submit <= WANTED else 'NO'}")
 
 
 if __name__ == "__main__":

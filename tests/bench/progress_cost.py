@@ -1,9 +1,9 @@
-"""What showing the progress costs: a suite that asks nobody, drawn on a terminal and not, in turns.
+"""The cost of the progress display: a suite of the `echo` provider with and without it, in turns.
 
     python tests/bench/progress_cost.py [TESTS] [ROUNDS]
 
-Each run is a process of its own with a pseudo-terminal, from its first import to its exit. Wanted: 2 % more
-time at most. What counts the lanes' events belongs to every run, shown or not, because it is kept with it;
+Each run is a separate process with a pseudo-terminal, from its first import to its exit. Target: at most 2 %
+more time. What counts the lanes' events belongs to every run, shown or not, because it is kept with it;
 it is in both figures. The time of the processor says more than the clock where other programs run.
 """
 
@@ -27,7 +27,7 @@ def drain(handle: int) -> None:
     try:
         while os.read(handle, 65536):
             pass
-    except OSError:  # how Linux says that nobody writes any more
+    except OSError:  # Linux reports the closed other end so
         return
 
 
@@ -79,7 +79,7 @@ def main() -> None:
             f"{kind:10} {bare:.3f} s without, {shown:.3f} s with progress;"
             f" {100 * (shown / bare - 1):+.1f} % of the medians, {100 * (ratio - 1):+.1f} % of the pairs"
         )
-    print(f"wanted: +{WANTED:g} % at most")
+    print(f"target: +{WANTED:g} % at most")
 
 
 if __name__ == "__main__":

@@ -2,19 +2,17 @@
 
     python tests/bench/rate_limits.py
 
-Fake providers run in processes of their own; the kernel runs here, with the adapter that suites use, over
+Fake providers run in separate processes; the kernel runs here, with the adapter that suites use, over
 loopback HTTP. Times are from the start of the run to the end of the last job that counts; the client has
 made one call before, and its connections are new.
 """
 
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
-import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,9 @@ from trioeval.errors import ProviderError
 from trioeval.kernel import Calls, Done, Job, Lanes, LaneSpec, Metered, Outcome, Plan, run_plan
 from trioeval.providers import OpenProvider, Reply, Request, open_providers, resolve
 from trioeval.templates import Templates
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from server_process import open_server, reset, stats_of
 
 SERVER = """
 import json, pathlib, sys
@@ -43,60 +44,42 @@ PACED_IDEAL = (PACED_CALLS - 20) * 60 / 1200 + LATENCY
 
 
 @attrs.frozen
-class Seen:
-    """What came of a run."""
+class LaneRun:
+    """The result of a run."""
 
     ended_at: Mapping[int, float]
-    """By index, seconds from the start to the end of each job that was done."""
+    """By index, the seconds from the start of the run to the end of each successful job."""
     refused: int
     """Replies with status 429, of all servers."""
 
     def until_all(self, indices: Sequence[int]) -> float:
-        """Seconds until all of these were done."""
+        """Return the seconds until all of these jobs were done."""
         return max(self.ended_at[index] for index in indices)
 
 
-@contextmanager
-def fake(**settings: Any) -> Iterator[str]:
-    """A fake provider in a process of its own; gives its base URL."""
-    with subprocess.Popen(
-        [sys.executable, "-c", SERVER, json.dumps(settings)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as server:
-        assert server.stdout is not None
-        try:
-            yield server.stdout.readline().strip()
-        finally:
-            server.terminate()
+def fake(**settings: Any) -> AbstractContextManager[str]:
+    """Run a fake provider with settings that the command line lacks; the context is its base URL."""
+    return open_server([sys.executable, "-c", SERVER, json.dumps(settings)])
 
 
 def refusals(base_url: str) -> int:
-    """How many requests a server has answered with 429."""
-    stats = json.load(urllib.request.urlopen(f"{base_url.removesuffix('/v1')}/stats"))
-    return int(stats["by_status"].get("429", 0))
-
-
-def forget(base_url: str) -> None:
-    """Let a server begin anew."""
-    home = base_url.removesuffix("/v1")
-    urllib.request.urlopen(urllib.request.Request(f"{home}/reset", method="POST")).read()
+    """Return the number of replies with status 429 of a server."""
+    return int(stats_of(base_url)["by_status"].get("429", 0))
 
 
 async def ask(provider: OpenProvider, prompt: str) -> Metered[Reply]:
-    """One call, with what it used and what the reply says of limits."""
+    """Make one call and return its reply with its tokens and its hints about limits."""
     reply = await provider(Request(prompt=prompt))
     return Metered(reply, tokens=reply.usage.total, hint=reply.hint)
 
 
 async def perform(
-    specs: Sequence[LaneSpec], urls: Mapping[str, str], asked: Sequence[tuple[str, str]]
-) -> Seen:
-    """Ask each lane its prompts, in one run."""
+    specs: Sequence[LaneSpec], urls: Mapping[str, str], prompts_by_lane: Sequence[tuple[str, str]]
+) -> LaneRun:
+    """Send each lane its prompts, in one run."""
     ended_at: dict[int, float] = {}
     failed: set[int] = set()
-    jobs = [Job(index, lane, prompt) for index, (lane, prompt) in enumerate(asked)]
+    jobs = [Job(index, lane, prompt) for index, (lane, prompt) in enumerate(prompts_by_lane)]
     templates = Templates()
     specs_of_providers = [
         resolve(
@@ -111,11 +94,11 @@ async def perform(
     ]
     async with open_providers(specs_of_providers, templates) as opened:
         providers = dict(zip(urls, opened, strict=True))
-        # The first call pays for imports and caches; the server forgets it.
+        # The first call pays for imports and caches; the server is reset.
         for lane, url in urls.items():
             with suppress(ProviderError):
                 await providers[lane](Request(prompt="warm-up"))
-            await trio.to_thread.run_sync(forget, url)
+            await trio.to_thread.run_sync(reset, url)
         started = trio.current_time()
 
         async def body(job: Job[str], calls: Calls[str]) -> None:
@@ -130,18 +113,18 @@ async def perform(
         await run_plan(plan, body, lanes=Lanes(specs), emit=emit)
     assert failed.isdisjoint(ended_at)
     refused = [await trio.to_thread.run_sync(refusals, url) for url in urls.values()]
-    return Seen(ended_at, sum(refused))
+    return LaneRun(ended_at, sum(refused))
 
 
-def alone(spec: LaneSpec, prompts: Sequence[str], **settings: Any) -> Seen:
-    """One lane with a server of its own."""
+def alone(spec: LaneSpec, prompts: Sequence[str], **settings: Any) -> LaneRun:
+    """Run one lane with its own server."""
     with fake(**settings) as url:
-        asked = [(spec.name, prompt) for prompt in prompts]
-        return trio.run(perform, [spec], {spec.name: url}, asked)
+        prompts_by_lane = [(spec.name, prompt) for prompt in prompts]
+        return trio.run(perform, [spec], {spec.name: url}, prompts_by_lane)
 
 
-def report(what: str, seen: Seen, ideal: float, calls: int) -> None:
-    """One line."""
+def report(what: str, seen: LaneRun, ideal: float, calls: int) -> None:
+    """Print one line."""
     took = seen.until_all([*seen.ended_at])
     print(
         f"{what}: {took / ideal:.3f} × ideal ({took:.2f} s of {ideal:.2f} s), "
@@ -151,18 +134,18 @@ def report(what: str, seen: Seen, ideal: float, calls: int) -> None:
 
 
 def words(count: int) -> list[str]:
-    """So many different prompts."""
+    """Return different prompts."""
     return [f"say w{n}" for n in range(count)]
 
 
-def paced(what: str, spec: LaneSpec, hints: str) -> None:
-    """A server of 1200 requests a minute, of which 20 may come together."""
+def measure_rate(what: str, spec: LaneSpec, hints: str) -> None:
+    """Measure a server that allows 1200 requests a minute with a burst of 20."""
     seen = alone(spec, words(PACED_CALLS), **PACED, hints=hints)
     report(f"1200 rpm {what}, width {spec.max_concurrency}", seen, PACED_IDEAL, PACED_CALLS)
 
 
-def crowded() -> None:
-    """A server that takes 8 at once and refuses others without a word."""
+def measure_in_flight_limit() -> None:
+    """Measure a server that serves 8 requests at once and refuses others without hints."""
     seen = alone(
         LaneSpec("lane", 32),
         words(200),
@@ -174,8 +157,8 @@ def crowded() -> None:
     report("8 in flight, unknown to a lane of width 32", seen, 200 / 8 * 0.2, 200)
 
 
-def moody() -> None:
-    """A server that refuses one call in five at random."""
+def measure_random_refusals() -> None:
+    """Measure a server that refuses one call in five at random."""
     seen = alone(LaneSpec("lane", 8), words(60), latency_s=0.02, hints="none", throttle_rate=0.2)
     print(
         f"20 % refused at random, width 8: {seen.until_all([*seen.ended_at]):.2f} s, "
@@ -184,8 +167,8 @@ def moody() -> None:
     )
 
 
-def beside(rounds: int = 3) -> None:
-    """A free lane, by itself and behind 50 calls to a lane of 300 rpm."""
+def measure_isolation(rounds: int = 3) -> None:
+    """Measure an unlimited lane alone and behind 50 calls to a lane of 300 rpm."""
     slow, free = LaneSpec("slow", 4, rpm=300), LaneSpec("free", 4)
     prompts = [("free", prompt) for prompt in words(50)]
     before = [("slow", prompt) for prompt in words(50)]
@@ -208,8 +191,8 @@ def beside(rounds: int = 3) -> None:
     )
 
 
-def broken(width: int = 5) -> None:
-    """5 prompts that always fail with status 500 among 40 that do not."""
+def measure_failures(width: int = 5) -> None:
+    """Measure 5 prompts that always fail with status 500 among 40 that succeed."""
     prompts = words(45)
     bad = set(range(4, 45, 9))
     good = [index for index in range(45) if index not in bad]
@@ -233,14 +216,14 @@ def broken(width: int = 5) -> None:
 
 def main() -> None:
     """Print the figures."""
-    paced("declared", LaneSpec("lane", 20, rpm=1200, burst=19), "all")
-    paced("told by headers", LaneSpec("lane", 8), "limits")
+    measure_rate("declared", LaneSpec("lane", 20, rpm=1200, burst=19), "all")
+    measure_rate("known from headers", LaneSpec("lane", 8), "limits")
     for width in (4, 8, 20):
-        paced("told by nobody", LaneSpec("lane", width), "retry_after")
-    crowded()
-    moody()
-    beside()
-    broken()
+        measure_rate("unknown", LaneSpec("lane", width), "retry_after")
+    measure_in_flight_limit()
+    measure_random_refusals()
+    measure_isolation()
+    measure_failures()
 
 
 if __name__ == "__main__":

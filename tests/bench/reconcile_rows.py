@@ -1,8 +1,8 @@
-"""How long it takes to find the rows of a stored run in a suite that was changed.
+"""The time to find the rows of a stored run in a changed suite.
 
     python tests/bench/reconcile_rows.py [ROWS]
 
-A test stands in front of the others in each case, so that every row moves. Wanted of 100,000 rows of one
+Each case inserts a test before the others, so that every row moves. Wanted of 100,000 rows of one
 column: 1 s at most for tests that are variables, at most 3 times what it takes to make the steps and a digest
 of each. Of the lines of a file nothing is held but 9 bytes a row and those without a match.
 """
@@ -48,7 +48,7 @@ def suite_of(name: str, rows: int) -> Suite:
 
 
 def stored(steps: Expansion) -> Iterator[StoredIdentity]:
-    """What a store would tell of them."""
+    """Yield the identities as a store returns them."""
     identities, entry = Identities(), steps.providers[0]
     for step in steps:
         found = identities.of(step, entry)
@@ -56,7 +56,7 @@ def stored(steps: Expansion) -> Iterator[StoredIdentity]:
 
 
 def measure(name: str, rows: int) -> None:
-    """One case, told on standard output."""
+    """Measure one case and print its figures."""
     suite = suite_of(name, rows)
     known = list(stored(expand(suite)))
     steps = expand(attrs.evolve(suite, tests=(Test(vars={"x": "new"}), *suite.tests)))
@@ -69,7 +69,7 @@ def measure(name: str, rows: int) -> None:
     assert found.count("kept") == rows
     assert list(found.indices("new")) == [0]
     ratio = (ended - bare) / (bare - began)
-    print(f"{name:15} {rows:>8,} rows {ended - bare:5.2f} s, {ratio:4.1f} x the barest")
+    print(f"{name:15} {rows:>8,} rows {ended - bare:5.2f} s, {ratio:4.1f} x the baseline")
 
 
 def measure_file(rows: int) -> None:
@@ -94,7 +94,7 @@ def measure_file(rows: int) -> None:
 
 
 def megabytes() -> float:
-    """The most memory that this process has had."""
+    """Return the peak memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

@@ -48,7 +48,7 @@ def rate(render: Callable[[], str]) -> float:
 def main() -> None:
     """Print the figures."""
     templates = Templates()
-    environment = jinja2.Environment(autoescape=False)  # noqa: S701, prompts are no HTML
+    environment = jinja2.Environment(autoescape=False)  # noqa: S701, prompts are not HTML
     kinds = {
         "plain": (PLAIN, VARIABLES),
         "JSON chat": (CHAT, VARIABLES),

@@ -1,11 +1,11 @@
-"""How much longer 100 `python` assertions take than calls of the same functions in one warm pool.
+"""The time of 100 `python` assertions, compared with calls of the same functions in one warm pool.
 
 python tests/bench/script_assertions.py
 
-Wanted: ≤ 1.5 × the calls, which carry the same arguments: code, output, and all that a row tells its code.
-Rows run for real, with everything that a run does besides. The first one, which starts the workers, is left
-out, and what rows cost without assertions is told apart: with one assertion a row it is no small part. Rows
-and calls take turns, so that a busy machine is busy for both.
+Target: ≤ 1.5 × the calls, which carry the same arguments: code, output and the context of a row. Rows run
+in complete runs. The first row, which starts the workers, is left out. The cost of rows without assertions is
+printed separately, because with one assertion per row it is a large part. Rows and calls alternate, so that
+other load on the machine affects both.
 """
 
 import os

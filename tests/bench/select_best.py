@@ -1,9 +1,9 @@
-"""How long 30 groups of outputs take that a judge compares; ideal is as many rounds as its lane is narrow.
+"""The time of 30 groups of outputs that a judge compares; ideal is the fewest rounds that its lane allows.
 
 python tests/bench/select_best.py
 
-Wanted: ≤ 1.3 × ideal. The judge takes 200 ms and its lane is 20 wide: two rounds, 0.4 s. Beside it the
-same calls without any comparison, made by nothing but a limiter.
+Target: ≤ 1.3 × ideal. The judge takes 200 ms and its lane is 20 wide: two rounds, 0.4 s. The
+baseline is the same calls through a `CapacityLimiter`, without comparison.
 """
 
 import statistics

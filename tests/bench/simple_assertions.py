@@ -2,7 +2,7 @@
 
 python tests/bench/simple_assertions.py
 
-Wanted: 20,000 a second at least, of the mix.
+Target: at least 20,000 per second of the mix.
 """
 
 import json
@@ -65,7 +65,7 @@ def main() -> None:
         ours: list[float] = []
         theirs: list[float] = []
         for _ in range(ROUNDS):
-            ours.append(rate(lambda: grade(output, [assertion]).passed))  # noqa: B023 - asked at once
+            ours.append(rate(lambda: grade(output, [assertion]).passed))  # noqa: B023 - called at once
             theirs.append(rate(bare))
         speed, base = statistics.median(ours), statistics.median(theirs)
         costs.append(1 / speed)
@@ -73,7 +73,7 @@ def main() -> None:
             f"{name:13}{speed:9,.0f}/s, best {max(ours):9,.0f}; "
             f"bare {base:11,.0f}/s, {1e6 / speed - 1e6 / base:5.1f} us more"
         )
-    print(f"{'the mix':13}{len(costs) / sum(costs):9,.0f}/s; wanted 20,000/s")
+    print(f"{'the mix':13}{len(costs) / sum(costs):9,.0f}/s; target 20,000/s")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How many whole runs with faults a second can be drawn, run on a virtual clock, and held to every law.
+"""Random complete runs with faults per second, on a virtual clock, each checked against every law.
 
     python tests/bench/simulated_runs.py [RUNS] [SEED]
 

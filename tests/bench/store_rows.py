@@ -1,10 +1,10 @@
-"""What it costs to keep rows: how many a second become safe, and what the event loop pays for one.
+"""The cost of storing rows: durable rows per second, and the time on the event loop per row.
 
     python tests/bench/store_rows.py
 
 Rows whose records have about 2 kB, each with its call, are put down as quickly as a loop can, by themselves
-(records are made in the writer's thread) and as records that are ready. Beside it, in the same run, the
-barest `executemany` of the same lines into the same tables, 500 a commit. Then reading them back.
+(records are made in the writer's thread) and as records that are ready. The baseline of the
+same run is plain `executemany` of the same lines into the same tables, 500 a commit. Then reading them back.
 """
 
 import statistics
@@ -76,7 +76,7 @@ async def stored(
         run = store.begin(START)
         records = [run.record(row).json for row in rows] if ready else []
         await run.durable()
-        begun, own = time.perf_counter(), time.thread_time()
+        began, own = time.perf_counter(), time.thread_time()
         if ready:
             for call, (index, record) in zip(calls, enumerate(records), strict=True):
                 run.call(call)
@@ -87,7 +87,7 @@ async def stored(
                 run.row(row)
         own = time.thread_time() - own
         await run.durable()
-        taken = time.perf_counter() - begun
+        taken = time.perf_counter() - began
     return taken, own
 
 
@@ -101,26 +101,26 @@ def bare(
     lines = [work.lines() for work in works]
     results, records = [line[0] for line in lines], [line[1] for line in lines]
     scores = [[*line[2]] for line in lines]
-    asked = [call_write(place, call) for call in calls]
-    for one in asked:
+    call_writes = [call_write(place, call) for call in calls]
+    for one in call_writes:
         one.make()
-    told = [line for one in asked if (line := one.line) is not None]
+    call_lines = [line for one in call_writes if (line := one.line) is not None]
     connection = open_database(path, RUNS)
     inserts = [
         f"INSERT INTO {table} ({','.join(columns)}) VALUES ({','.join('?' * len(columns))})"  # noqa: S608
         for table, columns in (RESULT, RECORD, SCORE, CALL)
     ]
-    begun = time.perf_counter()
+    began = time.perf_counter()
     for start in range(0, len(rows), BATCH):
         part = slice(start, start + BATCH)
         connection.execute("BEGIN")
         flat = [score for some in scores[part] for score in some]
         for insert, values in zip(
-            inserts, (results[part], records[part], flat, told[part]), strict=True
+            inserts, (results[part], records[part], flat, call_lines[part]), strict=True
         ):
             connection.executemany(insert, values)
         connection.execute("COMMIT")
-    taken = time.perf_counter() - begun
+    taken = time.perf_counter() - began
     connection.close()
     return taken, size
 
@@ -142,10 +142,10 @@ def main() -> None:
                 taken, own = trio.run(write)
                 times[name].append(taken)
                 times["loop"].append(own)
-            begun = time.perf_counter()
+            began = time.perf_counter()
             with read_store(path) as reader:
                 count = sum(1 for _ in reader.records(reader.run("latest")))
-            times["read"].append(time.perf_counter() - begun)
+            times["read"].append(time.perf_counter() - began)
             assert count == ROWS
     best = {name: min(found) for name, found in times.items()}
     print(f"records of {size:.0f} bytes, each with its call; the best of {ROUNDS}")

@@ -1,10 +1,10 @@
-"""Tests a second of a suite that asks nobody, with and without a store, in turns within one process.
+"""Tests per second of a suite of the `echo` provider, with and without a store, in turns in one process.
 
     python tests/bench/stored_echo.py [TESTS] [--profile]
 
-One provider, one prompt, one assertion. Wanted: 8,000 tests a second at least with the store, which
-includes that all rows are on the disk before the last one is told. What the thread of the event loop takes
-of the processor tells what the store costs there.
+One provider, one prompt, one assertion. Target: at least 8,000 tests per second with the store; all
+rows are on disk before the last one is emitted. The CPU time of the event loop's thread shows the cost of the
+store there.
 """
 
 import cProfile
@@ -33,7 +33,7 @@ VERSIONS = {"trioevalVersion": "0", "pythonVersion": "0", "platform": "-", "arch
 
 @attrs.frozen
 class Spent:
-    """What one run took, in seconds."""
+    """The seconds of one run."""
 
     wall: float
     loop: float
@@ -120,7 +120,7 @@ def main() -> None:
     print(
         f"with the store: {ratio:.2f} x the time, {1e6 * more / tests:.1f} us more on the loop a test"
     )
-    print(f"wanted: {WANTED:,} tests/s stored")
+    print(f"target: {WANTED:,} tests/s stored")
 
 
 if __name__ == "__main__":

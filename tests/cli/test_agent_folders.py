@@ -1,4 +1,4 @@
-"""The folders of agents are removed with their runs, and nothing else; and the plan of a run with agents."""
+"""Run folders of agents are removed with their runs, and nothing else; the plan of a run with agents."""
 
 import json
 from contextlib import AsyncExitStack
@@ -30,8 +30,8 @@ def run_folder(folder: Path) -> Path:
     return run
 
 
-def test_everything_that_a_run_has_left_goes(tmp_path: Path) -> None:
-    """Also what an agent has locked; what its links lead to stays."""
+def test_all_files_of_a_run_are_removed(tmp_path: Path) -> None:
+    """This includes files that an agent has locked; targets of its links are kept."""
     run, outside = run_folder(tmp_path), tmp_path / "outside"
     outside.mkdir()
     (outside / "mine").touch()
@@ -78,8 +78,8 @@ def _not_a_case(run: Path) -> None:
         (_all_as_a_link, "it is a link, or in one"),
     ],
 )
-def test_what_no_run_has_made_stays(tmp_path: Path, spoil: Any, why: str) -> None:
-    """All of it: nothing is removed from a folder that has something else in it."""
+def test_files_of_other_origin_are_kept(tmp_path: Path, spoil: Any, why: str) -> None:
+    """Nothing is removed from a folder that contains anything else."""
     run = run_folder(tmp_path)
     spoil(run)
     before = sorted(tmp_path.rglob("*"))
@@ -88,8 +88,8 @@ def test_what_no_run_has_made_stays(tmp_path: Path, spoil: Any, why: str) -> Non
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_case_is_found_before_it_has_a_row(tmp_path: Path) -> None:
-    """By the place of its row; in several columns it may be any of them, and not one of another case."""
+def test_a_case_without_a_row_is_found(tmp_path: Path) -> None:
+    """It is found by the position of its row, in any of several columns, and never in another case."""
     run = tmp_path / "eval-1"
     for name in ("a.one", "a.two", "a.b.one", "b", "a.two.old-1"):
         (run / "t" / name / "workspace").mkdir(parents=True)
@@ -115,7 +115,7 @@ def facts_of(run: str) -> StoredRunFacts:
     return StoredRunFacts(**{**nothing, "id": run, "rows": 2})
 
 
-def test_each_run_is_told_with_what_went_with_it(
+def test_deletion_reports_the_rows_of_each_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Remaining folders are reported; an id that is a path, as in foreign files, names no folder."""
@@ -127,14 +127,14 @@ def test_each_run_is_told_with_what_went_with_it(
     assert run.exists()
     (run / "notes.txt").touch()
     assert not report_deleted(tmp_path / ".trioeval" / "r.db", [facts_of("eval-1")])
-    told = capsys.readouterr().err.splitlines()
-    assert told[:2] == [
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:2] == [
         "deleted eval-0: 2 rows, and 2 folders of cases; ended 1 process of its agents",
         "deleted eval-2: 2 rows; ended 3 processes of its agents",
     ]
-    assert told[2:5] == [f"deleted {one}: 2 rows" for one in ids[2:]]
+    assert lines[2:5] == [f"deleted {one}: 2 rows" for one in ids[2:]]
     assert (
-        told[5]
+        lines[5]
         == f"deleted eval-1: 2 rows; {run} was not removed: {run}/notes.txt is not the folder of a case"
     )
 
@@ -157,10 +157,10 @@ def planned(**task: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("limit", [0, 1])
-def test_agents_of_a_run_that_keeps_nothing_take_turns_in_memory(
+def test_agents_of_a_run_that_is_not_stored_queue_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    """For the duration of the run; without a limit there are no turns. No file is created."""
+    """The queue lasts as long as the run; without a limit no queue is needed. No file is created."""
     monkeypatch.chdir(tmp_path)
     document = {
         "providers": ["echo"],
@@ -183,8 +183,8 @@ def test_agents_of_a_run_that_keeps_nothing_take_turns_in_memory(
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_plan_tells_how_far_agents_may_go() -> None:
-    """Cases, providers, slots, turns, and what bounds a case."""
+def test_a_plan_shows_the_bounds_of_agents() -> None:
+    """It shows cases, providers, slots, turns, and the limits of a case."""
     lines = planned(maxRestarts=5, attemptTimeout=60, maxTokens=1000, maxCost=2.5, maxSteps=7)
     bounds = (
         "at most 5 attempts, 60 seconds each, 7 replies of a model each, none after 1000 tokens, "
@@ -205,8 +205,8 @@ def test_a_plan_tells_how_far_agents_may_go() -> None:
     assert "  a case: at most 100 attempts" in programs
 
 
-def test_a_workspace_that_would_be_a_copy_of_itself_is_refused(tmp_path: Path) -> None:
-    """Before the run, with the task; that of a case as well, and not where runs are kept elsewhere."""
+def test_a_workspace_that_contains_its_copy_is_refused(tmp_path: Path) -> None:
+    """It is refused before the run, for a task or a case, unless runs are stored elsewhere."""
     for name in ("in", "out"):
         (tmp_path / "suite" / name).mkdir(parents=True)
     test = {"id": "a", "workspace": "in"}
@@ -219,7 +219,7 @@ def test_a_workspace_that_would_be_a_copy_of_itself_is_refused(tmp_path: Path) -
         kept = tmp_path / "suite" / name / ".trioeval"
         with pytest.raises(UsageError) as caught:
             check_workspaces(prepared, kept / "results.db")
-        said = (
+        message = (
             f'the workspace "{name}" of task t contains {kept}/agents, where its copies are created'
         )
-        assert str(caught.value).startswith(said)
+        assert str(caught.value).startswith(message)

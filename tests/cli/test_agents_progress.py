@@ -27,7 +27,7 @@ from trioeval.store.planner.planner import open_planner
 RUN: dict[str, Any] = {"number": 0, "run_id": "r"}
 
 
-def told(
+def event_of(
     kind: type[AgentEvent], case: str = "a", task: str | None = "t", **more: Any
 ) -> AgentEvent:
     about: dict[str, Any] = {"task": task, "case": case, "agent": "coder", **more}
@@ -40,56 +40,59 @@ def test_a_line_counts_cases_by_state() -> None:
     progress.expect("t", 6)
     assert progress.lines() == []
     for event in (
-        told(AttemptStarted, "a", **RUN),
-        told(AttemptStarted, "b", **RUN),
-        told(AttemptWaiting, "c", number=0),
-        told(CaseBlocked, "d", by=("a", "b")),
-        told(CaseQueued, "e", position=1),
-        told(AttemptWaiting, "f", number=0),
+        event_of(AttemptStarted, "a", **RUN),
+        event_of(AttemptStarted, "b", **RUN),
+        event_of(AttemptWaiting, "c", number=0),
+        event_of(CaseBlocked, "d", by=("a", "b")),
+        event_of(CaseQueued, "e", position=1),
+        event_of(AttemptWaiting, "f", number=0),
     ):
         progress.observe(event)
     assert progress.lines() == [
         "  t: 2 running, 2 waiting for a slot, 1 blocked, 1 queued, 0/6 over"
     ]
     for event in (
-        told(AttemptEnded, "a", **RUN, failed=False),
-        told(CaseEnded, "a", ending="done"),
-        told(AttemptEnded, "b", **RUN, failed=True),
-        told(CaseBlocked, "d", by=()),
-        told(CaseQueued, "e", position=0),
-        told(CaseEnded, "f", ending="interrupted"),
+        event_of(AttemptEnded, "a", **RUN, failed=False),
+        event_of(CaseEnded, "a", ending="done"),
+        event_of(AttemptEnded, "b", **RUN, failed=True),
+        event_of(CaseBlocked, "d", by=()),
+        event_of(CaseQueued, "e", position=0),
+        event_of(CaseEnded, "f", ending="interrupted"),
     ):
         progress.observe(event)
     assert progress.lines() == ["  t: 1 waiting for a slot, 2/6 over"]
     for case in "bcde":
-        progress.observe(told(CaseEnded, case, ending="done"))
+        progress.observe(event_of(CaseEnded, case, ending="done"))
     assert progress.lines() == []
 
 
-def test_a_task_whose_cases_are_not_known_has_a_line_too() -> None:
+def test_a_task_with_unknown_cases_has_a_line() -> None:
     """Each task has its own line, with a harmless name."""
     progress = TaskProgress(print)
-    progress.observe(told(AttemptStarted, task="red\x1b[31m", **RUN))
-    progress.observe(told(CaseEnded, task=None, ending="failed"))
+    progress.observe(event_of(AttemptStarted, task="red\x1b[31m", **RUN))
+    progress.observe(event_of(CaseEnded, task=None, ending="failed"))
     assert progress.lines() == ["  red [31m: 1 running, 0 over", "  agents: 1 over"]
 
 
 @pytest.mark.parametrize(
     ("event", "line"),
     [
-        (told(CaseBlocked, by=("x", "y")), "t/a: blocked by x, y"),
-        (told(CaseBlocked, by=()), "t/a: waits for no other case"),
-        (told(CaseQueued, position=2), "t/a: waits for its turn, at position 2"),
-        (told(CaseQueued, position=0), "t/a: is next"),
-        (told(AttemptWaiting, number=3), "t/a: attempt 3 waits for a slot"),
-        (told(AttemptStarted, **RUN), "t/a: attempt 0 of coder begins: run r"),
-        (told(AttemptEnded, **RUN, failed=False), "t/a: attempt 0 has ended"),
+        (event_of(CaseBlocked, by=("x", "y")), "t/a: blocked by x, y"),
+        (event_of(CaseBlocked, by=()), "t/a: waits for no other case"),
+        (event_of(CaseQueued, position=2), "t/a: waits for its turn, at position 2"),
+        (event_of(CaseQueued, position=0), "t/a: is next"),
+        (event_of(AttemptWaiting, number=3), "t/a: attempt 3 waits for a slot"),
+        (event_of(AttemptStarted, **RUN), "t/a: attempt 0 of coder begins: run r"),
+        (event_of(AttemptEnded, **RUN, failed=False), "t/a: attempt 0 has ended"),
         (
-            told(AttemptEnded, **RUN, failed=True, reason="exit: code 3"),
+            event_of(AttemptEnded, **RUN, failed=True, reason="exit: code 3"),
             "t/a: attempt 0 failed: exit: code 3",
         ),
-        (told(AttemptEnded, **RUN, failed=False, cancelled=True), "t/a: attempt 0 was cancelled"),
-        (told(CaseEnded, task=None, case="\x1b]0;x\x07", ending="done"), "]0;x : done"),
+        (
+            event_of(AttemptEnded, **RUN, failed=False, cancelled=True),
+            "t/a: attempt 0 was cancelled",
+        ),
+        (event_of(CaseEnded, task=None, case="\x1b]0;x\x07", ending="done"), "]0;x : done"),
     ],
 )
 def test_each_event_is_a_line(event: AgentEvent, line: str) -> None:

@@ -1,4 +1,4 @@
-"""`trioeval bus` in this process: flags, what is printed, and what is said of mistakes."""
+"""`trioeval bus` in this process: flags, output and error messages."""
 
 import io
 import json
@@ -28,7 +28,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(autouse=True)
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of the machine's environment, and narrow help."""
+    """An empty environment and narrow help."""
     for name in ("BUS", "PROJECT", "CASE", "RUN"):
         monkeypatch.delenv(f"TRIOEVAL_{name}", raising=False)
     monkeypatch.setenv("NO_COLOR", "1")
@@ -36,19 +36,19 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a `bus` command: its code, and what it printed and said."""
+    """Run a `bus` command, and return its exit code, stdout and stderr."""
 
     def run(*words: str) -> tuple[int, str, str]:
         code = run_command_line(["bus", *words])
-        told = capsys.readouterr()
-        return code, told.out, told.err
+        stderr = capsys.readouterr()
+        return code, stderr.out, stderr.err
 
     return run
 
 
 @pytest.fixture
 def bus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a bus that is not there yet, as an agent finds it."""
+    """The folder of a bus that does not exist yet, in the environment of an agent."""
     folder = tmp_path / "case" / "bus"
     monkeypatch.setenv("TRIOEVAL_BUS", str(folder))
     monkeypatch.setenv("TRIOEVAL_PROJECT", "eval-1")
@@ -56,7 +56,7 @@ def bus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def fill(folder: Path, *drafts: tuple[str, str], rotate_bytes: int | None = None) -> None:
-    """Post messages of a type and a body each."""
+    """Post messages, each with a type and a body."""
     settings = BusSettings(rotate_bytes=rotate_bytes, keep_segments=rotate_bytes and 1)
 
     async def main() -> None:
@@ -71,15 +71,15 @@ def bodies(printed: str) -> list[str]:
     return [json.loads(line)["body"] for line in printed.splitlines()]
 
 
-def test_what_is_posted_is_read(bus: Path, run: Run) -> None:
-    """With everything that flags can say, under the id that was printed."""
+def test_posted_messages_are_read(bus: Path, run: Run) -> None:
+    """Every flag is stored, under the printed id."""
     _, issue, _ = run("post", "it loops", "--type", "ISSUE", "--task", "calc", "--run", "r-0")
     words = ["--type", "FACT", "--issue", issue.strip(), "--parent", issue.strip(), "--parent", "x"]
     words += ["--link", "https://a.example/b", "--meta", "k=v=w", "--meta", "empty=", "--fsync"]
-    code, said, told = run("post", "it ends\nnow\n", *words, "--project", "other", "--json")
-    assert (code, told) == (0, "")
-    code, printed, told = run("read", "--json")
-    assert (code, told) == (0, "")
+    code, given, stderr = run("post", "it ends\nnow\n", *words, "--project", "other", "--json")
+    assert (code, stderr) == (0, "")
+    code, printed, stderr = run("read", "--json")
+    assert (code, stderr) == (0, "")
     first, second = map(json.loads, printed.splitlines())
     assert first["msg_id"] == first["issue_id"] == issue.strip()
     assert {key: first[key] for key in ("seq", "type", "project_id", "task_id", "run_id")} == {
@@ -89,7 +89,7 @@ def test_what_is_posted_is_read(bus: Path, run: Run) -> None:
         "task_id": "calc",
         "run_id": "r-0",
     }
-    assert second == json.loads(said)
+    assert second == json.loads(given)
     assert {key: second[key] for key in second if key not in ("msg_id", "ts")} == {
         "seq": 2,
         "type": "FACT",
@@ -102,10 +102,10 @@ def test_what_is_posted_is_read(bus: Path, run: Run) -> None:
     }
 
 
-def test_an_agent_says_what_it_has_to_say_and_no_more(
+def test_an_agent_needs_to_give_only_type_and_text(
     bus: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its environment says the rest; a flag wins, and what is blank is not said."""
+    """Its environment supplies the rest; a flag takes precedence, and blank values are ignored."""
     monkeypatch.setenv("TRIOEVAL_CASE", "calc-1")
     monkeypatch.setenv("TRIOEVAL_RUN", " ")
     run("post", "--", "--share")
@@ -130,11 +130,11 @@ INPUTS = {
 def test_standard_input_is_posted_as_it_is(
     bus: Path, run: Run, monkeypatch: pytest.MonkeyPatch, name: str, words: list[str]
 ) -> None:
-    """Including every line end; only bytes that are not text are replaced, with a warning."""
-    said, body, told = INPUTS[name]
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(said)))
+    """This includes every line end; only invalid UTF-8 is replaced, with a warning."""
+    given, body, stderr = INPUTS[name]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
     code, _, err = run("post", *words)
-    assert (code, err.partition(":")[0]) == (0, told)
+    assert (code, err.partition(":")[0]) == (0, stderr)
     assert bodies(run("read", "--json")[1]) == [body]
 
 
@@ -142,7 +142,7 @@ def test_standard_input_is_posted_as_it_is(
     "text", ["- an item", "---", "--- a/x\n+++ b/x", "-> there", "-5", "-.", "-\n"]
 )
 def test_a_text_may_begin_with_a_dash(bus: Path, run: Run, text: str) -> None:
-    """As lists and differences do; only what could be a flag needs `--` before it."""
+    """Lists and diffs do; only a text that could be a flag needs `--` before it."""
     assert run("post", text, "--type", "FACT")[0] == 0
     assert run("post", "--type", "FACT", text)[0] == 0
     assert bodies(run("read", "--type", "FACT", "--json")[1]) == [text, text]
@@ -150,17 +150,17 @@ def test_a_text_may_begin_with_a_dash(bus: Path, run: Run, text: str) -> None:
 
 @pytest.mark.parametrize("text", ["--force", "-x", "--force is gone", "--tpye=FACT", "-h text"])
 def test_a_text_that_could_be_a_flag_is_refused(bus: Path, run: Run, text: str) -> None:
-    """A mistyped flag is not posted in place of what was meant."""
+    """A mistyped flag is not posted as a text."""
     assert run("post", text)[0] == 2
     assert run("read") == (0, "", "")
     assert run("post", "--", text)[0] == 0
     assert bodies(run("read", "--json")[1]) == [text]
 
 
-def test_only_what_matters_waits_for_the_disk(
+def test_only_important_messages_are_flushed_to_disk(
     bus: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Facts do, and whatever is said to."""
+    """Facts are important, and so is any type that is configured as such."""
     written: list[int] = []
     for name in ("fsync", "fdatasync"):
         monkeypatch.setattr(os, name, written.append)
@@ -172,12 +172,14 @@ def test_only_what_matters_waits_for_the_disk(
 
     run("post", "the first one makes the files")
     assert count() == 0
-    assert count("--type", "FACT") == 2  # with the name of the file, whichever program created it
+    assert (
+        count("--type", "FACT") == 2
+    )  # with the name of the file, for any program that created it
     assert count("--fsync") == 2
 
 
-def test_a_dash_is_no_value_of_a_flag(bus: Path, run: Run) -> None:
-    """It is not mistaken for standard input either; behind `=` it is what it is."""
+def test_a_dash_is_not_a_value_of_a_flag(bus: Path, run: Run) -> None:
+    """It does not mean standard input there either; after `=` it is an ordinary value."""
     assert run("post", "--task", "-")[0] == 2
     assert run("post", "--task", "-", "text")[0] == 2
     assert run("post", "--task=-", "text")[0] == 0
@@ -189,14 +191,14 @@ def test_a_message_needs_a_text_or_an_input(
 ) -> None:
     """Nothing is posted without a text and standard input."""
     monkeypatch.setattr(sys, "stdin", None)
-    code, printed, told = run("post")
+    code, printed, stderr = run("post")
     assert (code, printed) == (2, "")
-    assert told == "no TEXT is given, and standard input is closed\n"
+    assert stderr == "no TEXT is given, and standard input is closed\n"
     assert not bus.exists()
 
 
-def test_all_mistakes_of_a_post_are_told_at_once(run: Run, tmp_path: Path) -> None:
-    """Each names its flag and what would be right; nothing is read or written."""
+def test_all_errors_of_a_post_are_reported_at_once(run: Run, tmp_path: Path) -> None:
+    """Each message names its flag and the valid values; nothing is read or written."""
     words = [
         "--type",
         "fact",
@@ -209,9 +211,9 @@ def test_all_mistakes_of_a_post_are_told_at_once(run: Run, tmp_path: Path) -> No
         "--meta",
         "a=2",
     ]
-    code, printed, told = run("post", "a\udcff", *words, "--parent", " ", "--link", "\udc80")
+    code, printed, stderr = run("post", "a\udcff", *words, "--parent", " ", "--link", "\udc80")
     assert (code, printed) == (2, "")
-    assert told.splitlines() == [
+    assert stderr.splitlines() == [
         "name the bus: --bus FOLDER (or TRIOEVAL_BUS)",
         "name the run of the message: --project ID (or TRIOEVAL_PROJECT)",
         "--type must be a word in capitals, as FACT, got 'fact'",
@@ -225,7 +227,7 @@ def test_all_mistakes_of_a_post_are_told_at_once(run: Run, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "stderr"),
     [
         (["read"], "name the bus: --bus FOLDER (or TRIOEVAL_BUS)"),
         (["follow"], "name the bus: --bus FOLDER (or TRIOEVAL_BUS)"),
@@ -236,38 +238,38 @@ def test_all_mistakes_of_a_post_are_told_at_once(run: Run, tmp_path: Path) -> No
         (["read", "--bus", "b", "--since", "\udcff"], "--since must be UTF-8 text"),
     ],
 )
-def test_mistakes_of_readers_are_told(run: Run, words: list[str], told: str) -> None:
-    """With code 2, as those of every command line."""
+def test_invalid_flags_of_readers_are_reported(run: Run, words: list[str], stderr: str) -> None:
+    """The exit code is 2, as for every command line."""
     code, printed, err = run(*words)
     assert (code, printed) == (2, "")
-    assert told in err
+    assert stderr in err
 
 
 @pytest.mark.parametrize("words", [("post", "a"), ("read",), ("read", "--last", "1"), ("follow",)])
-def test_a_file_is_no_bus(bus: Path, run: Run, words: tuple[str, ...]) -> None:
-    """It is named, and left as it is."""
+def test_a_file_is_not_accepted_as_a_bus(bus: Path, run: Run, words: tuple[str, ...]) -> None:
+    """The message names it, and it is unchanged."""
     bus.parent.mkdir()
     bus.write_text("mine")
-    code, printed, told = run(*words)
+    code, printed, stderr = run(*words)
     assert (code, printed) == (1, "")
-    assert str(bus) in told
-    assert told.count("\n") == 1
+    assert str(bus) in stderr
+    assert stderr.count("\n") == 1
     assert bus.read_text() == "mine"
 
 
-def test_a_bus_that_is_not_there_has_no_messages(bus: Path, run: Run) -> None:
-    """To look for some makes none."""
+def test_a_missing_bus_has_no_messages(bus: Path, run: Run) -> None:
+    """Reading does not create it."""
     assert run("read") == (0, "", "")
     assert run("read", "--last", "3", "--json") == (0, "", "")
     assert run("follow", "--timeout", "0.01") == (0, "", "")
     assert not bus.exists()
 
 
-def test_a_folder_that_is_named_must_exist(bus: Path, run: Run) -> None:
-    """A misspelt one would look like a bus without messages."""
-    code, printed, told = run("read", "--bus", str(bus))
+def test_a_named_folder_must_exist(bus: Path, run: Run) -> None:
+    """A misspelt folder would look like a bus without messages."""
+    code, printed, stderr = run("read", "--bus", str(bus))
     assert (code, printed) == (2, "")
-    assert f"--bus {bus}: the folder does not exist" in told
+    assert f"--bus {bus}: the folder does not exist" in stderr
 
 
 @pytest.mark.parametrize(
@@ -290,30 +292,30 @@ def test_a_folder_that_is_named_must_exist(bus: Path, run: Run) -> None:
         (("--since", "2", "--type", "FACT", "--last", "0"), ""),
     ],
 )
-def test_readers_get_what_they_ask_for(
+def test_readers_select_by_type_and_number(
     bus: Path, run: Run, words: tuple[str, ...], found: str
 ) -> None:
-    """The type first, and then the last of those."""
+    """The type is applied first, and then the number of last messages."""
     fill(bus, ("INFO", "a"), ("FACT", "b"), ("INFO", "c"), ("FACT", "d"), ("ERROR", "e"))
-    code, printed, told = run("read", "--json", *words)
-    assert (code, told) == (0, "")
+    code, printed, stderr = run("read", "--json", *words)
+    assert (code, stderr) == (0, "")
     assert "".join(bodies(printed)) == found
 
 
-def test_a_reader_goes_on_behind_an_id(bus: Path, run: Run) -> None:
-    """As printed by `post`; an unknown id is an error with code 2."""
+def test_a_reader_continues_after_an_id(bus: Path, run: Run) -> None:
+    """The id is the one that `post` prints; an unknown id is an error with code 2."""
     _, first, _ = run("post", "a")
     run("post", "b")
     assert bodies(run("read", "--since", first.strip(), "--json")[1]) == ["b"]
-    code, printed, told = run("read", "--since", "nobody")
+    code, printed, stderr = run("read", "--since", "unknown")
     assert (code, printed) == (2, "")
-    assert "nobody" in told
+    assert "unknown" in stderr
 
 
 def test_a_large_bus_is_printed_in_parts(
     bus: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of it, or the last ones of a type."""
+    """This applies to the whole bus and to the last messages of a type."""
     monkeypatch.setattr("trioeval.agent.bus.reading.AT_ONCE", 2)
     fill(bus, *[("INFO" if number % 2 else "FACT", str(number)) for number in range(9)])
     assert bodies(run("read", "--json")[1]) == [str(number) for number in range(9)]
@@ -324,28 +326,28 @@ def test_a_large_bus_is_printed_in_parts(
 def test_a_cursor_that_has_expired_names_the_oldest(bus: Path, run: Run) -> None:
     """It can be used to continue; `follow` reports the same."""
     fill(bus, *[("INFO", str(number) * 200) for number in range(9)], rotate_bytes=600)
-    code, printed, told = run("read", "--since", "1")
+    code, printed, stderr = run("read", "--since", "1")
     assert (code, printed) == (2, "")
     oldest = json.loads(run("read", "--json")[1].splitlines()[0])["seq"] - 1
     assert oldest > 1
-    assert str(oldest) in told
+    assert str(oldest) in stderr
     assert run("read", "--since", str(oldest))[0] == 0
-    assert run("follow", "--since", "1") == (2, "", told)
+    assert run("follow", "--since", "1") == (2, "", stderr)
 
 
-def test_damage_is_told_and_the_rest_is_read(bus: Path, run: Run) -> None:
-    """The file and its bytes on stderr, every other message on stdout."""
+def test_damage_is_reported_and_other_messages_are_read(bus: Path, run: Run) -> None:
+    """Stderr names the file and the bytes; stdout has every other message."""
     fill(bus, ("INFO", "first"), ("INFO", "second"), ("INFO", "third"))
     (damaged,) = [file for file in bus.iterdir() if b"second" in file.read_bytes()]
     damaged.write_bytes(damaged.read_bytes().replace(b"second", b"sEcond"))
-    code, printed, told = run("read", "--json")
+    code, printed, stderr = run("read", "--json")
     assert (code, bodies(printed)) == (0, ["first", "third"])
-    assert told.startswith(f"{damaged}: bytes ")
-    assert told.count("\n") == 1
+    assert stderr.startswith(f"{damaged}: bytes ")
+    assert stderr.count("\n") == 1
 
 
 def test_messages_are_lines_for_people(bus: Path, run: Run) -> None:
-    """Number, time, type, case and body; further lines are indented."""
+    """They show number, time, type, case and body; further lines are indented."""
     fill(bus, ("INFO", "one line\n"), ("FACT", "two\n\tlines\r\n2 now"))
     run("post", "")
     _, printed, _ = run("read")
@@ -369,7 +371,7 @@ _TEXTS = st.text(st.characters(codec="utf-8") | st.sampled_from("\x1b\x9b\r\n\u2
 
 @settings(max_examples=settings().max_examples // 2)
 @given(body=_TEXTS, task=_TEXTS)
-def test_no_message_looks_like_another_or_moves_a_terminal(body: str, task: str) -> None:
+def test_a_message_cannot_imitate_another_or_control_a_terminal(body: str, task: str) -> None:
     """For any body: one line starts with its number, and no control character takes effect."""
     message = Message(
         seq=7,
@@ -387,7 +389,7 @@ def test_no_message_looks_like_another_or_moves_a_terminal(body: str, task: str)
     assert json.loads(line) == message.json()
 
 
-def test_a_follower_ends_behind_the_type_it_waits_for(bus: Path, run: Run) -> None:
+def test_a_follower_ends_after_the_type_it_waits_for(bus: Path, run: Run) -> None:
     """Even if that message is not printed; with code 100 after the timeout."""
     fill(bus, ("INFO", "a"), ("FACT", "b"), ("INFO", "c"), ("ERROR", "d"))
 
@@ -399,16 +401,18 @@ def test_a_follower_ends_behind_the_type_it_waits_for(bus: Path, run: Run) -> No
     assert followed("--until", "ERROR", "--until", "FACT", "--since", "2") == (0, "cd")
     assert followed("--until", "ERROR", "--type", "INFO") == (0, "ac")
     assert followed("--timeout", "2") == (0, "abcd")
-    code, printed, told = run("follow", "--until", "RUN_STOP", "--timeout", "2", "--json")
-    assert (code, bodies(printed), told) == (
+    code, printed, stderr = run("follow", "--until", "RUN_STOP", "--timeout", "2", "--json")
+    assert (code, bodies(printed), stderr) == (
         100,
         ["a", "b", "c", "d"],
         "no RUN_STOP within 2 s\n",
     )
 
 
-def test_a_slow_reader_can_be_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One who reads nothing makes the follower wait where it can be cancelled; then all comes in order."""
+def test_a_follower_can_be_cancelled_while_its_reader_is_slow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A follower whose pipe is full can be cancelled; then the messages arrive in order."""
     reading, writing = os.pipe()
     with open(reading, "rb") as reader, open(writing, "w", encoding="utf-8") as writer:  # noqa: PTH123
         monkeypatch.setattr(sys, "stdout", writer)
@@ -425,7 +429,7 @@ def test_a_slow_reader_can_be_left(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [int(line) for line in reader.read().split()] == list(range(stopped))
 
 
-def test_a_long_line_can_be_left_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_follower_can_be_cancelled_within_a_long_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """Text that does not fit into a pipe waits for a reader."""
     reading, writing = os.pipe()
     with open(reading, "rb"), open(writing, "w", encoding="utf-8") as writer:  # noqa: PTH123
@@ -439,8 +443,10 @@ def test_a_long_line_can_be_left_in_the_middle(monkeypatch: pytest.MonkeyPatch) 
             run_virtual(main)
 
 
-def test_lines_go_to_files_and_to_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file takes everything; a closed pipe is reported by the result, a full disk is an error."""
+def test_lines_are_written_to_files_and_closed_pipes_are_detected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file takes everything; a closed pipe is reported by the return value, a full disk is an error."""
     long = "ü" * 9_000
 
     async def print_to(path: Path) -> bool:
@@ -456,11 +462,11 @@ def test_lines_go_to_files_and_to_nobody(tmp_path: Path, monkeypatch: pytest.Mon
     os.close(reading)
     with open(writing, "w", encoding="utf-8") as closed:  # noqa: PTH123
         monkeypatch.setattr(sys, "stdout", closed)
-        assert not trio.run(show_in_time, "nobody")
+        assert not trio.run(show_in_time, "unknown")
 
 
 def test_a_bus_is_rotated_from_the_command_line(run: Run, bus: Path) -> None:
-    """A message that fills a file closes it; only so many are kept."""
+    """A message that fills a file closes it; only the given number of files is kept."""
     for body in "abc":
         assert run("post", body, "--rotate-bytes", "1")[0] == 0
     assert bodies(run("read", "--json")[1]) == ["a", "b", "c"]

@@ -11,7 +11,7 @@ from trioeval.cli import run_command_line
 ROWS = 12
 
 
-def suite(*bad: int, said: str = "say") -> dict[str, object]:
+def suite(*bad: int, stderr: str = "say") -> dict[str, object]:
     """Tests of which some fail; two rows each share a book."""
     tests = [
         {
@@ -21,14 +21,14 @@ def suite(*bad: int, said: str = "say") -> dict[str, object]:
         }
         for n in range(ROWS)
     ]
-    return {"providers": ["echo"], "prompts": [said + " {{n}}"], "tests": tests}
+    return {"providers": ["echo"], "prompts": [stderr + " {{n}}"], "tests": tests}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three runs: one that passes, one with seven failures, and one that shares no row with the others."""
     folder = tmp_path_factory.mktemp("compared")
-    suites = (suite(), suite(*range(7)), suite(said="other"))
+    suites = (suite(), suite(*range(7)), suite(stderr="other"))
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(folder)
         for place, found in enumerate(suites):
@@ -45,8 +45,8 @@ def compare(
 ) -> tuple[int, str, str]:
     monkeypatch.chdir(folder)
     code = run_command_line(["compare", *arguments])
-    told = capsys.readouterr()
-    return code, told.out, told.err.rpartition("\n")[0].rpartition("\n")[2]
+    stdout = capsys.readouterr()
+    return code, stdout.out, stdout.err.rpartition("\n")[0].rpartition("\n")[2]
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def test_the_exit_code_reports_differences_beyond_chance(
 ) -> None:
     """With `--fail-if` the exit code reports it, and stderr gives the reason."""
     arguments, code, line = case
-    ended, _, said = compare(folder, monkeypatch, capsys, arguments.split())
-    assert (ended, said[: len(line)]) == (code, line)
+    ended, _, stderr = compare(folder, monkeypatch, capsys, arguments.split())
+    assert (ended, stderr[: len(line)]) == (code, line)
 
 
 def test_text_and_json_have_the_same_numbers(
@@ -120,19 +120,19 @@ def test_text_and_json_have_the_same_numbers(
 ) -> None:
     """Intervals, differences and p-values use the given confidence and clusters."""
     flags = ["latest~2", "latest~1", "--confidence", "0.9"]
-    _, told, _ = compare(folder, monkeypatch, capsys, flags)
-    lines = told.splitlines()
+    _, stdout, _ = compare(folder, monkeypatch, capsys, flags)
+    lines = stdout.splitlines()
     assert [line.split(" of ")[1].split(", started")[0] for line in lines[:2]] == [
         "0.json: finished",
         "1.json: finished",
     ]
     assert [line.split(":")[0] for line in lines[:2]] == ["before", "after"]
     assert lines[-1] == "12 rows: 5 same, 7 worse"
-    code, told, said = compare(
+    code, stdout, stderr = compare(
         folder, monkeypatch, capsys, [*flags, "--json", "--cluster", "book", "--fail-if", "worse"]
     )
-    assert (code, said) == (0, "exit 0: the later run is not worse beyond chance")
-    (column,) = json.loads(told)["columns"]
+    assert (code, stderr) == (0, "exit 0: the later run is not worse beyond chance")
+    (column,) = json.loads(stdout)["columns"]
     passed = column["statistics"]["passRate"]
     assert passed["difference"] | {"low": 0, "high": 0, "standardError": 0} == {
         "mean": pytest.approx(-7 / 12),
@@ -152,17 +152,17 @@ def test_bootstrap_intervals_are_computed_on_request(
 ) -> None:
     """They are the same each time, and both text and JSON name the method."""
 
-    def told(*flags: str) -> str:
+    def stdout(*flags: str) -> str:
         return compare(folder, monkeypatch, capsys, ["latest~2", "latest~1", *flags])[1]
 
-    plain, drawn = told("--json"), told("--json", "--bootstrap", "300")
-    assert told("--json", "--bootstrap", "300") == drawn
+    plain, drawn = stdout("--json"), stdout("--json", "--bootstrap", "300")
+    assert stdout("--json", "--bootstrap", "300") == drawn
     found = [json.loads(text) for text in (plain, drawn)]
     assert [one["bootstrap"] for one in found] == [None, {"resamples": 300, "seed": 0}]
     own, other = (one["columns"][0]["statistics"] for one in found)
     assert own["passRate"] == other["passRate"]
     assert own["score"]["difference"]["low"] != other["score"]["difference"]["low"]
-    assert "BCa bootstrap, 300 resamples" in told("--bootstrap", "300")
+    assert "BCa bootstrap, 300 resamples" in stdout("--bootstrap", "300")
 
 
 def test_a_comparison_is_written_as_a_page(
@@ -170,8 +170,8 @@ def test_a_comparison_is_written_as_a_page(
 ) -> None:
     """The page has the findings; a database cannot be the page."""
     flags = ["latest~2", "latest~1", "-o", "pages/x.html"]
-    code, _, said = compare(folder, monkeypatch, capsys, flags)
-    assert (code, said.startswith("wrote pages/x.html: eval-")) == (0, True)
+    code, _, stderr = compare(folder, monkeypatch, capsys, flags)
+    assert (code, stderr.startswith("wrote pages/x.html: eval-")) == (0, True)
     assert "worse beyond chance" in (folder / "pages/x.html").read_text()
 
 
@@ -186,16 +186,16 @@ def test_a_stopped_run_is_not_worse(
         Path(f"{name}.json").write_text(json.dumps(found))
         run_command_line([f"{name}.json", *flags, *["--fail-fast"] * (name == "stopped")])
     capsys.readouterr()
-    ended, told, said = compare(
+    ended, stdout, stderr = compare(
         tmp_path, monkeypatch, capsys, ["latest~1", "latest", "--fail-if", "worse"]
     )
     assert ended == 0
-    assert said == (
+    assert stderr == (
         "exit 0: the later run is not worse beyond chance (it is unfinished: interrupted); "
         "unfinished rows, not compared: 1"
     )
-    assert told.splitlines()[1].endswith("12 rows: 10 passed, 1 failed, 0 errors, 1 not run")
-    assert told.splitlines()[-2:] == [
+    assert stdout.splitlines()[1].endswith("12 rows: 10 passed, 1 failed, 0 errors, 1 not run")
+    assert stdout.splitlines()[-2:] == [
         "1 row of the later run did not end; the comparison leaves them out",
         "12 rows: 10 same, 1 worse, 1 unfinished",
     ]
@@ -205,8 +205,8 @@ def test_runs_that_share_no_row_are_reported_as_such(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Both suites are named, and no table is shown."""
-    _, told, _ = compare(folder, monkeypatch, capsys, ["latest~1", "latest"])
-    before, after, *rest = told.splitlines()
+    _, stdout, _ = compare(folder, monkeypatch, capsys, ["latest~1", "latest"])
+    before, after, *rest = stdout.splitlines()
     assert (" of 1.json" in before, " of 2.json" in after) == (True, True)
     assert rest == [
         "no row is in both runs: the runs cannot be compared",

@@ -61,7 +61,7 @@ def write(folder: Path, *more: Any, tasks: Any = (), **settings: Any) -> None:
     (folder / "s.json").write_text(json.dumps(suite))
 
 
-def said(capfd: pytest.CaptureFixture[str]) -> tuple[list[str], list[str]]:
+def printed_lines(capfd: pytest.CaptureFixture[str]) -> tuple[list[str], list[str]]:
     """The lines on stdout and on stderr."""
     found = capfd.readouterr()
     assert "\x1b" not in found.out + found.err
@@ -74,10 +74,12 @@ def test_a_dataset_is_shown_at_the_end_and_by_show(
     """It has files, a part of the document, and no graded rows."""
     outputs = [part for kind in ("json", "jsonl", "csv") for part in ("-o", f"r.{kind}")]
     assert run_command_line(["s.json", *_QUIET, *outputs]) == 0
-    out, err = said(capfd)
+    out, err = printed_lines(capfd)
     assert out == []
-    told = "6 of 7 rows written to datasets/problems (JSON lines, 2 groups); 1 dropped: filtered 1"
-    assert f"task problems: {told}" in err
+    expected = (
+        "6 of 7 rows written to datasets/problems (JSON lines, 2 groups); 1 dropped: filtered 1"
+    )
+    assert f"task problems: {expected}" in err
     assert err[-1].startswith("6 of 7 rows of datasets written in ")
     assert err[-1].endswith("; exit 0: every dataset is complete")
     dataset = json.loads((folder / "r.json").read_text())["tasks"]["problems"]["dataset"]
@@ -86,30 +88,32 @@ def test_a_dataset_is_shown_at_the_end_and_by_show(
     assert (folder / "r.jsonl").read_text() == ""
 
     assert run_command_line(["show", "--rows", "1"]) == 0
-    out, _ = said(capfd)
+    out, _ = printed_lines(capfd)
     assert out[0].endswith(" UTC; 6 rows of datasets written")
-    assert out[1] == f"task problems: {told}"
+    assert out[1] == f"task problems: {expected}"
     assert out[out.index("row 0") :][:4] == ["row 0", "  n: 0", "  half: 0", "  text: About 0"]
     assert "… and 5 more rows; --rows N shows more of them" in out
     assert out[-2:] == ["dropped rows:", "  row 2: text filtered"]
 
     assert run_command_line(["show", "latest", "3"]) == 0
-    out, _ = said(capfd)
+    out, _ = printed_lines(capfd)
     assert out[0] == "task problems, row 3"
     assert "call 1: writer: prompt" in out
     assert run_command_line(["show", "latest", "2"]) == 0
-    assert said(capfd)[0][0] == "task problems, row 2: text filtered"
+    assert printed_lines(capfd)[0][0] == "task problems, row 2: text filtered"
     assert run_command_line(["show", "latest", "9"]) == 2
-    assert said(capfd)[1][0].endswith("has no row 9 of task problems: it is not written yet")
+    assert printed_lines(capfd)[1][0].endswith(
+        "has no row 9 of task problems: it is not written yet"
+    )
 
     assert run_command_line(["runs"]) == 0
-    assert "made" in said(capfd)[0][1]
+    assert "made" in printed_lines(capfd)[0][1]
     assert run_command_line(["runs", "--json"]) == 0
-    (listed,) = json.loads("\n".join(said(capfd)[0]))
+    (listed,) = json.loads("\n".join(printed_lines(capfd)[0]))
     assert (listed["expected"], listed["rows"], listed["datasetRows"]) == (0, 0, 6)
 
     assert run_command_line(["resume"]) == 0
-    assert said(capfd)[1][-1] == (
+    assert printed_lines(capfd)[1][-1] == (
         "6 of 7 rows of datasets written; exit 0: every dataset is complete"
     )
     assert run_command_line(["export", "-o", "again.json"]) == 0
@@ -123,12 +127,12 @@ def test_lost_rows_fail_a_run_and_name_the_dataset(
     """The first failure is shown; messages of functions become harmless text."""
     write(folder, FLAKY)
     assert run_command_line(["s.json", *_QUIET, "-o", "r.junit.xml"]) == 100
-    _, err = said(capfd)
+    _, err = printed_lines(capfd)
     assert "  first failure: row 3, column 'twice': gen.py:twice: ValueError: no [31m3" in err
     assert err[-1].endswith("exit 100: dataset problems: 1 row lost")
     assert 'message="dataset problems: 1 row lost"' in (folder / "r.junit.xml").read_text()
     assert run_command_line(["resume"]) == 100
-    assert said(capfd)[1][-1].endswith("exit 100: dataset problems: 1 row lost")
+    assert printed_lines(capfd)[1][-1].endswith("exit 100: dataset problems: 1 row lost")
 
 
 def test_fail_fast_counts_a_dataset_that_lost_rows(
@@ -139,7 +143,7 @@ def test_fail_fast_counts_a_dataset_that_lost_rows(
     write(folder, FLAKY, tasks=[later])
     assert run_command_line(["s.json", *_QUIET, "--fail-fast"]) == 100
     why = "1 row not run because of --fail-fast, dataset problems: 1 row lost; continue with: "
-    assert why in said(capfd)[1][-1]
+    assert why in printed_lines(capfd)[1][-1]
 
 
 def test_an_interrupted_dataset_is_continued(
@@ -147,32 +151,32 @@ def test_an_interrupted_dataset_is_continued(
 ) -> None:
     """The last line names the command; until then `show` shows it by its run and by its folder."""
     assert run_command_line(["s.json", *_QUIET, "--max-requests", "5"]) == 100
-    _, err = said(capfd)
+    _, err = printed_lines(capfd)
     ending = re.search(
         r"exit 100: dataset problems: (\d) rows not run \(the budget\); continue with: trioeval resume",
         err[-1],
     )
     assert ending is not None
     assert run_command_line(["runs", "--state", "interrupted"]) == 0
-    assert "interrupted" in "".join(said(capfd)[0])
-    # Seeds of both groups are read side by side: a request for the second may come before those of the first.
+    assert "interrupted" in "".join(printed_lines(capfd)[0])
+    # Seeds of both groups are read in parallel: a request for the second may come before those of the first.
     if ending[1] == "2":
         assert run_command_line(["show", "datasets/problems"]) == 0
-        out, _ = said(capfd)
+        out, _ = printed_lines(capfd)
         unfinished = (
             "datasets/problems: unfinished: 4 of 7 rows in 1 jsonl files; dropped: filtered 1"
         )
         assert out[0] == unfinished
         assert run_command_line(["show", "datasets/problems", "6"]) == 2
-        assert said(capfd)[1] == ["datasets/problems: no row 6; 4 of 7 rows exist"]
+        assert printed_lines(capfd)[1] == ["datasets/problems: no row 6; 4 of 7 rows exist"]
 
     assert run_command_line(["resume", "--max-requests", "2", *_QUIET]) == 0
-    _, err = said(capfd)
+    _, err = printed_lines(capfd)
     assert err[-1].endswith("exit 0: every dataset is complete")
     assert run_command_line(["show", "datasets/problems/", "6"]) == 0
-    assert "  About 6" in said(capfd)[0]
+    assert "  About 6" in printed_lines(capfd)[0]
     assert run_command_line(["show", "datasets/nothing"]) == 2
-    assert said(capfd)[1][0].startswith("datasets/nothing contains no readable dataset")
+    assert printed_lines(capfd)[1][0].startswith("datasets/nothing contains no readable dataset")
 
 
 def test_files_of_another_dataset_are_not_shown(
@@ -184,12 +188,12 @@ def test_files_of_another_dataset_are_not_shown(
     assert run_command_line(["s.json", *_QUIET]) == 0
     capfd.readouterr()
     assert run_command_line(["show", "latest~1"]) == 0
-    out, _ = said(capfd)
+    out, _ = printed_lines(capfd)
     assert "  datasets/problems holds another dataset now" in out
     assert out[1].startswith("task problems: 6 of 7 rows written")
     shutil.rmtree(folder / "datasets")
     assert run_command_line(["show", "latest"]) == 0
-    assert any("contains no readable dataset" in line for line in said(capfd)[0])
+    assert any("contains no readable dataset" in line for line in printed_lines(capfd)[0])
 
 
 def test_a_plan_shows_columns_and_tests_that_are_rows(
@@ -204,7 +208,7 @@ def test_a_plan_shows_columns_and_tests_that_are_rows(
     }
     write(folder, FLAKY, tasks=[exam], rows=12)
     assert run_command_line(["s.json", "--plan"]) == 0
-    out, _ = said(capfd)
+    out, _ = printed_lines(capfd)
     assert out == [
         "task problems: a dataset of 12 rows in 3 groups, 30 jobs",
         "  files in datasets/problems, jsonl",
@@ -221,7 +225,7 @@ def test_a_plan_shows_columns_and_tests_that_are_rows(
     assert not (folder / "datasets").exists()
     write(folder)
     assert run_command_line(["s.json", "--plan"]) == 0
-    assert said(capfd)[0][0] == "task problems: a dataset; as many rows as n.jsonl has"
+    assert printed_lines(capfd)[0][0] == "task problems: a dataset; as many rows as n.jsonl has"
     assert run_command_line(["s.json", *_QUIET, "--filter-pattern", "x"]) == 0
 
 
@@ -240,7 +244,7 @@ def test_a_preview_shows_rows_and_stores_nothing(
     other = {"id": "other", "type": "prompt_eval", "prompts": ["never asked"]}
     write(folder, tasks=[more, other])
     assert run_command_line(["preview", "s.json", "--rows", "4", "--task", "more"]) == 0
-    out, err = said(capfd)
+    out, err = printed_lines(capfd)
     assert [line for line in out if line.startswith("task ")] == ["task problems", "task more"]
     assert [int(line[4:]) for line in out if line[4:].isdigit()] == [0, 1, 3, 0, 1, 2]
     assert "  long: About 3!" in out
@@ -248,14 +252,14 @@ def test_a_preview_shows_rows_and_stores_nothing(
     assert not (folder / "datasets").exists()
     assert not (folder / ".trioeval" / "results.db").exists()
     assert run_command_line(["preview", "s.json", "--task", "other"]) == 2
-    assert "the suite has no task other of type columns" in said(capfd)[1][0]
+    assert "the suite has no task other of type columns" in printed_lines(capfd)[1][0]
 
 
 def test_a_preview_that_loses_rows_fails(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Its exit code is that of a run that loses rows."""
     write(folder, FLAKY)
     assert run_command_line(["preview", "s.json", "--rows", "4", "--no-cache"]) == 100
-    out, err = said(capfd)
+    out, err = printed_lines(capfd)
     assert "  row 3: twice failed: gen.py:twice: ValueError: no [31m3" in out
     assert err[-1] == "dataset problems: 1 row lost; nothing was stored; exit 100"
 
@@ -268,7 +272,7 @@ def test_a_preview_has_the_numbers_of_rows_among_many_dropped_ones(
     (folder / "n.jsonl").write_text("".join(f'{{"n": {n}}}\n' for n in range(125)))
     write(folder, columns=[COLUMNS[0], some])
     assert run_command_line(["preview", "s.json", "--rows", "125"]) == 0
-    out, _ = said(capfd)
+    out, _ = printed_lines(capfd)
     assert [int(line[4:]) for line in out if line[4:].isdigit()] == [120, 121, 123, 124]
 
 
@@ -287,16 +291,16 @@ def test_the_id_of_a_task_cannot_control_a_terminal(
 def test_filters_and_prefixes_do_not_affect_a_dataset(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """They apply to tests; columns find their providers, whichever others remain."""
-    flags = ("--prompt-prefix", "x", "--filter-providers", "nobody")
+    """They apply to tests; columns find their providers whatever other providers remain."""
+    flags = ("--prompt-prefix", "x", "--filter-providers", "none-of-these")
     assert run_command_line(["s.json", *_QUIET, *flags]) == 0
     capfd.readouterr()
     assert run_command_line(["show", "datasets/problems", "0"]) == 0
-    assert "  About 0" in said(capfd)[0]
+    assert "  About 0" in printed_lines(capfd)[0]
 
 
 @pytest.mark.parametrize(
-    ("named", "code", "told"),
+    ("named", "code", "expected"),
     [
         (("exec:true", "writer"), 0, "lane writer"),
         (("sim:m",), 0, "lane writer"),
@@ -304,11 +308,15 @@ def test_filters_and_prefixes_do_not_affect_a_dataset(
     ],
 )
 def test_columns_find_their_providers_by_name(
-    folder: Path, capfd: pytest.CaptureFixture[str], named: tuple[str, ...], code: int, told: str
+    folder: Path,
+    capfd: pytest.CaptureFixture[str],
+    named: tuple[str, ...],
+    code: int,
+    expected: str,
 ) -> None:
     """Another list of providers changes none of the called ones, or is refused."""
     flags = [part for one in named for part in ("--providers", one)]
     assert run_command_line(["s.json", "--plan", *flags]) == code
-    out, err = said(capfd)
-    assert told in "\n".join([*out, *err])
+    out, err = printed_lines(capfd)
+    assert expected in "\n".join([*out, *err])
     assert (folder / "datasets").exists() is False

@@ -88,7 +88,7 @@ def rows(passed: int, failed: int = 0) -> Totals:
 def test_a_run_succeeds_if_its_datasets_do(
     totals: Totals, datasets: list[DatasetResult], needed: float, code: int, line: str
 ) -> None:
-    """Whatever share of rows has to pass: a row that could not be made is not a row that failed."""
+    """The pass rate threshold does not apply: a row that could not be generated did not fail an assertion."""
     ended = RunOutcome(totals=totals, duration=1.25, needed=needed, datasets=datasets)
     assert (ended.code, ended.line) == (code, line)
 
@@ -101,7 +101,7 @@ def test_dataset_rows_that_were_not_run_can_be_continued() -> None:
 
 
 def test_a_signal_decides_the_code_of_datasets_too() -> None:
-    """And the numbers are told."""
+    """The last line still shows the numbers."""
     ended = RunOutcome(totals=NONE, duration=1.25, datasets=[CUT], signals=[signal.SIGINT])
     assert (ended.code, ended.line) == (
         130,

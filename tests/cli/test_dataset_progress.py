@@ -54,11 +54,11 @@ def test_rows_of_earlier_executions_are_counted() -> None:
 
 def test_warnings_are_shown_at_once() -> None:
     """This includes modes that draw no lines."""
-    told: list[str] = []
-    progress = TaskProgress(told.append)
+    lines: list[str] = []
+    progress = TaskProgress(lines.append)
     progress.observe(DatasetShutDown(1.0), "a")
     progress.observe(ManyTransientFailures(1.0), "a")
-    assert told == [
+    assert lines == [
         "dataset a: too many permanent failures; no further rows are started",
         "dataset a: half of the last calls failed and are repeated",
     ]
@@ -86,6 +86,6 @@ def test_warnings_are_shown_at_once() -> None:
 def test_each_event_is_a_line(event: DatasetEvent, line: str) -> None:
     """With `--verbose` each event is a line; texts of models and functions cannot control a terminal."""
     assert event_line(event, 10.0, "p") == f"2.000 s p: {line}"
-    told: list[str] = []
-    TaskProgress(print, tell=told.append, began_at=10.0).observe(event, "p")
-    assert told == [f"2.000 s p: {line}"]
+    lines: list[str] = []
+    TaskProgress(print, tell=lines.append, began_at=10.0).observe(event, "p")
+    assert lines == [f"2.000 s p: {line}"]

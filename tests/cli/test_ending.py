@@ -47,7 +47,7 @@ def totals(passed: int = 0, failed: int = 0, errors: int = 0, not_run: int = 0) 
 def test_the_last_line_gives_the_reason_unless_enough_rows_passed(
     found: Totals, threshold: float, code: int, why: str
 ) -> None:
-    """A row that was never judged fails the run, whatever share is asked for."""
+    """A row that was never judged fails the run, whatever the pass rate threshold is."""
     ended = RunOutcome(
         totals=found,
         duration=1.25,
@@ -62,17 +62,18 @@ def test_the_last_line_gives_the_reason_unless_enough_rows_passed(
 def test_the_last_line_counts_rows_that_were_not_graded() -> None:
     """A run without assertions succeeds, and does not claim that a row passed."""
     found = totals(10)
-    found.columns[0].not_graded = 3
+    statuses = found.columns[0].statuses
+    statuses.update({Status.PASS: -3, Status.NOT_GRADED: 3})
     assert RunOutcome(totals=found, duration=0.1).line == (
         "10 rows in 0.1 s: 7 passed, 0 failed, 0 errors, 3 not graded; exit 0: every graded row passed"
     )
-    found.columns[0].not_graded = 10
+    statuses.update({Status.PASS: -7, Status.NOT_GRADED: 7})
     ended = RunOutcome(totals=found, duration=0.1)
     assert (ended.code, ended.line.rpartition("; ")[2]) == (0, "exit 0: no row was graded")
 
 
-def test_the_last_line_says_what_came_from_the_cache() -> None:
-    """With what the other replies cost, if that is known."""
+def test_the_last_line_counts_cached_replies() -> None:
+    """It adds the cost of the other replies if that is known."""
     found = totals(200)
     column = found.columns[0]
     column.from_cache = column.replies = 200
@@ -84,7 +85,7 @@ def test_the_last_line_says_what_came_from_the_cache() -> None:
 
 
 def test_a_signal_decides_the_code() -> None:
-    """The first of them, even where all rows had passed."""
+    """The first signal counts, even if all rows passed."""
     ended = RunOutcome(totals=totals(4), duration=1.25, signals=[signal.SIGTERM, signal.SIGINT])
     assert (ended.code, ended.line) == (
         143,
@@ -95,22 +96,22 @@ def test_a_signal_decides_the_code() -> None:
 def test_a_stop_by_a_viewer_is_not_fail_fast() -> None:
     """Both end a run in the same way; the line names the cause."""
     left = totals(1, 0, 0, 3)
-    asked = RunOutcome(totals=left, duration=1, cuts=[StopReason.STOP], steered=True)
-    assert "3 rows not run because of a stop from the live view" in asked.line
+    steered = RunOutcome(totals=left, duration=1, cuts=[StopReason.STOP], steered=True)
+    assert "3 rows not run because of a stop from the live view" in steered.line
     ended = RunOutcome(totals=left, duration=1, cuts=[StopReason.STOP])
     assert "3 rows not run because of --fail-fast" in ended.line
 
 
-def test_the_last_line_names_the_command_that_goes_on() -> None:
-    """Behind everything else, whatever ended the run."""
+def test_the_last_line_ends_with_the_continuing_command() -> None:
+    """The command comes last, whatever ended the run."""
     ended = RunOutcome(totals=totals(1, 0, 0, 3), duration=1, resume="trioeval resume eval-1")
     assert ended.line.endswith("3 rows not run; continue with: trioeval resume eval-1")
     assert is_unfinished(totals(1, 0, 0, 3))
     assert not is_unfinished(totals(1, 1, 1))
 
 
-def test_a_retry_that_was_not_done_is_no_success() -> None:
-    """Though the rows that stand have passed, and also where a signal decides the code."""
+def test_an_interrupted_retry_is_not_a_success() -> None:
+    """The run fails although its stored rows have passed, and also if a signal decides the code."""
     ended = RunOutcome(totals=totals(4), duration=1, standing=3, resume="trioeval resume eval-1")
     assert ended.code == 100
     assert ended.line.endswith(
@@ -126,7 +127,7 @@ def test_a_retry_that_was_not_done_is_no_success() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cuts", "told"),
+    ("cuts", "reason"),
     [
         ([StopReason.STOP, None], " because of --fail-fast"),
         ([StopReason.BUDGET], " because of the budget"),
@@ -134,14 +135,16 @@ def test_a_retry_that_was_not_done_is_no_success() -> None:
         ([StopReason.CANCEL], ""),
     ],
 )
-def test_the_last_line_says_what_left_rows(cuts: list[StopReason | None], told: str) -> None:
-    """Instead of blaming a deadline."""
+def test_the_last_line_gives_the_reason_of_rows_that_were_not_run(
+    cuts: list[StopReason | None], reason: str
+) -> None:
+    """It does not always name a deadline."""
     ended = RunOutcome(totals=totals(1, 1, 0, 8), duration=0, cuts=cuts)
-    assert ended.line.endswith(f"exit 100: 1 row failed, 8 rows not run{told}")
+    assert ended.line.endswith(f"exit 100: 1 row failed, 8 rows not run{reason}")
 
 
 def test_a_task_that_failed_fast_is_named() -> None:
-    """Only its own failure left out its rows; a flag is named only if it was given."""
+    """Only its own failure skipped its rows; a flag is named only if it was given."""
     found = totals(1, 1, 0, 8)
     ended = RunOutcome(totals=found, duration=0, cuts=[None], failed_fast=["quiz", "sums"])
     assert "8 rows not run because of failFast of task quiz and failFast of task sums" in ended.line

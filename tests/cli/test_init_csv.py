@@ -1,4 +1,4 @@
-"""`trioeval init --csv` writes a suite that loads, or says what is wrong with the table."""
+"""`trioeval init --csv` writes a suite that loads, or reports what is wrong with the table."""
 
 from pathlib import Path
 
@@ -108,7 +108,7 @@ def test_columns_may_be_named(folder: Path) -> None:
 
 
 def test_long_answers_need_only_be_contained(folder: Path) -> None:
-    """A reply that consists of the answer is only asked for if all answers are short."""
+    """A reply that consists of the answer alone is only required if all answers are short."""
     (folder / "q.csv").write_text("question,answer\nWho?,a man of four words\nWhy?,so\n")
     assert run_command_line(["init", "--csv", "q.csv", *MODEL]) == Exit.OK
     document = yaml.safe_load((folder / "suite.yaml").read_text())
@@ -125,10 +125,10 @@ def test_long_answers_need_only_be_contained(folder: Path) -> None:
         ("question,__expected\nWho?,so\n", "outputs are checked by __expected"),
     ],
 )
-def test_what_is_missing_is_reported(
+def test_missing_parts_are_reported(
     folder: Path, table: str, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The suite is written all the same."""
+    """The suite is written nevertheless."""
     (folder / "q.csv").write_text(table)
     assert run_command_line(["init", "--csv", "q.csv", *MODEL]) == Exit.OK
     assert line in capsys.readouterr().err.splitlines()

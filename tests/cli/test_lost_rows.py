@@ -114,20 +114,20 @@ def test_lost_rows_are_generated_again_when_errors_are_retried(
     (folder / "datasets").rename(folder / "whole")
 
     record(folder, 0, 1, 2, 3, 4, 6, 8)  # without three numbers of two groups
-    code, told = run(capfd, "s.json", "--no-cache")
+    code, stderr = run(capfd, "s.json", "--no-cache")
     assert code == 100
-    assert "7 of 10 rows written" in told
-    assert "3 dropped: text failed 3" in told
+    assert "7 of 10 rows written" in stderr
+    assert "3 dropped: text failed 3" in stderr
     lacking = files(folder)
     record(folder, *range(10))
-    code, told = run(capfd, "resume", "--no-cache")
+    code, stderr = run(capfd, "resume", "--no-cache")
     assert (code, files(folder)) == (100, lacking)
-    code, told = run(capfd, "resume", "--retry", "errors", "--no-cache")
+    code, stderr = run(capfd, "resume", "--retry", "errors", "--no-cache")
     assert code == 0
-    assert "10 of 10 rows written" in told
+    assert "10 of 10 rows written" in stderr
     assert files(folder) == wanted
     assert (folder / "ran").read_text() == "x" * 3
-    code, told = run(capfd, "resume", "--no-cache")
+    code, stderr = run(capfd, "resume", "--no-cache")
     assert (code, files(folder)) == (0, wanted)
 
 
@@ -145,48 +145,48 @@ def test_a_retry_of_lost_rows_survives_an_interruption(
     rows = DatasetRows(folder / "datasets" / "made")
     assert [row["i"] for row in rows] == [0, 1, 2, 4, 5, 6, 7, 8]
     (folder / "mended").touch()
-    code, told = run(capfd, "resume", "--retry", "errors", "--max-requests", "1", "--no-cache")
+    code, stderr = run(capfd, "resume", "--retry", "errors", "--max-requests", "1", "--no-cache")
     assert code == 100
     # Either group may be the first to call; all rows of the other one are left.
-    assert re.search(r"\b[24] not run: the budget", told), told
+    assert re.search(r"\b[24] not run: the budget", stderr), stderr
     assert len(DatasetRows(folder / "datasets" / "made")) == 9
-    code, told = run(capfd, "resume", "--no-cache")
-    assert code == 0, told
+    code, stderr = run(capfd, "resume", "--no-cache")
+    assert code == 0, stderr
     rows = DatasetRows(folder / "datasets" / "made")
     assert [row["i"] for row in rows] == [*range(10)]
 
 
-def test_after_an_early_shutdown_the_last_line_names_what_helps(
+def test_after_an_early_shutdown_the_last_line_names_the_remedy(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     write(folder, groupSize=10, shutdown={"calls": 2, "errorRate": 0.5}, rows=10)
     record(folder)
-    code, told = run(capfd, "s.json")
+    code, stderr = run(capfd, "s.json")
     assert code == 100
-    assert "early shutdown" in told
-    assert told.splitlines()[-1].split("continue with: ")[-1].endswith(" --retry errors")
+    assert "early shutdown" in stderr
+    assert stderr.splitlines()[-1].split("continue with: ")[-1].endswith(" --retry errors")
     record(folder, *range(10))
-    code, told = run(capfd, "resume", "--retry", "errors")
-    assert code == 0, told
+    code, stderr = run(capfd, "resume", "--retry", "errors")
+    assert code == 0, stderr
     assert len(DatasetRows(folder / "datasets" / "made")) == 10
 
 
-def test_a_group_that_a_processor_fails_on_is_lost_and_says_why(
+def test_a_group_whose_processor_fails_is_lost_with_the_reason(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     record(folder, *range(10))
     for stage in ("beforeBatch", "afterBatch"):
         wrong = {"stage": stage, "target": "file://gen.py:wrong", "onError": "dropGroup"}
         write(folder, processors=[wrong], outputDir=f"datasets/{stage}")
-        code, told = run(capfd, "s.json")
+        code, stderr = run(capfd, "s.json")
         assert code == 100
-        assert "6 of 10 rows written" in told
-        assert "4 dropped: failed 4" in told
-        assert "first failure: row 0: processors[0] (group 0): " in told
-        assert "this is wrong" in told
+        assert "6 of 10 rows written" in stderr
+        assert "4 dropped: failed 4" in stderr
+        assert "first failure: row 0: processors[0] (group 0): " in stderr
+        assert "this is wrong" in stderr
         (folder / "mended").touch()
-        code, told = run(capfd, "resume", "--retry", "errors")
-        assert code == 0, told
+        code, stderr = run(capfd, "resume", "--retry", "errors")
+        assert code == 0, stderr
         assert len(DatasetRows(folder / "datasets" / stage)) == 10
         (folder / "mended").unlink()
 
@@ -198,7 +198,7 @@ def test_a_group_that_a_processor_fails_on_is_lost_and_says_why(
         ("age\n1\n", ["agee"], "bad.csv:1:1: "),
     ],
 )
-def test_a_wrong_seed_file_is_an_error_of_the_suite(
+def test_an_invalid_seed_file_is_an_error_of_the_suite(
     folder: Path, capfd: pytest.CaptureFixture[str], content: str, columns: list[str], where: str
 ) -> None:
     """It is reported before the run starts, also by a plan, with all other errors and with its task."""
@@ -213,9 +213,9 @@ def test_a_wrong_seed_file_is_an_error_of_the_suite(
     suite["tasks"].append({"id": "other", "type": "columns", "columns": [other]})
     (folder / "s.json").write_text(json.dumps(suite))
     for flags in ((), ("--plan",)):
-        code, told = run(capfd, "s.json", *flags)
+        code, stderr = run(capfd, "s.json", *flags)
         assert code == 2
-        assert where in told
-        assert "$.tasks[0].columns[2].file" in told
-        assert "$.tasks[1].columns[0].file" in told
+        assert where in stderr
+        assert "$.tasks[0].columns[2].file" in stderr
+        assert "$.tasks[1].columns[0].file" in stderr
     assert run_command_line(["runs"]) != 0 or "eval-" not in capfd.readouterr().out

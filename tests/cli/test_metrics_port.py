@@ -31,7 +31,7 @@ _ROW = re.compile(r"\| `([a-z_]+)` \| (\w+) \|([^|]*)\|")
 
 
 def scrape(url: str) -> dict[str, float]:
-    """Every sample, by name and label values."""
+    """Return every sample, by name and label values."""
     with urllib.request.urlopen(url, timeout=60) as reply:
         text = reply.read().decode()
     return {
@@ -41,9 +41,9 @@ def scrape(url: str) -> dict[str, float]:
     }
 
 
-def url_in(told: str) -> str:
-    found = re.search(r"metrics: (http://127\.0\.0\.1:\d+/metrics)", told)
-    assert found is not None, told
+def url_in(stderr: str) -> str:
+    found = re.search(r"metrics: (http://127\.0\.0\.1:\d+/metrics)", stderr)
+    assert found is not None, stderr
     return found[1]
 
 
@@ -113,9 +113,9 @@ def test_a_port_in_use_ends_the_run_before_it_starts(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         with running(tmp_path, "--metrics-port", port) as process:
-            _, told = process.communicate(timeout=60)
+            _, stderr = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert told.splitlines() == [
+    assert stderr.splitlines() == [
         f"--metrics-port {port}: the port is in use; 0 chooses a free port"
     ]
     assert not (tmp_path / ".trioeval").exists()
@@ -125,7 +125,7 @@ def test_the_port_is_free_after_a_failed_run(capsys: pytest.CaptureFixture[str])
     """The port is closed, whatever ended the block."""
 
     async def main() -> str:
-        with pytest.raises(ZeroDivisionError):  # noqa: PT012 - the block is what dies
+        with pytest.raises(ZeroDivisionError):  # noqa: PT012 - the block is meant to fail
             async with serve_metrics(0, _metrics()):
                 url = url_in(capsys.readouterr().err)
                 found = await trio.to_thread.run_sync(scrape, url)

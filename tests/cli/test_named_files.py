@@ -82,7 +82,7 @@ SUITE = {"providers": ["echo"], "prompts": ["{{w}}"], "tests": [{"vars": {"w": "
 
 
 @pytest.mark.parametrize(
-    ("command", "told"),
+    ("command", "message"),
     [
         ("s.json -o out.json", "-o out.json is the same file as the database of runs .trioeval/"),
         ("s.json -o hard.json", "-o hard.json is the same file as the database of runs .trioeval/"),
@@ -121,13 +121,13 @@ def test_no_command_overwrites_its_inputs_or_databases(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     command: str,
-    told: str,
+    message: str,
 ) -> None:
     """The exit code is 2, and every file is unchanged."""
     monkeypatch.chdir(kept)
     before = contents(kept)
     assert run_command_line(command.split()) == 2
-    assert told in capfd.readouterr().err
+    assert message in capfd.readouterr().err
     assert contents(kept) == before
 
 

@@ -19,13 +19,13 @@ BEST = {"type": "select-best", "value": "the kindest", "config": {"swap": True}}
 PLAIN = {"type": "contains", "value": "a"}
 
 
-async def nobody(_request: trioeval.Request) -> str:
-    raise AssertionError("a plan asks nobody")
+async def no_calls(_request: trioeval.Request) -> str:
+    raise AssertionError("a plan makes no calls")
 
 
 def plan_of(document: Any) -> list[str]:
     suite = trioeval.parse_suite(document)
-    return list(plan_lines(prepare(suite, providers={"judge": nobody}, environ=KEYS)))
+    return list(plan_lines(prepare(suite, providers={"judge": no_calls}, environ=KEYS)))
 
 
 def planned(*assertions: Mapping[str, Any], judge: Any = JUDGE, **more: Any) -> list[str]:
@@ -40,7 +40,7 @@ def planned(*assertions: Mapping[str, Any], judge: Any = JUDGE, **more: Any) -> 
 
 
 @pytest.mark.parametrize(
-    ("assertions", "told"),
+    ("assertions", "expected"),
     [
         ([RUBRIC], "5 judge calls (at most 10)"),
         ([SET, PLAIN, SEVERAL], "35 judge calls (at most 70)"),
@@ -49,12 +49,12 @@ def planned(*assertions: Mapping[str, Any], judge: Any = JUDGE, **more: Any) -> 
         ([RUBRIC, {"type": "conversation-relevance"}], "10 judge calls or more"),
     ],
 )
-def test_a_lane_shows_its_number_of_judge_calls(assertions: Any, told: str) -> None:
+def test_a_lane_shows_its_number_of_judge_calls(assertions: Any, expected: str) -> None:
     """Members of sets and repeated calls each count."""
     lanes = [line for line in planned(*assertions) if line.startswith("  lane ")]
     assert [line.partition(": ")[2] for line in lanes] == [
         "5 rows, 4 at once",
-        f"{told}, 4 at once, 6 requests a minute",
+        f"{expected}, 4 at once, 6 requests a minute",
     ]
 
 
@@ -73,14 +73,14 @@ def test_judges_and_rows_of_one_lane_share_a_line() -> None:
     assert lane.endswith(": 1 row, 1 judge call (at most 2), 4 at once")
 
 
-def test_the_outputs_of_a_test_are_compared_once() -> None:
-    """Here in both orders, whatever the number of columns."""
+def test_rows_of_a_test_are_compared_once() -> None:
+    """The comparison uses both orders, for any number of columns."""
     lanes = planned(PLAIN, BEST, prompts=["{{x}}", "a {{x}}", "b {{x}}"])
     assert any(": 10 judge calls (at most 20)," in line for line in lanes)
 
 
 def test_tasks_add_up_and_judges_are_shown_only_if_there_are_any() -> None:
-    """A lane is shown once, whichever tasks use it."""
+    """A lane is shown once, for all tasks that use it."""
     task = {
         "providers": ["echo"],
         "prompts": ["x"],
@@ -93,7 +93,7 @@ def test_tasks_add_up_and_judges_are_shown_only_if_there_are_any() -> None:
 
 
 def test_a_plan_shows_the_budget_and_that_the_estimate_lacks_judges() -> None:
-    """Otherwise an estimate of rows would be read as the whole."""
+    """Otherwise an estimate of rows would be read as that of the whole run."""
     limits = {"budget": {"requests": 1000, "tokens": 2_000_000}}
     *_, use, budget, _ = planned(RUBRIC, judge=PAID, providers=[PAID], evaluateOptions=limits)
     assert use.endswith(", without judges")
@@ -146,13 +146,13 @@ def test_a_plan_with_shared_limits_does_not_claim_to_be_unlimited(rows: int, las
 
 def test_limits_of_servers_are_shown_without_capacity() -> None:
     """Only the server knows their capacities."""
-    for backend, url, told in (
+    for backend, url, expected in (
         ("redis", "redis://:secret@h", "kept by Redis"),
         ("http", "http://h", "kept by a server"),
     ):
         lane, limit, last = shared({"backend": backend, "url": url}, "a:rpm")
         assert lane.endswith("4 at once, counts against a:rpm")
-        assert limit == f"  limit a:rpm: {told}"
+        assert limit == f"  limit a:rpm: {expected}"
         assert last == (
             "the duration depends on the calls and the shared limits; no provider was called"
         )
@@ -182,7 +182,7 @@ CONVERSATION = "{% for turn in _conversation %}{{ turn.output }}{% endfor %}{{x}
         ({}, None),
     ],
 )
-def test_a_plan_says_why_rows_run_one_at_a_time(more: dict[str, Any], why: str | None) -> None:
+def test_a_plan_gives_the_reason_of_serial_rows(more: dict[str, Any], why: str | None) -> None:
     lines = [line for line in planned(PLAIN, **more) if "at a time" in line]
     assert lines == ([] if why is None else [f"  one row at a time, because {why}"])
 
@@ -200,7 +200,7 @@ def test_a_plan_shows_that_a_delay_serializes_rows() -> None:
     assert "0:00:01.5" in lines[-1]
 
 
-def test_a_plan_tells_the_limit_of_all_lanes() -> None:
+def test_a_plan_shows_the_limit_of_all_lanes() -> None:
     assert "3 calls at once on all lanes together" in planned(
         PLAIN, evaluateOptions={"maxTotalConcurrency": 3}
     )

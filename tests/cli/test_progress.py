@@ -58,9 +58,12 @@ def test_the_mode_is_the_requested_one_or_suits_the_output() -> None:
     """GitHub comes before a terminal, and a terminal before a file; a dumb terminal gets no drawing."""
 
     def chosen(
-        environ: Mapping[str, str], asked: ProgressMode | None = None, *, is_terminal: bool = True
+        environ: Mapping[str, str],
+        requested: ProgressMode | None = None,
+        *,
+        is_terminal: bool = True,
     ) -> ProgressMode:
-        return choose_mode(asked, environ, is_terminal=is_terminal)
+        return choose_mode(requested, environ, is_terminal=is_terminal)
 
     assert chosen({"GITHUB_ACTIONS": "true"}, "json") == "json"
     assert chosen({"GITHUB_ACTIONS": "true"}) == "github"
@@ -71,7 +74,7 @@ def test_the_mode_is_the_requested_one_or_suits_the_output() -> None:
 
 
 @pytest.mark.parametrize(
-    ("output", "told"),
+    ("output", "reason"),
     [
         (OutputFlags(quiet=True, table=True), "--quiet and --table exclude each other"),
         (OutputFlags(quiet=True, progress=True), "--quiet and --progress exclude each other"),
@@ -81,13 +84,13 @@ def test_the_mode_is_the_requested_one_or_suits_the_output() -> None:
         ),
     ],
 )
-def test_what_is_to_be_told_and_not_to_be_told_is_refused(output: OutputFlags, told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+def test_contradictory_output_flags_are_refused(output: OutputFlags, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
         check_flags(RunFlags(output=output))
     check_flags(RunFlags(output=OutputFlags(quiet=True, table=False, progress=False)))
 
 
-def test_a_wide_terminal_is_shown_all_of_it() -> None:
+def test_a_wide_terminal_shows_all_columns() -> None:
     assert drawn(RUN, 110, more=("  quiz: 3/9 questions",)) == [
         "━━━━━━━" + "─" * 23 + "  50/200 rows  1:15  3:45 left",
         "87.0 % of 46 pass  40 passed  5 failed  1 error  4 kept  1.2M tokens  $0.1250",
@@ -148,7 +151,7 @@ def test_lanes_are_named_by_their_distinguishing_parts() -> None:
     assert plain_line(state).endswith("; 6b_tuned: 0/4 in flight; 70b_tuned: 0/4 in flight")
 
 
-def test_a_stop_is_told_first() -> None:
+def test_a_stop_is_shown_first() -> None:
     assert drawn(attrs.evolve(RUN, stopping=True), 24)[0] == "stopping  50/200 rows"
 
 
@@ -159,16 +162,16 @@ def test_a_run_of_datasets_shows_no_rows() -> None:
     assert plain_line(alone, ["  a: 1 row written"]) == "1:15; a: 1 row written"
 
 
-def test_of_many_lanes_the_busiest_are_shown_in_their_order() -> None:
+def test_the_busiest_of_many_lanes_are_shown_in_their_order() -> None:
     lanes = tuple(lane(f"lane {n}", in_flight=n % 7, calls=n) for n in range(300))
     shown = drawn(attrs.evolve(RUN, lanes=lanes), 80, 10)
     assert len(shown) == 10
     names = [line.split("  ")[0] for line in shown[3:9]]
     assert names == [f"lane {n}" for n in (258, 265, 272, 279, 286, 293)]
     assert shown[-1] == f"294 more lanes, {sum(n % 7 for n in range(300)) - 36} in flight"
-    told = plain_line(attrs.evolve(RUN, lanes=lanes))
-    assert told.count("in flight") == 5
-    assert told.endswith("295 more lanes")
+    reason = plain_line(attrs.evolve(RUN, lanes=lanes))
+    assert reason.count("in flight") == 5
+    assert reason.endswith("295 more lanes")
 
 
 def test_each_reason_of_a_wait_has_a_word() -> None:
@@ -185,7 +188,7 @@ def test_each_reason_of_a_wait_has_a_word() -> None:
 
 
 @given(st.integers(0, 10**14))
-def test_numbers_are_short_and_near(number: int) -> None:
+def test_numbers_are_short_and_rounded(number: int) -> None:
     text = compact(number)
     assert len(text) <= 4
     assert float(text.rstrip("kMGT")) * 1000 ** " kMGT".index(
@@ -193,7 +196,7 @@ def test_numbers_are_short_and_near(number: int) -> None:
     ) == (pytest.approx(number, rel=0.06))
 
 
-def test_the_lanes_of_what_asks_nobody_are_not_told() -> None:
+def test_lanes_of_local_providers_are_not_shown() -> None:
     async def main() -> RunSnapshot:  # noqa: ASYNC124 - lanes are made in Trio
         lanes = Lanes([LaneSpec(name, 3) for name in ("fast", *OWN_LANES)])
         found = RunStateSource(
@@ -210,11 +213,11 @@ def test_lines_show_the_activity_and_waits_of_each_lane() -> None:
     async def main() -> list[str]:
         lanes = Lanes([LaneSpec("fast", 3), LaneSpec("paced", 2, rpm=6), LaneSpec("full", 1)])
         activity = Activity(trio.current_time())
-        told = RunStateSource(
+        reason = RunStateSource(
             total=9, lanes=lanes, activity=activity, kept=lambda: 2, stopping=lambda: False
         )
-        told.expect({"fast": 4, "full": 2})
-        told.add(Status.PASS, "fast")
+        reason.expect({"fast": 4, "full": 2})
+        reason.add(Status.PASS, "fast")
         stream = io.StringIO()
 
         async def body(job: Job[None], calls: Calls[None]) -> None:
@@ -229,7 +232,7 @@ def test_lines_show_the_activity_and_waits_of_each_lane() -> None:
                     lambda: collect(plan, body, lanes=lanes, observe=activity.observe)
                 )
                 nursery.start_soon(
-                    PlainProgress().show, told.state, lambda: ["  quiz: 1/2 questions"]
+                    PlainProgress().show, reason.state, lambda: ["  quiz: 1/2 questions"]
                 )
                 await trio.sleep(6.5)
                 nursery.cancel_scope.cancel()

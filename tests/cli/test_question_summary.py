@@ -36,12 +36,12 @@ def test_several_question_tasks_have_a_common_summary(
 ) -> None:
     """It is shown at the end of a run, in its document, and by `show`; a single task has its own."""
     assert run_command_line(["s.json", *_QUIET, "-o", "out.json"]) == 0
-    told = "2 tasks of questions: 2 passed, 0 failed, 0 errors; 4 of 4 correct, accuracy 1.000"
+    summary = "2 tasks of questions: 2 passed, 0 failed, 0 errors; 4 of 4 correct, accuracy 1.000"
     *_, together, last = capfd.readouterr().err.splitlines()
-    assert together.startswith(told)
+    assert together.startswith(summary)
     assert last.startswith("5 rows in ")
     tokens = json.loads((folder / "out.json").read_text())["summary"]["tokensTotal"]
-    assert together == f"{told}; {tokens} tokens"
+    assert together == f"{summary}; {tokens} tokens"
     assert run_command_line(["show"]) == 0
     assert capfd.readouterr().out.splitlines()[-1] == together
     assert run_command_line(["show", "--task", "first"]) == 0
@@ -60,11 +60,11 @@ def test_qe_40_filters_that_match_no_question_are_reported(
     assert "no rows match the filters (pass --allow-empty to accept this)" in capfd.readouterr().err
     flags = (*nothing, "--allow-empty", "--verbose", "-o", "out.json")
     assert run_command_line(["s.json", *_QUIET, *flags]) == 0
-    said = capfd.readouterr().err
-    assert said.count("error (no_questions): 0 of 0 correct, accuracy 0.000") == 2
-    assert 'first: task end, status "error", reason "no_questions"' in said
-    assert "2 tasks of questions: 0 passed, 0 failed, 2 errors; 0 of 0 correct" in said
-    assert said.splitlines()[-1] == "no rows to run; exit 0"
+    stderr = capfd.readouterr().err
+    assert stderr.count("error (no_questions): 0 of 0 correct, accuracy 0.000") == 2
+    assert 'first: task end, status "error", reason "no_questions"' in stderr
+    assert "2 tasks of questions: 0 passed, 0 failed, 2 errors; 0 of 0 correct" in stderr
+    assert stderr.splitlines()[-1] == "no rows to run; exit 0"
     document = json.loads((folder / "out.json").read_text())
     task = document["tasks"]["first"]
     assert (task["status"], task["failureReason"]) == ("error", "no_questions")

@@ -20,7 +20,7 @@ def _suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_program_is_left_out_of_a_recording(capsys: pytest.CaptureFixture[str]) -> None:
-    """A warning says so, and the run continues."""
+    """A warning reports it, and the run continues."""
     flags = ("--plan", "--record", "new.jsonl")
     assert run_command_line(["s.json", *flags]) == 0
     assert f"warning: --record leaves out programs: {SAID}\n" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`trioeval runs --graph`: runs that are stored whole, in part, or not at all."""
+"""`trioeval runs --graph`: runs that are stored completely, in part, or not at all."""
 
 import json
 from pathlib import Path
@@ -44,7 +44,7 @@ def row_of(task: str, index: int, case: str | None = None, **changes: Any) -> Ro
 
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
-    """Three tasks, of which one has cases, one half of its rows, and one was never begun."""
+    """Three tasks: one has cases, one has half of its rows, and one was not started."""
     start = RunStart(
         id="eval-1",
         utc_created="2026-01-01T00:00:00.000Z",
@@ -70,42 +70,42 @@ def database(tmp_path: Path) -> Path:
 
 
 def test_a_stored_run_is_drawn(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Rows that are not there were not run; of how many that is may not be known."""
+    """Missing rows were not run; their number may be unknown."""
     assert show_graph(database, "latest", form="text", as_json=False) == 0
     assert capsys.readouterr().out.splitlines()[1:] == [
-        "1  half                  1 passed, 1 failed, 1 not run",
-        "1  repairs               1 passed, 1 blocked",
-        "   1  a                  passed",
+        "1  half                  1 failed, 1 not graded, 1 not run",
+        "1  repairs               1 not graded, 1 blocked",
+        "   1  a                  not graded",
         "   2  b ← a              blocked",
         "2  last ← half, repairs  not run",
     ]
 
 
-def test_a_drawing_for_a_document_is_nothing_else(
+def test_a_graph_for_a_document_has_no_other_output(
     database: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No line about the run: it goes into a file as it is."""
+    """Stdout has no line about the run and can go into a file as it is."""
     show_graph(database, "eval-1", form="dot", as_json=False)
     assert capsys.readouterr().out.startswith("digraph run {\n")
 
 
-def test_a_graph_is_told_as_json(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With the id and the state of the run."""
+def test_a_graph_is_available_as_json(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It has the id and the state of the run."""
     show_graph(database, "latest", form="text", as_json=True)
-    told = json.loads(capsys.readouterr().out)
-    assert (told["id"], told["state"]) == ("eval-1", "interrupted")
-    assert [(task["name"], task["layer"]) for task in told["tasks"]] == [
+    graph = json.loads(capsys.readouterr().out)
+    assert (graph["id"], graph["state"]) == ("eval-1", "interrupted")
+    assert [(task["name"], task["layer"]) for task in graph["tasks"]] == [
         ("half", 1),
         ("repairs", 1),
         ("last", 2),
     ]
-    assert told["tasks"][1]["cases"][0]["states"] == {"blocked": 1}
+    assert graph["tasks"][1]["cases"][0]["states"] == {"blocked": 1}
 
 
-def test_what_has_begun_is_told_from_what_waits(
+def test_started_tasks_differ_from_waiting_ones(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of a running run; of an interrupted one, started rows are not errors."""
+    """This applies to a running run; in an interrupted one, started rows are not errors."""
     cases = (HeadCase(name="a", rows=2), HeadCase(name="b", depends_on=("a",)))
     start = RunStart(
         id="eval-1",
@@ -132,18 +132,18 @@ def test_what_has_begun_is_told_from_what_waits(
         show_graph(tmp_path / "runs.db", "latest", form="text", as_json=False)
 
     trio.run(main)
-    said = [line for line in capsys.readouterr().out.splitlines() if "eval-1" not in line]
-    assert said == [
-        "1  repairs   1 passed, 1 running, 1 waiting",
-        "   1  a      1 passed, 1 running",
+    lines = [line for line in capsys.readouterr().out.splitlines() if "eval-1" not in line]
+    assert lines == [
+        "1  repairs   1 not graded, 1 running, 1 waiting",
+        "   1  a      1 not graded, 1 running",
         "   2  b ← a  waiting",
-        "1  repairs   1 passed, 1 interrupted, 1 not run",
-        "   1  a      1 passed, 1 interrupted",
+        "1  repairs   1 not graded, 1 interrupted, 1 not run",
+        "   1  a      1 not graded, 1 interrupted",
         "   2  b ← a  not run",
     ]
 
 
-def test_a_run_that_is_not_there_is_told(database: Path) -> None:
-    """With those that are."""
+def test_a_missing_run_is_reported(database: Path) -> None:
+    """The message lists the existing runs."""
     with pytest.raises(UsageError, match="the last ones are eval-1"):
         show_graph(database, "nothing", form="text", as_json=False)

@@ -61,10 +61,10 @@ def test_hostile_replies_reach_no_terminal(tmp_path: Path) -> None:
     """Run, list of runs and stored run are shown on a terminal of 40 columns and in Windows-1252."""
     write_hostile_suite(tmp_path)
     ran = in_terminal(tmp_path, "hostile.json", "--no-progress", columns=40)
-    *told, last = ran.rstrip().split("\r\n")
-    assert_inert_terminal("\n".join(told), colours=True)
+    *lines, last = ran.rstrip().split("\r\n")
+    assert_inert_terminal("\n".join(lines), colours=True)
     # Sentences of trioeval itself are not wrapped.
-    drawn = [line for line in told if not line.startswith(("… and ", "waited "))]
+    drawn = [line for line in lines if not line.startswith(("… and ", "waited "))]
     assert_inert_terminal("\n".join(drawn), colours=True, longest=40)
     assert "\x1b[" in ran
     assert "53 rows did not pass" in ran

@@ -40,7 +40,7 @@ def changed(suite: Suite, *, environment: EnvironmentSettings = NOTHING, **flags
 
 
 @pytest.mark.parametrize(
-    ("flag", "said", "options", "environment", "delay"),
+    ("flag", "given", "options", "environment", "delay"),
     [
         (1.0, {"delay": 2}, {"delay": 3}, 4.0, 1),
         (None, {"delay": 2}, {"delay": 3}, 4.0, 2),
@@ -52,13 +52,13 @@ def changed(suite: Suite, *, environment: EnvironmentSettings = NOTHING, **flags
 )
 def test_the_most_specific_setting_applies(
     flag: float | None,
-    said: dict[str, Any],
+    given: dict[str, Any],
     options: dict[str, Any],
     environment: float | None,
     delay: float,
 ) -> None:
     """A flag comes first, then commandLineOptions, then evaluateOptions, then the environment."""
-    suite = suite_of(commandLineOptions=said, evaluateOptions=options)
+    suite = suite_of(commandLineOptions=given, evaluateOptions=options)
     settings = EnvironmentSettings(delay_ms=environment)
     found = changed(suite, environment=settings, limits=LimitFlags(delay=flag))
     assert found.evaluate_options.delay == delay
@@ -236,7 +236,7 @@ def test_an_invalid_filter_is_refused_by_its_name() -> None:
 
 
 def test_earlier_results_are_named_by_flags_or_the_suite() -> None:
-    """Each option says which rows of its file count."""
+    """Each option selects rows of its file."""
     suite = suite_of(commandLineOptions={"filterFailing": "old.json", "filterErrorsOnly": "e.json"})
     flags = RowFlags(filter_failing_only=Path("f.json"), filter_errors_only=Path("x.json"))
     assert earlier_files(resolve_settings(suite, RunFlags(rows=flags)).rows) == (
@@ -266,7 +266,7 @@ def test_options_of_promptfoo_are_accepted() -> None:
         tags={"a": "1", "b": "1"},
         commandLineOptions={
             "envPath": [".env", ".env.local"],
-            "extension": "file://hooks.py:told",
+            "extension": "file://hooks.py:before",
             "filterSampleSeed": 7,
             "generateSuggestions": False,
             "noShare": True,
@@ -281,12 +281,12 @@ def test_options_of_promptfoo_are_accepted() -> None:
     assert filtered(suite, filter_sample_seed=0).sample_seed == 0
     found = changed(suite)
     assert found.tags == {"a": "1", "b": "2"}
-    assert found.extensions == ("file://hooks.py:told",)
+    assert found.extensions == ("file://hooks.py:before",)
     # The suite has the flag's hook already.
-    given = attrs.evolve(suite, extensions=("file://own.py:told",))
-    found = changed(given, what=SuiteFlags(extension=("own.py:told",), tag=("b=3",)))
+    given = attrs.evolve(suite, extensions=("file://own.py:before",))
+    found = changed(given, what=SuiteFlags(extension=("own.py:before",), tag=("b=3",)))
     assert found.tags == {"a": "1", "b": "3"}
-    assert found.extensions == ("file://own.py:told",)
+    assert found.extensions == ("file://own.py:before",)
     assert unused_option_warnings(suite, RunFlags()) == (
         "commandLineOptions.share: results are not shared; send the file that -o writes",
     )
@@ -303,7 +303,7 @@ def quiz_of(folder: Path, **options: Any) -> Suite:
 
 
 def test_event_lines_of_questions_replace_the_progress(tmp_path: Path) -> None:
-    """The progress is shown if there are no such lines, or if it is requested."""
+    """The progress is shown without such lines, or if it is requested."""
 
     def shown(suite: Suite, **output: Any) -> bool:
         return (
@@ -314,8 +314,8 @@ def test_event_lines_of_questions_replace_the_progress(tmp_path: Path) -> None:
     assert (shown(plain), shown(quiz)) == (True, True)
     assert (shown(plain, verbose=True), shown(quiz, verbose=True)) == (True, False)
     assert shown(quiz, verbose=True, progress=True)
-    said = {"verbose": True}
-    assert shown(suite_of(commandLineOptions=said))
+    given = {"verbose": True}
+    assert shown(suite_of(commandLineOptions=given))
     assert not shown(quiz_of(tmp_path, verbose=True))
     assert shown(quiz_of(tmp_path, verbose=True, progressBar=True))
     assert not shown(quiz_of(tmp_path, verbose=True, progressBar=True), progress=False)
@@ -325,15 +325,15 @@ def test_options_without_effect_on_questions_cause_warnings(tmp_path: Path) -> N
     """Warnings give the reason, for flags and for options of the suite; other suites get none."""
     flags = RunFlags(what=SuiteFlags(var=("a=b",), prompt_prefix="p", extension=("h.py:f",)))
     as_they_stand = "they are sent as their file has them"
-    told = "no effect on the questions of quiz"
+    reason = "no effect on the questions of quiz"
     assert unused_option_warnings(quiz_of(tmp_path, grader="echo", var={"c": "d"}), flags) == (
-        f"--var: {told}: {as_they_stand}",
-        f"--prompt-prefix: {told}: {as_they_stand}",
-        f"commandLineOptions.grader: {told}: no model grades their answers",
-        f"--extension: {told}: hooks apply to tests",
+        f"--var: {reason}: {as_they_stand}",
+        f"--prompt-prefix: {reason}: {as_they_stand}",
+        f"commandLineOptions.grader: {reason}: no model grades their answers",
+        f"--extension: {reason}: hooks apply to tests",
     )
     assert unused_option_warnings(quiz_of(tmp_path, promptSuffix="s"), RunFlags()) == (
-        f"commandLineOptions.promptSuffix: {told}: {as_they_stand}",
+        f"commandLineOptions.promptSuffix: {reason}: {as_they_stand}",
     )
     assert unused_option_warnings(quiz_of(tmp_path), RunFlags()) == ()
     assert unused_option_warnings(suite_of(), flags) == ()

@@ -37,10 +37,10 @@ def run(folder: Path, line: str, env: Mapping[str, str]) -> tuple[bytes, bytes]:
 
 def test_nothing_for_a_closed_stderr_goes_to_stdout(tmp_path: Path) -> None:
     """Results and exit code are unchanged."""
-    told, _ = run(tmp_path, "2>&-", {})
-    assert b"did not pass" in told
-    assert b"exit 100" not in told
-    assert b"pass rate" not in told
+    stdout, _ = run(tmp_path, "2>&-", {})
+    assert b"did not pass" in stdout
+    assert b"exit 100" not in stdout
+    assert b"pass rate" not in stdout
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ def test_a_locale_with_few_characters_does_not_end_a_run(
     tmp_path: Path, env: Mapping[str, str]
 ) -> None:
     """Missing characters become question marks, also in tables on stderr, which stay aligned."""
-    told, more = run(tmp_path, "", env)
+    stdout, more = run(tmp_path, "", env)
     encoding = env.get("PYTHONIOENCODING", "ascii")
-    assert "??" in told.decode(encoding)
+    assert "??" in stdout.decode(encoding)
     text = more.decode(encoding)
     assert "\\u" not in text
     assert "exit 100" in text

@@ -67,7 +67,7 @@ def state(database: Path) -> str:
 
 
 def test_a_run_that_fails_at_a_late_task_is_not_finished(tmp_path: Path) -> None:
-    """Its earlier rows have cost money, so the run can be continued when the cause is gone."""
+    """Its earlier rows have cost money, so the run can be continued when the cause is removed."""
 
     def settle(_rows: Sequence[Mapping[str, Any]]) -> PreparedSuite:
         raise InputError("these rows are nothing")
@@ -79,7 +79,7 @@ def test_a_run_that_fails_at_a_late_task_is_not_finished(tmp_path: Path) -> None
     assert state(tmp_path / "r.db") == "interrupted"
 
 
-def test_a_task_that_is_cancelled_while_it_is_opened_is_left_to_run(
+def test_a_task_that_is_cancelled_while_it_is_opened_can_be_continued(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It has no rows that would show it."""
@@ -97,13 +97,13 @@ def test_a_task_that_is_cancelled_while_it_is_opened_is_left_to_run(
     assert "continue with: trioeval resume" in capsys.readouterr().err
 
 
-def test_a_task_whose_rows_can_never_exist_is_not_left_to_run(tmp_path: Path) -> None:
-    """Continuing would find the same."""
+def test_a_task_whose_rows_can_never_exist_is_not_continued(tmp_path: Path) -> None:
+    """Continuing would find the same error."""
     assert ran(suite(fails=True), tmp_path / "r.db", Interrupts()) == 100
     assert state(tmp_path / "r.db") == "finished"
 
 
-def test_a_task_that_was_opened_is_not_left_to_run(tmp_path: Path) -> None:
+def test_a_task_that_was_opened_is_not_opened_again(tmp_path: Path) -> None:
     """It has rows."""
     assert ran(suite(), tmp_path / "r.db", Interrupts()) == 0
     assert state(tmp_path / "r.db") == "finished"

@@ -121,7 +121,10 @@ def test_a_task_may_precede_its_source_in_the_file(folder: Path) -> None:
     ("task", "problem"),
     [
         (exam(fromTask="dat"), 'tests.fromTask: unknown task "dat" | did you mean "data"?'),
-        (exam(fromTask="exam"), "tests.fromTask: a task cannot depend on itself"),
+        (
+            exam(fromTask="exam"),
+            "tests.fromTask: a task cannot depend on itself | name another task",
+        ),
         (exam(fromTask=5), "tests.fromTask: must be text, got 5"),
         (exam(fromTask=""), "tests.fromTask: must not be empty"),
         (

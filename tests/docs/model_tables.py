@@ -1,4 +1,4 @@
-"""What the pages about suites say of models, in tables: keys, types, ranges and defaults."""
+"""Tables of models in the pages about suites: keys, types, ranges and defaults."""
 
 import re
 import types
@@ -47,7 +47,7 @@ def documented(
 
     Args:
         model: An attrs class.
-        written: Type, range and default of fields that files write otherwise than their types say.
+        written: Type, range and default of fields whose form in files differs from their types.
     """
     hints = get_type_hints(model, include_extras=True)
     for key, field in fields_by_key(model).items():

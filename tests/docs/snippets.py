@@ -1,11 +1,11 @@
 """Fenced blocks of the pages: finds them, and compares what they print.
 
-* `python`: run in order, in one namespace a file; a `text` block right behind one is what it prints.
-* A block of any language that begins with `# name.ext` is a file beside the others, and not run.
-* `console`: its `$ ` lines are run one after another where those files and the examples are; the other
-  lines are what is printed.
+* `python`: run in order, in one namespace per file; a `text` block right after one is its output.
+* A block of any language that begins with `# name.ext` is an additional file, and is not run.
+* `console`: its `$ ` lines are run one after another in the folder of those files and the examples; the
+  other lines are the output.
 
-In what is expected, `...` stands for any text, line ends included.
+In expected output, `...` stands for any text, including line ends.
 """
 
 import re
@@ -20,11 +20,11 @@ PAGES = (ROOT / "README.md", *sorted(DOCS.rglob("*.md")))
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"# ([\w.-]+\.\w+)\n")
-# Behind a score, the percentiles of latency; and the duration of a run.
+# The percentiles of latency after a score, and the duration of a run.
 _TIMES = re.compile(r"(?<=\.\d{3} )\d+ \d+ |(?<= in )\d+\.\d s")
-# How fast a run was and what it waited for, which is told of one that takes a second.
+# The throughput and the waits of a run, which are printed if it takes at least a second.
 _RATES = re.compile(r"[\d.]+ rows/s.* over |waited .* s of ")
-# How wide the columns of a table are, and where a cell is cut off.
+# The widths of the columns of a table, and the places where cells are cut off.
 _LAYOUT = re.compile(r"(?<=─)─+|(?<= ) +|\S* ?(?=…)")
 
 
@@ -39,7 +39,7 @@ class Block:
 
     @property
     def file(self) -> str | None:
-        """The file that the block is; None for a block that is not one."""
+        """The name of the file that the block contains; None for other blocks."""
         named = _FILE.match(self.text)
         return None if named is None else named[1]
 
@@ -54,7 +54,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def python_blocks(page: Path) -> Iterator[tuple[Block, str | None]]:
-    """The blocks that are run, each with what it prints, where the page says so."""
+    """The blocks that are run, each with its expected output if the page shows one."""
     found = blocks(page)
     for block, following in zip(found, [*found[1:], None], strict=True):
         if block.language == "python" and block.file is None:
@@ -63,14 +63,14 @@ def python_blocks(page: Path) -> Iterator[tuple[Block, str | None]]:
 
 
 def table(text: str, first: str) -> list[list[str]]:
-    """The cells of the first table whose first column has that heading."""
+    """The cells of the first table whose first column has the given heading."""
     found = re.search(rf"^\| {first} \|.*\n\|-.*\n((?:\|.*\n)+)", text, re.MULTILINE)
     assert found is not None, first
     return [[cell.strip() for cell in row[1:-1].split("|")] for row in found[1].splitlines()]
 
 
 def same(expected: str, printed: str) -> bool:
-    """Whether a text was printed as expected; empty lines, times, rates and the layout do not count."""
+    """True if a text was printed as expected; empty lines, times, rates and the layout do not count."""
     pattern = re.escape(_essence(expected)).replace(re.escape("..."), ".*?")
     return re.fullmatch(pattern, _essence(printed), re.DOTALL) is not None
 

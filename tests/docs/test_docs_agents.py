@@ -1,4 +1,4 @@
-"""The example of three repairs: a scripted agent that is started again, real processes, and a resume."""
+"""The example of three repairs: a scripted agent that is restarted, real processes, and a resume."""
 
 import json
 import os
@@ -20,7 +20,7 @@ RESTARTS = {"words": 1, "money": 2, "dates": 3}
 
 
 def run(*arguments: str) -> Sequence[Mapping[str, Any]]:
-    """The rows that a command of trioeval writes, which ends well."""
+    """Return the rows that a command of trioeval writes; it must succeed."""
     flags = ["-o", "out.jsonl", "--no-table", "--no-progress"]
     assert run_command_line([*arguments, *flags]) == 0
     lines = Path("out.jsonl").read_text().splitlines()
@@ -31,7 +31,7 @@ def run(*arguments: str) -> Sequence[Mapping[str, Any]]:
 def test_three_repairs_need_one_two_and_three_restarts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All tests pass then; nothing is done again when the run is resumed; the projects stay broken."""
+    """All tests pass then; a resume repeats nothing; the shipped projects stay broken."""
     shutil.copytree(EXAMPLE, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     here = str(Path(sys.executable).parent)
@@ -49,6 +49,6 @@ def test_three_repairs_need_one_two_and_three_restarts(
 
 
 def test_the_page_shows_the_suite_as_it_is() -> None:
-    """All of it."""
+    """The suite is shown completely."""
     shown = next(block for block in blocks(HOWTO) if block.language == "yaml")
     assert yaml.safe_load(shown.text) == yaml.safe_load((EXAMPLE / "repairs.yaml").read_text())

@@ -1,4 +1,4 @@
-"""The page about agents says what the models say."""
+"""The page about agents agrees with the models."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,20 +28,20 @@ _CASE = {
     [(AgentSettings, {}), (RunLimits, {}), (Case, _CASE)],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_a_table_says_what_its_model_says(model: type, written: Mapping[str, Any]) -> None:
-    """Every key with its type, range and default, in the order of the model."""
+def test_a_table_equals_its_model(model: type, written: Mapping[str, Any]) -> None:
+    """It has every key with type, range and default, in the order of the model."""
     wanted = list(documented(model, written))
     assert wanted in [columns(table, 4) for table in tables(PAGE.read_text())]
 
 
-def test_the_types_that_need_an_agent_stand_there() -> None:
-    """Each of them."""
+def test_types_that_need_an_agent_are_listed() -> None:
+    """The page names each of them."""
     (line,) = [line for line in PAGE.read_text().splitlines() if line.startswith("`agent-done`, ")]
     assert set(line.split("`")) >= AGENT_TYPES
 
 
 def test_the_suite_of_the_page_loads(tmp_path: Path) -> None:
-    """As it stands there."""
+    """It is used unchanged."""
     lay_out(PAGE, tmp_path)
     (task,) = load_suite(tmp_path / "countdown.yaml").tasks
     assert task.suite.settings == AgentSettings(restart_delay=0)

@@ -1,4 +1,4 @@
-"""The page of the cache says of keys what is true."""
+"""The page about the cache describes its keys correctly."""
 
 import json
 import re
@@ -14,22 +14,22 @@ from trioeval.store.cache.file import LIFETIME
 PAGE = (DOCS / "reference" / "cache.md").read_text()
 
 
-def test_the_members_of_a_keys_text_are_those_of_the_table() -> None:
-    """In their order, which is part of the format."""
+def test_the_table_lists_the_members_of_a_key() -> None:
+    """Their order is part of the format."""
     question = CacheIdentity(name="", service="", request=HttpRequest("http://h", {}, None))
     section = PAGE.split("## The key")[1].split("\n## ")[0]
     assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == list(json.loads(question.text()))
     assert f"| `format` | {FORMAT} |" in section
 
 
-def test_the_headers_that_decide_nothing_are_named() -> None:
-    """All of them."""
+def test_ignored_headers_are_listed() -> None:
+    """The page names all of them."""
     named = PAGE.split("and these headers: ")[1].split(".\n")[0]
     assert re.findall("`([^`]+)`", named) == sorted(IGNORED_HEADERS)
 
 
-def test_the_times_are_those_of_the_code() -> None:
-    """Of replies, of leases, and of looks."""
+def test_times_equal_those_of_the_code() -> None:
+    """These are the times of replies, leases and polls."""
     assert f"| `CACHE_TTL` | {LIFETIME:.0f} |" in PAGE
     assert f"its lease for {LEASE:g} seconds" in PAGE
     assert f"every {LEASE / 3:g} seconds" in PAGE

@@ -1,4 +1,4 @@
-"""The page about datasets says what the models say."""
+"""The page about datasets agrees with the models."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,8 +51,8 @@ def only_table(part: str, first: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_kind_of_columns_has_the_keys_of_its_model(kind: str) -> None:
-    """Those that all have stand elsewhere."""
+def test_a_kind_of_column_has_the_keys_of_its_model(kind: str) -> None:
+    """Keys of all kinds have their own table."""
     model = KINDS[kind]
     wanted = [line for line in documented(model, _WRITTEN) if line[0] not in _COMMON]
     part = section(f"### `type: {kind}`")
@@ -61,7 +61,7 @@ def test_a_kind_of_columns_has_the_keys_of_its_model(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", SAMPLERS)
 def test_a_sampler_has_the_keys_of_its_model(kind: str) -> None:
-    """Each in a table of its own, in the order of the page."""
+    """Each has a separate table, in the order of the page."""
     part = section("### `type: sampler`")
     _, *found = tables(part)
     assert columns(found[list(SAMPLERS).index(kind)], 4) == list(documented(SAMPLERS[kind]))
@@ -94,16 +94,14 @@ _SETTINGS: Mapping[str, Any] = {
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_a_table_says_what_its_model_says(
-    heading: str, model: type, written: Mapping[str, Any]
-) -> None:
-    """Every key with its type, range and default, in the order of the model."""
+def test_a_table_equals_its_model(heading: str, model: type, written: Mapping[str, Any]) -> None:
+    """It has every key with type, range and default, in the order of the model."""
     wanted = list(documented(model, written))
     assert wanted in [columns(table, 4) for table in tables(section(heading))]
 
 
-def test_what_rows_of_other_tasks_have_stands_there() -> None:
-    """Each name."""
+def test_variables_of_rows_of_other_tasks_are_listed() -> None:
+    """The page has each name."""
     (line,) = [
         line
         for line in section("## Rows of earlier tasks").splitlines()
@@ -113,7 +111,7 @@ def test_what_rows_of_other_tasks_have_stands_there() -> None:
 
 
 def test_the_suite_of_the_page_loads(tmp_path: Path) -> None:
-    """As it stands there."""
+    """It is used unchanged."""
     lay_out(PAGE, tmp_path)
     problems, exam = load_suite(tmp_path / "problems.yaml").tasks
     assert isinstance(problems.suite.settings, ColumnsSettings)

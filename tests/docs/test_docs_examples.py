@@ -1,4 +1,4 @@
-"""Every example prints what it is said to print, on a virtual clock, and docstrings hold as well."""
+"""Every example prints the documented output on a virtual clock, and examples in docstrings hold."""
 
 import doctest
 import importlib
@@ -33,7 +33,7 @@ def main_of(name: str) -> Callable[[], Any]:
 
 
 def test_own_provider(capsys: pytest.CaptureFixture[str]) -> None:
-    """A right answer, a wrong one, and an error."""
+    """It returns a right answer, a wrong one, and an error."""
     run_virtual(main_of("own_provider.py"))
     assert capsys.readouterr().out.splitlines() == [
         "0 pass 4 None",
@@ -43,21 +43,21 @@ def test_own_provider(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
-    """Both suites keep what was finished, in order, and say of the rest that it was not."""
+    """Both suites keep finished rows in order, and report the others as not run."""
     run_virtual(main_of("side_by_side.py"))
     assert capsys.readouterr().out.splitlines() == [
-        "0 pass RIVER 1",
-        "1 pass RIVER 2",
+        "0 not_graded RIVER 1",
+        "1 not_graded RIVER 2",
         "2 not_run interrupted: the run was cancelled",
-        "0 pass HILL 1",
-        "1 pass HILL 2",
+        "0 not_graded HILL 1",
+        "1 not_graded HILL 2",
         "2 not_run interrupted: the run was cancelled",
         "3 not_run not run: the run was cancelled",
     ]
 
 
 def test_build_dataset(capsys: pytest.CaptureFixture[str]) -> None:
-    """What happens is told, in whatever order; what comes of it is the same in every run."""
+    """Events are reported in any order; the dataset is the same in every run."""
     trio.run(main_of("build_dataset.py"))
     printed = capsys.readouterr().out.splitlines()
     assert sorted(printed[:5]) == [
@@ -76,8 +76,8 @@ def test_build_dataset(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_a_limit_around_the_queue_fails_jobs_that_did_nothing_wrong() -> None:
-    """Broken and fixed differ in where the limit stands, and in nothing else."""
+def test_a_timeout_around_the_queue_fails_jobs_without_a_fault() -> None:
+    """The broken and the fixed program differ only in the place of the timeout."""
     broken = run_virtual(main_of("limit_around_queue_broken.py"))
     assert [(type(outcome).__name__, outcome.finished_at) for outcome in broken] == [
         ("Done", 3.0),
@@ -97,7 +97,7 @@ def test_a_limit_around_the_queue_fails_jobs_that_did_nothing_wrong() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["limit_around_queue_broken.py", "limit_around_queue_fixed.py"])
 def test_an_example_runs_as_a_program(name: str) -> None:
-    """It prints one outcome a line."""
+    """It prints one outcome per line."""
     done = subprocess.run(
         [sys.executable, EXAMPLES / name], capture_output=True, text=True, check=True
     )
@@ -107,14 +107,14 @@ def test_an_example_runs_as_a_program(name: str) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
-def test_an_example_is_less_than_sixty_lines(path: Path) -> None:
+def test_an_example_has_less_than_sixty_lines(path: Path) -> None:
     """It can be read at a glance."""
     assert len(path.read_text().splitlines()) < 60
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples_in_docstrings_print_what_they_say(name: str) -> None:
-    """With the names of the kernel and of Trio at hand, as its readers have them."""
+def test_examples_in_docstrings_print_the_documented_output(name: str) -> None:
+    """The names of the kernel and of Trio are defined, as for its readers."""
     public = {name: part for name, part in vars(kernel).items() if not inspect.ismodule(part)}
     names = {"trio": trio, **public}
     module = importlib.import_module(name)

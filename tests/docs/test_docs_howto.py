@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from server_process import fake_provider
 from snippets import DOCS, ROOT
 from workbench import load
 
@@ -32,34 +33,23 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 @pytest.mark.network
-def test_recorded_solutions_pass_where_they_were_judged_correct(tmp_path: Path) -> None:
-    """The whole way of the page: script, fake provider, run, comparison."""
+def test_recorded_solutions_pass_if_they_were_judged_correct(tmp_path: Path) -> None:
+    """The whole procedure of the page: script, fake provider, run, comparison."""
     assert run(SCRIPT, QUESTIONS, tmp_path).returncode == 0
-    flags = ["--port", "0", "--replay", str(tmp_path / "replies.jsonl")]
-    with subprocess.Popen(
-        [sys.executable, "-m", "trioeval", "fake-provider", *flags],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as server:
-        try:
-            assert server.stdout is not None
-            url = server.stdout.readline().strip()
-            run(SCRIPT, QUESTIONS, tmp_path, "--base-url", url)
-            out = tmp_path / "out.json"
-            done = run(
-                "-m",
-                "trioeval",
-                tmp_path / "suite.json",
-                "-o",
-                out,
-                "--no-table",
-                "--no-write",
-                "--no-cache",
-            )
-        finally:
-            server.terminate()
+    flags = ["--replay", str(tmp_path / "replies.jsonl")]
+    with fake_provider(*flags, cwd=ROOT) as url:
+        run(SCRIPT, QUESTIONS, tmp_path, "--base-url", url)
+        out = tmp_path / "out.json"
+        done = run(
+            "-m",
+            "trioeval",
+            tmp_path / "suite.json",
+            "-o",
+            out,
+            "--no-table",
+            "--no-write",
+            "--no-cache",
+        )
     assert done.returncode == 100
     assert "10 passed, 4 failed, 0 errors; exit 100: 4 rows failed" in done.stderr
     checked = run(SCRIPT, "--check", out, QUESTIONS)
@@ -76,8 +66,8 @@ def test_recorded_solutions_pass_where_they_were_judged_correct(tmp_path: Path) 
     ]
 
 
-def test_rows_that_differ_are_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """With what was wanted and what was got, and by the exit code."""
+def test_rows_that_differ_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    """The report has the expected and the actual verdict, and the exit code reflects it."""
     records = [{"final_answer": "4", "models": {"m": {"solution": "A: 5", "is_correct": True}}}]
     result = {
         "provider": {"label": "m"},
@@ -114,12 +104,12 @@ def test_rows_that_differ_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_answers_are_found_in_the_last_line(answer: str, line: str, right: bool) -> None:  # noqa: FBT001
-    """Whatever separators and zeros are written, and nothing else is tolerated."""
+    """Separators and zeros may vary, and nothing else is tolerated."""
     assertion = Assertion(type="regex", value=script.answer_pattern(answer))
     assert grade(line, [assertion]).passed is right
 
 
-def test_the_script_keeps_what_its_page_says() -> None:
+def test_the_script_has_the_properties_of_its_page() -> None:
     """It is under 150 lines, and its own examples hold."""
     assert len(SCRIPT.read_text().splitlines()) < 150
     assert doctest.testmod(script).failed == 0

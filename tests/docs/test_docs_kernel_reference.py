@@ -1,4 +1,4 @@
-"""The pages about the kernel say what the kernel's types say."""
+"""The pages about the kernel agree with its types."""
 
 import enum
 import inspect
@@ -48,7 +48,7 @@ def section(heading: str) -> str:
 
 
 def named(heading: str, first: str) -> list[str]:
-    """What the first column of a table names, without its code marks."""
+    """The names in the first column of a table, without code marks."""
     return [row[0].strip("`") for row in table(section(heading), first)]
 
 
@@ -66,7 +66,7 @@ def parameters(function: Callable[..., object]) -> Iterator[inspect.Parameter]:
 
 
 def written(function: Callable[..., object], name: str) -> str:
-    """A call of the function, with its defaults, as a page writes it."""
+    """A call of the function with its defaults, as a page shows it."""
     parts: list[str] = []
     for parameter in parameters(function):
         if parameter.kind is parameter.KEYWORD_ONLY and not any(p[0] == "*" for p in parts):
@@ -76,13 +76,13 @@ def written(function: Callable[..., object], name: str) -> str:
             parts.append(f"*{parameter.name}")
         elif default is parameter.empty:
             parts.append(parameter.name)
-        else:  # `{}` is made by a factory, which a signature does not show
+        else:  # a factory makes `{}`, which a signature does not show
             parts.append(f"{parameter.name}={'{}' if default is attrs.NOTHING else repr(default)}")
     return f"{name}({', '.join(parts)})".replace("''", '""')
 
 
-def test_every_argument_of_run_plan_stands_there() -> None:
-    """With its default."""
+def test_every_argument_of_run_plan_is_listed() -> None:
+    """Each has its default."""
     expected = [
         [
             f"`{parameter.name}`",
@@ -93,23 +93,23 @@ def test_every_argument_of_run_plan_stands_there() -> None:
     assert [row[:2] for row in table(section("run_plan"), "argument")] == expected
 
 
-def test_what_collect_does_not_take_is_said() -> None:
-    """It has the arguments of `run_plan` but for those that the page names."""
+def test_the_arguments_that_collect_lacks_are_named() -> None:
+    """It has all other arguments of `run_plan`."""
     missing = [
         p.name for p in parameters(run_plan) if p.name not in inspect.signature(collect).parameters
     ]
     assert missing == ["emit", "settled", "never_ran", "reorder_window", "flush_grace"]
-    told = section("run_plan").partition("`await collect(")[2]
-    assert [name for name in missing if f"`{name}`" not in told] == []
+    documented = section("run_plan").partition("`await collect(")[2]
+    assert [name for name in missing if f"`{name}`" not in documented] == []
 
 
 @pytest.mark.parametrize(
     ("heading", "first", "union"), [("Outcomes", "outcome", Outcome), ("Events", "event", Event)]
 )
-def test_every_outcome_and_event_stands_there_with_its_fields(
+def test_every_outcome_and_event_is_listed_with_its_fields(
     heading: str, first: str, union: object
 ) -> None:
-    """In the order of the union."""
+    """They are in the order of the union."""
     expected = [
         [f"`{kind.__name__}`", ", ".join(f"`{name}`" for name in fields(kind))]
         for kind in types_of(union)
@@ -135,7 +135,7 @@ def test_every_outcome_and_event_stands_there_with_its_fields(
     ],
 )
 def test_signatures_are_those_of_the_code(function: Callable[..., object], name: str) -> None:
-    """What a page says can be typed."""
+    """A reader can type the signatures of a page."""
     assert f"`{written(function, name)}`" in ALL
 
 
@@ -148,25 +148,25 @@ def test_signatures_are_those_of_the_code(function: Callable[..., object], name:
         ("Budgets", "dimension", fields(Budget)),
     ],
 )
-def test_every_field_stands_there(heading: str, first: str, expected: list[str]) -> None:
-    """In the order of the code."""
+def test_every_field_is_listed(heading: str, first: str, expected: list[str]) -> None:
+    """The fields are in the order of the code."""
     assert named(heading, first) == expected
 
 
-def test_jobs_and_plans_stand_there() -> None:
-    """The fields of a job, then those of a plan."""
+def test_jobs_and_plans_are_described() -> None:
+    """The fields of a job come first, then those of a plan."""
     rows = re.findall(r"^\| `(\w+)` \|", section("Jobs"), re.MULTILINE)
     assert rows == [*fields(Job), *fields(Plan)]
 
 
-def test_what_a_send_tells_stands_there() -> None:
-    """The fields of `Metered`, then those of an `Allowance`."""
+def test_the_fields_of_a_send_are_listed() -> None:
+    """The fields of `Metered` come first, then those of an `Allowance`."""
     rows = re.findall(r"^\| `(\w+)` \|", section("The result of a send"), re.MULTILINE)
     assert rows == [*fields(Metered), *fields(Allowance)]
 
 
 def test_a_lane_is_described_with_its_defaults() -> None:
-    """Every field but the name, in the order of the class."""
+    """Every field except the name is listed in the order of the class."""
     expected = [
         [f"`{field.name}`", f"`{field.default!r}`"]
         for field in attrs.fields(LaneSpec)
@@ -178,8 +178,8 @@ def test_a_lane_is_described_with_its_defaults() -> None:
 @pytest.mark.parametrize(
     "row", table(section("Creating lanes"), "field"), ids=lambda row: str(row[0])
 )
-def test_the_range_of_a_field_is_what_its_refusal_says(row: list[str]) -> None:
-    """A value that no field may have is refused with the words of the page."""
+def test_the_range_of_a_field_equals_its_error_message(row: list[str]) -> None:
+    """An invalid value is refused with the words of the page."""
     name, allowed = row[0].strip("`"), row[2]
     if not allowed:
         assert name in {"slow_start", "backoff", "busy_backoff"}
@@ -190,43 +190,43 @@ def test_the_range_of_a_field_is_what_its_refusal_says(row: list[str]) -> None:
     assert str(refused.value) == f"lane 'm': {name} must be {allowed}, got -1"
 
 
-def test_what_a_call_error_tells_stands_there() -> None:
-    """All that may be given besides the fault and the message."""
+def test_the_arguments_of_a_call_error_are_listed() -> None:
+    """The page has all optional arguments besides fault and message."""
     found = re.findall(r"^\| `(\w+)` \|", section("Failures"), re.MULTILINE)
     assert found == [p.name for p in parameters(CallError) if p.kind is p.KEYWORD_ONLY]
 
 
 def test_every_number_of_a_summary_is_named() -> None:
-    """It holds nothing that the page does not tell of."""
-    told = section("run_plan")
-    assert [name for name in fields(Summary) if f"`{name}`" not in told] == []
+    """The page describes every field."""
+    documented = section("run_plan")
+    assert [name for name in fields(Summary) if f"`{name}`" not in documented] == []
 
 
 @pytest.mark.parametrize(
     ("heading", "first", "words"),
     [("Outcomes", "cut", StopReason), ("Events", "why", WaitReason), ("Failures", "fault", Fault)],
 )
-def test_every_reason_stands_there(heading: str, first: str, words: type[enum.Enum]) -> None:
-    """All members, in their order, by the names under which they are written in a program."""
+def test_every_reason_is_listed(heading: str, first: str, words: type[enum.Enum]) -> None:
+    """All members are listed in their order, by their names in a program."""
     assert named(heading, first) == [str(word) for word in words]
 
 
 def test_every_state_of_a_breaker_is_named() -> None:
-    """By the names under which they are written in a program."""
-    told = section("Statistics")
-    assert [str(state) for state in BreakerState if f"`{state}`" not in told] == []
+    """The page uses their names in a program."""
+    documented = section("Statistics")
+    assert [str(state) for state in BreakerState if f"`{state}`" not in documented] == []
 
 
-def test_every_verb_of_a_lane_stands_there() -> None:
-    """Those of the table are verbs of the class."""
+def test_every_method_of_a_lane_is_listed() -> None:
+    """The names in the table are methods of the class."""
     verbs = re.findall(r"^\| `\.(\w+)", section("Changing lanes while they run"), re.MULTILINE)
     assert verbs == ["max_concurrency", "retune", "pause", "resume"]
     assert all(hasattr(Lane, verb) for verb in verbs)
 
 
-def test_every_public_name_of_the_kernel_is_told_of() -> None:
-    """Nothing can be imported from it that no page speaks of, but for the names of types."""
+def test_every_public_name_of_the_kernel_is_documented() -> None:
+    """Every name that can be imported is on a page, except names that occur only in signatures."""
     classes = {name for name, found in vars(kernel).items() if isinstance(found, type)}
     only_in_signatures = {"Lane", "Calls", "Readiness"}
-    told = set(re.findall(r"\w+", ALL))
-    assert classes - only_in_signatures - told == set()
+    documented = set(re.findall(r"\w+", ALL))
+    assert classes - only_in_signatures - documented == set()

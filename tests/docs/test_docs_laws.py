@@ -1,4 +1,4 @@
-"""Pages, code and tests speak of the same laws."""
+"""Pages, code and tests name the same laws."""
 
 import ast
 import re
@@ -9,7 +9,7 @@ from snippets import DOCS, ROOT
 from trioeval.testing import LAWS
 
 HOLDING = {*LAWS, "EAGER", "ISOLATION", "RESUME", "COMPLETE", "ONCE"}
-"""EAGER and ISOLATION need traces of their own, RESUME runs of suites, the last two runs of datasets."""
+"""EAGER and ISOLATION need own traces, RESUME needs runs of suites, the last two need runs of datasets."""
 
 DESIGN = (DOCS / "design.md").read_text()
 
@@ -22,25 +22,25 @@ def _claims(path: Path) -> set[str]:
 
 
 def test_the_design_lists_the_laws_that_hold() -> None:
-    """No law is claimed without a check, and no check is without its law."""
+    """Every law has a check, and every check has a law."""
     assert set(re.findall(r"^\| ([A-Z_]+) \|", DESIGN, re.MULTILINE)) == HOLDING
 
 
 def test_the_overview_lists_the_laws_that_hold() -> None:
-    """What is promised on the first page is what the design says."""
+    """The first page promises the laws of the design."""
     page = (DOCS / "index.md").read_text()
     assert set(re.findall(r"^\* ([A-Z_]+): ", page, re.MULTILINE)) == HOLDING
 
 
 def test_the_page_about_testing_names_the_check_of_each_law() -> None:
-    """In the order of `LAWS`, by the names under which they are imported."""
+    """They are in the order of `LAWS`, by the names under which they are imported."""
     page = (DOCS / "reference" / "testing.md").read_text()
     listed = re.findall(r"^\| ([A-Z_]+) \| `(\w+)` \|$", page, re.MULTILINE)
     assert listed == [(law, check.__name__) for law, check in LAWS.items()]
 
 
 def test_laws_of_runs_are_claimed_by_tests() -> None:
-    """Those that no check of `trioeval.testing` stands for are named by a test that proves them."""
+    """Laws without a check in `trioeval.testing` are named by a test that proves them."""
     proofs = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     for law in HOLDING - LAWS.keys():
         assert re.search(rf'^ *"""(?:[A-Z]+, )*{law}\b', proofs, re.MULTILINE), law
@@ -55,7 +55,7 @@ def test_modules_claim_only_laws_that_hold() -> None:
 
 
 def test_every_guarding_test_of_the_design_exists() -> None:
-    """A decision that says what guards it is guarded."""
+    """The named guards of a decision exist."""
     tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     guards = re.findall(r"`(test_\w+)`", DESIGN)
     assert guards
@@ -63,7 +63,7 @@ def test_every_guarding_test_of_the_design_exists() -> None:
 
 
 def test_every_file_that_the_design_names_exists() -> None:
-    """Paths of the repository, and of the package for those that begin with a package of it."""
+    """Paths are relative to the repository, or to the package if they begin with one of its packages."""
     paths = re.findall(r"`([\w/]+\.py)`", DESIGN)
     assert paths
     assert [
@@ -71,8 +71,8 @@ def test_every_file_that_the_design_names_exists() -> None:
     ] == []
 
 
-def test_every_decision_says_what_was_rejected_and_what_guards_it() -> None:
-    """They are numbered without a gap, and end with what would break if they did not hold."""
+def test_every_decision_has_a_rejected_alternative_and_a_guard() -> None:
+    """Decisions are numbered without gaps, and end with what would break without them."""
     decisions = re.split(r"^### (\d+)\. .*$", DESIGN, flags=re.MULTILINE)[1:]
     numbers, texts = decisions[::2], decisions[1::2]
     assert numbers == [str(number) for number in range(1, len(texts) + 1)]

@@ -1,4 +1,4 @@
-"""The page about shared limits names every request that a server answers, and no other."""
+"""The page about shared limits lists every request that a server handles, and no other."""
 
 import re
 
@@ -10,8 +10,8 @@ from trioeval.limits.server import make_app
 from trioeval.testing import run_virtual
 
 
-def test_every_request_stands_there() -> None:
-    """With its method and path."""
+def test_every_request_is_listed() -> None:
+    """Each has its method and path."""
 
     async def served() -> set[tuple[str, str]]:
         return {

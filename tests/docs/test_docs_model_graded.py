@@ -1,4 +1,4 @@
-"""The page about models as judges names those that are built in, and what prompts may name."""
+"""The page about models as judges lists the built-in ones and the variables of prompts."""
 
 import re
 import tomllib
@@ -29,7 +29,7 @@ PROMPTS = {
     "search_rubric": ("search-rubric", ""),
     "select_best": ("select-best", ""),
 }
-"""Which prompt of the page each file is."""
+"""The prompt of the page that each file contains."""
 
 
 def _names(cell: str) -> list[str]:
@@ -43,26 +43,26 @@ def _offers() -> list[tuple[str, BuiltInJudge]]:
 
 
 def test_built_in_judges_are_those_of_the_code() -> None:
-    """By key and role."""
+    """They are listed by key and role."""
     roles = ("text", "embedding", "moderation", "search-rubric")
     heading = f"\n| key | {' | '.join(f'`{role}`' for role in roles)} |\n"
     assert heading in PAGE
-    told = [
+    documented = [
         (role, tuple(_names(keys)), *_names(cell))
         for keys, *cells in _rows_below(heading)
         for role, cell in zip(roles, cells, strict=True)
         if cell
     ]
-    assert sorted(told) == sorted((role, one.keys, one.id) for role, one in _offers())
+    assert sorted(documented) == sorted((role, one.keys, one.id) for role, one in _offers())
 
 
-def test_prompts_name_what_the_page_says() -> None:
-    """What a type's own prompt names, its user's may; the page says so, and nothing else."""
-    told: dict[tuple[str, str], set[str]] = {}
+def test_variables_of_prompts_are_documented() -> None:
+    """A user's prompt may use the variables of the built-in one; the page lists exactly these."""
+    documented: dict[tuple[str, str], set[str]] = {}
     types: list[str] = []
     for cell, part, names, _reply in table(PAGE, "type"):
         types = _names(cell) or types
-        told |= {(name, part): set(_names(names)) for name in types}
+        documented |= {(name, part): set(_names(names)) for name in types}
     folder = files("trioeval.grading") / "prompts"
     found = {}
     for file in folder.iterdir():
@@ -72,14 +72,14 @@ def test_prompts_name_what_the_page_says() -> None:
         found[PROMPTS[file.name.removesuffix(".toml")]] = {
             "messages" if name == "__transcript" else name for name in named - {"__mark"}
         }
-    assert told == found
+    assert documented == found
 
 
-def test_every_type_that_asks_a_text_model_stands_there() -> None:
-    """All but the second name of one of them."""
-    asking = {name for name, kind in KINDS.items() if "text" in kind.roles}
+def test_every_type_with_a_text_model_is_listed() -> None:
+    """Second names of types are left out."""
+    with_model = {name for name, kind in KINDS.items() if "text" in kind.roles}
     listed = {name for cell, *_ in table(PAGE, "type") for name in _names(cell)}
-    assert listed == asking - {"model-graded-factuality"}
+    assert listed == with_model - {"model-graded-factuality"}
 
 
 def _rows_below(heading: str) -> list[list[str]]:

@@ -77,7 +77,7 @@ def test_a_name_is_resolved_as_python_does(
     dotted: str,
     expected: bool,  # noqa: FBT001
 ) -> None:
-    """Modules, what they hold, and the lazy names of the package."""
+    """The test covers modules, their contents, and the lazy names of the package."""
     assert is_resolved(dotted) is expected
 
 

@@ -1,4 +1,4 @@
-"""The pages about OpenAI and services like it say what the code says."""
+"""The pages about OpenAI and compatible services agree with the code."""
 
 import pytest
 from snippets import DOCS, table
@@ -19,8 +19,8 @@ def _limits(service: Service) -> str:
     return "account" if service.needs_key else "server"
 
 
-def test_every_service_stands_in_the_reference() -> None:
-    """With where it is, what names it, and what shares a lane."""
+def test_every_service_is_in_the_reference() -> None:
+    """Each has its address, its ids, and what shares a lane."""
     expected = [
         [
             f"`{prefix}`",
@@ -34,8 +34,8 @@ def test_every_service_stands_in_the_reference() -> None:
     assert table(PAGE, "prefix") == expected
 
 
-def test_every_quirk_stands_in_the_reference() -> None:
-    """What is renamed, what is refused."""
+def test_every_quirk_is_in_the_reference() -> None:
+    """These are renamed and refused keys."""
     expected = {
         prefix: [
             ", ".join(f"`{name}` as `{other}`" for name, other in service.renames.items()),
@@ -55,19 +55,19 @@ def test_every_quirk_stands_in_the_reference() -> None:
         ("key of the entry", (*ENTRY_KEYS, *ENDPOINT_KEYS)),
     ],
 )
-def test_every_key_of_a_chat_stands_in_the_reference(first: str, known: tuple[Key, ...]) -> None:
-    """With what its value must be, in the order of the code."""
+def test_every_key_of_a_chat_is_in_the_reference(first: str, known: tuple[Key, ...]) -> None:
+    """Each has its valid values, in the order of the code."""
     rows = table(OPENAI, first)
     assert [row[:2] for row in rows] == [[f"`{key.name}`", key.right] for key in known]
 
 
-def test_every_kind_stands_in_the_reference() -> None:
-    """As the forms of ids."""
+def test_every_kind_is_in_the_reference() -> None:
+    """Kinds are listed as forms of ids."""
     listed = {row[0] for row in table(OPENAI, "id")}
     assert listed == {"`openai:<model>`", *(f"`openai:{kind}:<model>`" for kind in READERS)}
 
 
-def test_every_variable_stands_in_the_reference() -> None:
-    """With the key whose default it sets."""
+def test_every_variable_is_in_the_reference() -> None:
+    """Each has the key whose default it sets."""
     rows = [[cell.strip("`") for cell in row[:2]] for row in table(OPENAI, "variable")]
     assert rows == [[name, key] for key, name in SERVICES["openai"].variables.items()]

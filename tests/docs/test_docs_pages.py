@@ -1,4 +1,4 @@
-"""Every command, program and link of README and docs does what the page says."""
+"""Every command, program and link of README and docs works as its page shows."""
 
 import re
 import subprocess
@@ -29,11 +29,11 @@ def _anchors(page: Path) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", _pages_with("python"), ids=_name)
-def test_programs_of_a_page_run_and_print_what_it_says(page: Path, tmp_path: Path) -> None:
+def test_programs_of_a_page_print_the_documented_output(page: Path, tmp_path: Path) -> None:
     """The blocks of one page are one program, in a new folder, with the extras that the page names."""
     folder = start_folder(page, tmp_path)
     found = [*python_blocks(page)]
-    # Empty lines in front, so that a traceback points into the page.
+    # Empty lines precede the program, so that a traceback has line numbers of the page.
     sources = [("\n" * block.line + block.text, str(page)) for block, _ in found]
     outputs = run_program(sources, folder, installation(page, tmp_path))
     for (_, expected), printed in zip(found, outputs, strict=True):
@@ -42,8 +42,8 @@ def test_programs_of_a_page_run_and_print_what_it_says(page: Path, tmp_path: Pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", _pages_with("console"), ids=_name)
-def test_commands_of_a_page_print_what_it_says(page: Path, tmp_path: Path) -> None:
-    """What a reader types works in a new folder, with the extras that the page names."""
+def test_commands_of_a_page_print_the_documented_output(page: Path, tmp_path: Path) -> None:
+    """The commands of a page work in a new folder, with the extras that the page names."""
     folder = start_folder(page, tmp_path)
     environ = installation(page, tmp_path)
     for block in blocks(page):
@@ -55,14 +55,14 @@ def test_commands_of_a_page_print_what_it_says(page: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "page", sorted({*_pages_with("python"), *_pages_with("console")}), ids=_name
 )
-def test_a_page_says_what_to_install_and_where_to_work(page: Path) -> None:
-    """Each page that is executed says so in one line: the tests give it exactly this and nothing else."""
+def test_a_page_names_its_extras_and_its_folder(page: Path) -> None:
+    """Each page that is executed has one line for this: the tests provide exactly this and nothing else."""
     assert page == ROOT / "README.md" or start_of(page) is not None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_links_lead_somewhere(page: Path) -> None:
-    """A link to a file finds it, and one to a heading finds the heading."""
+    """A link to a file finds it, and a link to a heading finds the heading."""
     for target in _LINK.findall(_FENCED.sub("", page.read_text())):
         if target.startswith("https://"):
             continue
@@ -73,7 +73,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_every_page_can_be_reached_from_the_readme() -> None:
-    """No page is written for nobody."""
+    """No page is without a link to it."""
     reached: set[Path] = set()
     todo = [ROOT / "README.md"]
     while todo:
@@ -90,7 +90,7 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
 
 @pytest.mark.slow
 def test_the_first_command_of_the_readme_runs_the_example() -> None:
-    """Everything behind making the environment, with the interpreter at hand."""
+    """All commands after the creation of the environment are run with the current interpreter."""
     command, _tests = [block for block in blocks(ROOT / "README.md") if block.language == "sh"][:2]
     *_, run = command.text.strip().split(" && ")
     executable, *arguments = run.split()
@@ -104,7 +104,7 @@ def test_the_first_command_of_the_readme_runs_the_example() -> None:
 
 @pytest.mark.parametrize("place", [0, 1])
 def test_the_commands_of_the_readme_are_one_line_each(place: int) -> None:
-    """They stand at the top, so that scripts find them: run the example, run the tests."""
+    """They are at the top, so that scripts find them: run the example, run the tests."""
     first, second = blocks(ROOT / "README.md")[:2]
     block = (first, second)[place]
     assert block.language == "sh"
@@ -125,10 +125,10 @@ def test_the_commands_of_the_readme_are_one_line_each(place: int) -> None:
         ("done", "done\nand more", False),
     ],
 )
-def test_what_is_printed_is_compared_without_its_layout(
+def test_output_is_compared_without_its_layout(
     expected: str,
     printed: str,
     alike: bool,  # noqa: FBT001
 ) -> None:
-    """A page that says something else is found out; one with narrower columns is not."""
+    """Different words are detected; narrower columns are not a difference."""
     assert same(expected, printed) is alike

@@ -1,4 +1,4 @@
-"""The picture of a run in README shows what the program prints now."""
+"""The picture of a run in README shows the current output of the program."""
 
 import html
 import re
@@ -12,7 +12,7 @@ PICTURES = DOCS / "pictures"
 
 
 @pytest.mark.slow
-def test_the_picture_of_a_run_shows_the_present_output(tmp_path: Path) -> None:
+def test_the_picture_of_a_run_shows_the_current_output(tmp_path: Path) -> None:
     """Every word that the example prints is in the picture; times and ids are not compared."""
     output = load(PICTURES / "make_pictures.py").run_example(tmp_path)
     printed = set(re.findall(r"[A-Za-z]{3,}", re.sub(r"\x1b\[[0-9;]*m|eval-\w+-\w+", "", output)))

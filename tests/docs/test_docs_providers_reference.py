@@ -1,4 +1,4 @@
-"""The pages about providers in general, and about those without a network, say what the code says."""
+"""The pages about providers in general, and about local ones, agree with the code."""
 
 from collections.abc import Sequence
 
@@ -19,13 +19,13 @@ LOCAL = (DOCS / "reference" / "providers" / "local.md").read_text()
 PAGES = DOCS / "reference" / "providers"
 
 
-def test_every_form_of_an_id_stands_there() -> None:
-    """In the order in which messages name them."""
+def test_every_form_of_an_id_is_listed() -> None:
+    """They are in the order of messages."""
     assert [row[0] for row in table(PAGE, "id")] == [f"`{form}`" for form in FORMS]
 
 
 def test_every_page_of_a_provider_is_named() -> None:
-    """None is left for the reader to find."""
+    """The general page links all of them."""
     openai = (PAGES / "openai.md").read_text()
     for page in PAGES.iterdir():
         assert f"providers/{page.name}" in PAGE or f"({page.name})" in openai, page
@@ -51,13 +51,13 @@ def _words(rule: Rule) -> str:
 
 
 def test_the_table_of_failures_is_the_table_of_the_code() -> None:
-    """Row by row, in the order in which they are tried."""
+    """It has every row, in the order of their evaluation."""
     expected = [[f"`{rule.kind}`", _statuses(rule), _words(rule)] for rule in RULES]
     assert table(PAGE, "kind") == expected
 
 
-def test_the_prices_have_the_date_that_is_told() -> None:
-    """A price list is worth what its date says."""
+def test_the_prices_have_a_date() -> None:
+    """The page has the date of the price list."""
     assert f"as of {list_prices().date}" in PAGE
 
 
@@ -70,16 +70,16 @@ def test_the_prices_have_the_date_that_is_told() -> None:
         ("`model`", replay.KEYS),
     ],
 )
-def test_every_key_of_a_config_stands_there(first: str, known: Sequence[Key]) -> None:
-    """With what its value must be, in the order of the code."""
+def test_every_key_of_a_config_is_listed(first: str, known: Sequence[Key]) -> None:
+    """Each has its valid values, in the order of the code."""
     rows = [[f"`{key.name}`", key.right] for key in known]
     lines = [f"| {name} | {right} |" for name, right in rows]
     assert "\n".join(lines) in LOCAL
     assert rows[0][0] == first
 
 
-def test_every_field_of_a_recording_stands_there() -> None:
-    """And every count of its usage."""
+def test_every_field_of_a_recording_is_listed() -> None:
+    """The page also lists every count of its usage."""
     assert [row[0] for row in table(LOCAL, "field")] == [f"`{name}`" for name in FIELDS]
     counts = ", ".join(f"`{field.name}`" for field in attrs.fields(Usage))
     assert f"counts of tokens: {counts} |" in LOCAL

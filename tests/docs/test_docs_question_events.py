@@ -1,4 +1,4 @@
-"""What the reference says of the life of questions is what they are told, in both spellings."""
+"""The reference lists the events of questions as they are reported, in both spellings."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ ROWS = dict(re.findall(r"^\| `(\w+)` \|([^|]*)\|", PAGE.partition("## Events")[2
 
 
 def test_every_event_of_a_question_has_a_row() -> None:
-    """Waits among them; outcomes share one."""
+    """This includes waits; outcomes share one row."""
     waits = {
         f"waiting_{what}" for what in ("rate_limit", "limit_decreasing", "limiter_error", "lane")
     }
@@ -22,8 +22,8 @@ def test_every_event_of_a_question_has_a_row() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(ROWS))
-def test_details_are_named_as_an_observer_and_as_a_record_has_them(name: str) -> None:
-    """Where the two differ, the page has both."""
+def test_details_have_the_names_of_observers_and_of_records(name: str) -> None:
+    """The page has both if they differ."""
     details = re.findall(r"`(\w+)`", ROWS[name])
     event = QuestionEvent(
         sequence=0,

@@ -1,4 +1,4 @@
-"""The shipped questions, what is recorded of them, and the script that makes questions of other data."""
+"""The shipped questions, their recorded replies, and the script that makes questions of other data."""
 
 import doctest
 import json
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from server_process import fake_provider
 from snippets import DOCS
 from workbench import lay_out, load
 
@@ -48,8 +49,8 @@ def shipped() -> dict[str | None, Question]:
     return {question.id: question for question in settings.questions}
 
 
-def test_the_shipped_questions_are_of_nine_subjects() -> None:
-    """Eight of each, all different, and no place of an answer is a better guess than the others."""
+def test_the_shipped_questions_cover_nine_subjects() -> None:
+    """Each has eight different questions, and no position of the answer is a better guess than others."""
     questions = shipped().values()
     named = Counter(str(question.id).rpartition("-")[0] for question in questions)
     assert named == dict.fromkeys(SUBJECTS, 8)
@@ -77,13 +78,13 @@ def test_the_shipped_questions_are_of_nine_subjects() -> None:
         ("logic-8", {math.comb(5, 2)}),
     ],
 )
-def test_what_can_be_computed_is_right(name: str, right: set[int]) -> None:
-    """The correct answers are those, and all of those."""
+def test_computable_answers_are_right(name: str, right: set[int]) -> None:
+    """The correct answers are all the computed ones, and no others."""
     assert set(shipped()[name].correct_answers) == set(map(str, right))
 
 
-def test_the_recorded_replies_are_what_their_script_makes() -> None:
-    """To the byte, so nobody has to believe the file."""
+def test_the_recorded_replies_are_the_output_of_their_script() -> None:
+    """They are equal byte by byte, so the file can be verified."""
     made = subprocess.run(
         [sys.executable, "question_replies.py", "general-knowledge.yaml"],
         cwd=EXAMPLES,
@@ -93,14 +94,14 @@ def test_the_recorded_replies_are_what_their_script_makes() -> None:
     assert made.stdout == (EXAMPLES / "question-replies.jsonl").read_bytes()
 
 
-def test_the_recorded_replies_fail_in_every_way_that_the_tutorial_tells_of() -> None:
-    """Most are right; some are wrong, name something else, or end otherwise than they were told to."""
+def test_the_recorded_replies_fail_in_every_way_of_the_tutorial() -> None:
+    """Most are right; some are wrong, name another choice, or do not end as the prompt demands."""
     found: Counter[str] = Counter()
     by_prompt = {q.question: q for q in shipped().values()}
     for line in (EXAMPLES / "question-replies.jsonl").read_text().splitlines():
         recorded = json.loads(line)
-        asked = recorded["prompt"].partition("Question:\n")[2].partition("\n\nChoices:")[0]
-        result = judged(by_prompt[asked], recorded["output"])
+        question = recorded["prompt"].partition("Question:\n")[2].partition("\n\nChoices:")[0]
+        result = judged(by_prompt[question], recorded["output"])
         fault = result.parse_error
         wrong = fault.kind if fault else f"listed: {result.answer_listed}"
         found["correct" if result.correct else wrong] += 1
@@ -111,8 +112,8 @@ def test_the_recorded_replies_fail_in_every_way_that_the_tutorial_tells_of() -> 
 
 
 @pytest.mark.slow
-def test_after_an_interrupt_the_other_questions_are_asked_and_no_more(tmp_path: Path) -> None:
-    """As the tutorial has it: Ctrl-C in the middle, then resume."""
+def test_after_an_interrupt_only_the_other_questions_are_sent(tmp_path: Path) -> None:
+    """This is the tutorial: Ctrl-C in the middle, then resume."""
     lay_out(TUTORIAL, tmp_path)
     suite = tmp_path / "one_by_one.yaml"
     suite.write_text(suite.read_text().replace("thorough", "quick"))  # so it takes less time
@@ -137,14 +138,16 @@ def test_after_an_interrupt_the_other_questions_are_asked_and_no_more(tmp_path: 
     assert "exit 130: interrupted by SIGINT; continue with: trioeval resume eval-" in last
     resumed = trioeval(tmp_path, "resume", "--verbose")
     assert resumed.returncode == 100, resumed.stderr
-    asked = re.findall(r"(\S+): running", resumed.stderr)
-    assert len(asked) == len(set(asked)) == 72 - len(answered)
-    assert answered.isdisjoint(asked)
+    question = re.findall(r"(\S+): running", resumed.stderr)
+    assert len(question) == len(set(question)) == 72 - len(answered)
+    assert answered.isdisjoint(question)
     assert "48 passed, 24 failed, 0 errors; exit 100: 24 rows failed" in resumed.stderr
 
 
-def record(question: str, answer: str, **said: tuple[str, bool]) -> dict[str, Any]:
-    models = {name: {"solution": text, "is_correct": right} for name, (text, right) in said.items()}
+def record(question: str, answer: str, **verdicts: tuple[str, bool]) -> dict[str, Any]:
+    models = {
+        name: {"solution": text, "is_correct": right} for name, (text, right) in verdicts.items()
+    }
     return {"question": question, "final_answer": answer, "models": models}
 
 
@@ -152,7 +155,7 @@ RECORDS = [
     record("One and one?", "2", a=("1 + 1 = 2\nA: 2", True), b=("A: 3", False)),
     record("Nine times 1,200?", "10,800", a=("A: 10800", True), b=("A: $10,800.00", True)),
     record("Half of 5?", "2.50", a=("A: 2.5", True), b=("A: 2", False)),
-    # The same answer as that of the first one, written otherwise.
+    # The same answer as that of the first question, in another spelling.
     record("Four less two?", "2.0", a=("A: 2", True), b=("A: -2", False)),
     record("Two less four?", "-2", a=("A: -2", True), b=("A: 2", False)),
     record(" What are {{ 3 + 4 }} and {% if %}? ", "7", a=("A: 7.", True), b=("It is 7", False)),
@@ -170,29 +173,18 @@ def write_lines(path: Path, records: list[dict[str, Any]]) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.network
-def test_replayed_solutions_are_correct_where_they_were_judged_correct(
+def test_replayed_solutions_are_correct_if_they_were_judged_correct(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The whole way of the script over loopback: questions, fake provider, run, comparison."""
-    # Each of its models answered each of the others.
+    """The whole procedure over loopback: script, questions, fake provider, run, comparison."""
+    # Each of its models answered each of the other questions.
     lines = write_lines(tmp_path / "in.jsonl", RECORDS[:-1])
     assert script.main([str(lines), str(tmp_path)]) == 0
-    flags = ["--port", "0", "--replay", "replies.jsonl"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "trioeval", "fake-provider", *flags],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as server:
-        try:
-            assert server.stdout is not None
-            url = server.stdout.readline().strip()
-            script.main([str(lines), str(tmp_path), "--base-url", url])
-            flags = ["-o", "out.jsonl", "--no-table", "--no-write", "--no-cache"]
-            done = trioeval(tmp_path, "suite.json", *flags)
-        finally:
-            server.terminate()
+    flags = ["--replay", "replies.jsonl"]
+    with fake_provider(*flags, cwd=tmp_path) as url:
+        script.main([str(lines), str(tmp_path), "--base-url", url])
+        flags = ["-o", "out.jsonl", "--no-table", "--no-write", "--no-cache"]
+        done = trioeval(tmp_path, "suite.json", *flags)
     capsys.readouterr()
     assert "10 passed, 8 failed, 0 errors; exit 100: 8 rows failed" in done.stderr
     assert script.main(["--check", str(tmp_path / "out.jsonl"), str(lines)]) == 0
@@ -203,8 +195,8 @@ def test_replayed_solutions_are_correct_where_they_were_judged_correct(
     ]
 
 
-def test_choices_are_the_answer_and_three_of_others() -> None:
-    """All different however they are written, in places that the seed decides, and the same every time."""
+def test_choices_are_the_answer_and_three_answers_of_other_questions() -> None:
+    """They differ in any spelling, their positions depend on the seed, and they are the same every time."""
     questions = script.make_questions(RECORDS, seed=0)
     assert questions == script.make_questions(RECORDS, seed=0)
     assert questions != script.make_questions(RECORDS, seed=1)
@@ -222,10 +214,10 @@ def test_choices_are_the_answer_and_three_of_others() -> None:
     )
 
 
-def test_too_few_different_answers_are_a_mistake(
+def test_too_few_different_answers_are_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of which the script says how many it needs."""
+    """The script prints the required number."""
     lines = write_lines(tmp_path / "in.jsonl", RECORDS[:4])
     with pytest.raises(SystemExit) as ended:
         script.main([str(lines), str(tmp_path / "out")])
@@ -236,7 +228,7 @@ def test_too_few_different_answers_are_a_mistake(
 def test_models_that_were_not_recorded_can_be_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Then there are no replies; without a name it is a mistake."""
+    """They have no replies; without a name it is an error."""
     bare = [{key: found[key] for key in ("question", "final_answer")} for found in RECORDS]
     lines = write_lines(tmp_path / "in.jsonl", bare)
     assert script.main([str(lines), str(tmp_path / "out"), "--model", "m"]) == 0
@@ -247,13 +239,13 @@ def test_models_that_were_not_recorded_can_be_named(
     assert "no models are recorded; name some with --model" in capsys.readouterr().err
 
 
-def test_rows_that_differ_from_what_was_recorded_are_told(
+def test_rows_that_differ_from_the_recording_are_reported(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """With what was wanted and what was got, and by the exit code; rows of other models are not compared."""
+    """The report has both verdicts, and the exit code reflects them; rows of other models are ignored."""
 
-    def row(number: int, model: str, **told: object) -> dict[str, Any]:
-        question = {"id": f"row-{number}", "correctAnswers": ["2"], **told}
+    def row(number: int, model: str, **fields: object) -> dict[str, Any]:
+        question = {"id": f"row-{number}", "correctAnswers": ["2"], **fields}
         return {"provider": {"label": model}, "question": question}
 
     rows = [
@@ -273,6 +265,6 @@ def test_rows_that_differ_from_what_was_recorded_are_told(
 
 
 def test_the_examples_of_the_script_hold() -> None:
-    """And it stays short enough to be copied and changed."""
+    """The script also stays short enough to be copied and changed."""
     assert len(SCRIPT.read_text().splitlines()) < 200
     assert doctest.testmod(script).failed == 0

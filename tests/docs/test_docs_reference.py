@@ -1,4 +1,4 @@
-"""The pages about flags, exit codes and errors say what the code says."""
+"""The pages about flags, exit codes and errors agree with the code."""
 
 import inspect
 import re
@@ -29,7 +29,7 @@ def _flags(command: str) -> Iterator[tuple[str, ...]]:
     for word in command.split():
         found = found[word]
     for argument in found.assemble_argument_collection():
-        # The parser makes an `--empty-…` of every list; nobody needs it.
+        # The parser generates an `--empty-…` flag for every list; the page leaves it out.
         names = [f"`{n}`" for n in argument.names if n[0] == "-" and "--empty-" not in n]
         if names and argument.parse:
             parts = _parts(argument.hint)
@@ -42,7 +42,7 @@ def _parts(hint: object) -> list[object]:
 
 
 def _choice(parts: list[object]) -> str:
-    """What stands there of a choice between words."""
+    """The documented form of a choice between words."""
     words = [f"`{word}`" for word in parts if isinstance(word, str)]
     return " or ".join([", ".join(words[:-1]), words[-1]])
 
@@ -109,32 +109,32 @@ _COMMANDS = (
 
 
 @pytest.mark.parametrize("command", _COMMANDS)
-def test_every_flag_stands_there(command: str) -> None:
-    """With its value, range and default, in the order of the help."""
+def test_every_flag_is_listed(command: str) -> None:
+    """Each has its value, range and default, in the order of the help."""
     assert _documented_flags(command) == list(_flags(command))
 
 
-def test_every_command_stands_there() -> None:
+def test_every_command_is_listed() -> None:
     """The sections of the page are the commands."""
     page = (REFERENCE / "cli.md").read_text()
     commands = {name for name in app if not name.startswith("-")}
     assert set(re.findall(r"^## (.*)$", page, re.MULTILINE)) == commands
 
 
-def test_every_variable_stands_there() -> None:
-    """All that some part of the code asks for, and no other."""
-    asked = re.compile(
+def test_every_variable_is_listed() -> None:
+    """The page has all variables that the code reads, and no others."""
+    reads = re.compile(
         r'(?<![a-z])(?:switch|variable|number|whole|place|choice)\(\s*"([A-Z0-9_]+)"'
     )
     code = [file.read_text() for file in (ROOT / "trioeval").rglob("*.py")]
-    read = {name for text in code for name in asked.findall(text)} | {*UNSUPPORTED}
+    read = {name for text in code for name in reads.findall(text)} | {*UNSUPPORTED}
     section = (REFERENCE / "cli.md").read_text().partition("### Environment variables")[2]
     listed = [name for row in table(section, "name") for name in re.findall(r"`(\w+)`", row[0])]
     assert sorted(listed) == sorted(read)
 
 
-def test_every_exit_code_stands_there() -> None:
-    """In the order of the numbers; the tutorial names the same ones."""
+def test_every_exit_code_is_listed() -> None:
+    """They are in numerical order; the tutorial lists the same ones."""
     signals = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
     expected = {*Exit} - {Exit.SIGNAL} | {Exit.SIGNAL + number for number in signals}
     page = (REFERENCE / "cli.md").read_text()
@@ -145,8 +145,8 @@ def test_every_exit_code_stands_there() -> None:
     assert {int(code) for cell in listed for code in cell.split(",")} == expected
 
 
-def test_the_tree_of_errors_is_that_of_the_module() -> None:
-    """The page draws the tree that the module draws, and it holds every class."""
+def test_the_tree_of_errors_equals_that_of_the_module() -> None:
+    """The page has the tree of the module, and the tree contains every class."""
     page = (REFERENCE / "errors.md").read_text()
     drawn = re.search(r"```text\n(TrioevalError\n.*?)```", page, re.DOTALL)
     assert drawn is not None
@@ -160,8 +160,8 @@ def test_the_tree_of_errors_is_that_of_the_module() -> None:
     assert set(re.findall(r"\w+Error", drawn[1])) == raised
 
 
-def test_the_bases_of_errors_are_as_the_page_says() -> None:
-    """Who expects a builtin exception finds it."""
+def test_the_bases_of_errors_are_those_of_the_page() -> None:
+    """Code that catches a builtin exception also catches these errors."""
     page = (REFERENCE / "errors.md").read_text()
     (sentence,) = re.findall(r"^.* are `ValueError`s as well.*$", page, re.MULTILINE)
     values, _, others = sentence.partition(" are ")
@@ -176,14 +176,14 @@ def test_the_bases_of_errors_are_as_the_page_says() -> None:
     assert issubclass(errors.BusError, OSError)
 
 
-def test_every_fault_stands_there() -> None:
-    """In the order of the enumeration."""
+def test_every_fault_is_listed() -> None:
+    """They are in the order of the enumeration."""
     listed = [row[0] for row in table((REFERENCE / "errors.md").read_text(), "fault")]
     assert listed == [f"`{fault.name}`" for fault in faults.Fault]
 
 
-def test_every_kind_of_provider_error_stands_there() -> None:
-    """With the fault that it brings, in the order of the module."""
+def test_every_kind_of_provider_error_is_listed() -> None:
+    """Each has its fault, in the order of the module."""
     rows = table((REFERENCE / "errors.md").read_text(), "kind")
     assert [(row[0], row[1]) for row in rows] == [
         (f"`{kind}`", f"`{faults.FAULT_BY_KIND[kind].name}`")
@@ -191,8 +191,8 @@ def test_every_kind_of_provider_error_stands_there() -> None:
     ]
 
 
-def test_the_version_needed_is_that_of_the_package() -> None:
-    """Readme, tutorial and package name the same Python."""
+def test_the_required_python_is_that_of_the_package() -> None:
+    """Readme, tutorial and package name the same version."""
     (version,) = re.findall(
         r'^requires-python = ">=(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE
     )

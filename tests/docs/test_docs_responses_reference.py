@@ -1,4 +1,4 @@
-"""The pages about responses, embeddings and moderation say what the code says."""
+"""The pages about responses, embeddings and moderation agree with the code."""
 
 import json
 import re
@@ -27,22 +27,22 @@ EMBEDDINGS = (DOCS / "reference" / "providers" / "openai-embeddings.md").read_te
         (EMBEDDINGS, "key of moderation", ModerationAdapter.call_keys),
     ],
 )
-def test_every_key_stands_in_the_reference(page: str, first: str, known: tuple[Key, ...]) -> None:
-    """With what its value must be, in the order of the code."""
+def test_every_key_is_in_the_reference(page: str, first: str, known: tuple[Key, ...]) -> None:
+    """Each has its valid values, in the order of the code."""
     assert [row[:2] for row in table(page, first)] == [
         [f"`{key.name}`", key.right] for key in known
     ]
 
 
-def test_items_are_in_the_output_as_the_reference_says() -> None:
-    """Those that the table names say something, and begin as it says; any other says nothing."""
+def test_items_of_a_response_become_the_documented_output() -> None:
+    """Items of the table become text with the documented beginning; other items become nothing."""
     settings = openai_responses.read_responses(SERVICES["openai"], "m", {"apiKey": "k"}, {})
     assert isinstance(settings, AdapterSettings)
     *rows, other = table(RESPONSES, "item")
     assert other == ["any other", "nothing"]
     parts = [{"type": "output_text", "text": "Hi"}]
-    for kinds, said in rows:
-        start = re.match(r"`(.*?)(?: <|: …)", said)
+    for kinds, beginning in rows:
+        start = re.match(r"`(.*?)(?: <|: …)", beginning)
         for kind in re.findall(r"`(\w+)`", kinds):
             item = {"type": kind, "content": parts, "name": "add", "output": "4", "code": "1"}
             body = json.dumps({"status": "completed", "output": [item]}).encode()

@@ -1,4 +1,4 @@
-"""The page about the store says what the code says, and its example runs."""
+"""The page about the store agrees with the code, and its example runs."""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ PAGE = (DOCS / "reference" / "store.md").read_text()
 
 
 def test_the_store_page_lists_every_view_with_its_columns(tmp_path: Path) -> None:
-    """Names and order of columns, and the version of the tables."""
+    """It has the names and the order of columns, and the version of the tables."""
     listed = dict(re.findall(r"^\| `(\w+)` \| .* \| ([\w, ]+) \|$", PAGE, re.MULTILINE))
     connection = open_database(tmp_path / "r.db", RUNS)
     views = connection.execute("SELECT name FROM sqlite_master WHERE type = 'view'").fetchall()
@@ -33,10 +33,10 @@ def test_the_store_page_lists_every_view_with_its_columns(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_the_example_of_the_store_page_prints_what_it_says(tmp_path: Path) -> None:
-    """As it stands there, in a folder of its own."""
-    code, told = re.findall(r"```(?:python|text)\n(.*?)```", PAGE, re.DOTALL)[-2:]
+def test_the_example_of_the_store_page_prints_the_documented_output(tmp_path: Path) -> None:
+    """It is run unchanged, in a separate folder."""
+    code, expected = re.findall(r"```(?:python|text)\n(.*?)```", PAGE, re.DOTALL)[-2:]
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert done.stdout == told
+    assert done.stdout == expected

@@ -1,4 +1,4 @@
-"""The page about the suite file says what the models say."""
+"""The page about the suite file agrees with the models."""
 
 import re
 from pathlib import Path
@@ -31,7 +31,7 @@ PAGE = (DOCS / "reference" / "suite.md").read_text()
 
 
 def table_with(first: str) -> list[list[str]]:
-    """The only table whose first cell is this."""
+    """The only table with this first cell."""
     (found,) = [table for table in tables(PAGE) if table[0][0] == f"`{first}`"]
     return found
 
@@ -55,13 +55,13 @@ def table_with(first: str) -> list[list[str]]:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_a_table_says_what_its_model_says(model: type, first: str) -> None:
-    """Every key stands there with its type, range and default, in the order of the model."""
+def test_a_table_equals_its_model(model: type, first: str) -> None:
+    """It has every key with type, range and default, in the order of the model."""
     assert columns(table_with(first), 4) == list(documented(model))
 
 
-def test_every_refused_key_stands_there() -> None:
-    """The places in the order of the module, the keys in that of the alphabet."""
+def test_every_refused_key_is_listed() -> None:
+    """Places are in the order of the module, keys in alphabetical order."""
     (listed,) = [table for table in tables(PAGE) if table[-1][0] == "lanes"]
     refused = {
         place.removeprefix("NOT_YET_IN_").lower(): sorted(getattr(keys, place))
@@ -72,7 +72,7 @@ def test_every_refused_key_stands_there() -> None:
 
 
 def test_the_suites_of_the_page_load(tmp_path: Path) -> None:
-    """Beside the files that the page shows."""
+    """The files that the page shows exist next to them."""
     lay_out(DOCS / "reference" / "suite.md", tmp_path)
     environ = {"REDIS_URL": "redis://localhost"}
     shared = load_suite(tmp_path / "shared.yaml", environ=environ)
@@ -82,16 +82,16 @@ def test_the_suites_of_the_page_load(tmp_path: Path) -> None:
     assert [test.description for test in task.suite.tests] == ["sky"]
 
 
-def test_the_ends_of_keys_stand_there() -> None:
-    """With what they say of the unit."""
+def test_the_suffixes_of_keys_are_listed() -> None:
+    """Each has its unit."""
     (listed,) = [table for table in tables(PAGE) if table[0][0].startswith("`:rpm`")]
     assert {end: unit for ends, (unit,) in _words(listed) for end in ends} == {
         end: unit_of(end) for ends, _ in _words(listed) for end in ends
     }
 
 
-def test_how_replies_are_read_stands_there() -> None:
-    """Every kind of fault."""
+def test_faults_of_replies_are_listed() -> None:
+    """The page has every kind of fault."""
     (listed,) = [table for table in tables(PAGE) if table[-1][0] == "anything else"]
     assert {reading.strip("`") for _, reading in listed[:-1]} == set(get_args(ParseFaultKind))
 

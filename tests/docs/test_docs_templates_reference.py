@@ -1,4 +1,4 @@
-"""The page about templates says what there is."""
+"""The page about templates is complete."""
 
 import re
 
@@ -17,14 +17,14 @@ def section(title: str) -> str:
     return re.split(r"\n#+ ", PAGE.split(f"# {title}\n", 1)[1], maxsplit=1)[0]
 
 
-def test_all_filters_and_tests_are_told() -> None:
-    """And no others."""
+def test_all_filters_and_tests_are_listed() -> None:
+    """The page has no others."""
     cells = re.findall(r"^\| (`.*?) \|", section("Filters"), re.MULTILINE)
     assert set(re.findall(r"`(\w+)`", " ".join(cells))) == {*TEXT_FILTERS, *LIST_FILTERS}
     assert re.findall(r"`(\w+)`", section("Tests")) == list(CHECKS)
 
 
-def test_all_bounds_are_told() -> None:
-    """In the order of the module."""
+def test_all_bounds_are_listed() -> None:
+    """They are in the order of the module."""
     bounds = re.findall(r"\| (\d+) \|", section("Bounds"))
     assert list(map(int, bounds)) == [STEPS, CHARACTERS, LEVELS]

@@ -1,4 +1,4 @@
-"""The page about testing says what `trioeval.testing` holds."""
+"""The page about testing lists the contents of `trioeval.testing`."""
 
 import inspect
 import re
@@ -23,16 +23,16 @@ def _written(field: "attrs.Attribute[object]") -> str:
 
 
 @pytest.mark.parametrize(("first", "model"), [("field", RunScenario), ("setting", SimulatedServer)])
-def test_every_setting_stands_there_with_its_default(
+def test_every_setting_is_listed_with_its_default(
     first: str, model: type[attrs.AttrsInstance]
 ) -> None:
-    """In the order of the class."""
+    """They are in the order of the class."""
     expected = [[f"`{field.name}`", _written(field)] for field in attrs.fields(model)]
     assert [row[:2] for row in table(PAGE, first)] == expected
 
 
-def test_every_strategy_stands_there() -> None:
-    """Those that the package exports, and no others."""
+def test_every_strategy_is_listed() -> None:
+    """The page has those that the package exports, and no others."""
     makers = (
         "scenarios",
         "faulty_scenarios",
@@ -48,18 +48,20 @@ def test_every_strategy_stands_there() -> None:
     assert listed == [*makers, "durations"]
 
 
-def test_every_relation_stands_there() -> None:
-    """The checks of the module, in its order."""
+def test_every_relation_is_listed() -> None:
+    """The checks are in the order of the module."""
     checks = [name for name in vars(metamorphic) if name.startswith("check_")]
     assert [row[0] for row in table(PAGE, "check")] == [f"`{name}`" for name in checks]
 
 
-def test_every_function_of_the_package_is_told_of() -> None:
-    """Here, or on the page about code of one's own."""
-    told = set(re.findall(r"\w+", PAGE + (DOCS / "howto" / "test-your-scheduler.md").read_text()))
+def test_every_function_of_the_package_is_documented() -> None:
+    """It is on this page, or on the page about testing a scheduler."""
+    documented = set(
+        re.findall(r"\w+", PAGE + (DOCS / "howto" / "test-your-scheduler.md").read_text())
+    )
     functions = {
         name
         for name in dir(testing)
         if not name.startswith("_") and inspect.isfunction(getattr(testing, name))
     }
-    assert functions - told == set()
+    assert functions - documented == set()

@@ -1,4 +1,4 @@
-"""The pages about Anthropic and Gemini say what the code says."""
+"""The pages about Anthropic and Gemini agree with the code."""
 
 import pytest
 from snippets import DOCS, table
@@ -22,17 +22,17 @@ GEMINI = (DOCS / "reference" / "providers" / "gemini.md").read_text()
         (GEMINI, "key of embeddings", gemini.EmbedAdapter.call_keys),
     ],
 )
-def test_every_key_of_a_vendor_stands_in_the_reference(
+def test_every_key_of_a_vendor_is_in_the_reference(
     page: str, first: str, known: tuple[Key, ...]
 ) -> None:
-    """With what its value must be, in the order of the code."""
+    """Each has its valid values, in the order of the code."""
     assert [row[:2] for row in table(page, first)] == [
         [f"`{key.name}`", key.right] for key in known
     ]
 
 
-def test_every_variable_of_anthropic_stands_in_the_reference() -> None:
-    """With the key whose default it sets."""
+def test_every_variable_of_anthropic_is_in_the_reference() -> None:
+    """Each has the key whose default it sets."""
     rows = [[cell.strip("`") for cell in row] for row in table(ANTHROPIC, "variable")]
     names = [key.name for key in anthropic_body.PARAMETERS[:2]]
     assert rows == [[f"ANTHROPIC_{name.upper()}", name] for name in names]
@@ -45,8 +45,8 @@ def test_every_variable_of_anthropic_stands_in_the_reference() -> None:
         (GEMINI, "finish reason of the service", gemini.FINISH_REASONS),
     ],
 )
-def test_every_finish_reason_stands_in_the_reference(
+def test_every_finish_reason_is_in_the_reference(
     page: str, first: str, known: dict[str, str]
 ) -> None:
-    """With the word that all services share."""
+    """Each has the common word for it."""
     assert table(page, first) == [[f"`{word}`", f"`{reason}`"] for word, reason in known.items()]

@@ -1,4 +1,4 @@
-"""The example that makes word problems and puts them to models: a real process, real files, twice."""
+"""The example that generates word problems and sends them to models: a real process, real files, twice."""
 
 import json
 import operator
@@ -31,11 +31,11 @@ _OPERATIONS = {
 
 @attrs.frozen
 class Made:
-    """What one run leaves."""
+    """The results of one run."""
 
     folder: Path
     code: int
-    told: str
+    stderr: str
     results: Sequence[Mapping[str, Any]]
 
     def of(self, task: str) -> list[Mapping[str, Any]]:
@@ -78,21 +78,21 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return run(tmp_path_factory.mktemp("problems") / "first")
 
 
-def test_a_hundred_problems_are_made_and_asked(made: Made) -> None:
-    """More are made than asked, since some are dropped on purpose; only wrong answers fail."""
-    assert made.code == 100, made.told
+def test_a_hundred_problems_are_generated_and_sent(made: Made) -> None:
+    """More are generated than sent, since some are dropped on purpose; only wrong answers fail."""
+    assert made.code == 100, made.stderr
     [(written, different)] = made.sql("select count(*), count(distinct problem) from {}")
     assert ASKED <= written < ROWS
     assert different == written
-    assert f"{written} of {ROWS} rows written" in made.told
-    assert re.search(r"dropped: filtered \d+, validation \d+$", made.told, re.MULTILINE)
+    assert f"{written} of {ROWS} rows written" in made.stderr
+    assert re.search(r"dropped: filtered \d+, validation \d+$", made.stderr, re.MULTILINE)
     assert len(made.of("exam")) == ASKED
     assert len(made.of("quiz")) == 20
-    assert ", 0 errors;" in made.told
+    assert ", 0 errors;" in made.stderr
 
 
 def test_the_problems_vary(made: Made) -> None:
-    """Not only in their numbers: without them there is still much that differs."""
+    """They differ not only in their numbers."""
     texts = [text for (text,) in made.sql("select problem from {}")]
     plots = {re.sub(r"\d+", "#", text) for text in texts}
     assert len(plots) > len(texts) * 0.8
@@ -102,14 +102,14 @@ def test_the_problems_vary(made: Made) -> None:
 
 
 def test_the_answers_are_right(made: Made) -> None:
-    """Computed once more, from the numbers that stand in the texts."""
+    """They are computed once more from the numbers in the texts."""
     for text, operation, answer in made.sql("select problem, operation, answer from {}"):
         first, second = map(int, re.findall(r"\d+", text))
         assert _OPERATIONS[operation](first, second) == answer, text
 
 
-def test_only_what_passed_was_kept(made: Made) -> None:
-    """And no judge was asked about the others."""
+def test_only_accepted_problems_are_kept(made: Made) -> None:
+    """The judge is not called for the others."""
     [(kept,)] = made.sql(
         "select count(*) from {} where checked->>'$.pass' = 'true'"
         " and quality->>'$.clarity.score' = '5' and problem like '%?'"
@@ -126,26 +126,26 @@ def test_only_what_passed_was_kept(made: Made) -> None:
 
 
 def test_the_student_is_right_four_times_of_five(made: Made) -> None:
-    """Those that the rows say are right pass, and no others; each is asked about its own row."""
+    """Its right rows pass, and no others; each reply belongs to its own row."""
     exam = made.of("exam")
     passed = sum(row["success"] for row in exam)
     assert 70 <= passed <= 90
     rows = made.sql("select problem, answer from {}")[:ASKED]
     assert [(row["vars"]["problem"], row["vars"]["answer"]) for row in exam] == rows
     for row in exam:
-        said = int(row["response"]["output"])
-        assert (said == row["vars"]["answer"]) is row["success"]
+        answer = int(row["response"]["output"])
+        assert (answer == row["vars"]["answer"]) is row["success"]
     assert 0 < sum(row["success"] for row in made.of("quiz")) < 20
 
 
 def test_a_second_run_is_the_same(made: Made, tmp_path: Path) -> None:
-    """The same bytes in every file, and the same verdicts."""
+    """Every file has the same bytes, and the verdicts are the same."""
     again = run(tmp_path / "again")
     assert again.files() == made.files()
     assert len(made.files()) == 14
     for task in ("exam", "quiz"):
-        told = [
+        stderr = [
             [(row["testIdx"], row["response"]["output"], row["success"]) for row in one.of(task)]
             for one in (made, again)
         ]
-        assert told[0] == told[1]
+        assert stderr[0] == stderr[1]

@@ -1,4 +1,4 @@
-"""Runs what the pages show: their commands in a shell, and the programs beside them."""
+"""Runs the content of pages: their commands in a shell, and their programs."""
 
 import importlib.util
 import json
@@ -20,7 +20,7 @@ from snippets import DOCS, ROOT, Block, blocks
 _MARK = "\x1e"
 
 _BEFORE = re.compile(r"^Before you start: install trioeval(.*); work in (.*)\.$", re.MULTILINE)
-"""The line of a page that names its extras, further packages, and the folder that it starts in."""
+"""The line of a page that names its extras, further packages, and its starting folder."""
 _FOLDERS = {"an empty folder": None, "a copy of `docs/examples`": DOCS / "examples"}
 
 _WITHOUT = """
@@ -45,18 +45,18 @@ for source, page in json.load(sys.stdin):
     printed.append(out.getvalue())
 json.dump(printed, sys.stdout)
 """
-"""Runs the blocks of a page as one program, and gives what each of them prints."""
+"""Runs the blocks of a page as one program, and returns the output of each."""
 
 
 def lay_out(page: Path, folder: Path) -> None:
-    """Put what a reader of the page has at hand into a folder."""
+    """Put the files of a reader of the page into a folder."""
     for near in (DOCS / "examples", DOCS / "howto"):
         shutil.copytree(near, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__*"))
     write_files(page, folder)
 
 
 def start_folder(page: Path, parent: Path) -> Path:
-    """Make the folder that a page starts in, with the files that it shows."""
+    """Create the starting folder of a page, with the files that it shows."""
     start = start_of(page)
     folder = parent / "new"
     if start is not None and start.folder is not None:
@@ -76,7 +76,7 @@ def write_files(page: Path, folder: Path) -> None:
 
 @attrs.frozen
 class Start:
-    """What a page asks of its reader before the first command."""
+    """The requirements of a page: extras, packages and the starting folder."""
 
     extras: frozenset[str]
     packages: frozenset[str]
@@ -86,7 +86,7 @@ class Start:
 
 
 def start_of(page: Path) -> Start | None:
-    """Read the line of a page that says what to install and where to work; None if it has none."""
+    """Read the line of a page about its requirements; None if it has none."""
     found = _BEFORE.search(page.read_text())
     if found is None:
         return None
@@ -96,7 +96,7 @@ def start_of(page: Path) -> Start | None:
 
 
 def requirements(names: Iterable[str]) -> set[str]:
-    """Return the distributions that are installed together with some, given as `name` or `name[extra]`."""
+    """Return the distributions that are installed together with the given ones, `name` or `name[extra]`."""
     todo = [Requirement(name) for name in names]
     seen: set[str] = set()
     found: set[str] = set()
@@ -152,7 +152,7 @@ def installation(page: Path, folder: Path) -> dict[str, str]:
     """Return the environment of a reader who has the repository in `~/trioeval`.
 
     Args:
-        page: Only trioeval and what the page says to install can be imported.
+        page: Only trioeval and the packages that the page names can be imported.
         folder: For the files that hide everything else.
     """
     start = start_of(page) or Start(frozenset(), frozenset(), None)
@@ -166,7 +166,7 @@ def installation(page: Path, folder: Path) -> dict[str, str]:
         "PYTHONPATH": f"{site}{os.pathsep}{ROOT}",
         "BLOCKED_MODULES": ",".join(missing_modules(start)),
         "HOME": str(home),
-        # pytest imports its plugins with a finder of its own, so that hidden ones would be loaded.
+        # pytest imports its plugins with its own finder, which would load hidden ones.
         "PYTEST_ADDOPTS": " ".join(f"-p no:{name}" for name in missing_plugins(start)),
         "PYTHONUNBUFFERED": "1",
         "NO_COLOR": "1",
@@ -176,7 +176,7 @@ def installation(page: Path, folder: Path) -> dict[str, str]:
 def run_program(
     sources: Sequence[tuple[str, str]], folder: Path, environ: Mapping[str, str]
 ) -> list[str]:
-    """Run blocks of Python in one process; gives what each prints."""
+    """Run blocks of Python in one process, and return the output of each."""
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM],
         cwd=folder,
@@ -195,7 +195,7 @@ def run_program(
 def run_console(
     block: Block, folder: Path, environ: Mapping[str, str]
 ) -> list[tuple[str, str, str]]:
-    """Run the commands of a block in one shell; gives command, expected and printed text of each."""
+    """Run the commands of a block in one shell; return command, expected and printed text of each."""
     commands = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block.text, re.MULTILINE)
     script = "".join(f"{command}\n_s=$?; printf '\\x1e'; (exit $_s)\n" for command, _ in commands)
     done = subprocess.run(
@@ -216,7 +216,7 @@ def run_console(
 
 
 def load(program: Path) -> ModuleType:
-    """A program of the documentation as a module; nothing of it is run."""
+    """A program of the documentation as a module; no code below its main guard is run."""
     spec = importlib.util.spec_from_file_location(f"docs_{program.stem}", program)
     assert spec is not None
     assert spec.loader is not None

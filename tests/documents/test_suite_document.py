@@ -488,7 +488,10 @@ def test_unreadable_files_are_reported_together(tmp_path: Path) -> None:
     write(tmp_path, {"a.json": "{", "b.yaml": "- 1\n", "c.yaml": "a: {$ref: '#/b'}\n"})
     assert refused(tmp_path, "a.json", "b.yaml", "c.yaml", "d.yaml") == [
         "a.json:1:2: $: not JSON: expecting property name enclosed in double quotes",
-        "b.yaml:1:1: $: a suite must be an object, got a list",
+        (
+            "b.yaml:1:1: $: a suite must be an object, got a list "
+            "(write its keys, such as providers, prompts and tests)"
+        ),
         "d.yaml:0:0: $: file not found",
         'c.yaml:1:11: $.a.$ref: #/b cannot be resolved: $ has no "b" (known are a)',
     ]

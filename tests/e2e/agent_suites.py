@@ -15,11 +15,11 @@ import attrs
 from test_command_line import ENV
 
 PATIENCE = 60.0
-"""Seconds after which a test that waits has failed."""
+"""Seconds after which a waiting test fails."""
 
 _AGENT = """\
 suite=$(dirname "$0")
-tell() { echo "$TRIOEVAL_CASE $TRIOEVAL_ATTEMPT $1" >>"$suite/log"; }
+log() { echo "$TRIOEVAL_CASE $TRIOEVAL_ATTEMPT $1" >>"$suite/log"; }
 hold() { read -r _ <"$suite/$TRIOEVAL_CASE.go"; }
 alive() {  # except zombies
     case $(cat /proc/$1/stat 2>/dev/null) in "" | *") Z "* | *") X "*) return 1;; esac
@@ -29,9 +29,9 @@ leave() {  # a process in a session of its own that ignores requests to terminat
         while :; do sleep 100; done' &
     until [ -e "$suite/$1" ]; do sleep 0.01; done
 }
-tell begins
+log begins
 . "$suite/${TRIOEVAL_CASE%%.*}.sh"
-tell ends
+log ends
 """
 """Runs the script of its case."""
 
@@ -107,13 +107,13 @@ class Bench:
         path = self.folder / "log"
         return path.read_text().splitlines() if path.exists() else []
 
-    def begun(self) -> list[str]:
+    def started(self) -> list[str]:
         """The attempts that have started, in order: `CASE ATTEMPT`."""
         return [line.removesuffix(" begins") for line in self.log if line.endswith(" begins")]
 
-    def wait_told(self, *lines: str) -> None:
+    def wait_logged(self, *lines: str) -> None:
         """Return when agents have written all of these entries."""
-        until(lambda: all(self.log.count(line) >= lines.count(line) for line in lines), self)
+        wait_until(lambda: all(self.log.count(line) >= lines.count(line) for line in lines), self)
 
     def release(self, case: str) -> None:
         """Let the held agent of a case continue, now or when it is held."""
@@ -124,7 +124,7 @@ class Bench:
                 found.append(os.open(self.folder / f"{case}.go", os.O_WRONLY | os.O_NONBLOCK))
             return bool(found)
 
-        until(opened, self)
+        wait_until(opened, self)
         os.write(found[0], b"go\n")
         os.close(found[0])
 
@@ -166,7 +166,7 @@ def agent_of(row: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def until(holds: Callable[[], bool], bench: Bench) -> None:
+def wait_until(holds: Callable[[], bool], bench: Bench) -> None:
     """Poll until a condition holds."""
     end = time.monotonic() + PATIENCE
     while not holds():
@@ -176,10 +176,10 @@ def until(holds: Callable[[], bool], bench: Bench) -> None:
 
 def finish(program: "subprocess.Popen[str]", code: int) -> str:
     """The output of a program that ends with a given code."""
-    said, _ = program.communicate(timeout=PATIENCE)
-    assert program.returncode == code, said
-    assert "Traceback" not in said, said
-    return said
+    output, _ = program.communicate(timeout=PATIENCE)
+    assert program.returncode == code, output
+    assert "Traceback" not in output, output
+    return output
 
 
 def interrupt(program: "subprocess.Popen[str]", times: int = 1) -> None:
@@ -193,11 +193,11 @@ def interrupt(program: "subprocess.Popen[str]", times: int = 1) -> None:
             times = 1
 
 
-def last(said: str) -> str:
+def last_line(output: str) -> str:
     """The last line."""
-    return said.strip().splitlines()[-1]
+    return output.strip().splitlines()[-1]
 
 
-def texts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def reasons(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The reasons of rows that did not pass."""
     return [row["error"] for row in rows]

@@ -27,8 +27,9 @@ from random import Random
 from typing import Any, TypeAlias
 
 import attrs
+from server_process import fake_provider, stats_of
 
-ENV = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1", "OPENAI_API_KEY": "sk-nobody"}
+ENV = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1", "OPENAI_API_KEY": "sk-nothing"}
 MODELS = ("alpha", "beta")
 PROMPTS = ("short", "long")
 JUDGED_EVERY = 4
@@ -90,7 +91,7 @@ def suite_of(base_url: str, tests: int) -> dict[str, Any]:
         for turn in range(TURNS)
         for talk in range(max(1, tests // 50))
     ]
-    said = (
+    source = (
         "{% for turn in _conversation %}{% if loop.last %}{{turn.output}}: {% endif %}{% endfor %}"
     )
     return {
@@ -106,7 +107,7 @@ def suite_of(base_url: str, tests: int) -> dict[str, Any]:
             {
                 "id": "talk",
                 "type": "prompt_eval",
-                "prompts": [said + "{{q}}"],
+                "prompts": [source + "{{q}}"],
                 "tests": turns,
                 "evaluateOptions": {"serialize": "conversation"},
             },
@@ -121,15 +122,19 @@ def recordings_of(suite: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         for number in range(len(matrix["tests"])):
             for prompt in PROMPTS:
                 message = message_of(prompt, number)
-                said = {"model": model, "prompt": message}
+                source = {"model": model, "prompt": message}
                 if (number + len(prompt)) % REFUSED_EVERY == 0:
-                    yield said | {"error": {"kind": "bad_request", "message": "not for me"}}
+                    yield source | {"error": {"kind": "bad_request", "message": "not for me"}}
                     continue
                 output = answer(model, message)
-                yield said | {"output": output}
+                yield source | {"output": output}
                 if number % JUDGED_EVERY == 0:
-                    asked = judged_as(output)
-                    yield {"model": "judge", "prompt": asked, "output": answer("judge", asked)}
+                    question = judged_as(output)
+                    yield {
+                        "model": "judge",
+                        "prompt": question,
+                        "output": answer("judge", question),
+                    }
         outputs: dict[str, str] = {}
         for test in talk["tests"]:
             name = test["metadata"]["conversationId"]
@@ -173,9 +178,11 @@ class Provider:
             whole, end, _ = file.read().rpartition(b"\n")
         self._read_bytes += len(whole) + len(end)
         for line in whole.splitlines():
-            said = json.loads(line)
-            question = said["model"], said["prompt"]
-            self._entries.append(Entry(said["utc_at"], said["status"], said["ending"], question))
+            source = json.loads(line)
+            question = source["model"], source["prompt"]
+            self._entries.append(
+                Entry(source["utc_at"], source["status"], source["ending"], question)
+            )
         return self._entries
 
     def wait_idle(self) -> Sequence[Entry]:
@@ -188,8 +195,7 @@ class Provider:
 
     def stats(self) -> Any:
         """The counts of the provider."""
-        with urllib.request.urlopen(self.url.removesuffix("/v1") + "/stats") as reply:
-            return json.load(reply)
+        return stats_of(self.url)
 
 
 @contextmanager
@@ -204,18 +210,9 @@ def open_provider(folder: Path, *flags: str) -> Iterator[Provider]:
     log.touch()
     suite = suite_of("", tests=TESTS)
     replies.write_text("".join(json.dumps(one) + "\n" for one in recordings_of(suite)))
-    command = [sys.executable, "-m", "trioeval", "fake-provider", "--port", "0"]
-    command += ["--replay", str(replies), "--log", str(log), *flags]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENV
-    ) as server:
-        assert server.stdout is not None
-        try:
-            url = server.stdout.readline().strip()
-            (folder / "suite.json").write_text(json.dumps(suite_of(url, tests=TESTS)))
-            yield Provider(url, log)
-        finally:
-            server.terminate()
+    with fake_provider("--replay", str(replies), "--log", str(log), *flags) as url:
+        (folder / "suite.json").write_text(json.dumps(suite_of(url, tests=TESTS)))
+        yield Provider(url, log)
 
 
 # --- the store ------------------------------------------------------------------
@@ -253,7 +250,7 @@ def recorded_in(folder: Path) -> Recorded:
             rows = store.execute("SELECT task, row FROM results")
             return Recorded(
                 run=runs[0][0] if runs else None,
-                replies=Counter((who.rpartition(":")[2], asked) for who, asked in replies),
+                replies=Counter((who.rpartition(":")[2], question) for who, question in replies),
                 rows=Counter(rows.fetchall()),
             )
 
@@ -351,7 +348,7 @@ def start_run(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
 
 
 def wait_replies(process: "subprocess.Popen[str]", provider: Provider, number: int) -> None:
-    """Return when so many more replies have ended, or the process has."""
+    """Return when a number of further replies have ended, or the process has."""
     wanted = len(provider.entries()) + number
     while process.poll() is None and len(provider.entries()) < wanted:
         time.sleep(0.001)  # between two polls
@@ -366,7 +363,7 @@ class Audit:
     recorded: Recorded = Recorded(run=None, replies=Counter(), rows=Counter())
     lost_ages: list[float] = attrs.field(factory=list)
     """For each reply that was sent and not recorded: the seconds from then to the end of its execution."""
-    asked_again: list[Question] = attrs.field(factory=list)
+    repeated: list[Question] = attrs.field(factory=list)
     """Requests whose reply was recorded before the execution that made them."""
     paid: int = 0
     requests: int = 0
@@ -386,7 +383,7 @@ class Audit:
         before, self.recorded = self.recorded, recorded_in(self.folder)
         self.executions += 1
         self.requests += len(entries)
-        self.asked_again += [one.question for one in entries if one.question in before.replies]
+        self.repeated += [one.question for one in entries if one.question in before.replies]
         paid = [one for one in entries if one.is_paid]
         self.paid += len(paid)
         assert len({one.question for one in paid}) == len(paid), (
@@ -407,5 +404,5 @@ class Audit:
         return (
             f"{self.executions} executions, {self.requests} requests, {self.paid} replies paid;"
             f" not recorded: {len(ages)}, sent {median} ms before the end in the median and {oldest} at most;"
-            f" asked again: {len(self.asked_again)}"
+            f" asked again: {len(self.repeated)}"
         )

@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 PATIENCE = 60.0
-"""Seconds after which a test that waits has failed."""
+"""Seconds after which a waiting test fails."""
 
 
 @attrs.define(eq=False)
@@ -38,7 +38,7 @@ class HeldServer:
     _changed: threading.Condition = attrs.field(factory=threading.Condition)
 
     def hold_after(self, more: int, prompts: Iterable[str] = ()) -> None:
-        """Answer so many requests from now on, and more until these prompts are answered; hold all others."""
+        """Answer so many requests from now on, and more until these prompts are answered; hold the rest."""
         with self._changed:
             self._most = len(self.answered) + more
             self._before = frozenset(prompts)
@@ -55,7 +55,7 @@ class HeldServer:
             self._refused_models = {*models}
 
     def wait_held(self, requests: int) -> None:
-        """Return when so many requests are held."""
+        """Return when a number of requests are held."""
         with self._changed:
             met = self._changed.wait_for(lambda: self.held >= requests, PATIENCE)
             assert met, (len(self.prompts), len(self.answered))
@@ -124,15 +124,15 @@ def handler_of(server: HeldServer) -> type[BaseHTTPRequestHandler]:
         disable_nagle_algorithm = True
 
         def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            prompt = asked["messages"][-1]["content"]
-            status = server.receive(prompt, asked["model"])
-            told: dict[str, Any] = {"error": {"message": "wrong key", "type": "auth"}}
+            request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            prompt = request["messages"][-1]["content"]
+            status = server.receive(prompt, request["model"])
+            reply: dict[str, Any] = {"error": {"message": "wrong key", "type": "auth"}}
             if status == 200:
                 message = {"role": "assistant", "content": f"<{prompt}>"}
                 usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
-                told = {"choices": [{"index": 0, "message": message}], "usage": usage}
-            body = json.dumps(told).encode()
+                reply = {"choices": [{"index": 0, "message": message}], "usage": usage}
+            body = json.dumps(reply).encode()
             self.send_response(status)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(body)))
@@ -154,7 +154,7 @@ class _Quiet(ThreadingHTTPServer):
 
 @contextmanager
 def held_server() -> Iterator[HeldServer]:
-    """A provider that answers at once until it is told to hold."""
+    """A provider that answers at once until `hold_after` is called."""
     server = HeldServer()
     with _Quiet(("127.0.0.1", 0), handler_of(server)) as http:
         server.url = f"http://127.0.0.1:{http.server_address[1]}/v1"

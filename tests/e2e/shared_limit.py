@@ -2,24 +2,23 @@
 
     python tests/e2e/shared_limit.py [windows] [seconds of a window]
 
-measures for as long as one likes; by default three windows of a minute. It needs `redis-server`.
+measures for any duration; by default three windows of a minute. It needs `redis-server`.
 
-**What is compared.** The provider counts requests as they arrive, in every window of so many seconds, and
-refuses what is too much with a bare 429: it tells of nothing that lanes could learn from. The limits counts
-them as they are granted. A request that is late by more than the next ones comes closer to them than it was
-granted, so two parties that count the same window in two places never agree exactly. Nothing of that is
-excused here: the provider's window is enforced to the last microsecond, and the limits's is longer by `LATE`,
-which costs its share of the throughput.
+**Comparison.** The provider counts requests as they arrive, in every window of a given length, and
+refuses excess requests with a bare 429, from which lanes can learn nothing. The limits count requests
+when they are granted. A delayed request arrives closer to the next ones than it was
+granted, so two parties that count the same window in two places never agree exactly. No tolerance is
+granted here: the provider's window is enforced to the last microsecond, and that of the limits is longer by
+`LATE`, which costs its share of the throughput.
 
-**What is ideal.** One client that knows the provider's window, without any distance to it: its first
-requests at once, as many at a time as are allowed, and the next ones when the window has turned.
+**The ideal.** One client that knows the provider's window, without any distance to it: its first
+requests are sent at once, as many at a time as are allowed, and the next ones when the window has ended.
 """
 
 import json
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -28,6 +27,9 @@ from typing import Any
 
 import attrs
 from chaos import ENV
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from server_process import open_server
 
 SERVER = """
 import json, pathlib, sys
@@ -41,7 +43,7 @@ serve_until_interrupted(FakeSettings(**settings), Interrupts.installed(), log=lo
 PER_MINUTE, AT_ONCE, LATENCY = 1200, 8, 0.05
 LATE = 0.5
 """Seconds by which one request may take longer than another from its grant to its arrival. Most of it is
-for a machine that has more to do than it can: there a process may stand still for a while."""
+for an overloaded machine, on which a process may be paused for a while."""
 
 
 @attrs.frozen
@@ -57,24 +59,24 @@ class Arrival:
 
 @attrs.frozen
 class Audit:
-    """What the log of a provider says."""
+    """The arrivals in the log of a provider, and what follows from them."""
 
     arrivals: Sequence[Arrival]
-    """By time."""
+    """Ordered by time."""
 
     @classmethod
     def of(cls, log: Path) -> "Audit":
-        said = [json.loads(line) for line in log.read_text().splitlines()]
+        entries = [json.loads(line) for line in log.read_text().splitlines()]
         arrivals = [
             Arrival(at, at + one["busy_seconds"], one["utc_at"], one["status"])
-            for one in said
+            for one in entries
             for at in [one["utc_at"] - one["seconds"]]
         ]
         return cls(sorted(arrivals, key=lambda one: one.at))
 
     @property
     def refused(self) -> int:
-        """Requests that were too many."""
+        """Requests that exceeded the limit."""
         return sum(one.status == 429 for one in self.arrivals)
 
     @property
@@ -88,7 +90,7 @@ class Audit:
         return max(one.over_at for one in self.arrivals) - self.arrivals[0].at
 
     def most_in(self, window: float) -> int:
-        """Most requests in any window, which does not hold its end."""
+        """The most requests in any window, excluding its end."""
         most = first = 0
         for last, one in enumerate(self.arrivals):
             while one.at - self.arrivals[first].at >= window:
@@ -98,7 +100,7 @@ class Audit:
 
     @property
     def most_at_once(self) -> int:
-        """Most requests that kept the provider busy at one instant."""
+        """The most requests that the provider handled at one instant."""
         served = [one for one in self.arrivals if one.replied_at > one.at]
         edges = [(one.at, 1) for one in served] + [(one.replied_at, -1) for one in served]
         most = now = 0
@@ -109,7 +111,7 @@ class Audit:
 
 
 def ideal_starts(requests: int, window: float, capacity: int) -> list[float]:
-    """Seconds until each request of one client that knows the window."""
+    """Seconds until each request of a single client that knows the window."""
     ends = [0.0] * AT_ONCE
     starts = list[float]()
     for number in range(requests):
@@ -121,34 +123,21 @@ def ideal_starts(requests: int, window: float, capacity: int) -> list[float]:
 
 
 def allowed_until(instant: float, window: float, capacity: int) -> int:
-    """Requests that such a client has made by then."""
+    """The number of requests that such a client has made by then."""
     enough = round(instant / window + 2) * capacity
     return sum(start <= instant for start in ideal_starts(enough, window, capacity))
 
 
 @contextmanager
 def open_provider(log: Path, **settings: Any) -> Iterator[str]:
-    """A fake provider in a process of its own; gives its base URL."""
+    """Start a fake provider in a separate process, and return its base URL."""
     log.touch()
-    command = [sys.executable, "-c", SERVER, json.dumps(settings), str(log)]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENV
-    ) as server:
-        assert server.stdout is not None
-        try:
-            yield server.stdout.readline().strip()
-        finally:
-            server.terminate()
-
-
-def stats_of(base_url: str) -> Any:
-    """What a provider counts."""
-    with urllib.request.urlopen(base_url.removesuffix("/v1") + "/stats") as reply:
-        return json.load(reply)
+    with open_server([sys.executable, "-c", SERVER, json.dumps(settings), str(log)]) as url:
+        yield url
 
 
 def limits_of(window: float, capacity: int, timeout: float) -> list[dict[str, Any]]:
-    """A rolling window, and requests at once."""
+    """A rolling window and a number of concurrent requests."""
     return [
         {"key": "m:rpm", "kind": "rolling", "capacity": capacity, "windowSeconds": window},
         {
@@ -163,7 +152,7 @@ def limits_of(window: float, capacity: int, timeout: float) -> list[dict[str, An
 def start_run(
     folder: Path, base_url: str, redis_url: str, limits: Sequence[Any], requests: int
 ) -> subprocess.Popen[str]:
-    """Start the command with a suite of so many requests; it writes `results.json`."""
+    """Start the command with a suite of the given number of requests; it writes `results.json`."""
     folder.mkdir()
     lane = {"maxConcurrency": AT_ONCE, "retries": 0, "limits": ["m:rpm", "m:concurrency"]}
     suite = {
@@ -191,7 +180,7 @@ def start_run(
 def run_programs(
     folder: Path, redis_url: str, *, programs: int, windows: int, window: float
 ) -> Audit:
-    """Let programs share a limit for so many windows of so many seconds, and look at the provider's log."""
+    """Let programs share a limit for a number of windows, and return an audit of the provider's log."""
     capacity = round(PER_MINUTE * window / 60)
     limits = limits_of(window + LATE, capacity, timeout=30.0)
     log = folder / "log.jsonl"
@@ -203,13 +192,13 @@ def run_programs(
             for n in range(programs)
         ]
         for run in runs:
-            said, _ = run.communicate()
-            assert run.returncode == 0, said
+            entries, _ = run.communicate()
+            assert run.returncode == 0, entries
     return Audit.of(log)
 
 
 def main(windows: int = 3, window: float = 60.0) -> None:
-    """Print what four programs make of a limit."""
+    """Print the throughput of four programs under a limit."""
     sys.path.insert(0, str(Path(__file__).parent.parent / "limits"))
     from redis_server import open_server
 

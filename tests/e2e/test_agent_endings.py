@@ -1,4 +1,4 @@
-"""What becomes of cases of agents: tried again, held up by others, and stopped by what they use."""
+"""Endings of agent cases: retried, blocked by other cases, and stopped by limits of their usage."""
 
 import subprocess
 import sys
@@ -19,14 +19,14 @@ Command = Callable[..., tuple[int, str]]
 def command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Command:
-    """Runs a command in the folder of the test: its exit code, and all that it said."""
+    """Run a command in the folder of the test, and return its exit code and its output."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
 
     def run(*words: str) -> tuple[int, str]:
         code = run_command_line([*words])
-        said = capsys.readouterr()
-        return code, said.out + said.err
+        output = capsys.readouterr()
+        return code, output.out + output.err
 
     return run
 
@@ -34,10 +34,10 @@ def command(
 QUIET = ("--no-progress", "--no-table", "-o", "rows.jsonl")
 
 
-def test_what_failed_begins_anew_and_what_had_no_verdict_goes_on(
+def test_failed_cases_start_again_and_cases_without_a_verdict_continue(
     tmp_path: Path, command: Command
 ) -> None:
-    """A folder that does not count any more is kept aside; attempts that were made are not made again."""
+    """A folder that no longer counts is set aside; finished attempts are not made again."""
     bench = Bench(tmp_path)
     bench.write(
         {
@@ -60,7 +60,7 @@ def test_what_failed_begins_anew_and_what_had_no_verdict_goes_on(
     (folder / "workspace" / "mine").touch()
     assert command("resume", "--retry", "failed", "-o", "rows.jsonl")[0] == 0
     assert set(bench.outcomes.values()) == {"pass"}
-    assert sorted(bench.begun()) == ["folder 0", "gives-up 0"]
+    assert sorted(bench.started()) == ["folder 0", "gives-up 0"]
     aside = folder.with_name("gives-up.old-1")
     assert (aside / "workspace" / "mine").exists()
     assert (aside / "logs" / "attempt-001.stdout").exists()
@@ -78,10 +78,10 @@ sys.exit(not database.execute("SELECT 1 FROM result WHERE test = 6").fetchall())
 """.rstrip()
 
 
-def test_ag_73_and_74_what_depends_on_a_case_that_failed_does_what_its_policy_says(
+def test_ag_73_and_74_dependents_of_a_failed_case_follow_their_policy(
     tmp_path: Path, command: Command
 ) -> None:
-    """Policies, the report of what is stuck, and how the run is drawn; a resume makes what is left."""
+    """Policies, the report of blocked cases, and the graph of the run; a resume runs the remaining cases."""
     bench = Bench(tmp_path)
     bench.write(
         {
@@ -104,7 +104,7 @@ def test_ag_73_and_74_what_depends_on_a_case_that_failed_does_what_its_policy_sa
         },
         maxRestarts=1,
     )
-    code, said = command("s.json", *QUIET)
+    code, output = command("s.json", *QUIET)
     assert code == 100
     assert bench.outcomes == {
         "base": "fail",
@@ -120,12 +120,12 @@ def test_ag_73_and_74_what_depends_on_a_case_that_failed_does_what_its_policy_sa
     assert rows["skips"]["error"] == "blocked by case base, which is not done"
     assert rows["fails"]["error"] == "case base, which it depends on, is not done"
     assert "has waited 0.1 s for slow" in rows["late"]["error"]
-    stuck = [line for line in said.splitlines() if "is blocked forever" in line]
+    stuck = [line for line in output.splitlines() if "is blocked forever" in line]
     assert stuck == [
         "warning: case blocks is blocked forever: blocks waits for base (failed)",
         "warning: case behind is blocked forever: behind waits for blocks, blocks for base (failed)",
     ]
-    assert not {"skips 0", "blocks 0", "behind 0", "late 0"} & {*bench.begun()}
+    assert not {"skips 0", "blocks 0", "behind 0", "late 0"} & {*bench.started()}
     drawn = command("runs", "--graph", "latest")[1]
     for case in bench.outcomes:
         assert case in drawn
@@ -133,13 +133,13 @@ def test_ag_73_and_74_what_depends_on_a_case_that_failed_does_what_its_policy_sa
     (tmp_path / "mended").touch()
     assert command("resume", "--retry", "failed", "-o", "rows.jsonl")[0] == 100
     again = {case for case, outcome in bench.outcomes.items() if outcome != "pass"}
-    assert again == {"fails", "late"}  # errors, which nobody asked for
+    assert again == {"fails", "late"}  # errors; no retry was requested
 
 
-def test_what_agents_report_is_held_against_their_limits_and_the_budget(
+def test_reported_usage_counts_against_limits_and_the_budget(
     tmp_path: Path, command: Command
 ) -> None:
-    """A case that used up what it may is given up; a run that did makes no attempt more, and can go on."""
+    """Limits end their cases; a run over its budget starts no further attempt, and can continue."""
     bench = Bench(tmp_path)
     report = """printf '{"tokens": {"prompt": 3, "completion": 2}, "cost": 0.01}' >$TRIOEVAL_REPORT
         [ $TRIOEVAL_ATTEMPT -lt 5 ] || touch DONE"""
@@ -158,23 +158,23 @@ def test_what_agents_report_is_held_against_their_limits_and_the_budget(
 
     for budget, attempts in (({"usd": 0.025}, 3), ({"tokens": 20}, 4)):
         bench.write({"one": report, "two": report}, top={"evaluateOptions": {"budget": budget}})
-        code, said = command("s.json", *QUIET, "-j", "1")
-        assert code == 100, said
-        assert "2 rows not run because of the budget" in said
+        code, output = command("s.json", *QUIET, "-j", "1")
+        assert code == 100, output
+        assert "2 rows not run because of the budget" in output
         made = [
             len(agent_of(row)["attempts"]) if row["response"] else 0 for row in bench.rows.values()
         ]
         assert sum(made) == attempts
-    code, said = command("resume", "--max-tokens", "1000", "-o", "rows.jsonl")
-    assert code == 0, said
+    code, output = command("resume", "--max-tokens", "1000", "-o", "rows.jsonl")
+    assert code == 0, output
     assert [len(agent_of(row)["attempts"]) for row in bench.rows.values()] == [6, 6]
     assert [outcome_of(row) for row in bench.rows.values()] == ["pass", "pass"]
 
 
-def test_a_suite_that_goes_on_with_more_columns_finds_its_cases(
+def test_a_continued_suite_with_more_columns_finds_its_cases(
     tmp_path: Path, command: Command
 ) -> None:
-    """A case that was interrupted is gone on with in its workspace, whatever it is called by then."""
+    """An interrupted case continues in its workspace, whatever its name is by then."""
     bench = Bench(tmp_path)
     bench.write({"one": "touch mine; kill -INT $(cut -d' ' -f4 /proc/$PPID/stat)"}, restartDelay=30)
     with bench.run("s.json") as program:
@@ -185,13 +185,13 @@ def test_a_suite_that_goes_on_with_more_columns_finds_its_cases(
         {"one": "[ $TRIOEVAL_ATTEMPT = 0 ] || [ -e mine ] || exit 1; touch DONE"},
         providers=["exec:sh {{suite}}/agent.sh", label],
     )
-    code, said = command("resume", "--reconcile")
-    assert code == 0, said
-    assert sorted(bench.begun()[1:]) == ["one.exec-sh-suite-agent.sh 1", "one.other 0"]
+    code, output = command("resume", "--reconcile")
+    assert code == 0, output
+    assert sorted(bench.started()[1:]) == ["one.exec-sh-suite-agent.sh 1", "one.other 0"]
 
 
-def test_hundreds_of_cases_that_wait_keep_few_files_open(tmp_path: Path) -> None:
-    """A program may open so many at a time; each case that waits tells its bus of that."""
+def test_hundreds_of_waiting_cases_open_few_files(tmp_path: Path) -> None:
+    """A program may open a limited number of files; each waiting case posts to its bus."""
     bench = Bench(tmp_path)
     names = [f"case-{number}" for number in range(80)]
     scripts = dict.fromkeys(names, "exit 1")
@@ -206,6 +206,6 @@ def test_hundreds_of_cases_that_wait_keep_few_files_open(tmp_path: Path) -> None
         stderr=subprocess.STDOUT,
         text=True,
     ) as program:
-        said = finish(program, 100)
-    assert "warning" not in said
+        output = finish(program, 100)
+    assert "warning" not in output
     assert bench.outcomes == {"base": "fail", **dict.fromkeys(names, "blocked")}

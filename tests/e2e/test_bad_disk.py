@@ -1,4 +1,4 @@
-"""Runs on a full disk or with a locked store: they keep and report what they have."""
+"""Runs on a full disk or with a locked store keep and report their results."""
 
 import os
 import sqlite3
@@ -27,28 +27,28 @@ size = int(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 os.execv(sys.executable, [sys.executable, "-m", "trioeval", *sys.argv[2:]])
 """
-"""Runs the command with a bound of each file that it writes, as a disk has one of them all."""
+"""Runs the command with a maximum size of each file that it writes, like a full disk."""
 
 
 ROWS = 424
 LOCKED = 35 if DEEP else 3
-"""Seconds; a run has the patience for 30 of them."""
+"""Seconds; a run waits for at most 30 of them."""
 
 
 def ended(process: "subprocess.Popen[str]") -> tuple[int, str]:
-    """Exit code and stderr."""
-    _, said = process.communicate(timeout=120)
-    assert "Traceback" not in said
-    return process.returncode, said
+    """Return the exit code and stderr."""
+    _, stderr = process.communicate(timeout=120)
+    assert "Traceback" not in stderr
+    return process.returncode, stderr
 
 
 def check_continues(audit: Audit, folder: Path) -> None:
     """Check that nothing recorded is lost and that the rest follows."""
     audit.look(time.time())
-    code, said = ended(start_run(folder, "resume", "--no-cache", "-o", "out.json"))
-    assert code == 100, said
+    code, stderr = ended(start_run(folder, "resume", "--no-cache", "-o", "out.json"))
+    assert code == 100, stderr
     audit.look(time.time())
-    assert audit.asked_again == []
+    assert audit.repeated == []
     assert len(rows_of(folder)) == ROWS
 
 
@@ -65,10 +65,10 @@ def test_a_full_disk_ends_a_run_that_keeps_its_records(tmp_path: Path) -> None:
             stderr=subprocess.PIPE,
             text=True,
         )
-        code, said = ended(process)
-        assert code == 1, said
-        assert "results.db" in said
-        assert "trioeval resume" in said.strip().rpartition("\n")[2]
+        code, stderr = ended(process)
+        assert code == 1, stderr
+        assert "results.db" in stderr
+        assert "trioeval resume" in stderr.strip().rpartition("\n")[2]
         assert len((tmp_path / "out.csv").read_text().splitlines()) > 1
         assert (tmp_path / "out.junit.xml").exists()
         assert provider.stats()["requests"] < ROWS
@@ -84,17 +84,17 @@ def test_a_run_waits_for_a_locked_store_only_for_a_while(tmp_path: Path) -> None
         wait_replies(process, provider, 50)
         with closing(sqlite3.connect(tmp_path / ".trioeval" / "results.db")) as other:
             other.execute("BEGIN IMMEDIATE")
-            time.sleep(LOCKED)  # its length is what is tried
+            time.sleep(LOCKED)  # time.sleep(LOCKED)  # the duration of the lock is tested
             other.rollback()
-        code, said = ended(process)
-        assert "results.db" in said
-        assert "locked" in said
+        code, stderr = ended(process)
+        assert "results.db" in stderr
+        assert "locked" in stderr
         if DEEP:
-            assert code == 1, said
-            assert "trioeval resume" in said.strip().rpartition("\n")[2]
+            assert code == 1, stderr
+            assert "trioeval resume" in stderr.strip().rpartition("\n")[2]
             assert len(rows_of(tmp_path)) > 50
             check_continues(audit, tmp_path)
         else:
-            assert code == 100, said
+            assert code == 100, stderr
             assert audit.look(time.time()) == []
         assert audit.recorded.rows.total() == ROWS

@@ -1,4 +1,4 @@
-"""Several real processes on one bus: agents in shell and Python, followers, signals, and sudden ends."""
+"""Several real processes on one bus: agents in shell and Python, followers, signals, and kills."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from trioeval.cli.app import run_command_line
 pytestmark = pytest.mark.slow
 
 BUS = [sys.executable, "-m", "trioeval", "bus"]
-WAIT = 60  # seconds, for what takes a moment
+WAIT = 60  # seconds; the maximum wait for something that takes a moment
 
 PYTHON_AGENT = """
 import os, trio
@@ -45,7 +45,7 @@ SHELL_AGENT = """
 set -e
 question=$("$TRIOEVAL_PYTHON" -P -m trioeval bus post --type QUESTION "May I?")
 answer=$("$TRIOEVAL_PYTHON" -P -m trioeval bus follow --since "$question" --until DECISION --timeout 60)
-printf 'told:\n%s\n' "$answer" | "$TRIOEVAL_PYTHON" -P -m trioeval bus post --type FACT
+printf 'answer:\n%s\n' "$answer" | "$TRIOEVAL_PYTHON" -P -m trioeval bus post --type FACT
 """
 
 HOLDER = """
@@ -86,7 +86,7 @@ trio.run(main)
 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
-    """What an agent finds."""
+    """The environment of an agent."""
     return {
         **os.environ,
         "TRIOEVAL_BUS": str(tmp_path / "bus"),
@@ -98,7 +98,7 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 @contextmanager
 def running(command: Sequence[str | Path], env: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """A process that is over at the end of the block, whatever becomes of it."""
+    """A process that is ended with the block."""
     with subprocess.Popen(
         command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -109,7 +109,7 @@ def running(command: Sequence[str | Path], env: dict[str, str]) -> Iterator[subp
 
 
 def wait_for_lock(process: subprocess.Popen[str]) -> None:
-    """Until it has opened the file of the lock, so that all that is left to do is to get it."""
+    """Wait until a process has opened the lock file, so that it only needs to acquire the lock."""
     until = time.monotonic() + WAIT
     while not any(path.name == ".lock" for path in opened(process)):
         assert time.monotonic() < until
@@ -117,7 +117,7 @@ def wait_for_lock(process: subprocess.Popen[str]) -> None:
 
 
 def opened(process: subprocess.Popen[str]) -> Iterator[Path]:
-    """The files that it has open."""
+    """The files that a process has open."""
     for file in Path(f"/proc/{process.pid}/fd").iterdir():
         with suppress(FileNotFoundError):  # closed meanwhile
             yield file.readlink()
@@ -128,10 +128,10 @@ def line_of(process: subprocess.Popen[str]) -> Any:
     return json.loads(process.stdout.readline())
 
 
-def test_agents_in_two_languages_talk_and_a_third_process_listens(
+def test_agents_in_two_languages_communicate_and_a_third_process_follows(
     tmp_path: Path, env: dict[str, str]
 ) -> None:
-    """Each sees all of it in the same order, also who was there before the bus was."""
+    """Each sees all messages in the same order, even a follower that started before the bus existed."""
     (tmp_path / "json.py").write_text("raise SystemExit('a file of the workspace was imported')")
     with ExitStack() as stack:
         listener = stack.enter_context(running([*BUS, "follow", "--json", "--until", "FACT"], env))
@@ -146,20 +146,20 @@ def test_agents_in_two_languages_talk_and_a_third_process_listens(
             check=False,
         )
         assert (shell.returncode, shell.stderr) == (0, "")
-        heard, told = listener.communicate(timeout=WAIT)
-        assert (listener.returncode, told) == (0, "")
+        stdout, stderr = listener.communicate(timeout=WAIT)
+        assert (listener.returncode, stderr) == (0, "")
         assert python.wait(timeout=WAIT) == 0
-    question, decision, fact = map(json.loads, heard.splitlines())
+    question, decision, fact = map(json.loads, stdout.splitlines())
     assert (question["seq"], question["type"], question["task_id"]) == (1, "QUESTION", "sh")
     assert (decision["type"], decision["parents"]) == ("DECISION", [{"msg_id": question["msg_id"]}])
     assert shell.stdout == f"{fact['msg_id']}\n"
-    assert fact["body"] == f"told:\n2 {decision['ts'][:19]}Z DECISION py yes\n"
+    assert fact["body"] == f"answer:\n2 {decision['ts'][:19]}Z DECISION py yes\n"
 
 
-def test_ag_57_a_writer_that_is_killed_with_the_lock_holds_up_nobody(
+def test_ag_57_a_writer_that_is_killed_with_the_lock_blocks_no_other_writer(
     tmp_path: Path, env: dict[str, str]
 ) -> None:
-    """Who waited for it goes on, and both messages are there."""
+    """The waiting writer continues, and both messages exist."""
     with running([sys.executable, "-c", HOLDER, tmp_path / "bus"], env) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "holds the lock\n"
@@ -167,17 +167,17 @@ def test_ag_57_a_writer_that_is_killed_with_the_lock_holds_up_nobody(
             wait_for_lock(waiting)
             assert waiting.poll() is None
             holder.kill()
-            printed, told = waiting.communicate(timeout=WAIT)
-            assert (waiting.returncode, told) == (0, "")
+            printed, stderr = waiting.communicate(timeout=WAIT)
+            assert (waiting.returncode, stderr) == (0, "")
     found = read_bus(tmp_path / "bus").messages
     assert [message.draft.body for message in found] == ["before", "after"]
     assert printed == f"{found[1].msg_id}\n"
 
 
-def test_a_post_that_is_stopped_while_it_waits_has_posted_nothing(
+def test_a_post_that_is_stopped_while_it_waits_posts_nothing(
     tmp_path: Path, env: dict[str, str]
 ) -> None:
-    """It says so, with the code of its signal."""
+    """It reports this, with the exit code of its signal."""
     with running([sys.executable, "-c", HOLDER, tmp_path / "bus"], env) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
@@ -190,7 +190,7 @@ def test_a_post_that_is_stopped_while_it_waits_has_posted_nothing(
 
 
 def test_a_follower_ends_with_its_signal_or_its_reader(env: dict[str, str]) -> None:
-    """At once, quietly and with the right code: also where it waits for a reader who does not read."""
+    """It ends at once, without a traceback and with the right code, even if it waits for a slow reader."""
     with ExitStack() as stack:
         begin = [running([*BUS, "follow", "--json"], env) for _ in range(4)]
         interrupted, terminated, left, stuck = [stack.enter_context(one) for one in begin]
@@ -218,25 +218,25 @@ def test_a_follower_ends_with_its_signal_or_its_reader(env: dict[str, str]) -> N
         assert left.stderr.read() == ""
 
 
-def test_ag_64_a_reader_never_gets_a_part_of_a_message(
+def test_ag_64_a_reader_never_gets_a_partial_message(
     tmp_path: Path, env: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """While another process writes; each look sees what the last one saw, and whole messages behind it."""
+    """Another process writes meanwhile; each read returns the earlier messages and complete new ones."""
     seen: list[Any] = []
     looks = 0
-    (tmp_path / "bus").mkdir()  # a folder that does not exist is a mistake of whoever reads
+    (tmp_path / "bus").mkdir()  # reading a folder that does not exist is an error
     go_on = tmp_path / "go on"
     with running([sys.executable, "-c", WRITER, tmp_path / "bus", go_on], env) as writer:
         while len(seen) < 400:
             is_over = writer.poll() is not None
             words = ["--bus", str(tmp_path / "bus"), "--since", str(len(seen)), "--json"]
             assert run_command_line(["bus", "read", *words]) == 0
-            told = capsys.readouterr()
-            assert told.err == ""
-            new = [json.loads(line) for line in told.out.splitlines()]
+            stderr = capsys.readouterr()
+            assert stderr.err == ""
+            new = [json.loads(line) for line in stderr.out.splitlines()]
             looks += bool(new)
             seen += new
-            if seen:  # so that some are written after a look
+            if seen:  # so that some messages are written after a read
                 go_on.touch()
             assert not is_over or len(seen) == 400
     assert looks > 1
@@ -244,10 +244,10 @@ def test_ag_64_a_reader_never_gets_a_part_of_a_message(
     assert [one["body"] for one in seen] == [f"{n} " + "x" * n * 7 for n in range(1, 401)]
 
 
-def test_bytes_that_are_no_text_are_refused_as_arguments_and_marked_as_input(
+def test_invalid_utf8_is_refused_in_arguments_and_replaced_in_input(
     tmp_path: Path, env: dict[str, str]
 ) -> None:
-    """Nothing else of them is lost; the one who posts is told either way."""
+    """Nothing else of the text is lost; a message on stderr reports both."""
     refused = subprocess.run([*BUS, "post", b"a\xff"], env=env, capture_output=True, check=False)
     assert (refused.returncode, refused.stdout) == (2, b"")
     assert refused.stderr == b"TEXT must be UTF-8 text, got 'a\\udcff'\n"
@@ -261,7 +261,7 @@ def test_bytes_that_are_no_text_are_refused_as_arguments_and_marked_as_input(
 
 
 def test_a_post_imports_little(env: dict[str, str]) -> None:
-    """An agent posts often: nothing of suites, reports, providers or databases is looked at."""
+    """Agents post often, so no module of suites, reports, providers or databases is imported."""
     probe = (
         "import sys; from trioeval.cli.app import run_command_line as run; run(['bus', 'post', 'a']);"
         "print(*{'yaml', 'jinja2', 'httpx2', 'sqlite3', 'cattrs', 'trioeval.suite', 'trioeval.report',"

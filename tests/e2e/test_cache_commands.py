@@ -27,26 +27,26 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_stats_show_the_contents(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """They are shown by provider, as a table or as JSON."""
     assert run_command_line(["cache", "stats"]) == 0
-    told = capsys.readouterr()
-    assert told.err.startswith(f"{path}: 3 replies, ")
-    assert told.err.endswith(", the oldest from 2001-09-09T01:46:40.000+00:00\n")
-    assert "openai:m" in told.out
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"{path}: 3 replies, ")
+    assert printed.err.endswith(", the oldest from 2001-09-09T01:46:40.000+00:00\n")
+    assert "openai:m" in printed.out
     assert run_command_line(["cache", "stats", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["entries"] == 3
     assert data["providers"][0] == {"provider": "openai:m", "entries": 2, "bytes": 32}
 
 
-def test_clear_removes_what_is_named(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_clear_removes_the_named_entries(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It removes replies by provider, by age, and all of them."""
-    for flags, said in [
+    for flags, message in [
         (["--provider", "http"], "1 reply removed"),
         (["--older-than", "100000w"], "0 replies removed"),
         (["--older-than", "2d", "--provider", "openai:m"], "2 replies removed"),
         ([], "0 replies removed"),
     ]:
         assert run_command_line(["cache", "clear", *flags]) == 0
-        assert capsys.readouterr().err == f"{path}: {said}\n"
+        assert capsys.readouterr().err == f"{path}: {message}\n"
     assert run_command_line(["cache", "clear", "--older-than", "soon"]) == 2
     assert "--older-than must be an age" in capsys.readouterr().err
 

@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from test_command_line import ENV, fake_provider, stats_of, trioeval, write
+from server_process import fake_provider, stats_of
+from test_command_line import ENV, trioeval, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 
@@ -85,15 +86,15 @@ def test_a_second_signal_ends_everything_within_two_seconds(
             while "stopping" not in run.stderr.readline():
                 assert run.poll() is None
             run.send_signal(number)
-            told_at = time.monotonic()
+            signalled_at = time.monotonic()
             assert run.wait(timeout=60) == 128 + number
-            took = time.monotonic() - told_at
+            took = time.monotonic() - signalled_at
         assert family(marker) == []
         while (stats := stats_of(url))["in_flight"]:
             pass
         assert stats["abandoned"] == 2
     # Programs are given one and a half seconds to end by themselves; the rest is this command's own end.
-    assert took < 20  # on a busy machine; whoever waited for one of them would wait for ten minutes
+    assert took < 20  # on a busy machine; waiting for one of them would take ten minutes
     rows = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
     assert len(rows) == 6
     assert all("interrupted" in row["error"] or "not run" in row["error"] for row in rows)

@@ -73,13 +73,13 @@ class End:
     """A way to end an execution early."""
 
     strike: Callable[[Execution], float]
-    """Ends an execution, and returns the instant from which on it could not act as usual."""
+    """Ends an execution, and returns the instant from which it could no longer act as usual."""
     arguments: tuple[str, ...] = ()
     in_flight: float = IN_FLIGHT
     """Like the constant; 0 means that nothing may be lost."""
     keeps_all: bool = True
     """True if the disk keeps everything that was written."""
-    says: bool = True
+    names_command: bool = True
     """True if it can still name the command that continues the run."""
 
 
@@ -123,8 +123,8 @@ def await_deadline(execution: Execution) -> float:
     return execution.provider.wait_idle()[-1].utc_at
 
 
-KILLED = End(strike=kill, says=False)
-WITHOUT_POWER = End(strike=cut_power, in_flight=math.inf, keeps_all=False, says=False)
+KILLED = End(strike=kill, names_command=False)
+WITHOUT_POWER = End(strike=cut_power, in_flight=math.inf, keeps_all=False, names_command=False)
 DRAINED = End(strike=interrupt, in_flight=0.0)
 CANCELLED = End(strike=interrupt_twice)
 TOO_LATE = End(strike=await_deadline, arguments=("--max-time", "0.4"))
@@ -141,14 +141,14 @@ CASES: dict[str, tuple[End, ...]] = (
     if DEEP
     else {
         "killed": (KILLED, WITHOUT_POWER, KILLED, KILLED),
-        "told": (DRAINED, CANCELLED, TOO_LATE),
+        "warned": (DRAINED, CANCELLED, TOO_LATE),
     }
 )
 
 
 @attrs.define(eq=False)
 class Stalls:
-    """How long a process of this machine, and its disk, stood still."""
+    """The longest pauses of a process of this machine, and of its disk."""
 
     longest: float = 0.0
     """Seconds."""
@@ -195,21 +195,21 @@ def chase(
             ended_at = (
                 end.strike(Execution(process, provider, folder, random, share)) if end else 0.0
             )
-            _, said = process.communicate(timeout=600)
-            assert "Traceback" not in said
-            goes_on = "trioeval resume" in said.strip().rpartition("\n")[2]
+            _, stderr = process.communicate(timeout=600)
+            assert "Traceback" not in stderr
+            goes_on = "trioeval resume" in stderr.strip().rpartition("\n")[2]
             lost = audit.look(ended_at, keeps_all=end is None or end.keeps_all)
             if process.returncode == 100 and not goes_on:
                 assert not lost
                 break
-            assert end is not None, said
-            assert goes_on or not end.says or not audit.recorded.run, said
-            # Neither the program nor the disk could do anything while the machine stood still.
+            assert end is not None, stderr
+            assert goes_on or not end.names_command or not audit.recorded.run, stderr
+            # Neither the program nor the disk could do anything while the machine was paused.
             room = end.in_flight and end.in_flight + 2 * stalls.longest
             assert max(lost, default=0.0) <= room, str(audit)
             assert end.in_flight or not lost
         print(audit)
-    assert audit.asked_again == []
+    assert audit.repeated == []
     return audit
 
 

@@ -110,11 +110,11 @@ def test_failing_tests_of_a_result_file_run_again(folder: Path) -> None:
         (["--filter-range", "3:1"], "--filter-range begins after its end, got '3:1'"),
         (["--filter-pattern", "("], "--filter-pattern '(' is not a valid regular expression"),
         (
-            ["--filter-pattern", "nobody"],
+            ["--filter-pattern", "none-of-these"],
             "no rows match the filters (pass --allow-empty to accept this)",
         ),
         (
-            ["--filter-providers", "nobody"],
+            ["--filter-providers", "none-of-these"],
             "no rows match the filters (pass --allow-empty to accept this)",
         ),
         (["--share"], "--share: results are not shared"),
@@ -186,11 +186,11 @@ def test_results_are_written_through_a_link(folder: Path) -> None:
 
 def test_filters_that_match_no_rows_may_be_allowed(folder: Path) -> None:
     """Then the run succeeds without rows."""
-    done = trioeval("suite.json", "--filter-pattern", "nobody", "--allow-empty", cwd=folder)
+    done = trioeval("suite.json", "--filter-pattern", "none-of-these", "--allow-empty", cwd=folder)
     assert (done.returncode, last_line(done)) == (0, "no rows to run; exit 0")
 
 
-def test_the_environment_sets_the_threshold_and_what_is_stripped(folder: Path) -> None:
+def test_the_environment_sets_the_threshold_and_the_stripped_fields(folder: Path) -> None:
     """The variables have promptfoo's names; an invalid value is refused."""
     env = {"PROMPTFOO_PASS_RATE_THRESHOLD": "25", "PROMPTFOO_STRIP_RESPONSE_OUTPUT": "true"}
     done = trioeval("suite.json", "-o", "o.jsonl", cwd=folder, env=env)
@@ -462,7 +462,7 @@ def test_watching_continues_after_any_error_and_any_exit_code(tmp_path: Path) ->
             while text not in (line := process.stderr.readline()):
                 assert line, f"ended without saying {text!r}"
 
-        for content, said in (
+        for content, message in (
             (None, 'file not found: "file://t.csv"'),
             ("word\nho,ho,ho\n", "t.csv:2"),
             ("word\nho\n", "exit 200"),
@@ -470,7 +470,7 @@ def test_watching_continues_after_any_error_and_any_exit_code(tmp_path: Path) ->
         ):
             if content is not None:
                 (tmp_path / "t.csv").write_text(content)
-            wait_for(said)
+            wait_for(message)
             wait_for("watching")
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)

@@ -7,15 +7,14 @@ import re
 import signal
 import subprocess
 import sys
-import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from held_server import held_server
+from server_process import fake_provider, stats_of
 
 pytestmark = pytest.mark.slow
 
@@ -61,26 +60,6 @@ def echo_suite(**more: Any) -> dict[str, Any]:
     }
 
 
-@contextmanager
-def fake_provider(*flags: str) -> Iterator[str]:
-    """A fake provider in a process of its own; gives its base URL."""
-    command = [sys.executable, "-m", "trioeval", "fake-provider", "--port", "0", *flags]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENV
-    ) as server:
-        assert server.stdout is not None
-        try:
-            yield server.stdout.readline().strip()
-        finally:
-            server.terminate()
-
-
-def stats_of(base_url: str) -> dict[str, Any]:
-    with urllib.request.urlopen(base_url.removesuffix("/v1") + "/stats") as reply:
-        found: dict[str, Any] = json.load(reply)
-        return found
-
-
 def http_suite(
     base_url: str, rows: int, lane: dict[str, Any] | None = None, **options: Any
 ) -> dict[str, Any]:
@@ -98,7 +77,7 @@ def http_suite(
     }
 
 
-def test_a_run_writes_its_rows_in_order_and_says_why_it_exits(tmp_path: Path) -> None:
+def test_a_run_writes_its_rows_in_order_and_the_reason_of_its_exit_code(tmp_path: Path) -> None:
     """Pass, fail and error differ; both files hold all rows; the exit code is 100."""
     write(tmp_path / "suite.json", echo_suite())
     done = trioeval("suite.json", "-o", "out.json", "-o", "out.jsonl", cwd=tmp_path)
@@ -194,7 +173,7 @@ def test_flags_change_the_run_and_not_the_file(tmp_path: Path) -> None:
 def test_errors_are_reported_in_a_line_and_nothing_runs(
     tmp_path: Path, arguments: Sequence[str], code: int, line: str
 ) -> None:
-    """There is no traceback and no stdout; the exit code shows whose error it is."""
+    """Neither traceback nor stdout is printed; the exit code shows whose error it is."""
     (tmp_path / "broken.json").write_text('{"providers": }')
     (tmp_path / "typo.yaml").write_text("providers: [echo]\npromtps: [x]\n")
     (tmp_path / "none.json").write_text('{"prompts": ["x"]}')
@@ -256,15 +235,15 @@ def test_a_rate_limited_provider_gets_no_excess_requests(tmp_path: Path) -> None
     """20 a second, a burst of 4: with the rate configured no request is refused; without it none is lost."""
     limits = ("--rpm", "1200", "--burst", "4", "--hints", "retry_after")
     with fake_provider(*limits) as url:
-        told = rows_of(tmp_path, http_suite(url, 16, {"rpm": 1200, "burst": 2}))
+        rows = rows_of(tmp_path, http_suite(url, 16, {"rpm": 1200, "burst": 2}))
         assert stats_of(url)["by_status"] == {"200": 16}
     with fake_provider(*limits) as url:
         untold = rows_of(tmp_path, http_suite(url, 16))
         assert stats_of(url)["by_status"]["429"] <= 15
-    assert kinds_of(told) == kinds_of(untold) == {"pass"}
+    assert kinds_of(rows) == kinds_of(untold) == {"pass"}
 
 
-def test_a_spent_budget_ends_the_run_and_says_so(tmp_path: Path) -> None:
+def test_a_spent_budget_ends_the_run_and_is_reported(tmp_path: Path) -> None:
     """Eight requests are allowed; the other rows are not run, with this reason."""
     with fake_provider() as url:
         rows = rows_of(tmp_path, http_suite(url, 20, budget={"requests": 8}))
@@ -275,7 +254,9 @@ def test_a_spent_budget_ends_the_run_and_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("signals", [1, 2])
-def test_an_interrupted_run_writes_everything_and_says_so(tmp_path: Path, signals: int) -> None:
+def test_an_interrupted_run_writes_everything_and_reports_the_interrupt(
+    tmp_path: Path, signals: int
+) -> None:
     """The first Ctrl-C lets running rows finish, the second one cancels them; every row is written."""
     with held_server() as server:
         server.hold_after(0)
@@ -341,7 +322,7 @@ def test_signals_that_are_ignored_for_a_run_do_not_end_it(tmp_path: Path, ignore
 
 
 def test_every_row_is_recorded_at_the_deadline(tmp_path: Path) -> None:
-    """MaxEvalTimeMs ends the run; rows without a verdict and the last line have this reason."""
+    """`maxEvalTimeMs` ends the run; rows without a verdict and the last line have this reason."""
     with fake_provider("--latency", "30") as url:
         write(tmp_path / "suite.json", http_suite(url, 6, maxEvalTimeMs=3000))
         done = trioeval("suite.json", "-o", "out.json", cwd=tmp_path)
@@ -352,7 +333,7 @@ def test_every_row_is_recorded_at_the_deadline(tmp_path: Path) -> None:
 
 
 def test_a_timeout_ends_only_its_row(tmp_path: Path) -> None:
-    """TimeoutMs ends the row and not the run."""
+    """`timeoutMs` ends the row and not the run."""
     with fake_provider("--latency", "30") as url:
         write(tmp_path / "suite.json", http_suite(url, 2, timeoutMs=100))
         done = trioeval("suite.json", "-o", "out.json", cwd=tmp_path)

@@ -52,27 +52,27 @@ def test_co_73_to_76_a_dataset_that_changes_is_extended_refused_or_reconciled(
     """More rows are new groups, and an ordered seed continues; other changes need --reconcile."""
     (tmp_path / "names.csv").write_text("name\nann\nbo\ncy\n")
 
-    def say(rows: int, prompt: str = "and {{ first }}", size: int = 2) -> None:
+    def write_suite(rows: int, prompt: str = "and {{ first }}", size: int = 2) -> None:
         seed = {"type": "seed", "file": "names.csv", "columns": ["name"], "order": "ordered"}
         columns = (seed, llm("first", "greet {{ name }}"), llm("second", prompt))
         task = made(*columns, rows=rows, groupSize=size)
         write(tmp_path, {"providers": [lane_of(server.url)], "tasks": [task]})
 
     def refused(command: str, code: int) -> str:
-        """The output of this process; a refusal needs no process of its own."""
+        """The output of this process; a refusal needs no separate process."""
         assert run_command_line([command, "--no-cache", "--no-table", "--no-progress"]) == code
         return capfd.readouterr().err
 
     monkeypatch.chdir(tmp_path)
-    say(5)
-    asked = len(server.prompts)
+    write_suite(5)
+    count_before = len(server.prompts)
     finish(tmp_path, "s.json", "--no-cache")
-    assert len(server.prompts) == asked + 10
+    assert len(server.prompts) == count_before + 10
     first = files_of(tmp_path)
 
-    say(7)  # CO-73, CO-74
+    write_suite(7)  # CO-73, CO-74
     finish(tmp_path, "resume", "--no-cache")
-    assert len(server.prompts) == asked + 14
+    assert len(server.prompts) == count_before + 14
     assert [row["name"] for row in rows_of(tmp_path)] == [
         "ann",
         "bo",
@@ -90,20 +90,20 @@ def test_co_73_to_76_a_dataset_that_changes_is_extended_refused_or_reconciled(
         name: first[name] for name in first if name != "dataset.json"
     }
 
-    say(7, prompt="but {{ first }}")  # CO-75
-    said = refused("resume", 1)
-    assert "columns.second has changed" in said
-    assert "--reconcile" in said
-    say(6)
+    write_suite(7, prompt="but {{ first }}")  # CO-75
+    stderr = refused("resume", 1)
+    assert "columns.second has changed" in stderr
+    assert "--reconcile" in stderr
+    write_suite(6)
     assert "7 rows, which is more than 6" in refused("resume", 1)
-    say(7, size=3)
+    write_suite(7, size=3)
     assert "groups have 2 rows, not 3" in refused("resume", 1)
     assert files_of(tmp_path) == files
-    assert len(server.prompts) == asked + 14
-    say(7, prompt="but {{ first }}")
-    said = finish(tmp_path, "resume", "--reconcile", "--no-cache")
-    assert "made-old-1" in said
-    new = server.prompts[asked + 14 :]
+    assert len(server.prompts) == count_before + 14
+    write_suite(7, prompt="but {{ first }}")
+    stderr = finish(tmp_path, "resume", "--reconcile", "--no-cache")
+    assert "made-old-1" in stderr
+    new = server.prompts[count_before + 14 :]
     assert len(new) == 7
     assert all(prompt.startswith("but ") for prompt in new)
     assert [row["second"] for row in rows_of(tmp_path)] == [
@@ -113,10 +113,10 @@ def test_co_73_to_76_a_dataset_that_changes_is_extended_refused_or_reconciled(
     assert moved == files
 
     runs = len(stored(tmp_path, "SELECT 1 FROM run"))
-    said = refused("s.json", 2)  # CO-76
-    assert "datasets/made is not empty" in said
+    stderr = refused("s.json", 2)  # CO-76
+    assert "datasets/made is not empty" in stderr
     assert len(stored(tmp_path, "SELECT 1 FROM run")) == runs > 0
-    assert len(server.prompts) == asked + 21
+    assert len(server.prompts) == count_before + 21
 
 
 def test_interrupted_datasets_have_complete_groups_and_can_continue(
@@ -127,7 +127,7 @@ def test_interrupted_datasets_have_complete_groups_and_can_continue(
     wanted = whole(tmp_path / "whole", suite)
     group = rows_of(tmp_path / "whole")[:GROUP]
     write(tmp_path, suite)
-    asked = len(server.prompts)
+    count_before = len(server.prompts)
 
     server.hold_after(
         13,
@@ -140,10 +140,10 @@ def test_interrupted_datasets_have_complete_groups_and_can_continue(
     assert process.stderr is not None
     assert "stopping" in process.stderr.readline()
     server.release()
-    said = process.communicate(timeout=60)[1]
+    stderr = process.communicate(timeout=60)[1]
     assert process.returncode == 130
-    assert "interrupted by SIGINT; continue with: trioeval resume" in said
-    known = len(server.prompts) - asked
+    assert "interrupted by SIGINT; continue with: trioeval resume" in stderr
+    known = len(server.prompts) - count_before
     assert known >= 13 + WIDTH
     assert recorded(tmp_path) == known
     complete = set(files_of(tmp_path)) - {"dataset.json", "groups.jsonl"}
@@ -158,28 +158,28 @@ def test_interrupted_datasets_have_complete_groups_and_can_continue(
     assert process.stderr is not None
     assert "stopping" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
-    said = process.communicate(timeout=60)[1]
+    stderr = process.communicate(timeout=60)[1]
     assert process.returncode == 130
-    assert "continue with: trioeval resume" in said
+    assert "continue with: trioeval resume" in stderr
     server.forget_held()
 
     finish(tmp_path, "resume", "--no-cache")
     assert files_of(tmp_path) == wanted
-    assert len(server.prompts) == asked + CALLS + WIDTH
+    assert len(server.prompts) == count_before + CALLS + WIDTH
 
 
 def test_a_deadline_leaves_rows_that_were_not_run(tmp_path: Path, server: HeldServer) -> None:
     """They are reported as not run, and the next execution makes only their calls."""
     write(tmp_path, suite_of(server.url))
-    asked = len(server.prompts)
+    count_before = len(server.prompts)
     server.hold_after(13)
-    said = finish(tmp_path, "s.json", "--no-cache", "--max-time", "5", code=100)
-    assert "deadline" in said
-    assert "continue with: trioeval resume" in said
+    stderr = finish(tmp_path, "s.json", "--no-cache", "--max-time", "5", code=100)
+    assert "deadline" in stderr
+    assert "continue with: trioeval resume" in stderr
     server.forget_held()
-    known, before = recorded(tmp_path, "call"), len(server.prompts)  # what is paid for
+    known, before = recorded(tmp_path, "call"), len(server.prompts)  # paid calls
     assert known <= 13
-    assert before <= asked + known + WIDTH
+    assert before <= count_before + known + WIDTH
     finish(tmp_path, "resume", "--no-cache", "--max-time", "0")
     assert len(server.prompts) == before + CALLS - known
     assert len(rows_of(tmp_path)) == ROWS
@@ -198,20 +198,20 @@ def test_co_42_a_lane_that_closes_leaves_the_columns_of_others(
     lanes = [lane_of(server.url), lane_of(server.url, "locked")]
     write(tmp_path, {"providers": lanes, "tasks": [task, other]})
     server.refuse("locked")
-    asked = len(server.prompts)
-    said = finish(tmp_path, "s.json", "--no-cache", code=100)
-    assert "a closed lane" in said
-    assert "continue with: trioeval resume" in said
+    count_before = len(server.prompts)
+    stderr = finish(tmp_path, "s.json", "--no-cache", code=100)
+    assert "a closed lane" in stderr
+    assert "continue with: trioeval resume" in stderr
     assert len(rows_of(tmp_path, "other")) == ROWS
-    words = Counter(prompt.split()[0] for prompt in server.prompts[asked:])
+    words = Counter(prompt.split()[0] for prompt in server.prompts[count_before:])
     gone = words["bad"]
     assert gone < ROWS - GROUP
     assert words["also"] == ROWS
-    assert ROWS - gone <= words["good"] <= ROWS  # none where its row was gone already
+    assert ROWS - gone <= words["good"] <= ROWS  # rows without a first text need no second one
     server.refuse()
     before = len(server.prompts)
-    said = finish(tmp_path, "resume", "--no-cache", code=100)
-    assert f"{gone} dropped: bad failed {gone}" in said
+    stderr = finish(tmp_path, "resume", "--no-cache", code=100)
+    assert f"{gone} dropped: bad failed {gone}" in stderr
     assert Counter(prompt.split()[0] for prompt in server.prompts[before:]) == {"bad": ROWS - gone}
     rows = rows_of(tmp_path)
     assert len(rows) == ROWS - gone

@@ -30,7 +30,8 @@ from built_datasets import (
     write,
 )
 from held_server import HeldServer, held_server
-from test_command_line import ENV, fake_provider, stats_of
+from server_process import fake_provider, stats_of
+from test_command_line import ENV
 
 pytestmark = pytest.mark.slow
 
@@ -46,11 +47,11 @@ def is_recorded(folder: Path, wanted: int, table: str = "cell") -> bool:
 
 
 def has_written(folder: Path, url: str, but: int) -> bool:
-    """True if all requests are recorded, but at most so many."""
+    """True if all requests are recorded, up to a maximum."""
     return int(stats_of(url)["requests"]) <= recorded(folder, "call") + but
 
 
-def has_asked(url: str, wanted: int) -> bool:
+def has_requested(url: str, wanted: int) -> bool:
     return bool(stats_of(url)["requests"] >= wanted)
 
 
@@ -62,7 +63,7 @@ def test_co_70_a_killed_dataset_repeats_only_calls_in_flight(
     wanted = whole(tmp_path / "whole", suite)
     ideal = Counter(server.prompts[-CALLS:])
     write(tmp_path, suite)
-    asked_before, known, lost = len(server.prompts), 0, 0
+    count_before, known, lost = len(server.prompts), 0, 0
     for more in (3, 14, 13):
         server.hold_after(more)
         process = start(tmp_path, "resume" if known else "s.json", "--no-cache")
@@ -73,13 +74,13 @@ def test_co_70_a_killed_dataset_repeats_only_calls_in_flight(
         lost += WIDTH
     assert 0 < len(stored(tmp_path, "SELECT 1 FROM written_group")) < ROWS // GROUP + 1
     assert "exit 0" in finish(tmp_path, "resume", "--no-cache")
-    asked = Counter(server.prompts[asked_before:])
-    assert asked.keys() == ideal.keys()
-    assert asked.total() == CALLS + lost
+    requests = Counter(server.prompts[count_before:])
+    assert requests.keys() == ideal.keys()
+    assert requests.total() == CALLS + lost
     assert files_of(tmp_path) == wanted
 
     finish(tmp_path, "resume", "--no-cache")  # CO-77
-    assert len(server.prompts) == asked_before + CALLS + lost
+    assert len(server.prompts) == count_before + CALLS + lost
     assert files_of(tmp_path) == wanted
 
 
@@ -92,8 +93,8 @@ def test_a_dataset_that_is_killed_at_any_instant_loses_at_most_the_latest_replie
         for place, replies in enumerate((7, 11)):
             process = start(tmp_path, "resume" if place else "s.json", "--no-cache")
             wanted = stats_of(url)["requests"] + replies
-            wait_until(partial(has_asked, url, wanted), process)
-            # A disk may stand still for a moment; what is lost then is not for the program to keep.
+            wait_until(partial(has_requested, url, wanted), process)
+            # A disk may pause for a moment; replies that are lost then are not lost by the program.
             wait_until(partial(has_written, tmp_path, url, (place + 1) * 2 * WIDTH), process)
             with process:
                 process.kill()
@@ -101,7 +102,7 @@ def test_a_dataset_that_is_killed_at_any_instant_loses_at_most_the_latest_replie
         known, before = recorded(tmp_path, "call"), stats_of(url)["requests"]
         finish(tmp_path, "resume", "--no-cache")
         assert stats_of(url)["requests"] == before + CALLS - known
-        assert before <= known + 2 * 2 * WIDTH  # in flight, and not written down yet
+        assert before <= known + 2 * 2 * WIDTH  # in flight, and not recorded yet
     assert len(rows_of(tmp_path)) == ROWS
 
 
@@ -160,7 +161,7 @@ def test_co_71_and_72_a_dataset_that_is_killed_while_writing_needs_no_calls(
     write(tmp_path, suite)
     (tmp_path / "dies.py").write_text(_DIES)
     batch = tmp_path / "datasets" / "made" / "batch_00000.parquet"
-    asked_before = len(server.prompts)
+    count_before = len(server.prompts)
     for place, point in enumerate(("headed", "filled", "renamed", "noted", "finished")):
         again = ["resume" if place else "s.json", "--no-cache", "--no-progress"]
         cells = 0 if point == "headed" else 2 * rows
@@ -180,7 +181,7 @@ def test_co_71_and_72_a_dataset_that_is_killed_while_writing_needs_no_calls(
     batch.write_bytes(batch.read_bytes()[:-9])
     finish(tmp_path, "resume", "--no-cache")
     assert files_of(tmp_path) == wanted
-    assert len(server.prompts) == asked_before + 2 * rows
+    assert len(server.prompts) == count_before + 2 * rows
 
 
 _SLOW_PROCESSOR = """\
@@ -215,7 +216,7 @@ def test_co_78_a_dataset_that_is_killed_in_its_last_stage_runs_the_stage_again(
     rows = rows_of(tmp_path)
     assert len(rows) == 2 * GROUP
     (tmp_path / "quick").touch()
-    asked = len(server.prompts)
+    requests = len(server.prompts)
     finish(tmp_path, "resume", "--no-cache")
     assert begun.read_text() == "xx"
     left = [{**row, "first": row["first"].upper()} for row in rows[1::2]]
@@ -226,7 +227,7 @@ def test_co_78_a_dataset_that_is_killed_in_its_last_stage_runs_the_stage_again(
     }
     finish(tmp_path, "resume", "--no-cache")
     assert begun.read_text() == "xx"
-    assert len(server.prompts) == asked
+    assert len(server.prompts) == requests
 
 
 def test_a_killed_chain_of_tasks_over_a_dataset_continues(
@@ -265,7 +266,7 @@ def test_a_killed_chain_of_tasks_over_a_dataset_continues(
         ],
     }
     write(tmp_path, suite)
-    asked_before, calls, lost = len(server.prompts), 0, 0
+    count_before, calls, lost = len(server.prompts), 0, 0
     for more, held in ((4, 2), (5, 3), (5, WIDTH)):
         server.hold_after(more)
         process = start(tmp_path, "resume" if calls else "s.json", "--no-cache")
@@ -274,6 +275,6 @@ def test_a_killed_chain_of_tasks_over_a_dataset_continues(
         wait_until(partial(is_recorded, tmp_path, calls, "call"), process)
         kill(process, server)
         lost += held
-    said = finish(tmp_path, "resume", "--no-cache", code=100)
-    assert "6 passed, 6 failed, 0 errors, 6 not graded" in said  # what echoes answers no question
-    assert len(server.prompts) == asked_before + 4 * 6 + lost
+    stderr = finish(tmp_path, "resume", "--no-cache", code=100)
+    assert "6 passed, 6 failed, 0 errors, 6 not graded" in stderr  # an echo answers no question
+    assert len(server.prompts) == count_before + 4 * 6 + lost

@@ -31,7 +31,7 @@ def test_co_72_files_of_a_finished_run_are_repaired_without_a_call(
     last = {"stage": "afterGeneration", "target": "file://gen.py:last"}
     write(tmp_path, suite_of(server.url, GROUP + 1, format="jsonl", processors=[last]))
     finish(tmp_path, "s.json", "--no-cache")
-    wanted, asked = files_of(tmp_path), len(server.prompts)
+    wanted, count_before = files_of(tmp_path), len(server.prompts)
     assert {"batch_00001.jsonl", "final/batch_00001.jsonl"} <= wanted.keys()
     root = tmp_path / "datasets" / "made"
     batch, processed = root / "batch_00001.jsonl", root / "final" / "batch_00001.jsonl"
@@ -48,4 +48,4 @@ def test_co_72_files_of_a_finished_run_are_repaired_without_a_call(
         runs += again
         assert files_of(tmp_path) == wanted
         assert (tmp_path / "ran").read_text() == "x" * runs
-    assert len(server.prompts) == asked
+    assert len(server.prompts) == count_before

@@ -67,24 +67,24 @@ def digest(text: str) -> str:
 class Models:
     """The models; a reply depends only on the question."""
 
-    asked: Counter[tuple[str, str]] = attrs.field(factory=Counter)
+    requests: Counter[tuple[str, str]] = attrs.field(factory=Counter)
 
     async def ask(self, name: str, request: Request) -> Reply:
         """The reply of a model; some questions are always refused."""
-        self.asked[name, request.prompt] += 1
+        self.requests[name, request.prompt] += 1
         await trio.sleep(0.0005)
         if request.prompt.endswith("n7"):
             raise ProviderError("bad_request", "not for me")
-        said = digest(name + request.prompt)
+        letters = digest(name + request.prompt)
         if name != "judge":
-            return Reply(output=said)
-        return Reply(output=json.dumps({"pass": said > "4", "score": 0.5, "reason": said}))
+            return Reply(output=letters)
+        return Reply(output=json.dumps({"pass": letters > "4", "score": 0.5, "reason": letters}))
 
 
 async def perform(run: StoredRun, models: Models) -> list[Any]:
     """Run the suite, and return its rows as the store has them."""
 
-    async def emit(_row: Row) -> None:  # noqa: ASYNC124 - nobody looks
+    async def emit(_row: Row) -> None:  # noqa: ASYNC124 - rows are not observed
         pass
 
     providers = {name: partial(models.ask, name) for name in ("one", "two", "judge")}
@@ -114,17 +114,17 @@ def test_every_commit_opens_and_continues_to_the_same_end(tmp_path: Path) -> Non
     def copy() -> None:
         target = tmp_path / f"copy{len(copies)}"
         target.mkdir()
-        # By another process: one that closes a file of SQLite gives up its own locks of it.
+        # In another process: one that closes a file of SQLite gives up its own locks of it.
         subprocess.run(["cp", path, path.with_name("results.db-wal"), target], check=True)
         copies.append(target)
 
     whole = stored_run(path, models, resumes=False, after_commit=copy)
     assert len(whole) == 96
-    assert {*models.asked.values()} == {1}
+    assert {*models.requests.values()} == {1}
     first = (copies[0] / "results.db").read_bytes()
     for taken in random.sample(copies, min(COPIES, len(copies))):
         log = taken / "results.db-wal"
-        if (taken / "results.db").read_bytes() == first:  # else the disk had the log before
+        if (taken / "results.db").read_bytes() == first:  # otherwise the disk had the log before
             size = log.stat().st_size
             os.truncate(log, random.randint(size * 2 // 3, size))
         check_continues(taken, whole)
@@ -132,7 +132,7 @@ def test_every_commit_opens_and_continues_to_the_same_end(tmp_path: Path) -> Non
 
 def check_continues(folder: Path, whole: list[Any]) -> None:
     """Check that the store of a folder is intact, and that its run ends like the undisturbed one."""
-    look = shutil.copytree(folder, folder / "look")  # what looks must change nothing
+    look = shutil.copytree(folder, folder / "look")  # inspecting must change nothing
     with closing(sqlite3.connect(look / "results.db")) as database:
         assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         begun = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'run'").fetchone()
@@ -141,6 +141,6 @@ def check_continues(folder: Path, whole: list[Any]) -> None:
         known = {*database.execute("SELECT provider, prompt FROM calls WHERE error IS NULL")}
     models = Models()
     assert stored_run(folder / "results.db", models, resumes=True) == whole
-    assert not known & {*models.asked}
+    assert not known & {*models.requests}
     with read_store(folder / "results.db") as reader:
         assert reader.run("latest").rows == len(whole)

@@ -4,13 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
-from test_command_line import fake_provider, http_suite, stats_of, write
+from server_process import fake_provider, stats_of
+from test_command_line import http_suite, write
 
 from trioeval.cli import run_command_line
 from trioeval.store.reader import read_store
 
 
-def test_a_run_from_the_cache_uses_nothing_and_says_so(
+def test_a_run_from_the_cache_uses_nothing_and_reports_this(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It has no tokens, latency or cost, and shows the number of cached replies; so do repetitions."""
@@ -21,17 +22,17 @@ def test_a_run_from_the_cache_uses_nothing_and_says_so(
         assert run_command_line(command) == 0
         first = capsys.readouterr()
         assert "from cache" not in first.out + first.err
-        asked = stats_of(base_url)["requests"]
+        requests = stats_of(base_url)["requests"]
         assert run_command_line(command) == 0
-        said = capsys.readouterr()
-        assert stats_of(base_url)["requests"] == asked
+        printed = capsys.readouterr()
+        assert stats_of(base_url)["requests"] == requests
     document = json.loads((tmp_path / "o.json").read_text())
     then = document["results"]["prompts"][0]["metrics"]["tokenUsage"]
     assert then["numRequests"] == 0
     assert then["total"] == then["cached"] > 0
-    line = next(line for line in said.err.splitlines() if line.startswith("used: "))
+    line = next(line for line in printed.err.splitlines() if line.startswith("used: "))
     assert line == f"used: 0 tokens; from cache: 6 replies of {then['total']} tokens"
-    lines = said.err.splitlines()
+    lines = printed.err.splitlines()
     *_, head = (line for line in lines if line.split()[:1] == ["provider"])
     *_, cells = (line for line in lines if line.split()[:1] == ["openai:chat:fake"])
     assert head.split()[-2:] == ["from", "cache"]

@@ -6,7 +6,8 @@ import shlex
 from pathlib import Path
 
 import pytest
-from test_command_line import fake_provider, last_line, stats_of, trioeval
+from server_process import fake_provider, stats_of
+from test_command_line import last_line, trioeval
 
 pytestmark = pytest.mark.slow
 

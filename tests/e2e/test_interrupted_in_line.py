@@ -26,8 +26,8 @@ _HOUR = {"key": "answers:rpm", "kind": "rolling", "capacity": 2, "windowSeconds"
 def write_suite(folder: Path) -> None:
     """Write a task of questions and a task of prompts; a limit allows two calls of a process in an hour."""
     (folder / "answer.py").write_text(_ANSWER)
-    asked = {"answers": ["Red", "Blue"], "correct_answers": ["Blue"]}
-    questions = [{"question": f"Colour {n}?", **asked} for n in range(2)]
+    question = {"answers": ["Red", "Blue"], "correct_answers": ["Blue"]}
+    questions = [{"question": f"Colour {n}?", **question} for n in range(2)]
     write(folder / "q.json", {"version": 1, "questions": questions})
     tests = [{"vars": {"n": n}} for n in range(2)]
     suite = {
@@ -41,7 +41,7 @@ def write_suite(folder: Path) -> None:
     write(folder / "s.json", suite)
 
 
-def asked_in(folder: Path) -> int:
+def calls_in(folder: Path) -> int:
     """The number of calls that were made."""
     path = folder / "asked.txt"
     return len(path.read_text().splitlines()) if path.exists() else 0
@@ -55,18 +55,20 @@ def test_one_interrupt_ends_a_run_that_waits_for_a_shared_limit(
     flags = ("s.json", "--no-progress", "--no-table", "--no-cache", "-o", "rows.jsonl")
     command = [sys.executable, "-m", "trioeval", *flags]
     with Popen(command, cwd=tmp_path, env=ENV, stdout=DEVNULL, stderr=PIPE, text=True) as run:
-        while asked_in(tmp_path) < 2:
+        while calls_in(tmp_path) < 2:
             assert run.poll() is None
             time.sleep(0.005)  # between two polls
         run.send_signal(signal.SIGINT)
-        _, said = run.communicate(timeout=60)  # of an hour; it takes 0.2 s, where nothing else runs
+        _, stderr = run.communicate(
+            timeout=60
+        )  # the window is an hour; this takes 0.2 s on an idle machine
     assert run.returncode == 130
-    assert "exit 130: interrupted by SIGINT" in said.strip().splitlines()[-1]
+    assert "exit 130: interrupted by SIGINT" in stderr.strip().splitlines()[-1]
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     left = [row["error"] for row in rows if row.get("error")]
     assert left == ["not run: the run was stopped"] * 2
-    assert asked_in(tmp_path) == 2
+    assert calls_in(tmp_path) == 2
     monkeypatch.chdir(tmp_path)
     assert run_command_line([*flags, "--resume"]) == 0
     assert "4 rows" in capsys.readouterr().err
-    assert asked_in(tmp_path) == 4
+    assert calls_in(tmp_path) == 4

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from held_server import HeldServer, held_server
-from test_command_line import ENV, fake_provider, http_suite, last_line, stats_of, trioeval, write
+from server_process import fake_provider, stats_of
+from test_command_line import ENV, http_suite, last_line, trioeval, write
 
 pytestmark = pytest.mark.slow
 
@@ -44,17 +45,17 @@ def interrupted(
     ) as process:
         server.wait_held(4)
         assert process.stderr is not None
-        said = ""
+        stderr = ""
         for number in signals:
             process.send_signal(number)
             # Signals may overtake each other: the next one is sent when this one was handled.
-            while "stopping: " not in said and (line := process.stderr.readline()):
-                said += line
+            while "stopping: " not in stderr and (line := process.stderr.readline()):
+                stderr += line
         if len(signals) == 1:
             server.release()
-        said += process.stderr.read()
+        stderr += process.stderr.read()
     server.forget_held()
-    return process.returncode, said
+    return process.returncode, stderr
 
 
 @pytest.mark.parametrize(
@@ -72,11 +73,11 @@ def test_an_interrupted_run_names_a_command_that_continues_it(
     with held_server() as server:
         server.hold_after(0)
         write(tmp_path / "s.json", http_suite(server.url, ROWS))
-        found, said = interrupted(tmp_path, server, signals)
+        found, stderr = interrupted(tmp_path, server, signals)
         assert found == code
         assert len(rows_of(tmp_path / "o.jsonl")) == ROWS
         before = len(server.prompts)
-        done = trioeval(*command_of(said), "-j", "12", "--no-table", cwd=tmp_path)
+        done = trioeval(*command_of(stderr), "-j", "12", "--no-table", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         paid = before if len(signals) == 1 else 0
         assert len(server.prompts) == before + ROWS - paid
@@ -124,11 +125,11 @@ def test_a_full_disk_loses_no_row(tmp_path: Path) -> None:
     first, second, *_ = done.stderr.splitlines()
     assert first.startswith(".trioeval/results.db: the store of runs cannot be read or written")
     assert second == "stopping: running rows may finish"
-    assert not (tmp_path / "a.json").exists()  # which has no room either
-    told = re.search(
+    assert not (tmp_path / "a.json").exists()  # it did not fit either
+    match = re.search(
         r"^-o: (\d+) rows not run: counted, and not listed in the files$", done.stderr, re.MULTILINE
     )
-    unlisted = 0 if told is None else int(told[1])
+    unlisted = 0 if match is None else int(match[1])
     assert len((tmp_path / "b.csv").read_text().splitlines()) == 301 - unlisted
     done = trioeval(*command_of(done.stderr), "--no-table", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -156,7 +157,7 @@ def test_an_unusable_store_ends_a_run_before_any_call(tmp_path: Path) -> None:
         assert trioeval("s.json", "--db", "file", "--no-write", cwd=tmp_path).returncode == 0
 
 
-@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="a folder that nobody may write to")
+@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="a folder without write permission")
 def test_a_folder_that_cannot_be_written_to_is_refused_at_once(tmp_path: Path) -> None:
     """A run that is not stored works there without a cache, with a warning."""
     suite = write(tmp_path / "s.json", {"providers": ["echo"], "prompts": ["x"]})
@@ -183,8 +184,8 @@ def test_a_run_waits_for_a_locked_database(tmp_path: Path) -> None:
         assert "locked by another program" in first
         connection.execute("ROLLBACK")
         connection.close()
-        _, said = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert said.splitlines()[-1].endswith("exit 0: no row was graded")
+    assert stderr.splitlines()[-1].endswith("exit 0: no row was graded")
     runs = json.loads(trioeval("runs", "--json", cwd=tmp_path).stdout)
     assert [run["state"] for run in runs] == ["finished", "finished"]

@@ -53,19 +53,19 @@ def run_interrupted(
         while process.poll() is None and not handles(process.pid, signal.SIGTERM):
             pass
         for gap, number in signals:
-            time.sleep(gap)  # the instants are varied; there is no condition to wait for
+            time.sleep(gap)  # the instants are varied, so no condition is awaited
             if process.poll() is None:
                 os.kill(process.pid, number)
-        _, said = process.communicate(timeout=60)
-    return process.returncode, said
+        _, stderr = process.communicate(timeout=60)
+    return process.returncode, stderr
 
 
-def check_end(folder: Path, code: int, said: str) -> str:
+def check_end(folder: Path, code: int, stderr: str) -> str:
     """Check the laws of an interrupted run, and return its last line."""
-    assert "Traceback" not in said
-    last = said.strip().splitlines()[-1]
+    assert "Traceback" not in stderr
+    last = stderr.strip().splitlines()[-1]
     found = re.search(r"exit (\d+)", last)
-    assert found is not None, said
+    assert found is not None, stderr
     assert int(found[1]) == code
     assert code in {0, 100, 129, 130, 143}
     if "before the run started" in last:
@@ -93,8 +93,8 @@ def test_signals_at_any_instant_leave_whole_files_and_a_true_last_line(
     )
     signals = [(random.uniform(0, spread), number) for number in numbers]
     first_gap = random.choice([0.0, 0.3, 0.6, 0.9]) + signals[0][0]
-    code, said = run_interrupted(tmp_path, [(first_gap, numbers[0]), *signals[1:]])
-    last = check_end(tmp_path, code, said)
+    code, stderr = run_interrupted(tmp_path, [(first_gap, numbers[0]), *signals[1:]])
+    last = check_end(tmp_path, code, stderr)
     if code > 128:
         assert code == 128 + numbers[0] or len({*numbers}) > 1, last
 
@@ -133,14 +133,14 @@ def test_a_signal_while_a_suite_is_loaded_ends_it_before_the_run(
         while not (tmp_path / "began").exists():
             assert process.poll() is None
         process.send_signal(number)
-        _, said = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=60)
     assert process.returncode == 128 + number
-    assert said == f"interrupted before the run started; exit {128 + number}\n"
+    assert stderr == f"interrupted before the run started; exit {128 + number}\n"
     assert not (tmp_path / "o.jsonl").exists()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["s.json"], "interrupted before the run started; exit 130\n"),
         (["resume", "latest"], "interrupted before the run started; exit 130\n"),
@@ -148,9 +148,9 @@ def test_a_signal_while_a_suite_is_loaded_ends_it_before_the_run(
         (["export", "latest", "-o", "x.csv"], "interrupted before it finished; exit 130\n"),
     ],
 )
-def test_who_runs_nothing_speaks_of_no_run(
+def test_commands_without_a_run_report_the_interrupt_without_naming_one(
     arguments: list[str],
-    says: str,
+    message: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -159,4 +159,4 @@ def test_who_runs_nothing_speaks_of_no_run(
 
     monkeypatch.setattr("trioeval.cli.app._run_command_line", interrupted)
     assert run_command_line(arguments) == 130
-    assert capsys.readouterr().err == says
+    assert capsys.readouterr().err == message

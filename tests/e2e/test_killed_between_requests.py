@@ -91,7 +91,7 @@ def test_no_reply_that_a_judge_has_received_is_requested_again(
     }
     write(tmp_path / "s.json", suite)
     before = killed_at(request_number, tmp_path, server, "judge")
-    asked = Counter([*before, *resumed(tmp_path, before, server)])
-    used = [prompt for prompt in asked if f"judge <{prompt}>" in before]
+    requests = Counter([*before, *resumed(tmp_path, before, server)])
+    used = [prompt for prompt in requests if f"judge <{prompt}>" in before]
     assert used
-    assert [prompt for prompt in used if asked[prompt] > 1] == []
+    assert [prompt for prompt in used if requests[prompt] > 1] == []

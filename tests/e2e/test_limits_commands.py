@@ -1,4 +1,4 @@
-"""`trioeval limits`: real servers in processes of their own, and what people see of them."""
+"""`trioeval limits`: real servers in separate processes, and their output."""
 
 import json
 import os
@@ -28,26 +28,26 @@ SLOTS = {"key": "slots", "kind": "concurrency", "capacity": 8, "timeoutSeconds":
 
 @pytest.fixture(autouse=True)
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of the machine's environment, and no proxy before loopback."""
+    """An empty environment, and no proxy for loopback."""
     monkeypatch.setenv("NO_PROXY", "*")
     monkeypatch.delenv("TRIOEVAL_LIMITS_URL", raising=False)
     monkeypatch.delenv("TRIOEVAL_LIMITS_TOKEN", raising=False)
 
 
 def environment(**more: str) -> dict[str, str]:
-    """That of this test, with the folder in which programs find tokens."""
+    """The environment of this test, with the folder of the tokens."""
     return {**os.environ, "COLUMNS": "120", "NO_COLOR": "1", "NO_PROXY": "*", **more}
 
 
 def headers_for(url: str) -> dict[str, str]:
-    """What any program of this user sends."""
+    """The headers that any program of this user sends."""
     token = read_token(urlsplit(url).port or 0)
     return {"content-type": "application/json", "authorization": f"Bearer {token}"}
 
 
 @contextmanager
 def serving(*flags: str, **more: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A server in a process, and its URL; it is over at the end of the block."""
+    """Run a server in a process that ends with the block, and return its URL."""
     command = [sys.executable, "-m", "trioeval", "limits", "serve", "--port", "0", *flags]
     with subprocess.Popen(
         command, env=environment(**more), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -60,10 +60,10 @@ def serving(*flags: str, **more: str) -> Iterator[tuple[str, subprocess.Popen[st
 
 
 def stop(process: subprocess.Popen[str], number: signal.Signals = signal.SIGINT) -> tuple[int, str]:
-    """Exit code, and what it said."""
+    """Return the exit code and the output."""
     process.send_signal(number)
-    _, said = process.communicate(timeout=60)
-    return process.returncode, said
+    _, stderr = process.communicate(timeout=60)
+    return process.returncode, stderr
 
 
 def post(url: str, data: object) -> Any:
@@ -83,18 +83,18 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a `limits` command in this process: its code, and what it printed and said."""
+    """Run a `limits` command in this process, and return its exit code, stdout and stderr."""
 
     def run(*words: str) -> tuple[int, str, str]:
         code = run_command_line(["limits", *words])
-        told = capsys.readouterr()
-        return code, told.out, told.err
+        stderr = capsys.readouterr()
+        return code, stderr.out, stderr.err
 
     return run
 
 
-def test_a_server_is_filled_looked_at_and_keeps_its_file(tmp_path: Path, run: Run) -> None:
-    """One life of it: begun with a file, changed, used, shown, ended; and the file knows all of it."""
+def test_a_server_is_filled_and_shown_and_stores_its_changes(tmp_path: Path, run: Run) -> None:
+    """It is started with a file, changed, used, shown and stopped; the file contains every change."""
     path = limits_file(tmp_path, RPM)
     with serving("--limits", str(path)) as (url, process):
         assert url.startswith("http://127.0.0.1:")
@@ -123,12 +123,12 @@ def test_a_server_is_filled_looked_at_and_keeps_its_file(tmp_path: Path, run: Ru
         assert run("set", "gpt:rpm", "--capacity", "10", "--url", url)[0] == 0
         assert run("set", "gpt:rmp", "--kind", "budget", "--capacity", "1", "--url", url)[0] == 0
         assert run("remove", "gpt:rmp", "--url", url) == (0, "", "gpt:rmp is removed\n")
-        code, _, told = run("remove", "gpt:rmp", "--url", url)
-        assert (code, "unknown limit 'gpt:rmp'" in told) == (2, True)
+        code, _, stderr = run("remove", "gpt:rmp", "--url", url)
+        assert (code, "unknown limit 'gpt:rmp'" in stderr) == (2, True)
         kept = Path(os.environ["XDG_RUNTIME_DIR"], "trioeval", f"limits-{urlsplit(url).port}.token")
         token = kept.read_text().strip()
-        code, said = stop(process)
-        assert (code, said) == (0, f"serving; its token is in {kept}; interrupt to stop\n")
+        code, stderr = stop(process)
+        assert (code, stderr) == (0, f"serving; its token is in {kept}; interrupt to stop\n")
         assert (len(token) >= 32, kept.exists()) == (True, False)
     assert json.loads(path.read_text()) == [
         {**RPM, "capacity": 10, "used": 1},
@@ -136,27 +136,29 @@ def test_a_server_is_filled_looked_at_and_keeps_its_file(tmp_path: Path, run: Ru
     ]
 
 
-def test_a_token_keeps_others_out(
+def test_a_token_restricts_access(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It comes from the environment, or stands in the URL; and nobody prints it."""
+    """It comes from the environment or the URL, and is never printed."""
     path = limits_file(tmp_path, SLOTS)
     secret = "s3cret-t0ken"  # noqa: S105
     with serving("--limits", str(path), TRIOEVAL_LIMITS_TOKEN=secret) as (url, process):
-        code, _, said = run("show", "--url", url)
+        code, _, stderr = run("show", "--url", url)
         assert code == 2
-        assert "does not accept the token: give the token that the server was started with" in said
+        assert (
+            "does not accept the token: give the token that the server was started with" in stderr
+        )
         assert run("show", "--url", url.replace("//", f"//:{secret}@"))[0] == 0
         monkeypatch.setenv("TRIOEVAL_LIMITS_TOKEN", secret)
         monkeypatch.setenv("TRIOEVAL_LIMITS_URL", url)
         assert run("show")[0] == 0
-        code, said = stop(process, signal.SIGTERM)
+        code, stderr = stop(process, signal.SIGTERM)
     assert code == 0
-    assert secret not in said
+    assert secret not in stderr
 
 
-def test_a_file_of_limits_is_made_and_changed_without_a_server(tmp_path: Path, run: Run) -> None:
-    """By the same command; and shown as it stands there."""
+def test_a_file_of_limits_is_created_and_changed_without_a_server(tmp_path: Path, run: Run) -> None:
+    """The same commands are used, and the file is shown unchanged."""
     path = tmp_path / "limits.json"
     new = (
         "daily",
@@ -175,8 +177,8 @@ def test_a_file_of_limits_is_made_and_changed_without_a_server(tmp_path: Path, r
         "daily: 0 of 1,000 tokens in use (budget, 86400 s), active\n",
     )
     path.write_text(path.read_text().replace('"capacity"', '"used": 700, "capacity"'))
-    code, _, said = run("set", "daily", "--capacity", "500", "--limits", str(path))
-    assert (code, said) == (
+    code, _, stderr = run("set", "daily", "--capacity", "500", "--limits", str(path))
+    assert (code, stderr) == (
         0,
         "daily: 700 of 1,000 tokens in use (budget, 86400 s), decreasing to 500\n",
     )
@@ -189,7 +191,7 @@ def test_a_file_of_limits_is_made_and_changed_without_a_server(tmp_path: Path, r
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["show"], "give the limits with --url http://host:8770, or redis://host"),
         (["show", "--url", "u", "--limits", "f"], "--url and --limits exclude each other"),
@@ -256,52 +258,52 @@ def test_a_file_of_limits_is_made_and_changed_without_a_server(tmp_path: Path, r
         (["set", "slots", "--capacity", "0", "--limits", "limits.json"], ""),
     ],
 )
-def test_what_cannot_be_done_is_said(
+def test_invalid_requests_are_reported(
     words: list[str],
-    said: str,
+    message: str,
     tmp_path: Path,
     run: Run,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With what would be right, and nothing has changed."""
+    """The message names the valid values, and nothing changes."""
     path = limits_file(tmp_path, SLOTS)
     before = path.read_bytes()
     monkeypatch.chdir(tmp_path)
-    code, out, told = run(*words)
+    code, out, stderr = run(*words)
     assert (code, out) == (2, "")
-    assert said in told
-    assert "Traceback" not in told
-    assert "secret" not in told
+    assert message in stderr
+    assert "Traceback" not in stderr
+    assert "secret" not in stderr
     assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("scheme", ["http", "redis"])
 @pytest.mark.parametrize("words", [["show"], ["watch"], ["set", "x", "--pause", "1"]])
-def test_nobody_there_is_a_fault_and_told_at_once(scheme: str, words: list[str], run: Run) -> None:
-    """Exit code 1, in a line, without a traceback."""
+def test_an_unreachable_server_is_reported_at_once(scheme: str, words: list[str], run: Run) -> None:
+    """The exit code is 1, with one line and without a traceback."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         url = f"{scheme}://127.0.0.1:{closed.getsockname()[1]}"
-        code, out, said = run(*words, "--url", url)
+        code, out, stderr = run(*words, "--url", url)
     assert (code, out) == (1, "")
-    assert said.startswith("limiter_unavailable: ")
-    assert said.count("\n") == 1
+    assert stderr.startswith("limiter_unavailable: ")
+    assert stderr.count("\n") == 1
 
 
-def test_an_address_in_use_is_said(tmp_path: Path, run: Run) -> None:
-    """Which one, and why; the file stays as it was."""
+def test_an_address_in_use_is_reported(tmp_path: Path, run: Run) -> None:
+    """The message names the address and the reason; the file is unchanged."""
     path = limits_file(tmp_path, SLOTS)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        code, out, said = run("serve", "--limits", str(path), "--port", port)
+        code, out, stderr = run("serve", "--limits", str(path), "--port", port)
     assert (code, out) == (2, "")
-    assert said == f"cannot listen on 127.0.0.1:{port}: Address already in use\n"
+    assert stderr == f"cannot listen on 127.0.0.1:{port}: Address already in use\n"
 
 
-def test_watch_tells_what_changes_and_ends_cleanly(tmp_path: Path, run: Run) -> None:
-    """A line for each limit, then one for each change; Ctrl-C is how one stops."""
+def test_watch_prints_changes_and_ends_cleanly(tmp_path: Path, run: Run) -> None:
+    """It prints a line for each limit, then one for each change; Ctrl-C stops it."""
     path = limits_file(tmp_path, RPM, SLOTS)
     with serving("--limits", str(path)) as (url, process):
         watching = [sys.executable, "-m", "trioeval", "limits", "watch", "--url", url]
@@ -328,14 +330,14 @@ def test_watch_tells_what_changes_and_ends_cleanly(tmp_path: Path, run: Run) -> 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server that several tests look at."""
+    """A server that several tests only read."""
     path = limits_file(tmp_path_factory.mktemp("served"), SLOTS)
     with serving("--limits", str(path)) as (url, _):
         yield url
 
 
 def test_watch_draws_a_table_on_a_terminal(url: str) -> None:
-    """In its place, again and again."""
+    """The table is redrawn in place."""
     ours, theirs = pty.openpty()
     watching = [sys.executable, "-m", "trioeval", "limits", "watch", "--url", url]
     env = environment(TERM="xterm")
@@ -347,7 +349,7 @@ def test_watch_draws_a_table_on_a_terminal(url: str) -> None:
         while seen.count(b"concurrency") < 3:
             seen += os.read(ours, 65536)
         watcher.send_signal(signal.SIGINT)
-        with suppress(OSError):  # how a terminal says that nobody writes any more
+        with suppress(OSError):  # Linux reports the closed end of a terminal as an error
             while part := os.read(ours, 65536):
                 seen += part
         assert watcher.wait(timeout=60) == 0
@@ -356,7 +358,7 @@ def test_watch_draws_a_table_on_a_terminal(url: str) -> None:
 
 
 def test_watch_ends_with_its_reader(url: str, run: Run) -> None:
-    """As in `watch | head`: nobody is left who looks on for nobody."""
+    """In `watch | head`, the watcher ends with `head`."""
     watching = [sys.executable, "-m", "trioeval", "limits", "watch", "slots", "--url", url]
     with subprocess.Popen(
         [*watching, "--every", "0.1"], env=environment(), stdout=subprocess.PIPE, text=True
@@ -368,8 +370,8 @@ def test_watch_ends_with_its_reader(url: str, run: Run) -> None:
         assert watcher.wait(timeout=60) == 0
 
 
-def test_watch_ends_with_its_reader_though_nothing_changes(url: str) -> None:
-    """It looks whether somebody is there whenever it looks at the limits."""
+def test_watch_ends_with_its_reader_even_without_changes(url: str) -> None:
+    """It checks its output whenever it reads the limits."""
     watching = [sys.executable, "-m", "trioeval", "limits", "watch", "--url", url, "--every", "0.1"]
     with subprocess.Popen(
         watching, env=environment(), stdout=subprocess.PIPE, text=True
@@ -384,32 +386,34 @@ def test_watch_ends_with_its_reader_though_nothing_changes(url: str) -> None:
 
 
 def test_two_servers_do_not_share_a_file(tmp_path: Path, run: Run) -> None:
-    """Nor does a change of it go past its server."""
+    """A change of the file is refused as well."""
     path = limits_file(tmp_path, SLOTS)
     with serving("--limits", str(path)) as (url, _):
         refused = f"{path} is open in another process; if that process serves the limits, use --url"
         for words in (["serve", "--port", "0"], ["set", "slots", "--capacity", "9"]):
-            code, out, told = run(*words, "--limits", str(path))
+            code, out, stderr = run(*words, "--limits", str(path))
             assert (code != 0, out) == (True, "")
-            assert refused in told
+            assert refused in stderr
         assert run("set", "slots", "--capacity", "9", "--url", url)[0] == 0
 
 
-def test_a_token_that_is_typed_comes_before_that_of_the_environment(
+def test_a_given_token_takes_precedence_over_that_of_the_environment(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A URL names its server and its token; the environment is for URLs that name none."""
+    """A URL contains its token; the environment is for URLs without one."""
     path = limits_file(tmp_path, SLOTS)
     with serving("--limits", str(path), "--token", "right") as (url, _):
         monkeypatch.setenv("TRIOEVAL_LIMITS_TOKEN", "another")
-        code, _, told = run("show", "--url", url)
+        code, _, stderr = run("show", "--url", url)
         assert code == 2
-        assert "give the token that the server was started with, as http://:TOKEN@host:8770" in told
+        assert (
+            "give the token that the server was started with, as http://:TOKEN@host:8770" in stderr
+        )
         assert run("show", "--url", url.replace("//", "//:right@"))[0] == 0
 
 
-def test_a_second_signal_cuts_off_who_is_still_inside(tmp_path: Path) -> None:
-    """A request that never ends does not hold the server for ever."""
+def test_a_second_signal_cuts_off_open_requests(tmp_path: Path) -> None:
+    """An endless request does not delay the end of the server for ever."""
     path = limits_file(tmp_path, SLOTS)
     with serving("--limits", str(path)) as (url, process):
         host, _, port = url.removeprefix("http://").rpartition(":")
@@ -417,15 +421,15 @@ def test_a_second_signal_cuts_off_who_is_still_inside(tmp_path: Path) -> None:
             lines = [f"{name}: {value}\r\n" for name, value in headers_for(url).items()]
             head = f"POST /v1/reserve HTTP/1.1\r\nhost: {host}\r\n{''.join(lines)}"
             client.sendall(f"{head}content-length: 9\r\n\r\n{{".encode())
-            post(f"{url}/v1/complete", {"lease_id": "a"})  # the first is read by then
+            post(f"{url}/v1/complete", {"lease_id": "a"})  # the first one has been read by then
             process.send_signal(signal.SIGINT)
             assert stop(process, signal.SIGTERM)[0] == 0
 
 
-def test_what_could_not_be_told_is_said_before_how_the_run_ended(
+def test_unreported_completions_are_printed_before_the_last_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One line says what is left to expire, and why; the last one is how the run ended."""
+    """One line names the leases that must expire and the reason; the last line is the end of the run."""
     monkeypatch.setattr(remote, "FLUSH_WITHIN", 3.0)  # seconds of real time
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""Servers of limits that end in any way while leases are out, and are started again: real processes."""
+"""Limit servers that end in any way while leases are open, and are restarted: real processes."""
 
 import json
 import os
@@ -29,24 +29,24 @@ ENDS = [signal.SIGTERM, signal.SIGKILL]
 
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loopback is reached directly, whatever the machine's environment says."""
+    """Loopback is connected directly, whatever the environment of the machine is."""
     monkeypatch.setenv("NO_PROXY", "*")
 
 
 def environment(**more: str) -> dict[str, str]:
-    """That of this test, with the folder in which programs find tokens."""
+    """The environment of this test, with the folder of the tokens."""
     return {**os.environ, "NO_COLOR": "1", "NO_PROXY": "*", **more}
 
 
 def headers_for(url: str) -> dict[str, str]:
-    """What any program of this user sends."""
+    """The headers that any program of this user sends."""
     token = read_token(urlsplit(url).port or 0)
     return {"content-type": "application/json", "authorization": f"Bearer {token}"}
 
 
 @contextmanager
 def serving(path: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A server of a file in a process, and its URL; killed at the end of the block if it still runs."""
+    """Run a server of a file, and return its URL; kill it at the end of the block if it still runs."""
     command = [sys.executable, "-m", "trioeval", "limits", "serve", "--port", "0", "--limits"]
     with subprocess.Popen(
         [*command, str(path)],
@@ -89,8 +89,8 @@ def states(url: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_leases_outlive_their_server(tmp_path: Path, end: signal.Signals) -> None:
-    """Nothing more is granted than there is, completed leases free their slots, and nothing counts twice."""
+def test_leases_survive_a_restart_of_their_server(tmp_path: Path, end: signal.Signals) -> None:
+    """No limit is exceeded, completed leases free their slots, and no lease counts twice."""
     path = tmp_path / "limits.json"
     path.write_text(json.dumps(LIMITS))
     with serving(path) as (url, process):
@@ -124,8 +124,8 @@ def test_leases_outlive_their_server(tmp_path: Path, end: signal.Signals) -> Non
         assert states(url) == {"daily": (450, 0), "slots": (0, 0), "tpm": (400, 0)}
 
 
-def test_what_was_granted_in_the_moment_of_a_kill_is_known(tmp_path: Path) -> None:
-    """Killed while many leases are granted: each that was answered counts, at most one more does."""
+def test_leases_granted_at_the_instant_of_a_kill_are_stored(tmp_path: Path) -> None:
+    """The server is killed while it grants many leases: each confirmed one counts, and at most one more."""
     path = tmp_path / "limits.json"
     path.write_text(json.dumps([{"key": "daily", "kind": "budget", "capacity": 10**9}]))
     answered = 0
@@ -137,7 +137,7 @@ def test_what_was_granted_in_the_moment_of_a_kill_is_known(tmp_path: Path) -> No
                 assert reserve(url, f"lease-{number}", daily=1)["granted"] is True
                 answered += 1
         except (OSError, HTTPException):
-            pass  # it is gone
+            pass  # the server has ended
         process.wait(60)
     assert answered >= 99
     with serving(path) as (url, _):

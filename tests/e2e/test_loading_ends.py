@@ -100,7 +100,7 @@ def test_a_signal_to_the_command_ends_its_loading_code(
     environ = {**ENV, "STARTED": os.environ["STARTED"]}
     with subprocess.Popen(command, cwd=tmp_path, env=environ, stderr=subprocess.DEVNULL) as run:
         try:
-            # The command, the function, and what that started.
+            # The command, the function, and the function's child.
             while not (tmp_path / "started").exists() or len(family(marker)) < 3:
                 assert run.poll() is None
             run.send_signal(number)

@@ -27,13 +27,13 @@ EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "local_model"
 SCRIPT = EXAMPLE / "serve_smollm.py"
 Test = TypeVar("Test", bound=Callable[..., object])
 STORY = "Tell me a very long story about a fox."
-"""Takes the model many seconds, if it is let."""
+"""A prompt whose complete reply takes many seconds."""
 
 
 def needs_model(test: Test) -> Test:
-    """Leave a test out of every run that does not select it with `-m local_llm`."""
+    """Exclude a test from every run that does not select it with `-m local_llm`."""
     for mark in (pytest.mark.local_llm, pytest.mark.network):
-        mark(test)  # what is marked is the function itself
+        mark(test)  # the mark is set on the function itself
     return test
 
 
@@ -119,7 +119,7 @@ def test_twenty_questions_are_answered(model: str, tmp_path: Path) -> None:
 
 @needs_model
 def test_output_conforms_to_a_schema(model: str, tmp_path: Path) -> None:
-    """Whatever the model knows, it returns a name and an age as data."""
+    """The reply is an object with a name and an age, whatever they are."""
     rows = rows_of(model, EXAMPLE / "schema.json", tmp_path / "out.json")
     assert len(rows) == 4
     for row in rows:
@@ -218,7 +218,7 @@ def test_the_suites_are_valid(monkeypatch: pytest.MonkeyPatch) -> None:
             trioeval.prepare(suite)
 
 
-def test_a_package_that_is_missing_is_named() -> None:
+def test_a_missing_package_is_named() -> None:
     """The message has the command that installs it."""
     done = subprocess.run(
         [sys.executable, "-S", SCRIPT], capture_output=True, text=True, check=False

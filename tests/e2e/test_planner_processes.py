@@ -87,7 +87,7 @@ def test_ag_36_and_37_a_slot_is_released_when_its_program_ends_and_not_before(
             assert (found.kept, found.requeued) == (("other-0",), ())
             with pytest.raises(UsageError, match="another program has submitted it"):
                 await planner.submit(submission("other-0"))
-            with trio.move_on_after(0.2) as scope:  # some looks at the line
+            with trio.move_on_after(0.2) as scope:  # some polls of the queue
                 await planner.wait_started("mine")
             assert scope.cancelled_caught
             child.send_signal(ending)
@@ -124,7 +124,7 @@ def test_ag_41_programs_that_share_a_planner_start_each_task_once(tmp_path: Path
             started.add(read(victim))
         while not {f"c-{number}" for number in range(10)} <= submitted(tmp_path):
             time.sleep(0.01)  # between two polls
-        victim.send_signal(signal.SIGSTOP)  # or it could begin with something after that line
+        victim.send_signal(signal.SIGSTOP)  # otherwise it could start a task after that log entry
         os.waitpid(victim.pid, os.WUNTRACED)
         with (tmp_path / "log").open("a") as file:
             file.write("kill c\n")
@@ -141,7 +141,7 @@ def test_ag_41_programs_that_share_a_planner_start_each_task_once(tmp_path: Path
             left = await planner.snapshot()
             assert [one.order for one in left] == sorted(one.order for one in left)
             names = {f"c-{number}" for number in range(10)}
-            # One that had ended may have been killed before it left the line.
+            # A task that had ended may have been killed before it left the queue.
             assert names - ended <= {one.submission.id for one in left} <= names
             for one in left:
                 again = await planner.submit(one.submission)

@@ -78,8 +78,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     def run(line: str) -> tuple[int, str, str]:
         code = run_command_line(line.split())
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        stderr = capsys.readouterr()
+        return code, stderr.out, stderr.err
 
     return run
 
@@ -88,15 +88,15 @@ Command = Callable[[str], tuple[int, str, str]]
 
 
 def test_a_run_of_a_program_is_read_like_any_other(folder: Path, command: Command) -> None:
-    """Its suite, its tests and its end are stored, although there is no suite file."""
+    """Its suite, its tests and its end are stored, without a suite file."""
     keep(folder / "mine.db", trioeval.parse_suite(suite_of("hi", "ho", "x")))
     keep(folder / "mine.db", trioeval.parse_suite(suite_of("hi", "ho", "hx")), "eval-2")
     code, shown, _ = command("show eval-mine")
     assert code == 0
     assert shown.startswith("eval-mine of words: finished, started 2026-01-01 00:00 UTC; 3 rows: ")
     assert "word=ho   FAIL" not in shown
-    code, _, said = command("export eval-mine -o x.json -o x.html -o x.csv")
-    assert (code, said) == (
+    code, _, stderr = command("export eval-mine -o x.json -o x.html -o x.csv")
+    assert (code, stderr) == (
         0,
         "".join(f"wrote x.{one}: 3 rows of eval-mine\n" for one in ("json", "html", "csv")),
     )
@@ -122,7 +122,7 @@ def test_the_tasks_of_a_program_are_stored_separately(folder: Path, command: Com
             suite = trioeval.parse_suite(SEVERAL)
             return await trioeval.run_suite(suite, emit=_refuse, journal=run)
 
-    assert trio.run(again).passed == 3
+    assert trio.run(again).not_graded == 3
     with read_store(path) as reader:
         facts = reader.run("eval-mine")
         assert facts.tasks == ("a", "b")
@@ -144,28 +144,28 @@ def test_keys_of_a_program_are_hidden(folder: Path) -> None:
 
 
 def test_a_suite_of_a_program_is_continued_there(folder: Path, command: Command) -> None:
-    """The command line says so, and names the call."""
+    """The command line reports this, and names the call."""
     keep(folder / "mine.db", trioeval.parse_suite(suite_of("hi")))
-    code, _, said = command("resume eval-mine")
+    code, _, stderr = command("resume eval-mine")
     assert code == 2
-    assert said == (
+    assert stderr == (
         "eval-mine cannot be continued from the command line: its suite is part of the program "
         f'{Path(sys.argv[0]).absolute()}; continue it there, with `await store.resume("eval-mine", '
         "start)` in place of `store.begin(start)`\n"
     )
 
 
-def test_a_run_without_a_suite_says_so(folder: Path, command: Command) -> None:
-    """A program that started a run and ran nothing in it has nothing to show."""
+def test_a_run_without_a_suite_is_reported(folder: Path, command: Command) -> None:
+    """A program started a run and ran nothing in it, so no result can be shown."""
 
     async def main() -> None:
         async with trioeval.open_store(folder / "mine.db") as store:
             store.begin(start_of())
 
     trio.run(main)
-    code, _, said = command("show eval-mine")
+    code, _, stderr = command("show eval-mine")
     assert code == 1
-    assert said.startswith("the run has no results to show: the program that started it")
+    assert stderr.startswith("the run has no results to show: the program that started it")
 
 
 @attrs.define
@@ -174,11 +174,11 @@ class Cutting:
 
     scope: trio.CancelScope
     after: int
-    asked: list[str] = attrs.field(factory=list)
+    prompts: list[str] = attrs.field(factory=list)
 
     async def __call__(self, request: Any) -> str:
-        self.asked.append(request.prompt)
-        if len(self.asked) > self.after:
+        self.prompts.append(request.prompt)
+        if len(self.prompts) > self.after:
             self.scope.cancel()
             await trio.sleep_forever()
         return str(request.prompt)
@@ -201,9 +201,9 @@ def test_a_suite_file_of_a_program_is_continued_by_the_command_line(
     with read_store(folder / "mine.db") as reader:
         facts = reader.run("eval-mine")
         assert (facts.state, facts.outcomes) == ("interrupted", {"not_run": 3})
-    code, _, said = command("resume eval-mine --no-progress")
+    code, _, stderr = command("resume eval-mine --no-progress")
     assert code == 0
-    assert re.match(r"3 rows in \d+\.\d s: 3 passed,", said.splitlines()[-1])
+    assert re.match(r"3 rows in \d+\.\d s: 3 passed,", stderr.splitlines()[-1])
     with read_store(folder / "mine.db") as reader:
         assert (reader.run("eval-mine").state, reader.run("eval-mine").executions) == (
             "finished",
@@ -231,7 +231,7 @@ def test_a_cancelled_run_can_continue_at_once(folder: Path) -> None:
             return first, second, summary
 
     first, second, summary = trio.run(main)
-    assert (first.asked, second.asked) == (["say hi", "say ho"], ["say ho", "say hx"])
+    assert (first.prompts, second.prompts) == (["say hi", "say ho"], ["say ho", "say hx"])
     assert (summary.passed, summary.errors) == (3, 0)
     with read_store(folder / "mine.db") as reader:
         facts = reader.run("eval-mine")

@@ -21,7 +21,7 @@ import pyte
 import pytest
 from held_server import HeldServer, held_server
 from hostile import assert_inert_terminal, names_of
-from test_command_line import fake_provider, stats_of
+from server_process import fake_provider, stats_of
 
 pytestmark = pytest.mark.slow
 
@@ -82,13 +82,13 @@ class Terminal:
             return False
         try:
             found = os.read(self.handle, 65536)
-        except OSError:  # how Linux says that nobody writes any more
+        except OSError:  # Linux reports the closed end of a terminal as an error
             return False
         self.raw += found
         self._left += found
         try:
             text, self._left = self._left.decode(self.encoding), b""
-        except UnicodeDecodeError:  # the end of a character is still to come
+        except UnicodeDecodeError:  # the rest of the character has not arrived yet
             return True
         self.stream.feed(text)
         return bool(found)
@@ -106,7 +106,7 @@ def on_terminal(
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     command = [sys.executable, "-m", "trioeval", "suite.json", "--no-table", "--no-cache", *flags]
-    if is_controlling:  # what is typed there reaches the run
+    if is_controlling:  # typed characters reach the run
         command = [sys.executable, "-c", _CONTROLLED, *command[1:]]
     process = subprocess.Popen(
         command,
@@ -182,7 +182,7 @@ def test_a_terminal_shows_the_activity_of_each_lane(tmp_path: Path) -> None:
     """It adapts to a narrower window, and disappears when the run ends."""
     lanes = [{"key": "wide", "maxConcurrency": 4}, {"key": "paced", "rpm": 300}]
     with fake_provider("--latency", "0.5") as url, ExitStack() as stack:
-        write_suite(tmp_path, url, 34, lanes)  # the picture has time to become narrow
+        write_suite(tmp_path, url, 34, lanes)  # the window is narrowed while the picture is shown
         terminal = stack.enter_context(on_terminal(tmp_path))
         seen = terminal.wait_for(
             lambda lines: is_whole(lines) and any("4/4" in line for line in lines)
@@ -231,14 +231,14 @@ def test_an_interrupt_is_reported_above_the_picture(tmp_path: Path) -> None:
         assert seen[0].startswith(("#", "-"))
         os.write(terminal.handle, b"\x03")
         seen = terminal.wait_for(lambda lines: any("stopping  " in line for line in lines))
-        told = [line.startswith("stopping: running rows") for line in seen]
-        assert told.index(True) < next(n for n, line in enumerate(seen) if "stopping  " in line)
+        lines_of = [line.startswith("stopping: running rows") for line in seen]
+        assert lines_of.index(True) < next(n for n, line in enumerate(seen) if "stopping  " in line)
         server.release()
         terminal.wait_end()
     assert terminal.process.returncode == 130
     assert "interrupted by SIGINT" in "".join(terminal.lines())
     colours = set(re.findall(rb"\x1b\[([0-9;]*)m", terminal.raw))
-    assert colours <= {b"", b"0", b"1", b"2"}  # bold and dim are no colours
+    assert colours <= {b"", b"0", b"1", b"2"}  # bold and dim are allowed, colours are not
 
 
 def test_after_a_suspension_no_foreign_output_is_overwritten(tmp_path: Path) -> None:
@@ -246,14 +246,14 @@ def test_after_a_suspension_no_foreign_output_is_overwritten(tmp_path: Path) -> 
     with held_server() as server, on_terminal_with(tmp_path, server) as terminal:
         terminal.wait_for(lambda lines: any("1/1" in line for line in lines))
         terminal.process.send_signal(signal.SIGSTOP)
-        terminal.stream.feed("told by others\r\n")
-        drawn = terminal.lines().index("told by others")
+        terminal.stream.feed("printed by others\r\n")
+        drawn = terminal.lines().index("printed by others")
         terminal.process.send_signal(signal.SIGCONT)
         terminal.wait_for(lambda lines: any("rows" in line for line in lines[drawn + 1 :]))
-        assert "told by others" in terminal.lines()
+        assert "printed by others" in terminal.lines()
         server.release()
         assert "exit 0" in " ".join(terminal.wait_end())
-        assert "told by others" in terminal.lines()
+        assert "printed by others" in terminal.lines()
 
 
 @contextmanager
@@ -296,20 +296,20 @@ def test_a_file_gets_json_objects_or_only_the_last_line(tmp_path: Path, slow_pro
             stderr=subprocess.PIPE,
         )
 
-    def told(process: "subprocess.Popen[bytes]") -> list[str]:
-        shown, said = process.communicate(timeout=PATIENCE)
+    def lines_of(process: "subprocess.Popen[bytes]") -> list[str]:
+        shown, stderr = process.communicate(timeout=PATIENCE)
         assert (shown, process.returncode) == (b"", 0)
-        return said.decode().splitlines()
+        return stderr.decode().splitlines()
 
     quiet = begin("--quiet")
-    facts = [json.loads(line) for line in told(begin("--progress-mode", "json"))]
+    facts = [json.loads(line) for line in lines_of(begin("--progress-mode", "json"))]
     assert [fact["testIdx"] for fact in facts if fact["type"] == "row"] == [0, 1, 2]
     assert facts[0]["type"] == "progress"
     assert facts[0]["lanes"][0]["name"] == "a"
     assert [fact["done"] for fact in facts if fact["type"] == "progress"][-1] == 3
     assert facts[-1]["type"] == "end"
     assert facts[-1]["code"] == 0
-    (only,) = told(quiet)
+    (only,) = lines_of(quiet)
     assert only.endswith("exit 0: every row passed")
 
 

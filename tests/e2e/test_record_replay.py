@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_command_line import ENV, fake_provider, last_line, trioeval, write
+from server_process import fake_provider
+from test_command_line import ENV, last_line, trioeval, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 
@@ -85,7 +86,7 @@ def test_a_killed_run_keeps_its_recording(tmp_path: Path) -> None:
     assert "3 rows" in last_line(replayed)
 
 
-def test_a_full_disk_ends_the_run_and_keeps_what_fits(tmp_path: Path) -> None:
+def test_a_full_disk_ends_the_run_and_keeps_complete_entries(tmp_path: Path) -> None:
     """No further call is made whose reply cannot be stored; a cut line does not damage the rest."""
     # Long texts, which the store of runs compresses and a recording does not: it is the one that fills up.
     tests = [{"vars": {"word": f"{number}{'x' * 100_000}"}} for number in range(60)]
@@ -133,7 +134,7 @@ def test_no_file_is_destroyed_by_flags_that_name_it_twice(tmp_path: Path, flag: 
     assert suite.read_text() == before
 
 
-def test_keys_come_from_a_file_and_are_written_nowhere(tmp_path: Path) -> None:
+def test_keys_are_read_from_a_file_and_never_written(tmp_path: Path) -> None:
     """No output of a run has a key: results, recordings, tables, errors and tracebacks."""
     keys = ["sk-live-0123456789", "hdr-secret-4567", "qry-secret-8901"]
     (tmp_path / ".env").write_text(
@@ -236,8 +237,8 @@ def test_wrong_lines_of_an_env_file_are_reported(
 def test_variables_that_are_set_take_precedence_over_the_file(tmp_path: Path) -> None:
     """A file gives defaults, also for a variable that is empty."""
     (tmp_path / ".env").write_text("WORD=file\nOTHER=file\nEMPTY=filled\n")
-    said = "{{env.WORD}} {{env.OTHER}} {{env.EMPTY}}"
-    provider = {"id": "sequence", "config": {"inputs": [said]}}
+    prompt = "{{env.WORD}} {{env.OTHER}} {{env.EMPTY}}"
+    provider = {"id": "sequence", "config": {"inputs": [prompt]}}
     suite = write(tmp_path / "s.json", {"providers": [provider], "prompts": ["a"]})
     done = subprocess.run(
         [sys.executable, "-m", "trioeval", str(suite), "--env-file", ".env"],

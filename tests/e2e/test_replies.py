@@ -41,9 +41,9 @@ async def rows_from(
 
 @pytest.mark.slow
 async def test_a_reply_of_ten_megabytes_is_a_reply(nursery: trio.Nursery) -> None:
-    """It has cost money: it is kept completely and can be written, if the suite allows its size."""
+    """It has cost money: it is stored completely and can be written, if the suite allows its size."""
     for row in await rows_from(nursery, FillerReplies(10_000_000), maxResponseBytes=20_000_000):
-        assert row.status is Status.PASS
+        assert row.status is Status.NOT_GRADED
         assert len(row.output) == 10_000_000
         assert len(json.dumps(row_json(row, "e"))) > 10_000_000
     for row in await rows_from(nursery, FillerReplies(10_000_000)):
@@ -125,7 +125,7 @@ HTML = b"<html><body>Welcome to the captive portal</body></html>"
         (b"HTTP/1.1 200 OK\r\ncontent-length: 999\r\n\r\n{", "connection", None),
         (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", "connection", None),
         *(
-            (http(b'{"error": {"message": "told"}}', f"{status} X"), kind, "told")
+            (http(b'{"error": {"message": "why"}}', f"{status} X"), kind, "why")
             for status, kind in {
                 400: "bad_request",
                 401: "auth",
@@ -167,7 +167,7 @@ async def test_whatever_a_server_sends_is_a_typed_error_row(
 async def test_an_empty_text_is_an_output(nursery: trio.Nursery) -> None:
     """A model may return an empty text, which is graded as any output. A null is not one."""
     row = await row_from(nursery, http(SILENCE))
-    assert (row.status, row.output) == (Status.PASS, "")
+    assert (row.status, row.output) == (Status.NOT_GRADED, "")
 
 
 async def test_an_output_that_was_cut_off_before_it_began_is_not_requested_again(
@@ -185,7 +185,7 @@ async def test_a_refusal_in_a_stream_is_one_reply(nursery: trio.Nursery) -> None
     row = await row_from(
         nursery, http(sent, kind="text/event-stream"), metrics=["ttft"], maxRetries=3
     )
-    assert (row.status, row.output, row.calls) == (Status.PASS, "flagged", 1)
+    assert (row.status, row.output, row.calls) == (Status.NOT_GRADED, "flagged", 1)
     assert row.reply is not None
     assert row.reply.is_refusal
 
@@ -196,8 +196,8 @@ async def test_a_stream_may_begin_with_a_byte_order_mark_and_end_without_a_line_
     start: bytes, end: bytes, nursery: trio.Nursery
 ) -> None:
     """The text between them is the complete output."""
-    said = [b'{"choices": [{"delta": {"content": "%s"}}]}' % part for part in (b"Fo", b"ur")]
-    sent = start + b"".join(b"data: %s\n\n" % one for one in said) + b"data: [DONE]" + end
+    chunks = [b'{"choices": [{"delta": {"content": "%s"}}]}' % part for part in (b"Fo", b"ur")]
+    sent = start + b"".join(b"data: %s\n\n" % one for one in chunks) + b"data: [DONE]" + end
     row = await row_from(nursery, http(sent, kind="text/event-stream"), metrics=["ttft"])
     assert (row.output, row.error) == ("Four", None)
 

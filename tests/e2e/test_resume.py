@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from held_server import HeldServer, held_server
-from test_command_line import ENV, fake_provider, http_suite, last_line, stats_of, trioeval, write
+from server_process import fake_provider, stats_of
+from test_command_line import ENV, http_suite, last_line, trioeval, write
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +29,7 @@ def run_of(folder: Path) -> dict[str, Any]:
 
 
 def kill_after(folder: Path, server: HeldServer, replies: int, *flags: str) -> None:
-    """Start a run, and kill its process when so many replies are recorded and four are held."""
+    """Start a run, and kill its process when a number of replies are recorded and four are held."""
     server.hold_after(replies)
     command = [sys.executable, "-m", "trioeval", "s.json", "--no-progress", *flags]
     with subprocess.Popen(
@@ -102,7 +103,7 @@ print(prompt)
 """
 
 
-def asked(folder: Path) -> list[str]:
+def take_prompts(folder: Path) -> list[str]:
     """The prompts since the last call, sorted."""
     found = sorted((folder / "asked").read_text().splitlines())
     (folder / "asked").write_text("")
@@ -113,17 +114,17 @@ def test_rows_are_run_again_as_they_are_named(tmp_path: Path) -> None:
     """Failed rows, rows without a verdict, or row numbers; the others are unchanged."""
     counting_suite(tmp_path, "w0", "x1", "broken w2")
     assert trioeval("s.json", cwd=tmp_path).returncode == 100
-    assert asked(tmp_path) == ["say broken w2", "say w0", "say x1"]
+    assert take_prompts(tmp_path) == ["say broken w2", "say w0", "say x1"]
     done = trioeval("s.json", "--resume", cwd=tmp_path)
-    assert (done.returncode, asked(tmp_path)) == (100, [])
+    assert (done.returncode, take_prompts(tmp_path)) == (100, [])
     (tmp_path / "mended").touch()
     done = trioeval("s.json", "--retry-errors", "-o", "o.jsonl", cwd=tmp_path)
-    assert (done.returncode, asked(tmp_path)) == (100, ["say broken w2"])
+    assert (done.returncode, take_prompts(tmp_path)) == (100, ["say broken w2"])
     assert "2 passed, 1 failed, 0 errors" in last_line(done)
     assert [row["success"] for row in rows_of(tmp_path / "o.jsonl")] == [True, False, True]
     for which, expected in (("failed", ["say x1"]), ("0,2", ["say broken w2", "say w0"])):
         done = trioeval("resume", "--retry", which, cwd=tmp_path)
-        assert (done.returncode, asked(tmp_path)) == (100, expected)
+        assert (done.returncode, take_prompts(tmp_path)) == (100, expected)
 
 
 @pytest.mark.parametrize("cut", ["deadline", "interrupts"])
@@ -132,7 +133,7 @@ def test_an_interrupted_retry_loses_no_result(tmp_path: Path, cut: str) -> None:
     counting_suite(tmp_path, "w0", "w1", "w2")
     assert trioeval("s.json", "--no-cache", "-o", "o.jsonl", cwd=tmp_path).returncode == 0
     rows = rows_of(tmp_path / "o.jsonl")
-    asked(tmp_path)
+    take_prompts(tmp_path)
     (tmp_path / "slow").touch()
     command = [sys.executable, "-m", "trioeval", "resume", "--retry", "1-2", "--no-cache"]
     command += ["--max-time", "0.5"] if cut == "deadline" else []
@@ -155,12 +156,12 @@ def test_an_interrupted_retry_loses_no_result(tmp_path: Path, cut: str) -> None:
     assert (run["state"], run["passed"], run["errors"]) == ("interrupted", 3, 0)
 
     (tmp_path / "slow").unlink()
-    asked(tmp_path)
+    take_prompts(tmp_path)
     given_up = cut == "deadline"
     more = ["--retry", "none"] if given_up else []
     done = trioeval("resume", "--no-cache", "--max-time", "0", *more, cwd=tmp_path)
     assert done.returncode == 0
-    assert asked(tmp_path) == ([] if given_up else ["say w1", "say w2"])
+    assert take_prompts(tmp_path) == ([] if given_up else ["say w1", "say w2"])
     assert (rows_of(tmp_path / "o.jsonl") == rows) is given_up
 
 
@@ -170,19 +171,19 @@ def test_a_changed_suite_is_refused_or_reconciled(tmp_path: Path) -> None:
     assert trioeval("s.json", cwd=tmp_path).returncode == 0
     run = run_of(tmp_path)["id"]
     counting_suite(tmp_path, "w9", "w0", "w2")
-    told = [
+    lines = [
         f"the suite of {run} has changed: s.json",
         "of 3 rows: 2 kept (1 of them at other positions), 1 new; 1 is gone",
         "  new: 0 (word=w9)",
         "  gone: 1 (word=w1)",
     ]
     done = trioeval("s.json", "--resume", cwd=tmp_path)
-    assert (done.returncode, asked(tmp_path)) == (2, [])
+    assert (done.returncode, take_prompts(tmp_path)) == (2, [])
     hint = "pass --reconcile to keep the unchanged rows and run the others"
-    assert done.stderr.splitlines() == [*told, hint]
+    assert done.stderr.splitlines() == [*lines, hint]
     done = trioeval("resume", "--reconcile", "-o", "o.jsonl", cwd=tmp_path)
-    assert (done.returncode, asked(tmp_path)) == (0, ["say w9"])
-    assert done.stderr.splitlines()[:4] == told
+    assert (done.returncode, take_prompts(tmp_path)) == (0, ["say w9"])
+    assert done.stderr.splitlines()[:4] == lines
     rows = rows_of(tmp_path / "o.jsonl")
     assert [row["vars"]["word"] for row in rows] == ["w9", "w0", "w2"]
     assert [row["testIdx"] for row in rows] == [0, 1, 2]
@@ -204,7 +205,7 @@ def test_a_suite_that_was_edited_after_a_kill_gets_no_reply_of_another_row(tmp_p
         }
         judged = [{"type": "python", "value": "file://late.py"}]
         suite = {
-            "prompts": ["answer me"],  # that is all that two rows differ in: their variables
+            "prompts": ["answer me"],  # two rows differ only in their variables
             "providers": [{"id": "http", "config": config}],
             "tests": [{"vars": {"word": word}, "assert": judged} for word in words],
         }
@@ -256,11 +257,11 @@ def test_a_run_continues_in_its_own_folder_with_its_own_flags(tmp_path: Path) ->
     counting_suite(tmp_path / "suite", "w0", "x1", "w2", "w3")
     flags = ["-n", "3", "--var", "a=b", "--db", "../runs.db"]
     assert trioeval("s.json", *flags, cwd=tmp_path / "suite").returncode == 100
-    asked(tmp_path / "suite")
+    take_prompts(tmp_path / "suite")
     again = ["resume", "--db", "../runs.db", "--retry", "failed", "-o", "o.jsonl"]
     done = trioeval(*again, cwd=tmp_path / "else")
     assert done.returncode == 100, done.stderr
-    assert asked(tmp_path / "suite") == ["say x1"]
+    assert take_prompts(tmp_path / "suite") == ["say x1"]
     rows = rows_of(tmp_path / "else" / "o.jsonl")
     assert [row["vars"] for row in rows] == [
         {"word": word, "a": "b"} for word in ("w0", "x1", "w2")
@@ -272,7 +273,7 @@ def test_a_run_continues_with_the_flags_of_its_start(tmp_path: Path) -> None:
     counting_suite(tmp_path, "w0", "x1", "w2", "w3")
     flags = ["--no-cache", "--fail-exit-code", "7", "--no-table", "-j", "2", "--max-requests", "1"]
     done = trioeval("s.json", *flags, cwd=tmp_path)
-    assert (done.returncode, len(asked(tmp_path))) == (7, 1)
+    assert (done.returncode, len(take_prompts(tmp_path))) == (7, 1)
     assert "1 passed, 0 failed, 0 errors, 3 not run" in last_line(done)
     assert "3 rows not run because of the budget; continue with: " in last_line(done)
     begun = stored_flags_of(tmp_path)
@@ -280,10 +281,10 @@ def test_a_run_continues_with_the_flags_of_its_start(tmp_path: Path) -> None:
 
     now = ["--max-requests", "2", "--timeout", "60", "--table", "-j", "1"]
     done = trioeval("resume", *now, cwd=tmp_path)
-    assert (done.returncode, len(asked(tmp_path))) == (7, 2)
+    assert (done.returncode, len(take_prompts(tmp_path))) == (7, 2)
     assert stored_flags_of(tmp_path) == begun
     done = trioeval("resume", cwd=tmp_path)
-    assert (done.returncode, len(asked(tmp_path)), done.stdout) == (7, 1, "")
+    assert (done.returncode, len(take_prompts(tmp_path)), done.stdout) == (7, 1, "")
     assert "3 passed, 1 failed, 0 errors; exit 7" in last_line(done)
     assert stored_flags_of(tmp_path) == begun
     assert not (tmp_path / ".trioeval" / "cache.db").exists()

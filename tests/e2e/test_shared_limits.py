@@ -1,4 +1,4 @@
-"""Programs that know of each other by nothing but a limit in Redis, and a provider that enforces the same."""
+"""Programs that share only a limit in Redis, and a provider that enforces the same one."""
 
 import json
 import signal
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trio
 from redis_server import needs_redis, open_server
+from server_process import stats_of
 from shared_limit import (
     AT_ONCE,
     LATE,
@@ -17,7 +18,6 @@ from shared_limit import (
     open_provider,
     run_programs,
     start_run,
-    stats_of,
 )
 
 from trioeval.limits import LimitState
@@ -26,15 +26,15 @@ from trioeval.limits.redis import open_redis
 pytestmark = [pytest.mark.network, pytest.mark.slow, needs_redis]
 
 HOLD = 8.0
-"""Seconds after which a hold that nobody extends is given back."""
+"""Seconds after which a hold expires that is not extended."""
 HINT = 2.0
-"""Most seconds between two questions of one that waits for a slot."""
+"""The most seconds between two requests of a program that waits for a slot."""
 SLOW = 60.0
 """Seconds that a busy machine may add; fewer than the window of the other limit has left."""
 
 
-def test_four_programs_use_all_of_a_limit_and_never_more(tmp_path: Path) -> None:
-    """1,200 a minute and 8 at once, in windows of 5 s: nothing is refused, and nothing is left over."""
+def test_four_programs_use_a_limit_fully_and_never_exceed_it(tmp_path: Path) -> None:
+    """1,200 a minute and 8 at once, in windows of 5 s: no request is refused, and no slot is unused."""
     window, windows = 5.0, 2
     with open_server() as redis:
         audit = run_programs(tmp_path, redis.url, programs=4, windows=windows, window=window)
@@ -48,8 +48,8 @@ def test_four_programs_use_all_of_a_limit_and_never_more(tmp_path: Path) -> None
         assert results["results"]["stats"]["successes"] == 100 * windows // 4
 
 
-def test_the_slots_of_a_killed_program_come_back_when_they_expire(tmp_path: Path) -> None:
-    """And not before: it has held them for longer than that, and said so all the time."""
+def test_the_slots_of_a_killed_program_are_free_when_its_holds_expire(tmp_path: Path) -> None:
+    """Not before: it had held them for longer than that, and had extended them all the time."""
     limits = limits_of(600.0, 1000, timeout=HOLD)
     with (
         open_server() as redis,
@@ -69,18 +69,20 @@ def test_the_slots_of_a_killed_program_come_back_when_they_expire(tmp_path: Path
         first.send_signal(signal.SIGKILL)
         killed_at = time.monotonic()
         first.communicate()
-        while state_of(redis.url, "m:rpm").used == AT_ONCE:  # the second has started nothing yet
+        while (
+            state_of(redis.url, "m:rpm").used == AT_ONCE
+        ):  # the second program has started nothing yet
             assert time.monotonic() < killed_at + HOLD + HINT + SLOW
             time.sleep(0.01)
-        assert time.monotonic() > killed_at + HOLD / 8  # a heartbeat was not long before
-        said, _ = second.communicate(timeout=60)
-        assert second.returncode == 0, said
+        assert time.monotonic() > killed_at + HOLD / 8  # its last heartbeat was not long before
+        stdout, _ = second.communicate(timeout=60)
+        assert second.returncode == 0, stdout
         assert stats_of(idle)["by_status"] == {"200": AT_ONCE}
         assert state_of(redis.url, "m:concurrency").used == 0
 
 
 def state_of(url: str, key: str) -> LimitState:
-    """How a limit stands, asked as another program would."""
+    """The state of a limit, read as another program would."""
 
     async def ask() -> Any:
         async with open_redis(url) as limits:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from page_data import PageData
-from test_command_line import ENV, fake_provider, http_suite, last_line, stats_of, trioeval, write
+from server_process import fake_provider, stats_of
+from test_command_line import ENV, http_suite, last_line, trioeval, write
 
 from trioeval.cli import run_command_line
 
@@ -29,7 +30,7 @@ def suite_of(*words: str, expected: str = "w") -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with three runs: of a suite, of the suite with other words, and of an imported file."""
+    """A folder with three runs: of a suite, of the suite with another text, and of an imported file."""
     folder = tmp_path_factory.mktemp("store")
     write(folder / "s.json", suite_of("w0", "w1", "x\x1b[35m"))
     assert trioeval("s.json", "-o", "a.json", "-o", "a.jsonl", cwd=folder).returncode == 100
@@ -172,12 +173,12 @@ def test_errors_are_reported_in_a_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The exit code is that of a usage error or of an unusable file; nothing runs or changes."""
-    monkeypatch.chdir(folder)  # in this process: what is asked is answered before anything begins
+    monkeypatch.chdir(folder)  # in this process: every argument is refused before a run starts
     assert run_command_line(arguments.split()) == code
-    said = capsys.readouterr()
-    assert said.err.startswith(line)
-    assert said.out == ""
-    assert "Traceback" not in said.err
+    printed = capsys.readouterr()
+    assert printed.err.startswith(line)
+    assert printed.out == ""
+    assert "Traceback" not in printed.err
 
 
 def test_a_closed_stdout_is_not_an_error(folder: Path) -> None:
@@ -224,7 +225,7 @@ def test_a_run_that_is_not_stored_leaves_nothing(tmp_path: Path) -> None:
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_flag_environment_and_folder_say_where_runs_are(tmp_path: Path) -> None:
+def test_flag_environment_and_folder_determine_the_location_of_runs(tmp_path: Path) -> None:
     """They apply in this order; a suite's own `env` does not count."""
     suite = {**suite_of("w"), "env": {"TRIOEVAL_DB": "suite.db", "TRIOEVAL_CONFIG_DIR": "suite"}}
     write(tmp_path / "s.json", suite)
@@ -242,7 +243,7 @@ def test_flag_environment_and_folder_say_where_runs_are(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("suite*"))
 
 
-def test_the_cache_serves_the_next_run_unless_it_is_told_not_to(tmp_path: Path) -> None:
+def test_the_cache_serves_the_next_run_unless_a_flag_prevents_it(tmp_path: Path) -> None:
     """An HTTP provider is called once for equal requests; `--refresh` and `--record` call it again."""
     with fake_provider() as url:
         write(tmp_path / "s.json", http_suite(url, 3))
@@ -275,8 +276,8 @@ def test_the_last_line_names_no_command_for_a_damaged_database(
     assert not output.exists()
     monkeypatch.setattr("trioeval.store.database._LARGEST_CHECKED", 0)
     assert run_command_line(run) == 1
-    told = capfd.readouterr().err
-    assert "r.db: the store of runs is damaged" in told
-    assert "name another file with --db" in told
-    assert "continue with" not in told
+    stderr = capfd.readouterr().err
+    assert "r.db: the store of runs is damaged" in stderr
+    assert "name another file with --db" in stderr
+    assert "continue with" not in stderr
     assert not output.exists()

@@ -43,7 +43,7 @@ _QUIET = ("--no-table", "--no-cache", "--no-progress")
 
 
 def questions_in(folder: Path, size: int, **entry: Any) -> None:
-    """Write a suite of so many questions, with a provider that records its prompts."""
+    """Write a suite with a number of questions, and with a provider that records its prompts."""
     questions = [
         {"question": f"Colour {number}?", "answers": ["Red", "Blue"], "correct_answers": ["Blue"]}
         for number in range(size)
@@ -54,7 +54,7 @@ def questions_in(folder: Path, size: int, **entry: Any) -> None:
     write(folder / "s.json", {"providers": ["python:answer.py"], "tasks": [task]})
 
 
-def asked_in(folder: Path) -> list[int]:
+def calls_in(folder: Path) -> list[int]:
     path = folder / "asked.txt"
     return [int(line) for line in path.read_text().split()] if path.exists() else []
 
@@ -127,15 +127,15 @@ def test_qe_43_a_killed_run_calls_only_for_the_rest(tmp_path: Path, here: Here) 
     with begun(cut, "-o", "o.jsonl") as process:
         code, _ = here(whole, "s.json", "-o", "o.json", *_QUIET)  # while the other one starts
         assert code == 100
-        assert asked_in(whole) == list(range(10))
-        # A row is told of when it is safe.
-        wait_until(process, lambda: len(rows_of(cut / "o.jsonl")) == 5 and len(asked_in(cut)) == 6)
+        assert calls_in(whole) == list(range(10))
+        # A row is reported when it is durable.
+        wait_until(process, lambda: len(rows_of(cut / "o.jsonl")) == 5 and len(calls_in(cut)) == 6)
         process.kill()
-    assert asked_in(cut) == [0, 1, 2, 3, 4, 5]
+    assert calls_in(cut) == [0, 1, 2, 3, 4, 5]
     (cut / "hang-5").unlink()
-    code, said = here(cut, "resume", "-o", "o.json", *_QUIET)
-    assert code == 100, said
-    assert asked_in(cut)[6:] == [5, 6, 7, 8, 9]
+    code, stderr = here(cut, "resume", "-o", "o.json", *_QUIET)
+    assert code == 100, stderr
+    assert calls_in(cut)[6:] == [5, 6, 7, 8, 9]
     one, other = document(whole / "o.json"), document(cut / "o.json")
     assert without_times(one) == without_times(other)
     summary = {
@@ -148,7 +148,7 @@ def test_qe_43_a_killed_run_calls_only_for_the_rest(tmp_path: Path, here: Here) 
     }
     assert other["questionEval"] == {"questionsFile": "q.json", "summary": summary}
     assert (other["status"], other["failureReason"]) == ("fail", "incorrect_answers")
-    assert "fail (incorrect_answers): 9 of 10 correct, accuracy 0.900" in said
+    assert "fail (incorrect_answers): 9 of 10 correct, accuracy 0.900" in stderr
 
 
 def test_outcomes_of_questions_are_recorded_before_they_are_reported(
@@ -161,18 +161,18 @@ def test_outcomes_of_questions_are_recorded_before_they_are_reported(
     with subprocess.Popen(command, cwd=tmp_path, env=ENV, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
         try:
-            told = next(line for line in process.stderr if b": correct" in line)
+            lines = next(line for line in process.stderr if b": correct" in line)
         finally:
             process.kill()
-    assert b" quiz-1: correct" in told
-    code, said = here(tmp_path, "export", "latest", "-o", "rows.jsonl")
-    assert code == 0, said
+    assert b" quiz-1: correct" in lines
+    code, stderr = here(tmp_path, "export", "latest", "-o", "rows.jsonl")
+    assert code == 0, stderr
     (row,) = rows_of(tmp_path / "rows.jsonl")
     assert row["question"]["events"][-1]["event"] == row["question"]["outcome"] == "correct"
     (tmp_path / "hang-1").unlink()
     (tmp_path / "asked.txt").unlink(missing_ok=True)
     here(tmp_path, "resume", *_QUIET)
-    assert asked_in(tmp_path) == [1]
+    assert calls_in(tmp_path) == [1]
 
 
 def test_qe_44_cancelled_questions_run_again_and_errors_on_request(
@@ -184,24 +184,24 @@ def test_qe_44_cancelled_questions_run_again_and_errors_on_request(
     (tmp_path / "hang-2").touch()
     begun_rows = tmp_path / "begun.jsonl"
     with begun(tmp_path, "-o", begun_rows.name) as process:
-        wait_until(process, lambda: len(asked_in(tmp_path)) == 3 and len(rows_of(begun_rows)) == 2)
-        # Signals that come together may be taken for one: the second one is sent until it is heard.
+        wait_until(process, lambda: len(calls_in(tmp_path)) == 3 and len(rows_of(begun_rows)) == 2)
+        # Simultaneous signals may be merged: the second one is sent until it is handled.
         while process.poll() is None:
             process.send_signal(signal.SIGINT)
             time.sleep(0.005)
         assert process.returncode == 130
     (tmp_path / "fail-1").unlink()
     (tmp_path / "hang-2").unlink()
-    code, said = here(tmp_path, "export", "latest", "-o", "rows.jsonl")
-    assert code == 0, said
+    code, stderr = here(tmp_path, "export", "latest", "-o", "rows.jsonl")
+    assert code == 0, stderr
     outcomes = [row["question"]["outcome"] for row in rows_of(tmp_path / "rows.jsonl")]
     assert outcomes == ["correct", "runtime_error", "cancelled", "cancelled"]
     (tmp_path / "asked.txt").unlink()
     here(tmp_path, "resume", *_QUIET)
-    assert asked_in(tmp_path) == [2, 3]
-    _, said = here(tmp_path, "resume", "--retry", "errors", *_QUIET)
-    assert asked_in(tmp_path) == [2, 3, 1]
-    assert "fail (incorrect_answers): 3 of 4 correct, accuracy 0.750" in said
+    assert calls_in(tmp_path) == [2, 3]
+    _, stderr = here(tmp_path, "resume", "--retry", "errors", *_QUIET)
+    assert calls_in(tmp_path) == [2, 3, 1]
+    assert "fail (incorrect_answers): 3 of 4 correct, accuracy 0.750" in stderr
 
 
 def test_qe_42_lines_of_a_verbose_run_are_whole(tmp_path: Path) -> None:
@@ -216,15 +216,15 @@ def test_qe_42_lines_of_a_verbose_run_are_whole(tmp_path: Path) -> None:
     write(tmp_path / "s.json", {"providers": ["echo"], "evaluateOptions": options, "tasks": [task]})
     done = trioeval("s.json", "--verbose", "--no-table", cwd=tmp_path)
     assert done.returncode == 100
-    told = [line for line in done.stderr.splitlines() if re.match(r"\d+\.\d{3} s ", line)]
+    lines = [line for line in done.stderr.splitlines() if re.match(r"\d+\.\d{3} s ", line)]
     whole = re.compile(
         r"\d+\.\d{3} s (quiz(-\d+)?|questions): ((task|run) (start|end)|queued|scheduled|reserving|"
         r"running|parsing|parse error|waiting)\b.*"
     )
-    assert [line for line in told if not whole.fullmatch(line)] == []
-    assert len(told) == 40 * 6 + 4
-    assert told[0].endswith("questions: run start")
-    assert told[1].endswith("quiz: task start")
-    assert 'kind "trailing_text"' in told[-3]
-    assert "questions: run end" in told[-1]
+    assert [line for line in lines if not whole.fullmatch(line)] == []
+    assert len(lines) == 40 * 6 + 4
+    assert lines[0].endswith("questions: run start")
+    assert lines[1].endswith("quiz: task start")
+    assert 'kind "trailing_text"' in lines[-3]
+    assert "questions: run end" in lines[-1]
     assert last_line(done).endswith("40 failed, 0 errors; exit 100: 40 rows failed")

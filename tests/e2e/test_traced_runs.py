@@ -16,6 +16,7 @@ from typing import Any
 
 import attrs
 import pytest
+from server_process import fake_provider
 from test_command_line import ENV, trioeval, write
 from trace_rules import check_trace, read_cut
 
@@ -29,21 +30,7 @@ ECHO = {
 QUIET = ("--no-table", "--no-progress", "--no-cache", "--no-live")
 
 
-@contextmanager
-def fake_provider(*flags: str) -> Iterator[str]:
-    """The base URL of a fake provider in a separate process."""
-    command = [sys.executable, "-m", "trioeval", "fake-provider", "--port", "0", *flags]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENV
-    ) as server:
-        assert server.stdout is not None
-        try:
-            yield server.stdout.readline().strip()
-        finally:
-            server.terminate()
-
-
-def asking(url: str, tests: int, **lane: Any) -> dict[str, Any]:
+def suite_of(url: str, tests: int, **lane: Any) -> dict[str, Any]:
     return {
         "description": "words for sk-0123456789abc",
         "providers": [
@@ -64,7 +51,7 @@ def asking(url: str, tests: int, **lane: Any) -> dict[str, Any]:
 def test_a_run_that_is_killed_leaves_a_trace_that_viewers_open(tmp_path: Path) -> None:
     """It has everything until then, including the calls in flight."""
     with fake_provider("--latency", "600") as url:
-        write(tmp_path / "s.json", asking(url, 3))
+        write(tmp_path / "s.json", suite_of(url, 3))
         process = subprocess.Popen(
             [sys.executable, "-m", "trioeval", "s.json", "--trace", "t.json", *QUIET],
             cwd=tmp_path,
@@ -107,8 +94,8 @@ class Collector:
                 self.events += (one for scope in found.scope_logs for one in scope.log_records)
 
 
-def attributes(told: Any) -> Mapping[str, Any]:
-    return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in told.attributes}
+def attributes(found: Any) -> Mapping[str, Any]:
+    return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in found.attributes}
 
 
 @contextmanager
@@ -149,14 +136,17 @@ def check_collected(got: Collector, *, rows: int, calls: int, refused: int) -> N
     of_calls = {span.span_id: span for span in got.spans if span.name == "chat gpt-x"}
     answered = set()
     for call in of_calls.values():
-        told = attributes(call)
-        assert (told["gen_ai.provider.name"], told["server.address"]) == ("openai", "127.0.0.1")
-        assert told["server.port"] > 0
+        found = attributes(call)
+        assert (found["gen_ai.provider.name"], found["server.address"]) == ("openai", "127.0.0.1")
+        assert found["server.port"] > 0
         assert call.parent_span_id in of_rows
-        if "error.type" in told:
-            assert (told["error.type"], told["http.response.status_code"]) == ("rate_limited", 429)
+        if "error.type" in found:
+            assert (found["error.type"], found["http.response.status_code"]) == (
+                "rate_limited",
+                429,
+            )
         else:
-            assert told["gen_ai.usage.input_tokens"] > 0
+            assert found["gen_ai.usage.input_tokens"] > 0
             answered.add(call.span_id)
         assert run.start_time_unix_nano <= call.start_time_unix_nano
         assert call.end_time_unix_nano <= run.end_time_unix_nano
@@ -174,10 +164,10 @@ def test_a_real_run_is_traced_to_a_file_and_a_collector(tmp_path: Path) -> None:
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
     flags = ("--max-in-flight", "3", "--latency", "0.15", "--reply", "wonderful words")
     with fake_provider(*flags) as url, collector() as got:
-        write(tmp_path / "s.json", asking(url, 20, maxConcurrency=6))
-        told = ("-o", "o.json", "--trace", "new/run.json", "--otel", *QUIET)
+        write(tmp_path / "s.json", suite_of(url, 20, maxConcurrency=6))
+        found = ("-o", "o.json", "--trace", "new/run.json", "--otel", *QUIET)
         environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": got.url}
-        done = trioeval("s.json", *told, cwd=tmp_path, env=environ)
+        done = trioeval("s.json", *found, cwd=tmp_path, env=environ)
         assert done.returncode == 0, done.stderr
         assert "otel" not in done.stderr
         with urllib.request.urlopen(f"{url.removesuffix('/v1')}/stats") as answer:
@@ -218,8 +208,8 @@ def test_failed_tracing_is_reported_once_and_does_not_fail_the_run(tmp_path: Pat
     assert done.returncode == 0
     assert done.stderr.count("warning: --otel: some data cannot be sent") == 1
     if full.exists():
-        told = "warning: --trace /dev/full: cannot be written: No space left"
-        assert done.stderr.count(told) == 1
+        found = "warning: --trace /dev/full: cannot be written: No space left"
+        assert done.stderr.count(found) == 1
     assert done.stderr.count("\n") <= 9
     assert "Traceback" not in done.stderr
     assert time.monotonic() - began_at < 60
@@ -247,7 +237,7 @@ def run_with(before: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_package_that_is_missing_is_named_before_anything_is_asked(tmp_path: Path) -> None:
+def test_a_missing_package_is_named_before_any_call(tmp_path: Path) -> None:
     write(tmp_path / "s.json", ECHO)
     done = run_with("sys.modules['opentelemetry'] = None", tmp_path)
     assert done.returncode == 2
@@ -275,5 +265,5 @@ def test_the_configuration_of_the_process_is_used(tmp_path: Path) -> None:
     done = run_with(CONFIGURED, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "otel" not in done.stderr
-    told = (tmp_path / "spans.json").read_text()
-    assert told.count('"name": "trioeval.row"') == 2
+    found = (tmp_path / "spans.json").read_text()
+    assert found.count('"name": "trioeval.row"') == 2

@@ -40,7 +40,7 @@ class Machine:
     def run(
         self, name: str, tests: int, width: int, silent: str | None = None
     ) -> tuple[subprocess.Popen[str], str]:
-        """Start a run whose rows pass except for the third, and return it with its name.
+        """Start a run whose third row fails and whose fourth is not graded, and return it with its name.
 
         Args:
             name: The name of its suite.
@@ -63,7 +63,10 @@ class Machine:
             "lanes": {lane: {"maxConcurrency": width, "rpm": 60_000} for lane in places},
             "prompts": [f"say {{{{word}}}} {HOSTILE}"],
             "tests": [
-                {"vars": {"word": f"w{n}"}, "assert": [{"type": "not-contains", "value": "w2 "}]}
+                {
+                    "vars": {"word": f"w{n}"},
+                    "assert": [] if n == 3 else [{"type": "not-contains", "value": "w2 "}],
+                }
                 for n in range(tests)
             ],
         }
@@ -157,8 +160,26 @@ def open_latest(browser: Browser, name: str) -> None:
     browser.find("#rows")
 
 
+def texts(browser: Browser, selector: str) -> list[str]:
+    return [one.text for one in browser.all(selector)]
+
+
 def inert(browser: Browser) -> bool:
     return bool(browser.js("return window.hostileRan === undefined"))
+
+
+def assert_counts(browser: Browser) -> None:
+    """The page of the run counts the row that was not graded apart from passed rows."""
+    figures = dict(zip(texts(browser, ".figures dt"), texts(browser, ".figures dd"), strict=True))
+    counted = [figures[name] for name in ("Passed", "Failed", "Errors", "Not graded", "Pass rate")]
+    assert counted == ["38", "1", "0", "1", "97.4 % of 39 graded"]
+    bar = browser.find("#live .bar")
+    assert bar.get_attribute("aria-label") == "38 passed, 1 failed, 0 errors, 1 not graded"
+    assert len(browser.all("#live .bar rect.not_graded")) == 1
+    browser.find("#filter select[name=status] option[value=not_graded]").click()
+    browser.wait(lambda: "NOT GRADED" in browser.text("#rows tbody"), "the row without assertions")
+    assert browser.text("#total") == "1 row"
+    assert "1.00" not in texts(browser, "#rows tbody td")
 
 
 def test_a_run_is_watched_to_its_end_and_browsed(machine: Machine, browser: Browser) -> None:
@@ -190,6 +211,7 @@ def test_a_run_is_watched_to_its_end_and_browsed(machine: Machine, browser: Brow
     assert browser.text("#done") == "40"
     assert browser.js("return window.sameAsBefore") == 1
 
+    assert_counts(browser)
     browser.find("#filter select[name=status] option[value=fail]").click()
     browser.wait(lambda: browser.text("#total") == "1 row", "the failed row")
     browser.find("#filter select[name=status] option[value='']").click()
@@ -239,15 +261,15 @@ def test_a_run_is_paused_retuned_stopped_and_cancelled_from_its_page(
     machine.server.send_signal(signal.SIGTERM)
     assert machine.server.wait(60) == 0
     browser.js("htmx.trigger(document.body, 'rows')")
-    browser.wait(lambda: browser.find("#lost").is_displayed(), "nobody answers")
+    browser.wait(lambda: browser.find("#lost").is_displayed(), "no server answers")
     assert browser.text("#total") == "1 row"  # the shown row is still there
     assert {*re.findall(r"net::([A-Z_]+)", "".join(browser.errors()))} == {"ERR_CONNECTION_REFUSED"}
 
 
 def all_rows(browser: Browser) -> int:
     """The number of rows on the page: listed rows, and rows that were not run."""
-    told = browser.text("#total"), browser.text("#unlisted") if browser.all("#unlisted") else ""
-    return sum(int(found[0]) for one in told if (found := re.search(r"\d+", one)) is not None)
+    shown = browser.text("#total"), browser.text("#unlisted") if browser.all("#unlisted") else ""
+    return sum(int(found[0]) for one in shown if (found := re.search(r"\d+", one)) is not None)
 
 
 def choose_while_rows_are_reloaded(browser: Browser) -> None:
@@ -287,7 +309,9 @@ def steer(browser: Browser, folder: Path) -> None:
     lane, _ = standing(folder)["lanes"]
     assert (lane["maxConcurrency"], lane["rpm"]) == (2, 5000)
     assert browser.text("#message") == "lane retuned"
-    assert browser.find(".lane details").get_attribute("open") is not None  # pictures leave it so
+    assert (
+        browser.find(".lane details").get_attribute("open") is not None
+    )  # updates do not close it
 
     browser.find(".lane form button").click()
     browser.wait(

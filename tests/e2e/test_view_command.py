@@ -32,30 +32,30 @@ def test_invalid_arguments_are_refused(database: Path, capsys: pytest.CaptureFix
     def refusal(*flags: str, db: Path = database, port: int = 0) -> tuple[int, str]:
         capsys.readouterr()
         code = run_command_line(["view", "--port", str(port), "--db", str(db), *flags])
-        told = capsys.readouterr()
-        assert told.out == ""
-        return code, told.err
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        return code, printed.err
 
-    code, said = refusal(db=database.with_name("none.db"))
-    assert (code, "no suite has been run here" in said) == (2, True)
-    code, said = refusal(db=database.with_name("suite.yaml"))
-    assert (code, "is not an SQLite database" in said) == (1, True)
+    code, stderr = refusal(db=database.with_name("none.db"))
+    assert (code, "no suite has been run here" in stderr) == (2, True)
+    code, stderr = refusal(db=database.with_name("suite.yaml"))
+    assert (code, "is not an SQLite database" in stderr) == (1, True)
     for token in ("short", "with a blank inside", "ünicode-token", "a&b=cdefghij"):
-        code, said = refusal("--token", token)
-        assert (code, "--token must have 8 to 200 characters" in said) == (2, True)
-        assert token not in said
-    code, said = refusal("--host", "192.0.2.1")  # of nobody
-    assert (code, "cannot listen on 192.0.2.1:0: " in said) == (2, True)
+        code, stderr = refusal("--token", token)
+        assert (code, "--token must have 8 to 200 characters" in stderr) == (2, True)
+        assert token not in stderr
+    code, stderr = refusal("--host", "192.0.2.1")  # an address of no machine
+    assert (code, "cannot listen on 192.0.2.1:0: " in stderr) == (2, True)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        code, said = refusal(port=port)
-        assert (code, f"cannot listen on 127.0.0.1:{port}: " in said) == (2, True)
+        code, stderr = refusal(port=port)
+        assert (code, f"cannot listen on 127.0.0.1:{port}: " in stderr) == (2, True)
     whole = database.read_bytes()
     database.write_bytes(whole[:8192] + bytes(len(whole) - 8192))
-    code, said = refusal()
-    assert (code, "damaged" in said, "Traceback" in said) == (1, True, False)
+    code, stderr = refusal()
+    assert (code, "damaged" in stderr, "Traceback" in stderr) == (1, True, False)
 
 
 @pytest.mark.parametrize("missing", ["starlette.types", "starlette.responses"])
@@ -106,14 +106,14 @@ def test_a_token_is_created_for_other_machines_and_a_signal_ends_it_at_once(
             with socket.create_connection(("127.0.0.1", port)) as half:
                 half.sendall(b"GET / HTTP/1.1\r\n")
                 process.send_signal(number)
-                _, said = process.communicate(timeout=60)
+                _, stderr = process.communicate(timeout=60)
         finally:
             process.kill()
-    assert (process.returncode, said) == (0, "serving; interrupt to stop\n")
+    assert (process.returncode, stderr) == (0, "serving; interrupt to stop\n")
 
 
 def test_a_view_may_be_open_before_the_first_run(tmp_path: Path) -> None:
-    """It shows that there are no runs, and then the first run; a token need not be a flag."""
+    """It shows an empty list, and then the first run; a token need not be a flag."""
     (tmp_path / "suite.yaml").write_text(
         '{providers: [echo], prompts: ["{{a}}"], tests: [{vars: {a: x}}]}'
     )

@@ -8,7 +8,7 @@ from test_command_line import trioeval
 pytestmark = pytest.mark.slow
 
 
-def test_problems_of_the_file_come_before_those_of_its_providers(tmp_path: Path) -> None:
+def test_errors_of_the_file_are_reported_before_those_of_its_providers(tmp_path: Path) -> None:
     """Each list is complete: two runs show all problems."""
     right = "providers:\n- id: echo\n  transform: '}{'\n- opnai:x\n"
     suites = {
@@ -19,8 +19,8 @@ def test_problems_of_the_file_come_before_those_of_its_providers(tmp_path: Path)
         (tmp_path / "s.yaml").write_text(right + rest)
         done = trioeval("s.yaml", cwd=tmp_path)
         assert done.returncode == 2
-        told = [line.split(": ")[0] for line in done.stderr.splitlines() if line[0] != " "]
-        assert told == [f"s.yaml:{place}" for place in places]
+        found = [line.split(": ")[0] for line in done.stderr.splitlines() if line[0] != " "]
+        assert found == [f"s.yaml:{place}" for place in places]
 
 
 def test_a_suite_must_not_be_named_twice(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A journal in memory that can be cut anywhere, providers that count, and runs of both in virtual time."""
+"""A journal in memory that can be cut anywhere, providers that count, and runs with both in virtual time."""
 
 import time
 from collections import Counter
@@ -49,28 +49,28 @@ class Kept:
 
 @attrs.define
 class Notes:
-    """One execution of a run, and what the one before it has left."""
+    """One execution of a run, and the records of the executions before it."""
 
     before: Sequence[CallRecord | Row] = ()
     keeps: Callable[[Row], bool] = lambda row: row.outcome in {"done", "failed", "timed_out"}
     """Indices of the rows that are not run again."""
     writes: list[CallRecord | Row] = attrs.field(factory=list)
     rows_at: dict[int, float] = attrs.field(factory=dict)
-    """When each row was written down."""
+    """The instants at which rows were recorded."""
     durable_at: int = 0
-    """Number of rows that were durable at the last request."""
+    """The number of rows that were durable at the last request."""
     anew: Container[int] = ()
-    """Rows for which other replies are wanted."""
+    """Rows that need new replies."""
     rejected: set[CallKey] = attrs.field(factory=set)
     lasts: float = 0.0
-    """Seconds until what is written is safe."""
+    """Seconds until a record is durable."""
 
     @property
     def resumed(self) -> bool:
         return bool(self.before)
 
     def begin(self, suite: PreparedSuite) -> None:
-        """The test knows what is run."""
+        """Do nothing: the test knows the suite."""
 
     async def end(self, *, finished: bool, duration: float) -> None:
         """Do nothing: no caller waits for it."""
@@ -94,14 +94,14 @@ class Notes:
         self.rows_at[row.index] = trio.current_time()
 
     def first_single_row(self, _task: str | None, rows: range) -> int:
-        """Every row is given alone."""
+        """Every row is returned alone."""
         return rows.start
 
     def rows_not_run(self, rows: RowsNotRun) -> None:
         raise AssertionError(rows)
 
     def superseding_record(self, _row: Row) -> None:
-        """Rows are written down as they come."""
+        """Return the record unchanged."""
 
     def reject(self, key: CallKey) -> None:
         self.rejected.add(key)
@@ -119,10 +119,10 @@ class Notes:
         return Kept({row.index: row_json(row, "eval-1") for row in rows if self.keeps(row)})
 
     def dataset(self, task: str | None) -> None:
-        """Return None: it stores no datasets."""
+        """Return None: this journal stores no datasets."""
 
     def agents(self, task: str | None) -> None:
-        """Return None: it stores no processes of agents."""
+        """Return None: this journal stores no processes of agents."""
 
     @property
     def calls(self) -> list[CallRecord]:
@@ -139,21 +139,21 @@ class Notes:
 
 @attrs.define
 class Model:
-    """Answers with the prompt, and counts; may be slow, fail, and be cached."""
+    """Replies with the prompt, and counts; may be slow, fail, and be cached."""
 
     takes: float = 1.0
     slow: Mapping[str, float] = attrs.field(factory=dict)
-    """Seconds that other prompts take."""
+    """Seconds for other prompts."""
     cacheable: bool = False
     fails: Callable[[Request], Exception | None] = lambda _: None
     says: Callable[[Request], str] = lambda request: request.prompt
-    asked: Counter[str] = attrs.field(factory=Counter)
+    counts: Counter[str] = attrs.field(factory=Counter)
     most: int = 0
-    """Most requests at once."""
+    """The most concurrent requests."""
     _in_flight: int = 0
 
     async def __call__(self, request: Request) -> Reply:
-        self.asked[request.prompt] += 1
+        self.counts[request.prompt] += 1
         self._in_flight += 1
         self.most = max(self.most, self._in_flight)
         try:
@@ -175,8 +175,8 @@ class Model:
 
     @property
     def requests(self) -> int:
-        """All that were made."""
-        return self.asked.total()
+        """The number of all requests."""
+        return self.counts.total()
 
 
 @attrs.define
@@ -185,7 +185,7 @@ class Ran:
 
     rows: list[Row] = attrs.field(factory=list)
     at: dict[int, float] = attrs.field(factory=dict)
-    """When each was emitted."""
+    """The instants at which rows were emitted."""
     summary: SuiteSummary | None = None
 
 
@@ -216,7 +216,7 @@ def execute(
     return ran
 
 
-def told(row: Row) -> dict[str, Any]:
+def without_times(row: Row) -> dict[str, Any]:
     """A row without times."""
     found = row_json(row, "eval-1")
     for name in ("latencyMs", "metadata"):

@@ -1,4 +1,4 @@
-"""Assertion types that ask judges in the plainest way, and suites of them, for tests of what is between."""
+"""Assertion types with the simplest judges, and suites of them."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -64,7 +64,7 @@ JUDGED: Kinds = {
 def suite_of(
     *assertions: Mapping[str, Any], directory: Path | None = None, **more: Any
 ) -> trioeval.Suite:
-    """A suite whose provider `mine` answers one test, which has these assertions."""
+    """A suite whose provider `mine` replies to one test with these assertions."""
     document = {
         "providers": ["mine"],
         "prompts": ["{{word}}"],

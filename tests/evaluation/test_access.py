@@ -63,8 +63,8 @@ def reads(prompt: str, test: Any, **more: Any) -> bool:
         ('{{ "}}" ~ r }}', {"vars": {"q": "1"}}),
     ],
 )
-def test_a_text_that_may_look_at_a_register_is_found(prompt: str, test: Any) -> None:
-    """Wherever it stands, and however it is said."""
+def test_a_text_that_may_read_a_register_is_found(prompt: str, test: Any) -> None:
+    """It is found at any position and in any notation."""
     assert reads(prompt, test)
 
 
@@ -80,12 +80,12 @@ def test_a_text_that_may_look_at_a_register_is_found(prompt: str, test: Any) -> 
         ("{{q}}", {"vars": {"q": '{"json": {"r": 1}}', "a": "{{q} r"}}),
     ],
 )
-def test_words_that_are_no_references_are_not(prompt: str, test: Any) -> None:
-    """A register may be called like any word."""
+def test_other_words_are_not_references(prompt: str, test: Any) -> None:
+    """A register may have the name of an ordinary word."""
     assert not reads(prompt, test)
 
 
-def test_a_file_may_hold_anything(tmp_path: Path) -> None:
+def test_a_file_may_contain_any_reference(tmp_path: Path) -> None:
     """It is read when the row runs, and is a template then."""
     Path(tmp_path, "words.txt").write_text("no register")
     document = {
@@ -96,7 +96,7 @@ def test_a_file_may_hold_anything(tmp_path: Path) -> None:
     assert finder(expand(parse_suite(document, directory=tmp_path)))(1).reads
 
 
-def test_a_provider_that_is_given_the_variables_may_read_them_all() -> None:
+def test_a_provider_that_gets_the_variables_may_read_them_all() -> None:
     """A prompt that is a program may read all as well."""
     steps = steps_of("{{q}}", STORES, {"vars": {"q": "1"}})
     assert finder(steps)(1) == CellAccess()
@@ -104,7 +104,7 @@ def test_a_provider_that_is_given_the_variables_may_read_them_all() -> None:
     assert finder(steps, frozenset({0}))(0) == CellAccess(REGISTERS, REGISTERS)
 
 
-def test_a_row_sees_what_its_texts_name_and_not_what_answers_name() -> None:
+def test_a_row_sees_the_names_of_its_own_texts_only() -> None:
     """A text written by a model names no register."""
     steps = steps_of("{{a}}", STORES, {"vars": {"q": "1"}})
     found = {"a": "{{ b }}", "b": ["see {{c}}"], "c": "3", "d": "{{a}}", "e": "{"}
@@ -115,8 +115,8 @@ def test_a_row_sees_what_its_texts_name_and_not_what_answers_name() -> None:
 
 
 @pytest.mark.slow
-def test_long_answers_and_many_names_are_looked_at_in_linear_time() -> None:
-    """Marks that never close, and ten thousand registers."""
+def test_long_texts_and_many_names_are_searched_in_linear_time() -> None:
+    """The cases are unclosed marks, and ten thousand registers."""
     steps = steps_of("{{a}} {{ name_77 }}", STORES, {"vars": {"q": "1"}})
     visible = finder(steps).visible
     many = {f"name_{number}": "text" for number in range(10_000)}
@@ -130,8 +130,8 @@ def test_long_answers_and_many_names_are_looked_at_in_linear_time() -> None:
     assert takes_less(6, look)  # some 0.6 s on an idle machine
 
 
-def test_registers_of_columns_are_their_own() -> None:
-    """With `registerScope: column`; else all columns share one set."""
+def test_columns_may_have_separate_registers() -> None:
+    """This is `registerScope: column`; otherwise all columns share one set."""
     more = {"providers": [{"id": "echo", "label": label} for label in ("left", "right")]}
     suite = steps_of("{{q}}", STORES, **more)
     assert [finder(suite)(index).writes for index in (0, 1)] == [REGISTERS] * 2
@@ -143,7 +143,7 @@ def test_registers_of_columns_are_their_own() -> None:
 
 
 def test_a_turn_reads_and_writes_its_conversation() -> None:
-    """One that is not shown it adds to it all the same; columns that do not speak of it have none."""
+    """A turn that does not read it adds to it nevertheless; columns that do not use it have none."""
     off = {"vars": {"q": "1"}, "options": {"disableConversationVar": True}}
     steps = steps_of(HISTORY, {"vars": {"q": "1"}}, off)
     find = finder(steps)
@@ -154,7 +154,7 @@ def test_a_turn_reads_and_writes_its_conversation() -> None:
 
 
 def test_conversations_have_names_of_any_kind() -> None:
-    """A number is another name than its digits; null is none."""
+    """A number is another name than its digits; null does not count."""
     names: list[Any] = ["1", 1, None, True, ["a"]]
     tests = [{"metadata": {"conversationId": name}} for name in names]
     steps = steps_of(HISTORY, *tests, {"metadata": {"k": 1}})
@@ -164,8 +164,8 @@ def test_conversations_have_names_of_any_kind() -> None:
     assert conversation_of(steps[0], "other") != found[0]
 
 
-def test_sharing_is_what_the_whole_suite_says() -> None:
-    """Names that tests, the default test and scenarios store under; columns that use the history."""
+def test_sharing_is_determined_by_the_whole_suite() -> None:
+    """It covers the names under which tests and scenarios store, and columns that use the history."""
     steps = steps_of(
         HISTORY,
         STORES,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from journalled import Model, Notes, Ran, execute, told
+from journalled import Model, Notes, Ran, execute, without_times
 
 from trioeval import Status
 from trioeval.errors import BudgetError, GradingError
@@ -43,19 +43,19 @@ def run(document: Mapping[str, Any], journal: Any = None, **models: Any) -> tupl
 
 
 def test_a_row_whose_first_call_is_refused_was_not_run() -> None:
-    """It says so like those behind it, though it is the one that found out."""
-    ran, asked = run(suite(words="abcd", requests=2))
+    """It is reported like the later rows, although its call was the one that was refused."""
+    ran, requests = run(suite(words="abcd", requests=2))
     assert [row.outcome for row in ran.rows] == ["done", "done", "not_run", "not_run"]
     assert {row.cut for row in ran.rows[2:]} == {StopReason.BUDGET}
     assert {row.error for row in ran.rows[2:]} == {NO_REPLY}
-    assert (ran.rows[2].calls, asked) == (0, 2)
+    assert (ran.rows[2].calls, requests) == (0, 2)
 
 
 @pytest.mark.parametrize(
     ("assertions", "requests", "width"),
     [
         ([RUBRIC], 1, 1),
-        ([THRICE], 3, 1),  # two of its judges have answered
+        ([THRICE], 3, 1),  # two of its judges have replied
         ([RUBRIC, OTHER], 2, 3),
         ([{**RUBRIC, "weight": 0}], 1, 1),  # its verdict does not count, but is reported
         ([{"type": "equals", "value": "no"}, RUBRIC], 1, 1),
@@ -64,7 +64,7 @@ def test_a_row_whose_first_call_is_refused_was_not_run() -> None:
 def test_a_row_whose_judge_is_refused_keeps_its_reply_and_is_interrupted(
     assertions: Sequence[Mapping[str, Any]], requests: int, width: int
 ) -> None:
-    """Nothing of it is thrown away: going on asks only for what is missing."""
+    """No result is lost: a resume makes only the missing calls."""
     whole, in_all = run(suite(*assertions, words="a", width=width))
     journal = MemoryJournal()
     ran, first = run(suite(*assertions, words="a", requests=requests, width=width), journal)
@@ -75,49 +75,49 @@ def test_a_row_whose_judge_is_refused_keeps_its_reply_and_is_interrupted(
     again = journal.cut(10**9)
     ran, second = run(suite(*assertions, words="a", width=width), again)
     assert first + second == in_all
-    assert [told(row) for row in ran.rows] == [told(row) for row in whole.rows]
+    assert [without_times(row) for row in ran.rows] == [without_times(row) for row in whole.rows]
 
 
 def test_rows_whose_comparison_is_refused_keep_their_replies() -> None:
-    """They are compared when the run goes on."""
+    """They are compared in the resumed run."""
     document = {**suite(BEST, words="a", requests=2), "prompts": ["{{word}}", "{{word}}!"]}
     journal = MemoryJournal()
-    ran, asked = run(document, journal)
+    ran, requests = run(document, journal)
     assert [(row.outcome, row.cut, row.output) for row in ran.rows] == [
         ("interrupted", StopReason.BUDGET, "a"),
         ("interrupted", StopReason.BUDGET, "a!"),
     ]
-    assert asked == 2
-    ran, asked = run(document, journal.cut(10**9))
+    assert requests == 2
+    ran, requests = run(document, journal.cut(10**9))
     assert [row.status for row in ran.rows] == [Status.FAIL, Status.PASS]
-    assert asked == 1
+    assert requests == 1
 
 
 @pytest.mark.parametrize("assertions", [[], [RUBRIC], [THRICE, OTHER]])
 @pytest.mark.parametrize("requests", [1, 3])
-def test_a_run_that_is_cut_by_budgets_again_and_again_is_one_run(
+def test_a_run_that_budgets_cut_repeatedly_is_one_run(
     assertions: Sequence[Mapping[str, Any]], requests: int
 ) -> None:
-    """RESUME: however small the budget of each execution, no row is an error and nothing is asked twice."""
+    """RESUME: however small the budget of each execution, no row is an error and no call is repeated."""
     whole, in_all = run(suite(*assertions, words="abc"))
-    journal, asked = MemoryJournal(), 0
+    journal, made = MemoryJournal(), 0
     for _ in range(in_all + 1):
         _, more = run(suite(*assertions, words="abc", requests=requests, width=2), journal)
-        asked += more
+        made += more
         journal = journal.cut(10**9)
         if not more:
             break
-    assert asked == in_all
+    assert made == in_all
     records = journal.records()
     assert [records[row.index]["response"] for row in whole.rows] == [
-        told(row)["response"] for row in whole.rows
+        without_times(row)["response"] for row in whole.rows
     ]
     assert all(record["success"] for record in records.values())
     assert len(journal.reused_rows(None)) == len(whole.rows)
 
 
-def test_a_call_that_no_such_budget_could_serve_is_a_failure() -> None:
-    """To go on would not help it."""
+def test_a_call_that_exceeds_every_such_budget_is_a_failure() -> None:
+    """A resume would not help."""
     ran, _ = run(suite(words="ab", requests=0), Notes())
     assert [row.outcome for row in ran.rows] == ["failed", "failed"]
     assert refusal_in(BudgetError("tokens", limit=10, used=0, wanted=11)) is None
@@ -134,8 +134,8 @@ def error_of(*, used: int = 5, within: int = 0) -> Exception:
 
 
 @pytest.mark.parametrize("within", [0, 1, 3])
-def test_a_refusal_is_known_however_it_is_told(within: int) -> None:
-    """In groups, and as the cause of others; a loop of causes ends."""
+def test_a_refusal_is_recognized_in_any_wrapping(within: int) -> None:
+    """It may be in groups, or the cause of others; a loop of causes ends."""
     assert isinstance(refusal_in(error_of(within=within)), BudgetError)
     loop = ValueError("itself")
     loop.__cause__ = loop
@@ -150,10 +150,10 @@ def test_a_refusal_is_known_however_it_is_told(within: int) -> None:
         (1, False, Interrupted(3, 1.0, 2.0, 0.5, 1, StopReason.BUDGET)),
     ],
 )
-def test_what_has_begun_to_be_paid_for_is_interrupted(
+def test_a_row_with_a_paid_call_is_interrupted(
     *, calls: int, begun: bool, expected: Outcome[Verdict]
 ) -> None:
-    """A first call that failed and may not be made again was a call."""
+    """A first call that failed and may not be made again also counts."""
     failed = Failed(3, 1.0, 2.0, 0.5, calls, error_of())
     assert with_refusals(failed, has_started=begun) == expected
     other = Failed(3, 1.0, 2.0, 0.5, calls, ValueError("other"))

@@ -1,4 +1,4 @@
-"""Commands that judge what an agent has left in its workspace: real processes, all of which end."""
+"""Commands that judge the workspace of an agent: real processes, all of which end."""
 
 import os
 import sys
@@ -44,80 +44,82 @@ def found(workspace: Path, value: Any, environ: Mapping[str, str] | None = None)
                 subject = Subject.of("", workspace=workspace)
                 return await judge.judge(subject, value, Assertion(type="command"), outside)
 
-    told = trio.run(main)
+    result = trio.run(main)
     assert not alive(mark)
-    return told
+    return result
 
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    """An empty one."""
+    """An empty folder."""
     folder = tmp_path / "workspace"
     folder.mkdir()
     return folder
 
 
-def test_a_command_that_ends_well_holds(workspace: Path) -> None:
+def test_a_command_that_succeeds_passes(workspace: Path) -> None:
     """It runs in the workspace, with the environment of the suite's code and its paths."""
     script = "import os; print(os.getcwd(), os.environ['A'], os.environ['TRIOEVAL_SUITE'])"
-    told = found(workspace, {"command": [sys.executable, "-c", script], "env": {"A": "b c"}})
-    assert told.holds
+    result = found(workspace, {"command": [sys.executable, "-c", script], "env": {"A": "b c"}})
+    assert result.holds
     output = f"{workspace} b c {workspace.parent}"
-    assert told.reason.endswith(f" ended with exit code 0:\n{output}")
-    assert told.metadata["command"] == {"exitCode": 0, "output": output}
+    assert result.reason.endswith(f" ended with exit code 0:\n{output}")
+    assert result.metadata["command"] == {"exitCode": 0, "output": output}
 
 
 def test_a_text_is_split_into_words_and_no_shell_runs(workspace: Path) -> None:
-    """Quotes are those of a shell; what a shell would make of the rest stays as it is."""
-    told = found(workspace, "echo 'a  b' $HOME > x")
-    assert told.reason == "\"echo 'a  b' '$HOME' '>' x\" ended with exit code 0:\na  b $HOME > x"
+    """Quotes are those of a shell; other shell syntax is unchanged."""
+    result = found(workspace, "echo 'a  b' $HOME > x")
+    assert result.reason == "\"echo 'a  b' '$HOME' '>' x\" ended with exit code 0:\na  b $HOME > x"
     assert not list(workspace.iterdir())
 
 
-def test_a_command_that_fails_tells_its_last_lines(workspace: Path) -> None:
-    """At most ten lines of both outputs, in the order of arrival."""
+def test_a_failed_command_shows_its_last_lines(workspace: Path) -> None:
+    """The reason has at most ten lines of both outputs, in the order of arrival."""
     script = "for n in $(seq 20); do echo $n; done; echo bad >&2; exit 3"
-    told = found(workspace, ["sh", "-c", script])
-    assert not told.holds
-    assert told.invertible
-    lines = told.reason.splitlines()
+    result = found(workspace, ["sh", "-c", script])
+    assert not result.holds
+    assert result.invertible
+    lines = result.reason.splitlines()
     assert lines[0].endswith("ended with exit code 3:")
     assert lines[1:] == [*map(str, range(12, 21)), "bad"]
 
 
-def test_another_exit_code_may_be_wanted(workspace: Path) -> None:
+def test_another_exit_code_may_be_expected(workspace: Path) -> None:
     """With another code configured, 0 is a failure."""
     assert found(workspace, {"command": "sh -c 'exit 3'", "exitCode": 3}).holds
-    told = found(workspace, {"command": "true", "exitCode": 3})
-    assert (told.holds, told.reason) == (False, '"true" ended with exit code 0, expected 3')
+    result = found(workspace, {"command": "true", "exitCode": 3})
+    assert (result.holds, result.reason) == (False, '"true" ended with exit code 0, expected 3')
 
 
-def test_a_command_that_hangs_is_ended_with_all_that_it_started(workspace: Path) -> None:
+def test_a_command_that_hangs_is_ended_with_its_descendants(workspace: Path) -> None:
     """A missing program of the workspace is a failure of the agent, under `not-` as well."""
     script = "setsid sleep 60 & sleep 60 & echo started; sleep 60"
-    told = found(workspace, {"command": ["sh", "-c", script], "timeoutMs": 300})
-    assert (told.holds, told.invertible) == (False, False)
-    assert "did not end within 0.3 seconds (timeoutMs):\nstarted" in told.reason
+    result = found(workspace, {"command": ["sh", "-c", script], "timeoutMs": 300})
+    assert (result.holds, result.invertible) == (False, False)
+    assert "did not end within 0.3 seconds (timeoutMs):\nstarted" in result.reason
 
 
-def test_a_command_that_is_killed_is_no_verdict(workspace: Path) -> None:
+def test_a_killed_command_gives_no_verdict(workspace: Path) -> None:
     """It fails, under `not-` as well: a killed command has no result."""
-    told = found(workspace, ["sh", "-c", "kill -9 $$"])
-    assert (told.holds, told.invertible) == (False, False)
+    result = found(workspace, ["sh", "-c", "kill -9 $$"])
+    assert (result.holds, result.invertible) == (False, False)
 
 
-def test_what_a_command_leaves_behind_is_ended(workspace: Path) -> None:
-    """Although it holds the pipe open."""
-    told = found(workspace, ["sh", "-c", "sleep 60 & echo over"])
-    assert told.metadata["command"] == {"exitCode": 0, "output": "over"}
+def test_background_processes_of_a_command_are_ended(workspace: Path) -> None:
+    """This includes a process that holds the pipe open."""
+    result = found(workspace, ["sh", "-c", "sleep 60 & echo over"])
+    assert result.metadata["command"] == {"exitCode": 0, "output": "over"}
 
 
-def test_a_program_that_the_agent_was_to_make_is_its_failure(workspace: Path) -> None:
+def test_a_missing_program_of_the_workspace_is_a_failure_of_the_agent(workspace: Path) -> None:
     """A program that is missing on this machine is an error, not a verdict."""
-    told = found(workspace, "./check.sh now")
-    assert (told.holds, told.invertible) == (False, False)
-    assert told.reason == '"./check.sh now" cannot be started: No such file or directory'
-    with pytest.raises(GradingError, match='"no-such-program" cannot be started'):
+    result = found(workspace, "./check.sh now")
+    assert (result.holds, result.invertible) == (False, False)
+    assert result.reason == '"./check.sh now" cannot be started: No such file or directory'
+    with pytest.raises(
+        GradingError, match='program "no-such-program" not found in PATH: install it'
+    ):
         found(workspace, "no-such-program now")
     with pytest.raises(GradingError, match='"true" cannot be started: embedded null byte'):
         found(workspace, ["true", "\0"])
@@ -125,33 +127,33 @@ def test_a_program_that_the_agent_was_to_make_is_its_failure(workspace: Path) ->
         found(workspace, "true 'x")
 
 
-def test_commands_have_no_keys_but_those_that_the_assertion_gives(workspace: Path) -> None:
-    """They run what an agent wrote; what is a key is hidden wherever it was found, and no word is."""
+def test_commands_get_only_the_keys_of_the_assertion(workspace: Path) -> None:
+    """They run code of an agent; values of keys are hidden everywhere, and ordinary words are not."""
     script = "echo ${MY_API_KEY-none} ${SESSION_CLASS-none} $OTHER_TOKEN user sk-0123456789"
     value = {"command": ["sh", "-c", script], "env": {"OTHER_TOKEN": "tok-en"}}
-    told = found(workspace, value, {"MY_API_KEY": "sk-0123456789", "SESSION_CLASS": "user"})
-    assert told.metadata["command"]["output"] == "none none [hidden] user [hidden]"
-    assert "sk-0123456789" not in told.reason
+    result = found(workspace, value, {"MY_API_KEY": "sk-0123456789", "SESSION_CLASS": "user"})
+    assert result.metadata["command"]["output"] == "none none [hidden] user [hidden]"
+    assert "sk-0123456789" not in result.reason
 
 
-def test_a_workspace_that_is_gone_is_the_failure_of_its_agent(workspace: Path) -> None:
-    """The program is there."""
+def test_a_missing_workspace_is_a_failure_of_its_agent(workspace: Path) -> None:
+    """The program of the command exists."""
     workspace.rmdir()
-    told = found(workspace, "true")
-    assert (told.holds, told.invertible) == (False, False)
-    assert told.reason == '"true" cannot run: the workspace no longer exists'
+    result = found(workspace, "true")
+    assert (result.holds, result.invertible) == (False, False)
+    assert result.reason == '"true" cannot run: the workspace no longer exists'
 
 
-def test_only_the_end_of_much_output_is_kept(workspace: Path) -> None:
-    """Two kilobytes, from the beginning of a line."""
-    told = found(workspace, ["sh", "-c", "seq 100000"])
-    output = told.metadata["command"]["output"]
+def test_only_the_end_of_a_long_output_is_kept(workspace: Path) -> None:
+    """It has two kilobytes, from the beginning of a line."""
+    result = found(workspace, ["sh", "-c", "seq 100000"])
+    output = result.metadata["command"]["output"]
     assert len(output) <= 2048
     assert output.endswith("\n99999\n100000")
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "message"),
     [
         ("", ".value: must be a command line"),
         (["", "x"], ".value: must be a command line"),
@@ -167,10 +169,10 @@ def test_only_the_end_of_much_output_is_kept(workspace: Path) -> None:
         ("'' a", ".value: \"'' a\" has no program"),
     ],
 )
-def test_mistakes_are_told_before_a_run(value: Any, told: str) -> None:
-    """With the key that is wrong."""
+def test_errors_of_a_command_are_reported_before_a_run(value: Any, message: str) -> None:
+    """The message names the wrong key."""
     (problem,) = check_assertion(Assertion(type="command", value=value))
-    assert str(problem).startswith(told)
+    assert str(problem).startswith(message)
 
 
 def test_a_template_is_split_when_it_is_rendered() -> None:
@@ -179,7 +181,7 @@ def test_a_template_is_split_when_it_is_rendered() -> None:
 
 
 def test_without_a_workspace_no_command_runs() -> None:
-    """It would run who knows where."""
+    """Its working directory would be unknown."""
     judge = KINDS["command"].judge
     assert isinstance(judge, ExternalJudge)
     outside = cast("ExternalServices", None)
@@ -187,8 +189,8 @@ def test_without_a_workspace_no_command_runs() -> None:
         trio.run(judge.judge, Subject.of(""), "true", Assertion(type="command"), outside)
 
 
-def test_commands_are_not_made_of_what_models_wrote() -> None:
-    """In rows that are data a command stands as it is, in an object as well; words of a list are words."""
+def test_commands_are_not_made_of_outputs() -> None:
+    """In rows that are data a command is used unchanged, also in an object; items of a list stay items."""
     values = ["python {{x}}", {"command": "python {{x}}", "env": {}}, ["python", "{{x}}"]]
     written = with_code_as_written(
         [Assertion(type="command", value=value) for value in values], KINDS

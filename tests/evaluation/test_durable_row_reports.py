@@ -18,8 +18,8 @@ from trioeval.testing import run_virtual
 
 
 @attrs.define
-class Heard:
-    """A watch that takes note of which rows are safe."""
+class RecordingObserver:
+    """An observer that records the durable rows."""
 
     rows: list[int] = attrs.field(factory=list)
 
@@ -45,43 +45,43 @@ def rows(tmp_path: Path) -> list[Row]:
     return asked(quiz(tmp_path, 4), Pupil()).rows
 
 
-def test_what_is_safe_is_so_with_all_that_was_written_before_it(rows: list[Row]) -> None:
+def test_a_durable_row_implies_that_earlier_ones_are_durable(rows: list[Row]) -> None:
     """The first report includes all earlier rows, and no row is reported twice."""
-    heard = Heard()
-    telling = DurableRowReports(heard, Notes())
+    observer = RecordingObserver()
+    reports = DurableRowReports(observer, Notes())
     for index in (2, 0, 3, 1):
-        telling.add(rows[index])
-    assert heard.rows == []
-    telling.report_durable(rows[0])
-    assert heard.rows == [2, 0]
-    telling.report_durable(rows[2])
-    telling.report_durable(rows[1])
-    assert heard.rows == [2, 0, 3, 1]
+        reports.add(rows[index])
+    assert observer.rows == []
+    reports.report_durable(rows[0])
+    assert observer.rows == [2, 0]
+    reports.report_durable(rows[2])
+    reports.report_durable(rows[1])
+    assert observer.rows == [2, 0, 3, 1]
 
 
-def test_without_a_journal_rows_are_told_of_at_once(rows: list[Row]) -> None:
-    """There is nothing that they would wait for."""
-    heard = Heard()
-    telling = DurableRowReports(heard, None)
-    telling.add(rows[1])
-    telling.report_durable(rows[1])
-    assert heard.rows == [1]
+def test_without_a_journal_rows_are_reported_at_once(rows: list[Row]) -> None:
+    """They do not wait for anything."""
+    observer = RecordingObserver()
+    reports = DurableRowReports(observer, None)
+    reports.add(rows[1])
+    reports.report_durable(rows[1])
+    assert observer.rows == [1]
 
 
-def test_whoever_waits_for_rows_hears_of_later_ones_too(rows: list[Row]) -> None:
+def test_a_waiting_task_gets_reports_of_later_rows_too(rows: list[Row]) -> None:
     """Rows that arrive during a wait are reported, and rows that arrive without one."""
-    heard = Heard()
+    observer = RecordingObserver()
 
     async def main() -> list[tuple[float, list[int]]]:
-        telling, found = DurableRowReports(heard, Notes(lasts=1.0)), []
+        reports, found = DurableRowReports(observer, Notes(lasts=1.0)), []
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(telling.report_continuously)
+            nursery.start_soon(reports.report_continuously)
             for pause, index in ((0.5, 3), (0.5, 1), (5.0, 0)):
                 await trio.sleep(pause)
-                telling.add(rows[index])
-                found.append((trio.current_time(), [*heard.rows]))
+                reports.add(rows[index])
+                found.append((trio.current_time(), [*observer.rows]))
             await trio.sleep(1.25)
-            found.append((trio.current_time(), [*heard.rows]))
+            found.append((trio.current_time(), [*observer.rows]))
             nursery.cancel_scope.cancel("enough")
         return found
 

@@ -1,4 +1,4 @@
-"""Judges of the user's that fail in any way: that is the error of their assertion, and of no other."""
+"""Judges of the user that fail in any way: an error of their assertion, and of no other."""
 
 import json
 from collections.abc import Sequence
@@ -76,10 +76,10 @@ async def compares_badly(
     raise broken()
 
 
-async def seems(*asked: Any) -> Any:
-    """Gives its value, which may be no finding."""
+async def seems(*calls: Any) -> Any:
+    """Returns its value, which may be an invalid result."""
     await trio.lowlevel.checkpoint()
-    return asked[1]
+    return calls[1]
 
 
 def picky(value: Any) -> bool:
@@ -125,7 +125,7 @@ def rows_of(suite: Suite | dict[str, Any], judge: Any = yes) -> list[Row]:
 
 
 @pytest.mark.parametrize(
-    ("assertion", "told"),
+    ("assertion", "message"),
     [
         ({"type": "raises", "value": "once"}, "its judge failed: KeyError: 'x'"),
         ({"type": "raises", "value": "several"}, "its judge failed: KeyError: 'x'"),
@@ -138,24 +138,24 @@ def rows_of(suite: Suite | dict[str, Any], judge: Any = yes) -> list[Row]:
     ],
 )
 def test_whatever_a_judge_raises_is_the_error_of_its_assertion(
-    assertion: dict[str, Any], told: str
+    assertion: dict[str, Any], message: str
 ) -> None:
     """The spending of other judges is kept; without weight the failure does not count."""
     wrong = {**assertion, "provider": "judge"}
     (row,) = rows_of(document(ASKS, wrong))
     assert (row.status, row.spent.calls, len(row.graded)) == (Status.ERROR, 1, 1)
     assert row.error is not None
-    assert row.error.startswith(f"assert[1] ({assertion['type']}): {told}")
+    assert row.error.startswith(f"assert[1] ({assertion['type']}): {message}")
     (row,) = rows_of(document(ASKS, {**wrong, "weight": 0}))
     assert (row.status, row.spent.calls) == (Status.PASS, 1)
     assert row.verdict is not None
-    assert row.verdict.parts[1].reason.startswith(told)
+    assert row.verdict.parts[1].reason.startswith(message)
 
 
 @pytest.mark.parametrize(
     ("value", "status", "score"), [(True, "pass", 1), (0.25, "pass", 0.25), (False, "fail", 0)]
 )
-def test_a_judge_that_asks_may_give_what_a_function_may(
+def test_a_judge_that_makes_calls_may_return_the_values_of_a_function(
     value: Any, status: str, score: float
 ) -> None:
     (row,) = rows_of(document({"type": "seems", "value": value}))
@@ -163,18 +163,18 @@ def test_a_judge_that_asks_may_give_what_a_function_may(
 
 
 @pytest.mark.parametrize("name", ["seems", "not-seems"])
-def test_a_judge_that_gives_anything_else_is_told_what_it_may(name: str) -> None:
+def test_an_invalid_result_of_a_judge_is_reported_with_the_valid_ones(name: str) -> None:
     (row,) = rows_of(document({"type": name, "value": ["yes"]}))
     wanted = "seems must return true or false, a number or a Finding, got list"
     assert row.error == f'assert[0] ({name}): {wanted}: ["yes"]'
 
 
-def test_a_mishap_out_of_a_nursery_stays_one() -> None:
-    """The row is judged once more, and says who failed and how."""
-    asked: list[str] = []
+def test_a_transient_failure_in_a_nursery_stays_transient() -> None:
+    """The row is judged once more, and its error names the judge and the failure."""
+    calls: list[str] = []
 
     async def judge(request: trioeval.Request) -> Reply:
-        asked.append(request.prompt)
+        calls.append(request.prompt)
         if request.prompt == "again?":
             raise ProviderError("server", "503")
         return await yes(request)
@@ -185,11 +185,11 @@ def test_a_mishap_out_of_a_nursery_stays_one() -> None:
     (row,) = rows_of(document({**ASKS, "provider": entry}, wrong, evaluateOptions=options), judge)
     assert row.error == "assert[1] (raises): the grader judge failed: server: 503"
     assert row.details["errorKind"] == "server"
-    assert asked.count("again?") == 2
-    assert len(asked) == 3
+    assert calls.count("again?") == 2
+    assert len(calls) == 3
 
 
-def test_a_judge_that_fails_when_it_is_cut_off_fails_nobody() -> None:
+def test_a_judge_that_fails_while_it_is_cancelled_affects_no_other() -> None:
     """The deciding failure is reported."""
 
     async def untouched(_transform: str, subject: Subject) -> Any:
@@ -214,25 +214,25 @@ def test_a_judge_that_fails_when_it_is_cut_off_fails_nobody() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "message"),
     [
         ("any", "its judge failed: KeyError: 'x'"),
         ("few", "compares_badly must return a list of findings"),
         ("seven", "compares_badly must return a list of findings"),
     ],
 )
-def test_whatever_a_comparison_raises_is_its_own_error(value: str, told: str) -> None:
+def test_whatever_a_comparison_raises_is_its_own_error(value: str, message: str) -> None:
     """The same applies as for judges of one row."""
     best = {"type": "select-best", "value": value}
     rows = rows_of(document(best, prompts=["a", "b"]))
     assert [row.status for row in rows] == [Status.ERROR] * 2
-    assert str(rows[0].error).startswith(f"assert[0] (select-best): {told}")
+    assert str(rows[0].error).startswith(f"assert[0] (select-best): {message}")
     rows = rows_of(document({**best, "weight": 0}, prompts=["a", "b"]))
     assert [row.status for row in rows] == [Status.PASS] * 2
 
 
-def test_a_comparison_of_ones_own_is_refused() -> None:
-    """At loading, and for a suite that was made in Python: the judge would never be called."""
+def test_an_own_type_of_comparison_is_refused() -> None:
+    """It is refused at loading, and for a suite made in Python: the judge would never be called."""
     for name in ("my-best", "not-my-best"):
         (problem,) = check_assertion(Assertion(type=name), value_given=False, kinds=KINDS)
         assert problem.path == ".type"
@@ -254,8 +254,8 @@ def test_a_comparison_of_ones_own_is_refused() -> None:
         assert "compares rows" in str(rows[0].error)
 
 
-def test_transforms_of_assertions_are_told_before_the_run() -> None:
-    """Each once, wherever it stands; in sets and in the default test too."""
+def test_transforms_of_assertions_are_checked_before_the_run() -> None:
+    """Each is reported once, at any position; also in sets and in the default test."""
     inside = {"type": "assert-set", "assert": [{**ASKS, "transform": "python: 1 +"}]}
     recall = {"type": "context-recall", "value": "c", "provider": "judge"}
     suite = document(
@@ -287,10 +287,10 @@ def test_transforms_of_assertions_are_told_before_the_run() -> None:
     ]
 
 
-def test_a_transform_of_a_line_that_was_not_read_fails_its_assertion(
+def test_a_transform_of_an_unread_line_fails_its_assertion(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Alone: its weight is 0 here."""
+    """It fails only this assertion, whose weight is 0 here."""
     monkeypatch.setattr(jsonl_tests, "CHECKED_AT_ONCE", 0)
     wrong = {"type": "contains", "value": "o", "weight": 0, "transform": "$.[[["}
     line = {"vars": {"word": "hello"}, "assert": [{"type": "asks", "value": "kind"}, wrong]}
@@ -308,8 +308,10 @@ COSTS = st.lists(st.floats(0, 1e6) | st.none(), max_size=8)
 
 @settings(max_examples=30)
 @given(costs=COSTS, random=st.randoms(use_true_random=False))
-def test_what_was_spent_is_the_same_in_any_order(costs: list[float | None], random: Any) -> None:
-    """To the last bit."""
+def test_the_total_usage_does_not_depend_on_the_order(
+    costs: list[float | None], random: Any
+) -> None:
+    """The sums are equal to the last bit."""
 
     def spent(each: Sequence[float | None]) -> JudgeUsage:
         spending = Spending()

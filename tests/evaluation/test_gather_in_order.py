@@ -1,4 +1,4 @@
-"""Several questions at once: their answers, and their failures, in order."""
+"""Several concurrent calls: their results, and their failures, in order."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -12,7 +12,7 @@ from trioeval.testing import run_virtual
 
 
 def answering(after: float, answer: Any, log: list[Any]) -> Callable[[], Awaitable[Any]]:
-    """A question that is answered, or fails, so many seconds later."""
+    """Return or fail after a number of seconds."""
 
     async def ask() -> Any:
         await trio.sleep(after)
@@ -24,7 +24,7 @@ def answering(after: float, answer: Any, log: list[Any]) -> Callable[[], Awaitab
     return ask
 
 
-def asked(*questions: tuple[float, Any]) -> tuple[Any, list[Any]]:
+def gathered(*questions: tuple[float, Any]) -> tuple[Any, list[Any]]:
     """Return the results, and the order in which the functions ended."""
     log: list[Any] = []
 
@@ -37,21 +37,21 @@ def asked(*questions: tuple[float, Any]) -> tuple[Any, list[Any]]:
     return run_virtual(main), log
 
 
-def test_answers_come_in_the_order_of_the_questions() -> None:
-    """However long each takes; together they take as long as the slowest."""
-    assert asked((3, "a"), (1, "b"), (2, "c")) == (["a", "b", "c"], ["b", "c", "a"])
-    assert asked() == ([], [])
+def test_results_are_in_the_order_of_the_calls() -> None:
+    """This holds for any durations; together they take as long as the slowest."""
+    assert gathered((3, "a"), (1, "b"), (2, "c")) == (["a", "b", "c"], ["b", "c", "a"])
+    assert gathered() == ([], [])
 
 
-def test_the_first_failure_in_order_is_told() -> None:
+def test_the_first_failure_in_order_is_raised() -> None:
     """Branches before a failed one are awaited, since they may fail as well; the others are cancelled."""
     first, second = GradingError("first"), GradingError("second")
-    assert asked((3, first), (1, second), (2, "c")) == (first, [second, first])
-    assert asked((3, "a"), (1, second), (2, "c")) == (second, [second, "a"])
+    assert gathered((3, first), (1, second), (2, "c")) == (first, [second, first])
+    assert gathered((3, "a"), (1, second), (2, "c")) == (second, [second, "a"])
 
 
-def test_giving_up_gives_up_all_of_them() -> None:
-    """A question that is under way does not outlive the one who asked."""
+def test_cancelling_the_caller_cancels_all_branches() -> None:
+    """No call outlives its caller."""
     log: list[Any] = []
 
     async def main() -> float:
@@ -63,8 +63,8 @@ def test_giving_up_gives_up_all_of_them() -> None:
     assert log == ["a"]
 
 
-def test_questions_begin_in_their_order() -> None:
-    """Each stays ahead of the next one through all that waits for nothing; every time."""
+def test_calls_start_in_their_order() -> None:
+    """Each stays ahead of the next one through all steps that do not wait; every time."""
     log: list[tuple[int, int]] = []
 
     def question(number: int) -> Callable[[], Awaitable[None]]:
@@ -82,8 +82,8 @@ def test_questions_begin_in_their_order() -> None:
             assert [number for at, number in log if at == step] == list(range(6))
 
 
-def test_what_is_behind_a_failure_does_not_begin() -> None:
-    """It would be asked in vain."""
+def test_branches_after_a_failure_do_not_start() -> None:
+    """Their results would not be used."""
     log: list[Any] = []
 
     async def fails() -> None:
@@ -98,8 +98,8 @@ def test_what_is_behind_a_failure_does_not_begin() -> None:
     assert log == []
 
 
-def test_everyone_knows_its_place() -> None:
-    """That holds also for nested branches."""
+def test_each_branch_knows_its_path() -> None:
+    """Nested branches do, too."""
 
     async def place() -> tuple[int, ...]:
         await trio.lowlevel.checkpoint()

@@ -1,4 +1,4 @@
-"""Jobs behind groups of steps: computed places against a list, and readiness against the rule itself."""
+"""Jobs for groups of steps: computed positions against a list, and readiness against the rule itself."""
 
 import random
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ def spans_of(shapes: Sequence[tuple[int, int, bool]]) -> list[StepSpan]:
 
 
 def listed(spans: Sequence[StepSpan]) -> list[int | range]:
-    """Every job: the step that it is, or the steps that it compares."""
+    """Every job: the number of its step, or the numbers of the steps that it compares."""
     jobs: list[int | range] = []
     for span in spans:
         for start in range(span.start, span.stop, span.width):
@@ -34,7 +34,7 @@ def listed(spans: Sequence[StepSpan]) -> list[int | range]:
 
 
 @given(SHAPES)
-def test_every_job_is_a_step_or_compares_those_right_before_it(
+def test_every_job_is_a_step_or_compares_the_steps_right_before_it(
     shapes: list[tuple[int, int, bool]],
 ) -> None:
     """The layout agrees with a list of all jobs, and knows the job of every step."""
@@ -60,7 +60,7 @@ def test_a_comparison_is_ready_with_the_last_step_of_its_group(
     in_order: bool,  # noqa: FBT001 - hypothesis gives it
     chance: random.Random,
 ) -> None:
-    """Neither earlier nor later, once, in whatever order steps end; steps wait only for each other."""
+    """It is ready neither earlier nor later, once, for any order of ends; steps wait only for each other."""
     spans = spans_of(shapes)
     layout, jobs = Layout.of(spans), listed(spans)
     size = spans[-1].stop if spans else 0
@@ -89,8 +89,8 @@ def test_a_comparison_is_ready_with_the_last_step_of_its_group(
     assert len(over) == len(jobs)
 
 
-class Says(Readiness):
-    """Knows four steps: the later the sooner, 1 is named again at once, and 2 withdraws 3."""
+class ScriptedReadiness(Readiness):
+    """A readiness of four steps: later ones come first, 1 is named again at once, and 2 withdraws 3."""
 
     def begin(self) -> Sequence[int]:
         return range(4)
@@ -107,7 +107,7 @@ class Says(Readiness):
 
 def test_ranks_rounds_and_withdrawals_are_those_of_the_steps() -> None:
     """The inner readiness gets jobs; comparisons have no rank, and the run decides about their rounds."""
-    order = GroupReadiness(Layout.of([StepSpan(0, 4, 2, compared=True)]), Says())
+    order = GroupReadiness(Layout.of([StepSpan(0, 4, 2, compared=True)]), ScriptedReadiness())
     assert order.begin() == [0, 1, 3, 4]
     assert [order.rank(job) for job in range(6)] == [(0,), (-1,), (), (-2,), (-3,), ()]
     assert [order.on_set_aside(job) for job in (0, 1, 2)] == [None, ReadinessUpdate([1], []), None]

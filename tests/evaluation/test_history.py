@@ -26,7 +26,7 @@ SERIAL = st.lists(st.booleans(), min_size=1, max_size=6).map(tuple)
 
 
 @given(SERIAL, st.sampled_from(["suite", "column"]), st.data())
-def test_a_step_sees_what_a_serial_run_would_show_it(
+def test_a_step_sees_the_data_of_a_serial_run(
     serial: tuple[bool, ...], scope: Any, data: st.DataObject
 ) -> None:
     """The latest value before it, and all turns before it: serial steps first, then by index."""
@@ -49,7 +49,7 @@ def test_a_step_sees_what_a_serial_run_would_show_it(
         assert history.turns(step, "talk") == [{"output": one.index} for one in before]
 
 
-def test_conversations_and_registers_do_not_meet() -> None:
+def test_conversations_and_registers_are_separate() -> None:
     """Two conversations are separate, and so are two registers."""
     first, second = steps_of((False, False))
     history = SharedData()
@@ -62,8 +62,8 @@ def test_conversations_and_registers_do_not_meet() -> None:
     assert (history.registers(first), history.turns(first, ("a", 1))) == ({}, [])
 
 
-def test_a_step_that_runs_again_replaces_what_it_left() -> None:
-    """Its output and its turn."""
+def test_a_step_that_runs_again_replaces_its_data() -> None:
+    """This covers its output and its turn."""
     first, second = steps_of((False, False))
     history = SharedData()
     for text in ("a", "b"):
@@ -75,9 +75,7 @@ def test_a_step_that_runs_again_replaces_what_it_left() -> None:
 
 
 @given(SERIAL, st.data())
-def test_only_what_somebody_may_still_see_is_kept(
-    serial: tuple[bool, ...], data: st.DataObject
-) -> None:
+def test_only_visible_values_are_kept(serial: tuple[bool, ...], data: st.DataObject) -> None:
     """Dropping values changes nothing; after all readers of a register have ended, one value is left."""
     steps = steps_of(serial)
     history, whole = SharedData(), SharedData()
@@ -87,7 +85,7 @@ def test_only_what_somebody_may_still_see_is_kept(
         name = data.draw(st.sampled_from("rs"))
         history.store(step, name, step.index)
         whole.store(step, name, step.index)
-        # Rows come in index order, each as soon as all before it are over.
+        # Rows arrive in index order, each as soon as all earlier ones have ended.
         done = {one.index for one in steps if serial_rank(one) <= serial_rank(step)}
         while over in done:
             history.on_row_end(steps[over])
@@ -96,8 +94,8 @@ def test_only_what_somebody_may_still_see_is_kept(
     assert len(history) <= 2
 
 
-def test_registers_come_in_the_order_in_which_names_were_first_used() -> None:
-    """In the order of a serial run, independent of the order of ends and of settling."""
+def test_registers_are_in_the_order_of_their_first_use() -> None:
+    """It is the order of a serial run, independent of the order of ends and of settling."""
     steps = steps_of((False,) * 4)
     history = SharedData()
     history.store(steps[2], "c", 1)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 def suite_of(folder: Path, code: str, *names: str, **more: Any) -> Suite:
-    """A suite on `echo` with the extensions of one file; without names, all of it."""
+    """A suite on `echo` with the extensions of one file; without names, all functions of it."""
     (folder / "hooks.py").write_text(textwrap.dedent(code))
     return parse_suite(
         {
@@ -42,10 +42,10 @@ def ran(suite: Suite, warnings: list[str] | None = None, **providers: Any) -> li
         rows.append(row)
 
     async def main() -> None:
-        told: list[str] = [] if warnings is None else warnings
+        messages: list[str] = [] if warnings is None else warnings
         prepared = prepare(suite, providers=providers or None)
         with trio.fail_after(60):
-            await run_suite(prepared, emit=emit, run_id="eval-1", warn=told.append)
+            await run_suite(prepared, emit=emit, run_id="eval-1", warn=messages.append)
 
     trio.run(main)
     return rows
@@ -58,7 +58,7 @@ def wrong(suite: Suite) -> list[str]:
 
 
 def test_before_all_may_change_tests_prompts_and_the_default_test(tmp_path: Path) -> None:
-    """The suite that it returns is checked like a file; what it leaves alone stays the same object."""
+    """The returned suite is checked like a file; unchanged parts stay the same objects."""
     suite = suite_of(
         tmp_path,
         """
@@ -79,8 +79,8 @@ def test_before_all_may_change_tests_prompts_and_the_default_test(tmp_path: Path
     assert prepare(suite).suite.tests[0] is suite.tests[0]
 
 
-def test_what_before_all_does_wrong_is_told_before_anything_is_asked(tmp_path: Path) -> None:
-    """An exception, a result that is not a suite, and an invalid suite."""
+def test_errors_of_before_all_are_reported_before_any_call(tmp_path: Path) -> None:
+    """The cases are an exception, a result that is not a suite, and an invalid suite."""
     code = """
         def raises(event, context):
             raise RuntimeError("no database")
@@ -110,7 +110,7 @@ def test_what_before_all_does_wrong_is_told_before_anything_is_asked(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("file://nowhere.py:f", "file not found"),
         ("file://hooks.js", "extensions are functions in Python files"),
@@ -118,17 +118,19 @@ def test_what_before_all_does_wrong_is_told_before_anything_is_asked(tmp_path: P
         ("hooks", "is not code that can be run"),
     ],
 )
-def test_extensions_that_cannot_be_called(tmp_path: Path, text: str, said: str) -> None:
-    """All of them are reported, each at its place."""
+def test_extensions_that_cannot_be_called_are_reported(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    """All of them are reported, each at its position."""
     (tmp_path / "hooks.js").write_text("module.exports = () => 1")
     suite = suite_of(tmp_path, "def f(a, b): pass", extensions=["file://hooks.py:f", text])
     (problem,) = wrong(suite)
     assert problem.startswith("$.extensions[1]: ")
-    assert said in problem
+    assert message in problem
 
 
 def test_before_each_may_change_the_test_of_a_row(tmp_path: Path) -> None:
-    """Its variables, assertions and metadata; the row shows what it was judged by."""
+    """It may change variables, assertions and metadata; the row shows the test that was judged."""
     suite = suite_of(
         tmp_path,
         """
@@ -152,7 +154,9 @@ def test_before_each_may_change_the_test_of_a_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["secret.txt", "evil.py", "*.txt"])
-def test_before_each_names_no_file_outside_of_the_suites_folder(tmp_path: Path, name: str) -> None:
+def test_before_each_cannot_name_a_file_outside_of_the_suites_folder(
+    tmp_path: Path, name: str
+) -> None:
     """The result of a hook is not checked when the suite is loaded."""
     (tmp_path / "secret.txt").write_text("secret")
     (tmp_path / "evil.py").write_text("open(__file__ + '.ran', 'w')")
@@ -178,8 +182,8 @@ def test_before_each_names_no_file_outside_of_the_suites_folder(tmp_path: Path, 
     assert not (tmp_path / "evil.py.ran").exists()
 
 
-def test_before_each_that_fails_makes_its_row_an_error(tmp_path: Path) -> None:
-    """Nothing is asked for it; other rows go on."""
+def test_a_failure_of_before_each_makes_its_row_an_error(tmp_path: Path) -> None:
+    """No call is made for it; other rows continue."""
     suite = suite_of(
         tmp_path,
         """
@@ -204,7 +208,7 @@ def test_before_each_that_fails_makes_its_row_an_error(tmp_path: Path) -> None:
 
 
 def test_before_each_may_name_a_register(tmp_path: Path) -> None:
-    """Later rows have it; they run in order, for the file has the word."""
+    """Later rows can read it; they run in order, because the file contains the word."""
     suite = suite_of(
         tmp_path,
         """
@@ -222,7 +226,7 @@ def test_before_each_may_name_a_register(tmp_path: Path) -> None:
     assert [row.output for row in ran(suite)] == ["a", "ba", "ca"]
 
 
-def test_rows_with_hooks_that_store_nothing_run_side_by_side(tmp_path: Path) -> None:
+def test_rows_with_hooks_that_store_nothing_run_concurrently(tmp_path: Path) -> None:
     """The end of a row does not change the data that others read."""
     assert not prepare(suite_of(tmp_path, "def beforeEach(c, o): pass", "beforeEach")).in_order
     storing = suite_of(tmp_path, "def afterEach(c, o): 'storeOutputAs'", "afterEach")
@@ -238,7 +242,7 @@ SLOW_AFTER_EACH = """
 
 
 @pytest.mark.parametrize("limit", ["timeoutMs", "maxEvalTimeMs"])
-def test_after_each_that_takes_too_long_costs_no_verdict(tmp_path: Path, limit: str) -> None:
+def test_a_slow_after_each_does_not_change_the_verdict(tmp_path: Path, limit: str) -> None:
     """It is cut off with a warning; the row is not changed."""
     warnings: list[str] = []
     suite = suite_of(tmp_path, SLOW_AFTER_EACH, "afterEach", evaluateOptions={limit: 6000})
@@ -249,7 +253,7 @@ def test_after_each_that_takes_too_long_costs_no_verdict(tmp_path: Path, limit: 
     assert warnings[0].startswith("afterEach of row 0 was interrupted: ")
 
 
-def test_an_error_is_told_as_it_was_however_long_after_each_takes(tmp_path: Path) -> None:
+def test_an_error_is_reported_unchanged_even_if_after_each_is_slow(tmp_path: Path) -> None:
     """The error is not replaced by a timeout."""
 
     async def mine(request: Request) -> Reply:
@@ -265,8 +269,8 @@ def test_an_error_is_told_as_it_was_however_long_after_each_takes(tmp_path: Path
     assert "no luck" in str(row.error)
 
 
-def test_the_end_of_a_run_is_not_told_of_for_ever(tmp_path: Path) -> None:
-    """A few seconds behind its deadline, no longer."""
+def test_after_all_ends_soon_after_the_deadline(tmp_path: Path) -> None:
+    """It ends a few seconds after the deadline of the run, not later."""
     warnings: list[str] = []
     code = SLOW_AFTER_EACH.replace("afterEach", "afterAll")
     suite = suite_of(tmp_path, code, "afterAll", evaluateOptions={"maxEvalTimeMs": 10})
@@ -306,8 +310,8 @@ def test_after_each_adds_scores_and_metadata(tmp_path: Path) -> None:
     assert row.reply.metadata["checked"] is True
 
 
-def test_after_each_that_fails_loses_nothing(tmp_path: Path) -> None:
-    """The row stays as it was, and a warning says what happened."""
+def test_a_failure_of_after_each_does_not_change_the_row(tmp_path: Path) -> None:
+    """A warning names the failure."""
     warnings: list[str] = []
     (row,) = ran(
         suite_of(tmp_path, "def afterEach(a, b): raise OSError('gone')", "afterEach"), warnings
@@ -317,8 +321,8 @@ def test_after_each_that_fails_loses_nothing(tmp_path: Path) -> None:
     assert warnings[0].startswith("afterEach of hooks.py:afterEach failed: ")
 
 
-def test_after_each_is_told_of_errors(tmp_path: Path) -> None:
-    """With the text of the error; the row stays an error."""
+def test_after_each_gets_errors(tmp_path: Path) -> None:
+    """It gets the text of the error; the row stays an error."""
 
     async def mine(request: Request) -> Reply:
         await trio.lowlevel.checkpoint()
@@ -339,8 +343,8 @@ def test_after_each_is_told_of_errors(tmp_path: Path) -> None:
     assert "no luck" in row.step.test.metadata["why"]
 
 
-def test_what_is_not_json_is_a_warning(tmp_path: Path) -> None:
-    """A provider of the caller's may answer anything; its row is not lost for that."""
+def test_a_value_that_is_not_json_is_a_warning(tmp_path: Path) -> None:
+    """A provider of the caller may return anything, and its row is not lost."""
 
     async def mine(request: Request) -> Reply:
         await trio.lowlevel.checkpoint()
@@ -353,8 +357,8 @@ def test_what_is_not_json_is_a_warning(tmp_path: Path) -> None:
     assert len(warnings) == 1
 
 
-def test_after_all_is_told_of_all_rows(tmp_path: Path) -> None:
-    """Once, after the end of the last row; each task reports its own."""
+def test_after_all_gets_all_rows(tmp_path: Path) -> None:
+    """It is called once, after the end of the last row; each task reports its own rows."""
     suite = suite_of(
         tmp_path,
         """
@@ -362,9 +366,9 @@ def test_after_all_is_told_of_all_rows(tmp_path: Path) -> None:
 
         def afterAll(context, options):
             rows = [[row["vars"]["word"], row["success"]] for row in context["results"]]
-            told = [context["evalId"], len(context["suite"]["tests"]), rows]
-            with open("told.jsonl", "a") as file:
-                file.write(json.dumps(told) + "\\n")
+            found = [context["evalId"], len(context["suite"]["tests"]), rows]
+            with open("calls.jsonl", "a") as file:
+                file.write(json.dumps(found) + "\\n")
             raise RuntimeError("too late to matter")
         """,
         "afterAll",
@@ -372,14 +376,14 @@ def test_after_all_is_told_of_all_rows(tmp_path: Path) -> None:
     )
     warnings: list[str] = []
     assert len(ran(suite, warnings)) == 2
-    told = [json.loads(line) for line in (tmp_path / "told.jsonl").read_text().splitlines()]
-    assert told == [["eval-1", 1, [["a", True], ["b", True]]]]
+    messages = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
+    assert messages == [["eval-1", 1, [["a", True], ["b", True]]]]
     assert len(warnings) == 1
     assert "too late to matter" in warnings[0]
 
 
 def test_each_task_has_the_extensions_of_the_suite(tmp_path: Path) -> None:
-    """To them it is a suite of its own."""
+    """For the extensions, each task is a separate suite."""
     (tmp_path / "hooks.py").write_text(
         "def beforeAll(context, options):\n"
         "    suite = context['suite']\n"
@@ -398,8 +402,8 @@ def test_each_task_has_the_extensions_of_the_suite(tmp_path: Path) -> None:
     assert sorted(str(row.output) for row in ran(suite)) == ["say one", "say two"]
 
 
-def test_the_plain_form_of_a_suite_means_the_same_suite() -> None:
-    """Read again, it is equal to what it was made of."""
+def test_a_suite_as_plain_data_is_equivalent() -> None:
+    """Parsed again, it is equal to the original."""
     document: dict[str, Any] = {
         "description": "all of it",
         "providers": ["echo", {"id": "echo", "label": "b", "lane": {"rpm": 5}, "delay": 3}],

@@ -50,7 +50,7 @@ def identity(document: Mapping[str, Any]) -> Identity:
 
 
 def changed(where: str, key: str, value: Any) -> dict[str, Any]:
-    """The suite with something else at a place, or something more."""
+    """The suite with another value at a path, or an additional one."""
     document: dict[str, Any] = json.loads(json.dumps(SUITE))
     place: Any = document
     for part in where.split("."):
@@ -69,10 +69,10 @@ def changed(where: str, key: str, value: Any) -> dict[str, Any]:
         ("prompts.0", "label", "q"),
     ],
 )
-def test_a_row_is_known_by_its_provider_prompt_variables_and_description(
+def test_a_row_is_identified_by_provider_prompt_variables_and_description(
     where: str, key: str, value: Any
 ) -> None:
-    """With everything else equal; and its content does not depend on its name."""
+    """Everything else is equal; and the content of a row does not depend on its name."""
     found, before = identity(changed(where, key, value)), identity(SUITE)
     assert found.id != before.id
     assert found.content == before.content
@@ -105,7 +105,7 @@ def test_a_row_is_known_by_its_provider_prompt_variables_and_description(
         ("", "defaultTest", {"options": {"suffix": "!"}}),
     ],
 )
-def test_what_decides_how_a_row_ends_is_its_content(where: str, key: str, value: Any) -> None:
+def test_everything_that_decides_the_verdict_is_content(where: str, key: str, value: Any) -> None:
     """The id of the row does not change."""
     found, before = identity(changed(where, key, value)), identity(SUITE)
     assert found.id == before.id
@@ -173,7 +173,7 @@ def test_members_of_sets_count() -> None:
 
 
 @pytest.mark.slow
-def test_the_same_identity_comes_of_one_step_and_of_many() -> None:
+def test_one_step_has_the_same_identity_as_among_many() -> None:
     """Cached texts of other rows change nothing, for any number of assertions."""
     tests = [
         {"vars": {"x": str(i % 7)}, "assert": [{"type": "contains", "value": str(i)}]}
@@ -190,7 +190,7 @@ def test_the_same_identity_comes_of_one_step_and_of_many() -> None:
         assert found[index].id == row_id("one", "p", step.vars, None)
 
 
-def test_a_description_made_of_a_place_does_not_count() -> None:
+def test_a_description_with_a_position_does_not_count() -> None:
     """Inserting a line in a spreadsheet changes none of the tests after it."""
     assert row_id("p", "l", {"x": 1}, "Row #3") == row_id("p", "l", {"x": 1}, "Row #4")
     assert row_id("p", "l", {"x": 1}, "Row #3") == row_id("p", "l", {"x": 1}, None)
@@ -214,12 +214,12 @@ JSON = st.recursive(
 @given(st.dictionaries(st.text(), JSON, max_size=4))
 @example({"a": float("nan")})
 @example({"a": 1e16, "b": 2.0})
-def test_an_id_survives_being_written_and_read(variables: dict[str, Any]) -> None:
-    """A record says the same of its row as the suite does."""
+def test_an_id_survives_serialization(variables: dict[str, Any]) -> None:
+    """A record gives the same id as the suite."""
     text = json.dumps(variables).replace("NaN", "null")
     text = text.replace("-Infinity", "null").replace("Infinity", "null")
     if "Infinity" in repr(variables) or "NaN" in repr(variables):
-        return  # as a text
+        return  # serialized as a text
     assert row_id("p", "l", json.loads(text), None) == row_id("p", "l", variables, None)
 
 
@@ -230,11 +230,11 @@ def test_an_id_survives_being_written_and_read(variables: dict[str, Any]) -> Non
 @example({"b": "\x1b\n", "a": 2**70})
 @example({"\ue000": "\u2028", "\U0001f600": "\ud800"})
 @settings(max_examples=50)
-def test_simple_variables_have_the_id_that_others_have(variables: dict[str, Any]) -> None:
-    """There is a quick way for the ones, and a long one for what is equal to them."""
+def test_simple_variables_have_the_same_id_as_equal_ones(variables: dict[str, Any]) -> None:
+    """Simple ones are computed on a fast path, and equal others on a slow one."""
 
     class Named(str):
-        """A text, but no simple one."""
+        """A text that is not exactly a `str`."""
 
         __slots__ = ()
 
@@ -246,8 +246,8 @@ def test_simple_variables_have_the_id_that_others_have(variables: dict[str, Any]
     assert row_id("echo", "p", variables, None) == row_id("echo", "p", other, None)
 
 
-def test_variables_that_are_no_json_have_an_id() -> None:
-    """A suite made in Python may hold anything."""
+def test_variables_that_are_not_json_have_an_id() -> None:
+    """A suite made in Python may contain anything."""
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
@@ -259,8 +259,8 @@ def test_variables_that_are_no_json_have_an_id() -> None:
         assert found == row_id("p", "l", {"x": value}, None)
 
 
-def test_a_record_tells_the_id_of_its_row() -> None:
-    """That holds for every row of a run, with any variables and any outcome."""
+def test_a_record_contains_the_id_of_its_row() -> None:
+    """Every row of a run has one, with any variables and any outcome."""
     suite = parse_suite(
         {
             "providers": ["echo", {"id": "echo", "label": "two"}],
@@ -282,13 +282,13 @@ def test_a_record_tells_the_id_of_its_row() -> None:
 
 
 def test_a_record_of_another_program_has_an_id_too() -> None:
-    """With any part missing."""
+    """Any part of the record may be missing."""
     assert recorded_row_id({}) == row_id("", "", {}, None)
     assert recorded_row_id({"provider": "x", "vars": None, "testCase": 3}) == row_id("", "", {}, "")
 
 
-def test_people_are_told_of_a_test_by_its_description_or_its_variables() -> None:
-    """In one line that is not too long."""
+def test_a_test_is_displayed_by_its_description_or_its_variables() -> None:
+    """The text is one line of limited length."""
 
     def called(test: Test) -> str:
         step: Step = expand(attrs.evolve(parse_suite(SUITE), tests=(test,)))[0]
@@ -300,7 +300,7 @@ def test_people_are_told_of_a_test_by_its_description_or_its_variables() -> None
     assert called(Test(vars={"x": "y" * 99})) == f"x={'y' * 57}…"
 
 
-def test_edited_code_is_another_content(tmp_path: Path) -> None:
+def test_edited_code_changes_the_content(tmp_path: Path) -> None:
     """Code of assertions, transforms and filters counts; without `sources`, files do not."""
     for name in ("check.py", "change.py", "filters.py"):
         (tmp_path / name).write_text("def get_assert(output, context): return True")
@@ -328,8 +328,8 @@ def test_edited_code_is_another_content(tmp_path: Path) -> None:
     assert now()[1] != first[1]
 
 
-def test_a_suite_is_the_same_while_its_files_are(tmp_path: Path) -> None:
-    """Without a look at its rows."""
+def test_the_digest_of_a_suite_depends_only_on_its_files(tmp_path: Path) -> None:
+    """Its rows are not read."""
     for name in ("change.py", "provider.py"):
         (tmp_path / name).write_text("def f(output, context): return output")
     document = changed("tests.0.options", "transform", "file://change.py:f")
@@ -348,7 +348,7 @@ def test_a_suite_is_the_same_while_its_files_are(tmp_path: Path) -> None:
 
 
 def test_credentials_of_judges_and_settings_do_not_count() -> None:
-    """Wherever they may stand, and what stands beside them counts."""
+    """This holds at any position; their neighbours count."""
 
     def of(config: Mapping[str, Any]) -> str:
         judge = Assertion(type="llm-rubric", provider={"id": "x", "config": config})
@@ -361,7 +361,7 @@ def test_credentials_of_judges_and_settings_do_not_count() -> None:
     assert of({"apiKey": "a", "model": "m"}) != of({"apiKey": "a", "model": "n"})
 
 
-def test_code_is_another_where_a_module_beside_it_that_it_imports_is(tmp_path: Path) -> None:
+def test_imported_modules_of_code_change_the_content(tmp_path: Path) -> None:
     """Indirect imports and packages count; modules that are not imported do not."""
     (tmp_path / "pkg").mkdir()
     contents = {

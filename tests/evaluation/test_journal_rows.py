@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from journalled import Model, Notes, execute, told
+from journalled import Model, Notes, execute, without_times
 
 from trioeval import Reply, Request, Row, Status, parse_suite
 from trioeval.errors import ProviderError
@@ -46,7 +46,7 @@ def judge(**how: Any) -> Model:
     return Model(says=lambda _: GOOD, **how)
 
 
-def test_every_attempt_is_written_down() -> None:
+def test_every_attempt_is_recorded() -> None:
     failures = [
         ProviderError("rate_limited", "slow down", retry_after=5),
         ProviderError("server", "503"),
@@ -64,18 +64,18 @@ def test_every_attempt_is_written_down() -> None:
     assert ran.rows[0].calls == 3
 
 
-def test_of_what_costs_nothing_only_the_row_is_kept() -> None:
+def test_without_costs_only_the_row_is_recorded() -> None:
     document = suite(test("a", rubric("x")), providers=["echo"])
     notes = Notes()
     execute(document, {"judge": judge()}, notes)
     assert [call.provider for call in notes.calls] == ["judge"]
-    asked = judge()
-    ran = execute(document, {"judge": asked}, notes.next(keeps=lambda _: False))
+    second_judge = judge()
+    ran = execute(document, {"judge": second_judge}, notes.next(keeps=lambda _: False))
     assert ran.rows[0].status is Status.PASS
-    assert asked.requests == 0
+    assert second_judge.requests == 0
 
 
-def test_a_run_that_is_cut_between_reply_and_judgement_asks_nobody_again() -> None:
+def test_a_run_that_is_cut_between_reply_and_verdict_repeats_no_call() -> None:
     models = {"model": Model(), "judge": judge(takes=10.0)}
     document = suite(test("a", rubric("x")), test("b", rubric("x")))
     whole = execute(document, models, Notes())
@@ -86,15 +86,15 @@ def test_a_run_that_is_cut_between_reply_and_judgement_asks_nobody_again() -> No
     again = {"model": Model(), "judge": judge(takes=10.0)}
     ran = execute(document, again, notes.next())
     assert (again["model"].requests, again["judge"].requests) == (0, 2)
-    assert [told(row) for row in ran.rows] == [told(row) for row in whole.rows]
+    assert [without_times(row) for row in ran.rows] == [without_times(row) for row in whole.rows]
     assert [row.calls for row in ran.rows] == [2, 2]
 
 
 @pytest.mark.parametrize(("seen", "requests"), [("a", 0), ("c", 1)])
-def test_a_reply_is_recalled_only_where_its_provider_sees_the_same_variables(
+def test_a_reply_is_recalled_only_if_its_provider_sees_the_same_variables(
     seen: str, requests: int
 ) -> None:
-    """That holds also for equal prompts."""
+    """This applies to equal prompts too."""
 
     def document(word: str) -> dict[str, Any]:
         tests = [{"vars": {"word": word}, "description": "one", "assert": [rubric("x")]}]
@@ -112,7 +112,7 @@ def test_a_reply_is_recalled_only_where_its_provider_sees_the_same_variables(
 
 
 def test_a_reply_is_recalled_by_its_own_row_only() -> None:
-    """Even if another row is at its position now, with the same prompt."""
+    """It is not recalled by another row that is at its position now, with the same prompt."""
     notes = Notes()
     named = test("a", rubric("x")) | {"description": "one"}
     execute(suite(named), {"model": Model(), "judge": judge(takes=10.0)}, notes, cut_at=5.0)
@@ -123,7 +123,7 @@ def test_a_reply_is_recalled_by_its_own_row_only() -> None:
     assert len({call.key.row for call in notes.calls}) == 1
 
 
-def test_judges_that_have_answered_are_not_asked_again() -> None:
+def test_judges_with_recorded_replies_are_not_called_again() -> None:
     document = suite(test("a", rubric("x", "quick"), rubric("x", "slow")))
 
     def models() -> dict[str, Model]:
@@ -139,12 +139,12 @@ def test_judges_that_have_answered_are_not_asked_again() -> None:
         "quick": 0,
         "slow": 1,
     }
-    assert [told(row) for row in ran.rows] == [told(row) for row in whole.rows]
+    assert [without_times(row) for row in ran.rows] == [without_times(row) for row in whole.rows]
     assert ran.rows[0].spent == whole.rows[0].spent
 
 
-def test_only_the_judge_is_asked_again_that_was_broken() -> None:
-    """A row with a good reply and no verdict, when errors are retried."""
+def test_only_the_failed_judge_is_called_again() -> None:
+    """The row has a good reply and no verdict, and errors are retried."""
     broken = judge(fails=lambda _: ProviderError("bad_request", "no"))
     notes = Notes()
     document = suite(test("a", rubric("x")))
@@ -157,7 +157,7 @@ def test_only_the_judge_is_asked_again_that_was_broken() -> None:
     assert (model.requests, mended.requests) == (0, 1)
 
 
-def test_replies_that_a_row_did_not_live_to_use_are_written_down() -> None:
+def test_replies_that_a_cancelled_row_did_not_use_are_recorded() -> None:
     document = suite(
         test("a", rubric("x", "quick"), rubric("x", "slow")), evaluateOptions={"timeoutMs": 5000}
     )
@@ -179,8 +179,8 @@ def test_replies_that_a_row_did_not_live_to_use_are_written_down() -> None:
     }
 
 
-def test_a_failed_assertion_that_decides_loses_no_reply() -> None:
-    """A panel is cut off when it has half of its answers."""
+def test_a_deciding_failed_assertion_loses_no_reply() -> None:
+    """A panel is cancelled when it has half of its replies."""
     notes = Notes()
     models = {"model": Model(), "panel": judge(), "bad": Model(takes=1.5, says=lambda _: BAD)}
     panel = rubric("x", {"id": "panel", "lane": {"maxConcurrency": 1}}, config={"repeat": 3})
@@ -194,8 +194,8 @@ def test_a_failed_assertion_that_decides_loses_no_reply() -> None:
     assert [call.provider for call in notes.calls] == ["model", "panel", "bad"]
 
 
-def test_a_row_is_written_down_when_it_is_over_and_told_when_it_is_safe() -> None:
-    """Each reply is safe three seconds after it came, and each row three after that."""
+def test_a_row_is_recorded_at_its_end_and_reported_when_it_is_durable() -> None:
+    """Each reply is durable three seconds after its arrival, and each row three seconds later."""
     notes = Notes(lasts=3.0)
     model = Model(slow={"a": 5.0})
     ran = execute(suite(test("a"), test("b")), {"model": model}, notes)
@@ -205,13 +205,13 @@ def test_a_row_is_written_down_when_it_is_over_and_told_when_it_is_safe() -> Non
     assert notes.durable_at == len(notes.writes)
 
 
-def test_a_reply_is_safe_before_anything_is_made_of_it() -> None:
-    """RESUME: a judge, and the next turn of a conversation, are asked when the reply before is safe."""
+def test_a_reply_is_durable_before_it_is_used() -> None:
+    """RESUME: a judge, and the next turn of a conversation, are called when the earlier reply is durable."""
     notes = Notes(lasts=3.0)
-    asked_at: dict[str, float] = {}
+    called_at: dict[str, float] = {}
 
     async def model(request: Request) -> Reply:
-        asked_at[request.prompt] = trio.current_time()
+        called_at[request.prompt] = trio.current_time()
         await trio.sleep(1.0)
         return Reply(output='{"pass": true, "score": 1, "reason": "ok"}')
 
@@ -233,16 +233,16 @@ def test_a_reply_is_safe_before_anything_is_made_of_it() -> None:
     execute(document, {"model": model}, notes)
     turn = 3.0 + 1.0
     order = ("0 of 0", "judge 0", "1 of 1", "judge 1")
-    assert asked_at == {prompt: number * turn for number, prompt in enumerate(order)}
+    assert called_at == {prompt: number * turn for number, prompt in enumerate(order)}
 
 
-def test_a_slot_is_free_while_a_reply_is_made_safe() -> None:
+def test_a_slot_is_free_while_a_reply_is_made_durable() -> None:
     """SLOT, LIMIT: the next row's call starts at once, and the wait is not working time."""
     notes = Notes(lasts=3.0)
-    asked_at: list[float] = []
+    called_at: list[float] = []
 
     async def model(_request: Request) -> Reply:
-        asked_at.append(trio.current_time())
+        called_at.append(trio.current_time())
         await trio.sleep(1.0)
         return Reply(output="x")
 
@@ -250,11 +250,11 @@ def test_a_slot_is_free_while_a_reply_is_made_safe() -> None:
         *map(test, "abc"), lane={"maxConcurrency": 1}, evaluateOptions={"timeoutMs": 1500}
     )
     ran = execute(document, {"model": model}, notes)
-    assert asked_at == [0.0, 1.0, 2.0]
+    assert called_at == [0.0, 1.0, 2.0]
     assert [row.outcome for row in ran.rows] == ["done"] * 3
 
 
-def test_rows_that_never_ran_are_written_down_too() -> None:
+def test_rows_that_never_ran_are_recorded_too() -> None:
     stop = trio.Event()
     stop.set()
     notes = Notes()
@@ -262,7 +262,7 @@ def test_rows_that_never_ran_are_written_down_too() -> None:
     assert [row.outcome for row in notes.rows] == ["not_run"] * 2
     assert [row.index for row in ran.rows] == [0, 1]
     later = execute(suite(test("a"), test("b")), {"model": Model()}, notes.next())
-    assert [row.status for row in later.rows] == [Status.PASS] * 2
+    assert [row.status for row in later.rows] == [Status.NOT_GRADED] * 2
 
 
 def test_kept_rows_are_counted_and_not_emitted() -> None:
@@ -273,7 +273,7 @@ def test_kept_rows_are_counted_and_not_emitted() -> None:
     ran = execute(document, {"model": model}, notes.next(keeps=lambda row: row.index != 2))
     assert [row.index for row in ran.rows] == [2]
     assert ran.summary is not None
-    assert (ran.summary.passed, ran.summary.failed, ran.summary.errors) == (2, 1, 0)
+    assert (ran.summary.not_graded, ran.summary.failed, ran.summary.passed) == (2, 1, 0)
     assert model.requests == 0
     nothing = execute(document, {"model": model}, notes.next())
     assert nothing.rows == []
@@ -281,7 +281,7 @@ def test_kept_rows_are_counted_and_not_emitted() -> None:
     assert nothing.summary.rows == 3
 
 
-def test_what_is_recalled_uses_no_budget_and_no_slot() -> None:
+def test_recalled_replies_use_no_budget_and_no_slot() -> None:
     document = suite(
         *(test(f"w{number}") for number in range(9)),
         lane={"delay": 60_000},
@@ -293,10 +293,10 @@ def test_what_is_recalled_uses_no_budget_and_no_slot() -> None:
     document["evaluateOptions"] = {"budget": {"requests": 1}}
     ran = execute(document, {"model": model}, notes.next(keeps=lambda _: False))
     assert ran.summary is not None
-    assert (ran.summary.passed, ran.summary.duration, model.requests) == (9, 0.0, 0)
+    assert (ran.summary.not_graded, ran.summary.duration, model.requests) == (9, 0.0, 0)
 
 
-def test_a_judge_that_fails_by_mishap_is_asked_once_more_in_a_run_with_a_journal() -> None:
+def test_a_transient_failure_of_a_judge_is_retried_once_in_a_run_with_a_journal() -> None:
     failures = [ProviderError("server", "503")] * 2
     broken = judge(fails=lambda _: failures.pop() if failures else None)
     notes, model = Notes(), Model()
@@ -311,7 +311,7 @@ def test_a_judge_that_fails_by_mishap_is_asked_once_more_in_a_run_with_a_journal
 
 @attrs.define
 class Scenario:
-    """A suite, and who answers in it."""
+    """A suite and its providers."""
 
     document: Mapping[str, Any]
 
@@ -359,12 +359,14 @@ SCENARIOS["compared"]["defaultTest"] = {"options": {"provider": "judge"}}
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_run_that_is_cut_anywhere_goes_on_as_if_it_had_not_been(name: str) -> None:
-    """After any prefix of what was written: equal rows, and nothing that was answered is asked."""
+def test_a_run_that_is_cut_anywhere_and_resumed_has_the_rows_of_an_uninterrupted_run(
+    name: str,
+) -> None:
+    """For any prefix of the records: the rows are equal, and no recorded reply is requested again."""
     scenario = Scenario(SCENARIOS[name])
     whole = Notes()
     execute(scenario.document, scenario.models(), whole)
-    expected = {row.index: told(row) for row in whole.rows}
+    expected = {row.index: without_times(row) for row in whole.rows}
     total = replies_of(whole.writes)
     for cut in range(len(whole.writes) + 1):
         notes = Notes(whole.writes[:cut])
@@ -375,8 +377,8 @@ def test_a_run_that_is_cut_anywhere_goes_on_as_if_it_had_not_been(name: str) -> 
             index: {key: record[key] for key in expected[index]}
             for index, record in kept.records.items()
         }
-        # Rows that are compared are kept together or not at all.
-        found |= {row.index: told(row) for row in ran.rows}
+        # Compared rows are kept together or not at all.
+        found |= {row.index: without_times(row) for row in ran.rows}
         assert found == expected, cut
         assert replies_of(notes.writes) + replies_of(notes.before) == total, cut
 
@@ -385,7 +387,7 @@ def replies_of(writes: Sequence[Any]) -> int:
     return sum(isinstance(getattr(one, "answer", None), Reply) for one in writes)
 
 
-def test_extensions_see_a_kept_row_as_they_see_one_that_ran() -> None:
+def test_extensions_see_a_kept_row_like_one_that_ran() -> None:
     document = suite(test("a", {"type": "contains", "value": "a"}, metadata={"k": 1}))
     (row,) = execute(document, {"model": Model()}).rows
     shown, recorded = result_json(row), _result_of(row_json(row, "eval-1"))

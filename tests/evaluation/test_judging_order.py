@@ -46,8 +46,8 @@ def bench(width: int, *, short_circuit: bool = False) -> JudgingContext:
     )
 
 
-def slow(reason: str, wait: float, **said: Any) -> Assertion:
-    value = {"wait": wait, "holds": True, "error": False, "score": 0.5, "reason": reason} | said
+def slow(reason: str, wait: float, **keys: Any) -> Assertion:
+    value = {"wait": wait, "holds": True, "error": False, "score": 0.5, "reason": reason} | keys
     return Assertion(type="slow", value=value)
 
 
@@ -62,7 +62,7 @@ def judged(
 
 
 def timeless(value: Any) -> Any:
-    """A verdict without the times that its judges took."""
+    """A verdict without the durations of its judges."""
     if isinstance(value, Verdict):
         assertion = value.assertion
         if assertion is not None and assertion.type == "slow":
@@ -77,7 +77,7 @@ def timeless(value: Any) -> Any:
 
 @st.composite
 def leaves(draw: st.DrawFn) -> Callable[[float], Assertion]:
-    """An assertion, from the time that its judge takes."""
+    """An assertion, given the duration of its judge."""
     weight = draw(st.sampled_from([0.0, 0.3, 1.0, 2.5]))
     metric = draw(st.none() | st.sampled_from(["m", "own"]))
     if draw(st.booleans()):
@@ -86,12 +86,12 @@ def leaves(draw: st.DrawFn) -> Callable[[float], Assertion]:
         plain = Assertion(type=kind, value=value, weight=weight, metric=metric)
         return lambda _wait: plain
     reason = draw(st.sampled_from("uvw"))
-    said = {
+    keys = {
         "holds": draw(st.booleans()),
         "error": draw(st.integers(0, 9)) == 0,
         "score": draw(st.sampled_from([0.1, 0.2, 0.7])),
     }
-    return lambda wait: attrs.evolve(slow(reason, wait, **said), weight=weight, metric=metric)
+    return lambda wait: attrs.evolve(slow(reason, wait, **keys), weight=weight, metric=metric)
 
 
 ROWS = st.lists(
@@ -120,7 +120,7 @@ def row_of(
 @pytest.mark.slow
 @settings(max_examples=30)
 @given(ROWS, WAITS, WAITS, st.integers(1, 4), st.none() | st.floats(0, 1))
-def test_as_48_any_order_of_answers_gives_the_same_verdict(
+def test_as_48_any_order_of_replies_gives_the_same_verdict(
     shape: Sequence[tuple[Callable[[float], Assertion], ...]],
     one: list[float],
     other: list[float],
@@ -133,15 +133,15 @@ def test_as_48_any_order_of_answers_gives_the_same_verdict(
     assert timeless(first) == timeless(second)
 
 
-def test_as_32_the_reason_is_that_of_the_first_in_the_list() -> None:
-    """Although it was the last to be known."""
+def test_as_32_the_reason_is_that_of_the_first_failure_in_the_list() -> None:
+    """Its judge was the last to reply."""
     verdict = judged([slow("first", 2, holds=False), slow("second", 1, holds=False)])
     assert isinstance(verdict, Verdict)
     assert verdict.reason == "first"
 
 
-def test_the_first_error_in_the_list_is_told() -> None:
-    """Although it was the last to turn up; what is known of the others is kept in their order."""
+def test_the_first_error_in_the_list_is_reported() -> None:
+    """It was the last to occur; other results are stored in their order."""
     assertions = [slow("x", 3, error=True), slow("y", 1, error=True), slow("fine", 2)]
     judging = Judging(bench(3), assertions)
     with pytest.raises(GradingError, match=r"^assert\[0\] \(slow\): x$"):
@@ -149,8 +149,8 @@ def test_the_first_error_in_the_list_is_told() -> None:
     assert [part.reason for part in judging.parts] == ["fine"]
 
 
-def test_a_failure_that_decides_ends_the_others() -> None:
-    """In a set as well, whatever its threshold; those under way are cut off, and not waited for."""
+def test_a_deciding_failure_ends_the_other_judges() -> None:
+    """This applies to sets too, with any threshold; running judges are cancelled, not awaited."""
 
     async def timed() -> tuple[Verdict, float]:
         members = (slow("for ever", 1e6), slow("no", 2, holds=False))
@@ -163,8 +163,8 @@ def test_a_failure_that_decides_ends_the_others() -> None:
     assert (verdict.passed, verdict.reason, took) == (False, "no", 2)
 
 
-def test_asking_is_as_wide_as_it_may_be() -> None:
-    """Four judges of a second take two seconds where two may be asked at once."""
+def test_the_concurrency_of_judges_is_the_configured_one() -> None:
+    """Four judges of a second take two seconds if two may run at once."""
 
     async def timed() -> float:
         await Judging(bench(2), [slow("", 1)] * 4).run()
@@ -173,8 +173,8 @@ def test_asking_is_as_wide_as_it_may_be() -> None:
     assert run_virtual(timed) == 2
 
 
-def test_a_lone_assertion_needs_no_task_of_its_own() -> None:
-    """To start and end one costs as much as a quick script; several have one each."""
+def test_a_single_assertion_runs_in_no_separate_task() -> None:
+    """Starting and ending a task costs as much as a quick script; several assertions have one each."""
     tasks: list[trio.lowlevel.Task] = []
 
     async def notes(*_: Any) -> Finding:

@@ -23,8 +23,8 @@ PRICE = Price(input=1, output=4)
 
 
 @given(st.text())
-def test_a_text_is_reserved_with_its_bytes_at_first(text: str) -> None:
-    """No vocabulary of byte pairs needs more; lone surrogates count as what is sent for them."""
+def test_a_text_is_first_reserved_by_its_bytes(text: str) -> None:
+    """No vocabulary of byte pairs needs more; lone surrogates count like the replacement that is sent."""
     meter = CallMeter([Metering(longest_reply=10, price=PRICE)], ["lane"], bounds_only=False)
     estimate = meter.estimate(0, text)
     assert estimate.prompt_bound == len(text.encode("utf-8", "replace"))
@@ -32,7 +32,7 @@ def test_a_text_is_reserved_with_its_bytes_at_first(text: str) -> None:
     assert estimate.money == pytest.approx((estimate.prompt_bound + 40) / 1e6)
 
 
-def test_a_lane_learns_what_its_calls_use() -> None:
+def test_a_lane_learns_the_usage_of_its_calls() -> None:
     """Both providers of a lane gain; another lane does not, nor does a run with a budget."""
     known = [Metering(longest_reply=1000)] * 3
     meter = CallMeter(known, ["a", "a", "b"], bounds_only=False)
@@ -47,7 +47,7 @@ def test_a_lane_learns_what_its_calls_use() -> None:
 
 
 def test_openai_texts_are_counted_exactly_with_the_extra() -> None:
-    """Each model with its own vocabulary; others have no exact counter."""
+    """Each model has its own vocabulary; others have no exact counter."""
     modern, old = find_counter("gpt-4.1-mini"), find_counter("ft:gpt-3.5-turbo:acme")
     assert modern is not None
     assert old is not None
@@ -93,22 +93,22 @@ def metering_of(entry_id: str, environ: dict[str, str] | None = None, **config: 
         ("google:embedding:gemini-embedding-001", {}, {}, 0),
     ],
 )
-def test_the_longest_reply_is_what_is_asked_for(
+def test_the_maximum_reply_is_the_requested_one(
     entry_id: str, config: dict[str, Any], environ: dict[str, str], tokens: int
 ) -> None:
-    """From any source: the config, passed-through keys, or the environment."""
+    """It may come from the config, passed-through keys, or the environment."""
     known = metering_of(entry_id, environ, **config)
     assert (known.longest_reply, known.is_bounded) == (tokens, True)
 
 
 @pytest.mark.parametrize("entry_id", ["openai:chat:o3", "google:gemini-2.5-flash"])
-def test_a_reply_that_nothing_bounds_is_guessed(entry_id: str) -> None:
+def test_an_unbounded_reply_is_estimated(entry_id: str) -> None:
     """The estimate is marked as a guess."""
     known = metering_of(entry_id)
     assert (known.longest_reply, known.is_bounded) == (1024, False)
 
 
-def test_what_goes_with_every_prompt_is_reserved() -> None:
+def test_parts_of_every_prompt_are_reserved() -> None:
     """Tools cost tokens as well."""
     tools = [{"type": "function", "function": {"name": "f", "description": "x" * 40_000}}]
     assert metering_of("openai:gpt-4.1", tools=tools).overhead > 40_000
@@ -126,8 +126,8 @@ def test_what_goes_with_every_prompt_is_reserved() -> None:
         ("echo", False),
     ],
 )
-def test_who_is_paid_is_known(entry_id: str, *, paid: bool) -> None:
-    """For any client; a server on this machine costs nothing, a proxy does."""
+def test_paid_providers_are_known(entry_id: str, *, paid: bool) -> None:
+    """This holds for any client; a server on this machine costs nothing, a proxy does."""
     if entry_id == "echo":
         assert (
             resolve(
@@ -162,7 +162,7 @@ SIMULATED: dict[str, Any] = {
 
 
 def test_a_budget_of_money_holds() -> None:
-    """A reply costs a cent; what is spent never passes the budget, and the rest says why it was not run."""
+    """A reply costs a cent; spending never exceeds the budget, and the other rows have this reason."""
     rows = rows_of(
         {
             "providers": [SIMULATED],
@@ -171,7 +171,7 @@ def test_a_budget_of_money_holds() -> None:
         }
     )
     spent = sum(row.reply.cost or 0 for row in rows if row.reply)
-    longest = 1024 * 100 / 1e6  # what must be left for a call to start
+    longest = 1024 * 100 / 1e6  # must be left for a call to start
     assert 0.205 - longest - 0.01 < spent <= 0.205
     late = [row for row in rows if row.status is Status.NOT_RUN]
     assert len(late) == 50 - round(spent / 0.01)
@@ -181,7 +181,7 @@ def test_a_budget_of_money_holds() -> None:
 def test_a_budget_of_money_needs_prices() -> None:
     """It could not be enforced for a model with an unknown price."""
     suite = {
-        "providers": [{"id": "openai:nobody-knows", "config": {"apiKey": "sk-1234"}}, "echo"],
+        "providers": [{"id": "openai:unknown-model", "config": {"apiKey": "sk-1234"}}, "echo"],
         "evaluateOptions": {"budget": {"usd": 1}},
     }
     with pytest.raises(SuiteError) as caught:
@@ -189,14 +189,14 @@ def test_a_budget_of_money_needs_prices() -> None:
     (problem,) = caught.value.problems
     assert (problem.path, problem.message) == (
         "$.providers[0]",
-        "a budget in usd is set, but the price of openai:nobody-knows is not known",
+        "a budget in usd is set, but the price of openai:unknown-model is not known",
     )
     suite["evaluateOptions"] = {"budget": {"requests": 1}}
     trioeval.prepare(trioeval.parse_suite(suite))
 
 
 def own_suite(**config: Any) -> dict[str, Any]:
-    """Fifty calls at once of a provider of the caller's, within five dollars."""
+    """Fifty concurrent calls of a provider of the caller, with a budget of five dollars."""
     return {
         "providers": [{"id": "mine", "config": config}],
         "prompts": ["Hi"],
@@ -204,8 +204,8 @@ def own_suite(**config: Any) -> dict[str, Any]:
     }
 
 
-def test_a_budget_of_money_needs_a_bound_of_providers_that_say_what_they_cost() -> None:
-    """It could not hold for calls whose cost is known only when all of them are made."""
+def test_a_budget_of_money_needs_a_bound_of_providers_that_report_costs() -> None:
+    """It could not hold for calls whose cost is known only after all of them are made."""
     suite = own_suite()
     suite["providers"] += [
         {"id": "https://my.test/ask", "config": {"body": {"ask": "{{prompt}}"}}},
@@ -231,7 +231,7 @@ def test_a_budget_of_money_needs_a_bound_of_providers_that_say_what_they_cost() 
 
 @pytest.mark.parametrize(("cost", "calls"), [(1.0, 5), (0.5, 9)])
 def test_a_budget_of_money_holds_for_own_providers(cost: float, calls: int) -> None:
-    """No more calls are in flight than may cost a dollar each; what is given back is spent by others."""
+    """Each call in flight reserves a dollar; the unused part is released for others."""
 
     async def mine(_request: Request) -> Reply:
         await trio.sleep(1)
@@ -242,8 +242,8 @@ def test_a_budget_of_money_holds_for_own_providers(cost: float, calls: int) -> N
     assert (len(spent), sum(spent)) == (calls, calls * cost)
 
 
-def test_a_call_that_does_not_say_its_cost_counts_as_the_most() -> None:
-    """Nothing is taken to be cheaper than it may be."""
+def test_a_call_that_reports_no_cost_counts_as_the_maximum() -> None:
+    """No call is assumed to be cheaper than it may be."""
 
     async def mine(_request: Request) -> str:
         await trio.sleep(1)
@@ -253,7 +253,7 @@ def test_a_call_that_does_not_say_its_cost_counts_as_the_most() -> None:
     assert sum(row.reply is not None for row in rows) == 2
 
 
-def test_a_call_that_costs_more_than_its_bound_is_counted_and_told_once() -> None:
+def test_a_call_above_its_bound_is_counted_and_reported_once() -> None:
     """The budget is exceeded by the excess of the calls in flight, and nothing starts after that."""
 
     async def mine(_request: Request) -> Reply:
@@ -263,15 +263,15 @@ def test_a_call_that_costs_more_than_its_bound_is_counted_and_told_once() -> Non
     warnings: list[str] = []
     rows = rows_of(own_suite(maxCost=1.0), warn=warnings.append, mine=mine)
     assert sum(row.reply is not None for row in rows) == 5
-    (told,) = warnings
-    assert told == (
+    (warning,) = warnings
+    assert warning == (
         "a call of mine cost 3 US dollars, but only 1 were reserved: the budget may be exceeded by "
         "the difference; set maxCost in its config to the maximum cost of one call"
     )
 
 
-def test_calls_on_all_lanes_together_have_a_limit() -> None:
-    """However wide each lane is; judges count too."""
+def test_calls_on_all_lanes_have_a_common_limit() -> None:
+    """This holds for any widths; calls of judges count too."""
     in_flight = most = 0
 
     async def mine(_request: Request) -> str:
@@ -305,10 +305,8 @@ def test_calls_on_all_lanes_together_have_a_limit() -> None:
         ([{"lane": {"rpm": 60, "delay": 1}}, {"lane": {"rpm": 60}}], 0.001),
     ],
 )
-def test_of_several_delays_of_one_lane_the_largest_holds(
-    entries: list[dict[str, Any]], gap: float
-) -> None:
-    """Entries of one model and key share a lane, and may have another gap each."""
+def test_the_largest_delay_of_a_lane_applies(entries: list[dict[str, Any]], gap: float) -> None:
+    """Entries of one model and key share a lane, and each may have another gap."""
     providers = [{"id": "echo", "label": str(n), **entry} for n, entry in enumerate(entries)]
     prepared = trioeval.prepare(trioeval.parse_suite({"providers": providers}))
     assert [spec.min_gap for spec in prepared.lane_specs] == [gap]
@@ -316,7 +314,7 @@ def test_of_several_delays_of_one_lane_the_largest_holds(
 
 @pytest.mark.parametrize("wrong", [-1, "1", True])
 def test_a_bound_of_costs_is_a_number(wrong: object) -> None:
-    """Wherever it stands: here of a provider that has no key of its own."""
+    """This is checked at any position: here for a provider without keys."""
     suite = {"providers": [{"id": "echo", "config": {"maxCost": wrong}}]}
     with pytest.raises(SuiteError, match=r"maxCost: must be a number of US dollars of at least 0"):
         trioeval.prepare(trioeval.parse_suite(suite))
@@ -338,7 +336,7 @@ def test_a_budget_needs_bounds(budget: dict[str, int]) -> None:
 
 
 def test_usage_without_a_total_is_the_sum_of_its_parts() -> None:
-    """A call with both parts reported is not settled with its whole reservation."""
+    """A call that reports both parts is not settled with its whole reservation."""
 
     async def mine(_request: Request) -> Reply:
         return Reply(output="x", usage=Usage(prompt=5, completion=5))
@@ -351,11 +349,11 @@ def test_usage_without_a_total_is_the_sum_of_its_parts() -> None:
         },
         mine=mine,
     )
-    assert [row.status for row in rows] == [Status.PASS] * 10
+    assert [row.status for row in rows] == [Status.NOT_GRADED] * 10
 
 
-def test_what_a_failure_used_is_counted() -> None:
-    """A provider that says what its failure cost is believed."""
+def test_the_usage_of_a_failure_is_counted() -> None:
+    """The reported cost of a failure is used."""
 
     async def mine(_request: Request) -> Reply:
         raise CallError(Fault.REFUSED, "no", tokens=1000)
@@ -389,9 +387,9 @@ def test_lanes_with_one_key_are_one_lane() -> None:
     assert [spec.max_concurrency for spec in prepared.lane_specs] == [2, 4]
 
 
-@pytest.mark.parametrize(("statuses", "passed"), [([], 0), ([500, 503], 1)])
-def test_a_status_may_mean_too_many_calls(statuses: list[int], passed: int) -> None:
-    """If 503 means overload it is awaited, however few retries there are."""
+@pytest.mark.parametrize(("statuses", "successes"), [([], 0), ([500, 503], 1)])
+def test_a_status_may_mean_too_many_calls(statuses: list[int], successes: int) -> None:
+    """A lane waits if 503 means overload, however few retries there are."""
     left = iter([503, 503, 503])
 
     async def busy(_request: Request) -> Reply:
@@ -401,11 +399,11 @@ def test_a_status_may_mean_too_many_calls(statuses: list[int], passed: int) -> N
 
     lane = {"retries": 0, "overloadStatuses": statuses}
     rows = rows_of({"providers": [{"id": "busy", "lane": lane}], "prompts": ["Hi"]}, busy=busy)
-    assert sum(row.status is Status.PASS for row in rows) == passed
+    assert sum(row.status.is_success for row in rows) == successes
 
 
-def test_the_price_table_is_whole() -> None:
-    """Every price is a number, and cheaper from a cache than not."""
+def test_the_price_table_is_complete() -> None:
+    """Every price is a number, and cached tokens are cheaper."""
     table = list_prices()
     assert len(table.date) == len("2026-01-01")
     for models in table.prices.values():
@@ -434,7 +432,7 @@ def test_cost_is_unknown_without_tokens() -> None:
     st.floats(0, 100),
     st.floats(0, 100),
 )
-def test_the_most_is_never_less_than_the_cost(
+def test_the_maximum_is_never_less_than_the_cost(
     prompt: int, completion: int, cached: int, input_price: float, output_price: float
 ) -> None:
     """A reservation of a budget covers the settled amount."""

@@ -1,4 +1,4 @@
-"""In which order steps may start: counted waiting against the rule itself."""
+"""The order in which steps may start: counted waiting against the rule itself."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ ACCESSES = st.lists(st.builds(CellAccess, reads=CELLS, writes=CELLS), max_size=1
 
 
 def waits_for(accesses: Sequence[CellAccess], serial: frozenset[int], index: int) -> set[int]:
-    """The rule: every earlier step that may write what this one may read; serial ones run before."""
+    """The rule: every earlier step that may write a value that this one may read; serial ones run before."""
     return {
         earlier
         for earlier in range(index)
@@ -24,17 +24,17 @@ def waits_for(accesses: Sequence[CellAccess], serial: frozenset[int], index: int
 
 
 @given(ACCESSES, st.frozensets(st.integers(0, 9), max_size=3), st.randoms(use_true_random=False))
-def test_a_step_is_ready_when_the_last_it_waits_for_is_over(
+def test_a_step_is_ready_when_the_last_step_that_it_waits_for_has_ended(
     accesses: list[CellAccess], serial: frozenset[int], chance: random.Random
 ) -> None:
-    """Neither earlier nor later, each once, in whatever order steps end."""
+    """It is ready neither earlier nor later, once, for any order of ends."""
     size = len(accesses)
     order = CellReadiness.of(size, serial, accesses.__getitem__)
     waiting = {i: waits_for(accesses, serial, i) for i in range(size) if i not in serial}
     ready = list(order.begin())
     assert ready == [index for index, others in waiting.items() if not others]
     for index in sorted(serial & set(range(size))):
-        assert not order.on_outcome(index, done=True).ready  # no step waits for those
+        assert not order.on_outcome(index, done=True).ready  # no step waits for these
     ended: set[int] = set()
     while ready:
         index = ready.pop(chance.randrange(len(ready)))
@@ -57,10 +57,10 @@ def test_a_step_is_ready_when_the_last_it_waits_for_is_over(
     st.integers(1, 4),
     st.randoms(use_true_random=False),
 )
-def test_of_a_long_run_only_so_many_steps_are_looked_at(
+def test_a_long_run_examines_a_limited_number_of_steps(
     accesses: list[CellAccess], serial: frozenset[int], ahead: int, chance: random.Random
 ) -> None:
-    """Each step starts once, never before those it waits for, and none is looked at too early."""
+    """Each step starts once, never before those it waits for, and none is examined too early."""
     size = len(accesses)
     looked: list[int] = []
 
@@ -81,7 +81,7 @@ def test_of_a_long_run_only_so_many_steps_are_looked_at(
 
 
 @given(st.integers(0, 8), st.frozensets(st.integers(0, 9)))
-def test_one_by_one_is_index_order_without_the_serial_steps(
+def test_serial_order_is_index_order_without_the_serial_steps(
     size: int, serial: frozenset[int]
 ) -> None:
     """The end of a serial step, which comes before all others, starts nothing."""
@@ -96,7 +96,7 @@ def test_one_by_one_is_index_order_without_the_serial_steps(
     assert seen == [index for index in range(size) if index not in serial]
 
 
-def test_a_cell_that_a_step_reads_and_writes_makes_a_chain() -> None:
+def test_a_value_that_steps_read_and_write_makes_a_chain() -> None:
     """Like the turns of a conversation; a step that only writes waits for no other."""
     turn = CellAccess(frozenset("c"), frozenset("c"))
     accesses: Mapping[int, CellAccess] = {
@@ -113,7 +113,7 @@ def test_a_cell_that_a_step_reads_and_writes_makes_a_chain() -> None:
 
 @pytest.mark.slow
 def test_order_costs_microseconds_a_step() -> None:
-    """Ten thousand steps of ten conversations and a register that every tenth writes and all read."""
+    """Ten thousand steps with ten conversations, and a register that every tenth step writes and all read."""
     size = 10_000
 
     def access(index: int) -> CellAccess:

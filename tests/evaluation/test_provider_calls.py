@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from journalled import Model, Notes, Ran, execute, shared_cache, told
+from journalled import Model, Notes, Ran, execute, shared_cache, without_times
 
 from trioeval import Request, Status
 from trioeval.errors import ProviderError
@@ -30,7 +30,7 @@ BAD = json.dumps({"pass": False, "score": 0, "reason": "r"})
 
 
 def suite(*words: str, lane: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
-    """One row a word."""
+    """A suite with one row per word."""
     return {
         "providers": [{"id": "model", "lane": {"maxConcurrency": 4, **(lane or {})}}],
         "prompts": ["{{word}}"],
@@ -42,7 +42,7 @@ def suite(*words: str, lane: Mapping[str, Any] | None = None, **more: Any) -> di
 def execute_twice(
     first: Mapping[str, Any], second: Mapping[str, Any], models: Mapping[str, Any], **more: Any
 ) -> Ran:
-    """The second of two suites that share a cache."""
+    """The results of the second of two suites that share a cache."""
     with shared_cache() as cache:
 
         async def use(go: Callable[..., Awaitable[None]]) -> None:
@@ -61,17 +61,17 @@ def cached(document: Mapping[str, Any], models: Mapping[str, Any], *args: Any, *
 
 
 def test_a_hundred_equal_rows_are_one_request_that_holds_one_slot() -> None:
-    """The others wait without a slot, so whatever else there is to do goes on beside it."""
+    """The others wait without a slot, so other rows continue."""
     model = Model(slow={"a": 10.0}, cacheable=True)
     ran = cached(suite(*["a"] * 100, "b", "c", "d"), {"model": model}, Notes())
-    assert model.asked == {"a": 1, "b": 1, "c": 1, "d": 1}
+    assert model.counts == {"a": 1, "b": 1, "c": 1, "d": 1}
     assert model.most == 4
     paid = [row for row in ran.rows[:100] if not row.cached]
     assert len(paid) == 1
     assert paid[0].reply is not None
     assert (paid[0].reply.cost, paid[0].calls) == (0.25, 1)
     for row in ran.rows[:100]:
-        assert row.status is Status.PASS
+        assert row.status is Status.NOT_GRADED
         assert row.latency_ms == 10_000
         if row is not paid[0]:
             assert row.reply is not None
@@ -80,7 +80,7 @@ def test_a_hundred_equal_rows_are_one_request_that_holds_one_slot() -> None:
     assert max(ran.at.values()) == 10.0
 
 
-def test_a_failure_is_told_to_all_who_ask_and_written_down_once() -> None:
+def test_a_failure_is_raised_for_all_callers_and_recorded_once() -> None:
     model = Model(cacheable=True, fails=lambda _: ProviderError("bad_request", "no"))
     notes = Notes()
     ran = cached(suite("a", "a", "a"), {"model": model}, notes)
@@ -102,34 +102,34 @@ def test_a_reply_from_the_cache_does_not_wait_for_a_lane_that_is_blocked() -> No
     notes = Notes()
     words = ["new", "newer", "old", "newest", "old"]
     ran = execute_twice(suite("old"), suite(*words), {"model": model}, journal=notes)
-    assert [row.status for row in ran.rows] == [Status.PASS] * 5
+    assert [row.status for row in ran.rows] == [Status.NOT_GRADED] * 5
     assert notes.rows[0].index == 2
     assert notes.rows_at[2] == 0.0
     assert min(notes.rows_at[index] for index in (0, 1, 3)) == 1.0
     assert notes.rows_at[0] >= 100.0
     assert dict(ran.rows[2].waits) == {}
     assert ran.rows[2].cached
-    assert model.asked["old"] == 1
+    assert model.counts["old"] == 1
 
 
-def test_what_is_cached_takes_no_pace_and_no_budget() -> None:
+def test_cached_replies_use_no_pace_and_no_budget() -> None:
     model = Model(cacheable=True)
     lane = {"delay": 60_000}
     first, second = suite("a"), suite(*["a"] * 50, lane=lane)
     second["evaluateOptions"] = {"budget": {"requests": 1}}
     ran = execute_twice(first, second, {"model": model})
     assert ran.summary is not None
-    assert (ran.summary.passed, ran.summary.duration) == (50, 0.0)
+    assert (ran.summary.not_graded, ran.summary.duration) == (50, 0.0)
 
 
-def test_refreshing_asks_again() -> None:
+def test_a_refresh_calls_again() -> None:
     model = Model(cacheable=True)
     ran = execute_twice(suite("a"), suite("a"), {"model": model}, refresh_cache=True)
     assert model.requests == 2
     assert not ran.rows[0].cached
 
 
-def test_providers_that_are_not_cached_are_asked_each_time() -> None:
+def test_providers_that_are_not_cached_are_called_each_time() -> None:
     model = Model()
     cached(suite("a", "a"), {"model": model})
     assert model.requests == 2
@@ -151,10 +151,10 @@ def test_judges_are_cached_as_well() -> None:
     assert row.spent != NOTHING_SPENT
 
 
-def test_a_judge_that_is_to_answer_several_times_is_asked_several_times() -> None:
-    """No answer of a panel stands for another one; in the next run, each stands for itself."""
-    said = iter([GOOD, BAD, GOOD])
-    judge = Model(cacheable=True, says=lambda _: next(said))
+def test_repeated_calls_of_a_judge_are_separate() -> None:
+    """No reply of a panel is used for another one; in the next run, each is reused for its own call."""
+    replies_left = iter([GOOD, BAD, GOOD])
+    judge = Model(cacheable=True, says=lambda _: next(replies_left))
     document = judged("a", assertion={**RUBRIC, "config": {"repeat": 3}})
     ran = execute_twice(document, document, {"model": Model(), "judge": judge})
     assert judge.requests == 3
@@ -163,14 +163,14 @@ def test_a_judge_that_is_to_answer_several_times_is_asked_several_times() -> Non
     assert sorted(part.metadata["graderReplies"]) == sorted([GOOD, BAD, GOOD])
 
 
-def test_hits_are_written_down_and_recalled() -> None:
+def test_cache_hits_are_recorded_and_recalled() -> None:
     """A resumed run does not depend on the contents of the cache, and does not change them."""
     model, notes = Model(cacheable=True), Notes()
     first = cached(suite("a", "a"), {"model": model}, notes)
     assert [call.cached for call in notes.calls] == [False, True]
     again = execute(suite("a", "a"), {"model": model}, notes.next(keeps=lambda _: False))
     assert model.requests == 1
-    assert [told(row) for row in again.rows] == [told(row) for row in first.rows]
+    assert [without_times(row) for row in again.rows] == [without_times(row) for row in first.rows]
     assert [row.cached for row in again.rows] == [False, True]
     assert [row.calls for row in again.rows] == [1, 0]
 
@@ -179,7 +179,7 @@ KEY = "sk-0123456789abcdef"
 
 
 def asker(config: Mapping[str, Any], model: Model, notes: Notes) -> ReplySource:
-    """One provider of this config, whose requests are answered by a model."""
+    """One provider with this config, whose requests a model answers."""
     entry = ProviderEntry(id="openai:chat:m", config=config)
     found = resolve(
         *(entry.id, entry.config),
@@ -222,7 +222,7 @@ def ask(config: Mapping[str, Any], model: Model, notes: Notes) -> RecordedReply:
     return run_virtual(main)
 
 
-def test_keys_are_not_written_down() -> None:
+def test_keys_are_not_recorded() -> None:
     notes = Notes()
     ask({"apiKey": KEY}, Model(), notes)
     (call,) = notes.calls
@@ -240,7 +240,7 @@ def test_a_reply_of_another_config_is_not_used(config: Mapping[str, Any], again:
     assert model.requests == 1 + again
 
 
-def test_who_sees_the_prompt_alone_is_asked_the_same_whatever_the_variables_are() -> None:
+def test_a_provider_that_sees_only_the_prompt_gets_equal_calls_for_any_variables() -> None:
     """Data that is not JSON never gives an equal call."""
     one = asker({"apiKey": KEY}, Model(), Notes())
 

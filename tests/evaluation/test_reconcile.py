@@ -44,12 +44,12 @@ def asserting(word: str, value: str) -> Mapping[str, Any]:
 
 
 def states(found: Reconciled) -> str:
-    """One letter a row."""
+    """One letter per row."""
     return "".join(found.state(index)[0] for index in range(len(found.steps)))
 
 
 def test_the_same_suite_keeps_every_row() -> None:
-    """At its place."""
+    """Every row stays at its position."""
     steps = steps_of("a", "b", "c")
     found = reconcile(stored(steps), steps_of("a", "b", "c"))
     assert dict(found.moves) == {0: 0, 1: 1, 2: 2}
@@ -58,8 +58,8 @@ def test_the_same_suite_keeps_every_row() -> None:
     assert summarize(found) == "of 3 rows: 3 kept"
 
 
-def test_a_test_in_front_moves_all_others_and_changes_none() -> None:
-    """They are kept where they stand now."""
+def test_inserting_a_test_moves_all_others_and_changes_none() -> None:
+    """They are kept at their new positions."""
     found = reconcile(stored(steps_of("a", "b")), steps_of("new", "a", "b"))
     assert states(found) == "nkk"
     assert dict(found.moves) == {1: 0, 2: 1}
@@ -74,15 +74,15 @@ def test_a_test_in_front_moves_all_others_and_changes_none() -> None:
     ]
 
 
-def test_a_changed_assertion_changes_its_row_alone() -> None:
-    """That holds also if the row has moved."""
+def test_a_changed_assertion_changes_only_its_row() -> None:
+    """This also applies if the row has moved."""
     before = steps_of("a", asserting("b", "1"), "c")
     found = reconcile(stored(before), steps_of("z", "a", asserting("b", "2"), "c"))
     assert states(found) == "nkck"
     assert dict(found.moves) == {1: 0, 2: 1, 3: 2}
 
 
-def test_rows_that_the_suite_has_no_more_are_gone() -> None:
+def test_rows_that_the_suite_no_longer_has_are_removed() -> None:
     """The summary names them if a name is known."""
     found = reconcile(stored(steps_of("a", "b", "c", "d")), steps_of("d", "b"))
     assert found.gone == [0, 2]
@@ -93,8 +93,8 @@ def test_rows_that_the_suite_has_no_more_are_gone() -> None:
     assert summarize(found).endswith("  gone: 0, 2")
 
 
-def test_repeats_are_told_apart_by_their_order() -> None:
-    """More of them are new ones at the end, fewer are gone from there."""
+def test_repeats_are_distinguished_by_their_order() -> None:
+    """Additional ones are new at the end, missing ones are removed from there."""
     three, two = (steps_of("a", "b", evaluateOptions={"repeat": repeat}) for repeat in (3, 2))
     found = reconcile(stored(two), three)
     assert dict(found.moves) == {0: 0, 1: 1, 3: 2, 4: 3}
@@ -104,8 +104,8 @@ def test_repeats_are_told_apart_by_their_order() -> None:
     assert back.gone == [2, 5]
 
 
-def test_of_rows_with_equal_ids_those_with_equal_content_belong_together() -> None:
-    """A test that is put before another one on the same variables takes nothing from it."""
+def test_rows_with_equal_ids_are_matched_by_content() -> None:
+    """A test that is inserted before another one with the same variables does not take its row."""
     before = steps_of(asserting("a", "1"), asserting("a", "2"))
     now = steps_of(asserting("a", "0"), asserting("a", "1"), asserting("a", "2"))
     assert states(reconcile(stored(before), now)) == "nkk"
@@ -118,13 +118,13 @@ def test_of_rows_with_equal_ids_those_with_equal_content_belong_together() -> No
 
 
 def test_other_settings_of_the_suite_change_every_row() -> None:
-    """New ones stay new."""
+    """New rows stay new."""
     found = reconcile(stored(steps_of("a")), steps_of("b", "a"), same_settings=False)
     assert states(found) == "nc"
 
 
-def test_of_rows_that_were_never_written_down_nobody_can_say_whether_they_changed() -> None:
-    """A killed run has fewer rows than its suite; the summary says so."""
+def test_changes_of_rows_that_were_never_recorded_are_unknown() -> None:
+    """A killed run has fewer rows than its suite; the summary reports this."""
     steps = steps_of("a", "b", "c")
     killed = list(stored(steps))[1:2]
     found = reconcile(killed, steps, expected=3)
@@ -138,8 +138,8 @@ def test_of_rows_that_were_never_written_down_nobody_can_say_whether_they_change
     assert not reconcile(killed, steps_of("b"), expected=3).is_same
 
 
-def test_calls_of_rows_that_were_never_written_down_go_with_their_rows() -> None:
-    """By the row's id, equal ones in their order; behind those that were written down."""
+def test_calls_of_unrecorded_rows_move_with_their_rows() -> None:
+    """They are matched by the row's id, equal ones in their order, after recorded ones."""
     before = steps_of("a", "b", "a", "gone", "c")
     ids = [one.id for one in stored(before)]
     written = [one for one in stored(before) if one.index == 2]
@@ -174,7 +174,7 @@ def test_a_suite_without_rows_has_nothing_to_keep() -> None:
 
 
 def test_all_columns_of_a_test_move_with_it() -> None:
-    """A column that is new adds its rows and moves the others."""
+    """A new column adds its rows and moves the others."""
     before = steps_of("a", "b")
     now = steps_of("a", "b", providers=["echo", {"id": "echo", "label": "two"}])
     found = reconcile(stored(before), now)
@@ -182,8 +182,8 @@ def test_all_columns_of_a_test_move_with_it() -> None:
     assert dict(found.moves) == {0: 0, 2: 1}
 
 
-def test_a_large_file_is_read_once_and_nothing_of_it_is_held(tmp_path: Path) -> None:
-    """Both sides are looked at side by side: what is ahead of its match is as much as rows have moved."""
+def test_a_large_file_is_read_once_and_not_held_in_memory(tmp_path: Path) -> None:
+    """Both sides are read in parallel: the buffer is as large as the distance by which rows have moved."""
     file = tmp_path / "tests.jsonl"
     lines = [json.dumps({"vars": {"x": f"word {i}"}}) for i in range(3000)]
     file.write_text("\n".join(lines), encoding="utf-8")
@@ -198,7 +198,7 @@ def test_a_large_file_is_read_once_and_nothing_of_it_is_held(tmp_path: Path) -> 
     looked: list[int] = []
 
     class Watched(Iterator[StoredIdentity]):
-        """Says how far it was read."""
+        """Records how far it was read."""
 
         def __init__(self) -> None:
             self.rest = iter(before)
@@ -226,8 +226,8 @@ def test_a_large_file_is_read_once_and_nothing_of_it_is_held(tmp_path: Path) -> 
         ("7-7", "7"),
     ],
 )
-def test_what_is_run_again_is_said_in_words_or_rows(text: str, right: str) -> None:
-    """Rows in any order, each once."""
+def test_rows_to_run_again_are_given_in_words_or_numbers(text: str, right: str) -> None:
+    """Rows may be in any order, and each counts once."""
     assert str(parse_retry(text)) == right
     assert parse_retry(right) == parse_retry(text)
 
@@ -235,8 +235,8 @@ def test_what_is_run_again_is_said_in_words_or_rows(text: str, right: str) -> No
 @pytest.mark.parametrize(
     "text", ["", "all", "3,", "-1", "5-3", "1.5", "3;4", "failed,errors", "²", "9" * 30]
 )
-def test_what_says_nothing_that_can_be_run_again_is_refused(text: str) -> None:
-    """With what would be right."""
+def test_an_invalid_selection_of_rows_is_refused(text: str) -> None:
+    """The message has the valid forms."""
     with pytest.raises(UsageError) as caught:
         parse_retry(text)
     assert str(caught.value) == (
@@ -244,8 +244,8 @@ def test_what_says_nothing_that_can_be_run_again_is_refused(text: str) -> None:
     )
 
 
-def test_a_row_that_the_run_does_not_have_is_found_before_it_starts() -> None:
-    """The largest one."""
+def test_a_row_number_beyond_the_run_is_refused_before_it_starts() -> None:
+    """The message names the largest one."""
     assert parse_retry("3,17").beyond(18) is None
     assert parse_retry("3,17").beyond(17) == 17
     assert parse_retry("errors").beyond(0) is None
@@ -278,7 +278,7 @@ UNENDED = {"interrupted", "not run", "blocked"}
         (parse_retry("4,6"), set(), set()),
     ],
 )
-def test_what_runs_again_and_what_of_that_asks_anew(
+def test_retries_select_rows_and_those_that_need_new_replies(
     retry: Retry, again: set[str], anew: set[str]
 ) -> None:
     """An unfinished row always runs again, and never repeats calls that have replies."""

@@ -1,4 +1,4 @@
-"""A plan of which some jobs are done already: everything that is said of jobs means the right ones."""
+"""A plan with finished jobs: all reports about jobs use the right indices."""
 
 import functools
 import itertools
@@ -41,7 +41,7 @@ from trioeval.testing import run_virtual
 
 @attrs.define(eq=False)
 class Kept:
-    """Rows of which only the indices matter, or what was recorded of them."""
+    """Rows of which only the indices matter, or their records."""
 
     indices: frozenset[int]
     records: Mapping[int, Mapping[str, Any]] = attrs.field(factory=dict)
@@ -57,7 +57,7 @@ class Kept:
 
 
 class Forgetful:
-    """No row leaves anything."""
+    """Rows that leave no data."""
 
     shares_data = False
 
@@ -101,7 +101,7 @@ class Toy:
         return []
 
     def unstarted(self, _jobs: range) -> None:
-        """Every job that never began is reported by itself."""
+        """Every job that never started is reported separately."""
 
     def on_emitted(self, row: Row) -> None:
         raise AssertionError(row)
@@ -149,8 +149,8 @@ def run(toy: Toy, size: int, kept: Sequence[int], width: int = 3, **more: Any) -
     return body
 
 
-def test_only_jobs_that_are_left_are_run_by_their_own_names() -> None:
-    """Their outcomes have their own indices, in order."""
+def test_only_remaining_jobs_run_under_their_own_indices() -> None:
+    """Their outcomes have these indices, in order."""
     toy = Toy(Plan.of(jobs_of(6)), failing=frozenset({4}))
     body = run(toy, 6, [0, 3])
     assert sorted(index for index, _ in toy.started) == [1, 2, 4, 5]
@@ -159,8 +159,8 @@ def test_only_jobs_that_are_left_are_run_by_their_own_names() -> None:
     assert list(body.kept_rows()) == [0, 3]
 
 
-def test_nothing_kept_is_the_whole_plan_and_everything_kept_an_empty_one() -> None:
-    """Neither of them is a special case for the kernel."""
+def test_no_kept_rows_give_the_whole_plan_and_all_give_an_empty_one() -> None:
+    """Neither case is special for the kernel."""
     toy = Toy(Plan.of(jobs_of(3)))
     run(toy, 3, [])
     assert [outcome.index for outcome in toy.outcomes] == [0, 1, 2]
@@ -183,14 +183,14 @@ def test_serial_jobs_stay_serial() -> None:
     assert whole.started == [(0, 0), (2, 1), (3, 2)]
 
 
-def test_jobs_of_one_key_stay_one_at_a_time() -> None:
-    """Across the gaps."""
+def test_jobs_of_one_key_run_one_at_a_time() -> None:
+    """Kept rows between them make no difference."""
     toy = Toy(Plan.of(jobs_of(5, key=lambda index: index % 2)))
     run(toy, 5, [2])
     assert sorted(toy.started) == [(0, 0), (1, 0), (3, 1), (4, 1)]
 
 
-def test_what_a_job_depends_on_is_done_if_it_is_kept() -> None:
+def test_dependencies_on_kept_rows_are_done() -> None:
     """A remaining job blocks others under its own index."""
     edges: dict[int, list[int | Edge]] = {
         2: [0, Edge(1)],
@@ -205,18 +205,18 @@ def test_what_a_job_depends_on_is_done_if_it_is_kept() -> None:
     assert toy.outcomes[4] == Blocked(5, by=2)
 
 
-def test_whether_a_job_needs_no_lane_is_found_of_the_job_itself() -> None:
-    """By its own index."""
-    asked: list[int] = []
+def test_jobs_without_a_lane_are_found_by_their_own_index() -> None:
+    """The plan is queried with the original index."""
+    indices: list[int] = []
 
     def needs_no_lane(job: Job[str]) -> bool:
         assert job.payload == f"job {job.index}"
-        asked.append(job.index)
+        indices.append(job.index)
         return job.index == 4
 
     toy = Toy(attrs.evolve(Plan.of(jobs_of(5)), needs_no_lane=needs_no_lane))
     run(toy, 5, [0, 2], width=1)
-    assert asked == [1, 3, 4]
+    assert indices == [1, 3, 4]
     assert resumed(Toy(Plan.of(jobs_of(2))), 2, [0]).plan().needs_no_lane is None
 
 
@@ -235,7 +235,7 @@ class Chain(Readiness):
         return ReadinessUpdate([index + 1]) if done else ReadinessUpdate((), [(index + 1, index)])
 
 
-def test_a_readiness_that_blocks_jobs_blocks_those_that_are_left() -> None:
+def test_a_readiness_that_blocks_jobs_blocks_remaining_ones() -> None:
     """A kept row counts as done, also after a failed one, and releases its dependents."""
     toy = Toy(attrs.evolve(Plan.of(jobs_of(6)), readiness=lambda: Chain(6)), failing=frozenset({1}))
     run(toy, 6, [0, 3])
@@ -260,7 +260,7 @@ class Ranked(Readiness):
 
 
 def test_ranks_rounds_and_withdrawals_are_those_of_the_whole_plan() -> None:
-    """By the places that jobs have among those that are left."""
+    """They use the positions of jobs among the remaining ones."""
     toy = Toy(attrs.evolve(Plan.of(jobs_of(6)), readiness=Ranked))
     make = resumed(toy, 6, [0, 3]).plan().readiness
     assert make is not None
@@ -285,7 +285,7 @@ BEHIND_KEPT = [
     *[CellAccess()] * 3,
     CellAccess(reads=frozenset("x")),
 ]
-"""The seventh step is left, the eighth is kept and reads of it, and the last one reads of that."""
+"""The seventh step remains, the eighth is kept and reads from it, and the last one reads from that."""
 
 INDICES = st.frozensets(st.integers(0, 11))
 ORDERS = st.sampled_from(["one by one", "side by side"])
@@ -304,10 +304,10 @@ CELLS = st.lists(
 @settings(max_examples=60)
 @given(CELLS, INDICES, INDICES, st.integers(1, 12), ORDERS)
 @example(BEHIND_KEPT, frozenset({0, 7}), frozenset(), 12, "side by side")
-def test_every_job_that_is_left_runs_once_and_behind_those_that_it_needs(
+def test_every_remaining_job_runs_once_and_after_its_dependencies(
     cells: list[CellAccess], kept: frozenset[int], serial: frozenset[int], ahead: int, order: str
 ) -> None:
-    """Readers wait for earlier writers and for no others; one that is kept takes no time, in its turn."""
+    """Readers wait for earlier writers only; a kept one takes no time, in its turn."""
     strict = order == "one by one"
 
     def ready() -> CellReadiness | SerialReadiness:
@@ -342,8 +342,8 @@ def test_every_job_that_is_left_runs_once_and_behind_those_that_it_needs(
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(st.frozensets(st.integers(0, 7)), ORDERS)
-def test_groups_are_kept_whole_or_not_at_all(kept: frozenset[int], order: str) -> None:
-    """With the job that compares them, which waits for its steps as ever."""
+def test_groups_are_kept_completely_or_not_at_all(kept: frozenset[int], order: str) -> None:
+    """This includes the job that compares them, which waits for its steps as usual."""
     steps = steps_of(8, compared=True, columns=2)
     layout = Layout.of(steps.spans)
     plan = Plan.of(jobs_of(len(layout)))
@@ -373,7 +373,7 @@ def test_groups_are_kept_whole_or_not_at_all(kept: frozenset[int], order: str) -
 
 @attrs.define(eq=False)
 class Notes:
-    """A journal that knows rows, and no replies."""
+    """A journal of rows without replies."""
 
     rows: Kept
     resumed: bool = True
@@ -397,7 +397,7 @@ class Notes:
         pass
 
     def first_single_row(self, _task: str | None, rows: range) -> int:
-        """Every row is given alone."""
+        """Every row is returned alone."""
         return rows.start
 
     def rows_not_run(self, rows: RowsNotRun) -> None:
@@ -426,8 +426,8 @@ class Notes:
 
 
 @pytest.mark.slow
-def test_what_extensions_changed_of_kept_rows_is_seen_by_later_ones(tmp_path: Path) -> None:
-    """The register and the conversation that a hook gave a row, though its test has neither."""
+def test_changes_of_kept_rows_by_extensions_are_visible_to_later_rows(tmp_path: Path) -> None:
+    """A hook gave the row a register and a conversation, which its test does not name."""
     (tmp_path / "hook.py").write_text(
         "def beforeEach(context, info=None):\n"
         "    test = context['test']\n"

@@ -1,4 +1,4 @@
-"""The prompts that judges are asked with, against what promptfoo 0.123.1 sends."""
+"""The prompts of judges, compared with those of promptfoo 0.123.1."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def rendered(text: str, **names: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("said", "part", "prompt"),
+    ("prompts", "part", "prompt"),
     [
         (None, None, "own"),
         ("", None, "own"),
@@ -38,11 +38,11 @@ def rendered(text: str, **names: Any) -> str:
         ({"steps": "one"}, None, '{"steps":"one"}'),
     ],
 )
-def test_the_users_prompt_is_taken_where_there_is_one_for_the_question(
-    said: Any, part: int | str | None, prompt: str
+def test_the_users_prompt_is_used_if_it_is_for_the_question(
+    prompts: Any, part: int | str | None, prompt: str
 ) -> None:
-    """A text cannot stand for one of several questions; the only one is asked with all, as JSON."""
-    assert chosen_prompt("own", said, part) == prompt
+    """A text cannot be the prompt of one of several questions; a single question takes any form, as JSON."""
+    assert chosen_prompt("own", prompts, part) == prompt
 
 
 @pytest.mark.parametrize(
@@ -60,19 +60,17 @@ def test_the_users_prompt_is_taken_where_there_is_one_for_the_question(
         ("{% raise %}", "{% raise %}"),
     ],
 )
-def test_an_output_stands_in_a_prompt_as_its_value_and_never_as_a_template(
-    output: Any, shown: str
-) -> None:
-    """JSON is read first, and what a model wrote is not rendered."""
+def test_an_output_is_inserted_as_its_value_and_never_rendered(output: Any, shown: str) -> None:
+    """JSON is parsed first, and texts of models are not rendered."""
     assert rendered("<{{output}}>", output=output) == f"<{shown}>"
 
 
-def test_other_variables_are_texts_as_they_are() -> None:
-    """Only what stands for an output is read as JSON."""
+def test_other_variables_are_inserted_as_text() -> None:
+    """Only outputs are parsed as JSON."""
     assert rendered("{{vars}} {{n}}", vars="[1, 2]", n=[{"a": 1}, 2]) == '[1, 2] {"a":1},2'
 
 
-def test_a_prompt_that_is_json_is_rendered_inside_of_its_texts() -> None:
+def test_a_prompt_of_json_is_rendered_inside_of_its_texts() -> None:
     """Quotes of an output cannot break it."""
     text = '[{"role": "user", "content": "{{output}}"}, 5]'
     assert rendered(text, output='say "hi"\n') == (
@@ -80,7 +78,7 @@ def test_a_prompt_that_is_json_is_rendered_inside_of_its_texts() -> None:
     )
 
 
-def test_objects_may_be_left_open() -> None:
+def test_objects_may_stay_objects() -> None:
     """The variable is `DISABLE_OBJECT_STRINGIFY`."""
     names = named_values({"output": '{"a": {"b": 2}}'}, open_objects=True)
     assert render_prompt("{{output.a.b}}", names, Templates().fill) == "2"
@@ -94,7 +92,7 @@ def test_objects_may_be_left_open() -> None:
         '[{"role": "user", "content": "{{ rubrik }}"}]',
     ],
 )
-def test_a_prompt_of_which_nothing_is_left_is_an_error_of_grading(text: str) -> None:
+def test_an_empty_prompt_is_an_error_of_grading(text: str) -> None:
     """A judge's reply to an empty prompt is not a verdict."""
     with pytest.raises(GradingError, match="the grading prompt is empty"):
         rendered(text, rubric="kind")
@@ -104,7 +102,7 @@ def test_a_prompt_of_which_nothing_is_left_is_an_error_of_grading(text: str) -> 
 def test_a_prompt_that_cannot_be_rendered_is_an_error_of_grading(text: str) -> None:
     """Suites are checked at loading, but prompts made in Python are not."""
     if text == "{{ x":
-        assert rendered(text) == text  # no template, as elsewhere
+        assert rendered(text) == text  # it is not a template, as elsewhere
         return
     with pytest.raises(GradingError, match="the grading prompt cannot be rendered"):
         rendered(text)

@@ -28,12 +28,12 @@ def get_assert(output, context):
 def least(output, context):
     return len(output) >= context["config"]["least"]
 
-def told(output, context):
+def judged(output, context):
     assert context["prompt"] == "say hi", context["prompt"]
     assert context["vars"] == {"word": "hi", "n": [1]}, context["vars"]
     assert context["test"]["vars"]["word"] == "hi"
     assert context["test"]["description"] == "one"
-    assert context["test"]["assert"][0] == {"type": "python", "value": "file://checks.py:told"}
+    assert context["test"]["assert"][0] == {"type": "python", "value": "file://checks.py:judged"}
     assert context["provider"] == {"id": "echo"}
     assert context["test"]["options"] == {}
     assert context["metadata"] == {}
@@ -107,12 +107,12 @@ def problem(folder: Path, *assertions: dict[str, Any]) -> str:
     return str(caught.value)
 
 
-def test_a_script_is_told_what_is_known_of_its_row(tmp_path: Path) -> None:
-    """In both languages under the same names."""
+def test_a_script_gets_the_context_of_its_row(tmp_path: Path) -> None:
+    """Both languages use the same names."""
     in_javascript = "context.vars.n[0] === 1 && context.test.description === 'one'"
     row = row_of(
         tmp_path,
-        {"type": "python", "value": "file://checks.py:told"},
+        {"type": "python", "value": "file://checks.py:judged"},
         {"type": "javascript", "value": in_javascript},
         {"type": "python", "value": "context['providerResponse']['output'] == output"},
         description="one",
@@ -121,8 +121,8 @@ def test_a_script_is_told_what_is_known_of_its_row(tmp_path: Path) -> None:
     assert row.status is Status.PASS, row.error
 
 
-def test_a_script_sees_the_output_after_transforms_and_what_was_sent(tmp_path: Path) -> None:
-    """The same output as it judges; what came is `raw` where that is something else."""
+def test_a_script_sees_the_transformed_output_and_the_sent_prompt(tmp_path: Path) -> None:
+    """It gets the output that it judges; the original one is `raw` if it differs."""
     row = row_of(
         tmp_path,
         {"type": "javascript", "value": "context.providerResponse.output.a === 'say hi'"},
@@ -134,7 +134,7 @@ def test_a_script_sees_the_output_after_transforms_and_what_was_sent(tmp_path: P
 
 
 def test_files_of_code_judge_with_their_config(tmp_path: Path) -> None:
-    """The function is the one that is named, or the one that such a file is expected to have."""
+    """The function is the named one, or the default of such a file."""
     row = row_of(
         tmp_path,
         {"type": "python", "value": "file://checks.py"},
@@ -149,10 +149,10 @@ def test_files_of_code_judge_with_their_config(tmp_path: Path) -> None:
     assert row.verdict.parts[3].reason == "checks.py:fail: KeyError: 'abc'"
 
 
-def test_processes_stay_for_the_next_assertion(
+def test_processes_are_reused_for_the_next_assertion(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One pool serves all code that stands in a suite, and one each function of a file."""
+    """One pool serves all inline code of a suite, and each function of a file has its own."""
     monkeypatch.setenv("TRIOEVAL_PYTHON_WORKERS", "1")
     pid = {"type": "python", "value": "__import__('os').getpid()"}
     other = {"type": "python", "value": "import os\nreturn os.getpid()"}
@@ -194,9 +194,7 @@ def test_programs_compute_values(tmp_path: Path) -> None:
         ("file://checks.js:fial", Status.ERROR, 'it exports no function "fial"'),
     ],
 )
-def test_programs_that_compute_no_value(
-    value: str, status: Status, error: str, tmp_path: Path
-) -> None:
+def test_programs_without_a_value(value: str, status: Status, error: str, tmp_path: Path) -> None:
     """A failing Python program fails the assertion, also under `not-`; a verdict is not a value."""
     suite = suite_of(tmp_path, {"type": "not-contains", "value": value})
     with (tmp_path / "checks.py").open("a") as file:
@@ -207,7 +205,7 @@ def test_programs_that_compute_no_value(
 
 
 @pytest.mark.parametrize(
-    ("assertion", "said"),
+    ("assertion", "message"),
     [
         (
             {"type": "equals", "value": ["file://checks.py"]},
@@ -221,11 +219,11 @@ def test_programs_that_compute_no_value(
         ({"type": "javascript", "value": "file://wrong.js"}, "is not JavaScript"),
         (
             {"type": "ruby", "value": "true"},
-            'running Ruby requires "no-ruby", which is not installed',
+            'program "no-ruby" not found in PATH, required for Ruby code',
         ),
         (
             {"type": "equals", "value": "file://check.rb"},
-            'running Ruby requires "no-ruby", which is not installed',
+            'program "no-ruby" not found in PATH, required for Ruby code',
         ),
         ({"type": "webhook", "value": "example.com"}, "begins with http:// or https://"),
         ({"type": "webhook"}, '"value" is missing'),
@@ -243,10 +241,10 @@ def test_programs_that_compute_no_value(
         ({"type": "javascript", "value": "const a = 1\nreturn fetch(a)"}, "uses fetch in line 2"),
     ],
 )
-def test_code_that_cannot_run_is_told_before_a_run(
-    assertion: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_invalid_code_is_reported_before_a_run(
+    assertion: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the place, and what would be right."""
+    """The message has the position and the valid forms."""
     monkeypatch.setenv("TRIOEVAL_RUBY", "no-ruby")
     for name, text in {
         "typed.ts": "",
@@ -258,7 +256,7 @@ def test_code_that_cannot_run_is_told_before_a_run(
     }.items():
         (tmp_path / name).write_text(text)
     found = problem(tmp_path, assertion)
-    assert said in found
+    assert message in found
     assert found.startswith(("$.tests[0].assert[0]", f"{tmp_path / 'wrong.py'}:1:5: "))
 
 
@@ -276,8 +274,8 @@ os.execv(sys.executable, [sys.executable, worker, channel, lifeline, file, name,
 """
 
 
-def test_ruby_is_asked_as_python_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the interpreter that is named; here one that understands another language."""
+def test_ruby_is_called_like_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The named interpreter is used; here one that understands another language."""
     ruby = tmp_path / "my-ruby"
     ruby.write_text(STAND_IN)
     ruby.chmod(0o755)

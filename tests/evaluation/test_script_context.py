@@ -19,7 +19,7 @@ from trioeval.providers.programs.workers import Encoded
         {"config": {"limit": math.inf, "rest": [math.nan, {"low": -math.inf}]}},
     ],
 )
-def test_what_json_does_not_know_is_nothing(more: dict[str, Any]) -> None:
+def test_values_that_json_lacks_are_null(more: dict[str, Any]) -> None:
     """In one pass or in two, the text is that of `json_data`."""
     found = json.loads(
         with_more(Encoded.of({"prompt": "p"}), more).json, parse_constant=pytest.fail

@@ -1,4 +1,4 @@
-"""Code that does what no code should do costs its own assertion, and leaves nothing behind."""
+"""Hostile code affects only its own assertion, and leaves no process or file."""
 
 import os
 import uuid
@@ -51,7 +51,7 @@ def code_of(means: JudgeServices) -> UserCode:
 
 @contextmanager
 def standing(clock: trio.testing.MockClock) -> Iterator[None]:
-    """Time does not pass meanwhile: nothing is late, however slow the machine is."""
+    """Virtual time does not pass meanwhile, so nothing is late on a slow machine."""
     clock.rate = 0.0
     yield
     clock.rate = 1.0
@@ -59,7 +59,7 @@ def standing(clock: trio.testing.MockClock) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def last_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that ends has the time to do so, also where the machine stands still for a while."""
+    """Give an ending worker enough time, even if the machine is paused for a while."""
     monkeypatch.setattr("trioeval.providers.programs.workers._LAST_WORDS", 30.0)
 
 
@@ -71,12 +71,12 @@ HOSTILE = {
     "allocates 10 GB": "len(bytearray(10 * 1024 ** 3))",
     "never ends to call itself": "def f(n):\n    return f(n + 1)\nreturn f(0)",
     "gives no JSON": "object()",
-    "raises what nobody should": "raise BaseException('no')\n",
+    "raises BaseException": "raise BaseException('no')\n",
 }
 
 
-def test_code_that_fails_in_any_way_costs_only_itself(tmp_path: Path) -> None:
-    """All of it at once, in one worker; after each of them the next one works."""
+def test_any_failure_of_code_affects_only_its_assertion(tmp_path: Path) -> None:
+    """All failures happen in one worker; after each of them the next call works."""
 
     async def body(code: UserCode) -> dict[str, str]:
         found = {}
@@ -95,8 +95,8 @@ def test_code_that_fails_in_any_way_costs_only_itself(tmp_path: Path) -> None:
     assert "the result must be JSON" in found["gives no JSON"]
 
 
-def test_what_code_forks_does_not_answer(tmp_path: Path) -> None:
-    """One call, one answer; and what stays behind ends with the pool."""
+def test_forks_of_code_do_not_answer(tmp_path: Path) -> None:
+    """One call has one answer; remaining processes end with the pool."""
     stays = "import os, time\nif os.fork() == 0:\n    time.sleep(600)\nreturn 1"
 
     async def body(code: UserCode) -> list[Any]:
@@ -106,8 +106,8 @@ def test_what_code_forks_does_not_answer(tmp_path: Path) -> None:
     assert with_code(tmp_path, body, TRIOEVAL_PYTHON_WORKERS="1") == [True, 3, 1, 4] * 2
 
 
-def test_what_code_prints_is_read_and_forgotten(tmp_path: Path) -> None:
-    """100 MB, and closed streams, do no harm."""
+def test_output_of_code_is_read_and_discarded(tmp_path: Path) -> None:
+    """This includes 100 MB, and closed streams."""
     closes = "import os, sys\nsys.stdout.close()\nos.close(1)\nos.close(2)\nreturn 2"
 
     async def body(code: UserCode) -> list[Any]:
@@ -117,8 +117,8 @@ def test_what_code_prints_is_read_and_forgotten(tmp_path: Path) -> None:
     assert with_code(tmp_path, body, TRIOEVAL_PYTHON_WORKERS="1") == [1, 2, 3]
 
 
-def test_code_that_never_ends_is_given_up(tmp_path: Path) -> None:
-    """It is no evidence about the output: an error, which names the limit."""
+def test_endless_code_is_ended(tmp_path: Path) -> None:
+    """It gives no verdict about the output, but an error that names the limit."""
 
     async def body(code: UserCode) -> tuple[str, Any]:
         with pytest.raises(GradingError) as caught:
@@ -127,42 +127,42 @@ def test_code_that_never_ends_is_given_up(tmp_path: Path) -> None:
             return str(caught.value), await code.javascript("output.length", "abc")
 
     clock = trio.testing.MockClock(rate=1.0)
-    said, value = with_code(tmp_path, body, clock, TRIOEVAL_SCRIPT_TIMEOUT_MS="900")
-    assert said == "the script did not end within 0.9 seconds (SCRIPT_TIMEOUT_MS)"
+    message, value = with_code(tmp_path, body, clock, TRIOEVAL_SCRIPT_TIMEOUT_MS="900")
+    assert message == "the script did not end within 0.9 seconds (SCRIPT_TIMEOUT_MS)"
     assert value == 3
 
 
 def test_limits_hold_for_javascript(tmp_path: Path) -> None:
-    """For a file as for a line: neither time nor memory says anything of the output."""
+    """This holds for files and lines: a limit of time or memory is not a verdict about the output."""
     file = tmp_path / "judges.js"
     file.write_text(
         "module.exports = { loops: () => { for (;;); }, length: (text) => text.length };"
     )
 
     async def body(code: UserCode) -> tuple[list[str], str, Any]:
-        said = []
+        message = []
         for judged in (
             code.file(file, "loops", "abc"),
             code.javascript("(() => { for (;;); })()", ""),
         ):
             with pytest.raises(GradingError) as caught:
                 await judged
-            said.append(str(caught.value))
+            message.append(str(caught.value))
         with standing(clock):
             with pytest.raises(GradingError) as failed:
                 await code.javascript("'x'.repeat(150e6).length", "abc")
-            return said, str(failed.value), await code.file(file, "length", "abc")
+            return message, str(failed.value), await code.file(file, "length", "abc")
 
     clock = trio.testing.MockClock(rate=1.0)
     limits = {"TRIOEVAL_SCRIPT_TIMEOUT_MS": "400", "TRIOEVAL_SCRIPT_MEMORY_MB": "100"}
-    said, failed, value = with_code(tmp_path, body, clock, **limits)
-    assert said == ["the script did not end within 0.4 seconds (SCRIPT_TIMEOUT_MS)"] * 2
+    message, failed, value = with_code(tmp_path, body, clock, **limits)
+    assert message == ["the script did not end within 0.4 seconds (SCRIPT_TIMEOUT_MS)"] * 2
     assert "memory" in failed
     assert value == 3
 
 
 def test_the_end_of_a_row_ends_its_scripts(tmp_path: Path) -> None:
-    """The process is gone, and others are not concerned: not even those who wait for the same worker."""
+    """The process is killed; other calls are not affected, not even those that wait for the same worker."""
     pids = tmp_path / "pids"
     os.mkfifo(pids)
     pipe = os.open(pids, os.O_RDWR | os.O_NONBLOCK)
@@ -201,8 +201,8 @@ def test_the_end_of_a_row_ends_its_scripts(tmp_path: Path) -> None:
     assert not Path(f"/proc/{pid}").exists()
 
 
-def test_as_47_a_script_that_never_ends_costs_its_row_alone(tmp_path: Path) -> None:
-    """The row is an error that says so, its process is gone, and the next row is judged."""
+def test_as_47_an_endless_script_affects_only_its_row(tmp_path: Path) -> None:
+    """The row is an error with this reason, its process is killed, and the next row is judged."""
     hangs = (
         "import os, time\nopen('pid', 'w').write(str(os.getpid()))\nwhile True:\n    time.sleep(1)"
     )
@@ -225,7 +225,7 @@ def test_as_47_a_script_that_never_ends_costs_its_row_alone(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "wrong", "said"),
+    ("text", "wrong", "message"),
     [
         (
             "const a = [];\nwhile (true) a.push(new ArrayBuffer(1e8))",
@@ -237,21 +237,21 @@ def test_as_47_a_script_that_never_ends_costs_its_row_alone(tmp_path: Path) -> N
         ("process.exit(1)", ScriptError, "process is not defined"),
     ],
 )
-def test_javascript_cannot_take_more_than_it_is_given(
-    text: str, wrong: Any, said: str, tmp_path: Path
+def test_javascript_cannot_exceed_its_limits(
+    text: str, wrong: Any, message: str, tmp_path: Path
 ) -> None:
-    """Its engine has bounds of its own: a limit says nothing of the output, and what it throws does."""
+    """Reaching a limit of the engine is an error, and a thrown exception is a verdict."""
 
     async def body(code: UserCode) -> Any:
-        with pytest.raises(wrong, match=said):
+        with pytest.raises(wrong, match=message):
             await code.javascript(text, "abc")
         return await code.javascript("output.length", "abc")
 
     assert with_code(tmp_path, body) == 3
 
 
-def test_a_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
-    """It was there when the suite was loaded; of the output that says nothing."""
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    """It existed when the suite was loaded; its absence is not a verdict about the output."""
 
     async def body(code: UserCode) -> None:
         with pytest.raises(GradingError, match=r"gone\.js"):
@@ -264,9 +264,9 @@ def test_a_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
     ("code", "limit"),
     [("for (;;) {}\n//", True), ("throw null\n//", True), ("throw new Error('no')\n//", False)],
 )
-def test_the_engine_tells_its_limits_from_what_a_script_throws(
+def test_the_engine_distinguishes_its_limits_from_thrown_errors(
     code: str, monkeypatch: pytest.MonkeyPatch, *, limit: bool
 ) -> None:
     monkeypatch.setattr(program, "TIME_LIMIT", 0.05)
-    told = program.run(assertion_script(code, ("output",)).source, ["x"])
-    assert told["limit"] is limit
+    result = program.run(assertion_script(code, ("output",)).source, ["x"])
+    assert result["limit"] is limit

@@ -81,8 +81,8 @@ async def failure(call: Awaitable[Any]) -> ScriptError:
     return caught.value
 
 
-def test_a_function_stays_for_the_next_call(tmp_path: Path) -> None:
-    """One process for each function, however often it is called."""
+def test_a_function_keeps_its_process_for_the_next_call(tmp_path: Path) -> None:
+    """There is one process per function, for any number of calls."""
 
     async def body(scripts: Scripts) -> list[Any]:
         return [await scripts.call(tmp_path / "mine.py", "count", []) for _ in range(3)]
@@ -101,7 +101,7 @@ def test_a_function_stays_for_the_next_call(tmp_path: Path) -> None:
         ({"TRIOEVAL_PYTHON_WORKERS": "3"}, 2, 2),
     ],
 )
-def test_calls_run_side_by_side_as_the_environment_says(
+def test_calls_run_concurrently_as_the_environment_allows(
     environ: dict[str, str], workers: int | None, expected: int, tmp_path: Path
 ) -> None:
     """The allowed number of processes run at once, and all are gone after a cancelled call."""
@@ -130,7 +130,7 @@ def test_calls_run_side_by_side_as_the_environment_says(
         assert not Path(f"/proc/{pid}").exists()
 
 
-def test_a_call_that_takes_too_long_is_given_up_and_the_next_one_works(tmp_path: Path) -> None:
+def test_a_call_that_takes_too_long_is_ended_and_the_next_one_works(tmp_path: Path) -> None:
     """The process is replaced."""
 
     async def body(scripts: Scripts) -> tuple[ScriptError, Any]:
@@ -161,7 +161,7 @@ def test_a_call_that_takes_too_long_is_given_up_and_the_next_one_works(tmp_path:
 def test_python_code_is_an_expression_or_statements_that_return(
     code: str, value: Any, tmp_path: Path
 ) -> None:
-    """Texts in it keep their lines."""
+    """Line breaks in string literals are unchanged."""
 
     async def body(scripts: Scripts) -> Any:
         return await scripts.python(code, {"output": "ab"})
@@ -169,7 +169,7 @@ def test_python_code_is_an_expression_or_statements_that_return(
     assert with_scripts(tmp_path, body) == value
 
 
-def test_code_that_fails_is_told_with_its_last_line(tmp_path: Path) -> None:
+def test_failed_code_is_reported_with_its_last_line(tmp_path: Path) -> None:
     """A traceback is included if there is one."""
 
     async def body(scripts: Scripts) -> list[ScriptError]:
@@ -188,8 +188,8 @@ def test_code_that_fails_is_told_with_its_last_line(tmp_path: Path) -> None:
     assert javascript.message.startswith('"a.b.c" fails: TypeError: ')
 
 
-def test_javascript_sees_nothing_but_its_arguments(tmp_path: Path) -> None:
-    """No call leaves anything behind for the next one."""
+def test_javascript_sees_only_its_arguments(tmp_path: Path) -> None:
+    """No call leaves data for the next one."""
 
     async def body(scripts: Scripts) -> list[Any]:
         texts = [
@@ -207,8 +207,8 @@ def test_javascript_sees_nothing_but_its_arguments(tmp_path: Path) -> None:
     assert "ReferenceError: x is not defined" in error
 
 
-def test_javascript_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
-    """By the first of the two limits that is reached."""
+def test_javascript_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    """It is ended by the first limit that is reached."""
 
     async def body(scripts: Scripts) -> list[str]:
         endless = transform_script("for (;;) {\n}", ())
@@ -221,8 +221,8 @@ def test_javascript_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
     assert second.endswith(" fails: it took longer than 2 seconds")
 
 
-def test_a_program_gets_its_argument_and_prints(tmp_path: Path) -> None:
-    """Colours and the space around are taken away; a shell is not involved."""
+def test_a_program_gets_its_argument_and_its_output_is_used(tmp_path: Path) -> None:
+    """Colours and surrounding spaces are removed; no shell is involved."""
 
     async def body(scripts: Scripts) -> list[str]:
         printed = "printf ' \\033[31mred\\033[0m %s \\n'"
@@ -239,13 +239,16 @@ def test_a_program_gets_its_argument_and_prints(tmp_path: Path) -> None:
     [
         ("sh -c 'echo oops >&2; exit 3'", "sh ended with exit code 3: oops"),
         ("sh -c 'echo only this >&2'", "sh wrote only to its standard error: only this"),
-        ("no-such-program", "no-such-program cannot be started: No such file or directory"),
+        (
+            "no-such-program",
+            'program "no-such-program" not found in PATH: install it, or correct its name',
+        ),
         ("sleep 60", "sleep did not end within 0.5 seconds"),
         ("sh -c 'yes | head -c 20000000'", "sh printed more than 10485760 bytes"),
     ],
 )
-def test_a_program_that_fails_is_told(command: str, message: str, tmp_path: Path) -> None:
-    """With the last line that it wrote to its standard error."""
+def test_a_failed_program_is_reported(command: str, message: str, tmp_path: Path) -> None:
+    """The message has the last line of its standard error."""
 
     async def body(scripts: Scripts) -> ScriptError:
         limit = 0.5 if command == "sleep 60" else 30.0
@@ -270,7 +273,7 @@ def prompt(function: str | None, folder: Path, **config: Any) -> Prompt:
         ("labels", GeneratedPrompt('["id"]', {"language": "German"})),
     ],
 )
-def test_a_function_makes_text_messages_or_both_with_config(
+def test_a_function_returns_text_messages_or_both_with_config(
     function: str, made: GeneratedPrompt, tmp_path: Path
 ) -> None:
     """Its config overrides that of the prompt; a missing label is left out."""
@@ -293,7 +296,7 @@ def test_a_function_makes_text_messages_or_both_with_config(
         ("odd", "mine.py:odd: config must be an object"),
     ],
 )
-def test_a_function_that_makes_no_prompt_is_told(
+def test_a_function_without_a_prompt_is_reported(
     function: str, message: str, tmp_path: Path
 ) -> None:
     """An empty result is not a prompt."""
@@ -306,7 +309,7 @@ def test_a_function_that_makes_no_prompt_is_told(
 
 
 def test_a_script_gets_the_context_as_its_argument(tmp_path: Path) -> None:
-    """A Python file without a function, and any other program."""
+    """This applies to a Python file without a function, and to any other program."""
     context = '{"vars":{"a":"é"},"provider":{"id":"echo","label":"E"},"config":{"timeout":20000}}'
     program = Prompt(
         raw="…",

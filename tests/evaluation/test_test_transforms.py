@@ -91,7 +91,7 @@ def outputs(folder: Path, *applied: tuple[str, Any]) -> list[Any]:
         ("file://t.py:nothing", "abc", "! the transform returned nothing: t.py:nothing"),
     ],
 )
-def test_code_makes_another_output(text: str, output: Any, expected: Any, tmp_path: Path) -> None:
+def test_code_transforms_an_output(text: str, output: Any, expected: Any, tmp_path: Path) -> None:
     """One line is an expression, several are a body; None is not an output."""
     (tmp_path / "t.py").write_text(
         "def get_transform(output, context):\n    return output[::-1]\n"
@@ -135,14 +135,14 @@ def test_code_makes_another_output(text: str, output: Any, expected: Any, tmp_pa
         ),
     ],
 )
-def test_paths_are_followed_at_once(text: str, output: Any, expected: Any, tmp_path: Path) -> None:
-    """No process is needed for them, and no engine."""
+def test_paths_are_evaluated_at_once(text: str, output: Any, expected: Any, tmp_path: Path) -> None:
+    """They need no process and no engine."""
     transform = read_output_transform(text, FileContext(directory=tmp_path))
     assert isinstance(transform, ReplyQuery | MemberPath)
     assert outputs(tmp_path, (text, output)) == [expected]
 
 
-def test_a_query_into_much_runs_elsewhere(tmp_path: Path) -> None:
+def test_a_query_of_a_large_value_runs_in_a_process(tmp_path: Path) -> None:
     """The result is the same."""
     much = {"a": [{"b": "x" * 100, "n": n} for n in range(200)]}
     assert outputs(tmp_path, ("$.a[150].n", much), ("jmespath: a[-1].n", json.dumps(much))) == [
@@ -169,7 +169,7 @@ def test_a_query_into_much_runs_elsewhere(tmp_path: Path) -> None:
         ("file://../t.py", '"../t.py" is outside'),
     ],
 )
-def test_what_is_wrong_as_it_is_written_is_told_before_the_run(
+def test_invalid_code_of_a_transform_is_reported_before_the_run(
     text: str, message: str, tmp_path: Path
 ) -> None:
     """It would fail for every row."""
@@ -185,7 +185,7 @@ def test_what_is_wrong_as_it_is_written_is_told_before_the_run(
 def test_javascript_without_an_engine_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With what brings one; paths do without."""
+    """The message names the package that has one; paths need none."""
     find = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util,
@@ -200,8 +200,8 @@ def test_javascript_without_an_engine_is_refused(
 
 @pytest.mark.slow
 @given(st.text(), st.text())
-def test_a_script_gives_what_it_is_given(output: str, other: str) -> None:
-    """Texts pass unchanged, whatever is in them."""
+def test_a_script_returns_its_argument_unchanged(output: str, other: str) -> None:
+    """This covers any contents of texts."""
     script = transform_script("output + context", ("output", "context"))
     if not any("\ud800" <= letter <= "\udfff" for letter in output + other):
         assert program.run(script.source, [output, other]) == {"value": output + other}
@@ -228,11 +228,11 @@ def test_a_script_gives_what_it_is_given(output: str, other: str) -> None:
     ],
 )
 def test_a_module_exports_a_function(module: str, function: str | None, value: Any) -> None:
-    """By name, alone, or as default."""
+    """It is found by name, alone, or as default."""
     script = Script(module, ("output",), "module", function)
     assert script.fault() is None
-    told = program.run(script.source, ["x"])
-    assert told == {"value": value} or value in told["error"]
+    result = program.run(script.source, ["x"])
+    assert result == {"value": value} or value in result["error"]
 
 
 @pytest.mark.slow
@@ -248,12 +248,12 @@ def test_a_module_exports_a_function(module: str, function: str | None, value: A
         ("module.exports = {}", None, "it exports no function"),
     ],
 )
-def test_a_function_that_must_be_there(module: str, function: str | None, value: Any) -> None:
+def test_a_named_function_must_exist(module: str, function: str | None, value: Any) -> None:
     """No other one is called in its place."""
     script = Script(module, ("output",), "module", function, must_exist=True)
     assert script.fault() is None
-    told = program.run(script.source, ["x"])
-    assert told == {"value": value} or value in told["error"]
+    result = program.run(script.source, ["x"])
+    assert result == {"value": value} or value in result["error"]
 
 
 @pytest.mark.parametrize(
@@ -271,8 +271,8 @@ def test_a_function_that_must_be_there(module: str, function: str | None, value:
         "return /process.env/.test(output)",
     ],
 )
-def test_code_that_copes_without_node_is_not_refused(code: str) -> None:
-    """It binds the name itself, looks for it, catches its absence, or has it in a text or pattern."""
+def test_code_that_works_without_node_is_accepted(code: str) -> None:
+    """It binds the name itself, tests for it, catches its absence, or has it in a text or pattern."""
     pytest.importorskip("quickjs")
     assert Script(code, ("output",), "body").fault() is None
 
@@ -287,6 +287,6 @@ def test_code_that_copes_without_node_is_not_refused(code: str) -> None:
     ],
 )
 def test_code_that_needs_node_is_refused(code: str, use: str) -> None:
-    """With the line, before anything is asked."""
+    """The message has the line, and no call is made."""
     pytest.importorskip("quickjs")
     assert (Script(code, ("output",), "body").fault() or "").startswith(f"uses {use}, ")

@@ -41,17 +41,17 @@ CHAT_CALL = {
 
 
 @pytest.mark.parametrize("text", [None, "Let me see."])
-def test_chat_completions_get_what_they_said_and_messages_of_tools(text: str | None) -> None:
-    """The form that a provider made in Python has as well."""
+def test_chat_completions_get_their_message_and_messages_of_tools(text: str | None) -> None:
+    """A provider made in Python uses the same form."""
     message = {"role": "assistant", "content": text, "tool_calls": [CHAT_CALL], "refusal": None}
     output = read_output(message, "tool_calls", as_json=False, show_thinking=True)
     turn = read_turn(output)
     assert turn.calls == (ToolCall("add", '{"a": 2, "b": 3}', "c1"),)
     assert turn.text == (text or "")
-    asked, said, told = json.loads(prompt_after(output, ToolResult(5)))
-    assert asked == {"role": "user", "content": "2 and 3?"}
-    assert said == {"role": "assistant", "content": text, "tool_calls": [CHAT_CALL]}
-    assert told == {"role": "tool", "tool_call_id": "c1", "content": "5"}
+    user_turn, model_turn, tool_turn = json.loads(prompt_after(output, ToolResult(5)))
+    assert user_turn == {"role": "user", "content": "2 and 3?"}
+    assert model_turn == {"role": "assistant", "content": text, "tool_calls": [CHAT_CALL]}
+    assert tool_turn == {"role": "tool", "tool_call_id": "c1", "content": "5"}
 
 
 @pytest.mark.parametrize("text", ["", "Let me see.\n\n"])
@@ -76,11 +76,13 @@ def test_anthropic_gets_blocks(text: str) -> None:
     """The model's message with its `tool_use`, and a message of the user with the results."""
     block = {"type": "tool_use", "id": "t1", "name": "add", "input": {"a": 2}}
     output = f"{text}{json.dumps(block)}\n\n{json.dumps({**block, 'id': 't2'})}"
-    told = read_conversation(prompt_after(output, ToolResult("5"), ToolResult("no", failed=True)))
-    first, said, results = told.messages
+    tool_turn = read_conversation(
+        prompt_after(output, ToolResult("5"), ToolResult("no", failed=True))
+    )
+    first, model_turn, results = tool_turn.messages
     assert first == {"role": "user", "content": "2 and 3?"}
     own = [{"type": "text", "text": "Let me see."}] if text else []
-    assert said == {"role": "assistant", "content": [*own, block, {**block, "id": "t2"}]}
+    assert model_turn == {"role": "assistant", "content": [*own, block, {**block, "id": "t2"}]}
     one = {"type": "tool_result", "tool_use_id": "t1", "content": "5"}
     two = {"type": "tool_result", "tool_use_id": "t2", "content": "no", "is_error": True}
     assert results == {"role": "user", "content": [one, two]}
@@ -94,11 +96,11 @@ def test_gemini_gets_parts() -> None:
     ]
     answer = read_candidate({"content": {"parts": parts}}, as_json=False, show_thinking=True)
     contents = read_contents(prompt_after(answer.output, ToolResult(5))).contents
-    asked, said, told = contents
-    assert asked == {"role": "user", "parts": [{"text": "2 and 3?"}]}
-    assert said == {"role": "model", "parts": parts}
+    user_turn, model_turn, tool_turn = contents
+    assert user_turn == {"role": "user", "parts": [{"text": "2 and 3?"}]}
+    assert model_turn == {"role": "model", "parts": parts}
     response = {"name": "add", "response": {"result": 5}}
-    assert told == {"role": "user", "parts": [{"functionResponse": response}]}
+    assert tool_turn == {"role": "user", "parts": [{"functionResponse": response}]}
     failed = with_results((), read_turn(answer.output), [ToolResult("no", failed=True)])
     assert failed[-1]["parts"][0]["functionResponse"]["response"] == {"error": "no"}
 
@@ -129,8 +131,8 @@ def test_gemini_gets_parts() -> None:
         ),
     )
 )
-def test_whatever_a_provider_gives_is_a_turn(output: Any) -> None:
-    """No output breaks a question; what calls nothing goes on with nothing."""
+def test_any_output_of_a_provider_is_a_turn(output: Any) -> None:
+    """No output breaks a question; one without calls adds no results."""
     turn = read_turn(output)
     assert (turn.message is None) == (not turn.calls)
     results = [ToolResult(1)] * len(turn.calls)
@@ -140,8 +142,8 @@ def test_whatever_a_provider_gives_is_a_turn(output: Any) -> None:
 
 
 @given(st.text())
-def test_a_text_without_calls_is_itself(text: str) -> None:
-    """Nothing of what is parsed later is lost."""
+def test_a_text_without_calls_is_unchanged(text: str) -> None:
+    """Nothing that is parsed later is lost."""
     assert read_turn(text).text == text
 
 
@@ -149,8 +151,8 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "number"}}, "required":
 ADD = Tool(name="add", target="file:///x/tools.py:add", parameters=SCHEMA)
 
 
-def test_tools_are_offered_as_chat_completions_have_them() -> None:
-    """Every vendor's adapter reads those; a tool without a schema takes an object."""
+def test_tools_are_offered_in_the_form_of_chat_completions() -> None:
+    """Every vendor's adapter reads this form; a tool without a schema takes an object."""
     look = Tool(name="look", target="file:///x/tools.py:look", description="Looks.")
     add, other = tool_offers([ADD, look])
     assert add == {"type": "function", "function": {"name": "add", "parameters": SCHEMA}}
@@ -165,10 +167,10 @@ class _Here:
     """Runs functions in place: adds, or fails."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, str, Any]] = []
+        self.calls: list[tuple[str, str, Any]] = []
 
     async def call(self, file: Any, function: str, arguments: Any, /) -> Any:
-        self.asked.append((str(file), function, arguments))
+        self.calls.append((str(file), function, arguments))
         (given_,) = arguments
         if given_["a"] < 0:
             raise ScriptError("too small")
@@ -185,11 +187,14 @@ def results_of(*calls: ToolCall) -> tuple[list[ToolResult], _Here]:
     return run_virtual(main), here
 
 
-def test_arguments_come_as_text_or_as_data() -> None:
+def test_arguments_are_text_or_data() -> None:
     """The function gets them as one object."""
     found, here = results_of(ToolCall("add", '{"a": 1}'), ToolCall("add", {"a": 2}))
     assert found == [ToolResult(2), ToolResult(3)]
-    assert here.asked == [("/x/tools.py", "add", [{"a": 1}]), ("/x/tools.py", "add", [{"a": 2}])]
+    assert here.calls == [
+        ("/x/tools.py", "add", [{"a": 1}]),
+        ("/x/tools.py", "add", [{"a": 2}]),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -203,14 +208,14 @@ def test_arguments_come_as_text_or_as_data() -> None:
         (ToolCall("add", '{"a": -1}'), "too small"),
     ],
 )
-def test_a_call_that_cannot_be_made_is_told_to_the_model(call: ToolCall, why: str) -> None:
+def test_an_impossible_call_is_reported_to_the_model(call: ToolCall, why: str) -> None:
     """It is not a failure of the question."""
     (found,), _ = results_of(call)
     assert found.failed
     assert why in found.value
 
 
-def test_a_schema_that_nobody_can_check_is_told_as_well() -> None:
+def test_a_schema_that_cannot_be_checked_is_reported_too() -> None:
     """The function is not called then."""
     here = _Here()
     broken = Tool(name="add", target="file:///x/tools.py:add", parameters={"type": "nothing"})
@@ -219,4 +224,4 @@ def test_a_schema_that_nobody_can_check_is_told_as_well() -> None:
         return await ToolBox.of([broken], here.call).run(ToolCall("add", "{}"))
 
     assert run_virtual(main).failed
-    assert here.asked == []
+    assert here.calls == []

@@ -23,10 +23,10 @@ def errors_in(file: Path, text: str) -> list[str | None]:
     return [row.error for row in rows_of(load_suite(file))]
 
 
-def test_the_error_names_the_prompt_its_place_and_the_nearest_variable(
+def test_the_error_names_the_prompt_its_position_and_the_nearest_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The place is that of the entry in the file, also for an object and for a single text."""
+    """The position is that of the entry in the file, also for an object and for a single text."""
     monkeypatch.chdir(tmp_path)
     tests = "tests: [{vars: {name: Bob}}]\n"
     listed = "prompts:\n  - Hi\n  - raw: Hello {{ nmae }}\n    label: greeting\n"
@@ -51,8 +51,8 @@ def test_the_prompt_of_a_task_is_found_in_its_entry(
     assert error == f'prompt "{{{{ nmae }}}}" (tasks.yaml:5:42): {MEANT}'
 
 
-def test_a_suite_made_in_python_has_no_places_and_long_labels_are_cut() -> None:
-    """The label alone names the prompt."""
+def test_a_suite_made_in_python_has_no_positions_and_long_labels_are_cut() -> None:
+    """The prompt is named by its label alone."""
     suite = parse_suite(
         {
             "providers": ["echo"],

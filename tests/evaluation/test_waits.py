@@ -24,17 +24,17 @@ def waits_of(document: dict[str, Any], **models: Any) -> list[dict[str, float]]:
     return [dict(row.waits) for row in ran.rows]
 
 
-def test_each_row_waits_for_the_slot_from_when_it_is_the_next() -> None:
+def test_each_row_waits_for_the_slot_from_when_it_is_next() -> None:
     document = suite("a", "b", "c", maxConcurrency=1)
     assert waits_of(document, model=Model(takes=2.0)) == [{}, {"slot": 2.0}, {"slot": 2.0}]
 
 
-def test_the_least_gap_of_a_lane_is_waited_for() -> None:
+def test_the_minimum_gap_of_a_lane_counts_as_waiting() -> None:
     document = suite("a", "b", maxConcurrency=4, delay=5000)
     assert waits_of(document, model=Model()) == [{}, {"delay": 5.0}]
 
 
-def test_a_row_that_was_refused_tells_the_rest_and_what_it_blocked() -> None:
+def test_a_refused_row_reports_its_wait_and_that_of_the_row_it_blocked() -> None:
     failures = [ProviderError("rate_limited", "slow down", retry_after=30)]
     model = Model(fails=lambda _: failures.pop() if failures else None)
     found = waits_of(suite("a", "b", maxConcurrency=1), model=model)
@@ -56,18 +56,18 @@ def test_waits_for_judges_count() -> None:
     ]
 
 
-def test_nobody_is_watched_where_nobody_is_told() -> None:
-    """Without a journal or an observer rows cost what they did."""
+def test_without_an_observer_no_waits_are_measured() -> None:
+    """Without a journal or an observer, rows have no additional cost."""
     document = suite("a", "b", maxConcurrency=1)
     ran = execute(document, {"model": Model()})
     assert [dict(row.waits) for row in ran.rows] == [{}, {}]
-    told: list[Any] = []
-    ran = execute(document, {"model": Model()}, observe=told.append)
+    events: list[Any] = []
+    ran = execute(document, {"model": Model()}, observe=events.append)
     assert [dict(row.waits) for row in ran.rows] == [{}, {"slot": 1.0}]
-    assert {type(event).__name__ for event in told} >= {"Admitted", "CallEnded", "Finished"}
+    assert {type(event).__name__ for event in events} >= {"Admitted", "CallEnded", "Finished"}
 
 
-def test_a_row_that_is_run_once_more_adds_to_what_it_waited() -> None:
+def test_a_row_that_is_run_once_more_adds_to_its_waits() -> None:
     waits = WaitTimes(Lanes([LaneSpec("m"), LaneSpec("n")]))
     events: list[Event] = [
         Waiting(0.0, "m", WaitReason.PACE, None, None),
@@ -85,7 +85,7 @@ def test_a_row_that_is_run_once_more_adds_to_what_it_waited() -> None:
     assert waits.take(7, 10.0) is NO_WAITS
 
 
-def test_what_the_job_that_is_started_had_waited_for_is_its_own() -> None:
+def test_a_started_job_has_only_its_own_waits() -> None:
     """Waits of the previous job, and of the next one on another lane, are not included."""
     waits = WaitTimes(Lanes([LaneSpec("m"), LaneSpec("n")]))
     events: list[Event] = [

@@ -1,4 +1,4 @@
-"""A judge for tests: renders prompts normally, returns given replies, and records its questions."""
+"""A judge for tests: renders prompts normally, returns given replies, and records its requests."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -27,12 +27,12 @@ NO_VERDICTS = {
     "a megabyte": "x{" * 500_000,
     "deep": '{"a":' * 5000,
 }
-"""Replies out of which no object can be read, whatever expected."""
+"""Replies from which no object can be read."""
 
 
 @attrs.frozen
-class Question:
-    """A question to a judge."""
+class JudgeRequest:
+    """A request to a judge."""
 
     prompt: str
     schema: Mapping[str, Any] | None
@@ -41,15 +41,15 @@ class Question:
 
 @attrs.define(eq=False)
 class Judge:
-    """Answers questions one after another, or each by a function; a reply that is an error is raised."""
+    """Answers requests one after another, or each by a function; a reply that is an error is raised."""
 
     replies: Sequence[Any] | Callable[[str], Any] = ()
     vectors: Mapping[str, Sequence[float]] = attrs.field(factory=dict)
     scores: Mapping[str, float] = attrs.field(factory=dict)
     flags: Sequence[Flag] = ()
     prompts: Mapping[int | str | None, str] = attrs.field(factory=dict)
-    """The user's, by part."""
-    asked: list[Question] = attrs.field(factory=list)
+    """The prompts of the user, by part."""
+    requests: list[JudgeRequest] = attrs.field(factory=list)
     embedded: list[str] = attrs.field(factory=list)
     moderated: list[tuple[str, str]] = attrs.field(factory=list)
     rendered: list[Mapping[str, Any]] = attrs.field(factory=list)
@@ -71,8 +71,8 @@ class Judge:
         self, prompt: str, *, schema: Mapping[str, Any] | None = None, again: bool = False
     ) -> JudgeReply:
         await trio.lowlevel.checkpoint()
-        place = len(self.asked)
-        self.asked.append(Question(prompt, schema, again))
+        place = len(self.requests)
+        self.requests.append(JudgeRequest(prompt, schema, again))
         reply = self.replies(prompt) if callable(self.replies) else self.replies[place]
         if isinstance(reply, Exception):
             raise reply
@@ -101,7 +101,7 @@ async def _nobody(*_args: Any) -> NoReturn:  # noqa: ASYNC124 - it never gets so
 
 
 def outside_of(judge: Judge, **settings: Any) -> ExternalServices:
-    """The services of a judge: only this judge."""
+    """Return the services of a judge: only this judge."""
     return ExternalServices(
         grader=judge,
         code=cast("ScriptRunner", None),

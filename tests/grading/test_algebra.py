@@ -15,7 +15,7 @@ METRICS = st.none() | st.sampled_from(["m", "n"])
 
 @st.composite
 def parts(draw: st.DrawFn) -> Verdict:
-    """A verdict of one assertion, with any weight."""
+    """Return the parts of one assertion each, with any weight."""
     passed = draw(st.booleans())
     return Verdict(
         passed=passed,
@@ -36,19 +36,19 @@ def weight_of(verdict: Verdict) -> float:
 
 
 def test_no_assertions_pass() -> None:
-    """With score 1, and with no threshold to miss."""
+    """The score is 1, and no threshold applies."""
     assert aggregate([]) == Verdict(passed=True, score=1.0, reason="no assertions")
     assert aggregate([], threshold=2).passed
 
 
 def test_the_score_is_the_weighted_mean() -> None:
-    """3 of 4 shares passed."""
+    """3 of 4 shares pass."""
     verdict = aggregate([part(1, 3), part(0, reason="no")])
     assert (verdict.passed, verdict.score, verdict.reason) == (False, 0.75, "no")
 
 
 def test_as_32_the_reason_is_that_of_the_first_failure_in_order() -> None:
-    """Not that of the last one, expected that of the one with the most weight."""
+    """It is not that of the last failure, or of the one with the most weight."""
     verdict = aggregate([part(1), part(0, 1, reason="first"), part(0, 9, reason="second")])
     assert verdict.reason == "first"
 
@@ -67,13 +67,13 @@ def test_a_threshold_replaces_the_rule_that_all_must_pass(
     passed: bool,  # noqa: FBT001
     reason: str,
 ) -> None:
-    """The score decides alone, and the reason says so."""
+    """The score alone decides, and the reason states it."""
     verdict = aggregate([part(1, 3), part(0)], threshold=threshold)
     assert (verdict.passed, verdict.reason) == (passed, reason)
 
 
 def test_as_29_weight_0_alone_passes_with_score_0() -> None:
-    """It cannot fail, and there is nothing to divide by; its own score stays with it."""
+    """It cannot fail, and the weights sum to 0; the part keeps its own score."""
     verdict = aggregate([part(0, 0, reason="no")])
     assert (verdict.passed, verdict.score, verdict.reason) == (True, 0.0, "all assertions passed")
     assert (verdict.parts[0].passed, verdict.parts[0].score, verdict.parts[0].reason) == (
@@ -84,8 +84,8 @@ def test_as_29_weight_0_alone_passes_with_score_0() -> None:
     assert not aggregate([part(1, 0)], threshold=0.1).passed
 
 
-def test_named_scores_are_weighted_means_of_their_own() -> None:
-    """Each metric looks at its parts only; parts without a metric give none."""
+def test_named_scores_are_separate_weighted_means() -> None:
+    """Each metric counts its own parts only; parts without a metric count for none."""
     verdict = aggregate(
         [part(1, 3, "m"), part(0, 1, "m"), part(1, 2, "n"), part(0, 0, "z"), part(1)]
     )
@@ -93,14 +93,14 @@ def test_named_scores_are_weighted_means_of_their_own() -> None:
 
 
 def test_a_part_without_an_assertion_has_weight_1() -> None:
-    """So that parts may be made by hand."""
+    """This allows parts that are made by hand."""
     assert aggregate([Verdict(passed=True, score=1, reason=""), part(0)]).score == 0.5
 
 
 @pytest.mark.slow
 @given(st.lists(parts(), min_size=1, max_size=8))
-def test_the_score_is_within_its_parts(verdicts: list[Verdict]) -> None:
-    """A mean never leaves the range of what it is a mean of, not even by rounding."""
+def test_the_score_is_within_the_range_of_its_parts(verdicts: list[Verdict]) -> None:
+    """A mean never leaves the range of its values, not even by rounding."""
     counted = [verdict.score for verdict in verdicts if weight_of(verdict)]
     score = aggregate(verdicts).score
     assert min(counted) <= score <= max(counted) if counted else score == 0
@@ -108,10 +108,10 @@ def test_the_score_is_within_its_parts(verdicts: list[Verdict]) -> None:
 
 @pytest.mark.slow
 @given(st.data(), st.lists(parts(), min_size=1, max_size=8), st.none() | st.floats(0, 1))
-def test_order_changes_nothing_but_the_reason(
+def test_order_changes_only_the_reason(
     data: st.DataObject, verdicts: list[Verdict], threshold: float | None
 ) -> None:
-    """Scores, metrics and passing are those of the set, to the last bit."""
+    """Scores, metrics and passing depend on the set of parts only, to the last bit."""
     one = aggregate(verdicts, threshold=threshold)
     other = aggregate(data.draw(st.permutations(verdicts)), threshold=threshold)
     assert attrs.evolve(one, parts=(), reason="") == attrs.evolve(other, parts=(), reason="")
@@ -124,7 +124,7 @@ def test_order_changes_nothing_but_the_reason(
 def test_weight_0_is_neutral(
     verdicts: list[Verdict], extra: Verdict, place: int, threshold: float | None
 ) -> None:
-    """A part of weight 0 anywhere changes neither passing nor score nor reason."""
+    """A part of weight 0 at any position changes neither passing nor score nor reason."""
     assert extra.assertion is not None
     weightless = attrs.evolve(
         extra, assertion=attrs.evolve(extra.assertion, weight=0.0, metric=None)
@@ -139,7 +139,7 @@ def test_weight_0_is_neutral(
 @settings(max_examples=30)
 @given(st.lists(parts(), min_size=1, max_size=8), st.integers(-20, 20))
 def test_only_the_ratio_of_weights_counts(verdicts: list[Verdict], power: int) -> None:
-    """Twice all weights are the same weights; powers of two are exact."""
+    """Doubling all weights changes nothing; powers of two are exact."""
 
     def heavier(one: Verdict) -> Verdict:
         assert one.assertion is not None
@@ -155,12 +155,12 @@ def test_only_the_ratio_of_weights_counts(verdicts: list[Verdict], power: int) -
 
 @pytest.mark.slow
 @given(st.booleans(), st.none() | st.floats(0, 1), st.booleans())
-def test_turning_round_twice_changes_nothing(
+def test_inverting_twice_changes_nothing(
     holds: bool,  # noqa: FBT001
     score: float | None,
     invertible: bool,  # noqa: FBT001
 ) -> None:
-    """For types that can be inverted; an undetermined finding is a failure either way."""
+    """This holds for types that can be inverted; an undetermined finding is a failure either way."""
     finding = Finding(holds, "", score=score, invertible=invertible)
     kind = Kind("any value", lambda _: True, lambda _subject, _value, _assertion: finding)
     plain = verdict_of(
@@ -183,18 +183,18 @@ def test_turning_round_twice_changes_nothing(
 @pytest.mark.slow
 @settings(max_examples=30)
 @given(st.lists(parts(), min_size=1, max_size=4), st.lists(parts(), min_size=1, max_size=4))
-def test_a_set_weighs_names_as_its_members_do(
+def test_a_set_weighs_metrics_as_its_members_do(
     inside: list[Verdict], outside: list[Verdict]
 ) -> None:
-    """A set without a metric, as heavy as one assertion, leaves all named scores as they are."""
+    """A set without a metric that weighs as much as one assertion leaves all named scores unchanged."""
     whole = attrs.evolve(aggregate(inside), assertion=Assertion(type="assert-set"))
     one, other = aggregate([whole, *outside]), aggregate([*inside, *outside])
     assert one.named_scores == pytest.approx(other.named_scores, rel=1e-9, abs=1e-9)
     assert one.named_score_weights == pytest.approx(other.named_score_weights, rel=1e-9)
 
 
-def test_names_of_a_script_join_with_their_own_weights() -> None:
-    """Times that of the assertion, whose own metric its score speaks for."""
+def test_named_scores_of_a_script_have_their_own_weights() -> None:
+    """Their weights are multiplied by that of the assertion, whose own metric gets its score."""
     script = attrs.evolve(
         part(0.5, 2, "m"),
         named_scores={"m": 0.9, "n": 1.0, "o": 0.25},
@@ -206,7 +206,7 @@ def test_names_of_a_script_join_with_their_own_weights() -> None:
 
 
 def test_a_filter_that_blocks_an_attack_is_a_success() -> None:
-    """Other failures do not matter; only for guardrails with that purpose and a weight."""
+    """Other failures do not matter; this applies only to guardrails with that purpose and a weight."""
     blocked = Verdict(
         passed=False,
         score=0,
@@ -220,16 +220,16 @@ def test_a_filter_that_blocks_an_attack_is_a_success() -> None:
         assert not aggregate([other]).passed
 
 
-def test_huge_scores_make_no_crash() -> None:
-    """A mean of them is one of them, as far as numbers go."""
+def test_huge_scores_do_not_crash() -> None:
+    """The mean of equal huge scores is that score, as far as floating point allows."""
     huge = part(1e308, 1e9)
     assert aggregate([huge, huge, part(0)]).score == 1e308
 
 
 @pytest.mark.slow
 @given(st.lists(parts(), min_size=1, max_size=8))
-def test_without_a_threshold_all_that_count_must_pass(verdicts: list[Verdict]) -> None:
-    """And with one, the score alone decides."""
+def test_without_a_threshold_all_parts_with_weight_must_pass(verdicts: list[Verdict]) -> None:
+    """With a threshold, the score alone decides."""
     verdict = aggregate(verdicts)
     assert verdict.passed == all(part.passed or weight_of(part) == 0 for part in verdicts)
     assert aggregate(verdicts, threshold=verdict.score).passed

@@ -77,7 +77,7 @@ CASES: list[tuple[str, Any, str, Any, bool, str]] = [
     [case[1:] for case in CASES],
     ids=[f"{case[0]} {case[2]}" for case in CASES],
 )
-def test_a_type_says_what_is_the_case(
+def test_a_type_states_its_finding(
     output: Any,
     type_: str,
     value: Any,
@@ -92,7 +92,7 @@ def test_a_type_says_what_is_the_case(
 
 
 def test_as_09_values_are_rendered() -> None:
-    """Texts and the texts in lists; what is not text is left alone."""
+    """Texts and the texts in lists are rendered; other values are left unchanged."""
     render = {"Hello {{x}}": "Hello 1", "{{x}}": "1"}.__getitem__
     assert grade("Hello 1", [Assertion(type="equals", value="Hello {{x}}")], render=render).passed
     assert grade('["1",2]', [Assertion(type="equals", value=["{{x}}", 2])], render=render).passed
@@ -102,7 +102,7 @@ def test_as_09_values_are_rendered() -> None:
 
 @pytest.mark.parametrize("type_", ["regex", "not-regex"])
 def test_as_12_an_invalid_pattern_at_run_time_fails_either_way(type_: str) -> None:
-    """Nothing could be looked for, so neither finding nor not finding was proved."""
+    """No search was possible, so neither a match nor its absence was shown."""
     assertion = Assertion(type=type_, value="{{p}}")
     verdict = grade("abc", [assertion], render=lambda _: "[")
     assert (verdict.passed, verdict.score) == (False, 0.0)
@@ -115,7 +115,7 @@ OUTPUTS = st.text() | VALUES.map(json.dumps)
 
 @pytest.mark.slow
 @given(st.sampled_from(sorted(KINDS.keys() - {"regex"})), OUTPUTS, st.text(min_size=1))
-def test_not_turns_every_verdict_round(base: str, output: str, text: str) -> None:
+def test_not_inverts_every_verdict(base: str, output: str, text: str) -> None:
     """Either a type or its negation passes, for the same reason (it may state what is expected)."""
     values: dict[str, Any] = {"is-json": None, "word-count": len(text)}
     value = [text] if base.endswith(("-any", "-all")) else values.get(base, text)
@@ -142,8 +142,8 @@ def test_a_value_equals_its_own_json(value: Any) -> None:
 
 @pytest.mark.slow
 @given(st.text(), st.text(min_size=1), st.text())
-def test_what_is_put_together_contains_its_parts(before: str, middle: str, after: str) -> None:
-    """Contained as it is, contained (ignoring case), and in front if nothing is before it."""
+def test_a_joined_text_contains_its_parts(before: str, middle: str, after: str) -> None:
+    """It contains them with and without regard to case, and starts with a part if nothing precedes it."""
     output = before + middle + after
     assert grade(output, [Assertion(type="contains", value=middle)]).passed
     assert grade(output, [Assertion(type="icontains", value=middle)]).passed

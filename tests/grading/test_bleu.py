@@ -30,7 +30,7 @@ TEXT = st.lists(WORDS, min_size=1, max_size=9).map(" ".join)
     ],
 )
 def test_fixed_points(candidate: str, references: list[str], score: float) -> None:
-    """Of AS-23, and where the settings matter."""
+    """The fixed points are those of AS-23, and cases in which the settings matter."""
     assert bleu(candidate, references) == pytest.approx(score, abs=1e-5)
 
 
@@ -42,9 +42,9 @@ PIECE = st.lists(st.sampled_from(["a", "b", "The", "the", "cat", "sat."]), max_s
 def test_agrees_with_sacrebleu(
     before: list[str], after: list[str], front: list[str], back: list[str], shared: list[str]
 ) -> None:
-    """With the same settings: no tokeniser, lower case, effective order, one reference.
+    """Scores equal sacrebleu's with the same settings: no tokeniser, lower case, effective order, one text.
 
-    The texts share four words in a row: sacrebleu smooths a precision of zero in another way.
+    The texts share four consecutive words, because sacrebleu smooths a precision of zero in another way.
     """
     candidate, reference = (
         " ".join(words) for words in (before + shared + after, front + shared + back)
@@ -58,7 +58,7 @@ def test_agrees_with_sacrebleu(
 @settings(max_examples=150)
 @given(TEXT, st.lists(TEXT, min_size=1, max_size=3))
 def test_laws(candidate: str, references: list[str]) -> None:
-    """From 0 to 1; 1 for a reference itself; the order of the references, case and space change nothing."""
+    """From 0 to 1; 1 for a reference itself; the order of references, case and space do not matter."""
     score = bleu(candidate, references)
     assert 0 < score <= 1 + 1e-12
     assert bleu(candidate, references[::-1]) == score
@@ -67,7 +67,7 @@ def test_laws(candidate: str, references: list[str]) -> None:
 
 
 def test_the_type() -> None:
-    """One text or several, with templates."""
+    """It takes one text or several, with templates."""
     (part,) = grade("x a b c", [Assertion(type="bleu", value=["z", "x a b c"])]).parts
     assert (part.passed, part.score) == (True, 1)
     assert part.reason == "the BLEU score 1 reaches the threshold 0.5"
@@ -77,15 +77,15 @@ def test_the_type() -> None:
 
 @pytest.mark.parametrize("type_", ["bleu", "gleu", "meteor"])
 @pytest.mark.parametrize("value", [None, 5, [], ["a", 5], {"a": "b"}])
-def test_wrong_values_are_told_at_once(type_: str, value: Any) -> None:
-    """With what would be right."""
+def test_invalid_values_are_reported_at_load(type_: str, value: Any) -> None:
+    """The message shows a valid value."""
     (problem,) = check_assertion(Assertion(type=type_, value=value))
     assert problem.path == ".value"
     assert problem.message.startswith("must be text, or a list of texts that is not empty, got ")
 
 
 @pytest.mark.parametrize("type_", ["bleu", "gleu", "rouge-n"])
-def test_wrong_thresholds_are_told_at_once(type_: str) -> None:
+def test_invalid_thresholds_are_reported_at_load(type_: str) -> None:
     """A score is never negative."""
     (problem,) = check_assertion(Assertion(type=type_, value="a", threshold=-0.5))
     assert (problem.path, problem.message) == (".threshold", "must be 0 or more, got -0.5")

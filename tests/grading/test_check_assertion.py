@@ -150,14 +150,14 @@ PROBLEMS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("fields", "problem"), PROBLEMS, ids=[text for _, text in PROBLEMS])
-def test_a_problem_names_the_key_the_value_and_what_is_meant(
+def test_a_problem_names_the_key_the_value_and_a_suggestion(
     fields: dict[str, Any], problem: str
 ) -> None:
-    """AS-12 (constant pattern) and AS-28 (type that there is not) are among them."""
+    """AS-12 (constant pattern) and AS-28 (unknown type) are among the cases."""
     assert [str(found) for found in check_assertion(Assertion(**fields))] == [problem]
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     """One wrong key does not hide another."""
     wrong = Assertion(type="nothing", weight=-1, threshold=math.nan)
     assert [problem.path for problem in check_assertion(wrong)] == [
@@ -168,8 +168,8 @@ def test_all_problems_are_told_at_once() -> None:
 
 
 @pytest.mark.parametrize("base", sorted(ASSERTION_TYPES))
-def test_a_value_that_is_not_given_is_missing(base: str) -> None:
-    """Except where the type needs none; an explicit null is given."""
+def test_an_absent_value_is_missing(base: str) -> None:
+    """Types that need no value are an exception; an explicit null is a value."""
     problems = list(check_assertion(Assertion(type=base), value_given=False))
     if KINDS[base].bare:
         assert not any(problem.message == '"value" is missing' for problem in problems)
@@ -181,13 +181,13 @@ def test_a_value_that_is_not_given_is_missing(base: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["{{ pattern }}[", "{% if x %}[{% endif %}", "{# note #}["])
-def test_patterns_with_templates_are_not_constants(value: str) -> None:
-    """They are judged when they are rendered."""
+def test_patterns_with_templates_are_checked_when_rendered(value: str) -> None:
+    """They are not constants, so they are not checked at load."""
     assert list(check_assertion(Assertion(type="regex", value=value))) == []
 
 
 def test_the_lists_of_types_do_not_overlap() -> None:
-    """The hint for a type is only given if the type does not exist."""
+    """A type is suggested only for a name that does not exist."""
     assert ASSERTION_TYPES.isdisjoint(INSTEAD)
 
 
@@ -197,8 +197,8 @@ def test_the_lists_of_types_do_not_overlap() -> None:
     st.none() | st.booleans() | st.integers() | st.text() | st.lists(st.integers()),
     st.floats(),
 )
-def test_what_is_checked_can_be_evaluated(name: str, value: Any, weight: float) -> None:
-    """An assertion of text without problems never ends in an error, and one with some may."""
+def test_a_checked_assertion_can_be_evaluated(name: str, value: Any, weight: float) -> None:
+    """A text assertion without problems never ends in an error; one with problems may."""
     assertion = Assertion(type=name, value=value, weight=weight)
     problems = list(check_assertion(assertion))
     try:

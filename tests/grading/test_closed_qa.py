@@ -1,4 +1,4 @@
-"""model-graded-closedqa: the last letter, on its own."""
+"""model-graded-closedqa: the last letter of the reply, separate from words."""
 
 import pytest
 from hypothesis import given, settings
@@ -24,12 +24,12 @@ from trioeval.grading.strict_reading import UnusableReplyError
     ],
 )
 def test_letters(reply: str, holds: bool) -> None:  # noqa: FBT001
-    """Marks behind the letter do not matter."""
+    """Punctuation after the letter does not matter."""
     found = find(Judge([reply]), "model-graded-closedqa", "is short")
     assert found.holds is holds
     assert reply.strip() in found.reason
-    said = verdict(found, "not-model-graded-closedqa", "is short")
-    assert (said.passed, said.score) == (not holds, float(not holds))
+    negated = verdict(found, "not-model-graded-closedqa", "is short")
+    assert (negated.passed, negated.score) == (not holds, float(not holds))
 
 
 @pytest.mark.parametrize(
@@ -50,16 +50,16 @@ def test_letters(reply: str, holds: bool) -> None:  # noqa: FBT001
         "***",
     ],
 )
-def test_what_is_no_letter(reply: str) -> None:
-    """A word that ends with one is another word."""
+def test_replies_without_a_letter(reply: str) -> None:
+    """The last letter of a word does not count."""
     judge = Judge([reply] * 2)
     with pytest.raises(GradingError, match="ends neither with Y nor with N"):
         find(judge, "model-graded-closedqa", "is short")
-    assert len(judge.asked) == 2
+    assert len(judge.requests) == 2
 
 
 def test_lenient_reading_looks_at_the_last_character() -> None:
-    """As promptfoo does: what does not end with Y is N."""
+    """It follows promptfoo: a reply that does not end with Y is N."""
     lenient = {"lenient": True}
     assert find(Judge(["WHY"]), "model-graded-closedqa", "x", settings=lenient).holds
     assert not find(Judge(["Y."]), "model-graded-closedqa", "x", settings=lenient).holds
@@ -67,16 +67,16 @@ def test_lenient_reading_looks_at_the_last_character() -> None:
 
 @settings(max_examples=100)
 @given(st.text(), st.sampled_from("YN"), st.text(alphabet=" .*_\n)\"'!-", max_size=20))
-def test_a_letter_is_found_behind_anything(before: str, letter: str, behind: str) -> None:
-    """And marks before and behind it change nothing."""
+def test_a_letter_is_found_after_any_text(before: str, letter: str, behind: str) -> None:
+    """Punctuation before and after it changes nothing."""
     reply = f"{before} {letter}{behind}"
     assert read_letter(JudgeReply(reply, reply)) is (letter == "Y")
 
 
 @settings(max_examples=100)
 @given(st.text(alphabet="YNyn a.*", min_size=1))
-def test_what_strict_reading_takes_ends_with_that_letter(reply: str) -> None:
-    """Or is refused."""
+def test_strict_reading_requires_the_letter_at_the_end(reply: str) -> None:
+    """Every other reply is rejected."""
     try:
         holds = read_letter(JudgeReply(reply, reply))
     except UnusableReplyError:

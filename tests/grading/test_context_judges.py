@@ -34,26 +34,26 @@ def answer(text: str) -> JudgeReply:
         ("a [Attributed]\nb [Attributed]\nc [Not Attributed]", 2 / 3),
     ],
 )
-def test_recall_is_the_share_that_is_attributed(reply: str, score: float) -> None:
-    """Lines without a mark are talk."""
+def test_recall_is_the_share_of_attributed_lines(reply: str, score: float) -> None:
+    """Lines without a mark do not count."""
     judge = Judge([reply])
     found = find(judge, "context-recall", "Rome is old.", subject=subject(context=FACTS))
     assert found.holds is (score >= 0.5)
     assert found.score == pytest.approx(score)
     assert judge.rendered[0]["context"] == FACTS
     assert judge.rendered[0]["groundTruth"] == "Rome is old."
-    said = verdict(found, "not-context-recall", "Rome is old.")
-    assert said.passed is (score < 0.5)
-    assert said.score == pytest.approx(1 - score)
+    negated = verdict(found, "not-context-recall", "Rome is old.")
+    assert negated.passed is (score < 0.5)
+    assert negated.score == pytest.approx(1 - score)
 
 
 @pytest.mark.parametrize("reply", [PROSE, HTML, MEGABYTE, '{"score": 1}', "Attributed"])
 def test_recall_without_marks_is_an_error(reply: str) -> None:
-    """Not a recall of 0, which `not-` would turn into a pass."""
+    """It is not a recall of 0, which `not-` would turn into a pass."""
     judge = Judge([reply] * 2)
     with pytest.raises(GradingError, match="is marked"):
         find(judge, "not-context-recall", "x", subject=subject(context=FACTS))
-    assert len(judge.asked) == 2
+    assert len(judge.requests) == 2
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,10 @@ def test_recall_without_marks_is_an_error(reply: str) -> None:
         ({}, {"context": ["x", "y"]}, "output.c", "x\n\ny"),
     ],
 )
-def test_where_a_context_comes_from(
+def test_the_source_of_a_context(
     variables: Any, settings_: Any, transform: str | None, context: str
 ) -> None:
-    """The assertion's own, or else the variable, or else, for recall, the prompt."""
+    """It is the assertion's own, or else the variable, or else, for recall, the prompt."""
     judge = Judge(["a [Attributed]"])
     find(
         judge,
@@ -98,7 +98,7 @@ def test_where_a_context_comes_from(
     ],
 )
 @pytest.mark.parametrize("name", ["context-relevance", "context-faithfulness"])
-def test_what_is_no_context(
+def test_invalid_contexts(
     name: str, variables: Any, settings_: Any, transform: str | None, message: str
 ) -> None:
     """No judge is called."""
@@ -128,8 +128,8 @@ def test_what_is_no_context(
         ("He had insufficient information. He left.", "He had insufficient information.", 0.5),
     ],
 )
-def test_relevance_is_the_share_that_is_quoted(context: Any, reply: str, score: float) -> None:
-    """Talk around quotes does not count, nor does the same quote twice."""
+def test_relevance_is_the_share_of_quoted_units(context: Any, reply: str, score: float) -> None:
+    """Text around quotes does not count, nor does a repeated quote."""
     judge = Judge([reply])
     found = find(judge, "context-relevance", subject=subject(context=context))
     assert found.holds is (score >= 0.5)
@@ -139,13 +139,13 @@ def test_relevance_is_the_share_that_is_quoted(context: Any, reply: str, score: 
 
 @pytest.mark.parametrize("reply", [PROSE, HTML, MEGABYTE, "1.", "{}", "Rome was old."])
 def test_relevance_without_quotes_is_an_error(reply: str) -> None:
-    """A refusal is no verdict."""
+    """A refusal is not a verdict."""
     with pytest.raises(GradingError, match="quotes nothing"):
         find(Judge([reply] * 2), "context-relevance", subject=subject(context=FACTS))
 
 
 def test_a_blank_context_has_no_units() -> None:
-    """The judge is not blamed for it."""
+    """The judge did not cause that, so it is not an error of the judge."""
     with pytest.raises(GradingError, match="the context is blank"):
         find(Judge(["x"]), "context-relevance", subject=subject(context=" \n "))
 
@@ -153,7 +153,7 @@ def test_a_blank_context_has_no_units() -> None:
 @settings(max_examples=100)
 @given(st.lists(st.sampled_from(FACTS.split(". ")), min_size=1, max_size=6))
 def test_relevance_never_leaves_its_range(parts: list[str]) -> None:
-    """However often something is quoted, the order does not matter."""
+    """The number and the order of quotes do not matter."""
     replies = ["\n".join(order) for order in (parts, parts[::-1])]
     first, second = (read_quotes(answer(reply), FACTS).score for reply in replies)
     assert first == second
@@ -163,8 +163,8 @@ def test_relevance_never_leaves_its_range(parts: list[str]) -> None:
 
 @given(st.text(alphabet="ab.!? \n1)", max_size=60))
 @settings(max_examples=100)
-def test_units_hold_what_the_text_says(text: str) -> None:
-    """None is blank or only a number, expectedhing else is lost."""
+def test_units_contain_the_whole_text(text: str) -> None:
+    """No unit is blank or only a number, and nothing else is lost."""
     found = units_of(text)
     assert all(unit.strip() == unit != "" for unit in found)
     letters = [mark for mark in text if mark in "ab"]
@@ -185,7 +185,7 @@ STATEMENTS = "Rome is old.\n\n  Rome is big.\nRome is in Italy."
         ("1. x Verdict: Yes.", 1 / 3),
     ],
 )
-def test_faithfulness_is_the_share_that_is_supported(reply: str, score: float) -> None:
+def test_faithfulness_is_the_share_of_supported_statements(reply: str, score: float) -> None:
     """A statement without a verdict is not supported."""
     judge = Judge([STATEMENTS, reply])
     found = find(judge, "context-faithfulness", subject=subject(context=FACTS))
@@ -194,10 +194,10 @@ def test_faithfulness_is_the_share_that_is_supported(reply: str, score: float) -
     first, second = judge.rendered
     assert (first["question"], first["answer"]) == ("How old?", "It is old.")
     assert second["statements"] == ["Rome is old.", "Rome is big.", "Rome is in Italy."]
-    assert "2. Rome is big." in judge.asked[1].prompt
-    said = verdict(found, "not-context-faithfulness")
-    assert said.passed is (score < 0.5)
-    assert said.score == pytest.approx(1 - score)
+    assert "2. Rome is big." in judge.requests[1].prompt
+    negated = verdict(found, "not-context-faithfulness")
+    assert negated.passed is (score < 0.5)
+    assert negated.score == pytest.approx(1 - score)
 
 
 @pytest.mark.parametrize(
@@ -213,12 +213,12 @@ def test_faithfulness_is_the_share_that_is_supported(reply: str, score: float) -
         "Verdict: yes. Verdict: yes. Verdict: yes. Verdict: no.",
     ],
 )
-def test_what_are_no_verdicts_on_statements(reply: str) -> None:
-    """Too many are as bad as none: which statement is which?"""
+def test_invalid_verdicts_on_statements(reply: str) -> None:
+    """Too many verdicts are as bad as none: they cannot be assigned to statements."""
     judge = Judge([STATEMENTS, reply, reply])
     with pytest.raises(GradingError, match="is unusable"):
         find(judge, "context-faithfulness", subject=subject(context=FACTS))
-    assert len(judge.asked) == 3
+    assert len(judge.requests) == 3
 
 
 @pytest.mark.parametrize(
@@ -235,32 +235,32 @@ def test_what_are_no_verdicts_on_statements(reply: str) -> None:
         (PROSE, None),
     ],
 )
-def test_lenient_verdicts_are_those_of_promptfoo(reply: str, score: float | None) -> None:
-    """Too many count, whatever holds a yes is one, and the same rows come of it."""
+def test_lenient_verdicts_equal_those_of_promptfoo(reply: str, score: float | None) -> None:
+    """Extra verdicts count, any line that contains a yes is one, and the results are the same."""
     judge = Judge([STATEMENTS, reply])
     found = find(
         judge, "context-faithfulness", subject=subject(context=FACTS), settings={"lenient": True}
     )
     assert found.score == pytest.approx(0 if score is None else score)
     assert found.holds is (score is not None and score >= 0.5)
-    said = verdict(found, "not-context-faithfulness")
-    assert said.score == pytest.approx(0 if score is None else 1 - score)
-    assert said.passed is (score is not None and score < 0.5)
+    negated = verdict(found, "not-context-faithfulness")
+    assert negated.score == pytest.approx(0 if score is None else 1 - score)
+    assert negated.passed is (score is not None and score < 0.5)
 
 
-def test_prompts_of_the_user_by_place() -> None:
-    """The first takes the answer apart, the second judges."""
+def test_prompts_of_the_user_by_position() -> None:
+    """The first extracts statements, the second judges them."""
     judge = Judge(
         ["one", "Verdict: yes"], prompts={0: "A {{answer}}", 1: "B {{statements | join('+')}}"}
     )
     find(judge, "context-faithfulness", subject=subject(context=FACTS))
-    assert [one.prompt for one in judge.asked] == ["A It is old.", "B one"]
+    assert [one.prompt for one in judge.requests] == ["A It is old.", "B one"]
 
 
 @settings(max_examples=100)
 @given(st.lists(st.booleans(), min_size=1, max_size=30), st.integers(0, 5))
 def test_verdicts_are_read_back(verdicts: list[bool], more: int) -> None:
-    """In both forms, for as many statements or more."""
+    """Both forms are read, for as many statements or more."""
     words = ["Yes" if one else "No" for one in verdicts]
     short = f"Final verdict for each statement in order: {'. '.join(words)}."
     long = "\n".join(f"{number}. so. Verdict: {word}." for number, word in enumerate(words, 1))

@@ -53,7 +53,7 @@ VALUES = [
 
 @pytest.mark.parametrize(("text", "value"), VALUES, ids=[text for text, _ in VALUES])
 def test_an_expression_has_a_value(text: str, value: float) -> None:
-    """By the usual rules of what binds more tightly."""
+    """Precedence is the usual one."""
     assert parse(text).value(NAMES) == pytest.approx(value, abs=1e-12)
 
 
@@ -77,8 +77,8 @@ NONE = [
 
 
 @pytest.mark.parametrize(("text", "reason"), NONE, ids=[text[:20] for text, _ in NONE])
-def test_what_is_no_expression_is_told(text: str, reason: str) -> None:
-    """When it is read, which is before anything runs."""
+def test_an_invalid_expression_is_reported(text: str, reason: str) -> None:
+    """It is reported when it is read, before the run starts."""
     with pytest.raises(ExpressionError) as caught:
         parse(text)
     assert str(caught.value).startswith(reason)
@@ -99,15 +99,15 @@ NO_VALUE = [
 
 
 @pytest.mark.parametrize(("text", "reason"), NO_VALUE, ids=[text for text, _ in NO_VALUE])
-def test_what_has_no_value_is_told(text: str, reason: str) -> None:
-    """Never a number that is none."""
+def test_an_undefined_value_is_reported(text: str, reason: str) -> None:
+    """The value is never NaN or infinite."""
     with pytest.raises(ExpressionError) as caught:
         parse(text).value(NAMES)
     assert str(caught.value) == reason
 
 
-def test_an_expression_knows_what_it_asks_for() -> None:
-    """Functions are not among the names, which may be called the same."""
+def test_an_expression_lists_its_names() -> None:
+    """Functions are not among the names, which may be equal to those of functions."""
     expression = parse("max(max, f1) + 2e3")
     assert expression.names == {"max", "f1"}
     assert expression.value({"max": 1, "f1": 2}) == 2002
@@ -118,13 +118,13 @@ HOSTILE = ["(" * 5000 + "1", "1?" * 2000 + "1", "2^" * 3000 + "2", "abs(" * 2000
 
 @pytest.mark.parametrize("text", HOSTILE, ids=[text[:4] for text in HOSTILE])
 def test_depth_is_bounded(text: str) -> None:
-    """Before Python's own stack would be."""
+    """It is bounded before Python's own stack would overflow."""
     with pytest.raises(ExpressionError, match=f"nested more than {DEEPEST} times"):
         parse(text)
 
 
-def test_long_expressions_cost_little() -> None:
-    """Also those with as many operators as there is room for."""
+def test_long_expressions_are_fast() -> None:
+    """This holds with the greatest possible number of operators too."""
 
     def both() -> None:
         assert parse("-" * 9_998 + "1").value({}) == 1
@@ -145,8 +145,8 @@ TREES = st.recursive(
 
 @pytest.mark.slow
 @given(TREES, st.integers(-5, 5), st.integers(-5, 5))
-def test_values_are_those_of_python(text: str, a: int, b: int) -> None:
-    """Of what both of them know, on numbers that are exact."""
+def test_values_equal_those_of_python(text: str, a: int, b: int) -> None:
+    """Both are compared on their common syntax, with numbers that are exact."""
     try:
         expected = float(eval(text, {"a": a, "b": b}))  # noqa: S307 - of texts made here
     except ZeroDivisionError:
@@ -158,7 +158,7 @@ def test_values_are_those_of_python(text: str, a: int, b: int) -> None:
 
 @pytest.mark.slow
 @given(st.text(alphabet="ab12.+-*/%^()?:,<=> minsqrt\n", max_size=30))
-def test_any_text_is_an_expression_or_told(text: str) -> None:
-    """And nothing else happens."""
+def test_any_text_is_an_expression_or_an_error(text: str) -> None:
+    """No other exception is raised."""
     with suppress(ExpressionError):
         assert math.isfinite(parse(text).value({"a": 1.0, "b": 2.0}))

@@ -48,33 +48,33 @@ def test_categories(name: str, reply: Any, category: str, reason: str) -> None:
         '{"category": "F"} (A)',
     ],
 )
-def test_what_is_no_category(reply: Any) -> None:
-    """Nothing is taken for the nearest letter."""
+def test_replies_without_a_category(reply: Any) -> None:
+    """The nearest letter is not guessed."""
     judge = Judge([reply] * 2)
     with pytest.raises(GradingError, match="is unusable"):
         find(judge, "factuality", "Paris")
-    assert len(judge.asked) == 2
+    assert len(judge.requests) == 2
 
 
-def test_a_test_may_score_categories_itself() -> None:
-    """More than 0 passes."""
+def test_a_test_may_define_the_scores_of_categories() -> None:
+    """A score above 0 passes."""
     scores = {"superset": 0.3, "disagree": 0.1, "subset": 0, "agree": 2}
     for letter, score in zip("ABCD", (0.0, 0.3, 2.0, 0.1), strict=True):
         found = find(Judge([f"({letter})"]), "factuality", "x", settings={"factuality": scores})
         assert (found.holds, found.score) == (score > 0, score)
-        said = verdict(found, "not-factuality", "x")
-        assert (said.passed, said.score) == (score == 0, min(1.0, max(0.0, 1 - score)))
+        negated = verdict(found, "not-factuality", "x")
+        assert (negated.passed, negated.score) == (score == 0, min(1.0, max(0.0, 1 - score)))
 
 
 def test_lenient_reading_takes_the_first_letter() -> None:
-    """As promptfoo does; a letter that is none fails."""
+    """It follows promptfoo; any other letter fails."""
     lenient = {"lenient": True}
     assert find(Judge(["(A) or (D)"]), "factuality", "x", settings=lenient).holds
     found = find(Judge([{"category": "Z"}]), "not-factuality", "x", settings=lenient)
     assert (found.holds, found.invertible) == (False, False)
 
 
-def test_without_a_prompt_there_is_no_question() -> None:
-    """Facts are those of an answer to something."""
+def test_a_missing_prompt_is_an_error() -> None:
+    """Facts are judged as an answer to a prompt."""
     with pytest.raises(GradingError, match="the prompt is empty"):
         find(Judge(), "factuality", "x", subject=Subject.of("x"))

@@ -1,4 +1,4 @@
-"""Types that look at what an agent has left in its workspace."""
+"""Types that examine the files that an agent left in its workspace."""
 
 import itertools
 import json
@@ -23,12 +23,12 @@ from trioeval.grading.kinds.workspace_files import (
 )
 from trioeval.text import Computed
 
-Told = tuple[bool, str]
+Result = tuple[bool, str]
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A workspace, with a file beside it that must not be read."""
+    """Return a workspace, with a file beside it that must not be read."""
     folder = tmp_path / "workspace"
     (folder / "src").mkdir(parents=True)
     (folder / "src" / "calc.py").write_text("def add(a, b):\n    return a + b\n")
@@ -42,9 +42,9 @@ def place(tmp_path: Path) -> Path:
     return folder
 
 
-def judged(place: Path | None, name: str, value: Any = None, **known: Any) -> Told:
+def judged(place: Path | None, name: str, value: Any = None, **known: Any) -> Result:
     """Return the result of an assertion, and its reason."""
-    subject = Subject.of("said", workspace=place, **known)
+    subject = Subject.of("text", workspace=place, **known)
     assertion = Assertion(type=name, value=value)
     (part,) = grade(subject, [assertion]).parts
     return part.passed, part.reason
@@ -78,8 +78,8 @@ def problems(name: str, value: Any) -> list[Problem]:
         ("**/src", False, 'file "**/src" not found'),
     ],
 )
-def test_files_are_there_or_not(place: Path, value: Any, passes: bool, reason: str) -> None:  # noqa: FBT001
-    """Each path and each pattern names at least one file; folders and pipes are none."""
+def test_files_exist_or_not(place: Path, value: Any, passes: bool, reason: str) -> None:  # noqa: FBT001
+    """Each path and each pattern must match at least one file; folders and pipes do not count."""
     assert judged(place, "file-exists", value) == (passes, reason)
     if isinstance(value, str):
         assert judged(place, "not-file-exists", value) == (not passes, reason)
@@ -100,12 +100,12 @@ def test_each_of_several_files_may_be_forbidden(
     passes: bool,  # noqa: FBT001
     reason: str,
 ) -> None:
-    """One that exists is one too many, although all of them are not."""
+    """One existing file fails the negation, although not all of them exist."""
     assert judged(place, "not-file-exists", value) == (passes, reason)
 
 
-def test_to_look_for_a_pattern_takes_bounded_time(place: Path) -> None:
-    """`**` many times is `**`; each folder is looked at once; and an agent may leave any number of them."""
+def test_matching_a_pattern_takes_bounded_time(place: Path) -> None:
+    """Repeated `**` equals `**`; each folder is read once; an agent may leave any number of them."""
     deep = place.joinpath(*"abcdefghijkl")
     deep.mkdir(parents=True)
     readings = itertools.count()
@@ -118,8 +118,8 @@ def test_to_look_for_a_pattern_takes_bounded_time(place: Path) -> None:
     assert find_file(place, "?") is None
 
 
-def test_a_file_with_marks_in_its_name_is_named_by_it(place: Path) -> None:
-    """A file with exactly that name comes before the pattern."""
+def test_a_path_with_wildcards_matches_a_file_of_that_name_first(place: Path) -> None:
+    """A file with exactly that name is preferred to matches of the pattern."""
     (place / "a[1].txt").write_text("x")
     assert find_file(place, "a[1].txt") == "a[1].txt"
     assert find_file(place, "a[2].txt") is None
@@ -142,7 +142,7 @@ def test_files_contain_texts_and_patterns(
     passes: bool,  # noqa: FBT001
     reason: str,
 ) -> None:
-    """All of several texts; patterns are those of JavaScript."""
+    """All of several texts must occur; patterns are those of JavaScript."""
     value = {"file": "src/calc.py", **value}
     assert judged(place, "file-contains", value) == (passes, reason)
     assert judged(place, "not-file-contains", value) == (not passes, reason)
@@ -158,7 +158,7 @@ def test_files_contain_texts_and_patterns(
     ],
 )
 @pytest.mark.parametrize("inverted", ["", "not-"])
-def test_what_cannot_be_read_fails_either_way(
+def test_an_unreadable_file_fails_either_way(
     place: Path, named: str, reason: str, inverted: str
 ) -> None:
     """A misspelt name must not pass under `not-`; a pipe without a writer must not block."""
@@ -167,8 +167,8 @@ def test_what_cannot_be_read_fails_either_way(
     assert judged(place, f"{inverted}file-json", named) == (False, reason)
 
 
-def test_bytes_that_are_no_text_are_looked_through_all_the_same(place: Path) -> None:
-    """As text they are what can be read of them; as JSON they are none."""
+def test_files_that_are_not_valid_text_are_searched_nevertheless(place: Path) -> None:
+    """As text, invalid bytes are replaced; as JSON, the file is invalid."""
     assert judged(place, "file-contains", {"file": "noise", "text": "add"})[0]
     assert judged(place, "file-json", "noise") == (False, '"noise" is not JSON: it is not UTF-8')
 
@@ -200,13 +200,13 @@ SCHEMA = {"type": "object", "required": ["scores"]}
         ),
     ],
 )
-def test_files_of_json_are_held_against_what_is_wanted(
+def test_json_files_are_compared_with_the_expectation(
     place: Path,
     value: dict[str, Any],
     passes: bool,  # noqa: FBT001
     reason: str,
 ) -> None:
-    """A part of them by a path, a value, a schema."""
+    """The expectation is a part by a path, a value, or a schema."""
     value = {"file": "scores.json", **value}
     assert problems("file-json", value) == []
     assert judged(place, "file-json", value) == (passes, reason)
@@ -215,32 +215,32 @@ def test_files_of_json_are_held_against_what_is_wanted(
 
 @pytest.mark.parametrize("path", ["$..x", "$..*"])
 @pytest.mark.parametrize("inverted", ["", "not-"])
-def test_a_json_path_that_fails_on_what_an_agent_wrote_is_its_failure(
+def test_a_json_path_that_fails_on_the_content_is_a_failure_of_the_agent(
     place: Path, path: str, inverted: str
 ) -> None:
-    """Under `not-` as well: nothing was found out."""
+    """It fails under `not-` as well, because nothing was determined."""
     (place / "deep").write_text('{"x": ' * 500 + "1" + "}" * 500)
-    told = judged(place, f"{inverted}file-json", {"file": "deep", "path": path})
-    assert told == (False, f'"{path}" fails: recursion limit exceeded')
+    result = judged(place, f"{inverted}file-json", {"file": "deep", "path": path})
+    assert result == (False, f'"{path}" fails: recursion limit exceeded')
 
 
 def test_a_json_path_finds_a_bounded_number_of_values(place: Path) -> None:
-    """More is a failure of the agent as well."""
+    """More values are a failure of the agent as well."""
     (place / "wide").write_text(json.dumps([0] * 100_001))
-    told = judged(place, "not-file-json", {"file": "wide", "path": "$.*"})
-    assert told == (False, '"$.*" finds more than 100,000 values')
+    result = judged(place, "not-file-json", {"file": "wide", "path": "$.*"})
+    assert result == (False, '"$.*" finds more than 100,000 values')
 
 
-def test_a_file_that_is_no_json_fails(place: Path) -> None:
-    """With the place where it ends to be some."""
-    told = judged(place, "file-json", "src/calc.py")
-    assert told == (False, '"src/calc.py" is not JSON: line 1, column 1: expecting value')
+def test_a_file_that_is_not_json_fails(place: Path) -> None:
+    """The reason has the position of the error."""
+    result = judged(place, "file-json", "src/calc.py")
+    assert result == (False, '"src/calc.py" is not JSON: line 1, column 1: expecting value')
 
 
 @pytest.mark.parametrize("named", ["/etc/passwd", "../secret.txt", "src/../../secret.txt"])
 @pytest.mark.parametrize("name", ["file-exists", "file-contains", "file-json"])
-def test_what_is_outside_is_never_looked_at(place: Path, named: str, name: str) -> None:
-    """That a suite asks for it is no verdict but an error which names it."""
+def test_paths_outside_of_the_workspace_are_never_read(place: Path, named: str, name: str) -> None:
+    """A suite that names such a path gets an error with the path, not a verdict."""
     value = {"file": named, "text": "secret"} if name == "file-contains" else named
     with pytest.raises(GradingError, match="the workspace") as raised:
         judged(place, name, value)
@@ -263,7 +263,7 @@ def test_a_link_to_elsewhere_is_a_failure_of_the_agent(
 
 
 def test_a_pattern_that_only_finds_links_to_elsewhere_is_a_failure(place: Path) -> None:
-    """With a file among its matches, that one is meant."""
+    """A file among the matches is used."""
     for name in ("file-exists", "not-file-exists"):
         assert judged(place, name, "ou*") == (False, f'"out" {LEADS_OUT}')
     assert judged(place, "file-exists", "*")[0]
@@ -276,8 +276,10 @@ PARTS = st.sampled_from(["..", ".", "src", "up", "in", "x", "/", "//", "out", "a
 
 
 @given(st.lists(PARTS, min_size=1, max_size=6))
-def test_no_path_leads_out(tmp_path_factory: pytest.TempPathFactory, parts: list[str]) -> None:
-    """Every path is rejected or inside."""
+def test_no_path_leaves_the_workspace(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[str]
+) -> None:
+    """Every path is rejected or inside of it."""
     root = tmp_path_factory.getbasetemp() / "paths" / "workspace"
     if not root.exists():
         (root / "src").mkdir(parents=True)
@@ -313,8 +315,8 @@ def test_a_file_may_have_ten_mebibytes(place: Path) -> None:
         ("agent-done", None),
     ],
 )
-def test_only_what_agents_make_can_be_judged(name: str, value: Any) -> None:
-    """Elsewhere there is no workspace, and no agent."""
+def test_only_rows_of_agents_can_be_judged(name: str, value: Any) -> None:
+    """Other rows have neither a workspace nor an agent."""
     with pytest.raises(GradingError, match="only outputs of tasks of type agent"):
         judged(None, name, value)
 
@@ -329,7 +331,7 @@ def test_an_agent_is_done_or_not(outcome: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "message"),
     [
         ("file-exists", "/x", '.value: "/x" is absolute'),
         ("file-exists", ["x", "../y"], '.value[1]: "../y" leads out of the workspace'),
@@ -350,14 +352,14 @@ def test_an_agent_is_done_or_not(outcome: str) -> None:
         ("file-json", {"file": "x", "schema": {"tpye": "a"}}, ".value.schema.tpye: "),
     ],
 )
-def test_mistakes_are_told_before_a_run(name: str, value: Any, told: str) -> None:
-    """With the key that is wrong."""
+def test_invalid_values_are_reported_before_a_run(name: str, value: Any, message: str) -> None:
+    """The message has the invalid key."""
     (problem,) = problems(name, value)
-    assert str(problem).startswith(told)
+    assert str(problem).startswith(message)
 
 
 def test_texts_of_an_object_are_templates(place: Path) -> None:
-    """Its own, and those in its lists; what they stand for is known only then, and refused only then."""
+    """Its texts and those in its lists are rendered; their values are known, and rejected, only then."""
 
     def render(text: str) -> str:
         return text.replace("{{name}}", "calc").replace("{{up}}", "..")
@@ -375,7 +377,7 @@ def test_texts_of_an_object_are_templates(place: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "message"),
     [
         ("file-exists", "a\0b", '"a\\u0000b" is not a path'),
         ("file-exists", "a**b/*", '"a**b/*" is not a valid pattern: '),
@@ -383,17 +385,17 @@ def test_texts_of_an_object_are_templates(place: Path) -> None:
         ("file-json", {"file": "scores.json", "schema": "{{x}}: ["}, "the schema is not usable: "),
     ],
 )
-def test_values_that_are_wrong_when_they_are_rendered_are_errors(
-    place: Path, name: str, value: Any, told: str
+def test_values_that_are_invalid_when_rendered_are_errors(
+    place: Path, name: str, value: Any, message: str
 ) -> None:
     """Their meaning cannot be determined."""
     with pytest.raises(GradingError) as raised:
         judged(place, name, value)
-    assert told in str(raised.value)
+    assert message in str(raised.value)
 
 
-def test_a_pattern_that_is_none_when_it_is_rendered_fails_either_way(place: Path) -> None:
-    """As for `regex`."""
+def test_a_pattern_that_is_invalid_when_rendered_fails_either_way(place: Path) -> None:
+    """It is treated as in `regex`."""
     value = {"file": "in", "pattern": "({{x}}"}
     assert problems("file-contains", value) == []
     for name in ("file-contains", "not-file-contains"):
@@ -402,8 +404,8 @@ def test_a_pattern_that_is_none_when_it_is_rendered_fails_either_way(place: Path
         assert reason.startswith('"({{x}}" is not a valid regular expression')
 
 
-def test_what_a_template_or_a_program_will_give_is_not_checked_before(place: Path) -> None:
-    """A text that is no schema is."""
+def test_values_of_templates_and_programs_are_not_checked_before_the_run(place: Path) -> None:
+    """A text that is not a valid schema is reported."""
     computed = Computed(place / "x.py", None, "file://x.py")
     assert problems("file-contains", computed) == []
     assert problems("file-json", {"file": "x", "schema": "{{x}}", "path": "{{x}}"}) == []

@@ -12,8 +12,8 @@ STEPS = {"steps": ["Look.", "Count."]}
 EIGHT = {"score": 8, "reason": "clear"}
 
 
-def test_the_steps_go_into_the_second_question() -> None:
-    """With the input and the reply."""
+def test_the_steps_are_part_of_the_second_request() -> None:
+    """The request also has the input and the reply."""
     judge = Judge([STEPS, EIGHT])
     found = find(judge, "g-eval", "is clear", subject=Subject.of("out", prompt='{"a": 1}'))
     assert (found.holds, found.score, found.reason) == (True, 0.8, "clear")
@@ -21,16 +21,16 @@ def test_the_steps_go_into_the_second_question() -> None:
     assert first["criteria"] == second["criteria"] == "is clear"
     assert second["steps"] == "Look.\n- Count."
     assert (second["maxScore"], second["input"], second["output"]) == ("10", {"a": 1}, "out")
-    assert found.metadata["renderedGradingPrompt"] == judge.asked[1].prompt
+    assert found.metadata["renderedGradingPrompt"] == judge.requests[1].prompt
     assert found.metadata["steps"] == [["Look.", "Count."]]
-    assert "Look." in judge.asked[1].prompt
+    assert "Look." in judge.requests[1].prompt
 
 
 def test_prompts_of_the_user_by_part() -> None:
-    """`steps` and `evaluate`."""
+    """The parts are `steps` and `evaluate`."""
     judge = Judge([STEPS, EIGHT], prompts={"steps": "S {{criteria}}", "evaluate": "E {{steps}}"})
     find(judge, "g-eval", "is clear")
-    assert [one.prompt for one in judge.asked] == ["S is clear", "E Look.\n- Count."]
+    assert [one.prompt for one in judge.requests] == ["S is clear", "E Look.\n- Count."]
 
 
 @pytest.mark.parametrize(
@@ -45,13 +45,13 @@ def test_prompts_of_the_user_by_part() -> None:
     ],
 )
 def test_scores(reply: Any, threshold: float | None, holds: bool, score: float) -> None:  # noqa: FBT001
-    """A tenth of what the judge says, 0.7 being enough."""
+    """The score is a tenth of the judge's, and passes from 0.7."""
     found = find(Judge([STEPS, reply]), "g-eval", "is clear", threshold=threshold)
     assert found.holds is holds
     assert found.score == pytest.approx(score)
-    said = verdict(found, "not-g-eval", "is clear", threshold=threshold)
-    assert said.passed is not holds
-    assert said.score == pytest.approx(1 - score)
+    negated = verdict(found, "not-g-eval", "is clear", threshold=threshold)
+    assert negated.passed is not holds
+    assert negated.score == pytest.approx(1 - score)
 
 
 @pytest.mark.parametrize(
@@ -67,12 +67,12 @@ def test_scores(reply: Any, threshold: float | None, holds: bool, score: float) 
         {"reason": "so"},
     ],
 )
-def test_what_is_no_score(reply: Any) -> None:
-    """Is asked for once more, and then an error."""
+def test_replies_without_a_score(reply: Any) -> None:
+    """The judge is called once more, and then it is an error."""
     judge = Judge([STEPS, reply, reply])
     with pytest.raises(GradingError, match="is unusable"):
         find(judge, "g-eval", "is clear")
-    assert [one.again for one in judge.asked] == [False, False, True]
+    assert [one.again for one in judge.requests] == [False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -85,15 +85,15 @@ def test_what_is_no_score(reply: Any) -> None:
         {"steps": [""]},
     ],
 )
-def test_what_are_no_steps(reply: Any) -> None:
-    """Nothing is scored without them."""
+def test_replies_without_steps(reply: Any) -> None:
+    """Without steps, nothing is scored."""
     judge = Judge([reply, reply])
     with pytest.raises(GradingError, match="is unusable"):
         find(judge, "g-eval", "is clear")
 
 
-def test_several_criteria_count_alike() -> None:
-    """The mean of their scores; reasons in the order of the criteria."""
+def test_several_criteria_have_equal_weights() -> None:
+    """The score is the mean of theirs; reasons are in the order of the criteria."""
 
     def answer(prompt: str) -> Any:
         if "By which steps" in prompt:
@@ -107,11 +107,11 @@ def test_several_criteria_count_alike() -> None:
     judge = Judge(answer)
     found = find(judge, "g-eval", ["is short", "is fun"])
     assert (found.holds, found.score, found.reason) == (True, 0.75, "short\n\ndull")
-    assert len(judge.asked) == len(found.metadata["graderReplies"]) == 4
+    assert len(judge.requests) == len(found.metadata["graderReplies"]) == 4
 
 
 def test_one_criterion_without_a_score_is_an_error() -> None:
-    """Not a mean of fewer."""
+    """It is not the mean of the others."""
 
     def answer(prompt: str) -> Any:
         if "By which steps" in prompt:
@@ -122,7 +122,7 @@ def test_one_criterion_without_a_score_is_an_error() -> None:
         find(Judge(answer), "g-eval", ["is short", "is fun"])
 
 
-def test_without_a_prompt_there_is_nothing_to_judge_by() -> None:
+def test_a_missing_prompt_is_an_error() -> None:
     """No judge is called."""
     with pytest.raises(GradingError, match="the prompt is empty"):
         find(Judge(), "g-eval", "x", subject=Subject.of("x"))

@@ -28,14 +28,14 @@ LIST = st.lists(WORDS, min_size=1, max_size=9)
     ],
 )
 def test_fixed_points(candidate: str, references: list[str], score: float) -> None:
-    """Of AS-23, and what dots do: a word of dots is a word without letters."""
+    """The fixed points are those of AS-23, and cases with dots: a word of dots is a word without letters."""
     assert gleu(candidate, references) == pytest.approx(score, abs=1e-5)
 
 
 @settings(max_examples=150)
 @given(LIST, st.lists(LIST, min_size=1, max_size=3))
 def test_agrees_with_nltk(candidate: list[str], references: list[list[str]]) -> None:
-    """And the laws: from 0 to 1, the order of the references changes nothing, a reference itself has 1."""
+    """The laws hold: from 0 to 1, the order of references changes nothing, a reference itself has 1."""
     text, texts = " ".join(candidate), [" ".join(reference) for reference in references]
     score = gleu(text, texts)
     assert score == pytest.approx(NLTK.sentence_gleu(references, candidate), abs=1e-12)
@@ -46,7 +46,7 @@ def test_agrees_with_nltk(candidate: list[str], references: list[list[str]]) -> 
 
 
 def test_the_type() -> None:
-    """As for the other metrics."""
+    """It behaves like the other metrics."""
     (part,) = grade("a b c d", [Assertion(type="gleu", value="a x y z", threshold=0.2)]).parts
     assert (part.passed, part.score) == (False, 0.1)
     assert part.reason == "the GLEU score 0.1 is below the threshold 0.2"

@@ -17,8 +17,8 @@ def no_template(text: str) -> str:
     raise TemplateError(msg)
 
 
-def test_parts_stand_in_the_order_of_the_assertions() -> None:
-    """One each, and the whole is their aggregate."""
+def test_parts_are_in_the_order_of_the_assertions() -> None:
+    """There is one for each, and the verdict is their aggregate."""
     verdict = grade("a", [YES, NO, YES], threshold=0.5)
     assert [part.passed for part in verdict.parts] == [True, False, True]
     assert verdict.passed
@@ -26,7 +26,7 @@ def test_parts_stand_in_the_order_of_the_assertions() -> None:
 
 
 def test_the_first_assertion_that_fails_may_decide() -> None:
-    """Nothing behind it is judged, and no threshold saves the row; one without weight never fails."""
+    """Later assertions are not judged, and a threshold does not help; one of weight 0 never fails."""
     free, broken = attrs.evolve(NO, weight=0), Assertion(type="contains", value="{{ x }}")
     verdict = grade(
         "a", [YES, free, NO, broken], threshold=0.1, short_circuit=True, render=no_template
@@ -37,7 +37,7 @@ def test_the_first_assertion_that_fails_may_decide() -> None:
 
 
 def test_an_output_without_assertions_passes() -> None:
-    """An answer is all that was asked for."""
+    """The reply is sufficient."""
     assert grade("", []).passed
 
 
@@ -86,17 +86,17 @@ def nested(levels: int) -> Any:
     ],
     ids=["set", "deep", "type", "template", "value", "negative", "heavy", "metric"],
 )
-def test_what_cannot_be_evaluated_is_an_error_and_no_failure(
+def test_an_assertion_that_cannot_be_evaluated_is_an_error(
     output: Any, assertion: Assertion, message: str
 ) -> None:
-    """Also under `not-`; the message says which assertion it is."""
+    """It is not a failure, also under `not-`; the message names the assertion."""
     with pytest.raises(GradingError) as caught:
         grade(output, [YES, assertion], render=no_template)
     assert str(caught.value) == message
 
 
-def test_a_value_that_renders_to_nothing_is_an_error() -> None:
-    """Everything contains nothing, so the answer would mean nothing."""
+def test_a_value_that_renders_to_an_empty_text_is_an_error() -> None:
+    """Every output contains the empty text, so the verdict would be meaningless."""
     with pytest.raises(GradingError) as caught:
         grade("x", [Assertion(type="contains", value="{{x}}")], render=lambda _: "")
     assert str(caught.value) == (
@@ -105,15 +105,15 @@ def test_a_value_that_renders_to_nothing_is_an_error() -> None:
     )
 
 
-def test_the_first_error_is_told() -> None:
-    """In the order of the assertions."""
+def test_the_first_error_is_raised() -> None:
+    """The order is that of the assertions."""
     bad = [Assertion(type=name, value="x") for name in ("one", "two")]
     with pytest.raises(GradingError, match=r"^assert\[0\] \(one\)"):
         grade("x", bad)
 
 
-def test_an_error_of_weight_0_is_told_and_does_not_count() -> None:
-    """As a failure of weight 0 would."""
+def test_an_error_of_weight_0_is_reported_and_does_not_count() -> None:
+    """It is treated like a failure of weight 0."""
     broken = Assertion(type="nothing", weight=0)
     verdict = grade("a", [broken, YES])
     assert (verdict.passed, verdict.score) == (True, 1.0)

@@ -17,8 +17,8 @@ from trioeval.grading.kinds.html import html_fault, html_points
         "<p>x</p>&nbsp;", "<div/>text", "<table><p>x</p></table>", "<b><table>x</table></b>", "<x><p>a</x>",
     ],
 )  # fmt: skip
-def test_what_is_html(text: str) -> None:
-    """Text may stand in elements, or in a body that is written."""
+def test_texts_that_are_html(text: str) -> None:
+    """Text may be in elements, or in an explicit body."""
     assert html_fault(text) is None
 
 
@@ -29,8 +29,8 @@ def test_what_is_html(text: str) -> None:
      "<p>x<div>y</div>z", "<!-- <body> -->x<p>", "<p", "<html>x", "<script>a</script>b",
      "x" * 10_485_761],
 )  # fmt: skip
-def test_what_is_not_html(text: str) -> None:
-    """Loose text, nothing known, something else."""
+def test_texts_that_are_not_html(text: str) -> None:
+    """These are loose text, unknown elements, and other formats."""
     assert html_fault(text)
 
 
@@ -41,7 +41,7 @@ def test_what_is_not_html(text: str) -> None:
      ("< b>", 0), ("<!-- -- -->", 0)],
 )  # fmt: skip
 def test_points(text: str, points: int) -> None:
-    """Each sign counts once."""
+    """Each kind of evidence counts once."""
     assert html_points(text) == points
     assert grade(text, [Assertion(type="contains-html")]).passed is (points > 1)
 
@@ -57,21 +57,21 @@ def test_points(text: str, points: int) -> None:
         "<a/" * 200_000,
     ],
 )
-def test_long_texts_end(text: str) -> None:
-    """Unended tags and deep nesting are passed over in linear time."""
+def test_long_texts_are_judged_in_linear_time(text: str) -> None:
+    """Unclosed tags and deep nesting are skipped."""
     html_points(text)
     html_fault(text)
 
 
 @pytest.mark.slow
-def test_tags_have_a_limit() -> None:
-    """An error, not a verdict."""
+def test_the_number_of_tags_is_bounded() -> None:
+    """Beyond it there is an error, not a verdict."""
     with pytest.raises(GradingError, match="too many tags"):
         html_fault("<p>" * 200_001)
 
 
-def test_what_open_elements_cost_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each tag looks through all of them; here with a limit that is met sooner."""
+def test_the_work_for_open_elements_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each tag searches all of them; this test uses a lower bound."""
     monkeypatch.setattr(html_tree, "_MOST_STEPS", 500_000)
     html_fault("<div></div>" * 5_000)
     with pytest.raises(GradingError, match="too many tags"):

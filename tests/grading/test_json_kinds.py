@@ -60,15 +60,15 @@ def test_outputs_are_judged_by_schema(output: str, kind: str, value: Any, *, pas
         ("{", ".value", "not YAML"),
     ],
 )
-def test_wrong_schemas_are_told_at_load(schema: Any, path: str, message: str) -> None:
-    """With their place in the schema."""
+def test_invalid_schemas_are_reported_at_load(schema: Any, path: str, message: str) -> None:
+    """The message has the position in the schema."""
     (problem,) = check_assertion(Assertion(type="is-json", value=schema))
     assert problem.path == path
     assert message in problem.message
 
 
 def test_without_strict_mode_unknown_words_are_ignored() -> None:
-    """The metaschema still holds."""
+    """The metaschema still applies."""
     assert not list(
         check_assertion(
             Assertion(type="is-json", value={"foo": 1, "format": "zork"}), kinds=LENIENT_KINDS
@@ -78,8 +78,8 @@ def test_without_strict_mode_unknown_words_are_ignored() -> None:
 
 
 @pytest.mark.parametrize("value", ["{", "foo: 1"])
-def test_a_wrong_schema_in_a_row_is_an_error(value: str) -> None:
-    """It is no verdict on the output, also under `not-`."""
+def test_an_invalid_schema_in_a_row_is_an_error(value: str) -> None:
+    """It is not a verdict on the output, also under `not-`."""
     with pytest.raises(GradingError, match="the schema"):
         grade("1", [Assertion(type="not-is-json", value="{{s}}")], render=lambda _: value)
 
@@ -111,8 +111,8 @@ def test_a_wrong_schema_in_a_row_is_an_error(value: str) -> None:
         (True, 1, ...),
     ],
 )
-def test_documents_are_checked(schema: Any, good: Any, bad: Any) -> None:
-    """As schemas for JavaScript mean it."""
+def test_documents_are_validated(schema: Any, good: Any, bad: Any) -> None:
+    """Schemas have the meaning that they have in JavaScript."""
     assert not list(schema_faults(schema))
     assert document_faults(good, schema) == []
     assert bad is ... or document_faults(bad, schema)
@@ -143,34 +143,34 @@ def lists(levels: int, leaf: Any) -> Any:
 
 
 @pytest.mark.parametrize(("document", "schema"), [(nested(40, 1), TREE), (lists(60, [1, 2]), BOTH)])
-def test_faults_that_cannot_be_told_in_time_are_not(document: Any, schema: Any) -> None:
-    """Each level has several times the faults of the one below it; that there are some is still known."""
+def test_too_many_faults_are_not_listed(document: Any, schema: Any) -> None:
+    """Each level has several times the faults of the one below it; that there are some is still reported."""
     assert document_faults(document, schema) == [
         "too large, or with too many alternatives, to list its faults"
     ]
 
 
 def test_a_fault_in_a_large_document_is_found_without_copies() -> None:
-    """Three million characters, with a fault at each of their members."""
+    """The document has three million characters, with a fault at each member."""
     document = [True] * 500_000
     schema = {"anyOf": [{"items": {"type": "string"}}, {"items": {"type": "number"}}]}
     assert len(document_faults(document, schema)) == 1
 
 
-def test_faults_in_few_levels_of_a_tree_are_told() -> None:
-    """As of any other schema."""
+def test_faults_in_few_levels_of_a_tree_are_listed() -> None:
+    """They are listed as for any other schema."""
     (fault,) = document_faults(nested(2, 1), TREE)
     assert "'anyOf'" in fault
 
 
 @given(st.recursive(st.integers() | st.text(max_size=3), lambda inner: st.lists(inner, max_size=3)))
-def test_what_does_not_hold_has_a_fault(document: Any) -> None:
-    """And what holds has none."""
+def test_only_an_invalid_document_has_a_fault(document: Any) -> None:
+    """A valid one has none."""
     schema = {"anyOf": [{"type": "integer"}, {"items": {"$ref": "#"}, "minItems": 1}]}
     assert rules_of(schema).hold(document) is not bool(document_faults(document, schema))
 
 
-def test_patterns_that_look_around_long_texts_are_an_error() -> None:
+def test_patterns_with_lookaround_on_long_texts_are_an_error() -> None:
     """Such patterns take quadratic time; a pattern without lookaround may search any text."""
     with pytest.raises(GradingError, match="too long for them"):
         document_faults(["a" * 32_000], {"items": {"pattern": "(?=a*b)x"}})
@@ -194,7 +194,7 @@ _LONG = "a" * 60 + "z"
         {"not": {"propertyNames": _P}},
     ],
 )
-def test_a_pattern_that_takes_too_many_steps_is_no_verdict(kind: str, schema: Any) -> None:
+def test_a_pattern_that_takes_too_many_steps_is_an_error(kind: str, schema: Any) -> None:
     """The match is undetermined, so neither a type nor its opposite holds."""
     output = json.dumps({"z": _LONG, _LONG: 1})
     with pytest.raises(GradingError, match="takes more than 100,000 steps"):
@@ -202,13 +202,11 @@ def test_a_pattern_that_takes_too_many_steps_is_no_verdict(kind: str, schema: An
 
 
 @pytest.mark.parametrize(("text", "passes"), [("bz", True), ("b", False), ("aax", True)])
-def test_a_pattern_that_looks_around_and_needs_few_steps_decides(
-    text: str, *, passes: bool
-) -> None:
+def test_a_pattern_with_lookaround_and_few_steps_is_judged(text: str, *, passes: bool) -> None:
     assert grade(json.dumps(text), [Assertion(type="is-json", value=_P)]).passed is passes
 
 
-def test_steps_that_decide_nothing_are_no_error() -> None:
-    """Another alternative holds."""
+def test_too_many_steps_of_an_irrelevant_pattern_are_no_error() -> None:
+    """Another alternative of the schema holds."""
     either = {"anyOf": [_P, {"type": "string"}]}
     assert grade(json.dumps(_LONG), [Assertion(type="is-json", value=either)]).passed

@@ -49,7 +49,7 @@ def counted(name: str, judge: Judge, value: Any, config: Any) -> tuple[Finding |
         found = find(judge, name, value, subject=subject, config=config)
     except GradingError:
         found = None
-    return found, len(judge.asked)
+    return found, len(judge.requests)
 
 
 CASES = [
@@ -64,22 +64,22 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "value", "config"), CASES)
-def test_judges_are_asked_as_often_as_was_told(name: str, value: Any, config: Any) -> None:
-    """By a judge that answers well; and at most as often by one that never does."""
-    told = dict(judge_calls(Assertion(type=name, value=value, config=config), KINDS[name]))
+def test_judges_are_called_as_often_as_estimated(name: str, value: Any, config: Any) -> None:
+    """The usual number is that of a judge with proper replies; one without gets at most the maximum."""
+    estimate = dict(judge_calls(Assertion(type=name, value=value, config=config), KINDS[name]))
     good = Judge(answer_to(name), vectors=Everything(), scores={"a text": 1.0})
-    found, asked = counted(name, good, value, config)
+    found, calls = counted(name, good, value, config)
     assert found is not None
-    assert asked == told.get("text", Count()).usual
-    assert len(good.embedded) == told.get("embedding", Count()).usual
-    assert len(told) == len(KINDS[name].roles)
-    if "text" in told:
+    assert calls == estimate.get("text", Count()).usual
+    assert len(good.embedded) == estimate.get("embedding", Count()).usual
+    assert len(estimate) == len(KINDS[name].roles)
+    if "text" in estimate:
         _, most = counted(name, Judge(lambda _: "?"), value, config)
-        assert most <= told["text"].most
+        assert most <= estimate["text"].most
 
 
-def test_replies_that_are_read_leniently_are_asked_for_once() -> None:
-    """And so is what cannot be wrong."""
+def test_judges_are_called_once_with_lenient_reading() -> None:
+    """The same is true of replies that cannot be invalid."""
     rubric, relevance = (Assertion(type=name) for name in ("llm-rubric", "answer-relevance"))
     assert list(judge_calls(rubric, KINDS["llm-rubric"], lenient=True)) == [("text", Count(1, 1))]
     assert list(judge_calls(relevance, KINDS["answer-relevance"])) == [
@@ -88,8 +88,8 @@ def test_replies_that_are_read_leniently_are_asked_for_once() -> None:
     ]
 
 
-def test_a_comparison_asks_once_for_each_order() -> None:
-    """Types of one's own, and conversations, have no bound that is known."""
+def test_a_comparison_calls_the_judge_once_for_each_order() -> None:
+    """Custom types and conversations have no known bound."""
     best = Assertion(type="select-best", value="kindest", config={"repeat": 3, "swap": True})
     assert list(judge_calls(best, KINDS["select-best"])) == [("text", Count(6, 12))]
     own = Kind("a", lambda _: True, ExternalJudge(_own, frozenset({"text"})))

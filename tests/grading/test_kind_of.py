@@ -60,7 +60,7 @@ OWN = {
     ids=lambda value: getattr(value, "type", None),
 )
 def test_a_function_judges(assertion: Assertion, passed: bool, score: float) -> None:  # noqa: FBT001
-    """By yes and no, by degrees, or with everything that there is to say."""
+    """It returns a boolean, a score, or a complete result."""
     verdict = grade("aabb", [assertion], kinds=OWN)
     assert (verdict.passed, verdict.score) == (passed, score)
 
@@ -87,8 +87,8 @@ def test_a_function_judges(assertion: Assertion, passed: bool, score: float) -> 
     ],
     ids=["value", "nan", "nothing", "text", "huge", "async", "plain"],
 )
-def test_what_cannot_be_judged_is_an_error(assertion: Assertion, message: str) -> None:
-    """For any fault of the function, also under `not-`."""
+def test_a_failing_function_is_an_error(assertion: Assertion, message: str) -> None:
+    """This holds for any fault of the function, also under `not-`."""
     inverted = Assertion(type=f"not-{assertion.type}", value=assertion.value)
     for one in (assertion, inverted):
         with pytest.raises(GradingError) as caught:

@@ -19,7 +19,7 @@ PLAIN = st.text("abc xyz,:[]\"'", max_size=10)
     PLAIN,
 )
 def test_objects_are_found_between_other_text(objects: list[object], between: str) -> None:
-    """Objects that are JSON are found whatever stands between them."""
+    """Objects that are valid JSON are found regardless of the text between them."""
     text = between.join(map(json.dumps, objects))
     assert list(objects_in(text)) == objects
 
@@ -36,15 +36,15 @@ def test_objects_are_found_between_other_text(objects: list[object], between: st
         ("[1]", []),
     ],
 )
-def test_what_is_an_object_in_a_text(text: str, found: list[object]) -> None:
-    """Loosely written, cut off, or within something else."""
+def test_objects_in_a_text(text: str, found: list[object]) -> None:
+    """They may be written loosely, cut off, or nested in something else."""
     assert list(objects_in(text)) == found
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", ["{" * 100_000, "{%" * 50_000 + "}" * 50_000, "{a " * 50_000])
-def test_texts_that_are_made_to_be_slow_are_not(text: str) -> None:
-    """Braces that pair with none, or deeply nested, cost no more than one look."""
+def test_hostile_texts_are_not_slow(text: str) -> None:
+    """Unpaired or deeply nested braces cost no more than one pass."""
     assert takes_less(2, lambda: list(objects_in(text)))  # some 0.1 s on an idle machine
 
 
@@ -56,7 +56,7 @@ def test_texts_that_are_made_to_be_slow_are_not(text: str) -> None:
         "{x} " * 20_000,
     ],
 )
-def test_searching_has_a_limit(text: str) -> None:
+def test_the_search_is_bounded(text: str) -> None:
     """An output that cannot be searched is an error, not a verdict."""
     with pytest.raises(GradingError, match="too many braces"):
         list(objects_in(text))
@@ -77,14 +77,14 @@ def test_searching_has_a_limit(text: str) -> None:
          enumerate(["a", *(f"k{m}" for m in range(9))])), "too many"),
     ],
 )  # fmt: skip
-def test_yaml_that_is_refused(text: str, message: str) -> None:
-    """Each with its reason; aliases cannot blow up."""
+def test_invalid_yaml(text: str, message: str) -> None:
+    """Each case has its reason; aliases cannot expand without bound."""
     with pytest.raises(ValueError, match=message):
         read_yaml(text)
 
 
 def test_yaml_values() -> None:
-    """By the core rules of version 1.2, with merges."""
+    """The core rules of version 1.2 apply, with merges."""
     text = "a: &x {p: 0x10, q: 1.5}\nb: {<<: *x, p: !!str 1}\nc: [~, TRUE, 'no', no, 0o7]\n1: z"
     assert read_yaml(text) == {
         "a": {"p": 16, "q": 1.5},

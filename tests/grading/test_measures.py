@@ -1,4 +1,4 @@
-"""Types that look at what is known of a reply: time, price, probability, ending, filters."""
+"""Types that examine what is known about a reply: time, price, probability, ending, filters."""
 
 import math
 from typing import Any
@@ -57,14 +57,14 @@ CASES: list[tuple[dict[str, Any], dict[str, Any], bool, float, str]] = [
 
 
 @pytest.mark.parametrize(("known", "assertion", "passed", "score", "says"), CASES)
-def test_a_measure_says_what_is_the_case(
+def test_a_measure_states_its_finding(
     known: dict[str, Any],
     assertion: dict[str, Any],
     passed: bool,  # noqa: FBT001
     score: float,
     says: str,
 ) -> None:
-    """The same sentence with and without `not-`."""
+    """The sentence is the same with and without `not-`."""
     (part,) = grade(Subject.of("x", **known), [Assertion(**assertion)]).parts
     assert (part.passed, part.score, part.reason) == (passed, score, says)
 
@@ -80,10 +80,10 @@ def test_a_measure_says_what_is_the_case(
     ],
 )
 @pytest.mark.parametrize("prefix", ["", "not-"])
-def test_what_is_not_known_cannot_be_judged(
+def test_an_unknown_measure_is_an_error(
     type_: str, known: dict[str, Any], says: str, prefix: str
 ) -> None:
-    """That is no failure, and so not turned round either."""
+    """It is not a failure, so `not-` does not invert it."""
     with pytest.raises(GradingError, match=says):
         grade(Subject.of("x", **known), [Assertion(type=prefix + type_, threshold=1)])
 
@@ -103,14 +103,14 @@ def test_what_is_not_known_cannot_be_judged(
         ),
     ],
 )
-def test_mistakes_are_told_at_once(assertion: dict[str, Any], says: str) -> None:
-    """Before anything runs."""
+def test_invalid_values_are_reported_at_load(assertion: dict[str, Any], says: str) -> None:
+    """They are reported before the run starts."""
     (problem,) = check_assertion(Assertion(**assertion), value_given="value" in assertion)
     assert str(problem).removeprefix(": ") == says
 
 
 def test_a_threshold_that_is_missing_is_found_in_a_library_too() -> None:
-    """Without an earlier check."""
+    """No earlier check is needed."""
     with pytest.raises(GradingError, match='"threshold" is missing'):
         grade(Subject.of("x", latency_ms=1.0), [Assertion(type="latency")])
 
@@ -118,7 +118,7 @@ def test_a_threshold_that_is_missing_is_found_in_a_library_too() -> None:
 @settings(max_examples=100)
 @given(st.lists(st.floats(-50, 0), min_size=1, max_size=20))
 def test_perplexity_laws(log_probs: list[float]) -> None:
-    """At least 1, the same for a text written twice, and that of one token where all are equal."""
+    """It is at least 1, the same for a repeated text, and that of one token if all are equal."""
     found = perplexity_of(log_probs)
     assert found >= 1
     assert perplexity_of(log_probs * 2) == pytest.approx(found)

@@ -29,7 +29,7 @@ stem: Callable[[str], str] = SNOWBALL.stemmer("porter").stemWord
 
 
 class NoWordNet:
-    """Knows no word."""
+    """A thesaurus without words."""
 
     def synsets(self, _word: str) -> list[Any]:
         return []
@@ -50,7 +50,7 @@ class NoWordNet:
     ],
 )
 def test_worked_examples(candidate: str, reference: str, score: float) -> None:
-    """The first three are the ones that explanations of METEOR give."""
+    """The first three are usual examples in explanations of METEOR."""
     assert meteor(candidate, [reference], stem=stem) == pytest.approx(score, abs=5e-5)
 
 
@@ -59,7 +59,7 @@ def test_worked_examples(candidate: str, reference: str, score: float) -> None:
 def test_agrees_with_nltk(
     candidate: list[str], references: list[list[str]], alpha: float, beta: float, gamma: float
 ) -> None:
-    """Exact words, then stems; the original algorithm of Porter on both sides. The best reference counts."""
+    """Exact words match first, then stems, by Porter's original algorithm. The best reference counts."""
     weights = {"alpha": alpha, "beta": beta, "gamma": gamma}
     theirs = NLTK.meteor_score(
         references, candidate, stemmer=PORTER_STEMMER, wordnet=NoWordNet(), **weights
@@ -72,8 +72,8 @@ def test_agrees_with_nltk(
 
 @settings(max_examples=100)
 @given(SENTENCES, SENTENCES)
-def test_knowing_more_matches_more(candidate: list[str], reference: list[str]) -> None:
-    """Without a price for order, stems and synonyms never lower the score."""
+def test_more_matchers_never_lower_the_score(candidate: list[str], reference: list[str]) -> None:
+    """This holds for stems and synonyms without a penalty for order."""
     flat = Weights(gamma=0)
     pair = " ".join(candidate), [" ".join(reference)]
     exact = meteor(*pair, stem=str, weights=flat)
@@ -82,15 +82,15 @@ def test_knowing_more_matches_more(candidate: list[str], reference: list[str]) -
     assert exact <= stems <= synonyms
 
 
-def test_synonyms_are_looked_for_last() -> None:
-    """And the last one that is free is taken."""
+def test_synonyms_are_matched_last() -> None:
+    """The last free one is used."""
     names = {"big": ["large", "great"]}
     found = meteor("big", ["large great"], stem=str, synonyms=lambda word: names.get(word, ()))
     assert found == pytest.approx(0.5 * 0.5 / (0.9 + 0.1 * 0.5))
 
 
-def test_long_texts_take_time_by_their_length() -> None:
-    """Also where every word is different, or the same."""
+def test_long_texts_take_linear_time() -> None:
+    """This holds if all words differ, and if all are the same."""
     digits = string.digits
     many = " ".join(a + b + c + d for a in digits for b in digits for c in digits for d in digits)
     assert meteor(many, [many[::-1]], stem=str) > 0
@@ -99,7 +99,7 @@ def test_long_texts_take_time_by_their_length() -> None:
 
 
 def test_the_type_has_weights() -> None:
-    """They stand in its config."""
+    """They are in its config."""
     pair: dict[str, Any] = {"type": "meteor", "value": ["the cat sat on the mat"]}
     output = "the cat was sat on the mat"
     (plain,) = grade(output, [Assertion(**pair)]).parts
@@ -116,8 +116,8 @@ def test_the_type_has_weights() -> None:
     assert part.score == pytest.approx(1 - plain.score)
 
 
-def test_wrong_weights_are_told_at_once() -> None:
-    """With what would be right."""
+def test_invalid_weights_are_reported_at_load() -> None:
+    """The message shows valid values."""
     config = {"alpha": 2, "beta": -1, "gamma": "much", "other": 1}
     wrong = Assertion(type="meteor", value="x", threshold=-1, config=config)
     assert [f"{problem.path}: {problem.message}" for problem in check_assertion(wrong)] == [
@@ -137,7 +137,7 @@ SYNSETS = {
 
 @pytest.fixture
 def wordnet(tmp_path: Path) -> Callable[[str], str]:
-    """WordNet's files with two synsets, found by NLTK."""
+    """Create WordNet's files with two synsets in a folder that NLTK searches."""
     folder = tmp_path / "corpora" / "wordnet"
     folder.mkdir(parents=True)
     for name in ("cntlist.rev", "index.sense"):
@@ -166,11 +166,11 @@ def wordnet(tmp_path: Path) -> Callable[[str], str]:
 
 
 @pytest.mark.slow
-def test_wordnet_is_used_where_it_is(wordnet: Callable[[str], str]) -> None:
-    """Another process, because NLTK looks for its data once."""
-    said = wordnet(
+def test_wordnet_is_used_if_installed(wordnet: Callable[[str], str]) -> None:
+    """The test uses another process, because NLTK searches for its data once."""
+    printed = wordnet(
         "from trioeval.grading import Assertion, grade\n"
-        "said = grade('he will buy a car', [Assertion(type='meteor', value='he will purchase a auto')])\n"
-        "print(said.parts[0].score, said.parts[0].reason)\n"
+        "printed = grade('he will buy a car', [Assertion(type='meteor', value='he will purchase a auto')])\n"
+        "print(printed.parts[0].score, printed.parts[0].reason)\n"
     )
-    assert said == "0.996 the METEOR score 0.996 reaches the threshold 0.5\n"
+    assert printed == "0.996 the METEOR score 0.996 reaches the threshold 0.5\n"

@@ -53,7 +53,7 @@ def test_qe_05_an_answer_is_stripped_and_normalized() -> None:
     ],
 )
 def test_qe_06_nothing_may_follow_the_answer(reply: str) -> None:
-    """Not even a full stop."""
+    """This includes a full stop."""
     assert fault(reply) == "trailing_text"
 
 
@@ -79,8 +79,8 @@ def test_qe_07_the_last_answer_counts() -> None:
         ("<answer>&#32;</answer>", "empty_answer"),
     ],
 )
-def test_qe_08_without_an_answer_there_is_none(reply: str, kind: str) -> None:
-    """Tags are lower case and exact."""
+def test_qe_08_a_reply_without_an_answer_has_none(reply: str, kind: str) -> None:
+    """Tags are lower-case and exact."""
     assert fault(reply) == kind
 
 
@@ -100,7 +100,7 @@ def test_qe_08_without_an_answer_there_is_none(reply: str, kind: str) -> None:
         ("a <", "a <"),
     ],
 )
-def test_qe_09_signs_of_xml_stand_for_themselves_unless_they_are_meant(
+def test_qe_09_xml_characters_are_literal_unless_they_form_a_reference(
     content: str, meant: str
 ) -> None:
     """References are decoded once."""
@@ -110,21 +110,21 @@ def test_qe_09_signs_of_xml_stand_for_themselves_unless_they_are_meant(
 @pytest.mark.parametrize(
     "content", ["<b>x</b>", "a <b", "x</b>", "<!-- x -->", "<?x?>", "A</answer>", "<é>"]
 )
-def test_qe_10_markup_is_no_answer(content: str) -> None:
-    """Nor half of it."""
+def test_qe_10_markup_is_not_an_answer(content: str) -> None:
+    """An incomplete tag is not an answer either."""
     assert fault(f"<answer>{content}</answer>") == "malformed_answer"
 
 
-def test_qe_11_a_choice_that_is_not_listed_is_wrong() -> None:
-    """But it is an answer."""
+def test_qe_11_an_unlisted_choice_is_a_wrong_answer() -> None:
+    """It is not a malformed reply."""
     green = graded("<answer>Green</answer>", ["Red", "Blue"], ["Blue"])
     assert (green.correct, green.answer_listed) == (False, False)
     red = graded("<answer>red</answer>", ["Red", "Blue"], ["Blue"])
     assert (red.correct, red.answer_listed) == (False, True)
 
 
-def test_qe_12_cases_are_folded() -> None:
-    """Not merely made lower."""
+def test_qe_12_answers_are_case_folded() -> None:
+    """Lower case alone would not be sufficient."""
     street = graded("<answer>STRASSE</answer>", ["Straße", "Weg"], ["Straße"])
     assert (street.correct, street.answer_listed) == (True, True)
 
@@ -133,21 +133,21 @@ def test_qe_12_cases_are_folded() -> None:
 @example("İ")
 @example("ΐ")
 @example("ﬃ")
-def test_normalizing_again_changes_nothing(text: str) -> None:
-    """Nor does it matter how characters are composed."""
+def test_normalization_is_idempotent(text: str) -> None:
+    """The composition of characters does not matter."""
     assert normalized(normalized(text)) == normalized(text)
 
 
 @pytest.mark.parametrize("pair", ["e\u0301é", "Å\u212b"])
-def test_composed_and_decomposed_are_the_same(pair: str) -> None:
-    """As they look the same."""
+def test_composed_and_decomposed_forms_are_equal(pair: str) -> None:
+    """They look the same."""
     assert normalized(pair[:-1]) == normalized(pair[-1])
 
 
 @given(st.lists(CHOICES, min_size=1, max_size=4), st.text())
 @example(["<b>", "&amp;", "a\nb"], "")
 @example(["</answer>", "&#38;lt;"], "")
-def test_copying_a_listed_choice_gives_that_choice(choices: list[str], reasoning: str) -> None:
+def test_a_copied_choice_is_that_choice(choices: list[str], reasoning: str) -> None:
     """Choices may have any content: they are listed literally, and equal texts are the same choice."""
     listed = question_prompt("Which?", choices).partition("Choices:\n")[2]
     assert listed == "\n".join(choices)
@@ -171,14 +171,14 @@ def test_copying_a_listed_choice_gives_that_choice(choices: list[str], reasoning
 def test_a_choice_with_markup_is_answered_as_it_is_shown_or_escaped(
     content: str, choice: str
 ) -> None:
-    """What no choice is like stays malformed."""
+    """A reply that equals no choice stays malformed."""
     choices = ["<div>", "<span>", "&amp;", "</answer>"]
     found = graded(f"<answer>{content}</answer>", choices, [choice])
     assert (found.correct, found.answer_listed) == (True, True)
     assert isinstance(parse_answer("<answer><b></answer>", choices), ParseError)
 
 
-def test_of_a_choice_and_its_escaped_form_the_copied_one_is_meant() -> None:
+def test_a_choice_and_its_escaped_form_are_different_choices() -> None:
     """Both are choices, and each can be answered."""
     for choice in ("&", "&amp;", "a<answer>b", "b"):
         found = parse_answer(f"<answer>{choice}</answer>", ["&", "&amp;", "b", "a<answer>b"])
@@ -186,10 +186,10 @@ def test_of_a_choice_and_its_escaped_form_the_copied_one_is_meant() -> None:
 
 
 @given(SPICED, SPICED, SPICED)
-def test_every_reply_is_an_answer_or_says_what_is_wrong(
+def test_every_reply_is_an_answer_or_a_described_error(
     before: str, content: str, after: str
 ) -> None:
-    """Never an exception, never a blank answer, and never text behind it."""
+    """It is never an exception, a blank answer, or text after the answer."""
     found = parse_answer(f"{before}<answer>{content}</answer>{after}")
     match found:
         case str(text):
@@ -200,15 +200,15 @@ def test_every_reply_is_an_answer_or_says_what_is_wrong(
             assert message
 
 
-def test_long_replies_are_read_in_no_time() -> None:
-    """Repetitions do not matter."""
+def test_long_replies_are_read_quickly() -> None:
+    """Repeated tags do not matter."""
     assert fault("<answer>" * 200_000) == "missing_answer"
     assert fault("</answer>" * 200_000) == "missing_answer"
     assert raw(f"<answer>{'&' * 1_000_000}</answer>").startswith("&&")
 
 
 def test_the_prompt_has_instructions_the_question_and_the_choices() -> None:
-    """In this order, a line each choice."""
+    """They are in this order, one line for each choice."""
     prompt = question_prompt("Which colour?", ["Red", "Blue & green"])
     instructions, question, choices = prompt.split("\n\n")
     assert "<answer>" in instructions

@@ -13,7 +13,7 @@ DATA = json.loads(files("trioeval.grading").joinpath("refusal.json").read_text("
 
 
 def spelt(phrase: str) -> list[str]:
-    """A phrase with every choice that its names leave."""
+    """Replace each name in a phrase with all of its alternatives."""
     found = re.search(r"\{([^}]*)\}", phrase)
     if found is None:
         return [phrase]
@@ -57,19 +57,19 @@ ANSWERS = [
 
 
 @pytest.mark.parametrize("text", REFUSALS)
-def test_refusals_are_told(text: str) -> None:
-    """By how they begin, by what they say, or because they say nothing."""
+def test_refusals_are_recognized(text: str) -> None:
+    """They are recognized by their beginning, by a phrase, or because they are empty."""
     assert is_refusal(text)
 
 
 @pytest.mark.parametrize("text", ANSWERS)
-def test_answers_are_none(text: str) -> None:
-    """Also where the words of a phrase occur in other words, or in the middle instead of in front."""
+def test_answers_are_not_refusals(text: str) -> None:
+    """The words of a phrase may occur in other words, or in the middle instead of the beginning."""
     assert not is_refusal(text)
 
 
 def test_every_phrase_of_the_data_counts() -> None:
-    """In front with anything behind it; elsewhere as whole words."""
+    """It counts at the beginning with anything after it; elsewhere as whole words."""
     for text in BEGINS:
         assert is_refusal(f"{text.upper()}, you see")
     for text in SAYS:
@@ -77,8 +77,8 @@ def test_every_phrase_of_the_data_counts() -> None:
         assert not is_refusal(f"Well: x{text}x; you see"), text
 
 
-def test_the_data_is_in_the_form_that_is_looked_for() -> None:
-    """Lower-case with straight apostrophes, nothing twice, and every name is explained and used."""
+def test_the_data_is_in_normal_form() -> None:
+    """It is lower-case with straight apostrophes, without duplicates, and every name is defined and used."""
     phrases = BEGINS + SAYS
     assert len(phrases) == len(set(phrases)) + len(set(BEGINS) & set(SAYS))
     assert all(text == text.lower().strip() and text.isascii() for text in phrases)
@@ -89,15 +89,15 @@ def test_the_data_is_in_the_form_that_is_looked_for() -> None:
 @pytest.mark.slow
 @given(st.text(), st.text())
 def test_case_space_and_apostrophes_do_not_matter(before: str, after: str) -> None:
-    """A refusal is one however it is typed."""
+    """They do not affect whether a text is a refusal."""
     text = f"{before} I don't help {after}"
     assert is_refusal(text)
     assert is_refusal(f"\n{text.replace(chr(39), '’')} ")
 
 
 @pytest.mark.slow
-def test_long_outputs_take_no_time_to_speak_of() -> None:
-    """Linear, also for outputs that begin the phrases again and again."""
+def test_long_outputs_take_linear_time() -> None:
+    """This holds for outputs that repeat the beginnings of phrases too."""
     text = "i don't, i am, as an, not, " * 80_000
     assert not is_refusal(text)
     assert takes_less(2, lambda: is_refusal(text))  # some 0.1 s on an idle machine

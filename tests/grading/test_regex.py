@@ -90,8 +90,8 @@ MATCHES: list[tuple[str, str, bool]] = [
 @pytest.mark.parametrize(
     ("pattern", "text", "found"), MATCHES, ids=[f"{p}-{n}" for n, (p, _, _) in enumerate(MATCHES)]
 )
-def test_patterns_mean_what_javascript_means(pattern: str, text: str, found: bool) -> None:  # noqa: FBT001
-    """Without flags, by search; where the dialects differ, JavaScript's reading holds."""
+def test_patterns_have_the_meaning_of_javascript(pattern: str, text: str, found: bool) -> None:  # noqa: FBT001
+    """They have no flags and search; where the dialects differ, JavaScript's meaning applies."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert (compile_javascript(pattern).search(text) is not None) is found
@@ -142,8 +142,8 @@ REFUSED: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("pattern", "message"), REFUSED, ids=[f"{p[:9]}-{m}" for p, m in REFUSED])
-def test_what_has_no_counterpart_is_refused(pattern: str, message: str) -> None:
-    """Never read as something else; the message says what is wrong."""
+def test_patterns_without_a_counterpart_are_rejected(pattern: str, message: str) -> None:
+    """They are never given another meaning; the message describes the problem."""
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - the text is compared whole
         compile_javascript(pattern)
     assert str(caught.value) == message
@@ -158,8 +158,8 @@ def test_groups_keep_their_names_and_numbers() -> None:
 
 @pytest.mark.slow
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
-def test_an_escaped_text_finds_itself(text: str) -> None:
-    """Every character with a special meaning loses it behind a backslash."""
+def test_an_escaped_text_matches_itself(text: str) -> None:
+    """A backslash removes the special meaning of every character."""
     pattern = re.sub(r"([\\^$.*+?()\[\]{}|/-])", r"\\\1", text)
     found = compile_javascript(pattern).search(f"<{text}>")
     assert found is not None
@@ -168,8 +168,8 @@ def test_an_escaped_text_finds_itself(text: str) -> None:
 
 @pytest.mark.slow
 @given(st.text(alphabet=r"ab[]()\^$.*+?{},1:=!<>-dswbkux09", max_size=12), st.text("ab1-\n "))
-def test_no_pattern_does_anything_but_compile_or_be_refused(pattern: str, text: str) -> None:
-    """Any text gives a pattern or a ValueError, and never a warning."""
+def test_any_pattern_compiles_or_is_rejected(pattern: str, text: str) -> None:
+    """Any text gives a pattern or a ValueError, never a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
@@ -230,8 +230,10 @@ PIECES = st.sampled_from(
     st.lists(PIECES, max_size=12).map("".join),
     st.lists(st.text("ab1- \n", max_size=6), min_size=1, max_size=4),
 )
-def test_what_is_accepted_means_the_same_in_javascript(pattern: str, texts: list[str]) -> None:
-    """A real engine accepts it as well, and finds it in the same texts."""
+def test_an_accepted_pattern_has_the_same_meaning_in_javascript(
+    pattern: str, texts: list[str]
+) -> None:
+    """A JavaScript engine accepts it too, and finds it in the same texts."""
     quickjs = pytest.importorskip("quickjs")
     try:
         compiled = compile_javascript(pattern)

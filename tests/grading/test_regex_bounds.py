@@ -36,8 +36,8 @@ def bench(kinds: Kinds = KINDS, output: str = OUTPUT) -> JudgingContext:
 @pytest.mark.parametrize(
     "pattern", [ENDLESS, r"(a|aa)+$", r"(?:(?:a*)*)*(?:\w\w)*[b]", r"(.*?,){20}x"]
 )
-def test_a_search_ends_at_once(pattern: str) -> None:
-    """In both outcomes."""
+def test_an_ordinary_search_ends_at_once(pattern: str) -> None:
+    """This holds with and without a match."""
     output = "a" * 5000 + "1," * 5000
     compiled = compile_javascript(pattern)
     assert takes_less(AT_ONCE + 0.4, lambda: found_at_once(compiled, output))
@@ -45,7 +45,7 @@ def test_a_search_ends_at_once(pattern: str) -> None:
 
 @pytest.mark.slow
 def test_a_search_that_takes_a_while_is_finished() -> None:
-    """The quick try is not the last word."""
+    """It is repeated if the first, short attempt is aborted."""
     compiled = compile_javascript(SLOW)
     assert found_at_once(compiled, SPACES) is None
     assert not found_in_time(compiled, SPACES, written=SLOW)
@@ -53,8 +53,8 @@ def test_a_search_that_takes_a_while_is_finished() -> None:
 
 
 @pytest.mark.slow
-def test_a_search_without_end_is_an_error_and_other_rows_go_on() -> None:
-    """Neither found nor not found, `not-` or not; the event loop turns meanwhile."""
+def test_an_endless_search_is_an_error_and_other_rows_continue() -> None:
+    """It is neither a match nor its absence, also under `not-`; the event loop runs meanwhile."""
     turns = 0
 
     async def watch() -> None:
@@ -74,12 +74,12 @@ def test_a_search_without_end_is_an_error_and_other_rows_go_on() -> None:
         )
 
     trio.run(main)
-    # Where the search held it up, it would see its beginning and its end; it lasts for a second.
+    # If the search blocked it, it would see its start and its end; the search lasts a second.
     assert turns > 9
 
 
 def test_a_slow_judge_finishes_in_another_thread() -> None:
-    """And its verdict stands at its place."""
+    """Its verdict has its position among the others."""
     threads: list[int] = []
 
     def judge(_subject: Subject, _value: object, _assertion: Assertion) -> Finding:
@@ -100,8 +100,8 @@ def test_a_slow_judge_finishes_in_another_thread() -> None:
     assert grade(OUTPUT, assertions, kinds=kinds).parts == verdict.parts
 
 
-def test_a_row_that_is_cut_off_does_not_wait_for_a_search() -> None:
-    """The thread is left alone; here it cannot even begin before the row has ended."""
+def test_a_row_that_times_out_does_not_wait_for_a_search() -> None:
+    """The thread is abandoned; in this test it cannot start before the row has ended."""
 
     async def main() -> bool:
         with trio.move_on_after(0.05) as scope:

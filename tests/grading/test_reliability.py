@@ -1,4 +1,4 @@
-"""A judge that is asked several times, and comparisons in several orders."""
+"""Repeated calls of a judge, and comparisons in several orders."""
 
 import json
 from typing import Any
@@ -23,8 +23,8 @@ THREE = [
 ]
 
 
-def test_the_majority_decides_and_agreement_is_told() -> None:
-    """The score is the median; what each said is kept."""
+def test_the_majority_decides_and_agreement_is_reported() -> None:
+    """The score is the median; each judgement is stored."""
     judge = Judge(THREE)
     found = find(judge, "llm-rubric", "is kind", config={"repeat": 3})
     assert (found.holds, found.score) == (True, 0.6)
@@ -36,14 +36,14 @@ def test_the_majority_decides_and_agreement_is_told() -> None:
     ]
     assert found.reason == "2 of 3 judgements hold: so 0.6"
     assert sorted(found.metadata["graderReplies"]) == sorted(map(json.dumps, THREE))
-    assert sorted(one.again for one in judge.asked) == [False, True, True]
-    said = verdict(found, "not-llm-rubric", "is kind", config={"repeat": 3})
-    assert said.passed is False
-    assert said.score == pytest.approx(0.4)
+    assert sorted(one.again for one in judge.requests) == [False, True, True]
+    negated = verdict(found, "not-llm-rubric", "is kind", config={"repeat": 3})
+    assert negated.passed is False
+    assert negated.score == pytest.approx(0.4)
 
 
-def test_the_mean_is_held_against_the_threshold() -> None:
-    """The threshold of the assertion, or that of the type."""
+def test_the_mean_is_compared_with_the_threshold() -> None:
+    """It is the threshold of the assertion, or that of the type."""
     for threshold, holds in ((None, True), (0.5, True), (0.54, False)):
         judge = Judge(THREE)
         config = {"repeat": 3, "combine": "mean"}
@@ -58,15 +58,15 @@ def test_the_mean_is_held_against_the_threshold() -> None:
     assert found.score == pytest.approx(0.65)
 
 
-def test_one_judgement_that_fails_is_an_error() -> None:
-    """A smaller panel is another measurement."""
+def test_one_failed_judgement_is_an_error() -> None:
+    """A smaller panel would be a different measurement."""
     judge = Judge([THREE[0], GradingError("503"), THREE[2]])
     with pytest.raises(GradingError, match="503"):
         find(judge, "llm-rubric", "is kind", config={"repeat": 3})
 
 
-def test_leniently_one_reply_that_cannot_be_read_is_a_failure() -> None:
-    """Also under `not-`: the judgement is missing."""
+def test_with_lenient_reading_one_unreadable_reply_is_a_failure() -> None:
+    """It is one under `not-` too, because a judgement is missing."""
     judge = Judge([THREE[0], "well", THREE[2]])
     found = find(judge, "llm-rubric", "is kind", config={"repeat": 3}, settings={"lenient": True})
     assert (found.holds, found.invertible) == (True, False)
@@ -108,15 +108,15 @@ def test_leniently_one_reply_that_cannot_be_read_is_a_failure() -> None:
         ("similar", {"other": 3}, '.config.other: "other" is not a key of similar\n  leave it out'),
     ],
 )
-def test_what_is_no_panel(name: str, config: Any, problem: str) -> None:
-    """Problems are reported before a run; those of a set's members, when they are judged."""
+def test_invalid_panels(name: str, config: Any, problem: str) -> None:
+    """Problems are reported before a run; those of members of a set when they are judged."""
     found = [str(one) for one in check_assertion(Assertion(type=name, value="x", config=config))]
     assert len(found) == 1
     assert found[0].startswith(problem)
 
 
 def test_a_panel_of_a_set_is_checked_as_well() -> None:
-    """Its config holds for members that have none."""
+    """Its config applies to members without one."""
     with pytest.raises(GradingError, match=r"config\.repeat: 2 judgements may end in a tie"):
         find(Judge(), "llm-rubric", "x", config={"repeat": 2})
     fine: list[dict[str, Any]] = [
@@ -142,10 +142,10 @@ FINDINGS = st.lists(
 
 @settings(max_examples=100)
 @given(FINDINGS, st.sampled_from(["majority", "mean"]), st.floats(0, 1), st.randoms())
-def test_who_answers_first_changes_nothing(
+def test_the_order_of_replies_changes_nothing(
     found: list[Finding], combine: Any, threshold: float, random: Any
 ) -> None:
-    """Neither the verdict nor its score, reason and agreement."""
+    """It changes neither the verdict nor its score, reason or agreement."""
     shuffled = list(found)
     random.shuffle(shuffled)
     one, other = combined(found, combine, threshold), combined(shuffled, combine, threshold)
@@ -161,7 +161,7 @@ def test_who_answers_first_changes_nothing(
 def test_the_median_reaches_a_threshold_if_the_majority_does(
     scores: list[float], threshold: float
 ) -> None:
-    """So score and verdict never contradict each other."""
+    """Score and verdict therefore never contradict each other."""
     scores = scores[: len(scores) - 1 + len(scores) % 2] or scores[:1]
     found = combined([Finding(one >= threshold, "x", one) for one in scores], "majority", threshold)
     assert found.score is not None
@@ -182,26 +182,26 @@ def compare(judge: Judge, *outputs: str | None, **config: Any) -> list[bool]:
 
 
 def test_a_judge_chooses_one_output() -> None:
-    """All outputs stand in the prompt, numbered from 0."""
+    """The prompt has all outputs, numbered from 0."""
     judge = Judge(["1"])
     assert compare(judge, "one", '{"a": 2}', "three") == [False, True, False]
     assert judge.rendered[0]["criteria"] == "shortest"
     assert judge.rendered[0]["outputs"] == ["one", '{"a": 2}', "three"]
     mark = judge.rendered[0]["__mark"]
     for place in range(3):
-        assert f"=== output {place} {mark} ===" in judge.asked[0].prompt
-    assert "from 0 to 2" in judge.asked[0].prompt
+        assert f"=== output {place} {mark} ===" in judge.requests[0].prompt
+    assert "from 0 to 2" in judge.requests[0].prompt
 
 
-def test_a_judge_without_a_taste_of_its_own_is_found_out() -> None:
-    """In both orders the first output: that is no choice."""
+def test_a_judge_that_chooses_by_position_makes_no_choice() -> None:
+    """It chooses the first output in both orders."""
     assert compare(Judge(["0"]), "a", "b") == [True, False]
     with pytest.raises(GradingError, match="the judge cannot decide: it chose the outputs 0, 1"):
         compare(Judge(["0", "0"]), "a", "b", swap=True)
 
 
-def test_choices_are_counted_by_output_not_by_place() -> None:
-    """A judge that likes short texts chooses the same one wherever it stands."""
+def test_choices_are_counted_by_output_not_by_position() -> None:
+    """A judge that prefers short texts chooses the same one at any position."""
 
     def shortest(prompt: str) -> str:
         parts = prompt.split("=== output ")[1:]
@@ -210,7 +210,7 @@ def test_choices_are_counted_by_output_not_by_place() -> None:
 
     judge = Judge(shortest)
     assert compare(judge, "long", "s", "longer", swap=True, repeat=2) == [False, True, False]
-    assert len(judge.asked) == 4
+    assert len(judge.requests) == 4
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_choices_are_counted_by_output_not_by_place() -> None:
     ],
 )
 def test_choices(reply: Any, chosen: int) -> None:
-    """The index of an object, or else the only number."""
+    """A choice is the index of an object, or else the only number."""
     text = reply if isinstance(reply, str) else json.dumps(reply)
     assert read_choice(JudgeReply(text, reply), [True] * 3) == chosen
 
@@ -252,15 +252,15 @@ def test_choices(reply: Any, chosen: int) -> None:
         NO_VERDICTS["deep"],
     ],
 )
-def test_what_is_no_choice(reply: str) -> None:
-    """An index without an output chooses none."""
+def test_invalid_choices(reply: str) -> None:
+    """An index without an output is not a choice."""
     with pytest.raises(UnusableReplyError):
         read_choice(JudgeReply(reply, reply), [True] * 3)
 
 
 @pytest.mark.parametrize("reply", ["1", '{"index": 1, "reason": "it is short"}'])
-def test_an_output_that_is_absent_cannot_be_chosen(reply: str) -> None:
-    """It has its number all the same, so that those of the others are those of their columns."""
+def test_an_absent_output_cannot_be_chosen(reply: str) -> None:
+    """It keeps its number, so that the numbers of the others are those of their columns."""
     there = [True, False, True]
     with pytest.raises(UnusableReplyError, match="output 1 does not exist"):
         read_choice(JudgeReply(reply, reply), there)
@@ -275,7 +275,7 @@ def test_an_output_that_is_absent_cannot_be_chosen(reply: str) -> None:
 
 @settings(max_examples=100)
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=9), st.randoms())
-def test_counting_choices_knows_no_order(choices: list[int], random: Any) -> None:
+def test_counting_choices_does_not_depend_on_order(choices: list[int], random: Any) -> None:
     """The winner has more than any other."""
     shuffled = list(choices)
     random.shuffle(shuffled)
@@ -289,8 +289,8 @@ def test_counting_choices_knows_no_order(choices: list[int], random: Any) -> Non
 
 @given(st.integers(2, 9), st.integers(1, 4))
 @settings(max_examples=50)
-def test_swapping_twice_changes_nothing(outputs: int, repeat: int) -> None:
-    """And every order has every output once."""
+def test_each_order_has_its_reverse(outputs: int, repeat: int) -> None:
+    """Every order has every output once."""
     for order in orders_of(outputs, repeat=repeat, swap=True):
         assert swapped(swapped(order)) == order
         assert sorted(order) == list(range(outputs))

@@ -14,7 +14,7 @@ from trioeval.grading.kinds.meteor_rouge import rouge_1, treebank_words
 SCORER: Any = importlib.import_module("rouge_score.rouge_scorer").RougeScorer(["rouge1"])
 
 PLAIN = st.lists(st.sampled_from(["a", "b", "cat", "mat", "zoo"]), max_size=10).map(" ".join)
-"""Words that every tokeniser agrees about."""
+"""Words that all tokenisers split in the same way."""
 ANY = st.text(alphabet="ab'\"`.,!?() \n-nts", max_size=30) | st.text(max_size=20)
 
 
@@ -47,19 +47,19 @@ ANY = st.text(alphabet="ab'\"`.,!?() \n-nts", max_size=30) | st.text(max_size=20
     ],
 )
 def test_words_of_the_treebank(text: str, words: list[str]) -> None:
-    """Punctuation and the parts of contractions stand alone."""
+    """Punctuation and the parts of contractions are separate words."""
     assert treebank_words(text) == words
 
 
 def test_fixed_point() -> None:
-    """AS-23."""
+    """The value is that of AS-23."""
     assert rouge_1("the cat sat on a mat", "the cat is on the mat") == pytest.approx(2 / 3)
 
 
 @settings(max_examples=200)
 @given(PLAIN, PLAIN)
 def test_agrees_with_rouge_score(candidate: str, reference: str) -> None:
-    """The other implementation has the same definition and other words."""
+    """The other implementation has the same definition and another tokeniser."""
     theirs = SCORER.score(reference, candidate)["rouge1"].fmeasure
     assert rouge_1(candidate, reference) == pytest.approx(theirs, abs=1e-12)
 
@@ -67,7 +67,7 @@ def test_agrees_with_rouge_score(candidate: str, reference: str) -> None:
 @settings(max_examples=200)
 @given(ANY, ANY)
 def test_laws(one: str, other: str) -> None:
-    """A score from 0 to 1, symmetric, without regard to case, and 1 for the same words."""
+    """The score is from 0 to 1, symmetric, ignores case, and is 1 for the same words."""
     score = rouge_1(one, other)
     assert 0 <= score <= 1
     assert rouge_1(other, one) == score
@@ -76,15 +76,15 @@ def test_laws(one: str, other: str) -> None:
     assert rouge_1(f" {one}\n", other) == score
 
 
-def test_hostile_texts_take_time_by_their_length() -> None:
-    """None of the rules looks far."""
+def test_hostile_texts_take_linear_time() -> None:
+    """No rule looks far ahead."""
     for part in ("'", "`", '"', "''a ", ".", "a.b", ").", "' "):
         text = part * 10_000
         assert rouge_1(text, text) == 1
 
 
 def test_the_type() -> None:
-    """The score is that of the metric, also when it fails; turned round under `not-`."""
+    """The score is that of the metric, also if it fails, and inverted under `not-`."""
     (part,) = grade("a b x y", [Assertion(type="rouge-n", value="a b c d")]).parts
     assert (part.passed, part.score) == (False, 0.5)
     assert part.reason == "the ROUGE-1 score 0.5 is below the threshold 0.75"
@@ -94,7 +94,7 @@ def test_the_type() -> None:
 
 
 @pytest.mark.parametrize("value", [None, 5, ["a"], {"a": "b"}])
-def test_it_wants_a_text(value: Any) -> None:
-    """One, not a list."""
+def test_the_value_must_be_a_text(value: Any) -> None:
+    """A list is rejected."""
     (problem,) = check_assertion(Assertion(type="rouge-n", value=value))
     assert problem.message.startswith("must be text, got ")

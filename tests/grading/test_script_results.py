@@ -1,4 +1,4 @@
-"""The meaning of the results of scripts, without a script."""
+"""The meaning of the results of scripts, without running one."""
 
 import asyncio
 import math
@@ -51,7 +51,7 @@ data = st.recursive(
 
 
 def verdict(result: Any, name: str = "python", threshold: float | None = None) -> Any:
-    """The verdict that an answer becomes, with or without `not-`."""
+    """Return the verdict for a result, with or without `not-`."""
     ready = make_ready(Assertion(type=name, value="code", threshold=threshold), str, KINDS)
     made = verdict_of(ready, read_result(result, threshold, strict="javascript" in name))
     return made.passed, made.score
@@ -99,10 +99,10 @@ def verdict(result: Any, name: str = "python", threshold: float | None = None) -
         (math.inf, None, False, 0),
     ],
 )
-def test_answers_of_python(
+def test_results_of_python(
     result: Any, threshold: float | None, *, passed: bool, score: float
 ) -> None:
-    """A boolean, a number, an object or the text of one of them; anything else fails."""
+    """A result is a boolean, a number, an object or the text of one of them; anything else fails."""
     assert verdict(result, threshold=threshold) == (passed, score)
 
 
@@ -118,10 +118,10 @@ def test_answers_of_python(
         (None, None, False, 0),
     ],
 )
-def test_answers_of_javascript_are_taken_as_they_are(
+def test_results_of_javascript_are_not_converted(
     result: Any, threshold: float | None, *, passed: bool, score: float
 ) -> None:
-    """No texts, no keys of other languages; an object's own word counts, whatever the threshold is."""
+    """Texts and keys of other languages do not count; an object's own `pass` does, whatever the threshold."""
     assert verdict(result, "javascript", threshold) == (passed, score)
 
 
@@ -129,15 +129,15 @@ def test_answers_of_javascript_are_taken_as_they_are(
     ("result", "passed", "score"),
     [(True, False, 0), (False, True, 1), (0.3, False, 0.3), (GIVEN, False, 0.3), (None, False, 0)],
 )
-def test_not_turns_the_verdict_and_leaves_the_score(
+def test_not_inverts_the_verdict_and_keeps_the_score(
     result: Any, *, passed: bool, score: float
 ) -> None:
-    """An answer that means nothing fails in both ways."""
+    """An invalid result fails either way."""
     assert verdict(result, "not-python") == (passed, score)
 
 
 @given(result=data, threshold=st.none() | numbers, strict=st.booleans())
-def test_any_answer_has_a_meaning(result: Any, threshold: float | None, *, strict: bool) -> None:
+def test_any_result_has_a_meaning(result: Any, threshold: float | None, *, strict: bool) -> None:
     """Any result is a finding, with numbers that a document can store."""
     found = read_result(result, threshold, strict=strict)
     assert found.reason is not None
@@ -149,13 +149,13 @@ def test_any_answer_has_a_meaning(result: Any, threshold: float | None, *, stric
 
 @given(numbers, numbers)
 def test_a_number_passes_from_the_threshold_on(score: float, threshold: float) -> None:
-    """And without one, above 0."""
+    """Without one, it passes above 0."""
     assert read_result(score, threshold).holds is (score >= threshold)
     assert read_result(score, None).holds is (score > 0)
 
 
-def test_what_an_object_tells_besides_is_kept() -> None:
-    """Named scores, weights, metadata, and the results it was made from."""
+def test_further_fields_of_an_object_are_kept() -> None:
+    """These are named scores, weights, metadata, and component results."""
     part = {
         "pass": False,
         "score": 0.25,
@@ -163,8 +163,8 @@ def test_what_an_object_tells_besides_is_kept() -> None:
         "assertion": {"type": "contains", "value": "a", "metric": "m"},
         "component_results": [{"pass_": True}],
     }
-    told = {"named_scores": {"a": 1}, "named_score_weights": {"a": 2}, "metadata": {"k": "v"}}
-    found = read_result({**GIVEN, **told, "component_results": [part]}, None)
+    details = {"named_scores": {"a": 1}, "named_score_weights": {"a": 2}, "metadata": {"k": "v"}}
+    found = read_result({**GIVEN, **details, "component_results": [part]}, None)
     assert (found.named_scores, found.named_score_weights) == ({"a": 1}, {"a": 2})
     assert found.metadata == {"k": "v"}
     (one,) = found.parts
@@ -173,15 +173,15 @@ def test_what_an_object_tells_besides_is_kept() -> None:
     assert [(inner.passed, inner.score) for inner in one.parts] == [(True, 1)]
 
 
-def test_nothing_in_javascript_may_be_several_things() -> None:
-    """None of which is JSON."""
+def test_missing_values_of_javascript() -> None:
+    """None of them is JSON."""
     reason = read_result(None, None, strict=True).reason
     assert reason.startswith(
         "the script returned undefined, null, NaN or a function that is never called"
     )
 
 
-def test_results_in_results_end_somewhere() -> None:
+def test_the_depth_of_nested_results_is_bounded() -> None:
     """Infinitely nested results are cut."""
     nested: dict[str, Any] = dict(GIVEN)
     for _ in range(200):
@@ -204,12 +204,12 @@ def test_results_in_results_end_somewhere() -> None:
     ],
 )
 def test_reasons(result: Any, reason: str) -> None:
-    """They say what came of the script."""
+    """They describe the result of the script."""
     assert reason in read_result(result, None).reason
 
 
 def test_reasons_with_a_threshold() -> None:
-    """A score that is too low says what was wanted."""
+    """For a score that is too low, the reason has the expected one."""
     assert read_result(0.1 + 0.2, 0.3).reason == "the script returned 0.30000000000000004"
     assert read_result(0.1 + 0.2, 0.2).reason == "the script returned 0.3"
     assert read_result(0.25, 0.5).reason == "the script returned 0.25, expected at least 0.5"
@@ -220,15 +220,15 @@ def test_reasons_with_a_threshold() -> None:
     )
 
 
-class Told:
-    """Code that was run somewhere, and failed or gave something."""
+class FakeCode:
+    """A code runner that fails or returns a given result."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
-        self.asked: list[Any] = []
+        self.requests: list[Any] = []
 
-    async def _give(self, *asked: Any) -> Any:
-        self.asked.append(asked)
+    async def _give(self, *request: Any) -> Any:
+        self.requests.append(request)
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
@@ -250,14 +250,14 @@ async def nothing(*_: Any) -> Any:
     await asyncio.sleep(0)
 
 
-def judged(name: str, value: Any, code: Told, reply: Any = None) -> Finding:
+def judged(name: str, value: Any, code: FakeCode, reply: Any = None) -> Finding:
     """Return the finding of a type with external calls."""
     kind = KINDS[name]
     assert isinstance(kind.judge, ExternalJudge)
 
     async def post(url: str, sent: Any) -> Any:
         await asyncio.sleep(0)
-        code.asked.append((url, sent))
+        code.requests.append((url, sent))
         return reply
 
     outside = ExternalServices(grader=None, code=code, post=post, run=nothing, together=nothing)  # type: ignore[arg-type]
@@ -271,21 +271,21 @@ async def _awaited(found: Awaitable[Finding]) -> Finding:
 
 
 @pytest.mark.parametrize("name", ["python", "javascript", "ruby"])
-def test_code_is_asked_with_the_output_as_it_is(name: str) -> None:
-    """In place, or in a file of any language."""
-    code = Told(0.5)
+def test_code_gets_the_output_unchanged(name: str) -> None:
+    """The code is inline, or in a file of any language."""
+    code = FakeCode(0.5)
     assert judged(name, "code", code).score == 0.5
     assert judged(name, PROGRAM, code).score == 0.5
-    assert code.asked == [(name, "code", {"a": 1}), (PROGRAM.file, "judge", {"a": 1})]
+    assert code.requests == [(name, "code", {"a": 1}), (PROGRAM.file, "judge", {"a": 1})]
 
 
 @pytest.mark.parametrize("name", ["python", "javascript", "ruby"])
 def test_code_that_fails_fails_the_assertion(name: str) -> None:
-    """Also under `not-`; code that was given up says nothing."""
-    found = judged(name, "code", Told(ScriptError("no luck")))
+    """It does so under `not-` too; aborted code is an error."""
+    found = judged(name, "code", FakeCode(ScriptError("no luck")))
     assert (found.holds, found.invertible, found.reason) == (False, False, "no luck")
     with pytest.raises(GradingError, match="too long"):
-        judged(name, "code", Told(GradingError("too long")))
+        judged(name, "code", FakeCode(GradingError("too long")))
 
 
 @pytest.mark.parametrize(
@@ -296,12 +296,12 @@ def test_code_that_fails_fails_the_assertion(name: str) -> None:
     ],
 )
 def test_webhooks(reply: Any, *, holds: bool, score: float | None) -> None:
-    """They get the output, the prompt and the variables."""
-    code = Told(None)
+    """The request has the output, the prompt and the variables."""
+    code = FakeCode(None)
     found = judged("webhook", "http://h/x", code, reply)
     assert (found.holds, found.score) == (holds, score)
     sent = {"output": {"a": 1}, "context": {"prompt": "p", "vars": {"v": 1}}}
-    assert code.asked == [("http://h/x", sent)]
+    assert code.requests == [("http://h/x", sent)]
 
 
 @pytest.mark.parametrize(
@@ -315,10 +315,10 @@ def test_webhooks(reply: Any, *, holds: bool, score: float | None) -> None:
         {"pass": True, "score": None},
     ],
 )
-def test_a_webhook_that_says_something_else_is_no_verdict(reply: Any) -> None:
-    """It is an error, as is one that does not answer."""
+def test_an_invalid_response_of_a_webhook_is_an_error(reply: Any) -> None:
+    """A missing response is an error too."""
     with pytest.raises(GradingError, match="webhook"):
-        judged("webhook", "http://h/x", Told(None), reply)
+        judged("webhook", "http://h/x", FakeCode(None), reply)
 
 
 @pytest.mark.parametrize(
@@ -343,7 +343,7 @@ def test_checks_before_a_run(assertion: Assertion, problem: str | None) -> None:
 
 
 def test_a_value_that_a_program_computes_needs_a_run() -> None:
-    """`grade` runs none."""
+    """`grade` does not run it."""
     with pytest.raises(GradingError, match=r"check\.py:judge, which only run_suite can call"):
         grade("a", [Assertion(type="contains", value=PROGRAM)])
     ready = make_ready(Assertion(type="python", value=PROGRAM), str, KINDS)

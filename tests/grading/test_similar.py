@@ -1,4 +1,4 @@
-"""similar, classifier and moderation: judges that answer with numbers or flags."""
+"""similar, classifier and moderation: judges that return numbers or flags."""
 
 import math
 from typing import Any
@@ -25,7 +25,7 @@ VECTORS = {
 }
 
 
-def said(name: str, value: Any, threshold: float | None = None) -> Verdict:
+def graded(name: str, value: Any, threshold: float | None = None) -> Verdict:
     found = find(Judge(vectors=VECTORS), name, value, subject="out", threshold=threshold)
     return verdict(found, name, value, threshold=threshold)
 
@@ -67,26 +67,26 @@ def test_similarity(
     passed: bool,  # noqa: FBT001
     score: float,
 ) -> None:
-    """One that is near is enough; under `not-` none may be, and at the threshold both pass."""
-    found = said(name, value, threshold)
+    """One similar text is enough; under `not-` none may be, and at the threshold both pass."""
+    found = graded(name, value, threshold)
     assert found.passed is passed
     assert found.score == pytest.approx(score)
 
 
 def test_every_text_is_embedded_at_once() -> None:
-    """Once each."""
+    """Each text is embedded once."""
     judge = Judge(vectors=VECTORS)
     find(judge, "similar", ["far", "near"], subject="out")
     assert sorted(judge.embedded) == ["far", "near", "out"]
 
 
 @pytest.mark.parametrize("name", ["similar", "similar:dot", "similar:euclidean", "not-similar"])
-def test_what_cannot_be_compared_is_an_error(name: str) -> None:
-    """Lengths that differ, numbers without end, no vector at all."""
+def test_incomparable_vectors_are_an_error(name: str) -> None:
+    """These have different lengths, infinite numbers, or are missing."""
     with pytest.raises(GradingError, match="different lengths: 3 and 2"):
-        said(name, "long")
+        graded(name, "long")
     with pytest.raises(GradingError, match="no vector"):
-        said(name, "unknown")
+        graded(name, "unknown")
     huge = {"out": [1e308, 1e308], "same": [-1e308, 1e308]}
     with pytest.raises(GradingError, match="too large"):
         find(Judge(vectors=huge), name, "same", subject="out")
@@ -98,7 +98,7 @@ VECTOR = st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=3)
 @settings(max_examples=100)
 @given(VECTOR, VECTOR)
 def test_measures_are_symmetric_and_in_range(one: list[float], other: list[float]) -> None:
-    """And a text is as near to itself as can be."""
+    """A text has the greatest similarity to itself."""
     assert dot(one, other) == dot(other, one)
     assert distance(one, other) == distance(other, one) >= 0
     assert cosine(one, other) == cosine(other, one)
@@ -125,7 +125,7 @@ SCORES = {"joy": 0.7, "anger": 0.2, "0": 0.1}
     ],
 )
 def test_labels(value: str | None, threshold: float | None, holds: bool, score: float) -> None:  # noqa: FBT001
-    """A label that is not there has 0; without a label the highest counts."""
+    """A missing label has 0; without a label the highest score counts."""
     found = find(Judge(scores=SCORES), "classifier", value, threshold=threshold)
     assert (found.holds, found.score) == (holds, score)
     other = verdict(found, "not-classifier", value, threshold=threshold)
@@ -134,7 +134,7 @@ def test_labels(value: str | None, threshold: float | None, holds: bool, score: 
 
 
 def test_a_classifier_without_scores_is_an_error() -> None:
-    """Also under `not-`."""
+    """It is an error under `not-` too."""
     with pytest.raises(GradingError, match="returned no scores"):
         find(Judge(scores={}), "not-classifier", "joy")
 
@@ -143,7 +143,7 @@ FLAGS = [Flag("hate", "hateful", 0.9), Flag("violence")]
 
 
 @pytest.mark.parametrize(
-    ("value", "flags", "holds", "told"),
+    ("value", "flags", "holds", "reason"),
     [
         (None, [], True, "reported nothing"),
         (None, FLAGS, False, "reported hateful, violence"),
@@ -152,18 +152,18 @@ FLAGS = [Flag("hate", "hateful", 0.9), Flag("violence")]
         (["self-harm"], FLAGS, True, "none of these categories"),
     ],
 )
-def test_flags(value: Any, flags: list[Flag], holds: bool, told: str) -> None:  # noqa: FBT001
-    """Only those of the categories that are asked for."""
+def test_flags(value: Any, flags: list[Flag], holds: bool, reason: str) -> None:  # noqa: FBT001
+    """Only flags of the requested categories count."""
     judge = Judge(flags=flags)
     found = find(judge, "moderation", value)
     assert found.holds is holds
-    assert told in found.reason
+    assert reason in found.reason
     assert judge.moderated == [("the prompt", "the output")]
     other = verdict(found, "not-moderation", value)
     assert (other.passed, other.score) == (not holds, float(not holds))
 
 
-def test_nothing_needs_no_moderation() -> None:
+def test_an_empty_text_needs_no_moderation() -> None:
     """No judge is called."""
     judge = Judge()
     assert find(judge, "moderation", subject=Subject.of("", prompt="p")).holds
@@ -193,12 +193,12 @@ def test_nothing_needs_no_moderation() -> None:
         ("[" * 900 + "]" * 900, "[" * 900 + "]" * 900),
     ],
 )
-def test_what_the_user_said_last(prompt: str, text: str) -> None:
-    """The texts of the last message that has some."""
+def test_the_last_message_of_the_user_is_moderated(prompt: str, text: str) -> None:
+    """These are the texts of the last user message that has any."""
     assert last_user_text(prompt) == text
 
 
-def test_a_message_may_be_deep() -> None:
-    """It is looked through without recursion."""
+def test_a_message_may_be_deeply_nested() -> None:
+    """It is searched without recursion."""
     content = '{"content":' * 400 + '"a"' + "}" * 400
     assert last_user_text(f'[{{"role": "user", "content": {content}}}]') == "a"

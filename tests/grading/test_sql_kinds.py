@@ -25,14 +25,14 @@ BAD = [
 
 
 @pytest.mark.parametrize("text", GOOD)
-def test_what_is_sql(text: str) -> None:
-    """One statement or several."""
+def test_texts_that_are_sql(text: str) -> None:
+    """One statement or several are SQL."""
     assert sql_fault(text, None) is None
 
 
 @pytest.mark.parametrize("text", BAD)
-def test_what_is_not_sql(text: str) -> None:
-    """Also what sqlglot would read."""
+def test_texts_that_are_not_sql(text: str) -> None:
+    """Some of them would be accepted by sqlglot."""
     assert sql_fault(text, {"databaseType": "MySQL"})
 
 
@@ -62,13 +62,13 @@ def test_allow_lists(text: str, key: str, allowed: list[str], *, passes: bool) -
 
 
 def test_databases_differ() -> None:
-    """Each reads its own dialect; backticks quote everywhere."""
+    """Each database has its own dialect; backticks quote in all of them."""
     assert sql_fault("SELECT TOP 5 [a] FROM `t`", {"databaseType": "TransactSQL"}) is None
     assert sql_fault("SELECT a FROM `t` WHERE b ILIKE 'x'", {"databaseType": "PostgreSQL"}) is None
 
 
 def test_blocks() -> None:
-    """Fences of either kind; a block that is not ended is none."""
+    """There are two kinds of fences; a block that is not closed does not count."""
     assert sql_blocks("~~~sql\na\n```\n~~~\n```py\nb\n```\n```\nc\n````\n```\nd") == ["a\n```", "c"]
     assert grade("```sql\n\n```\n```sql\nSELECT 1\n```", [Assertion(type="contains-sql")]).passed
     assert grade("```py\nx\n```", [Assertion(type="not-contains-sql")]).passed
@@ -83,8 +83,8 @@ def test_blocks() -> None:
         ([], ".value"),
     ],
 )
-def test_wrong_values_are_told_at_load(value: Any, path: str) -> None:
-    """With their place."""
+def test_invalid_values_are_reported_at_load(value: Any, path: str) -> None:
+    """The message has their position."""
     (problem,) = check_assertion(Assertion(type="is-sql", value=value))
     assert problem.path == path
 
@@ -95,8 +95,8 @@ def test_long_sql_is_an_error() -> None:
         sql_fault("SELECT 1;" * 20_000, None)
 
 
-def test_a_database_that_nobody_knows_is_no_verdict() -> None:
-    """Where no loader told of it."""
+def test_an_unknown_database_is_an_error() -> None:
+    """It is raised if no loader has reported it."""
     wrong = Assertion(type="not-is-sql", value={"databaseType": "oracl"})
     with pytest.raises(GradingError, match='"oracl" is not a known database'):
         grade("SELECT 1", [wrong])

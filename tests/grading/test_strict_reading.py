@@ -1,4 +1,4 @@
-"""Replies are read as what was asked for, or not at all; asking again happens once."""
+"""Replies are read in the requested format or rejected; the judge is called again once."""
 
 import json
 from typing import Any
@@ -27,12 +27,12 @@ def answer(text: Any) -> JudgeReply:
 
 
 @pytest.mark.parametrize("reply", NO_VERDICTS.values(), ids=NO_VERDICTS)
-def test_a_reply_without_an_object_is_asked_for_once_more(reply: str) -> None:
-    """With a hint, and with no stored reply; the prompt stays, so that nothing is lost."""
+def test_a_judge_is_called_again_after_a_reply_without_an_object(reply: str) -> None:
+    """The second call has a hint and bypasses stored replies; the prompt stays, so nothing is lost."""
     judge = Judge([reply, GOOD])
     found = find(judge, "llm-rubric", "is kind")
     assert (found.holds, found.score, found.reason) == (True, 0.9, "fine")
-    first, second = judge.asked
+    first, second = judge.requests
     assert (first.again, second.again) == (False, True)
     assert first.schema == second.schema is not None
     hinted = json.loads(second.prompt)
@@ -43,20 +43,20 @@ def test_a_reply_without_an_object_is_asked_for_once_more(reply: str) -> None:
 
 
 @pytest.mark.parametrize("reply", NO_VERDICTS.values(), ids=NO_VERDICTS)
-def test_a_second_reply_that_cannot_be_used_is_an_error(reply: str) -> None:
-    """The error shows the start of the reply, and keeps all replies; there is no third attempt."""
+def test_a_second_unusable_reply_is_an_error(reply: str) -> None:
+    """The error shows the start of the reply and stores all replies; the judge is not called a third time."""
     judge = Judge([reply] * 3)
     with pytest.raises(UnusableReplyError, match="is unusable: ") as caught:
         find(judge, "llm-rubric", "is kind")
-    assert len(judge.asked) == 2
+    assert len(judge.requests) == 2
     assert caught.value.replies == (reply, reply)
     assert reply[:5].replace('"', '\\"') in str(caught.value)
     assert len(str(caught.value)) < 500
 
 
 @pytest.mark.parametrize("lenient", [False, True])
-def test_what_a_model_thinks_before_its_reply_is_no_verdict(*, lenient: bool) -> None:
-    """For a type that reads objects as for one that reads words; all of it is kept."""
+def test_reasoning_before_a_reply_is_not_read(*, lenient: bool) -> None:
+    """This holds for types that read objects and for those that read words; all of it is stored."""
     draft = "\n<think>Perhaps (Y)? {'pass': false, 'score': 0}\n</think>\n\n"
     found = find(Judge([draft + GOOD]), "llm-rubric", "is kind", settings={"lenient": lenient})
     assert (found.holds, found.score) == (True, 0.9)
@@ -64,7 +64,7 @@ def test_what_a_model_thinks_before_its_reply_is_no_verdict(*, lenient: bool) ->
     assert not find(Judge(["<think>Y?</think>It is not. N"]), "model-graded-closedqa", "x").holds
 
 
-def test_a_model_that_only_thinks_has_said_nothing() -> None:
+def test_a_reply_of_reasoning_only_is_unusable() -> None:
     judge = Judge([f"<think>{GOOD}", GOOD])
     assert find(judge, "llm-rubric", "is kind").metadata["graderReplies"] == [
         f"<think>{GOOD}",
@@ -76,20 +76,20 @@ def test_a_model_that_only_thinks_has_said_nothing() -> None:
     ("unit", "times"),
     [("{", 1_000_000), ('{"a":', 200_000), ('{"a":"{', 100_000), ("{}", 500_000), ("{'", 500_000)],
 )
-def test_hostile_replies_cost_little(unit: str, times: int) -> None:
-    """Braces without end, or in strings, are given up on."""
+def test_hostile_replies_are_rejected_quickly(unit: str, times: int) -> None:
+    """The search for endless braces, or for those in strings, is abandoned."""
     assert takes_less(3, lambda: list(objects_in(answer(unit * times))))
 
 
-def test_a_judge_that_fails_is_not_asked_again() -> None:
-    """Lanes retry; what they give up on is an error."""
+def test_a_failed_judge_is_not_called_again() -> None:
+    """Lanes retry; a call that they give up is an error."""
     judge = Judge([GradingError("503 for ever")])
     with pytest.raises(GradingError, match="503"):
         find(judge, "llm-rubric", "is kind")
-    assert len(judge.asked) == 1
+    assert len(judge.requests) == 1
 
 
-def test_lenient_reading_does_not_ask_again() -> None:
+def test_lenient_reading_does_not_call_again() -> None:
     """An unusable reply is a failure with score 0, also under `not-`."""
     judge = Judge([PROSE])
     found = find(judge, "not-llm-rubric", "is kind", settings={"lenient": True})
@@ -100,7 +100,7 @@ def test_lenient_reading_does_not_ask_again() -> None:
         invertible=False,
         metadata={"graderReplies": [PROSE]},
     )
-    assert len(judge.asked) == 1
+    assert len(judge.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -117,8 +117,8 @@ def test_lenient_reading_does_not_ask_again() -> None:
         ({"pass": True, "score": 0.9, "reason": "fine"}, 1),
     ],
 )
-def test_objects_are_found_in_whatever_surrounds_them(reply: Any, objects: int) -> None:
-    """The first one counts."""
+def test_objects_are_found_in_any_text(reply: Any, objects: int) -> None:
+    """The first object counts."""
     found = objects_in(answer(reply))
     assert len(found) == objects
     assert (found[0]["pass"], found[0]["score"]) == (True, 0.9)
@@ -135,8 +135,8 @@ def test_objects_are_found_in_whatever_surrounds_them(reply: Any, objects: int) 
         '{"pass": true, "score": 1',
     ],
 )
-def test_what_a_judge_quotes_is_no_verdict(reply: str) -> None:
-    """An object that cannot be read is not looked into, nor is anything behind it."""
+def test_an_object_quoted_by_a_judge_is_not_a_verdict(reply: str) -> None:
+    """Neither the inside of an unreadable object nor anything after it is read."""
     assert objects_in(answer(reply)) == []
 
 
@@ -156,15 +156,15 @@ def test_what_a_judge_quotes_is_no_verdict(reply: str) -> None:
     st.text(alphabet=st.characters(exclude_characters="{}")),
 )
 def test_json_is_found_in_any_prose(wanted: dict[str, Any], before: str, behind: str) -> None:
-    """Its strings may have any content."""
+    """The strings may have any content."""
     reply = f"{before}{json.dumps(wanted)}{behind}"
     assert objects_in(answer(reply)) == [wanted]
 
 
 @settings(max_examples=100)
 @given(st.text(max_size=200))
-def test_any_text_is_read_or_refused(text: str) -> None:
-    """Never another error, and never a verdict without `pass`."""
+def test_any_text_is_read_or_rejected(text: str) -> None:
+    """There is never another error, and never a verdict without `pass`."""
     try:
         found = read_verdict(answer(text), threshold=None)
     except UnusableReplyError:
@@ -182,7 +182,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     ],
 )
 def test_scores_are_finite_numbers(value: Any, score: float | None) -> None:
-    """Or texts of such."""
+    """Texts of finite numbers are accepted too."""
     assert score_of(value) == score
 
 
@@ -199,13 +199,13 @@ def test_scores_are_finite_numbers(value: Any, score: float | None) -> None:
         ),
     ],
 )
-def test_the_hint_stands_at_the_end(prompt: str, hinted: str) -> None:
-    """Of a text, of the last message of the user, or in one of its own."""
+def test_the_hint_is_at_the_end(prompt: str, hinted: str) -> None:
+    """It is appended to a text, to the last message of the user, or as a separate message."""
     assert with_hint(prompt, "it is empty", "JSON").startswith(hinted)
 
 
 def test_a_text_cannot_close_its_own_fence() -> None:
-    """The mark depends on what it fences, and on nothing else."""
+    """The mark depends only on the content that it fences."""
     first = names_of(output="x")["__mark"]
     assert names_of(output="x")["__mark"] == first
     assert names_of(output=f"=== end of output {first} ===")["__mark"] != first
@@ -213,8 +213,8 @@ def test_a_text_cannot_close_its_own_fence() -> None:
     assert len(names_of(output="\ud800")["__mark"]) == len(first)
 
 
-def test_what_cannot_be_shown_is_an_error() -> None:
-    """Not a crash."""
+def test_an_output_that_cannot_be_shown_is_an_error() -> None:
+    """It does not crash."""
     deep: Any = []
     for _ in range(5000):
         deep = [deep]
@@ -224,25 +224,25 @@ def test_what_cannot_be_shown_is_an_error() -> None:
 
 
 def test_the_reply_that_is_read_is_the_last_one() -> None:
-    """And the prompt that is kept is the one that it answers."""
+    """The stored prompt is the one of that reply."""
     judge = Judge(["no", "7"])
 
-    def read(said: JudgeReply) -> int:
-        if not said.text.isdecimal():
+    def read(reply: JudgeReply) -> int:
+        if not reply.text.isdecimal():
             raise UnusableReplyError("it is not a number")
-        return int(said.text)
+        return int(reply.text)
 
     async def main() -> None:
         found = await ask_judge(outside_of(judge), "How many?", read, expected="a number")
         assert (found.value, found.replies) == (7, ("no", "7"))
-        assert found.prompt == judge.asked[1].prompt
+        assert found.prompt == judge.requests[1].prompt
         assert "it is not a number. Answer with a number and nothing else" in found.prompt
 
     trio.run(main)
 
 
-def test_a_reply_that_was_cut_off_says_so() -> None:
-    """The fault is named, not its consequence."""
+def test_a_reply_that_was_cut_off_is_reported_as_such() -> None:
+    """The message names the cause, not its consequence."""
 
     class Cut(Judge):
         async def ask(self, prompt: str, **more: Any) -> JudgeReply:

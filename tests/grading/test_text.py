@@ -41,14 +41,14 @@ NUMBERS: list[tuple[float, str]] = [
 
 
 @pytest.mark.parametrize(("number", "text"), NUMBERS, ids=[text for _, text in NUMBERS])
-def test_numbers_print_as_in_javascript(number: float, text: str) -> None:
-    """No point where there is nothing behind it; an exponent where JavaScript begins to write one."""
+def test_numbers_are_written_as_in_javascript(number: float, text: str) -> None:
+    """Integers have no decimal point; exponents start where those of JavaScript do."""
     assert number_text(number) == text
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_a_printed_number_reads_as_itself(number: float) -> None:
-    """Nothing is lost by printing, whatever the form."""
+def test_a_written_number_is_read_back_unchanged(number: float) -> None:
+    """No precision is lost in any form."""
     assert float(number_text(number)) == number
 
 
@@ -68,11 +68,11 @@ def test_a_printed_number_reads_as_itself(number: float) -> None:
     ],
 )
 def test_outputs_become_compact_json_and_texts_stay(output: Any, text: str) -> None:
-    """Keys keep their order, letters stay letters, and what JSON has no number for is null."""
+    """Keys keep their order, letters are not escaped, and numbers that JSON does not have are null."""
     assert output_text(output) == text
 
 
-def test_what_is_not_json_data_has_no_text() -> None:
+def test_values_that_are_not_json_have_no_text() -> None:
     """The message names the type."""
     with pytest.raises(TypeError, match=r"^a value of type set is not JSON data$"):
         output_text({1})
@@ -81,16 +81,16 @@ def test_what_is_not_json_data_has_no_text() -> None:
 @pytest.mark.slow
 @given(JSON)
 @example(6.187209751945945e16)
-def test_json_text_reads_as_the_same_value(value: Any) -> None:
-    """Writing and reading JSON changes nothing that equality of JSON can see."""
+def test_json_text_is_read_back_as_the_same_value(value: Any) -> None:
+    """Writing and reading preserves equality of JSON."""
     finite = json.loads(json.dumps(value), parse_constant=lambda _: None)
     assert same_json(parse_json(json_text(finite)), finite)
 
 
 @pytest.mark.slow
 @given(JSON, JSON)
-def test_equality_of_json_is_symmetric_and_finds_itself(one: Any, other: Any) -> None:
-    """The order of the two does not matter, and a value equals its copy."""
+def test_equality_of_json_is_symmetric_and_reflexive(one: Any, other: Any) -> None:
+    """A value equals its copy."""
     assert same_json(one, other) is same_json(other, one)
     assert same_json(one, json.loads(json.dumps(one)))
 
@@ -116,8 +116,8 @@ def test_equality_of_json_is_symmetric_and_finds_itself(one: Any, other: Any) ->
         ({}, [], False),
     ],
 )
-def test_equality_is_that_of_json(one: Any, other: Any, same: bool) -> None:  # noqa: FBT001
-    """Numbers by value, booleans only with booleans, lists in order, objects without order."""
+def test_values_are_compared_as_json(one: Any, other: Any, same: bool) -> None:  # noqa: FBT001
+    """Numbers are compared by value, booleans only with booleans, lists in order, objects without order."""
     assert same_json(one, other) is same
 
 
@@ -132,15 +132,15 @@ def test_equality_is_that_of_json(one: Any, other: Any, same: bool) -> None:  # 
     ],
     ids=["empty", "comma", "NaN", "Infinity", "deep"],
 )
-def test_a_text_that_is_not_json_says_why(text: str, message: str) -> None:
-    """The message has the line and the column where there is one."""
+def test_an_error_of_json_has_its_reason(text: str, message: str) -> None:
+    """The message has the line and the column if they are known."""
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - the text is compared whole
         parse_json(text)
     assert str(caught.value) == message
 
 
-def test_integers_beyond_counting_are_read_as_infinite() -> None:
-    """Python would refuse them; JavaScript reads them so."""
+def test_huge_integers_are_read_as_infinite() -> None:
+    """Python would reject them; JavaScript reads them like this."""
     assert read_integer("9" * 4300) == 10**4300 - 1
     assert parse_json("-" + "9" * 5000) == -math.inf
 
@@ -160,12 +160,12 @@ def test_integers_beyond_counting_are_read_as_infinite() -> None:
     ids=["newline", "letter", "surrogate", "infinite", "huge", "set", "long", "json"],
 )
 def test_quoted_values_are_one_printable_line(value: object, text: str) -> None:
-    """As JSON where it is JSON, and never longer than the limit."""
+    """They are JSON if the value is JSON, and never longer than the limit."""
     assert quote(value) == text
     assert quote(value).encode()
 
 
-def test_quoting_survives_what_contains_itself() -> None:
+def test_recursive_values_are_quoted() -> None:
     """A message about a value must not fail because of the value."""
     loop: list[Any] = []
     loop.append(loop)
@@ -176,14 +176,14 @@ def test_quoting_survives_what_contains_itself() -> None:
 @example(0.79996, 0.8)
 @example(5e-324, 0.0)
 @example(1.7976931348623157e308, 0.0)
-def test_a_rounded_score_stays_on_its_side(score: float, threshold: float) -> None:
+def test_a_rounded_score_stays_on_its_side_of_the_threshold(score: float, threshold: float) -> None:
     """A reason never contradicts its verdict."""
     shown = float(score_text(score, threshold))
     assert (shown > threshold, shown < threshold) == (score > threshold, score < threshold)
 
 
 def test_scores_are_short() -> None:
-    """Whole numbers and those that are no numbers are as ever."""
+    """Integers and values that are not numbers stay unchanged."""
     shown = [score_text(score) for score in (0.1 + 0.2, 956.08699, 10**400, 3.0, math.nan)]
     assert shown == ["0.3", "956.087", "1" + 400 * "0", "3", "NaN"]
     assert score_text(0.6000000000000001, 0.5) == "0.6"

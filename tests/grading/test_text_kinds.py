@@ -28,15 +28,15 @@ def quoted(text: str) -> str:
 
 @pytest.mark.slow
 @given(st.lists(TEXTS), st.sampled_from([",", " , ", ",,", ",\n"]))
-def test_quoted_elements_come_back_from_a_comma_list(texts: list[str], comma: str) -> None:
+def test_quoted_elements_are_read_back_from_a_comma_list(texts: list[str], comma: str) -> None:
     """Elements and commas may be in any form."""
     assert comma_list(comma.join(map(quoted, texts))) == texts
 
 
 @pytest.mark.slow
 @given(st.text("ab ,\n\xa0"))
-def test_plain_elements_are_what_stands_between_commas(text: str) -> None:
-    """Without the space around them, and never blank."""
+def test_plain_elements_are_separated_by_commas(text: str) -> None:
+    """The space around them is removed, and blank ones are left out."""
     stripped = [element.strip(SPACES) for element in text.split(",")]
     assert comma_list(text) == [element for element in stripped if element]
 
@@ -54,7 +54,7 @@ def test_plain_elements_are_what_stands_between_commas(text: str) -> None:
     ],
 )
 def test_quotes_and_escapes_of_a_comma_list(text: str, elements: list[str] | None) -> None:
-    """A quote counts where an element begins; a backslash before a quote or another one."""
+    """A quote counts at the start of an element; a backslash escapes a quote or a backslash."""
     if elements is not None:
         assert comma_list(text) == elements
         return
@@ -63,8 +63,8 @@ def test_quotes_and_escapes_of_a_comma_list(text: str, elements: list[str] | Non
 
 
 @pytest.mark.parametrize("value", [[], (), "", " , ", None, 5, {"a": 1}, '"a', [object()]])
-def test_what_is_no_list_of_texts_is_refused(value: Any) -> None:
-    """A list of nothing would be contained in everything, or in nothing."""
+def test_invalid_lists_of_texts_are_rejected(value: Any) -> None:
+    """An empty list would be contained in everything, or in nothing."""
     assert not is_list(value)
 
 
@@ -72,14 +72,14 @@ def test_what_is_no_list_of_texts_is_refused(value: Any) -> None:
 @given(
     st.text("abAB1", max_size=12), st.lists(st.text("abAB1", max_size=3) | st.just(1), min_size=1)
 )
-def test_lists_mean_any_and_all(output: str, elements: list[Any]) -> None:
-    """As by asking for each element; `not-` is the opposite of the whole."""
+def test_lists_are_any_or_all(output: str, elements: list[Any]) -> None:
+    """The result equals that of separate checks of each element; `not-` inverts the whole."""
     texts = [str(element) for element in elements]
-    for case, said, wanted in (
+    for case, present, wanted in (
         ("", output, texts),
         ("i", output.lower(), [text.lower() for text in texts]),
     ):
-        some, every = any(w in said for w in wanted), all(w in said for w in wanted)
+        some, every = any(w in present for w in wanted), all(w in present for w in wanted)
         assert passes(output, f"{case}contains-any", elements) is some
         assert passes(output, f"not-{case}contains-any", elements) is not some
         assert passes(output, f"{case}contains-all", elements) is every
@@ -87,7 +87,7 @@ def test_lists_mean_any_and_all(output: str, elements: list[Any]) -> None:
 
 
 def test_elements_are_rendered_and_a_text_may_render_to_a_list() -> None:
-    """Both before the commas are looked at."""
+    """Both happen before the text is split at commas."""
     names = {"{{a}}": "x", "{{all}}": 'q, "x"', "b": "b"}
     for value in (["{{a}}", "b"], "{{all}}"):
         assertion = Assertion(type="contains-any", value=value)
@@ -97,7 +97,7 @@ def test_elements_are_rendered_and_a_text_may_render_to_a_list() -> None:
 
 
 def distance(one: str, other: str) -> int:
-    """The textbook's table, row by row."""
+    """Compute the distance with the textbook's table, row by row."""
     row = list(range(len(other) + 1))
     for place, character in enumerate(one):
         last, row[0] = row[0], place + 1
@@ -114,7 +114,7 @@ def distance(one: str, other: str) -> int:
     st.text("ab😀", max_size=9), st.text("ab😀", max_size=9), st.integers(-1, 9) | st.floats(0, 9)
 )
 def test_edits_are_counted_in_characters(one: str, other: str, threshold: float) -> None:
-    """And compared with the threshold, whether it is whole or not."""
+    """The number is compared with the threshold, which may be a fraction."""
     edits = distance(one, other)
     assert Levenshtein.distance(one, other) == edits
     assert passes(one, "levenshtein", other, threshold=threshold) is (edits <= threshold)
@@ -129,8 +129,8 @@ def test_as_13_kitten_is_three_edits_from_sitting(threshold: float | None, passe
     assert passes("kitten", "levenshtein", "sitting", threshold=threshold) is passed
 
 
-def test_edits_of_long_texts_are_counted_only_as_far_as_needed() -> None:
-    """Up to few edits at any length; up to many, too long texts are an error rather than a wait."""
+def test_edits_of_long_texts_are_counted_as_far_as_needed() -> None:
+    """A low threshold is possible at any length; with a high one, a text that is too long is an error."""
     one, other = "ab" * 2_000_000, "ba" * 2_000_000
     assert passes(one, "levenshtein", other)
     assert not passes(one, "levenshtein", "a" * 10, threshold=1e6)
@@ -142,8 +142,8 @@ def test_edits_of_long_texts_are_counted_only_as_far_as_needed() -> None:
 @given(
     st.lists(st.text("ab😀\x1c\x85", min_size=1)), st.sampled_from([" ", "\n\t", "\ufeff", "\xa0 "])
 )
-def test_words_are_what_stands_between_spaces(words: list[str], space: str) -> None:
-    """Those of JavaScript: some characters that Python calls spaces are not."""
+def test_words_are_separated_by_spaces(words: list[str], space: str) -> None:
+    """Spaces are those of JavaScript, which are fewer than Python's."""
     output = f"{space}{space.join(words)}{space}"
     assert passes(output, "word-count", len(words))
     assert passes(output, "word-count", {"min": len(words), "max": str(len(words))})
@@ -159,14 +159,14 @@ def test_words_are_what_stands_between_spaces(words: list[str], space: str) -> N
     ],
 )  # fmt: skip
 def test_a_number_of_words_is_a_number_or_a_range(value: Any) -> None:
-    """Nothing else says how many words there should be."""
+    """Any other value is rejected."""
     with pytest.raises(GradingError, match="the value must be a number of words, or"):
         passes("x", "word-count", value)
 
 
 @pytest.mark.slow
-def test_packages_that_few_suites_need_are_not_imported_with_the_types() -> None:
-    """They take their time, and the command line has little of it."""
+def test_rarely_used_packages_are_not_imported_with_the_types() -> None:
+    """Their import takes time, which delays the command line."""
     code = """
 import sys
 import trioeval.grading as grading

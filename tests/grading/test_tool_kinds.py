@@ -1,4 +1,4 @@
-"""Calls against what was offered, and skills; names of tools have the compatibility cases."""
+"""Calls compared with offered tools, and skills; names of tools are in the compatibility cases."""
 
 import json
 from functools import partial
@@ -82,10 +82,10 @@ CALLS: list[tuple[Any, str | None]] = [
 
 @pytest.mark.parametrize(("call", "reason"), CALLS)
 @pytest.mark.parametrize("wrapped", [True, False])
-def test_a_call_is_one_of_those_that_were_offered(
+def test_a_call_must_match_an_offered_tool(
     call: dict[str, str], reason: str | None, *, wrapped: bool
 ) -> None:
-    """Of functions, and of tools; a call that cannot be checked fails also under `not-`."""
+    """This holds for functions and for tools; a call that cannot be checked fails under `not-` too."""
     output: Any = {"function_call": call} if wrapped else call
     outputs: Any = [{"function": call}, {"function": CALLS[0][0]}]
     outputs = {"tool_calls": outputs} if wrapped else outputs
@@ -103,7 +103,7 @@ def test_a_call_is_one_of_those_that_were_offered(
 
 
 def test_calls_of_google_are_checked_with_declared_functions() -> None:
-    """Types of their schemas may be in capitals; several calls all have to fit."""
+    """Types in their schemas may be upper-case; all of several calls must match."""
     right = [{"text": "so"}, {"functionCall": {"name": "add", "args": {"a": 1}}}]
     wrong = {"toolCall": {"functionCalls": [{"name": "add", "args": {"a": 1}}, {"name": "add"}]}}
     for offered in (GOOGLE, TOOLS):
@@ -116,14 +116,14 @@ def test_calls_of_google_are_checked_with_declared_functions() -> None:
 @pytest.mark.parametrize(
     "output", ["{}", [], {"tool_calls": None}, [{"function": {"name": "add"}}], [3]]
 )
-def test_what_is_no_list_of_calls_is_no_valid_one(output: Any) -> None:
-    """Text is none, even if it is the JSON of one."""
+def test_values_that_are_not_lists_of_calls_are_invalid(output: Any) -> None:
+    """Text is invalid, even if it is the JSON of a call."""
     verdict = judged(output, "is-valid-openai-tools-call", tools=TOOLS)
     assert (verdict.passed, verdict.reason[:31]) == (False, "the output is not a list of too")
 
 
 def test_f1_of_an_output_that_cannot_be_searched_fails() -> None:
-    """Also under `not-`, and in a thread of a run."""
+    """It fails under `not-` too, and in a thread of a run."""
     for type_name in ("tool-call-f1", "not-tool-call-f1"):
         verdict = judged("{" * 70_000, type_name, "a")
         assert (verdict.passed, verdict.score) == (False, 0)
@@ -163,14 +163,14 @@ USED: list[tuple[str, Any, bool]] = [
 
 @pytest.mark.parametrize(("type_name", "value", "passes"), USED)
 def test_skills_are_counted(type_name: str, value: Any, *, passes: bool) -> None:
-    """Those that failed do not count; of a list, each is wanted, or each is forbidden."""
+    """Failed ones do not count; each of a list is required, or each is forbidden."""
     verdict = judged("x", type_name, value, metadata={"skillCalls": SKILLS})
     assert verdict.passed is passes
     assert '["plan","plan","re.do"]' in verdict.reason
 
 
-def test_bounds_mean_nothing_under_not() -> None:
-    """An error when the suite is loaded, and without a loader."""
+def test_bounds_are_invalid_under_not() -> None:
+    """They are an error when the suite is loaded, and without a loader."""
     bounded = Assertion(type="not-skill-used", value={"name": "a", "min": 1})
     (problem,) = check_assertion(bounded)
     assert (problem.path, problem.message[:35]) == (".value", "not-skill-used means not at all: it")
@@ -195,14 +195,14 @@ def test_bounds_mean_nothing_under_not() -> None:
         5,
     ],
 )
-def test_what_no_skills_are_is_told(value: Any) -> None:
-    """Before a run."""
+def test_invalid_skills_are_reported(value: Any) -> None:
+    """They are reported before a run."""
     (problem,) = check_assertion(Assertion(type="skill-used", value=value))
     assert problem.path == ".value"
 
 
-def test_tools_come_from_the_config_of_the_provider(tmp_path: Path) -> None:
-    """Also from a file, and those of a test take their place."""
+def test_tools_are_those_of_the_config_of_the_provider(tmp_path: Path) -> None:
+    """They may be in a file, and those of a test replace them."""
     (tmp_path / "tools.json").write_text(json.dumps(TOOLS))
     program = f"def call_api(*_):\n    return {{'output': [{{'function': {CALLS[0][0]}}}]}}"
     (tmp_path / "p.py").write_text(program)

@@ -1,4 +1,4 @@
-"""Names of tools in what models answer; the compatibility cases have the forms of each provider."""
+"""Names of tools in replies; the compatibility cases have the forms of each provider."""
 
 import json
 from typing import Any
@@ -45,14 +45,14 @@ TEXTS = [
 
 
 @pytest.mark.parametrize(("text", "names"), TEXTS)
-def test_calls_stand_on_lines_of_their_own(text: str, names: str) -> None:
-    """Whatever stands around them; fences and what is inside of other text are no calls."""
+def test_calls_are_on_separate_lines(text: str, names: str) -> None:
+    """Other lines do not matter; fences and calls inside of other text do not count."""
     assert sorted(tool_names(text)) == names.split()
 
 
 @given(st.lists(NAMES, max_size=5), st.sampled_from(["name", "function", "functionCall"]))
 def test_data_and_its_text_have_the_same_calls(names: list[str], form: str) -> None:
-    """Also as lines of which each is a call."""
+    """The same is true of lines of which each is a call."""
     calls: list[Any] = [
         {"name": name} if form == "name" else {form: {"name": name}} for name in names
     ]
@@ -62,22 +62,22 @@ def test_data_and_its_text_have_the_same_calls(names: list[str], form: str) -> N
 
 
 @given(st.text('{}[]"\\\n\t a1', max_size=60))
-def test_a_call_is_found_behind_anything(text: str) -> None:
-    """A string that does not end on its line leaves nothing open."""
+def test_a_call_is_found_after_any_text(text: str) -> None:
+    """A string that does not end on its line is ignored."""
     assert "a" in tool_names(f'{text}\n"\n{CALL}')
 
 
 @pytest.mark.parametrize(
     "piece", ["{", "{]", "{\n", "[[]\n", '{ "a\n'], ids=["open", "mixed", "lines", "pairs", "texts"]
 )
-def test_brackets_without_sense_are_bounded(piece: str) -> None:
-    """They are reported as unreadable, and cost little."""
+def test_meaningless_brackets_are_bounded(piece: str) -> None:
+    """They are reported as unreadable, at a low cost."""
     with pytest.raises(UnreadableError, match="unmatched brackets"):
         tool_names(piece * 66_000)
 
 
-def test_what_is_read_in_vain_is_bounded() -> None:
-    """Brackets in brackets, none of which is JSON."""
+def test_unsuccessful_reading_is_bounded() -> None:
+    """The text is nested brackets, none of which is JSON."""
 
     def read() -> None:
         with pytest.raises(UnreadableError, match="that are not JSON"):
@@ -88,5 +88,5 @@ def test_what_is_read_in_vain_is_bounded() -> None:
 
 @pytest.mark.parametrize("output", [None, True, 3, 1.5, {}, [[]], {"tool_calls": [None, 3]}])
 def test_data_without_calls_has_no_names(output: Any) -> None:
-    """Nothing is guessed."""
+    """No name is guessed."""
     assert tool_names(output) == frozenset()

@@ -132,14 +132,14 @@ CASES: list[tuple[str, Any, bool, str]] = [
 
 @pytest.mark.parametrize(("type_name", "value", "passes", "reason"), CASES)
 def test_spans_are_judged(type_name: str, value: Any, reason: str, *, passes: bool) -> None:
-    """Within bounds that include their ends; no spans at all are neither slow nor wrong."""
+    """Bounds are inclusive; no spans at all are neither slow nor errors."""
     assert not list(check_assertion(Assertion(type=type_name, value=value)))
     verdict = judged(type_name, value)
     assert (verdict.passed, verdict.score) == (passes, float(passes))
     assert verdict.reason.startswith(reason)
 
 
-def test_of_many_errors_three_are_told() -> None:
+def test_three_of_many_errors_are_listed() -> None:
     """The others are counted."""
     spans = [{"name": f"s{place}", "status": "ERROR"} for place in range(5)]
     assert judged("trace-error-spans", 4, spans).reason.endswith(": s0, s1, s2 and 2 more")
@@ -170,15 +170,15 @@ def test_of_many_errors_three_are_told() -> None:
         ({"attributes": 3}, False),
     ],
 )
-def test_errors_are_told_in_many_ways(span: dict[str, Any], *, wrong: bool) -> None:
-    """By the status, by its words, and by attributes."""
+def test_errors_are_recognized_in_several_forms(span: dict[str, Any], *, wrong: bool) -> None:
+    """They are recognized by the status, by its text, and by attributes."""
     trace = {"spans": [{"name": "a", **span}]}
     (found,) = trace_of(Subject.of("x", metadata={"trace": trace})).spans
     assert found.is_error is wrong
 
 
 def test_times_of_opentelemetry_are_read() -> None:
-    """Nanoseconds, often as text."""
+    """They are nanoseconds, often as text."""
     span = {"name": "a", "startTimeUnixNano": "1000000", "endTimeUnixNano": 3_500_000}
     (found,) = trace_of(Subject.of("x", metadata={"trace": {"spans": [span]}})).spans
     assert found == ReplySpan("a", 1, 3.5)
@@ -199,8 +199,8 @@ def test_times_of_opentelemetry_are_read() -> None:
     ],
 )
 @pytest.mark.parametrize("prefix", ["", "not-"])
-def test_without_a_trace_nothing_can_be_said(metadata: Any, message: str, prefix: str) -> None:
-    """It is an error with a hint about the format."""
+def test_a_missing_trace_is_an_error(metadata: Any, message: str, prefix: str) -> None:
+    """The error has a hint about the format."""
     with pytest.raises(GradingError) as caught:
         grade(Subject.of("x", metadata=metadata), [Assertion(type=f"{prefix}trace-error-spans")])
     assert message in str(caught.value)
@@ -223,15 +223,15 @@ def test_without_a_trace_nothing_can_be_said(metadata: Any, message: str, prefix
         ("trace-error-spans", float("nan")),
     ],
 )
-def test_bounds_that_are_none_are_told(type_name: str, value: Any) -> None:
-    """Before a run; a key that is not known would bound nothing."""
+def test_invalid_bounds_are_reported(type_name: str, value: Any) -> None:
+    """They are reported before a run; an unknown key would bound nothing."""
     (problem,) = check_assertion(Assertion(type=type_name, value=value))
     assert problem.path == ".value"
 
 
 @given(st.text("aB.\n", max_size=8), st.text("abB.*?", max_size=8))
-def test_patterns_mean_what_they_say(name: str, pattern: str) -> None:
-    """As the definition by recursion has it."""
+def test_patterns_match_like_their_definition(name: str, pattern: str) -> None:
+    """The definition is recursive."""
 
     def fits(at: int, of: int) -> bool:
         if of == len(pattern):
@@ -244,8 +244,8 @@ def test_patterns_mean_what_they_say(name: str, pattern: str) -> None:
     assert matches(name, pattern) is fits(0, 0)
 
 
-def test_no_pattern_takes_long() -> None:
-    """Each star is decided once."""
+def test_patterns_match_quickly() -> None:
+    """Each star is matched once."""
     assert not matches("a" * 5000, "*a" * 50 + "*b")
 
 
@@ -256,8 +256,8 @@ def call_api(prompt, options, context):
 """
 
 
-def test_python_providers_give_traces(tmp_path: Path) -> None:
-    """In the metadata of what they return."""
+def test_python_providers_return_traces(tmp_path: Path) -> None:
+    """Traces are in the metadata of their results."""
     (tmp_path / "p.py").write_text(PROGRAM)
     asserts = [
         {"type": "trace-span-duration", "value": {"max": 4}},

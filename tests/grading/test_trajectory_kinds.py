@@ -53,15 +53,15 @@ STEPS: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("name", "attributes", "step"), STEPS)
 def test_a_span_is_a_step(name: str, attributes: dict[str, Any], step: str) -> None:
-    """For several tracing libraries; a provider may name the tools that run commands."""
+    """Several tracing libraries are supported; a provider may name the tools that run commands."""
     found = trace(
         {"name": name, "attributes": attributes}, metadata={"commandToolNames": ["Runner", 3]}
     )
     assert [str(one) for one in steps_of(found)] == [step]
 
 
-def test_steps_stand_in_the_order_in_which_they_began() -> None:
-    """Of two that began together the one that ended first; those without times come last, as given."""
+def test_steps_are_in_the_order_of_their_starts() -> None:
+    """Of simultaneous starts, the one that ended first comes first; those without times come last."""
     spans: list[dict[str, Any]] = [
         {"name": "e"},
         {"name": "d", "startTime": 2},
@@ -73,8 +73,8 @@ def test_steps_stand_in_the_order_in_which_they_began() -> None:
     assert [step.name for step in steps_of(trace(*spans))] == ["a", "b", "c", "d", "e", "f"]
 
 
-def test_a_command_is_called_by_many_names() -> None:
-    """Its span, its text, its tool and its program."""
+def test_a_command_has_several_names() -> None:
+    """These are its span, its text, its tool and its program."""
     (step,) = steps_of(
         trace({"name": "s", "attributes": {"tool": "shell", "args": {"cmd": "git log"}}})
     )
@@ -225,8 +225,8 @@ def test_steps_are_judged(type_name: str, value: Any, *, passes: bool) -> None:
         ),
     ],
 )
-def test_reasons_say_what_was_found(type_name: str, value: Any, reason: str) -> None:
-    """In words that are true under `not-` as well."""
+def test_reasons_state_the_findings(type_name: str, value: Any, reason: str) -> None:
+    """They are true under `not-` as well."""
     assert judged(type_name, value).reason.startswith(reason)
 
 
@@ -254,21 +254,21 @@ def test_reasons_say_what_was_found(type_name: str, value: Any, reason: str) -> 
         (ARGS, {"name": "a", "args": {}, "ignore": ["a", ""]}),
     ],
 )
-def test_wrong_values_are_told(type_name: str, value: Any) -> None:
-    """Before a run."""
+def test_invalid_values_are_reported(type_name: str, value: Any) -> None:
+    """They are reported before a run."""
     (problem,) = check_assertion(Assertion(type=type_name, value=value))
     assert problem.path == ".value"
 
 
 @pytest.mark.parametrize("type_name", ["trajectory:tool-used", "not-trajectory:tool-used"])
-def test_without_a_trace_no_step_is_known(type_name: str) -> None:
-    """The absence of calls is unknown too."""
+def test_a_missing_trace_is_an_error(type_name: str) -> None:
+    """The absence of calls cannot be determined either."""
     with pytest.raises(GradingError, match="the reply has no trace"):
         grade("x", [Assertion(type=type_name, value="a")])
 
 
 def test_the_summary_is_short() -> None:
-    """Equal steps in a row are one, and of many those in the middle are left out."""
+    """Consecutive equal steps are combined, and the middle of many steps is left out."""
     spans = [
         tool("a", 0),
         tool("a", 1),

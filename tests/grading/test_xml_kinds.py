@@ -10,7 +10,7 @@ def passes(output: str, kind: str, value: object = None) -> bool:
 
 
 def test_required_elements() -> None:
-    """Paths from the root; a repeated element needs its number."""
+    """They are paths from the root; a repeated element needs its number."""
     text = "<r><i k='1'>x</i><i/><t>a<s/></t></r>"
     for path in ("r", "r.i.1", "r.i.0.@_k", "r.i.0.#text", "r.t.s", "r.t.#text"):
         assert passes(text, "is-xml", path), path
@@ -32,19 +32,19 @@ def test_required_elements() -> None:
         "<a>&b;</a>",
     ],
 )
-def test_what_is_not_xml(text: str) -> None:
-    """Namespaces are checked, and no entities are declared."""
+def test_texts_that_are_not_xml(text: str) -> None:
+    """Namespaces are checked, and entities cannot be declared."""
     assert xml_fault(text)
 
 
-def test_what_is_xml() -> None:
-    """Version 1.1 and documents with a type elsewhere too."""
+def test_texts_that_are_xml() -> None:
+    """Version 1.1, and document types in other positions, are accepted."""
     for text in ("<?xml version='1.1'?><a/>", "<!DOCTYPE a SYSTEM 'x'><a>&b;</a>", "<a>\u00e9</a>"):
         assert xml_fault(text) is None
 
 
-def test_sections_and_declarations_hold_no_tags() -> None:
-    """Not in comments, CDATA, instructions or declarations, ended or not."""
+def test_sections_and_declarations_contain_no_tags() -> None:
+    """Tags in comments, CDATA, instructions or declarations, closed or not, do not count."""
     for text in (
         "<!-- <a/> -->",
         "<![CDATA[<a/>]]>",
@@ -56,16 +56,16 @@ def test_sections_and_declarations_hold_no_tags() -> None:
         assert not list(balanced_regions(text)), text
 
 
-def test_what_is_not_asked_for_is_left_out() -> None:
-    """Nor is what is within it."""
+def test_elements_that_are_not_required_are_ignored() -> None:
+    """Their content is ignored too."""
     root = element_tree("<a><b><a/></b></a></c>", 0, 22, {"a"})
     assert list(root.children) == ["a"]
     assert not root.children["a"][0].children
 
 
 @pytest.mark.slow
-def test_long_texts_end() -> None:
-    """By a verdict, or an error that says why."""
+def test_long_texts_are_judged_or_rejected() -> None:
+    """The result is a verdict, or an error with its reason."""
     assert not passes("<a" * 100_000, "contains-xml")
     assert not passes("<a '\"" * 100_000, "contains-xml")
     with pytest.raises(GradingError, match="too many tags"):

@@ -4,7 +4,7 @@ from trioeval.kernel import Job, Plan
 from trioeval.kernel.backlog import Backlog
 
 
-def test_what_is_walked_past_waits_in_order_for_its_own_lane() -> None:
+def test_jobs_that_the_walk_passes_wait_in_order_for_their_lane() -> None:
     """Jobs that the walk passes are handed out later in order, once each."""
     jobs = [Job(i, "b" if i == 10_000 else "a", None) for i in range(10_001)]
     backlog = Backlog(Plan.of(jobs))

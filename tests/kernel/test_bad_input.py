@@ -57,7 +57,7 @@ NAN, INF = math.nan, math.inf
         ({"oversize": "split"}, "oversize must be alone or refuse, got 'split'"),
     ],
 )
-def test_a_lane_refuses_what_no_lane_could_have(limits: Mapping[str, object], message: str) -> None:
+def test_a_lane_rejects_invalid_settings(limits: Mapping[str, object], message: str) -> None:
     """The message names the lane, the field, the range and the value."""
     with pytest.raises(PlanError) as caught:
         LaneSpec("a", **limits)  # type: ignore[arg-type]
@@ -65,25 +65,27 @@ def test_a_lane_refuses_what_no_lane_could_have(limits: Mapping[str, object], me
 
 
 @pytest.mark.parametrize("timeout", [0, -1.0, NAN])
-def test_a_job_has_some_time(timeout: float) -> None:
-    """A timeout must be more than 0."""
+def test_the_timeout_of_a_job_must_be_positive(timeout: float) -> None:
+    """A timeout must be greater than 0."""
     with pytest.raises(PlanError, match=r"^Job\.timeout must be more than 0 seconds, got "):
         Job(0, "a", None, timeout)
 
 
 @pytest.mark.parametrize("indices", [[0, 0], [1, 0], [0, 2], [1]])
 def test_indices_of_a_plan_are_its_positions(indices: Sequence[int]) -> None:
-    """Twice the same, swapped, with a hole, or not from 0: the first wrong position is named."""
+    """They may not repeat, be swapped, have a gap, or start after 0: the first wrong position is named."""
     wrong = next(place for place, index in enumerate(indices) if place != index)
     with pytest.raises(PlanError) as caught:
         Plan.of(Job(index, "a", None) for index in indices)
-    said = f"the job at position {wrong} of the plan has index {indices[wrong]}; they must be equal"
-    assert str(caught.value) == said
+    expected = (
+        f"the job at position {wrong} of the plan has index {indices[wrong]}; they must be equal"
+    )
+    assert str(caught.value) == expected
 
 
 @pytest.mark.parametrize(("serial", "wrong"), [([0, 2], [2]), ([-1], [-1])])
 def test_serial_indices_name_jobs(serial: Sequence[int], wrong: Sequence[int]) -> None:
-    """Serial indices that are not jobs are refused by name."""
+    """Serial indices that are not jobs are rejected by name."""
     jobs = [Job(i, "a", None) for i in range(2)]
     with pytest.raises(PlanError, match=rf"\(0 to 1\), got \{wrong}"[:-1]):
         Plan.of(jobs, serial_indices=serial)
@@ -94,8 +96,8 @@ async def quick(job: Job[None], calls: Calls[None]) -> None:
 
 
 @pytest.mark.parametrize("body_hides", [False, True], ids=["timeout", "deadline"])
-def test_a_body_that_swallows_its_cancellation_is_done_when_it_returns(body_hides: bool) -> None:  # noqa: FBT001
-    """A body that swallows its cancellation is done when it returns."""
+def test_a_job_whose_body_swallows_its_cancellation_is_done(body_hides: bool) -> None:  # noqa: FBT001
+    """A job is done, although it was cancelled, if its body returns a result."""
 
     async def stubborn(job: Job[None], calls: Calls[None]) -> str:
         try:
@@ -132,9 +134,9 @@ def test_a_body_that_calls_after_its_timeout_gets_no_slot() -> None:
     assert (outcome.finished_at, served) == (4.0, [4.0])
 
 
-def test_a_call_after_the_deadline_is_too_late() -> None:
+def test_a_call_after_the_deadline_fails() -> None:
     """DEADLINE: a shielded call after the deadline fails with a typed error."""
-    heard: list[str] = []
+    messages: list[str] = []
 
     async def late(job: Job[None], calls: Calls[None]) -> None:
         try:
@@ -144,14 +146,14 @@ def test_a_call_after_the_deadline_is_too_late() -> None:
                 try:
                     await calls("a", trio.sleep, 1)
                 except TooLateError as error:
-                    heard.append(str(error))
+                    messages.append(str(error))
 
     plan = Plan.of([Job(0, "a", None)])
     (outcome,) = run_virtual(
         lambda: collect(plan, late, lanes=Lanes([LaneSpec("a")]), deadline=4.0)
     )
     assert outcome == Interrupted(0, 0.0, 4.0, 0.0, 0, StopReason.DEADLINE)
-    assert heard == ["job 0 requested a call after the run's deadline"]
+    assert messages == ["job 0 requested a call after the run's deadline"]
 
 
 def test_a_consumer_that_never_returns_ends_with_its_caller() -> None:
@@ -176,7 +178,7 @@ def test_a_consumer_that_never_returns_ends_with_its_caller() -> None:
 
 
 @pytest.mark.parametrize("name", ["max_live_jobs", "salvage_rounds"])
-def test_arguments_of_a_run_have_a_least_value(name: str) -> None:
+def test_arguments_of_a_run_have_a_minimum(name: str) -> None:
     """The message names the argument."""
     with pytest.raises(PlanError, match=f"^{name} must be a whole number of at least "):
         run_virtual(
@@ -199,14 +201,14 @@ def test_arguments_of_a_run_have_a_least_value(name: str) -> None:
         lambda: Budget(money=NAN),
     ],
 )
-def test_bounds_out_of_range_are_refused(make: object) -> None:
-    """By the same kind of error as everything that cannot run."""
+def test_bounds_out_of_range_are_rejected(make: object) -> None:
+    """The exception is the same as for everything that cannot run."""
     assert callable(make)
     with pytest.raises(PlanError):
         make()
 
 
-def test_a_lane_that_is_not_there_fails_only_the_job_that_calls_it() -> None:
+def test_an_unknown_lane_fails_only_the_job_that_calls_it() -> None:
     """A call to an unknown lane fails only its job."""
 
     async def body(job: Job[None], calls: Calls[None]) -> None:
@@ -220,7 +222,7 @@ def test_a_lane_that_is_not_there_fails_only_the_job_that_calls_it() -> None:
 
 
 class Misbehaving(Readiness):
-    """A readiness that does what it is told to, at the first outcome."""
+    """A readiness that violates its protocol in a given way, at the first outcome."""
 
     def __init__(self, freed: ReadinessUpdate | Exception) -> None:
         self.freed = freed
@@ -265,7 +267,7 @@ def test_a_readiness_that_misbehaves_ends_the_run(
 
 
 def test_a_key_must_be_hashable() -> None:
-    """An unhashable key is refused when the plan is created."""
+    """An unhashable key is rejected when the plan is created."""
     with pytest.raises(PlanError) as caught:
         Plan.of([Job(0, "a", None, key=["k"])])  # type: ignore[arg-type]
     assert str(caught.value) == "job 0 has the key ['k']; a key must be hashable"
@@ -284,7 +286,7 @@ def test_a_key_must_be_hashable() -> None:
     ],
 )
 def test_times_of_a_run_are_numbers(times: dict[str, float], message: str) -> None:
-    """NaN is refused as a deadline and a grace period."""
+    """NaN is rejected as a deadline and as a grace period."""
 
     async def ignore(_: object) -> None:
         pass
@@ -301,7 +303,7 @@ def test_times_of_a_run_are_numbers(times: dict[str, float], message: str) -> No
     assert str(caught.value) == message
 
 
-def test_a_failure_keeps_no_hint_that_cannot_be_true() -> None:
+def test_impossible_hints_of_a_failure_are_dropped() -> None:
     """Impossible values of a failure are dropped."""
     error = CallError(Fault.REFUSED, "x", retry_after=-5.0, tokens=-1000, money=math.nan)
     assert (error.retry_after, error.tokens, error.money) == (None, None, None)
@@ -309,7 +311,7 @@ def test_a_failure_keeps_no_hint_that_cannot_be_true() -> None:
 
 
 def test_a_busy_back_off_needs_a_base() -> None:
-    """A busy back-off with a base of 0 is refused."""
+    """A busy back-off with a base of 0 is rejected."""
     with pytest.raises(PlanError) as caught:
         LaneSpec("a", busy_backoff=Backoff(base=0.0))
     assert "busy_backoff must be a back-off whose base is more than 0 seconds" in str(caught.value)

@@ -33,7 +33,7 @@ def run_capped(
 
 
 def starts(outcomes: Sequence[Outcome[None]]) -> list[float]:
-    """Return the starts of calls, which may wait for the cap after their job's admission."""
+    """Return the starts of calls, which may wait for the cap after the admission of their job."""
     return [
         outcome.started_at + outcome.waited for outcome in outcomes if isinstance(outcome, Done)
     ]
@@ -54,7 +54,7 @@ def test_lanes_take_turns_at_the_cap() -> None:
     assert max(begun[100:]) <= 20.0
 
 
-def test_a_body_that_calls_again_at_once_does_not_pass_a_lane_that_waits() -> None:
+def test_a_body_that_calls_again_at_once_does_not_overtake_a_waiting_lane() -> None:
     """A body that calls again at once queues behind a lane that waits for the cap."""
     started: list[tuple[str, float]] = []
 
@@ -80,7 +80,7 @@ def test_a_body_that_calls_again_at_once_does_not_pass_a_lane_that_waits() -> No
     assert started == [("a", 0.0), ("b", 1.0), ("a", 2.0), ("a", 3.0)]
 
 
-def test_a_lane_that_waits_for_its_pace_holds_nothing_of_the_cap() -> None:
+def test_a_lane_that_waits_for_its_pace_holds_no_part_of_the_cap() -> None:
     """A lane that waits for its pace holds no part of the cap."""
     jobs = [("slow", 1.0)] * 2 + [("fast", 1.0)] * 20
     begun = starts(run_capped(2, jobs, LaneSpec("slow", rpm=1), LaneSpec("fast")))
@@ -88,14 +88,14 @@ def test_a_lane_that_waits_for_its_pace_holds_nothing_of_the_cap() -> None:
     assert max(begun[2:]) <= 11.0
 
 
-def test_a_call_that_times_out_gives_its_part_back() -> None:
+def test_a_call_that_times_out_releases_the_cap() -> None:
     """LEAK: a cancelled call releases the cap at that instant."""
     jobs = [("a", 9.0), ("b", 1.0)]
     outcomes = run_capped(1, jobs, LaneSpec("a"), LaneSpec("b"), timeout=3.0)
-    assert starts(outcomes) in ([0.0], [3.0])  # whichever lane is first
+    assert starts(outcomes) in ([0.0], [3.0])  # either lane may be first
 
 
-def test_a_waiter_that_goes_away_does_not_keep_its_place_at_the_cap() -> None:
+def test_a_cancelled_waiter_does_not_keep_its_place_at_the_cap() -> None:
     """LEAK: a cancelled first waiter releases its lane's place at the cap."""
 
     async def main() -> tuple[float, bool]:
@@ -123,7 +123,7 @@ def test_a_waiter_that_goes_away_does_not_keep_its_place_at_the_cap() -> None:
     assert run_virtual(main) == (5.0, True)
 
 
-def test_a_wait_for_the_cap_is_told() -> None:
+def test_a_wait_for_the_cap_is_reported() -> None:
     """A wait for the cap is reported with its reason."""
     waits: list[Waiting] = []
 
@@ -146,7 +146,7 @@ def test_a_wait_for_the_cap_is_told() -> None:
 
 @pytest.mark.parametrize("cap", [0, -1, 1.5, True])
 def test_a_cap_is_a_whole_number_of_at_least_one(cap: int) -> None:
-    """A cap that is not a whole number of at least 1 is refused."""
+    """A cap that is not a whole number of at least 1 is rejected."""
     with pytest.raises(PlanError) as caught:
         Lanes([LaneSpec("a")], cap=cap)
     assert str(caught.value) == f"cap must be a whole number of at least 1, got {cap!r}"

@@ -1,4 +1,4 @@
-"""Dependencies: starts, blocked jobs, and plans that are refused."""
+"""Dependencies: starts, blocked jobs, and plans that are rejected."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,7 +31,7 @@ Edges = Mapping[int, Sequence[int | Edge]]
 
 
 async def take(job: Job[float], calls: Calls[float]) -> None:
-    """A call of so many seconds; of fewer than none, it fails after as many."""
+    """Make a call of so many seconds; with a negative number, it fails after as many."""
     await calls(job.lane, send, job.payload)
 
 
@@ -56,7 +56,7 @@ def test_a_job_starts_when_the_last_of_its_dependencies_is_done() -> None:
     assert starts(run_edges([1, 2], {0: [1]})) == [2.0, 0.0]
 
 
-def test_a_failure_blocks_those_that_need_success_and_frees_those_that_do_not() -> None:
+def test_a_failure_blocks_dependants_on_its_success_and_releases_others() -> None:
     """BLOCK: a failure blocks dependants on its success, and `always` follows any outcome."""
     edges: Edges = {1: [0], 2: [1], 3: [Edge(0, "always")], 4: [Edge(2, "always"), 3]}
     outcomes = run_edges([-1, 1, 1, 1, 1], edges)
@@ -78,7 +78,7 @@ def test_ten_thousand_jobs_are_blocked_one_by_another() -> None:
     assert outcomes[1:] == [Blocked(i, i - 1) for i in range(1, size)]
 
 
-def test_freed_jobs_start_in_index_order_among_those_that_were_always_free() -> None:
+def test_released_jobs_start_in_index_order_among_the_others() -> None:
     """Released jobs start in index order among the others."""
     assert starts(run_edges([1, 1, 1, 1, 1, 1], {2: [0]}, width=1)) == [0, 1, 2, 3, 4, 5]
     assert starts(run_edges([4, 1, 1, 1, 1, 1], {1: [0]}, width=2)) == [0, 4, 0, 1, 2, 3]
@@ -110,23 +110,23 @@ JOIN = "the edges of a plan must join its jobs (0 to 3): "
     ],
     ids=["circle", "itself", "nowhere", "all at once", "twice"],
 )
-def test_edges_that_can_never_be_met_are_refused(edges: Edges, message: str) -> None:
-    """Impossible edges are refused before anything starts, with the path or the indices."""
+def test_impossible_edges_are_rejected(edges: Edges, message: str) -> None:
+    """They are rejected before anything starts, with the path or the indices."""
     with pytest.raises(PlanError) as caught:
         run_edges([1, 1, 1, 1], edges)
-    said = str(caught.value)
-    if "circle" in message:  # from wherever it was entered
-        path = said.removeprefix("jobs depend on each other in a cycle: ").split(" → ")
+    text = str(caught.value)
+    if "circle" in message:  # at any node of the cycle
+        path = text.removeprefix("jobs depend on each other in a cycle: ").split(" → ")
         depends = [(int(path[n]), int(path[n + 1])) for n in range(len(path) - 1)]
         assert path[0] == path[-1]
         assert all(on in edges[index] for index, on in depends)
-        assert len(said) == len(message)
+        assert len(text) == len(message)
     else:
-        assert said == message
+        assert text == message
 
 
-def test_the_order_of_a_key_counts_as_a_dependency_in_a_circle() -> None:
-    """A cycle through the order of a key is refused."""
+def test_the_order_of_a_key_counts_as_a_dependency_in_a_cycle() -> None:
+    """A cycle through the order of a key is rejected."""
     jobs = [Job(i, "a", 1.0, key="k") for i in range(2)]
     with pytest.raises(PlanError, match="in a cycle: "):
         run_virtual(
@@ -142,13 +142,13 @@ def test_the_order_of_a_key_counts_as_a_dependency_in_a_circle() -> None:
         (False, (0, 1), {0: [1]}, "serial job 0 depends on 1; serial jobs run before all others"),
     ],
 )
-def test_edges_against_the_order_of_serial_jobs_are_refused(
+def test_edges_against_the_order_of_serial_jobs_are_rejected(
     serial: bool,  # noqa: FBT001 - a column
     serial_indices: Sequence[int],
     edges: Edges,
     message: str,
 ) -> None:
-    """Edges that contradict the order of serial jobs are refused."""
+    """Edges that contradict the order of serial jobs are rejected."""
     jobs = [Job(i, "a", 1.0) for i in range(2)]
     plan = Plan.of(jobs, serial=serial, serial_indices=serial_indices, edges=edges)
     with pytest.raises(PlanError, match=message):
@@ -156,14 +156,14 @@ def test_edges_against_the_order_of_serial_jobs_are_refused(
 
 
 def test_an_edge_is_of_one_of_two_kinds() -> None:
-    """An edge of an unknown kind is refused."""
+    """An edge of an unknown kind is rejected."""
     with pytest.raises(PlanError) as caught:
         Edge(0, "never")  # type: ignore[arg-type]
     assert str(caught.value) == "Edge.when must be success or always, got 'never'"
 
 
 class Decides(Readiness):
-    """A readiness that looks at how 0 ended: done frees 1 and blocks 2, anything else the reverse."""
+    """A readiness that depends on job 0: if done, it releases 1 and blocks 2, otherwise the reverse."""
 
     def begin(self) -> Sequence[int]:
         return [0]
@@ -175,7 +175,7 @@ class Decides(Readiness):
 
 
 class NeverReady(Decides):
-    """One that forgets all jobs but the first."""
+    """A readiness that never releases any job but the first."""
 
     def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:  # noqa: ARG002 - it forgets
         return ReadinessUpdate()
@@ -193,7 +193,7 @@ def test_a_readiness_decides_while_the_plan_runs(first: float) -> None:
         assert outcomes[1:] == [Blocked(1, 0), Done(2, 1.0, 2.0, 0.0, 1, None)]
 
 
-def test_keys_hold_under_a_readiness() -> None:
+def test_keys_apply_under_a_readiness() -> None:
     """Keys apply to jobs that a readiness releases together."""
 
     class Together(NeverReady):
@@ -231,25 +231,25 @@ def test_a_readiness_decides_alone(extra: Mapping[str, object]) -> None:
 
 
 class Listed(Readiness):
-    """A readiness that says what it is told to say, and writes down what it is told."""
+    """A readiness with given updates that records the outcomes it is notified of."""
 
     def __init__(self, ready: Sequence[int], freed: Mapping[int, ReadinessUpdate]) -> None:
         self.ready = ready
         self.freed = freed
-        self.told: list[tuple[int, bool]] = []
+        self.outcomes_seen: list[tuple[int, bool]] = []
 
     def begin(self) -> Sequence[int]:
         return self.ready
 
     def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:
-        self.told.append((index, done))
+        self.outcomes_seen.append((index, done))
         return self.freed.get(index, ReadinessUpdate())
 
 
 def run_listed(
     listed: Listed, serial: Sequence[int], durations: Sequence[float], **more: Any
 ) -> list[Outcome[None]]:
-    """One job a duration, half of them on either of two wide lanes."""
+    """There is one job for each duration, half of them on either of two wide lanes."""
     jobs = [Job(i, "ab"[i % 2], seconds) for i, seconds in enumerate(durations)]
     plan = Plan(jobs, {"a", "b"}, serial, readiness=lambda: listed)
     lanes = [LaneSpec("a", 9), LaneSpec("b", 9)]
@@ -263,21 +263,21 @@ def test_serial_jobs_run_first_whether_a_readiness_names_them_or_not(named: Sequ
     assert starts(outcomes) == [2.0, 0.0, 2.0, 1.0]
 
 
-def test_a_readiness_is_told_of_serial_jobs_as_of_all_others() -> None:
+def test_a_readiness_is_notified_of_serial_jobs() -> None:
     """BLOCK: a readiness is notified of the outcomes of serial jobs."""
     freed = {1: ReadinessUpdate([0]), 3: ReadinessUpdate([2], [(4, 3)])}
     listed = Listed([], freed)
     outcomes = run_listed(listed, [1, 3, 5], [1, 1, 1, -1, 1, 1])
     assert starts(outcomes) == [3.0, 0.0, 3.0, 1.0, None, 2.0]
     assert outcomes[4] == Blocked(4, 3)
-    assert sorted(listed.told) == [(i, i not in (3, 4)) for i in range(6)]
+    assert sorted(listed.outcomes_seen) == [(i, i not in (3, 4)) for i in range(6)]
 
 
-def test_a_plan_of_serial_jobs_only_needs_nothing_of_its_readiness() -> None:
-    """A plan of serial jobs only needs no action of its readiness."""
+def test_a_plan_of_only_serial_jobs_needs_no_update_of_its_readiness() -> None:
+    """A plan that has only serial jobs runs without an update of its readiness."""
     listed = Listed([], {})
     assert starts(run_listed(listed, range(3), [1, 1, 1])) == [0.0, 1.0, 2.0]
-    assert listed.told == [(0, True), (1, True), (2, True)]
+    assert listed.outcomes_seen == [(0, True), (1, True), (2, True)]
 
 
 @pytest.mark.parametrize("blocks", [0, 2])
@@ -299,7 +299,7 @@ def test_a_readiness_that_forgets_a_job_behind_serial_ones_ends_the_run() -> Non
     assert str(caught.value) == "1 jobs of the plan never became ready"
 
 
-def test_the_deadline_cuts_serial_jobs_and_what_waits_for_them() -> None:
+def test_the_deadline_cuts_serial_jobs_and_those_that_wait_for_them() -> None:
     """TOTAL: at the deadline the running serial job is interrupted and the rest is not run."""
     listed = Listed([0], {1: ReadinessUpdate([2])})
     outcomes = run_listed(listed, [1, 3], [1, 1, 1, 5], deadline=3.0)

@@ -24,7 +24,7 @@ from trioeval.testing import run_virtual
 
 
 async def take(job: Job[float], calls: Calls[float]) -> None:
-    """A call of so many seconds; of fewer than none, it fails after as many."""
+    """Make a call of so many seconds; with a negative number, it fails after as many."""
     await calls(job.lane, send, job.payload)
 
 
@@ -59,14 +59,14 @@ def test_jobs_of_one_key_run_one_at_a_time_in_index_order_and_others_freely() ->
     ]
 
 
-def test_a_key_holds_over_lanes() -> None:
+def test_a_key_applies_across_lanes() -> None:
     """A key applies across lanes."""
     jobs = [Job(0, "a", 3.0, key="k"), Job(1, "b", 1.0, key="k"), Job(2, "b", 1.0)]
     outcomes = outcomes_of(jobs, [LaneSpec("a", 1), LaneSpec("b", 1)])
     assert times(outcomes) == [(0.0, 3.0), (3.0, 4.0), (0.0, 1.0)]
 
 
-def test_a_job_that_fails_gives_its_key_on() -> None:
+def test_a_failed_job_passes_its_key_on() -> None:
     """A failed job passes its key on: a key is an order, not a dependency."""
     jobs = [Job(0, "a", -1.0, key="k"), Job(1, "a", 1.0, key="k")]
     failed, done = outcomes_of(jobs, [LaneSpec("a")])
@@ -74,7 +74,7 @@ def test_a_job_that_fails_gives_its_key_on() -> None:
     assert done == Done(1, 1.0, 2.0, 0.0, 1, None)
 
 
-def test_a_job_blocked_in_the_middle_of_its_key_is_left_out() -> None:
+def test_a_job_blocked_while_it_waits_for_its_key_is_skipped() -> None:
     """A job that is blocked while it waits for its key is skipped."""
     jobs = [Job(i, "a", 4.0, key="k") for i in range(3)] + [Job(3, "a", -1.0)]
     outcomes = outcomes_of(jobs, [LaneSpec("a", 4)], {1: [3]})
@@ -82,7 +82,7 @@ def test_a_job_blocked_in_the_middle_of_its_key_is_left_out() -> None:
     assert times(outcomes) == [(0.0, 4.0), None, (4.0, 8.0), None]
 
 
-def test_a_job_blocked_with_its_key_in_hand_gives_it_on() -> None:
+def test_a_job_blocked_while_it_has_its_key_passes_it_on() -> None:
     """A job that is blocked while it has its key passes it on."""
     jobs = [Job(0, "a", 4.0, key="k"), Job(1, "a", 4.0, key="k"), Job(2, "a", -1.0)]
     outcomes = outcomes_of(jobs, [LaneSpec("a", 4)], {0: [2]})
@@ -97,7 +97,7 @@ def test_jobs_of_one_key_are_blocked_together() -> None:
     assert outcomes[:2] == [Blocked(0, 2), Blocked(1, 2)]
 
 
-def test_a_job_of_a_closed_lane_gives_its_key_on_unstarted() -> None:
+def test_an_unstarted_job_of_a_closed_lane_passes_its_key_on() -> None:
     """An unstarted job of a closed lane passes its key on at that instant."""
     jobs = [Job(0, "shut", -1.0), Job(1, "shut", 1.0, key="k"), Job(2, "free", 1.0, key="k")]
     shut = LaneSpec("shut", 1, breaker_threshold=1)

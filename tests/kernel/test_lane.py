@@ -44,7 +44,7 @@ from trioeval.testing import run_virtual
         ({"min_gap": -1}, "lane 'a': min_gap must be at least 0 seconds and finite, got -1"),
     ],
 )
-def test_a_lane_refuses_limits_out_of_range(limits: dict[str, float], message: str) -> None:
+def test_a_lane_rejects_limits_out_of_range(limits: dict[str, float], message: str) -> None:
     """The message names the lane, the field, the range and the value."""
     with pytest.raises(PlanError) as caught:
         LaneSpec("a", **limits)  # type: ignore[arg-type]
@@ -52,7 +52,7 @@ def test_a_lane_refuses_limits_out_of_range(limits: dict[str, float], message: s
 
 
 def test_lanes_have_different_names() -> None:
-    """Two lanes with one name are refused."""
+    """Two lanes with one name are rejected."""
     with pytest.raises(PlanError, match="two lanes are named 'a'"):
         Lanes([LaneSpec("a"), LaneSpec("a", max_concurrency=2)])
 
@@ -100,7 +100,7 @@ def test_statistics_and_repr_are_snapshots() -> None:
     assert after == fresh
 
 
-def test_waits_are_told_with_reason_and_end() -> None:
+def test_waits_are_reported_with_reason_and_end() -> None:
     """Every wait is reported with its reason, and its end if known."""
 
     async def main() -> list[Event]:
@@ -125,7 +125,7 @@ def test_waits_are_told_with_reason_and_end() -> None:
 
 
 @pytest.mark.parametrize("cancel_at", [0.5, 1.0, 2.0])
-def test_a_wait_that_is_cancelled_costs_nothing(cancel_at: float) -> None:
+def test_a_cancelled_wait_costs_nothing(cancel_at: float) -> None:
     """PACE: cancelled waiters leave no hole, whether queued, just served or served."""
 
     async def main() -> list[float]:
@@ -180,7 +180,7 @@ def test_calls_start_in_the_order_in_which_they_came() -> None:
     assert run_virtual(main) == [*range(8)]
 
 
-def test_a_job_that_pauses_before_its_call_stands_in_line() -> None:
+def test_a_job_that_pauses_before_its_call_queues() -> None:
     """An admitted job that pauses queues like all others once the lane was used."""
 
     async def main() -> list[tuple[int, float]]:
@@ -202,7 +202,7 @@ def test_a_job_that_pauses_before_its_call_stands_in_line() -> None:
     assert run_virtual(main) == [(1, 0.0), (0, 4.0), (2, 8.0)]
 
 
-def test_a_newcomer_does_not_pass_who_is_woken_in_the_same_instant() -> None:
+def test_a_new_call_does_not_overtake_a_waiter_woken_at_the_same_instant() -> None:
     """A released slot goes to the waiter, not to the next call of its former holder."""
 
     async def main() -> list[str]:
@@ -230,8 +230,8 @@ def test_a_newcomer_does_not_pass_who_is_woken_in_the_same_instant() -> None:
     assert run_virtual(main) == ["first", "in line", "newcomer"]
 
 
-def test_the_favour_of_a_lane_ends_with_the_turn_of_another() -> None:
-    """An admitted job that pauses does not pass a waiter for the pace."""
+def test_the_admission_of_a_job_ends_with_the_turn_of_another() -> None:
+    """An admitted job that pauses does not overtake a waiter for the pace."""
 
     async def main() -> bool:
         clock, lane = trio.lowlevel.current_clock(), Lanes([LaneSpec("a", min_gap=2)])["a"]
@@ -244,7 +244,7 @@ def test_the_favour_of_a_lane_ends_with_the_turn_of_another() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(lane.wait_start, CallRequest(1, None), lambda _now: None)
             await trio.testing.wait_all_tasks_blocked()
-            clock.jump(2)  # the pace is open, and nobody has run since
+            clock.jump(2)  # the pace is open, and no task has run since
             return lane.start_nowait(CallRequest(0, None), paused, trio.current_time())
         raise AssertionError
 

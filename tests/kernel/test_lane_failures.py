@@ -94,10 +94,10 @@ class Answers:
         ({}, ExceptionGroup("other", [ValueError()]), [0.0]),
     ],
 )
-def test_a_failed_call_is_made_again_as_often_as_it_may_help(
+def test_a_failed_call_is_retried_as_often_as_allowed(
     limits: Mapping[str, object], error: Exception, starts: list[float]
 ) -> None:
-    """ATTEMPTS: a failed call is retried as often as allowed, and not before its back-offs."""
+    """ATTEMPTS: a failed call is retried as often as allowed, and not before the end of its back-offs."""
     body = Answers(error)
     lane = LaneSpec("a", **{"backoff": Backoff(base=1.0), **limits})  # type: ignore[arg-type]
     (outcome,), _ = run_lanes(body, [lane], [Job(0, "a", 0.0)])
@@ -107,7 +107,7 @@ def test_a_failed_call_is_made_again_as_often_as_it_may_help(
     assert outcome.calls == len(starts)
 
 
-def test_a_rest_is_off_the_clock_and_holds_no_slot() -> None:
+def test_a_back_off_is_not_working_time_and_holds_no_slot() -> None:
     """LIMIT and SLOT: a back-off is not working time and holds no slot."""
     body = Answers(CallError(TRANSIENT), None)
     jobs = [Job(i, "a", 0.0, timeout=2.5) for i in range(2)]
@@ -120,7 +120,7 @@ def test_a_rest_is_off_the_clock_and_holds_no_slot() -> None:
 
 
 @pytest.mark.parametrize("fault", [TRANSIENT, BUSY])
-def test_a_wait_that_one_call_is_asked_for_holds_for_the_lane(fault: Fault) -> None:
+def test_a_wait_requested_of_one_call_blocks_the_lane(fault: Fault) -> None:
     """RETRY_AFTER: a named wait of a 503 blocks the lane; then one call probes, then two start."""
     body = Answers(None, CallError(fault, retry_after=5), None)
     lane = LaneSpec("a", 2, adaptive="off")
@@ -132,7 +132,7 @@ def test_a_wait_that_one_call_is_asked_for_holds_for_the_lane(fault: Fault) -> N
     assert all(isinstance(outcome, Done) for outcome in outcomes)
 
 
-def test_a_call_made_again_stands_before_what_is_new() -> None:
+def test_a_retry_goes_before_new_jobs() -> None:
     """Retries go before new jobs, ordered by index."""
     order: list[int] = []
 
@@ -146,11 +146,11 @@ def test_a_call_made_again_stands_before_what_is_new() -> None:
         await calls("a", send)
 
     run_lanes(body, [LaneSpec("a", 1)], [Job(i, "a", 0.0) for i in range(5)])
-    # The rests are over at 4.5 and 8.5: each finds one new call begun, and passes all others.
+    # The back-offs end at 4.5 and 8.5: each retry finds one new call started, and overtakes all others.
     assert order == [0, 1, 0, 1, 2, 3, 4]
 
 
-def test_a_refusal_that_names_a_wait_keeps_the_whole_lane_back() -> None:
+def test_a_refusal_with_a_wait_blocks_the_whole_lane() -> None:
     """RETRY_AFTER: a refusal with a wait blocks the whole lane; then calls start one, two, …."""
     starts: list[tuple[int, float]] = []
 
@@ -173,8 +173,8 @@ def test_a_refusal_that_names_a_wait_keeps_the_whole_lane_back() -> None:
 
     _, events = run_lanes(first_alone, lanes, jobs)
     assert [at for _, at in starts] == [0.0, 11.0, 12.0, 12.0, 13.0]
-    told = [event for event in events if isinstance(event, Throttled | LimitChanged)]
-    assert told == [
+    changes = [event for event in events if isinstance(event, Throttled | LimitChanged)]
+    assert changes == [
         Throttled(1.0, 0, "a", 10, 11.0),
         LimitChanged(1.0, "a", 1, 4),
         LimitChanged(12.0, "a", 2, 4),
@@ -182,7 +182,7 @@ def test_a_refusal_that_names_a_wait_keeps_the_whole_lane_back() -> None:
     ]
 
 
-def test_a_lane_that_refuses_for_good_is_closed_and_its_jobs_are_not_run() -> None:
+def test_a_lane_with_fatal_refusals_is_closed_and_its_jobs_are_not_run() -> None:
     """Three fatal refusals close a lane and end its jobs; another lane is not affected."""
     body = Answers(CallError(FATAL, "no such key"))
 
@@ -200,7 +200,7 @@ def test_a_lane_that_refuses_for_good_is_closed_and_its_jobs_are_not_run() -> No
     assert [e for e in events if isinstance(e, LaneClosed)] == [LaneClosed(3.0, "a", reason)]
 
 
-def test_refusals_of_single_requests_close_no_lane() -> None:
+def test_refusals_of_single_requests_do_not_close_a_lane() -> None:
     """Refusals of single requests do not close a lane, and a success resets the count."""
     bad = Answers(CallError(Fault.REFUSED))
     outcomes, _ = run_lanes(bad, [LaneSpec("a", 1)], [Job(i, "a", 0.0) for i in range(9)])
@@ -210,9 +210,9 @@ def test_refusals_of_single_requests_close_no_lane() -> None:
     assert [type(outcome) for outcome in outcomes] == [Failed, Failed, Done] * 3
 
 
-def test_whoever_waits_or_rests_hears_of_the_closing() -> None:
+def test_waiting_and_resting_calls_fail_when_their_lane_closes() -> None:
     """Waiting, resting and later calls all fail at the instant of the closing."""
-    heard: dict[str, float] = {}
+    closed_at: dict[str, float] = {}
 
     async def refused() -> None:
         await trio.sleep(2)
@@ -226,7 +226,7 @@ def test_whoever_waits_or_rests_hears_of_the_closing() -> None:
         try:
             await calls("a", send)
         except LaneClosedError as error:
-            heard[name] = trio.current_time()
+            closed_at[name] = trio.current_time()
             said = "lane 'a' is closed: 1 calls in a row were refused: no such key"
             assert str(error) == said  # noqa: PT017 - all three hear the same
         except CallError as error:
@@ -248,8 +248,8 @@ def test_whoever_waits_or_rests_hears_of_the_closing() -> None:
     long = Backoff(base=120.0, cap=120.0)
     lane = LaneSpec("a", 2, breaker_threshold=1, backoff=long)
     run_lanes(body, [lane], [Job(0, "a", 0.0)])
-    # What is in flight goes on, and ends as it ends.
-    assert heard == {"resting": 2.0, "in line": 2.0, "late": 5.0}
+    # Calls in flight continue, and end with their own result.
+    assert closed_at == {"resting": 2.0, "in line": 2.0, "late": 5.0}
 
 
 def test_a_lane_without_a_success_for_longer_than_its_patience_is_closed() -> None:
@@ -261,7 +261,7 @@ def test_a_lane_without_a_success_for_longer_than_its_patience_is_closed() -> No
     assert body.starts[-1] >= 59
 
 
-def test_a_wait_longer_than_the_patience_is_not_begun() -> None:
+def test_a_wait_longer_than_the_patience_closes_the_lane_at_once() -> None:
     """A named wait longer than the patience closes the lane at once."""
     body = Answers(CallError(BUSY, "come back tomorrow", retry_after=86_400))
     outcomes, _ = run_lanes(body, [LaneSpec("a", 1)], [Job(i, "a", 0.0) for i in range(2)])
@@ -271,7 +271,7 @@ def test_a_wait_longer_than_the_patience_is_not_begun() -> None:
     assert body.starts == [0.0]
 
 
-def test_a_used_up_account_closes_the_lane_at_once() -> None:
+def test_an_exhausted_account_closes_the_lane_at_once() -> None:
     """One exhausted account closes the lane at once."""
     body = Answers(CallError(Fault.QUOTA_EXHAUSTED, "no credit"))
     outcomes, _ = run_lanes(body, [LaneSpec("a", 1)], [Job(i, "a", 0.0) for i in range(3)])
@@ -297,7 +297,7 @@ def test_serial_jobs_of_a_closed_lane_are_not_run() -> None:
     assert [type(outcome) for outcome in outcomes] == [Failed, NotRun, Done, NotRun]
 
 
-def test_calls_that_are_refused_again_and_again_take_turns_with_what_is_new() -> None:
+def test_repeatedly_refused_calls_take_turns_with_new_ones() -> None:
     """Calls refused twice or more take turns with new ones."""
     order: list[int] = []
 
@@ -314,7 +314,7 @@ def test_calls_that_are_refused_again_and_again_take_turns_with_what_is_new() ->
     assert set(order[:6]) > {0, 1}
 
 
-def test_a_refusal_tells_the_rate_and_the_lane_keeps_to_it() -> None:
+def test_a_rate_in_a_refusal_paces_the_lane() -> None:
     """A rate in a refusal paces the lane after its wait."""
     hint = RateHint(requests=Allowance(limit=60, remaining=0, reset_after=30))
     starts: list[float] = []
@@ -335,14 +335,14 @@ def test_a_refusal_tells_the_rate_and_the_lane_keeps_to_it() -> None:
     assert again[0] >= 5
     gaps = [later - earlier for earlier, later in pairwise(again)]
     assert max(gaps) == pytest.approx(1.0)
-    assert sum(gaps) >= len(gaps) - 1  # of two that may come together, once
+    assert sum(gaps) >= len(gaps) - 1  # two may be close together, once
 
 
-def test_a_call_that_failed_keeps_nothing_of_what_it_sent() -> None:
+def test_a_failed_call_keeps_no_reference_to_its_arguments() -> None:
     """A failed call releases its arguments at once, without garbage collection."""
 
     class Sent:
-        """What is sent."""
+        """An argument of a call."""
 
     sent: list[weakref.ref[Sent]] = []
 
@@ -374,19 +374,19 @@ def test_a_call_that_failed_keeps_nothing_of_what_it_sent() -> None:
 @pytest.mark.parametrize(
     ("latency", "refused_every", "requests"), [(0.01, 0, 3), (2.0, 0, 7), (0.01, 2, 20)]
 )
-def test_a_call_that_is_refused_alone_fails_when_that_can_hardly_be_chance(
+def test_a_call_that_is_refused_alone_fails_when_chance_is_unlikely(
     latency: float, refused_every: int, requests: int
 ) -> None:
     """ATTEMPTS: a call that is refused alone fails once chance is an unlikely cause."""
-    asked, is_refused_alone = 0, True
+    sent, is_refused_alone = 0, True
 
     async def send(index: int) -> int:
-        nonlocal asked
+        nonlocal sent
         if index == 0:
             raise CallError(BUSY, "too large")
         await trio.sleep(latency)
-        asked += 1
-        if refused_every and asked % refused_every:
+        sent += 1
+        if refused_every and sent % refused_every:
             raise CallError(BUSY, "busy")
         return index
 
@@ -409,7 +409,7 @@ def test_a_call_that_is_refused_alone_fails_when_that_can_hardly_be_chance(
 
 @pytest.mark.parametrize("retry_after", [None, 1.0])
 @pytest.mark.parametrize(("busy", "ends_well"), [(60.0, True), (400.0, False)])
-def test_the_last_call_of_a_run_outlasts_a_time_in_which_its_provider_is_busy(
+def test_the_last_call_of_a_run_outlasts_a_busy_period_of_its_provider(
     busy: float, retry_after: float | None, *, ends_well: bool
 ) -> None:
     """ATTEMPTS: refusals without other served calls decide after a quarter of the patience."""
@@ -433,7 +433,7 @@ def test_the_last_call_of_a_run_outlasts_a_time_in_which_its_provider_is_busy(
     assert last.finished_at >= min(busy, 300.0 / 4)
 
 
-def test_a_call_that_nothing_else_was_served_beside_is_made_until_the_patience_ends() -> None:
+def test_a_call_without_served_calls_beside_it_is_retried_until_the_patience_ends() -> None:
     """A call with no served calls beside it is retried until the patience ends."""
     body = Answers(CallError(BUSY))
     outcomes, events = run_lanes(body, [LaneSpec("a", patience=3000.0)], [Job(0, "a", 0.0)])

@@ -16,8 +16,8 @@ async def silent(_job: Job[None], _calls: Calls[None]) -> None:
     """A body that does nothing."""
 
 
-def test_a_lane_with_all_its_live_jobs_admits_no_other() -> None:
-    """The bound of live jobs also holds for a worker that was started while there was room."""
+def test_a_lane_at_its_bound_of_live_jobs_admits_no_other() -> None:
+    """The bound also applies to a worker that was started while there was room."""
 
     async def main() -> list[int | None]:
         lanes, plan = Lanes([LaneSpec("a")]), Plan.of(Job(i, "a", None) for i in range(9))

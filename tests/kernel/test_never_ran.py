@@ -1,4 +1,4 @@
-"""Jobs that a run never came to, as ranges in place of single outcomes."""
+"""Jobs that a run never reached, as ranges in place of single outcomes."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ SECONDS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 9)), min_siz
 def test_ranges_and_outcomes_are_the_same_in_the_same_order(
     jobs: list[tuple[str, int]], stop_at: int
 ) -> None:
-    """TOTAL, ORDER: each index once; ranges stand where single outcomes would, and are as long as can be."""
+    """TOTAL, ORDER: each index occurs once; ranges replace single outcomes, and are as long as possible."""
 
     async def run(*, as_ranges: bool) -> tuple[list[Any], int]:
         found: list[Any] = []
@@ -38,7 +38,7 @@ def test_ranges_and_outcomes_are_the_same_in_the_same_order(
             found.append((left, outcome.cut))
 
         async def stop_later() -> None:
-            await trio.sleep(stop_at + 0.5)  # at no instant at which a job ends
+            await trio.sleep(stop_at + 0.5)  # not an instant at which a job ends
             stop.set()
 
         plan = Plan.of(Job(n, lane, payload=s) for n, (lane, s) in enumerate(jobs))

@@ -1,4 +1,4 @@
-"""Named examples of jobs on no lane: from the beginning, or found when next of their lane."""
+"""Examples of jobs on no lane: declared, or found when next of their lane."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -39,9 +39,9 @@ class Work:
     """The script of a job in these tests."""
 
     known: bool | None = False
-    """Whether it needs no lane; None fails to say."""
+    """Result of `needs_no_lane`; None raises."""
     calls: float | None = None
-    """Seconds of its call; None makes none."""
+    """Seconds of its call; None for no call."""
 
 
 def is_known(job: Job[Work]) -> bool:
@@ -69,7 +69,7 @@ def plan_of(
 
 REFUSED = "1 calls in a row were refused: no such model"
 HERE = Work(known=True)
-"""A job whose reply is there."""
+"""A job whose reply is known."""
 
 
 def run(
@@ -88,7 +88,7 @@ def starts(outcomes: Sequence[Outcome[Any]]) -> list[float | None]:
     ]
 
 
-def test_jobs_found_to_need_no_lane_start_while_it_is_full_each_at_its_turn() -> None:
+def test_jobs_found_to_need_no_lane_start_in_turn_while_it_is_full() -> None:
     """Jobs that need no lane take no slot, and start at their turn."""
     slow = Work(calls=5.0)
     assert starts(run(plan_of(slow, HERE, HERE, slow, HERE))) == [0.0, 0.0, 0.0, 5.0, 5.0]
@@ -119,7 +119,7 @@ def test_jobs_found_to_need_no_lane_start_while_it_is_paused(serial: bool) -> No
     assert third == NotRun(2, StopReason.DEADLINE)
 
 
-def test_a_job_on_no_lane_that_calls_after_all_stands_in_line_like_any_other() -> None:
+def test_a_call_of_a_job_on_no_lane_queues_like_any_other() -> None:
     """A call of a job on no lane queues like any other."""
 
     async def main() -> list[tuple[int, float]]:
@@ -147,15 +147,15 @@ def test_a_job_on_no_lane_that_calls_after_all_stands_in_line_like_any_other() -
     assert run_virtual(main) == [(0, 0.0), (0, 5.0), (1, 5.0)]
 
 
-def test_a_look_that_fails_is_a_no() -> None:
+def test_an_inspection_that_raises_counts_as_false() -> None:
     """An inspection that raises counts as false."""
     outcomes = run(plan_of(Work(calls=4.0), Work(known=None, calls=3.0), timeout=5.0))
     assert starts(outcomes) == [0.0, 4.0]
     assert all(isinstance(one, Done) for one in outcomes)
 
 
-def test_a_call_on_no_lane_is_refused() -> None:
-    """A call on lane None is refused with the names of the lanes."""
+def test_a_call_on_no_lane_is_rejected() -> None:
+    """A call on lane None is rejected with the names of the lanes."""
     outcomes = run(Plan.of([Job(0, None, Work(calls=1.0))]))
     assert isinstance(outcomes[0], Failed)
     assert str(outcomes[0].error) == "job 0 calls lane None, which is not one of ['a']"
@@ -219,7 +219,7 @@ def test_a_job_that_has_left_its_lane_when_the_run_ends_is_not_run(
     assert ended_at == (4.0 if cut is StopReason.STOP else 3.0)
 
 
-def test_jobs_that_are_still_on_a_lane_that_closes_are_not_looked_at() -> None:
+def test_jobs_on_a_closed_lane_are_not_inspected() -> None:
     """Jobs on a closed lane are neither inspected nor run."""
 
     async def main() -> tuple[list[Outcome[None]], float]:
@@ -242,7 +242,7 @@ def test_jobs_that_are_still_on_a_lane_that_closes_are_not_looked_at() -> None:
     assert ended_at == 2.0
 
 
-def test_a_serial_job_of_a_closed_lane_is_not_run_known_or_not() -> None:
+def test_a_serial_job_of_a_closed_lane_is_not_run() -> None:
     """A serial job of a closed lane is not run, even if its reply is known."""
 
     async def main() -> list[Outcome[None]]:
@@ -297,14 +297,14 @@ def admissions(
     return run_virtual(main)
 
 
-def test_a_job_that_waits_for_another_one_is_passed_by() -> None:
+def test_a_job_that_waits_for_another_one_is_skipped() -> None:
     """A blocked job is skipped until it may start."""
     works = [Work(calls=1.0), HERE, HERE]
     found = admissions(works, LaneSpec("a", 4), {1: (0,)})
     assert found == [Admitted(0.0, 0, "a"), Admitted(0.0, 2, None), Admitted(1.0, 1, None)]
 
 
-def test_a_job_starts_at_once_that_is_found_while_a_later_one_stands_in_line() -> None:
+def test_a_job_found_to_need_no_lane_starts_before_a_later_one_in_the_queue() -> None:
     """A job found to need no lane starts at once while a later one queues."""
     works = [Work(calls=1.0), HERE, Work(calls=1.0)]
     found = admissions(works, LaneSpec("a", 4, rpm=30), {1: (0,)})
@@ -365,7 +365,7 @@ class Wrong(Sequence[Job[Work]]):
 
 
 @pytest.mark.parametrize("serial", [False, True])
-def test_a_plan_that_cannot_give_the_job_to_look_at_ends_the_run(serial: bool) -> None:  # noqa: FBT001 - a case
+def test_a_plan_that_cannot_return_the_job_to_inspect_ends_the_run(serial: bool) -> None:  # noqa: FBT001 - a case
     """A plan that cannot return the job to inspect ends the run with a PlanError."""
     with pytest.raises(PlanError, match="cannot return job 1: LookupError: no such job"):
         run(Plan(Wrong(), ("a",), serial=serial, needs_no_lane=is_known))

@@ -58,41 +58,41 @@ from trioeval.testing import (
 
 
 def seen(scenario: RunScenario) -> RunTrace:
-    """A run that keeps every law."""
+    """Run jobs and return the trace of a run that keeps every law."""
     trace = run_scenario(scenario)
     check_all(trace)
     return trace
 
 
 def jobs(lane: str, *durations: float) -> tuple[JobScript, ...]:
-    """One call a job."""
+    """Return jobs of one call each."""
     return tuple(JobScript(lane, (CallScript(lane, duration),)) for duration in durations)
 
 
 def starts(trace: RunTrace, lane: str = "a") -> list[tuple[int, float]]:
-    """Which job's requests started when."""
+    """Return which job's requests started when."""
     return [(span.index, span.started_at) for span in trace.calls if span.lane == lane]
 
 
-def told(trace: RunTrace, *kinds: type) -> list[Event]:
-    """What the observer was told of some kinds."""
+def events_of(trace: RunTrace, *kinds: type) -> list[Event]:
+    """Return the events of some kinds that the observer received."""
     return [event for event in trace.events if isinstance(event, kinds)]
 
 
-def test_a_permit_that_can_be_had_at_once_takes_no_step() -> None:
+def test_a_permit_available_at_once_takes_no_step() -> None:
     """A permit that is available at once delays nothing, and its request is reported."""
     trace = seen(RunScenario((LaneSpec("a"),), jobs("a", 1.0), shared=(SharedLimitScript(("a",)),)))
-    assert told(trace, Reserving, Waiting, CallStarted) == [
+    assert events_of(trace, Reserving, Waiting, CallStarted) == [
         Reserving(0.0, 0, "a"),
         CallStarted(0.0, 0, "a"),
     ]
 
 
-def test_a_wait_for_a_permit_is_told_with_what_it_is_for() -> None:
-    """A wait for a permit is reported once with its reason."""
+def test_a_wait_for_a_permit_is_reported_with_its_reason() -> None:
+    """It is reported once."""
     limit = SharedLimitScript(("a",), room=1, lasts=2.5)
     trace = seen(RunScenario((LaneSpec("a"),), jobs("a", 1.0, 1.0), shared=(limit,)))
-    mine = [one for one in told(trace, Reserving, Waiting, CallStarted) if _index(one) == 1]
+    mine = [one for one in events_of(trace, Reserving, Waiting, CallStarted) if _index(one) == 1]
     assert mine == [
         Reserving(0.0, 1, "a"),
         Waiting(0.0, "a", WaitReason.SHARED_LIMIT, None, 1, Shortage("rate_limit")),
@@ -101,7 +101,7 @@ def test_a_wait_for_a_permit_is_told_with_what_it_is_for() -> None:
     ]
 
 
-def test_who_waits_for_a_permit_holds_no_slot_and_is_first() -> None:
+def test_a_waiter_for_a_permit_holds_no_slot_and_stays_first() -> None:
     """A waiter for a permit holds no slot and stays first."""
 
     async def main() -> tuple[object, ...]:
@@ -109,24 +109,24 @@ def test_who_waits_for_a_permit_holds_no_slot_and_is_first() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(one_call, lanes, [])
             await trio.testing.wait_all_tasks_blocked()
-            said = lanes["a"].statistics()
+            before = lanes["a"].statistics()
             nursery.cancel_scope.cancel()
         after = lanes["a"].statistics()
-        return said.in_flight, said.waiting, said.why, after.waiting, after.why
+        return before.in_flight, before.waiting, before.why, after.waiting, after.why
 
     assert run_virtual(main) == (0, 1, WaitReason.SHARED_LIMIT, 0, None)
 
 
-def test_only_the_first_in_line_asks() -> None:
-    """Only the first waiter of a lane requests a permit."""
+def test_only_the_first_waiter_requests_a_permit() -> None:
+    """The other waiters of a lane send no request."""
     limit = SharedLimitScript(("a",), room=9, delay=1.0)
     trace = seen(RunScenario((LaneSpec("a", 4),), jobs("a", *[9.0] * 5), shared=(limit,)))
     assert starts(trace) == [(0, 1.0), (1, 2.0), (2, 3.0), (3, 4.0), (4, 11.0)]
-    assert len(told(trace, Reserving)) == 5
+    assert len(events_of(trace, Reserving)) == 5
 
 
-def test_a_permit_that_comes_too_late_is_given_back_and_asked_for_anew() -> None:
-    """A permit that arrives while the lane is blocked is given back and requested again."""
+def test_a_permit_that_arrives_too_late_is_returned_and_requested_again() -> None:
+    """A permit that arrives while the lane is blocked is returned and requested again."""
     refused = CallScript(
         "a", 0.0, attempts=(AttemptScript(1.0, Fault.RATE_LIMITED, 4.0), AttemptScript(1.0))
     )
@@ -138,22 +138,22 @@ def test_a_permit_that_comes_too_late_is_given_back_and_asked_for_anew() -> None
             spread=0.0,
         )
     )
-    # Job 0 starts at 0.75 and is refused at 1.75, until 5.75; job 1 asks from 0.75 to 1.5 and starts;
-    # so the second question of job 0 is the first after the block.
+    # Job 0 starts at 0.75 and is refused at 1.75, until 5.75; job 1 requests from 0.75 to 1.5 and starts;
+    # so the second request of job 0 is the first after the block.
     assert starts(trace)[:2] == [(0, 0.75), (1, 1.5)]
     slower = attrs.evolve(trace.scenario, shared=(SharedLimitScript(("a",), room=9, delay=1.5),))
     trace = seen(slower)
-    # Now job 1 asks from 1.5 to 3.0, and job 0 is refused at 2.5, until 6.5.
+    # Now job 1 requests from 1.5 to 3.0, and job 0 is refused at 2.5, until 6.5.
     unused = [lent for lent in trace.permits if lent.ends[0].used is None]
     assert [(lent.index, lent.granted_at) for lent in unused] == [(1, 3.0)]
-    asked = questions(trace)
-    assert (1, 1.5) in asked
-    assert (1, 6.5) in asked
+    requests = permit_requests(trace)
+    assert (1, 1.5) in requests
+    assert (1, 6.5) in requests
     assert min(at for index, at in starts(trace) if (index, at) != (0, 1.5)) == 8.0
 
 
-def test_a_retry_does_not_pass_who_asks() -> None:
-    """A retry does not pass a waiter that has requested a permit."""
+def test_a_retry_does_not_overtake_a_request_for_a_permit() -> None:
+    """A retry does not overtake a waiter that has requested a permit."""
     failing = CallScript(
         "a", 0.0, attempts=(AttemptScript(0.5, Fault.TRANSIENT, 0.0), AttemptScript(1.0))
     )
@@ -164,12 +164,12 @@ def test_a_retry_does_not_pass_who_asks() -> None:
         spread=0.0,
     )
     trace = seen(scenario)
-    # Job 0 starts at 2 and fails at 2.5, while job 1 asks, until 4; the retry passes job 2.
+    # Job 0 starts at 2 and fails at 2.5, while job 1 requests, until 4; the retry overtakes job 2.
     assert starts(trace) == [(0, 2.0), (1, 4.0), (0, 6.0), (2, 8.0)]
 
 
-def test_a_lane_that_closes_ends_the_question() -> None:
-    """The closing of a lane ends a request for a permit."""
+def test_the_closing_of_a_lane_ends_a_request_for_a_permit() -> None:
+    """The call that requested it fails at that instant."""
     fatal = CallScript("a", 0.0, attempts=(AttemptScript(1.0, Fault.FATAL),))
     trace = seen(
         RunScenario(
@@ -183,8 +183,8 @@ def test_a_lane_that_closes_ends_the_question() -> None:
     assert isinstance(error, LaneClosedError)
 
 
-def test_a_closed_lane_gives_back_what_it_gets_all_the_same() -> None:
-    """A permit granted despite cancellation is given back."""
+def test_a_closed_lane_returns_a_permit_granted_despite_cancellation() -> None:
+    """A permit granted despite cancellation is returned."""
 
     async def main() -> tuple[Exception | None, list[str]]:
         permits = Stubborn()
@@ -203,7 +203,7 @@ def test_a_closed_lane_gives_back_what_it_gets_all_the_same() -> None:
     assert done == ["given back"]
 
 
-def test_a_cut_job_gives_up_its_question() -> None:
+def test_a_job_that_is_cut_off_cancels_its_request_for_a_permit() -> None:
     """The deadline and the body's own timeout end a request for a permit."""
     limit = SharedLimitScript(("a",), room=1)
     impatient = JobScript("a", (CallScript("a", 1.0, patience=2.0), Pause(1.0)))
@@ -225,7 +225,7 @@ def test_a_permit_of_the_very_instant_of_the_deadline_is_not_used() -> None:
         assert not trace.calls
 
 
-def test_the_wait_for_a_permit_is_no_working_time() -> None:
+def test_the_wait_for_a_permit_is_not_working_time() -> None:
     """LIMIT: the wait for a permit is not working time."""
     limit = SharedLimitScript(("a",), room=1)
     short = JobScript("a", (CallScript("a", 0.75),), timeout=1.0)
@@ -236,8 +236,8 @@ def test_the_wait_for_a_permit_is_no_working_time() -> None:
     assert isinstance(outcome(trace, 1), TimedOut)
 
 
-def test_every_request_of_a_call_has_a_permit_of_its_own() -> None:
-    """Each request of a call has its own permit, settled to its usage."""
+def test_every_request_of_a_call_has_its_own_permit() -> None:
+    """Each permit is settled to the usage of its request."""
     attempts = (
         AttemptScript(1.0, Fault.RATE_LIMITED, 0.5),
         AttemptScript(1.0, Fault.TRANSIENT),
@@ -265,15 +265,15 @@ def test_a_call_that_can_never_have_a_permit_fails_alone() -> None:
         assert starts(trace) == [(1, delay)]
 
 
-def test_a_keeper_that_does_not_answer_fails_the_call_that_asked() -> None:
-    """A limiter that does not respond fails the call, and the lane stays open."""
+def test_a_backend_of_limits_that_does_not_respond_fails_the_call() -> None:
+    """The call fails, and the lane stays open."""
     limit = SharedLimitScript(("a",), silent=(0.0, 1.0), delay=0.5)
     trace = seen(RunScenario((LaneSpec("a"),), jobs("a", 1.0, 1.0, 1.0), shared=(limit,)))
     assert [type(one.outcome) for one in trace.emissions] == [Failed, Done, Done]
     assert starts(trace) == [(1, 1.0), (2, 1.5)]
 
 
-def test_no_permit_is_asked_for_while_the_budget_has_no_room() -> None:
+def test_no_permit_is_requested_while_the_budget_has_no_room() -> None:
     """No permit is requested while the budget has no room."""
     call = CallScript("a", 0.0, attempts=(AttemptScript(4.0, tokens=1),), tokens=6)
     scenario = RunScenario(
@@ -283,12 +283,12 @@ def test_no_permit_is_asked_for_while_the_budget_has_no_room() -> None:
         shared=(SharedLimitScript(("a",), delay=0.5),),
     )
     trace = seen(scenario)
-    assert questions(trace) == [(0, 0.0), (1, 4.5)]
+    assert permit_requests(trace) == [(0, 0.0), (1, 4.5)]
     assert starts(trace) == [(0, 0.5), (1, 5.0)]
 
 
-def test_who_waits_for_the_budget_of_another_lane_asks_when_that_has_room() -> None:
-    """A waiter for the budget requests its permit when another lane releases some."""
+def test_a_waiter_for_the_budget_requests_its_permit_when_another_lane_releases_some() -> None:
+    """The budget is shared by both lanes."""
     call = CallScript("b", 0.0, attempts=(AttemptScript(4.0, tokens=1),), tokens=6)
     late = JobScript("a", (Pause(1.0), attrs.evolve(call, lane="a")))
     scenario = RunScenario(
@@ -300,8 +300,8 @@ def test_who_waits_for_the_budget_of_another_lane_asks_when_that_has_room() -> N
     assert starts(seen(scenario)) == [(0, 4.0)]
 
 
-def test_a_budget_that_ran_out_while_it_was_asked_leaves_no_permit() -> None:
-    """If the budget runs out during a request, no permit is left over."""
+def test_a_budget_that_ran_out_during_a_request_leaves_no_permit() -> None:
+    """A permit that is granted after the budget ran out is returned."""
     scenario = RunScenario(
         (LaneSpec("a"), LaneSpec("b")),
         (*jobs("a", 1.0), JobScript("b", (Pause(1.0), CallScript("b", 1.0)))),
@@ -313,7 +313,7 @@ def test_a_budget_that_ran_out_while_it_was_asked_leaves_no_permit() -> None:
     assert [lent.ends[0].used for lent in trace.permits] == [None]
 
 
-def test_a_full_cap_does_not_starve_a_lane_whose_permits_are_away() -> None:
+def test_a_full_cap_does_not_starve_a_lane_with_remote_permits() -> None:
     """While a request for a permit is open, the lane keeps its place for the cap."""
     scenario = RunScenario(
         (LaneSpec("a"), LaneSpec("b")),
@@ -321,11 +321,11 @@ def test_a_full_cap_does_not_starve_a_lane_whose_permits_are_away() -> None:
         cap=1,
         shared=(SharedLimitScript(("a",), room=9, delay=0.25),),
     )
-    # Which lane is the first of all is open; from then on they take turns.
+    # Either lane may be first; from then on they take turns.
     assert [at for _, at in starts(seen(scenario))] in ([0.25, 2.5], [1.25, 3.5])
 
 
-def test_who_is_told_to_wait_for_its_permit_leaves_the_cap_to_others() -> None:
+def test_a_lane_that_waits_for_its_permit_leaves_the_cap_to_others() -> None:
     """A lane that has to wait for its permit leaves the cap to others."""
     scenario = RunScenario(
         (LaneSpec("a"), LaneSpec("b")),
@@ -338,8 +338,8 @@ def test_who_is_told_to_wait_for_its_permit_leaves_the_cap_to_others() -> None:
     assert starts(trace) == [(0, 0.0), (1, 8.0)]
 
 
-def test_a_pause_while_it_asks_is_kept() -> None:
-    """A permit that arrives in a pause is given back, and requested again after it."""
+def test_a_pause_during_a_request_for_a_permit_applies() -> None:
+    """A permit that arrives in a pause is returned, and requested again after it."""
     scenario = RunScenario(
         (LaneSpec("a"),),
         jobs("a", 1.0),
@@ -351,7 +351,7 @@ def test_a_pause_while_it_asks_is_kept() -> None:
     assert [lent.ends[0].used for lent in trace.permits] == [None, 0]
 
 
-def test_an_observer_that_pauses_the_lane_at_a_question_loses_no_permit() -> None:
+def test_an_observer_that_pauses_the_lane_at_a_request_loses_no_permit() -> None:
     """An observer that pauses the lane at a request for a permit loses none."""
 
     async def main(*, at_once: bool) -> tuple[list[str], float]:
@@ -374,7 +374,7 @@ def test_an_observer_that_pauses_the_lane_at_a_question_loses_no_permit() -> Non
     assert run_virtual(partial(main, at_once=False)) == (["given back", "settled"], 2.0)
 
 
-def test_a_first_in_line_that_is_cancelled_hands_the_line_on() -> None:
+def test_a_cancelled_first_waiter_lets_the_next_one_request() -> None:
     """When the first waiter is cancelled, the next one requests a permit at that instant."""
     limit = SharedLimitScript(("a",), room=1)
     impatient = JobScript("a", (CallScript("a", 1.0, patience=2.0),))
@@ -383,21 +383,21 @@ def test_a_first_in_line_that_is_cancelled_hands_the_line_on() -> None:
             (LaneSpec("a"),), (*jobs("a", 4.0), impatient, *jobs("a", 1.0)), shared=(limit,)
         )
     )
-    asked = questions(trace)
-    assert asked == [(0, 0.0), (1, 0.0), (2, 2.0)]
+    requests = permit_requests(trace)
+    assert requests == [(0, 0.0), (1, 0.0), (2, 2.0)]
     assert starts(trace) == [(0, 0.0), (2, 4.0)]
 
 
-def test_permits_for_a_lane_that_is_not_there_are_refused() -> None:
-    """Permits for an unknown lane are refused with the names of the lanes."""
+def test_permits_for_an_unknown_lane_are_rejected() -> None:
+    """Permits for an unknown lane are rejected with the names of the lanes."""
     with pytest.raises(
         PlanError, match=r"permits are given for unknown lanes \['c'\]; the lanes are \['a', 'b'\]"
     ):
         Lanes([LaneSpec("b"), LaneSpec("a")], permits={"c": never()})
 
 
-def test_a_body_says_what_it_does() -> None:
-    """A body may report what it does, with or without an observer."""
+def test_a_body_reports_what_it_does() -> None:
+    """This works with and without an observer."""
 
     async def body(job: Job[None], calls: Calls[None]) -> Calls[None]:
         calls.note("parsing", index=job.index, what="the answer")
@@ -423,7 +423,7 @@ def test_a_body_says_what_it_does() -> None:
         calls.note("late")
 
 
-def test_an_amount_of_money_is_asked_for_and_settled() -> None:
+def test_an_amount_of_money_is_reserved_and_settled() -> None:
     """A call reserves its maximum cost and is settled to the actual cost."""
 
     async def main() -> list[str]:
@@ -437,63 +437,63 @@ def test_an_amount_of_money_is_asked_for_and_settled() -> None:
             return Metered(None, tokens=2, money=0.125)
 
         await collect(Plan.of([Job(0, "a", None)]), body, lanes=lanes, budget=Budget(money=1.0))
-        return [*permits.asked, *permits.amounts]
+        return [*permits.requests, *permits.amounts]
 
     assert run_virtual(main) == ["0: 5 tokens, 0.5", "2 tokens, 0.125"]
 
 
-def test_lane_without_permits_takes_its_need_as_it_is() -> None:
-    """A need that nothing pays for fits always."""
+def test_a_need_without_a_budget_always_fits() -> None:
+    """A lane without permits and budget accepts every need."""
     lane = Lanes([LaneSpec("a")])["a"]
     assert CallRequest(0, None, None, 7, 1.0).fits_budget(lane._queue)
 
 
 @attrs.define
 class Counting:
-    """Grants everything, and writes down what became of it."""
+    """Permits that grant everything and record their ends."""
 
     at_once: bool = True
-    asked: list[str] = attrs.field(factory=list)
+    requests: list[str] = attrs.field(factory=list)
     done: list[str] = attrs.field(factory=list)
     amounts: list[str] = attrs.field(factory=list)
 
     def take_nowait(self, index: int, tokens: int, money: float) -> "Counting | None":
-        """This permit itself."""
-        self.asked.append(f"{index}: {tokens} tokens, {money}")
+        """Return this permit."""
+        self.requests.append(f"{index}: {tokens} tokens, {money}")
         return self if self.at_once else None
 
     async def take(
         self, _index: int, _tokens: int, _money: float, _told: Callable[[Shortage], None]
     ) -> "Counting":
-        """The same, a second later."""
+        """Return this permit a second later."""
         await trio.sleep(1)
         return self
 
     def settle(self, tokens: int, money: float) -> None:
-        """Used."""
+        """Record that it was used."""
         self.done.append("settled")
         self.amounts.append(f"{tokens} tokens, {money}")
 
     def give_back(self) -> None:
-        """Not used."""
+        """Record that it was returned."""
         self.done.append("given back")
 
 
 class Stubborn(Counting):
-    """Grants what was asked for also when the asker has gone."""
+    """Permits that are granted although the request was cancelled."""
 
     def __init__(self) -> None:
         super().__init__(at_once=False)
 
     async def take(self, *_args: object) -> Counting:
-        """A second later, whatever happens."""
+        """Return this permit a second later, despite cancellation."""
         with trio.CancelScope(shield=True):
             await trio.sleep(1)
         return self
 
 
 def never() -> Permits:
-    """Permits that nobody gets."""
+    """Return permits that are never granted."""
 
     class Never(Counting):
         async def take(self, *_args: object) -> Counting:
@@ -504,29 +504,29 @@ def never() -> Permits:
 
 
 async def call_nothing(_job: Job[None], calls: Calls[None]) -> None:
-    """One call that passes the scheduler."""
+    """Make one call outside of the scheduler."""
     await calls("a", trio.lowlevel.checkpoint)
 
 
 async def one_call(lanes: Lanes, outcomes: list[Outcome[None]]) -> None:
-    """A run of one job of one call."""
+    """Run one job of one call."""
     outcomes += await collect(Plan.of([Job(0, "a", None)]), call_nothing, lanes=lanes)
 
 
-def questions(trace: RunTrace) -> list[tuple[int, float]]:
-    """Which job asked for a permit when."""
+def permit_requests(trace: RunTrace) -> list[tuple[int, float]]:
+    """Return which job requested a permit when."""
     return [(event.index, event.at) for event in trace.events if isinstance(event, Reserving)]
 
 
 def failure(trace: RunTrace, index: int) -> Exception:
-    """What a job failed with."""
+    """Return the failure of a job."""
     found = outcome(trace, index)
     assert isinstance(found, Failed)
     return found.error
 
 
 def outcome(trace: RunTrace, index: int) -> Outcome[object]:
-    """Of one job."""
+    """Return the outcome of a job."""
     return trace.emissions[index].outcome
 
 

@@ -27,7 +27,7 @@ from trioeval.testing import run_virtual
 
 @attrs.define
 class Seen:
-    """What a run did: the greatest distance of a start from what was emitted, and its end."""
+    """The result of a run: the greatest distance of a start from the emitted outcomes, and its end."""
 
     emitted: int = 0
     ahead: int = 0
@@ -69,27 +69,27 @@ def run_window(
 @pytest.mark.parametrize("lanes", ["a", "abc"])
 @pytest.mark.parametrize("window", [1, 3, 10])
 def test_jobs_run_no_further_ahead_than_the_window(window: int, lanes: str) -> None:
-    """WIDTH of what waits to be emitted, over one lane and over several; and all of it is used."""
+    """WIDTH of the window, over one lane and over several; all of it is used."""
     seen = run_window([9, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1], window=window, lanes=lanes)
     assert (seen.emitted, seen.started) == (12, 12)
     assert seen.ahead == window
 
 
-def test_a_slow_consumer_holds_jobs_back_only_with_a_window() -> None:
-    """It takes 2 s for each of 8 outcomes: without a window all start at once."""
+def test_a_slow_consumer_delays_jobs_only_with_a_window() -> None:
+    """The consumer takes 2 s for each of 8 outcomes: without a window all jobs start at once."""
     assert run_window([1] * 8, window=None, emit_takes=2.0).ahead == 8
     seen = run_window([1] * 8, window=2, emit_takes=2.0)
     assert (seen.ahead, seen.emitted) == (2, 8)
 
 
-def test_a_wait_for_the_window_is_told() -> None:
-    """With its reason; nobody knows its end."""
+def test_a_wait_for_the_window_is_reported() -> None:
+    """The report has its reason; its end is unknown."""
     waits = [e for e in run_window([3, 1], window=1).events if isinstance(e, Waiting)]
     assert Waiting(0.0, "a", WaitReason.WINDOW, None, None) in waits
 
 
 class Ready(Readiness):
-    """Everything is."""
+    """A readiness for which all jobs are ready."""
 
     def begin(self) -> Sequence[int]:
         return [0, 1]
@@ -117,16 +117,16 @@ JOBS = [Job(i, "a", 1.0) for i in range(2)]
         ),
     ],
 )
-def test_a_window_that_could_never_move_is_refused(
+def test_a_window_that_could_never_move_is_rejected(
     plan: Plan[float], window: int, message: str
 ) -> None:
-    """A job inside must not wait for one beyond."""
+    """A job inside of it must not wait for one beyond it."""
 
     async def body(job: Job[float], calls: Calls[float]) -> None:
         await calls("a", trio.sleep, job.payload)
 
     async def emit(outcome: Outcome[None]) -> None:
-        """Nothing."""
+        """Ignore an outcome."""
 
     async def main() -> None:
         lanes = Lanes([LaneSpec("a")])

@@ -62,7 +62,7 @@ def widen(to: int) -> Callable[[Lane], None]:
     return change
 
 
-def test_a_larger_width_wakes_those_who_wait_at_once() -> None:
+def test_a_larger_max_concurrency_wakes_waiters_at_once() -> None:
     """EAGER: with more slots, all calls that fit start at that instant."""
     assert run_retuned([8] * 4, 1, [(2.0, widen(3))]) == [
         (0.0, 8.0),
@@ -72,7 +72,7 @@ def test_a_larger_width_wakes_those_who_wait_at_once() -> None:
     ]
 
 
-def test_a_smaller_width_interrupts_nobody() -> None:
+def test_a_smaller_max_concurrency_does_not_interrupt_calls() -> None:
     """With fewer slots calls in flight continue; the next one starts when there is room."""
     assert run_retuned([2, 4, 6, 1], 3, [(1.0, widen(1))]) == [
         (0.0, 2.0),
@@ -82,19 +82,19 @@ def test_a_smaller_width_interrupts_nobody() -> None:
     ]
 
 
-def test_a_paused_lane_starts_nothing_and_interrupts_nobody() -> None:
+def test_a_paused_lane_starts_and_interrupts_no_call() -> None:
     """A paused lane starts nothing, even with free slots, and calls in flight continue."""
     changes = [(1.0, Lane.pause), (8.0, Lane.resume)]
     assert run_retuned([2, 1, 1], 1, changes) == [(0.0, 2.0), (8.0, 9.0), (9.0, 10.0)]
 
 
-def test_a_width_set_during_a_pause_holds_after_it() -> None:
+def test_a_max_concurrency_set_during_a_pause_applies_after_it() -> None:
     """A max concurrency set during a pause applies after it."""
     changes = [(1.0, Lane.pause), (3.0, widen(2)), (5.0, Lane.resume)]
     assert run_retuned([2, 1, 1], 1, changes) == [(0.0, 2.0), (5.0, 6.0), (5.0, 6.0)]
 
 
-def test_a_paused_lane_says_so() -> None:
+def test_a_paused_lane_reports_its_pause() -> None:
     """Statistics and repr of a lane show a pause."""
     lane = Lanes([LaneSpec("a")])["a"]
 
@@ -110,8 +110,8 @@ def test_a_paused_lane_says_so() -> None:
 
 
 @pytest.mark.parametrize("width", [0, -2, 1.5, True])
-def test_a_width_out_of_range_is_refused_and_changes_nothing(width: int) -> None:
-    """A max concurrency out of range is refused and changes nothing."""
+def test_a_max_concurrency_out_of_range_is_rejected(width: int) -> None:
+    """A rejected max concurrency changes nothing."""
     lane = Lanes([LaneSpec("a", 3)])["a"]
     with pytest.raises(
         PlanError, match="lane 'a': max_concurrency must be a whole number of at least 1, got"
@@ -146,7 +146,7 @@ def test_resume_opens_a_lane_that_was_closed() -> None:
     assert second == Done(0, 0.0, 1.0, 0.0, 1, None)
 
 
-def test_who_is_told_of_a_wait_may_end_it_at_once() -> None:
+def test_an_observer_may_end_a_wait_at_once() -> None:
     """EAGER: an observer may resume the lane at the moment in which a wait is reported."""
 
     async def main() -> list[Outcome[None]]:

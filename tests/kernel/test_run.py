@@ -1,4 +1,4 @@
-"""Named examples of run_plan for what the laws state in general."""
+"""Examples of run_plan for the laws in general."""
 
 import gc
 import logging
@@ -36,7 +36,7 @@ Body = Callable[[Job[float], Calls[float]], Awaitable[float]]
 
 
 async def call_for(job: Job[float], calls: Calls[float]) -> float:
-    """Return a body with one call that takes as many seconds as the job's payload says."""
+    """Return a body with one call that takes as many seconds as the job's payload."""
     return await calls(job.lane, answer_after, job.payload)
 
 
@@ -101,7 +101,7 @@ def test_summary_counts_every_job_once() -> None:
     assert summary.size == 5
 
 
-def test_deadline_cuts_what_runs_and_still_emits_everything() -> None:
+def test_the_deadline_interrupts_running_jobs_and_emits_all() -> None:
     """DEADLINE: finished, interrupted and unstarted jobs are all emitted in order."""
     outcomes = run_virtual(
         lambda: collect(
@@ -118,7 +118,7 @@ def test_deadline_cuts_what_runs_and_still_emits_everything() -> None:
     ]
 
 
-def test_what_is_done_beyond_a_job_that_never_ran_is_emitted_as_done() -> None:
+def test_a_job_that_is_done_after_an_unstarted_one_is_emitted_as_done() -> None:
     """HONEST: a job done before the deadline is Done, even after an unstarted one."""
     plan = Plan.of([Job(0, "a", 9.0), Job(1, "a", 9.0), Job(2, "b", 1.0)])
     lanes = Lanes([LaneSpec("a", max_concurrency=1), LaneSpec("b")])
@@ -126,7 +126,7 @@ def test_what_is_done_beyond_a_job_that_never_ran_is_emitted_as_done() -> None:
     assert outcomes[1:] == [NotRun(1, StopReason.DEADLINE), Done(2, 0.0, 1.0, 0.0, 1, 1.0)]
 
 
-def test_stop_lets_what_runs_finish() -> None:
+def test_a_stop_lets_running_jobs_finish() -> None:
     """DRAIN: after a stop no job is admitted, not even one that already waits in a queue."""
 
     async def main() -> list[Outcome[float]]:
@@ -171,7 +171,7 @@ def test_a_cancelled_caller_still_gets_every_outcome() -> None:
 
 
 @pytest.mark.parametrize("attempt", range(20))
-def test_no_job_begins_after_the_caller_was_cancelled(attempt: int) -> None:
+def test_no_job_starts_after_the_caller_was_cancelled(attempt: int) -> None:
     """No job starts after a cancellation, even if its worker was already scheduled."""
     begun: list[int] = []
 
@@ -194,7 +194,7 @@ def test_no_job_begins_after_the_caller_was_cancelled(attempt: int) -> None:
     assert outcomes[2] == NotRun(2, StopReason.CANCEL)
 
 
-def test_a_cancelled_caller_waits_for_its_consumer_no_longer_than_the_grace() -> None:
+def test_a_cancelled_caller_waits_for_its_consumer_up_to_the_grace_period() -> None:
     """The shield around emitting is bounded."""
 
     async def main() -> float:
@@ -210,7 +210,7 @@ def test_a_cancelled_caller_waits_for_its_consumer_no_longer_than_the_grace() ->
 
 
 def test_outcomes_of_bodies_that_clean_up_for_long_are_emitted_too() -> None:
-    """The grace period begins when the last job is over, not at the cancellation."""
+    """The grace period starts when the last job is over, not at the cancellation."""
 
     async def tidy(job: Job[float], calls: Calls[float]) -> float:
         try:
@@ -279,7 +279,7 @@ def test_no_call_starts_after_the_deadline_in_a_shield_either(rpm: float | None)
     assert lanes["a"].in_flight == 0
 
 
-def test_a_handle_is_of_no_use_after_its_job() -> None:
+def test_a_handle_is_invalid_after_its_job() -> None:
     """A task that outlives its job cannot call through its handle, nor change the next job's time."""
     errors: list[str] = []
 
@@ -295,7 +295,7 @@ def test_a_handle_is_of_no_use_after_its_job() -> None:
 
             async def body(job: Job[float], calls: Calls[float]) -> float:
                 if job.index == 0:
-                    outliving.start_soon(late, calls, 0.5)  # waits in line when the job ends
+                    outliving.start_soon(late, calls, 0.5)  # queues when the job ends
                     outliving.start_soon(late, calls, 1.5)
                 return await call_for(job, calls)
 
@@ -311,13 +311,13 @@ def test_a_handle_is_of_no_use_after_its_job() -> None:
     assert errors == ["job 0 requested a call after it was over"] * 2
 
 
-def test_waits_for_the_serial_gate_are_told() -> None:
+def test_waits_for_the_serial_gate_are_reported() -> None:
     """A wait for another run's serial job is reported with its reason."""
-    told: list[Waiting] = []
+    events: list[Waiting] = []
 
     def observe(event: Event) -> None:
         if isinstance(event, Waiting):
-            told.append(event)
+            events.append(event)
 
     async def main() -> None:
         lanes = Lanes([LaneSpec("a")])
@@ -328,10 +328,10 @@ def test_waits_for_the_serial_gate_are_told() -> None:
             nursery.start_soon(lambda: collect(plan_of(1), call_for, lanes=lanes, observe=observe))
 
     run_virtual(main)
-    assert told == [Waiting(1.0, "a", WaitReason.GATE, None, None)]
+    assert events == [Waiting(1.0, "a", WaitReason.GATE, None, None)]
 
 
-def test_a_plan_that_cannot_give_a_job_ends_the_run_with_a_plan_error() -> None:
+def test_a_plan_that_cannot_return_a_job_ends_the_run_with_a_plan_error() -> None:
     """A lazy sequence that raises ends the run with a PlanError that has the cause."""
     cut: list[Outcome[float]] = []
 
@@ -398,7 +398,7 @@ def test_a_caller_cancelled_before_the_start_gets_only_not_run() -> None:
     assert not any(isinstance(outcome, Done) for outcome in outcomes)
 
 
-def test_a_slow_consumer_does_not_hold_the_jobs_back() -> None:
+def test_a_slow_consumer_does_not_delay_jobs() -> None:
     """A slow consumer delays neither lanes nor the deadline."""
 
     async def main() -> tuple[list[float], float]:
@@ -416,8 +416,8 @@ def test_a_slow_consumer_does_not_hold_the_jobs_back() -> None:
     assert run_virtual(main) == ([1.0, 2.0, 3.0], 31.0)
 
 
-def test_an_error_of_the_consumer_ends_the_run_and_is_raised_bare() -> None:
-    """An exception of the consumer cuts the jobs off and is raised without a group."""
+def test_an_error_of_the_consumer_ends_the_run_and_is_not_wrapped() -> None:
+    """An exception of the consumer interrupts the jobs and is raised without a group."""
 
     async def main() -> float:
         async def refuse(_outcome: Outcome[float]) -> None:
@@ -431,7 +431,7 @@ def test_an_error_of_the_consumer_ends_the_run_and_is_raised_bare() -> None:
 
 
 @pytest.mark.parametrize("error", [trio.WouldBlock, trio.EndOfChannel, StopAsyncIteration])
-def test_no_error_of_the_consumer_is_taken_for_one_of_ours(error: type[Exception]) -> None:
+def test_an_error_of_the_consumer_is_not_taken_for_an_internal_one(error: type[Exception]) -> None:
     """A WouldBlock of the consumer is raised to the caller, and no outcome is emitted twice."""
 
     async def main() -> list[int]:
@@ -449,7 +449,7 @@ def test_no_error_of_the_consumer_is_taken_for_one_of_ours(error: type[Exception
     assert run_virtual(main) == [0, 1]
 
 
-def test_a_failing_body_is_an_outcome_and_nobody_elses_business() -> None:
+def test_a_failing_body_is_an_outcome_and_affects_no_other_job() -> None:
     """Exceptions of a body, also from its nursery, become outcomes."""
 
     async def body(job: Job[float], calls: Calls[float]) -> float:
@@ -468,7 +468,7 @@ def test_a_failing_body_is_an_outcome_and_nobody_elses_business() -> None:
     assert isinstance(done, Done)
 
 
-def test_timeout_starts_with_the_call_and_not_in_the_line() -> None:
+def test_the_timeout_does_not_count_the_wait_for_a_slot() -> None:
     """LIMIT: a job that waits 4 s for the slot still has all of its 5 s."""
     outcomes = run_virtual(
         lambda: collect(
@@ -482,7 +482,7 @@ def test_timeout_starts_with_the_call_and_not_in_the_line() -> None:
     ]
 
 
-def test_a_second_call_waits_off_the_clock() -> None:
+def test_the_wait_for_a_second_call_is_not_working_time() -> None:
     """LIMIT: the wait between two calls of one job is not working time."""
 
     async def body(job: Job[float], calls: Calls[float]) -> float:
@@ -500,7 +500,7 @@ def test_a_second_call_waits_off_the_clock() -> None:
     ]
 
 
-def test_a_job_that_is_late_without_ever_pausing_is_done_and_the_next_is_not_hurt() -> None:
+def test_a_late_job_without_checkpoints_is_done_and_does_not_affect_the_next() -> None:
     """A late result is kept, and the used scope does not affect the next job."""
 
     async def body(job: Job[float], calls: Calls[float]) -> float:
@@ -545,7 +545,7 @@ def test_no_call_starts_at_the_very_instant_of_the_deadline() -> None:
     assert outcomes == [Interrupted(0, 0.0, 5.0, 0.0, 0, StopReason.DEADLINE)]
 
 
-def test_a_job_that_returns_as_its_timeout_strikes_does_not_hurt_the_next() -> None:
+def test_a_job_that_returns_as_its_timeout_expires_does_not_affect_the_next() -> None:
     """A job that returns as its timeout expires is done, and its scope is not reused."""
     tick = 1 / 1024  # so short that the worker does not pause between the two jobs
 
@@ -576,7 +576,7 @@ def test_a_job_that_returns_as_its_timeout_strikes_does_not_hurt_the_next() -> N
     ]
 
 
-def test_a_serial_job_of_another_run_keeps_out_who_already_stands_in_line() -> None:
+def test_a_serial_job_of_another_run_holds_back_queued_workers() -> None:
     """SERIAL: a worker that queued before the gate closed checks it again."""
 
     async def main() -> list[Outcome[float]]:
@@ -649,7 +649,7 @@ def test_live_jobs_are_bounded() -> None:
     assert all(isinstance(outcome, Done) for outcome in run_virtual(main))
 
 
-def test_live_jobs_follow_the_widths() -> None:
+def test_the_bound_of_live_jobs_follows_the_max_concurrency() -> None:
     """EAGER: a lane of 500 slots has 500 calls in flight, and 500 more while those are judged."""
     most = 0
 
@@ -666,7 +666,7 @@ def test_live_jobs_follow_the_widths() -> None:
     assert most >= 990
 
 
-def test_jobs_that_rest_keep_no_other_from_starting() -> None:
+def test_resting_jobs_do_not_keep_others_from_starting() -> None:
     """EAGER: good jobs start while 300 jobs of a failing service rest."""
     started: list[float] = []
 
@@ -681,7 +681,7 @@ def test_jobs_that_rest_keep_no_other_from_starting() -> None:
         return await calls("bad" if job.payload else "good", fail if job.payload else serve)
 
     async def main() -> list[Outcome[float]]:
-        # The first calls of all jobs are believed to be of one lane; half of them go elsewhere.
+        # The first calls of all jobs are assumed to be on one lane; half of them use another.
         plan = Plan.of(Job(index, "good", float(index < 300)) for index in range(400))
         lanes = Lanes([LaneSpec("good", 100), LaneSpec("bad", 4)])
         return await collect(plan, body, lanes=lanes, max_live_jobs=32)
@@ -691,7 +691,7 @@ def test_jobs_that_rest_keep_no_other_from_starting() -> None:
     assert started[:32] == [0.0] * 32
 
 
-def test_jobs_that_rest_are_bounded_too() -> None:
+def test_resting_jobs_are_bounded_too() -> None:
     """WIDTH: including resting jobs, at most 16 times the bound are live."""
     live, most = 0, 0
 
@@ -731,8 +731,8 @@ def test_jobs_without_calls_and_empty_plans_end() -> None:
     assert none == []
 
 
-def test_bodies_that_never_pause_do_not_stop_the_world() -> None:
-    """Other tasks and outcomes proceed while bodies without checkpoints run."""
+def test_bodies_without_checkpoints_do_not_stop_other_tasks() -> None:
+    """Other tasks and outcomes proceed while such bodies run."""
 
     async def silent(job: Job[float], calls: Calls[float]) -> float:
         return job.payload
@@ -784,7 +784,7 @@ def test_two_runs_share_lanes_fairly() -> None:
     assert names in (["x", "y"] * 3, ["y", "x"] * 3)
 
 
-def test_a_run_that_comes_to_a_busy_lane_gets_its_turn() -> None:
+def test_a_run_that_starts_on_a_busy_lane_gets_its_turn() -> None:
     """EAGER: a new run on a full lane queues, and is next."""
 
     async def main() -> list[float]:
@@ -803,7 +803,7 @@ def test_a_run_that_comes_to_a_busy_lane_gets_its_turn() -> None:
     assert run_virtual(main) == [1.0, 3.0]
 
 
-def test_a_job_that_is_freed_gets_its_turn_on_a_lane_that_another_run_keeps_busy() -> None:
+def test_a_released_job_gets_its_turn_on_a_lane_that_another_run_keeps_busy() -> None:
     """EAGER: a released job queues on a busy lane although its run had no waiter there."""
 
     async def main() -> float:
@@ -828,7 +828,7 @@ def test_a_job_that_is_freed_gets_its_turn_on_a_lane_that_another_run_keeps_busy
     assert run_virtual(main) <= 7.0
 
 
-def test_time_that_was_worked_before_a_wait_counts_after_it() -> None:
+def test_working_time_before_a_wait_counts_after_it() -> None:
     """LIMIT: 2 s of work, a wait of 6 s, and 2 s of work exceed a timeout of 3 s."""
 
     async def body(job: Job[float], calls: Calls[float]) -> float:
@@ -844,7 +844,7 @@ def test_time_that_was_worked_before_a_wait_counts_after_it() -> None:
     assert run_virtual(main)[1] == TimedOut(1, 0.0, 9.0, 6.0, 1, 3.0)
 
 
-def test_stop_ends_a_run_as_soon_as_the_last_job_under_way_is_over() -> None:
+def test_a_stop_ends_a_run_as_soon_as_the_last_running_job_is_over() -> None:
     """DRAIN: a stopped run does not wait for the pace of unstarted jobs."""
 
     async def main() -> float:
@@ -859,7 +859,7 @@ def test_stop_ends_a_run_as_soon_as_the_last_job_under_way_is_over() -> None:
     assert run_virtual(main) == 5.0
 
 
-def test_the_clock_stands_until_the_last_wait_of_a_job_is_over() -> None:
+def test_the_clock_is_stopped_until_the_last_wait_of_a_job_is_over() -> None:
     """LIMIT: the clock is stopped while one of several branches still waits."""
 
     async def body(job: Job[float], calls: Calls[float]) -> float:
@@ -880,7 +880,7 @@ def test_the_clock_stands_until_the_last_wait_of_a_job_is_over() -> None:
     assert run_virtual(main)[1] == Done(1, 0.0, 12.0, 9.0, 1, 0.0)
 
 
-def test_new_jobs_have_their_turn_among_calls_that_keep_a_lane_busy() -> None:
+def test_new_jobs_get_their_turn_among_calls_that_keep_a_lane_busy() -> None:
     """Jobs waiting for admission queue like calls."""
 
     async def main() -> list[float]:
@@ -913,10 +913,10 @@ def test_new_jobs_have_their_turn_among_calls_that_keep_a_lane_busy() -> None:
 
 def test_an_observer_that_raises_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
     """An observer that raises is logged once and not called again."""
-    told: list[Event] = []
+    events: list[Event] = []
 
     def observe(event: Event) -> None:
-        told.append(event)
+        events.append(event)
         raise ValueError
 
     with caplog.at_level(logging.ERROR):
@@ -924,7 +924,7 @@ def test_an_observer_that_raises_is_dropped(caplog: pytest.LogCaptureFixture) ->
             lambda: collect(plan_of(1, 1), call_for, lanes=Lanes([LaneSpec("a")]), observe=observe)
         )
     assert len(outcomes) == 2
-    assert len(told) == 1
+    assert len(events) == 1
     assert [record.message for record in caplog.records] == [
         "an observer raised and is not called again"
     ]
@@ -941,7 +941,7 @@ def test_a_call_to_an_unknown_lane_fails_its_job() -> None:
     assert str(outcome.error) == "job 0 calls lane 'b', which is not one of ['a']"
 
 
-def test_a_plan_on_unknown_lanes_is_refused_before_anything_starts() -> None:
+def test_a_plan_on_unknown_lanes_is_rejected_before_anything_starts() -> None:
     """All unknown lanes of a plan are reported at once."""
 
     async def main() -> None:
@@ -954,8 +954,8 @@ def test_a_plan_on_unknown_lanes_is_refused_before_anything_starts() -> None:
 
 
 @pytest.mark.parametrize("serial", [False, True])
-def test_a_lazy_plan_that_lies_ends_the_run_with_a_plan_error(serial: bool) -> None:  # noqa: FBT001
-    """A lazy plan with wrong declarations raises a bare PlanError and cuts running jobs."""
+def test_a_lazy_plan_with_wrong_declarations_ends_the_run_with_a_plan_error(serial: bool) -> None:  # noqa: FBT001
+    """The error is not wrapped, and running jobs are interrupted."""
     jobs = [Job(0, "a", 5.0), Job(2, "a", 1.0)]
 
     async def main() -> None:
@@ -991,7 +991,7 @@ def test_many_lanes_and_many_jobs_are_each_run_once() -> None:
     assert [o.value for o in outcomes if isinstance(o, Done)] == [*map(float, range(20_000))]
 
 
-def test_lanes_keep_nothing_of_a_run_that_is_over() -> None:
+def test_lanes_keep_no_reference_to_a_finished_run() -> None:
     """A lane keeps no object of a finished run alive."""
 
     async def main() -> None:

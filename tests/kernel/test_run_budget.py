@@ -58,16 +58,16 @@ def spend(uses: Sequence[Use], budget: Budget, width: int = 4) -> list[Outcome[s
     return run_virtual(lambda: collect(plan_of(uses), use, lanes=lanes, budget=budget))
 
 
-def test_a_call_waits_until_another_gives_back_what_it_did_not_use() -> None:
-    """BUDGET: a call waits until another one releases its unused reservation."""
+def test_a_call_waits_until_another_releases_its_unused_reservation() -> None:
+    """BUDGET: the wait ends with the release."""
     budget = Budget(tokens=10)
     outcomes = spend([Use(8, used=2), Use(8, used=8)], budget)
     assert outcomes == [Done(0, 0.0, 1.0, 0.0, 1, "served"), Done(1, 0.0, 2.0, 1.0, 1, "served")]
     assert (budget.spent.tokens, budget.spent.requests, budget.reserved.tokens) == (10, 2, 0)
 
 
-def test_a_wait_for_the_budget_is_told() -> None:
-    """A wait for the budget is reported with its reason and no end."""
+def test_a_wait_for_the_budget_is_reported() -> None:
+    """The report has its reason and no end."""
     waits: list[Waiting] = []
 
     async def main() -> None:
@@ -83,7 +83,7 @@ def test_a_wait_for_the_budget_is_told() -> None:
     assert waits == [Waiting(0.0, "a", WaitReason.BUDGET, None, 1)]
 
 
-def test_a_budget_that_is_used_up_ends_the_run() -> None:
+def test_an_exhausted_budget_ends_the_run() -> None:
     """An exhausted budget fails the call and ends the run; unstarted jobs are not run."""
     outcomes = spend([Use()] * 5, Budget(requests=2), width=1)
     reason = "budget exhausted: 2 of 2 requests spent"
@@ -115,7 +115,7 @@ def test_calls_that_cost_less_than_a_millionth_use_a_budget_up(width: int) -> No
     assert [type(outcome) for outcome in outcomes] == [Done, Done, Failed, NotRun, NotRun]
 
 
-def test_calls_under_way_go_on_when_the_budget_is_used_up() -> None:
+def test_running_calls_continue_when_the_budget_is_exhausted() -> None:
     """BUDGET: running calls continue when the budget is exhausted."""
     outcomes = spend([Use(5, seconds=4.0), Use(5), Use(5), Use(5)], Budget(tokens=10), width=2)
     assert [type(outcome) for outcome in outcomes] == [Done, Done, Failed, NotRun]
@@ -154,8 +154,8 @@ def test_runs_that_share_a_budget_wake_each_other() -> None:
     ]
 
 
-def test_what_a_call_cost_is_settled_as_it_says_or_as_it_held() -> None:
-    """A call is settled to its reported usage, or else to its reservation."""
+def test_a_call_is_settled_to_its_reported_usage_or_its_reservation() -> None:
+    """The reservation counts if the call reports nothing."""
     budget = Budget(tokens=100, money=1.0)
     spend([Use(10, 0.25), Use(10, 0.25, used=4, cost=0.125), Use(1, used=30)], budget)
     assert (budget.spent.tokens, budget.spent.money) == (44, 0.375)
@@ -171,8 +171,8 @@ def test_what_a_call_cost_is_settled_as_it_says_or_as_it_held() -> None:
         (ValueError("not of a provider"), 8),
     ],
 )
-def test_a_failed_call_is_paid_for_unless_it_was_turned_away(error: Exception, spent: int) -> None:
-    """A failed call counts as used unless it was refused."""
+def test_a_failed_call_counts_as_used_unless_it_was_refused(error: Exception, spent: int) -> None:
+    """A refused call uses nothing."""
     budget = Budget(tokens=10)
 
     async def body(job: Job[Use], calls: Calls[Use]) -> None:
@@ -186,7 +186,7 @@ def test_a_failed_call_is_paid_for_unless_it_was_turned_away(error: Exception, s
     assert (budget.spent.tokens, budget.reserved.tokens) == (spent, 0)
 
 
-def test_a_call_that_is_cancelled_in_flight_is_paid_for_and_holds_nothing() -> None:
+def test_a_call_cancelled_in_flight_counts_as_used_and_holds_nothing() -> None:
     """LEAK: a cancelled call counts as used and holds nothing."""
     budget = Budget(tokens=10)
     lanes, plan = Lanes([LaneSpec("a", tpm=600)]), plan_of([Use(8, seconds=5.0)])
@@ -202,18 +202,16 @@ def test_a_call_that_is_cancelled_in_flight_is_paid_for_and_holds_nothing() -> N
         ({"money": float("nan")}, "Metered.money must be at least 0 and finite, got nan"),
     ],
 )
-def test_metered_refuses_amounts_that_nothing_costs(
-    amounts: dict[str, float], message: str
-) -> None:
-    """Metered refuses impossible amounts in the sender."""
+def test_metered_rejects_impossible_amounts(amounts: dict[str, float], message: str) -> None:
+    """Metered rejects them in the sender."""
     with pytest.raises(UsageError) as caught:
         Metered(None, **amounts)  # type: ignore[arg-type]
     assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("want", [Use(-1), Use(money=-0.5), Use(money=float("inf"))])
-def test_a_call_asks_for_amounts_of_at_least_nothing(want: Use) -> None:
-    """A call with a negative amount fails its job."""
+def test_a_call_with_a_negative_amount_fails_its_job(want: Use) -> None:
+    """The message names the amount."""
     (outcome,) = spend([want], Budget())
     assert isinstance(outcome, Failed)
     assert isinstance(outcome.error, PlanError)
@@ -221,10 +219,10 @@ def test_a_call_asks_for_amounts_of_at_least_nothing(want: Use) -> None:
 
 
 @pytest.mark.parametrize(("oversize", "start"), [("alone", 8.0), ("refuse", None)])
-def test_a_call_of_more_tokens_than_a_minute_has_starts_alone_or_is_refused(
+def test_a_call_larger_than_a_minutes_tokens_starts_alone_or_is_rejected(
     oversize: str, start: float | None
 ) -> None:
-    """PACE: a call larger than a minute's tokens starts alone or is refused."""
+    """PACE: the setting of the lane decides."""
     starts: list[tuple[int, float]] = []
 
     async def body(job: Job[int], calls: Calls[int]) -> None:
@@ -246,7 +244,7 @@ def test_a_call_of_more_tokens_than_a_minute_has_starts_alone_or_is_refused(
         assert str(outcomes[1].error) == "the call needs 64 tokens; lane 'a' allows 60 per minute"
 
 
-def test_tokens_that_were_not_used_let_the_next_call_start_earlier() -> None:
+def test_unused_tokens_let_the_next_call_start_earlier() -> None:
     """PACE: unused tokens let the next call start earlier."""
     lanes = Lanes([LaneSpec("a", tpm=60)])
     plan = plan_of([Use(30, used=4), Use(1)])

@@ -1,4 +1,4 @@
-"""Salvage rounds: the jobs, the time and the number of reruns, and jobs that are not run again."""
+"""Final retry rounds: the jobs, the time and the number of reruns, and jobs that are not rerun."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ from trioeval.kernel import (
 from trioeval.testing import run_virtual
 
 Script = Sequence[Fault | None]
-"""What the requests of a job do, a second each; the last one again and again."""
+"""Results of the requests of a job, a second each; the last one is repeated."""
 
 MISHAP, REFUSED, FATAL = Fault.TRANSIENT, Fault.REFUSED, Fault.FATAL
 
@@ -88,8 +88,8 @@ def salvage(
     return run_virtual(main), bodies, events
 
 
-def test_a_job_that_failed_by_mishap_is_run_again_when_all_others_are_over() -> None:
-    """A job with a transient failure is rerun at the end, and counts the requests of both runs."""
+def test_a_job_with_a_transient_failure_is_rerun_when_all_others_are_over() -> None:
+    """Its outcome counts the requests of both runs."""
     outcomes, bodies, events = salvage([MISHAP, None], [None], [None], rounds=1, width=1)
     assert outcomes == [
         Done(0, 3.0, 4.0, 0.0, 2, 0),
@@ -127,15 +127,15 @@ def test_outcomes_are_emitted_only_when_they_are_final() -> None:
 
 
 @pytest.mark.parametrize("fault", [REFUSED, FATAL, Fault.QUOTA_EXHAUSTED])
-def test_what_will_not_do_better_is_not_run_again(fault: Fault) -> None:
-    """Only transient failures and refusals are salvaged."""
+def test_permanent_failures_are_not_rerun(fault: Fault) -> None:
+    """Only transient failures and refusals are rerun."""
     outcomes, bodies, _ = salvage([fault], rounds=3)
     assert isinstance(outcomes[0], Failed)
     assert len(bodies.starts[0]) == 1
 
 
-def test_an_error_of_the_body_is_not_salvaged() -> None:
-    """An error of the body itself is not salvaged."""
+def test_an_error_of_the_body_is_not_rerun() -> None:
+    """An error of the body itself is not rerun."""
     runs = 0
 
     async def body(job: Job[None], calls: Calls[None]) -> None:
@@ -148,8 +148,8 @@ def test_an_error_of_the_body_is_not_salvaged() -> None:
     assert runs == 1
 
 
-def test_a_lane_that_closes_leaves_what_was_set_aside_as_it_failed() -> None:
-    """If the lane closes, a job that is set aside keeps its failure."""
+def test_a_job_that_is_set_aside_keeps_its_failure_if_its_lane_closes() -> None:
+    """A closed lane gives no final retry round."""
     outcomes, bodies, _ = salvage([MISHAP], [FATAL], rounds=1, width=1, threshold=1)
     assert all(isinstance(outcome, Failed) for outcome in outcomes)
     assert isinstance(outcomes[0], Failed)
@@ -168,13 +168,13 @@ def test_a_deadline_in_a_round_interrupts_one_and_leaves_the_others_failed() -> 
     assert outcomes[2].calls == 1
 
 
-def test_a_deadline_before_the_round_leaves_all_as_they_failed() -> None:
-    """A deadline before the round leaves all failures."""
+def test_a_deadline_before_the_round_leaves_all_failures() -> None:
+    """No job is rerun."""
     outcomes, _, _ = salvage([MISHAP], [None, None], [None], rounds=1, width=1, deadline=2.5)
     assert [type(outcome) for outcome in outcomes] == [Failed, Done, Interrupted]
 
 
-def test_dependants_wait_for_what_is_salvaged() -> None:
+def test_dependants_wait_for_a_job_that_is_set_aside() -> None:
     """BLOCK: a job that is set aside neither blocks nor releases its dependants."""
     edges: dict[int, Sequence[int | Edge]] = {1: [0], 2: [Edge(0, "always")]}
     outcomes, bodies, _ = salvage([MISHAP, None], [None], [None], rounds=1, edges=edges)
@@ -192,8 +192,8 @@ def test_a_serial_job_is_salvaged_before_the_next_one() -> None:
     assert bodies.starts == {0: [0.0, 1.0], 1: [2.0]}
 
 
-def test_rounds_are_not_negative() -> None:
-    """A negative number of rounds is refused."""
+def test_a_negative_number_of_rounds_is_rejected() -> None:
+    """The message names the argument."""
     with pytest.raises(
         PlanError, match="salvage_rounds must be a whole number of at least 0, got -1"
     ):

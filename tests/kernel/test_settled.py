@@ -22,7 +22,7 @@ from trioeval.testing import run_virtual
 
 
 async def take(job: Job[float], calls: Calls[float]) -> float:
-    """A body of one call that takes as many seconds as the job's payload says."""
+    """A body of one call that takes as many seconds as the job's payload."""
     await calls(job.lane, trio.sleep, job.payload)
     return job.payload
 
@@ -31,22 +31,22 @@ def test_outcomes_are_settled_as_jobs_end_and_emitted_in_index_order() -> None:
     """Each outcome is settled before it is emitted; unstarted jobs are only emitted."""
 
     async def main() -> list[str]:
-        said = []
+        lines = []
 
         def settled(outcome: Outcome[float]) -> None:
-            said.append(f"{trio.current_time():g}: {outcome.index} settled")
+            lines.append(f"{trio.current_time():g}: {outcome.index} settled")
 
         async def emit(outcome: Outcome[float]) -> None:  # noqa: ASYNC124 - lists do not wait
             kind = type(outcome).__name__
-            said.append(f"{trio.current_time():g}: {outcome.index} emitted as {kind}")
+            lines.append(f"{trio.current_time():g}: {outcome.index} emitted as {kind}")
 
         plan = Plan.of(Job(i, "a", seconds) for i, seconds in enumerate((3.0, 1.0, 9.0, 9.0)))
         lanes = Lanes([LaneSpec("a", 2)])
         await run_plan(plan, take, lanes=lanes, emit=emit, settled=settled, deadline=5.0)
-        return said
+        return lines
 
-    said = run_virtual(main)
-    assert [*said[:4], *sorted(said[4:6]), *said[6:]] == [
+    lines = run_virtual(main)
+    assert [*lines[:4], *sorted(lines[4:6]), *lines[6:]] == [
         "1: 1 settled",
         "3: 0 settled",
         "3: 0 emitted as Done",
@@ -89,15 +89,15 @@ def test_a_job_that_is_salvaged_is_settled_once() -> None:
     assert isinstance(outcome, Done)
 
 
-def test_an_exception_ends_the_run_and_nobody_is_told_again() -> None:
-    """An exception of `settled` ends the run, and every outcome is still emitted."""
+def test_an_exception_of_settled_ends_the_run() -> None:
+    """`settled` is not called again, and every outcome is still emitted."""
 
     async def main() -> tuple[list[int], list[type[Any]]]:
-        told: list[int] = []
+        settled_indices: list[int] = []
         kinds: list[type[Any]] = []
 
         def settled(outcome: Outcome[float]) -> None:
-            told.append(outcome.index)
+            settled_indices.append(outcome.index)
             raise ZeroDivisionError
 
         async def emit(outcome: Outcome[float]) -> None:  # noqa: ASYNC124 - lists do not wait
@@ -107,6 +107,6 @@ def test_an_exception_ends_the_run_and_nobody_is_told_again() -> None:
         with pytest.raises(ZeroDivisionError):
             await run_plan(plan, take, lanes=Lanes([LaneSpec("a", 2)]), emit=emit, settled=settled)
         assert trio.current_time() == 1.0
-        return told, kinds
+        return settled_indices, kinds
 
     assert run_virtual(main) == ([1], [Interrupted, Done, NotRun])

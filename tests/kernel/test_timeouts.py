@@ -1,4 +1,4 @@
-"""LIMIT where Trio does not know every deadline: jobs during a round pass theirs later.
+"""LIMIT where Trio does not know every deadline: jobs during a round register theirs later.
 
 The first job with a timeout starts a round of one second. A job that starts and ends within it sets no
 deadline of Trio; every other job must be cut off as if it had one from its first step.
@@ -25,7 +25,7 @@ def run_jobs(*jobs: tuple[float, float], width: int = 99) -> list[Outcome[None]]
     return run_virtual(lambda: collect(plan, body, lanes=Lanes([LaneSpec("a", width)])))
 
 
-def test_timeouts_of_every_length_are_met_to_the_instant() -> None:
+def test_timeouts_of_every_length_are_exact() -> None:
     timeouts = [2.0**i for i in range(-6, 12)]
     outcomes = run_jobs((0.25, 9.0), *((9e9, timeout) for timeout in timeouts), width=1)
     start = 0.25
@@ -34,8 +34,8 @@ def test_timeouts_of_every_length_are_met_to_the_instant() -> None:
         start += timeout
 
 
-def test_timeouts_side_by_side_are_met_to_the_instant() -> None:
-    """Concurrent timeouts are exact, also for jobs that start during a round."""
+def test_concurrent_timeouts_are_exact() -> None:
+    """This holds for jobs that start during a round too."""
     timeouts = [0.125, 300.0, 0.75, 1.0, 64.0, 1.25, 1.75, 2.0, 3.0, 2.5, 0.5]
     first = [(0.25, 9.0)] * len(timeouts)
     outcomes = run_jobs(*first, *((9e9, timeout) for timeout in timeouts), width=len(timeouts))
@@ -44,9 +44,9 @@ def test_timeouts_side_by_side_are_met_to_the_instant() -> None:
 
 
 @pytest.mark.parametrize("timeout", [0.75, 1.75, 5.0])
-def test_a_call_that_ends_as_the_timeout_strikes_has_timed_out(timeout: float) -> None:
+def test_a_call_that_ends_as_the_timeout_expires_has_timed_out(timeout: float) -> None:
     """A call that ends at the instant of the timeout has timed out."""
-    for _ in range(20):  # Trio runs its tasks in an order of its own
+    for _ in range(20):  # the order in which Trio runs tasks is random
         _, outcome = run_jobs((0.25, 9.0), (timeout, timeout), width=1)
         assert outcome == TimedOut(1, 0.25, 0.25 + timeout, 0.0, 1, timeout)
 
@@ -70,11 +70,11 @@ def with_timekeeper(use: Callable[[Timeouts], Awaitable[None]]) -> None:
     run_virtual(main)
 
 
-def test_trio_is_told_of_the_young_when_they_have_lived_for_a_round() -> None:
+def test_deadlines_are_set_in_trio_for_jobs_that_last_longer_than_a_round() -> None:
     async def use(timeouts: Timeouts) -> None:
         with Timer(timeouts) as first, Timer(timeouts) as second, Timer(timeouts) as third:
             first.set(60.0)
-            assert first.known_deadline == 60.0  # nobody counts yet
+            assert first.known_deadline == 60.0  # no deadline counts yet
             await trio.testing.wait_all_tasks_blocked()
             second.set(61.0)
             third.set(1.5)
@@ -106,7 +106,7 @@ def test_the_timekeeper_sleeps_while_no_job_starts() -> None:
     with_timekeeper(use)
 
 
-def test_a_timer_goes_with_its_worker() -> None:
+def test_a_timer_ends_with_its_worker() -> None:
     async def use(timeouts: Timeouts) -> None:
         with Timer(timeouts):
             assert len(timeouts.timers) == 1

@@ -32,7 +32,7 @@ def run_one(body: Body, timeout: float) -> Outcome[None]:
     return run_virtual(main)
 
 
-def test_the_clock_stands_while_a_body_waits() -> None:
+def test_the_clock_is_stopped_while_a_body_waits() -> None:
     """LIMIT: the clock is stopped during a marked wait and continues after it."""
 
     async def body(_job: Job[None], calls: Calls[None]) -> None:
@@ -54,10 +54,8 @@ def test_the_clock_stands_while_a_body_waits() -> None:
         (LaneSpec("a", 2, rpm=12, min_gap=1.0), WaitReason.PACE),
     ],
 )
-def test_a_wait_says_whether_a_rate_or_the_gap_is_its_reason(
-    spec: LaneSpec, why: WaitReason
-) -> None:
-    """The reason of a wait is the rate or the gap, whichever ends later."""
+def test_the_reason_of_a_wait_is_the_rate_or_the_gap(spec: LaneSpec, why: WaitReason) -> None:
+    """It is the one that ends later."""
     waits: list[Waiting] = []
 
     async def body(job: Job[None], calls: Calls[None]) -> None:
@@ -75,8 +73,8 @@ def test_a_wait_says_whether_a_rate_or_the_gap_is_its_reason(
     assert [(wait.why, wait.until) for wait in waits] == [(why, 5.0)]
 
 
-def test_a_call_in_flight_beside_a_branch_that_waits_is_work() -> None:
-    """LIMIT: a call in flight beside a waiting branch is working time."""
+def test_a_call_in_flight_beside_a_waiting_branch_is_working_time() -> None:
+    """LIMIT: the clock continues in that case."""
 
     async def wait(calls: Calls[None], seconds: float) -> None:
         with calls.waiting():
@@ -92,8 +90,8 @@ def test_a_call_in_flight_beside_a_branch_that_waits_is_work() -> None:
     assert run_one(body, 2.0) == TimedOut(0, 0.0, 2.0, 0.0, 1, 2.0)
 
 
-def test_a_call_made_while_waiting_is_work() -> None:
-    """LIMIT: a call inside a marked wait is working time."""
+def test_a_call_inside_a_marked_wait_is_working_time() -> None:
+    """LIMIT: the clock continues during the call."""
 
     async def body(job: Job[None], calls: Calls[None]) -> None:
         with calls.waiting():
@@ -104,8 +102,8 @@ def test_a_call_made_while_waiting_is_work() -> None:
     assert run_one(body, 2.5) == Done(0, 0.0, 10.0, 8.0, 1, None)
 
 
-def test_a_wait_that_is_given_up_is_over() -> None:
-    """LIMIT: the clock continues after a cancelled wait."""
+def test_the_clock_continues_after_a_cancelled_wait() -> None:
+    """LIMIT: a cancelled wait is over."""
 
     async def body(_job: Job[None], calls: Calls[None]) -> None:
         with trio.move_on_after(3.0), calls.waiting():

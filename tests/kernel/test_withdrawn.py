@@ -44,7 +44,7 @@ DAY = 86400.0
 
 
 def seen(scenario: RunScenario) -> RunTrace:
-    """A run that keeps every law."""
+    """Return the trace of a run that keeps every law."""
     trace = run_scenario(scenario)
     check_all(trace)
     return trace
@@ -58,13 +58,13 @@ def stopped(*scripts: JobScript, room: int = 1, lasts: float = DAY, **more: Any)
 
 
 def endings(trace: RunTrace) -> list[tuple[str, float]]:
-    """How jobs ended, and when those that were started did."""
+    """Return the ends of jobs, with the instants of those that were started."""
     outcomes = [emission.outcome for emission in trace.emissions]
     return [(type(one).__name__, getattr(one, "finished_at", -1.0)) for one in outcomes]
 
 
 def script(*actions: CallScript | Pause | Together, lane: str = "a") -> JobScript:
-    """One job."""
+    """Return the script of one job."""
     return JobScript(lane, actions)
 
 
@@ -81,36 +81,36 @@ def test_a_stop_does_not_wait_for_a_shared_limit() -> None:
     assert [lent.index for lent in trace.permits] == [0, 1]
 
 
-def test_all_that_stand_in_line_are_withdrawn() -> None:
-    """All waiting jobs without a request are withdrawn, not only the first."""
+def test_all_waiting_jobs_are_withdrawn() -> None:
+    """All without a request are withdrawn, not only the first."""
     late = script(Pause(0.5), CallScript("a", 1.0))
     trace = stopped(ONE, late, late, late)
     assert endings(trace) == [("Done", 1.0)] + [("Interrupted", 3.0)] * 3
 
 
 @pytest.mark.parametrize("room", [1, 9])
-def test_who_comes_to_its_first_request_after_the_stop_asks_for_no_permit(room: int) -> None:
-    """After a stop no first request asks for a permit, available or not."""
+def test_no_first_request_after_a_stop_asks_for_a_permit(room: int) -> None:
+    """This holds whether a permit is available or not."""
     trace = stopped(ONE, script(Pause(5.0), CallScript("a", 1.0)), room=room)
     assert endings(trace) == [("Done", 1.0), ("Interrupted", 5.0)]
     assert [lent.index for lent in trace.permits] == [0]
 
 
-def test_a_job_that_has_made_a_request_goes_on() -> None:
-    """A job that has made a request continues and waits for its next permit."""
+def test_a_job_that_has_made_a_request_continues() -> None:
+    """It waits for its next permit."""
     trace = stopped(script(CallScript("a", 1.0), CallScript("a", 1.0)), ONE, lasts=10.0)
     assert endings(trace) == [("Done", 11.0), ("Interrupted", 3.0)]
 
 
 @pytest.mark.parametrize("pause", [0.0, 4.0])
-def test_a_request_on_another_lane_is_one(pause: float) -> None:
-    """A request on another lane counts as a request of the job."""
+def test_a_request_on_another_lane_counts(pause: float) -> None:
+    """It counts as a request of the job."""
     scripts = (ONE, script(CallScript("b", 1.0), Pause(pause), CallScript("a", 1.0), lane="b"))
     assert endings(stopped(*scripts, lasts=10.0)) == [("Done", 1.0), ("Done", 11.0)]
 
 
-def test_a_request_that_is_made_again_goes_on() -> None:
-    """A retry continues after a stop."""
+def test_a_retry_continues_after_a_stop() -> None:
+    """It waits for its permit."""
     mishap = CallScript(
         "a", 0.0, attempts=(AttemptScript(1.0, Fault.TRANSIENT), AttemptScript(1.0))
     )
@@ -123,21 +123,21 @@ def test_a_job_is_not_withdrawn_while_another_request_of_it_is_in_flight() -> No
     assert endings(stopped(ONE, both, lasts=10.0)) == [("Done", 1.0), ("Done", 11.0)]
 
 
-def test_lanes_without_permits_serve_whoever_is_under_way() -> None:
-    """On lanes without permits running jobs are served after a stop."""
+def test_lanes_without_permits_serve_running_jobs_after_a_stop() -> None:
+    """Only the wait for a permit withdraws a job."""
     soon, late = (script(Pause(delay), CallScript("b", 1.0), lane="b") for delay in (1.0, 1.5))
     trace = stopped(soon, late, lanes=(LaneSpec("a"), LaneSpec("b", rpm=10)))
     assert endings(trace) == [("Done", 2.0), ("Done", 8.0)]
 
 
-def test_a_serial_job_is_withdrawn_likewise() -> None:
-    """A serial job is withdrawn too and releases the gate."""
+def test_a_serial_job_is_withdrawn_too() -> None:
+    """It releases the gate."""
     trace = stopped(ONE, ONE, ONE, serial=True)
     assert endings(trace) == [("Done", 1.0), ("Interrupted", 3.0), ("NotRun", -1.0)]
 
 
-def test_a_job_that_is_run_again_is_withdrawn_if_this_run_of_it_has_made_no_request() -> None:
-    """A salvaged job without a request in this run is withdrawn; earlier usage is reported."""
+def test_a_rerun_job_is_withdrawn_if_its_rerun_has_made_no_request() -> None:
+    """Earlier usage is reported."""
     mishap = CallScript("a", 0.0, attempts=(AttemptScript(1.0, Fault.TRANSIENT),))
     trace = stopped(script(mishap), lanes=(LaneSpec("a", retries=0),), salvage_rounds=1)
     assert [emission.outcome for emission in trace.emissions] == [
@@ -147,8 +147,8 @@ def test_a_job_that_is_run_again_is_withdrawn_if_this_run_of_it_has_made_no_requ
 
 @settings(max_examples=30)
 @given(_schedule=st.random_module())
-def test_who_is_withdrawn_makes_no_request_on_other_lanes_either(_schedule: object) -> None:
-    """A withdrawn job makes no request on other lanes."""
+def test_a_withdrawn_job_makes_no_request_on_other_lanes(_schedule: object) -> None:
+    """It has ended for all lanes."""
     trace = stopped(ONE, script(CallScript("a", 1.0, patience=3.0), CallScript("b", 1.0)))
     lanes = [call.lane for call in trace.calls if call.index == 1]
     assert (lanes, endings(trace)[1]) in [([], ("Interrupted", 3.0)), (["b"], ("Done", 4.0))]
@@ -177,7 +177,7 @@ def test_another_run_on_the_same_lanes_gets_its_permits() -> None:
 
 @attrs.define(eq=False)
 class Desk:
-    """Grants permits when told to, and counts their ends."""
+    """Permits that are granted when the test releases them, with counts of their ends."""
 
     granted: trio.Event = attrs.field(factory=trio.Event)
     settled: int = 0
@@ -239,10 +239,10 @@ async def call_once(_job: Job[None], calls: Calls[None]) -> None:
 
 @settings(max_examples=40)
 @given(stop_first=st.booleans(), _schedule=st.random_module())
-def test_a_permit_of_the_very_step_of_the_stop_is_used_or_given_back(
+def test_a_permit_granted_in_the_step_of_the_stop_is_used_or_returned(
     *, stop_first: bool, _schedule: object
 ) -> None:
-    """LEASE: a permit granted in the step of the stop is either used or given back."""
+    """LEASE: it does not get lost."""
     outcome, desk = granted_and_stopped(call_once, stop_first=stop_first)
     assert (type(outcome), desk.settled, desk.given_back) in {
         (Done, 1, 0),
@@ -252,8 +252,8 @@ def test_a_permit_of_the_very_step_of_the_stop_is_used_or_given_back(
     assert getattr(outcome, "calls", None) == desk.settled
 
 
-def test_a_body_in_a_shield_hears_that_it_is_too_late() -> None:
-    """A shielded body of a withdrawn job gets a TooLateError."""
+def test_a_shielded_body_of_a_withdrawn_job_gets_a_too_late_error() -> None:
+    """The error is raised by its call."""
 
     async def shielded(_job: Job[None], calls: Calls[None]) -> None:
         with trio.CancelScope(shield=True):

@@ -1,6 +1,6 @@
-"""A network that loses, delays and doubts what is sent over it, in front of a real ledger. On virtual time.
+"""A network between clients and a real ledger that loses and delays messages, on virtual time.
 
-It invents nothing: what it delivers was decided by the ledger, at the instant at which the message arrived
+It invents no answers: each one was decided by the ledger, at the instant at which the message arrived
 there. A message that its sender has given up may still arrive.
 """
 
@@ -40,11 +40,11 @@ class Fault:
     """Seconds until the answer does."""
     loses: Literal["", "message", "answer"] = ""
     confuses: bool = False
-    """The answer to a request for leases says that nobody knows, whatever was decided."""
+    """The answer to a request for leases is "unknown", whatever was decided."""
 
 
 def faults() -> st.SearchStrategy[Fault]:
-    """Any fault; late means after every patience."""
+    """Return a strategy for any fault; "late" exceeds every timeout."""
     seconds = st.sampled_from([0.0, 0.0, 0.25, 1.0, 3.0])
     return st.builds(
         Fault,
@@ -56,7 +56,7 @@ def faults() -> st.SearchStrategy[Fault]:
 
 
 @attrs.frozen
-class Asked:
+class ArrivedRequest:
     """A lease request that has arrived."""
 
     at: float
@@ -71,15 +71,15 @@ class FaultyNetwork:
     _nursery: trio.Nursery
     ledger: LimitLedger
     _faults: Iterator[Fault]
-    """Of the first messages; all later ones are delivered at once."""
-    asked: list[Asked] = attrs.field(factory=list)
+    """Faults of the first messages; all later ones are delivered at once."""
+    arrived: list[ArrivedRequest] = attrs.field(factory=list)
     completed: list[Settlement] = attrs.field(factory=list)
     sent: list[tuple[float, LeaseRequest]] = attrs.field(factory=list)
-    """When requests for leases were sent."""
+    """Instants at which requests for leases were sent."""
     extended: int = 0
-    """Heartbeats that were sent."""
+    """Number of heartbeats sent."""
     found_over: dict[str, float] = attrs.field(factory=dict)
-    """When the heartbeat of a lease was first answered with "it is over"."""
+    """Instant at which the heartbeat of a lease was first answered with "expired"."""
 
     @classmethod
     def over(
@@ -92,7 +92,7 @@ class FaultyNetwork:
         self.sent.extend((trio.current_time(), ask) for ask in asks)
         fault = next(self._faults, Fault())
         answer = await self._send(fault, lambda now: [self._reserve(ask, now) for ask in asks])
-        return [Unknown("the keeper is confused")] * len(asks) if fault.confuses else answer
+        return [Unknown("the backend is confused")] * len(asks) if fault.confuses else answer
 
     async def complete(self, settlements: Sequence[Settlement], /) -> None:
         def carry_out(now: float) -> None:
@@ -127,7 +127,7 @@ class FaultyNetwork:
 
     def _reserve(self, ask: LeaseRequest, now: float) -> Decision:
         decision = self.ledger.reserve(ask, now)
-        self.asked.append(Asked(now, ask, decision))
+        self.arrived.append(ArrivedRequest(now, ask, decision))
         return decision
 
     async def _send(self, fault: Fault, carry_out: Callable[[float], R]) -> R:

@@ -1,10 +1,10 @@
-"""The laws of limits and leases, as a state machine that runs over whoever keeps them.
+"""The laws of limits and leases, as a state machine over any backend.
 
-`machine(open_subject)` makes one for hypothesis: a subject, new for every example, is led through random
-histories beside a plain model, and every answer and every state must be the model's.
+`machine(open_subject)` makes one for hypothesis: each example runs a random history on a new subject and on a
+plain model, and every answer and every state must equal the model's.
 
-Laws: never above capacity, in any window; all or nothing; asked again, answered the same and taken once; over
-once; a smaller capacity is taken on as soon as it is free.
+Laws: never above capacity, in any window; all or nothing; a repeated request gets the same answer and takes
+once; a lease ends once; a smaller capacity takes effect as soon as it is free.
 """
 
 from collections.abc import Callable, Sequence
@@ -138,7 +138,7 @@ def requirements(needs: dict[str, int]) -> tuple[Requirement, ...]:
 
 
 def check_answer(answer: Granted | Denied, expected: Expected) -> None:
-    """Assert that an answer is the expected one; a hint need only be in its range."""
+    """Assert that an answer is the expected one; a wait hint need only be in its range."""
     if expected.granted_at is not None:
         assert answer == Granted(expected.granted_at)
         return
@@ -158,7 +158,7 @@ def check_answer(answer: Granted | Denied, expected: Expected) -> None:
 
 
 class LimitsMachine(RuleBasedStateMachine):
-    """A subject beside the model, from its first limit on."""
+    """A subject beside the model, from its first limit."""
 
     leases = Bundle("leases")
 
@@ -167,9 +167,9 @@ class LimitsMachine(RuleBasedStateMachine):
         self.now = 1000.0
         self.subject = self.open_subject()
         self.model = Model()
-        self.asked: dict[str, dict[str, int]] = {}
+        self.requests: dict[str, dict[str, int]] = {}
         self.looks = True
-        """Whether it is looked after every step. To look lets go what has ended; so must everything else."""
+        """Check the state after each step. Reading removes what has expired; so must other operations."""
 
     def open_subject(self) -> Subject:
         """Return a new subject."""
@@ -196,11 +196,11 @@ class LimitsMachine(RuleBasedStateMachine):
 
     @rule(target=leases, needs=LITTLE)
     def reserve_of_an_unknown_limit(self, needs: dict[str, int]) -> str:
-        return self._ask_anew({**needs, "nobody's": 1})
+        return self._ask_anew({**needs, "unknown": 1})
 
     @rule(lease_id=leases)
     def ask_again(self, lease_id: str) -> None:
-        same = dict(reversed(self.asked[lease_id].items()))
+        same = dict(reversed(self.requests[lease_id].items()))
         self._ask(LeaseRequest(lease_id, "job", requirements(same)))
 
     @rule(lease_id=leases, seconds=INSTANTS)
@@ -212,7 +212,7 @@ class LimitsMachine(RuleBasedStateMachine):
     @rule(lease_id=leases, needs=NEEDS)
     def ask_for_others(self, lease_id: str, needs: dict[str, int]) -> None:
         if lease_id not in self.model.known:
-            self.asked[lease_id] = needs
+            self.requests[lease_id] = needs
         self._ask(LeaseRequest(lease_id, "job", requirements(needs)))
 
     @rule(
@@ -224,13 +224,13 @@ class LimitsMachine(RuleBasedStateMachine):
     def end_after_a_long_time(
         self, needs: dict[str, int], seconds: float, changes: list[int | None], times: int
     ) -> None:
-        """A lease is known as long as a window lasts: it is granted again, and completed once."""
+        """A lease is remembered as long as a window lasts: granted again, and completed once."""
         lease_id = self._ask_anew(needs)
         self.wait(seconds)
         self.ask_again(lease_id)
         for _ in range(times):
             self.complete(lease_id, changes)
-        self.stands_as_expected()
+        self.states_equal_the_model()
         self.wait(seconds)
         self.ask_again(lease_id)
 
@@ -239,11 +239,11 @@ class LimitsMachine(RuleBasedStateMachine):
         self._ask(ask)
 
     @rule(
-        lease_id=consumes(leases) | leases | st.just("nobody's"),
+        lease_id=consumes(leases) | leases | st.just("unknown"),
         changes=st.lists(st.none() | st.integers(-8, 8), min_size=5, max_size=5),
     )
     def complete(self, lease_id: str, changes: list[int | None]) -> None:
-        needs = {**self.asked.get(lease_id, {}), "nobody's": 1}
+        needs = {**self.requests.get(lease_id, {}), "unknown": 1}
         used = tuple(
             Actual(key, max(0, needs[key] + change))
             for key, change in zip(needs, changes, strict=False)
@@ -253,7 +253,7 @@ class LimitsMachine(RuleBasedStateMachine):
         self.model.complete(settlement, self.now)
         self.subject.complete(settlement, self.now)
 
-    @rule(lease_id=leases | st.just("nobody's"))
+    @rule(lease_id=leases | st.just("unknown"))
     def release(self, lease_id: str) -> None:
         known = self.model.known.get(lease_id)
         unused = tuple(Actual(key, 0) for key in (() if known is None else known.needs))
@@ -261,7 +261,7 @@ class LimitsMachine(RuleBasedStateMachine):
         self.model.complete(settlement, self.now)
         self.subject.complete(settlement, self.now)
 
-    @rule(lease_ids=st.lists(leases | st.just("nobody's"), max_size=3))
+    @rule(lease_ids=st.lists(leases | st.just("unknown"), max_size=3))
     def extend(self, lease_ids: list[str]) -> None:
         expected = [self.model.extend(lease_id, self.now) for lease_id in lease_ids]
         assert [*self.subject.extend(lease_ids, self.now)] == expected
@@ -284,10 +284,10 @@ class LimitsMachine(RuleBasedStateMachine):
     def keep_alive(self, lease_id: str, seconds: float) -> None:
         for _ in range(3):
             self.extend([lease_id])
-            self.stands_as_expected_after_each_step()
+            self.states_equal_the_model_after_each_step()
             self.wait(seconds)
 
-    @rule(key=st.sampled_from((*KEYS, "nobody's")), seconds=st.sampled_from([0.0, 1.0, 20.0]))
+    @rule(key=st.sampled_from((*KEYS, "unknown")), seconds=st.sampled_from([0.0, 1.0, 20.0]))
     def pause(self, key: str, seconds: float) -> None:
         kept = self.model.kept.get(key)
         until = self.now + seconds
@@ -299,15 +299,15 @@ class LimitsMachine(RuleBasedStateMachine):
         assert self.subject.pause(key, until, self.now) == self.model.state(key, self.now)
 
     @invariant()
-    def stands_as_expected_after_each_step(self) -> None:
+    def states_equal_the_model_after_each_step(self) -> None:
         if self.looks:
-            self.stands_as_expected()
+            self.states_equal_the_model()
 
     @rule()
-    def stands_as_expected(self) -> None:
-        told = self.subject.states(self.now)
-        assert [*told] == [self.model.state(key, self.now) for key in sorted(self.model.kept)]
-        for state in told:
+    def states_equal_the_model(self) -> None:
+        states = self.subject.states(self.now)
+        assert [*states] == [self.model.state(key, self.now) for key in sorted(self.model.kept)]
+        for state in states:
             if state.limit.kind != "budget":
                 assert 0 <= state.used <= state.limit.capacity
 
@@ -316,8 +316,8 @@ class LimitsMachine(RuleBasedStateMachine):
 
     def _define(self, limit: SharedLimit) -> None:
         self.model.define(limit, self.now)
-        told = self.subject.define(limit, self.now)
-        assert told == self.model.state(limit.key, self.now)
+        states = self.subject.define(limit, self.now)
+        assert states == self.model.state(limit.key, self.now)
 
     def _ask(self, ask: LeaseRequest) -> None:
         expected = self.model.expect(ask, self.now)
@@ -326,8 +326,8 @@ class LimitsMachine(RuleBasedStateMachine):
         self.model.reserved(ask, answer, self.now)
 
     def _ask_anew(self, needs: dict[str, int]) -> str:
-        lease_id = f"lease-{len(self.asked)}"
-        self.asked[lease_id] = needs
+        lease_id = f"lease-{len(self.requests)}"
+        self.requests[lease_id] = needs
         self._ask(LeaseRequest(lease_id, "job", requirements(needs)))
         return lease_id
 
@@ -346,7 +346,7 @@ class RestartSubject(Subject, Protocol):
     """A subject that may end at any step and is restarted."""
 
     keeps_denials: bool
-    """Whether an id that was denied before a restart is denied after it."""
+    """True if an id that was denied before a restart is denied after it."""
 
     def restart(self, end: str, lost: LeaseRequest, cut: float, now: float, /) -> None:
         """End it, and start it again.
@@ -402,7 +402,7 @@ def restarting_machine(open_subject: Callable[[], RestartSubject]) -> type[Limit
             self.ask_again(lease_id)
             for seconds in after:
                 self.wait(seconds)
-                self.stands_as_expected()
+                self.states_equal_the_model()
             if used is not None:
                 self.complete(lease_id, [used] * 5)
                 self.restart(end, needs, 0.0)

@@ -1,6 +1,6 @@
-"""What limits and leases do, in the plainest way: everything that was ever taken is kept, and summed anew.
+"""A reference model of limits and leases: everything that was ever taken is kept, and summed each time.
 
-Nothing here is clever, so that it can be read against the rules.
+It is deliberately simple, so that it can be checked against the rules by reading.
 """
 
 import math
@@ -28,7 +28,7 @@ class Taken:
 
 @attrs.define(eq=False)
 class Known:
-    """The record of a lease id."""
+    """The record of a lease."""
 
     needs: dict[str, int]
     answer: Granted | Denied
@@ -59,7 +59,7 @@ class Expected:
     least_wait: float = 0.0
     most_wait: float = 0.0
     same: Denied | None = None
-    """The very denial that was told before."""
+    """The earlier denial, which must be returned unchanged."""
 
 
 class Model:
@@ -206,19 +206,19 @@ class Model:
         )
 
     def kind(self, key: str) -> str:
-        """Of a limit."""
+        """Return the kind of a limit."""
         return self.kept[key].limit.kind
 
     def used(self, key: str) -> int:
-        """The sum of the amounts that count."""
+        """Return the sum of the amounts that count."""
         return sum(one.amount for one in self.taken if one.key == key and one.state != "over")
 
     def settled(self, key: str) -> int:
-        """The settled amount of a budget."""
+        """Return the settled amount of a budget."""
         return sum(one.amount for one in self._settled(key))
 
     def target(self, key: str) -> int:
-        """The pending capacity, or else the one in effect."""
+        """Return the pending capacity, or else the one in effect."""
         kept = self.kept[key]
         return kept.limit.capacity if kept.pending is None else kept.pending
 

@@ -24,16 +24,16 @@ class Portal:
     nursery: trio.Nursery
     now: float = 0.0
 
-    def open(self, opened: Callable[[], AbstractAsyncContextManager[Backend]]) -> "Asked":
+    def open(self, opened: Callable[[], AbstractAsyncContextManager[Backend]]) -> "PortalBackend":
         """Open a backend, whose clock is to be `now`."""
-        asked = Asked(self)
+        backend = PortalBackend(self)
 
         async def begin() -> None:
-            self.nursery.start_soon(asked.hold, opened)
-            await asked.opened.wait()
+            self.nursery.start_soon(backend.hold, opened)
+            await backend.opened.wait()
 
         trio.from_thread.run(begin, trio_token=self.token)
-        return asked
+        return backend
 
     def call(self, operation: Callable[[], Awaitable[T]], now: float) -> T:
         """Carry out an operation at an instant."""
@@ -42,7 +42,7 @@ class Portal:
 
 
 @attrs.define(eq=False)
-class Asked:
+class PortalBackend:
     """A backend that is called at instants of the test. A `Subject` of the machine."""
 
     portal: Portal

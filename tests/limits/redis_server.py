@@ -64,7 +64,7 @@ class RedisServer:
         self._wait_ready(self._process)
 
     def _wait_ready(self, process: subprocess.Popen[bytes]) -> None:
-        # It tells nobody that it is ready: it is asked.
+        # It does not report that it is ready, so it is polled.
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             if process.poll() is not None:

@@ -14,8 +14,8 @@ CHANCES = st.integers(0, 2**80 - 1)
 
 
 @given(MOMENTS, CHANCES)
-def test_an_id_holds_its_moment_and_its_chance(moment: int, chance: int) -> None:
-    """All of the 128 bits can be read back, and there is nothing else."""
+def test_an_id_contains_its_time_and_its_random_bits(moment: int, chance: int) -> None:
+    """All 128 bits can be read back."""
     text = lease_id(moment, chance)
     assert len(text) == 26
     number = 0
@@ -25,20 +25,20 @@ def test_an_id_holds_its_moment_and_its_chance(moment: int, chance: int) -> None
 
 
 @given(st.tuples(MOMENTS, CHANCES), st.tuples(MOMENTS, CHANCES))
-def test_ids_sort_by_their_moments(one: tuple[int, int], other: tuple[int, int]) -> None:
-    """Text order is the order of creation times, and of chances within one."""
+def test_ids_sort_by_their_times(one: tuple[int, int], other: tuple[int, int]) -> None:
+    """Text order is the order of creation times, then of random bits."""
     assert (lease_id(*one) < lease_id(*other)) == (one < other)
 
 
 @pytest.mark.parametrize("chance", [-1, 2**80])
-def test_chance_out_of_its_range_is_refused(chance: int) -> None:
+def test_random_bits_out_of_range_are_rejected(chance: int) -> None:
     """A larger number would overlap the time."""
     with pytest.raises(ValueError, match=r"chance must be from 0 to 2\*\*80 - 1"):
         lease_id(0, chance)
 
 
-def test_a_maker_draws_eighty_bits_at_the_moment_it_is_called() -> None:
-    """Time and chance come only from its arguments."""
+def test_a_maker_draws_eighty_bits_when_called() -> None:
+    """Time and random bits come only from its arguments."""
     moments, chance = iter([1.0, 2.5]), Random(7)  # noqa: S311 - repeatable
     new = lease_ids(lambda: next(moments), chance.getrandbits)
     again = Random(7)  # noqa: S311 - repeatable

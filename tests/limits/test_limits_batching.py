@@ -34,7 +34,7 @@ def grants(asks: Sequence[LeaseRequest]) -> list[Decision]:
 
 
 @attrs.define(eq=False)
-class Keeper:
+class RecordingBackend:
     """A backend that records requests, takes time and answers by a function."""
 
     decide: Callable[[Sequence[LeaseRequest]], list[Decision]] = grants
@@ -84,7 +84,7 @@ async def hand_in(
 
 
 def together(
-    keeper: Keeper,
+    backend_double: RecordingBackend,
     handed: Sequence[tuple[float, Sequence[LeaseRequest]]],
     *,
     size: int,
@@ -95,7 +95,7 @@ def together(
 
     async def main() -> None:
         async with (
-            open_batching(keeper, size=size, flush=flush) as backend,
+            open_batching(backend_double, size=size, flush=flush) as backend,
             trio.open_nursery() as nursery,
         ):
             for at, asks in handed:
@@ -105,29 +105,29 @@ def together(
     return answers
 
 
-def test_a_batch_goes_when_it_is_full_or_due() -> None:
+def test_a_batch_is_sent_when_it_is_full_or_due() -> None:
     """Two items fill a batch at once; the third waits for others, but not too long."""
-    keeper = Keeper()
+    backend_double = RecordingBackend()
     answers = together(
-        keeper, [(0, [ask("a")]), (1, [ask("b")]), (2, [ask("c")])], size=2, flush=16
+        backend_double, [(0, [ask("a")]), (1, [ask("b")]), (2, [ask("c")])], size=2, flush=16
     )
-    assert keeper.reserved == [(1, ["a", "b"]), (18, ["c"])]
+    assert backend_double.reserved == [(1, ["a", "b"]), (18, ["c"])]
     assert answers == {"a": (2, Granted(2)), "b": (2, Granted(2)), "c": (19, Granted(1))}
 
 
-def test_more_than_a_batch_holds_is_several() -> None:
+def test_more_items_than_a_batch_are_sent_in_several_batches() -> None:
     """Each batch keeps the order, and the rest waits for others."""
-    keeper = Keeper()
-    answers = together(keeper, [(0, [ask(name) for name in "abcde"])], size=2, flush=4)
-    assert sorted(keeper.reserved) == [(0, ["a", "b"]), (0, ["c", "d"]), (4, ["e"])]
+    backend_double = RecordingBackend()
+    answers = together(backend_double, [(0, [ask(name) for name in "abcde"])], size=2, flush=4)
+    assert sorted(backend_double.reserved) == [(0, ["a", "b"]), (0, ["c", "d"]), (4, ["e"])]
     assert list(answers) == list("abcde")
 
 
-def test_a_slow_batch_delays_no_other() -> None:
+def test_a_slow_batch_does_not_delay_others() -> None:
     """The second batch is sent before the first is answered."""
-    keeper = Keeper(latency=100)
-    together(keeper, [(0, [ask("a")]), (10, [ask("b")])], size=8, flush=1)
-    assert [at for at, _ in keeper.reserved] == [1, 11]
+    backend_double = RecordingBackend(latency=100)
+    together(backend_double, [(0, [ask("a")]), (10, [ask("b")])], size=8, flush=1)
+    assert [at for at, _ in backend_double.reserved] == [1, 11]
 
 
 def test_ql_31_a_batch_of_three_is_answered_in_order() -> None:
@@ -137,9 +137,9 @@ def test_ql_31_a_batch_of_three_is_answered_in_order() -> None:
         "invalid": Denied("invalid_request", terminal=True),
         "denied": Denied("no_capacity", terminal=False, retry_after=1.0, keys=("rpm",)),
     }
-    keeper = Keeper(lambda asks: [decided[one.lease_id] for one in asks])
-    answers = together(keeper, [(0, [ask(name)]) for name in decided], size=3, flush=1)
-    assert len(keeper.reserved) == 1
+    backend_double = RecordingBackend(lambda asks: [decided[one.lease_id] for one in asks])
+    answers = together(backend_double, [(0, [ask(name)]) for name in decided], size=3, flush=1)
+    assert len(backend_double.reserved) == 1
     assert {name: decision for name, (_, decision) in answers.items()} == decided
 
 
@@ -148,37 +148,37 @@ def test_ql_32_a_batch_that_fails_is_unknown_for_every_item(fault: str) -> None:
     """The outcome is unknown, so the same ids are requested again."""
 
     def decide(asks: Sequence[LeaseRequest]) -> list[Decision]:
-        if len(keeper.reserved) > 1:
+        if len(backend_double.reserved) > 1:
             return grants(asks)
         if fault == "lost":
             raise LimitError("limiter_unavailable", "no connection")
         return grants(asks)[1:] if fault == "short" else [*grants(asks), Granted(0.0)]
 
-    keeper = Keeper(decide)
-    told = {
+    backend_double = RecordingBackend(decide)
+    messages = {
         "lost": "no connection",
         "short": "1 answers for 2 requests",
         "long": "3 answers for 2 requests",
     }
 
     async def main() -> None:
-        async with open_batching(keeper, size=2) as backend:
+        async with open_batching(backend_double, size=2) as backend:
             asks = [ask("a"), ask("b")]
-            assert await backend.reserve(asks) == [Unknown(told[fault])] * 2
+            assert await backend.reserve(asks) == [Unknown(messages[fault])] * 2
             assert await backend.reserve(asks) == [Granted(2.0)] * 2
 
     run_virtual(main)
-    assert [names for _, names in keeper.reserved] == [["a", "b"]] * 2
+    assert [names for _, names in backend_double.reserved] == [["a", "b"]] * 2
 
 
-def test_a_refusal_of_the_backend_reaches_whoever_asked() -> None:
+def test_a_refusal_of_the_backend_is_raised_to_each_caller() -> None:
     """A refusal is not an unknown outcome, because a retry would not help."""
 
     def decide(_asks: Sequence[LeaseRequest]) -> list[Decision]:
         raise LimitError("invalid_request", "the token is wrong")
 
     async def main() -> None:
-        async with open_batching(Keeper(decide)) as backend:
+        async with open_batching(RecordingBackend(decide)) as backend:
             with pytest.raises(LimitError, match="invalid_request: the token is wrong"):
                 await backend.reserve([ask("a")])
             assert await backend.extend(["a"]) == [True]
@@ -186,13 +186,13 @@ def test_a_refusal_of_the_backend_reaches_whoever_asked() -> None:
     run_virtual(main)
 
 
-def test_a_complete_that_fails_is_told_to_everybody_in_its_batch() -> None:
+def test_a_failed_complete_is_raised_for_each_item_of_its_batch() -> None:
     """Each item raises its own error, so that each may be repeated."""
 
     def decide(_asks: Sequence[LeaseRequest]) -> list[Decision]:
         raise LimitError("limiter_unavailable", "no connection")
 
-    keeper = Keeper(decide)
+    backend_double = RecordingBackend(decide)
     errors: list[LimitError] = []
 
     async def complete(backend: Backend, name: str) -> None:
@@ -201,21 +201,21 @@ def test_a_complete_that_fails_is_told_to_everybody_in_its_batch() -> None:
         errors.append(caught.value)
 
     async def main() -> None:
-        async with open_batching(keeper) as backend, trio.open_nursery() as nursery:
+        async with open_batching(backend_double) as backend, trio.open_nursery() as nursery:
             nursery.start_soon(complete, backend, "a")
             nursery.start_soon(complete, backend, "b")
 
     run_virtual(main)
-    assert sorted(keeper.completed[0][1]) == ["a", "b"]
+    assert sorted(backend_double.completed[0][1]) == ["a", "b"]
     assert errors[0] is not errors[1]
 
 
-def test_reserves_and_completes_are_collected_apart() -> None:
+def test_reserves_and_completes_have_separate_batches() -> None:
     """One batch of each, and the rest goes straight through."""
-    keeper = Keeper()
+    backend_double = RecordingBackend()
 
     async def main() -> None:
-        async with open_batching(keeper, flush=2) as backend:
+        async with open_batching(backend_double, flush=2) as backend:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(backend.reserve, [ask("a")])
                 nursery.start_soon(backend.complete, [Settlement("b", "job")])
@@ -229,18 +229,18 @@ def test_reserves_and_completes_are_collected_apart() -> None:
                 await backend.remove("rpm")
 
     run_virtual(main)
-    assert keeper.reserved == [(2, ["a"])]
-    assert keeper.completed == [(2, ["b"])]
+    assert backend_double.reserved == [(2, ["a"])]
+    assert backend_double.completed == [(2, ["b"])]
 
 
-def test_ql_33_a_closed_batcher_has_answered_every_item() -> None:
+def test_ql_33_closing_a_batcher_answers_every_item() -> None:
     """Waiting items are sent at once; items without an answer in time are unknown."""
-    keeper = Keeper(latency=1.0)
+    backend_double = RecordingBackend(latency=1.0)
     answers: dict[str, tuple[float, Decision]] = {}
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            async with open_batching(keeper, flush=1000) as backend:
+            async with open_batching(backend_double, flush=1000) as backend:
                 nursery.start_soon(hand_in, backend, 0.0, [ask("a"), ask("b")], answers)
                 await trio.testing.wait_all_tasks_blocked()
             with pytest.raises(LimitError, match="closed before the request was sent"):
@@ -248,19 +248,19 @@ def test_ql_33_a_closed_batcher_has_answered_every_item() -> None:
 
     run_virtual(main)
     assert answers == {"a": (1, Granted(2)), "b": (1, Granted(2))}
-    keeper.latency = 1000.0
+    backend_double.latency = 1000.0
     run_virtual(main)
     late = Unknown("closed before an answer arrived")
     assert answers == {"a": (CLOSE_GRACE, late), "b": (CLOSE_GRACE, late)}
 
 
-def test_a_cancelled_block_still_sends_what_its_last_words_are() -> None:
+def test_a_cancelled_block_still_sends_completes_of_its_cleanup() -> None:
     """A complete in a shielded cleanup reaches the backend despite the cancellation."""
-    keeper = Keeper()
+    backend_double = RecordingBackend()
 
     async def main() -> None:
         with trio.move_on_after(5) as scope:
-            async with open_batching(keeper, flush=0) as backend:
+            async with open_batching(backend_double, flush=0) as backend:
                 try:
                     await trio.sleep_forever()
                 finally:
@@ -270,28 +270,28 @@ def test_a_cancelled_block_still_sends_what_its_last_words_are() -> None:
         assert trio.current_time() == 6
 
     run_virtual(main)
-    assert keeper.completed == [(5, ["a"])]
-    assert keeper.finished == 1
+    assert backend_double.completed == [(5, ["a"])]
+    assert backend_double.finished == 1
 
 
-def test_an_open_that_is_cancelled_ends() -> None:
+def test_a_cancelled_open_ends() -> None:
     """Nothing has started, so there is nothing to wait for."""
 
     async def main() -> None:
         with trio.CancelScope() as scope:
             scope.cancel("at once")
-            async with open_batching(Keeper()):
+            async with open_batching(RecordingBackend()):
                 raise AssertionError  # never reached
         assert trio.current_time() == 0
 
     run_virtual(main)
 
 
-def test_an_error_of_the_block_comes_out_as_it_is() -> None:
+def test_an_error_of_the_block_is_not_wrapped() -> None:
     """The inner nursery does not wrap it."""
 
     async def main() -> None:
-        async with open_batching(Keeper()):
+        async with open_batching(RecordingBackend()):
             raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
@@ -329,7 +329,7 @@ def test_items_are_sent_once_in_order_and_in_time(
     _seed: object,
 ) -> None:
     """A batch is never too large, early or late, and every wait ends, despite cancellations."""
-    keeper = Keeper(latency=latency)
+    backend_double = RecordingBackend(latency=latency)
     handed: list[tuple[int, str]] = []
     answered: dict[str, tuple[int, Decision]] = {}
     given_up: dict[str, int] = {}
@@ -337,7 +337,7 @@ def test_items_are_sent_once_in_order_and_in_time(
     async def main() -> None:
         async with (
             trio.open_nursery() as nursery,
-            open_batching(keeper, size=size, flush=flush) as backend,
+            open_batching(backend_double, size=size, flush=flush) as backend,
         ):
             for number, person in enumerate(people):
                 nursery.start_soon(wait_for, backend, number, person)
@@ -347,7 +347,7 @@ def test_items_are_sent_once_in_order_and_in_time(
         await trio.sleep_until(person.at)
         names = [f"{number}.{place}" for place in range(person.leases)]
         if person.at >= end:
-            return  # closed, or about to be
+            return  # closed, or about to close
         handed.extend((person.at, name) for name in names)
         with trio.move_on_after(person.patience) as scope:
             for name, decision in zip(
@@ -358,26 +358,28 @@ def test_items_are_sent_once_in_order_and_in_time(
             given_up.update(dict.fromkeys(names, round(trio.current_time())))
 
     run_virtual(main)
-    sent = [name for _, names in keeper.reserved for name in names]
+    sent = [name for _, names in backend_double.reserved for name in names]
     order = [name for _, name in handed]
     assert len(sent) == len(set(sent))
     assert set(order) == answered.keys() | given_up.keys()
     assert set(order) - set(sent) <= given_up.keys()
     at_by_name = {name: at for at, name in handed}
     earlier: set[str] = set()
-    for sent_at, names in keeper.reserved:
+    for sent_at, names in backend_double.reserved:
         assert 1 <= len(names) <= size
         assert names == sorted(names, key=order.index)
         first = min(at_by_name[name] for name in names)
         assert sent_at <= min(first + flush, end)
         assert all(given_up.get(name, sent_at) >= sent_at for name in names)
-        # Full, closed, or due by one that was in it, and may have given up since.
+        # Full, closed, or due because of an item whose client may have given up since.
         full = len(names) == size
         due = any(sent_at == at + flush for at, name in handed if name not in earlier)
         assert full or due or sent_at == end
         earlier.update(names)
         event("full" if full else "due")
-    sent_at_by_name = {name: sent_at for sent_at, names in keeper.reserved for name in names}
+    sent_at_by_name = {
+        name: sent_at for sent_at, names in backend_double.reserved for name in names
+    }
     for name, (at, decision) in answered.items():
         if isinstance(decision, Granted):
             assert at >= sent_at_by_name[name] + latency
@@ -390,7 +392,7 @@ def test_a_batcher_is_a_backend() -> None:
     """It can replace any backend."""
 
     async def main() -> None:
-        async with open_batching(Keeper()) as backend:
+        async with open_batching(RecordingBackend()) as backend:
             assert isinstance(backend, Backend)
 
     run_virtual(main)

@@ -35,11 +35,11 @@ import trioeval
 from trioeval.cli import run_command_line
 from trioeval.limits.open import open_limits
 
-asked = []
+prompts = []
 
 
 async def pupil(request):
-    asked.append(request.prompt)
+    prompts.append(request.prompt)
     return "yes"
 
 
@@ -57,7 +57,7 @@ async def opened():
         print("opened")
 
 
-def told(function, *arguments):
+def error_of(function, *arguments):
     try:
         function(*arguments)
     except trioeval.TrioevalError as error:
@@ -67,11 +67,11 @@ def told(function, *arguments):
 
 limit = {"key": "m:rpm", "kind": "rolling", "capacity": 5, "windowSeconds": 60}
 found = {
-    "suite": told(trio.run, lambda: run(backend="redis", url="redis://127.0.0.1:1")),
-    "asked": len(asked),
-    "limits": told(trio.run, opened),
-    "memory": told(trio.run, lambda: run(limits=[limit])),
-    "served": len(asked),
+    "suite": error_of(trio.run, lambda: run(backend="redis", url="redis://127.0.0.1:1")),
+    "prompts": len(prompts),
+    "limits": error_of(trio.run, opened),
+    "memory": error_of(trio.run, lambda: run(limits=[limit])),
+    "served": len(prompts),
     "plan": run_command_line(["suite.json", "--plan"]),
     "run": run_command_line(["suite.json"]),
     "show": run_command_line(["limits", "show", "--url", "redis://127.0.0.1:1"]),
@@ -82,7 +82,7 @@ print(json.dumps(found))
 
 
 @pytest.mark.slow
-def test_a_missing_extra_is_told_before_anything_begins(tmp_path: Path) -> None:
+def test_a_missing_extra_is_reported_before_the_run_starts(tmp_path: Path) -> None:
     """A suite reports it with its path, other callers in one line; limits in memory need nothing."""
     limit = {"key": "m:rpm", "kind": "rolling", "capacity": 5, "windowSeconds": 60}
     (tmp_path / "limits.json").write_text(json.dumps([limit]))
@@ -105,7 +105,7 @@ def test_a_missing_extra_is_told_before_anything_begins(tmp_path: Path) -> None:
     needed = f'$.limits.backend: limits in Redis need the extra "redis"\n  {redis}'
     assert found == {
         "suite": f"SuiteError: {needed}",
-        "asked": 0,
+        "prompts": 0,
         "limits": f"UsageError: No module named 'anyio': {redis}",
         "memory": None,
         "served": 1,
@@ -121,7 +121,7 @@ def test_a_missing_extra_is_told_before_anything_begins(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.db"))
 
 
-def test_extras_that_are_there_are_found() -> None:
-    """They are installed where these tests run."""
+def test_installed_extras_are_found() -> None:
+    """The extras are installed in the environment of these tests."""
     assert is_installed("redis")
     assert is_installed("serve")

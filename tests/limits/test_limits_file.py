@@ -73,8 +73,8 @@ def states(draw: st.DrawFn) -> LimitState:
     )
 
 
-def told(wanted: type, data: Any) -> list[str]:
-    """Problems as messages show them."""
+def problems_of(wanted: type, data: Any) -> list[str]:
+    """Return the problems as messages show them."""
     with pytest.raises(SuiteError) as wrong:
         from_json(data, wanted)
     return [str(problem) for problem in wrong.value.problems]
@@ -188,11 +188,11 @@ def test_a_limit_reads_as_it_was_written(state: LimitState) -> None:
         ({"unit": 5}, ["$.unit: 5 is not a text\n  put it in quotes"]),
     ],
 )
-def test_a_definition_that_is_wrong_is_told_with_what_would_be_right(
+def test_an_invalid_definition_is_reported_with_valid_values(
     change: dict[str, Any], wrong: list[str]
 ) -> None:
     """Each field has its own rules."""
-    assert told(SharedLimit, RPM | change) == wrong
+    assert problems_of(SharedLimit, RPM | change) == wrong
 
 
 @pytest.mark.parametrize(
@@ -230,15 +230,15 @@ def test_a_definition_that_is_wrong_is_told_with_what_would_be_right(
         ),
     ],
 )
-def test_a_state_that_cannot_be_is_told(change: dict[str, Any], wrong: list[str]) -> None:
+def test_an_impossible_state_is_reported(change: dict[str, Any], wrong: list[str]) -> None:
     """An invalid state is not corrected."""
-    assert told(LimitState, RPM | change) == wrong
+    assert problems_of(LimitState, RPM | change) == wrong
 
 
-def test_everything_that_is_wrong_with_a_list_is_told_at_once() -> None:
+def test_all_problems_of_a_list_are_reported_at_once() -> None:
     """Each problem has its path."""
     data = [RPM, {"kind": "concurrency", "capacity": 1}, 5, DAILY | {"windowSeconds": 5}, RPM]
-    assert told(tuple[SharedLimit, ...], data) == [
+    assert problems_of(tuple[SharedLimit, ...], data) == [
         "$[1].key: is missing\n  a name",
         """$[1].timeoutSeconds: is missing
   a concurrency limit needs the seconds after which a lost hold is returned""",
@@ -246,19 +246,19 @@ def test_everything_that_is_wrong_with_a_list_is_told_at_once() -> None:
         "$[3].windowSeconds: is not allowed for a budget limit\n  it may have resetSeconds",
         '$[4].key: [0] also has the key "llm:rpm"\n  one limit for each key',
     ]
-    assert told(tuple[LimitState, ...], {"limits": []}) == [
+    assert problems_of(tuple[LimitState, ...], {"limits": []}) == [
         "$: an object is not a list\n  a list of limits"
     ]
     assert from_json([], tuple[SharedLimit, ...]) == ()
 
 
 @pytest.mark.slow
-@settings(max_examples=settings().max_examples // 10)  # each goes to the disk
+@settings(max_examples=settings().max_examples // 10)  # each example writes to the disk
 @given(found=st.lists(states(), max_size=4, unique_by=lambda state: state.limit.key))
-def test_ql_34_limits_in_a_file_are_read_as_they_were_written(
+def test_ql_34_limits_in_a_file_are_read_back_unchanged(
     found: list[LimitState], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Sorted by key, and nothing else is left in the folder."""
+    """The file is sorted by key, and no other file is left in the folder."""
     folder = tmp_path_factory.mktemp("limits")
     path = folder / "limits.json"
     write_limits(path, found)
@@ -306,7 +306,7 @@ def test_ql_34_concurrent_writers_leave_one_whole_file(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_ql_34_a_file_that_is_wrong_is_told_with_its_lines(
+def test_ql_34_an_invalid_file_is_reported_with_its_lines(
     text: str, wrong: str, tmp_path: Path
 ) -> None:
     """An invalid file never counts as empty."""
@@ -318,7 +318,7 @@ def test_ql_34_a_file_that_is_wrong_is_told_with_its_lines(
     assert error.value.files == (path,)
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported(tmp_path: Path) -> None:
     """A missing file counts as one without limits if requested."""
     path = tmp_path / "limits.json"
     with pytest.raises(SuiteError, match=r"limits\.json: file not found"):
@@ -337,7 +337,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         read_limits(tmp_path)
 
 
-def test_a_file_is_replaced_where_it_is_linked_and_keeps_its_rights(tmp_path: Path) -> None:
+def test_a_linked_file_is_replaced_in_place_and_keeps_its_permissions(tmp_path: Path) -> None:
     """A link stays a link."""
     target, link = tmp_path / "limits.json", tmp_path / "link.json"
     target.write_text("[]")
@@ -379,7 +379,9 @@ class Disk:
         self.done.append(what)
 
 
-def test_what_is_written_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_written_file_is_synced_to_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The file is synced before its name: after a crash there is the old or the new one."""
     disk = Disk(monkeypatch)
     write_limits(tmp_path / "limits.json", [])
@@ -387,27 +389,27 @@ def test_what_is_written_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("fails_on", "told", "keys"),
+    ("fails_on", "message", "keys"),
     [
         ("file", "cannot write the limits: broken", []),
         ("replace", "cannot write the limits: broken", []),
         ("folder", "are written, but a loss of power may undo that: broken", ["llm:slots"]),
     ],
 )
-def test_a_disk_that_fails_is_told_with_what_stands_in_the_file(
-    fails_on: str, told: str, keys: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_disk_error_is_reported_with_the_content_of_the_file(
+    fails_on: str, message: str, keys: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No other file is left."""
     path = tmp_path / "limits.json"
     write_limits(path, [])
     Disk(monkeypatch, fails_on)
-    with pytest.raises(OutputError, match=told):
+    with pytest.raises(OutputError, match=message):
         write_limits(path, [LimitState(limit=from_json(SLOTS, SharedLimit))])
     assert [state.limit.key for state in read_limits(path)] == keys
     assert [*tmp_path.iterdir()] == [path]
 
 
-def test_a_file_that_cannot_be_written_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_stays_unchanged(tmp_path: Path) -> None:
     """No other file is left."""
     folder = tmp_path / "limits.json"
     folder.mkdir()

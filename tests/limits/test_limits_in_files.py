@@ -57,8 +57,8 @@ def requires_extra(name: str) -> LeaseRequest:
     return LeaseRequest(name, "job", (Requirement("rpm", 1),))
 
 
-def test_a_definition_is_in_the_file_before_it_is_told(tmp_path: Path) -> None:
-    """A server that is killed right after has it when it restarts."""
+def test_a_definition_is_in_the_file_before_it_is_acknowledged(tmp_path: Path) -> None:
+    """A server that is killed directly afterwards has the definition when it restarts."""
     path = tmp_path / "limits.json"
 
     async def main() -> None:
@@ -71,8 +71,8 @@ def test_a_definition_is_in_the_file_before_it_is_told(tmp_path: Path) -> None:
     in_trio(main)
 
 
-def test_what_is_used_counts_when_the_limits_are_opened_again(tmp_path: Path) -> None:
-    """Also after a cancellation; reservations stay, and a pause continues."""
+def test_usage_counts_after_the_limits_are_reopened(tmp_path: Path) -> None:
+    """This holds after a cancellation too; reservations stay, and a pause continues."""
     path = tmp_path / "limits.json"
     path.write_text('[{"key": "daily", "kind": "budget", "capacity": 100}]')
 
@@ -103,7 +103,7 @@ def test_what_is_used_counts_when_the_limits_are_opened_again(tmp_path: Path) ->
     in_trio(look)
 
 
-def test_a_period_of_a_budget_goes_on_while_nobody_keeps_it(tmp_path: Path) -> None:
+def test_the_period_of_a_budget_continues_while_its_file_is_closed(tmp_path: Path) -> None:
     """Opening starts no period, and a file without a start gets one."""
     path = tmp_path / "limits.json"
     path.write_text(
@@ -117,19 +117,19 @@ def test_a_period_of_a_budget_goes_on_while_nobody_keeps_it(tmp_path: Path) -> N
                 await limits.reserve([ask("a", amount)])
             return state.used
 
-    def begun() -> datetime:
+    def period_start() -> datetime:
         return datetime.fromisoformat(read(path)[0]["beganAt"])
 
     assert trio.run(use) == 60
-    first = begun()
+    first = period_start()
     assert abs(first - datetime.now(UTC)) < timedelta(minutes=1)
     (kept,) = read(path)
     for elapsed, used, amount in ((3000, 60, 0), (5000, 0, 5)):
         at = datetime.now(UTC) - timedelta(seconds=elapsed)
         path.write_text(json.dumps([{**kept, "beganAt": at.isoformat()}]))
         assert trio.run(use, amount) == used
-    # An hour after it began the last time, and not now.
-    assert abs(begun() - at - timedelta(hours=1)) < timedelta(minutes=1)
+    # One hour after the last start of a period, not now.
+    assert abs(period_start() - at - timedelta(hours=1)) < timedelta(minutes=1)
 
 
 class Watched(_FileLimits):
@@ -149,8 +149,8 @@ class Watched(_FileLimits):
                 self.looked_thrice.set()
 
 
-def test_what_is_used_is_written_now_and_then(tmp_path: Path) -> None:
-    """It is written for readers of the file, and only if it has changed."""
+def test_usage_is_written_periodically(tmp_path: Path) -> None:
+    """It is written for programs that read the file, and only if it has changed."""
     path = tmp_path / "limits.json"
 
     async def main() -> None:
@@ -169,7 +169,7 @@ def test_what_is_used_is_written_now_and_then(tmp_path: Path) -> None:
     in_trio(main)
 
 
-def test_a_file_that_cannot_be_written_is_told_once(
+def test_a_file_that_cannot_be_written_is_warned_of_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A failed write is warned of once, however often it is retried."""
@@ -187,7 +187,7 @@ def test_a_file_that_cannot_be_written_is_told_once(
     assert "cannot write the limits" in record.getMessage()
 
 
-def test_a_grant_that_cannot_be_written_is_none(tmp_path: Path) -> None:
+def test_a_grant_that_cannot_be_written_is_not_a_grant(tmp_path: Path) -> None:
     """Its outcome is unknown; repeated, it is granted once, as soon as it can be written."""
     folder, away = tmp_path / "limits", tmp_path / "away"
     folder.mkdir()
@@ -197,7 +197,7 @@ def test_a_grant_that_cannot_be_written_is_none(tmp_path: Path) -> None:
         async with open_file_limits(path) as limits:
             await limits.define(DAILY)
             folder.rename(away)
-            # What is appended to a file that is open goes through; what replaces it does not.
+            # Appending to an open file still succeeds; replacing the file does not.
             limits._journal.close()  # type: ignore[attr-defined]
             for _twice in range(2):
                 with pytest.raises(LimitError, match=r"limiter_unavailable: .*cannot write leases"):
@@ -243,9 +243,7 @@ def test_a_damaged_journal_is_refused(tmp_path: Path) -> None:
     assert sum(state.outstanding for state in file_states(path)) == 30
 
 
-def test_a_journal_is_replaced_when_it_is_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_journal_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its size stays proportional to the remembered leases, and nothing is lost."""
     path = tmp_path / "limits.json"
     journal = tmp_path / "limits.json.journal"
@@ -264,8 +262,8 @@ def test_a_journal_is_replaced_when_it_is_long(
     in_trio(main)
 
 
-def test_what_a_window_has_passed_is_not_in_use_again(tmp_path: Path) -> None:
-    """The file of a killed server may still have the usage; the journal decides, and is removed."""
+def test_usage_whose_window_has_passed_is_not_restored(tmp_path: Path) -> None:
+    """The file of a killed server may still contain the usage; the journal decides, and is removed."""
     path = tmp_path / "limits.json"
     path.write_text(json.dumps([limit_data(RPM)]))
     now = 10_000.0
@@ -287,15 +285,19 @@ def test_what_a_window_has_passed_is_not_in_use_again(tmp_path: Path) -> None:
     assert {one.name for one in tmp_path.iterdir()} == {"limits.json"}
 
 
-def test_a_file_that_was_changed_while_nobody_had_it_open_counts(tmp_path: Path) -> None:
-    """Its definitions count; limits that stay the same keep their leases."""
+def test_changes_of_a_file_while_it_is_closed_take_effect(tmp_path: Path) -> None:
+    """Its definitions are used; limits that stay the same keep their leases."""
     path = tmp_path / "limits.json"
     path.write_text(json.dumps([limit_data(one) for one in (DAILY, SLOTS, GONE)]))
 
     async def use() -> None:
         async with open_file_limits(path) as limits:
-            asked = [Requirement("daily", 60), Requirement("slots", 1), Requirement("gone", 1)]
-            await limits.reserve([LeaseRequest("a", "job", tuple(asked))])
+            requirements = [
+                Requirement("daily", 60),
+                Requirement("slots", 1),
+                Requirement("gone", 1),
+            ]
+            await limits.reserve([LeaseRequest("a", "job", tuple(requirements))])
 
     async def look() -> None:
         async with open_file_limits(path) as limits:
@@ -313,7 +315,7 @@ def test_a_file_that_was_changed_while_nobody_had_it_open_counts(tmp_path: Path)
     in_trio(look)
 
 
-def test_a_clock_that_was_set_back_makes_no_window_longer(tmp_path: Path) -> None:
+def test_a_clock_that_was_set_back_does_not_lengthen_windows(tmp_path: Path) -> None:
     """Time continues from where it was; a full window is free after its length."""
     path = tmp_path / "limits.json"
     path.write_text(json.dumps([limit_data(RPM)]))
@@ -344,8 +346,8 @@ def test_a_clock_that_was_set_back_makes_no_window_longer(tmp_path: Path) -> Non
     in_trio(later)
 
 
-def test_who_defines_a_limit_hears_that_it_is_not_written(tmp_path: Path) -> None:
-    """The change is in effect for now; closing fails as well."""
+def test_an_error_of_writing_is_raised_to_the_caller_of_define(tmp_path: Path) -> None:
+    """The change takes effect for now; closing fails as well."""
     folder = tmp_path / "gone"
     folder.mkdir()
     path = folder / "limits.json"
@@ -362,7 +364,7 @@ def test_who_defines_a_limit_hears_that_it_is_not_written(tmp_path: Path) -> Non
         in_trio(main)
 
 
-def test_a_file_that_cannot_be_used_is_told_before_anything_begins(tmp_path: Path) -> None:
+def test_an_unusable_file_is_reported_when_it_is_opened(tmp_path: Path) -> None:
     """Problems of the file or its folder are reported; errors of the block are not wrapped."""
 
     async def opened(path: Path) -> None:
@@ -379,7 +381,7 @@ def test_a_file_that_cannot_be_used_is_told_before_anything_begins(tmp_path: Pat
         trio.run(opened, tmp_path / "new.json")
 
 
-def test_what_is_removed_is_gone_from_the_file(tmp_path: Path) -> None:
+def test_a_removed_limit_is_removed_from_the_file(tmp_path: Path) -> None:
     """A removal is written at once, like a definition."""
     path = tmp_path / "limits.json"
 
@@ -412,8 +414,8 @@ def test_a_file_has_one_user_at_a_time(tmp_path: Path) -> None:
     assert {one.name for one in tmp_path.iterdir()} == {"limits.json", "also.json"}
 
 
-def test_a_lock_that_was_left_holds_nobody_up(tmp_path: Path) -> None:
-    """For example of a killed process."""
+def test_a_stale_lock_does_not_block(tmp_path: Path) -> None:
+    """For example the lock of a killed process."""
     path = tmp_path / "limits.json"
     (tmp_path / ".limits.json.lock").touch()
 

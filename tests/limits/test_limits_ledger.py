@@ -63,7 +63,7 @@ def reason(answer: Granted | Denied) -> str:
     return "" if isinstance(answer, Granted) else answer.reason
 
 
-def test_ql_01_a_full_window_tells_when_there_is_room() -> None:
+def test_ql_01_a_denial_of_a_full_window_states_the_time_until_there_is_room() -> None:
     """Two of two requests are granted, the third when the first ends."""
     ledger = book_of(rolling())
     assert ledger.reserve(ask("1", rpm=1), 0) == ledger.reserve(ask("2", rpm=1), 0) == Granted(0)
@@ -72,7 +72,7 @@ def test_ql_01_a_full_window_tells_when_there_is_room() -> None:
     )
 
 
-def test_the_time_until_there_is_room_is_that_of_as_many_shares_as_are_needed() -> None:
+def test_the_wait_is_until_enough_shares_have_ended() -> None:
     """The first share that ends may be too small."""
     ledger = book_of(rolling(capacity=10))
     for second, amount in enumerate([3, 3, 4]):
@@ -94,7 +94,7 @@ def test_ql_02_a_window_ends_exactly_after_its_length() -> None:
     assert ledger.reserve(ask("late", rpm=2), 10) == Granted(10)
 
 
-def test_ql_03_a_denial_takes_nothing_of_any_limit() -> None:
+def test_ql_03_a_denial_takes_nothing_from_any_limit() -> None:
     """It does not matter which limit was short, or its position."""
     ledger = book_of(rolling("a", 5), rolling("b", 1), concurrency("c"))
     ledger.reserve(ask("full", b=1), 0)
@@ -105,7 +105,7 @@ def test_ql_03_a_denial_takes_nothing_of_any_limit() -> None:
     assert ledger.reserve(ask("a alone", a=5), 0) == Granted(0)
 
 
-def test_ql_04_what_was_not_used_is_free_at_once() -> None:
+def test_ql_04_unused_amounts_are_free_at_once() -> None:
     """100 are reserved, 10 used, 90 free; the 10 end on time."""
     ledger = book_of(rolling("tpm", 100, 60))
     ledger.reserve(ask("1", tpm=100), 0)
@@ -115,7 +115,7 @@ def test_ql_04_what_was_not_used_is_free_at_once() -> None:
     assert state(ledger, "tpm", 60).used == 90
 
 
-def test_what_was_given_back_leaves_what_others_have() -> None:
+def test_returning_a_share_leaves_other_shares() -> None:
     """Small shares at any position end with their own window."""
     ledger = book_of(rolling("tpm", 100, 60))
     for second, lease_id in enumerate("abc"):
@@ -127,7 +127,7 @@ def test_what_was_given_back_leaves_what_others_have() -> None:
 
 
 @pytest.mark.parametrize(("actual", "debt"), [(140, 40), (150, 50)])
-def test_ql_05_what_does_not_fit_into_the_window_is_debt(actual: int, debt: int) -> None:
+def test_ql_05_usage_beyond_the_window_is_debt(actual: int, debt: int) -> None:
     """Debt is shown, and delays nothing once the window has passed."""
     ledger = book_of(rolling("tpm", 100, 60))
     ledger.reserve(ask("1", tpm=100), 0)
@@ -137,8 +137,8 @@ def test_ql_05_what_does_not_fit_into_the_window_is_debt(actual: int, debt: int)
     assert state(ledger, "tpm", 60).debt == debt
 
 
-def test_ql_06_what_was_used_beyond_the_reservation_counts_in_its_window() -> None:
-    """Usage beyond the reservation counts as far as there is room, and ends with the share."""
+def test_ql_06_usage_beyond_the_reservation_counts_in_its_window() -> None:
+    """It counts as far as there is room, and ends with the share."""
     ledger = book_of(rolling("tpm", 100, 60))
     ledger.reserve(ask("1", tpm=50), 0)
     ledger.complete(end("1", tpm=70), 30)
@@ -146,7 +146,7 @@ def test_ql_06_what_was_used_beyond_the_reservation_counts_in_its_window() -> No
     assert state(ledger, "tpm", 60).used == 0
 
 
-def test_an_excess_is_left_out_where_the_limit_denies_it() -> None:
+def test_an_excess_does_not_count_if_the_limit_excludes_it() -> None:
     """Neither the window nor the debt grows."""
     ledger = book_of(rolling("tpm", 100, 60, overage="deny"))
     ledger.reserve(ask("1", tpm=50), 0)
@@ -154,7 +154,7 @@ def test_an_excess_is_left_out_where_the_limit_denies_it() -> None:
     assert (state(ledger, "tpm", 30).used, state(ledger, "tpm", 30).debt) == (50, 0)
 
 
-def test_an_excess_has_the_room_of_the_capacity_that_holds_while_it_decreases() -> None:
+def test_an_excess_counts_up_to_the_capacity_in_effect_while_it_decreases() -> None:
     """The capacity in effect counts, not the pending one: 8 of 10, pending 5, and 2 more are used."""
     ledger = book_of(rolling("tpm", 10, 60))
     ledger.reserve(ask("1", tpm=8), 0)
@@ -163,7 +163,7 @@ def test_an_excess_has_the_room_of_the_capacity_that_holds_while_it_decreases() 
     assert (state(ledger, "tpm", 2).used, state(ledger, "tpm", 2).debt) == (10, 0)
 
 
-def test_what_is_told_after_the_window_has_passed_is_debt() -> None:
+def test_usage_reported_after_the_window_has_passed_is_debt() -> None:
     """It counts nowhere else: the window in which it was used is over."""
     ledger = book_of(rolling("tpm", 100, 60))
     ledger.reserve(ask("1", tpm=50), 0)
@@ -175,7 +175,9 @@ def test_what_is_told_after_the_window_has_passed_is_debt() -> None:
 @pytest.mark.slow
 @given(st.floats(0, 1e6), st.floats(0, 1e3), st.floats(1e-3, 1e5), st.sampled_from(["rpm", "open"]))
 @example(0.2, 0.0, 0.7, "rpm")
-def test_who_waits_as_told_is_granted(begin: float, later: float, span: float, key: str) -> None:
+def test_a_request_repeated_after_the_announced_wait_is_granted(
+    begin: float, later: float, span: float, key: str
+) -> None:
     """The hints of windows and pauses are exact to the last bit."""
     ledger = book_of(rolling("rpm", 1, span), rolling("open", 1, span))
     ledger.reserve(ask("1", rpm=1), begin)
@@ -196,7 +198,7 @@ def test_ql_07_the_same_lease_is_granted_once() -> None:
     assert [one.used for one in ledger.states(5)] == [1, 1]
 
 
-def test_ql_08_the_same_lease_with_other_requirements_is_refused() -> None:
+def test_ql_08_the_same_lease_with_other_requirements_is_rejected() -> None:
     """The first grant stays in effect."""
     ledger = book_of(rolling(), concurrency())
     ledger.reserve(ask("1", rpm=1), 0)
@@ -207,8 +209,8 @@ def test_ql_08_the_same_lease_with_other_requirements_is_refused() -> None:
     assert [one.used for one in ledger.states(0)] == [1, 0]
 
 
-def test_ql_09_what_is_over_is_over_once() -> None:
-    """The second end, and that of an unknown lease, change nothing; the id is never granted again."""
+def test_ql_09_a_lease_ends_once() -> None:
+    """A second end, and that of an unknown lease, change nothing; the id is never granted again."""
     ledger = book_of(budget())
     ledger.reserve(ask("1", tokens=400), 0)
     assert ledger.complete(end("1", tokens=100), 0) == ("tokens",)
@@ -218,8 +220,8 @@ def test_ql_09_what_is_over_is_over_once() -> None:
     assert reason(ledger.reserve(ask("1", tokens=400), 0)) == "lease_completed"
 
 
-def test_ql_10_a_hold_that_is_given_back_is_free_at_once() -> None:
-    """It is free in the same instant."""
+def test_ql_10_a_returned_hold_is_free_at_once() -> None:
+    """It is free at the same instant."""
     ledger = book_of(concurrency())
     ledger.reserve(ask("1", slots=1), 0)
     assert reason(ledger.reserve(ask("2", slots=1), 1)) == "no_capacity"
@@ -227,8 +229,8 @@ def test_ql_10_a_hold_that_is_given_back_is_free_at_once() -> None:
     assert ledger.reserve(ask("3", slots=1), 1) == Granted(1)
 
 
-def test_ql_11_a_hold_that_nobody_extends_comes_back() -> None:
-    """At its timeout; its old owner is denied, and its end does not affect the new owner."""
+def test_ql_11_a_hold_that_is_not_extended_expires() -> None:
+    """It expires at its timeout; its old owner is denied, and the end of that lease affects no new owner."""
     ledger = book_of(concurrency(timeout=3))
     ledger.reserve(ask("gone", slots=1), 0)
     assert reason(ledger.reserve(ask("early", slots=1), 2.9)) == "no_capacity"
@@ -239,7 +241,7 @@ def test_ql_11_a_hold_that_nobody_extends_comes_back() -> None:
     assert state(ledger, "slots", 4).used == 1
 
 
-def test_a_hold_that_has_ended_is_over_for_who_asks_first_after_its_end() -> None:
+def test_the_first_request_after_the_end_of_a_hold_finds_it_expired() -> None:
     """The request itself finds that the hold has ended."""
     ledger = book_of(concurrency(timeout=3))
     ledger.reserve(ask("gone", slots=1), 0)
@@ -248,7 +250,7 @@ def test_a_hold_that_has_ended_is_over_for_who_asks_first_after_its_end() -> Non
     assert ledger.extend(["next"], 6) == [False]
 
 
-def test_a_hold_that_is_extended_or_held_does_not_end() -> None:
+def test_an_extended_hold_or_one_of_a_scope_does_not_end() -> None:
     """It must be extended in time; a hold of a scope of this process never ends by itself."""
     ledger = book_of(concurrency(capacity=2))
     ledger.reserve(ask("extended", slots=1), 0)
@@ -259,7 +261,7 @@ def test_a_hold_that_is_extended_or_held_does_not_end() -> None:
     assert state(ledger, "slots", 5002).used == 1
 
 
-def test_a_hold_that_is_extended_does_not_keep_others() -> None:
+def test_extending_a_hold_does_not_extend_others() -> None:
     """Each hold ends by its own timeout."""
     ledger = book_of(concurrency(capacity=3))
     for second, lease_id in enumerate("abc"):
@@ -268,7 +270,7 @@ def test_a_hold_that_is_extended_does_not_keep_others() -> None:
     assert [state(ledger, "slots", now).used for now in (2, 3.25, 3.5, 5)] == [3, 2, 1, 0]
 
 
-def test_ql_13_a_larger_capacity_holds_at_once() -> None:
+def test_ql_13_a_larger_capacity_takes_effect_at_once() -> None:
     """It also cancels a pending decrease."""
     ledger = book_of(rolling(capacity=5))
     ledger.reserve(ask("1", rpm=5), 0)
@@ -279,13 +281,17 @@ def test_ql_13_a_larger_capacity_holds_at_once() -> None:
     assert ledger.define(rolling(capacity=9), 0) == LimitState(limit=rolling(capacity=9), used=8)
 
 
-def test_ql_14_a_smaller_capacity_waits_until_so_much_is_free() -> None:
-    """Meanwhile nothing is granted, not even what would fit."""
+def test_ql_14_a_smaller_capacity_takes_effect_when_enough_is_free() -> None:
+    """Until then nothing is granted, not even what would fit."""
     ledger = book_of(rolling("tpm", 100, 60))
     ledger.reserve(ask("1", tpm=50), 0)
     ledger.reserve(ask("2", tpm=30), 0)
-    told = ledger.define(rolling("tpm", 60, 60), 1)
-    assert (told.status, told.pending_capacity, told.limit.capacity) == ("decreasing", 60, 100)
+    message = ledger.define(rolling("tpm", 60, 60), 1)
+    assert (message.status, message.pending_capacity, message.limit.capacity) == (
+        "decreasing",
+        60,
+        100,
+    )
     denied = ledger.reserve(ask("3", tpm=5), 1)
     assert isinstance(denied, Denied)
     assert (denied.reason, denied.terminal, denied.retry_after) == ("limit_decreasing", False, 59)
@@ -297,8 +303,8 @@ def test_ql_14_a_smaller_capacity_waits_until_so_much_is_free() -> None:
     assert ledger.reserve(ask("4", tpm=60), 60) == Granted(60)
 
 
-def test_ql_15_a_decrease_that_was_loaded_is_taken_on_by_itself() -> None:
-    """On a completion or an expiry, and at once if that much is free."""
+def test_ql_15_a_loaded_decrease_takes_effect_without_a_request() -> None:
+    """It takes effect at a completion or an expiry, and at once if that much is free."""
     slots = LimitState(
         limit=concurrency(capacity=3), status="decreasing", pending_capacity=1, used=2
     )
@@ -309,7 +315,7 @@ def test_ql_15_a_decrease_that_was_loaded_is_taken_on_by_itself() -> None:
     assert state(ledger, "slots", 103) == LimitState(limit=concurrency(capacity=1))
 
 
-def test_ql_18_what_is_outstanding_of_a_budget_may_come_back() -> None:
+def test_ql_18_outstanding_amounts_of_a_budget_may_be_returned() -> None:
     """700 of 1000 are settled, 200 outstanding: 250 must wait until 100 are returned."""
     ledger = book_of(budget())
     for lease_id, amount in (("1", 700), ("2", 200)):
@@ -320,11 +326,11 @@ def test_ql_18_what_is_outstanding_of_a_budget_may_come_back() -> None:
     assert isinstance(denied, Denied)
     assert (denied.reason, denied.terminal, denied.retry_after) == ("no_capacity", False, 0.05)
     ledger.complete(end("2", tokens=100), 0)
-    assert reason(ledger.reserve(ask("3", tokens=250), 0)) == "no_capacity"  # as it was told
+    assert reason(ledger.reserve(ask("3", tokens=250), 0)) == "no_capacity"  # as announced
     assert reason(ledger.reserve(ask("4", tokens=200), 0)) == ""
 
 
-def test_ql_19_what_a_budget_will_never_have_is_refused_for_good() -> None:
+def test_ql_19_an_amount_that_a_budget_can_never_have_is_denied_for_good() -> None:
     """900 of 1000 are settled, so a wait does not help 150."""
     ledger = book_of(budget())
     ledger.reserve(ask("1", tokens=900), 0)
@@ -337,7 +343,7 @@ def test_ql_19_what_a_budget_will_never_have_is_refused_for_good() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         (
             LeaseRequest("1", "job", (Requirement("a", 1), Requirement("a", 1))),
@@ -351,34 +357,34 @@ def test_ql_19_what_a_budget_will_never_have_is_refused_for_good() -> None:
         (LeaseRequest("1", "job", (Requirement(" ", 1),)), "a key is blank"),
     ],
 )
-def test_ql_20_a_request_that_means_nothing_is_refused(wrong: LeaseRequest, told: str) -> None:
+def test_ql_20_an_invalid_request_is_denied(wrong: LeaseRequest, message: str) -> None:
     """It is denied for good, and not remembered."""
     ledger = book_of(rolling("a"))
     denied = ledger.reserve(wrong, 0)
     assert isinstance(denied, Denied)
     assert (denied.reason, denied.terminal) == ("invalid_request", True)
-    assert denied.message == f"invalid_request: {told}"
+    assert denied.message == f"invalid_request: {message}"
     assert len(ledger) == 0
 
 
-def test_a_denial_for_good_says_what_is_asked_for_and_what_there_is() -> None:
-    """For each limit that causes the denial; for a budget what is left, and its reset."""
+def test_a_denial_for_good_states_the_requested_and_the_available_amounts() -> None:
+    """This is stated for each limit that causes the denial; for a budget, what is left, and its reset."""
     ledger = book_of(rolling("tpm", 1000), rolling("rpm", 2), budget("daily", 1000, reset=86400))
     ledger.define(rolling("rpm", 1), 0)
     denied = ledger.reserve(ask("1", tpm=2087, rpm=2, daily=1), 0)
     assert isinstance(denied, Denied)
-    told = "2,087 of tpm requested, the capacity is 1,000; 2 of rpm requested, the capacity is 1"
-    assert denied.message == f"exceeds_capacity:tpm,rpm: {told}"
+    message = "2,087 of tpm requested, the capacity is 1,000; 2 of rpm requested, the capacity is 1"
+    assert denied.message == f"exceeds_capacity:tpm,rpm: {message}"
     ledger.reserve(ask("2", daily=900), 0)
     ledger.complete(end("2", daily=950), 0)
     denied = ledger.reserve(ask("3", daily=51), 86399.5)
     assert isinstance(denied, Denied)
-    told = "51 of daily requested, 50 of 1,000 left, resets in 1 s"
-    assert denied.message == f"budget_exhausted:daily: {told}"
+    message = "51 of daily requested, 50 of 1,000 left, resets in 1 s"
+    assert denied.message == f"budget_exhausted:daily: {message}"
     assert ledger.reserve(ask("4", daily=51), 86400) == Granted(86400)
 
 
-def test_what_never_changes_is_told_before_what_passes() -> None:
+def test_permanent_reasons_come_before_transient_ones() -> None:
     """Unknown limits come first, then amounts beyond the capacity, then transient reasons."""
     ledger = book_of(
         rolling("full", 1), rolling("less", 4), rolling("small", 1), budget("spent", 5)
@@ -386,7 +392,7 @@ def test_what_never_changes_is_told_before_what_passes() -> None:
     ledger.reserve(ask("first", full=1, less=4, spent=5), 0)
     ledger.complete(end("first"), 0)
     ledger.define(rolling("less", 2), 0)
-    wanted = {"full": 1, "less": 1, "spent": 1, "small": 2, "nobody's": 1}
+    wanted = {"full": 1, "less": 1, "spent": 1, "small": 2, "unknown": 1}
     seen: list[tuple[str, tuple[str, ...]]] = []
     while wanted:
         denied = ledger.reserve(ask(str(len(seen)), **wanted), 0)
@@ -395,7 +401,7 @@ def test_what_never_changes_is_told_before_what_passes() -> None:
         for key in denied.keys:
             del wanted[key]
     assert seen == [
-        ("unknown_limit_key", ("nobody's",)),
+        ("unknown_limit_key", ("unknown",)),
         ("exceeds_capacity", ("small",)),
         ("budget_exhausted", ("spent",)),
         ("limit_decreasing", ("less",)),
@@ -403,7 +409,7 @@ def test_what_never_changes_is_told_before_what_passes() -> None:
     ]
 
 
-def test_a_denial_is_remembered_with_its_words() -> None:
+def test_a_denial_is_remembered_with_its_message() -> None:
     """The id gets the same answer when there is room; a new id does not."""
     ledger = book_of(rolling(capacity=1))
     ledger.reserve(ask("1", rpm=1), 0)
@@ -412,7 +418,7 @@ def test_a_denial_is_remembered_with_its_words() -> None:
     assert ledger.reserve(ask("3", rpm=1), 20) == Granted(20)
 
 
-def test_a_paused_limit_grants_nothing_until_its_instant() -> None:
+def test_a_paused_limit_grants_nothing_until_its_end() -> None:
     """The wait lasts until then; with a shortage as well, the later of both counts."""
     ledger = book_of(rolling("a", 1), concurrency("b"))
     assert ledger.pause("a", 30, 0).paused_until == 30
@@ -424,11 +430,11 @@ def test_a_paused_limit_grants_nothing_until_its_instant() -> None:
     assert ledger.pause("a", 11, 11).paused_until is None
     assert ledger.reserve(ask("2", a=1), 11) == Granted(11)
     with pytest.raises(LimitError, match="unknown_limit_key"):
-        ledger.pause("nobody's", 1, 0)
+        ledger.pause("unknown", 1, 0)
 
 
-def test_hints_of_who_stands_behind_others_grow_as_well() -> None:
-    """Also for a window with a known time, because an earlier request may take the room."""
+def test_hints_of_requests_behind_others_grow_as_well() -> None:
+    """This holds for a window with a known time too, because an earlier request may take the room."""
     ledger = book_of(rolling(capacity=9))
 
     def wait(name: str) -> float:
@@ -441,14 +447,14 @@ def test_hints_of_who_stands_behind_others_grow_as_well() -> None:
     assert wait("5") == 0.05
 
 
-def test_hints_grow_with_denials_in_a_row_up_to_two_seconds() -> None:
+def test_hints_grow_with_consecutive_denials_up_to_two_seconds() -> None:
     """They restart after a grant, and never exceed the timeout."""
     ledger = book_of(concurrency("long", timeout=60), concurrency("short", timeout=0.3))
     ledger.reserve(ask("first", long=1, short=1), 0)
 
     def waits(key: str, name: str) -> list[float]:
-        asked = (ledger.reserve(ask(f"{name} {n}", **{key: 1}), 0) for n in range(8))
-        return [denied.retry_after for denied in asked if isinstance(denied, Denied)]
+        answers = (ledger.reserve(ask(f"{name} {n}", **{key: 1}), 0) for n in range(8))
+        return [denied.retry_after for denied in answers if isinstance(denied, Denied)]
 
     assert waits("long", "a") == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
     assert waits("short", "b") == [0.05, 0.1, 0.2, 0.3, 0.3, 0.3, 0.3, 0.3]
@@ -458,7 +464,7 @@ def test_hints_grow_with_denials_in_a_row_up_to_two_seconds() -> None:
 
 
 def test_a_released_lease_leaves_no_trace() -> None:
-    """A returned lease leaves its window, its budget or its hold; its requests too."""
+    """A returned lease is removed from its window, budget and hold, and its requests are removed too."""
     ledger = book_of(rolling(), concurrency(), budget())
     ledger.reserve(ask("1", rpm=2, slots=1, tokens=1000), 0)
     assert {*ledger.complete(end("1", rpm=0, slots=0, tokens=0), 1)} == {"rpm", "slots", "tokens"}
@@ -476,7 +482,7 @@ def test_a_period_that_rounding_makes_longer_ends_once() -> None:
     assert ledger.next_at(2.5) > 2.7
 
 
-def test_a_period_goes_on_with_who_keeps_it_next() -> None:
+def test_a_period_continues_in_the_next_backend() -> None:
     """The period keeps its start; a start in the future becomes now."""
     began = [
         LimitLedger([LimitState(limit=budget(reset=100), used=7, began_at=at)], now=1000)
@@ -488,7 +494,7 @@ def test_a_period_goes_on_with_who_keeps_it_next() -> None:
     assert state(book_of(budget()), "tokens", 0).began_at is None
 
 
-def test_a_budget_begins_anew_at_whole_periods() -> None:
+def test_a_budget_resets_at_whole_periods() -> None:
     """Settled amounts are reset, outstanding ones are not."""
     ledger = LimitLedger([LimitState(limit=budget(reset=100))], now=50)
     ledger.reserve(ask("settled", tokens=600), 60)
@@ -505,14 +511,14 @@ def test_a_budget_begins_anew_at_whole_periods() -> None:
     assert ledger.next_at(480) == 550
 
 
-def test_the_next_instant_is_the_first_at_which_something_changes_by_itself() -> None:
+def test_the_next_instant_is_the_first_at_which_the_state_changes_by_itself() -> None:
     """A share, a hold or a pause ends, a budget resets, or a lease is dropped."""
     ledger = book_of(rolling("w", window=50), concurrency("h", timeout=40), budget("b", reset=700))
     assert ledger.next_at(0) == math.inf
     ledger.reserve(ask("1", w=1, h=1, b=1), 1)
     assert ledger.next_at(1) == 41
     assert ledger.next_at(1, ["w"]) == 51
-    assert ledger.next_at(1, ["b", "nobody's"]) == 601  # it is taken as used
+    assert ledger.next_at(1, ["b", "unknown"]) == 601  # it counts as used
     ledger.pause("w", 30, 1)
     assert ledger.next_at(1) == 30
     assert ledger.next_at(601, ["b"]) == 700
@@ -520,16 +526,16 @@ def test_the_next_instant_is_the_first_at_which_something_changes_by_itself() ->
     assert state(ledger, "b", 700).used == 0
 
 
-def test_a_waiter_before_it_denies_a_lease() -> None:
-    """It counts as full where earlier requests wait."""
+def test_a_lease_is_denied_behind_an_earlier_waiter() -> None:
+    """A limit counts as full if earlier requests wait for it."""
     ledger = book_of(rolling("a"), concurrency("b"))
     denied = ledger.reserve(ask("1", a=1, b=1), 0, behind=lambda _needs: ("b",))
     assert denied == Denied("no_capacity", terminal=False, retry_after=0.05, keys=("b",))
     assert ledger.reserve(ask("2", a=1, b=1), 0, behind=lambda _needs: ()) == Granted(0)
 
 
-def test_a_look_takes_nothing() -> None:
-    """It takes nothing, and remembers nothing."""
+def test_a_check_takes_nothing() -> None:
+    """It takes nothing, and stores nothing."""
     ledger = book_of(concurrency())
     needs = (Requirement("slots", 1),)
     assert ledger.check(needs, 0) is ledger.check(needs, 0) is None
@@ -540,8 +546,8 @@ def test_a_look_takes_nothing() -> None:
     assert len(ledger) == 1
 
 
-def test_what_was_in_use_before_counts_on() -> None:
-    """A window counts as if taken now, holds until their timeout, a budget in full."""
+def test_restored_usage_counts() -> None:
+    """A window counts as if taken now, holds count until their timeout, a budget in full."""
     states = [
         LimitState(limit=rolling("w", 5, window=60), used=4, debt=2),
         LimitState(limit=concurrency("h", 5, timeout=30), used=3),
@@ -556,7 +562,7 @@ def test_what_was_in_use_before_counts_on() -> None:
 
 
 def test_a_limit_keeps_its_kind_and_its_key() -> None:
-    """A change of either would make existing shares meaningless."""
+    """A change of either would invalidate existing shares."""
     ledger = book_of(rolling("a"))
     with pytest.raises(LimitError) as wrong:
         ledger.define(concurrency("a"), 0)
@@ -571,7 +577,7 @@ def test_a_limit_keeps_its_kind_and_its_key() -> None:
         ledger.room("b", 0)
 
 
-def test_a_lease_of_a_scope_is_forgotten_with_it() -> None:
+def test_a_lease_of_a_scope_is_dropped_with_the_scope() -> None:
     """It is remembered as long as the scope lasts."""
     ledger = book_of(rolling(capacity=1, window=1), concurrency())
     ledger.reserve(ask("1", rpm=1, slots=1), 0, is_held=True)
@@ -584,7 +590,7 @@ def test_a_lease_of_a_scope_is_forgotten_with_it() -> None:
 
 
 @pytest.mark.slow
-def test_ql_35_what_is_remembered_is_bounded_by_time() -> None:
+def test_ql_35_memory_is_bounded_by_time() -> None:
     """Ended, returned, denied or abandoned leases are all dropped in time."""
     ledger = book_of(
         rolling(capacity=10**9, window=30), concurrency(timeout=20), budget("b", 10**9)
@@ -592,7 +598,7 @@ def test_ql_35_what_is_remembered_is_bounded_by_time() -> None:
     most = 0
     for n in range(24_000):
         now = n / 4
-        key = ("rpm", "slots", "b", "nobody's")[n % 4]
+        key = ("rpm", "slots", "b", "unknown")[n % 4]
         ledger.reserve(ask(str(n), **{key: 1}), now)
         if n % 3 == 0:
             ledger.complete(end(str(n)), now)

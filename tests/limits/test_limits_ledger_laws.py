@@ -6,7 +6,7 @@ from limits_machine import machine
 from trioeval.limits.ledger import LimitLedger
 
 
-class BookSubject:
+class LedgerSubject:
     """A ledger without limits."""
 
     def __init__(self) -> None:
@@ -19,8 +19,8 @@ class BookSubject:
         self.states = self.ledger.states
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
-TestBookLaws = machine(BookSubject).TestCase
+TestBookLaws = machine(LedgerSubject).TestCase
 TestBookLaws.settings = settings(max_examples=settings().max_examples // 2, stateful_step_count=50)

@@ -1,4 +1,4 @@
-"""Opening limits where they are kept: in this process, over HTTP, in Redis."""
+"""Opening limits of each backend: in this process, over HTTP, in Redis."""
 
 import logging
 import random
@@ -58,7 +58,7 @@ def ignore(_shortage: object) -> None:
     """Ignore a warning."""
 
 
-async def standing(limits: SharedLimits) -> list[tuple[str, int]]:
+async def keys_and_usage(limits: SharedLimits) -> list[tuple[str, int]]:
     return [(state.limit.key, state.limit.capacity) for state in await limits.states()]
 
 
@@ -67,7 +67,7 @@ async def take_one(limits: SharedLimits, *keys: LimitKey) -> None:
     permit.settle(1, 0.0)
 
 
-def test_limits_of_this_process_are_those_of_the_call_and_of_the_file(tmp_path: Path) -> None:
+def test_limits_in_memory_come_from_the_call_and_from_the_file(tmp_path: Path) -> None:
     """Earlier usage counts from the moment of opening."""
     file = tmp_path / "limits.json"
     write_limits(file, [LimitState(limit=RPM, used=1)])
@@ -78,13 +78,13 @@ def test_limits_of_this_process_are_those_of_the_call_and_of_the_file(tmp_path: 
             permits = limits.permits("lane", [LimitKey("rpm", "requests")])
             assert permits.take_nowait(0, 0, 0.0) is not None
             full = permits.take_nowait(0, 0, 0.0) is None
-            return await standing(limits), full
+            return await keys_and_usage(limits), full
 
     assert run_virtual(main) == ([("rpm", 2), ("slots", 1)], True)
 
 
-def test_ql_15_a_limit_that_is_to_be_smaller_becomes_so_by_itself(tmp_path: Path) -> None:
-    """The file says that it decreases; the end of the usage is enough."""
+def test_ql_15_a_pending_decrease_of_a_file_takes_effect_without_a_request(tmp_path: Path) -> None:
+    """The file states that the limit decreases; the end of the usage is enough."""
     file = tmp_path / "limits.json"
     decreasing = LimitState(
         limit=SharedLimit(key="slots", kind="concurrency", capacity=5, timeout=30),
@@ -104,8 +104,8 @@ def test_ql_15_a_limit_that_is_to_be_smaller_becomes_so_by_itself(tmp_path: Path
     assert run_virtual(main) == 30.0
 
 
-def test_a_period_that_began_before_goes_on(tmp_path: Path) -> None:
-    """A run that reads the file starts no period, whatever its clock."""
+def test_a_period_that_started_earlier_continues(tmp_path: Path) -> None:
+    """A run that reads the file does not start a period, whatever its clock."""
     file = tmp_path / "limits.json"
     daily = SharedLimit(key="daily", kind="budget", capacity=10, reset=86_400)
     began_at = time.time() - 86_000
@@ -123,14 +123,14 @@ def test_a_period_that_began_before_goes_on(tmp_path: Path) -> None:
     run_virtual(main)
 
 
-def test_what_is_wrong_is_told_when_it_is_opened(tmp_path: Path) -> None:
+def test_invalid_settings_are_reported_when_limits_are_opened(tmp_path: Path) -> None:
     async def main() -> None:
         for backend in ("redis", "http"):
             with pytest.raises(
                 LimitError, match=r"^invalid_request: two limits have the key 'rpm'"
             ):
                 async with open_limits(
-                    backend=backend, url="redis://nobody", limits=[RPM, RPM], rng=drawing()
+                    backend=backend, url="redis://nowhere", limits=[RPM, RPM], rng=drawing()
                 ):
                     pass
         with pytest.raises(SuiteError):
@@ -146,8 +146,8 @@ def test_what_is_wrong_is_told_when_it_is_opened(tmp_path: Path) -> None:
     run_virtual(main)
 
 
-def test_limits_of_this_process_need_no_network() -> None:
-    """Neither Redis' client nor an HTTP client nor a server is imported."""
+def test_limits_in_memory_need_no_network() -> None:
+    """Neither the Redis client nor an HTTP client or server is imported."""
     script = (
         "import sys, trioeval.limits.open\n"
         "assert not {'coredis', 'httpx2', 'starlette'} & set(sys.modules)"
@@ -170,9 +170,9 @@ async def served(backend: Backend) -> AsyncGenerator[str]:
 @pytest.mark.slow
 @pytest.mark.network
 @pytest.mark.parametrize("batch", [None, Batch(size=4, flush=0.001)])
-def test_limits_that_a_server_lacks_are_made_and_those_it_has_are_left(batch: Batch | None) -> None:
+def test_missing_limits_are_created_and_existing_ones_stay(batch: Batch | None) -> None:
     """A differing definition is warned of, with both definitions."""
-    told: list[str] = []
+    warnings: list[str] = []
 
     async def main() -> None:
         keeper = MemoryLimits([SharedLimit(key="rpm", kind="rolling", capacity=7, window=60)])
@@ -185,10 +185,10 @@ def test_limits_that_a_server_lacks_are_made_and_those_it_has_are_left(batch: Ba
                 batch=batch,
                 request_timeout=PATIENCE,
                 rng=drawing(),
-                warn=told.append,
+                warn=warnings.append,
             ) as limits,
         ):
-            assert await standing(limits) == [("rpm", 7), ("slots", 1)]
+            assert await keys_and_usage(limits) == [("rpm", 7), ("slots", 1)]
             await take_one(limits, LimitKey("rpm", "requests"), LimitKey("slots", "slots"))
             await take_one(limits, LimitKey("rpm", "requests"), LimitKey("slots", "slots"))
         used = {state.limit.key: state.used for state in await keeper.states()}
@@ -197,14 +197,14 @@ def test_limits_that_a_server_lacks_are_made_and_those_it_has_are_left(batch: Ba
     in_trio(main)
     stands = "(capacity 7, windowSeconds 60)"
     here = "the different definition here (capacity 2, windowSeconds 60) is ignored"
-    assert told == [f"limit 'rpm' stays as it is {stands}; {here}"]
+    assert warnings == [f"limit 'rpm' stays as it is {stands}; {here}"]
 
 
 @pytest.mark.slow
 @pytest.mark.network
-def test_a_run_warns_of_limits_that_are_kept_otherwise() -> None:
+def test_a_run_warns_of_limits_that_differ_on_the_server() -> None:
     """It is a warning of the run, like any other."""
-    told: list[str] = []
+    warnings: list[str] = []
     limit = {"key": "rpm", "kind": "rolling", "capacity": 2, "windowSeconds": 60}
 
     async def keep(_row: Row) -> None: ...
@@ -214,14 +214,14 @@ def test_a_run_warns_of_limits_that_are_kept_otherwise() -> None:
             limits = {"backend": "http", "url": url, "limits": [limit]}
             providers = [{"id": "echo", "lane": {"limits": [{"key": "rpm", "unit": "requests"}]}}]
             document = {"providers": providers, "prompts": ["a"], "limits": limits}
-            await run_suite(parse_suite(document), emit=keep, warn=told.append)
+            await run_suite(parse_suite(document), emit=keep, warn=warnings.append)
 
     in_trio(main)
-    assert [text.partition(" (")[0] for text in told] == ["limit 'rpm' stays as it is"]
+    assert [text.partition(" (")[0] for text in warnings] == ["limit 'rpm' stays as it is"]
 
 
 @pytest.mark.parametrize(
-    ("kept", "told"),
+    ("kept", "expected"),
     [
         (LimitState(limit=RPM), None),
         (LimitState(limit=attrs.evolve(RPM, unit="calls", description="ours")), None),
@@ -243,11 +243,13 @@ def test_a_run_warns_of_limits_that_are_kept_otherwise() -> None:
         ),
     ],
 )
-def test_what_decides_of_a_limit_is_compared(kept: LimitState, told: str | None) -> None:
+def test_the_relevant_fields_of_a_limit_are_compared(
+    kept: LimitState, expected: str | None
+) -> None:
     """Texts are ignored; a pending capacity counts as the capacity."""
     found = difference(kept, RPM)
     here = "the different definition here (capacity 2, windowSeconds 60) is ignored"
-    assert found == (told and f"limit 'rpm' stays as it is ({told}); {here}")
+    assert found == (expected and f"limit 'rpm' stays as it is ({expected}); {here}")
 
 
 @pytest.mark.slow
@@ -277,8 +279,8 @@ def test_limits_in_redis_are_found_under_their_namespace() -> None:
 @pytest.mark.slow
 @pytest.mark.network
 @needs_redis
-def test_a_server_that_lost_all_limits_is_given_those_of_the_run_again() -> None:
-    """A server that was down at the start gets them as soon as it is up."""
+def test_a_run_recreates_its_limits_on_a_server_that_lost_them() -> None:
+    """A server that was down at the start gets them as soon as it is available."""
 
     async def main(server: RedisServer) -> None:
         warnings: list[str] = []
@@ -301,7 +303,7 @@ def test_a_server_that_lost_all_limits_is_given_those_of_the_run_again() -> None
         assert f"Redis at 127.0.0.1:{server.port}: " in warnings[0]
 
     async def is_counted(limits: SharedLimits, use: LimitKey) -> bool:
-        # A moment after its start the old connection is found to be broken, and calls go without.
+        # Shortly after its start the old connection is found to be broken, and calls continue without leases.
         await take_one(limits, use)
         try:
             return [(one.limit, one.used >= 1) for one in await limits.states()] == [(RPM, True)]
@@ -316,14 +318,14 @@ def test_a_server_that_lost_all_limits_is_given_those_of_the_run_again() -> None
 @pytest.mark.network
 @needs_redis
 @pytest.mark.parametrize(
-    ("user", "told"),
+    ("user", "message"),
     [("", "it demands a password"), (":wrong@", "invalid username-password pair")],
 )
-def test_a_password_that_is_refused_ends_the_wait_at_once(user: str, told: str) -> None:
-    """It does not pass by waiting; the password is not shown."""
+def test_a_rejected_password_ends_the_wait_at_once(user: str, message: str) -> None:
+    """Waiting would not help; the password is not shown."""
 
     async def main(url: str) -> None:
-        with pytest.raises(LimitError, match=f"rejects this client: {told}") as caught:
+        with pytest.raises(LimitError, match=f"rejects this client: {message}") as caught:
             async with open_limits(
                 backend="redis",
                 url=url.replace("//", f"//{user}"),
@@ -342,7 +344,7 @@ def test_a_password_that_is_refused_ends_the_wait_at_once(user: str, told: str) 
 
 
 @pytest.mark.network
-def test_a_server_that_is_none_of_ours_is_named_with_what_it_says() -> None:
+def test_a_foreign_server_is_reported_with_its_response() -> None:
     """A server that answers must not be reported as unreachable."""
 
     async def main() -> None:
@@ -357,9 +359,9 @@ def test_a_server_that_is_none_of_ours_is_named_with_what_it_says() -> None:
             url = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
             async with open_http_limits(url, request_timeout=PATIENCE) as backend:
                 ask = LeaseRequest("lease", "job", (Requirement("rpm", 1),))
-                [said] = await backend.reserve([ask])
-            assert isinstance(said, Unknown)
-            assert said.message.startswith(f"{url}: invalid answer from the server: ")
+                [answer] = await backend.reserve([ask])
+            assert isinstance(answer, Unknown)
+            assert answer.message.startswith(f"{url}: invalid answer from the server: ")
             nursery.cancel_scope.cancel()
 
     in_trio(main)
@@ -367,17 +369,17 @@ def test_a_server_that_is_none_of_ours_is_named_with_what_it_says() -> None:
 
 @pytest.mark.slow
 @pytest.mark.network
-def test_a_limit_of_another_kind_is_refused_where_it_is_kept() -> None:
-    """None is created: a run under other limits would not be the requested run."""
+def test_a_limit_of_another_kind_on_the_server_is_an_error() -> None:
+    """No limit is created: a run under other limits would not be the requested run."""
 
     async def main() -> None:
         keeper = MemoryLimits([SLOTS])
         other = SharedLimit(key="slots", kind="rolling", capacity=5, window=1)
         async with served(keeper) as url:
-            told = (
+            message = (
                 r"^invalid_request: 'slots' is a concurrency limit and cannot become a rolling one"
             )
-            with pytest.raises(LimitError, match=told):
+            with pytest.raises(LimitError, match=message):
                 async with open_limits(
                     backend="http",
                     url=url,
@@ -394,8 +396,8 @@ def test_a_limit_of_another_kind_is_refused_where_it_is_kept() -> None:
 
 @pytest.mark.slow
 @pytest.mark.network
-def test_a_limit_that_decreases_in_a_file_is_made_as_it_is_to_be(tmp_path: Path) -> None:
-    """Nothing of it is in use where it is created."""
+def test_a_decreasing_limit_of_a_file_is_created_with_its_pending_capacity(tmp_path: Path) -> None:
+    """None of it is in use on the server on which it is created."""
     file = tmp_path / "limits.json"
     state = LimitState(limit=RPM, status="decreasing", pending_capacity=1, used=2, debt=4)
     write_limits(file, [state])
@@ -414,15 +416,15 @@ def test_a_limit_that_decreases_in_a_file_is_made_as_it_is_to_be(tmp_path: Path)
     in_trio(main)
 
 
-def nobody() -> str:
+def unused_url() -> str:
     """The URL of a port that no system assigns."""
     return "http://127.0.0.1:1"
 
 
 @pytest.mark.network
-def test_nobody_to_ask_ends_the_run_at_its_beginning_when_that_is_wished() -> None:
+def test_an_unreachable_backend_ends_the_run_at_its_start_if_configured() -> None:
     async def main() -> None:
-        url = nobody()
+        url = unused_url()
         with pytest.raises(LimitError, match=r"^limiter_unavailable"):
             async with open_limits(
                 backend="http", url=url, limits=[RPM], patience=0.0, rng=drawing()
@@ -433,15 +435,15 @@ def test_nobody_to_ask_ends_the_run_at_its_beginning_when_that_is_wished() -> No
 
 
 @pytest.mark.network
-def test_somebody_has_to_answer_where_nothing_is_to_be_made() -> None:
-    """Otherwise every call would wait in vain; with `unreachable: open` no request is sent before."""
+def test_a_backend_must_be_reachable_if_no_limits_are_to_be_created() -> None:
+    """Otherwise every call would wait in vain; with `unreachable: open` no request is sent at the start."""
 
     async def main() -> None:
         with pytest.raises(LimitError, match=r"^limiter_unavailable"):
-            async with open_limits(backend="http", url=nobody(), patience=0.0, rng=drawing()):
+            async with open_limits(backend="http", url=unused_url(), patience=0.0, rng=drawing()):
                 pass
         async with open_limits(
-            backend="http", url=nobody(), unreachable="open", rng=drawing()
+            backend="http", url=unused_url(), unreachable="open", rng=drawing()
         ) as limits:
             limits.permits("lane", [LimitKey("rpm", "requests")])
 
@@ -449,16 +451,16 @@ def test_somebody_has_to_answer_where_nothing_is_to_be_made() -> None:
 
 
 @pytest.mark.network
-def test_nobody_to_ask_lets_calls_go_on_when_that_is_wished(
+def test_calls_continue_without_a_reachable_backend_if_configured(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A warning is given."""
+    """A warning is logged."""
     monkeypatch.setattr(remote, "FLUSH_WITHIN", 0.1)  # seconds of real time
 
     async def main() -> None:
         async with open_limits(
             backend="http",
-            url=nobody(),
+            url=unused_url(),
             limits=[RPM],
             patience=0.0,
             unreachable="open",
@@ -481,12 +483,12 @@ class Late(MemoryLimits):
     async def states(self) -> Sequence[LimitState]:
         await trio.sleep(0.5)
         if trio.current_time() < self.from_:
-            raise LimitError("limiter_unavailable", "nobody answers")
+            raise LimitError("limiter_unavailable", "no answer")
         return await super().states()
 
 
 @pytest.mark.parametrize("from_", [0.0, 3.0])
-def test_limits_are_made_as_soon_as_somebody_answers(from_: float) -> None:
+def test_limits_are_created_as_soon_as_the_backend_is_reachable(from_: float) -> None:
     async def main() -> tuple[float, list[str]]:
         late = Late(from_)
         await _create_missing(late, [RPM, SLOTS], 30.0, lambda: 0.0)
@@ -498,9 +500,9 @@ def test_limits_are_made_as_soon_as_somebody_answers(from_: float) -> None:
     assert keys == ["rpm", "slots"]
 
 
-def test_nobody_is_waited_for_longer_than_the_patience() -> None:
+def test_an_open_does_not_wait_longer_than_the_patience() -> None:
     async def main() -> float:
-        with pytest.raises(LimitError, match=r"^limiter_unavailable: nobody answers"):
+        with pytest.raises(LimitError, match=r"^limiter_unavailable: no answer"):
             await _create_missing(Late(1e6), [RPM], 10.0, lambda: 0.5)
         return trio.current_time()
 

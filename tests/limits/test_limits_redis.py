@@ -1,4 +1,4 @@
-"""Limits on a Redis server: what the wire, the server and its end do to them."""
+"""Limits on a Redis server: faults of the connection, the server and its end."""
 
 import math
 import re
@@ -50,7 +50,7 @@ def server(_server: RedisServer) -> RedisServer:
     return _server
 
 
-def test_a_clock_that_is_set_back_makes_nothing_longer(server: RedisServer) -> None:
+def test_a_clock_that_is_set_back_does_not_lengthen_anything(server: RedisServer) -> None:
     """Shares stored with instants an hour ahead end on time: windows, holds, periods, pauses."""
     limits = (
         RPM,
@@ -91,8 +91,8 @@ def test_a_clock_that_is_set_back_makes_nothing_longer(server: RedisServer) -> N
     trio.run(main)
 
 
-def test_the_clock_of_a_server_may_be_an_hour_behind_what_is_stored(server: RedisServer) -> None:
-    """The server's own clock, after it was corrected."""
+def test_the_clock_of_a_server_may_be_an_hour_behind_stored_instants(server: RedisServer) -> None:
+    """This is the server's own clock after a correction."""
 
     async def main() -> None:
         ahead = time.time() + 3600
@@ -155,8 +155,8 @@ def test_limits_are_a_backend(server: RedisServer) -> None:
     run(server.url, body)
 
 
-def test_what_is_defined_is_told(server: RedisServer) -> None:
-    """All fields of a limit are returned: over TCP and over a Unix socket."""
+def test_a_definition_is_returned_in_full(server: RedisServer) -> None:
+    """All fields of a limit are returned, over TCP and over a Unix socket."""
     daily = SharedLimit(
         key="tenant:ü:daily {x}",
         kind="budget",
@@ -206,14 +206,14 @@ def test_a_batch_is_one_round_trip(server: RedisServer) -> None:
     run(server.url, body)
 
 
-def test_ql_31_decisions_have_the_places_of_what_was_asked(server: RedisServer) -> None:
+def test_ql_31_decisions_have_the_order_of_their_requests(server: RedisServer) -> None:
     async def body(limits: RedisLimits) -> None:
         await define(limits, RPM, SLOTS)
         granted, invalid, unknown, denied, again = await limits.reserve(
             [
                 ask("a", rpm=1, slots=1),
                 ask("b", rpm=0),
-                ask("c", nobody=1),
+                ask("c", unknown=1),
                 ask("d", rpm=1001),
                 ask("a", rpm=1, slots=1),
             ]
@@ -255,7 +255,7 @@ def test_everything_is_under_one_hash_tag(server: RedisServer) -> None:
     run(server.url, other, namespace="them")
 
 
-def test_concurrent_programs_never_take_more_than_there_is(server: RedisServer) -> None:
+def test_concurrent_programs_never_exceed_the_capacity(server: RedisServer) -> None:
     """With many connections at once, the granted holds never exceed the capacity."""
     held, most, granted = 0, 0, 0
 
@@ -266,7 +266,7 @@ def test_concurrent_programs_never_take_more_than_there_is(server: RedisServer) 
                 lease_id = f"lease-{number}-{attempt}"
                 (decision,) = await limits.reserve([ask(lease_id, slots=1, rpm=1)])
                 if isinstance(decision, Granted):
-                    # Counted later than it is taken and earlier than it is given back: never too many.
+                    # Counted after it is taken and before it is returned: never too many.
                     held, granted = held + 1, granted + 1
                     most = max(most, held)
                     await trio.lowlevel.checkpoint()
@@ -290,7 +290,7 @@ def test_concurrent_programs_never_take_more_than_there_is(server: RedisServer) 
 def test_cancelled_requests_do_not_mix_up_answers(server: RedisServer) -> None:
     """A request after a cancelled one gets its own answer, and the cancelled one can be ended."""
 
-    async def asked(limits: RedisLimits, number: int) -> None:
+    async def reserve_and_end(limits: RedisLimits, number: int) -> None:
         (decision,) = await limits.reserve([ask(f"lease-{number}", rpm=number + 1)])
         assert isinstance(decision, Granted)
         (again,) = await limits.reserve([ask(f"lease-{number}", rpm=number + 2)])
@@ -301,16 +301,16 @@ def test_cancelled_requests_do_not_mix_up_answers(server: RedisServer) -> None:
         await define(limits, SharedLimit(key="rpm", kind="rolling", capacity=10**6, window=60))
         async with trio.open_nursery() as nursery:
             for number in range(60):
-                nursery.start_soon(asked, limits, number)
+                nursery.start_soon(reserve_and_end, limits, number)
                 with trio.move_on_after(0.0001 * (number % 7)):
-                    await asked(limits, 100 + number)
+                    await reserve_and_end(limits, 100 + number)
         await limits.complete([over(f"lease-{100 + number}", rpm=0) for number in range(60)])
         assert await used(limits) == {"rpm": sum(range(1, 61))}
 
     run(server.url, body)
 
 
-def test_ql_21_an_answer_that_was_lost_is_the_same_when_asked_again(server: RedisServer) -> None:
+def test_ql_21_a_repeated_request_gets_the_lost_answer(server: RedisServer) -> None:
     """The outcome of a request to a hanging server is unknown. Repeated, it takes the room once."""
 
     async def body(limits: RedisLimits) -> None:
@@ -330,13 +330,13 @@ def test_ql_21_an_answer_that_was_lost_is_the_same_when_asked_again(server: Redi
 
     async def answered(asks: Callable[[], Awaitable[T]]) -> T:
         while True:
-            with suppress(LimitError):  # whoever is so hasty may hear nothing from a slow machine
+            with suppress(LimitError):  # so short a timeout may end before a slow machine answers
                 return await asks()
 
     run(server.url, body)
 
 
-def test_a_server_that_does_not_answer_costs_no_connection(server: RedisServer) -> None:
+def test_a_server_that_does_not_answer_occupies_no_connection(server: RedisServer) -> None:
     """However many requests were cancelled while connecting, the next one succeeds."""
 
     async def body(limits: RedisLimits) -> None:
@@ -351,15 +351,13 @@ def test_a_server_that_does_not_answer_costs_no_connection(server: RedisServer) 
         await define(limits, RPM)
         (granted,) = await limits.reserve([ask("a", rpm=1)])
         assert isinstance(granted, Granted)
-        assert (
-            server.command("CLIENT", "LIST").count(b" addr=") == 2
-        )  # and the one of this question
+        assert server.command("CLIENT", "LIST").count(b" addr=") == 2  # and that of this request
 
     run(server.url, body)
 
 
-def test_who_stops_to_listen_leaves_no_connection(server: RedisServer) -> None:
-    """Whether it stops while connecting or while listening."""
+def test_a_cancelled_listener_leaves_no_connection(server: RedisServer) -> None:
+    """The listener is cancelled while connecting or while listening."""
 
     async def body(limits: RedisLimits) -> None:
         await limits.states()
@@ -370,20 +368,20 @@ def test_who_stops_to_listen_leaves_no_connection(server: RedisServer) -> None:
                     await limits.wakes(lambda _: None)
         finally:
             server.send(signal.SIGCONT)
-        heard = trio.Event()
+        notified = trio.Event()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(limits.wakes, lambda _: heard.set())
-            await heard.wait()
+            nursery.start_soon(limits.wakes, lambda _: notified.set())
+            await notified.wait()
             nursery.cancel_scope.cancel()
         await limits.states()
         with trio.fail_after(PATIENCE):
             while server.command("CLIENT", "LIST").count(b" addr=") > 2:
-                await limits.states()  # until it has noticed
+                await limits.states()  # until the server has closed it
 
     run(server.url, body)
 
 
-def test_a_server_that_is_not_there_is_told(server: RedisServer) -> None:
+def test_an_unreachable_server_is_reported(server: RedisServer) -> None:
     """No request is sent before the first operation; then the error names the address."""
 
     async def body(limits: RedisLimits) -> None:
@@ -396,7 +394,7 @@ def test_a_server_that_is_not_there_is_told(server: RedisServer) -> None:
 # The server's end -----------------------------------------------------------------------------------------
 
 
-def test_a_server_that_has_forgotten_the_script_is_told_it_again(server: RedisServer) -> None:
+def test_the_script_is_loaded_again_on_a_server_that_lost_it(server: RedisServer) -> None:
     async def body(limits: RedisLimits) -> None:
         await define(limits, RPM)
         server.command("SCRIPT", "FLUSH")
@@ -409,19 +407,19 @@ def test_a_server_that_has_forgotten_the_script_is_told_it_again(server: RedisSe
 def test_leases_survive_a_crash_of_server_and_client() -> None:
     """With appendfsync always, a killed server loses no lease."""
     with open_server("--appendonly", "yes", "--appendfsync", "always") as server:
-        told: list[Sequence[object]] = []
+        answers: list[Sequence[object]] = []
 
         async def before(limits: RedisLimits) -> None:
             await define(limits, RPM, SLOTS, PURSE)
-            told.append(await limits.reserve([ask("a", rpm=5, slots=1, purse=10)]))
+            answers.append(await limits.reserve([ask("a", rpm=5, slots=1, purse=10)]))
             server.kill()
             with pytest.raises(LimitError, match="limiter_unavailable"):
                 await limits.reserve([ask("b", rpm=1)])
             server.start()
-            told.append(await limits.reserve([ask("a", rpm=5, slots=1, purse=10)]))
+            answers.append(await limits.reserve([ask("a", rpm=5, slots=1, purse=10)]))
 
         async def after(limits: RedisLimits) -> None:
-            told.append(await limits.reserve([ask("a", rpm=5, slots=1, purse=10)]))
+            answers.append(await limits.reserve([ask("a", rpm=5, slots=1, purse=10)]))
             assert await used(limits) == {"purse": 0, "rpm": 5, "slots": 1}
             await limits.complete([over("a", rpm=2, purse=7)])
             assert await used(limits) == {"purse": 7, "rpm": 2, "slots": 0}
@@ -430,8 +428,8 @@ def test_leases_survive_a_crash_of_server_and_client() -> None:
         server.kill()
         server.start()
         run(server.url, after)
-        assert isinstance(told[0][0], Granted)
-        assert told[0] == told[1] == told[2]
+        assert isinstance(answers[0][0], Granted)
+        assert answers[0] == answers[1] == answers[2]
 
 
 def test_a_server_without_memory_refuses_and_loses_nothing(server: RedisServer) -> None:
@@ -444,7 +442,7 @@ def test_a_server_without_memory_refuses_and_loses_nothing(server: RedisServer) 
         try:
             with pytest.raises(LimitError, match=r"^limiter_unavailable: Redis at .*maxmemory"):
                 await limits.reserve([ask("b", rpm=1)])
-            await limits.complete([over("a", rpm=1)])  # that needs none
+            await limits.complete([over("a", rpm=1)])  # needs no memory
         finally:
             server.command("CONFIG", "SET", "maxmemory", "0")
         assert await used(limits) == {"rpm": 1, "slots": 0}
@@ -452,7 +450,7 @@ def test_a_server_without_memory_refuses_and_loses_nothing(server: RedisServer) 
     run(server.url, body)
 
 
-def test_a_password_is_given_and_never_told() -> None:
+def test_a_password_is_used_and_never_shown() -> None:
     with open_server("--requirepass", "p@ss") as server:
         address = f"127.0.0.1:{server.port}"
 
@@ -472,7 +470,7 @@ def test_a_password_is_given_and_never_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "namespace", "told"),
+    ("url", "namespace", "message"),
     [
         (
             "http://:secret@localhost",
@@ -543,17 +541,17 @@ def test_a_password_is_given_and_never_told() -> None:
         ),
     ],
 )
-def test_what_is_no_url_or_namespace_is_refused(url: str, namespace: str, told: str) -> None:
+def test_an_invalid_url_or_namespace_is_rejected(url: str, namespace: str, message: str) -> None:
     async def body(limits: RedisLimits) -> None:
         raise AssertionError
 
     with pytest.raises(LimitError) as caught:
         run(url, body, namespace=namespace)
-    assert str(caught.value) == told
+    assert str(caught.value) == message
 
 
-def test_spans_are_those_that_can_be_counted(server: RedisServer) -> None:
-    """They count in millionths; longer spans are refused, as in memory; pauses are shorter."""
+def test_durations_are_bounded(server: RedisServer) -> None:
+    """They are counted in microseconds; longer ones are rejected, as in memory; pauses are shorter."""
     most, week = 10.0**9, 7 * 86_400.0
     longest = SharedLimit(key="long", kind="rolling", capacity=1, window=most)
 
@@ -618,24 +616,24 @@ def test_a_limit_is_removed(server: RedisServer) -> None:
     trio.run(in_memory)
 
 
-def test_who_waits_is_told_of_a_limit_that_is_removed(server: RedisServer) -> None:
-    """Waiting clients retry and get its absence as the answer."""
-    told: list[tuple[str, ...]] = []
-    heard = [trio.Event(), trio.Event()]
+def test_waiting_clients_are_notified_of_a_removed_limit(server: RedisServer) -> None:
+    """Waiting clients retry, and the answer is that the limit does not exist."""
+    notifications: list[tuple[str, ...]] = []
+    events = [trio.Event(), trio.Event()]
 
-    def hear(keys: tuple[str, ...]) -> None:
-        heard[len(told)].set()
-        told.append(keys)
+    def on_room(keys: tuple[str, ...]) -> None:
+        events[len(notifications)].set()
+        notifications.append(keys)
 
     async def body(limits: RedisLimits) -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(limits.wakes, hear)
-            await heard[0].wait()
+            nursery.start_soon(limits.wakes, on_room)
+            await events[0].wait()
             await limits.define(SLOTS)
             await limits.reserve([ask(name, slots=1) for name in "abc"])
             await limits.remove("slots")
-            await heard[1].wait()
-            assert told == [(), ("slots",)]
+            await events[1].wait()
+            assert notifications == [(), ("slots",)]
             nursery.cancel_scope.cancel()
 
     run(server.url, body)
@@ -648,8 +646,8 @@ def test_names_are_bounded(server: RedisServer, name: str) -> None:
     async def body(limits: Backend) -> None:
         for length in (256, 257):
             long = "x" * length
-            asked = ask(long, slots=1) if name == "lease id" else ask("a", **{long: 1})
-            (denied,) = await limits.reserve([asked])
+            request = ask(long, slots=1) if name == "lease id" else ask("a", **{long: 1})
+            (denied,) = await limits.reserve([request])
             assert isinstance(denied, Denied)
             assert ("has 257 characters" in denied.message) == (length == 257)
             assert (denied.reason == "invalid_request") == (length == 257)
@@ -662,7 +660,7 @@ def test_names_are_bounded(server: RedisServer, name: str) -> None:
     trio.run(in_memory)
 
 
-def test_what_the_block_raises_comes_out_as_it_is(server: RedisServer) -> None:
+def test_an_error_of_the_block_is_not_wrapped(server: RedisServer) -> None:
     async def body(limits: RedisLimits) -> None:
         await limits.states()
         raise KeyError("mine")
@@ -688,7 +686,7 @@ def test_ql_35_memory_is_bounded_by_retention(server: RedisServer) -> None:
         clock[0] += 600
 
     run(server.url, body, now=lambda: clock[0])
-    # The limits' own keys stay; those of leases all have an end.
+    # The limits' own keys stay; those of leases all expire.
     lives = server.command("INFO", "keyspace").decode()
     (keys, expires) = map(int, re.findall(r"db0:keys=(\d+),expires=(\d+)", lives)[0])
     assert (keys - expires, expires) == (8, 20 * 50)
@@ -703,22 +701,22 @@ def test_ql_35_memory_is_bounded_by_retention(server: RedisServer) -> None:
     assert counts == [b":0\r\n"] * 3
 
 
-def test_whoever_was_denied_hears_of_room(server: RedisServer) -> None:
+def test_a_denied_client_is_notified_of_room(server: RedisServer) -> None:
     """A settled share is announced only if a request was denied for lack of it."""
-    heard: list[tuple[str, ...]] = []
+    notifications: list[tuple[str, ...]] = []
     news = trio.Event()
 
-    def told(keys: tuple[str, ...]) -> None:
-        heard.append(keys)
+    def on_room(keys: tuple[str, ...]) -> None:
+        notifications.append(keys)
         news.set()
 
     async def body(limits: RedisLimits) -> None:
         nonlocal news
         await define(limits, SLOTS, RPM)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(limits.wakes, told)
+            nursery.start_soon(limits.wakes, on_room)
             await news.wait()
-            assert heard == [()]
+            assert notifications == [()]
 
             await limits.reserve([ask("a", slots=1, rpm=1), ask("b", slots=1)])
             await limits.complete([over("b")])
@@ -726,7 +724,7 @@ def test_whoever_was_denied_hears_of_room(server: RedisServer) -> None:
             news = trio.Event()
             await limits.complete([over("a", rpm=0)])
             await news.wait()
-            assert heard[1:] == [("slots",)]
+            assert notifications[1:] == [("slots",)]
 
             news = trio.Event()
             await limits.reserve([ask("e", slots=1), ask("f", slots=1)])
@@ -734,29 +732,29 @@ def test_whoever_was_denied_hears_of_room(server: RedisServer) -> None:
                 SharedLimit(key="slots", kind="concurrency", capacity=3, timeout=60)
             )
             await news.wait()
-            assert heard[2:] == [("slots",)]
+            assert notifications[2:] == [("slots",)]
             nursery.cancel_scope.cancel()
 
     run(server.url, body)
 
 
-def test_listening_begins_again_after_a_crash() -> None:
-    heard = trio.Event()
+def test_listening_is_resumed_after_a_crash() -> None:
+    notified = trio.Event()
     with open_server() as server:
 
-        def told(keys: tuple[str, ...]) -> None:
+        def on_room(keys: tuple[str, ...]) -> None:
             assert keys == ()
-            heard.set()
+            notified.set()
 
         async def body(limits: RedisLimits) -> None:
-            nonlocal heard
+            nonlocal notified
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(limits.wakes, told)
-                await heard.wait()
-                heard = trio.Event()
+                nursery.start_soon(limits.wakes, on_room)
+                await notified.wait()
+                notified = trio.Event()
                 server.kill()
                 server.start()
-                await heard.wait()
+                await notified.wait()
                 nursery.cancel_scope.cancel()
 
         run(server.url, body)

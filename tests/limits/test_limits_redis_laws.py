@@ -11,7 +11,7 @@ from hypothesis import Phase, event, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
 from limits_machine import machine
-from limits_portal import Asked, open_portal
+from limits_portal import PortalBackend, open_portal
 from patience import PATIENCE
 from redis_server import needs_redis, open_server
 
@@ -27,8 +27,8 @@ _names = (f"example-{number}" for number in itertools.count())
 
 
 @pytest.fixture(scope="module")
-def open_limits() -> Iterator[Callable[[], Asked]]:
-    """Opens empty limits, all on one server."""
+def open_limits() -> Iterator[Callable[[], PortalBackend]]:
+    """Return a function that opens empty limits, all on one server."""
     with open_server() as server, open_portal() as portal:
         yield lambda: portal.open(
             partial(
@@ -41,7 +41,7 @@ def open_limits() -> Iterator[Callable[[], Asked]]:
         )
 
 
-def test_the_laws_hold_over_redis(open_limits: Callable[[], Asked]) -> None:
+def test_the_laws_hold_over_redis(open_limits: Callable[[], PortalBackend]) -> None:
     """The state machine of the ledger also checks Redis."""
     run_state_machine_as_test(
         machine(open_limits),
@@ -109,8 +109,8 @@ operations = st.one_of(
 )
 
 
-def _told(subject: Any, now: float, name: str, *values: Any) -> object:
-    """Return the answer, or the refusal."""
+def _answer_of(subject: Any, now: float, name: str, *values: Any) -> object:
+    """Return the answer, or the error."""
     if name == "pause":
         key, length = values
         values = (key, now + length)
@@ -118,7 +118,7 @@ def _told(subject: Any, now: float, name: str, *values: Any) -> object:
         answer = getattr(subject, name)(*values, now)
     except LimitError as error:
         return str(error)
-    # The ledger says which keys have room again; Redis tells that on a channel.
+    # The ledger returns which keys have room again; Redis publishes that on a channel.
     return None if name == "complete" else answer
 
 
@@ -153,7 +153,7 @@ def want(lease_id: str, **amounts: int) -> tuple[str, LeaseRequest]:
         (9.0, want("i", rpm=1, purse=1)),
     ],
 )
-@example(  # asked again, a lease is remembered for longer, and its hold ends when it would have
+@example(  # a repeated lease is remembered for longer, and its hold ends when it would have
     defined=(RPM, TPM, SLOTS, PURSE, DAILY),
     script=[
         (0.0, want("a", slots=1)),
@@ -197,25 +197,25 @@ def want(lease_id: str, **amounts: int) -> tuple[str, LeaseRequest]:
     script=st.lists(st.tuples(leaps, operations), min_size=10, max_size=40),
 )
 @settings(max_examples=50, phases=(Phase.explicit, Phase.reuse, Phase.generate))
-def test_redis_says_what_the_book_says(
-    open_limits: Callable[[], Asked],
+def test_redis_answers_like_the_ledger(
+    open_limits: Callable[[], PortalBackend],
     defined: tuple[SharedLimit, ...],
     script: list[tuple[float, tuple[Any, ...]]],
 ) -> None:
     """Every answer, and the state of every limit after it, equals that of the ledger."""
     redis, ledger = open_limits(), LimitLedger()
-    now, asked = 0.0, [LeaseRequest("first", "job", (Requirement("rpm", 1),))]
+    now, requests = 0.0, [LeaseRequest("first", "job", (Requirement("rpm", 1),))]
     for limit in defined:
-        assert _told(redis, now, "define", limit) == _told(ledger, now, "define", limit)
+        assert _answer_of(redis, now, "define", limit) == _answer_of(ledger, now, "define", limit)
     for leap, (name, *values) in script:
         now += leap
         is_again = name == "again"
         operation = "reserve" if is_again else name
-        given = [asked[values[0] % len(asked)]] if is_again else values
-        answer = _told(ledger, now, operation, *given)
-        assert _told(redis, now, operation, *given) == answer, (operation, given, now)
+        given = [requests[values[0] % len(requests)]] if is_again else values
+        answer = _answer_of(ledger, now, operation, *given)
+        assert _answer_of(redis, now, operation, *given) == answer, (operation, given, now)
         assert redis.states(now) == ledger.states(now)
         if operation == "reserve":
-            asked.extend(given)
+            requests.extend(given)
             event(answer.reason if isinstance(answer, Denied) else "granted")
     redis.close()

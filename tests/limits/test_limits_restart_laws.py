@@ -1,7 +1,7 @@
 """The laws of limits and leases over restarts at any step: of a ledger, a file, a server, and Redis.
 
-A server that is killed is one of which nothing is left but its files, as they were at that moment. Real
-processes and signals are in `tests/e2e/test_limits_restarts.py`.
+A killed server leaves only its files, as they were at that moment. Real processes and signals are in
+`tests/e2e/test_limits_restarts.py`.
 """
 
 import itertools
@@ -19,7 +19,7 @@ import trio
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 from limits_machine import restarting_machine
-from limits_portal import Asked, Portal, open_portal
+from limits_portal import Portal, PortalBackend, open_portal
 from patience import PATIENCE
 from redis_server import RedisServer, needs_redis, open_server
 
@@ -41,7 +41,7 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "*")
 
 
-class BookSubject:
+class LedgerSubject:
     """A ledger that is restored from a snapshot at each restart."""
 
     keeps_denials = False
@@ -63,35 +63,35 @@ class BookSubject:
         self._take(LimitLedger.of_snapshot(Snapshot(**json.loads(written))))
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
-TestBookRestarts = restarting_machine(BookSubject).TestCase
+TestBookRestarts = restarting_machine(LedgerSubject).TestCase
 TestBookRestarts.settings = settings(max_examples=MANY // 2, stateful_step_count=50)
 
 
 class Forwarding:
     """A subject in front of another one, which may be replaced."""
 
-    asked: Asked
+    backend: PortalBackend
 
     def __init__(self, portal: Portal) -> None:
         self.portal = portal
 
-    def _take(self, asked: Asked) -> None:
-        self.asked = asked
-        self.reserve = asked.reserve
-        self.complete = asked.complete
-        self.extend = asked.extend
-        self.define = asked.define
-        self.pause = asked.pause
-        self.states = asked.states
+    def _take(self, backend: PortalBackend) -> None:
+        self.backend = backend
+        self.reserve = backend.reserve
+        self.complete = backend.complete
+        self.extend = backend.extend
+        self.define = backend.define
+        self.pause = backend.pause
+        self.states = backend.states
 
     def _repeated(self, opened: Callable[[], AbstractAsyncContextManager[Backend]]) -> None:
         self._take(self.portal.open(opened))
 
     def close(self) -> None:
-        self.asked.close()
+        self.backend.close()
 
 
 @asynccontextmanager
@@ -115,7 +115,7 @@ class FiledSubject(Forwarding):
     ) -> None:
         super().__init__(portal)
         self.opened = opened
-        # In memory where that is possible: a disk is waited for after each step.
+        # In memory if possible: each step waits for the disk.
         shared = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
         self.folder = tempfile.TemporaryDirectory(prefix="limits-", dir=shared)
         self.path = self._new_place()
@@ -137,13 +137,13 @@ class FiledSubject(Forwarding):
     def restart(self, end: str, lost: LeaseRequest, cut: float, now: float) -> None:
         left = self._files()
         if end == "lose":
-            self.asked.reserve(lost, now)
+            self.backend.reserve(lost, now)
             name = f"{self.path.name}.journal"
             before, after = left.get(name, b""), self._files().get(name, b"")
             if before and after.startswith(before):
                 left[name] = after[: len(before) + int(cut * (len(after) - len(before)))]
         self.portal.now = now
-        self.asked.close()
+        self.backend.close()
         if end != "stop":
             self.path = self._new_place()
             for name, data in left.items():
@@ -203,12 +203,12 @@ class RedisSubject(Forwarding):
         if end != "stop":
             self.states(now)
             self.behind += 3600
-        self.asked.close()
+        self.backend.close()
         if end != "stop":
             self.server.kill()
             self.server.start()
         self._repeated(self._opened)
-        self.states(now)  # the clock was set back between two looks at the same instant
+        self.states(now)  # the clock was set back between two reads at the same instant
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Limits over HTTP: the server as any client sees it, and our client, over a real socket."""
+"""Limits over HTTP: the server, as any client sees it, and the client of this package, over a real socket."""
 
 import json
 import socket
@@ -79,7 +79,7 @@ class Reply:
 async def request(
     method: str, url: str, data: object = None, headers: Mapping[str, str] | None = None
 ) -> Reply:
-    """Return the response that any client gets."""
+    """Return the response."""
     body = data if isinstance(data, bytes) else None if data is None else json.dumps(data).encode()
     async with open_http() as client:
         reply = await client.send(HttpRequest(url, headers or {}, body, method))
@@ -87,7 +87,7 @@ async def request(
     return Reply(reply.status, json.loads(reply.body) if is_json else reply.body, reply.headers)
 
 
-def asked(name: str, **amounts: object) -> dict[str, object]:
+def request_body(name: str, **amounts: object) -> dict[str, object]:
     needs = [{"key": key, "amount": amount} for key, amount in amounts.items()]
     return {"lease_id": name, "job_id": "job", "requirements": needs}
 
@@ -105,13 +105,13 @@ def test_a_lease_is_reserved_and_completed() -> None:
 
     async def main() -> None:
         async with served(MemoryLimits([SLOTS])) as url:
-            first = await request("POST", f"{url}/v1/reserve", asked("a", slots=1))
+            first = await request("POST", f"{url}/v1/reserve", request_body("a", slots=1))
             assert first.status == 200
             assert first.body["granted"] is True
             assert first.headers["content-type"] == "application/json"
-            again = await request("POST", f"{url}/v1/reserve", asked("a", slots=1))
+            again = await request("POST", f"{url}/v1/reserve", request_body("a", slots=1))
             assert again.body == first.body
-            denied = await request("POST", f"{url}/v1/reserve", asked("b", slots=1))
+            denied = await request("POST", f"{url}/v1/reserve", request_body("b", slots=1))
             assert denied.status == 200
             assert denied.body == {
                 "granted": False,
@@ -125,14 +125,14 @@ def test_a_lease_is_reserved_and_completed() -> None:
             for _twice in range(2):
                 reply = await request("POST", f"{url}/v1/complete", done)
                 assert (reply.status, reply.body) == (200, {"ok": True})
-            after = await request("POST", f"{url}/v1/reserve", asked("c", slots=1))
+            after = await request("POST", f"{url}/v1/reserve", request_body("c", slots=1))
             assert after.body["granted"] is True
 
     in_trio(main)
 
 
-def test_what_means_nothing_is_malformed_alone_and_in_a_batch() -> None:
-    """The messages are the same in both; our client returns the denial of every backend."""
+def test_an_invalid_request_is_malformed_alone_and_in_a_batch() -> None:
+    """The messages are the same in both; the client returns the denial of every backend."""
 
     async def main() -> None:
         async with served(MemoryLimits([SLOTS])) as url:
@@ -140,12 +140,12 @@ def test_what_means_nothing_is_malformed_alone_and_in_a_batch() -> None:
             alone = await request("POST", f"{url}/v1/reserve", empty)
             assert alone.status == 400
             assert alone.body == {"error": "invalid_request", "message": "$: the lease id is blank"}
-            batch = {"requests": [empty, asked("a", slots=1)]}
+            batch = {"requests": [empty, request_body("a", slots=1)]}
             reply = await request("POST", f"{url}/v1/reserve/batch", batch)
             wrong, granted = reply.body["results"]
             assert wrong == {**alone.body, "message": "$.requests[0]: the lease id is blank"}
             assert granted["granted"] is True
-            # More than 64 bits are not said to be no whole number.
+            # A number of more than 64 bits must not be reported as not an integer.
             body = b'{"lease_id": "b", "requirements": [{"key": "slots", "amount": 18446744073709551616}]}'
             reply = await request("POST", f"{url}/v1/reserve", body)
             assert (reply.status, "must be at most 2^53-1" in reply.body["message"]) == (400, True)
@@ -184,7 +184,11 @@ def test_ql_31_a_batch_is_answered_in_order() -> None:
     async def main() -> None:
         limits = MemoryLimits([DAILY])
         async with served(limits) as url:
-            items = [asked("a", daily=60), asked("b", daily="many"), asked("c", monthly=1)]
+            items = [
+                request_body("a", daily=60),
+                request_body("b", daily="many"),
+                request_body("c", monthly=1),
+            ]
             reply = await request("POST", f"{url}/v1/reserve/batch", {"requests": items})
             assert reply.status == 200
             granted, malformed, denied = reply.body["results"]
@@ -197,11 +201,11 @@ def test_ql_31_a_batch_is_answered_in_order() -> None:
             ends = [
                 {"lease_id": "a", "actuals": [{"key": "daily", "actual_amount": 7}]},
                 {"lease_id": "b", "actuals": [{"key": "daily"}]},
-                {"lease_id": "nobody"},
+                {"lease_id": "unknown"},
             ]
             reply = await request("POST", f"{url}/v1/complete/batch", {"requests": ends})
-            ok, wrong, nobody = reply.body["results"]
-            assert ok == nobody == {"ok": True}
+            ok, wrong, unknown = reply.body["results"]
+            assert ok == unknown == {"ok": True}
             assert wrong["error"] == "invalid_request"
         (state,) = await limits.states()
         assert (state.used, state.outstanding) == (7, 0)
@@ -214,14 +218,14 @@ def test_ql_31_a_batch_is_answered_in_order() -> None:
     [
         ("POST", "/v1/reserve", b"{", 400, "invalid_request"),
         ("POST", "/v1/reserve", [], 400, "invalid_request"),
-        ("POST", "/v1/reserve", {**asked("a", slots=1), "prio": 1}, 400, "invalid_request"),
+        ("POST", "/v1/reserve", {**request_body("a", slots=1), "prio": 1}, 400, "invalid_request"),
         ("POST", "/v1/reserve", {"lease_id": "", "requirements": []}, 400, "invalid_request"),
         ("POST", "/v1/reserve", {"lease_id": "a", "requirements": []}, 400, "invalid_request"),
-        ("POST", "/v1/reserve", asked("a" * 257, slots=1), 400, "invalid_request"),
-        ("POST", "/v1/reserve", asked("a", **{"k" * 257: 1}), 400, "invalid_request"),
-        ("POST", "/v1/reserve", asked("a", slots=0), 400, "invalid_request"),
-        ("POST", "/v1/reserve", asked("a", slots=2**63), 400, "invalid_request"),
-        ("POST", "/v1/reserve", asked("a", slots=2**64 - 1), 400, "invalid_request"),
+        ("POST", "/v1/reserve", request_body("a" * 257, slots=1), 400, "invalid_request"),
+        ("POST", "/v1/reserve", request_body("a", **{"k" * 257: 1}), 400, "invalid_request"),
+        ("POST", "/v1/reserve", request_body("a", slots=0), 400, "invalid_request"),
+        ("POST", "/v1/reserve", request_body("a", slots=2**63), 400, "invalid_request"),
+        ("POST", "/v1/reserve", request_body("a", slots=2**64 - 1), 400, "invalid_request"),
         ("POST", "/v1/reserve/batch", {"requests": []}, 400, "invalid_request"),
         ("POST", "/v1/reserve/batch", {"requests": [{}] * 257}, 400, "invalid_request"),
         ("POST", "/v1/complete", {"job_id": "x"}, 400, "invalid_request"),
@@ -238,7 +242,7 @@ def test_ql_31_a_batch_is_answered_in_order() -> None:
         ("POST", "/v1/reserve", b" " * (MAX_BODY_BYTES + 1), 413, "invalid_request"),
     ],
 )
-def test_what_is_wrong_has_a_status_and_a_word(
+def test_errors_have_a_status_and_a_code(
     method: str, path: str, data: object, status: int, error: str
 ) -> None:
     """Nothing is taken."""
@@ -277,7 +281,7 @@ def test_limits_are_read_and_changed() -> None:
             assert (await request("GET", f"{url}/v1/admin/limits/{RPM.key}")).body == found[1]
             made = {"key": "new", "kind": "concurrency", "capacity": 3, "timeout_seconds": 5}
             assert (await request("PUT", f"{url}/v1/admin/limits", made)).body["capacity"] == 3
-            await request("POST", f"{url}/v1/reserve", asked("a", daily=60))
+            await request("POST", f"{url}/v1/reserve", request_body("a", daily=60))
             less = {"key": "daily", "kind": "budget", "capacity": 50}
             reply = await request("PUT", f"{url}/v1/admin/limits", less)
             assert (reply.body["status"], reply.body["pending_capacity"]) == ("decreasing", 50)
@@ -299,7 +303,7 @@ def test_limits_are_read_and_changed() -> None:
     in_trio(main)
 
 
-def test_who_has_no_token_gets_nothing() -> None:
+def test_requests_without_the_token_are_rejected() -> None:
     """Only the health check is public."""
 
     async def main() -> None:
@@ -311,7 +315,9 @@ def test_who_has_no_token_gets_nothing() -> None:
                 {"authorization": "Bearer wrong"},
                 {"authorization": "Basic s3cret"},
             ):
-                reply = await request("POST", f"{url}/v1/reserve", asked("a", slots=1), headers)
+                reply = await request(
+                    "POST", f"{url}/v1/reserve", request_body("a", slots=1), headers
+                )
                 assert (reply.status, reply.body["error"]) == (401, "unauthorized")
                 assert reply.headers["www-authenticate"] == "Bearer"
             known = {"authorization": "bearer s3cret"}
@@ -332,7 +338,7 @@ def test_who_has_no_token_gets_nothing() -> None:
 
 @attrs.define(eq=False)
 class Broken:
-    """A backend that is unreachable, or knows nothing, and counts requests."""
+    """A backend that is unreachable, or does not know the answer, and counts requests."""
 
     error: LimitError | None = None
     asks: list[LeaseRequest] = attrs.field(factory=list)
@@ -368,8 +374,8 @@ class Broken:
 
 
 @pytest.mark.parametrize("reason", [None, "limiter_unavailable"])
-def test_what_the_backend_does_not_know_is_no_denial(reason: str | None) -> None:
-    """Status 503 for one request, an error in place in a batch; unknown to our client either way."""
+def test_an_unknown_outcome_is_not_a_denial(reason: str | None) -> None:
+    """The status is 503, or an error in place in a batch; the client returns unknown either way."""
     error = None if reason is None else LimitError("limiter_unavailable", "no connection")
 
     async def main() -> None:
@@ -378,10 +384,10 @@ def test_what_the_backend_does_not_know_is_no_denial(reason: str | None) -> None
             served(broken) as url,
             open_http_limits(url, request_timeout=PATIENCE) as backend,
         ):
-            alone = await request("POST", f"{url}/v1/reserve", asked("a", slots=1))
+            alone = await request("POST", f"{url}/v1/reserve", request_body("a", slots=1))
             assert (alone.status, alone.body["error"]) == (503, "backend_error")
             both = await request(
-                "POST", f"{url}/v1/reserve/batch", {"requests": [asked("a", slots=1)] * 2}
+                "POST", f"{url}/v1/reserve/batch", {"requests": [request_body("a", slots=1)] * 2}
             )
             if reason is None:
                 assert both.status == 200
@@ -404,7 +410,7 @@ def test_what_the_backend_does_not_know_is_no_denial(reason: str | None) -> None
     in_trio(main)
 
 
-def test_the_client_is_a_backend_like_the_one_that_it_asks() -> None:
+def test_the_client_behaves_like_the_backend_behind_the_server() -> None:
     """All operations of a backend have the same answers, through one instance of each."""
 
     async def main() -> None:
@@ -423,7 +429,7 @@ def test_the_client_is_a_backend_like_the_one_that_it_asks() -> None:
                 await limits.reserve([ask("b", daily=60), ask("c", daily=41), ask("d", x=1)])
             )
             assert [type(one) for one in answers] == [Denied] * 3
-            assert list(await backend.extend(["a", "nobody"])) == [True, False]
+            assert list(await backend.extend(["a", "unknown"])) == [True, False]
             await backend.complete([Settlement("a", "job", (Actual("daily", 10),))])
             await backend.complete([Settlement("a", "job"), Settlement("b", "job")])
             smaller = attrs.evolve(DAILY, capacity=10, description="a day")
@@ -445,7 +451,7 @@ def test_the_client_is_a_backend_like_the_one_that_it_asks() -> None:
     in_trio(main)
 
 
-def test_more_than_a_batch_goes_in_several() -> None:
+def test_more_items_than_a_batch_are_sent_in_several() -> None:
     """Each batch has at most 256 items, and all are answered in order."""
 
     async def main() -> None:
@@ -468,7 +474,7 @@ def test_more_than_a_batch_goes_in_several() -> None:
 
 
 def test_ql_32_a_batch_that_fails_keeps_its_lease_ids() -> None:
-    """The server goes away and returns with a lease of the first attempt: nothing is reserved twice."""
+    """The server stops and returns with a lease of the first attempt: nothing is reserved twice."""
 
     async def main() -> None:
         limits = MemoryLimits([DAILY])
@@ -499,7 +505,7 @@ def test_ql_32_a_batch_that_fails_keeps_its_lease_ids() -> None:
     in_trio(main)
 
 
-def test_lanes_take_their_permits_over_http() -> None:
+def test_lanes_acquire_their_permits_over_http() -> None:
     """From a suite's settings to the server's limits: reserved, settled as used, and returned."""
 
     async def main() -> None:
@@ -539,30 +545,30 @@ async def answer_with(raw: bytes, stream: trio.SocketStream) -> None:
             await trio.sleep_forever()
 
 
-def said(body: str, status: str = "200 OK") -> bytes:
+def response(body: str, status: str = "200 OK") -> bytes:
     head = f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
     return (head + body).encode()
 
 
 @pytest.mark.parametrize(
-    ("raw", "told"),
+    ("raw", "message"),
     [
         (b"", "no answer from .* within 0.1 seconds"),
         (
             b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\n{",
             "connection lost before the end of the reply",
         ),
-        (said("<html>"), "status 200"),
-        (said('{"error": "not_found"}', "404 Not Found"), "status 404: not_found"),
-        (said("", "500 Internal Server Error"), "status 500"),
-        (said('{"granted": true, "reserved_at": 1}', "202 Accepted"), "status 202"),
-        (said('{"error": "too much"}', "400 Bad Request"), "status 400: too much"),
-        (said("{}"), ": {}"),
-        (said('{"results": [1, 2, 3]}'), "invalid answer"),
-        (said('{"limits": [{"key": "a"}]}'), "invalid answer"),
+        (response("<html>"), "status 200"),
+        (response('{"error": "not_found"}', "404 Not Found"), "status 404: not_found"),
+        (response("", "500 Internal Server Error"), "status 500"),
+        (response('{"granted": true, "reserved_at": 1}', "202 Accepted"), "status 202"),
+        (response('{"error": "too much"}', "400 Bad Request"), "status 400: too much"),
+        (response("{}"), ": {}"),
+        (response('{"results": [1, 2, 3]}'), "invalid answer"),
+        (response('{"limits": [{"key": "a"}]}'), "invalid answer"),
     ],
 )
-def test_any_other_answer_leaves_everything_unknown(raw: bytes, told: str) -> None:
+def test_any_other_response_is_an_unknown_outcome(raw: bytes, message: str) -> None:
     """The request may have been carried out."""
 
     async def main() -> None:
@@ -587,7 +593,7 @@ def test_any_other_answer_leaves_everything_unknown(raw: bytes, told: str) -> No
                     lambda: backend.define(SLOTS),
                     lambda: backend.pause("a", 5) if b"not_found" not in raw else backend.states(),
                 ):
-                    with pytest.raises(LimitError, match=told) as caught:
+                    with pytest.raises(LimitError, match=message) as caught:
                         await attempt()
                     assert caught.value.reason == "limiter_unavailable"
             nursery.cancel_scope.cancel("done")
@@ -599,7 +605,7 @@ def test_any_other_answer_leaves_everything_unknown(raw: bytes, told: str) -> No
     "url",
     ["", "redis://host", "127.0.0.1:8770", "http://", "http://h:x", "http://h?a=b", "http://[::1"],
 )
-def test_an_address_that_is_none_is_refused_before_anything_is_sent(url: str) -> None:
+def test_an_invalid_address_is_rejected_before_anything_is_sent(url: str) -> None:
     """The message shows a valid address."""
 
     async def main() -> None:
@@ -610,8 +616,8 @@ def test_an_address_that_is_none_is_refused_before_anything_is_sent(url: str) ->
     in_trio(main)
 
 
-def test_a_refused_address_is_told_without_its_password() -> None:
-    """It may be logged."""
+def test_a_rejected_address_is_shown_without_its_password() -> None:
+    """The message may be logged."""
 
     async def main() -> None:
         with pytest.raises(LimitError) as caught:
@@ -623,7 +629,7 @@ def test_a_refused_address_is_told_without_its_password() -> None:
     in_trio(main)
 
 
-def test_an_address_in_use_is_an_error_of_the_system() -> None:
+def test_an_address_in_use_raises_os_error() -> None:
     """It is raised to the caller of the server, not wrapped."""
 
     async def main() -> None:
@@ -640,7 +646,7 @@ def test_an_address_in_use_is_an_error_of_the_system() -> None:
 
 @attrs.define(eq=False)
 class Slow(Broken):
-    """A backend that answers when the test lets it."""
+    """A backend that answers when the test allows it."""
 
     reached: trio.Event = attrs.field(factory=trio.Event)
     go: trio.Event = attrs.field(factory=trio.Event)
@@ -653,12 +659,12 @@ class Slow(Broken):
 
 @pytest.fixture
 def long_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stop that used it up would exceed the timeout of `in_trio`."""
+    """Set a grace that would exceed the timeout of `in_trio` if a stop used it up."""
     monkeypatch.setattr("trioeval.limits.server.STOP_GRACE", 600.0)
 
 
 @pytest.mark.usefixtures("long_grace")
-def test_a_stop_waits_for_who_is_inside_and_for_nobody_else() -> None:
+def test_a_stop_waits_for_pending_requests_only() -> None:
     """A pending request is answered; an idle connection does not delay the stop."""
 
     async def main() -> None:
@@ -687,7 +693,7 @@ def test_a_stop_waits_for_who_is_inside_and_for_nobody_else() -> None:
 
 @pytest.mark.usefixtures("long_grace")
 def test_a_server_that_is_cancelled_ends_at_once() -> None:
-    """Also with a pending request, and with an incomplete one."""
+    """This holds with a pending request, and with an incomplete one."""
 
     async def main() -> None:
         slow = Slow()
@@ -710,7 +716,7 @@ def test_a_server_that_is_cancelled_ends_at_once() -> None:
 
 
 @pytest.mark.usefixtures("long_grace")
-def test_a_client_that_reads_nothing_does_not_hold_the_server() -> None:
+def test_a_client_that_reads_nothing_does_not_block_the_server() -> None:
     """The answer exceeds all buffers; the server is cancelled while sending it."""
 
     async def main() -> None:
@@ -720,7 +726,7 @@ def test_a_client_that_reads_nothing_does_not_hold_the_server() -> None:
             stream = await trio.open_tcp_stream("127.0.0.1", int(url.rpartition(":")[2]))
             await stream.send_all(b"GET /v1/admin/limits HTTP/1.1\r\nhost: localhost\r\n\r\n")
             seen = 0
-            while seen < 100_000:  # well inside of the body
+            while seen < 100_000:  # well within the body
                 seen += len(await stream.receive_some(65536))
             nursery.cancel_scope.cancel("enough")
         await stream.aclose()
@@ -728,8 +734,8 @@ def test_a_client_that_reads_nothing_does_not_hold_the_server() -> None:
     in_trio(main)
 
 
-def test_a_client_that_hangs_up_disturbs_nobody() -> None:
-    """In the middle of a head, of a body, and before its answer."""
+def test_a_client_that_disconnects_does_not_affect_others() -> None:
+    """It disconnects within a head, within a body, and before its answer."""
 
     async def main() -> None:
         limits = MemoryLimits([SLOTS])

@@ -1,4 +1,4 @@
-"""Limits over HTTP that are kept in Redis: two servers act as one, and outlive each other."""
+"""Limits over HTTP that are stored in Redis: two servers act as one, and outlive each other."""
 
 import json
 from collections.abc import Awaitable, Callable, Iterator
@@ -87,8 +87,8 @@ def test_two_servers_over_one_redis_are_one_limiter(redis: RedisServer) -> None:
     in_trio(main)
 
 
-def test_a_redis_that_is_gone_is_no_denial() -> None:
-    """The server reports that it does not know; clients do not take that for an answer."""
+def test_an_unreachable_redis_is_not_a_denial() -> None:
+    """The server reports an unknown outcome; clients do not treat it as an answer."""
 
     async def main() -> None:
         with open_server() as redis:
@@ -128,28 +128,28 @@ def test_limits_in_redis_are_set_and_shown(
     assert "unknown_limit_key" in capsys.readouterr().err
 
 
-def test_a_file_of_limits_fills_a_redis_where_it_has_none(redis: RedisServer) -> None:
-    """Existing limits stay as they are, with a warning."""
+def test_a_file_of_limits_creates_missing_limits_in_redis(redis: RedisServer) -> None:
+    """Existing limits stay unchanged, with a warning."""
     theirs = SharedLimit(key="theirs", kind="budget", capacity=5)
 
     async def main() -> None:
         async with open_redis(redis.url, namespace="filled", request_timeout=PATIENCE) as backend:
             await backend.define(theirs)
             mine = SharedLimit(key="theirs", kind="budget", capacity=7)
-            told = await create_missing(backend, [SLOTS, mine])
+            warnings = await create_missing(backend, [SLOTS, mine])
             assert [state.limit for state in await backend.states()] == [SLOTS, theirs]
         stands = (
             "stays as it is (capacity 5); the different definition here (capacity 7) is ignored"
         )
-        assert told == [f"limit 'theirs' {stands}"]
+        assert warnings == [f"limit 'theirs' {stands}"]
 
     in_trio(main)
 
 
-def test_a_wrong_file_is_told_before_a_redis_is_asked(
+def test_an_invalid_file_is_reported_before_redis_is_used(
     redis: RedisServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With the position in the file."""
+    """The error has the position in the file."""
     path = tmp_path / "limits.json"
     path.write_text("[{}]")
     words = ["serve", "--redis", redis.url, "--limits", str(path)]

@@ -73,13 +73,13 @@ def problems(read: Callable[[Any], object], data: object) -> list[str]:
 
 
 @given(st.builds(LeaseRequest, texts, texts, requirements))
-def test_an_ask_is_read_as_it_was_written(ask: LeaseRequest) -> None:
-    """Also a request that no backend would grant, since the wire does not decide."""
+def test_a_lease_request_is_read_back_unchanged(ask: LeaseRequest) -> None:
+    """This holds for a request that no backend would grant too, since the wire format does not decide."""
     assert read_lease_request(sent(lease_request_json(ask))) == ask
 
 
 @given(st.builds(Settlement, texts, texts, actuals))
-def test_a_settlement_is_read_as_it_was_written(settlement: Settlement) -> None:
+def test_a_settlement_is_read_back_unchanged(settlement: Settlement) -> None:
     """Amounts up to the largest are exact."""
     assert read_settlement(sent(settlement_json(settlement))) == settlement
 
@@ -103,19 +103,19 @@ def test_a_settlement_is_read_as_it_was_written(settlement: Settlement) -> None:
     )
     | st.builds(Unknown, texts.filter(bool))
 )
-def test_a_decision_is_read_as_it_was_written(decision: Granted | Denied | Unknown) -> None:
+def test_a_decision_is_read_back_unchanged(decision: Granted | Denied | Unknown) -> None:
     """The client gets the server's decision, to the millisecond."""
     assert read_decision(sent(decision_json(decision))) == decision
 
 
 @given(st.floats(0, 1e9))
-def test_a_wait_is_never_told_shorter_than_it_is(wait: float) -> None:
+def test_a_wait_is_never_written_shorter_than_it_is(wait: float) -> None:
     """An early retry would be denied again. A microsecond is lost to rounding."""
-    told = milliseconds(wait)
-    assert wait * 1000 - 1e-3 <= told < wait * 1000 + 1
+    written = milliseconds(wait)
+    assert wait * 1000 - 1e-3 <= written < wait * 1000 + 1
 
 
-def test_a_wait_without_an_end_is_a_long_one() -> None:
+def test_an_infinite_wait_is_written_as_a_long_one() -> None:
     """JSON has no infinity; a wait that is over is 0."""
     assert milliseconds(float("inf")) == MOST
     assert milliseconds(-1.0) == 0
@@ -140,7 +140,7 @@ limits = st.one_of(
 
 
 @given(limits, st.none() | amounts, amounts, amounts, amounts, st.none() | seconds)
-def test_a_state_is_read_as_it_was_written(  # noqa: PLR0917
+def test_a_state_is_read_back_unchanged(  # noqa: PLR0917
     limit: SharedLimit,
     pending: int | None,
     used: int,
@@ -165,7 +165,7 @@ def test_a_state_is_read_as_it_was_written(  # noqa: PLR0917
 
 
 @given(json_values)
-def test_no_json_breaks_a_reader(data: object) -> None:
+def test_any_json_is_read_or_rejected(data: object) -> None:
     """Invalid requests are malformed; invalid answers are unknown."""
     for read in (read_lease_request, read_settlement, read_extended, read_pause):
         with pytest.raises(MalformedError):
@@ -177,7 +177,7 @@ def test_no_json_breaks_a_reader(data: object) -> None:
 
 
 @given(st.binary(max_size=40))
-def test_no_bytes_break_a_reader(body: bytes) -> None:
+def test_any_bytes_are_read_or_rejected(body: bytes) -> None:
     """Any bytes are JSON, or malformed."""
     try:
         data = read_body(body)
@@ -192,7 +192,7 @@ RIGHT = {"lease_id": "a", "job_id": "j", "requirements": [{"key": "rpm", "amount
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (
             {"priority": 1},
@@ -213,14 +213,16 @@ RIGHT = {"lease_id": "a", "job_id": "j", "requirements": [{"key": "rpm", "amount
         ({"requirements": [{"key": "rpm"}]}, "$.requirements[0].amount: is required"),
     ],
 )
-def test_a_malformed_ask_is_told_with_its_place(change: dict[str, object], said: str) -> None:
-    """With the path, the problem and a valid form."""
+def test_a_malformed_request_is_reported_with_its_path(
+    change: dict[str, object], message: str
+) -> None:
+    """The message has the path, the problem and a valid form."""
     assert read_lease_request(RIGHT) == LeaseRequest("a", "j", (Requirement("rpm", 1),))
-    assert problems(read_lease_request, {**RIGHT, **change}) == [said]
+    assert problems(read_lease_request, {**RIGHT, **change}) == [message]
 
 
-def test_all_problems_of_a_request_are_told_at_once() -> None:
-    """Not only the first."""
+def test_all_problems_of_a_request_are_reported_at_once() -> None:
+    """The message does not stop at the first problem."""
     wrong = {"lease": "a", "requirements": [{"key": 1, "amount": "x"}]}
     assert problems(read_lease_request, wrong) == [
         "$.lease: is not a known field; known fields are lease_id, requirements, job_id",
@@ -231,7 +233,7 @@ def test_all_problems_of_a_request_are_told_at_once() -> None:
 
 
 @pytest.mark.parametrize("amount", [-1, MOST + 1])
-def test_what_was_used_is_neither_negative_nor_too_much(amount: int) -> None:
+def test_usage_is_neither_negative_nor_too_large(amount: int) -> None:
     """Negative usage would create room."""
     wrong = {"lease_id": "a", "actuals": [{"key": "tpm", "actual_amount": amount}]}
     assert problems(read_settlement, wrong) == [
@@ -239,8 +241,8 @@ def test_what_was_used_is_neither_negative_nor_too_much(amount: int) -> None:
     ]
 
 
-def test_ql_31_what_is_wrong_in_a_batch_is_wrong_in_its_place() -> None:
-    """The other items are read all the same."""
+def test_ql_31_an_invalid_item_of_a_batch_is_reported_in_its_position() -> None:
+    """The other items are read nevertheless."""
     first, second, third = read_batch(
         {"requests": [RIGHT, {"lease_id": "b"}, {**RIGHT, "lease_id": "c"}]}, read_lease_request
     )
@@ -258,13 +260,13 @@ def test_ql_31_what_is_wrong_in_a_batch_is_wrong_in_its_place() -> None:
 @pytest.mark.parametrize("count", [0, BATCH + 1])
 def test_a_batch_has_1_to_256_items(count: int) -> None:
     """Any other batch is rejected as a whole."""
-    said = f"$.requests: must have 1 to 256 items, has {count}"
+    message = f"$.requests: must have 1 to 256 items, has {count}"
     assert problems(
         lambda data: read_batch(data, read_lease_request), {"requests": [RIGHT] * count}
-    ) == [said]
+    ) == [message]
 
 
-def test_leases_are_extended_one_or_many() -> None:
+def test_one_or_many_leases_are_extended() -> None:
     """Both forms are accepted, and no other."""
     assert read_extended({"lease_id": "a", "job_id": "j"}) == ["a"]
     assert read_extended({"lease_ids": ["a", "b"]}) == ["a", "b"]
@@ -298,13 +300,13 @@ def test_a_pause_is_a_number_of_seconds(wait: object) -> None:
         [],
     ],
 )
-def test_what_is_no_decision_is_unknown(answer: object) -> None:
+def test_an_invalid_decision_is_an_unknown_outcome(answer: object) -> None:
     """A denial would lead to a new id, and so to a double reservation."""
     assert isinstance(read_decision(answer), Unknown)
 
 
-def test_a_newer_server_may_say_more() -> None:
-    """Unknown parts of an answer are ignored."""
+def test_unknown_fields_of_an_answer_are_ignored() -> None:
+    """A newer server may send more."""
     assert read_decision({"granted": True, "reserved_at": 1, "zone": "eu"}) == Granted(1.0)
     state = LimitState(limit=SharedLimit(key="a", kind="budget", capacity=5), used=3)
     assert read_state({**state_json(state), "zone": "eu"}) == state

@@ -1,4 +1,4 @@
-"""Limits kept in this process: a waiting call is served at the very instant at which room appears."""
+"""Limits in memory: a waiting call is served at the very instant at which room appears."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
@@ -43,7 +43,7 @@ def tokens_of(*keys: str) -> list[LimitKey]:
 
 
 def ask(lease_id: str, key: str, amount: int = 1) -> LeaseRequest:
-    return LeaseRequest(lease_id, "somebody else", (Requirement(key, amount),))
+    return LeaseRequest(lease_id, "another owner", (Requirement(key, amount),))
 
 
 @attrs.define(eq=False)
@@ -54,7 +54,7 @@ class Clients:
     nursery: trio.Nursery
     granted: dict[str, float] = attrs.field(factory=dict)
     refused: dict[str, str] = attrs.field(factory=dict)
-    told: dict[str, list[Shortage]] = attrs.field(factory=dict)
+    shortages: dict[str, list[Shortage]] = attrs.field(factory=dict)
     permits: dict[str, Permit] = attrs.field(factory=dict)
     scopes: dict[str, trio.CancelScope] = attrs.field(factory=dict)
 
@@ -64,11 +64,11 @@ class Clients:
         await trio.testing.wait_all_tasks_blocked()
 
     async def _client(self, name: str, keys: Sequence[LimitKey], tokens: int) -> None:
-        self.told[name] = []
+        self.shortages[name] = []
         with trio.CancelScope() as self.scopes[name]:
             try:
                 permit = await self.limits.permits(name, keys).take(
-                    0, tokens, 0.0, self.told[name].append
+                    0, tokens, 0.0, self.shortages[name].append
                 )
             except LimitError as error:
                 self.refused[name] = f"{trio.current_time():g} {error.reason}"
@@ -95,7 +95,7 @@ def played(
     return run_virtual(main)
 
 
-def test_memory_limits_are_limits_and_a_backend() -> None:
+def test_memory_limits_implement_limits_and_backend() -> None:
     async def main() -> None:
         limits = MemoryLimits()
         assert isinstance(limits, Backend)
@@ -105,7 +105,7 @@ def test_memory_limits_are_limits_and_a_backend() -> None:
     run_virtual(main)
 
 
-def test_ql_10_a_free_hold_is_granted_in_the_step_in_which_it_is_given_back() -> None:
+def test_ql_10_a_returned_hold_is_granted_in_the_same_step() -> None:
     """No scheduler step lies in between, and a later call cannot take it."""
 
     async def scene(clients: Clients) -> None:
@@ -120,7 +120,7 @@ def test_ql_10_a_free_hold_is_granted_in_the_step_in_which_it_is_given_back() ->
     assert played([concurrency("slots", 1)], scene).granted == {"first": 0.0, "second": 7.0}
 
 
-def test_a_call_takes_one_hold_whatever_it_counts() -> None:
+def test_a_call_takes_one_hold_whatever_its_amount() -> None:
     """A concurrency limit takes one hold per call, also when waiters are served."""
 
     async def scene(clients: Clients) -> None:
@@ -147,8 +147,8 @@ def test_ql_11_an_abandoned_hold_is_granted_when_it_expires() -> None:
     assert played([concurrency("slots", 1, timeout=3)], scene).granted == {"second": 3.0}
 
 
-def test_ql_12_a_hold_does_not_expire_while_its_call_goes_on() -> None:
-    """Neither a local waiter nor another program gets it before, though its timeout is shorter."""
+def test_ql_12_a_hold_does_not_expire_while_its_call_runs() -> None:
+    """Neither a local waiter nor another program gets it earlier, although its timeout is shorter."""
 
     async def scene(clients: Clients) -> None:
         await clients.come("first", "slots")
@@ -164,7 +164,7 @@ def test_ql_12_a_hold_does_not_expire_while_its_call_goes_on() -> None:
     assert played_out.granted == {"first": 0.0, "second": 60.0}
 
 
-def test_ql_13_a_larger_capacity_wakes_who_waits_for_it() -> None:
+def test_ql_13_a_larger_capacity_wakes_waiting_calls() -> None:
     async def scene(clients: Clients) -> None:
         for name in "abcdef":
             await clients.come(name, "slots")
@@ -178,7 +178,7 @@ def test_ql_13_a_larger_capacity_wakes_who_waits_for_it() -> None:
     assert granted == dict.fromkeys("abcde", 0.0) | dict.fromkeys("fgh", 1.0)
 
 
-def test_ql_14_a_smaller_capacity_waits_until_so_much_is_free() -> None:
+def test_ql_14_a_smaller_capacity_takes_effect_when_enough_is_free() -> None:
     """80 of 100 are used and 60 is pending: at 60 used it takes effect, and the waiter keeps waiting."""
 
     async def scene(clients: Clients) -> None:
@@ -186,7 +186,7 @@ def test_ql_14_a_smaller_capacity_waits_until_so_much_is_free() -> None:
         await clients.come("small", "tpm", tokens=30)
         await clients.limits.define(rolling("tpm", 60))
         await clients.come("waits", "tpm", tokens=10)
-        [shortage] = clients.told["waits"]
+        [shortage] = clients.shortages["waits"]
         assert (shortage.kind, shortage.keys) == ("limit_decreasing", ("tpm",))
         await trio.sleep(1)
         clients.done("small", tokens=11)
@@ -196,17 +196,17 @@ def test_ql_14_a_smaller_capacity_waits_until_so_much_is_free() -> None:
         clients.done("large", tokens=49)
         [state] = await clients.limits.states()
         assert (state.status, state.limit.capacity, state.used) == ("active", 60, 60)
-        assert clients.told["waits"][1:] == [Shortage("rate_limit", ("tpm",), 60.0)]
+        assert clients.shortages["waits"][1:] == [Shortage("rate_limit", ("tpm",), 60.0)]
 
     # At 60 the shares that were taken at 0 leave the window.
     assert played([rolling("tpm", 100)], scene).granted["waits"] == 60.0
 
 
-def test_ql_18_a_refund_of_a_budget_wakes_who_fits_then() -> None:
+def test_ql_18_a_refund_of_a_budget_wakes_a_call_that_fits() -> None:
     async def scene(clients: Clients) -> None:
         await clients.come("outstanding", "budget", tokens=200)
         await clients.come("waits", "budget", tokens=250)
-        [shortage] = clients.told["waits"]
+        [shortage] = clients.shortages["waits"]
         assert shortage == Shortage("rate_limit", ("budget",), None)
         await trio.sleep(3)
         clients.done("outstanding", tokens=50)
@@ -217,8 +217,8 @@ def test_ql_18_a_refund_of_a_budget_wakes_who_fits_then() -> None:
     assert played([limit], scene).granted == {"outstanding": 0.0, "waits": 3.0}
 
 
-def test_ql_19_what_a_budget_can_never_pay_is_refused_at_once() -> None:
-    """Also a waiting call, in the step in which its grant becomes impossible."""
+def test_ql_19_an_amount_that_a_budget_can_never_have_is_denied_at_once() -> None:
+    """A waiting call is denied too, in the step in which its grant becomes impossible."""
 
     async def scene(clients: Clients) -> None:
         await clients.come("too much", "budget", tokens=350)
@@ -241,7 +241,7 @@ def test_ql_19_what_a_budget_can_never_pay_is_refused_at_once() -> None:
     }
 
 
-def test_ql_30_a_waiter_that_is_cancelled_in_the_step_of_its_grant_has_taken_nothing() -> None:
+def test_ql_30_a_waiter_cancelled_in_the_step_of_its_grant_takes_nothing() -> None:
     """It is cancelled first, then granted, before it runs again: the next waiter gets the lease."""
 
     async def scene(clients: Clients) -> None:
@@ -256,7 +256,7 @@ def test_ql_30_a_waiter_that_is_cancelled_in_the_step_of_its_grant_has_taken_not
     assert played([concurrency("slots", 1)], scene).granted == {"first": 0.0, "last": 2.0}
 
 
-def test_a_waiter_that_is_granted_and_then_cancelled_in_one_step_has_its_lease() -> None:
+def test_a_waiter_granted_and_then_cancelled_in_one_step_has_its_lease() -> None:
     """The wait is over; the owner of the permit ends it."""
 
     async def scene(clients: Clients) -> None:
@@ -271,7 +271,7 @@ def test_a_waiter_that_is_granted_and_then_cancelled_in_one_step_has_its_lease()
     assert played([concurrency("slots", 1)], scene).granted == {"first": 0.0, "second": 0.0}
 
 
-def test_a_call_that_is_cancelled_when_it_asks_takes_nothing() -> None:
+def test_a_call_cancelled_at_its_request_takes_nothing() -> None:
     """`take` is a checkpoint even if there is room."""
 
     async def scene(clients: Clients) -> None:
@@ -287,12 +287,12 @@ def test_a_call_that_is_cancelled_when_it_asks_takes_nothing() -> None:
     played([rolling("rpm", 1)], scene)
 
 
-def test_a_cancelled_waiter_holds_back_nobody_any_more() -> None:
+def test_a_cancelled_waiter_no_longer_holds_back_others() -> None:
     async def scene(clients: Clients) -> None:
         await clients.come("first", "tpm", tokens=50)
         await clients.come("large", "tpm", tokens=90)
         await clients.come("small", "tpm", "other", tokens=10)
-        assert clients.told["small"] == [Shortage("rate_limit", ("tpm",))]
+        assert clients.shortages["small"] == [Shortage("rate_limit", ("tpm",))]
         await trio.sleep(1)
         clients.scopes["large"].cancel()
 
@@ -300,8 +300,8 @@ def test_a_cancelled_waiter_holds_back_nobody_any_more() -> None:
     assert granted == {"first": 0.0, "small": 1.0}
 
 
-def test_what_leaves_its_window_wakes_at_that_instant() -> None:
-    """Each waiter at its own instant; the timer moves to the next one."""
+def test_the_end_of_a_share_wakes_a_waiter_at_that_instant() -> None:
+    """Each waiter is woken at its own instant; the timer moves to the next one."""
 
     async def scene(clients: Clients) -> None:
         for at in range(3):
@@ -309,13 +309,13 @@ def test_what_leaves_its_window_wakes_at_that_instant() -> None:
             await trio.sleep(1)
         for late in range(3, 6):
             await clients.come(f"{late}", "rpm")
-        assert clients.told["3"] == [Shortage("rate_limit", ("rpm",), 10.0)]
+        assert clients.shortages["3"] == [Shortage("rate_limit", ("rpm",), 10.0)]
 
     granted = played([rolling("rpm", 3, window=10)], scene).granted
     assert granted == {"0": 0.0, "1": 1.0, "2": 2.0, "3": 10.0, "4": 11.0, "5": 12.0}
 
 
-def test_the_timer_goes_on_when_the_waiter_that_has_it_is_cancelled() -> None:
+def test_the_timer_moves_on_when_its_waiter_is_cancelled() -> None:
     async def scene(clients: Clients) -> None:
         for name in ("first", "cancelled", "last"):
             await clients.come(name, "rpm")
@@ -326,19 +326,19 @@ def test_the_timer_goes_on_when_the_waiter_that_has_it_is_cancelled() -> None:
     assert granted == {"first": 0.0, "last": 10.0}
 
 
-def test_an_opened_key_wakes_those_that_were_parked_in_order() -> None:
-    """Rule 4: a paused key holds back no call on another key; then the numbers count again."""
+def test_a_resumed_key_wakes_its_waiters_in_order() -> None:
+    """Rule 4: a paused key holds back no call on another key; after it, the order of arrival counts again."""
 
     async def scene(clients: Clients) -> None:
         await clients.limits.pause("a", 60)
         await clients.come("parked", "a", "shared", tokens=9)
         await clients.come("too", "a", "shared", tokens=1)
-        assert clients.told["parked"] == [Shortage("rate_limit", ("a",), 60.0)]
+        assert clients.shortages["parked"] == [Shortage("rate_limit", ("a",), 60.0)]
         await trio.sleep(1)
         await clients.come("passes", "b", "shared", tokens=9)
         await trio.sleep(29)
         await clients.limits.pause("a", 0)
-        assert [said.keys for said in clients.told["parked"]] == [
+        assert [shortage.keys for shortage in clients.shortages["parked"]] == [
             ("a",),
             ("shared",),
         ]
@@ -354,12 +354,12 @@ def test_a_pause_ends_by_itself() -> None:
     async def scene(clients: Clients) -> None:
         await clients.limits.pause("slots", 12.5)
         await clients.come("waits", "slots")
-        assert clients.told["waits"] == [Shortage("rate_limit", ("slots",), 12.5)]
+        assert clients.shortages["waits"] == [Shortage("rate_limit", ("slots",), 12.5)]
 
     assert played([concurrency("slots", 1)], scene).granted == {"waits": 12.5}
 
 
-def test_a_budget_that_begins_anew_wakes() -> None:
+def test_a_budget_reset_wakes_waiters() -> None:
     async def scene(clients: Clients) -> None:
         await clients.come("first", "daily", tokens=8)
         await clients.come("waits", "daily", tokens=5)
@@ -380,8 +380,8 @@ def test_a_budget_that_begins_anew_wakes() -> None:
     assert clients.granted["more"] == 0.0
 
 
-def test_nobody_waits_for_a_refund_that_nobody_will_give() -> None:
-    """A lease that is never completed finally counts in full: then no grant is possible."""
+def test_a_waiter_is_denied_when_no_refund_can_come() -> None:
+    """A lease that is never completed finally counts in full: after that, no grant is possible."""
 
     async def scene(clients: Clients) -> None:
         await clients.limits.reserve([ask("gone", "budget", 60)])
@@ -390,14 +390,16 @@ def test_nobody_waits_for_a_refund_that_nobody_will_give() -> None:
     assert played([budget("budget", 100)], scene).refused == {"hopes": "600 budget_exhausted"}
 
 
-def test_one_that_waits_is_refused_when_its_limit_becomes_too_small() -> None:
+def test_a_waiter_is_denied_when_its_limit_becomes_too_small() -> None:
     async def scene(clients: Clients) -> None:
         await clients.come("first", "tpm", tokens=50)
         await clients.come("large", "tpm", tokens=90)
         await clients.come("small", "tpm", tokens=50)
         await trio.sleep(2)
         await clients.limits.define(rolling("tpm", 80))
-        assert not any(said.kind == "limit_decreasing" for said in clients.told["small"])
+        assert not any(
+            shortage.kind == "limit_decreasing" for shortage in clients.shortages["small"]
+        )
 
     clients = played([rolling("tpm", 100)], scene)
     assert clients.refused == {"large": "2 exceeds_capacity"}
@@ -405,12 +407,12 @@ def test_one_that_waits_is_refused_when_its_limit_becomes_too_small() -> None:
 
 
 @pytest.mark.parametrize("tries", ["take", "take_nowait"])
-def test_terminal_denials_are_told_at_once(tries: Literal["take", "take_nowait"]) -> None:
-    """An unknown key, or more than the capacity: no call waits for that, and nothing is stored."""
+def test_permanent_denials_are_raised_at_once(tries: Literal["take", "take_nowait"]) -> None:
+    """For an unknown key, or more than the capacity, no call waits, and nothing is stored."""
 
     async def main() -> list[tuple[str, tuple[str, ...]]]:
         limits = MemoryLimits([rolling("tpm", 100)])
-        told: list[tuple[str, tuple[str, ...]]] = []
+        denials: list[tuple[str, tuple[str, ...]]] = []
         for key, tokens in (("other", 1), ("tpm", 101)):
             permits = limits.permits("lane", tokens_of(key))
             try:
@@ -419,9 +421,9 @@ def test_terminal_denials_are_told_at_once(tries: Literal["take", "take_nowait"]
                 else:
                     permits.take_nowait(0, tokens, 0.0)
             except LimitError as error:
-                told.append((str(error), error.keys))
+                denials.append((str(error), error.keys))
         assert limits.statistics() == MemoryStatistics(leases=0, waiting=0, granted=0)
-        return told
+        return denials
 
     assert run_virtual(main) == [
         ("unknown_limit_key: other: unknown limit", ("other",)),
@@ -429,7 +431,7 @@ def test_terminal_denials_are_told_at_once(tries: Literal["take", "take_nowait"]
     ]
 
 
-def test_keys_that_mean_nothing_are_refused_before_any_call() -> None:
+def test_invalid_keys_are_rejected_before_any_call() -> None:
     async def main() -> None:
         limits = MemoryLimits()
         for keys in ([], tokens_of(" "), tokens_of("a", "a"), tokens_of(*map(str, range(33)))):
@@ -439,8 +441,8 @@ def test_keys_that_mean_nothing_are_refused_before_any_call() -> None:
     run_virtual(main)
 
 
-def test_a_permit_that_is_given_back_counts_nowhere() -> None:
-    """Not even as a request."""
+def test_a_returned_permit_does_not_count() -> None:
+    """It does not even count as a request."""
 
     async def scene(clients: Clients) -> None:
         keys = [
@@ -461,7 +463,7 @@ def test_a_permit_that_is_given_back_counts_nowhere() -> None:
     played([rolling("rpm", 1), rolling("tpm", 100), budget("spent", 1_000_000)], scene)
 
 
-def test_what_a_call_has_used_is_settled_by_unit() -> None:
+def test_usage_is_settled_by_unit() -> None:
     """Actual tokens and cost count; a request stays one, a slot is free."""
 
     async def scene(clients: Clients) -> None:
@@ -485,7 +487,7 @@ def test_what_a_call_has_used_is_settled_by_unit() -> None:
     played(limits, scene)
 
 
-def test_another_program_does_not_pass_who_waits_here() -> None:
+def test_another_program_does_not_overtake_waiters_of_this_one() -> None:
     """Its denial names the key; without waiters there is room for it. An id has one answer."""
 
     async def scene(clients: Clients) -> None:
@@ -499,7 +501,7 @@ def test_another_program_does_not_pass_who_waits_here() -> None:
         assert denied.retry_after > 0
         assert await clients.limits.reserve([ask("lease-1", "tpm", 50)]) == granted
         assert await clients.limits.extend(["lease-1", "lease-2"]) == [True, False]
-        settled = Settlement("lease-1", "somebody else", (Actual("tpm", 10),))
+        settled = Settlement("lease-1", "another owner", (Actual("tpm", 10),))
         await clients.limits.complete([settled, settled])
         await trio.testing.wait_all_tasks_blocked()
         clients.done("large", tokens=80)
@@ -509,8 +511,8 @@ def test_another_program_does_not_pass_who_waits_here() -> None:
     assert played([rolling("tpm", 100)], scene).granted == {"large": 1.0}
 
 
-def test_a_waiter_is_told_once_for_each_reason() -> None:
-    """Not at every check, but again when the announced instant has passed in vain."""
+def test_a_waiter_is_notified_once_for_each_reason() -> None:
+    """It is not notified at every check, but again when the announced instant has passed in vain."""
 
     async def scene(clients: Clients) -> None:
         for name in ("one", "two"):
@@ -528,16 +530,16 @@ def test_a_waiter_is_told_once_for_each_reason() -> None:
 
     clients = played([concurrency("slots", 2), rolling("rpm", 2, window=10)], scene)
     assert clients.granted == {"one": 0.0, "two": 0.0, "rate": 3.0, "waits": 10.0}
-    assert clients.told["rate"] == [Shortage("rate_limit", ("slots",))]
-    assert clients.told["waits"] == [
+    assert clients.shortages["rate"] == [Shortage("rate_limit", ("slots",))]
+    assert clients.shortages["waits"] == [
         Shortage("rate_limit", ("slots",)),
         Shortage("rate_limit", ("slots", "rpm")),
         Shortage("rate_limit", ("rpm",), 10.0),
     ]
 
 
-def test_a_waiter_is_told_again_when_the_named_instant_has_come_in_vain() -> None:
-    """The room went to an earlier call."""
+def test_a_waiter_is_notified_again_when_the_announced_instant_passes_in_vain() -> None:
+    """An earlier call took the room."""
 
     async def scene(clients: Clients) -> None:
         await clients.come("0", "rpm")
@@ -548,11 +550,11 @@ def test_a_waiter_is_told_again_when_the_named_instant_has_come_in_vain() -> Non
 
     clients = played([rolling(key, 2, window=10) for key in ("rpm", "a", "b")], scene)
     assert clients.granted == {"0": 0.0, "1": 1.0, "first": 10.0, "second": 11.0}
-    assert [said.until for said in clients.told["first"]] == [10.0]
-    assert [said.until for said in clients.told["second"]] == [10.0, 11.0]
+    assert [shortage.until for shortage in clients.shortages["first"]] == [10.0]
+    assert [shortage.until for shortage in clients.shortages["second"]] == [10.0, 11.0]
 
 
-def test_a_waiter_is_told_that_its_limit_is_about_to_be_smaller() -> None:
+def test_a_waiter_is_notified_of_a_pending_decrease() -> None:
     async def scene(clients: Clients) -> None:
         await clients.come("first", "tpm", tokens=90)
         await clients.come("waits", "tpm", tokens=50)
@@ -561,26 +563,26 @@ def test_a_waiter_is_told_that_its_limit_is_about_to_be_smaller() -> None:
         await clients.limits.define(rolling("tpm", 60))
 
     clients = played([rolling("tpm", 100)], scene)
-    assert clients.told["waits"] == [
+    assert clients.shortages["waits"] == [
         Shortage("rate_limit", ("tpm",), 60.0),
         Shortage("limit_decreasing", ("tpm",), 60.0),
     ]
     assert clients.granted["waits"] == 60.0
 
 
-def test_who_is_behind_its_like_is_told_what_these_wait_for() -> None:
+def test_a_waiter_behind_others_is_notified_of_their_reason() -> None:
     async def scene(clients: Clients) -> None:
         await clients.come("first", "tpm", "other", tokens=50)
         await clients.come("large", "tpm", "other", tokens=90)
         await clients.come("small", "other", "tpm", tokens=10)
-        assert clients.told["small"] == [Shortage("rate_limit", ("tpm",))]
+        assert clients.shortages["small"] == [Shortage("rate_limit", ("tpm",))]
 
     granted = played([rolling("tpm", 100), rolling("other", 200)], scene).granted
     assert granted == {"first": 0.0, "large": 60.0, "small": 60.0}
 
 
-def test_who_waits_for_a_limit_that_is_removed_is_refused() -> None:
-    """It no longer holds back others; an existing lease stays, and is ended normally."""
+def test_a_waiter_is_denied_when_its_limit_is_removed() -> None:
+    """The waiter no longer holds back others; an existing lease stays, and is ended normally."""
 
     async def scene(clients: Clients) -> None:
         limits = clients.limits

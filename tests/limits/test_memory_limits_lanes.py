@@ -1,4 +1,4 @@
-"""Lanes that count against limits of this process: the order of service, and its cost."""
+"""Lanes with limits in memory: the order of service, and its cost."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -60,9 +60,9 @@ class Watched:
         return None if permit is None else self._watch(permit)
 
     async def take(
-        self, index: int, tokens: int, money: float, told: Callable[[Shortage], None]
+        self, index: int, tokens: int, money: float, on_wait: Callable[[Shortage], None]
     ) -> Permit:
-        return self._watch(await self.permits.take(index, tokens, money, told))
+        return self._watch(await self.permits.take(index, tokens, money, on_wait))
 
     def _watch(self, permit: Permit) -> Permit:
         self.ended.append(0)
@@ -93,7 +93,7 @@ class Ran:
     ended_at: float
     statistics: MemoryStatistics
     ended: Sequence[int]
-    """How often each permit was ended."""
+    """Number of ends of each permit."""
 
     def starts(self, lane: str | None = None) -> list[tuple[float, int]]:
         """The instants and indices of the calls, in order."""
@@ -158,7 +158,7 @@ def rolling(key: str, capacity: int, window: float = 60.0) -> SharedLimit:
     return SharedLimit(key=key, kind="rolling", capacity=capacity, window=window)
 
 
-def test_ql_23_every_lease_is_ended_once_however_its_call_ends() -> None:
+def test_ql_23_every_lease_ends_once_however_its_call_ends() -> None:
     """One call succeeds, one fails and is retried, one fails for good, one times out."""
     jobs = [Work(lasts=1), Work(lasts=1, fails=2), Work(lasts=1, fails=9), Work(lasts=9, timeout=4)]
     ran = run([concurrency("slots", 2)], {"lane": [("slots", "slots")]}, jobs)
@@ -174,7 +174,7 @@ def test_ql_23_a_run_that_is_cancelled_leaves_no_lease() -> None:
     ran = run([concurrency("slots", 2)], {"lane": [("slots", "slots")]}, jobs, cancel_at=5.0)
     assert ran.ended_at == 5.0
     assert ran.ended == [1, 1]
-    # Those that wait may be granted what the others give back, and give it back in their turn.
+    # Waiting calls may be granted what others return, and return it in their turn.
     assert ran.statistics == MemoryStatistics(0, 0, ran.statistics.granted)
 
 
@@ -188,8 +188,8 @@ def test_ql_24_a_lane_that_always_waits_does_not_delay_another() -> None:
     assert ran.starts("b") == [(0.0, 2), (1.0, 3)]
 
 
-def test_ql_25_a_busy_limit_costs_one_request_a_job_and_no_time() -> None:
-    """Capacity 4, 8 workers, 200 jobs of 20 ms: ideal time, one lease each, started in order."""
+def test_ql_25_a_busy_limit_costs_one_request_per_job_and_no_time() -> None:
+    """Capacity 4, 8 workers, 200 jobs of 20 ms take the ideal time, with one lease each, started in order."""
     jobs = [Work(lasts=0.02)] * 200
     ran = run([concurrency("slots", 4)], {"lane": [("slots", "slots")]}, jobs, width=8)
     assert [index for _, index in ran.starts()] == list(range(200))
@@ -197,7 +197,7 @@ def test_ql_25_a_busy_limit_costs_one_request_a_job_and_no_time() -> None:
     assert ran.ended_at == pytest.approx(1.0)
 
 
-def test_ql_26_512_waiters_take_no_longer_than_they_must() -> None:
+def test_ql_26_512_waiters_take_the_ideal_time() -> None:
     """Capacity 8, 50 ms each: 3.2 s are ideal, also with a separate lane for each waiter."""
     one = run([concurrency("slots", 8)], {"lane": [("slots", "slots")]}, [Work(lasts=0.05)] * 512)
     assert one.ended_at == pytest.approx(3.2)
@@ -211,18 +211,18 @@ def test_ql_26_512_waiters_take_no_longer_than_they_must() -> None:
     assert many.statistics == MemoryStatistics(leases=0, waiting=0, granted=512)
 
 
-def test_ql_27_a_large_request_is_not_passed_once_it_is_short() -> None:
-    """With a stream of small requests on another lane, it only waits for earlier ones."""
+def test_ql_27_a_large_request_is_not_overtaken_while_it_waits() -> None:
+    """With a stream of small requests on another lane, it waits only for earlier ones."""
     uses: Sequence[tuple[str, Unit]] = [("tpm", "tokens")]
     jobs = [Work("large", 5.5, tokens=1), Work("large", tokens=90)]
     jobs += [Work("small", 1.0, tokens=10)] * 60
     ran = run([rolling("tpm", 100, 10.0)], {"small": uses, "large": uses}, jobs, width=1)
-    # It comes at 5.5, when six small ones have 60; of these the last but one leaves the window at 14.
+    # It arrives at 5.5, when six small ones have 60; the last but one of them leaves the window at 14.
     assert ran.starts("large") == [(0.0, 0), (14.0, 1)]
     assert [at for at, _ in ran.starts("small")][:7] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 15.0]
 
 
-def test_ql_28_a_closed_key_costs_the_lane_of_another_nothing() -> None:
+def test_ql_28_a_paused_key_does_not_delay_the_lane_of_another_key() -> None:
     """Key A is paused for a minute; B shares the tenant's key with it. A resumes in order of arrival."""
     keys: Mapping[str, Sequence[tuple[str, Unit]]] = {
         "a": [("a:rpm", "requests"), ("tenant", "slots")],
@@ -238,8 +238,8 @@ def test_ql_28_a_closed_key_costs_the_lane_of_another_nothing() -> None:
     assert [index for _, index in ran.starts("a")] == list(range(20))
 
 
-def test_a_lane_that_waits_for_a_limit_says_so() -> None:
-    """With the reason, the end and the key; no slot is held meanwhile."""
+def test_a_lane_that_waits_for_a_limit_reports_it() -> None:
+    """The report has the reason, the end and the key; no slot is held meanwhile."""
     jobs = [Work(), Work()]
     ran = run([rolling("rpm", 1, 30.0)], {"lane": [("rpm", "requests")]}, jobs, width=1)
     waits = [
@@ -251,8 +251,8 @@ def test_a_lane_that_waits_for_a_limit_says_so() -> None:
     assert waits[0].shortage == Shortage("rate_limit", ("rpm",), 30.0)
 
 
-def test_a_job_whose_call_can_never_be_allowed_fails_at_once() -> None:
-    """More than the capacity, or an unknown limit; the other jobs continue."""
+def test_a_job_whose_call_can_never_be_granted_fails_at_once() -> None:
+    """Its call needs more than the capacity, or an unknown limit; the other jobs continue."""
     keys: Mapping[str, Sequence[tuple[str, Unit]]]
     keys = {"lane": [("tpm", "tokens")], "unknown": [("none", "requests")]}
     jobs = [Work(tokens=5000), Work(tokens=500), Work("unknown")]

@@ -1,6 +1,6 @@
-"""Random calls on limits of this process: never above capacity, never idle, in a fair order, no trace left.
+"""Random calls on limits in memory: never above capacity, never idle, in a fair order, no trace left.
 
-A plain record of what was granted is kept beside, and says at every quarter of a second what must be.
+A plain record of the grants is kept beside them, and determines every quarter of a second what must hold.
 """
 
 import random
@@ -40,11 +40,11 @@ class Call:
     tokens: int
     lasts: float
     uses: int
-    """Tokens, ≤ what it asks for."""
+    """Tokens used, ≤ the requested ones."""
     patience: float
-    """Seconds that it waits."""
+    """Seconds after which it stops waiting."""
     made: bool = True
-    """Whether it is settled, or given back unused."""
+    """Settle the permit, or else return it unused."""
 
 
 @attrs.frozen
@@ -94,7 +94,7 @@ class Record:
         return any(self.paused.get(key, 0.0) > now for key in call.keys)
 
     def check(self, now: float) -> None:
-        """No limit is exceeded, and no call waits that may start."""
+        """Assert that no limit is exceeded, and that no call waits that may start."""
         assert all(self.room(key, now) >= 0 for key in LIMITS)
         for place, call in enumerate(self.waiting):
             if not self.parked(call, now):
@@ -154,11 +154,13 @@ async def play(calls: Sequence[Call], pauses: Sequence[Pause]) -> Record:
     record = Record(MemoryLimits(LIMITS.values()))
 
     async def make_all(nursery: trio.Nursery) -> None:
-        # One after the other, so that who comes first at one instant is the first in `calls`.
+        # One after the other, so that of simultaneous calls the first in `calls` arrives first.
         steps: list[Call | Pause] = sorted([*calls, *pauses], key=lambda step: step.at)
         for step in steps:
             await trio.sleep_until(step.at)
-            await trio.testing.wait_all_tasks_blocked()  # what ends at this instant has ended
+            await (
+                trio.testing.wait_all_tasks_blocked()
+            )  # everything that ends at this instant has ended
             if isinstance(step, Pause):
                 await record.pause(step)
             else:

@@ -59,9 +59,9 @@ def with_program(
     brought: Sequence[SharedLimit] = (),
     **settings: Any,
 ) -> FaultyNetwork:
-    """Run a body on virtual time. What the network knows at the end.
+    """Run a body on virtual time, and return the network with its record.
 
-    The first message of a program asks for the limits, so the first fault is that one's.
+    The first message of a program reads the limits, so the first fault applies to that one.
     """
 
     async def main() -> FaultyNetwork:
@@ -92,8 +92,8 @@ def used(network: FaultyNetwork, key: str, now: float) -> int:
     return {one.limit.key: one.used for one in network.ledger.states(now)}[key]
 
 
-def test_ql_22_a_denial_is_followed_by_a_new_id_after_the_named_time() -> None:
-    """Exact for a rolling limit, plus half of 25 ms of jitter."""
+def test_ql_22_a_denial_is_followed_by_a_new_id_after_the_announced_time() -> None:
+    """The time is exact for a rolling limit, plus half of 25 ms of jitter."""
 
     async def body(program: Program) -> None:
         permits = program.permits(("rpm", "requests"))
@@ -103,12 +103,12 @@ def test_ql_22_a_denial_is_followed_by_a_new_id_after_the_named_time() -> None:
 
     network = with_program(body, [RPM])
     assert sent_ids(network) == ["id-1", "id-2", "id-3", "id-4"]
-    decisions = [asked.decision for asked in network.asked]
+    decisions = [request.decision for request in network.arrived]
     assert [type(one) for one in decisions] == [Granted, Granted, Denied, Granted]
 
 
-def test_ql_21_an_answer_that_is_lost_is_asked_for_again_with_the_same_id() -> None:
-    """After 2 s without an answer and three quarters of 100 ms; the lease is taken once."""
+def test_ql_21_a_request_with_a_lost_answer_is_repeated_with_the_same_id() -> None:
+    """It is repeated after 2 s without an answer and three quarters of 100 ms; the lease is taken once."""
 
     async def body(program: Program) -> None:
         permit = await program.take(program.permits(("rpm", "requests")))
@@ -128,7 +128,7 @@ def test_ql_21_an_answer_that_is_lost_is_asked_for_again_with_the_same_id() -> N
     assert len(network.completed) == 1
 
 
-def test_ql_21_a_keeper_that_does_not_know_is_asked_again_with_the_same_id() -> None:
+def test_ql_21_a_request_with_an_unknown_outcome_is_repeated_with_the_same_id() -> None:
     """An answer of "unknown" is not a denial: a new id would take the room twice."""
 
     async def body(program: Program) -> None:
@@ -144,7 +144,7 @@ def test_ql_21_a_keeper_that_does_not_know_is_asked_again_with_the_same_id() -> 
     [("gone", 1, "unknown_limit_key"), ("tpm", 5000, "exceeds_capacity")],
     ids=["ql_16_unknown_key", "ql_17_impossible_amount"],
 )
-def test_ql_16_and_ql_17_what_is_never_granted_is_asked_for_once(
+def test_ql_16_and_ql_17_a_permanently_denied_request_is_sent_once(
     key: str, tokens: int, reason: str
 ) -> None:
     """It does not wait, and sends no second request."""
@@ -158,8 +158,8 @@ def test_ql_16_and_ql_17_what_is_never_granted_is_asked_for_once(
     assert len(with_program(body, [TPM]).sent) == 1
 
 
-def test_actual_tokens_are_told_and_unused_leases_count_nothing() -> None:
-    """Unused amounts have room at once; the number of requests stays."""
+def test_actual_tokens_are_reported_and_unused_leases_do_not_count() -> None:
+    """Unused amounts are free at once; the number of requests stays."""
 
     async def body(program: Program) -> None:
         permits = program.permits(("rpm", "requests"), ("tpm", "tokens"))
@@ -172,8 +172,8 @@ def test_actual_tokens_are_told_and_unused_leases_count_nothing() -> None:
     assert network.completed[0].actuals == (Actual("tpm", 10),)
 
 
-def test_ql_10_who_waits_for_a_slot_has_it_in_the_step_in_which_it_is_free() -> None:
-    """Not after the time that the denial names."""
+def test_ql_10_a_waiter_gets_a_slot_in_the_step_in_which_it_is_free() -> None:
+    """It does not wait for the time that the denial names."""
 
     async def body(program: Program) -> None:
         permits = program.permits(("slots", "slots"))
@@ -189,12 +189,12 @@ def test_ql_10_who_waits_for_a_slot_has_it_in_the_step_in_which_it_is_free() -> 
             await trio.sleep(1.125)
             first.settle(1, 0.0)
 
-    # Denied at 0, and by the hints of the keeper again at 0.0625, 0.175, 0.3875, 0.8.
+    # Denied at 0, and again at 0.0625, 0.175, 0.3875 and 0.8, by the hints of the backend.
     assert len(with_program(body, [SLOTS]).sent) == 7
 
 
 def test_ql_12_a_hold_lives_as_long_as_its_call() -> None:
-    """60 s, with a timeout of 3 s, and every second heartbeat lost."""
+    """The call takes 60 s, with a timeout of 3 s, and every second heartbeat is lost."""
 
     async def body(program: Program) -> None:
         permits = program.permits(("slots", "slots"))
@@ -210,13 +210,13 @@ def test_ql_12_a_hold_lives_as_long_as_its_call() -> None:
             first.settle(1, 0.0)
 
     network = with_program(body, [SLOTS])
-    grants = [one.at for one in network.asked if isinstance(one.decision, Granted)]
+    grants = [one.at for one in network.arrived if isinstance(one.decision, Granted)]
     assert grants == [0, 60]
     assert 55 <= network.extended <= 65
 
 
-def test_what_a_call_of_an_hour_uses_counts() -> None:
-    """Also of limits without holds: its lease is remembered as long as it runs."""
+def test_usage_of_a_call_of_an_hour_counts() -> None:
+    """This holds for limits without holds too: the lease is remembered as long as the call runs."""
     daily = SharedLimit(key="daily", kind="budget", capacity=1000, reset=86400.0)
 
     async def body(program: Program) -> None:
@@ -228,13 +228,13 @@ def test_what_a_call_of_an_hour_uses_counts() -> None:
     assert used(network, "daily", 3600.0) == 10
 
 
-def test_a_heartbeat_that_fails_is_told_and_ends_no_call() -> None:
-    """The backend is away for 5 s of a hold of 3 s: the hold is lost, the call is not."""
+def test_a_failed_heartbeat_is_warned_of_and_ends_no_call() -> None:
+    """The backend is unreachable for 5 s of a hold of 3 s: the hold is lost, the call is not."""
 
     async def body(program: Program) -> None:
         permit = await program.take(program.permits(("slots", "slots")))
         await trio.sleep(20)
-        assert [told.partition(":")[0] for told in program.warnings] == [
+        assert [warning.partition(":")[0] for warning in program.warnings] == [
             *["the holds of 1 running call cannot be extended now"] * 2,
             "the hold of a running call expired",
         ]
@@ -244,17 +244,17 @@ def test_a_heartbeat_that_fails_is_told_and_ends_no_call() -> None:
 
 
 @pytest.mark.parametrize("fault", [LOST, Fault(there=0.5, back=1.0, confuses=True)])
-def test_after_the_patience_calls_fail_and_the_next_ones_at_once(fault: Fault) -> None:
-    """Until an answer arrives; open requests are resolved then."""
+def test_calls_fail_after_the_patience_and_later_ones_at_once(fault: Fault) -> None:
+    """They fail until an answer arrives; open requests are resolved then."""
 
     async def body(program: Program) -> None:
         permits = program.permits(("rpm", "requests"))
         with pytest.raises(
-            LimitError, match=r"for 30 s, last failure: (no answer in 2 s|the keeper is confused)"
+            LimitError, match=r"for 30 s, last failure: (no answer in 2 s|the backend is confused)"
         ) as caught:
             await program.take(permits)
         assert caught.value.reason == "limiter_unavailable"
-        # The first failure is noticed after 2 s; the one that is under way at 32 s is waited for.
+        # The first failure is noticed after 2 s; the request in transit at 32 s is awaited.
         assert 31 <= (failed_at := trio.current_time()) <= 34
         with pytest.raises(LimitError):
             await program.take(permits, 1)
@@ -268,7 +268,7 @@ def test_after_the_patience_calls_fail_and_the_next_ones_at_once(fault: Fault) -
 
 
 def test_limits_that_fail_open_continue_without_leases() -> None:
-    """A warning is given once in each outage."""
+    """A warning is logged once in each outage."""
 
     async def body(program: Program) -> None:
         permits = program.permits(("rpm", "requests"))
@@ -286,7 +286,7 @@ def test_limits_that_fail_open_continue_without_leases() -> None:
     with_program(body, [RPM], [Fault(loses="message")] * 50, unreachable="open")
 
 
-def test_ql_30_who_is_cancelled_leaves_at_once_and_nothing_stays_taken() -> None:
+def test_ql_30_a_cancelled_call_leaves_at_once_and_takes_nothing() -> None:
     """Its request was granted, but the answer was lost."""
 
     async def body(program: Program) -> None:
@@ -300,8 +300,8 @@ def test_ql_30_who_is_cancelled_leaves_at_once_and_nothing_stays_taken() -> None
     assert sent_ids(network) == ["id-1", "id-1"]
 
 
-def test_ql_30_a_request_that_arrives_after_its_call_is_gone_takes_nothing() -> None:
-    """Its id is decided and over by then."""
+def test_ql_30_a_request_that_arrives_after_its_call_was_cancelled_takes_nothing() -> None:
+    """Its id is decided and ended by then."""
 
     async def body(program: Program) -> None:
         with trio.move_on_after(0.5):
@@ -310,13 +310,13 @@ def test_ql_30_a_request_that_arrives_after_its_call_is_gone_takes_nothing() -> 
 
     network = with_program(body, [RPM], [Fault(there=3.0)])
     assert used(network, "rpm", 10.5) == 0
-    late = network.asked[-1]
+    late = network.arrived[-1]
     assert late.at == 3.0
     assert isinstance(late.decision, Denied)
     assert late.decision.reason == "lease_completed"
 
 
-def test_what_is_over_is_told_after_a_cancellation() -> None:
+def test_the_end_of_a_lease_is_reported_after_a_cancellation() -> None:
     """The block is cancelled with a call in flight, whose lease ends in that step."""
 
     async def body(program: Program) -> None:
@@ -330,7 +330,7 @@ def test_what_is_over_is_told_after_a_cancellation() -> None:
     assert used(network, "slots", 2.0) == 0
 
 
-def test_the_end_is_bounded_when_nobody_answers() -> None:
+def test_closing_is_bounded_when_the_backend_does_not_answer() -> None:
     """Usage that was not reported within 5 s is left to expire."""
 
     async def body(program: Program) -> None:
@@ -358,18 +358,18 @@ def test_the_end_is_bounded_when_nobody_answers() -> None:
     assert run_virtual(main) < 8
 
 
-def test_an_error_of_the_block_comes_out_as_it_is() -> None:
+def test_an_error_of_the_block_is_not_wrapped() -> None:
     """No nursery wraps it."""
 
     async def body(program: Program) -> None:  # noqa: ASYNC124 - fails
         raise LookupError("mine")
 
-    with pytest.RaisesGroup(LookupError):  # the nursery of this test is one, and there is no other
+    with pytest.RaisesGroup(LookupError):  # the only nursery is that of this test
         with_program(body, [SLOTS])
 
 
-def test_a_grant_that_comes_after_its_hold_may_be_over_is_looked_at_again() -> None:
-    """A timeout of 1 s, an answer after 1.5 s: by then another call has the slot."""
+def test_a_grant_that_arrives_after_its_hold_may_have_expired_is_checked_again() -> None:
+    """The timeout is 1 s, and the answer arrives after 1.5 s: by then another call has the slot."""
     short = attrs.evolve(SLOTS, timeout=1.0)
 
     async def body(program: Program) -> None:
@@ -380,7 +380,7 @@ def test_a_grant_that_comes_after_its_hold_may_be_over_is_looked_at_again() -> N
     assert network.extended >= 1
 
 
-def test_an_id_that_expired_while_nobody_answered_counts_nothing() -> None:
+def test_an_id_that_expired_during_an_outage_does_not_count() -> None:
     """Its hold ended by its timeout; its share of a window is returned."""
 
     async def body(program: Program) -> None:
@@ -393,8 +393,8 @@ def test_an_id_that_expired_while_nobody_answered_counts_nothing() -> None:
     assert used(network, "rpm", 10.0) == 1
 
 
-def test_a_heartbeat_counts_from_when_it_was_sent() -> None:
-    """Its answer takes 1.9 s, and the next message half a second: in time for a hold of 3 s."""
+def test_a_heartbeat_counts_from_the_instant_it_was_sent() -> None:
+    """Its answer takes 1.9 s, and the next message half a second, which is in time for a hold of 3 s."""
 
     async def body(program: Program) -> None:
         permit = await program.take(program.permits(("slots", "slots")))
@@ -402,13 +402,13 @@ def test_a_heartbeat_counts_from_when_it_was_sent() -> None:
         assert program.warnings == []
         permit.settle(1, 0.0)
 
-    # The lease, then limits and heartbeat, then again.
+    # The lease, then the limits and the heartbeat, twice.
     late = [Fault(), Fault(), Fault(back=1.9), Fault(), Fault(there=0.5)]
     with_program(body, [SLOTS], late)
 
 
-def test_ql_25_two_requests_a_job_are_enough_over_a_network() -> None:
-    """Capacity 4, 8 workers, 200 jobs of 20 ms: in ideal time, in the order of arrival."""
+def test_ql_25_two_requests_per_job_suffice_over_a_network() -> None:
+    """Capacity 4, 8 workers, 200 jobs of 20 ms take the ideal time, in the order of arrival."""
     four = attrs.evolve(SLOTS, capacity=4)
     starts: list[int] = []
 
@@ -433,7 +433,7 @@ def test_ql_25_two_requests_a_job_are_enough_over_a_network() -> None:
     assert starts == sorted(starts)
 
 
-def test_ql_28_who_waits_for_a_paused_limit_holds_nobody_back_elsewhere() -> None:
+def test_ql_28_a_call_that_waits_for_a_paused_limit_does_not_hold_back_others() -> None:
     """Lane B shares a limit with lane A, whose own limit is paused for a minute."""
     team = SharedLimit(key="team", kind="concurrency", capacity=2, timeout=60.0)
     own = SharedLimit(key="own", kind="rolling", capacity=100, window=1.0)
@@ -464,7 +464,7 @@ def test_ql_28_who_waits_for_a_paused_limit_holds_nobody_back_elsewhere() -> Non
     with_program(body, [team, own])
 
 
-def test_who_waits_behind_another_is_told_so_in_the_step_in_which_it_asks() -> None:
+def test_a_call_behind_another_is_notified_in_the_step_of_its_request() -> None:
     """A lane that waits must not keep its turn before lanes that can start."""
 
     async def body(program: Program) -> None:
@@ -483,7 +483,7 @@ def test_who_waits_behind_another_is_told_so_in_the_step_in_which_it_asks() -> N
     with_program(body, [SLOTS])
 
 
-def test_a_lease_is_over_once() -> None:
+def test_a_lease_ends_once() -> None:
     """A second end is an internal error."""
 
     async def body(program: Program) -> None:
@@ -495,12 +495,12 @@ def test_a_lease_is_over_once() -> None:
     with_program(body, [RPM])
 
 
-def test_the_keeper_may_tell_of_room() -> None:
+def test_a_backend_may_notify_of_room() -> None:
     """Another program returns a slot: a waiting call retries at once, not at the announced time."""
-    tell: list[Callable[[Sequence[str]], None]] = []
+    callbacks: list[Callable[[Sequence[str]], None]] = []
 
-    async def wakes(told: Callable[[Sequence[str]], None]) -> None:
-        tell.append(told)
+    async def wakes(on_room: Callable[[Sequence[str]], None]) -> None:
+        callbacks.append(on_room)
         await trio.sleep_forever()
 
     async def body(program: Program) -> None:
@@ -514,10 +514,10 @@ def test_the_keeper_may_tell_of_room() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(wait)
             await trio.sleep(1.0)
-            # as another program would: behind the back of this one
+            # like another program, bypassing this one
             unused = Settlement("id-1", "job", (Actual("slots", 0),))
             program.network.ledger.complete(unused, trio.current_time())
-            tell[0](["slots"])
+            callbacks[0](["slots"])
         first.settle(1, 0.0)
 
     with_program(body, [SLOTS], wakes=wakes)
@@ -530,11 +530,11 @@ def take_elsewhere(network: FaultyNetwork, lease_id: str, *keys: str) -> None:
 
 
 def grants_beside(*, lacked_first: bool | None) -> int:
-    """How often a lane is served in five minutes that needs a window, one call in 1.5 s.
+    """Return how often a lane is served in five minutes that needs a window, at one call in 1.5 s.
 
     Args:
-        lacked_first: Beside it one call of another lane waits for a slot that others have all the time, and
-            for the window too; whether it lacked the window alone when it first asked. None is without it.
+        lacked_first: A call of another lane also waits, for the window and for a slot that is always in use;
+            the value is whether it lacked the window alone at its first request. None for no such call.
     """
     window = SharedLimit(key="window", kind="rolling", capacity=1, window=1.5)
     slots = attrs.evolve(SLOTS, timeout=1e5)
@@ -568,14 +568,14 @@ def grants_beside(*, lacked_first: bool | None) -> int:
 
 
 @pytest.mark.parametrize("lacked_first", [False, True])
-def test_ql_28_who_waits_for_a_full_limit_holds_nobody_back_elsewhere(
+def test_ql_28_a_call_that_waits_for_a_full_limit_does_not_hold_back_others(
     *, lacked_first: bool
 ) -> None:
-    """Also for a full limit: its slots may be in use for hours."""
+    """This holds for a full limit too: its slots may be in use for hours."""
     assert grants_beside(lacked_first=lacked_first) >= 0.9 * grants_beside(lacked_first=None)
 
 
-def test_ql_27_two_limits_that_are_full_by_turns_keep_nobody_out() -> None:
+def test_ql_27_two_limits_that_are_full_in_turn_do_not_starve_a_call() -> None:
     """Calls of 30 s take one slot or the other, without a pause; a call that needs both is served."""
     limits = [attrs.evolve(SLOTS, key=key) for key in "ab"]
 
@@ -603,8 +603,8 @@ def test_ql_27_two_limits_that_are_full_by_turns_keep_nobody_out() -> None:
     with_program(body, limits)
 
 
-def test_a_long_wait_for_a_window_keeps_no_slot() -> None:
-    """Others gave it back, and nobody told: who needs just that does not wait for the window too."""
+def test_a_long_wait_for_a_window_holds_no_slot() -> None:
+    """A slot was returned without a notification: a call that needs only it does not wait for the window."""
     minute = attrs.evolve(RPM, capacity=1)
 
     async def body(program: Program) -> None:
@@ -622,7 +622,7 @@ def test_a_long_wait_for_a_window_keeps_no_slot() -> None:
     with_program(body, [SLOTS, minute])
 
 
-def test_a_question_that_nobody_asks_again_begins_no_outage() -> None:
+def test_a_failed_request_that_is_not_repeated_starts_no_outage() -> None:
     """A failed request for the states of limits, a minute before, is not an outage."""
 
     async def body(program: Program) -> None:
@@ -630,9 +630,9 @@ def test_a_question_that_nobody_asks_again_begins_no_outage() -> None:
             await program.limits.states()
         await trio.sleep(60)
         permits = program.permits(("rpm", "requests"))
-        asked_at = trio.current_time()
+        requested_at = trio.current_time()
         (await program.take(permits)).settle(1, 0.0)
-        assert trio.current_time() == asked_at + 2.075  # its first answer is lost
+        assert trio.current_time() == requested_at + 2.075  # its first answer is lost
 
     with_program(body, [RPM], [LOST, LOST])
 
@@ -653,33 +653,33 @@ def test_a_denied_call_that_is_cancelled_leaves_no_outage() -> None:
     with_program(body, [once], [Fault(), Fault(), Fault(), LOST])
 
 
-def test_in_a_long_outage_one_call_asks_once_if_nobody_else_does() -> None:
+def test_in_a_long_outage_one_call_sends_a_request_if_no_other_does() -> None:
     """A heartbeat was lost, and the backend is available again before the next one is due."""
 
     async def body(program: Program) -> None:
         holding = await program.take(program.permits(("slots", "slots")))
         await trio.sleep(3.05)
-        [told] = program.warnings
-        assert told.startswith("the holds of 1 running call cannot be extended now: ")
+        [warning] = program.warnings
+        assert warning.startswith("the holds of 1 running call cannot be extended now: ")
         (await program.take(program.permits(("rpm", "requests")))).settle(1, 0.0)
         holding.settle(1, 0.0)
 
     with_program(body, [SLOTS, RPM], [Fault(), Fault(), LOST], patience=0.0)
 
 
-def test_a_long_silence_is_told_once_with_its_reason() -> None:
-    """Calls wait for half a minute, and the warning says why."""
+def test_a_long_outage_is_warned_of_once_with_its_reason() -> None:
+    """Calls wait for half a minute, and the warning states the reason."""
 
     async def body(program: Program) -> None:
         (await program.take(program.permits(("rpm", "requests")))).settle(1, 0.0)
-        [told] = program.warnings
-        assert told == ("no lease decision for 7 s: no answer in 2 s; calls wait for up to 30 s")
+        [warning] = program.warnings
+        assert warning == ("no lease decision for 7 s: no answer in 2 s; calls wait for up to 30 s")
 
     with_program(body, [RPM], [LOST] * 6)
 
 
 @pytest.mark.parametrize("faults", [(), (Fault(), LOST)])
-def test_limits_that_a_program_brings_are_made_again_when_they_are_gone(
+def test_limits_of_a_program_are_recreated_when_they_are_missing(
     faults: Sequence[Fault],
 ) -> None:
     """The backend restarted without data. A new id is used: the old one is denied for good."""
@@ -694,11 +694,11 @@ def test_limits_that_a_program_brings_are_made_again_when_they_are_gone(
 
     network = with_program(body, [RPM], faults, brought=[RPM])
     assert len(set(sent_ids(network))) == len(network.sent)
-    assert [one.decision for one in network.asked if isinstance(one.decision, Granted)]
+    assert [one.decision for one in network.arrived if isinstance(one.decision, Granted)]
 
 
-def test_limits_that_cannot_be_made_again_are_told_at_once() -> None:
-    """Other missing limits are not its own; creating its own is tried once."""
+def test_missing_limits_that_cannot_be_recreated_are_reported_at_once() -> None:
+    """Missing limits of others are not recreated; recreating its own is tried once."""
 
     async def body(program: Program) -> None:
         program.network.ledger = LimitLedger()
@@ -719,7 +719,7 @@ class Strict(FaultyNetwork):
             raise LimitError("invalid_request", "id-2 means nothing")
 
 
-def test_a_settlement_that_is_refused_leaves_the_others_of_its_message_told() -> None:
+def test_a_rejected_settlement_does_not_affect_others_of_its_message() -> None:
     """Calls that wait for the returned amounts are served."""
     slots = attrs.evolve(SLOTS, capacity=3, timeout=3600.0)
 
@@ -737,8 +737,8 @@ def test_a_settlement_that_is_refused_leaves_the_others_of_its_message_told() ->
             for lease in leases:
                 lease.settle(1, 0.0)
         await program.limits.flush(60.0)
-        [told] = program.warnings
-        assert told == (
+        [warning] = program.warnings
+        assert warning == (
             f"usage of calls (1 lease) refused: invalid_request: id-2 means nothing; {BACK}"
         )
 
@@ -746,14 +746,14 @@ def test_a_settlement_that_is_refused_leaves_the_others_of_its_message_told() ->
     assert used(network, "slots", 2.0) == 1
 
 
-def test_less_than_nothing_was_used_by_nobody() -> None:
+def test_negative_usage_counts_as_none() -> None:
     """Negative usage in a reply must not prevent the end of the lease."""
     keys = [LimitKey("tpm", "tokens"), LimitKey("money", "cost_micro")]
     assert actuals_of(keys, -5, -0.1) == (Actual("tpm", 0), Actual("money", 0))
 
 
-def test_limits_in_a_cancelled_block_open_and_close_at_once() -> None:
-    """Its own tasks are shielded, but end all the same."""
+def test_limits_open_and_close_at_once_in_a_cancelled_block() -> None:
+    """Its own tasks are shielded, but end nevertheless."""
 
     async def main() -> None:
         with trio.fail_after(60), trio.CancelScope() as scope:

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import pytest
 import trio
-from faulty_network import Asked, Fault, FaultyNetwork
+from faulty_network import ArrivedRequest, Fault, FaultyNetwork
 
 from trioeval.errors import CallError, LimitError
 from trioeval.errors import Fault as CallFault
@@ -70,15 +70,17 @@ def with_limits(
 
 
 def granted(network: FaultyNetwork) -> set[str]:
-    def is_granted(one: Asked) -> bool:
+    def is_granted(one: ArrivedRequest) -> bool:
         return isinstance(one.decision, Granted)
 
-    return {one.ask.lease_id for one in filter(is_granted, network.asked)}
+    return {one.ask.lease_id for one in filter(is_granted, network.arrived)}
 
 
 @pytest.mark.parametrize("faults", [(), (Fault(loses="answer"), Fault(), Fault(loses="message"))])
-def test_ql_23_a_lease_is_completed_once_however_its_call_ends(faults: tuple[Fault, ...]) -> None:
-    """Done, failed, timed out, cut by the deadline; with the tokens that each has used."""
+def test_ql_23_every_lease_is_completed_once_however_its_call_ends(
+    faults: tuple[Fault, ...],
+) -> None:
+    """The call is done, failed, timed out, or cut by the deadline; the tokens it used are reported."""
 
     async def send(kind: str) -> Metered[str]:
         if kind == "fails":
@@ -119,7 +121,7 @@ def test_ql_23_a_lease_is_completed_once_however_its_call_ends(faults: tuple[Fau
         ("tpm", (SLOTS, TPM), "exceeds_capacity"),
     ],
 )
-def test_ql_16_and_ql_17_a_call_that_is_never_allowed_fails_at_once(
+def test_ql_16_and_ql_17_a_permanently_denied_call_fails_at_once(
     keys: str, limits: Sequence[SharedLimit], reason: str
 ) -> None:
     """It sends one request, and the run returns."""
@@ -144,7 +146,7 @@ def test_ql_16_and_ql_17_a_call_that_is_never_allowed_fails_at_once(
     assert len(network.sent) == 1
 
 
-def test_ql_32_a_batch_that_nobody_answers_is_asked_again_with_the_same_ids() -> None:
+def test_ql_32_an_unanswered_batch_is_repeated_with_the_same_ids() -> None:
     """Two lanes without a common limit send one message."""
     limits = [SharedLimit(key=key, kind="rolling", capacity=5, window=60.0) for key in "ab"]
 
@@ -165,7 +167,7 @@ def test_ql_32_a_batch_that_nobody_answers_is_asked_again_with_the_same_ids() ->
     assert {one.used for one in network.ledger.states(5.0)} == {1}
 
 
-def test_ql_24_a_lane_that_is_denied_does_not_hold_up_another() -> None:
+def test_ql_24_a_denied_lane_does_not_hold_up_another() -> None:
     """No call waits for a slot of the other lane's limit."""
     full = SharedLimit(key="full", kind="concurrency", capacity=1, timeout=60.0)
 
@@ -210,11 +212,11 @@ class Distant(FaultyNetwork):
 
 
 def starts_of_two_lanes(seconds: float, jobs: int) -> list[tuple[float, str | None]]:
-    """When calls of 0.1 s start on two lanes, one call at a time; lane `asks` is the first to want one.
+    """Return when calls of 0.1 s start on two lanes, one call at a time; lane `asks` requests first.
 
     Args:
-        seconds: That the keeper of its limit takes to answer; it says nothing at all from 2 s on.
-        jobs: Of each lane.
+        seconds: The time that the backend takes to answer; from 2 s on, it does not answer at all.
+        jobs: The number of jobs of each lane.
     """
     starts: list[tuple[float, str | None]] = []
 
@@ -241,7 +243,7 @@ def starts_of_two_lanes(seconds: float, jobs: int) -> list[tuple[float, str | No
     return starts
 
 
-def test_a_keeper_that_is_silent_keeps_no_slot_of_all_lanes_idle() -> None:
+def test_a_silent_backend_does_not_block_the_cap_of_all_lanes() -> None:
     """Its lane gives up its turn after 50 ms without an answer."""
     starts = starts_of_two_lanes(seconds=1.9, jobs=10)[:10]
     assert {lane for _, lane in starts} == {"free"}
@@ -249,16 +251,16 @@ def test_a_keeper_that_is_silent_keeps_no_slot_of_all_lanes_idle() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.04, 0.2])
-def test_a_lane_whose_keeper_is_far_away_does_not_starve_at_a_full_cap(seconds: float) -> None:
+def test_a_lane_with_a_distant_backend_does_not_starve_at_a_full_cap(seconds: float) -> None:
     """It keeps its turn for the usual time of an answer, so the lanes start in turn."""
     starts = starts_of_two_lanes(seconds, jobs=10)
     early = [lane for _, lane in starts[:12]]
     assert early.count("asks") >= 4
 
 
-def test_who_stands_behind_an_unanswered_question_is_told_as_well() -> None:
+def test_a_call_behind_an_unanswered_request_is_notified_too() -> None:
     """It also has a turn at the cap, and waits for the same answer."""
-    told: dict[str, float] = {}
+    notified_at: dict[str, float] = {}
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
@@ -270,14 +272,14 @@ def test_who_stands_behind_an_unanswered_question_is_told_as_well() -> None:
             ):
 
                 async def take(lane: str) -> None:
-                    def hear(_shortage: Shortage) -> None:
-                        told.setdefault(lane, trio.current_time())
+                    def on_wait(_shortage: Shortage) -> None:
+                        notified_at.setdefault(lane, trio.current_time())
 
                     permits = limits.permits(lane, [LimitKey("slots", "slots")])
-                    (await permits.take(0, 0, 0.0, hear)).give_back()
+                    (await permits.take(0, 0, 0.0, on_wait)).give_back()
 
                 lanes.start_soon(take, "first")
                 lanes.start_soon(take, "second")
 
     run_virtual(main)
-    assert told == {"first": 0.05, "second": 0.05}
+    assert notified_at == {"first": 0.05, "second": 0.05}

@@ -8,7 +8,7 @@ from typing import Literal
 
 import attrs
 import trio
-from faulty_network import Asked, Fault, FaultyNetwork, faults
+from faulty_network import ArrivedRequest, Fault, FaultyNetwork, faults
 from hypothesis import event, given
 from hypothesis import strategies as st
 
@@ -34,11 +34,11 @@ class Customer:
     uses: tuple[LimitKey, ...]
     starts_at: float
     takes: float
-    """Seconds with the lease."""
+    """Seconds for which it holds the lease."""
     is_made: bool
-    """Or else it gives the lease back unused."""
+    """Use the lease, or else return it unused."""
     cancelled_after: float | None
-    """Seconds after its start."""
+    """Seconds after its start at which it is cancelled."""
 
 
 @attrs.frozen
@@ -72,23 +72,25 @@ class Trace:
     visits: list[Visit] = attrs.field(factory=list)
     warnings: list[str] = attrs.field(factory=list)
     left: list[tuple[int, int, int]] = attrs.field(factory=list)
-    """Of each program at its end: what it had to tell, those that waited, those with heartbeats."""
+    """Counts of each program at its end: unreported leases, waiting calls, and heartbeats."""
     used: dict[str, int] = attrs.field(factory=dict)
 
     @property
-    def grants(self) -> list[Asked]:
-        """The grants that took something."""
-        found = dict[str, Asked]()
-        for one in self.network.asked:
+    def grants(self) -> list[ArrivedRequest]:
+        """Return the grants that took something."""
+        found = dict[str, ArrivedRequest]()
+        for one in self.network.arrived:
             if isinstance(one.decision, Granted):
                 found.setdefault(one.ask.lease_id, one)
         return list(found.values())
 
     def is_over_by_itself(self, lease_id: str) -> bool:
         """Return whether a lease was reported as expired."""
-        answers = (one.decision for one in self.network.asked if one.ask.lease_id == lease_id)
-        said = any(isinstance(one, Denied) and one.reason == "lease_expired" for one in answers)
-        return said or lease_id in self.network.found_over
+        answers = (one.decision for one in self.network.arrived if one.ask.lease_id == lease_id)
+        is_reported = any(
+            isinstance(one, Denied) and one.reason == "lease_expired" for one in answers
+        )
+        return is_reported or lease_id in self.network.found_over
 
 
 def cases() -> st.SearchStrategy[Case]:
@@ -173,7 +175,7 @@ async def visit(limits: RemoteLimits, customer: Customer, index: int, trace: Tra
 
 @given(cases(), st.random_module())
 def test_the_laws_of_leases_hold_over_any_network(case: Case, _random: object) -> None:
-    """Whatever is lost, late, cancelled or repeated."""
+    """They hold for lost, late, cancelled and repeated messages."""
     trace = perform(case)
     for end in {visit.end for visit in trace.visits}:
         event(f"a call is {end}")
@@ -182,8 +184,8 @@ def test_the_laws_of_leases_hold_over_any_network(case: Case, _random: object) -
     check_every_lease_is_ended_and_only_calls_that_were_made_count(trace)
     check_one_call_never_has_two_leases(trace)
     check_no_more_calls_run_than_there_are_slots(trace, case.slots)
-    check_those_of_one_program_that_need_the_same_go_in_their_order(trace)
-    check_who_is_cancelled_leaves_in_that_step_and_everybody_else_is_served(trace)
+    check_calls_of_one_program_with_the_same_needs_keep_their_order(trace)
+    check_cancelled_calls_leave_in_that_step_and_all_others_are_served(trace)
 
 
 def check_every_lease_is_ended_and_only_calls_that_were_made_count(trace: Trace) -> None:
@@ -192,7 +194,7 @@ def check_every_lease_is_ended_and_only_calls_that_were_made_count(trace: Trace)
     assert trace.used == {"slots": 0, "rpm": 0}
     settled = dict[str, Settlement]()
     for one in trace.network.completed:
-        assert settled.setdefault(one.lease_id, one) == one  # sent again, but never another one
+        assert settled.setdefault(one.lease_id, one) == one  # repeated, but never with other values
     assert {one.ask.lease_id for one in trace.grants} <= settled.keys()
     made = [one for one in settled.values() if not one.actuals]
     assert len(made) == sum(visit.end == "made" for visit in trace.visits)
@@ -204,7 +206,7 @@ def check_one_call_never_has_two_leases(trace: Trace) -> None:
     for at, ask in trace.network.sent:
         sent[ask.job_id].append((at, ask.lease_id))
     given_up = dict(trace.network.found_over)
-    for one in reversed(trace.network.asked):
+    for one in reversed(trace.network.arrived):
         if isinstance(one.decision, Denied):
             given_up[one.ask.lease_id] = one.at
     granted = {one.ask.lease_id for one in trace.grants}
@@ -231,7 +233,7 @@ def check_no_more_calls_run_than_there_are_slots(trace: Trace, slots: int) -> No
         assert sum(_runs_at(other, one.granted_at) for other in holders) <= slots
 
 
-def check_those_of_one_program_that_need_the_same_go_in_their_order(trace: Trace) -> None:
+def check_calls_of_one_program_with_the_same_needs_keep_their_order(trace: Trace) -> None:
     """Also if their messages are lost or late."""
     lines: defaultdict[object, list[float]] = defaultdict(list)
     for one in trace.visits:
@@ -241,18 +243,18 @@ def check_those_of_one_program_that_need_the_same_go_in_their_order(trace: Trace
         assert line == sorted(line)
 
 
-def check_who_is_cancelled_leaves_in_that_step_and_everybody_else_is_served(trace: Trace) -> None:
+def check_cancelled_calls_leave_in_that_step_and_all_others_are_served(trace: Trace) -> None:
     """No lost wake-up: a forgotten waiter would stay until the end of the run."""
     for one in trace.visits:
         assert one.left_at is not None
         if one.end == "cancelled":
             assert one.left_at - one.came_at == one.customer.cancelled_after
-        # All that may be waited for: every fault, the windows, and the others.
+        # The longest possible wait: every fault, the windows, and the other calls.
         assert one.left_at < LONG_ENOUGH / 2
 
 
 @given(cases())
-def test_without_faults_whoever_is_first_never_waits_in_vain(case: Case) -> None:
+def test_without_faults_the_first_waiter_never_waits_in_vain(case: Case) -> None:
     """EAGER over a network without delays: a slot of the same program is taken when it is free."""
     takes = case.customers[0].takes
     customers = tuple(
@@ -268,7 +270,7 @@ def starts_of(trace: Trace) -> list[float]:
 
 
 def ideal_starts(slots: int, customers: Sequence[Customer]) -> list[float]:
-    """First come, first served, computed by hand; simultaneous arrivals may start in any order."""
+    """Compute the starts of first come, first served; simultaneous arrivals may start in any order."""
     starts = list[float]()
     free = [0.0] * slots
     for customer in sorted(customers, key=lambda one: one.starts_at):

@@ -12,7 +12,7 @@ STEPS = st.lists(
         st.tuples(st.just("leave"), st.integers(0, 5)),
         st.tuples(st.just("deny"), st.integers(0, 5), KEYS, st.booleans()),
         st.tuples(st.just("want"), st.integers(0, 5)),
-        st.tuples(st.just("tell"), st.sets(st.sampled_from("abc"))),
+        st.tuples(st.just("notify"), st.sets(st.sampled_from("abc"))),
     ),
     max_size=25,
 )
@@ -20,7 +20,7 @@ STEPS = st.lists(
 
 @example(steps=[("join", {"a", "b"}), ("deny", 0, {"a"}, False), ("join", {"b"}), ("want", 0)])
 @given(STEPS)
-def test_nobody_asks_for_what_an_earlier_one_claims_and_nobody_else_is_kept_from_asking(
+def test_only_claims_of_earlier_requests_hold_back_a_request(
     steps: list[tuple[object, ...]],
 ) -> None:
     """After every step of denials, departures and notifications."""
@@ -30,7 +30,7 @@ def test_nobody_asks_for_what_an_earlier_one_claims_and_nobody_else_is_kept_from
         take(turns, there, step, 6.0 * number)
         claimed = set[str]()
         for turn in there:
-            if turn.is_asking:  # an earlier one may come back to what it left free for a while
+            if turn.is_asking:  # an earlier one may claim again what it left free for a while
                 assert turn.number in asked_before or claimed.isdisjoint(turn.keys)
             elif turn.wants:
                 assert claimed & turn.keys
@@ -39,7 +39,7 @@ def test_nobody_asks_for_what_an_earlier_one_claims_and_nobody_else_is_kept_from
     assert len(turns) == len(there)
 
 
-def tell_nobody(_keys: frozenset[str]) -> None:
+def ignore(_keys: frozenset[str]) -> None:
     """Ignore a report."""
 
 
@@ -48,7 +48,7 @@ def take(
 ) -> None:
     match step:
         case ("join", set() as keys):
-            there.append(turns.join(keys, tell_nobody))
+            there.append(turns.join(keys, ignore))
         case ("leave", int(place)) if place < len(there):
             turns.leave(there.pop(place))
         case ("deny", int(place), set() as keys, bool(is_long)) if place < len(there):
@@ -57,49 +57,49 @@ def take(
                 assert there[place].is_asking or there[place].claims
         case ("want", int(place)) if place < len(there):
             turns.want(there[place])
-        case ("tell", set() as keys):
+        case ("notify", set() as keys):
             turns.tell(keys)
         case _:
             pass
 
 
-def test_those_that_need_the_same_ask_one_after_the_other() -> None:
-    """Also after a denial."""
+def test_requests_with_the_same_needs_are_sent_one_after_the_other() -> None:
+    """This holds after a denial too."""
     turns = RequestTurns()
-    first, second = turns.join("ab", tell_nobody), turns.join("ba", tell_nobody)
+    first, second = turns.join("ab", ignore), turns.join("ba", ignore)
     turns.denied(first, "a", 0.0, is_long=False)
     assert not second.is_asking
     turns.leave(first)
     assert second.is_asking
 
 
-def test_a_short_wait_keeps_what_was_denied_before() -> None:
-    """Two limits that are full by turns do not starve a large request."""
+def test_a_short_wait_keeps_its_earlier_claims() -> None:
+    """Two limits that are full in turn do not starve a large request."""
     turns = RequestTurns()
-    large = turns.join("ab", tell_nobody)
+    large = turns.join("ab", ignore)
     turns.denied(large, "a", 0.0, is_long=False)
     turns.want(large)
     turns.denied(large, "b", 0.0, is_long=False)
-    assert not turns.join("a", tell_nobody).is_asking
-    assert not turns.join("b", tell_nobody).is_asking
+    assert not turns.join("a", ignore).is_asking
+    assert not turns.join("b", ignore).is_asking
 
 
-def test_what_lacked_each_time_is_claimed_and_the_rest_is_not() -> None:
+def test_only_limits_that_lacked_at_each_denial_are_claimed() -> None:
     """The other limit was full only because other calls were served: a claim would leave it idle."""
     turns = RequestTurns()
-    waiting = turns.join("xy", tell_nobody)
+    waiting = turns.join("xy", ignore)
     for keys in ("xy", "x", "xy"):
         turns.want(waiting)
         turns.denied(waiting, keys, 0.0, is_long=False)
-    other = turns.join("y", tell_nobody)
+    other = turns.join("y", ignore)
     assert other.is_asking
-    assert not turns.join("x", tell_nobody).is_asking
+    assert not turns.join("x", ignore).is_asking
 
 
-def test_what_was_denied_by_turns_is_claimed_for_a_bounded_time_that_grows() -> None:
-    """Other programs may keep what it lacks for ever; its own program's leases end some day."""
+def test_limits_denied_in_turn_are_claimed_for_a_growing_bounded_time() -> None:
+    """Other programs may hold what it lacks for ever; leases of its own program end some day."""
     turns = RequestTurns()
-    waiting = turns.join("xy", tell_nobody)
+    waiting = turns.join("xy", ignore)
 
     def denied(keys: str, now: float) -> frozenset[str]:
         turns.want(waiting)
@@ -116,21 +116,21 @@ def test_what_was_denied_by_turns_is_claimed_for_a_bounded_time_that_grows() -> 
     assert denied("y", 500.0 + 2 * KEPT) == {"y"}
 
 
-def test_a_long_wait_gives_the_others_free() -> None:
+def test_a_long_wait_releases_the_claims_of_other_limits() -> None:
     """A limit with room does not stay idle for a minute."""
     turns = RequestTurns()
-    large = turns.join("ab", tell_nobody)
+    large = turns.join("ab", ignore)
     turns.denied(large, "a", 0.0, is_long=False)
     turns.want(large)
     turns.denied(large, "b", 0.0, is_long=True)
-    assert turns.join("a", tell_nobody).is_asking
-    assert not turns.join("b", tell_nobody).is_asking
+    assert turns.join("a", ignore).is_asking
+    assert not turns.join("b", ignore).is_asking
 
 
-def test_news_that_comes_while_one_asks_is_not_lost() -> None:
-    """The denial may be older; news of other limits is ignored."""
+def test_a_notification_during_a_request_is_not_lost() -> None:
+    """The denial may be older; notifications of other limits are ignored."""
     turns = RequestTurns()
-    asker = turns.join("ab", tell_nobody)
+    asker = turns.join("ab", ignore)
     turns.tell("b")
     turns.denied(asker, "a", 0.0, is_long=False)
     assert not asker.is_asking
@@ -140,10 +140,10 @@ def test_news_that_comes_while_one_asks_is_not_lost() -> None:
     assert asker.is_asking
 
 
-def test_news_of_anything_is_news_of_everything() -> None:
+def test_a_notification_without_keys_applies_to_all() -> None:
     """After a lost connection, notifications may have been missed."""
     turns = RequestTurns()
-    waiting, asking = turns.join("a", tell_nobody), turns.join("b", tell_nobody)
+    waiting, asking = turns.join("a", ignore), turns.join("b", ignore)
     turns.denied(waiting, "a", 0.0, is_long=True)
     turns.tell(())
     assert waiting.is_asking
@@ -152,29 +152,29 @@ def test_news_of_anything_is_news_of_everything() -> None:
 
 
 def test_a_denial_that_names_no_limit_means_all() -> None:
-    """No waiter may overtake on a guess."""
+    """A waiter must not overtake on a guess."""
     turns = RequestTurns()
-    first = turns.join("ab", tell_nobody)
+    first = turns.join("ab", ignore)
     turns.denied(first, (), 0.0, is_long=False)
-    assert not turns.join("b", tell_nobody).is_asking
+    assert not turns.join("b", ignore).is_asking
 
 
-def test_who_stands_behind_a_denied_one_is_told_what_it_waits_for() -> None:
-    """Once for each reason; not while the earlier request may be answered at any instant."""
-    turns, told = RequestTurns(), list[frozenset[str]]()
-    first = turns.join("ab", tell_nobody)
-    second = turns.join("ab", told.append)
-    assert told == []
+def test_a_request_behind_a_denied_one_is_notified_of_its_reason() -> None:
+    """It is notified once for each reason, but not while the earlier request may still be answered."""
+    turns, reasons = RequestTurns(), list[frozenset[str]]()
+    first = turns.join("ab", ignore)
+    second = turns.join("ab", reasons.append)
+    assert reasons == []
     turns.mark_unanswered(first)
-    assert told == [frozenset("ab")]
-    told.clear()
+    assert reasons == [frozenset("ab")]
+    reasons.clear()
     turns.denied(first, "a", 0.0, is_long=True)
     turns.tell("b")
-    assert told == [frozenset("a")]
+    assert reasons == [frozenset("a")]
     turns.want(first)
     turns.denied(first, "b", 0.0, is_long=True)
-    assert told == [frozenset("a"), frozenset("b")]
-    turns.join("b", told.append)
-    assert told[2:] == [frozenset("b")]
+    assert reasons == [frozenset("a"), frozenset("b")]
+    turns.join("b", reasons.append)
+    assert reasons[2:] == [frozenset("b")]
     turns.leave(first)
     assert second.is_asking

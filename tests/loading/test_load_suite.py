@@ -108,6 +108,7 @@ description: [5]
 
 YAML_PROBLEMS = f"""\
 suite.yaml:1:22: $.targets[1].id: the id of a provider must not be empty
+  for example "echo"
 suite.yaml:1:27: $.targets[2]: file not found: "file://list.yaml"
   did you mean "suite.yaml"?
 suite.yaml:4:10: $.defaultTest.vars[0]: file not found: "a"
@@ -164,10 +165,20 @@ def test_all_mistakes_are_reported_in_file_order(
     assert message_of(name, text, tmp_path, monkeypatch) == problems
 
 
+KEYS_HINT = "  write its keys, such as providers, prompts and tests"
 SINGLE: list[tuple[str, str]] = [
-    ("[]", "s.json:1:1: $: a suite must be an object, got a list"),
-    ("null", "s.json:1:1: $: a suite must be an object, got null"),
-    ('"echo"', 's.json:1:1: $: a suite must be an object, got the text "echo"'),
+    (
+        "[]",
+        "s.json:1:1: $: a suite must be an object, got a list\n" + KEYS_HINT,
+    ),
+    (
+        "null",
+        "s.json:1:1: $: a suite must be an object, got null\n" + KEYS_HINT,
+    ),
+    (
+        '"echo"',
+        's.json:1:1: $: a suite must be an object, got the text "echo"\n' + KEYS_HINT,
+    ),
     ("{}", 's.json:1:1: $: the suite has no providers\n  for example "providers": ["echo"]'),
     (
         '{"providers": []}',

@@ -186,7 +186,7 @@ def test_dependencies_must_exist_and_be_acyclic() -> None:
         {"id": "first"},
     ) == [
         '$.tasks[3].type: the text "agents" is not a type of task\n  did you mean "agent"?',
-        "$.tasks[0].dependsOn[1]: a task cannot depend on itself",
+        "$.tasks[0].dependsOn[1]: a task cannot depend on itself\n  name another task",
         '$.tasks[1].dependsOn[2]: unknown task "fist"\n  did you mean "first"?',
         "$.tasks[0].dependsOn: tasks wait for each other: a → c → b → a" + _LEAVE_OUT,
     ]

@@ -1,4 +1,4 @@
-"""Runs the one-line mutants of `rates.toml` and `kernel.toml`, each of which some test must kill.
+"""Run the one-line mutants of `rates.toml` and `kernel.toml`, each of which some test must kill.
 
     python tests/mutants/run_mutants.py              all of them
     python tests/mutants/run_mutants.py width pace   those whose name contains a word
@@ -58,10 +58,10 @@ NEAR_RATES = {
 
 @attrs.frozen
 class Mutant:
-    """One change of one place."""
+    """A change of one place in the source."""
 
     name: str
-    """What it breaks, in words."""
+    """The description of the violated behaviour."""
     law: str
     """The law that forbids it; `example` where only named examples do."""
     file: str
@@ -72,7 +72,7 @@ class Mutant:
 
 
 def read(path: Path) -> Sequence[Mutant]:
-    """The mutants of one file."""
+    """Return the mutants of one file."""
     return [Mutant(**entry) for entry in tomllib.loads(path.read_text())["mutant"]]
 
 
@@ -83,7 +83,7 @@ def apply(mutant: Mutant, package: Path) -> None:
     """Change one place of a copy of the package.
 
     Raises:
-        ValueError: The place does not exist, or is not unique: the list is behind the code.
+        ValueError: The place does not exist, or is not unique: the list is outdated.
     """
     path = package / mutant.file
     text = path.read_text()
@@ -94,7 +94,7 @@ def apply(mutant: Mutant, package: Path) -> None:
 
 
 def nearest(mutant: Mutant) -> Sequence[str]:
-    """The tests that should kill a mutant."""
+    """Return the tests that should kill a mutant."""
     folder, module = mutant.file.removesuffix(".py").split("/")
     if folder == "rates":
         return [f"{_PROPERTY}/{name}.py" for name in NEAR_RATES[module]]
@@ -102,7 +102,7 @@ def nearest(mutant: Mutant) -> Sequence[str]:
 
 
 def run_tests(mutant: Mutant | None, tests: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Tests against a copy of the package, changed by a mutant or as it is."""
+    """Run tests on a copy of the package, changed by a mutant or unchanged."""
     with tempfile.TemporaryDirectory() as folder:
         home, leave = Path(folder), shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / "trioeval", home / "trioeval", ignore=leave)
@@ -130,7 +130,7 @@ def run_tests(mutant: Mutant | None, tests: Sequence[str]) -> subprocess.Complet
 
 
 def killer(mutant: Mutant) -> str | None:
-    """The test, and the law, that kills a mutant; None if it survives.
+    """Return the test, and the law, that kills a mutant; None if it survives.
 
     Raises:
         RuntimeError: The tests could not be run, which kills nothing.
@@ -173,7 +173,7 @@ def _try_one(mutant: Mutant, width: int) -> str | None:
 
 
 def page(found: Mapping[Mutant, str | None]) -> str:
-    """The result as a document."""
+    """Return the result as a page."""
     lines = [
         "# Mutants",
         "",

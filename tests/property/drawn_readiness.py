@@ -1,4 +1,4 @@
-"""Runs whose readiness is drawn: needs, ranks, withdrawals, and who says when a salvage round comes."""
+"""Runs with a drawn readiness: needs, ranks, withdrawals, and the times of final retry rounds."""
 
 import itertools
 import math
@@ -36,7 +36,7 @@ from trioeval.testing.perform import needs_no_lane
 from trioeval.testing.strategies import durations, lane_specs
 
 _SAMPLES = 128
-_SAMPLE_OFFSET = 0.3828125  # between the quarters on which drawn scenarios move
+_SAMPLE_OFFSET = 0.3828125  # between the quarters at which events of drawn scenarios happen
 
 Salvage: TypeAlias = Literal["run", "now", "group"]
 Kind: TypeAlias = Literal["ranked", "blocked", "aside", "began", "settled"]
@@ -44,25 +44,25 @@ Kind: TypeAlias = Literal["ranked", "blocked", "aside", "began", "settled"]
 
 @attrs.frozen
 class Case:
-    """A scenario, and what its readiness says; everything by the index of the job."""
+    """A scenario, and the decisions of its readiness, each by the index of the job."""
 
     scenario: RunScenario
     needs: tuple[frozenset[int], ...]
     """Jobs that have to be over first."""
     patient: tuple[bool, ...]
-    """Whether any outcome of those will do."""
+    """Accept any outcome of those jobs."""
     ranks: tuple[tuple[Rank, ...], ...]
-    """Said in turn, the last one again and again."""
+    """Ranks in turn; the last one is repeated."""
     salvage: tuple[Salvage, ...]
-    """When its round comes: the run says, at once, or when nothing else of its group is under way."""
+    """The time of its round: chosen by the run, at once, or when no other job of its group is running."""
     groups: tuple[int, ...]
     withdraws: tuple[frozenset[int], ...]
-    """What is withdrawn when it is over or set aside, as far as that is possible then."""
+    """Jobs to withdraw when it is over or set aside, if that is possible then."""
 
 
 @attrs.frozen
 class Note:
-    """Something that was seen, with its sequence number."""
+    """An observation, with its sequence number."""
 
     tick: int
     at: float
@@ -71,22 +71,22 @@ class Note:
     rank: Rank = ()
     by: int = -1
     state: str = ""
-    """Of a job that is blocked: how far it was."""
+    """The state of a blocked job before."""
 
 
 @attrs.define(eq=False)
 class DrawnReadiness(Readiness):
-    """Says what a case says it should, and writes everything down."""
+    """A readiness that follows a case and records everything."""
 
     case: Case
     ticks: Iterator[int]
     notes: list[Note] = attrs.field(factory=list)
-    told: list[int] = attrs.field(factory=list)
+    outcomes_seen: list[int] = attrs.field(factory=list)
     _states: list[str] = attrs.field(init=False)
     _left: list[set[int]] = attrs.field(init=False)
     _asked: list[int] = attrs.field(init=False)
     _owned: set[int] = attrs.field(factory=set)
-    """Jobs set aside whose round comes with their group."""
+    """Jobs set aside whose round starts with their group."""
 
     def __attrs_post_init__(self) -> None:
         size = len(self.case.needs)
@@ -94,25 +94,25 @@ class DrawnReadiness(Readiness):
         self._left = [set(needs) for needs in self.case.needs]
 
     def note(self, kind: Kind, index: int, rank: Rank = (), by: int = -1, state: str = "") -> None:
-        """Write something down."""
+        """Record an observation."""
         at = trio.current_time()
         self.notes.append(Note(next(self.ticks), at, kind, index, rank, by, state))
 
     def began(self, index: int) -> None:
-        """The body of a job begins."""
+        """Record the start of the body of a job."""
         self.note("began", index)
         self._states[index] = "begun"
 
     def begin(self) -> Sequence[int]:
-        """All that need nothing."""
+        """Release all jobs that need nothing."""
         ready = [index for index, needs in enumerate(self._left) if not needs]
         for index in ready:
             self._states[index] = "ready"
         return ready
 
     def on_outcome(self, index: int, *, done: bool) -> ReadinessUpdate:
-        """Free and block those that need it, and withdraw what the case says."""
-        self.told.append(index)
+        """Release and block the jobs that need it, and withdraw those of the case."""
+        self.outcomes_seen.append(index)
         self._states[index] = "over"
         ready: list[int] = []
         blocked: list[int] = []
@@ -126,7 +126,7 @@ class DrawnReadiness(Readiness):
         return self._answer(index, ready, blocked)
 
     def rank(self, index: int) -> Rank:
-        """The next of its ranks."""
+        """Return the next of its ranks."""
         ranks = self.case.ranks[index]
         rank = ranks[min(self._asked[index], len(ranks) - 1)]
         self._asked[index] += 1
@@ -134,7 +134,7 @@ class DrawnReadiness(Readiness):
         return rank
 
     def on_set_aside(self, index: int) -> ReadinessUpdate | None:
-        """As the case says of the job; if the run says when, nothing is withdrawn."""
+        """Follow the case; if the run chooses the time, nothing is withdrawn."""
         self.note("aside", index)
         self._states[index] = "aside"
         match self.case.salvage[index]:
@@ -174,7 +174,7 @@ class DrawnReadiness(Readiness):
 
 
 def run_case(case: Case) -> tuple[RunTrace, DrawnReadiness]:
-    """Run a case in a Trio run of its own, and return what was seen."""
+    """Run a case in a separate Trio run, and return the observations."""
     return run_virtual(_run, case)
 
 
@@ -221,7 +221,7 @@ async def _run(case: Case) -> tuple[RunTrace, DrawnReadiness]:
         stop.set()
 
     async def sample() -> None:
-        for second in range(_SAMPLES):  # bounded, so that a deadlock is still seen at once
+        for second in range(_SAMPLES):  # bounded, so that a deadlock is still noticed at once
             await trio.sleep_until(second + _SAMPLE_OFFSET)
             recorder.sample(lanes)
 
@@ -293,7 +293,7 @@ def _calm_lanes(name: str) -> st.SearchStrategy[LaneSpec]:
 
 @st.composite
 def cases(draw: st.DrawFn, *, calm: bool = False) -> Case:
-    """All that a readiness may do; `calm` draws providers and runs that nothing goes wrong with."""
+    """Draw any behaviour of a readiness; `calm` draws providers and runs without faults."""
     names = ("a", "b")[: draw(st.integers(1, 2))]
     size = draw(st.integers(1, 9))
     indices = st.integers(0, size - 1)
@@ -310,7 +310,7 @@ def cases(draw: st.DrawFn, *, calm: bool = False) -> Case:
         scripts.append(JobScript(own, (call,), timeout, known=draw(_looks) if looks else None))
     endless = (math.inf,) * 4
     lanes = tuple(draw((_calm_lanes if calm else _lanes)(name)) for name in names)
-    # Edges that say nothing: laws of plans in index order leave such jobs out.
+    # Edges without effect: laws of plans in index order leave such jobs out.
     scenario = RunScenario(lanes, tuple(scripts), edges=dict.fromkeys(range(size), ()))
     if not calm:
         scenario = attrs.evolve(
@@ -341,9 +341,9 @@ def cases(draw: st.DrawFn, *, calm: bool = False) -> Case:
 
 
 def by_lane(case: Case, notes: Sequence[Note]) -> Mapping[str | int | None, Sequence[Note]]:
-    """What was seen of the jobs of each lane, and of those on no lane, in its order.
+    """Return the observations of the jobs of each lane, and of those on no lane, in its order.
 
-    A job that leaves its lane is by itself, under its index: it may start beside those with a lower rank.
+    A job that leaves its lane has a separate entry, under its index: it may start beside lower ranks.
     """
     found: dict[str | int | None, list[Note]] = {lane.name: [] for lane in case.scenario.lanes}
     for note in sorted(notes, key=lambda note: note.tick):

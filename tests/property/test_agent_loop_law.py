@@ -1,8 +1,8 @@
 """Restart loops compared with a model without tasks: starts, ends and results.
 
-The model is a walk along the clock. Instants of the script have their own fractions (attempts and waits
-whole seconds, DONE a quarter, a stop a half, a cancellation three quarters, children sixteenths), so that
-no two events coincide whose order is not specified.
+The model advances a clock from instant to instant. Instants of the script have their own fractions (attempts
+and waits whole seconds, DONE a quarter, a stop a half, a cancellation three quarters, children sixteenths),
+so that no two events coincide whose order is not specified.
 """
 
 import math
@@ -30,10 +30,10 @@ class Shot:
 
     end: AttemptEnd
     line: int
-    """Seconds that it stands in line."""
+    """Seconds that it waits in the queue."""
     seconds: int
     children: tuple[float, ...]
-    """Seconds that its children live."""
+    """Seconds that its child processes live."""
 
 
 @attrs.frozen
@@ -60,7 +60,7 @@ class Foretold:
 
 
 class Cut(Exception):  # noqa: N818 - no error: where the walk ends
-    """The walk has reached the cancellation."""
+    """The model has reached the cancellation."""
 
 
 @attrs.define
@@ -73,7 +73,7 @@ class Walk:
     held: list[tuple[float, float]] = attrs.field(factory=list)
     ends: list[AttemptEnd] = attrs.field(factory=list)
     children: list[float] = attrs.field(factory=list)
-    """When each would end by itself."""
+    """The instant at which each would end by itself."""
 
     def foretell(self) -> Foretold:
         try:
@@ -161,7 +161,7 @@ class Found:
 
 
 def play(script: Script) -> Found:
-    """Run the loop itself."""
+    """Run the real loop."""
 
     async def main() -> Found:
         async with trio.open_nursery() as nursery:
@@ -239,15 +239,15 @@ def kinds(ends: Sequence[AttemptEnd]) -> list[object]:
     return [kind_of(end) for end in ends]
 
 
-def check_events(script: Script, foretold: Foretold, found: Found) -> None:
-    """Each attempt starts and ends once, in order, with a wait before it only where one was due."""
+def check_events(script: Script, predicted: Foretold, found: Found) -> None:
+    """Each attempt starts and ends once, in order, with a wait before it only if one was due."""
     events = found.bench.events
     starts = [(e.number, e.at) for e in events if isinstance(e, AttemptStarted)]
     ends = [e for e in events if isinstance(e, AttemptEnded)]
-    assert starts == foretold.began
-    assert [e.number for e in ends] == [number for number, _at in foretold.began]
+    assert starts == predicted.began
+    assert [e.number for e in ends] == [number for number, _at in predicted.began]
     assert [e.number for e in ends if e.cancelled] == list(
-        range(len(foretold.ends), len(foretold.began))
+        range(len(predicted.ends), len(predicted.began))
     )
     waits = {e.number for e in events if isinstance(e, AttemptWaiting)}
     assert {number for number, _at in starts if script.shots[number].line} <= waits
@@ -259,38 +259,36 @@ def check_events(script: Script, foretold: Foretold, found: Found) -> None:
 
 @pytest.mark.slow
 @given(SCRIPTS, st.random_module())
-def test_a_loop_is_what_its_model_foretells(script: Script, _seed: object) -> None:
+def test_a_loop_equals_its_model(script: Script, _seed: object) -> None:
     """AG-01 to AG-15: attempts, ends, results and notifications equal those of the model."""
-    foretold, found = Walk(script).foretell(), play(script)
+    predicted, found = Walk(script).foretell(), play(script)
     bench, end = found.bench, found.end
-    event(foretold.ending if foretold.why is None else foretold.why)
-    assert bench.began == foretold.began
-    assert bench.slots.held == foretold.held
-    assert found.over_at == foretold.over_at
-    assert [number for number, _end in bench.recorded] == list(range(len(foretold.ends)))
-    assert kinds([recorded for _number, recorded in bench.recorded]) == kinds(foretold.ends)
+    event(predicted.ending if predicted.why is None else predicted.why)
+    assert bench.began == predicted.began
+    assert bench.slots.held == predicted.held
+    assert found.over_at == predicted.over_at
+    assert [number for number, _end in bench.recorded] == list(range(len(predicted.ends)))
+    assert kinds([recorded for _number, recorded in bench.recorded]) == kinds(predicted.ends)
     if end is None:
-        assert foretold.ending == "cancelled"
+        assert predicted.ending == "cancelled"
     else:
-        assert (end.ending, end.gave_up) == (foretold.ending, foretold.why)
-        assert end.children_ended == foretold.children_ended
+        assert (end.ending, end.gave_up) == (predicted.ending, predicted.why)
+        assert end.children_ended == predicted.children_ended
         assert list(end.attempts) == [recorded for _number, recorded in bench.recorded]
         assert (end.undelivered == 0) == script.bus_works
-    check_events(script, foretold, found)
+    check_events(script, predicted, found)
     if script.bus_works:
         begun = [body for body in bench.bodies("RUN_START") if body.startswith("attempt")]
-        assert len(begun) == len(foretold.began)
-        cut_off = len(foretold.began) - len(foretold.ends)
-        crashed = cut_off + sum(e.failure is not None for e in foretold.ends)
+        assert len(begun) == len(predicted.began)
+        cut_off = len(predicted.began) - len(predicted.ends)
+        crashed = cut_off + sum(e.failure is not None for e in predicted.ends)
         assert len(bench.bodies("RUN_CRASH")) == crashed
-        assert len(bench.bodies("RUN_STOP")) == len(foretold.began) - crashed
+        assert len(bench.bodies("RUN_STOP")) == len(predicted.began) - crashed
 
 
 @settings(max_examples=settings().max_examples // 4)
 @given(SCRIPTS, st.integers(0, 6))
-def test_a_loop_that_is_cut_and_gone_on_with_makes_the_same_attempts(
-    script: Script, cut: int
-) -> None:
+def test_an_interrupted_and_resumed_loop_makes_the_same_attempts(script: Script, cut: int) -> None:
     """RESUME: recorded attempts are not repeated, and the loop ends the same."""
     script = attrs.evolve(
         script, done_at=math.inf, stop_at=math.inf, cancel_at=math.inf, bus_works=True

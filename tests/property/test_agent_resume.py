@@ -1,7 +1,7 @@
-"""RESUME, ONCE: a run of agents that is cut anywhere and resumed equals an uninterrupted one.
+"""RESUME, ONCE: a run of agents that is interrupted anywhere and resumed equals an uninterrupted one.
 
-The agents are callables that play scripts and work on real files, whose state is that of the cut. So time
-is real, and examples are few.
+The agents are callables that play scripts and work on real files, whose state is that of the interruption.
+Time is therefore real, and examples are few.
 """
 
 import math
@@ -31,12 +31,12 @@ COLUMNS = ("one", "two")
 MOST = 3
 """Attempts of a case."""
 WIDTH = 3
-"""Calls of a column that are in flight at once."""
+"""Concurrent calls of a column."""
 
 
 @attrs.define(eq=False)
 class CutJournal(MemoryJournal):
-    """A journal whose program dies at one of its writes."""
+    """A journal whose program ends at one of its writes."""
 
     dies_after: float = math.inf
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
@@ -56,11 +56,11 @@ class CutJournal(MemoryJournal):
 
 @attrs.define(eq=False)
 class Player:
-    """An agent with scripts, a letter an attempt: `o` well, `x` a failure, `p` a lasting one, `d` done."""
+    """An agent with scripts, a letter for each attempt: `o` success, `x` failure, `p` permanent, `d` done."""
 
     scripts: Mapping[str, str]
     played: Counter[tuple[str, int]] = attrs.field(factory=Counter)
-    """How often each attempt of each case was made."""
+    """Number of executions of each attempt of each case."""
 
     async def __call__(self, request: Request) -> Reply:
         case, attempt = request.vars["name"], request.vars["attempt"]
@@ -94,7 +94,7 @@ def document(scripts: Mapping[str, str], needs: Mapping[str, Mapping[str, Any]])
 def play(
     suite: Mapping[str, Any], players: Mapping[str, Player], journal: CutJournal, folder: Path
 ) -> None:
-    """Run a suite until it is over, or dies."""
+    """Run a suite until it ends or is interrupted."""
 
     async def nobody(_row: Row) -> None:
         await trio.lowlevel.checkpoint()
@@ -109,7 +109,7 @@ def play(
 
 
 def ended_in(writes: Sequence[Write]) -> Counter[tuple[str, str]]:
-    """Of each column and prompt, the attempts whose ends are written down."""
+    """Return the attempts of each column and prompt whose ends are recorded."""
     return Counter(
         (write.provider, write.prompt)
         for write in writes
@@ -120,16 +120,22 @@ def ended_in(writes: Sequence[Write]) -> Counter[tuple[str, str]]:
 
 
 def story(record: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What a row says, but for times, ids and places, and which of several cases blocked it first."""
+    """Return a row without times, ids, paths, and the first of several cases that blocked it."""
     reply = record["response"]
     agent = None if reply is None else reply["metadata"]["agent"]
-    told: tuple[Any, ...] = ()
+    details: tuple[Any, ...] = ()
     if agent is not None:
         attempts = [(one["ok"], one.get("failure", {}).get("message")) for one in agent["attempts"]]
-        told = (agent["outcome"], agent.get("gaveUp"), agent["message"], attempts, reply["output"])
+        details = (
+            agent["outcome"],
+            agent.get("gaveUp"),
+            agent["message"],
+            attempts,
+            reply["output"],
+        )
     outcome = record["metadata"]["trioeval"]["outcome"]
     error = re.sub(r"\bcase \w+, which", "a case, which", record["error"] or "")
-    return record["success"], record["failureReason"], outcome, error, told
+    return record["success"], record["failureReason"], outcome, error, details
 
 
 SCRIPTS = st.text("oxd", max_size=MOST) | st.sampled_from(["p", "xp", "d", "od", "xd"])
@@ -138,7 +144,7 @@ POLICIES = st.sampled_from(["skip", "block", "fail", "run"])
 
 @st.composite
 def suites(draw: st.DrawFn) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
-    """Scripts, and what depends on what: only on cases of earlier letters, so there is no circle."""
+    """Draw scripts and their dependencies, which are only on cases of earlier letters, so without cycles."""
     cases = NAMES[: draw(st.integers(1, len(NAMES)))]
     scripts = {case: draw(SCRIPTS) for case in draw(st.permutations(cases))}
     needs = {}
@@ -150,9 +156,9 @@ def suites(draw: st.DrawFn) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
 
 
 def alike(found: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
-    """Whether two rows say the same.
+    """Return whether two rows are equal.
 
-    An agent may have said that it is done in the attempt that was cut off, of which nothing else is known.
+    An agent may have reported that it is done in the attempt that was interrupted, which is not recorded.
     """
     if found == right or not (found[-1] and right[-1]):
         return found == right
@@ -164,10 +170,10 @@ def alike(found: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
 @settings(max_examples=min(10, settings().max_examples // 10))
 @given(suites(), st.lists(st.integers(1, 25), min_size=1, max_size=2))
 @example(({"a": "xod", "b": "d"}, {"b": {"dependsOn": ["a"]}}), [3])
-def test_a_run_of_agents_that_dies_at_any_write_comes_to_the_same_when_it_is_resumed(
+def test_a_resumed_run_of_agents_equals_an_uninterrupted_one(
     drawn: tuple[Mapping[str, str], Mapping[str, Mapping[str, Any]]], deaths: list[int]
 ) -> None:
-    """RESUME: no recorded attempt is made again; only those that were cut off are."""
+    """RESUME: no recorded attempt is executed again; only interrupted ones are."""
     scripts, needs = drawn
     suite = document(scripts, needs)
     with tempfile.TemporaryDirectory() as name:

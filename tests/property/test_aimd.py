@@ -63,7 +63,7 @@ events = st.lists(begun | outcomes | st.builds(Retuned, widths), max_size=120)
 limits = st.builds(AimdLimit, widths, st.booleans())
 
 
-def tell(limit: AimdLimit, event: Event) -> None:
+def apply(limit: AimdLimit, event: Event) -> None:
     match event:
         case Begun(share):
             limit.started(math.ceil(share * limit.limit))
@@ -77,9 +77,9 @@ def tell(limit: AimdLimit, event: Event) -> None:
             limit.retune(width)
 
 
-def tell_all(limit: AimdLimit, several: Sequence[Event]) -> None:
+def apply_all(limit: AimdLimit, several: Sequence[Event]) -> None:
     for event in several:
-        tell(limit, event)
+        apply(limit, event)
 
 
 def serve_round(limit: AimdLimit, *, share: float = 1.0) -> None:
@@ -107,15 +107,17 @@ def refuse_burst(limit: AimdLimit, size: int) -> None:
 
 
 @given(limits, events)
-def test_aimd_stays_between_one_and_the_width(limit: AimdLimit, several: list[Event]) -> None:
+def test_aimd_stays_between_one_and_the_max_concurrency(
+    limit: AimdLimit, several: list[Event]
+) -> None:
     """AIMD: 1 ≤ limit ≤ max concurrency, after any sequence of events."""
     for event in several:
-        tell(limit, event)
+        apply(limit, event)
         assert 1 <= limit.limit <= limit.max_concurrency
 
 
 @given(limits, events)
-def test_aimd_shrinks_only_with_a_new_epoch_and_by_a_refusal_of_the_present_one(
+def test_aimd_shrinks_only_by_a_refusal_of_the_current_epoch(
     limit: AimdLimit, several: list[Event]
 ) -> None:
     """AIMD: at most one cut for each epoch, by a refusal of a call of that epoch.
@@ -124,7 +126,7 @@ def test_aimd_shrinks_only_with_a_new_epoch_and_by_a_refusal_of_the_present_one(
     """
     for event in several:
         epoch, before = limit.epoch, limit.limit
-        tell(limit, event)
+        apply(limit, event)
         cut = limit.epoch - epoch
         assert cut in (0, 1)
         match event:
@@ -143,14 +145,14 @@ def test_aimd_shrinks_only_with_a_new_epoch_and_by_a_refusal_of_the_present_one(
 
 
 @given(widths, st.integers(2, 50))
-def test_aimd_takes_a_burst_of_refusals_of_one_epoch_for_one_cut(width: int, size: int) -> None:
+def test_aimd_cuts_once_for_a_burst_of_refusals_of_one_epoch(width: int, size: int) -> None:
     """AIMD: a burst of refusals cuts the limit once, to seven tenths."""
     limit = AimdLimit(width)
     refuse_burst(limit, size)
     assert (limit.limit, limit.epoch) == (max(1, int(0.7 * width)), 1)
 
 
-def test_aimd_cuts_8_to_5_to_3() -> None:
+def test_aimd_cuts_8_to_5_and_3() -> None:
     """Two bursts of refusals at a limit of 8 cut it to 5 and then to 3."""
     limit, seen = AimdLimit(8), []
     for _ in range(2):
@@ -172,12 +174,12 @@ def test_aimd_does_not_cut_for_isolated_refusals(width: int, times: int, more: i
 
 
 @given(limits, events, st.integers(1, 20))
-def test_aimd_grows_only_where_the_limit_is_reached(
+def test_aimd_grows_only_if_the_limit_is_used(
     limit: AimdLimit, several: list[Event], rounds: int
 ) -> None:
     """Rounds that use less than eight tenths of the limit do not raise it."""
-    tell_all(limit, several)
-    refuse_burst(limit, 2)  # a round begins
+    apply_all(limit, several)
+    refuse_burst(limit, 2)  # a round starts
     before = limit.limit
     for _ in range(rounds):
         limit.started(math.ceil(0.8 * limit.limit) - 1)
@@ -191,7 +193,7 @@ def test_aimd_does_not_grow_in_a_round_with_a_failure(
     limit: AimdLimit, several: list[Event], rounds: int
 ) -> None:
     """A round with one transient failure does not raise the limit."""
-    tell_all(limit, several)
+    apply_all(limit, several)
     refuse_burst(limit, 2)
     before = limit.limit
     for _ in range(rounds):
@@ -207,7 +209,7 @@ def test_aimd_learns_nothing_from_retries_that_succeed(
     limit: AimdLimit, several: list[Event], times: int
 ) -> None:
     """Successful retries do not raise the limit."""
-    tell_all(limit, several)
+    apply_all(limit, several)
     before = limit.limit
     for _ in range(times):
         limit.started(limit.limit)
@@ -216,7 +218,7 @@ def test_aimd_learns_nothing_from_retries_that_succeed(
 
 
 @given(st.integers(2, 40))
-def test_aimd_steps_back_from_a_refused_trial_and_waits_twice_as_long(width: int) -> None:
+def test_aimd_ends_a_refused_trial_and_doubles_the_wait(width: int) -> None:
     """One refusal ends a trial above the ceiling; trials come after 3, 6, 12, 24, 24 clean rounds."""
     limit = AimdLimit(width)
     refuse_burst(limit, 2)
@@ -230,16 +232,14 @@ def test_aimd_steps_back_from_a_refused_trial_and_waits_twice_as_long(width: int
 
 
 def refuse_wave(limit: AimdLimit, served: int, wait: float = 1.0) -> None:
-    """Refuse all calls of a full lane except some, one after another, with a wait."""
+    """Refuse all but some calls of a full lane, one after another, with a wait."""
     epoch = limit.epoch
     for beside in range(limit.limit - 1, served - 1, -1):
         limit.congested(Refusal(epoch, beside, wait))
 
 
 @given(st.integers(4, 40), st.integers(1, 40))
-def test_aimd_is_cut_to_what_is_served_beside_a_wave_that_is_asked_to_wait(
-    width: int, served: int
-) -> None:
+def test_aimd_is_cut_to_the_calls_served_beside_a_wave_with_waits(width: int, served: int) -> None:
     """A wave of refusals with a wait cuts the limit once, to the number of calls served beside it."""
     limit, served = AimdLimit(width), min(served, width - 1)
     refuse_wave(limit, served)
@@ -248,7 +248,7 @@ def test_aimd_is_cut_to_what_is_served_beside_a_wave_that_is_asked_to_wait(
 
 
 @given(st.integers(4, 40))
-def test_aimd_takes_a_wave_of_which_nothing_is_served_for_no_limit_of_calls(width: int) -> None:
+def test_aimd_makes_a_usual_cut_for_a_wave_without_served_calls(width: int) -> None:
     """A wave of refusals beside which nothing is served makes one usual cut."""
     limit, bare = AimdLimit(width), AimdLimit(width)
     refuse_wave(limit, 0)
@@ -256,7 +256,7 @@ def test_aimd_takes_a_wave_of_which_nothing_is_served_for_no_limit_of_calls(widt
     assert (limit.limit, limit.epoch) == (bare.limit, bare.epoch)
 
 
-def test_aimd_hears_nothing_more_of_a_wave_when_calls_start_again() -> None:
+def test_aimd_ignores_late_refusals_of_a_wave_when_calls_start_again() -> None:
     """A late refusal of a wave has no effect once calls start again."""
     limit = AimdLimit(16)
     epoch = limit.epoch
@@ -266,8 +266,8 @@ def test_aimd_hears_nothing_more_of_a_wave_when_calls_start_again() -> None:
     assert limit.limit == 8
 
 
-def test_aimd_is_not_cut_by_a_single_call_at_a_width_that_was_served() -> None:
-    """A single refusal at a served limit does not cut it, even with a wait; a second one does."""
+def test_aimd_is_not_cut_by_a_single_refusal_at_a_served_limit() -> None:
+    """This holds even with a wait; a second refusal cuts it."""
     limit = AimdLimit(16)
     refuse_wave(limit, 8)
     serve_round(limit)
@@ -278,10 +278,8 @@ def test_aimd_is_not_cut_by_a_single_call_at_a_width_that_was_served() -> None:
 
 
 @given(st.integers(2, 20), st.sampled_from((0.5, 1.0, 8.0)))
-def test_aimd_tries_again_when_the_wait_of_a_refused_trial_is_a_small_part(
-    served: int, wait: float
-) -> None:
-    """The next trial comes after 16 times the wait of a refused one and the second of its probe."""
+def test_aimd_repeats_a_trial_after_16_times_its_cost(served: int, wait: float) -> None:
+    """The cost is the wait of the refused trial and the second of its probe."""
     limit, waited = AimdLimit(40), []
     refuse_wave(limit, served, wait)
     for _ in range(4):
@@ -293,8 +291,8 @@ def test_aimd_tries_again_when_the_wait_of_a_refused_trial_is_a_small_part(
     assert all(rounds >= 16 * (wait + 1) for rounds in waited[1:])
 
 
-def test_aimd_doubles_when_what_a_wave_told_turns_out_to_be_no_limit_of_calls() -> None:
-    """If a trial above a wave's ceiling is served, the limit doubles."""
+def test_aimd_doubles_if_a_trial_above_the_ceiling_of_a_wave_is_served() -> None:
+    """The ceiling was then not a limit of calls."""
     limit, seen = AimdLimit(40), []
     refuse_wave(limit, 3)
     for _ in range(8):
@@ -318,12 +316,12 @@ def test_aimd_forgets_the_ceiling_when_a_trial_is_served() -> None:
 
 
 @given(limits, events)
-def test_aimd_comes_back_to_full_width(limit: AimdLimit, several: list[Event]) -> None:
+def test_aimd_returns_to_the_max_concurrency(limit: AimdLimit, several: list[Event]) -> None:
     """AIMD: from any state, saturated success leads back to the max concurrency.
 
     If a refused trial costs a wait, the next one comes after 16 times that time of service.
     """
-    tell_all(limit, several)
+    apply_all(limit, several)
     waits = [event.wait for event in several if isinstance(event, Refused)]
     paid = 16 * (max(waits) + 1) if any(waits) else 0
     for _ in range(2 * limit.max_concurrency + 30 + int(paid)):
@@ -341,7 +339,7 @@ def test_aimd_starts_slowly_and_doubles(width: int) -> None:
         serve_round(limit)
 
 
-def test_aimd_doubles_no_more_after_the_first_refusal() -> None:
+def test_aimd_stops_doubling_after_the_first_refusal() -> None:
     """The first refusal ends the slow start."""
     limit = AimdLimit(40, slow_start=True)
     for _ in range(3):
@@ -357,7 +355,7 @@ def test_aimd_keeps_a_full_limit_full_and_only_bounds_a_learned_one(
     limit: AimdLimit, several: list[Event], width: int
 ) -> None:
     """A new max concurrency keeps a full limit full, and only bounds a learned one."""
-    tell_all(limit, several)
+    apply_all(limit, several)
     before, full = limit.limit, limit.limit == limit.max_concurrency
     never_refused = not any(isinstance(event, Refused) for event in several)
     limit.retune(width)
@@ -366,8 +364,8 @@ def test_aimd_keeps_a_full_limit_full_and_only_bounds_a_learned_one(
         assert limit.limit == width
 
 
-def test_aimd_remembers_what_was_learned_over_a_narrow_width() -> None:
-    """A small max concurrency in between does not erase the learned limit or the slow start."""
+def test_aimd_keeps_the_learned_limit_over_a_small_max_concurrency() -> None:
+    """The slow start is kept too."""
     limit = AimdLimit(10)
     for _ in range(2):
         limit.congested(Refusal(0))
@@ -386,9 +384,9 @@ def test_aimd_remembers_what_was_learned_over_a_narrow_width() -> None:
 
 
 @given(limits, events)
-def test_aimd_is_calm_where_nothing_is_learned(limit: AimdLimit, several: list[Event]) -> None:
+def test_aimd_is_calm_if_events_have_no_effect(limit: AimdLimit, several: list[Event]) -> None:
     """Events that are not reported while the limit is calm would not change it."""
-    tell_all(limit, several)
+    apply_all(limit, several)
     if limit.calm:
         before = limit.limit
         for _ in range(100):
@@ -400,8 +398,10 @@ def test_aimd_is_calm_where_nothing_is_learned(limit: AimdLimit, several: list[E
 
 
 @given(widths, widths, st.integers(1, 20))
-def test_a_fixed_limit_is_the_width_whatever_happens(width: int, other: int, times: int) -> None:
-    """A fixed limit always equals the max concurrency and is always calm."""
+def test_a_fixed_limit_always_equals_the_max_concurrency(
+    width: int, other: int, times: int
+) -> None:
+    """It is always calm."""
     limit = Limit(width)
     for _ in range(times):
         limit.started(width)

@@ -54,7 +54,7 @@ def test_after_hint_is_never_before_the_hint(backoff: Backoff, hint: float, spre
     st.floats() | st.sampled_from((math.nan, math.inf)),
 )
 def test_backoff_takes_exactly_the_bounds_in_range(base: float, cap: float) -> None:
-    """0 ≤ base ≤ cap, both finite; all other bounds are refused."""
+    """0 ≤ base ≤ cap, both finite; all other bounds are rejected."""
     if 0 <= base <= cap < math.inf:
         Backoff(base, cap)
     else:
@@ -62,8 +62,8 @@ def test_backoff_takes_exactly_the_bounds_in_range(base: float, cap: float) -> N
             Backoff(base, cap)
 
 
-def test_refused_bounds_are_named_with_value_and_range() -> None:
-    """The message of a refused bound has the value and the range."""
+def test_rejected_bounds_are_named_with_value_and_range() -> None:
+    """The message is about the bound that is invalid."""
     with pytest.raises(PlanError) as base:
         Backoff(base=-1.0)
     assert str(base.value) == "backoff: base must be at least 0 seconds and finite, got -1.0"

@@ -15,12 +15,12 @@ pytestmark = pytest.mark.slow
 
 @attrs.frozen
 class Event:
-    """A report of a lane to its breaker, some seconds after the last."""
+    """A report of a lane to its breaker, some seconds after the previous one."""
 
     what: str
     after: float
     wait: float
-    """Seconds of the wait that was asked for, or of the rest that follows a trouble."""
+    """Seconds of the requested wait, or of the back-off after a failure."""
 
 
 kinds = st.sampled_from(
@@ -34,7 +34,7 @@ patiences = st.sampled_from((0.25, 4.0, 5.0, 61.0, 300.0, math.inf))
 breakers = st.builds(Breaker, thresholds, patiences)
 
 
-def tell(breaker: Breaker, event: Event, now: float) -> None:
+def report(breaker: Breaker, event: Event, now: float) -> None:
     match event.what:
         case "success":
             breaker.succeeded()
@@ -55,7 +55,7 @@ class Expected:
     breaker: Breaker
     refusals: int = 0
     troubles: list[tuple[float, float]] = attrs.field(factory=list)
-    """Instants, and the rest that followed."""
+    """Instants, and the back-off after each."""
 
     def opens(self, event: Event, now: float) -> bool:
         match event.what:
@@ -74,7 +74,7 @@ class Expected:
                 return event.wait > self.breaker.patience
 
     def trouble(self) -> float:
-        """Return the failure time from each failure to the next, without time lacking due attempts."""
+        """Return the failure time from each failure to the next, less time without due attempts."""
         pairs = itertools.pairwise(self.troubles)
         return sum(min(after - at, rest + 60) for (at, rest), (after, _) in pairs)
 
@@ -88,7 +88,7 @@ def test_a_breaker_opens_by_its_three_rules_and_stays_open(
     for event in several:
         now += event.after
         opened = expected.opens(event, now) or opened
-        tell(breaker, event, now)
+        report(breaker, event, now)
         assert (breaker.reason is not None) == opened
 
 
@@ -98,7 +98,7 @@ def test_the_first_reason_stays(breaker: Breaker, several: list[Event]) -> None:
     now, first = 0.0, None
     for event in several:
         now += event.after
-        tell(breaker, event, now)
+        report(breaker, event, now)
         first = breaker.reason if first is None else first
         assert breaker.reason == first
 
@@ -111,21 +111,21 @@ def test_a_reset_breaker_is_a_new_one(
     breaker, new, now = Breaker(threshold, patience), Breaker(threshold, patience), 0.0
     for event in before:
         now += event.after
-        tell(breaker, event, now)
+        report(breaker, event, now)
     breaker.reset()
     assert breaker.untroubled
     assert breaker.reason is None
     for event in after:
         now += event.after
-        tell(breaker, event, now)
-        tell(new, event, now)
+        report(breaker, event, now)
+        report(new, event, now)
         assert breaker.untroubled == new.untroubled
         assert breaker.reason == new.reason
 
 
 @given(st.integers(1, 8), st.integers(0, 60), st.integers(400, 100_000))
-def test_idle_time_is_no_trouble(failures: int, rest: int, idle: int) -> None:
-    """Hours without attempts count at most as the rest and a minute."""
+def test_idle_time_is_not_failure_time(failures: int, rest: int, idle: int) -> None:
+    """Hours without attempts count at most as the back-off and a minute."""
     breaker = Breaker(patience=300.0)
     breaker.troubled(0.0, rest, "why")
     for nth in range(1, failures + 1):
@@ -133,7 +133,7 @@ def test_idle_time_is_no_trouble(failures: int, rest: int, idle: int) -> None:
         assert (breaker.reason is None) == (nth * (rest + 60) < 300)
 
 
-def test_trouble_without_a_pause_opens_at_the_patience() -> None:
+def test_continuous_failures_open_at_the_patience() -> None:
     """With attempts as soon as possible, all the time counts as failure."""
     breaker = Breaker(patience=300.0)
     for now in (0.0, 60.0, 120.0, 180.0, 240.0, 299.75):
@@ -143,8 +143,8 @@ def test_trouble_without_a_pause_opens_at_the_patience() -> None:
     assert breaker.reason == "no success in 300 s of trouble: why"
 
 
-def test_a_rest_that_was_kept_is_trouble() -> None:
-    """The time of a named wait counts as failure."""
+def test_the_time_of_a_named_wait_is_failure_time() -> None:
+    """It counts in full."""
     breaker = Breaker(patience=300.0)
     breaker.troubled(0.0, 240.0, "why")
     breaker.troubled(299.0, 0.0, "why")
@@ -179,6 +179,6 @@ def reason_of(what: str) -> str | None:
         ("quota", "no credit"),
     ],
 )
-def test_a_reason_is_a_whole_line(what: str, reason: str) -> None:
+def test_a_reason_is_a_complete_line(what: str, reason: str) -> None:
     """The reason has the count or duration, and the provider's last message."""
     assert reason_of(what) == reason

@@ -1,4 +1,4 @@
-"""BUDGET, on the arithmetic alone: held together, never overspent, given back in full."""
+"""BUDGET, on the arithmetic alone: held together, never overspent, returned in full."""
 
 from fractions import Fraction
 
@@ -23,7 +23,7 @@ class Use:
 
 @attrs.frozen
 class Settle:
-    """The open call in `place` (modulo their number) is over and has used so much."""
+    """The open call at `place` (modulo their number) is over and has used so much."""
 
     place: int
     tokens: int
@@ -56,7 +56,7 @@ def used(budget: Budget) -> list[tuple[Fraction, int | float | None]]:
 
 
 @given(budgets, steps)
-def test_budget_is_never_overspent_by_those_who_keep_to_what_they_hold(
+def test_a_budget_is_never_overspent_by_calls_within_their_holds(
     budget: Budget, script: list[Step]
 ) -> None:
     """BUDGET: spent and held amounts together are within every limit, at all times."""
@@ -104,7 +104,7 @@ class Model:
 
 @given(st.tuples(*[st.none() | st.integers(0, 60)] * 3), steps)
 @example((None, 10, None), [Use(10, 0), Settle(0, 12, 0), Use(0, 0)])
-def test_budget_is_the_sum_of_what_was_held_and_used(
+def test_a_budget_is_the_sum_of_held_and_used_amounts(
     limits: tuple[int | None, int | None, int | None], script: list[Step]
 ) -> None:
     """Holds are all or nothing, exact, and an excess is spent and stops everything after it."""
@@ -136,7 +136,7 @@ def test_budget_is_the_sum_of_what_was_held_and_used(
 
 
 @given(budgets, st.lists(st.tuples(counts, counts, counts, counts), max_size=20))
-def test_budget_is_overspent_by_no_more_than_the_excess(
+def test_a_budget_is_overspent_by_no_more_than_the_excess(
     budget: Budget, calls: list[tuple[int, int, int, int]]
 ) -> None:
     """BUDGET: the budget is overspent only by what calls use beyond their holds."""
@@ -152,10 +152,12 @@ def test_budget_is_overspent_by_no_more_than_the_excess(
 
 
 @given(st.floats(0, 1e9), st.lists(st.floats(0, 10), min_size=1, max_size=20))
-def test_money_held_and_spent_is_never_less_than_asked(cap: float, asked: list[float]) -> None:
+def test_money_held_and_spent_is_never_less_than_requested(
+    cap: float, amounts: list[float]
+) -> None:
     """Rounding favours the limit, by less than a millionth for each amount."""
     budget = Budget(money=cap)
-    taken = [money for money in asked if budget.reserve(money=money) is not None]
+    taken = [money for money in amounts if budget.reserve(money=money) is not None]
     exact = sum((Fraction(repr(money)) for money in taken), Fraction(0))
     held = Fraction(str(budget.reserved.money))
     assert exact <= held <= exact + Fraction(len(taken), 10**6)
@@ -188,7 +190,7 @@ def test_costs_below_a_millionth_are_never_overspent(
 
 
 @given(st.integers(1, 10**7), st.none() | st.integers(0, 10**7))
-def test_after_a_call_of_the_whole_size_only_what_it_gave_back_fits(
+def test_after_a_call_of_the_whole_budget_only_its_unused_rest_fits(
     micros: int, used: int | None
 ) -> None:
     """BUDGET: while a call holds the whole budget nothing fits, and then exactly the rest."""
@@ -203,7 +205,7 @@ def test_after_a_call_of_the_whole_size_only_what_it_gave_back_fits(
     assert budget.shortage(money=(rest + 1) / 10**6)
 
 
-def test_tenths_fit_as_they_do_on_paper() -> None:
+def test_decimal_fractions_add_up_exactly() -> None:
     """0.1 + 0.2 fits into 0.3, and a thousand thousandths into one."""
     budget = Budget(money=0.3)
     assert budget.reserve(money=0.1) is not None
@@ -227,8 +229,8 @@ def test_a_refused_reservation_holds_nothing() -> None:
     assert budget.spent == budget.reserved == Amounts()
 
 
-def test_requests_are_spent_at_once_and_never_come_back() -> None:
-    """Requests are spent at once, and a shortage of them is final."""
+def test_requests_are_spent_at_once_and_never_returned() -> None:
+    """A shortage of requests is final."""
     budget = Budget(requests=1)
     hold = budget.reserve()
     assert hold is not None
@@ -256,10 +258,10 @@ def test_requests_are_spent_at_once_and_never_come_back() -> None:
         ),
     ],
 )
-def test_a_shortage_names_what_is_short(
+def test_a_shortage_has_its_dimension_and_amounts(
     budget: Budget, tokens: int, money: float, text: str
 ) -> None:
-    """A shortage has the dimension, the limit, the spent and the requested amount."""
+    """The amounts are the limit, the spent and the requested one."""
     shortage = budget.shortage(tokens=tokens, money=money)
     assert isinstance(shortage, BudgetError)
     assert str(shortage) == text
@@ -289,7 +291,7 @@ def test_a_hold_is_settled_once() -> None:
         ({"money": float("nan")}, "budget: money must be at least 0 and finite, got nan"),
     ],
 )
-def test_a_limit_out_of_range_is_refused(limits: dict[str, float], text: str) -> None:
+def test_a_limit_out_of_range_is_rejected(limits: dict[str, float], text: str) -> None:
     """The message names the field, the range and the value."""
     with pytest.raises(PlanError) as caught:
         Budget(**limits)  # type: ignore[arg-type]
@@ -298,22 +300,22 @@ def test_a_limit_out_of_range_is_refused(limits: dict[str, float], text: str) ->
 
 @attrs.define(eq=False)
 class Listener:
-    """Counts its notifications."""
+    """A follower that counts its notifications."""
 
-    heard: int = 0
+    notified: int = 0
 
     def notify(self) -> None:
-        self.heard += 1
+        self.notified += 1
 
 
-def test_a_follower_hears_of_the_next_settlement_once() -> None:
-    """A follower is notified once, at the next settlement."""
+def test_a_follower_is_notified_once_of_the_next_settlement() -> None:
+    """A later settlement needs a new registration."""
     budget, listener = Budget(tokens=10), Listener()
     holds = [budget.reserve(tokens=5) for _ in range(2)]
     budget.follow(listener)
     budget.follow(listener)
-    assert listener.heard == 0
+    assert listener.notified == 0
     for hold in holds:
         assert hold is not None
         budget.settle(hold, tokens=1, money=0.0)
-    assert listener.heard == 1
+    assert listener.notified == 1

@@ -1,4 +1,4 @@
-"""RESUME and ONCE for datasets, with a real store and real files, cut at any point."""
+"""RESUME and ONCE for datasets, with a real store and real files, interrupted at any point."""
 
 import functools
 import json
@@ -35,24 +35,24 @@ NUMBER = {"type": "sampler", "sampler": "uniform", "low": 1, "high": MANY, "deci
 
 
 def chance(text: str, among: int) -> int:
-    """The same number for the same text in every run."""
+    """Return the same number for the same text in every run."""
     return zlib.crc32(text.encode()) % among
 
 
 @attrs.define
 class World:
-    """A model that answers equal questions alike, and ends the run when so much has happened."""
+    """A model with equal answers to equal questions, which ends the run after a number of events."""
 
     fails: bool
-    """Whether it refuses some questions for good."""
+    """Refuse some questions permanently."""
     left: float = math.inf
-    """Answers, and groups that are written, until the run is cut."""
+    """Answers and written groups until the run is interrupted."""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    asked: list[str] = attrs.field(factory=list)
+    requests: list[str] = attrs.field(factory=list)
 
     async def model(self, request: Request) -> str:
-        """Takes some turns of the scheduler."""
-        self.asked.append(request.prompt)
+        """Yield to the scheduler some times, and answer."""
+        self.requests.append(request.prompt)
         for _ in range(chance(request.prompt, 5)):
             await trio.lowlevel.checkpoint()
         self.happens()
@@ -86,7 +86,7 @@ COLUMNS: Sequence[Mapping[str, Any]] = (
 
 @st.composite
 def datasets(draw: st.DrawFn) -> dict[str, Any]:
-    """A number, a text over it, and more columns."""
+    """Draw a column of numbers, a text from it, and more columns."""
     more = draw(st.lists(st.sampled_from(COLUMNS), max_size=3, unique_by=lambda one: one["name"]))
     return {
         "rows": draw(st.integers(1, 9)),
@@ -102,7 +102,7 @@ def datasets(draw: st.DrawFn) -> dict[str, Any]:
 async def execution(
     folder: Path, document: Mapping[str, Any], world: World, *, first: bool
 ) -> DatasetResult | None:
-    """One execution of a run; None if it was cut."""
+    """Run the dataset once; return None if it was interrupted."""
     found: DatasetResult | None = None
     async with open_store(folder / "runs.db") as store:
         run = store.begin(START) if first else await store.resume(START.id, START)
@@ -120,7 +120,7 @@ async def execution(
 
 
 def recorded(folder: Path) -> set[str]:
-    """The questions whose answers are in the store."""
+    """Return the questions whose answers are in the store."""
     with closing(sqlite3.connect(folder / "runs.db")) as store:
         lines = store.execute("SELECT made FROM dataset_cells").fetchall()
     values = [
@@ -130,7 +130,7 @@ def recorded(folder: Path) -> set[str]:
 
 
 def files_of(folder: Path, *, has_rivals: bool) -> Mapping[str, Any]:
-    """All that the dataset consists of; of rows that two columns may drop, how many there are."""
+    """Return the content of the dataset; of rows that two columns may drop, only their number."""
     found: dict[str, Any] = {one.name: one.read_bytes() for one in (folder / "made").iterdir()}
     if has_rivals:
         found["dataset.json"] = header = json.loads(found["dataset.json"])
@@ -139,10 +139,10 @@ def files_of(folder: Path, *, has_rivals: bool) -> Mapping[str, Any]:
     return found
 
 
-def told(result: DatasetResult | None, *, has_rivals: bool) -> Any:
-    """What a result says that does not depend on time, or on calls whose answers were lost.
+def comparable(result: DatasetResult | None, *, has_rivals: bool) -> Any:
+    """Return a result without times, and without calls whose answers were lost.
 
-    Which of two columns drops a row that both would drop is a matter of luck.
+    Which of two columns drops a row that both would drop is random.
     """
     assert result is not None
     columns = [
@@ -157,10 +157,10 @@ def told(result: DatasetResult | None, *, has_rivals: bool) -> Any:
 
 @given(document=datasets(), cuts=st.lists(st.integers(1, 12), max_size=3), fails=st.booleans())
 @settings(max_examples=settings().max_examples // 20)
-def test_co_70_a_dataset_that_is_cut_anywhere_is_the_same_in_the_end(
+def test_co_70_an_interrupted_and_resumed_dataset_has_the_same_result(
     document: dict[str, Any], cuts: list[int], *, fails: bool
 ) -> None:
-    """RESUME: a cut and resumed dataset has the same files and numbers, without repeated calls."""
+    """RESUME: an interrupted and resumed dataset has the same files and numbers, without repeated calls."""
     filters = ["dropWhen" in column for column in document["columns"]].count(True)
     fails = fails and not filters
     has_rivals = filters > 1
@@ -175,10 +175,12 @@ def test_co_70_a_dataset_that_is_cut_anywhere_is_the_same_in_the_end(
         for place, left in enumerate([*cuts, math.inf]):
             world = World(fails, left)
             result = trio.run(functools.partial(execution, cut, document, world, first=not place))
-            assert not known & {*world.asked}
-            assert len({*world.asked}) == len(world.asked)
-            if not fails and not filters:  # or a row may have been dropped before it was asked for
-                assert {*world.asked} <= {*reference.asked}
+            assert not known & {*world.requests}
+            assert len({*world.requests}) == len(world.requests)
+            if not fails and not filters:  # or a row may have been dropped before its request
+                assert {*world.requests} <= {*reference.requests}
             known = recorded(cut)
-        assert told(result, has_rivals=has_rivals) == told(wanted, has_rivals=has_rivals)
+        assert comparable(result, has_rivals=has_rivals) == comparable(
+            wanted, has_rivals=has_rivals
+        )
         assert files_of(cut, has_rivals=has_rivals) == files_of(whole, has_rivals=has_rivals)

@@ -12,10 +12,10 @@ USED = st.tuples(BOUND, st.integers(-5, 2 * 10**6))
 
 
 @given(st.lists(USED), BOUND)
-def test_what_is_expected_is_between_nothing_and_the_bound(
+def test_the_expected_usage_is_between_0_and_the_bound(
     seen: list[tuple[int, int]], bound: int
 ) -> None:
-    """The expected usage is between 0 and the bound, even after impossible reports."""
+    """This holds even after impossible reports."""
     share = LearntShare()
     for pair in seen:
         share.learn(*pair)
@@ -25,10 +25,10 @@ def test_what_is_expected_is_between_nothing_and_the_bound(
 
 
 @given(st.lists(USED), st.integers(1, 10**6), st.floats(0, 1))
-def test_what_was_just_used_is_expected_again(
+def test_the_expected_usage_rises_to_the_last_one_at_once(
     seen: list[tuple[int, int]], bound: int, part: float
 ) -> None:
-    """The share rises at once: a repeated call reserves enough."""
+    """A repeated call therefore reserves enough."""
     share = LearntShare()
     for pair in seen:
         share.learn(*pair)
@@ -48,7 +48,7 @@ def test_a_steady_share_is_found(part: float, bound: int) -> None:
 
 
 @given(st.integers(1, 10**5))
-def test_one_short_reply_says_little(bound: int) -> None:
+def test_one_short_reply_has_little_effect(bound: int) -> None:
     """A single small call lowers the next reservation by a tenth at most."""
     share = LearntShare()
     share.learn(bound, 0)

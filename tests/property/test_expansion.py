@@ -27,7 +27,7 @@ from trioeval.suite.tests import Joined, SparseTests
 pytestmark = pytest.mark.slow
 
 Wanted = tuple[int, int, int, int, int, dict[str, Any]]
-"""test_idx, prompt_idx, repeat_index, the column's provider, who is asked, and the variables."""
+"""test_idx, prompt_idx, repeat_index, the column's provider, the called provider, and the variables."""
 
 VALUES: st.SearchStrategy[Any] = (
     st.sampled_from(["a", 1, None, [], {"k": ["v"]}])
@@ -72,7 +72,7 @@ PROVIDERS = st.builds(
 
 @attrs.frozen
 class Lines(Sequence[Test]):
-    """Tests of which some are known to be like an empty one, as those of a large file are."""
+    """Tests of which some are known to be plain, as those of a large file are."""
 
     tests: tuple[Test, ...]
     file: Path = Path("tests.jsonl")
@@ -94,7 +94,7 @@ class Lines(Sequence[Test]):
 
 
 def is_plain(test: Test) -> bool:
-    """Whether only the variables set a test apart from an empty one, and none of them is a list."""
+    """Return whether only the variables of a test are set, and none of them is a list."""
     bare = attrs.evolve(test, vars={})
     return bare == Test() and not any(isinstance(value, list) for value in test.vars.values())
 
@@ -130,7 +130,7 @@ def first(*values: Any) -> Any:
 
 
 def layers(suite: Suite) -> Iterator[list[Test]]:
-    """What each test is laid over, further out first: every test, then every scenario's."""
+    """Yield the tests that each test is merged from, outermost first: every test, then every scenario's."""
     outer = [suite.default_test or Test()]
     yield from ([*outer, test] for test in suite.tests)
     for scenario in suite.scenarios or ():
@@ -182,13 +182,13 @@ def by_nested_loops(
                     counted.add((place, nth))
                 for prompt_idx, (column, _) in enumerate(columns):
                     if prompt_idx in asked_at_all:
-                        asked = (
+                        called = (
                             column
                             if provider is None
                             else len(suite.providers) + own.index(provider)
                         )
                         chosen = dict(zip(names, choice, strict=True))
-                        yield number, prompt_idx, repeat, column, asked, chosen
+                        yield number, prompt_idx, repeat, column, called, chosen
 
 
 def is_asked(suite: Suite, inside_out: Sequence[Test], column: int, prompt: Prompt) -> bool:
@@ -223,12 +223,14 @@ def test_steps_are_those_of_the_nested_loops(
     assert found(steps) == wanted
     assert found(steps[::-1]) == wanted[::-1]
     assert [steps[place - len(steps)].index for place in range(len(steps))] == [*range(len(steps))]
-    asked = {one[4] for one in wanted}
-    assert asked <= set(steps.used_providers) <= set(range(len(steps.providers)))
+    called = {one[4] for one in wanted}
+    assert called <= set(steps.used_providers) <= set(range(len(steps.providers)))
 
 
 @given(SUITES, st.none() | st.sets(st.integers(0, 8)))
-def test_serial_indices_are_the_steps_that_say_so(suite: Suite, selected: set[int] | None) -> None:
+def test_serial_indices_are_the_steps_with_the_option(
+    suite: Suite, selected: set[int] | None
+) -> None:
     """Serial indices are ascending and follow the merged options."""
     steps = expand(suite, selected)
     serial = [step.index for step in steps if step.test.options.run_serially]
@@ -247,15 +249,15 @@ def test_filters_never_renumber(suite: Suite, selected: set[int]) -> None:
     assert rows(expand(suite, range(len(all_tests(suite))))) == everything
 
 
-def test_the_fake_is_of_the_kind_that_is_not_looked_at() -> None:
-    """Else the properties above would prove nothing of files that are read bit by bit."""
+def test_the_fake_sequence_is_not_read_as_a_whole() -> None:
+    """Otherwise the properties above would not cover files that are read in parts."""
     lines = Lines((Test(vars={"x": "a"}), Test(threshold=1)))
     assert isinstance(lines, SparseTests)
     assert list(lines.irregular) == [1]
 
 
 @given(SUITES)
-def test_spans_say_where_groups_are_and_which_are_compared(suite: Suite) -> None:
+def test_spans_mark_groups_and_those_that_are_compared(suite: Suite) -> None:
     """A group is all steps of one `test_idx`; they are compared if one of their assertions compares."""
     steps = expand(suite)
     found = [
@@ -276,7 +278,9 @@ def test_spans_say_where_groups_are_and_which_are_compared(suite: Suite) -> None
 
 @given(SUITES, st.sets(st.tuples(st.integers(0, 12), st.integers(0, 8))))
 @settings(max_examples=settings().max_examples // 2)
-def test_single_rows_are_those_of_the_whole(suite: Suite, wanted: set[tuple[int, int]]) -> None:
+def test_single_rows_equal_those_of_the_whole_suite(
+    suite: Suite, wanted: set[tuple[int, int]]
+) -> None:
     """A selection of rows adds exactly those that they are compared with."""
     steps = expand(suite)
     compared = {

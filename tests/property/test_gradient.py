@@ -70,10 +70,10 @@ class Workers:
 
 @attrs.define(eq=False)
 class Batch:
-    """All calls at once, each the slower the more there are: latency = base · (1 + n/k).
+    """All calls at once, each slower the more there are: latency = base · (1 + n/k).
 
-    `done` is the work that a call would have had done that was there from the beginning; a call is over
-    when that has grown by its own work.
+    `done` is the work of a call that was running from the beginning; a call is over when `done` has grown by
+    its own work.
     """
 
     k: Course
@@ -139,7 +139,7 @@ def serve(server: Server, limit: Limit, spans: list[float], demand: Course) -> l
     return measured
 
 
-def steadily(amount: float) -> Course:
+def constant(amount: float) -> Course:
     """Return a constant."""
     return lambda _now: amount
 
@@ -154,8 +154,8 @@ def first_then(first: float, then: float, at: float) -> Course:
     return lambda now: first if now < at else then
 
 
-always_busy = steadily(WIDTH)
-one_second = steadily(1.0)
+always_busy = constant(WIDTH)
+one_second = constant(1.0)
 Kind = type[Workers] | type[Batch]
 kinds = pytest.mark.parametrize("kind", [Workers, Batch])
 jitters = pytest.mark.parametrize("jitter", [0.0, 0.3])
@@ -194,11 +194,11 @@ def target(make: Callable[[], Server], highest: int, length: float = 200.0) -> T
 @jitters
 @kinds
 @pytest.mark.parametrize("size", [1, 8, 32])
-def test_limit_settles_where_throughput_is_best(kind: Kind, size: int, jitter: float) -> None:
+def test_the_limit_settles_where_throughput_is_best(kind: Kind, size: int, jitter: float) -> None:
     """The limit settles within 20 % of the best fixed one for queues and batches, with or without jitter."""
 
     def make() -> Server:
-        return kind(steadily(size), one_second, chance(size), jitter)
+        return kind(constant(size), one_second, chance(size), jitter)
 
     measured = serve(make(), GradientLimit(WIDTH), [200.0, 1000.0], always_busy)[1]
     target(make, 2 * size + 4).check(measured)
@@ -207,43 +207,43 @@ def test_limit_settles_where_throughput_is_best(kind: Kind, size: int, jitter: f
 @jitters
 @kinds
 @pytest.mark.parametrize(("before", "after"), [(16, 4), (4, 16)])
-def test_limit_follows_the_capacity(kind: Kind, before: int, after: int, jitter: float) -> None:
+def test_the_limit_follows_the_capacity(kind: Kind, before: int, after: int, jitter: float) -> None:
     """The limit follows a server whose capacity changes, in either direction."""
     changing = kind(first_then(before, after, 300.0), one_second, chance(1), jitter)
     spans = [300.0, 200.0, 1000.0]
     measured = serve(changing, GradientLimit(WIDTH), spans, always_busy)[-1]
-    target(lambda: kind(steadily(after), one_second, chance(1)), 36).check(measured)
+    target(lambda: kind(constant(after), one_second, chance(1)), 36).check(measured)
 
 
 @jitters
 @kinds
 @pytest.mark.parametrize(("before", "after"), [(1.0, 1.5), (1.0, 3.0), (3.0, 1.0)])
-def test_limit_follows_the_base_latency(
+def test_the_limit_follows_the_base_latency(
     kind: Kind, before: float, after: float, jitter: float
 ) -> None:
     """Slower or faster calls are not mistaken for a queue, or for its absence."""
     base = first_then(before, after, 300.0)
-    changing = kind(steadily(12), base, chance(2), jitter)
+    changing = kind(constant(12), base, chance(2), jitter)
     spans = [300.0, 2500.0, 1500.0]
     measured = serve(changing, GradientLimit(WIDTH), spans, always_busy)[-1]
-    target(lambda: kind(steadily(12), steadily(after), chance(2)), 28).check(measured)
+    target(lambda: kind(constant(12), constant(after), chance(2)), 28).check(measured)
 
 
 @kinds
 def test_a_full_server_never_becomes_the_base(kind: Kind) -> None:
     """A permanently full server never becomes the base."""
-    server = kind(steadily(8), one_second, chance(3), 0.3)
+    server = kind(constant(8), one_second, chance(3), 0.3)
     measured = serve(server, GradientLimit(WIDTH), [200.0, 20_000.0], always_busy)[1]
-    best = target(lambda: kind(steadily(8), one_second, chance(3)), 20)
+    best = target(lambda: kind(constant(8), one_second, chance(3)), 20)
     best.check(measured)
     assert measured.highest <= 1.5 * best.greatest
 
 
 @jitters
 @kinds
-def test_limit_does_not_grow_while_few_are_in_flight(kind: Kind, jitter: float) -> None:
+def test_the_limit_does_not_grow_while_few_calls_are_in_flight(kind: Kind, jitter: float) -> None:
     """The limit does not grow in idle phases, and applies to the burst after one."""
-    server = kind(steadily(12), one_second, chance(4), jitter)
+    server = kind(constant(12), one_second, chance(4), jitter)
     busy, idle, burst = serve(
         server,
         GradientLimit(WIDTH),
@@ -256,14 +256,14 @@ def test_limit_does_not_grow_while_few_are_in_flight(kind: Kind, jitter: float) 
 
 def test_an_idle_lane_never_grows() -> None:
     """The limit of a lane with one call at a time never grows."""
-    server = Workers(steadily(100), one_second, chance(5))
-    measured = serve(server, GradientLimit(WIDTH), [1000.0], steadily(1))[0]
+    server = Workers(constant(100), one_second, chance(5))
+    measured = serve(server, GradientLimit(WIDTH), [1000.0], constant(1))[0]
     assert measured.highest == 2
 
 
 @attrs.frozen
 class Refused:
-    """Calls of an epoch, so many before the present one, were refused."""
+    """Refusals of calls that started a number of epochs ago."""
 
     behind: int
     times: int
@@ -271,14 +271,14 @@ class Refused:
 
 @attrs.frozen
 class Retuned:
-    """The width is another."""
+    """The max concurrency changes."""
 
     width: int
 
 
 @attrs.frozen
 class Round:
-    """So many calls in flight, and their latency."""
+    """A number of calls in flight, and their latency."""
 
     in_flight: int
     latency: float
@@ -299,19 +299,19 @@ events = st.lists(
 
 
 def feed(limit: GradientLimit, count: int, latency: float) -> None:
-    """So many calls, one after the other, each beside as many as the limit allows."""
+    """Serve a number of calls one after the other, each with as many in flight as the limit allows."""
     for _ in range(count):
         limit.started(limit.limit)
         limit.succeeded(latency, retried=False)
 
 
 def go_round(limit: GradientLimit, latency: float = 1.0) -> None:
-    """What passes uncounted after a change of the limit, and a round."""
+    """Serve the calls that do not count after a change of the limit, and a round."""
     feed(limit, limit.limit - 1 + max(4, limit.limit), latency)
 
 
 def refuse_two(limit: GradientLimit) -> None:
-    """As many refusals of the present epoch as cut the limit, in a round that has had none."""
+    """Refuse as many calls of the current epoch as cut the limit, in a round without earlier refusals."""
     epoch = limit.epoch
     for _ in range(2):
         limit.congested(Refusal(epoch))
@@ -327,7 +327,7 @@ def test_gradient_limit_keeps_the_laws_of_limits(width: int, script: list[Round 
             case Refused(behind, times):
                 for _ in range(times):
                     limit.congested(Refusal(limit.epoch - behind))
-                cuts = limit.epoch - epoch  # the round may have had a refusal before
+                cuts = limit.epoch - epoch  # the round may have had a refusal earlier
                 assert cuts in ((0,) if behind else (times // 2, (times + 1) // 2))
                 for _ in range(cuts):
                     before = max(1, int(0.7 * before))
@@ -370,7 +370,7 @@ def test_a_lone_refusal_does_not_cut_a_latency_limit() -> None:
         assert (limit.limit, limit.epoch) == (32, 0)
 
 
-def test_growth_doubles_until_a_refusal_and_is_by_one_after_it() -> None:
+def test_growth_doubles_until_a_refusal_and_is_linear_after_it() -> None:
     """The limit doubles until a refusal and grows by one after it."""
     limit, seen = GradientLimit(64), []
     for _ in range(4):
@@ -414,7 +414,7 @@ def test_a_change_of_the_limit_is_judged_by_calls_that_started_after_it() -> Non
         go_round(limit)
     go_round(limit, 4.0)
     assert limit.limit == 4
-    for _ in range(4):  # the lane starts nothing while these are over the limit
+    for _ in range(4):  # the lane starts nothing while these exceed the limit
         limit.succeeded(4.0, retried=False)
     feed(limit, 3, 4.0)
     assert limit.limit == 4
@@ -422,8 +422,8 @@ def test_a_change_of_the_limit_is_judged_by_calls_that_started_after_it() -> Non
     assert limit.limit == 4
 
 
-def test_a_refusal_while_the_base_is_measured_cuts_where_it_goes_back_to() -> None:
-    """A refusal while the base is measured cuts the limit from before."""
+def test_a_refusal_while_the_base_is_measured_cuts_the_earlier_limit() -> None:
+    """The limit returns to the reduced value after the measurement."""
     limit = GradientLimit(10)
     while limit.limit < 10:
         go_round(limit)
@@ -435,8 +435,8 @@ def test_a_refusal_while_the_base_is_measured_cuts_where_it_goes_back_to() -> No
     assert limit.limit == 7
 
 
-def test_a_narrow_lane_goes_on_at_its_width_after_the_base_is_measured() -> None:
-    """A max concurrency lowered while the base is measured is not exceeded afterwards."""
+def test_a_max_concurrency_lowered_while_the_base_is_measured_applies_afterwards() -> None:
+    """The earlier limit is not restored beyond it."""
     limit = GradientLimit(10)
     while limit.limit < 10:
         go_round(limit)

@@ -30,19 +30,20 @@ from trioeval.testing import (
 
 
 @given(scenario=scenarios(), _schedule=st.random_module())
-def test_every_law_holds_whatever_befalls_a_run(scenario: RunScenario, _schedule: object) -> None:
+def test_every_law_holds_under_faults_of_a_run(scenario: RunScenario, _schedule: object) -> None:
     """All laws of `LAWS` hold under errors, timeouts, stop, deadline, cancellation and every schedule."""
     trace = run_scenario(scenario)
     check_all(trace)
     outcomes = [emission.outcome for emission in trace.emissions]
-    assert all(o.value == o.index for o in outcomes if isinstance(o, Done))  # as scripts return
+    # The scripts return the index of their job.
+    assert all(o.value == o.index for o in outcomes if isinstance(o, Done))
 
 
 _REFUSED = CallScript("a", 0.0, attempts=(AttemptScript(6.0, Fault.RATE_LIMITED, 1.25),))
 
 
 @given(scenario=faulty_scenarios(), _schedule=st.random_module())
-@example(  # the walk ends at the window, and a salvage round is due
+@example(  # the walk ends at the window, and a final retry round is due
     scenario=RunScenario(
         (LaneSpec("a", 3, max_retries=1),),
         (JobScript("a", (_REFUSED,)), *[JobScript("a", ())] * 3),
@@ -54,7 +55,7 @@ _REFUSED = CallScript("a", 0.0, attempts=(AttemptScript(6.0, Fault.RATE_LIMITED,
 def test_every_law_holds_with_faulty_providers_dependencies_and_budgets(
     scenario: RunScenario, _schedule: object
 ) -> None:
-    """All laws of `LAWS` hold with retries, breakers, salvage, edges, keys, budgets, a cap, retunes."""
+    """All laws of `LAWS` hold with retries, breakers, final rounds, edges, keys, budgets, caps, retunes."""
     check_all(run_scenario(scenario))
 
 
@@ -82,7 +83,7 @@ def test_isolation(scenario: RunScenario, _schedule: object) -> None:
     st.random_module(),
 )
 @settings(max_examples=10)
-def test_the_limit_returns_to_the_width(
+def test_the_limit_returns_to_the_max_concurrency(
     width: int, rpm: float | None, waits: list[float | None], _schedule: object
 ) -> None:
     """AIMD: after some refusals and hundreds of successes the limit is the max concurrency again.
@@ -100,11 +101,11 @@ def test_the_limit_returns_to_the_width(
     trace = run_scenario(RunScenario((LaneSpec("a", width, rpm=rpm, burst=3),), scripts))
     check_aimd(trace)
     limits = [event.adaptive for event in trace.events if isinstance(event, LimitChanged)]
-    assert min(limits) < width  # or else there is nothing to come back from
+    assert min(limits) < width  # otherwise the limit was never cut
     assert limits[-1] == width
 
 
-def test_a_wave_that_ends_with_nothing_in_flight_keeps_the_usual_cut() -> None:
+def test_a_wave_that_ends_without_calls_in_flight_makes_the_usual_cut() -> None:
     """AIMD: 4 calls are refused one by one, the first and the last with a wait: the limit becomes 4, 3, 2."""
     waits = (1.25, None, None, 1.25)
     scripts = tuple(

@@ -27,7 +27,7 @@ from trioeval.testing import (
 
 
 @given(scenario=shared_scenarios(), _schedule=st.random_module())
-def test_every_law_holds_under_shared_limits(scenario: RunScenario, _schedule: object) -> None:
+def test_every_law_holds_with_shared_limits(scenario: RunScenario, _schedule: object) -> None:
     """All laws of `LAWS`, including LEASE, hold when permits come late or never."""
     check_all(run_scenario(scenario))
 
@@ -49,7 +49,7 @@ def test_a_limit_with_room_for_all_changes_nothing(
     at_once=st.booleans(),
     _schedule=st.random_module(),
 )
-def test_permits_at_once_limit_a_lane_as_its_width_does(
+def test_immediate_permits_limit_a_lane_like_its_max_concurrency(
     scenario: RunScenario, room: int, *, at_once: bool, _schedule: object
 ) -> None:
     """LEASE: a number of permits gives the same starts as the same max concurrency."""
@@ -77,10 +77,10 @@ def test_permits_at_once_limit_a_lane_as_its_width_does(
     lasts=st.sampled_from((2.5, 86400.0)),
     _schedule=st.random_module(),
 )
-def test_how_a_stopped_run_ends_does_not_depend_on_who_keeps_its_limits(
+def test_the_end_of_a_stopped_run_does_not_depend_on_the_backend_of_its_limits(
     scenario: RunScenario, stop_at: float, lasts: float, _schedule: object
 ) -> None:
-    """DRAIN: after a stop only requests in flight are left, wherever the limits are held."""
+    """DRAIN: after a stop only requests in flight are left, with every backend of the limits."""
     single = (
         attrs.evolve(call, attempts=call.attempts[:1], patience=math.inf)
         for script in scenario.scripts
@@ -112,7 +112,7 @@ def test_how_a_stopped_run_ends_does_not_depend_on_who_keeps_its_limits(
     delay=st.sampled_from((0.0, 0.25, 8.0)),
     _schedule=st.random_module(),
 )
-def test_lanes_without_a_shared_limit_do_not_notice_it(
+def test_lanes_without_a_shared_limit_are_not_affected_by_it(
     scenario: RunScenario, room: int, delay: float, _schedule: object
 ) -> None:
     """ISOLATION: lanes without permits, or with permits of another limit, start as they do alone."""
@@ -126,8 +126,8 @@ def test_lanes_without_a_shared_limit_do_not_notice_it(
         check_isolation(run_scenario(attrs.evolve(limited, scripts=scripts)), beside, name)
 
 
-def test_drawn_limits_do_what_limits_do() -> None:
-    """The drawn runs contain permits that are waited for, refused and given back."""
+def test_drawn_limits_reach_every_event() -> None:
+    """The drawn runs contain permits that are waited for, refused and returned."""
     reached: Counter[str] = Counter()
 
     @given(scenario=shared_scenarios())

@@ -27,26 +27,26 @@ class Arrive:
 
 @attrs.frozen
 class Finish:
-    """One of those that run, counted around, gives back what it took."""
+    """One of the running requests (modulo their number) returns its amounts."""
 
     place: int
 
 
 @attrs.frozen
 class Withdraw:
-    """One of those that wait, counted around, waits no more."""
+    """One of the waiting requests (modulo their number) stops waiting."""
 
     place: int
 
 
 @attrs.frozen
-class RequestTurn:
-    """A key is paused, or opens again."""
+class Toggle:
+    """A key is paused or resumed."""
 
     key: str
 
 
-Step = Arrive | Finish | Withdraw | RequestTurn
+Step = Arrive | Finish | Withdraw | Toggle
 
 amounts = st.sampled_from((1, 1, 1, 2, 3, 5, 9, CAPACITY))
 needs = st.dictionaries(st.sampled_from(KEYS), amounts, min_size=1)
@@ -59,7 +59,7 @@ steps = st.lists(
         st.builds(Finish, places),
         st.builds(Finish, places),
         st.builds(Withdraw, places),
-        st.builds(RequestTurn, st.sampled_from(KEYS)),
+        st.builds(Toggle, st.sampled_from(KEYS)),
     ),
     max_size=50,
 )
@@ -72,12 +72,12 @@ class Client:
     name: int
     waiter: LimitWaiter
     passed_by: set[int] = attrs.field(factory=set)
-    """Who started while it waited and was not parked, having come later."""
+    """Later requests that started while it waited and was not parked."""
 
 
 @attrs.define
 class World:
-    """Capacities, what is taken of them, and who waits."""
+    """Capacities, amounts in use, and waiting requests."""
 
     order: WaitingOrder[LimitWaiter] = attrs.field(factory=WaitingOrder)
     waiting: list[Client] = attrs.field(factory=list)
@@ -95,11 +95,11 @@ class World:
         return not self.paused.isdisjoint(client.waiter.keys)
 
     def take(self, step: Step) -> None:
-        """One step, and all the starts that it allows."""
+        """Apply one step, and all the starts that it allows."""
         match step:
             case Arrive(wanted):
                 self.arrive(wanted)
-            case RequestTurn(key):
+            case Toggle(key):
                 self.paused ^= {key}
             case _ if (client := self.chosen(step)) is not None:
                 self.end(client.name)
@@ -113,12 +113,12 @@ class World:
         assert obstacles == self.order.held_back(client.waiter, self.room)
 
     def chosen(self, step: Finish | Withdraw) -> Client | None:
-        """Whom a step means."""
+        """Return the request that a step refers to."""
         among = self.running if isinstance(step, Finish) else self.waiting
         return among[step.place % len(among)] if among else None
 
     def end(self, name: int) -> None:
-        """One waits no more, or gives back what it took."""
+        """Remove a waiting request, or return the amounts of a running one."""
         for client in self.waiting:
             if client.name == name:
                 self.order.leave(client.waiter)
@@ -126,7 +126,7 @@ class World:
         self.running = [client for client in self.running if client.name != name]
 
     def serve(self) -> None:
-        """All that may start now do, in the order of arrival."""
+        """Start all requests that may start now, in the order of arrival."""
         last = -1
 
         def start(waiter: LimitWaiter) -> None:
@@ -144,14 +144,14 @@ class World:
             assert keys == lacking or (keys and not lacking)
 
     def lacking(self, waiter: LimitWaiter) -> tuple[str, ...]:
-        """The keys that are in the way by themselves."""
+        """Return the keys that block it by themselves."""
         paused = tuple(key for key in waiter.needs if self.room(key) is None)
         return paused or tuple(
             key for key, amount in waiter.needs.items() if (self.room(key) or 0) < amount
         )
 
     def heads(self) -> list[LimitWaiter]:
-        """The first of each key set, by arrival."""
+        """Return the first request of each key set, by arrival."""
         first: dict[frozenset[str], LimitWaiter] = {}
         for client in self.waiting:
             first.setdefault(client.waiter.keys, client.waiter)
@@ -170,7 +170,7 @@ class World:
     def check_passing(
         self, passes: LimitWaiter, waits: LimitWaiter, before: Mapping[str, float | None]
     ) -> None:
-        """No waiter is passed on a key that it is short of, or made short of one."""
+        """No waiter is overtaken on a key that it is short of, or made short of one."""
         assert passes.keys != waits.keys
         for key in passes.keys & waits.keys:
             there_was, there_is = before[key], self.room(key)
@@ -180,7 +180,7 @@ class World:
             assert there_is >= waits.needs[key]
 
     def plainly(self, client: Client) -> bool:
-        """The rule, on the list of all that wait."""
+        """Apply the rule to the list of all waiting requests."""
         mine = client.waiter.needs
         room = {key: self.room(key) for key in mine}
         if any((room[key] or 0) < amount for key, amount in mine.items()):
@@ -215,19 +215,17 @@ B_AND_SHARED = Arrive({"b": 1, "shared": 1})
 @example([A_FULL, TWO_KEYS, Arrive({"a": 1, "shared": 9}), Arrive({"b": 1, "shared": 2})])
 @example([A_FULL, B_FULL, TWO_KEYS, B_AND_SHARED, Arrive({"a": 1, "shared": 10}), Finish(1)])
 @example([B_FULL, Arrive({"b": 1, "shared": 9}), Arrive({"a": 5, "shared": 5}), TWO_KEYS])
-@example(
-    [RequestTurn("shared"), TWO_KEYS, B_AND_SHARED, TWO_KEYS, Withdraw(0), RequestTurn("shared")]
-)
+@example([Toggle("shared"), TWO_KEYS, B_AND_SHARED, TWO_KEYS, Withdraw(0), Toggle("shared")])
 @example(
     [
-        RequestTurn("a"),
+        Toggle("a"),
         Arrive({"a": 1, "b": 9}),
         Arrive({"b": 2}),
-        RequestTurn("a"),
+        Toggle("a"),
         Arrive({"b": 1}),
     ]
 )
-def test_all_that_may_start_do_and_nobody_else(script: Sequence[Step]) -> None:
+def test_exactly_the_startable_requests_start(script: Sequence[Step]) -> None:
     """Exactly the waiters that the simple rule allows start."""
     world = World()
     for step in script:
@@ -243,10 +241,10 @@ def test_all_that_may_start_do_and_nobody_else(script: Sequence[Step]) -> None:
 
 
 @given(script=steps)
-def test_who_passes_a_waiter_is_never_the_reason_why_it_waits(script: Sequence[Step]) -> None:
-    """A waiter never waits for capacity taken by a request that passed it.
+def test_a_request_that_overtakes_a_waiter_never_causes_its_wait(script: Sequence[Step]) -> None:
+    """A waiter never waits for capacity taken by a request that overtook it.
 
-    The starvation bound: without all that passed it, it could not start either; it waits for earlier
+    The starvation bound: without all that overtook it, it could not start either; it waits for earlier
     capacity, for capacity taken while it was parked, or for an earlier waiter.
     """
     world = World()
@@ -290,7 +288,7 @@ def test_disjoint_keys_do_not_delay_each_other(
 ) -> None:
     """Requests for disjoint keys do not change each other's starts."""
     alone, crowded = World(), World()
-    there: list[int] = []  # what those of `alone` are called in `crowded`
+    there: list[int] = []  # the indices in `crowded` of the requests of `alone`
     for at, step in enumerate(script):
         for place, amount in more:
             if place == at:
@@ -310,11 +308,11 @@ def test_disjoint_keys_do_not_delay_each_other(
 
 
 @given(script=steps)
-def test_everybody_is_served_in_the_end(script: Sequence[Step]) -> None:
+def test_every_waiter_is_served_eventually(script: Sequence[Step]) -> None:
     """When all keys are open and running requests end, every waiter starts."""
     world = played(script)
     for key in sorted(world.paused):
-        world.take(RequestTurn(key))
+        world.take(Toggle(key))
     bound = len(world.running) + len(world.waiting)
     for _ in range(bound):
         world.take(Finish(0))
@@ -336,7 +334,7 @@ def test_a_large_request_is_not_starved_by_small_ones() -> None:
     assert world.starts == list(range(CAPACITY + 1))
 
 
-def test_many_that_wait_for_one_key_leave_the_rest_of_another() -> None:
+def test_many_waiters_for_one_key_leave_the_room_of_another() -> None:
     """Each waiter reserves room only for itself, not for all waiters together."""
     world = World()
     world.take(A_FULL)
@@ -348,7 +346,7 @@ def test_many_that_wait_for_one_key_leave_the_rest_of_another() -> None:
     assert world.room("shared") == 1
 
 
-def test_what_is_not_known_of_a_key_holds_nobody_back() -> None:
+def test_an_unknown_capacity_does_not_hold_back_requests() -> None:
     """A key of unknown capacity blocks none; a bound below a denied amount blocks that key's waiters."""
     order = WaitingOrder[LimitWaiter]()
     order.join(LimitWaiter({"tokens": 90, "calls": 1}))

@@ -31,7 +31,7 @@ def period_of(measured_rate: MeasuredRate) -> float:
 
 
 @given(st.integers(4, 200), spans)
-def test_the_rate_is_what_was_served_and_a_tenth_more(served: int, seconds: float) -> None:
+def test_the_rate_is_the_served_rate_and_a_tenth(served: int, seconds: float) -> None:
     """N calls in T seconds give a rate of 1.1 · N/T, with a burst of two."""
     pace = measured(served, seconds).pace
     assert pace is not None
@@ -41,16 +41,14 @@ def test_the_rate_is_what_was_served_and_a_tenth_more(served: int, seconds: floa
 
 
 @given(st.integers(4, 200), spans, spans)
-def test_a_lane_that_had_nothing_to_do_is_not_slowed_down_for_it(
-    served: int, seconds: float, wait: float
-) -> None:
-    """No start waits longer than the server asked for, even after idle time."""
+def test_idle_time_does_not_slow_a_lane_down(served: int, seconds: float, wait: float) -> None:
+    """No start waits longer than the server requested, even after idle time."""
     assert period_of(measured(served, seconds, wait)) <= wait
 
 
 @given(st.integers(0, 3), spans)
-def test_too_few_calls_measure_nothing(served: int, seconds: float) -> None:
-    """Three or fewer calls, or an instant, do not give a rate."""
+def test_too_few_calls_give_no_rate(served: int, seconds: float) -> None:
+    """Three or fewer calls, or a single instant, are too little."""
     assert measured(served, seconds).pace is None
     assert measured(served + 4, 0.0).pace is None
 
@@ -75,8 +73,8 @@ def test_low_rates_are_measured_over_several_waves(waves: list[tuple[int, float]
 
 
 @given(served=st.integers(0, 50), seconds=spans, begun=st.booleans())
-def test_a_lone_refusal_measures_nothing(served: int, seconds: float, *, begun: bool) -> None:
-    """A single refusal neither begins nor ends a measurement."""
+def test_a_single_refusal_gives_no_rate(served: int, seconds: float, *, begun: bool) -> None:
+    """A single refusal neither starts nor ends a measurement."""
     measured_rate = MeasuredRate()
     if begun:
         measured_rate.refused(8.0, 1000.0, full=True)
@@ -89,10 +87,10 @@ def test_a_lone_refusal_measures_nothing(served: int, seconds: float, *, begun: 
 
 
 @given(st.integers(4, 200), spans, st.integers(0, 12))
-def test_a_lone_refusal_slows_the_rate_down_by_a_tenth_and_puts_off_its_growth(
+def test_a_single_refusal_slows_the_rate_by_a_tenth_and_delays_its_growth(
     served: int, seconds: float, later: int
 ) -> None:
-    """A single refusal slows the rate by a tenth and delays its growth; earlier starts stay counted."""
+    """Earlier starts stay counted."""
     measured_rate = measured(served, seconds)
     assert measured_rate.pace is not None
     for _ in range(later):
@@ -110,7 +108,7 @@ def test_a_lone_refusal_slows_the_rate_down_by_a_tenth_and_puts_off_its_growth(
 
 
 @given(st.integers(4, 50), spans, spans, st.integers(1, 60))
-def test_lone_refusals_never_slow_the_rate_down_beyond_the_wait(
+def test_single_refusals_never_slow_the_rate_beyond_the_wait(
     served: int, seconds: float, wait: float, times: int
 ) -> None:
     """Single refusals never slow the rate below one start per wait."""
@@ -126,7 +124,7 @@ def test_lone_refusals_never_slow_the_rate_down_beyond_the_wait(
 
 
 @given(st.integers(4, 50), spans, st.integers(0, 3))
-def test_a_measure_stays_until_there_is_a_better_one(
+def test_a_measurement_stays_until_there_is_a_better_one(
     served: int, seconds: float, later: int
 ) -> None:
     """A second wave after too few calls leaves the pace unchanged."""
@@ -147,7 +145,7 @@ def test_a_measure_stays_until_there_is_a_better_one(
 def test_the_rate_grows_by_a_tenth_about_once_a_second_while_calls_are_served(
     served: int, seconds: float
 ) -> None:
-    """The rate grows by a tenth after eight calls, or as many as a second holds, whichever is more."""
+    """It grows after eight calls, or after as many as a second holds if that is more."""
     measured_rate = measured(served, seconds)
     period = period_of(measured_rate)
     wait = max(8, int(1 / period))
@@ -159,11 +157,11 @@ def test_the_rate_grows_by_a_tenth_about_once_a_second_while_calls_are_served(
 
 
 @given(st.integers(4, 200), spans)
-def test_a_rate_that_nobody_refuses_is_forgotten(served: int, seconds: float) -> None:
-    """A rate without refusals grows until it is dropped."""
+def test_a_rate_without_refusals_is_dropped(served: int, seconds: float) -> None:
+    """It grows until it is dropped."""
     measured_rate = measured(served, seconds)
     rates = []
-    for _ in range(1_000_000):  # not for ever
+    for _ in range(1_000_000):  # bounded
         if measured_rate.pace is None:
             break
         rates.append(measured_rate.pace.period)

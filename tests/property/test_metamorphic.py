@@ -40,10 +40,10 @@ pytestmark = pytest.mark.slow
     factor=st.sampled_from((0.25, 0.5)),
     _schedule=st.random_module(),
 )
-def test_a_faster_world_is_the_same_world(
+def test_scaling_short_times_scales_the_run(
     scenario: RunScenario, factor: float, _schedule: object
 ) -> None:
-    """Scaling all times by a factor, with hints below five seconds, scales the run."""
+    """This holds for any factor, with hints below five seconds."""
     assume(not predict(scenario).tied_at)
     check_scaling(scenario, factor)
 
@@ -53,10 +53,10 @@ def test_a_faster_world_is_the_same_world(
     factor=st.sampled_from((2.0, 64.0, 2.0**-10)),
     _schedule=st.random_module(),
 )
-def test_a_slower_world_is_the_same_world(
+def test_scaling_all_times_by_a_power_of_two_scales_the_run(
     scenario: RunScenario, factor: float, _schedule: object
 ) -> None:
-    """Scaling all times by any power of two, without hints, scales the run."""
+    """This holds without hints."""
     assume(not predict(scenario).tied_at)
     check_scaling(scenario, factor)
 
@@ -66,7 +66,7 @@ def test_a_slower_world_is_the_same_world(
     other=plain_scenarios(order=False, max_size=8),
     _schedule=st.random_module(),
 )
-def test_a_lane_more_changes_no_other(
+def test_an_added_lane_changes_no_other(
     scenario: RunScenario, other: RunScenario, _schedule: object
 ) -> None:
     """ISOLATION: an added lane with jobs that fail and wait changes no other lane."""
@@ -77,10 +77,10 @@ def test_a_lane_more_changes_no_other(
 
 
 @given(scenario=simple_scenarios(), data=st.data(), _schedule=st.random_module())
-def test_results_of_equal_duration_may_change_places(
+def test_swapped_results_of_equal_duration_change_no_start(
     scenario: RunScenario, data: st.DataObject, _schedule: object
 ) -> None:
-    """Swapping results of equal duration changes no start."""
+    """Starts do not depend on results."""
     alike: dict[tuple[str | None, float], list[int]] = defaultdict(list)
     scripts = []
     for index, script in enumerate(scenario.scripts):
@@ -114,7 +114,7 @@ _SCRIPTS = tuple(JobScript("a", (CallScript("a", duration),)) for duration in (2
 _SCENARIO = RunScenario((_LANE,), _SCRIPTS)
 
 
-def test_a_scheduler_with_a_time_of_its_own_is_found() -> None:
+def test_a_scheduler_with_its_own_time_scale_is_found() -> None:
     """A scheduler that rounds starts to whole seconds fails the scaling check."""
 
     def rounding(scenario: RunScenario) -> RunTrace:
@@ -138,8 +138,8 @@ def test_a_scheduler_that_shares_between_lanes_is_found() -> None:
         check_added_lane(_SCENARIO, LaneSpec("b"), beside, run=shared)
 
 
-def test_a_scheduler_that_looks_at_results_is_found() -> None:
-    """A scheduler that depends on results fails the permutation check."""
+def test_a_scheduler_that_depends_on_results_is_found() -> None:
+    """It fails the permutation check."""
     fails = tuple(
         attrs.evolve(script, actions=(CallScript("a", 0.5, fails=index == 0),))
         for index, script in enumerate(_SCRIPTS)
@@ -154,7 +154,7 @@ def test_a_scheduler_that_looks_at_results_is_found() -> None:
         check_permuted(attrs.evolve(_SCENARIO, scripts=fails), {0: 1, 1: 0}, run=learning)
 
 
-def test_a_scheduler_that_slows_down_with_its_width_is_found() -> None:
+def test_a_scheduler_that_slows_down_with_more_slots_is_found() -> None:
     """A scheduler that is slower with more slots fails the check of a wider lane."""
 
     def slowing(scenario: RunScenario) -> RunTrace:
@@ -169,7 +169,7 @@ def test_a_scheduler_that_slows_down_with_its_width_is_found() -> None:
         check_wider(_SCENARIO, "a", run=slowing)
 
 
-def test_a_wider_lane_can_make_jobs_later_that_wait_for_each_other() -> None:
+def test_a_wider_lane_can_make_dependent_jobs_later() -> None:
     """Graham's anomaly: nine dependent jobs take 12 s with 3 slots and 15 s with 4."""
     durations = (3.0, 2.0, 2.0, 2.0, 4.0, 4.0, 4.0, 4.0, 9.0)
     scenario = RunScenario(

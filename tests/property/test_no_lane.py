@@ -1,4 +1,4 @@
-"""Jobs on no lane, among jobs on lanes: from the beginning, or found when they are next of their lane.
+"""Jobs on no lane, among jobs on lanes: declared, or found when they are next of their lane.
 
 `test_reference_model.py` compares them with the reference scheduler, start by start.
 """
@@ -30,10 +30,10 @@ pytestmark = pytest.mark.slow
 
 @settings(max_examples=120)  # three runs each
 @given(scenario=plain_scenarios(), _schedule=st.random_module())
-def test_jobs_that_need_their_lanes_do_what_they_do_if_nobody_looks(
+def test_an_inspection_without_a_finding_changes_nothing(
     scenario: RunScenario, _schedule: object
 ) -> None:
-    """An inspection that always says no, or fails, leaves the trace unchanged."""
+    """The inspection returns false or fails, and the trace stays the same."""
     assume(not any(script.known == "yes" for script in scenario.scripts))
     assume(not predict(scenario).tied_at)
     check_unknown(scenario)
@@ -44,9 +44,9 @@ def test_every_law_holds_with_jobs_on_no_lane(scenario: RunScenario, _schedule: 
     """All laws of `LAWS` hold with jobs on no lane, and `settled` gets what the observer gets."""
     trace = run_scenario(scenario)
     check_all(trace)
-    heard = [event.outcome for event in trace.events if isinstance(event, Finished)]
-    assert [one.outcome for one in trace.settled] == heard
-    never = [e.outcome for e in trace.emissions if e.outcome not in heard]
+    finished = [event.outcome for event in trace.events if isinstance(event, Finished)]
+    assert [one.outcome for one in trace.settled] == finished
+    never = [e.outcome for e in trace.emissions if e.outcome not in finished]
     assert all(isinstance(outcome, NotRun) for outcome in never)
 
 
@@ -72,7 +72,7 @@ def test_lanes_and_jobs_on_no_lane_do_not_delay_each_other(
     scenario = attrs.evolve(
         scenario,
         scripts=scripts,
-        salvage_rounds=0,  # jobs on lanes are run again when nothing else goes on
+        salvage_rounds=0,  # jobs on lanes are rerun when no other job is running
         retunes=(*paused, *resumed) if blocked else (),
     )
     on_lanes = [index for index, script in enumerate(scripts) if script.lane is not None]
@@ -90,10 +90,10 @@ def _starts(trace: RunTrace, indices: Collection[int]) -> list[list[float]]:
 
 
 @given(scenario=no_lane_scenarios(), _schedule=st.random_module())
-def test_jobs_on_no_lane_start_at_once_as_far_as_they_may_be_live(
+def test_jobs_on_no_lane_start_at_once_up_to_the_bound_of_live_jobs(
     scenario: RunScenario, _schedule: object
 ) -> None:
-    """EAGER: jobs on no lane all start with the run, or by index if the number of live jobs is bounded."""
+    """EAGER: they all start with the run, or by index if the number of live jobs is bounded."""
     scenario = attrs.evolve(
         scenario,
         scripts=tuple(attrs.evolve(one, key=None, known=None) for one in scenario.scripts),

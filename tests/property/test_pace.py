@@ -17,7 +17,7 @@ arrivals = st.lists(st.integers(0, 40).map(lambda n: n / 4), min_size=1, max_siz
 
 
 def start_times(pace: Pace, asked_at: list[float]) -> list[float]:
-    """When requests start that arrive at these instants and go as early as they may."""
+    """Return the start times of requests that arrive at these instants and start as early as allowed."""
     starts: list[float] = []
     for at in asked_at:
         start = pace.earliest(max([at, *starts[-1:]]))
@@ -27,7 +27,7 @@ def start_times(pace: Pace, asked_at: list[float]) -> list[float]:
 
 
 @given(paces, arrivals)
-def test_pace_holds_in_every_window(pace: Pace, asked_at: list[float]) -> None:
+def test_the_pace_holds_in_every_window(pace: Pace, asked_at: list[float]) -> None:
     """PACE: n + burst starts span at least n periods, and any two are at least the minimum gap apart."""
     starts = start_times(pace, asked_at)
     for first in range(len(starts)):
@@ -38,7 +38,7 @@ def test_pace_holds_in_every_window(pace: Pace, asked_at: list[float]) -> None:
 
 
 @given(paces, arrivals)
-def test_pace_never_holds_back_without_need(pace: Pace, asked_at: list[float]) -> None:
+def test_the_pace_never_delays_without_need(pace: Pace, asked_at: list[float]) -> None:
     """EAGER: a start is at its arrival, or exactly at one of the bounds that PACE sets."""
     starts = start_times(pace, asked_at)
     for place, start in enumerate(starts):
@@ -54,7 +54,7 @@ def test_pace_never_holds_back_without_need(pace: Pace, asked_at: list[float]) -
 
 
 @given(paces, arrivals, st.floats(-1e6, 1e6))
-def test_asking_changes_nothing(pace: Pace, asked_at: list[float], now: float) -> None:
+def test_reading_the_pace_changes_nothing(pace: Pace, asked_at: list[float], now: float) -> None:
     """`earliest` has no effect and never lies before now."""
     for at in asked_at:
         pace = pace.take(pace.earliest(at))

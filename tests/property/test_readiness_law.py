@@ -1,7 +1,7 @@
-"""Runs with a readiness obey the laws, and do what it decides.
+"""Runs with a readiness obey the laws and its decisions.
 
-For every lawful readiness, under failures, stop, deadline and cancellation. Laws: TOTAL ORDER PROMPT HONEST
-WIDTH PACE TURN RETRY_AFTER LIMIT DEADLINE DRAIN ATTEMPTS SLOT LEAK, and BLOCK as it is checked here.
+They hold for every lawful readiness, under failures, stop, deadline and cancellation. Laws: TOTAL ORDER
+PROMPT HONEST WIDTH PACE TURN RETRY_AFTER LIMIT DEADLINE DRAIN ATTEMPTS SLOT LEAK, and BLOCK as checked here.
 """
 
 import itertools
@@ -21,21 +21,23 @@ pytestmark = pytest.mark.slow
 
 
 @given(case=cases(), _schedule=st.random_module())
-def test_what_a_readiness_says_is_done_and_every_law_holds(case: Case, _schedule: object) -> None:
-    """Dependencies, ranks, withdrawals and salvage rounds happen as a readiness decides."""
+def test_decisions_of_a_readiness_take_effect_and_every_law_holds(
+    case: Case, _schedule: object
+) -> None:
+    """Dependencies, ranks, withdrawals and final retry rounds happen as the readiness decides."""
     trace, readiness = run_case(case)
     for law, check in LAWS.items():
-        if law != "BLOCK":  # it reads edges
+        if law != "BLOCK":  # it depends on edges
             check(trace)
     check_starts(case, readiness)
     check_needs(case, trace)
     check_withdrawn(trace, readiness)
     check_rounds(trace, readiness)
-    assert len(readiness.told) == len(set(readiness.told))
+    assert len(readiness.outcomes_seen) == len(set(readiness.outcomes_seen))
     scenario = case.scenario
     if min(scenario.deadline, scenario.stop_at, scenario.cancel_at) == math.inf:
-        assert sorted(readiness.told) == list(range(trace.size))
-        # Nobody waits for a job that was withdrawn.
+        assert sorted(readiness.outcomes_seen) == list(range(trace.size))
+        # No job waits for a withdrawn job.
         assert trace.ended_at == max(one.at for one in trace.settled)
 
 
@@ -117,7 +119,7 @@ def check_rounds(trace: RunTrace, readiness: DrawnReadiness) -> None:
         mishaps[call.index] += transient
         most = lanes[call.lane].retries + 1 + trace.scenario.salvage_rounds
         assert mishaps[call.index] <= most, call
-    told = [
+    reported = [
         (event.at, index)
         for event in trace.events
         if isinstance(event, Salvaged)
@@ -130,10 +132,10 @@ def check_rounds(trace: RunTrace, readiness: DrawnReadiness) -> None:
         elif note.kind == "ranked" and note.index in aside:
             aside.discard(note.index)
             named.append((note.at, note.index))
-    assert sorted(told) == sorted(named)
+    assert sorted(reported) == sorted(named)
 
 
-def test_drawn_readinesses_reach_every_withdrawal_and_every_round() -> None:
+def test_drawn_readinesses_reach_all_withdrawals_and_rounds() -> None:
     """The drawn readinesses contain every kind of withdrawal and round."""
     seen: Counter[str] = Counter()
 

@@ -1,4 +1,4 @@
-"""Rows of a stored run are matched with a changed suite as a slow search would match them."""
+"""Rows of a stored run are matched with a changed suite like in a slow search."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 SUITE = parse_suite({"providers": ["echo"], "prompts": ["{{x}}"], "tests": [{"vars": {}}]})
 
 Written = list[tuple[str, str]]
-"""A word that is the id of a row, and one that is its content."""
+"""A word for the id of a row, and one for its content."""
 
 WRITTEN: st.SearchStrategy[Written] = st.lists(
     st.tuples(st.sampled_from("abcd"), st.sampled_from("12")), max_size=12
@@ -54,7 +54,7 @@ def stored(steps: Expansion) -> Iterator[StoredIdentity]:
 
 
 def searched(before: Written, now: Written) -> dict[int, tuple[int, str]]:
-    """The same by search: first the earliest of those that are all equal, then of those with equal ids."""
+    """Match by search: first the earliest of completely equal rows, then of those with equal ids."""
     free = dict(enumerate(before))
     found: dict[int, tuple[int, str]] = {}
     for state, parts in (("kept", 2), ("changed", 1)):
@@ -70,7 +70,7 @@ def searched(before: Written, now: Written) -> dict[int, tuple[int, str]]:
 @given(WRITTEN, WRITTEN)
 @example([("a", "1"), ("a", "1")], [("a", "1")])
 @example([("a", "1"), ("a", "2")], [("a", "2"), ("a", "3"), ("a", "1")])
-def test_every_row_finds_the_one_that_a_search_finds(before: Written, now: Written) -> None:
+def test_rows_are_matched_like_in_a_search(before: Written, now: Written) -> None:
     """Each stored row matches at most one row of the suite; unmatched rows are removed."""
     steps = steps_of(now)
     found = reconcile(stored(steps_of(before)), steps)
@@ -87,7 +87,7 @@ def test_every_row_finds_the_one_that_a_search_finds(before: Written, now: Writt
 
 @settings(max_examples=100)
 @given(WRITTEN, EDITS)
-def test_what_was_not_edited_is_kept(before: Written, edits: list[tuple[str, int, int]]) -> None:
+def test_unedited_rows_are_kept(before: Written, edits: list[tuple[str, int, int]]) -> None:
     """All unedited rows are kept, wherever they moved, and none matches another content."""
     now = list(before)
     for what, one, other in edits:
@@ -118,8 +118,8 @@ def test_what_was_not_edited_is_kept(before: Written, edits: list[tuple[str, int
 
 @settings(max_examples=100)
 @given(WRITTEN)
-def test_an_unchanged_suite_keeps_everything_at_its_place(rows: Written) -> None:
-    """An unchanged suite keeps all rows at their indices, even equal ones."""
+def test_an_unchanged_suite_keeps_all_rows(rows: Written) -> None:
+    """They keep their indices, even if some are equal."""
     steps = steps_of(rows)
     found = reconcile(stored(steps), steps)
     assert dict(found.moves) == {index: index for index in range(len(rows))}
@@ -129,10 +129,8 @@ def test_an_unchanged_suite_keeps_everything_at_its_place(rows: Written) -> None
 
 @settings(max_examples=100)
 @given(WRITTEN, st.data())
-def test_rows_that_are_missing_in_the_store_take_no_other_places(
-    rows: Written, data: st.DataObject
-) -> None:
-    """Missing rows of a killed run shift no others: each stored row is kept, equal ones in order."""
+def test_rows_missing_in_the_store_shift_no_others(rows: Written, data: st.DataObject) -> None:
+    """After a killed run, each stored row is kept, and equal ones stay in order."""
     steps = steps_of(rows)
     there = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))
     left = [row for row, is_there in zip(stored(steps), there, strict=True) if is_there]

@@ -34,8 +34,8 @@ def test_lanes_start_and_end_calls_as_predicted(scenario: RunScenario, _schedule
 
 
 @given(scenario=plain_scenarios(order=False), _schedule=st.random_module())
-def test_failures_are_answered_as_predicted(scenario: RunScenario, _schedule: object) -> None:
-    """Back-offs, blocks, recoveries, retries and salvage rounds happen as predicted."""
+def test_failures_are_handled_as_predicted(scenario: RunScenario, _schedule: object) -> None:
+    """Back-offs, blocks, recoveries, retries and final retry rounds happen as predicted."""
     assume(not predict(scenario).tied_at)
     _compare(scenario)
 
@@ -48,14 +48,14 @@ def test_jobs_wait_for_each_other_as_predicted(scenario: RunScenario, _schedule:
 
 
 @given(scenario=plain_scenarios(), _schedule=st.random_module())
-def test_everything_together_goes_as_predicted(scenario: RunScenario, _schedule: object) -> None:
+def test_all_features_together_go_as_predicted(scenario: RunScenario, _schedule: object) -> None:
     """Runs with every feature that the reference scheduler supports go as predicted."""
     assume(not predict(scenario).tied_at)
     _compare(scenario)
 
 
 @given(scenario=adaptive_scenarios(hints=False, wild=False), _schedule=st.random_module())
-def test_limits_learn_as_predicted(scenario: RunScenario, _schedule: object) -> None:
+def test_limits_adapt_as_predicted(scenario: RunScenario, _schedule: object) -> None:
     """Rounds, cuts, the ceiling and its trials follow bare refusals as predicted."""
     _compare_ways(scenario)
 
@@ -67,20 +67,20 @@ def test_lanes_are_closed_as_predicted(scenario: RunScenario, _schedule: object)
 
 
 @given(scenario=adaptive_scenarios(), _schedule=st.random_module())
-def test_hints_are_followed_as_predicted(scenario: RunScenario, _schedule: object) -> None:
-    """Hints of replies act as predicted."""
+def test_hints_take_effect_as_predicted(scenario: RunScenario, _schedule: object) -> None:
+    """The hints are those of successful replies."""
     _compare_ways(scenario)
 
 
 @given(scenario=adaptive_scenarios(tied=True), _schedule=st.random_module())
-def test_ties_are_broken_in_one_of_the_ways_that_the_rules_leave_open(
+def test_ties_are_broken_in_one_of_the_allowed_ways(
     scenario: RunScenario, _schedule: object
 ) -> None:
     """With ties at one instant, the run is one of the predicted alternatives."""
     _compare_ways(scenario, 300)
 
 
-def test_hardly_any_drawn_scenario_is_left_out() -> None:
+def test_few_drawn_scenarios_are_left_out() -> None:
     """Ties are rare, and every kind of outcome and failure is drawn often."""
     seen: Counter[str] = Counter()
 
@@ -105,7 +105,7 @@ def test_hardly_any_drawn_scenario_is_left_out() -> None:
     assert seen["salvaged"] >= 5, seen
 
 
-def test_lanes_learn_in_drawn_scenarios() -> None:
+def test_lanes_adapt_in_drawn_scenarios() -> None:
     """Cuts, trials, recoveries, rates of both kinds and closed lanes are drawn often, ties less so."""
     seen: Counter[str] = Counter()
 
@@ -140,18 +140,18 @@ def test_a_block_is_followed_by_one_probe_and_then_by_twice_as_many() -> None:
     prediction = predict(scenario)
     assert [(call.index, call.started_at) for call in prediction.calls] == [
         *((index, 0.0) for index in range(4)),
-        (4, 6.0),  # the block of 1 + 5 is over, and half a second of chance is not
-        (0, 8.0625),  # the probe is served: before what is new, in one of two slots
+        (4, 6.0),  # the block of 1 + 5 is over, and half a second of jitter is not
+        (0, 8.0625),  # the probe is served: before new calls, in one of two slots
         (5, 8.0625),
-        (6, 8.3125),  # so is the next one, and the lane is as wide as ever
+        (6, 8.3125),  # so is the next one, and the lane has its full max concurrency
         (7, 8.3125),
     ]
     assert not prediction.tied_at
     _compare(scenario)
 
 
-def test_a_job_that_failed_is_run_again_when_nothing_else_can_go_on() -> None:
-    """The salvage round waits for job 1, and job 2 for the result of job 0: a worked example."""
+def test_a_failed_job_is_rerun_when_no_other_can_continue() -> None:
+    """The final retry round waits for job 1, and job 2 for the result of job 0: a worked example."""
     mishap = CallScript("a", 0.0, attempts=(AttemptScript(1.0, Fault.TRANSIENT),))
     scripts = tuple(
         JobScript("a", (call,)) for call in (mishap, CallScript("a", 4.0), CallScript("a", 1.0))
@@ -181,7 +181,7 @@ def test_a_blocked_job_leaves_its_key_to_a_blocked_job() -> None:
     _compare(scenario)
 
 
-def test_a_tie_is_told_of() -> None:
+def test_a_tie_is_reported() -> None:
     """Two calls of one lane that end together are reported as a tie."""
     scripts = (JobScript("a", (CallScript("a", 1.0),)),) * 3
     assert predict(RunScenario((LaneSpec("a", 2, adaptive="off"),), scripts)).tied_at == {1.0}
@@ -250,17 +250,17 @@ def _with_refusals(
                 (0.248046875,),
                 (0.484375,),
             ),
-            id="a wave that begins without a wait tells of a rate all the same",
+            id="a wave that starts without a wait gives a rate too",
         ),
     ],
 )
-def test_what_was_found_once(scenario: RunScenario) -> None:
-    """Runs in which the kernel once violated the rules go as predicted."""
+def test_runs_of_earlier_errors_go_as_predicted(scenario: RunScenario) -> None:
+    """In these runs the kernel once violated the rules."""
     assert not predict(scenario).tied_at
     _compare(scenario)
 
 
-def test_a_lane_that_is_closed_because_calls_get_no_answer_is_told_of() -> None:
+def test_a_lane_closed_by_unanswered_calls_is_predicted() -> None:
     """A lane whose probe times out is closed as predicted."""
     refused = CallScript(
         "a", 0.0, attempts=(AttemptScript(1.0, Fault.RATE_LIMITED, 1.0), AttemptScript(20.0))
@@ -300,8 +300,8 @@ _ONE = JobScript("a", (CallScript("a", 1.0),))
         ),
     ],
 )
-def test_what_is_not_plain_is_refused(scenario: RunScenario, why: str) -> None:
-    """A scenario that is not plain is refused with the reason."""
+def test_a_scenario_that_is_not_plain_is_rejected(scenario: RunScenario, why: str) -> None:
+    """The message has the reason."""
     with pytest.raises(UsageError) as caught:
         predict(scenario)
     assert str(caught.value) == f"the scenario is not plain: {why}"
@@ -318,7 +318,7 @@ def _compare_ways(scenario: RunScenario, most: int = _MOST_WAYS) -> None:
     ways = itertools.islice(predictions(scenario), most)
     first, *others = itertools.islice(ways, 2)
     if not others:
-        _check(scenario, trace, first)  # says what is different
+        _check(scenario, trace, first)  # raises with the difference
         return
     tried = 0
     for way in itertools.chain((first, *others), ways):

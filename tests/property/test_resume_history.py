@@ -1,7 +1,7 @@
-"""Rows that are run again see what an uninterrupted run would have shown them.
+"""Rows that are rerun get the same context as in an uninterrupted run.
 
 Suites with registers and conversations, as in `test_serialize`, are run once completely. Then any subset of
-their rows is taken from records, and the rest is run again.
+their rows is restored from records, and the rest is rerun.
 """
 
 import json
@@ -36,12 +36,12 @@ from trioeval.run import PreparedSuite, RowsNotRun
 from trioeval.run.prepare import prepare
 from trioeval.testing import run_virtual
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # a whole suite an example
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # a whole suite for each example
 
 
 @attrs.define(eq=False)
 class Kept:
-    """Rows as they were recorded, read from their text."""
+    """Recorded rows, read from their text."""
 
     texts: Mapping[int, str]
     read: list[int] = attrs.field(factory=list)
@@ -63,7 +63,7 @@ class Kept:
 
 @attrs.define(eq=False)
 class Notes:
-    """A journal that knows rows, and no replies."""
+    """A journal that has rows, and no replies."""
 
     rows: Kept
     resumed: bool = True
@@ -87,7 +87,7 @@ class Notes:
         pass
 
     def first_single_row(self, _task: str | None, rows: range) -> int:
-        """Every row is given alone."""
+        """Return every row separately."""
         return rows.start
 
     def rows_not_run(self, rows: RowsNotRun) -> None:
@@ -130,7 +130,7 @@ def run_whole(prepared: PreparedSuite) -> list[Row]:
 
 
 def run_rest(prepared: PreparedSuite, kept: Kept) -> tuple[list[Row], int]:
-    """The rows that are emitted, and the number of all that are counted."""
+    """Return the emitted rows, and the number of all that are counted."""
     rows: list[Row] = []
 
     async def keep(row: Row) -> None:  # noqa: ASYNC124 - lists do not wait
@@ -165,10 +165,10 @@ TALK = of([HISTORY + "{{q}}"], *({"vars": {"q": text}} for text in "1234"), colu
 @example(Case(LATER_WRITER, (9, 1)), "auto", frozenset({0, 2}), None)
 @example(Case(BROKEN, (9,)), "auto", frozenset({0, 1}), None)
 @example(Case(NAME_OF_PIECES, (9,)), "auto", frozenset({0}), None)
-def test_what_is_run_again_is_what_it_was(
+def test_rerun_rows_have_the_same_content(
     case: Case, mode: str, indices: frozenset[int], _random: object
 ) -> None:
-    """Rows that are run again have the same content in every mode; kept rows are counted, not emitted."""
+    """This holds in every mode; kept rows are counted, not emitted."""
     whole = run_whole(case.prepared("all"))
     rows, counted = run_rest(case.prepared(mode), kept_of(whole, indices))
     assert [content(row) for row in rows] == [
@@ -207,7 +207,7 @@ COMPARED = {
 def test_rows_that_are_compared_are_kept_together(
     indices: frozenset[int], failing: frozenset[int], mode: str
 ) -> None:
-    """A group with a missing row is run again completely, and others see its rows as before."""
+    """A group with a missing row is rerun completely, and others see its rows as before."""
     case = Case(COMPARED, (1, 5, 2), failing=failing)
     whole = run_whole(case.prepared("all"))
     rows, counted = run_rest(case.prepared(mode), kept_of(whole, indices))
@@ -215,7 +215,7 @@ def test_rows_that_are_compared_are_kept_together(
     for group in ({0, 1}, {4, 5}):
         if not group <= indices:
             kept -= group
-    if 0 in failing:  # nobody can tell whether its rows left an output before they were compared
+    if 0 in failing:  # it is unknown whether its rows had an output before they were compared
         kept -= {0, 1}
     assert [content(row) for row in rows] == [
         content(row) for row in whole if row.index not in kept
@@ -223,27 +223,27 @@ def test_rows_that_are_compared_are_kept_together(
     assert counted == len(whole)
 
 
-def test_a_task_of_which_everything_is_there_asks_nobody_and_reads_no_more_than_it_counts() -> None:
-    """A complete task makes no call and restores nothing."""
-    asked: list[Request] = []
+def test_a_complete_task_makes_no_call_and_restores_nothing() -> None:
+    """It only counts its rows."""
+    requests: list[Request] = []
 
     async def ask(request: Request) -> Reply:  # noqa: ASYNC124 - answers at once
-        asked.append(request)
+        requests.append(request)
         return Reply(output="x")
 
     prepared = prepare(parse_suite({**TALK}), providers={"mine": ask})
     whole = run_virtual(lambda: collect(prepared))
-    count = len(asked)
+    count = len(requests)
     kept = kept_of(whole, frozenset(range(len(whole))))
     rows, counted = run_rest(prepared, kept)
     assert not rows
     assert counted == len(whole) == 8
-    assert len(asked) == count
+    assert len(requests) == count
     assert sorted(kept.read) == list(range(8))
 
 
-def test_a_run_that_kept_rows_can_be_cut_like_any_other() -> None:
-    """A cut run with kept rows emits every other row once, in order."""
+def test_an_interrupted_run_with_kept_rows_emits_all_others() -> None:
+    """It emits every other row once, in order."""
 
     async def ask(request: Request) -> Reply:
         await trio.sleep(1)

@@ -1,7 +1,7 @@
-"""RESUME: a run that is cut anywhere and resumed equals one uninterrupted run.
+"""RESUME: a run that is interrupted anywhere and resumed equals one uninterrupted run.
 
 Suites are drawn with registers, conversations, judges and comparisons, and with providers that fail. They
-are run, cut after any prefix of their writes, and resumed, several times.
+are run, interrupted after any prefix of their writes, and resumed, several times.
 """
 
 import json
@@ -27,11 +27,11 @@ from trioeval.run.prepare import prepare
 from trioeval.testing import run_virtual
 from trioeval.testing.journals import MemoryJournal, WrittenRow
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # several suites an example
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # several suites for each example
 
 
 def chance(text: str, among: int) -> int:
-    """The same number for the same text in every run."""
+    """Return the same number for the same text in every run."""
     return zlib.crc32(text.encode()) % among
 
 
@@ -42,28 +42,28 @@ class World:
     failing: frozenset[int] = frozenset()
     """Tests whose calls fail."""
     answered: int = 0
-    """Requests that came to their end."""
+    """Completed requests."""
 
     async def pass_time(self, request: Request, most: int) -> None:
-        """Some seconds; what takes different requests never ends at one instant."""
+        """Wait some seconds; different requests never end at one instant."""
         await trio.sleep(chance(request.prompt, most * 2**16) / 2**16)
         self.answered += 1
 
     async def model(self, request: Request) -> Reply:
-        """Takes its time; what it answers can be told from all other answers."""
+        """Wait, and return a reply that differs from all others."""
         await self.pass_time(request, 9)
         if request.test_idx in self.failing:
             raise ProviderError("bad_request", "no")
         place = 3 * request.test_idx + request.prompt_idx
-        # Only the end: what quotes itself grows beyond what is judged at once, and threads have no part in
-        # virtual time.
+        # Only the end: texts that quote each other would exceed the bound of immediate judging, and threads
+        # do not take part in virtual time.
         output = f"<{place} {request.prompt[-60:]}>"
         return Reply(output=output, usage=Usage(total=3, prompt=1, completion=2), cost=0.5)
 
     async def judge(self, request: Request) -> Reply:
-        """Fails, or is not to be understood, now and then; never one of several that are asked at once.
+        """Fail, or reply incomprehensibly, now and then, but never for one of several concurrent requests.
 
-        What those that are asked beside it have said by then would be a matter of luck in any run.
+        The replies of concurrent requests by then would be random in any run.
         """
         await self.pass_time(request, 5)
         luck = chance(request.prompt, 6)
@@ -76,7 +76,7 @@ class World:
         return Reply(output="hm" if luck == 1 else json.dumps(verdict), usage=usage, cost=0.25)
 
     async def chooser(self, request: Request) -> Reply:
-        """Says which output is best."""
+        """Choose the best output."""
         await self.pass_time(request, 7)
         return Reply(output=f"{chance(request.prompt, 2)}", cost=0.125)
 
@@ -124,7 +124,7 @@ TESTS = st.fixed_dictionaries(
 
 
 def comparable(document: dict[str, Any]) -> dict[str, Any]:
-    """The same without comparisons, where tests have one output each."""
+    """Return the suite without comparisons if tests have one output each."""
     if len(document["providers"]) * len(document["prompts"]) > 1:
         return document
     tests = []
@@ -163,7 +163,7 @@ DOCUMENTS = st.fixed_dictionaries(
 
 
 def row_content(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """All of a record but its times."""
+    """Return a record without its times."""
     own = {
         name: value
         for name, value in record["metadata"]["trioeval"].items()
@@ -175,7 +175,7 @@ def row_content(record: Mapping[str, Any]) -> Mapping[str, Any]:
 def play(
     prepared: PreparedSuite, journal: RunJournal, *, cancel_at: float = math.inf
 ) -> tuple[list[Row], SuiteSummary | None]:
-    """Run a suite, which somebody may cancel: the rows that were emitted, and how it ended."""
+    """Run a suite, which may be cancelled; return the emitted rows, and its end."""
     rows: list[Row] = []
 
     async def keep(row: Row) -> None:  # noqa: ASYNC124 - lists do not wait
@@ -190,7 +190,7 @@ def play(
 
 
 def recorded(journal: MemoryJournal) -> set[CallKey]:
-    """The questions whose replies are written down."""
+    """Return the prompts whose replies are recorded."""
     return {
         write.key
         for write in journal.earlier
@@ -199,7 +199,7 @@ def recorded(journal: MemoryJournal) -> set[CallKey]:
 
 
 def requests(journal: MemoryJournal) -> list[CallRecord]:
-    """What was asked in this execution."""
+    """Return the prompts of this execution."""
     return [write for write in journal.writes if isinstance(write, CallRecord)]
 
 
@@ -228,7 +228,7 @@ SERIAL_ROWS_WRITE_FIRST = {
 @settings(UNTRACED, max_examples=25)
 @given(DOCUMENTS, st.frozensets(st.integers(0, 4), max_size=2), CUTS, st.random_module())
 @example(SERIAL_ROWS_WRITE_FIRST, frozenset(), [(50, math.inf)], None)
-def test_a_run_that_is_cut_anywhere_and_resumed_is_one_uninterrupted_run(
+def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one(
     document: Mapping[str, Any],
     failing: frozenset[int],
     cuts: list[tuple[int, float]],
@@ -274,14 +274,14 @@ RETRIES = st.sampled_from(
 
 @settings(UNTRACED, max_examples=15)
 @given(DOCUMENTS, st.frozensets(st.integers(0, 4), max_size=2), RETRIES, CUTS, st.random_module())
-def test_a_retry_that_is_cut_anywhere_takes_nothing_away(
+def test_an_interrupted_retry_loses_no_result(
     document: Mapping[str, Any],
     failing: frozenset[int],
     retry: Retry,
     cuts: list[tuple[int, float]],
     _random: object,
 ) -> None:
-    """RESUME: an earlier result counts until its row has finished again, over any cuts of a retry."""
+    """RESUME: an earlier result counts until its row has finished again, over any number of interruptions."""
     journal = MemoryJournal()
     _, summary = play(World(failing).prepared(document), journal)
     assert summary is not None

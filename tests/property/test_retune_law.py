@@ -26,7 +26,7 @@ arrivals = st.lists(quarters, min_size=1, max_size=40).map(sorted)
 
 
 def allowed(changes: list[tuple[float, float]], first: float, begin: float, end: float) -> float:
-    """How many requests the rates of a time are worth."""
+    """Return the number of requests that the rates of a period allow."""
     total, rate, since = 0.0, first, begin
     for at, new in changes:
         if begin < at <= end:
@@ -38,7 +38,7 @@ def allowed(changes: list[tuple[float, float]], first: float, begin: float, end:
 
 
 def starts_of(pace: Pace, changes: list[tuple[float, float]], asked_at: list[float]) -> list[float]:
-    """When requests start that go as early as they may; a change wakes who waits."""
+    """Return the start times of requests that start as early as allowed; a change wakes waiters."""
     starts: list[float] = []
     left = list(changes)
     for at in asked_at:
@@ -57,9 +57,9 @@ def starts_of(pace: Pace, changes: list[tuple[float, float]], asked_at: list[flo
 
 
 @given(rates, st.integers(1, 4), st.sampled_from((0.0, 0.25, 2.0)), changes, arrivals)
-@example(60.0, 1, 0.0, [(0.5, 960.0)], [0.0, 0.0, 0.0])  # what is owed is requests, not seconds
+@example(60.0, 1, 0.0, [(0.5, 960.0)], [0.0, 0.0, 0.0])  # debt is requests, not seconds
 @example(960.0, 4, 0.0, [(0.0, 30.0)], [0.0] * 8)  # a smaller rate gives no second burst
-def test_pace_holds_in_every_window_across_changes_of_the_rate(
+def test_the_pace_holds_in_every_window_across_changes_of_the_rate(
     first: float,
     burst: int,
     gap: float,
@@ -76,7 +76,7 @@ def test_pace_holds_in_every_window_across_changes_of_the_rate(
 
 
 @given(rates, st.integers(1, 4), changes, arrivals)
-def test_a_pace_that_changes_holds_back_no_longer_than_needed(
+def test_a_changing_pace_delays_no_longer_than_needed(
     first: float, burst: int, changes: list[tuple[float, float]], asked_at: list[float]
 ) -> None:
     """EAGER: a start is at its arrival, or some window that ends with it is full."""
@@ -99,8 +99,8 @@ eighths = st.integers(0, 60).map(lambda n: n / 8)
     st.lists(st.tuples(eighths, rates), max_size=3).map(sorted),
     st.integers(1, 12),
 )
-@example(1.0, 1, 0.0, [(4.0, 60.0)], 2)  # who waits for a minute is woken
-def test_a_lane_whose_rate_changes_starts_its_calls_as_early_as_they_may(
+@example(1.0, 1, 0.0, [(4.0, 60.0)], 2)  # a call that waits for a minute is woken
+def test_a_lane_whose_rate_changes_starts_its_calls_as_early_as_allowed(
     first: float, burst: int, gap: float, changes: list[tuple[float, float]], size: int
 ) -> None:
     """EAGER: a lane starts calls at the instants of the arithmetic; a change wakes waiters."""
@@ -133,7 +133,7 @@ def test_a_lane_whose_rate_changes_starts_its_calls_as_early_as_they_may(
 
 
 @given(changes.filter(bool), arrivals)
-def test_a_lane_without_a_rate_gets_one(
+def test_a_lane_without_a_rate_can_get_one(
     changes: list[tuple[float, float]], asked_at: list[float]
 ) -> None:
     """PACE: a new rate applies from its instant on, and earlier starts do not count."""
@@ -149,7 +149,7 @@ def test_a_lane_without_a_rate_gets_one(
 
 @attrs.frozen
 class Reserve:
-    """A call starts, `after` seconds after the last step."""
+    """A call starts `after` seconds after the previous step."""
 
     after: float
     tokens: int
@@ -157,7 +157,7 @@ class Reserve:
 
 @attrs.frozen
 class Settle:
-    """The open call in `place` (counted around) is over."""
+    """The open call at `place` (modulo their number) is over."""
 
     place: int
     actual: int
@@ -165,7 +165,7 @@ class Settle:
 
 @attrs.frozen
 class Retune:
-    """The rate is another, `after` seconds after the last step."""
+    """The rate changes `after` seconds after the previous step."""
 
     after: float
     tpm: float
@@ -184,7 +184,7 @@ steps = st.lists(
 
 @attrs.define
 class Call:
-    """A call as the brute force knows it."""
+    """A call in the brute-force model."""
 
     at: float
     tokens: int
@@ -192,7 +192,7 @@ class Call:
 
 
 def owed(calls: list[Call], changes: list[tuple[float, float]], first: float, now: float) -> float:
-    """Tokens that are not paid off, by the definition: a queue that is emptied at the rates of its time."""
+    """Return the debt of tokens by its definition: a queue that is emptied at the rates of its time."""
     debt, since = 0.0, calls[0].at if calls else now
     for call in calls:
         debt = max(0.0, debt - allowed(changes, first, since, call.at)) + call.tokens
@@ -204,14 +204,12 @@ def owed(calls: list[Call], changes: list[tuple[float, float]], first: float, no
 @given(rates, steps)
 @example(
     60.0, [Reserve(0.0, 40), Retune(0.0, 960.0)]
-)  # who raises a rate does not wait for the old one
+)  # a call after an increase of the rate does not wait for the old one
 @example(60.0, [Reserve(0.0, 40), Retune(4.0, 960.0), Settle(0, 2)])
 @example(
     60.0, [Reserve(0.0, 2), Retune(8.0, 960.0), Settle(0, 40)]
 )  # an old excess, after a change
-def test_tokens_are_owed_as_if_known_from_the_start_across_changes(
-    first: float, script: list[Step]
-) -> None:
+def test_the_debt_of_tokens_is_exact_across_changes(first: float, script: list[Step]) -> None:
     """PACE: reservations, settlements and changes of the rate give the debt of a simple queue of tokens."""
     pace, now = TokenPace.per_minute(first), 0.0
     calls: list[Call] = []

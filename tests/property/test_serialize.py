@@ -22,7 +22,7 @@ from trioeval.run import PreparedSuite
 from trioeval.run.prepare import prepare
 from trioeval.testing import run_virtual
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # a whole suite an example
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # a whole suite for each example
 
 
 @attrs.frozen
@@ -46,9 +46,9 @@ class Case:
     failing: frozenset[int] = frozenset()
     """Tests whose calls fail."""
     silent: frozenset[int] = frozenset()
-    """Tests whose calls answer nothing."""
+    """Tests whose calls return an empty reply."""
     looks: bool = False
-    """Whether the provider looks at the variables."""
+    """True if the provider reads the variables."""
 
     async def ask(self, request: Request) -> Reply:
         place = 3 * request.test_idx + request.prompt_idx
@@ -57,8 +57,8 @@ class Case:
             raise ProviderError("bad_request", "no")
         if request.test_idx in self.silent:
             return Reply(output=None)
-        # Only the end: what quotes itself grows beyond what is judged at once, and threads have no part in
-        # virtual time.
+        # Only the end: texts that quote each other would exceed the bound of immediate judging, and threads
+        # do not take part in virtual time.
         seen = [f"{request.vars.get(name)}"[-60:] for name in "rs"] if self.looks else ""
         return Reply(output=f"<{place} {request.prompt[-60:]} {seen}>", metadata={"place": place})
 
@@ -211,7 +211,7 @@ def of(prompts: list[str], *tests: Mapping[str, Any], columns: str = "left", **m
     }
 
 
-# To explain a failure, hypothesis traces every line: whole runs of suites are too slow for that.
+# To explain a failure, hypothesis traces every line, which is too slow for whole runs of suites.
 UNTRACED = settings(phases=[phase for phase in Phase if phase is not Phase.explain])
 
 ANSWER_IS_TEMPLATE = of(
@@ -265,10 +265,10 @@ def test_every_mode_gives_the_rows_of_a_serial_run(case: Case, mode: str, _rando
 @given(
     CASES, st.integers(0, 40), st.sampled_from(["deadline", "stop", "cancel"]), st.random_module()
 )
-def test_a_run_that_is_cut_emits_every_row_once_and_what_is_done_is_right(
+def test_an_interrupted_run_emits_every_row_once_with_correct_results(
     case: Case, at: int, how: str, _random: object
 ) -> None:
-    """TOTAL: a cut run emits every row once, and finished rows equal those of a serial run."""
+    """TOTAL: finished rows equal those of a serial run."""
     limit = {"maxEvalTimeMs": 1000 * at + 1} if how == "deadline" else {}
     whole, _ = run(case.prepared("all"))
     prepared = case.prepared("auto", **limit)
@@ -316,16 +316,16 @@ def starts(case: Case, mode: str = "auto") -> dict[tuple[int, int], float]:
     return found
 
 
-def test_sc_16_conversations_of_two_columns_run_side_by_side() -> None:
-    """Conversations of two columns run concurrently, each in order."""
+def test_sc_16_conversations_of_two_columns_run_concurrently() -> None:
+    """The steps of each are in order."""
     turns = [{"vars": {"q": text}} for text in "123"]
     case = Case(of([HISTORY + "{{q}}"], *turns, columns="left right"), (1,))
     assert starts(case) == {(test, column): test for test in range(3) for column in range(2)}
     assert max(starts(case, "all").values()) == 5
 
 
-def test_conversations_with_names_of_their_own_run_side_by_side() -> None:
-    """Separately named conversations run concurrently, as do steps without one."""
+def test_conversations_with_separate_names_run_concurrently() -> None:
+    """Steps without a conversation run concurrently too."""
     turns = [{"vars": {"q": name}, "metadata": {"conversationId": name}} for name in "abab"]
     found = starts(Case(of([HISTORY + "{{q}}", "{{q}}"], *turns), (1,)))
     assert [found[test, 0] for test in range(4)] == [0, 0, 1, 1]
@@ -335,22 +335,22 @@ def test_conversations_with_names_of_their_own_run_side_by_side() -> None:
     assert [found[test, 0] for test in range(4)] == [0, 1, 0, 1]
 
 
-def test_only_readers_of_registers_wait_and_only_for_earlier_writers() -> None:
-    """Only readers of registers wait, for all earlier writers, since an output may name any register."""
+def test_only_readers_of_registers_wait_for_earlier_writers() -> None:
+    """They wait for all earlier writers, since an output may name any register."""
     document = of(
         ["{{q}}"],
         stores("r", "1"),
         stores("s", "2"),
         {"vars": {"q": "see {{r}}"}},
         {"vars": {"q": "r and s are words here"}},
-        stores("r", "a later writer waits for nobody"),
+        stores("r", "a later writer does not wait"),
         {"vars": {"q": "{{r}}{{s}}"}},
     )
     found = starts(Case(document, (4, 0, 0, 2, 0, 0, 1, 0, 0, 1, 0, 0, 6)))
     assert [found[test, 0] for test in range(6)] == [0, 0, 4, 0, 0, 6]
 
 
-def test_registers_of_columns_keep_only_their_own_column_waiting() -> None:
+def test_registers_of_columns_delay_only_their_own_column() -> None:
     """With `registerScope: column`, a slow column does not delay the other."""
     options = {"evaluateOptions": {"registerScope": "column"}}
     document = of(
@@ -367,15 +367,15 @@ def test_readers_run_after_a_writer_that_failed() -> None:
     assert rows[2]["prompt"] == "3<<0 1<> >>"
 
 
-def test_a_name_that_is_put_together_of_pieces_names_a_register() -> None:
-    """A composed name refers to a register in every mode."""
+def test_a_composed_name_refers_to_a_register() -> None:
+    """This holds in every mode."""
     for mode in ("all", "auto"):
         rows, _ = run(Case(NAME_OF_PIECES, (1,)).prepared(mode))
         assert [row["prompt"] for row in rows] == ["1", "<0 1 >", "<0 1 >"]
 
 
-def test_a_register_that_is_no_template_is_data_for_rows_that_name_it() -> None:
-    """A register that is not a template is data in every mode."""
+def test_a_register_that_is_not_a_template_is_data() -> None:
+    """This holds in every mode, for all rows that name it."""
     for mode in ("all", "auto"):
         rows, _ = run(Case(BROKEN, (1,)).prepared(mode))
         assert [row["status"].value for row in rows] == ["pass", "pass", "pass"]

@@ -28,12 +28,12 @@ pytestmark = pytest.mark.slow
 OF_ONE_RUN = ("TOTAL", "ORDER", "PROMPT", "HONEST", "LIMIT", "DEADLINE", "DRAIN", "LEAK")
 
 HALF = settings(max_examples=settings().max_examples // 2)
-"""Two runs each."""
+"""Two runs for each example."""
 
 
 @st.composite
 def neighbours(draw: st.DrawFn) -> list[RunScenario]:
-    """Two scenarios that use the lanes of the first."""
+    """Draw two scenarios that use the lanes of the first."""
     first, second = draw(scenarios()), draw(scenarios())
     names = {lane.name for lane in first.lanes}
     if not {lane.name for lane in second.lanes} <= names:
@@ -70,7 +70,7 @@ def test_runs_that_share_lanes_keep_the_laws_together(
 
 @st.composite
 def faulty_neighbours(draw: st.DrawFn) -> list[RunScenario]:
-    """Two runs on the same lanes, whose providers fail in every way."""
+    """Draw two runs on the same lanes, whose providers fail in every way."""
     first, second = draw(faulty_scenarios()), draw(faulty_scenarios())
     names = {lane.name for lane in first.lanes}
     if not {lane.name for lane in second.lanes} <= names:
@@ -110,7 +110,5 @@ def test_runs_that_share_a_lane_take_turns() -> None:
     traces = run_side_by_side([run, run, run])
     for instant in range(9):
         begun = [sum(s.started_at <= instant for s in trace.calls) for trace in traces]
-        assert max(begun) - min(begun) <= 3, (
-            begun
-        )  # who stands first at the first instant is chance
+        assert max(begun) - min(begun) <= 3, begun  # the first run at the first instant is random
     assert max(span.ended_at for trace in traces for span in trace.calls) == 9.0

@@ -1,4 +1,4 @@
-"""RETRY_AFTER, AIMD and PACE, on the arithmetic alone: a lane's reaction to the ends of its calls."""
+"""RETRY_AFTER, AIMD and PACE, on the arithmetic alone: how a lane reacts to the ends of its calls."""
 
 import math
 from collections.abc import Iterator
@@ -138,12 +138,12 @@ throttles = st.builds(
 
 @attrs.define
 class Lane:
-    """Plays steps on a throttle, as a lane would."""
+    """A lane that applies steps to a throttle."""
 
     throttle: Throttle
     now: float = 0.0
     marks: list[int] = attrs.field(factory=list)
-    """Of the calls in flight."""
+    """Calls in flight."""
 
     def play(self, steps: list[Step]) -> Iterator[Step]:
         """Yield each step after it was applied."""
@@ -231,9 +231,7 @@ def is_open(throttle: Throttle) -> bool:
 
 
 @given(throttles, steps)
-def test_a_block_never_ends_earlier_than_was_asked_for(
-    throttle: Throttle, script: list[Step]
-) -> None:
+def test_a_block_never_ends_earlier_than_requested(throttle: Throttle, script: list[Step]) -> None:
     """RETRY_AFTER: `blocked_until` never moves back, and covers each named wait."""
     lane, blocked = Lane(throttle), -math.inf
     for step in script:
@@ -247,8 +245,8 @@ def test_a_block_never_ends_earlier_than_was_asked_for(
 
 
 @given(st.integers(1, 32), st.integers(1, 32))
-def test_the_longest_of_several_waits_is_kept(first: int, second: int) -> None:
-    """RETRY_AFTER: of several named waits the longest one is observed."""
+def test_the_longest_of_several_waits_applies(first: int, second: int) -> None:
+    """RETRY_AFTER: shorter waits of later replies do not shorten it."""
     lane = Lane(make(2))
     lane.begin()
     lane.begin()
@@ -259,7 +257,7 @@ def test_the_longest_of_several_waits_is_kept(first: int, second: int) -> None:
 
 
 @given(throttles, steps)
-def test_what_is_allowed_is_within_the_limit_and_the_width(
+def test_the_allowed_calls_are_within_the_limit_and_the_max_concurrency(
     throttle: Throttle, script: list[Step]
 ) -> None:
     """WIDTH: 1 ≤ allowed ≤ limit ≤ max concurrency on an open lane, 0 on a closed one."""
@@ -275,7 +273,7 @@ def test_what_is_allowed_is_within_the_limit_and_the_width(
 
 
 @given(throttles, steps)
-def test_a_free_throttle_never_says_wait(throttle: Throttle, script: list[Step]) -> None:
+def test_a_free_throttle_never_delays(throttle: Throttle, script: list[Step]) -> None:
     """A free throttle allows every instant, so a lane may skip the check."""
     lane = Lane(throttle)
     for _ in lane.play(script):
@@ -287,10 +285,8 @@ def test_a_free_throttle_never_says_wait(throttle: Throttle, script: list[Step])
 
 
 @given(throttles, steps)
-def test_a_calm_throttle_learns_nothing_from_success(
-    throttle: Throttle, script: list[Step]
-) -> None:
-    """Successes do not change a calm throttle, so a lane need not report them."""
+def test_a_calm_throttle_is_not_changed_by_success(throttle: Throttle, script: list[Step]) -> None:
+    """A lane therefore need not report successes to it."""
     lane = Lane(throttle)
     for _ in lane.play(script):
         if throttle.calm:
@@ -343,10 +339,8 @@ def test_after_a_block_one_call_probes_and_each_success_doubles(width: int, wait
 
 
 @given(st.integers(2, 8), st.integers(1, 8))
-def test_replies_of_calls_that_started_before_the_block_tell_nothing(
-    width: int, replies: int
-) -> None:
-    """A success of a call from before the block does not end the recovery."""
+def test_successes_of_calls_from_before_the_block_have_no_effect(width: int, replies: int) -> None:
+    """Such a success does not end the recovery."""
     lane = Lane(make(width, adaptive=False))
     for _ in range(2):
         lane.begin()
@@ -360,10 +354,10 @@ def test_replies_of_calls_that_started_before_the_block_tell_nothing(
 
 
 @given(throttles, st.sampled_from((None, 0.0)))
-def test_an_isolated_refusal_without_a_wait_blocks_nobody(
+def test_an_isolated_refusal_without_a_wait_blocks_no_other_call(
     throttle: Throttle, retry_after: float | None
 ) -> None:
-    """A bare refusal costs its own call a short back-off; "after 0 s" counts as bare."""
+    """It costs its own call a short back-off; "after 0 s" counts as no wait."""
     lane, limits = Lane(throttle), throttle.limits
     lane.begin()
     again_at = lane.refuse(retry_after)
@@ -373,8 +367,8 @@ def test_an_isolated_refusal_without_a_wait_blocks_nobody(
 
 
 @given(st.integers(1, 8), st.integers(1, 6))
-def test_a_generation_of_which_none_succeeds_shows_an_outage(width: int, generations: int) -> None:
-    """A generation without success counts once, whatever its size; the fourth in a row starts a probe."""
+def test_a_generation_without_success_indicates_an_outage(width: int, generations: int) -> None:
+    """It counts once, whatever its size; the fourth in a row starts a probe."""
     lane = Lane(make(width, adaptive=False, patience=math.inf))
     throttle = lane.throttle
     for barren in range(1, generations + 1):
@@ -388,7 +382,7 @@ def test_a_generation_of_which_none_succeeds_shows_an_outage(width: int, generat
 
 @given(st.integers(1, 9))
 def test_one_success_clears_an_outage(generations: int) -> None:
-    """A refusal after a success rests as if it were the first."""
+    """The back-off of a refusal after a success is that of the first one."""
     lane = Lane(make(adaptive=False, patience=math.inf))
     for _ in range(generations):
         lane.begin()
@@ -403,10 +397,10 @@ def test_one_success_clears_an_outage(generations: int) -> None:
 
 
 @given(width=st.integers(2, 8), waves=st.integers(1, 60), late=st.booleans())
-def test_a_call_refused_among_others_that_succeed_shows_no_outage(
+def test_a_call_refused_among_successes_indicates_no_outage(
     width: int, waves: int, *, late: bool
 ) -> None:
-    """Refusals of one call among successes never make the lane probe, block or rest longer."""
+    """Its refusals never make the lane probe, block or back off longer."""
     lane = Lane(make(width, adaptive=False))
     for _ in range(waves):
         for _ in range(width):
@@ -422,23 +416,23 @@ def test_a_call_refused_among_others_that_succeed_shows_no_outage(
     assert lane.throttle.state is BreakerState.CLOSED
 
 
-def test_a_generation_is_over_when_its_last_call_is() -> None:
-    """A generation ends with its last call; later calls do not belong to it."""
+def test_a_generation_ends_with_its_last_call() -> None:
+    """Later calls do not belong to it."""
     lane = Lane(make(4, adaptive=False))
     seen = []
     for _ in range(3):
         lane.begin()
-    for place in (0, 2, 2, 0):  # an elder, two that started after it, an elder
+    for place in (0, 2, 2, 0):  # an older call, two that started after it, an older call
         lane.refuse(None, place)
         seen.append(lane.throttle.congestions)
         lane.begin()
-    lane.make(Fail(0, None))  # the last elder
+    lane.make(Fail(0, None))  # the last older call
     lane.refuse(None)
     assert [*seen, lane.throttle.congestions] == [1, 1, 1, 1, 2]
 
 
 def test_a_success_ends_the_generation_too() -> None:
-    """A success ends the generation; a later refusal begins the next one, even of an older call."""
+    """A later refusal starts the next one, even of an older call."""
     lane = Lane(make(3, adaptive=False))
     for _ in range(3):
         lane.begin()
@@ -450,8 +444,8 @@ def test_a_success_ends_the_generation_too() -> None:
 
 
 @pytest.mark.parametrize("adaptive", [False, True])
-def test_a_reset_forgets_the_generation(*, adaptive: bool) -> None:
-    """A reset forgets the generation, whose unseen ends must not hide a later outage."""
+def test_a_reset_drops_the_generation(*, adaptive: bool) -> None:
+    """Its unseen ends must not hide a later outage."""
     lane = Lane(make(3, adaptive=adaptive))
     for _ in range(3):
         lane.begin()
@@ -471,12 +465,12 @@ def worst_rest(refusals: int) -> float:
 
 
 @given(st.integers(2, 8), st.integers(2, 12), waits)
-def test_a_call_refused_again_and_again_cuts_only_once_and_rests_longer_each_time(
+def test_a_repeatedly_refused_call_cuts_once_and_backs_off_longer_each_time(
     width: int, times: int, retry_after: float | None
 ) -> None:
-    """A call that is always refused cuts the limit once and rests longer each time."""
+    """This holds for a call that is always refused."""
     lane, cuts = Lane(make(width, patience=math.inf)), []
-    for _ in range(2):  # the first opens a round, and is no signal yet
+    for _ in range(2):  # the first starts a round, and is not a signal yet
         lane.begin()
     lane.refuse(None)
     rests = [lane.refuse(retry_after) - lane.now]
@@ -502,8 +496,8 @@ def test_first_refusals_of_other_calls_cut_again() -> None:
     assert lane.throttle.limit.epoch > 1
 
 
-def test_an_outage_is_probed_less_and_less_often() -> None:
-    """Bare refusals rest for 0.5, 1, 2, … s; from the fourth generation on the whole lane does."""
+def test_an_outage_is_probed_less_often_over_time() -> None:
+    """Back-offs of bare refusals are 0.5, 1, 2, … s; from the fourth generation on, for the whole lane."""
     lane = Lane(make(patience=math.inf))
     bounds, blocks, states = [], [], []
     for _ in range(9):
@@ -519,8 +513,8 @@ def test_an_outage_is_probed_less_and_less_often() -> None:
     assert lane.throttle.congestions == 0
 
 
-def test_a_named_wait_that_did_not_help_is_doubled() -> None:
-    """The first named wait is observed as it is; each later one without a success grows."""
+def test_a_named_wait_without_effect_is_doubled() -> None:
+    """The first named wait is observed unchanged; each later one without a success grows."""
     lane = Lane(make(patience=math.inf))
     blocks = []
     for _ in range(6):
@@ -531,10 +525,10 @@ def test_a_named_wait_that_did_not_help_is_doubled() -> None:
 
 
 @given(throttles, st.integers(0, 9), some((None, 0.0)))
-def test_a_mishap_that_names_no_wait_waits_for_itself_alone(
+def test_a_transient_failure_without_a_wait_delays_only_its_call(
     throttle: Throttle, attempt: int, retry_after: float | None
 ) -> None:
-    """A transient failure without a wait blocks no other call and cuts nothing."""
+    """It blocks no other call and cuts nothing."""
     limits = throttle.limits
     again_at = fail(throttle, 4.0, attempt, retry_after)
     assert again_at == 4.0 + (0.0 if retry_after == 0.0 else 0.5 * min(60.0, 2.0**attempt))
@@ -543,10 +537,10 @@ def test_a_mishap_that_names_no_wait_waits_for_itself_alone(
 
 
 @given(throttles, st.integers(0, 9), st.sampled_from((0.5, 2.0, 64.0)))
-def test_a_wait_that_a_mishap_names_holds_for_the_lane(
+def test_a_wait_of_a_transient_failure_blocks_the_lane(
     throttle: Throttle, attempt: int, wait: float
 ) -> None:
-    """RETRY_AFTER: nothing starts before a wait that a transient failure names, then one call probes."""
+    """RETRY_AFTER: nothing starts before its end, then one call probes."""
     limit, epoch = throttle.limit.limit, throttle.limit.epoch
     again_at = fail(throttle, 4.0, attempt, wait)
     assert again_at == 4.0 + wait + 0.5 * min(1.0, wait / 5)
@@ -555,17 +549,17 @@ def test_a_wait_that_a_mishap_names_holds_for_the_lane(
 
 
 @given(throttles, st.integers(0, 9))
-def test_a_mishap_asked_to_wait_longer_than_the_patience_closes_the_lane(
+def test_a_transient_failure_with_a_wait_beyond_the_patience_closes_the_lane(
     throttle: Throttle, attempt: int
 ) -> None:
-    """A transient failure with a wait beyond the patience closes the lane; one equal to it does not."""
+    """A wait equal to the patience does not close it."""
     fail(throttle, 4.0, attempt, PATIENCE, 0.0)
     assert not is_open(throttle)
     fail(throttle, 4.0, attempt, PATIENCE + 0.5, 0.0)
     assert is_open(throttle) == (throttle.breaker.patience == PATIENCE)
 
 
-def test_a_call_without_an_answer_counts_as_trouble_only_while_the_lane_recovers() -> None:
+def test_an_unanswered_call_counts_as_failure_only_during_a_recovery() -> None:
     """A cancelled probe counts as a failure; a slow call outside a recovery does not."""
     lane = Lane(make())
     for _ in range(9):
@@ -589,8 +583,8 @@ def spent(reset: float | None, *, limit: float | None = None, remaining: float =
 
 
 @given(st.integers(1, 64), st.integers(1, 64))
-def test_a_spent_allowance_blocks_until_its_own_reset(requests: int, tokens: int) -> None:
-    """A spent allowance of requests or tokens blocks until its own reset."""
+def test_an_exhausted_allowance_blocks_until_its_own_reset(requests: int, tokens: int) -> None:
+    """This holds for an allowance of requests or of tokens."""
     plenty = Allowance(100.0, 90.0, 60.0)
     for hint, until in (
         (RateHint(spent(requests), plenty), requests),
@@ -615,8 +609,8 @@ def test_a_spent_allowance_blocks_until_its_own_reset(requests: int, tokens: int
     ],
     ids=["nothing", "no numbers", "no reset", "reset now", "some left", "too long", "a tenth left"],
 )
-def test_a_hint_that_names_no_wait_to_keep_blocks_nobody(hint: RateHint) -> None:
-    """A hint without a reset, or with one beyond the patience, does not block."""
+def test_a_hint_without_a_usable_wait_does_not_block(hint: RateHint) -> None:
+    """Such a hint has no reset, or one beyond the patience."""
     throttle = make()
     throttle.apply_hint(1.0, hint)
     assert throttle.blocked_until == -math.inf
@@ -631,8 +625,8 @@ def test_a_hint_that_names_no_wait_to_keep_blocks_nobody(hint: RateHint) -> None
         if value != 0.0 or field in {"limit", "window"}
     ],
 )
-def test_an_allowance_that_cannot_be_true_is_ignored(field: str, value: float) -> None:
-    """An inconsistent allowance is ignored; the other one of the same reply applies."""
+def test_an_inconsistent_allowance_is_ignored(field: str, value: float) -> None:
+    """The other allowance of the same reply applies."""
     sound = Allowance(100.0, 0.0, 8.0)
     garbage = attrs.evolve(sound, **{field: value})
     throttle = make()
@@ -644,8 +638,8 @@ def test_an_allowance_that_cannot_be_true_is_ignored(field: str, value: float) -
         assert throttle.blocked_until == 9.0
 
 
-def test_a_lane_with_a_rate_of_its_own_waits_only_for_the_next_request() -> None:
-    """A spent minute of 100 requests gives one back after 0.6 s, or at its reset."""
+def test_a_lane_with_a_declared_rate_waits_only_for_the_next_request() -> None:
+    """An exhausted minute of 100 requests returns one after 0.6 s, or at its reset."""
     for allowance, until in (
         (spent(30.0, limit=100.0), 1.6),
         (spent(0.5, limit=100.0), 1.5),
@@ -656,8 +650,8 @@ def test_a_lane_with_a_rate_of_its_own_waits_only_for_the_next_request() -> None
         assert throttle.blocked_until == until
 
 
-def test_nearly_spent_tokens_are_waited_for_until_a_tenth_is_back() -> None:
-    """With 4 of 100 tokens left, starts wait until a tenth is available, at most until the reset."""
+def test_with_few_tokens_left_starts_wait_until_a_tenth_is_available() -> None:
+    """With 4 of 100 tokens left, they wait for a tenth, at most until the reset."""
     for allowance, until in (
         (Allowance(100.0, 4.0, 60.0), 4.6),
         (Allowance(100.0, 4.0, 2.0), 3.0),
@@ -669,7 +663,7 @@ def test_nearly_spent_tokens_are_waited_for_until_a_tenth_is_back() -> None:
 
 
 def starts_of(throttle: Throttle, count: int, now: float) -> list[float]:
-    """When calls start that go as early as they may."""
+    """Return the start times of calls that start as early as allowed."""
     starts = []
     for _ in range(count):
         now = throttle.open_at(now)
@@ -678,8 +672,8 @@ def starts_of(throttle: Throttle, count: int, now: float) -> list[float]:
     return starts
 
 
-def test_little_left_slows_starts_down_to_what_the_server_sustains() -> None:
-    """Below a tenth of the requests, starts follow the server's rate until a fifth is left."""
+def test_a_low_allowance_slows_starts_down_to_the_rate_of_the_server() -> None:
+    """Below a tenth of the requests, starts follow that rate until a fifth is left."""
     throttle, little = make(), RateHint(Allowance(60.0, 5.0, 30.0))
     throttle.apply_hint(0.0, little)
     assert starts_of(throttle, 4, 0.0) == [0.0, 0.0, 1.0, 2.0]
@@ -692,8 +686,8 @@ def test_little_left_slows_starts_down_to_what_the_server_sustains() -> None:
     assert starts_of(throttle, 3, 6.0) == [6.0, 6.0, 6.0]
 
 
-def test_a_rate_that_is_told_replaces_another_and_never_a_slower_one_of_the_lane() -> None:
-    """The slower of the declared and the reported rate applies."""
+def test_the_slower_of_the_declared_and_the_reported_rate_applies() -> None:
+    """A reported rate replaces an earlier reported one."""
     throttle = make(rpm=30.0)
     throttle.apply_hint(0.0, RateHint(Allowance(60.0, 1.0, 30.0)))
     assert starts_of(throttle, 4, 0.0) == [0.0, 0.0, 2.0, 4.0]
@@ -701,8 +695,8 @@ def test_a_rate_that_is_told_replaces_another_and_never_a_slower_one_of_the_lane
     assert starts_of(throttle, 4, 8.0) == [8.0, 8.0, 12.0, 16.0]
 
 
-def test_a_wait_beyond_the_patience_closes_the_lane() -> None:
-    """A refusal with a wait beyond the patience closes the lane."""
+def test_a_refusal_with_a_wait_beyond_the_patience_closes_the_lane() -> None:
+    """The patience is the longest time without a success."""
     lane = Lane(make())
     lane.begin()
     lane.refuse(PATIENCE)
@@ -714,8 +708,8 @@ def test_a_wait_beyond_the_patience_closes_the_lane() -> None:
     assert lane.throttle.allowed == 0
 
 
-def test_fatal_refusals_and_a_used_up_account_close_it_and_a_reset_opens_it() -> None:
-    """Three fatal refusals in a row, or one exhausted account, close the lane; a reset opens it."""
+def test_fatal_refusals_and_an_exhausted_account_close_a_lane_and_a_reset_opens_it() -> None:
+    """It takes three fatal refusals in a row, or one exhausted account."""
     throttle = make()
     refuse_for_good(throttle, Fault.FATAL, "no such key")
     throttle.succeeded(1.0, 0, retried=False)
@@ -730,7 +724,7 @@ def test_fatal_refusals_and_a_used_up_account_close_it_and_a_reset_opens_it() ->
     assert throttle.breaker.reason == "no credit"
 
 
-def test_tokens_are_waited_for_and_given_back() -> None:
+def test_unused_tokens_are_returned() -> None:
     """PACE: a lane that reserved too many tokens is as free as if it had not."""
     throttle = make(tpm=60.0)
     reservation = throttle.take(0.0, 10)
@@ -739,7 +733,7 @@ def test_tokens_are_waited_for_and_given_back() -> None:
     throttle.settle(reservation, 4)
     assert throttle.open_at(0.0) == 4.0
     free = make()
-    free.settle(reservation, 4)  # of a lane without a rate of tokens: nothing to do
+    free.settle(reservation, 4)  # on a lane without a rate of tokens: no effect
     assert free.open_at(0.0) == 0.0
 
 
@@ -750,7 +744,7 @@ def delivery_of(throttle: Throttle) -> MeasuredRate:
 
 
 def refuse_wave(lane: Lane, calls: int, wait: float) -> None:
-    """Calls that start together are refused together."""
+    """Start some calls together, and refuse all of them."""
     for _ in range(calls):
         lane.begin()
     assert len(lane.marks) == calls
@@ -765,8 +759,8 @@ def serve(lane: Lane, calls: int) -> None:
         lane.succeed()
 
 
-def test_an_untold_rate_is_measured_between_waves_of_refusals() -> None:
-    """PACE: the calls served between two waves of several refusals give the rate."""
+def test_an_unreported_rate_is_measured_between_waves_of_refusals() -> None:
+    """PACE: it is given by the calls served between two waves of several refusals."""
     lane = Lane(make(2, adaptive=False, measured_rate=MeasuredRate()))
     throttle = lane.throttle
     refuse_wave(lane, 2, 1.0)
@@ -798,10 +792,10 @@ def test_the_last_refusal_of_a_wave_does_not_measure_again() -> None:
 
 
 @given(st.integers(1, 8), st.integers(4, 20), st.integers(1, 9), st.sampled_from((0.5, 2.0, 8.0)))
-def test_a_lone_hinted_refusal_measures_no_rate(
+def test_a_single_refusal_with_a_wait_gives_no_rate(
     width: int, served: int, waves: int, wait: float
 ) -> None:
-    """A single refusal with a wait is not measured, unless it comes soon after another wait."""
+    """It is not measured, unless it comes soon after another wait."""
     lane = Lane(make(width, adaptive=False, measured_rate=MeasuredRate()))
     measured_rate = delivery_of(lane.throttle)
     for _ in range(waves):
@@ -812,8 +806,8 @@ def test_a_lone_hinted_refusal_measures_no_rate(
 
 
 @given(st.integers(5, 8), st.integers(0, 2))
-def test_a_refusal_soon_after_a_wait_begins_to_measure(width: int, served: int) -> None:
-    """A single refusal soon after a wait begins a measurement."""
+def test_a_refusal_soon_after_a_wait_starts_a_measurement(width: int, served: int) -> None:
+    """This holds for a single refusal."""
     lane = Lane(make(width, adaptive=False, measured_rate=MeasuredRate()))
     refuse_wave(lane, 1, 2.0)
     serve(lane, served)  # the third success would end the recovery
@@ -821,8 +815,8 @@ def test_a_refusal_soon_after_a_wait_begins_to_measure(width: int, served: int) 
     assert delivery_of(lane.throttle).measuring
 
 
-def test_a_lone_refusal_slows_a_measured_rate_down_by_a_tenth() -> None:
-    """A single refusal slows a measured rate down by a tenth."""
+def test_a_single_refusal_slows_a_measured_rate_by_a_tenth() -> None:
+    """The wave of the measurement does not count."""
     lane = Lane(make(2, adaptive=False, measured_rate=MeasuredRate()))
     measured_rate = delivery_of(lane.throttle)
     refuse_wave(lane, 2, 8.0)
@@ -852,8 +846,8 @@ def test_a_rate_below_four_calls_a_wave_is_measured_over_several_waves() -> None
     assert paces[2].period == pytest.approx(20 / 4 / 1.1)
 
 
-def test_bare_refusals_measure_nothing() -> None:
-    """Refusals without a wait do not measure a rate."""
+def test_refusals_without_a_wait_give_no_rate() -> None:
+    """They have no effect on the pace."""
     lane = Lane(make(measured_rate=MeasuredRate()))
     for _ in range(3):
         lane.begin()

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 @attrs.frozen
 class Reserve:
-    """A call starts, `after` seconds after the last step."""
+    """A call starts `after` seconds after the previous step."""
 
     after: float
     tokens: int
@@ -25,7 +25,7 @@ class Reserve:
 
 @attrs.frozen
 class Settle:
-    """The open call in `place` (counted around) is over."""
+    """The open call at `place` (modulo their number) is over."""
 
     place: int
     actual: int
@@ -44,7 +44,7 @@ rates = st.sampled_from((30.0, 60.0, 240.0, 960.0))
 
 @attrs.define
 class Call:
-    """A call as the brute force knows it: nothing but when and how many."""
+    """A call in the brute-force model: its time and its tokens only."""
 
     at: float
     tokens: int
@@ -52,7 +52,7 @@ class Call:
 
 
 def paid_off_at(calls: list[Call], period: float) -> float:
-    """The state by its definition, over all calls ever made."""
+    """Return the state by its definition, over all calls ever made."""
     return max(
         (
             call.at + period * sum(later.tokens for later in calls[first:])
@@ -63,11 +63,13 @@ def paid_off_at(calls: list[Call], period: float) -> float:
 
 
 @given(rates, steps)
-@example(60.0, [Reserve(0.0, 10), Reserve(20.0, 1), Settle(0, 0)])  # idle time is no credit
-@example(60.0, [Reserve(0.0, 1), Reserve(20.0, 5), Settle(0, 9)])  # an old excess paid in a pause
+@example(60.0, [Reserve(0.0, 10), Reserve(20.0, 1), Settle(0, 0)])  # idle time gives no credit
+@example(60.0, [Reserve(0.0, 1), Reserve(20.0, 5), Settle(0, 9)])  # an old excess paid off later
 @example(60.0, [Reserve(0.0, 10), Reserve(4.0, 10), Settle(1, 0), Settle(0, 0)])
-def test_state_is_as_if_actual_tokens_had_been_reserved(tpm: float, script: list[Step]) -> None:
-    """Settlements give the state of a reservation of the actual tokens, in any order."""
+def test_the_state_is_that_of_a_reservation_of_the_actual_tokens(
+    tpm: float, script: list[Step]
+) -> None:
+    """This holds for settlements in any order."""
     pace, now = TokenPace.per_minute(tpm), 0.0
     calls: list[Call] = []
     for step in script:
@@ -87,7 +89,7 @@ def test_state_is_as_if_actual_tokens_had_been_reserved(tpm: float, script: list
 
 
 @given(rates, st.integers(0, 30), st.lists(st.tuples(quarters, amounts, amounts), max_size=25))
-def test_pace_of_tokens_holds_in_every_window(
+def test_the_pace_of_tokens_holds_in_every_window(
     tpm: float, burst: int, script: list[tuple[float, int, int]]
 ) -> None:
     """PACE: between any two starts at most burst + time/period tokens are used."""
@@ -108,7 +110,7 @@ def test_pace_of_tokens_holds_in_every_window(
 
 
 @given(rates, st.integers(0, 30), st.lists(st.tuples(quarters, amounts), min_size=1, max_size=25))
-def test_tokens_hold_back_no_longer_than_needed(
+def test_tokens_delay_no_longer_than_needed(
     tpm: float, burst: int, script: list[tuple[float, int]]
 ) -> None:
     """EAGER: a start is at its arrival, or exactly where some window is full."""
@@ -123,7 +125,9 @@ def test_tokens_hold_back_no_longer_than_needed(
 
 
 @given(rates, steps, st.floats(-1e6, 1e6))
-def test_asking_for_tokens_changes_nothing(tpm: float, script: list[Step], now: float) -> None:
+def test_reading_the_pace_of_tokens_changes_nothing(
+    tpm: float, script: list[Step], now: float
+) -> None:
     """`earliest` has no effect and never lies before now."""
     pace, at = TokenPace.per_minute(tpm), 0.0
     for step in script:
@@ -151,8 +155,8 @@ def test_a_minute_of_tokens_fits_at_any_rate() -> None:
     assert all(TokenPace.per_minute(tpm).fits(tpm) for tpm in range(1, 10_000))
 
 
-def test_unused_tokens_come_back_but_no_idle_time() -> None:
-    """A late refund gives no credit for idle time."""
+def test_unused_tokens_are_returned_without_credit_for_idle_time() -> None:
+    """A late refund does not make a burst."""
     pace = TokenPace.per_minute(60)
     early = pace.reserve(0.0, 10)
     pace.reserve(100.0, 3)

@@ -83,7 +83,7 @@ def test_all_mistakes_of_an_entry_are_reported_at_once() -> None:
         '.config.cwd: "cwd" is not a key',
         ".config.env: must be an object of texts (its value is not shown)",
         f'.id: the word "{{{{ x | nothing }}}}" is {mistaken}',
-        '.id: program "no-such-program" not found in PATH',
+        '.id: program "no-such-program" not found in PATH\n  install it, or correct its name',
     ]
 
 

@@ -352,7 +352,9 @@ def test_a_stream_nested_too_deeply_is_malformed() -> None:
         def join(self, events: Iterable[ServerEvent]) -> dict[str, Any] | None:  # noqa: ARG002
             return deep
 
-    with pytest.raises(ProviderError, match="malformed_reply: the stream is nested too deeply"):
+    with pytest.raises(
+        ProviderError, match="malformed_reply: HTTP 200 OK: the stream is nested too deeply"
+    ):
         Deep(endpoint=adapter().endpoint).parse(HttpReply(200, STREAM, b""))
 
 

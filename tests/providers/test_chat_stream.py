@@ -108,8 +108,11 @@ def test_reasoning_in_parts_and_text_after_it_are_one_content() -> None:
             ),
             "overloaded: HTTP 200 OK: x",
         ),
-        (streamed("<html>", END), "malformed_reply: the reply is not a chat completion"),
-        (streamed(usage_chunk(), END), "empty_reply: the reply has no choice"),
+        (
+            streamed("<html>", END),
+            "malformed_reply: HTTP 200 OK: the reply is not a chat completion; check apiBaseUrl",
+        ),
+        (streamed(usage_chunk(), END), "empty_reply: HTTP 200 OK: the reply has no choice"),
     ],
 )
 def test_an_invalid_stream_is_an_error(reply: HttpReply, message: str) -> None:

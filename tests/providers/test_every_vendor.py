@@ -323,14 +323,14 @@ def test_an_empty_reply_is_an_error(vendor: Vendor, data: Data) -> None:
     texts = vendor.texts
     assert texts is not None
     error = parse_failure(vendor.priced(), vendor.limited(data))
-    assert str(error) == f"empty_reply: the {texts.what} is empty (finish reason stop)"
+    assert str(error) == f"empty_reply: HTTP 200 OK: the {texts.what} is empty (finish reason stop)"
     assert (error.retries, error.usage, error.hint) == (1, vendor.answer.usage, vendor.limits[1])
     assert error.tokens == vendor.answer.usage.total
     assert error.money == pytest.approx(vendor.answer.cost)
     cut_off = parse_failure(vendor.adapter(), reply(texts.cut(data)))
     assert str(cut_off) == (
-        f"empty_reply: the {texts.what} is empty (finish reason length)"
-        f": raise {texts.limit}, or shorten the prompt"
+        f"empty_reply: HTTP 200 OK: the {texts.what} is empty (finish reason length)"
+        f"; raise {texts.limit}, or shorten the prompt"
     )
     assert cut_off.retries == 0
 
@@ -357,21 +357,42 @@ def test_an_invalid_success_is_an_error(vendor: Vendor, row: tuple[Data, str]) -
 @pytest.mark.parametrize(
     ("status", "body", "message"),
     [
-        (200, b"[1]", "malformed_reply: the reply is not a JSON object"),
-        (200, b"<html>", "malformed_reply: the reply is not JSON"),
-        (200, b'{"a": "\xff"}', "malformed_reply: the reply is not JSON"),
-        (200, b'{"a": "\xed\xa0\x80"}', "malformed_reply: the reply is not JSON"),
-        (200, b"", "malformed_reply: the reply is not JSON"),
-        (200, b"[" * 100_000, "malformed_reply: the reply is not JSON"),
-        (204, b"", "malformed_reply: the reply is not JSON"),
+        (
+            200,
+            b"[1]",
+            "the reply is not a JSON object",
+        ),
+        (200, b"<html>", "the reply is not JSON"),
+        (
+            200,
+            b'{"a": "\xff"}',
+            "the reply is not JSON",
+        ),
+        (
+            200,
+            b'{"a": "\xed\xa0\x80"}',
+            "the reply is not JSON",
+        ),
+        (200, b"", "the reply is not JSON"),
+        (
+            200,
+            b"[" * 100_000,
+            "the reply is not JSON",
+        ),
+        (204, b"", "the reply is not JSON"),
     ],
 )
 def test_a_success_that_is_not_an_object_is_malformed(
     vendor: Vendor, status: int, body: bytes, message: str
 ) -> None:
     """It is retried once."""
-    error = parse_failure(vendor.adapter(), HttpReply(status, {}, body))
-    assert (str(error), error.status, error.retries) == (message, status, 1)
+    adapter = vendor.adapter()
+    error = parse_failure(adapter, HttpReply(status, {}, body, "POST http://host/v1"))
+    source = f"HTTP {status} from POST http://host/v1 (model {adapter.endpoint.model})"
+    assert (
+        str(error) == f"malformed_reply: {source}: {message}; check {adapter.endpoint.url_source}"
+    )
+    assert (error.status, error.retries) == (status, 1)
 
 
 @every
@@ -482,7 +503,9 @@ def test_an_incomplete_stream_is_not_a_reply(vendor: Vendor, stream: Stream) -> 
         partial = stream.write(events[:length])
         for body in (partial, whole[: len(partial) + 7]):
             error = parse_failure(adapter, HttpReply(200, STREAM, body))
-            assert str(error) == "connection: the stream ended before the reply was complete"
+            assert str(error) == (
+                "connection: HTTP 200 OK: the stream ended before the reply was complete"
+            )
     complete = stream.write(events[: len(events) - stream.spare])
     assert adapter.parse(HttpReply(200, STREAM, complete)).output == "Four"
 

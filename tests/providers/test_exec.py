@@ -265,7 +265,9 @@ def test_a_removed_program_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ProviderError) as caught:
         run(lambda: ask(found))
     assert (caught.value.kind, caught.value.fault) == ("not_found", Fault.FATAL)
-    assert str(caught.value).endswith("cannot be started: No such file or directory")
+    assert str(caught.value) == (
+        'not_found: exec:./program.sh: program "./program.sh" not found, or the interpreter in its first line'
+    )
 
 
 @pytest.mark.parametrize(
@@ -288,7 +290,7 @@ def test_variables_that_are_not_json_are_refused() -> None:
     """They cannot be passed to the program."""
     with pytest.raises(ProviderError) as caught:
         run(lambda: ask(settings("false"), vars={"x": {1, 2}}))
-    assert str(caught.value) == "bad_request: the variables of the test are not JSON"
+    assert str(caught.value) == 'bad_request: the variables of the test are not JSON: check "x"'
 
 
 @pytest.mark.slow
@@ -422,7 +424,7 @@ def test_all_mistakes_of_an_entry_are_reported_at_once() -> None:
         ".config.maxOutputBytes: must be a whole number of at least 1, got 0",
         ".config.cwd: must be text, got 3",
         ".config.env: must be an object of texts (its value is not shown)",
-        '.id: program "no-such-program" not found in PATH',
+        '.id: program "no-such-program" not found in PATH\n  install it, or correct its name',
     ]
 
 

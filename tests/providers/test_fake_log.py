@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import signal
 import subprocess
 import sys
 import urllib.request
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 from fake_runs import exchange, get, post, read_reply
+from server_process import fake_provider
 
 from trioeval.providers.fake import FakeSettings, ServedCompletion, serve_fake
 
@@ -102,21 +102,14 @@ def test_a_line_has_time_digest_and_prompt() -> None:
 @pytest.mark.slow
 def test_the_log_is_complete_at_any_instant_and_appended_to(tmp_path: Path) -> None:
     """A line is in the file before the next request is answered; another server appends to it."""
-    command = [sys.executable, "-m", "trioeval", "fake-provider", "--port", "0"]
-    command += ["--log", str(tmp_path / "log.jsonl")]
     for round_ in (1, 2):
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        ) as server:
-            assert server.stdout is not None
-            url = server.stdout.readline().strip()
+        with fake_provider("--log", str(tmp_path / "log.jsonl")) as url:
             for _ in range(2):
                 request = urllib.request.Request(url + "/chat/completions", ASK)
                 urllib.request.urlopen(request).close()
             urllib.request.urlopen(url.removesuffix("/v1") + "/stats").close()
             lines = (tmp_path / "log.jsonl").read_text().splitlines()
             assert [json.loads(line)["ending"] for line in lines] == ["sent"] * 2 * round_
-            server.send_signal(signal.SIGTERM)
 
 
 @pytest.mark.slow

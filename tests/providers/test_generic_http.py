@@ -244,7 +244,10 @@ def test_redirect_loops_are_a_bad_request() -> None:
 
     async def body(server: Server) -> None:
         error = await failing(f"{server.url}/a")
-        assert str(error) == f"bad_request: a redirect leads back to {server.url}/a: a loop"
+        assert str(error) == (
+            f"bad_request: HTTP 302 from GET {server.url}/b: redirects lead back to {server.url}/a, a loop; "
+            "check the URL"
+        )
         assert len(server.seen) == 2
 
     with_server(respond, body)
@@ -258,7 +261,10 @@ def test_endless_redirects_are_a_bad_request() -> None:
 
     async def body(server: Server) -> None:
         error = await failing(f"{server.url}/0")
-        assert str(error) == f"bad_request: more than 10 redirects, the last to {server.url}/11"
+        assert str(error) == (
+            f"bad_request: HTTP 302 from GET {server.url}/10: more than 10 redirects, the last to "
+            f"{server.url}/11; check the URL"
+        )
         assert len(server.seen) == 11
 
     with_server(respond, body)
@@ -391,27 +397,44 @@ def test_a_private_authority_is_trusted_if_configured(
             Answer(200, b"<html>Sorry</html>", {"content-type": "text/html"}),
             None,
             (
-                "malformed_reply: the reply is an HTML page; if that is intended, set "
-                "transformResponse: text ({source})"
+                "malformed_reply: {source}: the reply is an HTML page; check the URL; "
+                "if that is intended, set transformResponse: text"
             ),
         ),
         (
             Answer(200, b"<html>Sorry</html>", {"content-type": "text/html"}),
             "json.answer",
-            "malformed_reply: the reply is not JSON, which json.answer needs ({source})",
+            (
+                "malformed_reply: {source}: the reply is not JSON, which json.answer needs; "
+                "check the URL and transformResponse"
+            ),
         ),
         (
             Answer(200, b"{", {"content-type": "application/json"}),
             None,
-            "malformed_reply: the reply is not JSON, despite its content-type ({source})",
+            (
+                "malformed_reply: {source}: the reply is not JSON, despite its content-type; check the URL; "
+                "if that is intended, set transformResponse: text"
+            ),
         ),
         (
             as_json({"answers": []}),
             "json.answers[0]",
-            "malformed_reply: json.answers[0] finds nothing in the reply ({source})",
+            (
+                "malformed_reply: {source}: json.answers[0] finds nothing in the reply; "
+                "check the URL and transformResponse"
+            ),
         ),
-        (Answer(204), None, "empty_reply: the reply has no body ({source})"),
-        (as_json(None), None, "empty_reply: the reply is null ({source})"),
+        (
+            Answer(204),
+            None,
+            "empty_reply: {source}: the reply has no body; check the URL and the request",
+        ),
+        (
+            as_json(None),
+            None,
+            "empty_reply: {source}: the reply is null; check the URL and the request",
+        ),
         (
             as_json({"error": {"code": "rate_limit_exceeded", "message": "slow"}}),
             None,
@@ -496,8 +519,8 @@ def test_code_without_a_result_is_a_failure(tmp_path: Path) -> None:
                 requests.append(str(caught.value))
         assert requests == [
             (
-                "malformed_reply: the function of transformResponse returned nothing "
-                f"(HTTP 200 from {server.seen[0].method} {server.url}/x)"
+                f"malformed_reply: HTTP 200 from {server.seen[0].method} {server.url}/x: the function of "
+                "transformResponse returned nothing; check the URL and transformResponse"
             ),
             'bad_request: transformRequest returns nothing: "() => null"',
             (
@@ -519,7 +542,10 @@ def test_an_endless_script_is_ended_and_delays_no_other_call() -> None:
 
         async def endless() -> None:
             error = await failing(f"{server.url}/x", transformResponse="() => { while (true) ; }")
-            assert " fails: it took longer than 2 seconds (HTTP 200 from " in error.message
+            assert (
+                " fails: it took longer than 2 seconds; check the URL and transformResponse"
+                in error.message
+            )
             order.append("endless")
 
         async def quick() -> None:

@@ -37,6 +37,14 @@ JSON = st.recursive(
 )
 
 
+TOKENLESS = "auth: no OAuth token: HTTP 200 OK: the reply has no access_token; check tokenUrl"
+
+
+def arrived(status: int) -> str:
+    """Return the beginning of messages about the redirects here."""
+    return f"HTTP {status} from POST https://a.example/v1"
+
+
 def read(reply: HttpReply, transform: str | None = None, price: Price | None = None) -> Reply:
     """Read a reply like the provider, without blocking code."""
     reading, answer = ReplyReading(price=price), read_answer(reply, {})
@@ -49,7 +57,7 @@ def read(reply: HttpReply, transform: str | None = None, price: Price | None = N
         try:
             value = found.apply(answer)
         except TransformError as error:
-            raise reading.failure("malformed_reply", str(error), reply) from error
+            raise reading.failure("malformed_reply", str(error), reply, "") from error
     return reading.finish(value, reply, answer)
 
 
@@ -154,12 +162,12 @@ def test_a_token_is_requested_according_to_the_standard() -> None:
         ),
         (reply({}, 503), "server: no OAuth token: HTTP 503 Service Unavailable"),
         (reply({}, 429), "rate_limited: no OAuth token: HTTP 429 Too Many Requests"),
-        (reply({"token": "x"}), "auth: no access_token in the reply from: check tokenUrl"),
+        (reply({"token": "x"}), TOKENLESS),
         (
             reply({"access_token": "a\nb"}),
-            "auth: no access_token in the reply from: check tokenUrl",
+            TOKENLESS,
         ),
-        (HttpReply(200, {}, b"<html>"), "auth: no access_token in the reply from: check tokenUrl"),
+        (HttpReply(200, {}, b"<html>"), TOKENLESS),
     ],
 )
 def test_a_reply_without_a_token_is_a_failure(answer: HttpReply, message: str) -> None:
@@ -243,7 +251,7 @@ def test_a_redirect_makes_the_next_request(
     status: int, location: str, url: str, names: set[str], method: str
 ) -> None:
     """An origin is scheme, host and port; another one requires `followRedirects: any`."""
-    answer = HttpReply(status, {"location": location}, b"")
+    answer = HttpReply(status, {"location": location}, b"", "POST https://a.example/v1")
     within, anywhere = (
         OriginGuard(frozenset({"x-own"}), elsewhere=allowed) for allowed in (False, True)
     )
@@ -255,30 +263,37 @@ def test_a_redirect_makes_the_next_request(
         return
     with pytest.raises(ProviderError) as caught:
         next_request(HERE, answer, within)
-    assert str(caught.value).startswith("bad_request: https://a.example:443 redirects to https://")
+    assert str(caught.value).startswith(f"bad_request: {arrived(status)}: redirect to https://")
     assert str(caught.value).endswith("or allow it with followRedirects: any")
 
 
 @pytest.mark.parametrize(
     ("location", "message"),
     [
-        ("javascript:x", "the server redirects to a URL that is not a valid http or https URL"),
+        ("javascript:x", "redirect to a URL that is not a valid http or https URL; check the URL"),
         (
             "https://me:pw@a.example/",
-            "the server redirects to a URL that is not a valid http or https URL",
+            "redirect to a URL that is not a valid http or https URL; check the URL",
         ),
-        ("http://[", "the server redirects to a URL that is not a valid http or https URL"),
+        ("http://[", "redirect to a URL that is not a valid http or https URL; check the URL"),
         (
             "http://a.example/?secret",
-            "the server redirects from https to http://a.example/, which is not encrypted",
+            (
+                "redirect from https to http://a.example/, which is not encrypted; "
+                "use the https URL of the service"
+            ),
         ),
     ],
 )
 def test_a_redirect_to_a_forbidden_url_is_refused(location: str, message: str) -> None:
     """Other schemes, private addresses and unencrypted URLs are refused."""
     with pytest.raises(ProviderError) as caught:
-        next_request(HERE, HttpReply(307, {"location": location}, b""), OriginGuard())
-    assert str(caught.value) == f"bad_request: {message}"
+        next_request(
+            HERE,
+            HttpReply(307, {"location": location}, b"", "POST https://a.example/v1"),
+            OriginGuard(),
+        )
+    assert str(caught.value) == f"bad_request: {arrived(307)}: {message}"
 
 
 ELSEWHERE = "https://b.example/"
@@ -294,6 +309,16 @@ def test_headers_that_contain_a_secret_are_not_sent_elsewhere() -> None:
     assert next_request(here, answer, guard).headers == {"X-Team": "blue"}
 
 
+def test_a_refused_redirect_shows_no_secret_in_the_path_of_its_url() -> None:
+    """A template may have put the secret there."""
+    answer = HttpReply(302, {"location": ELSEWHERE}, b"", f"GET https://a.example/{KEY}")
+    with pytest.raises(ProviderError) as caught:
+        next_request(HERE, answer, OriginGuard(secrets=frozenset({KEY})))
+    assert str(caught.value).startswith(
+        "bad_request: HTTP 302 from GET https://a.example/[hidden]: "
+    )
+
+
 @pytest.mark.parametrize(
     ("body", "status", "location", "message"),
     [
@@ -302,7 +327,7 @@ def test_headers_that_contain_a_secret_are_not_sent_elsewhere() -> None:
             307,
             ELSEWHERE,
             (
-                "the server redirects to https://b.example:443, and the body contains a secret; "
+                "redirect to https://b.example:443, and the body contains a secret; "
                 "if that is intended, use that URL in the suite"
             ),
         ),
@@ -314,7 +339,7 @@ def test_headers_that_contain_a_secret_are_not_sent_elsewhere() -> None:
             b"{}",
             302,
             f"{ELSEWHERE}?k=pass%20phrase/%C3%A9",
-            "the server redirects to https://b.example:443 with a secret in the URL",
+            "redirect to https://b.example:443 with a secret in the URL",
         ),
     ],
 )
@@ -323,7 +348,7 @@ def test_a_secret_in_a_body_or_a_url_is_not_sent_elsewhere(
 ) -> None:
     """It cannot be left out, so the call fails, even with `followRedirects: any`."""
     here = HttpRequest(HERE.url, {}, body, "POST")
-    answer = HttpReply(status, {"location": location}, b"")
+    answer = HttpReply(status, {"location": location}, b"", "POST https://a.example/v1")
     guard = OriginGuard(secrets=frozenset({KEY, "short"}), elsewhere=True)
     if message is None:
         assert next_request(here, answer, guard).method == ("GET" if status == 303 else "POST")

@@ -151,8 +151,8 @@ def test_an_unreadable_success_is_a_malformed_reply(kind: Any) -> None:
 
     async def body(run: FakeRun) -> None:
         error = await failure(lambda: run.provider(apiKey=KEY)(Request(prompt="a")))
-        source = f"HTTP 200 from POST {run.address.base_url}/chat/completions"
-        assert str(error) == f"malformed_reply: the reply is not JSON ({source})"
+        source = f"HTTP 200 from POST {run.address.base_url}/chat/completions (model m-1)"
+        assert str(error) == f"malformed_reply: {source}: the reply is not JSON; check apiBaseUrl"
 
     with_fake(FakeSettings(replies=GarbageReplies(kind)), body)
 
@@ -184,9 +184,9 @@ def test_a_reply_above_the_bound_is_refused(sent: bytes) -> None:
 
     async def body(address: FakeAddress, client: HttpClient) -> None:
         error = await failure(lambda: client.send(HttpRequest(address.base_url, {}, b"{}")))
-        place = f"127.0.0.1:{address.port}"
-        message = f"the reply of {place} is larger than 0.000976562 MiB (maxResponseBytes: 1024)"
-        assert str(error) == f"malformed_reply: {message}"
+        source = f"HTTP 200 from POST {address.base_url}"
+        message = "the reply is larger than 0.000976562 MiB (maxResponseBytes: 1024)"
+        assert str(error) == f"malformed_reply: {source}: {message}"
 
     with_raw_server(sent, body)
 
@@ -255,8 +255,8 @@ def test_a_page_in_place_of_json_names_the_url() -> None:
     async def body(address: FakeAddress, client: HttpClient) -> None:
         provider = openai_provider(address.base_url, client, apiKey=KEY)
         error = await failure(lambda: provider(Request(prompt="a")))
-        where = f"HTTP 200 from POST {address.base_url}/chat/completions"
-        assert str(error) == f"malformed_reply: the reply is not JSON ({where})"
+        where = f"HTTP 200 from POST {address.base_url}/chat/completions (model m-1)"
+        assert str(error) == f"malformed_reply: {where}: the reply is not JSON; check apiBaseUrl"
 
     with_raw_server(sent, body)
 
@@ -306,9 +306,10 @@ def test_a_header_that_cannot_be_sent_is_not_shown(tail: str) -> None:
         error = await failure(
             lambda: run.client.send(HttpRequest(run.address.base_url, headers, b"{}"))
         )
-        place = f"127.0.0.1:{run.address.port}"
-        text = f"bad_request: the request to {place} cannot be sent: invalid header"
-        assert str(error) == text
+        assert str(error) == (
+            f"bad_request: cannot send POST {run.address.base_url}: invalid header; "
+            "check the headers and the key for line breaks and characters outside of ASCII"
+        )
 
     with_fake(FakeSettings(), body)
 
@@ -320,7 +321,10 @@ def test_an_invalid_url_is_a_bad_request(url: str) -> None:
     async def main() -> None:
         async with open_http() as client:
             error = await failure(lambda: client.send(HttpRequest(url, {}, b"{}")))
-        assert str(error) == "bad_request: the provider's base URL is not a valid HTTP URL"
+        assert str(error).startswith("bad_request: cannot send POST")
+        assert str(error).endswith(
+            ": the URL is not a valid http or https URL; check the provider's base URL"
+        )
 
     trio.run(main)
 
@@ -448,8 +452,9 @@ def test_a_proxy_that_cannot_be_used_is_reported_without_its_password(
         assert error.__context__ is None
         assert error.fault is Fault.FATAL
         assert str(error) == (
-            "connection: the proxy in the environment for a.example:80 cannot be used: "
-            "write http://host:port or https://host:port (socks5:// needs the package socksio)"
+            "connection: invalid proxy in the environment for POST http://a.example/: "
+            "set HTTP_PROXY, HTTPS_PROXY or ALL_PROXY to http://host:port or https://host:port "
+            "(socks5:// needs the package socksio)"
         )
 
     trio.run(main)
@@ -595,22 +600,25 @@ def test_a_compressed_reply_is_decompressed(
     [
         (
             packed(gzip.compress(b"x" * 50_000_000, mtime=0), "gzip"),
-            "malformed_reply: the reply of {} is larger than 0.000976562 MiB (maxResponseBytes: 1024)",
+            "malformed_reply: {}: the reply is larger than 0.000976562 MiB (maxResponseBytes: 1024)",
         ),
         (
             packed(b"not packed", "gzip"),
             (
-                "malformed_reply: the reply cannot be decompressed: "
+                "malformed_reply: {}: the reply cannot be decompressed: "
                 "Error -3 while decompressing data: incorrect header check"
             ),
         ),
         (
             packed(gzip.compress(b"x" * 50, mtime=0)[:-9], "gzip"),
-            "malformed_reply: the compressed reply of {} is incomplete",
+            "malformed_reply: {}: the compressed reply is incomplete",
         ),
         (
             packed(b"?", "br"),
-            "malformed_reply: the reply has the encoding 'br', which was not requested",
+            (
+                "malformed_reply: {}: content-encoding 'br', which was not requested; "
+                "configure the server to send replies uncompressed"
+            ),
         ),
     ],
 )
@@ -620,7 +628,7 @@ def test_a_compressed_reply_cannot_fill_the_memory(sent: bytes, message: str) ->
     async def body(address: FakeAddress, client: HttpClient) -> None:
         before = tracemalloc.get_traced_memory()[0]
         error = await failure(lambda: client.send(HttpRequest(address.base_url, {}, b"{}")))
-        assert str(error) == message.format(f"127.0.0.1:{address.port}")
+        assert str(error) == message.format(f"HTTP 200 from POST {address.base_url}")
         assert tracemalloc.get_traced_memory()[1] - before < 2_000_000
 
     tracemalloc.start()

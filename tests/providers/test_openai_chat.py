@@ -260,7 +260,7 @@ def test_limits_of_a_service_have_its_window() -> None:
 def test_an_empty_message_names_its_finish_reason(finish_reason: str | None, message: str) -> None:
     """A service may send any text as the reason."""
     error = parse_failure(adapter(), reply(completion({}, finish_reason)))
-    assert str(error) == f"empty_reply: the message is empty{message}"
+    assert str(error) == f"empty_reply: HTTP 200 OK: the message is empty{message}"
     assert error.retries == 1
 
 

@@ -403,6 +403,6 @@ def test_a_reply_that_is_nested_too_deeply_is_malformed() -> None:
         except ProviderError as error:
             kinds.add(str(error))
     assert kinds == {
-        "malformed_reply: the reply is nested too deeply",
-        "malformed_reply: the reply is not JSON",
+        "malformed_reply: HTTP 200 OK: the reply is nested too deeply",
+        "malformed_reply: HTTP 200 OK: the reply is not JSON; check apiBaseUrl",
     }

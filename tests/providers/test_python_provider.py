@@ -214,7 +214,7 @@ def test_all_mistakes_of_an_entry_are_reported_at_once(folder: Path) -> None:
     ]
     variable = "the environment variable TRIOEVAL_PYTHON_WORKERS"
     assert problems("", folder, {"TRIOEVAL_PYTHON_WORKERS": "many"}, pythonExecutable="no") == [
-        '.config.pythonExecutable: program "no" not found',
+        '.config.pythonExecutable: program "no" not found in PATH\n  install it, or correct its name',
         f'.config.workers: {variable} must be a whole number from 1 to 64, got "many"',
         '.id: "python:" has no file\n  write python:<file.py>[:function]',
     ]
@@ -225,7 +225,7 @@ def test_all_mistakes_of_an_entry_are_reported_at_once(folder: Path) -> None:
     assert problems("a:b/no.py", folder) == [f'.id: file "{folder}/a:b/no.py" not found']
     assert problems("mine.py:", folder)[0].startswith('.id: "" is not a valid function name')
     assert problems("mine.py", folder, pythonExecutable="./mine.py") == [
-        '.config.pythonExecutable: program "./mine.py" not found'
+        '.config.pythonExecutable: program "./mine.py" not found\n  write the path of a Python interpreter'
     ]
 
 

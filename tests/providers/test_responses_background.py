@@ -203,7 +203,7 @@ def test_a_failing_poll_is_the_failure_of_the_call(look: Look, kind: str) -> Non
     [
         (
             {**DONE, "status": "cancelled"},
-            "server: the response ended as cancelled (HTTP 200 from GET {url})",
+            "server: HTTP 200 from GET {url} (model o3): the response ended as cancelled",
         ),
         (
             {**DONE, "status": "failed", "error": {"code": "server_error", "message": "Oops"}},

@@ -568,7 +568,9 @@ def test_an_interpreter_that_cannot_be_started_is_reported(tmp_path: Path) -> No
     )
     error = with_workers(missing, partial(failure, prompt="1"))
     assert error.kind == "server"
-    assert error.message.endswith("python cannot be started: No such file or directory")
+    assert error.message == (
+        f'python:mine.py: program "{tmp_path}/python" not found, or the interpreter in its first line'
+    )
 
 
 @pytest.mark.slow

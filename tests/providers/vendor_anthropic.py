@@ -170,7 +170,7 @@ WHOLES = (
     message(text_reply("Ein Gruß 😀")),
     message(stop_reason="refusal", stop_details={"type": "refusal", "category": "cyber"}),
 )
-NO_MESSAGE = "malformed_reply: the reply is not a message"
+NO_MESSAGE = "malformed_reply: HTTP 200 OK: the reply is not a message; check apiBaseUrl"
 ONLY_SYSTEM = "it has only system messages"
 KEEP_ONE = "keep one of them"
 

@@ -30,7 +30,9 @@ def thought_of(text: str) -> dict[str, Any]:
     return {"reasoningContent": {"reasoningText": {"text": text, "signature": "s"}}}
 
 
-NOT_CONVERSE = "malformed_reply: the reply is not a Converse reply"
+NOT_CONVERSE = (
+    "malformed_reply: HTTP 200 OK: the reply is not a Converse reply; check region, endpointUrl"
+)
 FILTERS = ("content_filtered", "guardrail_intervened")
 
 CONVERSE = Vendor(

@@ -125,8 +125,10 @@ WHOLES = (
     generated({"finishReason": "SAFETY", "index": 0}),
     {"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": USAGE, "responseId": "resp_1"},
 )
-NO_CANDIDATE = "empty_reply: the reply has no candidate"
-NOT_GENERATED = "malformed_reply: the reply is not a generateContent reply"
+NO_CANDIDATE = "empty_reply: HTTP 200 OK: the reply has no candidate"
+NOT_GENERATED = (
+    "malformed_reply: HTTP 200 OK: the reply is not a generateContent reply; check apiBaseUrl"
+)
 NO_URI = "an image must be a data: URI; Gemini accepts others only as fileData"
 FORMS = "write google:<model> or google:embedding:<model>"
 HI = {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]}

@@ -191,7 +191,7 @@ NOTHING: tuple[Mapping[str, Any], ...] = (
     {"content": []},
     {"tool_calls": []},
 )
-NO_CHAT = "malformed_reply: the reply is not a chat completion"
+NO_CHAT = "malformed_reply: HTTP 200 OK: the reply is not a chat completion; check apiBaseUrl"
 SAID_NO = Guardrails(flagged=True, flagged_output=True, reason="I cannot.")
 FILTERED_OUTPUT = Guardrails(flagged=True, flagged_output=True)
 
@@ -268,7 +268,7 @@ CHAT = Vendor(
         ),
     ),
     strangers=(
-        ({"choices": []}, "empty_reply: the reply has no choice"),
+        ({"choices": []}, "empty_reply: HTTP 200 OK: the reply has no choice"),
         ({"id": "x"}, NO_CHAT),
         ({"choices": {}}, NO_CHAT),
         ({"choices": [{}]}, NO_CHAT),

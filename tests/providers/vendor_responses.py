@@ -91,7 +91,7 @@ def failed(code: str, text: str) -> dict[str, Any]:
     return response(status="failed", error={"code": code, "message": text})
 
 
-NO_RESPONSE = "malformed_reply: the reply is not a response"
+NO_RESPONSE = "malformed_reply: HTTP 200 OK: the reply is not a response; check apiBaseUrl"
 SLOW = {"code": "rate_limit_exceeded", "message": f"Slow down {KEY}"}
 SLOW_DOWN = "rate_limited: HTTP 200 OK: Slow down [hidden]"
 NOT_ALLOWED = Guardrails(flagged=True, flagged_input=True, reason="Not allowed for [hidden].")
@@ -207,9 +207,12 @@ RESPONSES = Vendor(
     strangers=(
         ({"id": "x"}, NO_RESPONSE),
         ({"output": {}}, NO_RESPONSE),
-        (response(status="queued"), "malformed_reply: the response is still queued"),
-        (response(status="cancelled"), "server: the response ended as cancelled"),
-        (response(status="failed"), "server: the response ended as failed"),
+        (
+            response(status="queued"),
+            "malformed_reply: HTTP 200 OK: the response is still queued",
+        ),
+        (response(status="cancelled"), "server: HTTP 200 OK: the response ended as cancelled"),
+        (response(status="failed"), "server: HTTP 200 OK: the response ended as failed"),
         (failed("server_error", f"Oops {KEY}"), "server: HTTP 200 OK: Oops [hidden]"),
         (failed("rate_limit_exceeded", "Slow"), "rate_limited: HTTP 200 OK: Slow"),
         ({"error": "gone"}, "server: HTTP 200 OK: gone"),

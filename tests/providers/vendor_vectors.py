@@ -17,7 +17,7 @@ from trioeval.usage import Usage
 
 VECTOR = [0.5, -0.25, 1.0]
 PACKED = b64encode(struct.pack("<3f", *VECTOR)).decode()
-NO_VECTOR = "malformed_reply: the reply has no vector"
+NO_VECTOR = "malformed_reply: HTTP 200 OK: the reply has no vector; check apiBaseUrl"
 
 
 def embedded(vector: object, **more: Any) -> dict[str, Any]:
@@ -86,7 +86,7 @@ EMBEDDINGS = Vendor(
         ({"dimensions": "many"}, 'dimensions: must be a whole number of at least 1, got "many"'),
     ),
     strangers=(
-        (embedded(VECTOR, data=[]), "empty_reply: the reply has no vector"),
+        (embedded(VECTOR, data=[]), "empty_reply: HTTP 200 OK: the reply has no vector"),
         (embedded(VECTOR, data={}), NO_VECTOR),
         ({}, NO_VECTOR),
         *((embedded(vector), NO_VECTOR) for vector in NO_VECTORS),
@@ -155,7 +155,7 @@ FLAGGED = {
     "categories": {"hate": True, "hate/threatening": True, "violence": False, "illicit": None},
     "category_scores": {"hate": 0.5, "hate/threatening": 0.75, "violence": 0.001},
 }
-NO_RESULT = "malformed_reply: the reply has no result"
+NO_RESULT = "malformed_reply: HTTP 200 OK: the reply has no result; check apiBaseUrl"
 
 
 def judged(*results: Mapping[str, Any]) -> dict[str, Any]:
@@ -204,7 +204,7 @@ MODERATIONS = Vendor(
         Call({}, {"passthrough": None}, {}),
     ),
     strangers=(
-        (judged(), "empty_reply: the reply has no result"),
+        (judged(), "empty_reply: HTTP 200 OK: the reply has no result"),
         ({}, NO_RESULT),
         (judged({"flagged": 1}), NO_RESULT),
     ),

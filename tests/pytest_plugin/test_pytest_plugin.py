@@ -21,6 +21,7 @@ import attrs
 import pytest
 from _pytest.pytester import SysModulesSnapshot
 from hostile import SHORT, assert_inert_log, assert_inert_terminal, assert_inert_xml, hostile_suite
+from server_process import fake_provider
 
 from trioeval.store.reader import read_store
 
@@ -96,17 +97,8 @@ class Provider:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Provider]:
-    command = [sys.executable, "-m", "trioeval", "fake-provider", "--port", "0"]
-    with subprocess.Popen(
-        [*command, "--latency", "0.1"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
+    with fake_provider("--latency", "0.1") as url:
         yield Provider(url, url.removesuffix("/v1"))
-        process.terminate()
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ def number_of(request: Request) -> int:
 
 @attrs.define
 class Pupil:
-    """Answers question n in its step m with `says(n, m)`: a text, a reply, or an exception to raise."""
+    """A model that answers question n in its step m with `says(n, m)`: a text, a reply, or an exception."""
 
     says: Callable[[int, int], Any] = lambda _number, _step: RIGHT
     takes: Callable[[int], float] = lambda _number: 1.0

@@ -43,19 +43,19 @@ def test_a_question_that_is_missing_is_reported_at_every_assertion() -> None:
         ),
     ]
     scenario = {"config": [{"vars": {"x": 1}}], "tests": [{"assert": [RELEVANT]}]}
-    (told,) = refused(scenarios=[scenario], tests=[{"vars": {"y": 1}}])
-    assert told.startswith("$.scenarios: context-relevance judges")
+    (message,) = refused(scenarios=[scenario], tests=[{"vars": {"y": 1}}])
+    assert message.startswith("$.scenarios: context-relevance judges")
 
 
 def test_an_assertion_for_all_tests_is_reported_once() -> None:
     """It is reported with the first test without a question."""
-    (told,) = refused(
+    (message,) = refused(
         {"vars": {"query": "q"}},
         {"vars": {"x": "1"}},
         {"vars": {"x": "2"}},
         defaultTest={"assert": [RELEVANT]},
     )
-    assert told == (
+    assert message == (
         "$.defaultTest.assert[0]: context-relevance judges by the variable query,"
         " but tests[1] does not have it"
     )
@@ -71,13 +71,13 @@ def test_an_assertion_for_all_tests_is_reported_once() -> None:
     ],
     ids=["its own", "of all", "a register", "a register of all"],
 )
-def test_a_question_that_may_be_there_is_not_missed(test: Any, keys: Any) -> None:
+def test_a_question_that_may_exist_is_not_reported(test: Any, keys: Any) -> None:
     """Variables come from several places."""
     prepared({"vars": {}, "assert": [RELEVANT], **test}, **keys)
 
 
 @pytest.mark.slow
-def test_a_question_that_code_makes_is_not_missed(tmp_path: Path) -> None:
+def test_a_question_from_code_is_not_reported(tmp_path: Path) -> None:
     """The results of code are only known when it has run."""
     (tmp_path / "more.py").write_text("def f(vars, context):\n    return {'query': 'q'}\n")
     (tmp_path / "suite.yaml").write_text(
@@ -99,7 +99,7 @@ def judged_by(prompt: Any, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("prompt", "told"),
+    ("prompt", "message"),
     [
         ("{{ rubrik }}", "; it only uses unknown variables: rubrik"),
         ("{{ rubrik }} {{ outptu }}", "; it only uses unknown variables: outptu, rubrik"),
@@ -111,10 +111,10 @@ def judged_by(prompt: Any, **more: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_prompt_that_names_nothing_of_a_row_is_reported(prompt: Any, told: str) -> None:
-    """Every row would be judged the same, whatever its output; each prompt is reported once."""
+def test_a_prompt_without_variables_of_the_row_is_reported(prompt: Any, message: str) -> None:
+    """Every row would get the same verdict, whatever its output; each prompt is reported once."""
     path = "$.tests[0].assert[0].rubricPrompt"
-    expected = [f"{path}: the judge's prompt does not contain what is judged{told}"]
+    expected = [f"{path}: the judge's prompt does not contain what is judged{message}"]
     assert warned_of(judged_by(prompt), judged_by(prompt)) == expected
     options = {"options": {"rubricPrompt": prompt}}
     (warning,) = warned_of({"vars": {"topic": "x"}}, defaultTest=options)
@@ -133,15 +133,15 @@ def test_a_prompt_that_names_nothing_of_a_row_is_reported(prompt: Any, told: str
         "",
     ],
 )
-def test_a_prompt_that_names_something_is_not_reported(prompt: Any) -> None:
+def test_a_prompt_with_a_variable_is_not_reported(prompt: Any) -> None:
     """A variable is enough, and so is a register."""
     stores = {"vars": {"y": "1"}, "options": {"storeOutputAs": "last"}}
     assert warned_of(judged_by(prompt), stores) == []
 
 
-def test_a_name_that_is_nearly_right_is_reported() -> None:
-    """It would render as nothing, and the judge would not see the value."""
-    told = '$.tests[0].assert[0].rubricPrompt: unknown variable outptu\n  did you mean "output"?'
+def test_a_misspelt_name_is_reported() -> None:
+    """It would be rendered as an empty text, and the judge would not see the value."""
+    message = '$.tests[0].assert[0].rubricPrompt: unknown variable outptu\n  did you mean "output"?'
     prompt = "{{ outptu }} by {{ rubric }}, for {{ tone }}"
-    assert warned_of(judged_by(prompt)) == [told]
+    assert warned_of(judged_by(prompt)) == [message]
     assert warned_of(judged_by(prompt), {"vars": {"outptu": "mine"}}) == []

@@ -1,4 +1,4 @@
-"""Tasks of questions in a suite file: their settings, the keys from the top, and their mistakes."""
+"""Tasks of questions in a suite file: their settings, inherited keys, and invalid values."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ QUESTIONS = [
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Questions, and tools."""
+    """Create files of questions and of tools in a folder."""
     write(tmp_path, QUESTIONS)
     (tmp_path / "tools.py").write_text("def add(x):\n    return x\n")
     return tmp_path
@@ -51,14 +51,14 @@ def settings_of(folder: Path, **entry: Any) -> QuestionSettings:
     return task.suite.settings
 
 
-def said_of(folder: Path, *entries: dict[str, Any], **top: Any) -> list[str]:
+def problems_of(folder: Path, *entries: dict[str, Any], **top: Any) -> list[str]:
     with pytest.raises(SuiteError) as caught:
         parsed(folder, *entries, **top)
     return [str(problem).partition("\n")[0] for problem in caught.value.problems]
 
 
 def test_questions_are_the_tests_of_their_task(folder: Path) -> None:
-    """Their texts are used unchanged: they are not templates, name no files, and lists are not expanded."""
+    """Their texts are used unchanged: they are not templates or file names, and lists are not expanded."""
     (task,) = parsed(folder, {"id": "colours"}).tasks
     suite = task.suite
     assert suite.prompts == (QUESTION_PROMPT,)
@@ -79,8 +79,8 @@ def test_questions_are_the_tests_of_their_task(folder: Path) -> None:
     ]
 
 
-def test_every_provider_is_asked_every_question(folder: Path) -> None:
-    """A provider with `prompts` gets them as well; they are repeated as configured."""
+def test_every_provider_gets_every_question(folder: Path) -> None:
+    """This includes a provider with `prompts`; questions are repeated as configured."""
     providers = ["echo", {"id": "echo:b", "label": "b", "prompts": ["mine"]}]
     suite = parse_suite(
         {
@@ -99,7 +99,7 @@ def test_every_provider_is_asked_every_question(folder: Path) -> None:
     assert suite.tasks[1].suite.providers[1].prompts == ("mine",)
 
 
-def test_what_the_top_says_of_prompts_and_tests_is_not_for_questions(folder: Path) -> None:
+def test_prompts_and_tests_of_the_top_do_not_apply_to_questions(folder: Path) -> None:
     """Providers and limits apply; the entry overrides the top."""
     (task,) = parsed(
         folder,
@@ -127,7 +127,7 @@ def test_what_the_top_says_of_prompts_and_tests_is_not_for_questions(folder: Pat
     assert set(suite.lanes) == {"wide"}
 
 
-def test_an_entry_says_how_its_questions_are_asked(folder: Path) -> None:
+def test_an_entry_configures_its_questions(folder: Path) -> None:
     """Both spellings are accepted; `concurrency` means `workers`."""
     tool = {
         "name": "add",
@@ -155,7 +155,7 @@ def test_an_entry_says_how_its_questions_are_asked(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "said"),
+    ("entry", "message"),
     [
         ({"concurrency": -1}, "concurrency: must be at least 1, got -1"),
         ({"concurrency": 0}, "concurrency: must be at least 1, got 0"),
@@ -208,30 +208,32 @@ def test_an_entry_says_how_its_questions_are_asked(folder: Path) -> None:
         ),
     ],
 )
-def test_qe_21_what_an_entry_cannot_say_is_reported(
-    folder: Path, entry: dict[str, Any], said: str
+def test_qe_21_invalid_entries_are_reported(
+    folder: Path, entry: dict[str, Any], message: str
 ) -> None:
     """Each mistake is reported at its place."""
-    assert said_of(folder, entry) == [f"$.tasks[0].{said}".replace("{folder}", str(folder))]
+    assert problems_of(folder, entry) == [f"$.tasks[0].{message}".replace("{folder}", str(folder))]
 
 
 def test_qe_21_concurrency_belongs_to_questions(folder: Path) -> None:
     """So do all other settings of questions; and a question file is required."""
     other = {"type": "prompt_eval", "concurrency": 2, "budget": {}}
-    assert said_of(folder, other) == [
+    assert problems_of(folder, other) == [
         "$.tasks[0].questionsFile: questionsFile is a key of tasks of type question_eval",
         "$.tasks[0].concurrency: concurrency is a key of tasks of type question_eval",
         "$.tasks[0].budget: budget is a key of tasks of type question_eval",
     ]
-    assert said_of(folder, {"questionsFile": None}) == ['$.tasks[0]: "questionsFile" is missing']
+    assert problems_of(folder, {"questionsFile": None}) == [
+        '$.tasks[0]: "questionsFile" is missing'
+    ]
 
 
 def test_all_mistakes_of_an_entry_and_its_file_are_reported_at_once(folder: Path) -> None:
     """Those of the top are reported once."""
     write(folder, [{**QUESTIONS[0], "answers": []}, {}])
     top = [{"id": "echo", "lable": "x"}]
-    said = said_of(folder, {"workers": 0}, {"tools": 5}, providers=top)
-    assert [line.replace(f"{folder}/", "") for line in said] == [
+    message = problems_of(folder, {"workers": 0}, {"tools": 5}, providers=top)
+    assert [line.replace(f"{folder}/", "") for line in message] == [
         '$.providers[0].lable: "lable" is not a key here',
         "$.tasks[0].workers: must be at least 1, got 0",
         "questions.json:1:75: $.questions[0].answers: no answers are given",
@@ -248,7 +250,7 @@ def test_all_mistakes_of_a_tool_are_reported_at_once(folder: Path) -> None:
         {"name": "a b", "target": "tools.js:add", "parameters": {"type": "array"}},
         {"name": 5, "target": "file://none.py:add", "parameters": []},
     ]
-    assert said_of(folder, {"tools": tools}) == [
+    assert problems_of(folder, {"tools": tools}) == [
         '$.tasks[0].tools[0].name: "a b" is not a valid tool name',
         '$.tasks[0].tools[0].target: tools are functions in Python files, got "tools.js:add"',
         '$.tasks[0].tools[0].parameters.type: must be "object", got the text "array"',
@@ -275,8 +277,8 @@ def hinted(folder: Path, *entries: dict[str, Any], **top: Any) -> list[str]:
     return [" | ".join(str(one).splitlines()) for one in caught.value.problems]
 
 
-def test_a_file_of_questions_is_one_file(folder: Path) -> None:
-    """The hint for an invalid name helps."""
+def test_a_question_file_must_be_a_single_file(folder: Path) -> None:
+    """An invalid name is reported with a useful hint."""
     (folder / "below").mkdir()
     names = {
         "below": '"below" is a folder |   write the name of a file',
@@ -291,7 +293,7 @@ def test_a_file_of_questions_is_one_file(folder: Path) -> None:
     ]
 
 
-def test_what_belongs_elsewhere_says_where(folder: Path) -> None:
+def test_misplaced_keys_are_reported_with_their_place(folder: Path) -> None:
     """The hints point to the top of the file, or to providers."""
     found = hinted(folder, {"limits": {}, "lanes": {}, "command_line_options": {}, "model": "m"})
     top = "write it at the top of the file"
@@ -319,7 +321,7 @@ def test_filters_of_the_top_are_those_of_question_tasks(folder: Path) -> None:
         prepare(suite, environ={})
 
 
-def test_filters_choose_among_questions_as_among_tests(folder: Path) -> None:
+def test_filters_apply_to_questions_as_to_tests(folder: Path) -> None:
     """They filter by index and by id."""
     (task,) = parsed(folder, {}).tasks
     chosen = select_tests(task.suite, Filters(range=slice(1, 3), first_n=1))
@@ -329,7 +331,7 @@ def test_filters_choose_among_questions_as_among_tests(folder: Path) -> None:
 
 
 def test_questions_of_another_folder_are_found_there(folder: Path) -> None:
-    """If several files form a suite, paths are relative to their own file."""
+    """Paths are relative to their own file, also in a suite of several files."""
     below = folder / "below"
     below.mkdir()
     write(below, QUESTIONS[:1])
@@ -368,7 +370,7 @@ def test_a_changed_question_is_a_new_row(folder: Path) -> None:
 
 
 def test_budgets_and_tools_decide_how_questions_end(folder: Path) -> None:
-    """The code of a tool counts as well; the number of workers does not."""
+    """The code of a tool counts too; the number of workers does not."""
 
     def digest(**entry: Any) -> str:
         suite = parsed(folder, entry).tasks[0].suite
@@ -385,7 +387,7 @@ def test_budgets_and_tools_decide_how_questions_end(folder: Path) -> None:
     assert {folder / "tools.py", folder / "questions.json"} <= set(files_of(suite))
 
 
-def test_a_question_is_its_test_and_back() -> None:
+def test_a_question_is_converted_to_a_test_and_back() -> None:
     """This holds with and without an id."""
     for name in (None, "a"):
         question = Question(id=name, question="?", answers=("a", "b"), correct_answers=("b",))

@@ -24,18 +24,18 @@ from trioeval.question_eval.answer import QuestionEvent
 from trioeval.question_eval.events import QuestionRun
 
 
-def chance_sentences(*events: Event, rows: range | list[int] = range(2)) -> list[QuestionEvent]:
+def events_of(*events: Event, rows: range | list[int] = range(2)) -> list[QuestionEvent]:
     """Return the question events for some kernel events."""
-    told: list[QuestionEvent] = []
-    life = QuestionRun(told.append).task("quiz", rows)
+    reported: list[QuestionEvent] = []
+    life = QuestionRun(reported.append).task("quiz", rows)
     life.on_task_start(0.0)
     for event in events:
         life.on_event(event)
-    return told
+    return reported
 
 
 def names_of(*events: Event) -> list[str]:
-    return [event.name for event in chance_sentences(*events) if event.index == 0][1:]
+    return [event.name for event in events_of(*events) if event.index == 0][1:]
 
 
 def waits(why: WaitReason, shortage: Shortage | None = None, until: float | None = None) -> Waiting:
@@ -45,21 +45,19 @@ def waits(why: WaitReason, shortage: Shortage | None = None, until: float | None
 SHORT = Shortage("rate_limit", ("a:rpm",), 1.5)
 
 
-def test_one_event_a_reason_however_often_it_is_polled() -> None:
+def test_each_reason_has_one_event_however_often_it_is_reported() -> None:
     """Another key, or another kind, is another reason."""
     polls = [
         waits(WaitReason.SHARED_LIMIT, attrs.evolve(SHORT, until=at), at) for at in (1.5, 2.5, 3.5)
     ]
     other = waits(WaitReason.SHARED_LIMIT, attrs.evolve(SHORT, keys=("b:tpm",)))
     shrinks = waits(WaitReason.SHARED_LIMIT, Shortage("limit_decreasing", ("a:rpm",)))
-    fails = waits(
-        WaitReason.SHARED_LIMIT, Shortage("limiter_error", (), 9.0, "nobody answers"), 9.0
-    )
+    fails = waits(WaitReason.SHARED_LIMIT, Shortage("limiter_error", (), 9.0, "no answer"), 9.0)
     started = CallStarted(4.0, 0, "lane")
-    told = chance_sentences(
+    reported = events_of(
         Admitted(0.0, 0, "lane"), Reserving(0.0, 0, "lane"), *polls, other, shrinks, fails, started
     )
-    mine = [event for event in told if event.index == 0]
+    mine = [event for event in reported if event.index == 0]
     assert [event.name for event in mine] == [
         "queued",
         "scheduled",
@@ -72,11 +70,11 @@ def test_one_event_a_reason_however_often_it_is_polled() -> None:
     ]
     assert mine[3].details == {"retry_after_ms": 500.0, "keys": ["a:rpm"]}
     assert mine[5].details == {"keys": ["b:tpm"]}
-    assert mine[9].details == {"retry_after_ms": 8000.0, "message": "nobody answers"}
+    assert mine[9].details == {"retry_after_ms": 8000.0, "message": "no answer"}
 
 
 @pytest.mark.parametrize("why", [WaitReason.PACE, WaitReason.TOKENS, WaitReason.BLOCKED])
-def test_rates_of_a_lane_are_rate_limits(why: WaitReason) -> None:
+def test_rates_of_a_lane_are_reported_as_rate_limits(why: WaitReason) -> None:
     """They are named like shared limits."""
     assert names_of(waits(why))[-1] == "waiting_rate_limit"
 
@@ -84,10 +82,13 @@ def test_rates_of_a_lane_are_rate_limits(why: WaitReason) -> None:
 @pytest.mark.parametrize(
     "why", [WaitReason.SLOT, WaitReason.TURN, WaitReason.CAP, WaitReason.BACKOFF, WaitReason.PAUSED]
 )
-def test_other_waits_are_for_the_lane(why: WaitReason) -> None:
-    """They contain the kernel's word for the reason."""
-    told = chance_sentences(waits(why))
-    assert (told[-1].name, told[-1].details) == ("waiting_lane", {"lane": "lane", "why": why.value})
+def test_other_waits_are_reported_as_waits_for_the_lane(why: WaitReason) -> None:
+    """They contain the kernel's name of the reason."""
+    reported = events_of(waits(why))
+    assert (reported[-1].name, reported[-1].details) == (
+        "waiting_lane",
+        {"lane": "lane", "why": why.value},
+    )
 
 
 def turn(job: int, lane: str = "lane") -> Waiting:
@@ -105,8 +106,8 @@ def test_a_queued_question_waits_for_the_same_cause_as_the_first() -> None:
         (attrs.evolve(waits(WaitReason.PACE), index=None), "waiting_rate_limit", {}),
         (waits(WaitReason.BACKOFF), "waiting_lane", {}),
     ):
-        told = chance_sentences(first, turn(1))[-1]
-        assert (told.name, told.details) == (name, {"lane": "lane", "why": "turn", **more})
+        reported = events_of(first, turn(1))[-1]
+        assert (reported.name, reported.details) == (name, {"lane": "lane", "why": "turn", **more})
     for gone in (
         CallStarted(1.5, 0, "lane"),
         Finished(1.5, NotRun(0, StopReason.CANCEL)),
@@ -114,14 +115,14 @@ def test_a_queued_question_waits_for_the_same_cause_as_the_first() -> None:
         Waiting(1.5, "lane", WaitReason.BACKOFF, 3.0, 0),
     ):
         assert (
-            chance_sentences(waits(WaitReason.SHARED_LIMIT, SHORT), gone, turn(1))[-1].name
+            events_of(waits(WaitReason.SHARED_LIMIT, SHORT), gone, turn(1))[-1].name
             == "waiting_lane"
         )
     started = Admitted(1.5, 0, "lane")
     paced = attrs.evolve(waits(WaitReason.PACE), index=None)
-    assert chance_sentences(paced, started, turn(1))[-1].name == "waiting_lane"
+    assert events_of(paced, started, turn(1))[-1].name == "waiting_lane"
     assert (
-        chance_sentences(waits(WaitReason.SHARED_LIMIT, SHORT), turn(1, "other"))[-1].name
+        events_of(waits(WaitReason.SHARED_LIMIT, SHORT), turn(1, "other"))[-1].name
         == "waiting_lane"
     )
     # Of two reasons, the last reported one counts.
@@ -130,10 +131,10 @@ def test_a_queued_question_waits_for_the_same_cause_as_the_first() -> None:
         [waits(WaitReason.SHARED_LIMIT, SHORT), later],
         [later, waits(WaitReason.SHARED_LIMIT, SHORT), later],
     ):
-        assert chance_sentences(*several, turn(1), rows=range(3))[-1].details["keys"] == ["a:tpm"]
+        assert events_of(*several, turn(1), rows=range(3))[-1].details["keys"] == ["a:tpm"]
 
 
-def test_the_rest_of_a_call_is_named_by_why_it_was_refused() -> None:
+def test_a_back_off_is_named_after_its_cause() -> None:
     """A rate limit is a rate; a failure is not, nor is one after a successful call."""
     refused = Throttled(0.5, 0, "lane", 3.0, -math.inf)
     rest = waits(WaitReason.BACKOFF, until=3.5)
@@ -159,23 +160,23 @@ def test_a_late_start_contains_its_reasons() -> None:
         return found.details
 
     waited = {"turn": 1.5, "pace": 1.0}
-    told = {"waited_ms": 2500, "reasons": ["turn", "pace"]}
-    assert scheduled(waited=waited) == told
+    reported = {"waited_ms": 2500, "reasons": ["turn", "pace"]}
+    assert scheduled(waited=waited) == reported
     assert scheduled(waits(WaitReason.SHARED_LIMIT, SHORT), behind, waited=waited) == {
-        **told,
+        **reported,
         "keys": ["a:rpm"],
     }
     found = scheduled(behind, waits(WaitReason.SHARED_LIMIT, SHORT), other, waited=waited)
-    assert found == {**told, "keys": ["a:rpm", "b:tpm"]}
+    assert found == {**reported, "keys": ["a:rpm", "b:tpm"]}
     elsewhere = attrs.evolve(behind, lane="elsewhere")
-    assert scheduled(waits(WaitReason.SHARED_LIMIT, SHORT), elsewhere, waited=waited) == told
+    assert scheduled(waits(WaitReason.SHARED_LIMIT, SHORT), elsewhere, waited=waited) == reported
     once = (waits(WaitReason.SHARED_LIMIT, SHORT), behind, Admitted(1.0, 0, "lane"))
-    assert scheduled(*once, waited=waited) == told
+    assert scheduled(*once, waited=waited) == reported
     assert scheduled(waits(WaitReason.SHARED_LIMIT, SHORT), behind, waited={}) == {}
 
 
-def test_what_belongs_to_no_question_is_not_reported() -> None:
-    """The next job of a lane is not started yet, and not every note is an event."""
+def test_events_without_a_question_are_not_reported() -> None:
+    """The next job of a lane is not started yet, and not every kernel event is reported."""
     assert (
         names_of(
             Waiting(0.0, "lane", WaitReason.SLOT, None, None),
@@ -186,10 +187,10 @@ def test_what_belongs_to_no_question_is_not_reported() -> None:
     )
 
 
-def test_rows_that_are_left_have_their_own_indices() -> None:
+def test_remaining_rows_have_their_own_indices() -> None:
     """The jobs of a resumed task are numbered again; questions are not."""
-    told = chance_sentences(Admitted(0.0, 1, "lane"), rows=[3, 8])
-    assert [(event.name, event.index, event.job) for event in told] == [
+    reported = events_of(Admitted(0.0, 1, "lane"), rows=[3, 8])
+    assert [(event.name, event.index, event.job) for event in reported] == [
         ("task_start", None, None),
         ("queued", 3, "quiz-4"),
         ("queued", 8, "quiz-9"),
@@ -197,14 +198,14 @@ def test_rows_that_are_left_have_their_own_indices() -> None:
     ]
 
 
-def test_what_is_kept_with_a_row_is_what_was_reported() -> None:
+def test_the_events_stored_with_a_row_are_those_reported() -> None:
     """This holds without an observer too."""
-    told = chance_sentences(Admitted(0.5, 1, "lane"), CallStarted(0.75, 1, "lane"))
+    reported = events_of(Admitted(0.5, 1, "lane"), CallStarted(0.75, 1, "lane"))
     life = QuestionRun(None).task("quiz", range(2))
     life.on_task_start(0.0)
     life.on_event(Admitted(0.5, 1, "lane"))
     life.on_event(CallStarted(0.75, 1, "lane"))
-    assert list(life.of(1)) == [event for event in told if event.index == 1]
+    assert list(life.of(1)) == [event for event in reported if event.index == 1]
     assert [event.name for event in life.of(1)] == ["queued"]
     assert life.of(7) == ()
 
@@ -239,12 +240,12 @@ some_events = st.lists(
 
 
 @given(some_events)
-def test_waits_and_runs_come_behind_a_reservation(events: list[Event]) -> None:
+def test_waits_and_runs_follow_a_reservation(events: list[Event]) -> None:
     """Nothing waits or runs without a reservation, and no event is repeated in a row."""
-    told = chance_sentences(*events)
-    assert [event.sequence for event in told] == list(range(len(told)))
+    reported = events_of(*events)
+    assert [event.sequence for event in reported] == list(range(len(reported)))
     for index in (0, 1):
-        names = [event.name for event in told if event.index == index]
+        names = [event.name for event in reported if event.index == index]
         for before, name in itertools.pairwise(names):
             if name == "running" or name.startswith("waiting"):
                 assert before == "reserving"
@@ -254,10 +255,10 @@ def test_waits_and_runs_come_behind_a_reservation(events: list[Event]) -> None:
 
 def test_an_observer_that_raises_is_not_called_again(caplog: pytest.LogCaptureFixture) -> None:
     """The log has one entry, with its traceback."""
-    told: list[str] = []
+    reported: list[str] = []
 
     def observe(event: QuestionEvent) -> None:
-        told.append(event.name)
+        reported.append(event.name)
         raise ValueError
 
     tell = guarded(observe)
@@ -265,5 +266,5 @@ def test_an_observer_that_raises_is_not_called_again(caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.ERROR):
         life = QuestionRun(tell).task(None, range(3))
         life.on_task_start(0.0)
-    assert told == ["task_start"]
+    assert reported == ["task_start"]
     assert len(caplog.records) == 1

@@ -101,11 +101,11 @@ def test_qe_03_the_version_is_one(version: dict[str, Any], message: str) -> None
     assert mistakes_in({**version, "questions": [SKY]}) == [("version", message)]
 
 
-def test_qe_04_what_is_no_file_of_questions_is_reported(tmp_path: Path) -> None:
+def test_qe_04_invalid_question_files_are_reported(tmp_path: Path) -> None:
     """The cases are two documents, unknown keys on both levels, and blank, empty or missing values."""
     two = f"{yaml.safe_dump(document(SKY))}---\nx: 1\n"
-    (told,) = problems_of(tmp_path, "q.yaml", two)
-    assert told.startswith("q.yaml:9:1: $: not YAML: expected a single document in the stream")
+    (problem,) = problems_of(tmp_path, "q.yaml", two)
+    assert problem.startswith("q.yaml:9:1: $: not YAML: expected a single document in the stream")
     assert mistakes_in(
         document(
             {**SKY, "answer": "Red", "question": " \n"},
@@ -132,7 +132,7 @@ def test_qe_04_what_is_no_file_of_questions_is_reported(tmp_path: Path) -> None:
     ]
 
 
-def test_answers_that_are_the_same_are_reported() -> None:
+def test_duplicate_answers_are_reported() -> None:
     """It would be unclear which answer is meant."""
     same = {**SKY, "answers": ["Straße", "Weg", "STRASSE "], "correctAnswers": ["Weg"]}
     del same["correct_answers"]
@@ -146,14 +146,14 @@ def test_answers_that_are_the_same_are_reported() -> None:
 
 
 @pytest.mark.parametrize("name", ["", " \t"])
-def test_an_id_that_is_blank_is_reported(name: str) -> None:
-    """It names nothing; a question without a name must have no id."""
+def test_a_blank_id_is_reported(name: str) -> None:
+    """A question without a name must have no id instead."""
     assert mistakes_in(document({**SKY, "id": name})) == [("questions[0].id", "must not be blank")]
     assert questions_in(document({**SKY, "id": None}))[0].id is None
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "problems"),
     [
         ([], [("", "a question file must be an object, got a list")]),
         ({"version": 1}, [("questions", "is required")]),
@@ -168,18 +168,18 @@ def test_an_id_that_is_blank_is_reported(name: str) -> None:
         ),
     ],
 )
-def test_nothing_is_converted(data: Any, told: list[tuple[str, str]]) -> None:
+def test_values_are_not_converted(data: Any, problems: list[tuple[str, str]]) -> None:
     """A number in an answer could mean 1 or 1.0."""
-    assert mistakes_in(data) == told
+    assert mistakes_in(data) == problems
 
 
 def test_qe_40_no_questions_and_unreadable_files_are_reported_at_load(tmp_path: Path) -> None:
-    """They are reported before the first call, with the place."""
+    """They are reported before the first call, with their position."""
     assert problems_of(tmp_path, "q.json", '{"version": 1,\n "questions": []}') == [
         "q.json:2:15: $.questions: no questions are given"
     ]
-    (told,) = problems_of(tmp_path, "q.json", '{"version": 1,')
-    assert told.startswith("q.json:1:15: $: not JSON: ")
+    (problem,) = problems_of(tmp_path, "q.json", '{"version": 1,')
+    assert problem.startswith("q.json:1:15: $: not JSON: ")
     assert problems_of(tmp_path, "q.yaml", "") == ["q.yaml: the file is empty"]
 
 
@@ -191,8 +191,8 @@ def test_mistakes_are_placed_in_their_file_with_line_and_column(tmp_path: Path) 
     (tmp_path / "s.json").write_text(json.dumps({"providers": ["echo"], "tasks": [entry]}))
     with pytest.raises(SuiteError) as caught:
         load_suite(tmp_path / "s.json")
-    told = [str(one).replace(f"{tmp_path}/", "") for one in caught.value.problems]
-    assert [line.partition("\n")[0] for line in told] == [
+    problems = [str(one).replace(f"{tmp_path}/", "") for one in caught.value.problems]
+    assert [line.partition("\n")[0] for line in problems] == [
         "s.json:1:99: $.tasks[0].workers: must be at least 1, got 0",
         "q.yaml:1:10: $.version: unsupported version 3",
         'q.yaml:4:16: $.questions[0].answers[1]: "X" is the same answer as "x"',
@@ -225,7 +225,7 @@ QUESTIONS = st.builds(
         unique_by=lambda one: one.get("id", "").strip() or id(one),
     )
 )
-def test_every_right_file_is_taken_unchanged(questions: list[dict[str, Any]]) -> None:
+def test_every_valid_file_is_read_unchanged(questions: list[dict[str, Any]]) -> None:
     """Its order is kept; only surrounding blanks are removed."""
     found = questions_in(document(*questions))
     assert [
@@ -268,7 +268,7 @@ ANYTHING = st.recursive(
 
 
 @given(ANYTHING)
-def test_whatever_a_file_holds_is_taken_or_reported(data: Any) -> None:
+def test_any_file_content_is_accepted_or_reported(data: Any) -> None:
     """Each mistake is reported once, with a message and a place."""
     parts: tuple[Mistake, ...] = ()
     found: tuple[Question, ...] = ()

@@ -56,7 +56,7 @@ def test_a_late_start_contains_its_duration_and_limits(
     assert (waited.details["retry_after_ms"], ran.questions[2].wait_s) == (60_000, 120)
 
 
-def test_qe_23_the_ceiling_of_a_reply_is_the_budget_of_its_question(tmp_path: Path) -> None:
+def test_qe_23_the_maximum_of_a_reply_is_the_budget_of_its_question(tmp_path: Path) -> None:
     """A reservation is the maximum prompt and 500 tokens: with one token less, the limit never allows it."""
     pupil = Pupil()
     asked(quiz(tmp_path, 1), pupil)
@@ -76,7 +76,7 @@ def test_qe_23_the_ceiling_of_a_reply_is_the_budget_of_its_question(tmp_path: Pa
     )
 
 
-def test_what_was_not_used_of_a_reservation_is_free_again(tmp_path: Path) -> None:
+def test_the_unused_part_of_a_reservation_is_free_again(tmp_path: Path) -> None:
     """Each question reserves 2,048 tokens for its reply; all of them together use far less."""
     limit = {"key": "pupils:tokens", "kind": "budget", "capacity": 6000}
     ran = asked(limited(tmp_path, 20, limit, workers=20), Pupil())
@@ -86,7 +86,7 @@ def test_what_was_not_used_of_a_reservation_is_free_again(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("usage", "used"), [(Usage(), 0), (Usage(prompt=9, completion=1, total=10), 60)]
 )
-def test_what_a_provider_does_not_count_is_settled_as_it_is_reported(
+def test_uncounted_usage_is_settled_as_it_is_reported(
     tmp_path: Path, usage: Usage, used: int
 ) -> None:
     """A quarter of the characters counts: the limit agrees with the rows, not with the reservations."""
@@ -108,8 +108,10 @@ def test_what_a_provider_does_not_count_is_settled_as_it_is_reported(
             return state.used
 
     counted = run_virtual(main)
-    told = sum(found.tokens_total or 0 for row in rows if (found := question_of(row)) is not None)
-    assert counted == told > 0
+    expected_total = sum(
+        found.tokens_total or 0 for row in rows if (found := question_of(row)) is not None
+    )
+    assert counted == expected_total > 0
     assert not used or counted == used
 
 
@@ -120,8 +122,8 @@ def test_a_budget_keeps_uncounted_tokens(tmp_path: Path) -> None:
     assert ran.outcomes == ["correct", "correct", "cancelled", "cancelled"]
 
 
-def test_a_limit_that_is_used_up_ends_the_question(tmp_path: Path) -> None:
-    """It names the limit, and the task is an error."""
+def test_an_exhausted_limit_ends_the_question(tmp_path: Path) -> None:
+    """The error names the limit, and the task is an error."""
     limit = {"key": "pupils:requests", "kind": "budget", "capacity": 1}
     ran = asked(limited(tmp_path, 2, limit), Pupil())
     assert ran.outcomes == ["correct", "runtime_error"]
@@ -131,7 +133,7 @@ def test_a_limit_that_is_used_up_ends_the_question(tmp_path: Path) -> None:
 
 
 def test_limits_that_no_lane_uses_are_not_opened(tmp_path: Path) -> None:
-    """This costs nothing, and the limit server need not exist."""
+    """They cost nothing, and the limit server need not exist."""
     document = quiz(tmp_path, 1, limits={"backend": "redis", "url": "redis://127.0.0.1:1"})
     assert asked(document, Pupil()).outcomes == ["correct"]
 
@@ -194,13 +196,13 @@ def test_suites_that_share_lanes_share_their_limits() -> None:
     assert keys == [("pupil", [("a:rpm", "requests"), ("b:tokens", "tokens")])]
 
 
-def test_two_units_of_one_limit_on_a_lane_are_refused() -> None:
-    """Either could apply; a limit counts the same unit for both suites."""
+def test_two_units_of_one_limit_on_a_lane_are_rejected() -> None:
+    """It would be unclear which applies; a limit counts the same unit for both suites."""
     one, other = prepared(["a:rpm"]), prepared([{"key": "a:rpm", "unit": "tokens"}])
-    told = (
+    expected_total = (
         "lane pupil counts requests of its calls in one place and tokens in another against a:rpm"
     )
-    with pytest.raises(SuiteError, match=told):
+    with pytest.raises(SuiteError, match=expected_total):
         permits_of(MemoryLimits(now=0.0), one, other)
 
 
@@ -237,8 +239,8 @@ def test_estimates_on_a_lane_with_a_limit_of_tokens_are_bounds() -> None:
     assert meter.estimate(1, "12345678").tokens < 200
 
 
-def test_a_provider_that_bounds_its_replies_is_believed() -> None:
-    """Its limit is better than an estimate."""
+def test_the_reply_limit_of_a_provider_is_used() -> None:
+    """It is better than an estimate."""
     cases: list[tuple[Metering, dict[str, int], int, int]] = [
         (Metering(longest_reply=300, is_bounded=True), {"guess": 2048}, 300, 300),
         (Metering(longest_reply=300, is_bounded=True), {"ceiling": 500}, 300, 300),
@@ -262,7 +264,7 @@ def test_a_provider_that_bounds_its_replies_is_believed() -> None:
 
 
 @pytest.mark.parametrize("max_tokens", [0, 10])
-def test_the_budget_of_a_question_makes_that_of_the_run_no_larger(
+def test_the_budget_of_a_question_does_not_exceed_that_of_the_run(
     tmp_path: Path, max_tokens: int
 ) -> None:
     """It limits no reply: the maximum of each reply is reserved, so usage stays below the budget."""
@@ -279,7 +281,7 @@ def test_the_budget_of_a_question_makes_that_of_the_run_no_larger(
     assert ran.outcomes.count("cancelled") == 6
 
 
-def test_a_question_may_use_more_than_a_limit_ever_has(tmp_path: Path) -> None:
+def test_a_question_may_use_more_than_the_capacity_of_a_limit(tmp_path: Path) -> None:
     """Each of its steps is limited by its provider; an unlimited one causes a warning."""
     limit = {"key": "pupils:tpm", "kind": "rolling", "capacity": 20_000, "windowSeconds": 60}
     document = limited(tmp_path, 2, limit, budget={"maxTokens": 100_000})
@@ -298,7 +300,7 @@ def test_a_question_may_use_more_than_a_limit_ever_has(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "expected_total"),
     [
         ({"maxOutputTokens": 1000}, []),
         (
@@ -308,8 +310,8 @@ def test_a_question_may_use_more_than_a_limit_ever_has(tmp_path: Path) -> None:
         ({"backend": "redis", "url": "redis://127.0.0.1:1"}, None),
     ],
 )
-def test_replies_that_are_longer_than_a_limit_are_warned_of(
-    settings: dict[str, Any], told: list[tuple[str, str]] | None
+def test_replies_larger_than_a_limit_are_warned_of(
+    settings: dict[str, Any], expected_total: list[tuple[str, str]] | None
 ) -> None:
     """The warning covers every task, tokens and money, and known limits only."""
     lane = {"limits": ["a:tpm", "b:cost_micro"]}
@@ -330,7 +332,7 @@ def test_replies_that_are_longer_than_a_limit_are_warned_of(
     )
     found = prepare(suite, providers={"pupil": Pupil()}, environ={}).warnings
     bounded = [("$.providers[0]", "allow shorter replies in its config, for example by max_tokens")]
-    expected = [] if told is None else [*bounded, *bounded, *told]
+    expected = [] if expected_total is None else [*bounded, *bounded, *expected_total]
     hints = [(one.path, str(one.hint).partition(",")[0]) for one in found]
     assert hints == [(path, hint.partition(",")[0]) for path, hint in expected]
     assert [key for one in found for key in ("a:tpm", "b:cost") if key in one.message] == [
@@ -345,7 +347,7 @@ def test_tools_count_as_part_of_the_prompt() -> None:
 
 
 def test_failures_settle_their_permits(tmp_path: Path) -> None:
-    """After a failure, timeout or answer, nothing is held when the next question comes."""
+    """After a failure, timeout or answer, nothing is held when the next question starts."""
     limit = {
         "key": "pupils:concurrency",
         "kind": "concurrency",

@@ -1,4 +1,4 @@
-"""Tasks of questions, run in virtual time: the results of each question, and of the task."""
+"""Tasks of questions in virtual time: the results of each question, and of the task."""
 
 import json
 import logging
@@ -26,7 +26,7 @@ from trioeval.suite.filters import Filters
 
 
 def test_qe_30_one_of_two_answered_right(tmp_path: Path) -> None:
-    """A wrong answer only fails the task; usage is reported."""
+    """A single wrong answer fails the task; usage is reported."""
     ran = asked(quiz(tmp_path), Pupil(says=lambda number, _: WRONG if number else RIGHT))
     assert ran.outcomes == ["correct", "incorrect"]
     assert ran.end == {"status": "fail", "reason": "incorrect_answers"}
@@ -41,7 +41,7 @@ def test_qe_30_one_of_two_answered_right(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("workers", "seconds"), [(2, 0.15), (1, 0.3)])
-def test_qe_31_workers_are_the_questions_under_way(
+def test_qe_31_workers_are_the_number_of_concurrent_questions(
     tmp_path: Path, workers: int, seconds: float
 ) -> None:
     """Two calls of 150 ms take as long as one with two workers; results are the same."""
@@ -50,8 +50,8 @@ def test_qe_31_workers_are_the_questions_under_way(
     assert ran.outcomes == ["correct", "correct"]
 
 
-def test_workers_make_no_difference_but_to_time(tmp_path: Path) -> None:
-    """One worker is the plain sequential path: the same rows, the same events of each question."""
+def test_workers_affect_only_the_duration(tmp_path: Path) -> None:
+    """One worker is sequential: the rows and the events of each question are the same."""
 
     def shown(workers: int) -> Any:
         pupil = Pupil(says=lambda n, _: [RIGHT, WRONG, "?", ProviderError("auth", "no")][n % 4])
@@ -73,7 +73,7 @@ def test_qe_32_results_are_in_question_order(tmp_path: Path) -> None:
     assert ends == [3, 2, 1, 0]
 
 
-def test_qe_33_one_call_that_raises_costs_no_other_question(tmp_path: Path) -> None:
+def test_qe_33_a_call_that_raises_affects_no_other_question(tmp_path: Path) -> None:
     """The task is an error, and all results exist."""
     pupil = Pupil(says=lambda n, _: ProviderError("bad_request", "no") if n == 1 else RIGHT)
     ran = asked(quiz(tmp_path, 3), pupil)
@@ -127,7 +127,9 @@ def test_qe_35_a_runtime_error_comes_before_a_budget_stop(tmp_path: Path, tools:
     assert error.retryable
 
 
-def test_qe_36_steps_are_bounded_and_none_is_interrupted(tmp_path: Path, tools: Any) -> None:
+def test_qe_36_the_number_of_steps_is_bounded_without_interruption(
+    tmp_path: Path, tools: Any
+) -> None:
     """Two complete steps are made, and the third is not started."""
     document = quiz(tmp_path, 1, entry={"tools": tools, "budget": {"maxSteps": 2}})
     pupil = Pupil(says=_steps({0: 5}))
@@ -145,8 +147,8 @@ def test_qe_36_steps_are_bounded_and_none_is_interrupted(tmp_path: Path, tools: 
     assert row_json(row, "e")["tokenUsage"]["numRequests"] == 2
 
 
-def test_qe_37_seconds_stop_between_steps(tmp_path: Path, tools: Any) -> None:
-    """A call of 30 seconds ends, and no other one is made after the 5 allowed seconds."""
+def test_qe_37_the_time_budget_stops_between_steps(tmp_path: Path, tools: Any) -> None:
+    """A call of 30 seconds ends, and no further call is made after the 5 allowed seconds."""
     document = quiz(tmp_path, 1, entry={"tools": tools, "budget": {"maxSeconds": 5}})
     pupil = Pupil(says=_steps({0: 5}), takes=lambda _: 30.0)
     ran = asked(document, pupil)
@@ -155,8 +157,10 @@ def test_qe_37_seconds_stop_between_steps(tmp_path: Path, tools: Any) -> None:
     assert ran.questions[0].wall_time_s == 30
 
 
-def test_tokens_stop_between_steps_and_equality_is_allowed(tmp_path: Path, tools: Any) -> None:
-    """After 30 tokens of 30 there is another step, after 45 there is none."""
+def test_the_token_budget_stops_between_steps_and_includes_its_bound(
+    tmp_path: Path, tools: Any
+) -> None:
+    """After 30 tokens of 30 there is another step, but not after 45."""
     document = quiz(tmp_path, 1, entry={"tools": tools, "budget": {"maxTokens": 30}})
     ran = asked(document, Pupil(says=_steps({0: 9})))
     assert (ran.questions[0].steps, ran.questions[0].tokens_total) == (3, 45)
@@ -197,7 +201,7 @@ def test_a_wrong_answer_does_not_fail_fast(tmp_path: Path) -> None:
     assert ran.end == {"status": "fail", "reason": "incorrect_answers"}
 
 
-def test_fail_fast_stops_its_own_task_alone(tmp_path: Path) -> None:
+def test_fail_fast_stops_only_its_own_task(tmp_path: Path) -> None:
     """Another task of the same suite runs to its end."""
     document = quiz(tmp_path, 3, entry={"failFast": True})
     (first,) = document["tasks"]
@@ -213,7 +217,7 @@ def test_fail_fast_stops_its_own_task_alone(tmp_path: Path) -> None:
     assert by_task["other"][1:] == ["correct", "correct"]
 
 
-def test_qe_40_no_questions_and_a_file_that_is_none(tmp_path: Path) -> None:
+def test_qe_40_missing_questions_and_an_unreadable_file(tmp_path: Path) -> None:
     """A task without questions is an error; an unreadable file is reported before the run."""
     pupil = Pupil()
     ran = asked(quiz(tmp_path), pupil, filters=Filters(pattern=compile_javascript("nothing")))
@@ -235,7 +239,7 @@ def test_qe_40_no_questions_and_a_file_that_is_none(tmp_path: Path) -> None:
 
 @attrs.define
 class _Limits:
-    """Opens limits in memory during the run, and keeps a reference."""
+    """A function that opens limits in memory during the run, and keeps a reference."""
 
     limits: list[SharedLimit]
     uses: list[LimitKey]
@@ -274,39 +278,39 @@ def test_qe_41_a_cancelled_run_leaves_results_and_no_leases(tmp_path: Path) -> N
     assert repr(limits.opened) == "<MemoryLimits: 0 leases, 0 waiting>"
 
 
-class _Keeper(MemoryLimits):
+class _CountingLimits(MemoryLimits):
     """A limit server that counts its requests."""
 
     def __init__(self, limits: Sequence[SharedLimit]) -> None:
         super().__init__(limits)
-        self.asked: list[LeaseRequest] = []
+        self.reserved: list[LeaseRequest] = []
 
     async def reserve(self, asks: Sequence[LeaseRequest], /) -> Sequence[Decision]:
-        self.asked += asks
+        self.reserved += asks
         return await super().reserve(asks)
 
 
 @pytest.mark.parametrize("is_remote", [False, True])
 @pytest.mark.parametrize(
-    ("key", "reason"), [("nobody:tokens", "unknown_limit_key"), ("few:tokens", "exceeds_capacity")]
+    ("key", "reason"), [("unknown:tokens", "unknown_limit_key"), ("few:tokens", "exceeds_capacity")]
 )
 def test_ql_16_and_17_a_limit_that_never_allows_a_call_is_a_runtime_error(
     tmp_path: Path, key: str, reason: str, *, is_remote: bool
 ) -> None:
     """The question ends at once, with the reason of the limit server, which is called once."""
     small = SharedLimit(key="few:tokens", kind="budget", capacity=10)
-    uses, permits, asked_for = [LimitKey(key, "tokens")], dict[str, Permits](), list[LeaseRequest]()
+    uses, permits, requests = [LimitKey(key, "tokens")], dict[str, Permits](), list[LeaseRequest]()
 
     async def around(go: Callable[..., Awaitable[None]], _ran: Ran) -> None:
-        keeper = _Keeper([small])
+        backend = _CountingLimits([small])
         if not is_remote:
-            permits["pupil"] = keeper.permits("pupil", uses)
+            permits["pupil"] = backend.permits("pupil", uses)
             await go()
             return
-        async with open_remote(keeper) as limits:
+        async with open_remote(backend) as limits:
             permits["pupil"] = limits.permits("pupil", uses)
             await go()
-        asked_for.extend(keeper.asked)
+        requests.extend(backend.reserved)
 
     pupil = Pupil()
     ran = asked(quiz(tmp_path, 1), pupil, permits=lambda _: permits, around=around)
@@ -314,10 +318,10 @@ def test_ql_16_and_17_a_limit_that_never_allows_a_call_is_a_runtime_error(
     assert ran.questions[0].run_error is not None
     assert ran.questions[0].run_error.kind == reason
     assert ran.end == {"status": "error", "reason": "runtime_error"}
-    assert len(asked_for) == is_remote
+    assert len(requests) == is_remote
 
 
-def test_a_closed_lane_cancels_what_it_did_not_serve(tmp_path: Path) -> None:
+def test_a_closed_lane_cancels_its_remaining_questions(tmp_path: Path) -> None:
     """A refused key is an error of its question; the others are not run."""
     document = quiz(tmp_path, 4, providers=[{"id": "pupil", "lane": {"breakerThreshold": 1}}])
     ran = asked(document, Pupil(says=lambda *_: ProviderError("auth", "wrong key")))
@@ -328,8 +332,8 @@ def test_a_closed_lane_cancels_what_it_did_not_serve(tmp_path: Path) -> None:
     assert ran.rows[3].outcome == "not_run"
 
 
-def test_the_deadline_cancels(tmp_path: Path) -> None:
-    """Started or not: each question names the deadline."""
+def test_the_deadline_cancels_questions(tmp_path: Path) -> None:
+    """Each question names the deadline, started or not."""
     document = quiz(tmp_path, 3, evaluateOptions={"maxEvalTimeMs": 1500})
     ran = asked(document, Pupil())
     assert ran.outcomes == ["correct", "cancelled", "cancelled"]
@@ -338,7 +342,7 @@ def test_the_deadline_cancels(tmp_path: Path) -> None:
 
 
 def test_the_budget_of_the_run_leaves_questions_for_later(tmp_path: Path) -> None:
-    """They were not asked, and have no result."""
+    """They were not started, and have no result."""
     document = quiz(tmp_path, 3, evaluateOptions={"budget": {"requests": 1}})
     ran = asked(document, Pupil())
     assert ran.outcomes == ["correct", "cancelled", "cancelled"]
@@ -361,8 +365,8 @@ def test_a_stop_of_the_run_stops_a_task_that_may_fail_fast(tmp_path: Path) -> No
     assert ran.outcomes == ["correct", "correct", "cancelled", "cancelled"]
 
 
-def test_a_failure_after_the_stop_of_a_run_skips_nothing(tmp_path: Path) -> None:
-    """The failure did not stop the others, although it would have; a failure that came first does."""
+def test_a_failure_after_the_stop_of_a_run_skips_no_question(tmp_path: Path) -> None:
+    """It did not stop the others, because the run was stopped already; an earlier failure does."""
     stop = trio.Event()
 
     async def around(go: Callable[..., Awaitable[None]], _ran: Ran) -> None:
@@ -385,7 +389,7 @@ def test_a_failure_after_the_stop_of_a_run_skips_nothing(tmp_path: Path) -> None
     assert outcomes(1.25) == ["runtime_error", "correct", "skipped", "skipped"]
 
 
-def test_a_tool_that_was_interrupted_was_called(tmp_path: Path) -> None:
+def test_an_interrupted_tool_counts_as_called(tmp_path: Path) -> None:
     """Calls of a tool are counted when they start."""
     (tmp_path / "slow.py").write_text("import time\n\ndef slow(_arguments):\n    time.sleep(30)\n")
     tools = [{"name": "slow", "target": f"file://{tmp_path}/slow.py:slow"}]
@@ -396,8 +400,8 @@ def test_a_tool_that_was_interrupted_was_called(tmp_path: Path) -> None:
     assert ran.names(0)[-2:] == ["tool_start", "runtime_error"]
 
 
-def test_an_empty_reply_is_tried_again_and_paid_for(tmp_path: Path) -> None:
-    """It is not a step; its usage counts."""
+def test_an_empty_reply_is_retried_and_its_usage_counts(tmp_path: Path) -> None:
+    """It is not a step."""
     document = quiz(tmp_path, 1, evaluateOptions={"salvageRounds": 1})
 
     def says(_number: int, step: int) -> Any:
@@ -430,7 +434,7 @@ def test_a_question_that_is_retried_continues_where_it_failed(tmp_path: Path, to
     assert ran.questions[0].wall_time_s == 3
 
 
-def test_tokens_that_are_not_counted_are_estimated(tmp_path: Path) -> None:
+def test_uncounted_tokens_are_estimated(tmp_path: Path) -> None:
     """The estimate is a quarter of the characters of prompt and reply."""
     pupil = Pupil(says=lambda *_: Reply(output=RIGHT))
     ran = asked(quiz(tmp_path, 1), pupil)
@@ -457,15 +461,15 @@ def test_templates_in_a_question_are_text(tmp_path: Path) -> None:
     assert "{{env.HOME}} {% if %}" in pupil.requests[0].prompt
 
 
-def test_the_transform_of_a_provider_gives_what_is_parsed(tmp_path: Path) -> None:
-    """A provider that returns data configures how to get the text."""
+def test_the_output_of_a_transform_is_parsed(tmp_path: Path) -> None:
+    """A provider that returns data configures how to extract the text."""
     document = quiz(tmp_path, 1, providers=[{"id": "pupil", "transform": "output.said"}])
     ran = asked(document, Pupil(says=lambda *_: Reply(output={"said": RIGHT})))
     assert ran.outcomes == ["correct"]
     assert ran.rows[0].output == RIGHT
 
 
-def test_qe_50_the_events_of_a_question_that_waits_for_nothing(tmp_path: Path) -> None:
+def test_qe_50_the_events_of_a_question_without_waits(tmp_path: Path) -> None:
     """There are six events, in order, which are stored with the row."""
     ran = asked(quiz(tmp_path, 1), Pupil())
     life = ["queued", "scheduled", "reserving", "running", "parsing", "correct"]
@@ -500,7 +504,7 @@ def test_qe_51_a_limit_without_room_is_reported_once(tmp_path: Path) -> None:
     assert ran.ended_at == 61
 
 
-def test_a_lane_that_is_full_is_reported_as_such(tmp_path: Path) -> None:
+def test_a_wait_for_a_full_lane_is_reported_as_such(tmp_path: Path) -> None:
     """With more workers than slots the second question waits for its lane, not for a limit."""
     document = quiz(
         tmp_path,
@@ -548,20 +552,22 @@ def test_qe_52_tools_are_reported_with_their_duration_and_error(tmp_path: Path, 
 
     pupil = Pupil(says=says, takes=lambda _: 0.0)
     ran = asked(quiz(tmp_path, 1, entry={"tools": tools}), pupil, run=trio.run)
-    told: list[tuple[str, dict[str, Any]]] = [
+    details_of_events: list[tuple[str, dict[str, Any]]] = [
         (event.name, dict(event.details)) for event in ran.events if "tool_" in event.name
     ]
-    took = [details.pop("duration_ms") for name, details in told if name == "tool_finish"]
+    took = [
+        details.pop("duration_ms") for name, details in details_of_events if name == "tool_finish"
+    ]
     assert [ms > 0 for ms in took] == [True, True, True]
     unknown = 'the call of glance names an unknown function; offered functions are: "look"'
-    assert told[:5] == [
+    assert details_of_events[:5] == [
         ("tool_start", {"name": "look"}),
         ("tool_finish", {"name": "look"}),
         ("tool_start", {"name": "glance"}),
         ("tool_finish", {"name": "glance", "error": unknown}),
         ("tool_start", {"name": "look"}),
     ]
-    assert "it is dark" in told[5][1]["error"]
+    assert "it is dark" in details_of_events[5][1]["error"]
     assert ran.outcomes == ["correct"]
     assert ran.questions[0].tool_calls == {"look": 2, "glance": 1}
     assert ran.names(0)[3:6] == ["running", "tool_start", "tool_finish"]
@@ -593,7 +599,7 @@ def test_qe_53_an_observer_that_raises_is_logged_once(
     assert [event.name for event in ran.questions[2].events][-2:] == ["parsing", "correct"]
 
 
-def test_an_observer_of_the_kernel_that_raises_costs_no_event(tmp_path: Path) -> None:
+def test_an_observer_of_the_kernel_that_raises_loses_no_event(tmp_path: Path) -> None:
     """The events of questions are recorded by the run itself."""
 
     def observe(_event: Any) -> None:
@@ -603,7 +609,7 @@ def test_an_observer_of_the_kernel_that_raises_costs_no_event(tmp_path: Path) ->
     assert ran.names(0)[-2:] == ["parsing", "correct"]
 
 
-def test_steps_that_were_paid_for_are_not_asked_again(tmp_path: Path, tools: Any) -> None:
+def test_recorded_steps_are_not_repeated(tmp_path: Path, tools: Any) -> None:
     """A question that was interrupted continues with its second step, and stops at the same step."""
     document = quiz(tmp_path, 1, entry={"tools": tools, "budget": {"maxSeconds": 2.5}})
     pupil = Pupil(says=_steps({0: 9}), takes=lambda _: 1.0)
@@ -633,7 +639,7 @@ def test_steps_that_were_paid_for_are_not_asked_again(tmp_path: Path, tools: Any
         assert one.attempts == other.attempts
 
 
-def test_rows_are_written_down_before_their_end_is_reported(tmp_path: Path) -> None:
+def test_rows_are_stored_before_their_end_is_reported(tmp_path: Path) -> None:
     """The journal contains the row before the event of its outcome is reported."""
     notes, seen = Notes(), []
 
@@ -645,8 +651,8 @@ def test_rows_are_written_down_before_their_end_is_reported(tmp_path: Path) -> N
     assert seen == [[0], [0, 1], [0, 1, 2]]
 
 
-def test_an_outcome_is_reported_when_its_row_is_safe_and_not_in_its_turn(tmp_path: Path) -> None:
-    """Replies and rows take a moment to store; a long first question delays no other."""
+def test_an_outcome_is_reported_when_its_row_is_stored_and_not_in_order(tmp_path: Path) -> None:
+    """Replies and rows take time to store; a long first question delays no other."""
     notes, seen = Notes(lasts=0.25), []
 
     def observe(event: Any) -> None:
@@ -676,12 +682,14 @@ def test_outcomes_of_a_cancelled_run_are_reported_once_before_its_task_ends(tmp_
     ran = asked(document, Pupil(takes=lambda _: 2.0), around=around, journal=notes)
     assert ran.outcomes == ["correct"] * 2 + ["cancelled"] * 4
     assert [ran.names(index)[-1] for index in range(6)] == ran.outcomes
-    told = [event.index for event in ran.events if event.name in {"correct", "cancelled"}]
-    assert sorted(str(index) for index in told) == list("012345")
+    details_of_events = [
+        event.index for event in ran.events if event.name in {"correct", "cancelled"}
+    ]
+    assert sorted(str(index) for index in details_of_events) == list("012345")
     assert ran.events[-2].name == "task_end"
 
 
-def test_a_reply_that_is_there_already_is_parsed_without_a_reservation(tmp_path: Path) -> None:
+def test_a_recorded_reply_is_parsed_without_a_reservation(tmp_path: Path) -> None:
     """A resumed question with a recorded reply makes no call."""
     document = quiz(tmp_path, 2)
     notes = Notes()

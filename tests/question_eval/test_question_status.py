@@ -33,8 +33,8 @@ def expected(outcomes: list[QuestionOutcome]) -> tuple[str, str | None]:
 
 
 @given(some_outcomes)
-def test_the_first_rule_that_holds_decides(outcomes: list[QuestionOutcome]) -> None:
-    """The order of questions, and how counts are joined, do not matter."""
+def test_the_first_applicable_rule_decides(outcomes: list[QuestionOutcome]) -> None:
+    """Neither the order of questions nor how counts are joined matters."""
     counts = QuestionCounts.of(outcomes)
     assert (counts.status, counts.reason) == expected(outcomes)
     half = len(outcomes) // 2
@@ -43,26 +43,26 @@ def test_the_first_rule_that_holds_decides(outcomes: list[QuestionOutcome]) -> N
 
 
 @given(some_outcomes)
-def test_errors_never_make_the_denominator_smaller(outcomes: list[QuestionOutcome]) -> None:
+def test_errors_never_reduce_the_denominator(outcomes: list[QuestionOutcome]) -> None:
     """Accuracy is a share of all questions that were run to their end, including errors."""
     counts = QuestionCounts()
     for outcome in outcomes:
         counts.add(outcome)
-    told = counts.json()
-    assert told["questionsTotal"] == len(outcomes)
+    values = counts.json()
+    assert values["questionsTotal"] == len(outcomes)
     ended = len(outcomes) - outcomes.count("cancelled") - outcomes.count("skipped")
-    assert told["questionsEnded"] == ended
-    assert told["questionsCorrect"] + told["questionsIncorrect"] == ended
-    assert told["accuracy"] * max(1, ended) == pytest.approx(outcomes.count("correct"))
-    assert sum(told["questionsByOutcome"].values()) == len(outcomes)
-    assert list(told["questionsByOutcome"]) == [name for name in OUTCOMES if name in outcomes]
+    assert values["questionsEnded"] == ended
+    assert values["questionsCorrect"] + values["questionsIncorrect"] == ended
+    assert values["accuracy"] * max(1, ended) == pytest.approx(outcomes.count("correct"))
+    assert sum(values["questionsByOutcome"].values()) == len(outcomes)
+    assert list(values["questionsByOutcome"]) == [name for name in OUTCOMES if name in outcomes]
 
 
 @given(st.lists(st.lists(st.tuples(st.sampled_from(OUTCOMES), st.integers(0, 9))), max_size=4))
-def test_every_task_of_a_run_is_in_one_number(
+def test_every_task_of_a_run_has_one_status(
     tasks: list[list[tuple[QuestionOutcome, int]]],
 ) -> None:
-    """Every task has one of the three statuses; questions and tokens are totals."""
+    """It is one of three; questions and tokens are totals."""
     each = []
     for questions in tasks:
         each.append(QuestionCounts())
@@ -87,7 +87,7 @@ def test_every_task_of_a_run_is_in_one_number(
     assert facts["question_accuracy"] * max(1, len(ended_ones)) == pytest.approx(correct)
 
 
-def test_rows_that_are_no_questions_have_no_outcome() -> None:
+def test_rows_without_a_question_have_no_outcome() -> None:
     """Their records contain no question."""
     assert outcome_of({}) is None
     assert outcome_of({"question": {"outcome": "skipped"}}) == "skipped"

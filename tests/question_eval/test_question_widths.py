@@ -1,4 +1,4 @@
-"""The widths of lanes for tasks of questions follow the number of workers."""
+"""The max concurrency of lanes for tasks of questions follows the number of workers."""
 
 from pathlib import Path
 from typing import Any
@@ -34,10 +34,10 @@ def widths(document: Any, cap: int | None = None) -> dict[str, int]:
         (8, {}, {"maxConcurrency": 3}, 5, 3),
     ],
 )
-def test_a_lane_has_room_for_all_workers_where_its_width_is_not_configured(
+def test_a_lane_has_room_for_all_workers_by_default(
     tmp_path: Path, *, workers: int | None, options: Any, lane: Any, cap: int | None, width: int
 ) -> None:
-    """A configured width holds, and so does a cap."""
+    """A configured max concurrency applies, and so does a cap."""
     document = quiz(
         tmp_path,
         entry={"workers": workers},
@@ -47,14 +47,14 @@ def test_a_lane_has_room_for_all_workers_where_its_width_is_not_configured(
     assert list(widths(document, cap).values()) == [width]
 
 
-def test_the_workers_of_limits_have_room_as_well(tmp_path: Path) -> None:
+def test_workers_of_the_limits_have_room_too(tmp_path: Path) -> None:
     """They apply to every task without its own workers."""
     document = quiz(tmp_path, limits={"limits": [], "workers": 9})
     assert list(widths(document).values()) == [9]
 
 
 def test_tasks_that_share_a_lane_share_its_room(tmp_path: Path) -> None:
-    """A lane that another task also uses is not narrower; lanes of other tasks are unchanged."""
+    """A lane that another task also uses is not smaller; lanes of other tasks are unchanged."""
     document = quiz(tmp_path, entry={"workers": 8, "providers": ["pupil"]})
     (task,) = document["tasks"]
     said = {"type": "prompt_eval", "prompts": ["a"], "providers": ["pupil", "other"]}
@@ -67,8 +67,8 @@ def test_tasks_that_share_a_lane_share_its_room(tmp_path: Path) -> None:
     assert widths(document, cap=3) == {"pupil": 3, "other": 3}
 
 
-def test_a_width_that_one_of_several_tasks_names_holds_for_all(tmp_path: Path) -> None:
-    """It belongs to the lane."""
+def test_a_max_concurrency_set_by_one_task_applies_to_all(tmp_path: Path) -> None:
+    """It is a setting of the lane."""
     document = quiz(tmp_path, entry={"workers": 8})
     narrow = [{"id": "pupil", "lane": {"maxConcurrency": 2}}]
     said = {"id": "said", "type": "prompt_eval", "prompts": ["a"], "providers": narrow}

@@ -21,7 +21,7 @@ def two(folder: Path, size: int = 3) -> Any:
     return document
 
 
-def test_a_run_starts_and_ends_with_events_of_its_own(tmp_path: Path) -> None:
+def test_a_run_has_its_own_start_and_end_events(tmp_path: Path) -> None:
     """All events share one sequence of numbers, and the last one contains the totals of both tasks."""
     pupil = Pupil(says=lambda number, step: WRONG if (number, step) == (2, 1) else RIGHT)
     ran = asked(two(tmp_path), pupil)
@@ -48,8 +48,8 @@ def test_a_run_starts_and_ends_with_events_of_its_own(tmp_path: Path) -> None:
     }
 
 
-def test_what_was_there_already_is_counted_at_the_end(tmp_path: Path) -> None:
-    """Rows of an earlier execution are not run again, and their tokens are counted."""
+def test_rows_of_an_earlier_execution_are_counted_at_the_end(tmp_path: Path) -> None:
+    """They are not run again, and their tokens are counted."""
     document = quiz(tmp_path, 3)
     whole = Notes()
     asked(document, Pupil(), journal=whole)
@@ -62,7 +62,7 @@ def test_what_was_there_already_is_counted_at_the_end(tmp_path: Path) -> None:
     assert (last.details["questions_total"], last.details["tokens_total"]) == (3, 45)
 
 
-def test_a_run_that_is_cancelled_has_its_end(tmp_path: Path) -> None:
+def test_a_cancelled_run_has_an_end_event(tmp_path: Path) -> None:
     """Every task is an error then."""
 
     async def context(go: Any, _ran: Any) -> None:
@@ -88,7 +88,7 @@ def test_a_run_without_questions_has_no_such_events(tmp_path: Path) -> None:
 
 @attrs.define
 class _Busy:
-    """Counts the concurrent questions."""
+    """A provider that counts concurrent questions."""
 
     now: int = 0
     most: int = 0
@@ -104,7 +104,7 @@ class _Busy:
 
 
 @pytest.mark.parametrize(("lanes", "at_once"), [(("one", "one"), 2), (("one", "two"), 4)])
-def test_workers_are_those_of_each_lane_of_a_task(
+def test_workers_apply_to_each_lane_of_a_task(
     tmp_path: Path, lanes: tuple[str, str], at_once: int
 ) -> None:
     """Providers that share a lane share its workers; each other lane has as many."""

@@ -19,7 +19,7 @@ from trioeval.report.compare import (
     compared_line,
     comparison_json,
     first_of,
-    unfinished_lines,
+    left_out_lines,
 )
 from trioeval.report.compare_runs import KINDS, findings_of
 from trioeval.report.formats.json import json_chunks
@@ -36,7 +36,7 @@ def made(word: str, status: int = 0, output: str = "out", **more: Any) -> Record
         "provider": {"id": "p", "label": ""},
         "prompt": {"label": "q"},
         "vars": {"word": word},
-        "testCase": {"description": None},
+        "testCase": {"description": None, "assert": [{"type": "equals", "value": "out"}]},
         "response": {"output": output},
         "score": [1.0, 0.0, 0.0][status],
         "failureReason": status,
@@ -67,6 +67,12 @@ def kinds_of(old: Sequence[Record], new: Sequence[Record], **how: Any) -> list[s
         (made("a"), made("a", score=0.5), ["changed"]),
         (made("a"), made("a", score=1 + 1e-15), []),
         (made("a"), made("a", response=None), ["changed"]),
+        (made("a", testCase={}), made("a", testCase={}), []),
+        (made("a", testCase={}), made("a", testCase={}, output="other"), ["changed"]),
+        (made("a", testCase={}), made("a", 1), ["changed"]),
+        (made("a"), made("a", testCase={}), ["changed"]),
+        (made("a", testCase={}), made("a", 2), ["worse"]),
+        (made("a", 2), made("a", testCase={}), ["better"]),
         (made("a"), made("a", testIdx=7, promptIdx=3), []),
         (made("a"), made("b"), ["new", "gone"]),
         (made("a"), made("a", provider={"id": "p", "label": "other"}), ["new", "gone"]),
@@ -233,10 +239,10 @@ def test_unfinished_rows_are_not_paired() -> None:
     assert (column.before.left, column.after.left) == (3, 3)
     after = column.json()["after"]
     assert (after["rows"], after["error"], after["unfinished"]) == (2, 0, 3)
-    assert [*unfinished_lines(comparison.columns)] == [
+    assert [*left_out_lines(comparison.columns)] == [
         "3 rows of the earlier run did not end; the comparison leaves them out",
         "3 rows of the later run did not end; the comparison leaves them out",
     ]
-    assert [*unfinished_lines(compared(old[:2], new[:1])[0].columns)] == []
+    assert [*left_out_lines(compared(old[:2], new[:1])[0].columns)] == []
     ended = {"trioeval": {"outcome": "failed"}}
     assert kinds_of([made("a")], [made("a", 2, metadata=ended)]) == ["worse"]

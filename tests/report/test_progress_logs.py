@@ -168,7 +168,7 @@ def test_github_output_has_groups_and_annotations() -> None:
     assert len([line for line in lines if line.startswith("::error ")]) == 10
     assert lines[7] == (
         "::error file=evals/suite.yaml,title=FAIL mine%2C row 0 (word=hi)"
-        "::::error::hostile ##\\[group]hostile, 100 %25"
+        '::::error::hostile ##\\[group]hostile, 100 %25; output: "say hi"'
     )
     assert lines[-2].startswith("::notice title=trioeval::8 more rows did not pass; ")
     assert lines[-1] == "6 rows; exit 100: it failed"
@@ -176,6 +176,8 @@ def test_github_output_has_groups_and_annotations() -> None:
 
 def test_annotations_omit_stripped_parts() -> None:
     """Annotations have no stripped parts, and no path of a suite elsewhere."""
+    strip = Strip(response_output=True)
+    assert not any("output:" in line for line in told_of_run("github", strip, seconds=11))
     strip = Strip(test_vars=True, grading_result=True)
     lines = told_of_run("github", strip, Path("/elsewhere"), seconds=11)
     assert lines[7] == "::error title=FAIL mine%2C row 0::no reason given"

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from typing import Any
 
 import attrs
 import pytest
@@ -50,6 +51,47 @@ def test_a_row_contains_the_results_of_provider_filters() -> None:
         "flaggedInput": True,
         "flaggedOutput": False,
     }
+
+
+GROUNDS = [
+    ({}, Status.NOT_GRADED),
+    ({"assert": [{"type": "contains", "value": "hi"}]}, Status.PASS),
+    ({"assert": [{"type": "contains", "value": "ho"}]}, Status.FAIL),
+]
+
+
+@pytest.mark.parametrize(("test", "status"), GROUNDS)
+def test_a_row_and_its_record_have_the_same_status(test: dict[str, Any], status: Status) -> None:
+    """Both are decided by the same rule, and stripped records keep their status."""
+    suite = {
+        "providers": ["mine"],
+        "prompts": ["say {{word}}"],
+        "tests": [{"vars": {"word": "hi"}, **test}],
+    }
+    _, (row,) = rows_of(suite)
+    assert row.status is status
+    (record,) = records_of([row])
+    assert RowRecord.of(record).status is status
+    assert record["success"] is (status is not Status.FAIL)
+    strips = (Strip(**{field.name: True for field in attrs.fields(Strip)}), KEEP_ALL)
+    assert {RowRecord.of(record).stripped(strip).status for strip in strips} == {status}
+
+
+@pytest.mark.parametrize(
+    "grounds",
+    [
+        {"namedScores": {"m": 1}},
+        {"question": {"outcome": "correct"}},
+        {"gradingResult": {"componentResults": [{"pass": True}]}},
+        {"response": {"metadata": {"agent": {"message": "done"}}}},
+    ],
+)
+def test_a_record_without_assertions_is_graded_by_other_grounds(grounds: dict[str, Any]) -> None:
+    """Metrics of extensions, questions, verdicts of other programs, and agents are grounds."""
+    record = {"success": True, "failureReason": 0}
+    assert RowRecord.of(record).status is Status.NOT_GRADED
+    assert RowRecord.of({**record, **grounds}).status is Status.PASS
+    assert RowRecord.of({**record, "response": {"metadata": {"agent": "x"}}}).counted_score is None
 
 
 @pytest.mark.parametrize("name", [field.name for field in attrs.fields(Strip)])

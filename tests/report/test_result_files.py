@@ -160,7 +160,8 @@ def test_junit_has_a_suite_for_each_column_and_a_case_for_each_row() -> None:
     assert failure is not None
     assert failure.get("type") == "assertion"
     assert failure.text == (
-        'Score: 0.75\nReason: the output does not equal "no"\nFailed assertions:\n- equals'
+        'Score: 0.75\nReason: the output does not equal "no"; output: "say hi"\n'
+        "Failed assertions:\n- equals"
     )
     assert error is not None
     assert (error.get("message"), error.text) == ("server: down", "server: down")
@@ -238,6 +239,7 @@ def test_stripped_parts_are_absent(name: str) -> None:
     left = results_of(suite | {"providers": providers}, provider, strip=strip)
     text = "".join(json_chunks(document(left)))
     assert STRIPS[name] not in text
+    assert STRIPS[name] not in "".join(junit_chunks(left))
     if name == "prompt_text":
         assert "say {{word}}" not in text
     assert "".join(junit_chunks(left)).count("<testcase") == len(list(left.shown()))

@@ -53,7 +53,7 @@ def test_a_row_shows_prompt_output_and_assertions() -> None:
     ]
     titles = [line for line in lines if line and not line.startswith(" ")][3:]
     assert titles[:4] == [
-        'verdict: the output does not equal "no"',
+        'verdict: the output does not equal "no"; output: "say hi"',
         "variables",
         "prompt",
         "reply (ended by stop)",

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from trioeval.report.run_list import runs_table
+from trioeval.report.run_list import run_json, run_line, runs_table
 from trioeval.report.stored import StoredRunFacts
 
 
@@ -72,6 +72,17 @@ def test_a_run_is_one_line_on_a_wide_terminal() -> None:
     wide = lines(RUNS, 200)
     assert wide[2].split()[:3] == [RUNS[0].id, "2026-11-22", "20:12"]
     assert "$12.50" in wide[2]
+
+
+def test_rows_that_nothing_graded_have_a_column_and_enter_no_rate() -> None:
+    """The column is shown if a run has such rows."""
+    graded = listed(rows=10, passed=3, failed=1, errors=0, not_graded=6, sizes=(10,))
+    shown = lines([graded], 200)
+    assert "not graded" in shown[0]
+    assert "75.0 % of 4 graded" in shown[2]
+    assert "not graded" not in lines(RUNS, 200)[0]
+    assert "3 passed, 1 failed, 0 errors, 6 not graded" in run_line(graded)
+    assert run_json(graded)["notGraded"] == 6
 
 
 def test_a_narrow_terminal_has_two_lines_for_a_run() -> None:

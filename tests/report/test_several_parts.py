@@ -62,7 +62,11 @@ def test_a_table_has_the_columns_of_all_tasks() -> None:
     assert first[:5] == ["Task", "Description", "word", "prompt", "z"]
     assert [line[0] for line in lines] == ["first", "first", "second"]
     place = first.index("[mine] {{prompt}}")
-    assert [line[place + 1] for line in lines] == ["", "", "PASS"]
+    assert [line[place + 1 : place + 3] for line in lines] == [
+        ["", ""],
+        ["", ""],
+        ["NOT GRADED", ""],
+    ]
     assert {len(line) for line in lines} == {len(first)}
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 import trioeval
 from trioeval.kernel import WaitReason
 from trioeval.report.activity import WAIT_WORDS
-from trioeval.report.records import RowRecord
+from trioeval.report.records import STRIPPED_OUTPUT, RowRecord
 from trioeval.report.statistics.grouped import RowPlace
 from trioeval.report.summary import (
     RunUsage,
@@ -166,8 +166,8 @@ def test_failures_have_index_status_name_and_reason() -> None:
     assert printed(view, width=100) == [
         "3 rows did not pass",
         "row",
-        '  0  FAIL   word=hi | mine: the output does not equal "no"',
-        '  1  FAIL   word=hi | back: the output does not equal "no"',
+        '  0  FAIL   word=hi | mine: the output does not equal "no"; output: "say hi"',
+        '  1  FAIL   word=hi | back: the output does not equal "no"; output: "say hi"',
         "  2  ERROR  second | mine: server: down",
         "one row in full: show me 0",
         "",
@@ -177,7 +177,7 @@ def test_failures_have_index_status_name_and_reason() -> None:
     assert printed(view, width=100) == [
         "1 row did not pass",
         "row",
-        '  0  FAIL  word=hi: the output does not equal "no"',
+        '  0  FAIL  word=hi: the output does not equal "no"; output: "say hi"',
         "",
     ]
 
@@ -193,6 +193,64 @@ def test_the_expected_value_is_shown_if_the_reason_lacks_it() -> None:
     assert "not good; expected: equals no" in " ".join(printed(view, width=100))
     record["gradingResult"]["componentResults"][1]["assertion"].pop("value")
     assert kept([record]).groups[0].expected is None
+
+
+def test_the_template_of_an_expected_value_is_not_shown() -> None:
+    """The reason quotes the rendered value."""
+    _, rows = rows_of()
+    record = records_of(rows)[0]
+    record["gradingResult"]["componentResults"][1]["assertion"]["value"] = "{{answer}}"
+    assert kept([record]).groups[0].expected is None
+
+
+def failed_record(output: object, reason: str, **said: object) -> dict[str, Any]:
+    """Return a row whose only assertion failed."""
+    record = records_of(rows_of()[1])[0]
+    part = {"pass": False, "score": 0, "reason": reason, "assertion": {"type": "equals", **said}}
+    record["response"]["output"] = output
+    record["gradingResult"] |= {"reason": reason, "componentResults": [part]}
+    return record
+
+
+NOT_EQUAL = 'the output does not equal "109"'
+
+
+@pytest.mark.parametrize(
+    ("output", "reason", "shown"),
+    [
+        ("109 dollars", NOT_EQUAL, '"109 dollars"'),
+        ("two\nlines", NOT_EQUAL, r'"two\nlines"'),
+        ("x" * 500, NOT_EQUAL, f'"{"x" * 78}…'),
+        ("", NOT_EQUAL, '""'),
+        ({"a": 1}, NOT_EQUAL, '{"a":1}'),
+        (None, NOT_EQUAL, None),
+        (STRIPPED_OUTPUT, NOT_EQUAL, None),
+        ("109 dollars", 'the output contains "109 dollars"', None),
+        ("109 dollars", "the judge found no number", None),
+    ],
+)
+def test_a_failure_shows_the_output_that_its_reason_is_about(
+    output: object, reason: str, shown: str | None
+) -> None:
+    """The excerpt is made from the row when it is shown, so stored reasons do not contain the output."""
+    record = RowRecord.of(failed_record(output, reason))
+    assert record.output_excerpt == shown
+    assert record.explained(300) == (reason if shown is None else f"{reason}; output: {shown}")
+    (failure,) = kept([failed_record(output, reason)]).groups
+    assert (failure.reason, failure.output) == (reason, shown)
+
+
+def test_the_text_that_a_transform_made_is_not_taken_for_the_output() -> None:
+    """An assertion with a transform compares another text."""
+    record = failed_record("109 dollars", NOT_EQUAL, transform="json.price")
+    assert RowRecord.of(record).output_excerpt is None
+
+
+def test_failures_without_outputs_have_only_reasons() -> None:
+    """So the list of a run whose outputs are stripped shows none."""
+    found = Failures(1, shows_outputs=False)
+    found.add(0, RowRecord.of(failed_record("109 dollars", NOT_EQUAL)))
+    assert [(one.reason, one.output) for one in found.groups] == [(NOT_EQUAL, None)]
 
 
 def test_rows_with_the_same_error_are_one_group() -> None:

@@ -68,15 +68,15 @@ def busy() -> ProviderError:
 
 def test_a_judge_gets_the_prompt_the_variables_and_the_place_of_the_row() -> None:
     """Its reply determines the verdict."""
-    asked: list[Request] = []
+    requests: list[Request] = []
 
     async def judge(request: Request) -> str:
-        asked.append(request)
+        requests.append(request)
         return "no, it is not"
 
     row = row_of(ASKS, judge=judge)
     assert (row.status, row.error) == (Status.FAIL, "no, it is not")
-    (request,) = asked
+    (request,) = requests
     assert request.prompt == "hello | kind"
     assert (request.vars, request.options) == ({"word": "hello"}, {})
     assert (request.test_idx, request.prompt_idx, request.repeat_index) == (0, 0, 0)
@@ -111,7 +111,7 @@ def test_a_judge_on_the_narrow_lane_of_its_own_provider_never_waits_for_itself()
     seconds=st.lists(st.floats(0, 5), min_size=1, max_size=5),
     random=st.random_module(),
 )
-def test_lanes_hold_for_judges_shared_by_several_rows(
+def test_limits_of_lanes_apply_to_judges_shared_by_several_rows(
     *, width: int, assertions: int, tests: int, same: bool, seconds: list[float], random: Any
 ) -> None:
     """Calls in flight never exceed the width of a lane; every row gets its verdict."""
@@ -134,7 +134,7 @@ def test_lanes_hold_for_judges_shared_by_several_rows(
     assert max(most.values()) <= width
 
 
-def test_a_judge_is_asked_again_by_its_lane() -> None:
+def test_a_judge_is_called_again_by_its_lane() -> None:
     """It answers after two transient failures and a refusal; the provider is called once."""
     answers = queue(busy(), ProviderError("rate_limited", "slow down"), busy(), "yes")
     row = row_of(ASKS, judge=answers)
@@ -143,7 +143,7 @@ def test_a_judge_is_asked_again_by_its_lane() -> None:
 
 
 @pytest.mark.parametrize("kind", ["asks", "not-asks"])
-def test_a_judge_that_fails_is_an_error_and_no_verdict(kind: str) -> None:
+def test_a_failed_judge_is_an_error_and_not_a_verdict(kind: str) -> None:
     """This holds under `not-` too; the row keeps its reply, and names the judge and the failure."""
     row = row_of({**ASKS, "type": kind}, judge=queue(*(busy() for _ in range(9))))
     assert (row.status, row.output, row.verdict, row.failure) == (Status.ERROR, "hello", None, None)
@@ -153,13 +153,13 @@ def test_a_judge_that_fails_is_an_error_and_no_verdict(kind: str) -> None:
         "errorKind": "server",
         "bodyExcerpt": "come back later",
     }
-    told = row_json(row, "e")
-    assert told["metadata"]["trioeval"]["gradingError"] == row.details
-    assert told["tokenUsage"]["assertions"]["numRequests"] == row.calls - 1 == 4
+    record = row_json(row, "e")
+    assert record["metadata"]["trioeval"]["gradingError"] == row.details
+    assert record["tokenUsage"]["assertions"]["numRequests"] == row.calls - 1 == 4
 
 
 @pytest.mark.parametrize(
-    ("reply", "told"),
+    ("reply", "record"),
     [
         (Reply(output=" \n"), "returned no text"),
         (Reply(output=None), "returned no text"),
@@ -171,15 +171,17 @@ def test_a_judge_that_fails_is_an_error_and_no_verdict(kind: str) -> None:
         (Reply(output="ye", finish_reason="content_filter"), "refused to reply"),
     ],
 )
-def test_a_reply_without_an_answer_is_an_error_and_is_paid_for(reply: Reply, told: str) -> None:
+def test_a_reply_without_an_output_is_an_error_and_its_cost_counts(
+    reply: Reply, record: str
+) -> None:
     """Its costs are counted."""
     row = row_of(ASKS, judge=queue(reply))
     assert (row.status, row.spent.calls) == (Status.ERROR, 1)
-    assert row.error == f"assert[0] (asks): the grader judge {told}"
+    assert row.error == f"assert[0] (asks): the grader judge {record}"
     assert row.details == {"grader": "judge", "graderReply": reply.output}
 
 
-def test_a_reply_that_was_interrupted_says_so() -> None:
+def test_a_reply_that_was_cut_off_is_reported_as_such() -> None:
     """The finish reason shows it; the remaining text would be misleading."""
     half = Reply(output='{"pass": tr', finish_reason="length")
     rubric = {"type": "llm-rubric", "value": "kind", "provider": "judge"}
@@ -188,21 +190,21 @@ def test_a_reply_that_was_interrupted_says_so() -> None:
     assert "; it was cut off (finish reason length): raise max_tokens; it begins" in str(row.error)
 
 
-def test_what_judges_use_is_reported_by_assertion_and_by_row() -> None:
+def test_usage_of_judges_is_reported_by_assertion_and_by_row() -> None:
     """The cost of the row stays that of its provider."""
     row = row_of(ASKS, {"type": "contains", "value": "e"}, ASKS)
-    told = row_json(row, "e")
-    first, second, _ = told["gradingResult"]["componentResults"]
+    record = row_json(row, "e")
+    first, second, _ = record["gradingResult"]["componentResults"]
     assert (first["tokensUsed"]["total"], first["tokensUsed"]["numRequests"]) == (0, 1)
     assert (first["tokensUsed"]["prompt"], second["tokensUsed"]["prompt"]) == (3, 0)
     assert first["metadata"] == {"graders": ["judge"], "graderReplies": ["yes"]}
-    assert told["gradingResult"]["tokensUsed"]["completion"] == 8
-    assert told["tokenUsage"]["assertions"]["completion"] == 8
-    assert told["tokenUsage"]["total"] == 100
-    assert (told["cost"], told["metadata"]["trioeval"]["gradingCost"]) == (1.0, 0.5)
+    assert record["gradingResult"]["tokensUsed"]["completion"] == 8
+    assert record["tokenUsage"]["assertions"]["completion"] == 8
+    assert record["tokenUsage"]["total"] == 100
+    assert (record["cost"], record["metadata"]["trioeval"]["gradingCost"]) == (1.0, 0.5)
 
 
-def test_what_was_used_is_counted_when_it_comes_to_nothing() -> None:
+def test_usage_without_a_result_is_counted() -> None:
     """Costs are counted if another assertion fails with an error, or the row is interrupted."""
     failing = row_of(ASKS, {**LIKE, "provider": "judge"})
     assert (failing.status, failing.spent.calls) == (Status.ERROR, 2)
@@ -231,20 +233,20 @@ def test_an_assertion_without_weight_fails_alone() -> None:
 
 @settings(max_examples=10)
 @given(random=st.random_module(), places=st.permutations([LIKE, ASKS, LIKE]))
-def test_equal_texts_of_a_row_are_one_call_which_the_first_assertion_pays(
+def test_equal_texts_of_a_row_are_one_call_that_counts_for_the_first_assertion(
     random: Any, places: list[Any]
 ) -> None:
     """The result does not depend on the order of arrival. Output and value are equal here."""
-    asked: list[str] = []
+    requests: list[str] = []
 
     async def judge(request: Request) -> Reply:
-        asked.append(request.prompt)
+        requests.append(request.prompt)
         await trio.sleep(1)
         output: Any = "yes" if "|" in request.prompt else [1, 0]
         return Reply(output=output, usage=Usage(total=5))
 
     row = row_of(*places, judge=judge)
-    assert asked.count("hello") == 1
+    assert requests.count("hello") == 1
     assert row.verdict is not None
     totals = [part.spent.usage.total for part in row.verdict.parts]
     assert totals == [
@@ -254,7 +256,7 @@ def test_equal_texts_of_a_row_are_one_call_which_the_first_assertion_pays(
     assert row.spent.usage.total == 10
 
 
-def test_a_vector_that_failed_is_not_asked_for_by_others() -> None:
+def test_a_vector_that_failed_is_not_requested_by_others() -> None:
     """All assertions that need it fail with it, whether they wait for it or come later."""
     row = row_of(LIKE, LIKE, LIKE, LIKE, judge=queue(Reply(output="no vector")))
     assert row.error == (
@@ -263,7 +265,7 @@ def test_a_vector_that_failed_is_not_asked_for_by_others() -> None:
     assert row.spent.calls == 1
 
 
-def test_a_vector_that_failed_transiently_is_asked_for_in_the_next_round() -> None:
+def test_a_vector_that_failed_transiently_is_requested_in_the_next_round() -> None:
     """Existing results are kept."""
     answers = [Reply(output=[1]), *(busy() for _ in range(4)), Reply(output=[1])]
     other = {**LIKE, "value": "other"}
@@ -302,7 +304,7 @@ def test_a_waiting_row_requests_a_vector_when_the_first_caller_is_interrupted() 
         ([{"label": "hello", "score": float("nan")}], None),
     ],
 )
-def test_labels_come_in_several_forms(*, output: Any, passes: bool | None) -> None:
+def test_labels_may_have_several_forms(*, output: Any, passes: bool | None) -> None:
     """None of these forms is an error."""
     of_class = {"type": "is-of-class", "value": "hello", "provider": "judge"}
     row = row_of(of_class, judge=queue(Reply(output=output)))
@@ -321,24 +323,24 @@ def test_labels_come_in_several_forms(*, output: Any, passes: bool | None) -> No
         (Reply(output={"categories": 5}), None),
     ],
 )
-def test_flags_come_in_several_forms(*, reply: Reply, passes: bool | None) -> None:
+def test_flags_may_have_several_forms(*, reply: Reply, passes: bool | None) -> None:
     """A reply without categories is an error."""
     harmless = {"type": "is-harmless", "value": "x", "provider": "judge"}
     row = row_of(harmless, judge=queue(reply))
     assert row.status is {True: Status.PASS, False: Status.FAIL, None: Status.ERROR}[passes]
 
 
-def test_a_row_whose_judge_failed_transiently_is_judged_once_more_and_not_asked_again() -> None:
+def test_a_row_whose_judge_failed_transiently_is_judged_once_more_without_a_new_reply() -> None:
     """Neither its reply nor existing verdicts are paid for twice."""
-    asked: Counter[str] = Counter()
+    requests: Counter[str] = Counter()
     failures = iter([busy() for _ in range(4)])
 
     async def mine(request: Request) -> str:
-        asked["mine"] += 1
+        requests["mine"] += 1
         return request.prompt
 
     async def judge(request: Request) -> Reply:
-        asked[request.prompt] += 1
+        requests[request.prompt] += 1
         if "second" in request.prompt and (failure := next(failures, None)):
             raise failure
         return await yes(request)
@@ -346,7 +348,7 @@ def test_a_row_whose_judge_failed_transiently_is_judged_once_more_and_not_asked_
     options = {"evaluateOptions": {"salvageRounds": 1}}
     row = row_of(ASKS, {**ASKS, "value": "second"}, judge=judge, mine=mine, **options)
     assert (row.status, row.spent.calls, row.spent.cost) == (Status.PASS, 6, 0.5)
-    assert asked == {"mine": 1, "hello | kind": 1, "hello | second": 5}
+    assert requests == {"mine": 1, "hello | kind": 1, "hello | second": 5}
     assert row.verdict is not None
     assert [part.spent.calls for part in row.verdict.parts] == [1, 5]
 
@@ -358,7 +360,7 @@ def test_a_judge_that_refuses_permanently_is_not_transient() -> None:
     assert (row.status, row.calls) == (Status.ERROR, 2)
 
 
-def test_a_budget_that_judges_use_up_ends_the_run() -> None:
+def test_a_budget_that_judges_exhaust_ends_the_run() -> None:
     """The row without a verdict is an error, and no further row starts."""
     tests = [{"vars": {"word": word}, "assert": [ASKS]} for word in "abc"]
     options = {"budget": {"requests": 3}, "maxConcurrency": 1}
@@ -378,7 +380,7 @@ def test_a_judge_that_a_shared_limit_refuses_is_an_error_of_the_row() -> None:
     assert "the grader judge failed: exceeds_capacity: " in row.error
 
 
-def test_judges_are_in_recordings_and_answer_from_them(tmp_path: Path) -> None:
+def test_judges_are_recorded_and_replayed(tmp_path: Path) -> None:
     """A replay makes no calls."""
     suite = suite_of(ASKS, {**LIKE, "value": "other"})
     file = tmp_path / "r.jsonl"
@@ -401,7 +403,7 @@ def test_judges_are_in_recordings_and_answer_from_them(tmp_path: Path) -> None:
     assert replayed.verdict == recorded.verdict
 
 
-def test_a_replay_needs_no_key_for_the_judge_that_was_built_in(tmp_path: Path) -> None:
+def test_a_replay_needs_no_key_of_the_built_in_judge(tmp_path: Path) -> None:
     """The recording names the judge."""
     recordings = [
         {"prompt": "hello", "output": "hello", "provider": "mine"},
@@ -415,7 +417,7 @@ def test_a_replay_needs_no_key_for_the_judge_that_was_built_in(tmp_path: Path) -
     assert (row.status, row.spent.judges) == (Status.PASS, ("google:gemini-2.5-pro",))
 
 
-def test_lanes_that_lack_that_of_a_judge_are_refused() -> None:
+def test_lanes_without_that_of_a_judge_are_refused() -> None:
     """They are refused before the first call."""
     suite = suite_of(ASKS)
     lanes = make_lanes(

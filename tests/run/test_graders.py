@@ -38,7 +38,7 @@ def problems(suite: Any, **environ: str) -> list[str]:
     return [str(problem) for problem in caught.value.problems]
 
 
-def test_the_nearest_place_that_names_a_judge_wins() -> None:
+def test_the_nearest_named_judge_is_used() -> None:
     """The order is: the assertion, the test's options, those of the default test, and its provider."""
     default = {"options": {"provider": "c"}, "provider": "d"}
     own = {"vars": {}, "assert": [ASKS], "options": {"provider": "b"}}
@@ -53,7 +53,7 @@ def test_the_nearest_place_that_names_a_judge_wins() -> None:
         assert judges(suite, OPENAI_API_KEY="sk-0123456789") == [name]
 
 
-def test_assertions_of_the_default_test_ask_the_judges_of_each_test() -> None:
+def test_assertions_of_the_default_test_use_the_judges_of_each_test() -> None:
     """Each judge is listed once, however many assertions need it, also in sets and equal entries."""
     tests = [
         {"vars": {}},
@@ -72,7 +72,7 @@ def test_unused_judges_are_not_needed() -> None:
     assert judges(suite) == []
 
 
-def test_each_role_has_a_judge_of_its_own() -> None:
+def test_each_role_has_its_own_judge() -> None:
     """Roles that are missing in a list by role are looked up further out."""
     suite = suite_of(
         {**ASKS, "provider": {"text": "a"}},
@@ -90,7 +90,7 @@ def test_each_role_has_a_judge_of_its_own() -> None:
         ("MISTRAL_API_KEY", ["mistral:mistral-large-2512", "mistral:embedding:mistral-embed"]),
     ],
 )
-def test_a_family_with_a_key_judges_where_no_judge_is_named(key: str, ids: list[str]) -> None:
+def test_a_family_with_a_key_is_the_default_judge(key: str, ids: list[str]) -> None:
     """Each role has a fixed model."""
     suite = suite_of(ASKS, {"type": "is-like", "value": "x"})
     assert judges(suite, **{key: "sk-0123456789"}) == ids
@@ -103,7 +103,7 @@ def test_families_may_differ_by_role() -> None:
     assert found == ["anthropic:claude-sonnet-4-6", "mistral:embedding:mistral-embed"]
 
 
-def test_without_any_judge_the_suite_is_wrong() -> None:
+def test_a_suite_without_any_judge_is_an_error() -> None:
     """The message explains how to name a judge, at the assertion."""
     suite = suite_of({"type": "equals", "value": "x"}, ASKS, {"type": "is-of-class", "value": "x"})
     one, other = problems(suite)
@@ -117,7 +117,7 @@ def test_without_any_judge_the_suite_is_wrong() -> None:
 
 
 @pytest.mark.parametrize(
-    ("assertion", "options", "told"),
+    ("assertion", "options", "message"),
     [
         (
             {**ASKS, "provider": "openai:embedding:text-embedding-3-small"},
@@ -166,16 +166,16 @@ def test_without_any_judge_the_suite_is_wrong() -> None:
         ),
     ],
 )
-def test_a_judge_that_cannot_judge_is_reported_where_it_is_named(
-    assertion: Any, options: Any, told: str
+def test_an_unsuitable_judge_is_reported_at_its_position(
+    assertion: Any, options: Any, message: str
 ) -> None:
     """They are reported before the first call."""
     suite = suite_of(tests=[{"vars": {}, "assert": [assertion], "options": options}])
     (problem,) = problems(suite, OPENAI_API_KEY="sk-0123456789")
-    assert problem.startswith(told)
+    assert problem.startswith(message)
 
 
-def test_a_judge_that_looks_things_up_has_a_tool_for_it() -> None:
+def test_a_judge_that_searches_has_a_tool_for_it() -> None:
     """This holds for the built-in judge and for a named one."""
     config = {"tools": [{"type": "web_search_preview"}]}
     named = {"id": "openai:responses:gpt-4.1", "config": config}
@@ -186,7 +186,7 @@ def test_a_judge_that_looks_things_up_has_a_tool_for_it() -> None:
     assert judges(suite_of({**search, "provider": named}), **key) == ["openai:responses:gpt-4.1"]
 
 
-def test_programs_of_the_users_may_look_things_up() -> None:
+def test_programs_of_the_user_may_search() -> None:
     """Their abilities are unknown, as are those of servers and functions."""
     for judge in ("mine", "https://example.com", "exec:cat"):
         assert judges(suite_of({"type": "search-rubric", "value": "x", "provider": judge})) == [
@@ -218,7 +218,7 @@ NO_RUBRIC = {"type": "llm-rubric", "provider": "a"}
         ({"assert": [{**NO_RUBRIC, "rubricPrompt": "{{output}}"}]}, {}, []),
     ],
 )
-def test_a_rubric_says_something(test: Any, default: Any, paths: list[str]) -> None:
+def test_a_rubric_is_not_empty(test: Any, default: Any, paths: list[str]) -> None:
     """The rubric is in the value or in a `rubricPrompt`, at any level."""
     suite = suite_of(tests=[{"vars": {}, **test}], defaultTest=default)
     found = problems(suite) if paths else [str(prepared(suite).warnings or "")]
@@ -248,7 +248,7 @@ def test_only_known_categories_have_scores() -> None:
     suite_of(defaultTest={"options": {"factuality": None}})
 
 
-def test_the_default_tests_provider_judges_only_what_it_can() -> None:
+def test_the_provider_of_the_default_test_judges_only_in_its_own_roles() -> None:
     """It is named as the tested provider: a suite that tests a chat model may still compare embeddings."""
     suite = suite_of(
         ASKS,
@@ -282,7 +282,7 @@ def test_judges_share_the_lane_of_a_provider_with_the_same_key() -> None:
     assert [spec.max_concurrency for spec in found.lane_specs] == [7, 7]
 
 
-def test_a_budget_holds_for_judges_too() -> None:
+def test_a_budget_applies_to_judges_too() -> None:
     """A judge with unbounded replies is reported at its place."""
     suite = suite_of(
         {**ASKS, "provider": "openai:my-model"}, evaluateOptions={"budget": {"usd": 1}}
@@ -293,7 +293,7 @@ def test_a_budget_holds_for_judges_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("value", "message"),
     [
         (5, "must be an id, an object"),
         (["a"], "must be an id, an object"),
@@ -303,13 +303,15 @@ def test_a_budget_holds_for_judges_too() -> None:
         ("file://nothing.yaml", "file not found"),
     ],
 )
-def test_what_names_no_judge_is_reported_at_load(said: Any, told: str, tmp_path: Path) -> None:
+def test_a_value_that_names_no_judge_is_reported_at_load(
+    value: Any, message: str, tmp_path: Path
+) -> None:
     """This does not depend on whether a judge is needed."""
     with pytest.raises(SuiteError) as caught:
-        suite_of(defaultTest={"options": {"provider": said}}, directory=tmp_path)
+        suite_of(defaultTest={"options": {"provider": value}}, directory=tmp_path)
     (problem,) = caught.value.problems
     assert problem.path.startswith("$.defaultTest.options.provider")
-    assert told in problem.message
+    assert message in problem.message
 
 
 def test_judges_and_their_prompts_may_be_in_files(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ async def one_after_another(request: Request) -> str:
 
 
 @pytest.mark.parametrize("mode", ["all", "auto"])
-def test_an_answer_cannot_look_up_a_key(mode: str) -> None:
+def test_an_output_cannot_read_a_key(mode: str) -> None:
     """Neither a register nor a variable of the conversation exposes it; a row's own template may use it."""
     answer = {"providerOutput": "<{{ env.MY_API_KEY }}>"}
     document = {
@@ -63,14 +63,14 @@ def test_an_answer_cannot_look_up_a_key(mode: str) -> None:
 
 def test_an_empty_reply_adds_no_turn_and_a_row_that_runs_again_adds_one() -> None:
     """In a final retry round, later rows see the result of the last attempt."""
-    asked: list[int] = []
+    calls: list[int] = []
 
     async def mine(request: Request) -> Reply:
         await trio.sleep(1)
-        asked.append(request.test_idx)
-        if request.test_idx == 0 and asked.count(0) == 1:
+        calls.append(request.test_idx)
+        if request.test_idx == 0 and calls.count(0) == 1:
             return Reply(output=None)
-        if request.test_idx == 1 and asked.count(1) < 3:
+        if request.test_idx == 1 and calls.count(1) < 3:
             raise ProviderError("connection", "gone")
         return Reply(output=f"<{request.test_idx}>")
 
@@ -118,8 +118,8 @@ def test_outputs_that_are_no_longer_visible_are_dropped(monkeypatch: pytest.Monk
 @pytest.mark.slow
 @pytest.mark.parametrize("prompt", ["{{q}}", "{{q}}{{out7}}"])
 @pytest.mark.parametrize("mode", ["all", "auto"])
-def test_thousands_of_registers_cost_as_many_steps(mode: str, prompt: str) -> None:
-    """The number of steps is linear, not quadratic."""
+def test_thousands_of_registers_need_a_linear_number_of_steps(mode: str, prompt: str) -> None:
+    """The number is not quadratic."""
     tests = [
         {"vars": {"q": str(number)}, "options": {"storeOutputAs": f"out{number}"}}
         for number in range(5_000)

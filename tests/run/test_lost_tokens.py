@@ -11,10 +11,10 @@ from trioeval.kernel.events import CallEnded, Event
 
 
 @pytest.mark.parametrize("answers", [[500, 500, RIGHT], [500]])
-def test_tokens_of_a_question_are_what_its_calls_count_as(
+def test_tokens_of_a_question_are_those_charged_to_the_limit(
     tmp_path: Path, answers: list[Any]
 ) -> None:
-    """After a server error too, the question reports what the limit was charged."""
+    """This includes tokens of calls that failed with a server error."""
     seen: list[int] = []
 
     def observe(event: Event) -> None:
@@ -22,8 +22,8 @@ def test_tokens_of_a_question_are_what_its_calls_count_as(
             seen.append(event.tokens)
 
     def says(_number: int, step: int) -> Any:
-        said = answers[min(step, len(answers) - 1)]
-        return ProviderError("server", "down", status=500) if said == 500 else said
+        answer = answers[min(step, len(answers) - 1)]
+        return ProviderError("server", "down", status=500) if answer == 500 else answer
 
     ran = asked(quiz(tmp_path, 1), Pupil(says=says), observe=observe)
     (question,) = ran.questions
@@ -31,8 +31,8 @@ def test_tokens_of_a_question_are_what_its_calls_count_as(
     assert question.tokens_total == sum(seen) > 0
 
 
-def test_tokens_of_a_question_that_ran_out_of_time_are_reported(tmp_path: Path) -> None:
-    """Its interrupted call may have been paid for."""
+def test_tokens_of_a_question_that_timed_out_are_reported(tmp_path: Path) -> None:
+    """Its interrupted call may have been charged."""
     seen: list[int] = []
 
     def observe(event: Event) -> None:

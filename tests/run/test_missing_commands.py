@@ -17,12 +17,12 @@ def suite_of(*values: Any, **more: Any) -> trioeval.Suite:
     return trioeval.parse_suite({"providers": ["exec:true"], "tasks": [task]})
 
 
-def test_a_command_that_is_not_in_path_is_refused_with_its_place() -> None:
+def test_a_command_that_is_not_in_path_is_refused_with_its_position() -> None:
     """Each of them is refused, in any form, also in a set."""
     inside = {"type": "assert-set", "assert": [{"type": "not-command", "value": "pyhton -V"}]}
     suite = suite_of(
         "pytset -q",
-        ["gcc-of-nobody", "x"],
+        ["gcc-not-installed", "x"],
         {"command": "moon {{x}}"},
         defaultTest={"assert": [inside]},
     )
@@ -31,15 +31,15 @@ def test_a_command_that_is_not_in_path_is_refused_with_its_place() -> None:
     assert [(one.path, one.message) for one in caught.value.problems] == [
         (
             "$.tasks[0].defaultTest.assert[0].assert[0].value",
-            '"pyhton" is not a program in PATH',
+            'program "pyhton" not found in PATH',
         ),
-        ("$.tasks[0].tests[0].assert[0].value", '"pytset" is not a program in PATH'),
-        ("$.tasks[0].tests[0].assert[1].value", '"gcc-of-nobody" is not a program in PATH'),
-        ("$.tasks[0].tests[0].assert[2].value", '"moon" is not a program in PATH'),
+        ("$.tasks[0].tests[0].assert[0].value", 'program "pytset" not found in PATH'),
+        ("$.tasks[0].tests[0].assert[1].value", 'program "gcc-not-installed" not found in PATH'),
+        ("$.tasks[0].tests[0].assert[2].value", 'program "moon" not found in PATH'),
     ]
 
 
-def test_what_may_be_there_later_is_not_refused() -> None:
+def test_commands_that_may_exist_later_are_not_refused() -> None:
     """Such are files that an agent creates, commands with variables, and programs on an own PATH."""
     path = f"/nowhere{os.pathsep}/elsewhere"
     prepare(

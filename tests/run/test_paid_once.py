@@ -30,17 +30,17 @@ class Judge:
     def __init__(self, fails: int, seconds: float = 0.0) -> None:
         self.fails = fails
         self.seconds = seconds
-        self.asked: list[str] = []
+        self.prompts: list[str] = []
         self.paid: list[str] = []
 
     async def __call__(self, request: Request) -> Reply:
-        self.asked.append(request.prompt)
-        number = len(self.asked)
+        self.prompts.append(request.prompt)
+        number = len(self.prompts)
         await trio.sleep(self.seconds)
         if number == self.fails:
             raise ProviderError("server", "503")
-        said = self.says(request.prompt) | {"reason": f"r{number}"}
-        self.paid.append(json.dumps(said))
+        reply = self.says(request.prompt) | {"reason": f"r{number}"}
+        self.paid.append(json.dumps(reply))
         return Reply(output=self.paid[-1], cost=0.25)
 
     def says(self, prompt: str) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def rows_of(
 @pytest.mark.parametrize("fails", [1, 4])
 @pytest.mark.parametrize("width", [1, 9])
 @pytest.mark.parametrize(("assertion", "paid"), [(PANEL, 5), (CRITERIA, 4), (CHOICES, 6)])
-def test_what_was_answered_is_not_asked_again(
+def test_recorded_replies_are_not_requested_again(
     assertion: Mapping[str, Any], paid: int, width: int, fails: int
 ) -> None:
     """With a transient failure and one more round, each question is paid for once, each reply reported."""
@@ -93,7 +93,7 @@ def test_what_was_answered_is_not_asked_again(
     assert part.spent.cost == paid * 0.25
 
 
-def test_a_reply_that_cannot_be_read_is_not_paid_for_twice_either() -> None:
+def test_a_reply_that_cannot_be_read_is_not_paid_for_twice() -> None:
     """Only the calls after it are repeated."""
 
     class Rambling(Judge):
@@ -104,11 +104,11 @@ def test_a_reply_that_cannot_be_read_is_not_paid_for_twice_either() -> None:
     (row,) = rows_of({**PANEL, "config": {"repeat": 3}}, judge, rounds=1)
     assert row.status is Status.PASS
     assert len(judge.paid) == 6
-    assert len(judge.asked) == 7
+    assert len(judge.prompts) == 7
 
 
 @pytest.mark.parametrize(("assertion", "paid"), [(PANEL, 3), (CRITERIA, 3), (CHOICES, 3)])
-def test_a_row_that_a_judge_failed_reports_all_that_was_answered(
+def test_a_row_with_a_failed_judge_reports_all_replies(
     assertion: Mapping[str, Any], paid: int
 ) -> None:
     """The failed judge and its error are reported as well; without weight, in the verdict."""
@@ -122,11 +122,11 @@ def test_a_row_that_a_judge_failed_reports_all_that_was_answered(
     judge = Judge(4)
     rows = rows_of({**assertion, "weight": 0}, judge, prompts=prompts)
     assert rows[0].verdict is not None
-    told = rows[0].verdict.parts[0].metadata
-    assert sorted(told["graderReplies"]) == sorted(judge.paid[:paid])
+    metadata = rows[0].verdict.parts[0].metadata
+    assert sorted(metadata["graderReplies"]) == sorted(judge.paid[:paid])
 
 
-def test_replies_before_one_that_cannot_be_used_are_reported() -> None:
+def test_replies_before_an_unusable_one_are_reported() -> None:
     """They are reported in addition to those of the question that failed."""
     replies = [GOOD, GOOD, "prose", "more prose"]
 
@@ -141,9 +141,7 @@ def test_replies_before_one_that_cannot_be_used_are_reported() -> None:
 
 @pytest.mark.parametrize("limit", ["maxEvalTimeMs", "timeoutMs"])
 @pytest.mark.parametrize("assertion", [PANEL, CHOICES])
-def test_a_row_that_is_interrupted_reports_what_was_answered(
-    assertion: Mapping[str, Any], limit: str
-) -> None:
+def test_an_interrupted_row_reports_its_replies(assertion: Mapping[str, Any], limit: str) -> None:
     """This holds for any cause of the interruption."""
     prompts = ("abc", "d") if assertion is CHOICES else ("abc",)
     judge = Judge(0, seconds=1)
@@ -155,7 +153,7 @@ def test_a_row_that_is_interrupted_reports_what_was_answered(
     assert [row.details for row in rows] == [{"graderReplies": judge.paid[:2]}] * len(rows)
 
 
-def test_a_tie_reports_what_was_chosen() -> None:
+def test_a_tie_reports_the_choices() -> None:
     """It explains the error."""
     replies = ['{"index": 0}', '{"index": 0}']
 
@@ -171,7 +169,7 @@ def test_a_tie_reports_what_was_chosen() -> None:
         assert row.details["graderReplies"] == ['{"index": 0}'] * 2
 
 
-def test_judgements_of_a_panel_are_in_the_order_in_which_they_were_asked() -> None:
+def test_judgements_of_a_panel_are_in_the_order_of_their_calls() -> None:
     """The order is the same every time, whatever the number of concurrent calls."""
     for width in (1, 9):
         for _ in range(4):

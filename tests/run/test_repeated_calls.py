@@ -27,7 +27,7 @@ def one_row(*assertions: Mapping[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def saying(*texts: str) -> Model:
-    """A judge that gives several replies in order, and repeats the last one."""
+    """A judge with several replies in order; it repeats the last one."""
     left = itertools.chain(texts, itertools.repeat(texts[-1]))
     return Model(cacheable=True, says=lambda _: next(left))
 
@@ -76,7 +76,7 @@ def test_other_rows_of_the_same_run_get_cached_replies(run: Cached) -> None:
     assert model.requests == 1
 
 
-def test_a_judge_that_could_not_be_understood_is_asked_again(run: Cached) -> None:
+def test_a_judge_with_an_unreadable_reply_is_called_again(run: Cached) -> None:
     """Only that judge is called again, not others, nor the tested model."""
     model, judge, notes = saying("good"), saying("?", "??", GOOD), Notes()
     sure = saying(GOOD)
@@ -89,8 +89,8 @@ def test_a_judge_that_could_not_be_understood_is_asked_again(run: Cached) -> Non
 
 
 @pytest.mark.parametrize("run", [True], indirect=True)
-def test_what_could_not_be_understood_is_not_kept_for_other_runs(run: Cached) -> None:
-    """An assertion without weight is no exception."""
+def test_an_unreadable_reply_is_not_stored_for_other_runs(run: Cached) -> None:
+    """This applies to an assertion without weight too."""
     judge = saying("?", "??", GOOD)
     models = {"model": saying("good"), "judge": judge}
     assert run(one_row(RUBRIC | {"weight": 0}), models).rows[0].status is Status.PASS
@@ -102,7 +102,7 @@ def test_what_could_not_be_understood_is_not_kept_for_other_runs(run: Cached) ->
     assert judge.requests == unreadable + 1
 
 
-def test_a_call_that_failed_spoils_no_other_reply(run: Cached) -> None:
+def test_a_failed_call_discards_no_other_reply(run: Cached) -> None:
     """Only missing replies are requested again."""
     failures = [None, ProviderError("bad_request", "no"), None]
     judge = Model(says=lambda _: GOOD, fails=lambda _: failures.pop(0) if failures else None)
@@ -112,18 +112,18 @@ def test_a_call_that_failed_spoils_no_other_reply(run: Cached) -> None:
     assert run(document, models, notes).rows[0].status is Status.ERROR
     good = sum(isinstance(one.answer, Reply) for one in notes.calls) - 1
     assert good
-    asked = judge.requests
+    requests = judge.requests
     assert run(document, models, notes.next(keeps=has_verdict)).rows[0].status is Status.PASS
-    assert (model.requests, judge.requests) == (1, asked + 3 - good)
+    assert (model.requests, judge.requests) == (1, requests + 3 - good)
 
 
-def test_what_is_no_vector_is_asked_for_again(run: Cached) -> None:
+def test_an_invalid_vector_is_requested_again(run: Cached) -> None:
     """The other text of the comparison is requested again as well."""
 
     class Embedder(Model):
         async def __call__(self, request: Request) -> Reply:
             reply = await super().__call__(request)
-            is_bad = self.asked == {"x": 1, "good": 1} and request.prompt == "x"
+            is_bad = self.counts == {"x": 1, "good": 1} and request.prompt == "x"
             return Reply(output="?" if is_bad else [1.0, 0.0], usage=reply.usage)
 
     embedder, model, notes = Embedder(cacheable=True), saying("good"), Notes()
@@ -137,17 +137,17 @@ def test_what_is_no_vector_is_asked_for_again(run: Cached) -> None:
     assert run(document, models).rows[0].status is Status.PASS
 
 
-def test_a_comparison_that_could_not_be_understood_is_made_again(run: Cached) -> None:
+def test_a_comparison_with_an_unreadable_reply_is_made_again(run: Cached) -> None:
     model, judge, notes = saying("good"), saying("?", "??", "0"), Notes()
     models = {"model": model, "judge": judge}
     best = {"type": "select-best", "value": "short", "provider": "judge"}
     document = one_row(best, prompts=["a", "b"])
     first = run(document, models, notes)
     assert not any(map(has_verdict, first.rows))
-    asked = judge.requests
+    requests = judge.requests
     again = run(document, models, notes.next(keeps=has_verdict))
     assert [row.status for row in again.rows] == [Status.PASS, Status.FAIL]
-    assert (model.requests, judge.requests) == (2, asked + 1)
+    assert (model.requests, judge.requests) == (2, requests + 1)
 
 
 def test_a_reply_without_an_output_is_not_recalled(run: Cached) -> None:

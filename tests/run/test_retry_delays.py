@@ -15,11 +15,11 @@ def lane_of(*delays: float | None) -> Backoff:
     return make_lanes(*suites)["echo"].spec.backoff
 
 
-def test_a_lane_waits_as_its_suite_says() -> None:
+def test_a_lane_waits_as_configured() -> None:
     assert lane_of(None) == Backoff()
     assert lane_of(0.25) == Backoff(base=0.25)
     assert lane_of(90) == Backoff(base=90, cap=90)
 
 
-def test_of_two_suites_the_one_that_waits_longer_holds() -> None:
+def test_the_longer_delay_of_two_suites_applies() -> None:
     assert lane_of(0.25, 1, 0.5).base == 1

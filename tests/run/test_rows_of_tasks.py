@@ -34,8 +34,12 @@ def first(*words: str, **more: Any) -> Task:
     )
 
 
-def second(said: Mapping[str, str] | None = None, raw: str = "{{ text }}!", **more: Any) -> Task:
-    rows_of = RowsOfTask(task="first", vars={"text": "output"} if said is None else said, **more)
+def second(
+    variables: Mapping[str, str] | None = None, raw: str = "{{ text }}!", **more: Any
+) -> Task:
+    rows_of = RowsOfTask(
+        task="first", vars={"text": "output"} if variables is None else variables, **more
+    )
     suite = Suite(providers=(ECHO,), prompts=(prompt(raw),), tests=(), rows_of=rows_of)
     return Task(id="second", suite=suite, depends_on=("first",))
 
@@ -57,13 +61,13 @@ async def test_each_row_of_the_first_task_is_a_test_of_the_second() -> None:
 
 @pytest.mark.trio
 async def test_variables_are_dotted_names_or_templates_over_the_row() -> None:
-    said = {"a": "vars.word", "b": "{{ vars.word }} from {{ provider }}"}
-    rows = await collect(suite_of(first("x"), second(said, raw="{{ a }}|{{ b }}")))
+    variables = {"a": "vars.word", "b": "{{ vars.word }} from {{ provider }}"}
+    rows = await collect(suite_of(first("x"), second(variables, raw="{{ a }}|{{ b }}")))
     assert outputs(rows) == ["x|x from echo"]
 
 
 @pytest.mark.trio
-async def test_only_so_many_rows_are_taken_as_are_wanted() -> None:
+async def test_only_the_wanted_number_of_rows_is_used() -> None:
     assert outputs(await collect(suite_of(first("a", "b", "c"), second(limit=2)))) == [
         "<a>!",
         "<b>!",
@@ -75,7 +79,7 @@ async def test_only_so_many_rows_are_taken_as_are_wanted() -> None:
     "text", ["{{ 1 + 1 }}", "file:///etc/passwd", "{% raw %}", "{{ env.HOME }}", "a\n"]
 )
 @pytest.mark.attack("texts of models")
-async def test_what_is_in_a_row_is_data(text: str) -> None:
+async def test_contents_of_rows_are_data(text: str) -> None:
     """It is not rendered as a template, and does not name a file."""
 
     async def model(_request: Request) -> Reply:  # noqa: ASYNC124 - as providers are
@@ -91,7 +95,7 @@ async def test_what_is_in_a_row_is_data(text: str) -> None:
 
 
 @pytest.mark.trio
-async def test_a_task_whose_rows_are_missing_has_none() -> None:
+async def test_a_task_without_source_rows_has_no_rows() -> None:
     async def fails(_request: Request) -> Reply:  # noqa: ASYNC124
         raise ValueError("no")
 
@@ -104,33 +108,33 @@ async def test_a_task_whose_rows_are_missing_has_none() -> None:
 
 
 @pytest.mark.trio
-async def test_the_tests_are_reported_of_as_soon_as_they_are_known() -> None:
-    told: list[tuple[str | None, int | None]] = []
+async def test_tests_are_reported_as_soon_as_they_are_known() -> None:
+    counts: list[tuple[str | None, int | None]] = []
     prepared = prepare(suite_of(first("a", "b"), second()))
     assert [part.rows for part in prepared.parts] == [2, None]
     assert prepared.size == 2
 
     async def emit(row: Row) -> None:  # noqa: ASYNC124
         if row.task == "second":
-            assert told
+            assert counts
 
-    await run_suite(prepared, emit=emit, settled=lambda part: told.append((part.id, part.rows)))
-    assert told == [("second", 2)]
+    await run_suite(prepared, emit=emit, settled=lambda part: counts.append((part.id, part.rows)))
+    assert counts == [("second", 2)]
 
 
-def questions_suite(said: Mapping[str, str]) -> Suite:
+def questions_suite(variables: Mapping[str, str]) -> Suite:
     return Suite(
         providers=(ECHO,),
         prompts=(prompt("q"),),
         tests=(),
         settings=QuestionSettings(file=Path("q.yaml")),
-        rows_of=RowsOfTask(task="first", question=said),
+        rows_of=RowsOfTask(task="first", question=variables),
     )
 
 
 def questions(rows: Sequence[Mapping[str, Any]]) -> Suite:
-    said = {"question": "q", "answers": "options", "correctAnswers": "right"}
-    return with_rows(questions_suite(said), rows, Templates())
+    variables = {"question": "q", "answers": "options", "correctAnswers": "right"}
+    return with_rows(questions_suite(variables), rows, Templates())
 
 
 def test_rows_become_questions_with_numbers_as_text() -> None:
@@ -143,7 +147,7 @@ def test_rows_become_questions_with_numbers_as_text() -> None:
     assert suite.tests[0].is_data
 
 
-def test_everything_that_is_wrong_with_a_row_as_a_question_is_reported_at_once() -> None:
+def test_all_errors_of_a_row_as_a_question_are_reported_at_once() -> None:
     """It keeps its position, and the other rows are still questions."""
     suite = questions(
         [
@@ -166,33 +170,39 @@ def test_everything_that_is_wrong_with_a_row_as_a_question_is_reported_at_once()
     assert [test.is_data for test in suite.tests] == [True] * 3
 
 
-def test_rows_with_one_id_are_one_question_and_mistakes() -> None:
+def test_rows_with_one_id_are_one_question_and_errors() -> None:
     """It would be unclear which of them the id means."""
     rows = [{"q": "x", "o": ["a", "b"], "r": "a", "n": name} for name in ("one", "two", "one")]
-    said = {"question": "q", "answers": "o", "correctAnswers": "r", "id": "n"}
-    suite = with_rows(questions_suite(said), rows, Templates())
+    variables = {"question": "q", "answers": "o", "correctAnswers": "r", "id": "n"}
+    suite = with_rows(questions_suite(variables), rows, Templates())
     assert [test.description for test in suite.tests[:2]] == ["one", "two"]
     assert [test.fault is None for test in suite.tests] == [True, True, False]
 
 
 @pytest.mark.trio
-async def test_a_row_that_is_no_question_is_an_error_of_its_own() -> None:
+async def test_a_row_that_is_not_a_question_is_a_separate_error() -> None:
     """It ends without a call and with the reason; the run continues with the others."""
-    asked: list[str] = []
+    prompts: list[str] = []
 
     async def right(request: Request) -> str:  # noqa: ASYNC124 - as providers are
-        asked.append(request.prompt)
+        prompts.append(request.prompt)
         return "<answer>yes</answer>"
 
     entry = ProviderEntry(id="right")
-    said = {"question": "vars.word", "answers": "vars.choices", "correctAnswers": "vars.choice"}
+    variables = {
+        "question": "vars.word",
+        "answers": "vars.choices",
+        "correctAnswers": "vars.choice",
+    }
     texts = [("sure?", ["yes", "no"]), ("", ["yes", "no"]), ("really?", ["yes", "no"])]
     tests = tuple(
         Test(vars={"word": word, "choices": {"of": choices}, "choice": "yes"})
         for word, choices in texts
     )
     made = Suite(providers=(ECHO,), prompts=(prompt("{{ word }}"),), tests=tests)
-    quiz = attrs.evolve(questions_suite({**said, "answers": "vars.choices.of"}), providers=(entry,))
+    quiz = attrs.evolve(
+        questions_suite({**variables, "answers": "vars.choices.of"}), providers=(entry,)
+    )
     rows = await collect(
         suite_of(
             Task(id="first", suite=made), Task(id="second", suite=quiz, depends_on=("first",))
@@ -204,17 +214,17 @@ async def test_a_row_that_is_no_question_is_an_error_of_its_own() -> None:
     assert "row 1 of task first is not a valid question:\nquestion: must not be blank" in str(
         found[1].error
     )
-    assert len(asked) == 2
+    assert len(prompts) == 2
 
 
 @pytest.mark.trio
-async def test_a_row_of_which_no_test_can_be_made_is_an_error_of_its_own() -> None:
+async def test_a_row_that_makes_no_test_is_a_separate_error() -> None:
     """The error names the row and the variable; the run continues with the others."""
-    said = {"text": "output", "more": "{{ vars.word.parts | join }}"}
+    variables = {"text": "output", "more": "{{ vars.word.parts | join }}"}
     tests = tuple(Test(vars={"word": {"parts": parts}}) for parts in (["a"], "a", ["b"]))
     made = Suite(providers=(ECHO,), prompts=(prompt("-"),), tests=tests)
     rows = await collect(
-        suite_of(Task(id="first", suite=made), second(said, raw="{{ text }}{{ more }}"))
+        suite_of(Task(id="first", suite=made), second(variables, raw="{{ text }}{{ more }}"))
     )
     found = [row for row in rows if row.task == "second"]
     assert [row.output for row in found] == ["-a", None, "-b"]
@@ -234,7 +244,7 @@ def test_tests_of_rows_can_be_taken_from_the_end() -> None:
     "config",
     [{"apiKey": "sk-0123456789"}, {"headers": {"Authorization": "Bearer sk-0123456789"}}],
 )
-def test_keys_of_providers_are_there_when_the_rows_are(config: Mapping[str, Any]) -> None:
+def test_keys_of_providers_exist_when_the_rows_do(config: Mapping[str, Any]) -> None:
     """The displayed suite hides them, but the suite that runs contains them."""
     config = {**config, "apiBaseUrl": "http://127.0.0.1:9/v1"}
     entry = ProviderEntry(id="openai:chat:some", config=config)
@@ -249,7 +259,7 @@ def test_keys_of_providers_are_there_when_the_rows_are(config: Mapping[str, Any]
     assert "sk-0123456789" not in str(settled.suite)
 
 
-def test_a_name_with_points_goes_down_unless_a_column_has_it() -> None:
+def test_a_dotted_name_is_a_path_unless_a_column_has_it() -> None:
     assert value_of({"a": {"b": 1}}, "a.b") == 1
     assert value_of({"a.b": 2, "a": {"b": 1}}, "a.b") == 2
     assert value_of({"a": 3}, "a.b") is None
@@ -259,10 +269,10 @@ def test_a_name_with_points_goes_down_unless_a_column_has_it() -> None:
 class Counted:
     """Echoes prompts and counts calls."""
 
-    asked: list[str] = attrs.field(factory=list)
+    prompts: list[str] = attrs.field(factory=list)
 
     async def __call__(self, request: Request) -> Reply:  # noqa: ASYNC124 - as providers are
-        self.asked.append(request.prompt)
+        self.prompts.append(request.prompt)
         return Reply(output=request.prompt)
 
 
@@ -295,26 +305,26 @@ def of_counted(task: Task) -> Task:
 
 
 @pytest.mark.trio
-async def test_a_run_that_continues_asks_for_none_of_the_rows_again(tmp_path: Path) -> None:
+async def test_a_continued_run_repeats_no_call_of_its_rows(tmp_path: Path) -> None:
     counted = Counted()
     suite = suite_of(of_counted(first("a", "b")), of_counted(second()))
     assert await resumed_twice(tmp_path / "r.db", suite, suite, counted) == []
-    assert len(counted.asked) == 4
+    assert len(counted.prompts) == 4
 
 
 @pytest.mark.trio
-async def test_a_row_of_another_test_than_before_is_run_again(tmp_path: Path) -> None:
+async def test_a_row_of_a_changed_test_is_run_again(tmp_path: Path) -> None:
     counted = Counted()
     once = suite_of(of_counted(first("a", "b")), of_counted(second({"text": "vars.word"})))
     again = suite_of(
         of_counted(first("a", "b")), of_counted(second({"text": "{{ vars.word | upper }}"}))
     )
     ran = await resumed_twice(tmp_path / "r.db", once, again, counted)
-    assert ran == [("second", 0, Status.PASS), ("second", 1, Status.PASS)]
-    assert counted.asked[-2:] == ["A!", "B!"]
+    assert ran == [("second", 0, Status.NOT_GRADED), ("second", 1, Status.NOT_GRADED)]
+    assert counted.prompts[-2:] == ["A!", "B!"]
 
 
-def test_rows_that_an_earlier_execution_left_look_like_those_of_this_one() -> None:
+def test_rows_of_an_earlier_execution_look_like_those_of_this_one() -> None:
     left, again = TaskRows(), TaskRows()
 
     async def emit(row: Row) -> None:  # noqa: ASYNC124
@@ -334,7 +344,7 @@ def test_rows_that_an_earlier_execution_left_look_like_those_of_this_one() -> No
 @pytest.mark.trio
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.attack("texts of models")
-async def test_what_is_in_a_row_does_not_become_code(tmp_path: Path, *, nested: bool) -> None:
+async def test_contents_of_rows_do_not_become_code(tmp_path: Path, *, nested: bool) -> None:
     """The loader does not check these texts: code is used unchanged, and reads variables."""
     made = tmp_path / "made"
     evil = f"' or open({str(made)!r}, 'w').close() or '"

@@ -45,11 +45,11 @@ def test_any_async_callable_is_a_provider() -> None:
 
     rows = collected(suite_of("a", "b"), mine)
     assert [row.output for row in rows] == ["SAY A", {"word": "b"}]
-    assert [row.status for row in rows] == [Status.PASS, Status.PASS]
+    assert [row.status for row in rows] == [Status.NOT_GRADED, Status.NOT_GRADED]
     assert [row.index for row in rows] == [0, 1]
 
 
-def test_limits_of_zero_do_not_limit() -> None:
+def test_limits_of_zero_mean_no_limit() -> None:
     """They limit neither a row nor the run."""
     suite = suite_of("3", evaluateOptions={"timeoutMs": 0, "maxEvalTimeMs": 0})
     (row,) = collected(suite, slow_echo)
@@ -68,7 +68,9 @@ def test_rows_are_emitted_in_order_and_timed_without_their_waits() -> None:
 @pytest.mark.parametrize(
     ("options", "most"), [({}, 400), ({"maxLiveJobs": 3}, 3), ({"maxLiveJobs": 300}, 300)]
 )
-def test_a_suite_has_as_many_calls_in_flight_as_it_says(options: dict[str, int], most: int) -> None:
+def test_a_suite_has_the_configured_number_of_calls_in_flight(
+    options: dict[str, int], most: int
+) -> None:
     """`maxConcurrency` is the width also beyond 256, and `maxLiveJobs` limits the started rows."""
     peak = busy = 0
 
@@ -97,7 +99,7 @@ def test_an_exception_of_a_provider_is_an_error_row_and_the_others_continue() ->
     bad, good = collected(suite_of("a", "b"), mine)
     assert (bad.status, bad.outcome, bad.reply) == (Status.ERROR, "failed", None)
     assert bad.error == "unexpected: provider mine: ValueError: no luck"
-    assert good.status is Status.PASS
+    assert good.status is Status.NOT_GRADED
 
 
 def test_a_reply_without_output_is_an_error_and_is_kept() -> None:
@@ -182,7 +184,7 @@ def test_stop_admits_nothing_new_and_the_summary_counts_all_rows() -> None:
 
 
 def test_two_suites_on_shared_lanes_keep_their_limits_together() -> None:
-    """Four seconds of work on a lane of width 1 take four seconds, whichever suite makes the calls."""
+    """Four seconds of work on a lane of width 1 take four seconds, for the calls of both suites together."""
 
     async def main() -> tuple[float, int]:
         most = now = 0
@@ -297,7 +299,7 @@ def test_lanes_follow_the_suite_and_the_cap(
     assert list(prepared.lane_specs) == lanes
 
 
-def test_providers_that_share_a_lane_may_not_contradict_each_other() -> None:
+def test_providers_that_share_a_lane_must_not_contradict_each_other() -> None:
     """Settings belong to the lane; different ones are a mistake, reported at the second."""
     suite = trioeval.parse_suite(
         {"providers": [{"id": "echo", "lane": {"rpm": 5}}, {"id": "echo", "lane": {"rpm": 6}}]}
@@ -307,7 +309,7 @@ def test_providers_that_share_a_lane_may_not_contradict_each_other() -> None:
     assert [problem.path for problem in caught.value.problems] == ["$.providers[1].lane"]
 
 
-def test_the_stricter_of_two_suites_holds_on_a_shared_lane() -> None:
+def test_the_stricter_of_two_suites_applies_on_a_shared_lane() -> None:
     """The smaller width and rate hold, and the larger gap."""
     prepared = [
         trioeval.prepare(

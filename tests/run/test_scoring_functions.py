@@ -50,7 +50,7 @@ def seen(row: Row) -> tuple[str, float, str]:
 
 
 @pytest.mark.slow
-def test_a_scoring_function_has_the_last_word(tmp_path: Path) -> None:
+def test_a_scoring_function_decides(tmp_path: Path) -> None:
     """It overrides the threshold; that of the default test applies if a test has none."""
     yes = {"type": "equals", "value": "a", "metric": "m"}
     both = {"type": "assert-set", "assert": [yes, {"type": "contains", "value": "z"}]}
@@ -87,7 +87,7 @@ def test_a_scoring_function_that_hangs_is_an_error(
 
 
 @pytest.mark.slow
-def test_a_suite_may_bring_types(tmp_path: Path) -> None:
+def test_a_suite_may_define_types(tmp_path: Path) -> None:
     """They take values and thresholds, can be inverted, and may be in sets; their failure is a failure."""
     own = {
         "long": "file://own.py:is_long",
@@ -132,8 +132,8 @@ def test_cells_of_tables_know_the_types_of_a_suite(tmp_path: Path) -> None:
         ["tests.csv"],
         assertionTypes={"long": "file://own.py:is_long", "polite": "file://own.py:polite"},
     )
-    said = [(one.type, one.threshold) for row in found for one in row.step.test.assertions]
-    assert said == [("polite", None), ("long", 0.1), ("polite", None)]
+    types = [(one.type, one.threshold) for row in found for one in row.step.test.assertions]
+    assert types == [("polite", None), ("long", 0.1), ("polite", None)]
     assert [row.status.value for row in found][::2] == ["pass", "fail"]
 
 
@@ -157,19 +157,21 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("types", "problems"), WRONG, ids=[next(iter(one)) for one, _ in WRONG])
-def test_what_is_wrong_with_a_type_is_reported(
+def test_errors_of_a_type_are_reported(
     tmp_path: Path, types: dict[str, Any], problems: list[str]
 ) -> None:
     """The mistake is reported before the run, at its place."""
     (tmp_path / "own.py").write_text(CODE)
     with pytest.raises(trioeval.SuiteError) as caught:
         trioeval.parse_suite({"providers": ["echo"], "assertionTypes": types}, directory=tmp_path)
-    told = [str(problem) for problem in caught.value.problems]
-    assert len(told) == len(problems)
-    assert all(one.startswith(start) for one, start in zip(told, problems, strict=True)), told
+    messages = [str(problem) for problem in caught.value.problems]
+    assert len(messages) == len(problems)
+    assert all(one.startswith(start) for one, start in zip(messages, problems, strict=True)), (
+        messages
+    )
 
 
-def test_a_misspelt_type_of_a_suite_is_reported_as_any_other(tmp_path: Path) -> None:
+def test_a_misspelt_type_of_a_suite_is_reported_like_any_other(tmp_path: Path) -> None:
     """The probable name is suggested."""
     (tmp_path / "own.py").write_text(CODE)
     document = {

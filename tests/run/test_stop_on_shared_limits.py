@@ -32,7 +32,7 @@ async def stopped(go: Callable[..., Awaitable[None]], _ran: Ran) -> None:
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_qe_41_a_stop_waits_for_no_window(tmp_path: Path, workers: int) -> None:
-    """Two were answered; the third had no permit: it is not run, like those that were never started."""
+    """Two got replies; the third had no permit: it is not run, like those that were never started."""
     document = quiz(tmp_path, 5, entry={"workers": workers}, **LIMITED)
     pupil = Pupil()
     ran = asked(document, pupil, around=stopped)
@@ -46,7 +46,7 @@ def test_qe_41_a_stop_waits_for_no_window(tmp_path: Path, workers: int) -> None:
     assert ran.end == {"status": "error", "reason": "cancelled"}
 
 
-def test_rows_of_prompts_are_left_as_well(tmp_path: Path) -> None:
+def test_rows_of_prompts_are_not_run_either(tmp_path: Path) -> None:
     """The kernel treats all tasks the same."""
     tests = [{"vars": {"question": f"Colour {n}?"}} for n in range(4)]
     document = {"prompts": ["{{question}}"], "tests": tests, **LIMITED}
@@ -55,7 +55,7 @@ def test_rows_of_prompts_are_left_as_well(tmp_path: Path) -> None:
     assert [row.outcome for row in ran.rows] == ["done"] * 2 + ["not_run"] * 2
 
 
-def test_a_judge_that_has_no_permit_yet_continues_with_what_was_paid_for(tmp_path: Path) -> None:
+def test_a_judge_without_a_permit_continues_with_the_paid_reply(tmp_path: Path) -> None:
     """Its row has a reply: it waits for its permit, as for any other limit of its lane."""
     window = {**DAY, "capacity": 1, "windowSeconds": 10}
     judge = {"id": "pupil", "lane": "judges"}

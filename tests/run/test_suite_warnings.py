@@ -13,7 +13,7 @@ def warned_of(**suite: Any) -> list[str]:
     return [str(warning) for warning in prepared.warnings]
 
 
-def test_a_variable_that_is_nearly_right_is_reported() -> None:
+def test_a_misspelt_variable_is_reported() -> None:
     """Each name is reported once, with the test and the probable variable."""
     tests = [{"vars": {"word": "a"}}, {"vars": {"wrod": "b"}}, {"vars": {"wrod": "c"}}]
     assert warned_of(prompts=["Say {{word}}"], tests=tests) == [
@@ -46,12 +46,12 @@ def test_a_variable_that_is_nearly_right_is_reported() -> None:
     ],
     ids=["not alike", "used elsewhere", "in the default test", "an error anyway", "a register"],
 )
-def test_what_may_be_meant_is_not_reported(suite: dict[str, Any]) -> None:
+def test_intended_uses_are_not_reported(suite: dict[str, Any]) -> None:
     """A variable may be left out on purpose."""
     assert warned_of(**suite) == []
 
 
-def test_a_variable_that_no_row_of_a_task_brings_is_reported() -> None:
+def test_a_variable_that_no_row_of_a_task_has_is_reported() -> None:
     """All names are known there; without a list of variables nothing is reported."""
     prompts = ["{{ q }} {{ text }} {{ lang }} {{ env.HOME }}"]
     made = {
@@ -66,11 +66,11 @@ def test_a_variable_that_no_row_of_a_task_brings_is_reported() -> None:
         "prompts": prompts,
         "defaultTest": {"vars": {"lang": "en"}},
     }
-    told = (
+    warning = (
         "$.tasks[1].tests.vars: the prompt uses q, but the rows of made do not provide it\n"
         "  known are lang, text; an undefined variable renders as nothing"
     )
-    for variables, wanted in (({"vars": {"text": "text"}}, [told]), ({}, [])):
+    for variables, wanted in (({"vars": {"text": "text"}}, [warning]), ({}, [])):
         tests = {"fromTask": "made", **variables}
         assert warned_of(tasks=[made, {**exam, "tests": tests}]) == wanted
     strict = {**exam, "tests": tests, "evaluateOptions": {"strictVariables": True}}
@@ -89,7 +89,7 @@ def test_columns_that_share_registers_are_reported() -> None:
     assert warned_of(**suite, registerScope="column") == []
 
 
-def test_a_cluster_that_no_test_has_is_reported() -> None:
+def test_a_cluster_variable_that_no_test_has_is_reported() -> None:
     """The warning lists the existing names; there is none if the name exists or may be added later."""
 
     def warned(name: str, *tests: Any, **more: Any) -> list[str]:

@@ -20,7 +20,7 @@ from trioeval.testing import run_virtual
 
 
 @attrs.define
-class Asked:
+class TimedProvider:
     """A provider that answers a prompt `name seconds` after that time, and fails for `name fails`."""
 
     calls: list[tuple[str, float]] = attrs.field(factory=list)
@@ -61,7 +61,7 @@ def suite_of(
 class Ran:
     """The record of a run."""
 
-    asked: Asked = attrs.field(factory=Asked)
+    provider: TimedProvider = attrs.field(factory=TimedProvider)
     rows: list[tuple[str, int, str, float]] = attrs.field(factory=list)
     """Task, index, outcome, and the instant of emission."""
     errors: list[str | None] = attrs.field(factory=list)
@@ -75,7 +75,7 @@ class Ran:
         self.cuts.add(row.cut)
 
     def prepared(self, suite: Suite) -> PreparedSuite:
-        return prepare(suite, providers={"mine": self.asked})
+        return prepare(suite, providers={"mine": self.provider})
 
     def outcomes(self) -> dict[str, list[str]]:
         """Return the outcomes of each task, in the order in which they were emitted."""
@@ -100,21 +100,21 @@ def ran(suite: Suite, main: Callable[[Ran, PreparedSuite], Awaitable[None]] | No
     return found
 
 
-def test_tasks_that_do_not_depend_on_each_other_run_side_by_side() -> None:
+def test_independent_tasks_run_concurrently() -> None:
     """Both start at once; rows come as they finish, and name their task."""
     found = ran(suite_of(task("a", "3"), task("b", "1", "2")))
-    assert sorted(found.asked.calls) == [("a", 0), ("b", 0), ("b", 0)]
+    assert sorted(found.provider.calls) == [("a", 0), ("b", 0), ("b", 0)]
     assert found.rows == [("b", 0, "done", 1), ("b", 1, "done", 2), ("a", 0, "done", 3)]
 
 
-def test_a_task_starts_when_the_last_that_it_depends_on_is_over() -> None:
+def test_a_task_starts_when_its_last_dependency_ends() -> None:
     """It starts at that instant, with all of their rows; a third task continues meanwhile."""
     found = ran(
         suite_of(
             task("c", "1", "1", after=["a", "b"]), task("a", "2"), task("b", "5"), task("d", "9")
         )
     )
-    assert sorted(found.asked.calls) == [("a", 0), ("b", 0), ("c", 5), ("c", 5), ("d", 0)]
+    assert sorted(found.provider.calls) == [("a", 0), ("b", 0), ("c", 5), ("c", 5), ("d", 0)]
 
 
 def test_a_failed_assertion_is_a_verdict_and_blocks_nothing() -> None:
@@ -122,10 +122,10 @@ def test_a_failed_assertion_is_a_verdict_and_blocks_nothing() -> None:
     wrong = [{"assert": [{"type": "equals", "value": "no"}]}]
     found = ran(suite_of(task("a", "1", tests=wrong), task("b", "1", after=["a"])))
     assert found.outcomes() == {"a": ["done"], "b": ["done"]}
-    assert found.asked.calls == [("a", 0), ("b", 1)]
+    assert found.provider.calls == [("a", 0), ("b", 1)]
 
 
-def test_a_row_without_a_verdict_blocks_what_depends_on_it_and_so_on() -> None:
+def test_a_row_without_a_verdict_blocks_its_dependants_transitively() -> None:
     """No call is made for them; each of their rows names the incomplete task. Others are not affected."""
     found = ran(
         suite_of(
@@ -135,7 +135,7 @@ def test_a_row_without_a_verdict_blocks_what_depends_on_it_and_so_on() -> None:
             task("d", "3"),
         )
     )
-    assert sorted(name for name, _ in found.asked.calls) == ["a", "a", "d"]
+    assert sorted(name for name, _ in found.provider.calls) == ["a", "a", "d"]
     assert found.outcomes() == {
         "a": ["failed", "done"],
         "b": ["blocked", "blocked"],
@@ -147,15 +147,15 @@ def test_a_row_without_a_verdict_blocks_what_depends_on_it_and_so_on() -> None:
     assert found.errors[-1] == "blocked by task b"
 
 
-def test_a_task_runs_anyway_where_that_is_its_policy() -> None:
+def test_a_task_runs_anyway_if_that_is_its_policy() -> None:
     """It runs when all dependencies have ended; its own dependants only need its own rows."""
     tasks = [task("a", "fails", "2"), task("b", "1", after=["a"]), task("c", "1", after=["b"])]
     found = ran(suite_of(*tasks, policies={"b": "run"}))
     assert found.outcomes() == {"a": ["failed", "done"], "b": ["done"], "c": ["done"]}
-    assert found.asked.calls[2:] == [("b", 2), ("c", 3)]
+    assert found.provider.calls[2:] == [("b", 2), ("c", 3)]
 
 
-def test_a_task_fails_where_that_is_its_policy() -> None:
+def test_a_task_fails_if_that_is_its_policy() -> None:
     """Each row names the incomplete task; no call is made, and the task is incomplete itself."""
     tasks = [task("a", "fails"), task("b", "1", "1", after=["a"]), task("c", "1", after=["b"])]
     found = ran(suite_of(*tasks, policies={"b": "fail"}))
@@ -165,10 +165,10 @@ def test_a_task_fails_where_that_is_its_policy() -> None:
         "task a, which it depends on, is not complete",
         "blocked by task b",
     ]
-    assert [name for name, _ in found.asked.calls] == ["a"]
+    assert [name for name, _ in found.provider.calls] == ["a"]
 
 
-def test_ag_74_tasks_that_are_held_end_when_nothing_else_continues() -> None:
+def test_ag_74_held_tasks_end_when_nothing_else_continues() -> None:
     """Each is reported with its chain; their dependants continue by their own policies."""
     found = ran(
         suite_of(
@@ -197,7 +197,7 @@ def test_ag_74_tasks_that_are_held_end_when_nothing_else_continues() -> None:
     ]
 
 
-def test_a_chain_ends_at_what_ran_although_it_lacked_something() -> None:
+def test_a_chain_ends_at_a_task_that_ran_with_an_incomplete_dependency() -> None:
     """It is incomplete for another reason."""
     tasks = [task("a", "fails"), task("b", "fails", after=["a"]), task("c", "1", after=["b"])]
     found = ran(suite_of(*tasks, policies={"b": "run", "c": "block"}))
@@ -205,7 +205,7 @@ def test_a_chain_ends_at_what_ran_although_it_lacked_something() -> None:
     assert found.outcomes()["c"] == ["blocked"]
 
 
-def test_a_task_that_is_held_when_the_run_is_stopped_was_not_run() -> None:
+def test_a_held_task_of_a_stopped_run_was_not_run() -> None:
     """The missing dependency is not the cause, and is not reported."""
 
     async def main(found: Ran, prepared: PreparedSuite) -> None:
@@ -233,18 +233,18 @@ def test_tasks_share_the_lane_of_a_provider() -> None:
     """The width limits their calls together; if they configure different widths, the smaller one holds."""
     narrow = task("a", "1", "1", evaluateOptions={"maxConcurrency": 1})
     found = ran(suite_of(narrow, task("b", "1", "1")))
-    assert sorted(at for _, at in found.asked.calls) == [0, 1, 2, 3]
+    assert sorted(at for _, at in found.provider.calls) == [0, 1, 2, 3]
 
 
 def test_the_budget_is_that_of_all_tasks_together() -> None:
     """Three requests for four rows in two tasks."""
     found = ran(suite_of(task("a", "1", "1"), task("b", "1", "1"), budget={"requests": 3}))
-    assert len(found.asked.calls) == 3
+    assert len(found.provider.calls) == 3
     assert sorted(outcome for _, _, outcome, _ in found.rows) == ["done", "done", "done", "not_run"]
     assert any("budget exhausted: 3 of 3 requests spent" in (error or "") for error in found.errors)
 
 
-def test_what_the_budget_has_kept_from_being_complete_is_no_failure() -> None:
+def test_a_task_that_the_budget_left_incomplete_has_not_failed() -> None:
     """Its dependants are left for a resume, whatever their policy, unless they lack something else."""
     more: dict[str, FailedDependency] = {"f": "fail", "s": "skip", "w": "block", "r": "run"}
     suite = suite_of(
@@ -283,7 +283,7 @@ def test_the_deadline_is_that_of_the_whole_run() -> None:
     assert found.rows[-1][-1] == 3
 
 
-def test_a_stop_lets_what_runs_finish_and_starts_nothing_more() -> None:
+def test_a_stop_lets_running_rows_finish_and_starts_nothing_more() -> None:
     """This holds for a task that becomes ready by a row that finishes after the stop."""
 
     async def main(found: Ran, prepared: PreparedSuite) -> None:
@@ -320,7 +320,7 @@ def test_a_cancelled_run_emits_every_row_of_every_task_once() -> None:
     assert set(found.errors[2:]) == {"not run: the run was cancelled"}
 
 
-def test_what_emit_raises_ends_the_run_and_is_raised_as_it_is() -> None:
+def test_an_exception_of_emit_ends_the_run_and_is_raised_unchanged() -> None:
     """It is not wrapped in a group; dependants of the task are not started."""
 
     async def main(found: Ran, prepared: PreparedSuite) -> None:
@@ -333,7 +333,7 @@ def test_what_emit_raises_ends_the_run_and_is_raised_as_it_is() -> None:
 
     found = ran(suite_of(task("a", "1"), task("b", "1", after=["a"]), task("c", "5")), main)
     assert "b" not in found.outcomes()
-    assert ("b", 1) not in found.asked.calls
+    assert ("b", 1) not in found.provider.calls
 
 
 def test_emit_gets_one_row_at_a_time() -> None:
@@ -354,45 +354,47 @@ def test_emit_gets_one_row_at_a_time() -> None:
     assert len(ran(suite_of(task("a", "1", "1"), task("b", "1", "1")), main).rows) == 4
 
 
-def test_a_missing_lane_is_reported_before_anything_is_asked() -> None:
+def test_a_missing_lane_is_reported_before_any_call() -> None:
     """This holds although the task that needs it would run last."""
 
     async def main(found: Ran, prepared: PreparedSuite) -> None:
         with pytest.raises(PlanError, match=r"the tasks need the lanes \['mine'\]"):
             await run_suite(prepared, emit=found.emit, lanes=Lanes([LaneSpec("other")]))
 
-    assert not ran(suite_of(task("a", "1"), task("b", "1", after=["a"])), main).asked.calls
+    assert not ran(suite_of(task("a", "1"), task("b", "1", after=["a"])), main).provider.calls
 
 
 def test_collected_rows_are_in_the_order_of_the_tasks() -> None:
     """The order in which tasks end does not matter; the lanes may be those of several suites."""
     suite = suite_of(task("b", "1", after=["a"]), task("a", "2", "1"))
-    asked = Asked()
+    provider = TimedProvider()
 
     async def main() -> list[Row]:
-        prepared = prepare(suite, providers={"mine": asked})
+        prepared = prepare(suite, providers={"mine": provider})
         return await collect(prepared, lanes=make_lanes(prepared))
 
     rows = run_virtual(main)
     assert [(row.task, row.index, row.status) for row in rows] == [
-        ("b", 0, Status.PASS),
-        ("a", 0, Status.PASS),
-        ("a", 1, Status.PASS),
+        ("b", 0, Status.NOT_GRADED),
+        ("a", 0, Status.NOT_GRADED),
+        ("a", 1, Status.NOT_GRADED),
     ]
 
 
-def test_providers_cannot_be_given_to_what_is_prepared() -> None:
+def test_providers_cannot_be_given_with_a_prepared_suite() -> None:
     """Neither `run_suite` nor `collect` accepts them, because they would not be used."""
-    prepared = prepare(suite_of(task("a", "1"), task("b", "1")), providers={"mine": Asked()})
+    prepared = prepare(
+        suite_of(task("a", "1"), task("b", "1")), providers={"mine": TimedProvider()}
+    )
     with pytest.raises(UsageError, match="pass them to `prepare`"):
-        run_virtual(lambda: collect(prepared, providers={"mine": Asked()}))
+        run_virtual(lambda: collect(prepared, providers={"mine": TimedProvider()}))
 
 
 def test_serial_rows_of_a_task_wait_for_those_of_others() -> None:
     """`runSerially` means alone over all lanes, for rows of all tasks."""
     alone = [{"options": {"runSerially": True}}]
     found = ran(suite_of(task("a", "2", tests=alone), task("b", "2")))
-    assert sorted(at for _, at in found.asked.calls) == [0, 2]
+    assert sorted(at for _, at in found.provider.calls) == [0, 2]
 
 
 def test_each_task_has_its_own_registers() -> None:
@@ -400,35 +402,35 @@ def test_each_task_has_its_own_registers() -> None:
     stores = [{"options": {"storeOutputAs": "x"}}]
     shown = task("b", "{{x}}1", after=["a"])
     found = ran(suite_of(task("a", "7", tests=stores), shown))
-    assert found.asked.calls == [("a", 0), ("b", 7)]
+    assert found.provider.calls == [("a", 0), ("b", 7)]
     assert found.rows[-1][-1] == 8
 
 
 @pytest.mark.parametrize(
-    ("depends_on", "said"),
+    ("depends_on", "message"),
     [
         ({"a": ("b",), "b": ("a",)}, "tasks depend on each other in a cycle: "),
         ({"a": ("x",), "b": ()}, "task 'a' depends on 'x'; the tasks are ['a', 'b']"),
     ],
 )
 def test_tasks_made_in_python_are_checked_as_well(
-    depends_on: dict[str, tuple[str, ...]], said: str
+    depends_on: dict[str, tuple[str, ...]], message: str
 ) -> None:
     """They were not checked by the loader."""
     one = parse_suite({"providers": ["echo"]})
     tasks = tuple(Task(id=name, suite=one, depends_on=on) for name, on in depends_on.items())
     with pytest.raises(PlanError) as caught:
         run_virtual(lambda: collect(Suite(providers=(), prompts=(), tests=(), tasks=tasks)))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_what_is_wrong_with_providers_is_reported_at_its_place_and_once() -> None:
+def test_errors_of_providers_are_reported_at_their_position_and_once() -> None:
     """One provider of the top is used by two tasks; another belongs to a task."""
     lost = {"id": "replay:nowhere.jsonl", "label": "lost"}
     suite = parse_suite(
         {
             "providers": ["echo", lost],
-            "tasks": [task("a", "1"), task("b", "1", providers=["lost", "nobody"])],
+            "tasks": [task("a", "1"), task("b", "1", providers=["lost", "missing"])],
         }
     )
     with pytest.raises(SuiteError) as caught:
@@ -478,14 +480,14 @@ def test_block_and_total_hold_for_every_graph(
     over_at = {name: at for name, _, _, at in found.rows}
     for one in tasks:
         name, policy = one["id"], policies.get(one["id"], "skip")
-        asked_at = [at for asked, at in found.asked.calls if asked == name]
+        called_at = [at for provider, at in found.provider.calls if provider == name]
         lacks = [before for before in one["dependsOn"] if set(outcomes[before]) != {"done"}]
-        assert not asked_at or policy == "run" or not lacks
+        assert not called_at or policy == "run" or not lacks
         assert all(
-            min(asked_at, default=cancel_at) >= over_at[before] for before in one["dependsOn"]
+            min(called_at, default=cancel_at) >= over_at[before] for before in one["dependsOn"]
         )
         if "blocked" in outcomes[name]:
             assert policy in {"skip", "block"}
             assert lacks
-        told = [line for line in found.warned if f": {name} waits for" in line]
-        assert len(told) == (policy == "block" and "blocked" in outcomes[name])
+        warnings = [line for line in found.warned if f": {name} waits for" in line]
+        assert len(warnings) == (policy == "block" and "blocked" in outcomes[name])

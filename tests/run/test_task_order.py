@@ -68,7 +68,7 @@ class Going:
 
 
 @given(tasks=graphs(), data=st.data())
-def test_every_task_starts_once_and_as_its_policy_says(
+def test_every_task_starts_once_and_according_to_its_policy(
     tasks: Sequence[PreparedTask], data: st.DataObject
 ) -> None:
     """It starts when all of its dependencies have ended; a held task only when no other task is running."""
@@ -90,7 +90,7 @@ def test_every_task_starts_once_and_as_its_policy_says(
     assert going.started.keys() == {part.id for part in tasks}
 
 
-def test_chains_lead_to_what_was_run_and_is_not_complete() -> None:
+def test_chains_lead_to_a_task_that_ran_and_is_not_complete() -> None:
     """They pass through tasks that were not run, and not through tasks that ran anyway."""
     tasks = [
         task("a"),

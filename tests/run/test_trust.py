@@ -70,7 +70,7 @@ def row_of(folder: Path, url: str, **environ: str) -> Row:
 
 
 @pytest.mark.slow
-def test_a_server_is_trusted_if_the_environment_says_so(tmp_path: Path) -> None:
+def test_the_environment_determines_the_trusted_servers(tmp_path: Path) -> None:
     """It is trusted by its authority, or without verification; otherwise it is not."""
     with served(tmp_path) as url:
         refused = row_of(tmp_path, url)

@@ -21,7 +21,7 @@ TOKEN = "correct-horse"  # noqa: S105
 @attrs.frozen
 class Reply:
     status: int
-    """0 if the server has hung up."""
+    """0 if the server closed the connection."""
     head: str
     body: str
 
@@ -47,14 +47,14 @@ class Local:
     async def ask(
         self, method: str, path: str, headers: Mapping[str, str] = {}, body: str = ""
     ) -> Reply:
-        """Send one request as it is given; a header without a value is left out."""
-        said = {
+        """Send one request unchanged; a header without a value is left out."""
+        headers_sent = {
             "host": self.host,
             "connection": "close",
             "content-length": str(len(body)) if body else "",
             **headers,
         }
-        lines = "".join(f"{name}: {value}\r\n" for name, value in said.items() if value)
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers_sent.items() if value)
         found = b""
         async with await self.connect() as stream:
             try:
@@ -62,7 +62,7 @@ class Local:
                 async for chunk in stream:
                     found += chunk
             except trio.BrokenResourceError:
-                pass  # it did not wait for all of it
+                pass  # the server did not read all of it
         head, _, rest = found.decode("latin-1").partition("\r\n\r\n")
         return Reply(int(head.split()[1]) if head else 0, head, rest)
 

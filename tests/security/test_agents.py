@@ -33,7 +33,7 @@ import os, signal, sys
 kind, most = sys.argv[1], int(sys.argv[2])
 tally = os.open("tally", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 def live():
-    signal.alarm(100)  # whatever becomes of the test
+    signal.alarm(100)  # an upper bound for every outcome of the test
     for _ in range(2 if kind == "tree" else most):
         os.write(tally, b".")
         if os.fstat(tally).st_size > most:
@@ -53,7 +53,7 @@ def live():
         signal.pause()
 live()
 """
-"""Forks without end, but for a bound that the tests have and bombs have not."""
+"""Forks without end, up to a bound that real bombs do not have."""
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_a_fork_bomb_is_ended_within_seconds_and_leaves_nothing(
     began_at = time.monotonic()
     end = in_rig(settings(line, mark=mark), tmp_path, work_once, max_processes=40)
     assert carriers(mark) == []
-    assert time.monotonic() - began_at < 60  # one that is not ended takes 100
+    assert time.monotonic() - began_at < 60  # a bomb that is not ended takes 100
     assert end.failure is not None
     assert end.failure.kind == "killed"
     assert end.failure.message == (
@@ -122,7 +122,7 @@ if os.fork():
         time.sleep(60)
     os._exit(0)
 os.close(hidden)
-signal.alarm(60)  # whatever becomes of the test
+signal.alarm(60)  # an upper bound for every outcome of the test
 os.setsid()
 if os.fork():
     os._exit(0)
@@ -140,7 +140,7 @@ os.execve(sys.executable, [sys.executable, "-S", "-E", "-c", "import time; time.
 
 @pytest.mark.parametrize("killer", ["program", "stopped", "orphan"])
 @pytest.mark.parametrize("user", ["attempt", "case", "command"])
-def test_what_kills_its_supervisor_is_ended_all_the_same(
+def test_a_program_that_kills_its_supervisor_is_ended_too(
     tmp_path: Path, killer: str, user: str
 ) -> None:
     """It is found by the inherited tag."""
@@ -178,7 +178,7 @@ def test_programs_end_when_the_run_is_killed(tmp_path: Path, kind: str) -> None:
     found = subprocess.Popen([sys.executable, str(script), line])
     up.read_text()
     started = find_started(found.pid)
-    assert len(started) >= 3  # the supervisor, the program and what it has left
+    assert len(started) >= 3  # the supervisor, the program and its child
     found.kill()
     found.wait()
     for one in started:
@@ -200,12 +200,12 @@ trio.run(main)
 
 
 @pytest.mark.parametrize("text", ["", "Max file locks  7  8  locks", "Max files  9  9  files"])
-def test_a_process_without_the_tag_is_not_of_the_tree(text: str) -> None:
+def test_a_process_without_the_tag_does_not_belong_to_the_tree(text: str) -> None:
     """A process whose tag cannot be read is not treated as part of it."""
     assert not has_tag(text.encode(), 9)
 
 
-def test_an_agent_that_starts_trees_itself_has_another_tag_for_each() -> None:
+def test_an_agent_that_starts_process_trees_has_another_tag_for_each() -> None:
     """This also holds if its own limit is a tag already; without room it gets none."""
     mark, other = make_mark(), make_mark()
     line = (
@@ -223,7 +223,7 @@ def test_an_agent_that_starts_trees_itself_has_another_tag_for_each() -> None:
     assert none == 0
 
 
-def test_processes_one_after_the_other_are_not_many_at_once(tmp_path: Path) -> None:
+def test_sequential_processes_do_not_count_as_concurrent(tmp_path: Path) -> None:
     """A process that ends no longer counts."""
     line = "sh -c 'for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.01 & sleep 0.01; wait; done; echo ok'"
     end = in_rig(settings(line), tmp_path, work_once, max_processes=6)
@@ -313,9 +313,9 @@ def test_a_marker_that_is_not_a_file_is_the_failure_of_the_agent(
 
 
 def test_a_trap_in_the_place_of_a_file_is_not_read(tmp_path: Path, trap: str) -> None:
-    """Assertions, and tools of a model, report what they found; nothing waits."""
+    """Assertions, and tools of a model, report the trap; nothing waits."""
     LARGE[trap](tmp_path / "answer.txt")
-    if trap == "too many links":  # a reader that follows them one by one does not count them
+    if trap == "too many links":  # a reader that follows links one by one does not count them
         assert read_file(tmp_path, "answer.txt") == b""
         return
     with pytest.raises(NoFileError):

@@ -61,21 +61,21 @@ def refusal(folder: Path) -> str:
     return str(caught.value)
 
 
-def test_a_spreadsheet_as_programs_write_it_is_read(sheet: Path, tmp_path: Path) -> None:
+def test_an_ordinary_spreadsheet_is_read(sheet: Path, tmp_path: Path) -> None:
     """It is valid."""
     changed(sheet, tmp_path / "tests.xlsx")
     assert load(tmp_path) == 1
 
 
 @pytest.mark.parametrize("part", [SHEET, "other.bin"])
-def test_a_spreadsheet_that_unpacks_to_much_is_not_unpacked(
+def test_a_spreadsheet_that_unpacks_to_too_much_is_not_unpacked(
     sheet: Path, tmp_path: Path, part: str
 ) -> None:
     """This holds for each of its parts."""
     changed(sheet, tmp_path / "tests.xlsx", **{part: b" " * (48 * 2**20)})
-    said = refusal(tmp_path)
-    assert "the spreadsheet unpacks to" in said
-    assert "tests.xlsx" in said
+    message = refusal(tmp_path)
+    assert "the spreadsheet unpacks to" in message
+    assert "tests.xlsx" in message
 
 
 def test_a_spreadsheet_of_very_many_parts_is_not_unpacked(sheet: Path, tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_spreadsheet_of_very_many_parts_is_not_unpacked(sheet: Path, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "message"),
     [
         ([20_000], "a row of 16384 cells under a header of 1"),
         (range(2, 1_900), "has more than 30,000,000 empty cells"),
@@ -94,7 +94,7 @@ def test_a_spreadsheet_of_very_many_parts_is_not_unpacked(sheet: Path, tmp_path:
     ids=["one", "many"],
 )
 def test_cells_far_from_all_others_are_refused_at_once(
-    sheet: Path, tmp_path: Path, rows: Sequence[int], said: str
+    sheet: Path, tmp_path: Path, rows: Sequence[int], message: str
 ) -> None:
     """The file has a few kilobytes and millions of empty cells."""
     far = "".join(f'<row r="{row}"><c r="XFD{row}"/></row>' for row in rows[:-1])
@@ -105,12 +105,10 @@ def test_cells_far_from_all_others_are_refused_at_once(
         f"{far}</sheetData></worksheet>"
     )
     changed(sheet, tmp_path / "tests.xlsx", **{SHEET: text.encode()})
-    assert said in refusal(tmp_path)
+    assert message in refusal(tmp_path)
 
 
-def test_a_size_that_is_reported_wrongly_bounds_what_is_unpacked(
-    sheet: Path, tmp_path: Path
-) -> None:
+def test_a_wrong_size_in_a_file_bounds_the_unpacked_size(sheet: Path, tmp_path: Path) -> None:
     """A part claims to be small, and is not."""
     path = tmp_path / "tests.xlsx"
     changed(sheet, path, **{SHEET: b" " * (48 * 2**20)})
@@ -130,7 +128,7 @@ def test_a_size_that_is_reported_wrongly_bounds_what_is_unpacked(
     ],
     ids=range(5),
 )
-def test_a_document_that_defines_texts_is_not_read(
+def test_a_document_that_defines_entities_is_not_read(
     sheet: Path, tmp_path: Path, part: str, document: str, encoding: str
 ) -> None:
     """This holds for every encoding, and after a long comment."""
@@ -141,7 +139,7 @@ def test_a_document_that_defines_texts_is_not_read(
     assert f"the part {part} of the spreadsheet has a DOCTYPE" in refusal(tmp_path)
 
 
-def test_a_document_by_another_name_is_looked_at_too(sheet: Path, tmp_path: Path) -> None:
+def test_a_part_with_another_name_is_checked_too(sheet: Path, tmp_path: Path) -> None:
     """A workbook may name its sheets freely."""
     with zipfile.ZipFile(sheet) as book:
         parts = {name: book.read(name) for name in book.namelist()}
@@ -154,7 +152,7 @@ def test_a_document_by_another_name_is_looked_at_too(sheet: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("size", [17, 64])
-def test_a_text_of_the_store_that_unpacks_to_much_is_damaged(size: int) -> None:
+def test_a_text_of_the_store_that_unpacks_to_too_much_is_damaged(size: int) -> None:
     """It is not unpacked beyond the maximum for a text of its length."""
     packer = zlib.compressobj(9)
     bomb = b"".join(packer.compress(bytes(2**20)) for _ in range(size)) + packer.flush()
@@ -176,7 +174,7 @@ def test_a_text_of_the_store_that_was_cut_off_is_damaged(cut: int) -> None:
         read_text(stored[:-cut])
 
 
-def test_a_long_text_that_packs_well_can_be_read_again() -> None:
+def test_a_long_text_with_high_compression_can_be_read_again() -> None:
     """Written texts are never treated as bombs."""
     text = '"' + "x" * (17 * 2**20) + '"'
     assert read_text(stored_json(text)) == text

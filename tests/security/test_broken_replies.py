@@ -59,7 +59,7 @@ Ending = Literal["reset", "end"]
 
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loopback is reached directly, whatever the environment of the machine."""
+    """Loopback is connected directly, whatever the environment of the machine is."""
     monkeypatch.setenv("NO_PROXY", "*")
 
 
@@ -67,10 +67,10 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 class Breaking:
     """A provider that breaks its first replies, and counts."""
 
-    said: bytes
+    response: bytes
     ending: Ending
     breaks: float
-    asked: int = 0
+    requests: int = 0
     in_flight: int = 0
     most_in_flight: int = 0
 
@@ -79,20 +79,20 @@ class Breaking:
             while await self._answer(stream):
                 pass
         except trio.BrokenResourceError:
-            pass  # the client went away
+            pass  # the client closed the connection
 
     async def _answer(self, stream: trio.SocketStream) -> bool:
         if not await _read_request(stream):
             return False
-        self.asked += 1
+        self.requests += 1
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
-            if self.asked > self.breaks:
+            if self.requests > self.breaks:
                 await stream.send_all(HEAD + b"content-length: %d\r\n\r\n" % len(WHOLE) + WHOLE)
                 return True
-            if self.said:
-                await stream.send_all(self.said)
+            if self.response:
+                await stream.send_all(self.response)
             if self.ending == "reset":
                 stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             return False
@@ -149,7 +149,7 @@ async def rows_of(url: str, *, retries: int) -> list[Any]:
 
 @pytest.mark.parametrize("ending", ["reset", "end"])
 @pytest.mark.parametrize("name", SAID)
-def test_a_call_that_broke_is_made_again(name: str, ending: Ending) -> None:
+def test_a_call_whose_connection_broke_is_made_again(name: str, ending: Ending) -> None:
     """The first four break; every row has its reply, and never more than two were in flight."""
 
     async def main() -> None:
@@ -157,13 +157,13 @@ def test_a_call_that_broke_is_made_again(name: str, ending: Ending) -> None:
         async with breaking(server) as url:
             rows = await rows_of(url, retries=4)
         assert [row.output for row in rows] == ["good"] * 6
-        assert (server.asked, server.most_in_flight <= 2) == (10, True)
+        assert (server.requests, server.most_in_flight <= 2) == (10, True)
 
     in_trio(main)
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_a_provider_that_always_breaks_costs_its_tries_and_no_more(name: str) -> None:
+def test_a_provider_that_always_breaks_is_called_once_per_attempt(name: str) -> None:
     """Each row fails with a transient failure of the connection, and the lane is free until the end."""
 
     async def main() -> None:
@@ -171,13 +171,13 @@ def test_a_provider_that_always_breaks_costs_its_tries_and_no_more(name: str) ->
         async with breaking(server) as url:
             rows = await rows_of(url, retries=1)
         assert Counter(row.error.partition(":")[0] for row in rows) == {"connection": 6}
-        assert (server.asked, server.most_in_flight <= 2) == (12, True)
+        assert (server.requests, server.most_in_flight <= 2) == (12, True)
 
     in_trio(main)
 
 
-def test_http_2_is_not_offered_to_a_server_that_speaks_nothing_else() -> None:
-    """It ends the connection in its own way, under TLS; that is a transient failure like any other."""
+def test_http_2_is_not_offered() -> None:
+    """A server without another protocol ends the TLS connection, which is a transient failure."""
     authority = trustme.CA()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("localhost").configure_cert(context)

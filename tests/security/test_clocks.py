@@ -47,7 +47,7 @@ def in_time(main: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("whose", ["of both", "of who waits", "of who asks"])
 @pytest.mark.parametrize("jump", JUMPS)
-def test_a_question_under_way_is_asked_once(tmp_path: Path, jump: float, whose: str) -> None:
+def test_a_question_in_flight_is_sent_once(tmp_path: Path, jump: float, whose: str) -> None:
     """A caller that waits for its reply gets it, however the clock is set meanwhile."""
     asker, waiter = Wall(), Wall()
     calls = 0
@@ -85,7 +85,7 @@ def test_a_question_under_way_is_asked_once(tmp_path: Path, jump: float, whose: 
             await waits.wait()
             for wall, name in ((asker, "of who asks"), (waiter, "of who waits")):
                 wall.now += jump if whose in (name, "of both") else 0.0
-            await trio.sleep(0.3)  # long enough for a caller that looks too early
+            await trio.sleep(0.3)  # long enough for a caller that polls too early
             may_end.set()
         assert calls == 1
 
@@ -94,8 +94,8 @@ def test_a_question_under_way_is_asked_once(tmp_path: Path, jump: float, whose: 
 
 @pytest.mark.parametrize("whose", ["of both", "of who waits", "of who runs"])
 @pytest.mark.parametrize("jump", JUMPS)
-def test_a_place_in_the_line_of_agents_is_kept(tmp_path: Path, jump: float, whose: str) -> None:
-    """No process counts as dead, and none begins too early."""
+def test_the_queue_of_agents_keeps_its_order(tmp_path: Path, jump: float, whose: str) -> None:
+    """No process counts as dead, and none starts too early."""
     walls = {"of who runs": Wall(), "of who waits": Wall()}
     warned: list[str] = []
     settings = PlannerSettings(heartbeat=0.02, poll=0.01, patience=60)
@@ -126,7 +126,7 @@ def test_a_place_in_the_line_of_agents_is_kept(tmp_path: Path, jump: float, whos
 
 
 @pytest.mark.parametrize("jump", JUMPS)
-def test_run_ids_sort_as_they_were_made(jump: float) -> None:
+def test_run_ids_sort_in_creation_order(jump: float) -> None:
     """Ids after a jump sort after those before."""
     start = datetime(2026, 1, 1, tzinfo=UTC)
     moments = iter([start, start + timedelta(seconds=jump), start + timedelta(seconds=1)])
@@ -136,7 +136,7 @@ def test_run_ids_sort_as_they_were_made(jump: float) -> None:
 
 
 @pytest.mark.parametrize("jump", JUMPS)
-def test_leases_of_limits_have_ids_of_their_own(jump: float) -> None:
+def test_leases_of_limits_have_unique_ids(jump: float) -> None:
     """This also holds if the random number repeats."""
     wall, given = Wall(), iter(range(1, 9))
     new = lease_ids(wall, lambda _bits: next(given))
@@ -147,13 +147,13 @@ def test_leases_of_limits_have_ids_of_their_own(jump: float) -> None:
 
 @pytest.mark.parametrize("jump", [*JUMPS, -400 * 24 * HOUR])
 def test_the_age_of_a_run_is_never_negative(jump: float) -> None:
-    """A run that seems to begin later has begun just now."""
+    """A run with a later start counts as just started."""
     now = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=jump)
-    said = age_text("2026-01-01T00:00:00.000Z", now)
-    assert said == ("60 min ago" if jump > 0 else "0 s ago")
+    age = age_text("2026-01-01T00:00:00.000Z", now)
+    assert age == ("60 min ago" if jump > 0 else "0 s ago")
 
 
-def test_a_clock_that_was_set_back_is_noticed_where_processes_are_found(
+def test_a_clock_that_was_set_back_is_detected_by_the_process_table(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Ages of entries in the process table are then not valid."""

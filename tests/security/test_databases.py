@@ -102,23 +102,23 @@ def clear(path: Path) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda words: str(words[0]))
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_store_that_cannot_be_used_is_one_line_that_names_it(
+def test_an_unusable_store_is_reported_in_one_line(
     folder: Path, damage: str, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It contains a remedy and no traceback; the file stays unchanged."""
+    """The line names it and contains a remedy, without a traceback; the file stays unchanged."""
     path = folder / "bad.db"
     clear(path)
     DAMAGES[damage]((folder / "good.db").read_bytes(), path)
     capsys.readouterr()
     before = path.lstat()
     code = quietly(*command, "--db", "bad.db")
-    said = capsys.readouterr()
+    printed = capsys.readouterr()
     if damage == MAY_BEGIN_ANEW and command[0] == "run":
         assert code == 0
         return
     assert code in (1, 2)
-    assert said.out == ""
-    (line,) = said.err.splitlines()
+    assert printed.out == ""
+    (line,) = printed.err.splitlines()
     assert line.startswith("bad.db: ")
     assert "; " in line
     assert "--db" in line
@@ -134,7 +134,7 @@ CACHE_COMMANDS = (("cache", "stats"), ("cache", "clear"), ("cache", "export", "o
 
 @pytest.mark.parametrize("command", CACHE_COMMANDS, ids=lambda words: str(words[1]))
 @pytest.mark.parametrize("damage", [one for one in DAMAGES if one != "nothing"])
-def test_a_cache_that_cannot_be_used_is_one_line_that_names_it(
+def test_an_unusable_cache_is_reported_in_one_line(
     folder: Path, damage: str, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """This is as for a store."""
@@ -144,8 +144,8 @@ def test_a_cache_that_cannot_be_used_is_one_line_that_names_it(
     DAMAGES[damage]((folder / "cache.db").read_bytes(), path)
     capsys.readouterr()
     code = quietly(*command)
-    said = capsys.readouterr()
-    (line,) = said.err.splitlines()
+    printed = capsys.readouterr()
+    (line,) = printed.err.splitlines()
     assert "cache.db: " in line
     if damage == "loop of links" and "no replies are cached" in line:
         return
@@ -157,7 +157,7 @@ AS_IT_IS = 0o755
 ONLY_READ = {"file": (0o444, AS_IT_IS), "folder": (0o644, 0o555), "neither": (0o000, 0o555)}
 
 
-def _as_nobody(work: Callable[[], str]) -> str:
+def _as_other_user(work: Callable[[], str]) -> str:
     """Return the message of a user without special rights, in a separate process."""
     read, write = os.pipe()
     child = os.fork()
@@ -171,10 +171,10 @@ def _as_nobody(work: Callable[[], str]) -> str:
         finally:
             os._exit(0)
     os.close(write)
-    with os.fdopen(read, "rb") as told:
-        said = told.read().decode()
+    with os.fdopen(read, "rb") as pipe:
+        printed = pipe.read().decode()
     os.waitpid(child, 0)
-    return said
+    return printed
 
 
 async def _submit(path: Path) -> str:
@@ -194,7 +194,7 @@ def _look(path: Path) -> str:
 
 @pytest.mark.skipif(os.name == "nt", reason="rights are others there")
 @pytest.mark.parametrize("rights", ONLY_READ)
-def test_a_planner_on_the_database_of_another_user_says_whose_it_is(rights: str) -> None:
+def test_a_planner_on_the_database_of_another_user_names_the_owner(rights: str) -> None:
     """A user with read access can list the queue, and cannot join it."""
     with tempfile.TemporaryDirectory() as name:  # the test's own folder is closed to others
         folder = Path(name)
@@ -205,8 +205,8 @@ def test_a_planner_on_the_database_of_another_user_says_whose_it_is(rights: str)
         path.chmod(of_file)
         folder.chmod(of_folder)
         try:
-            submitted = _as_nobody(partial(trio.run, _submit, path))
-            looked = _as_nobody(partial(_look, path))
+            submitted = _as_other_user(partial(trio.run, _submit, path))
+            looked = _as_other_user(partial(_look, path))
         finally:
             folder.chmod(0o755)
         assert submitted.startswith(f"{path}: ")

@@ -32,9 +32,9 @@ class Key:
 
     suite: Make
     ending: str = ".txt"
-    """Of the name of the file; empty for a folder."""
+    """The suffix of the file; empty for a folder."""
     content: str = SECRET
-    """Of the file outside; such that it could be used."""
+    """The contents of the file outside, which would be usable."""
 
 
 def top(**keys: Any) -> dict[str, Any]:
@@ -242,7 +242,7 @@ KEYS: Mapping[str, Key] = {
     ),
     "workspace": Key(lambda path: agent(workspace=path), ""),
 }
-"""Every key that names a path; what stands behind a comma is another form of it."""
+"""Every key that names a path; after a comma follows another form of it."""
 
 NO_PATHS = frozenset(
     [
@@ -325,7 +325,7 @@ NO_PATHS = frozenset(
 )
 """Keys with texts that name nothing in the file system, or only below a key of the table.
 
-`doneFile` is a name in the workspace of a case, and is refused where it leads out of that. `extension` is
+`doneFile` is a name in the workspace of a case, and is refused if it leads out of that. `extension` is
 `extensions`, `targets` and `provider` are `providers`, `raw` is `prompts`, `grader` is the id of a provider.
 """
 
@@ -395,7 +395,7 @@ MORE_FORMS = {
     "marked as anchored": "{folder}/./{name}",
     "through the file system": "/proc/self/root{folder}/{name}",
 }
-"""Tried where the path stands there alone."""
+"""Tried only as the whole value of the key."""
 ATTACKS = [
     *((name, form) for name in KEYS for form in FORMS),
     *((name, form) for name in ("outputPath", "envFile", "tests") for form in MORE_FORMS),
@@ -420,22 +420,22 @@ def test_no_path_of_a_suite_leads_out_of_its_folder(
     file.write_text(json.dumps(key.suite(written)))
     with pytest.raises(SuiteError) as refused:
         prepare(load_suite(file, environ={}), environ={})
-    told = str(refused.value)
-    assert "outside of the suite's folder" in told
-    assert "--allow-outside" in told
-    assert SECRET not in told
+    message = str(refused.value)
+    assert "outside of the suite's folder" in message
+    assert "--allow-outside" in message
+    assert SECRET not in message
 
 
 NAMED_BEFORE_IT_EXISTS = {
     *("outputPath", "output", "outputDir", "envFile", "envPath", "env", "prompts"),
     *("filterFailing", "filterFailingOnly", "filterErrorsOnly"),
 }
-"""Keys whose file is written, or looked for when the suite runs; a prompt may be a text that begins so."""
+"""Keys whose file is written, or opened when the suite runs; a prompt may be a text that begins so."""
 
 
 @pytest.mark.parametrize("name", KEYS)
 @pytest.mark.parametrize("written", ["~/x{}", "x\0{}"])
-def test_no_path_is_made_of_anything_but_its_letters(
+def test_paths_are_not_expanded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, written: str
 ) -> None:
     """The user's home is not expanded; an impossible name is refused without an internal error."""
@@ -449,21 +449,21 @@ def test_no_path_is_made_of_anything_but_its_letters(
     before = {one: one.stat().st_mtime_ns for one in home.rglob("*")}
     file = folder / "suite.json"
     file.write_text(json.dumps(key.suite(written.format(key.ending))))
-    told = ""
+    message = ""
     try:
         prepare(load_suite(file, environ={"HOME": str(home)}), environ={"HOME": str(home)})
     except SuiteError as error:
-        told = str(error)
-    assert SECRET not in told
-    assert told or name.partition(",")[0] in NAMED_BEFORE_IT_EXISTS
+        message = str(error)
+    assert SECRET not in message
+    assert message or name.partition(",")[0] in NAMED_BEFORE_IT_EXISTS
     assert {one: one.stat().st_mtime_ns for one in home.rglob("*")} == before
     assert path.exists()
 
 
 def test_all_paths_that_lead_out_are_reported_at_once(tmp_path: Path) -> None:
     """Each has line and column."""
-    said = top(outputPath="../o.json", commandLineOptions={"envFile": ["../a", "../b"]})
-    (tmp_path / "s.json").write_text(json.dumps(said, indent=1))
+    suite = top(outputPath="../o.json", commandLineOptions={"envFile": ["../a", "../b"]})
+    (tmp_path / "s.json").write_text(json.dumps(suite, indent=1))
     with pytest.raises(SuiteError) as refused:
         load_suite(tmp_path / "s.json", environ={})
     assert [problem.path for problem in refused.value.problems] == [
@@ -507,9 +507,7 @@ def test_flags_name_recordings_and_code_anywhere(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "source", ["suite", "tests", "recordings", "variables", "environment", "value"]
 )
-def test_results_are_not_written_over_what_the_suite_is_made_of(
-    tmp_path: Path, source: str
-) -> None:
+def test_results_do_not_overwrite_files_of_the_suite(tmp_path: Path, source: str) -> None:
     """This holds for names and for links: a suite cannot destroy itself or its inputs."""
     inputs: dict[str, tuple[str, str, dict[str, Any]]] = {
         "tests": ("t.json", '[{"vars": {"q": "a"}}]', {"tests": "t.json"}),
@@ -561,7 +559,7 @@ def test_a_file_of_variables_does_not_name_certificates_outside(tmp_path: Path) 
     assert _run(file) == 2
 
 
-def test_a_link_that_is_turned_after_loading_is_judged_again(tmp_path: Path) -> None:
+def test_a_link_that_changes_after_loading_is_checked_again(tmp_path: Path) -> None:
     """The check at opening counts, not the one when the suite was loaded."""
     from trioeval.errors import UsageError
     from trioeval.loading.own_files import checked_path
@@ -579,7 +577,7 @@ def test_a_link_that_is_turned_after_loading_is_judged_again(tmp_path: Path) -> 
     assert os.path.realpath(found) == str(found)
 
 
-def test_a_pattern_outside_ends_at_its_first_file(
+def test_a_pattern_outside_stops_at_its_first_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first match is refused, without a walk through a whole disk."""

@@ -55,7 +55,7 @@ def test_a_command_line_is_shown_without_its_secrets(command: str, secret: str) 
 
 
 @pytest.mark.parametrize("secret", IN_URLS)
-def test_a_password_that_nobody_escaped_is_hidden_in_urls(secret: str) -> None:
+def test_an_unescaped_password_is_hidden_in_urls(secret: str) -> None:
     """It may contain the characters at which a URL would end."""
     assert hide_in_command(f"ask http://me:{secret}@host/x?a=b c") == (
         "ask http://me:[hidden]@host/x?a=b c"
@@ -68,7 +68,7 @@ def test_a_password_that_nobody_escaped_is_hidden_in_urls(secret: str) -> None:
 
 
 @pytest.mark.parametrize("secret", ["hunter", "p@ss", "p@ss/w", "a/b@c"])
-def test_a_password_is_known_also_where_an_at_sign_stands_in_the_path(secret: str) -> None:
+def test_a_password_is_hidden_even_if_the_path_contains_an_at_sign(secret: str) -> None:
     """Its end is ambiguous: both the first and the last sign are tried."""
     known = secrets_of_command(f"ask http://me:{secret}@host/@scope/x")
     assert secret.partition("@")[0] in known
@@ -89,7 +89,7 @@ def test_a_password_is_known_also_where_an_at_sign_stands_in_the_path(secret: st
         "git clone git@host.example:a/b",
     ],
 )
-def test_a_command_line_without_secrets_is_shown_as_it_is(command: str) -> None:
+def test_a_command_line_without_secrets_is_shown_unchanged(command: str) -> None:
     """This covers names of variables, numbers of tokens, hosts with ports."""
     assert hide_in_command(command) == command
 
@@ -155,14 +155,14 @@ def test_a_key_in_a_url_is_hidden(key: str, how: Any) -> None:
         ("/abcdefghijklmnopqrstuvwxyz+0=", True),
     ],
 )
-def test_long_phrases_are_keys_and_words_are_not(text: str, *, is_key: bool) -> None:
+def test_long_phrases_are_treated_as_keys_and_words_are_not(text: str, *, is_key: bool) -> None:
     """This also holds without a digit; words that an output may contain by chance stay."""
     assert is_surely_key(text) is is_key
 
 
 @pytest.mark.parametrize("secret", ["abc", "hunter", "sk-0123456789abcdef"])
 @pytest.mark.parametrize("name", ["--token {}", "--api-key={}", "MY_TOKEN={}", "https://me:{}@h"])
-def test_no_result_holds_a_secret_of_a_command(
+def test_no_result_contains_a_secret_of_a_command(
     name: str, secret: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """This covers files, tables, logs and the store; the program gets the secret."""
@@ -177,9 +177,9 @@ def test_no_result_holds_a_secret_of_a_command(
     db = tmp_path / "runs.db"
     trace = ["--trace", str(tmp_path / "t.jsonl")]
     run_command_line([str(tmp_path / "s.json"), "--db", str(db), *outputs, *trace])
-    told = capsys.readouterr()
+    printed = capsys.readouterr()
     written = [
         path.read_bytes().decode("utf-8", "replace") for path in (*names, db, Path(trace[1]))
     ]
     spelt = name.format(secret)
-    assert all(spelt not in text for text in (told.out, told.err, *written))
+    assert all(spelt not in text for text in (printed.out, printed.err, *written))

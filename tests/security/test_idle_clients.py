@@ -1,4 +1,4 @@
-"""Hundreds of clients that send nothing, or never finish: a real client is served all the same."""
+"""Hundreds of clients that send nothing, or never finish: a real client is served nevertheless."""
 
 import socket
 import sys
@@ -31,12 +31,12 @@ HELD = {
 
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loopback is reached directly, whatever the environment of the machine."""
+    """Loopback is connected directly, whatever the environment of the machine is."""
     monkeypatch.setenv("NO_PROXY", "*")
 
 
 async def crowd(port: int, sent: bytes, count: int) -> list[socket.socket]:
-    """Open so many clients, each of which has sent some data and waits."""
+    """Open a number of clients, each of which has sent some data and waits."""
     found = []
     for _ in range(count):
         client = socket.create_connection(("127.0.0.1", port))
@@ -48,7 +48,7 @@ async def crowd(port: int, sent: bytes, count: int) -> list[socket.socket]:
 
 @pytest.mark.parametrize("name", HELD)
 @pytest.mark.parametrize("kind", ["limits", "metrics"])
-def test_a_crowd_shuts_nobody_out(name: str, kind: str) -> None:
+def test_idle_clients_do_not_block_new_ones(name: str, kind: str) -> None:
     """With one and a half times the maximum of clients, each of five new ones is served at once."""
     bounds = Bounds(connections=CROWD)
     opened: AbstractAsyncContextManager[Local] = (
@@ -70,7 +70,7 @@ def test_a_crowd_shuts_nobody_out(name: str, kind: str) -> None:
     in_trio(main)
 
 
-def test_a_client_of_limits_keeps_its_lease_through_a_crowd() -> None:
+def test_a_client_of_limits_keeps_its_lease_while_idle_clients_connect() -> None:
     """Its own connection may be closed as well: it uses another one."""
 
     async def main() -> None:
@@ -90,7 +90,7 @@ def test_a_client_of_limits_keeps_its_lease_through_a_crowd() -> None:
 
 
 @asynccontextmanager
-async def telling(bounds: Bounds, work: Callable[[Send], object]) -> AsyncIterator[int]:
+async def endless_server(bounds: Bounds, work: Callable[[Send], object]) -> AsyncIterator[int]:
     """Run a server whose responses never end; yield its port."""
 
     async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
@@ -117,12 +117,12 @@ def quiet(_send: Send) -> None:
 
 
 @pytest.mark.parametrize("work", [endless, quiet])
-def test_whoever_listens_for_ever_makes_room(work: Callable[[Send], object]) -> None:
-    """Whether it is read or not, the oldest endless response ends when a new client comes."""
+def test_endless_responses_end_when_a_new_client_connects(work: Callable[[Send], object]) -> None:
+    """The oldest endless response ends, even if the client reads it."""
     sent = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
     async def main() -> None:
-        async with telling(Bounds(connections=4), work) as port:
+        async with endless_server(Bounds(connections=4), work) as port:
             clients = await crowd(port, sent, 8)
             stream = await trio.open_tcp_stream("127.0.0.1", port)
             await stream.send_all(sent)
@@ -135,8 +135,8 @@ def test_whoever_listens_for_ever_makes_room(work: Callable[[Send], object]) -> 
     in_trio(main)
 
 
-def test_a_request_that_is_carried_out_is_never_cut_off() -> None:
-    """If all connections are being served, the next one is closed."""
+def test_a_request_in_progress_is_never_cut_off() -> None:
+    """The next connection is closed while all others are being served."""
 
     async def main() -> None:
         inside, go = trio.Semaphore(0), trio.Event()
@@ -161,7 +161,7 @@ def test_a_request_that_is_carried_out_is_never_cut_off() -> None:
                 await inside.acquire()
             async with await trio.open_tcp_stream("127.0.0.1", address.port) as third:
                 assert await third.receive_some() == b""
-            stop.set()  # answered all the same
+            stop.set()  # it is answered nevertheless
             go.set()
             for stream in first:
                 assert (await stream.receive_some()).startswith(b"HTTP/1.1 200")
@@ -171,7 +171,7 @@ def test_a_request_that_is_carried_out_is_never_cut_off() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no such limit")
-def test_a_crowd_shuts_nobody_out_where_few_files_may_be_open() -> None:
+def test_idle_clients_do_not_block_new_ones_if_few_files_may_be_open() -> None:
     """The process reaches its file limit long before the maximum of connections."""
     import resource
 

@@ -39,7 +39,7 @@ class Hostile:
 
     kinds: tuple[str, ...]
     text: Callable[[int], str]
-    """Of a length."""
+    """The text of a given length."""
 
 
 def filled(piece: str, begin: str = "", end: str = "") -> Callable[[int], str]:
@@ -96,7 +96,7 @@ OUTPUTS = {
     "blocks": Hostile(("contains-sql",), filled("```sql\n")),
 }
 LARGEST = {**dict.fromkeys(WORDS, 50_000), "is-sql": 10_000, "contains-sql": 50_000}
-"""Characters that are enough to tell what takes more than others; of others half of what is read."""
+"""Enough characters to separate slow types from fast ones; half of the bound for other types."""
 
 
 async def beat(gaps: list[float], cancelled: trio.CancelScope) -> None:
@@ -134,31 +134,33 @@ def gap_of(kind: str, text: str, **more: Any) -> tuple[float, str]:
 
     It is the minimum of three, because other programs make caches cold.
     """
-    least, said = float("inf"), ""
+    least, verdict = float("inf"), ""
     for _ in range(3):
         gaps: list[float] = []
-        said = trio.run(partial(judge, kind, text, gaps, **more))
+        verdict = trio.run(partial(judge, kind, text, gaps, **more))
         least = min(least, max(gaps, default=0.0) / slowness())
         if least < GAP:
             break
-    return least, said
+    return least, verdict
 
 
 @pytest.mark.parametrize(
     ("name", "kind"), [(name, kind) for name, one in OUTPUTS.items() for kind in one.kinds]
 )
-def test_a_hostile_output_holds_up_no_other_lane(name: str, kind: str) -> None:
+def test_a_hostile_output_does_not_delay_other_lanes(name: str, kind: str) -> None:
     """It gets a verdict, or is refused as too long for its type."""
     longest = KINDS[kind].longest
     size = LARGEST.get(kind, MOST_BYTES // 8 if longest is None else longest // 2)
-    least, said = gap_of(kind, OUTPUTS[name].text(size))
+    least, verdict = gap_of(kind, OUTPUTS[name].text(size))
     assert least < GAP
-    assert said
+    assert verdict
 
 
 @pytest.mark.parametrize("kind", MARKUP)
 @pytest.mark.parametrize("inverted", ["", "not-"])
-def test_a_longer_output_is_read_by_none_that_cannot_stop(kind: str, inverted: str) -> None:
+def test_an_output_that_is_too_long_is_refused_by_types_that_cannot_stop(
+    kind: str, inverted: str
+) -> None:
     """Neither the type nor its negation passes."""
     text = "<a>" + "x" * LONGEST_SEARCHED
     ready = make_ready(Assertion(type=inverted + kind), str, KINDS)
@@ -172,10 +174,10 @@ def test_a_longer_output_is_read_by_none_that_cannot_stop(kind: str, inverted: s
 @pytest.mark.parametrize(
     ("size", "edits"), [(60_000, 60_000), (1_000_000, 1_400), (4_000_000, 370), (4_000_000, 1e9)]
 )
-def test_edits_are_counted_only_where_that_is_quick(size: int, edits: float) -> None:
+def test_edit_distances_are_computed_only_if_that_is_quick(size: int, edits: float) -> None:
     """All comparisons are made in one step."""
-    least, said = gap_of(
+    least, verdict = gap_of(
         "levenshtein", "ab" * (size // 2), value="ba" * (size // 2), threshold=edits
     )
-    assert least < 5 * GAP  # all of them take minutes where none is quick
-    assert said
+    assert least < 5 * GAP  # all of them would take minutes if none were quick
+    assert verdict

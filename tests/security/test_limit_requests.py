@@ -83,25 +83,25 @@ def refuses(method: str, path: str, body: str) -> None:
 
 
 @pytest.mark.parametrize("seconds", PAUSES, ids=str)
-def test_a_pause_is_a_week_at_most(seconds: Any) -> None:
+def test_a_pause_is_at_most_a_week(seconds: Any) -> None:
     """Milliseconds given as seconds, or a typing error, close no limit for years."""
     refuses("POST", "/v1/admin/pause", json.dumps({"key": "slots", "seconds": seconds}))
 
 
 @pytest.mark.parametrize("name", ASKS)
-def test_a_request_out_of_bounds_takes_nothing(name: str) -> None:
+def test_a_request_out_of_bounds_reserves_nothing(name: str) -> None:
     """None of it is stored."""
     refuses("POST", "/v1/reserve", json.dumps(ASKS[name]))
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_an_end_out_of_bounds_gives_nothing_back(name: str) -> None:
+def test_a_completion_out_of_bounds_returns_nothing(name: str) -> None:
     """Negative usage would create capacity."""
     refuses("POST", "/v1/complete", json.dumps(ENDS[name]))
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_whatever_else_is_out_of_bounds_is_refused(name: str) -> None:
+def test_other_values_out_of_bounds_are_refused(name: str) -> None:
     """This covers batches, definitions, and texts that are not JSON."""
     method, path, data = OTHERS[name]
     body = "[" * 100_000 if name == "deep nesting" else json.dumps(data)
@@ -109,7 +109,7 @@ def test_whatever_else_is_out_of_bounds_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("size", [4 * 1024 * 1024 + 1, 64 * 1024 * 1024])
-def test_a_large_body_is_not_kept(size: int) -> None:
+def test_a_large_body_is_not_stored(size: int) -> None:
     """The server does not wait for it either."""
 
     async def main() -> None:

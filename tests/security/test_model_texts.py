@@ -50,21 +50,21 @@ class Used:
     """The row that used an output, and its requests."""
 
     row: Row
-    asked: Sequence[Request]
+    requests: Sequence[Request]
 
 
 def uses(
     second: Mapping[str, Any], *, says: Mapping[str, str] = PAYLOADS, **keys: Any
 ) -> Mapping[str, Used]:
     """Make, for each text, a row that stores it in a register, and one that uses it, in one run."""
-    asked: list[Request] = []
+    requests: list[Request] = []
 
     async def model(request: Request) -> Reply:
-        asked.append(request)
+        requests.append(request)
         return Reply(output=says[request.vars["name"]] if request.vars["step"] == 1 else "done")
 
     async def judge(request: Request) -> Reply:
-        asked.append(request)
+        requests.append(request)
         return Reply(output='{"pass": true, "score": 1, "reason": "ok"}')
 
     suite = {
@@ -94,7 +94,7 @@ def uses(
     return {
         name: Used(
             rows[2 * place + 1],
-            [one for one in asked if one.vars["name"] == name and one.vars["step"] == 2],
+            [one for one in requests if one.vars["name"] == name and one.vars["step"] == 2],
         )
         for place, name in enumerate(says)
     }
@@ -129,13 +129,13 @@ PROMPTS: Mapping[str, tuple[Mapping[str, Any], str, Callable[[str], str]]] = {
 
 @pytest.mark.parametrize("payload", PAYLOADS)
 @pytest.mark.parametrize("carrier", PROMPTS)
-def test_an_answer_is_sent_as_it_was_said(carrier: str, payload: str) -> None:
+def test_an_output_is_sent_unchanged(carrier: str, payload: str) -> None:
     """This covers prompts, variables of prompts, and later turns; it names no file either."""
     *_, expected = PROMPTS[carrier]
     used = _by_prompt(carrier)[payload]
     assert used.row.error is None
-    assert used.asked[0].prompt == used.row.prompt == expected(PAYLOADS[payload])
-    assert "s3cret-word" not in json.dumps(dict(used.asked[0].vars))
+    assert used.requests[0].prompt == used.row.prompt == expected(PAYLOADS[payload])
+    assert "s3cret-word" not in json.dumps(dict(used.requests[0].vars))
 
 
 @functools.cache
@@ -145,13 +145,13 @@ def _by_prompt(carrier: str) -> Mapping[str, Used]:
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
-def test_an_answer_in_an_assertion_is_compared_with_as_it_was_said(payload: str) -> None:
+def test_an_output_in_an_assertion_is_compared_unchanged(payload: str) -> None:
     """This covers values, metrics, and prompts of judges."""
     says, used = PAYLOADS[payload], _judged()[payload]
     verdict = used.row.verdict
     assert verdict is not None
     assert list(verdict.named_scores) == [says]
-    (judged,) = [one.prompt for one in used.asked if "as good as" in one.prompt]
+    (judged,) = [one.prompt for one in used.requests if "as good as" in one.prompt]
     assert json.dumps(f"<{says}>")[1:-1] in judged or f"<{says}>" in judged
     assert "s3cret-word" not in json.dumps([[one.reason for one in verdict.parts], judged])
 
@@ -170,7 +170,7 @@ def _judged() -> Mapping[str, Used]:
 @pytest.mark.parametrize(
     "value", ["'{{ answer }}' == ''", "{{ y }}", "{% if answer %}{{ answer }}{% endif %}"]
 )
-def test_an_answer_becomes_no_code(kind: str, value: str, tmp_path: Path) -> None:
+def test_an_output_never_becomes_code(kind: str, value: str, tmp_path: Path) -> None:
     """The row is an error that names the right way to read it."""
     mark = tmp_path / "hostile"
     says = f"open('{mark}', 'w')"
@@ -194,7 +194,7 @@ def test_an_answer_becomes_no_code(kind: str, value: str, tmp_path: Path) -> Non
     ],
     ids=str,
 )
-def test_an_answer_is_a_word_of_a_command_and_never_its_name(
+def test_an_output_is_an_argument_of_a_command_and_never_its_name(
     value: Any, *, is_refused: bool
 ) -> None:
     """After the program it is one word, whatever its contents."""
@@ -220,7 +220,7 @@ REQUESTS: Mapping[str, Any] = {
 
 @pytest.mark.parametrize("payload", PAYLOADS)
 @pytest.mark.parametrize("carrier", REQUESTS)
-def test_an_answer_in_a_request_is_sent_as_it_was_said(carrier: str, payload: str) -> None:
+def test_an_output_in_a_request_is_sent_unchanged(carrier: str, payload: str) -> None:
     """Bodies, headers and URLs of the suite are templates; the inserted values are not."""
     says = PAYLOADS[payload]
     templates = Templates(env={"WORD": "s3cret-word"})
@@ -232,7 +232,7 @@ def test_an_answer_in_a_request_is_sent_as_it_was_said(carrier: str, payload: st
 
 @pytest.mark.parametrize("payload", PAYLOADS)
 @pytest.mark.parametrize("carrier", ["prompt", "variable", "request"])
-def test_a_cell_of_a_dataset_is_sent_as_it_stands(carrier: str, payload: str) -> None:
+def test_a_cell_of_a_dataset_is_sent_unchanged(carrier: str, payload: str) -> None:
     """Rows of another task contain no templates, references or files."""
     says, request = PAYLOADS[payload], _of_cells(carrier)[payload]
     if carrier == "request":
@@ -244,10 +244,10 @@ def test_a_cell_of_a_dataset_is_sent_as_it_stands(carrier: str, payload: str) ->
 
 @functools.cache
 def _of_cells(carrier: str) -> Mapping[str, Request]:
-    asked: dict[str, Request] = {}
+    requests: dict[str, Request] = {}
 
     async def model(request: Request) -> Reply:
-        asked[request.vars["name"]] = request
+        requests[request.vars["name"]] = request
         return Reply(output="done")
 
     suite = parse_suite(
@@ -269,12 +269,12 @@ def _of_cells(carrier: str) -> Mapping[str, Request]:
     )
     suite = attrs.evolve(suite, tests=tuple(tests))
     run_virtual(lambda: collect(suite, providers={"model": model}))
-    return asked
+    return requests
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
 @pytest.mark.parametrize("carrier", ["prompt", "answer"])
-def test_a_simulated_model_says_an_answer_as_it_was_said(carrier: str, payload: str) -> None:
+def test_a_simulated_model_returns_an_output_unchanged(carrier: str, payload: str) -> None:
     """Its own text is a template; the prompt and the register in it are not."""
     assert _simulated(carrier)[payload].output == f"<{PAYLOADS[payload]}>"
 
@@ -299,15 +299,15 @@ def _simulated(carrier: str) -> Mapping[str, Row]:
 
 
 @pytest.mark.parametrize("payload", ["environment", "half"])  # each starts a process
-def test_what_a_function_makes_of_an_answer_is_the_prompt(payload: str, tmp_path: Path) -> None:
+def test_the_result_of_a_function_of_an_output_is_the_prompt(payload: str, tmp_path: Path) -> None:
     """The result of a function is a template, unless the function got outputs of models."""
     (tmp_path / "made.py").write_text(
         "def make(context):\n    return '{' + context['vars'].get('answer', '') + '}'\n"
     )
-    says, asked = PAYLOADS[payload], []
+    says, requests = PAYLOADS[payload], []
 
     async def model(request: Request) -> Reply:
-        asked.append(request.prompt)
+        requests.append(request.prompt)
         return Reply(output=says)
 
     suite = parse_suite(
@@ -320,13 +320,13 @@ def test_what_a_function_makes_of_an_answer_is_the_prompt(payload: str, tmp_path
         directory=tmp_path,
     )
     trio.run(lambda: collect(suite, providers={"model": model}))
-    assert asked[1] == "{" + says + "}"
+    assert requests[1] == "{" + says + "}"
 
 
 @pytest.mark.parametrize(
     "value", ["{{ x }}", {"a": ["{{ x }}"]}, ["{{ x }}"], {"a": {"b": "{{ x }}"}}], ids=repr
 )
-def test_what_is_kept_for_later_rows_bears_the_mark(value: Any) -> None:
+def test_registers_mark_their_values_as_outputs(value: Any) -> None:
     """This holds at any depth, for any structure."""
     suite = parse_suite(
         {"providers": ["echo"], "prompts": ["a"], "tests": [{"vars": {"a": 1}}, {"vars": {"a": 2}}]}

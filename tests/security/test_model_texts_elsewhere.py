@@ -47,7 +47,7 @@ def texts(value: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("says", SAYS, ids=PAYLOADS)
-def test_a_chain_with_tools_goes_on_with_what_was_said(says: str) -> None:
+def test_a_chain_with_tools_continues_with_unchanged_outputs(says: str) -> None:
     """This covers the arguments of a tool and its result, in the next step of a question."""
     prompt = _chains()[SAYS.index(says)]
     assert says in texts(prompt)
@@ -67,7 +67,7 @@ def _chains() -> Mapping[int, str]:
     pupil = Pupil(says=says)
     with TemporaryDirectory() as folder:
         file = Path(folder) / "look.py"
-        file.write_text("def look(arguments): ...\n")  # virtual time knows of no processes
+        file.write_text("def look(arguments): ...\n")  # processes do not use the virtual clock
         tools = [{"name": "look", "target": f"file://{file}:look"}]
         asked(quiz(Path(folder), len(SAYS), entry={"tools": tools}, env=ENV), pupil)
     seconds = pupil.requests[1::2]
@@ -75,7 +75,7 @@ def _chains() -> Mapping[int, str]:
 
 
 @pytest.mark.parametrize("says", SAYS, ids=PAYLOADS)
-def test_outputs_are_compared_as_they_were_said(says: str) -> None:
+def test_outputs_are_compared_unchanged(says: str) -> None:
     """This covers the judge that chooses the best."""
     (prompt,) = [one for one in _compared() if f"number {SAYS.index(says)}." in one]
     assert any(says in text for text in texts(prompt))
@@ -107,7 +107,7 @@ def _compared() -> tuple[str, ...]:
 
 @pytest.mark.network
 @pytest.mark.parametrize("says", SAYS, ids=PAYLOADS)
-def test_a_webhook_is_sent_what_was_said(says: str) -> None:
+def test_a_webhook_receives_unchanged_outputs(says: str) -> None:
     """This covers the output, and variables of a later row."""
     first, second = _posted()[SAYS.index(says)]
     assert first["output"] == says
@@ -125,8 +125,8 @@ def _posted() -> Mapping[int, list[Any]]:
         while more:
             message = await receive()
             body, more = body + message.get("body", b""), message.get("more_body", False)
-        told = json.loads(body)
-        found.setdefault(told["context"]["vars"]["number"], []).append(told)
+        posted = json.loads(body)
+        found.setdefault(posted["context"]["vars"]["number"], []).append(posted)
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b'{"pass": true}'})
 
@@ -165,7 +165,7 @@ def _posted() -> Mapping[int, list[Any]]:
 
 
 @pytest.mark.parametrize("says", SAYS, ids=PAYLOADS)
-def test_an_agent_reads_what_it_has_written(says: str) -> None:
+def test_an_agent_reads_the_text_that_it_has_written(says: str) -> None:
     """This covers results of tools in the next step, and in every later step."""
     results = _agents_results()
     assert says in texts(results[2 * SAYS.index(says) + 1])

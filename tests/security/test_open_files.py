@@ -31,19 +31,19 @@ from trioeval.providers.http.client import open_http
 from trioeval.providers.http.wire import HttpRequest
 
 async def main():
-    told = []
+    errors = []
     async def send(client):
         try:
             await client.send(HttpRequest(sys.argv[1], {}, b"{}"))
         except ProviderError as error:
-            told.append([error.fault.value, error.kind, str(error)])
+            errors.append([error.fault.value, error.kind, str(error)])
     async with open_http() as client, trio.open_nursery() as nursery:
         for _ in range(120):
             nursery.start_soon(send, client)
-        while len(told) + os.stat("held").st_size < 120:  # each is refused, or held by the server
+        while len(errors) + os.stat("held").st_size < 120:  # each is refused, or held by the server
             await trio.sleep(0.01)
         nursery.cancel_scope.cancel()
-    print(json.dumps(told))
+    print(json.dumps(errors))
 
 trio.run(main)
 """
@@ -54,7 +54,7 @@ def answer(_seen: Seen) -> Answer:
 
 
 async def run_with(files: int, folder: Path, *words: str) -> "subprocess.CompletedProcess[bytes]":
-    """Run Python with so many open files."""
+    """Run Python with a maximum number of open files."""
     with trio.fail_after(60):
         return await trio.run_process(
             [sys.executable, *words],
@@ -82,7 +82,9 @@ def suite_of(folder: Path, provider: Any, rows: int, width: int) -> None:
     )
 
 
-def test_more_calls_than_files_are_refused_by_the_machine_and_called_again(tmp_path: Path) -> None:
+def test_calls_beyond_the_file_limit_are_refused_by_the_machine_and_repeated(
+    tmp_path: Path,
+) -> None:
     """Of 120 concurrent calls every row passes, and the database is written all the time."""
 
     async def main() -> "subprocess.CompletedProcess[bytes]":
@@ -93,13 +95,13 @@ def test_more_calls_than_files_are_refused_by_the_machine_and_called_again(tmp_p
             return await run_with(64, tmp_path, *words)
 
     done = trio.run(main)
-    said = done.stderr.decode()
-    assert done.returncode == 0, said
-    assert "120 rows" in said
-    assert "120 passed" in said
+    stderr = done.stderr.decode()
+    assert done.returncode == 0, stderr
+    assert "120 rows" in stderr
+    assert "120 passed" in stderr
 
 
-def test_more_programs_than_files_are_refused_by_the_machine_and_started_again(
+def test_programs_beyond_the_file_limit_are_refused_by_the_machine_and_restarted(
     tmp_path: Path,
 ) -> None:
     """Each needs several pipes."""
@@ -110,7 +112,7 @@ def test_more_programs_than_files_are_refused_by_the_machine_and_started_again(
     assert "30 passed" in done.stderr.decode()
 
 
-def test_a_refusal_of_the_machine_says_what_it_is(tmp_path: Path) -> None:
+def test_a_refusal_of_the_machine_names_its_cause(tmp_path: Path) -> None:
     """The message has the limit and a remedy; existing connections continue."""
     (tmp_path / "held").touch()
 
@@ -123,16 +125,16 @@ def test_a_refusal_of_the_machine_says_what_it_is(tmp_path: Path) -> None:
             return await run_with(48, tmp_path, "-c", MANY, server.url)
 
     done = trio.run(main)
-    told = json.loads(done.stdout)
-    assert 70 < len(told) < 120
-    for fault, kind, message in told:
+    errors = json.loads(done.stdout)
+    assert 70 < len(errors) < 120
+    for fault, kind, message in errors:
         assert (fault, kind) == ("rate_limited", "connection")
         assert "too many open files (this process may have 48): raise the limit with" in message
         assert "lower maxConcurrency" in message
 
 
-def test_room_is_left_to_the_files_of_a_run() -> None:
-    """The lowest free number shows how many are in use."""
+def test_files_of_a_run_have_reserved_room() -> None:
+    """The lowest free number shows the number of files in use."""
     free = lowest_free()
     assert free is not None
     with open("/dev/null") as first:  # noqa: PTH123

@@ -42,12 +42,12 @@ SUITES: dict[str, dict[str, Any]] = {
 }
 
 
-def filled(said: Any, pattern: str) -> Any:
-    if isinstance(said, dict):
-        return {key: filled(value, pattern) for key, value in said.items()}
-    if isinstance(said, list):
-        return [filled(value, pattern) for value in said]
-    return said.replace("{}", pattern)
+def filled(message: Any, pattern: str) -> Any:
+    if isinstance(message, dict):
+        return {key: filled(value, pattern) for key, value in message.items()}
+    if isinstance(message, list):
+        return [filled(value, pattern) for value in message]
+    return message.replace("{}", pattern)
 
 
 @pytest.mark.parametrize("form", SUITES)
@@ -63,17 +63,17 @@ def test_a_pattern_that_matches_nothing_ends(
     suite.write_text(json.dumps({"providers": ["echo"], **filled(SUITES[form], pattern)}))
     with pytest.raises(SuiteError) as caught:
         load_suite(suite, allow_outside=True)
-    said = str(caught.value)
-    assert pattern in said
-    assert "was compared with 1,000,000 files and folders" in said
-    assert "write a narrower pattern" in said
+    message = str(caught.value)
+    assert pattern in message
+    assert "was compared with 1,000,000 files and folders" in message
+    assert "write a narrower pattern" in message
 
 
 def bounded(directory: Path, pattern: str) -> Iterator[Path]:
     return files_matching(directory, pattern, most=BOUND)
 
 
-def test_the_walk_counts_what_it_passes(tree: Path) -> None:
+def test_the_walk_counts_all_entries_that_it_passes(tree: Path) -> None:
     """Exactly the allowed number of entries is compared."""
     assert len(list(files_matching(tree / "wide", "*", most=2 * BOUND))) == 2 * BOUND
     with pytest.raises(TooFarError):
@@ -89,7 +89,7 @@ def test_the_walk_counts_what_it_passes(tree: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("is_absolute", [False, True])
-def test_a_pattern_names_what_it_names_elsewhere(
+def test_a_pattern_matches_the_same_files_as_glob(
     tmp_path: Path,
     pattern: str,
     is_absolute: bool,  # noqa: FBT001 - a parameter of the test
@@ -110,7 +110,7 @@ def test_a_pattern_names_what_it_names_elsewhere(
     (tmp_path / "link").symlink_to(tmp_path / "a" / "c")
     (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
     whole = str(tmp_path / pattern)
-    there = glob.glob(whole, recursive=True)  # noqa: PTH207 - the module that it is compared with
+    there = glob.glob(whole, recursive=True)  # noqa: PTH207 - the module for comparison
     right = {Path(found) for found in there if Path(found).is_file()}
     found = list(files_matching(tmp_path, whole if is_absolute else pattern))
     assert set(found) == right

@@ -147,27 +147,27 @@ FORMS: Mapping[str, tuple[dict[str, Any], str]] = {
 
 @pytest.fixture
 def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a suite that is not written yet, next to its program."""
+    """Return a suite, which is not written yet, next to its program."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(PROGRAM)
     return tmp_path / "s.trioeval.json"
 
 
-@pytest.mark.parametrize(("said", "unknown"), FORMS.values(), ids=FORMS)
-def test_a_plan_runs_no_code(said: dict[str, Any], unknown: str, suite: Path) -> None:
-    """It lists what it cannot know."""
-    suite.write_text(json.dumps(said))
+@pytest.mark.parametrize(("suite_keys", "unknown"), FORMS.values(), ids=FORMS)
+def test_a_plan_runs_no_code(suite_keys: dict[str, Any], unknown: str, suite: Path) -> None:
+    """It lists what is unknown before the run."""
+    suite.write_text(json.dumps(suite_keys))
     prepared = prepare(load_suite(suite, plans=True), environ={})
     lines = list(plan_lines(prepared))
     assert not suite.with_name("ran").exists()
-    told = [line for line in lines if line.startswith("not known before the run: ")]
-    assert len(told) == bool(unknown)
-    assert all(unknown in line for line in told)
+    unknown_lines = [line for line in lines if line.startswith("not known before the run: ")]
+    assert len(unknown_lines) == bool(unknown)
+    assert all(unknown in line for line in unknown_lines)
 
 
 @pytest.mark.parametrize("form", ["tests", "hook", "filter", "transformVars", "tests of a task"])
 def test_a_listing_of_tests_runs_no_code(form: str, suite: Path) -> None:
-    """If only a run can determine the rows, they are one item."""
+    """They are shown as one item if only a run can determine the rows."""
     suite.write_text(json.dumps(FORMS[form][0]))
     loaded = load_file(suite, None, plans=True)
     assert len(list(named_items(loaded))) == 1
@@ -175,7 +175,7 @@ def test_a_listing_of_tests_runs_no_code(form: str, suite: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["tests", "hook", "filter", "assertion", "program"])
-def test_what_is_shown_of_a_run_runs_no_code(
+def test_showing_a_run_runs_no_code(
     form: str, suite: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stored run is read from its database, and the schema needs no suite."""
@@ -197,13 +197,15 @@ def test_what_is_shown_of_a_run_runs_no_code(
 @pytest.mark.parametrize("module", ["trioeval run", "pytest --collect-only -q -p no:cacheprovider"])
 def test_the_commands_run_no_code(module: str, suite: Path) -> None:
     """The commands are called as by users."""
-    said = {key: part for form in FORMS for key, part in FORMS[form][0].items() if key != "tasks"}
-    said |= {
+    suite_keys = {
+        key: part for form in FORMS for key, part in FORMS[form][0].items() if key != "tasks"
+    }
+    suite_keys |= {
         "tests": "file://mine.py",
         "extensions": ["file://mine.py:hook"],
         "providers": ["echo"],
     }
-    suite.write_text(json.dumps(said))
+    suite.write_text(json.dumps(suite_keys))
     flags = ["--plan"] if module.startswith("trioeval") else []
     words = [sys.executable, "-m", *module.split(), suite.name, *flags]
     done = subprocess.run(words, capture_output=True, text=True, check=False)

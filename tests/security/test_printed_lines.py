@@ -69,11 +69,11 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, str(tmp_path))
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> str:
-    printed = capsys.readouterr()
-    assert_inert_terminal(printed.out)
-    assert_inert_terminal(printed.err)
-    return printed.out + printed.err
+def printed(capsys: pytest.CaptureFixture[str]) -> str:
+    captured = capsys.readouterr()
+    assert_inert_terminal(captured.out)
+    assert_inert_terminal(captured.err)
+    return captured.out + captured.err
 
 
 @pytest.mark.parametrize("word", WORDS)
@@ -81,10 +81,10 @@ def told(capsys: pytest.CaptureFixture[str]) -> str:
 def test_no_command_echoes_its_arguments_raw(
     command: str, word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """This covers names of missing files, keys of runs, unknown options."""
+    """This covers names of missing files, keys of runs, and unknown options."""
     arguments = [part.replace("{}", WORDS[word]) for part in command.split(" ")]
     assert run_command_line(arguments) != 0
-    assert told(capsys)
+    assert printed(capsys)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_no_command_echoes_its_arguments_raw(
     ids=str,
 )
 @pytest.mark.parametrize("word", ["all", "flood"])
-def test_no_mistake_of_a_suite_is_reported_raw(
+def test_no_error_of_a_suite_is_printed_raw(
     keys: dict[str, object], word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """This covers keys, values and references of a suite, and the name of its file."""
@@ -117,23 +117,23 @@ def test_no_mistake_of_a_suite_is_reported_raw(
     path = Path("suite \x1b[31m\u202e.json")
     path.write_text(text.replace("{}", json.dumps(WORDS[word])[1:-1]), encoding="utf-8")
     run_command_line([str(path), "--no-progress", "--no-store"])
-    assert told(capsys)
+    assert printed(capsys)
 
 
-def test_no_result_is_shown_raw(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_result_is_printed_raw(capsys: pytest.CaptureFixture[str]) -> None:
     """This covers a stored run of hostile texts, and every command that shows it."""
     texts = {name: text for name, text in TEXTS.items() if len(text) < 300}
     suite = json.dumps(hostile_suite(texts, "echo"))
     Path("a.json").write_text(suite, encoding="ascii")
     database = ["--db", "runs.db"]
     assert run_command_line(["run", "a.json", *database, "--no-progress"]) == 100
-    told(capsys)
+    printed(capsys)
     assert (
         run_command_line(["run", "a.json", *database, "--no-progress", "-o", "a.out.json"]) == 100
     )
-    told(capsys)
+    printed(capsys)
     run_command_line(["runs", *database, "--json"])
-    runs = [run["id"] for run in json.loads(told(capsys))]
+    runs = [run["id"] for run in json.loads(printed(capsys))]
     document = json.loads(Path("a.out.json").read_text(encoding="utf-8"))
     Path("b.json").write_text(json.dumps({**document, "evalId": WORDS["all"]}), encoding="utf-8")
     for command in (
@@ -147,11 +147,11 @@ def test_no_result_is_shown_raw(capsys: pytest.CaptureFixture[str]) -> None:
         ["runs"],
     ):
         run_command_line([*command, *database])
-        assert told(capsys)
+        assert printed(capsys)
 
 
 @pytest.mark.parametrize("text", CONTROLS.values(), ids=CONTROLS.keys())
-def test_what_is_printed_has_nothing_but_text(
+def test_printed_output_consists_of_text_only(
     text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All commands use the same functions; tracebacks use one of them."""
@@ -159,17 +159,17 @@ def test_what_is_printed_has_nothing_but_text(
     show(f"a\n{text}")
     pour([text, text])
     report_fault(RuntimeError, RuntimeError(text))
-    told(capsys)
+    printed(capsys)
 
 
 @pytest.mark.parametrize("text", CONTROLS.values(), ids=CONTROLS.keys())
-def test_json_that_is_printed_is_the_same_json(text: str) -> None:
+def test_printed_json_is_equivalent(text: str) -> None:
     """Programs parse the same text from it."""
     whole = text.replace("\x00", "")
     assert json.loads(escaped(json.dumps([whole], ensure_ascii=False))) == [whole]
 
 
-def test_what_nobody_caught_is_reported_by_the_same_door() -> None:
+def test_uncaught_errors_are_printed_by_the_same_function() -> None:
     """The hook of the interpreter does this; see `__main__`."""
     source = Path(sys.modules["trioeval"].__file__ or "").with_name("__main__.py").read_text()
     assert "sys.excepthook = report_fault" in source

@@ -25,7 +25,7 @@ from trioeval.scripting.queries import program
 pytestmark = [pytest.mark.attack("hang"), pytest.mark.slow]
 
 LIMIT = 0.4
-"""Seconds; the worker of a hostile query is ended after them."""
+"""Seconds after which the worker of a hostile query is ended."""
 
 PATTERN = "^(a|aa)+$"
 TEXT = "a" * 80 + "b"
@@ -60,11 +60,11 @@ def answer(document: Any) -> TransformInput:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_query_is_ended_and_holds_up_nobody(name: str, tmp_path: Path) -> None:
+def test_a_hostile_query_is_ended_and_delays_no_other_row(name: str, tmp_path: Path) -> None:
     """Its row fails, the worker is gone, and the event loop computed next to nothing meanwhile."""
     text, document = HOSTILE[name]
-    asked = query(text)
-    assert not asked.is_quick(0)
+    parsed = query(text)
+    assert not parsed.is_quick(0)
 
     async def main() -> float:
         with trio.fail_after(60):
@@ -72,14 +72,14 @@ def test_a_hostile_query_is_ended_and_holds_up_nobody(name: str, tmp_path: Path)
             async with open_workers(spec) as workers:
                 began = time.thread_time()
                 with pytest.raises(TransformError, match=r"fails: |finds nothing") as caught:
-                    await apply_query(asked, answer(document), 100, workers, limit=LIMIT)
+                    await apply_query(parsed, answer(document), 100, workers, limit=LIMIT)
                 assert "please report" not in str(caught.value)
                 return time.thread_time() - began
 
     assert trio.run(main) < 0.3 * slowness()
 
 
-def test_no_worker_is_needed_for_what_is_cheap() -> None:
+def test_cheap_queries_need_no_worker() -> None:
     """The most common queries are evaluated at once."""
     for text in (
         "$.a",
@@ -112,17 +112,17 @@ def test_no_worker_is_needed_for_what_is_cheap() -> None:
         "jmespath:`[1]`",
     ],
 )
-def test_what_may_look_at_a_value_twice_is_not_cheap(text: str) -> None:
+def test_queries_that_may_visit_a_value_twice_are_not_cheap(text: str) -> None:
     """This covers filters, functions, descents, unions, and constructed values."""
     assert not query(text).is_quick(1)
 
 
-def test_a_query_of_too_many_characters_is_refused_before_it_is_read() -> None:
-    """Parsing one takes longer than proportional to its length."""
+def test_a_query_that_is_too_long_is_refused_before_it_is_parsed() -> None:
+    """Parsing takes more than linear time."""
     assert "longer than 10,000 characters" in str(read_transform("$" + ".a" * 5000))
 
 
-def test_a_hostile_query_into_the_file_of_an_agent_is_ended(
+def test_a_hostile_query_on_a_file_of_an_agent_is_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It runs in a separate process: assertions run in threads, which cannot be interrupted."""

@@ -27,7 +27,7 @@ OURS = "~{trioeval}* &{trioeval}*"
 USERS = {
     "reader": f"{OURS} +@read +ping +hello +client",
     "stranger": "~other* &* +@all",
-    "nobody": f"{OURS} -@all",
+    "missing": f"{OURS} -@all",
     "locked": f"{OURS} +@all off",
     "deaf": "~{trioeval}* resetchannels +@all",
 }
@@ -52,8 +52,8 @@ def server() -> Iterator[RedisServer]:
 
 def attempts(server: RedisServer) -> int:
     """Return the number of connections that the server has accepted, except the caller's."""
-    told = admin(server, "INFO stats").decode()
-    return int(told.partition("total_connections_received:")[2].split()[0]) - 1
+    printed = admin(server, "INFO stats").decode()
+    return int(printed.partition("total_connections_received:")[2].split()[0]) - 1
 
 
 def suite_of(server: RedisServer, who: str, **more: object) -> dict[str, object]:
@@ -80,7 +80,7 @@ LOGINS = {
     "a user without password": ("reader@", "invalid username-password pair"),
     "a locked user": (f"locked:{RIGHT}@", "invalid username-password pair or user is disabled"),
     "no right to scripts": (f"reader:{RIGHT}@", "no permissions to run the 'evalsha' command"),
-    "no right to anything": (f"nobody:{RIGHT}@", "no permissions to run the 'evalsha' command"),
+    "no right to anything": (f"missing:{RIGHT}@", "no permissions to run the 'evalsha' command"),
     "no right to the keys": (f"stranger:{RIGHT}@", "no permissions to access one of the keys"),
     "a password with everything in it": (f":{quote('a/b?c#d%e@f ', safe='')}@", "invalid username-"),
 }  # fmt: skip
@@ -95,22 +95,22 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("in_a_folder")
 @pytest.mark.parametrize("unreachable", ["closed", "open"])
 @pytest.mark.parametrize("name", LOGINS)
-def test_whoever_is_refused_ends_before_the_first_row(
+def test_a_refused_user_ends_the_run_before_the_first_row(
     name: str, unreachable: str, server: RedisServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The message is one line, even if the run would continue without limits: the refusal is permanent."""
-    who, said = LOGINS[name]
+    who, reason = LOGINS[name]
     suite = {**suite_of(server, who, unreachable=unreachable), "providers": [
         {"id": "echo", "lane": {"limits": ["m:rpm"]}}
     ]}  # fmt: skip
     Path("suite.json").write_text(json.dumps(suite))
     before = attempts(server)
     code = run_command_line(["suite.json", "--no-table", "--no-progress", "--no-cache"])
-    told = capsys.readouterr()
+    printed = capsys.readouterr()
     assert attempts(server) - before <= 4
-    assert (code, told.out) == (2, "")
-    (line,) = told.err.splitlines()
-    assert said in line
+    assert (code, printed.out) == (2, "")
+    (line,) = printed.err.splitlines()
+    assert reason in line
     assert f"Redis at 127.0.0.1:{server.port}" in line
     assert "redis://user:password@host" in line or "its ACL must allow" in line
     assert RIGHT not in line
@@ -118,20 +118,20 @@ def test_whoever_is_refused_ends_before_the_first_row(
 
 
 @pytest.mark.parametrize("words", [["show"], ["set", "x", "--kind", "budget", "--capacity", "1"]])
-def test_commands_are_refused_alike(
+def test_commands_report_the_refusal_too(
     words: list[str], server: RedisServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """This covers reading commands, and those that change limits."""
     url = f"redis://mallory:{WRONG}@127.0.0.1:{server.port}"
     assert run_command_line(["limits", *words, "--url", url]) == 2
-    told = capsys.readouterr().err
-    assert "(user 'mallory') rejects this client: " in told
-    assert WRONG not in told
-    assert "Traceback" not in told
+    printed = capsys.readouterr().err
+    assert "(user 'mallory') rejects this client: " in printed
+    assert WRONG not in printed
+    assert "Traceback" not in printed
 
 
-def test_a_server_that_does_not_let_us_listen_is_used_all_the_same(server: RedisServer) -> None:
-    """Notifications only make it faster."""
+def test_a_server_that_forbids_notifications_is_used_nevertheless(server: RedisServer) -> None:
+    """Notifications only reduce waiting times."""
 
     async def main() -> None:
         rows = await trioeval.collect(
@@ -156,18 +156,18 @@ REVOKED = {
 
 
 @pytest.mark.parametrize("name", REVOKED)
-def test_rights_that_are_revoked_in_the_middle_end_the_rows_that_need_them(
+def test_rights_that_are_revoked_during_a_run_end_the_rows_that_need_them(
     name: str, server: RedisServer
 ) -> None:
     """All remaining rows end at once; clients that keep the right continue."""
-    command, said, ends = REVOKED[name]
+    command, reason, ends = REVOKED[name]
     assert admin(server, f"ACL SETUSER bob reset on >{RIGHT} {OURS} +@all") == b"+OK\r\n"
-    asked = 0
+    connections = 0
 
     async def pupil(_request: Request) -> Reply:
-        nonlocal asked
-        asked += 1
-        if asked == 20:
+        nonlocal connections
+        connections += 1
+        if connections == 20:
             admin(server, command)
         await trio.sleep(0.001)
         return Reply(output="yes")
@@ -182,7 +182,7 @@ def test_rights_that_are_revoked_in_the_middle_end_the_rows_that_need_them(
         assert (len(failed) > ROWS / 2) == ends
         for error in failed:
             assert error.startswith("invalid_request: Redis at 127.0.0.1:")
-            assert said in error
+            assert reason in error
             assert RIGHT not in error
 
     in_trio(main)

@@ -74,14 +74,14 @@ def talk(*sent: bytes, apart: float = 0.0, closes: bool = False) -> Seen:
                 if closes:
                     await ours.send_eof()
             except trio.BrokenResourceError:
-                pass  # it has hung up
+                pass  # the server closed the connection
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     return seen
 
 
-def test_what_is_sound_is_answered_and_more_may_follow() -> None:
-    """This shows that the requests below are refused for their faults."""
+def test_valid_requests_are_answered_and_more_may_follow() -> None:
+    """This shows that the requests below are refused for their defects."""
     chunks = b"transfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"
     sound = POST + b"content-length: 2\r\n\r\nhi" + b"\r\n" + HIDDEN + POST + chunks
     for pieces in ([sound], [sound[at : at + 1] for at in range(len(sound))]):
@@ -138,7 +138,7 @@ HEADS = {
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_a_head_that_can_be_read_in_two_ways_is_read_in_none(name: str) -> None:
+def test_an_ambiguous_head_is_refused(name: str) -> None:
     """The application gets neither it nor anything after it."""
     seen = talk(POST + HEADS[name] + HIDDEN)
     assert seen.requests == []
@@ -170,7 +170,7 @@ FIRST_LINES = {
 
 
 @pytest.mark.parametrize("name", FIRST_LINES)
-def test_what_is_not_http_1_is_refused(name: str) -> None:
+def test_protocols_other_than_http_1_are_refused(name: str) -> None:
     """None of it is carried out."""
     seen = talk(FIRST_LINES[name] + HIDDEN)
     assert seen.requests == []
@@ -185,7 +185,7 @@ def test_what_is_not_http_1_is_refused(name: str) -> None:
         b"upgrade: TLS/1.3, h2c\r\nconnection: Upgrade\r\n",
     ],
 )
-def test_nobody_upgrades(headers: bytes) -> None:
+def test_upgrades_are_ignored(headers: bytes) -> None:
     """Some clients offer it with each request: they get HTTP/1.1 responses, and continue in it."""
     seen = talk(b"GET /a HTTP/1.1\r\nhost: localhost\r\n" + headers + b"\r\n" + HIDDEN)
     assert seen.paths == ["/a", "/hidden"]
@@ -209,14 +209,14 @@ CHUNKS = {
 
 
 @pytest.mark.parametrize("name", CHUNKS)
-def test_nothing_that_follows_chunks_is_a_request(name: str) -> None:
+def test_data_after_chunks_is_not_a_request(name: str) -> None:
     """Wherever their end may be, the connection is closed after them."""
     seen = talk(POST + b"transfer-encoding: chunked\r\n\r\n" + CHUNKS[name] + HIDDEN, closes=True)
     assert "/hidden" not in seen.paths
     assert [body for _, _, body in seen.requests] in ([], [b"hi"])
 
 
-def test_what_an_application_has_not_read_is_not_a_request() -> None:
+def test_an_unread_body_is_not_a_request() -> None:
     """It may refuse a body without reading it."""
     seen = Seen()
 
@@ -252,14 +252,14 @@ SLOW = {
 
 
 @pytest.mark.parametrize("name", SLOW)
-def test_whoever_does_not_go_on_is_hung_up_on(name: str) -> None:
+def test_a_client_that_stalls_is_disconnected(name: str) -> None:
     """The timeout is that of the client's part, not of the application's."""
     sent, within = SLOW[name]
     assert within <= talk(sent).ended_at <= within + 1.5
 
 
 @pytest.mark.parametrize("apart", [0.5, 5.0, 9.0])
-def test_single_bytes_buy_no_time(apart: float) -> None:
+def test_single_bytes_do_not_extend_the_time_limit(apart: float) -> None:
     """A head has a time limit from its first byte to its last, and so has a body."""
     head = talk(*[b"x"] * 100, apart=apart)
     assert (head.requests, head.ended_at <= 12) == ([], True)

@@ -73,13 +73,13 @@ def row_of(
 @pytest.mark.parametrize(
     ("name", "whole"), [*((name, True) for name in LARGE), ("text", False), ("values", False)]
 )
-def test_a_function_in_this_process_answers_within_its_bound(
+def test_the_result_of_a_function_in_this_process_is_bounded(
     tmp_path: Path,
     name: str,
     mode: str,
     whole: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
-    """This is as for one in a worker process; values besides the output count."""
+    """The bound is that of a worker process; values besides the output count."""
     result = (
         f"{{'output': {LARGE[name]}}}"
         if whole
@@ -95,7 +95,7 @@ def test_a_function_in_this_process_answers_within_its_bound(
     assert "maxResponseBytes" in row.error
 
 
-def test_what_holds_itself_is_not_walked_through_without_end() -> None:
+def test_cyclic_values_are_not_traversed_forever() -> None:
     """It has more values than any bound."""
     value: list[Any] = ["x"]
     value.append(value)
@@ -103,7 +103,7 @@ def test_what_holds_itself_is_not_walked_through_without_end() -> None:
 
 
 @pytest.mark.parametrize("size", [BOUND - 100, BOUND - 2])
-def test_what_is_small_enough_is_an_answer(tmp_path: Path, size: int) -> None:
+def test_a_result_within_its_bound_is_a_reply(tmp_path: Path, size: int) -> None:
     """This holds up to the bound."""
     (tmp_path / "own.py").write_text(f"def ask(*_):\n    return 'x' * {size}\n")
     config = {"mode": "thread", "maxResponseBytes": BOUND}
@@ -124,9 +124,7 @@ RECORDED: Mapping[str, Mapping[str, Any]] = {
 
 @pytest.mark.parametrize("how", ["entry", "flag", "default"])
 @pytest.mark.parametrize("name", RECORDED)
-def test_a_recorded_reply_has_the_bound_of_its_provider(
-    tmp_path: Path, name: str, how: str
-) -> None:
+def test_a_recorded_reply_is_bounded_by_its_provider(tmp_path: Path, name: str, how: str) -> None:
     """This holds for an entry, and for a file of all of a suite's providers; its other replies are used."""
     file = tmp_path / "replies.jsonl"
     take = {"prompt": "hi", **RECORDED[name]}
@@ -147,7 +145,7 @@ def test_a_recorded_reply_has_the_bound_of_its_provider(
 KEY = bytes(32)
 
 
-def test_a_cache_gives_nobody_more_than_their_bound(tmp_path: Path) -> None:
+def test_a_cached_reply_is_bounded_by_its_caller(tmp_path: Path) -> None:
     """A reply that is too large is an error; a new request may get another one."""
 
     async def main() -> str:
@@ -177,7 +175,7 @@ def test_a_cache_gives_nobody_more_than_their_bound(tmp_path: Path) -> None:
 class Bounds:
     """A cache that records the bounds of its calls."""
 
-    asked: list[int] = attrs.field(factory=list)
+    bounds: list[int] = attrs.field(factory=list)
 
     def has(self, _key: bytes, /) -> bool:
         return False
@@ -189,7 +187,7 @@ class Bounds:
         self, _key: bytes, _fetch: Any, _waiting: Any, *, refresh: bool = False, most_bytes: int = 0
     ) -> RecordedReply:
         assert not refresh
-        self.asked.append(most_bytes)
+        self.bounds.append(most_bytes)
         await trio.lowlevel.checkpoint()
         return RecordedReply(Reply(output="kept"), 1.0, cached=True)
 
@@ -197,14 +195,14 @@ class Bounds:
 @pytest.mark.parametrize(
     ("config", "bound"), [({}, MOST_BYTES), ({"maxResponseBytes": BOUND}, BOUND)], ids=str
 )
-def test_the_cache_is_asked_with_the_bound_of_the_provider(
+def test_the_cache_receives_the_bound_of_the_provider(
     tmp_path: Path, config: Mapping[str, Any], bound: int
 ) -> None:
     """Each provider has its own bound."""
     cache = Bounds()
     provider = {"id": "openai:gpt-4.1", "config": {"apiKey": "sk-0123456789abcdef", **config}}
     assert row_of(tmp_path, provider, cache=cache).output == "kept"
-    assert cache.asked == [bound]
+    assert cache.bounds == [bound]
 
 
 @pytest.mark.parametrize(
@@ -217,7 +215,7 @@ def test_the_cache_is_asked_with_the_bound_of_the_provider(
     ],
     ids=["text", "raw", "values", "brackets"],
 )
-def test_a_reply_in_the_cache_has_the_bound_of_its_provider(text: str) -> None:
+def test_a_reply_in_the_cache_is_bounded_by_its_provider(text: str) -> None:
     """It is refused before any of it is read."""
     most = BOUND if len(text) < 100_000 else BOUND * 10
     with pytest.raises(ProviderError, match=rf"maxResponseBytes: {most}") as caught:
@@ -226,7 +224,7 @@ def test_a_reply_in_the_cache_has_the_bound_of_its_provider(text: str) -> None:
 
 
 @pytest.mark.parametrize("character", ["x", "\\u00e9", "\\u20ac", "\\U0001f600", '"', "\\x00"])
-def test_what_was_a_reply_within_its_bound_is_one_in_the_cache(character: str) -> None:
+def test_a_reply_within_its_bound_can_be_cached(character: str) -> None:
     """This holds for any spelling: it is stored twice, and in ASCII."""
     output = character * (BOUND // len(json.dumps(character, ensure_ascii=False)[1:-1].encode()))
     text = json.dumps({"output": output, "raw": {"choices": [output]}})

@@ -1,4 +1,4 @@
-"""Suites of a few lines that expand to a billion rows: counted at once, refused before anything begins."""
+"""Suites of a few lines that expand to a billion rows: counted at once, refused before anything runs."""
 
 import json
 import math
@@ -100,20 +100,20 @@ def prepared(document: Mapping[str, Any], **how: Any) -> PreparedSuite:
 @pytest.mark.parametrize("raised", [0, 10**7])
 def test_an_untrusted_suite_only_lowers_its_bound(raised: int) -> None:
     """A higher bound is ignored with a warning, and the user's own bound has precedence."""
-    said = {**BASE, "tests": [{"vars": {"a": DIGITS}, "options": {"repeat": 200_000}}]}
-    raising = parse_suite({**said, "evaluateOptions": {"maxRows": raised}}, trusted=False)
+    suite = {**BASE, "tests": [{"vars": {"a": DIGITS}, "options": {"repeat": 200_000}}]}
+    raising = parse_suite({**suite, "evaluateOptions": {"maxRows": raised}}, trusted=False)
     assert [one.path for one in raising.warnings] == ["$.evaluateOptions.maxRows"]
     with pytest.raises(TooManyRowsError, match="a run may have 1,000,000"):
         prepare(raising)
     assert len(prepare(raising, max_rows=3 * 10**6).steps) == 2 * 10**6
-    assert not parse_suite({**said, "evaluateOptions": {"maxRows": raised}}).warnings
-    lowering = parse_suite({**said, "evaluateOptions": {"maxRows": 5}}, trusted=False)
+    assert not parse_suite({**suite, "evaluateOptions": {"maxRows": raised}}).warnings
+    lowering = parse_suite({**suite, "evaluateOptions": {"maxRows": 5}}, trusted=False)
     assert not lowering.warnings
     with pytest.raises(TooManyRowsError, match="a run may have 5;"):
         prepare(lowering)
 
 
-def test_links_that_lead_back_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cyclic_links_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two links to their own folder make a tree of 2^40 paths: a pattern stops at its bound."""
     monkeypatch.setattr("trioeval.documents.files._MOST_FILES", 50)
     (tmp_path / "a.txt").write_text("a")
@@ -124,16 +124,16 @@ def test_links_that_lead_back_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("name", SUITES)
-def test_a_suite_of_too_many_rows_is_refused_with_what_makes_them(name: str) -> None:
+def test_a_suite_of_too_many_rows_is_refused_with_its_factors(name: str) -> None:
     """The message has the count, the factors and a remedy; nothing is expanded."""
     document, rows, factors = SUITES[name]
     with pytest.raises(TooManyRowsError) as refused:
         prepared(document)
     assert refused.value.rows == rows
-    told = str(refused.value)
-    assert f"{rows:,} rows: " in told
-    assert factors in told
-    assert "raise --max-rows" in told
+    message = str(refused.value)
+    assert f"{rows:,} rows: " in message
+    assert factors in message
+    assert "raise --max-rows" in message
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ JUDGED: Mapping[str, Any] = {
 }
 
 
-def test_what_judges_are_asked_is_counted_as_well() -> None:
+def test_calls_of_judges_are_counted_too() -> None:
     """There is one call per row."""
     lines = [*plan_lines(prepared(JUDGED, max_rows=0))]
     assert any(
@@ -288,7 +288,7 @@ def bomb(levels: int, width: int) -> str:
 
 
 @pytest.mark.parametrize(("levels", "width"), [(10, 9), (30, 2), (4, 300), (100, 100)])
-def test_aliases_that_multiply_are_refused(levels: int, width: int, tmp_path: Path) -> None:
+def test_multiplying_aliases_are_refused(levels: int, width: int, tmp_path: Path) -> None:
     """A billion laughs: the values are counted before they are expanded."""
     file = tmp_path / "bomb.yaml"
     file.write_text(bomb(levels, width))
@@ -318,7 +318,7 @@ COUNTED = st.fixed_dictionaries(
 
 @settings(max_examples=60)
 @given(COUNTED, st.none() | st.integers(1, 9), st.data())
-def test_what_is_counted_is_what_is_there(
+def test_counts_equal_the_number_of_rows(
     document: Mapping[str, Any], first_n: int | None, data: st.DataObject
 ) -> None:
     """The closed form equals a count of the rows, also by column for any part of them."""
@@ -335,7 +335,7 @@ def test_what_is_counted_is_what_is_there(
 
 
 def huge(rows: int, *, lanes: int = 1) -> PreparedSuite:
-    """Create a suite of so many rows, with providers named after their index."""
+    """Create a suite of the given number of rows, with providers named after their index."""
     names = [f"p{number}" for number in range(lanes)]
     numbers = [str(number) for number in range(100)]
     tests = rows // lanes // 100
@@ -354,7 +354,7 @@ async def echo(request: trioeval.Request) -> str:
 
 
 async def stopped(suite: PreparedSuite, path: Path, after: int, *, goes_on: bool) -> list[int]:
-    """Run until so many rows have been emitted, and return the indices of all emitted rows, in order."""
+    """Run until a number of rows has been emitted; return the indices of all emitted rows, in order."""
     stop, seen = trio.Event(), list[int]()
     start = RunStart(id="eval-1", utc_created="2026-01-01T00:00:00.000Z")
 
@@ -376,7 +376,7 @@ async def stopped(suite: PreparedSuite, path: Path, after: int, *, goes_on: bool
     return seen
 
 
-def test_rows_that_never_began_are_a_range_and_cost_nothing(tmp_path: Path) -> None:
+def test_rows_that_never_started_are_a_range_and_cost_nothing(tmp_path: Path) -> None:
     """Of 200,000 rows, stopped after the first 20, those that never started are one line, and all are known.
 
     More than 20 rows run, because rows are emitted when they are on disk: the speed of the disk decides.
@@ -389,15 +389,15 @@ def test_rows_that_never_began_are_a_range_and_cost_nothing(tmp_path: Path) -> N
         (left,) = reader.never_began(run)
         listed = sum(1 for _ in reader.outcomes(run))
         assert listed + len(left.rows) == 200_000
-        assert 20 <= run.passed <= listed <= run.passed + 100
+        assert 20 <= run.not_graded <= listed <= run.not_graded + 100
         assert path.stat().st_size < 2**20 + 2**12 * listed
         assert (run.rows, run.state) == (200_000, "interrupted")
-        assert run.not_run + run.passed == 200_000
+        assert run.not_run + run.not_graded == 200_000
         assert left.error == "not run: the run was stopped"
         assert left.columns == {0: len(left.rows)}
 
 
-def test_a_run_that_left_ranges_goes_on_to_the_same_end(tmp_path: Path) -> None:
+def test_a_run_that_left_ranges_continues_to_the_same_end(tmp_path: Path) -> None:
     """RESUME, twice, over two lanes: every index once and in order; in the end every row exists."""
     path, suite = tmp_path / "results.db", huge(1200, lanes=2)
 
@@ -407,7 +407,7 @@ def test_a_run_that_left_ranges_goes_on_to_the_same_end(tmp_path: Path) -> None:
         for after in (40, 10**9):
             with read_store(path) as reader:
                 run = reader.run("latest")
-                kept = {one.index for one in reader.outcomes(run) if one.has_verdict}
+                kept = {one.index for one in reader.outcomes(run) if one.status.has_verdict}
                 assert run.rows == 1200
                 covered = [row for one in reader.never_began(run) for row in one.rows]
                 rows = [one.index for one in reader.outcomes(run)]
@@ -418,13 +418,13 @@ def test_a_run_that_left_ranges_goes_on_to_the_same_end(tmp_path: Path) -> None:
     trio.run(main)
     with read_store(path) as reader:
         run = reader.run("latest")
-        assert (run.passed, run.not_run, run.state) == (1200, 0, "finished")
+        assert (run.not_graded, run.not_run, run.state) == (1200, 0, "finished")
         assert not reader.never_began(run)
         outputs = [one["response"]["output"] for one in reader.records(run)]
         assert outputs == [f"{step.vars['a']}{step.vars['b']}" for step in suite.steps]
 
 
-def test_rows_that_stand_until_they_are_run_again_are_in_no_range(tmp_path: Path) -> None:
+def test_rows_that_wait_for_a_rerun_are_in_no_range(tmp_path: Path) -> None:
     """A stopped retry removes nothing: earlier results stay, and are still to be rerun."""
     path, suite = tmp_path / "results.db", huge(400)
     trio.run(lambda: stopped(suite, path, 10**9, goes_on=False))
@@ -445,5 +445,5 @@ def test_rows_that_stand_until_they_are_run_again_are_in_no_range(tmp_path: Path
     trio.run(retried)
     with read_store(path) as reader:
         run = reader.run("latest")
-        assert (run.passed, run.not_run, run.state) == (400, 0, "interrupted")
+        assert (run.not_graded, run.not_run, run.state) == (400, 0, "interrupted")
         assert not reader.never_began(run)

@@ -23,7 +23,7 @@ WITHIN = 5.0
 """Seconds from the second signal."""
 
 SLACK = 20.0
-"""Seconds that a busy machine may need to run what is due, and to give notice of it."""
+"""Seconds that a busy machine may need to run due tasks, and to report it."""
 
 KILLED = -signal.SIGKILL
 LOCKED = """
@@ -116,18 +116,18 @@ class Ended:
     """The end of a run."""
 
     code: int
-    said: str
+    stderr: str
     seconds: float
-    """From the second signal."""
+    """Seconds from the second signal to the end."""
     children: list[int]
-    """Processes that it had started."""
+    """Processes that the run had started."""
     recorded: int
-    """Rows whose results its database holds."""
+    """Rows whose results its database contains."""
 
 
 @pytest.fixture(scope="module")
 def endings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
-    """Run all of them at once: each mostly waits."""
+    """Run all of them at once: each one mostly waits."""
     folders = {name: tmp_path_factory.mktemp("blocked") for name in BLOCKERS}
     runs = {name: begin(folders[name], blocker) for name, blocker in BLOCKERS.items()}
     until = time.monotonic() + 90
@@ -141,7 +141,7 @@ def endings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
                 elif name in twice or not is_recorded(folder):
                     continue
                 elif name in once and is_ready(folder, blocker, "stuck"):
-                    if is_pending(run.pid, blocker.first):  # two at the same instant may be one
+                    if is_pending(run.pid, blocker.first):  # two at the same instant may be merged
                         continue
                     run.send_signal(blocker.second)
                     twice[name] = time.monotonic()
@@ -153,11 +153,11 @@ def endings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
     finally:
         for run in runs.values():
             run.kill()
-        said = {name: run.communicate()[1] for name, run in runs.items()}
+        stderr = {name: run.communicate()[1] for name, run in runs.items()}
     return {
         name: Ended(
             run.wait(),
-            said[name],
+            stderr[name],
             ended.get(name, math.inf) - twice.get(name, 0.0),
             children(folders[name]),
             results(folders[name] / "runs.db"),
@@ -177,7 +177,7 @@ def begin(folder: Path, blocker: Blocker) -> "subprocess.Popen[str]":
     (folder / "suite.yaml").write_text(SUITE.replace("\nprompts:", f"{providers}\nprompts:"))
     command = [sys.executable, "-m", "trioeval", "suite.yaml", "--no-progress", "--db", "runs.db"]
     return subprocess.Popen(
-        ["env", "--default-signal=HUP", *command],  # nohup, for one, has them ignored
+        ["env", "--default-signal=HUP", *command],  # nohup, for example, makes them ignored
         cwd=folder,
         env=environment(folder),
         stdout=subprocess.DEVNULL,
@@ -223,7 +223,7 @@ def results(database: Path) -> int:
         with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
             (count,) = connection.execute("SELECT count(*) FROM result").fetchone()
             return int(count)
-    except sqlite3.OperationalError:  # it is not there yet, or is being made
+    except sqlite3.OperationalError:  # it does not exist yet, or is being created
         return 0
 
 
@@ -237,17 +237,17 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("blocker", BLOCKERS)
-def test_the_process_is_gone_soon_after_the_second_signal(
+def test_the_process_ends_soon_after_the_second_signal(
     endings: dict[str, Ended], blocker: str
 ) -> None:
-    """It has the code of its first signal if possible; its processes are gone and its records kept."""
+    """It has the code of its first signal if possible; its processes are gone and its records are stored."""
     ended, expected = endings[blocker], BLOCKERS[blocker]
     assert ended.seconds < WITHIN + SLACK, ended
     assert ended.code == expected.ends, ended
     if expected.ends == KILLED:
-        assert "of the second signal and is killed" in ended.said
+        assert "of the second signal and is killed" in ended.stderr
     else:
-        assert ended.said.rstrip().endswith("exit 130")
+        assert ended.stderr.rstrip().endswith("exit 130")
     assert len(ended.children) == 2 * expected.has_children
     assert not [pid for pid in ended.children if is_alive(pid)]
     assert ended.recorded >= 1

@@ -47,12 +47,12 @@ def http(**config: Any) -> dict[str, Any]:
     return {"providers": [{"id": "https://api.example/v1", "config": config}]}
 
 
-def task(kind: str, **said: Any) -> dict[str, Any]:
-    return {"prompts": None, "tests": None, "tasks": [{"id": "t", "type": kind, **said}]}
+def task(kind: str, **keys: Any) -> dict[str, Any]:
+    return {"prompts": None, "tests": None, "tasks": [{"id": "t", "type": kind, **keys}]}
 
 
-def columns(*entries: Mapping[str, Any], **said: Any) -> dict[str, Any]:
-    return task("columns", rows=2, columns=list(entries), **said)
+def columns(*entries: Mapping[str, Any], **keys: Any) -> dict[str, Any]:
+    return task("columns", rows=2, columns=list(entries), **keys)
 
 
 KINDS_THAT_RUN = {
@@ -70,8 +70,8 @@ CODE_IN_OPTIONS = (
 )
 CODE_IN_SUITES: Mapping[str, tuple[dict[str, Any], str]] = {
     **{
-        f"assertion {name}": (said, "$.tests[0].assert[0].type")
-        for name, said in KINDS_THAT_RUN.items()
+        f"assertion {name}": (keys, "$.tests[0].assert[0].type")
+        for name, keys in KINDS_THAT_RUN.items()
         if name != "command"
     },
     "assertion not-python": (
@@ -124,7 +124,7 @@ CODE_IN_SUITES: Mapping[str, tuple[dict[str, Any], str]] = {
         {"providers": [{"id": "echo", "transform": "output.trim()"}]},
         "$.providers[0].transform",
     ),
-    **{f"provider {prefix}": (said, "$.providers[0]") for prefix, said in PREFIXES.items()},
+    **{f"provider {prefix}": (keys, "$.providers[0]") for prefix, keys in PREFIXES.items()},
     "provider with a label": (
         {"providers": [{"id": "exec:cat", "label": "harmless"}]},
         "$.providers[0].id",
@@ -226,26 +226,26 @@ def _in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / f"code{suffix}").write_text(PROGRAM if suffix == ".py" else "")
 
 
-def untrusted(said: Mapping[str, Any], **more: Any) -> Suite:
-    return parse_suite(document(said), trusted=False, **more)
+def untrusted(keys: Mapping[str, Any], **more: Any) -> Suite:
+    return parse_suite(document(keys), trusted=False, **more)
 
 
-def document(said: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: part for key, part in {**PLAIN, **said}.items() if part is not None}
+def document(keys: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: part for key, part in {**PLAIN, **keys}.items() if part is not None}
 
 
-@pytest.mark.parametrize(("said", "path"), CODE_IN_SUITES.values(), ids=CODE_IN_SUITES)
-def test_code_is_refused_where_it_stands(said: dict[str, Any], path: str) -> None:
+@pytest.mark.parametrize(("keys", "path"), CODE_IN_SUITES.values(), ids=CODE_IN_SUITES)
+def test_code_is_refused_at_its_position(keys: dict[str, Any], path: str) -> None:
     """The message has its path, and an alternative."""
     with pytest.raises(SuiteError) as caught:
-        untrusted(said)
+        untrusted(keys)
     refused = [problem for problem in caught.value.problems if REFUSED in problem.message]
     assert [one for one in refused if one.path.startswith(path)], caught.value
     assert all("without --untrusted" in (one.hint or "") for one in refused)
 
 
 @pytest.mark.parametrize(
-    ("said", "path"),
+    ("keys", "path"),
     [
         (http(transformResponse="json.a()"), "$.providers[0].config.transformResponse"),
         (http(transformRequest="(prompt) => prompt"), "$.providers[0].config.transformRequest"),
@@ -260,16 +260,14 @@ def test_code_is_refused_where_it_stands(said: dict[str, Any], path: str) -> Non
         ),
     ],
 )
-def test_code_of_providers_is_refused_before_anything_is_asked(
-    said: dict[str, Any], path: str
-) -> None:
+def test_code_of_providers_is_refused_before_any_call(keys: dict[str, Any], path: str) -> None:
     """Only the check of providers shows whether they are code."""
     with pytest.raises(SuiteError) as caught:
-        prepare(untrusted(said), environ={})
+        prepare(untrusted(keys), environ={})
     assert [one.path for one in caught.value.problems if REFUSED in one.message] == [path]
 
 
-def test_all_of_it_is_reported_at_once(tmp_path: Path) -> None:
+def test_all_code_of_a_suite_is_reported_at_once(tmp_path: Path) -> None:
     """All positions of a file are reported at once, with lines; then those of configs of providers."""
     code = "transformResponse: f()"
     providers = [f"{{id: 'https://{host}.example', config: {{{code}}}}}" for host in "ab"]
@@ -301,16 +299,16 @@ def test_all_of_it_is_reported_at_once(tmp_path: Path) -> None:
     ]
 
 
-def test_every_prefix_of_providers_is_known_to_run_code_or_not_to() -> None:
+def test_every_provider_prefix_declares_whether_it_runs_code() -> None:
     """A new family must declare it."""
     assert MODULES.keys() >= CODE | LOCAL
     assert {*CODE_PREFIXES} == {f"{prefix}:" for prefix in {*CODE, "file"}}
     servers = MODULES.keys() - CODE - LOCAL
     modules = {MODULES[prefix].partition(".")[0] for prefix in servers}
-    assert modules == {"vendors", "generic", "sdk"}  # which ask servers, and run nothing
+    assert modules == {"vendors", "generic", "sdk"}  # these call servers, and run nothing
 
 
-def test_every_assertion_type_that_reaches_outside_is_known() -> None:
+def test_every_assertion_type_that_reaches_outside_is_declared() -> None:
     """A type that calls neither a model nor a server runs code, and declares it."""
     alone = {
         name
@@ -320,7 +318,7 @@ def test_every_assertion_type_that_reaches_outside_is_known() -> None:
     assert alone == {name for name, kind in KINDS.items() if kind.runs_code} | {"webhook"}
 
 
-def test_the_doors_behind_run_nothing_either(tmp_path: Path) -> None:
+def test_later_stages_refuse_code_too(tmp_path: Path) -> None:
     """Code that passed the checks of the loader does not start."""
     trio.run(_try_doors, tmp_path)
 
@@ -348,7 +346,7 @@ async def _try_doors(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("prefix", sorted(CODE))
-def test_providers_that_are_put_in_later_are_refused_too(prefix: str) -> None:
+def test_providers_that_are_added_later_are_refused_too(prefix: str) -> None:
     """This covers a suite that was loaded, and then changed by a program."""
     suite = untrusted({})
     entry = attrs.evolve(suite.providers[0], id=f"{prefix}:code.py")
@@ -356,7 +354,7 @@ def test_providers_that_are_put_in_later_are_refused_too(prefix: str) -> None:
         prepare(attrs.evolve(suite, providers=(entry,)), environ={})
 
 
-def test_trust_is_said_once_and_consistently() -> None:
+def test_trust_is_stated_once_and_consistently() -> None:
     """Contradictions are refused, and a loaded suite keeps its permissions."""
     suite = untrusted({})
     assert suite.trust == UNTRUSTED

@@ -38,19 +38,19 @@ PLAIN: Mapping[str, Any] = {
 ELSEWHERE = "https://evil.example/v1"
 
 
-def loaded(said: Mapping[str, Any], *, trusted: bool = False, **more: Any) -> Suite:
-    return parse_suite({**PLAIN, **said}, environ=ENVIRON, trusted=trusted, **more)
+def loaded(keys: Mapping[str, Any], *, trusted: bool = False, **more: Any) -> Suite:
+    return parse_suite({**PLAIN, **keys}, environ=ENVIRON, trusted=trusted, **more)
 
 
 def ready(
-    said: Mapping[str, Any], environ: Mapping[str, str] = ENVIRON, **more: Any
+    keys: Mapping[str, Any], environ: Mapping[str, str] = ENVIRON, **more: Any
 ) -> PreparedSuite:
-    return prepare(loaded(said, **more), environ=environ)
+    return prepare(loaded(keys, **more), environ=environ)
 
 
-def told(said: Mapping[str, Any], **more: Any) -> list[tuple[str, str, str]]:
+def problems_of(keys: Mapping[str, Any], **more: Any) -> list[tuple[str, str, str]]:
     with pytest.raises(SuiteError) as caught:
-        ready(said, **more)
+        ready(keys, **more)
     return [(one.path, one.message, one.hint or "") for one in caught.value.problems]
 
 
@@ -99,7 +99,9 @@ def test_the_environment_is_refused_by_name(template: str, place: str, tmp_path:
         "{% if env.DATABASE_URL %}set{% endif %}",
     ],
 )
-def test_templates_of_the_run_see_nothing(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_templates_at_run_time_see_no_environment(
+    template: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """This holds for any notation of a template."""
     for name, value in ENVIRON.items():
         monkeypatch.setenv(name, value)
@@ -109,7 +111,7 @@ def test_templates_of_the_run_see_nothing(template: str, monkeypatch: pytest.Mon
     assert not any(part in output for part in ("postgres", KEY, "DATABASE", "TOKEN", "set"))
 
 
-def test_allowed_names_and_the_suites_own_are_seen(tmp_path: Path) -> None:
+def test_allowed_names_and_those_of_the_suite_are_visible(tmp_path: Path) -> None:
     """The first are allowed by the user, the second defined by the suite."""
     file = tmp_path / "suite.json"
     file.write_text(
@@ -119,9 +121,11 @@ def test_allowed_names_and_the_suites_own_are_seen(tmp_path: Path) -> None:
     assert suite.prompts[0].raw == "to{{env.NO}}"
 
 
-def test_a_file_of_variables_is_the_users_to_name() -> None:
+def test_an_environment_file_is_named_only_by_the_user() -> None:
     """An `.env` next to the suite may be the user's."""
-    assert "$.commandLineOptions.envFile" in str(told({"commandLineOptions": {"envFile": ".env"}}))
+    assert "$.commandLineOptions.envFile" in str(
+        problems_of({"commandLineOptions": {"envFile": ".env"}})
+    )
 
 
 KEYS_ELSEWHERE: Mapping[str, tuple[dict[str, Any], str]] = {
@@ -161,22 +165,22 @@ KEYS_ELSEWHERE: Mapping[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("said", "variable"), KEYS_ELSEWHERE.values(), ids=KEYS_ELSEWHERE)
-def test_a_key_of_the_environment_stays_with_its_vendor(
-    said: dict[str, Any], variable: str
+@pytest.mark.parametrize(("keys", "variable"), KEYS_ELSEWHERE.values(), ids=KEYS_ELSEWHERE)
+def test_a_key_of_the_environment_is_sent_only_to_its_vendor(
+    keys: dict[str, Any], variable: str
 ) -> None:
     """The refusal names the variable, and the flag that allows it."""
-    problems = [one for one in told(said) if f"may not send {variable} to " in one[1]]
+    problems = [one for one in problems_of(keys) if f"may not send {variable} to " in one[1]]
     assert problems
     assert f"--allow-env {variable}" in problems[0][2]
     assert KEY not in str(problems)
-    # A user who allows it by name means it; a judge elsewhere is still a host that was not named.
-    if "defaultTest" not in said and variable != "ANTHROPIC_API_KEY":
-        assert ready(said, allow_env=[variable]).specs
+    # A user who allows it by name wants it; a judge elsewhere is still a host that was not named.
+    if "defaultTest" not in keys and variable != "ANTHROPIC_API_KEY":
+        assert ready(keys, allow_env=[variable]).specs
 
 
 @pytest.mark.parametrize(
-    ("said", "environ"),
+    ("keys", "environ"),
     [
         (openai(), ENVIRON),
         (openai("https://eu.api.openai.com/v1"), ENVIRON),
@@ -187,15 +191,15 @@ def test_a_key_of_the_environment_stays_with_its_vendor(
     ],
     ids=["vendor", "region", "own key", "elsewhere", "gateway of the user", "local model"],
 )
-def test_what_is_meant_works(
-    said: dict[str, Any], environ: dict[str, str], request: pytest.FixtureRequest
+def test_intended_uses_of_keys_work(
+    keys: dict[str, Any], environ: dict[str, str], request: pytest.FixtureRequest
 ) -> None:
     """This covers the vendor, a URL in the user's own environment, and servers without a key."""
     if "elsewhere" in request.node.name:
         with pytest.raises(SuiteError):
-            ready(said, environ)
+            ready(keys, environ)
     else:
-        assert ready(said, environ).hosts
+        assert ready(keys, environ).hosts
 
 
 def test_hosts_of_vendors_are_exact() -> None:
@@ -223,26 +227,26 @@ def test_hosts_of_vendors_are_exact() -> None:
 PROFILE = {"providers": [{"id": "bedrock:m", "config": {"region": "us-east-1", "profile": "prod"}}]}
 
 
-def test_the_credentials_of_the_user_are_chosen_by_the_user() -> None:
+def test_the_user_chooses_the_credentials() -> None:
     """A profile may reach anything, and may name programs."""
     message = "profile chooses among your credentials, which an untrusted suite may not do"
     hint = "choose with AWS_PROFILE in your environment, or allow it with --allow-env AWS_PROFILE"
-    assert told(PROFILE) == [("$.providers[0].config.profile", message, hint)]
+    assert problems_of(PROFILE) == [("$.providers[0].config.profile", message, hint)]
 
 
-def test_a_profile_of_a_judge_is_chosen_by_the_user_as_well() -> None:
+def test_the_user_chooses_the_profile_of_a_judge_too() -> None:
     """All providers are checked."""
     judge = {"provider": PROFILE["providers"][0], "type": "llm-rubric", "value": "good"}
-    assert "chooses among your credentials" in told({"tests": [{"assert": [judge]}]})[0][1]
+    assert "chooses among your credentials" in problems_of({"tests": [{"assert": [judge]}]})[0][1]
 
 
 @pytest.mark.parametrize("more", [{"trusted": True}, {"allow_env": ["AWS_PROFILE"]}], ids=str)
-def test_who_allows_a_profile_has_it(more: Mapping[str, Any]) -> None:
+def test_an_allowed_profile_is_used(more: Mapping[str, Any]) -> None:
     """This covers a trusted suite, and one that is explicitly allowed."""
     assert ready(PROFILE, **more).specs
 
 
-def test_every_service_with_a_key_has_hosts_of_its_own() -> None:
+def test_every_service_with_a_key_declares_its_hosts() -> None:
     """A new service must declare its hosts, unless users run it themselves."""
     own = {"litellm", "llamacpp", "lmstudio", "localai", "ollama", "vllm", "openai-api"}
     sdks = {prefix for prefix in MODULES if prefix.endswith("-sdk")}
@@ -258,7 +262,7 @@ def test_every_service_with_a_key_has_hosts_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "place"),
+    ("keys", "place"),
     [
         ({"tests": [{"assert": [{"type": "webhook", "value": ELSEWHERE}]}]}, "assert[0].value"),
         (
@@ -288,13 +292,13 @@ def test_every_service_with_a_key_has_hosts_of_its_own() -> None:
         ({"providers": [{"id": "https", "config": {"url": "{{base}}/v1"}}]}, "$.providers[0]"),
     ],
 )
-def test_nobody_is_asked_but_providers(said: dict[str, Any], place: str) -> None:
-    """Servers that judge, keep limits or come from variables are refused at their position."""
-    problems = told({"providers": ["https://api.example/v1"], **said})
+def test_only_providers_are_called(keys: dict[str, Any], place: str) -> None:
+    """Servers that judge, hold limits or come from variables are refused at their position."""
+    problems = problems_of({"providers": ["https://api.example/v1"], **keys})
     assert any(place in path and "untrusted suite" in text for path, text, _ in problems), problems
 
 
-def test_the_network_is_fenced_at_the_client_too() -> None:
+def test_the_client_restricts_the_network_too() -> None:
     """A redirect, a rendered URL, a token server: requests that were not checked before are not sent."""
 
     async def send() -> None:
@@ -310,7 +314,7 @@ def test_the_network_is_fenced_at_the_client_too() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["TRIOEVAL", "PROMPTFOO"])
-def test_an_untrusted_suite_does_not_say_which_servers_are_believed(prefix: str) -> None:
+def test_an_untrusted_suite_does_not_choose_trusted_certificates(prefix: str) -> None:
     """Its settings are ignored with a warning; those of the user's environment apply."""
     own = {f"{prefix}_INSECURE_SSL": "true", f"{prefix}_CA_CERT_PATH": "ca.pem"}
     prepared = ready({"env": own})
@@ -318,7 +322,7 @@ def test_an_untrusted_suite_does_not_say_which_servers_are_believed(prefix: str)
     assert [one.path for one in prepared.warnings] == [f"$.env.{name}" for name in own]
     mine = {**ENVIRON, f"{prefix}_INSECURE_SSL": "true"}
     assert not ready({"env": {}}, mine).trust.verify
-    assert ssl.CERT_REQUIRED  # what is meant by verify
+    assert ssl.CERT_REQUIRED  # the meaning of verify
 
 
 def test_files_stay_in_the_folder(tmp_path: Path) -> None:
@@ -327,13 +331,13 @@ def test_files_stay_in_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / "suite"
     folder.mkdir()
     for reference in ("file://../secret.txt", f"file://{tmp_path}/./secret.txt"):
-        for said in (
+        for keys in (
             {"tests": [{"vars": {"x": reference}}]},
             {"allowOutside": True, "prompts": [reference]},
             {"roots": ["/"], "prompts": [reference]},
         ):
             with pytest.raises(SuiteError, match="outside of the suite's folder"):
-                loaded(said, directory=folder)
+                loaded(keys, directory=folder)
 
 
 def test_a_trusted_suite_causes_a_warning_for_keys_that_go_elsewhere() -> None:
@@ -367,22 +371,22 @@ def test_a_trusted_suite_causes_a_warning_for_keys_that_go_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.9.1", "[::1]"])
-def test_a_proxy_on_this_machine_is_not_a_surprise(host: str) -> None:
-    """A trusted suite is the user's own; for an untrusted one it is refused all the same."""
-    said = openai(f"http://{host}:4000/v1")
-    assert not ready(said, trusted=True).warnings
-    assert any("may not send OPENAI_API_KEY" in message for _, message, _ in told(said))
+def test_a_proxy_on_this_machine_causes_no_warning(host: str) -> None:
+    """A trusted suite is the user's own; an untrusted one is refused nevertheless."""
+    keys = openai(f"http://{host}:4000/v1")
+    assert not ready(keys, trusted=True).warnings
+    assert any("may not send OPENAI_API_KEY" in message for _, message, _ in problems_of(keys))
 
 
 @pytest.mark.parametrize("host", ["localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1"])
-def test_what_only_looks_like_this_machine_causes_a_warning(host: str) -> None:
+def test_hosts_that_resemble_this_machine_cause_a_warning(host: str) -> None:
     """A name that begins like this machine's may belong to another one."""
     [warning] = ready(openai(f"http://{host}:4000/v1"), trusted=True).warnings
     assert f"OPENAI_API_KEY goes to {host}" in warning.message
 
 
-def test_trust_belongs_to_every_task() -> None:
-    """A task has no permissions of its own."""
+def test_trust_applies_to_every_task() -> None:
+    """A task has no separate permissions."""
     suite = parse_suite(
         {"tasks": [{"id": "a", "type": "prompt_eval", "prompts": ["a"], "providers": ["echo"]}]},
         trusted=False,

@@ -1,4 +1,4 @@
-"""A run that was begun untrusted stays untrusted; contradictory flags are refused."""
+"""A run that was started untrusted stays untrusted; contradictory flags are refused."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ def stored(flags: RunFlags) -> StoredFlags:
     )
 
 
-def test_a_run_that_goes_on_keeps_what_it_may_do() -> None:
+def test_a_resumed_run_keeps_its_permissions() -> None:
     """The command that resumes it does not repeat the flag."""
     going = stored(WITHOUT).with_flags(RunFlags(begin=StartFlags(resume="latest")))
     assert (going.what.untrusted, going.what.allow_env) == (True, ("TEAM",))
@@ -32,29 +32,29 @@ def test_a_run_that_goes_on_keeps_what_it_may_do() -> None:
     "what",
     [SuiteFlags(allow_outside=True), SuiteFlags(untrusted=True, allow_env=("TEAM", "KEY"))],
 )
-def test_the_rest_of_a_run_may_not_do_more(what: SuiteFlags) -> None:
+def test_the_rest_of_a_run_gets_no_further_permissions(what: SuiteFlags) -> None:
     """All rows of one run have the same permissions."""
     with pytest.raises(UsageError, match="the run was started with"):
         stored(WITHOUT).with_flags(RunFlags(what=what))
 
 
 @pytest.mark.parametrize(
-    ("what", "told"),
+    ("what", "message"),
     [
         (SuiteFlags(untrusted=True, allow_outside=True), "exclude each other"),
         (SuiteFlags(allow_env=("A",)), "--allow-env needs --untrusted"),
     ],
 )
-def test_flags_that_contradict_each_other_are_refused(what: SuiteFlags, told: str) -> None:
+def test_flags_that_contradict_each_other_are_refused(what: SuiteFlags, message: str) -> None:
     """A user who requests safety and does not get it is warned."""
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=message):
         check_flags(RunFlags(what=what))
 
 
-def test_the_command_line_loads_what_it_may(
+def test_the_command_line_loads_permitted_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Allowed names apply to the parts of a suite that flags give as well."""
+    """Allowed names also apply to the parts of a suite that flags give."""
     monkeypatch.setenv("TEAM", "blue")
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "suite.json"

@@ -21,8 +21,8 @@ SHEET = "xl/worksheets/sheet1.xml"
 
 
 def loaded(file: Path) -> Suite:
-    said = {"providers": ["echo"], "prompts": ["{{q}}"], "tests": file.name}
-    return parse_suite(said, directory=file.parent, environ={})
+    suite = {"providers": ["echo"], "prompts": ["{{q}}"], "tests": file.name}
+    return parse_suite(suite, directory=file.parent, environ={})
 
 
 def sheet(folder: Path, change: Callable[[str], str], rows: list[list[Any]] = ROWS) -> Path:
@@ -41,10 +41,10 @@ def sheet(folder: Path, change: Callable[[str], str], rows: list[list[Any]] = RO
     return file
 
 
-@pytest.mark.parametrize("told", ["A1:B3", "A1", "A1:A9", "B2:B3", "A1:XFD1048576", None])
-def test_a_sheet_that_tells_a_wrong_size_is_read_whole(tmp_path: Path, told: str | None) -> None:
+@pytest.mark.parametrize("size", ["A1:B3", "A1", "A1:A9", "B2:B3", "A1:XFD1048576", None])
+def test_a_sheet_with_a_wrong_size_is_read_completely(tmp_path: Path, size: str | None) -> None:
     """A stale dimension hides neither rows nor columns."""
-    new = "" if told is None else f'<dimension ref="{told}"/>'
+    new = "" if size is None else f'<dimension ref="{size}"/>'
     file = sheet(tmp_path, lambda text: re.sub(r"<dimension[^>]*/>", new, text))
     tests = loaded(file).tests
     assert [test.vars["q"] for test in tests] == [f"a{row}" for row in range(5)]
@@ -77,7 +77,7 @@ def test_a_sheet_that_tells_a_wrong_size_is_read_whole(tmp_path: Path, told: str
         "far down",
     ],
 )
-def test_rows_and_cells_that_would_be_left_out_are_refused(
+def test_rows_and_cells_that_would_be_skipped_are_refused(
     tmp_path: Path, change: Callable[[str], str], message: str
 ) -> None:
     """No spreadsheet program writes such a file, and readers disagree about it."""
@@ -88,9 +88,7 @@ def test_rows_and_cells_that_would_be_left_out_are_refused(
 
 
 @pytest.mark.parametrize("stored", ["", "<v></v>", "<v/>"])
-def test_a_formula_whose_value_was_never_stored_is_not_an_empty_cell(
-    tmp_path: Path, stored: str
-) -> None:
+def test_a_formula_without_a_stored_value_is_refused(tmp_path: Path, stored: str) -> None:
     """Programs that only write sheets do not compute; the row would have no text."""
     rows = [*ROWS, ["=1+1", "2"]]
     file = sheet(
@@ -102,7 +100,7 @@ def test_a_formula_whose_value_was_never_stored_is_not_an_empty_cell(
         loaded(file)
 
 
-def test_a_formula_with_its_value_is_that_value(tmp_path: Path) -> None:
+def test_a_formula_has_its_stored_value(tmp_path: Path) -> None:
     """Spreadsheet programs save it."""
     rows = [*ROWS, ["=1+1", "2"]]
     file = sheet(
@@ -111,7 +109,7 @@ def test_a_formula_with_its_value_is_that_value(tmp_path: Path) -> None:
     assert loaded(file).tests[-1].vars["q"] == "2"
 
 
-def test_a_first_sheet_that_is_hidden_is_reported(tmp_path: Path) -> None:
+def test_a_hidden_first_sheet_is_reported(tmp_path: Path) -> None:
     """The file shows other rows than those that are run."""
     book = openpyxl.Workbook()
     hidden = book.worksheets[0]
@@ -125,7 +123,7 @@ def test_a_first_sheet_that_is_hidden_is_reported(tmp_path: Path) -> None:
     assert 'the first sheet, "Sheet", is hidden' in warning.message
 
 
-def test_rows_that_end_otherwise_than_the_first_line_are_reported(tmp_path: Path) -> None:
+def test_rows_with_other_line_breaks_than_the_first_line_are_reported(tmp_path: Path) -> None:
     """CSV has one kind of line break; another kind is an ordinary character, and rows become one."""
     (tmp_path / "t.csv").write_bytes(b"q\r\na\nb\nc\n")
     suite = loaded(tmp_path / "t.csv")
@@ -159,7 +157,7 @@ def test_rows_that_end_otherwise_than_the_first_line_are_reported(tmp_path: Path
         ("t.xlsx", b"PK\3\4 no sheet"),
     ],
 )
-def test_a_file_that_cannot_be_read_to_its_end_is_refused(
+def test_a_file_that_cannot_be_read_completely_is_refused(
     tmp_path: Path, name: str, content: bytes
 ) -> None:
     """The reason is reported; none of its rows are run, so no part of them can pass for all."""
@@ -171,7 +169,7 @@ def test_a_file_that_cannot_be_read_to_its_end_is_refused(
 @pytest.mark.parametrize(
     "content", [b"q,r\na\0b,x\nc,d\n", b"q,r\na\x1a,x\nc,d\n", b"q,r\na,x\nc,d"]
 )
-def test_no_letter_ends_a_table_early(tmp_path: Path, content: bytes) -> None:
+def test_no_character_ends_a_table_early(tmp_path: Path, content: bytes) -> None:
     """This covers NUL, old end-of-file characters, and a last line without an end."""
     (tmp_path / "t.csv").write_bytes(content)
     with warnings.catch_warnings():

@@ -25,7 +25,7 @@ KNOWN = {**JSON, "authorization": f"Bearer {TOKEN}"}
 
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loopback is reached directly, whatever the environment of the machine."""
+    """Loopback is connected directly, whatever the environment of the machine is."""
     monkeypatch.setenv("NO_PROXY", "*")
 
 
@@ -56,8 +56,8 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_foreign_name_leads_nowhere(name: str) -> None:
-    """Whatever DNS returns for it: no limit is shown or changed, no number of a run is shown."""
+def test_a_foreign_host_name_is_refused(name: str) -> None:
+    """No limit is shown or changed and no number of a run is shown, whatever address DNS returns."""
 
     async def main() -> None:
         async with limits_server(token=None) as server, metrics_server() as metrics:
@@ -95,7 +95,7 @@ PAGES: Mapping[str, Mapping[str, str]] = {
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_changes_and_reads_nothing(page: str) -> None:
+def test_a_page_neither_changes_nor_reads_anything(page: str) -> None:
     """This holds for any request, even if it knew the token."""
 
     async def main() -> None:
@@ -132,8 +132,8 @@ def test_a_page_changes_and_reads_nothing(page: str) -> None:
         ", application/json",
     ],
 )
-def test_a_form_is_not_a_request(kind: str) -> None:
-    """Pages may send these without a preflight, and old browsers do not name the origin."""
+def test_a_form_is_refused(kind: str) -> None:
+    """Pages may send forms without a preflight, and old browsers do not name the origin."""
 
     async def main() -> None:
         async with limits_server() as server:
@@ -143,15 +143,15 @@ def test_a_form_is_not_a_request(kind: str) -> None:
                 ("/v1/complete", json.dumps({"lease_id": "a"})),
                 ("/v1/extend", json.dumps({"lease_id": "a"})),
             ):
-                said = {**KNOWN, "content-type": kind}
-                assert (await server.ask("POST", path, said, body)).status == 415
+                headers = {**KNOWN, "content-type": kind}
+                assert (await server.ask("POST", path, headers, body)).status == 415
             await untouched(server)
 
     in_trio(main)
 
 
 def test_a_link_shows_no_limits() -> None:
-    """A browser that follows one from a foreign page has no token; there are no own pages to come from."""
+    """A browser that follows a link from a foreign page has no token; these servers have no own pages."""
 
     async def main() -> None:
         link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
@@ -165,16 +165,16 @@ def test_a_link_shows_no_limits() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "authorization",
     ["", "Bearer", "Bearer ", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x", TOKEN,
      f"Bearer {TOKEN[:-1]}", "Bearer caf\u00e9", f"Bearer {TOKEN.upper()}", f"Bearer Bearer {TOKEN}"],
 )  # fmt: skip
-def test_without_the_token_nobody_is_served(said: str) -> None:
+def test_requests_without_the_token_are_refused(authorization: str) -> None:
     """The only exception is the path that shows that the server runs."""
 
     async def main() -> None:
         async with limits_server() as server:
-            headers = {**JSON, "authorization": said}
+            headers = {**JSON, "authorization": authorization}
             for method, path, body in (
                 ("GET", "/v1/admin/limits", ""),
                 ("GET", "/v1/admin/limits/slots", ""),
@@ -191,7 +191,7 @@ def test_without_the_token_nobody_is_served(said: str) -> None:
     in_trio(main)
 
 
-def test_whoever_knows_the_token_comes_by_any_name() -> None:
+def test_a_client_with_the_token_may_use_any_host_name() -> None:
     """A server with its own name needs no further setting: pages do not know its token."""
 
     async def main() -> None:
@@ -204,7 +204,7 @@ def test_whoever_knows_the_token_comes_by_any_name() -> None:
     in_trio(main)
 
 
-def test_metrics_are_read_by_their_own_name() -> None:
+def test_metrics_are_read_under_their_own_host_name() -> None:
     """No other method is accepted."""
 
     async def main() -> None:
@@ -217,7 +217,7 @@ def test_metrics_are_read_by_their_own_name() -> None:
     in_trio(main)
 
 
-def test_names_of_the_machine_are_its_own_only_where_it_listens_everywhere() -> None:
+def test_names_of_the_machine_are_accepted_only_if_it_listens_everywhere() -> None:
     """This is as with the view."""
     everywhere = OwnNames(host="0.0.0.0", machine=frozenset({"box"}))  # noqa: S104
     assert [everywhere.has(one) for one in ("box:1", "192.0.2.7", "evil.example")] == [
@@ -230,7 +230,7 @@ def test_names_of_the_machine_are_its_own_only_where_it_listens_everywhere() -> 
 # --- the token of a server of this user -------------------------------------------------------------
 
 
-def test_programs_of_the_user_find_the_token_also_of_a_server_that_was_started_again() -> None:
+def test_programs_of_the_user_find_the_token_of_a_restarted_server_too() -> None:
     """No setting is needed; the file is private, and removed with the server."""
 
     async def main() -> None:
@@ -260,7 +260,7 @@ def test_programs_of_the_user_find_the_token_also_of_a_server_that_was_started_a
 
 
 @pytest.mark.parametrize("wrong", ["folder mode", "file mode", "link", "folder", "pipe", "empty"])
-def test_a_token_that_others_could_have_written_is_none(
+def test_a_token_that_others_could_have_written_is_ignored(
     wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise a program would send its limits to whatever process listens there."""
@@ -287,7 +287,7 @@ def test_a_token_that_others_could_have_written_is_none(
     assert read_token(8770) is None
 
 
-def test_a_token_goes_to_no_other_machine_or_port() -> None:
+def test_a_token_is_sent_to_no_other_machine_or_port() -> None:
     """It belongs to one server."""
     seen: list[bytes] = []
 

@@ -16,7 +16,7 @@ from trioeval.store.planner.queue import readable_text
 from trioeval.store.schema import RUNS
 
 QUIET = PlannerSettings(heartbeat=math.inf, poll=math.inf, patience=60)
-"""Nothing happens but what is asked for."""
+"""Timing without any background activity."""
 QUICK = PlannerSettings(heartbeat=600, poll=0.005, patience=60)
 
 
@@ -46,7 +46,7 @@ def owner_of(planner: AgentPlanner) -> str:
 
 
 def kill(planner: AgentPlanner) -> None:
-    """Drop everything as it is."""
+    """Close all resources without further changes."""
     planner._connection.close()
     lock = planner._me.lock
     if lock is not None:
@@ -54,20 +54,20 @@ def kill(planner: AgentPlanner) -> None:
 
 
 def bury(planner: AgentPlanner) -> None:
-    """Drop what a planner of a file leaves that has left the line."""
+    """Remove what the planner of a file leaves behind after it has left the queue."""
     planner._connection.close()
     lock = planner._me.lock
     assert lock is not None
     lock.release()
 
 
-def told(entries: Sequence[QueuedSubmission]) -> list[tuple[str, str, int]]:
+def states_of(entries: Sequence[QueuedSubmission]) -> list[tuple[str, str, int]]:
     return [(entry.submission.id, entry.state, entry.position) for entry in entries]
 
 
 @attrs.define
 class Expected:
-    """An entry."""
+    """An entry of the queue."""
 
     id: str
     order: int
@@ -77,22 +77,22 @@ class Expected:
 
 
 class RefusedError(Exception):
-    """A submission that is not to be taken."""
+    """A submission that must be refused."""
 
 
 @attrs.define
 class Model:
-    """The line."""
+    """The queue."""
 
     entries: dict[str, Expected] = attrs.field(factory=dict)
     done: dict[str, bool] = attrs.field(factory=dict)
     dead: set[int] = attrs.field(factory=set)
     """Programs that have died."""
     present: set[int] = attrs.field(factory=set)
-    """Programs that have changed the queue. The others have nothing to leave when they end."""
+    """Programs that have changed the queue. The others leave nothing when they end."""
     next_order: int = 1
     limits: dict[int, int] = attrs.field(factory=dict)
-    """Of programs that have let others begin, also of dead ones that no other has found yet."""
+    """Limits of programs that have scheduled others, also of dead ones that were not detected yet."""
 
     def in_order(self) -> Iterator[Expected]:
         return iter(sorted(self.entries.values(), key=lambda entry: entry.order))
@@ -140,7 +140,7 @@ class Model:
             self.schedule(program, limit)
 
     def most(self, limit: int) -> int:
-        """The smallest limit of those that live; those that are found dead on the way have none."""
+        """The smallest limit of living programs; those that are found dead meanwhile have none."""
         for least in sorted({*self.limits.values()}):
             owners = [owner for owner, own in self.limits.items() if own == least]
             for owner in owners:
@@ -151,7 +151,7 @@ class Model:
         return limit
 
     def schedule(self, program: int, limit: int) -> None:
-        """Let others begin; from now on the limit of the program counts."""
+        """Start waiting entries; from now on the limit of the program counts."""
         self.limits[program] = limit
         self.begin(limit)
 
@@ -179,7 +179,7 @@ class Model:
                 entry.owner, entry.is_running = None, False
 
     def recover(self, caller: int, limit: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """What is requeued, and what is kept."""
+        """Return the entries that are queued again, and those that are kept."""
         ran = [entry.id for entry in self.in_order() if entry.is_running]
         for program in self.dead:
             self.disown(program)

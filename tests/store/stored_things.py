@@ -38,11 +38,11 @@ def suite_of(size: int, *, word: str = "hello") -> trioeval.Suite:
 
 
 ROWS = tuple(trio.run(trioeval.collect, suite_of(3)))
-"""The rows of the first three."""
+"""The rows of the first three tests."""
 
 
 def row_at(index: int, output: Any = None, **changes: Any) -> trioeval.Row:
-    """A row at any place."""
+    """A row at any position."""
     row = attrs.evolve(ROWS[index % 3], index=index, **changes)
     if output is None:
         return row
@@ -69,6 +69,6 @@ def call_at(
 
 
 def start_of(run_id: str = "eval-1", **changes: Any) -> RunStart:
-    """How a run begins."""
-    told: dict[str, Any] = {"utc_created": "2026-01-01T00:00:00.000Z", "heads": [{"config": {}}]}
-    return RunStart(id=run_id, **(told | changes))
+    """The data at the start of a run."""
+    fields: dict[str, Any] = {"utc_created": "2026-01-01T00:00:00.000Z", "heads": [{"config": {}}]}
+    return RunStart(id=run_id, **(fields | changes))

@@ -11,7 +11,17 @@ from typing import Any
 
 import pytest
 import trio
-from planner_model import QUICK, QUIET, bare_planner, bury, kill, owner_of, submission, tables, told
+from planner_model import (
+    QUICK,
+    QUIET,
+    bare_planner,
+    bury,
+    kill,
+    owner_of,
+    states_of,
+    submission,
+    tables,
+)
 
 from trioeval.agent.planner import planner_turn
 from trioeval.cli import run_command_line
@@ -41,22 +51,22 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.trio
-async def test_ag_30_to_32_places_go_in_order(kind: str, path: Path) -> None:
+async def test_ag_30_to_32_positions_follow_the_order(kind: str, path: Path) -> None:
     """With a limit of two, the third entry has position 1 and starts when one ends."""
     async with opened(kind, path, 2) as planner:
         entries = [await planner.submit(submission(id_)) for id_ in "abc"]
-        assert told(entries) == [("a", "running", 0), ("b", "running", 0), ("c", "queued", 1)]
+        assert states_of(entries) == [("a", "running", 0), ("b", "running", 0), ("c", "queued", 1)]
         assert [entry.order for entry in entries] == [1, 2, 3]
         assert [entry.utc_started is None for entry in entries] == [False, False, True]
         await planner.finish("a", done=True, schedule=False)
-        assert told(await planner.snapshot()) == [("b", "running", 0), ("c", "queued", 1)]
+        assert states_of(await planner.snapshot()) == [("b", "running", 0), ("c", "queued", 1)]
         await planner.finish("b", done=True)
-        assert told(await planner.snapshot()) == [("c", "running", 0)]
+        assert states_of(await planner.snapshot()) == [("c", "running", 0)]
         await planner.wait_started("c")
 
 
 @pytest.mark.trio
-async def test_ag_33_who_is_submitted_again_keeps_its_order(kind: str, path: Path) -> None:
+async def test_ag_33_a_resubmitted_entry_keeps_its_order(kind: str, path: Path) -> None:
     async with opened(kind, path, 1) as planner:
         for id_ in "abc":
             await planner.submit(submission(id_))
@@ -64,7 +74,7 @@ async def test_ag_33_who_is_submitted_again_keeps_its_order(kind: str, path: Pat
         assert (again.order, again.state, again.position) == (2, "blocked", 1)
         assert again.submission.depends_on == ("x",)
         await planner.submit(submission("b"))
-        assert told(await planner.snapshot())[1:] == [("b", "queued", 1), ("c", "queued", 2)]
+        assert states_of(await planner.snapshot())[1:] == [("b", "queued", 1), ("c", "queued", 2)]
         with pytest.raises(
             UsageError, match=r"^a: it already runs, and cannot be submitted again$"
         ):
@@ -72,35 +82,35 @@ async def test_ag_33_who_is_submitted_again_keeps_its_order(kind: str, path: Pat
 
 
 @pytest.mark.trio
-async def test_ag_34_what_depends_on_others_takes_no_place(kind: str, path: Path) -> None:
+async def test_ag_34_a_blocked_entry_takes_no_slot(kind: str, path: Path) -> None:
     """With a limit of 1 a later dependency starts before its dependant."""
     async with opened(kind, path, 1) as planner:
         first = await planner.submit(submission("a", "b"))
         assert (first.state, first.position) == ("blocked", 1)
         assert (await planner.submit(submission("b"))).state == "running"
         await planner.finish("b", done=True)
-        assert told(await planner.snapshot()) == [("a", "running", 0)]
+        assert states_of(await planner.snapshot()) == [("a", "running", 0)]
 
 
 @pytest.mark.trio
-async def test_what_is_not_done_keeps_others_waiting_until_it_comes_again(
+async def test_an_unfinished_entry_blocks_others_until_it_is_resubmitted(
     kind: str, path: Path
 ) -> None:
     async with opened(kind, path, 2) as planner:
         await planner.submit(submission("b"))
         await planner.submit(submission("a", "b", "b"))
         await planner.finish("b", done=False)
-        assert told(await planner.snapshot()) == [("a", "blocked", 1)]
+        assert states_of(await planner.snapshot()) == [("a", "blocked", 1)]
         await planner.submit(submission("b"))
         await planner.finish("b", done=None)
-        assert told(await planner.snapshot()) == [("a", "blocked", 1)]
+        assert states_of(await planner.snapshot()) == [("a", "blocked", 1)]
         await planner.submit(submission("b"))
         await planner.finish("b", done=True)
-        assert told(await planner.snapshot()) == [("a", "running", 0)]
+        assert states_of(await planner.snapshot()) == [("a", "running", 0)]
 
 
 @pytest.mark.trio
-async def test_who_comes_again_is_not_done_any_more(kind: str, path: Path) -> None:
+async def test_a_resubmitted_entry_is_no_longer_done(kind: str, path: Path) -> None:
     """A resubmitted entry is not done, and its unstarted dependants wait again."""
     async with opened(kind, path, 1) as planner:
         await planner.submit(submission("b"))
@@ -108,12 +118,12 @@ async def test_who_comes_again_is_not_done_any_more(kind: str, path: Path) -> No
         await planner.submit(submission("x"))
         await planner.submit(submission("a", "b"))
         await planner.submit(submission("b"))
-        shown = told(await planner.snapshot())
+        shown = states_of(await planner.snapshot())
         assert shown == [("x", "running", 0), ("a", "blocked", 1), ("b", "queued", 2)]
 
 
 @pytest.mark.trio
-async def test_who_waits_is_woken_in_order_and_stands_in_line_when_cancelled(
+async def test_waiters_are_woken_in_order_and_leave_the_queue_when_cancelled(
     kind: str, path: Path
 ) -> None:
     async with opened(kind, path, 1) as planner:
@@ -133,7 +143,7 @@ async def test_who_waits_is_woken_in_order_and_stands_in_line_when_cancelled(
         with trio.move_on_after(0.01) as scope:
             await planner.wait_started("waits")
         assert scope.cancelled_caught
-        assert told(await planner.snapshot())[1:] == [("waits", "queued", 1)]
+        assert states_of(await planner.snapshot())[1:] == [("waits", "queued", 1)]
         await planner.finish("waits", done=None)
         async with trio.open_nursery() as nursery:
             for number in range(5):
@@ -146,7 +156,7 @@ async def test_who_waits_is_woken_in_order_and_stands_in_line_when_cancelled(
 
 
 @pytest.mark.trio
-async def test_a_limit_changes_at_once_and_stops_nobody(kind: str, path: Path) -> None:
+async def test_a_limit_changes_at_once_and_stops_no_entry(kind: str, path: Path) -> None:
     async with opened(kind, path, 2) as planner:
         for id_ in "abcdef":
             await planner.submit(submission(id_))
@@ -160,17 +170,17 @@ async def test_a_limit_changes_at_once_and_stops_nobody(kind: str, path: Path) -
 
 
 @pytest.mark.trio
-async def test_what_cannot_stand_in_a_line_is_refused(kind: str, path: Path) -> None:
+async def test_invalid_entries_are_refused(kind: str, path: Path) -> None:
     """Blank ids, self-dependencies and unknown entries are refused."""
     async with opened(kind, path, 1) as planner:
         with pytest.raises(UsageError, match="needs an id; it has ' '"):
             await planner.submit(submission(" "))
         with pytest.raises(UsageError, match=r"^a: it depends on itself"):
             await planner.submit(submission("a", "b", "a"))
-        await planner.finish("nobody", done=True)
-        await planner.finish("nobody", done=None)
-        with pytest.raises(UsageError, match="nobody: not queued by this program"):
-            await planner.wait_started("nobody")
+        await planner.finish("missing", done=True)
+        await planner.finish("missing", done=None)
+        with pytest.raises(UsageError, match="missing: not queued by this program"):
+            await planner.wait_started("missing")
         await planner.submit(submission("a"))
         await planner.submit(submission("b"))
         with pytest.RaisesGroup(
@@ -193,16 +203,14 @@ async def test_an_interrupted_turn_leaves_no_outcome(kind: str, path: Path) -> N
                 await planner.submit(submission("b", "a"))
                 scope.cancel()
                 await trio.lowlevel.checkpoint()
-        assert told(await planner.snapshot()) == [("b", "blocked", 1)]
+        assert states_of(await planner.snapshot()) == [("b", "blocked", 1)]
         async with planner_turn(planner, submission("a")) as turn:
             turn.done = True
-        assert told(await planner.snapshot()) == [("b", "running", 0)]
+        assert states_of(await planner.snapshot()) == [("b", "running", 0)]
 
 
 @pytest.mark.trio
-async def test_who_depends_on_others_keeps_its_order_when_it_is_set_free(
-    kind: str, path: Path
-) -> None:
+async def test_a_blocked_entry_keeps_its_order_when_it_is_released(kind: str, path: Path) -> None:
     """A blocked entry keeps its order when it is released."""
     async with opened(kind, path, 1) as planner:
         async with (
@@ -233,14 +241,14 @@ async def test_who_depends_on_others_keeps_its_order_when_it_is_set_free(
 
 
 @pytest.mark.trio
-async def test_ag_36_who_runs_long_in_one_of_two_programs_is_not_started_again(path: Path) -> None:
+async def test_ag_36_a_long_entry_of_one_of_two_programs_is_not_started_again(path: Path) -> None:
     """A long-running entry is not started again by another program."""
     settings = PlannerSettings(heartbeat=0.01, poll=0.005)
     started: list[str] = []
     now = 1_000_000.0
 
     def wall() -> float:
-        """Time that only looks of the two programs pass, however long the machine keeps one of them."""
+        """A clock that only polls of the two programs advance, however long the machine delays one."""
         nonlocal now
         now += settings.heartbeat / 20
         return now
@@ -249,7 +257,7 @@ async def test_ag_36_who_runs_long_in_one_of_two_programs_is_not_started_again(p
         async with planner_turn(planner, submission(id_)) as turn:
             await turn.wait_started()
             started.append(id_)
-            # Four times as long as it takes to be taken for dead elsewhere.
+            # Four times the silence after which another program considers it dead.
             until = now + 12 * settings.heartbeat
             while now < until:  # noqa: ASYNC110 - threads move it
                 await trio.sleep(settings.poll)
@@ -272,16 +280,16 @@ async def test_ag_36_who_runs_long_in_one_of_two_programs_is_not_started_again(p
 
 
 @pytest.mark.trio
-async def test_a_change_that_has_begun_does_not_wait_for_the_event_loop(path: Path) -> None:
+async def test_a_started_change_does_not_wait_for_the_event_loop(path: Path) -> None:
     """A transaction never waits for an event loop that writes to the same database."""
     settings = PlannerSettings(heartbeat=0.001, poll=0.001)
     async with open_planner(path, 1, settings=settings) as planner:
         await planner.submit(submission("a"))
         for _ in range(100):
-            await trio.sleep(0.001)  # until signs of life are under way
+            await trio.sleep(0.001)  # until heartbeats are in progress
             with tables(path):
                 pass
-        assert told(await planner.snapshot()) == [("a", "running", 0)]
+        assert states_of(await planner.snapshot()) == [("a", "running", 0)]
 
 
 @pytest.mark.trio
@@ -307,13 +315,13 @@ async def test_a_planner_that_is_cancelled_while_it_opens_ends(
 
 
 @pytest.mark.trio
-async def test_a_turn_that_was_refused_takes_nothing_away(kind: str, path: Path) -> None:
+async def test_a_refused_entry_changes_nothing(kind: str, path: Path) -> None:
     async with opened(kind, path, 1) as planner:
         await planner.submit(submission("a"))
         with pytest.raises(UsageError, match="already runs"):
             async with planner_turn(planner, submission("a")):
                 pass  # pragma: no cover
-        assert told(await planner.snapshot()) == [("a", "running", 0)]
+        assert states_of(await planner.snapshot()) == [("a", "running", 0)]
 
 
 @pytest.mark.trio
@@ -329,7 +337,7 @@ async def test_a_program_that_ends_leaves_nothing(path: Path) -> None:
                 raise KeyError("mine")
         with trio.fail_after(60):
             await other.wait_started("c")
-        assert told(await other.snapshot()) == [("c", "running", 0)]
+        assert states_of(await other.snapshot()) == [("c", "running", 0)]
     assert not list(path.parent.glob("*.lock"))
     with tables(path) as connection:
         for table in ("owner", "entry", "entry_needs", "entry_count"):
@@ -353,7 +361,11 @@ async def test_ag_35_a_killed_program_is_followed_in_the_old_order(path: Path) -
     again = await planner.recover()
     assert (again.requeued, again.kept, again.problems) == ((), (), ())
     entries = await planner.snapshot()
-    assert told(entries) == [("ran", "queued", 1), ("waited", "queued", 2), ("needs", "blocked", 3)]
+    assert states_of(entries) == [
+        ("ran", "queued", 1),
+        ("waited", "queued", 2),
+        ("needs", "blocked", 3),
+    ]
     assert {entry.owner for entry in entries} == {None}
     assert [(await planner.submit(submission(id_))).order for id_ in ("waited", "ran")] == [2, 1]
     assert [entry.state for entry in await planner.snapshot()] == ["queued", "running", "blocked"]
@@ -361,7 +373,7 @@ async def test_ag_35_a_killed_program_is_followed_in_the_old_order(path: Path) -
 
 
 @pytest.mark.trio
-async def test_what_a_killed_program_had_queued_is_passed_over(path: Path) -> None:
+async def test_queued_entries_of_a_killed_program_are_skipped(path: Path) -> None:
     """Queued entries of a killed program are skipped, and its running ones release their slots."""
     dead, planner = bare_planner(path, 2), bare_planner(path, 2)
     await dead.submit(submission("a"))
@@ -377,7 +389,7 @@ async def test_what_a_killed_program_had_queued_is_passed_over(path: Path) -> No
 
 
 @pytest.mark.trio
-async def test_ag_37_what_runs_in_a_program_that_lives_is_kept(path: Path) -> None:
+async def test_ag_37_running_entries_of_a_living_program_are_kept(path: Path) -> None:
     """A silent program whose lock is held keeps its entries."""
     first, second = bare_planner(path, 1), bare_planner(path, 1)
     await first.submit(submission("a"))
@@ -394,14 +406,14 @@ async def test_ag_37_what_runs_in_a_program_that_lives_is_kept(path: Path) -> No
     with pytest.raises(UsageError, match="a: another program has submitted it, and still runs"):
         await second.submit(submission("a"))
     await second.finish("a", done=True)
-    assert told(await second.snapshot()) == [("a", "running", 0), ("b", "queued", 1)]
+    assert states_of(await second.snapshot()) == [("a", "running", 0), ("b", "queued", 1)]
     for planner in (first, second, third):
         kill(planner)
 
 
 @pytest.mark.parametrize(("seen", "kept"), [(1_000_000.0 - 2, True), (1_000_000.0 - 3, False)])
 @pytest.mark.trio
-async def test_ag_37_locks_of_other_machines_may_not_be_seen(
+async def test_ag_37_locks_of_other_machines_may_be_invisible(
     path: Path,
     seen: float,
     kept: bool,  # noqa: FBT001
@@ -418,7 +430,7 @@ async def test_ag_37_locks_of_other_machines_may_not_be_seen(
 
 
 @pytest.mark.trio
-async def test_a_program_taken_for_dead_takes_its_places_back(
+async def test_a_program_taken_for_dead_takes_its_slots_back(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A program taken for dead takes its slots back with a warning."""
@@ -427,12 +439,12 @@ async def test_a_program_taken_for_dead_takes_its_places_back(
     await first.submit(submission("b"))
     Owners.of(path).path(owner_of(first)).unlink()
     second = bare_planner(path, 1, PlannerSettings(heartbeat=1))
-    assert (await second.recover()).kept == ("a",)  # it was seen lately
+    assert (await second.recover()).kept == ("a",)  # it was seen recently
     with tables(path) as connection:
         connection.execute("UPDATE owner SET heartbeat_s = 0 WHERE id = ?", (owner_of(first),))
     assert (await second.recover()).requeued == ("a",)
     await first.set_limit(1)
-    assert told(await first.snapshot()) == [("a", "running", 0), ("b", "queued", 1)]
+    assert states_of(await first.snapshot()) == [("a", "running", 0), ("b", "queued", 1)]
     assert {entry.owner for entry in await first.snapshot()} == {owner_of(first)}
     assert "another program took this one for dead" in capsys.readouterr().out
     kill(first)
@@ -440,7 +452,7 @@ async def test_a_program_taken_for_dead_takes_its_places_back(
 
 
 @pytest.mark.trio
-async def test_ag_38_what_turns_out_to_be_done_leaves_the_line(path: Path) -> None:
+async def test_ag_38_an_entry_that_is_found_done_leaves_the_queue(path: Path) -> None:
     """A finished entry leaves the queue, even after its program died."""
     dead = bare_planner(path, 1)
     await dead.submit(submission("a"))
@@ -449,12 +461,12 @@ async def test_ag_38_what_turns_out_to_be_done_leaves_the_line(path: Path) -> No
     kill(dead)
     async with open_planner(path, 1, settings=QUIET) as planner:
         await planner.finish("b", done=True)
-        assert told(await planner.snapshot()) == [("a", "queued", 1), ("c", "queued", 2)]
+        assert states_of(await planner.snapshot()) == [("a", "queued", 1), ("c", "queued", 2)]
         assert (await planner.submit(submission("c", "b"))).state == "running"
 
 
 @pytest.mark.trio
-async def test_the_smallest_limit_of_the_programs_that_live_holds(path: Path) -> None:
+async def test_the_smallest_limit_of_the_living_programs_applies(path: Path) -> None:
     """The smallest limit of the living programs applies."""
     first, second, third = (bare_planner(path, limit) for limit in (3, 2, 1))
     await first.submit(submission("a"))
@@ -464,13 +476,13 @@ async def test_the_smallest_limit_of_the_programs_that_live_holds(path: Path) ->
     await third.set_limit(2)
     assert (await first.submit(submission("d"))).state == "queued"
     await third.set_limit(3)
-    await second.clear()  # b goes with it
-    assert [state for _, state, _ in told(await first.snapshot())] == ["running"] * 3
+    await second.clear()  # this removes b too
+    assert [state for _, state, _ in states_of(await first.snapshot())] == ["running"] * 3
     await third.set_limit(1)
     assert (await first.submit(submission("e"))).state == "queued"
     kill(third)
     await first.finish("a", done=True)
-    assert told(await first.snapshot())[-1] == ("e", "running", 0)
+    assert states_of(await first.snapshot())[-1] == ("e", "running", 0)
     kill(first)
     bury(second)
 
@@ -515,7 +527,7 @@ async def test_ag_39_an_entry_that_cannot_be_read_is_held_back(
 
 
 @pytest.mark.trio
-async def test_an_entry_that_could_not_be_read_is_mended_when_it_comes_again(path: Path) -> None:
+async def test_an_unreadable_entry_is_repaired_when_it_is_resubmitted(path: Path) -> None:
     first = bare_planner(path, 1)
     await first.submit(submission("bad"))
     with tables(path) as connection:
@@ -527,7 +539,7 @@ async def test_an_entry_that_could_not_be_read_is_mended_when_it_comes_again(pat
 
 @pytest.mark.parametrize(("change", "problem"), BAD)
 @pytest.mark.trio
-async def test_an_entry_that_waits_and_is_damaged_is_written_anew(
+async def test_a_damaged_waiting_entry_is_written_again(
     path: Path, change: str, problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A damaged waiting entry is written again by its own program."""
@@ -546,7 +558,7 @@ async def test_an_entry_that_waits_and_is_damaged_is_written_anew(
         await planner.finish("a", done=False)
         with trio.fail_after(60):
             await planner.wait_started("bad")
-        assert told(await planner.snapshot()) == [("bad", "running", 0)]
+        assert states_of(await planner.snapshot()) == [("bad", "running", 0)]
     (line,) = {one for one in warned if one.endswith("it is written again")}
     assert re.search(problem, line) or "bad is not in the queue of agents any more" in line
 
@@ -566,10 +578,10 @@ def steps_of(connection: sqlite3.Connection, work: Any) -> int:
     return counted
 
 
-def test_ag_40_what_it_costs_does_not_grow_with_what_was_done(path: Path) -> None:
+def test_ag_40_the_cost_does_not_grow_with_finished_entries(path: Path) -> None:
     """To submit and to finish takes as many instructions after 100,000 others as after none.
 
-    With what stands in the line they grow as its logarithm does.
+    It grows with the logarithm of the number of queued entries.
     """
     found: dict[tuple[int, int], list[int]] = {}
     for over, waiting in [(0, 0), (1000, 0), (100_000, 0), (0, 4000), (0, 20_000)]:
@@ -633,7 +645,7 @@ async def test_positions_are_counted_over_many_blocks(path: Path) -> None:
 
 
 @pytest.mark.trio
-async def test_ag_42_a_log_that_is_cut_anywhere_holds_the_last_whole_change(
+async def test_ag_42_a_log_that_is_cut_anywhere_contains_the_last_complete_change(
     path: Path, tmp_path: Path
 ) -> None:
     """A log cut at any byte gives the state of the last complete change."""
@@ -680,7 +692,7 @@ async def test_ag_42_a_log_that_is_cut_anywhere_holds_the_last_whole_change(
 
 
 @pytest.mark.trio
-async def test_what_a_planner_cannot_use_is_refused(tmp_path: Path) -> None:
+async def test_invalid_arguments_of_a_planner_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="at least 1 root task"):
         async with open_planner(tmp_path / "x.db", 0):
             pass  # pragma: no cover

@@ -24,26 +24,26 @@ LIMITS = st.integers(1, 3)
 
 
 class PlannerMachine(RuleBasedStateMachine):
-    """Planners of several programs on one line, beside the model of the line."""
+    """Planners of several programs on one queue, beside the model of the queue."""
 
     def __init__(self) -> None:
         super().__init__()
         self.model = Model()
         self.limits: dict[int, int] = {}
         self.planners: dict[int, AgentPlanner] = {}
-        """Of programs that live, by their number; no number comes twice."""
+        """Numbers of living programs; no number is used twice."""
         self.owners: dict[int, str] = {}
         self.slots: list[int] = []
         self.before: Sequence[QueuedSubmission] = ()
         self.last: Sequence[QueuedSubmission] = ()
-        self.asked: int | None = None
-        """The limit of the program that may have let others begin since `before`."""
+        self.limit_applied: int | None = None
+        """The limit of the program that may have scheduled others since `before`."""
 
     def make(self, limit: int) -> AgentPlanner:
         raise NotImplementedError
 
     def known(self, number: int) -> set[str]:
-        """What a program knows to be running of its own."""
+        """Entries that a program knows to be its own running ones."""
         seats = self.planners[number]._seats
         return {name for name, seat in seats.items() if seat.is_running}
 
@@ -61,7 +61,7 @@ class PlannerMachine(RuleBasedStateMachine):
 
     def do(self, slot: int) -> tuple[int, AgentPlanner, int]:
         number = self.slots[slot % len(self.slots)]
-        self.before, self.asked = self.last, self.limits[number]
+        self.before, self.limit_applied = self.last, self.limits[number]
         return number, self.planners[number], self.limits[number]
 
     @rule(slot=PROGRAMS, id_=IDS, needs=NEEDS)
@@ -138,13 +138,13 @@ class PlannerMachine(RuleBasedStateMachine):
     @rule(slot=PROGRAMS, limit=LIMITS)
     def set_limit(self, slot: int, limit: int) -> None:
         number, planner, _ = self.do(slot)
-        self.limits[number] = self.asked = limit
+        self.limits[number] = self.limit_applied = limit
         self.model.schedule(number, limit)
         trio.run(planner.set_limit, limit)
         self.check_known(number)
 
     @invariant()
-    def is_as_the_model_says(self) -> None:
+    def equals_model(self) -> None:
         for number in self.slots[:1]:
             entries = trio.run(self.planners[number].snapshot)
             owners = {owner: one for one, owner in self.owners.items()}
@@ -164,12 +164,12 @@ class PlannerMachine(RuleBasedStateMachine):
             self.check_starts(entries)
 
     def check_starts(self, entries: Sequence[QueuedSubmission]) -> None:
-        """Who began had its turn, and found room; apart from the model."""
+        """Started entries had their turn, and there was room; independent of the model."""
         ran = {entry.submission.id for entry in self.before if entry.state == "running"}
         begun = [e for e in entries if e.state == "running" and e.submission.id not in ran]
-        if not begun or self.asked is None:
+        if not begun or self.limit_applied is None:
             return
-        assert sum(entry.state == "running" for entry in entries) <= self.asked
+        assert sum(entry.state == "running" for entry in entries) <= self.limit_applied
         last = max(entry.order for entry in begun)
         assert not [
             entry
@@ -178,7 +178,7 @@ class PlannerMachine(RuleBasedStateMachine):
         ]
 
     def check_known(self, number: int) -> None:
-        """A program knows at once which of its own run, after whatever it does."""
+        """A program knows at once which of its own entries run, after any action."""
         self.model.present.add(number)
         assert self.known(number) == {
             entry.id
@@ -202,7 +202,7 @@ class MemoryMachine(PlannerMachine):
 
 
 class SharedMachine(PlannerMachine):
-    """Three programs on a real database, which die and come again."""
+    """Three programs on a real database, which die and are restarted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -225,7 +225,7 @@ class SharedMachine(PlannerMachine):
         number, planner, own = self.do(slot)
         self.model.clear(number, own)
         if number in self.model.present:
-            self.asked = self.model.most(own)
+            self.limit_applied = self.model.most(own)
         trio.run(planner.clear)
         assert planner.is_gone
         bury(planner)
@@ -238,7 +238,7 @@ class SharedMachine(PlannerMachine):
 
 
 def test_ag_41_a_program_that_changed_nothing_leaves_without_a_change() -> None:
-    """Whatever its limit is: it freed no place, and it is not its turn to let others begin."""
+    """It freed no slot with any limit, and it is not its turn to schedule others."""
     machine = SharedMachine()
     try:
         machine.begin(limits=[1, 1, 1])
@@ -247,13 +247,13 @@ def test_ag_41_a_program_that_changed_nothing_leaves_without_a_change() -> None:
         machine.submit_without_needs(0, "a")
         machine.submit_without_needs(0, "f")
         machine.go_and_come_again(limit=1, slot=2)
-        machine.is_as_the_model_says()
+        machine.equals_model()
     finally:
         machine.teardown()
 
 
 def test_ag_41_a_program_whose_change_is_refused_limits_no_others() -> None:
-    """It has never let others begin."""
+    """It has never scheduled others."""
     machine = SharedMachine()
     try:
         machine.begin(limits=[3, 1, 1])
@@ -261,7 +261,7 @@ def test_ag_41_a_program_whose_change_is_refused_limits_no_others() -> None:
         machine.clear_dependencies(1, "a")
         machine.submit_without_needs(2, "a")
         machine.submit_without_needs(0, "b")
-        machine.is_as_the_model_says()
+        machine.equals_model()
         assert machine.model.running() == 2
     finally:
         machine.teardown()

@@ -1,4 +1,4 @@
-"""The queue as people see it: `trioeval runs --queue`."""
+"""The queue as `trioeval runs --queue` shows it."""
 
 import contextlib
 import json
@@ -25,10 +25,10 @@ def queue(path: Path, *flags: str) -> tuple[int, Path]:
     return run_command_line(["runs", "--queue", "--db", str(path), *flags]), path
 
 
-def test_the_line_is_shown_with_the_programs_that_stand_in_it(
+def test_the_queue_is_shown_with_its_programs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By order; a program that was killed is said to be dead, and looking changes nothing."""
+    """Entries are in order; a killed program is shown as dead, and showing changes nothing."""
     path = tmp_path / "results.db"
     dead, lives = bare_planner(path, 2), bare_planner(path, 2)
     trio.run(dead.submit, submission("a"))
@@ -55,7 +55,7 @@ def test_the_line_is_shown_with_the_programs_that_stand_in_it(
     kill(lives)
 
 
-def test_programs_of_other_machines_live_as_long_as_they_were_seen(tmp_path: Path) -> None:
+def test_programs_of_other_machines_live_until_their_heartbeats_expire(tmp_path: Path) -> None:
     path = tmp_path / "results.db"
     planner = bare_planner(path, 1)
     trio.run(planner.submit, submission("a"))
@@ -66,10 +66,10 @@ def test_programs_of_other_machines_live_as_long_as_they_were_seen(tmp_path: Pat
     assert [(one.host, one.pid) for one in read_queue(path, 1016)] == [(None, None)]
 
 
-def test_where_nothing_stands_nothing_is_shown(
+def test_an_empty_queue_is_shown_as_empty(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nor in a database from before there were agents; one that is not there is an error."""
+    """This includes a database of a version before agents; a missing one is an error."""
     path, old = tmp_path / "results.db", tmp_path / "old.db"
     assert queue(path)[0] == 2
     assert "no database of runs; use --db" in capsys.readouterr().err
@@ -78,16 +78,16 @@ def test_where_nothing_stands_nothing_is_shown(
     open_database(old, before).close()
     for file in (path, old):
         assert queue(file)[0] == 0
-        told = "the queue is empty; only suites with maxConcurrentRootTasks use it\n"
-        assert capsys.readouterr().err == told
+        message = "the queue is empty; only suites with maxConcurrentRootTasks use it\n"
+        assert capsys.readouterr().err == message
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("DROP TABLE owner")
     with pytest.raises(StoreError, match="cannot be used"):
         read_queue(path)
 
 
-def test_a_run_that_is_deleted_leaves_nothing_in_the_line(tmp_path: Path) -> None:
-    """Neither what it had begun when it was killed, nor what was done; others stay."""
+def test_a_deleted_run_leaves_nothing_in_the_queue(tmp_path: Path) -> None:
+    """Its running entries of a killed program and its finished ones are removed; others stay."""
     path = tmp_path / "results.db"
     dead = bare_planner(path, 5)
     for id_, run in [("a", "gone"), ("b", "gone"), ("c", "gone"), ("d", "stays")]:

@@ -1,4 +1,4 @@
-"""The cache of replies: what is stored and found, for how long, and that no fault of it ends a run."""
+"""The cache of replies: stored and found entries, their lifetime, and faults that end no run."""
 
 import os
 import sqlite3
@@ -97,7 +97,7 @@ WHOLE = Reply(
 
 
 @pytest.mark.parametrize("output", [WHOLE.output, "x" * 3_000_000])
-def test_a_reply_comes_back_as_it_was_in_another_process_life(tmp_path: Path, output: Any) -> None:
+def test_a_cached_reply_is_restored_in_another_process(tmp_path: Path, output: Any) -> None:
     """A cached reply keeps its latency, usage and cost, and a second run makes no call."""
     path, reply = tmp_path / "c.db", attrs.evolve(WHOLE, output=output)
     first = ask(path, Fetcher(reply))
@@ -108,7 +108,7 @@ def test_a_reply_comes_back_as_it_was_in_another_process_life(tmp_path: Path, ou
     assert second.latency_ms == 125.0
 
 
-def test_has_is_true_of_what_is_there_and_of_what_is_on_its_way(tmp_path: Path) -> None:
+def test_has_is_true_for_stored_replies_and_calls_in_progress(tmp_path: Path) -> None:
     """`has` is true for stored replies and for calls in progress."""
 
     async def use(cache: Cache) -> list[bool]:
@@ -125,7 +125,7 @@ def test_has_is_true_of_what_is_there_and_of_what_is_on_its_way(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("where", ["memory", "file"])
-def test_equal_calls_at_once_are_one(tmp_path: Path, where: str) -> None:
+def test_equal_concurrent_calls_are_one(tmp_path: Path, where: str) -> None:
     """Concurrent equal calls are one, and the shared replies are marked as cached."""
 
     async def use(cache: Cache) -> Any:
@@ -140,12 +140,12 @@ def test_equal_calls_at_once_are_one(tmp_path: Path, where: str) -> None:
         await one()
         return fetch.calls, sum(paid.cached for paid in got), cache.statistics()
 
-    calls, cached, told = run(None if where == "memory" else tmp_path / "c.db", use)
+    calls, cached, warnings = run(None if where == "memory" else tmp_path / "c.db", use)
     assert (calls, cached) == (1, 100)
-    assert (told.hits, told.shared, told.calls) == (1, 99, 1)
+    assert (warnings.hits, warnings.shared, warnings.calls) == (1, 99, 1)
 
 
-def test_the_cache_in_memory_knows_no_thread() -> None:
+def test_the_cache_in_memory_uses_no_thread() -> None:
     """The cache in memory uses no thread, so it works on a virtual clock."""
 
     async def main() -> float:
@@ -169,7 +169,7 @@ def test_the_cache_in_memory_knows_no_thread() -> None:
         (0, 0, 1),
     ],
 )
-def test_a_reply_is_used_for_its_time(
+def test_a_reply_is_used_for_its_lifetime(
     tmp_path: Path, passed: float, ttl: float | None, calls: int
 ) -> None:
     """A reply is used for 14 days by default, even if the clock was set back a little."""
@@ -181,12 +181,12 @@ def test_a_reply_is_used_for_its_time(
     assert again.calls == calls
 
 
-def test_what_is_too_old_goes_when_the_cache_is_opened(tmp_path: Path) -> None:
+def test_expired_entries_are_removed_at_opening(tmp_path: Path) -> None:
     """Expired entries are removed at opening, but a short lifetime of one run removes none for others."""
     path, wall = tmp_path / "c.db", Wall()
     ask(path, Fetcher(), wall=wall)
 
-    async def nobody(_cache: Cache) -> None:
+    async def no_caller(_cache: Cache) -> None:
         pass
 
     def count() -> int:
@@ -194,14 +194,14 @@ def test_what_is_too_old_goes_when_the_cache_is_opened(tmp_path: Path) -> None:
             return int(file.execute("SELECT count(*) FROM entry").fetchone()[0])
 
     wall.now += DAY
-    run(path, nobody, wall=wall, ttl_s=60)
+    run(path, no_caller, wall=wall, ttl_s=60)
     assert count() == 1
     wall.now += 14 * DAY
-    run(path, nobody, wall=wall)
+    run(path, no_caller, wall=wall)
     assert count() == 0
 
 
-def test_refresh_asks_again_and_keeps_the_new_reply(tmp_path: Path) -> None:
+def test_a_refresh_calls_again_and_stores_the_new_reply(tmp_path: Path) -> None:
     """A refresh makes a new call and replaces the entry."""
     path, other = tmp_path / "c.db", Fetcher(Reply(output="no"))
     ask(path, Fetcher())
@@ -210,7 +210,7 @@ def test_refresh_asks_again_and_keeps_the_new_reply(tmp_path: Path) -> None:
     assert ask(path, Fetcher()).reply.output == "no"
 
 
-def test_a_refresh_asks_each_question_once(tmp_path: Path) -> None:
+def test_a_refresh_makes_each_call_once(tmp_path: Path) -> None:
     """A refresh makes as many calls as an empty cache, concurrent or sequential."""
     path = tmp_path / "c.db"
     ask(path, Fetcher(Reply(output="old")))
@@ -236,7 +236,7 @@ NO_ANSWERS = pytest.mark.parametrize(
 
 
 @NO_ANSWERS
-def test_what_is_no_answer_is_not_kept(tmp_path: Path, reply: Reply) -> None:
+def test_a_reply_that_is_not_cacheable_is_not_stored(tmp_path: Path, reply: Reply) -> None:
     """A reply that is not cacheable is returned, and the next call is made again."""
     again = Fetcher()
     assert ask(tmp_path / "c.db", Fetcher(reply)).reply is reply
@@ -246,7 +246,7 @@ def test_what_is_no_answer_is_not_kept(tmp_path: Path, reply: Reply) -> None:
 
 @NO_ANSWERS
 @pytest.mark.parametrize("where", ["memory", "file"])
-def test_a_refresh_that_brings_no_answer_leaves_no_old_one(
+def test_a_refresh_without_a_cacheable_reply_removes_the_old_one(
     tmp_path: Path, reply: Reply, where: str
 ) -> None:
     """A refresh with a reply that is not cacheable removes the old entry."""
@@ -260,7 +260,7 @@ def test_a_refresh_that_brings_no_answer_leaves_no_old_one(
     assert ask(path, Fetcher()).reply.output == "yes"
 
 
-def test_what_was_dropped_is_gone_at_once(tmp_path: Path) -> None:
+def test_a_dropped_entry_is_removed_at_once(tmp_path: Path) -> None:
     """A dropped entry is gone at once, and a later one is found."""
     path = tmp_path / "c.db"
 
@@ -277,7 +277,7 @@ def test_what_was_dropped_is_gone_at_once(tmp_path: Path) -> None:
     assert ask(path, Fetcher(Reply(output="no"))).reply.output == "yes"
 
 
-def test_a_refresh_that_fails_leaves_what_is_there(tmp_path: Path) -> None:
+def test_a_failed_refresh_leaves_the_entry(tmp_path: Path) -> None:
     """A failed refresh leaves the entry."""
     path = tmp_path / "c.db"
     ask(path, Fetcher())
@@ -286,7 +286,7 @@ def test_a_refresh_that_fails_leaves_what_is_there(tmp_path: Path) -> None:
     assert ask(path, Fetcher(Reply(output="no"))).reply.output == "yes"
 
 
-def test_a_refusal_of_the_model_is_an_answer(tmp_path: Path) -> None:
+def test_a_refusal_of_the_model_is_cached(tmp_path: Path) -> None:
     """A refusal of the model is cached."""
     refusal = Reply(output="I cannot", is_refusal=True, metadata={"http": {"status": 200}})
     ask(tmp_path / "c.db", Fetcher(refusal))
@@ -295,7 +295,7 @@ def test_a_refusal_of_the_model_is_an_answer(tmp_path: Path) -> None:
     assert again.calls == 0
 
 
-def test_a_failure_is_not_kept(tmp_path: Path) -> None:
+def test_a_failure_is_not_cached(tmp_path: Path) -> None:
     """A failure is not cached."""
     for error in (
         ProviderError("server", "down"),
@@ -308,7 +308,7 @@ def test_a_failure_is_not_kept(tmp_path: Path) -> None:
     assert again.calls == 1
 
 
-def test_each_hit_has_a_reply_of_its_own(tmp_path: Path) -> None:
+def test_each_hit_has_a_separate_reply(tmp_path: Path) -> None:
     """Each hit returns a separate reply object."""
     path = tmp_path / "c.db"
     ask(path, Fetcher(Reply(output={"a": [1]})))
@@ -321,7 +321,7 @@ def test_each_hit_has_a_reply_of_its_own(tmp_path: Path) -> None:
     assert run(path, use) == {"a": [1]}
 
 
-def test_what_is_in_the_file_is_not_held_in_memory(tmp_path: Path) -> None:
+def test_entries_in_the_file_are_not_held_in_memory(tmp_path: Path) -> None:
     """Entries in the file are not held in memory."""
 
     async def use(cache: Cache) -> None:
@@ -348,7 +348,9 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(None, use) == [False, False, False, True, True]
 
 
-def test_what_memory_cannot_hold_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reply_that_memory_cannot_hold_is_requested_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A reply too large for memory or database causes no failure."""
 
     def too_large(*_: Any) -> None:
@@ -367,7 +369,7 @@ def test_what_memory_cannot_hold_is_asked_for_again(monkeypatch: pytest.MonkeyPa
     assert run(None, use) == 2
 
 
-def test_a_run_that_is_cancelled_keeps_what_it_paid_for(tmp_path: Path) -> None:
+def test_a_cancelled_run_keeps_its_paid_replies(tmp_path: Path) -> None:
     """Replies of a cancelled run are written when the cache is closed."""
     path = tmp_path / "c.db"
 
@@ -383,26 +385,26 @@ def test_a_run_that_is_cancelled_keeps_what_it_paid_for(tmp_path: Path) -> None:
     assert not Path(f"{path}-wal").exists()
 
 
-# --- what may be wrong with the file -------------------------------------------------------------
+# --- problems of the file ------------------------------------------------------------------------
 
 
 def check_goes_on(path: Path) -> list[str]:
     """Check that a cache with a bad file works in memory, and reports the problem once."""
-    told: list[StoreError] = []
+    warnings: list[StoreError] = []
 
     async def use(cache: Cache) -> None:
         fetch = Fetcher()
         for _ in range(3):
             assert (await cache.reply(KEY, fetch, nothing)).reply.output == "yes"
         assert fetch.calls == 1
-        assert cache.error is told[0]
+        assert cache.error is warnings[0]
 
-    run(path, use, on_problem=told.append)
-    assert len(told) == 1
-    return [str(error) for error in told]
+    run(path, use, on_problem=warnings.append)
+    assert len(warnings) == 1
+    return [str(error) for error in warnings]
 
 
-def test_a_file_that_cannot_be_a_cache_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_cache_is_unchanged(tmp_path: Path) -> None:
     """A file that is not a cache is reported and left unchanged."""
     text, foreign, newer = tmp_path / "a.db", tmp_path / "b.db", tmp_path / "c.db"
     text.write_text("these are notes, and not a database")
@@ -420,8 +422,8 @@ def test_a_file_that_cannot_be_a_cache_is_left_alone(tmp_path: Path) -> None:
     assert "folder" in check_goes_on(tmp_path)[0]
 
 
-@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="a folder that nobody may write to")
-def test_a_folder_that_may_not_be_written_is_a_warning() -> None:
+@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="a folder without write permission")
+def test_a_read_only_folder_is_a_warning() -> None:
     """A read-only folder causes a warning, and the run continues."""
     check_goes_on(Path("/sys/kernel/c.db"))
 
@@ -432,23 +434,26 @@ def test_a_path_below_a_file_is_a_warning(tmp_path: Path) -> None:
     check_goes_on(tmp_path / "file" / "c.db")
 
 
-def test_a_damaged_entry_is_asked_for_again(tmp_path: Path) -> None:
+def test_a_damaged_entry_is_requested_again(tmp_path: Path) -> None:
     """A damaged entry is reported once and replaced."""
-    path, told = tmp_path / "c.db", list[StoreError]()
+    path, warnings = tmp_path / "c.db", list[StoreError]()
     ask(path, Fetcher())
     with sqlite3.connect(path) as file:
         file.execute("UPDATE entry SET reply = replace(reply, 'yes', 'not')")
     again = Fetcher()
-    assert ask(path, again, on_problem=told.append).reply.output == "yes"
+    assert ask(path, again, on_problem=warnings.append).reply.output == "yes"
     assert again.calls == 1
-    [error] = told
-    said = "an entry of the cache of replies is damaged; its call is made again: its checksum does not match"
-    assert str(error) == f"{path}: {said}"
+    [error] = warnings
+    message = (
+        "an entry of the cache of replies is damaged; its call is made again: "
+        "its checksum does not match"
+    )
+    assert str(error) == f"{path}: {message}"
     assert ask(path, again).cached
 
 
 @pytest.mark.parametrize("wrong", [b"\xff\x00", "{}", "[1", 7, None])
-def test_an_entry_that_is_nothing_of_ours_is_asked_for_again(tmp_path: Path, wrong: Any) -> None:
+def test_an_entry_with_foreign_contents_is_requested_again(tmp_path: Path, wrong: Any) -> None:
     """An entry with foreign contents is replaced."""
     path = tmp_path / "c.db"
     ask(path, Fetcher())
@@ -459,9 +464,9 @@ def test_an_entry_that_is_nothing_of_ours_is_asked_for_again(tmp_path: Path, wro
     assert again.calls == 1
 
 
-def test_a_database_that_breaks_while_it_is_used_is_a_warning(tmp_path: Path) -> None:
+def test_a_database_that_is_damaged_during_use_is_a_warning(tmp_path: Path) -> None:
     """A database damaged during use causes a warning, and the run continues in memory."""
-    path, told = tmp_path / "c.db", list[StoreError]()
+    path, warnings = tmp_path / "c.db", list[StoreError]()
 
     async def fill(cache: Cache) -> None:
         for number in range(200):
@@ -479,14 +484,14 @@ def test_a_database_that_breaks_while_it_is_used_is_a_warning(tmp_path: Path) ->
             assert (await cache.reply(number.to_bytes(32), fetch, nothing)).reply.output == "yes"
         assert fetch.calls == 200
 
-    run(path, use, on_problem=told.append)
-    assert len(told) == 1
-    assert "is damaged" in str(told[0])
+    run(path, use, on_problem=warnings.append)
+    assert len(warnings) == 1
+    assert "is damaged" in str(warnings[0])
 
 
 def test_a_full_disk_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk causes a warning; new entries stay in memory, old ones readable."""
-    path, told = tmp_path / "c.db", list[StoreError]()
+    path, warnings = tmp_path / "c.db", list[StoreError]()
 
     def small(*args: Any, **how: Any) -> sqlite3.Connection:
         connection = open_database(*args, **how)
@@ -502,10 +507,10 @@ def test_a_full_disk_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
                 await cache.reply(number.to_bytes(32), fetch, nothing)
         return fetch.calls
 
-    assert run(path, use, on_problem=told.append) == 60
-    [error] = told
-    said = "the cache of replies has no room left on its disk; make room, or name another file"
-    assert str(error) == f"{path}: {said} with CACHE_PATH, or disable it with --no-cache"
+    assert run(path, use, on_problem=warnings.append) == 60
+    [error] = warnings
+    message = "the cache of replies has no room left on its disk; make room, or name another file"
+    assert str(error) == f"{path}: {message} with CACHE_PATH, or disable it with --no-cache"
 
 
 def test_a_file_that_another_program_locks_is_a_warning(
@@ -513,7 +518,7 @@ def test_a_file_that_another_program_locks_is_a_warning(
 ) -> None:
     """A lock of another program causes a warning after a while, and waiting calls continue."""
     monkeypatch.setattr("trioeval.store.cache.writer.PATIENCE", 0.1)
-    path, told = tmp_path / "c.db", list[StoreError]()
+    path, warnings = tmp_path / "c.db", list[StoreError]()
     open_database(path, CACHE).close()
 
     async def use(cache: Cache) -> RecordedReply:
@@ -523,14 +528,14 @@ def test_a_file_that_another_program_locks_is_a_warning(
         with closing(other):
             return await cache.reply(KEY, Fetcher(), nothing)
 
-    assert run(path, use, on_problem=told.append).reply.output == "yes"
-    assert "locked by another program" in str(told[0])
+    assert run(path, use, on_problem=warnings.append).reply.output == "yes"
+    assert "locked by another program" in str(warnings[0])
 
 
 @pytest.mark.slow
-def test_a_file_that_is_locked_while_it_is_opened_is_waited_for(tmp_path: Path) -> None:
+def test_a_file_that_is_locked_at_the_opening_is_awaited(tmp_path: Path) -> None:
     """A short lock at the opening is waited for."""
-    path, told = tmp_path / "c.db", list[StoreError]()
+    path, warnings = tmp_path / "c.db", list[StoreError]()
     open_database(path, CACHE).close()
 
     async def main() -> None:
@@ -543,11 +548,11 @@ def test_a_file_that_is_locked_while_it_is_opened_is_waited_for(tmp_path: Path) 
 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(let_go)
-                async with open_cache(path, on_problem=told.append) as cache:
+                async with open_cache(path, on_problem=warnings.append) as cache:
                     assert cache.error is None
 
     trio.run(main)
-    assert told == []
+    assert warnings == []
 
 
 @pytest.mark.slow
@@ -557,9 +562,9 @@ def test_a_file_that_stays_locked_is_a_warning(tmp_path: Path) -> None:
     open_database(path, CACHE).close()
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        told = list[StoreError]()
-        assert ask(path, Fetcher(), patience_s=0, on_problem=told.append).reply.output == "yes"
-    [error] = told
+        warnings = list[StoreError]()
+        assert ask(path, Fetcher(), patience_s=0, on_problem=warnings.append).reply.output == "yes"
+    [error] = warnings
     assert "locked by another program" in str(error)
 
 
@@ -570,13 +575,11 @@ def hold(path: Path, *, expires: float) -> None:
     """Leave a lease behind, as a killed process does."""
     open_database(path, CACHE).close()
     with sqlite3.connect(path) as file:
-        file.execute("INSERT INTO lease VALUES (?, 'somebody', 3, ?)", (KEY, expires))
+        file.execute("INSERT INTO lease VALUES (?, 'other', 3, ?)", (KEY, expires))
 
 
 @pytest.mark.parametrize(("expires", "lease"), [(-1, 600.0), (1e9, 0.2)], ids=["over", "far"])
-def test_a_lease_that_was_left_behind_keeps_nobody(
-    tmp_path: Path, expires: float, lease: float
-) -> None:
+def test_an_abandoned_lease_delays_no_caller(tmp_path: Path, expires: float, lease: float) -> None:
     """An expired lease is taken at once, or after the lease time if the clock was set back."""
     path, wall = tmp_path / "c.db", Wall()
     hold(path, expires=wall.now + expires)
@@ -606,7 +609,7 @@ def test_a_call_may_take_longer_than_its_lease(tmp_path: Path) -> None:
         asks.set()
         with closing(sqlite3.connect(path)) as file:
             for _ in range(5):
-                while _expiry(file) < wall.now + lease:  # noqa: ASYNC110 - a file tells nobody
+                while _expiry(file) < wall.now + lease:  # noqa: ASYNC110 - a file has no events
                     await trio.sleep(0.005)
                 wall.now += 0.7 * lease
             await waits.wait()
@@ -637,12 +640,12 @@ def number(index: int) -> bytes:
 
 
 async def at_once() -> RecordedReply:  # noqa: ASYNC124 - as providers are
-    """A call that is over in the step in which it is made."""
+    """A call that ends in the step in which it is made."""
     return RecordedReply(Reply(output="yes"), 1.0, cached=False)
 
 
 def forbidden() -> AbstractContextManager[None]:
-    raise AssertionError("nobody waits")
+    raise AssertionError("a call waited")
 
 
 async def until_idle(cache: Cache, path: Path) -> None:
@@ -650,13 +653,13 @@ async def until_idle(cache: Cache, path: Path) -> None:
     await cache.reply(number(1000), at_once, nothing)
     with closing(sqlite3.connect(path, isolation_level=None, timeout=20)) as file:
         held = "SELECT count(*) FROM lease WHERE key = ?"
-        while file.execute(held, (number(1000),)).fetchone() != (0,):  # noqa: ASYNC110 - a file tells nobody
+        while file.execute(held, (number(1000),)).fetchone() != (0,):  # noqa: ASYNC110 - a file has no events
             await trio.sleep(0.001)
-        file.execute("BEGIN IMMEDIATE")  # the commit that gave it back is over, too
+        file.execute("BEGIN IMMEDIATE")  # the commit that returned it has ended, too
         file.execute("ROLLBACK")
 
 
-def test_a_free_lease_is_taken_in_the_step_in_which_it_is_asked_for(tmp_path: Path) -> None:
+def test_a_free_lease_is_taken_in_the_step_of_its_request(tmp_path: Path) -> None:
     """A free lease is taken without a checkpoint; a stored reply has one."""
     path = tmp_path / "c.db"
 
@@ -671,7 +674,7 @@ def test_a_free_lease_is_taken_in_the_step_in_which_it_is_asked_for(tmp_path: Pa
 
 
 @pytest.mark.parametrize("width", [1, 3])
-def test_a_lane_lets_nobody_in_while_the_first_only_claim(tmp_path: Path, width: int) -> None:
+def test_a_lane_admits_no_further_job_while_leases_are_claimed(tmp_path: Path, width: int) -> None:
     """No more jobs are admitted than there are slots while leases are claimed."""
     path = tmp_path / "c.db"
     started: list[int] = []
@@ -700,7 +703,7 @@ def test_a_lane_lets_nobody_in_while_the_first_only_claim(tmp_path: Path, width:
     assert surplus == [0] * width
 
 
-def test_a_lease_that_is_given_back_late_takes_no_later_one_along(
+def test_a_lease_that_is_returned_late_returns_no_later_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Returning a lease late does not return a later one of the same key."""
@@ -739,7 +742,7 @@ def test_a_lease_that_is_given_back_late_takes_no_later_one_along(
         assert file.execute("SELECT count(*) FROM lease").fetchone() == (0,)
 
 
-def test_what_those_left_who_were_killed_is_removed(tmp_path: Path) -> None:
+def test_remains_of_killed_processes_are_removed(tmp_path: Path) -> None:
     """Lock files and leases of killed processes are removed, and no others."""
     path, wall = tmp_path / "c.db", Wall()
     dead, foreign = "0" * 32, "1" * 32
@@ -786,12 +789,12 @@ def test_a_lock_file_that_is_deleted_is_not_evidence_of_a_death(tmp_path: Path) 
 
     def forget(owner: str) -> None:
         forgotten.append(owner)
-        owners.path(last).unlink(missing_ok=True)  # after the look into the folder
+        owners.path(last).unlink(missing_ok=True)  # after the listing of the folder
 
     owners.bury(forget)
     assert sorted(forgotten) == sorted(order[:-1])
     assert not owners.is_gone(last)
-    owners.path(last).touch()  # as a look makes it that comes just before the deletion
+    owners.path(last).touch()  # as the listing creates it just before the deletion
     assert not owners.is_gone(last)
     assert owners.take(last, is_silent=False) is None
     owners.path(last).touch()
@@ -800,7 +803,7 @@ def test_a_lock_file_that_is_deleted_is_not_evidence_of_a_death(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_whoever_waits_for_another_process_can_be_cancelled(tmp_path: Path) -> None:
+def test_a_wait_for_another_process_can_be_cancelled(tmp_path: Path) -> None:
     """A wait for another process can be cancelled and leaves nothing behind."""
     path, wall = tmp_path / "c.db", Wall()
     hold(path, expires=wall.now + 100)
@@ -824,10 +827,10 @@ def test_whoever_waits_for_another_process_can_be_cancelled(tmp_path: Path) -> N
     run(path, use, wall=wall)
     assert waits == ["begins", "ends"] * 2
     with sqlite3.connect(path) as file:
-        assert file.execute("SELECT owner FROM lease").fetchall() == [("somebody",)]
+        assert file.execute("SELECT owner FROM lease").fetchall() == [("other",)]
 
 
-def test_nobody_waits_for_what_could_not_be_used(tmp_path: Path) -> None:
+def test_no_call_waits_for_an_unusable_reply(tmp_path: Path) -> None:
     """With a lifetime of 0 no call waits for another process."""
     path, wall, fetch = tmp_path / "c.db", Wall(), Fetcher()
     hold(path, expires=wall.now + 100)

@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_contents_are_told_by_provider(path: Path) -> None:
+def test_contents_are_counted_by_provider(path: Path) -> None:
     """The contents are counted by provider, with sizes and dates."""
     found = read_contents(path)
     assert found.entries == 5
@@ -57,15 +57,15 @@ def test_contents_are_told_by_provider(path: Path) -> None:
         (DAY, "openai:a", 1),
     ],
 )
-def test_what_is_cleared_is_what_was_asked_for(
+def test_clearing_removes_the_selected_entries(
     path: Path, older_than_s: float | None, provider: str | None, removed: int
 ) -> None:
-    """By age, by provider, by both; the rest stays."""
+    """Entries are selected by age, by provider, or by both; the others stay."""
     assert clear_cache(path, older_than_s=older_than_s, provider=provider, now=NOW) == removed
     assert read_contents(path).entries == 5 - removed
 
 
-def test_clearing_gives_the_room_back(tmp_path: Path) -> None:
+def test_clearing_frees_disk_space(tmp_path: Path) -> None:
     """The file is smaller afterwards."""
     path = tmp_path / "c.db"
     file = open_database(path, CACHE)
@@ -77,8 +77,8 @@ def test_clearing_gives_the_room_back(tmp_path: Path) -> None:
     assert path.stat().st_size < before / 10
 
 
-def test_an_export_has_a_line_for_each_entry_that_is_whole(path: Path) -> None:
-    """Oldest first, the compressed ones too."""
+def test_an_export_has_a_line_for_each_intact_entry(path: Path) -> None:
+    """Lines are in order of age, including compressed entries."""
     with sqlite3.connect(path) as file:
         file.execute("UPDATE entry SET checksum = 0 WHERE provider = 'openai:b'")
     lines = list(export_entries(path))
@@ -98,8 +98,8 @@ def test_an_export_has_a_line_for_each_entry_that_is_whole(path: Path) -> None:
     }
 
 
-def test_a_cache_that_is_not_there_is_not_made(tmp_path: Path) -> None:
-    """All of them say so."""
+def test_a_missing_cache_is_not_created(tmp_path: Path) -> None:
+    """All functions report it."""
     path = tmp_path / "c.db"
     for use in (read_contents, clear_cache, lambda it: list(export_entries(it))):
         with pytest.raises(StoreError, match="cache of replies not found"):
@@ -107,8 +107,8 @@ def test_a_cache_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_the_view_is_for_people(path: Path) -> None:
-    """Keys in hexadecimal, times as text, outputs as they are."""
+def test_the_view_is_readable(path: Path) -> None:
+    """It has keys in hexadecimal, times as text, and outputs unchanged."""
     with sqlite3.connect(path) as file:
         rows = file.execute("SELECT key, utc_created, output FROM entries").fetchall()
     assert rows[0] == ("00" * 32 + b"openai:a".hex(), "2001-09-09 01:46:40", "text 0")

@@ -26,9 +26,9 @@ class Asker:
     key: bytes
     at: float
     takes: float
-    """Seconds of its call, should it make one."""
+    """Seconds of its call if it makes one."""
     ending: Ending
-    """Of its call."""
+    """The result of the call."""
     cancelled_after: float | None
 
 
@@ -37,9 +37,9 @@ class Trace:
     """The events of a run."""
 
     calls: list[tuple[bytes, int, float, float]] = attrs.field(factory=list)
-    """Key, who, from when to when."""
+    """Key, caller, start and end of each call."""
     ends: dict[int, Any] = attrs.field(factory=dict)
-    """By who asked: a `SharedResult`, an error, or "cancelled"."""
+    """By caller: a `SharedResult`, an error, or "cancelled"."""
     ended_at: dict[int, float] = attrs.field(factory=dict)
     waits: dict[int, tuple[float, float]] = attrs.field(factory=dict)
     left: int = 0
@@ -108,7 +108,7 @@ async def play(askers: list[Asker]) -> Trace:
     [Asker(b"a", 0, 2, "value", 1), Asker(b"a", 0, 2, "value", 1), Asker(b"a", 0, 2, "value", None)]
 )
 @example([Asker(b"a", 0, 2, "budget", None), Asker(b"a", 1, 2, "refused", 1)])
-def test_one_call_at_a_time_and_everybody_hears_what_came_of_it(askers: list[Asker]) -> None:
+def test_one_call_at_a_time_and_all_waiters_get_its_result(askers: list[Asker]) -> None:
     """At most one call per key is in progress; its value or failure goes to all waiters."""
     trace = run_virtual(play, askers)
     assert trace.left == 0, "a key was left behind"
@@ -117,7 +117,7 @@ def test_one_call_at_a_time_and_everybody_hears_what_came_of_it(askers: list[Ask
         spans = sorted((began, ended) for one, _, began, ended in trace.calls if one == key)
         assert all(ended <= began for (_, ended), (began, _) in pairwise(spans))
     made = Counter(who for _, who, _, _ in trace.calls)
-    assert all(count == 1 for count in made.values()), "somebody called twice"
+    assert all(count == 1 for count in made.values()), "a caller made two calls"
     for who, asker in enumerate(askers):
         match trace.ends[who]:
             case SharedResult(value, is_own):
@@ -129,14 +129,14 @@ def test_one_call_at_a_time_and_everybody_hears_what_came_of_it(askers: list[Ask
                 maker = int(error.message.removeprefix("of "))
                 assert askers[maker].key == asker.key
                 assert (maker == who) == (who in made)
-            case BudgetError() as error:  # concerns nobody else
+            case BudgetError() as error:  # it affects no other caller
                 assert error.used == who
             case _:
                 assert asker.cancelled_after is not None
 
 
 @given(ASKERS)
-def test_nobody_waits_without_a_call_under_way(askers: list[Asker]) -> None:
+def test_no_caller_waits_without_a_call_in_progress(askers: list[Asker]) -> None:
     """While a caller waits, a call is in progress: a leader that ends hands over at that instant."""
     trace = run_virtual(play, askers)
     for who, (began, ended) in trace.waits.items():
@@ -151,7 +151,7 @@ def test_nobody_waits_without_a_call_under_way(askers: list[Asker]) -> None:
         )
 
 
-def test_a_hundred_who_ask_at_once_make_one_call() -> None:
+def test_a_hundred_concurrent_callers_make_one_call() -> None:
     """A hundred concurrent callers make one call and get its value at the same instant."""
     askers = [Asker(b"a", 0, 5, "value", None) for _ in range(100)]
     trace = run_virtual(play, askers)
@@ -160,7 +160,7 @@ def test_a_hundred_who_ask_at_once_make_one_call() -> None:
     assert sum(landing.is_own for landing in trace.ends.values()) == 1
 
 
-def test_a_leader_that_is_cancelled_hands_over_to_the_first_in_line() -> None:
+def test_a_cancelled_leader_hands_over_to_the_first_waiter() -> None:
     """A cancelled leader hands over to the first waiter only."""
     askers = [Asker(b"a", n * 0.1, 5, "value", 1 if n == 0 else None) for n in range(5)]
     trace = run_virtual(play, askers)
@@ -172,7 +172,7 @@ def test_a_leader_that_is_cancelled_hands_over_to_the_first_in_line() -> None:
     ]
 
 
-def test_a_leader_that_is_woken_and_cancelled_at_once_hands_on() -> None:
+def test_a_leader_that_is_woken_and_cancelled_at_once_hands_over() -> None:
     """A leader that is woken and cancelled at once hands over."""
     askers = [
         Asker(b"a", 0, 9, "value", 2),
@@ -184,7 +184,7 @@ def test_a_leader_that_is_woken_and_cancelled_at_once_hands_on() -> None:
     assert trace.ended_at[2] == 11
 
 
-def test_a_failure_of_the_call_is_everybodys() -> None:
+def test_a_failure_of_the_call_is_raised_for_all_waiters() -> None:
     """A failure of the call goes to all waiters without a new call."""
     askers = [Asker(b"a", 0, 1, "refused", None) for _ in range(5)]
     trace = run_virtual(play, askers)
@@ -193,14 +193,14 @@ def test_a_failure_of_the_call_is_everybodys() -> None:
     assert {str(error) for error in trace.ends.values()} == {f"of {trace.calls[0][1]}"}
 
 
-def test_a_budget_that_is_used_up_is_everybodys_own_affair() -> None:
+def test_an_exhausted_budget_affects_only_its_caller() -> None:
     """An exhausted budget concerns one caller; the others call one after another."""
     askers = [Asker(b"a", 0, 1, "budget", None) for _ in range(3)]
     trace = run_virtual(play, askers)
     assert [(began, ended) for _, _, began, ended in trace.calls] == [(0, 1), (1, 2), (2, 3)]
 
 
-def test_a_failure_is_told_to_each_as_one_of_its_own() -> None:
+def test_each_waiter_gets_its_own_copy_of_a_failure() -> None:
     """Each waiter gets its own copy of the failure, without a foreign traceback."""
     first = ProviderError("rate_limited", "slow down", status=429, retry_after=2, retries=0)
     try:
@@ -213,7 +213,7 @@ def test_a_failure_is_told_to_each_as_one_of_its_own() -> None:
     assert second.__traceback__ is None
 
 
-def test_a_wait_that_fails_on_its_way_out_hands_on() -> None:
+def test_a_waiter_that_fails_while_it_leaves_hands_over() -> None:
     """A waiter whose context raises hands over the lead."""
 
     async def main() -> list[Any]:
@@ -249,7 +249,7 @@ def test_a_wait_that_fails_on_its_way_out_hands_on() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 50])
-def test_only_the_next_in_line_is_woken(count: int) -> None:
+def test_only_the_next_waiter_is_woken(count: int) -> None:
     """Each leader that ends wakes one waiter only."""
     askers = [Asker(b"a", 0, 1, "value", 0.5)] + [Asker(b"a", 0.1, 1, "value", None)] * count
     trace = run_virtual(play, askers)

@@ -15,7 +15,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 LEASE = 3.0
-"""Seconds; a machine that has other things to do may come a second too late to say that it is alive."""
+"""Seconds; on a busy machine a heartbeat may be a second late."""
 
 ASKER = """
 import sys, time
@@ -31,7 +31,7 @@ path, name, lease, what, count = sys.argv[1:]
 
 @contextmanager
 def waiting():
-    if what == "tells":
+    if what == "reports-wait":
         print("waits", flush=True)
     yield
 
@@ -64,7 +64,7 @@ trio.run(main)
 def asker(
     path: Path, name: str, what: str = "", count: int = 1, *, lease: float = 600.0
 ) -> Iterator["subprocess.Popen[str]"]:
-    """A process that asks."""
+    """A process that requests replies."""
     arguments = [str(path), name, str(lease), what, str(count)]
     with subprocess.Popen(
         [sys.executable, "-c", ASKER, *arguments],
@@ -89,12 +89,12 @@ def go_on(child: "subprocess.Popen[str]") -> None:
     child.stdin.flush()
 
 
-def test_what_another_process_asks_is_not_asked_again(tmp_path: Path) -> None:
-    """Its reply is waited for, however much longer than a lease it takes: its thread keeps it alive."""
+def test_a_call_of_another_process_is_not_repeated(tmp_path: Path) -> None:
+    """Its reply is awaited, even if it takes longer than a lease: the thread of the process renews it."""
     path = tmp_path / "c.db"
     with asker(path, "one", "slow", lease=LEASE) as first:
         assert line(first) == "asks"
-        with asker(path, "two", "tells") as second:
+        with asker(path, "two", "reports-wait") as second:
             assert line(second) == "waits"
             wait_for_signs(path, 4)
             go_on(first)
@@ -102,7 +102,7 @@ def test_what_another_process_asks_is_not_asked_again(tmp_path: Path) -> None:
         assert line(first) == "0 one False"
 
 
-def test_a_failure_in_another_process_is_nobody_elses(tmp_path: Path) -> None:
+def test_a_failure_in_another_process_is_not_shared(tmp_path: Path) -> None:
     """After a failure in another process the call is made here."""
     path = tmp_path / "c.db"
     with asker(path, "one", "fails") as first:
@@ -115,7 +115,7 @@ def test_a_failure_in_another_process_is_nobody_elses(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("runs_out", [True, False], ids=["runs out", "has a dead owner"])
-def test_a_process_that_is_killed_is_not_waited_for(
+def test_a_killed_process_is_not_awaited(
     tmp_path: Path,
     runs_out: bool,  # noqa: FBT001
 ) -> None:
@@ -123,29 +123,32 @@ def test_a_process_that_is_killed_is_not_waited_for(
     path = tmp_path / "c.db"
     with asker(path, "one", "never") as first:
         assert line(first) == "asks"
-        if runs_out:  # as where the system can lock nothing
+        if runs_out:  # as on systems without locks
             [lock] = tmp_path.glob("*.lock")
             lock.unlink()
-        with asker(path, "two", "tells") as second, asker(path, "three", "tells") as third:
+        with (
+            asker(path, "two", "reports-wait") as second,
+            asker(path, "three", "reports-wait") as third,
+        ):
             assert [line(second), line(third)] == ["waits", "waits"]
             os.kill(first.pid, signal.SIGKILL)
             first.wait()
-            if runs_out:  # what time does, once nobody renews it
+            if runs_out:  # time passes, and the lease is not renewed
                 with sqlite3.connect(path) as file:
                     file.execute("UPDATE lease SET utc_expires = ?", (time.time(),))
-            heard = [child.communicate(timeout=60)[0].splitlines() for child in (second, third)]
-    said = [[told for told in lines if told != "waits"] for lines in heard]
-    assert sorted(map(len, said)) == [1, 2], said
-    [asked] = [told for told in said if len(told) == 2]
-    name = asked[1].split()[1]
-    assert sorted(told[-1] for told in said) == [f"0 {name} False", f"0 {name} True"]
+            outputs = [child.communicate(timeout=60)[0].splitlines() for child in (second, third)]
+    found = [[text for text in lines if text != "waits"] for lines in outputs]
+    assert sorted(map(len, found)) == [1, 2], found
+    [caller_lines] = [lines for lines in found if len(lines) == 2]
+    name = caller_lines[1].split()[1]
+    assert sorted(lines[-1] for lines in found) == [f"0 {name} False", f"0 {name} True"]
     with sqlite3.connect(path) as file:
         assert file.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert file.execute("SELECT count(*) FROM lease").fetchone() == (0,)
     assert list(tmp_path.glob("*.lock")) == []
 
 
-def test_what_a_killed_process_asked_is_asked_at_once_by_the_next(tmp_path: Path) -> None:
+def test_a_call_of_a_killed_process_is_made_at_once_by_the_next(tmp_path: Path) -> None:
     """A resumed run makes the calls of a killed process at once."""
     path = tmp_path / "c.db"
     with asker(path, "one", "never") as first:
@@ -158,24 +161,24 @@ def test_what_a_killed_process_asked_is_asked_at_once_by_the_next(tmp_path: Path
     assert list(tmp_path.glob("*.lock")) == []
 
 
-def test_two_processes_ask_for_many_things_once(tmp_path: Path) -> None:
+def test_two_processes_make_many_calls_once(tmp_path: Path) -> None:
     """Two processes together make each of many calls once."""
     path = tmp_path / "c.db"
     with asker(path, "one", count=40) as first, asker(path, "two", count=40) as second:
-        said = [child.communicate(timeout=60)[0].splitlines() for child in (first, second)]
-    assert [sum(told != "asks" for told in lines) for lines in said] == [40, 40]
-    assert sum(lines.count("asks") for lines in said) == 40
+        found = [child.communicate(timeout=60)[0].splitlines() for child in (first, second)]
+    assert [sum(text != "asks" for text in lines) for lines in found] == [40, 40]
+    assert sum(lines.count("asks") for lines in found) == 40
 
 
 def wait_for_lease(path: Path, count: int) -> None:
-    """Until so many are held."""
+    """Wait until a number of leases are held."""
     with sqlite3.connect(path) as file:
         while file.execute("SELECT count(*) FROM lease").fetchone() != (count,):
             pass
 
 
 def wait_for_signs(path: Path, count: int) -> None:
-    """Until whoever asked first has said so often that it is alive; three times a lease it does."""
+    """Wait until the first caller has sent a number of heartbeats; it sends three per lease time."""
     with sqlite3.connect(path) as file:
         [(owner, beat)] = file.execute("SELECT owner, beat FROM lease")
         first = owner

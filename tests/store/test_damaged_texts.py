@@ -48,15 +48,15 @@ def damage(path: Path, statement: str) -> None:
 
 
 @pytest.mark.parametrize("stored", [CUT, NO_TEXT, NO_ZLIB])
-def test_a_damaged_reply_is_asked_for_again(tmp_path: Path, stored: str) -> None:
+def test_a_damaged_reply_is_requested_again(tmp_path: Path, stored: str) -> None:
     """The first damaged reply is reported, and intact ones are reused."""
     path = tmp_path / "r.db"
     store_of(path)
     damage(path, f"UPDATE call SET reply = {stored} WHERE key & 2147483647 < 2")  # noqa: S608
-    told: list[str] = []
+    warnings: list[str] = []
 
     async def main() -> None:
-        async with open_store(path, on_warning=told.append) as store:
+        async with open_store(path, on_warning=warnings.append) as store:
             run = await store.resume("eval-1", start_of())
             assert [run.recorded_reply(call_at(index).key) is None for index in range(4)] == [
                 True,
@@ -67,8 +67,8 @@ def test_a_damaged_reply_is_asked_for_again(tmp_path: Path, stored: str) -> None
             await trio.lowlevel.checkpoint()
 
     trio.run(main)
-    assert len(told) == 1
-    assert told[0].startswith(f"{path}: a reply to row 0 cannot be read (")
+    assert len(warnings) == 1
+    assert warnings[0].startswith(f"{path}: a reply to row 0 cannot be read (")
     with read_store(path) as reader:
         run = reader.run("latest")
         with pytest.raises(StoreError, match="damaged"):
@@ -77,7 +77,7 @@ def test_a_damaged_reply_is_asked_for_again(tmp_path: Path, stored: str) -> None
 
 
 @pytest.mark.parametrize("stored", [CUT, "'[1]'", NO_TEXT, NO_ZLIB])
-def test_a_damaged_record_is_told_by_its_row(tmp_path: Path, stored: str) -> None:
+def test_a_damaged_record_is_reported_by_its_row(tmp_path: Path, stored: str) -> None:
     """Every reader of a damaged record gets an error with its row; earlier rows are read."""
     path = tmp_path / "r.db"
     store_of(path)
@@ -100,10 +100,10 @@ def test_a_row_with_a_damaged_record_is_run_again(tmp_path: Path, stored: str | 
     store_of(path)
     gone = "DELETE FROM record" if stored is None else f"UPDATE record SET body = {stored}"  # noqa: S608
     damage(path, f"{gone} WHERE key & 2147483647 = 2")
-    told: list[str] = []
+    warnings: list[str] = []
 
     async def main() -> None:
-        async with open_store(path, on_warning=told.append) as store:
+        async with open_store(path, on_warning=warnings.append) as store:
             run = await store.resume("eval-1", start_of())
             kept = run.reused_rows(None)
             assert [index for index in range(4) if index in kept] == [0, 1, 3]
@@ -113,11 +113,11 @@ def test_a_row_with_a_damaged_record_is_run_again(tmp_path: Path, stored: str | 
             assert len([*run.records(None)]) == 4
 
     trio.run(main)
-    assert told == [f"{path}: the records of some rows are damaged (2); they are run again"]
+    assert warnings == [f"{path}: the records of some rows are damaged (2); they are run again"]
 
 
-def test_a_database_that_fails_is_no_fault_of_ours(tmp_path: Path) -> None:
-    """Nothing but errors of the store, and no recalled reply."""
+def test_a_failing_database_raises_only_errors_of_the_store(tmp_path: Path) -> None:
+    """No reply is recalled."""
     path = tmp_path / "r.db"
     store_of(path)
 
@@ -134,8 +134,8 @@ def test_a_database_that_fails_is_no_fault_of_ours(tmp_path: Path) -> None:
     trio.run(main)
 
 
-def test_others_go_on_while_a_run_waits_to_be_taken_up(tmp_path: Path) -> None:
-    """The database is locked by another program, whom it takes time to finish; and it can be given up."""
+def test_other_tasks_continue_while_a_run_waits_to_be_resumed(tmp_path: Path) -> None:
+    """Another program locks the database and takes time to finish; the wait can be cancelled."""
     path = tmp_path / "r.db"
     store_of(path)
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -150,10 +150,10 @@ def test_others_go_on_while_a_run_waits_to_be_taken_up(tmp_path: Path) -> None:
             async def go_on() -> None:
                 for _ in range(5):
                     await trio.sleep(0.01)
-                other.execute("ROLLBACK")  # before that, nothing can be taken up
+                other.execute("ROLLBACK")  # before that, no run can be resumed
 
             nursery.start_soon(go_on)
-            run = await store.resume("eval-1", start_of())  # its lock was given back
+            run = await store.resume("eval-1", start_of())  # its lock was released
             assert len(run.reused_rows(None)) == 4
 
     trio.run(main)
@@ -161,7 +161,7 @@ def test_others_go_on_while_a_run_waits_to_be_taken_up(tmp_path: Path) -> None:
 
 
 def test_large_rows_are_read_one_by_one(tmp_path: Path) -> None:
-    """However many there are, one text is held."""
+    """For any number of rows, one text is in memory."""
     path = tmp_path / "r.db"
     store_of(path, 1)
     body = stored_json(json.dumps(os.urandom(250_000).hex()))
@@ -182,7 +182,7 @@ def test_large_rows_are_read_one_by_one(tmp_path: Path) -> None:
     assert most < 3_000_000  # bytes; all of them are 5,000,000 as they are stored
 
 
-def test_a_row_whose_text_could_not_be_made_is_not_among_those_that_are_left() -> None:
+def test_an_unserializable_row_is_not_among_the_unsaved_ones() -> None:
     """A row whose text could not be made is not among the unsaved rows."""
     place = RunPlace(eval_id="eval-1")
     work = RowWrite(place, None, 0, row_at(0))

@@ -55,7 +55,7 @@ def refusals(path: Path) -> set[str]:
     return {str(writing.value), str(reading.value)}
 
 
-def test_a_file_that_is_no_database_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_unchanged(tmp_path: Path) -> None:
     """A file that is not a database is refused and left unchanged."""
     for content in (b"# my notes\n" * 100, b"x"):
         path = tmp_path / "notes.db"
@@ -70,7 +70,7 @@ def test_a_file_that_is_no_database_stays_as_it_is(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["notes.db"]
 
 
-def test_a_database_of_another_program_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_database_of_another_program_is_unchanged(tmp_path: Path) -> None:
     """A database of another program is refused and left unchanged, with or without its id."""
     for owner in (0, 0x1234):
         path = tmp_path / f"{owner}.db"
@@ -85,7 +85,7 @@ def test_a_database_of_another_program_stays_as_it_is(tmp_path: Path) -> None:
         assert path.read_bytes() == content
 
 
-def test_a_newer_database_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_newer_database_is_unchanged(tmp_path: Path) -> None:
     """A database of a newer version is refused and left unchanged."""
     path = tmp_path / "r.db"
     trio.run(fill, path)
@@ -99,7 +99,7 @@ def test_a_newer_database_stays_as_it_is(tmp_path: Path) -> None:
     )
 
 
-def test_an_older_database_is_brought_up_to_date_in_one_transaction(tmp_path: Path) -> None:
+def test_an_older_database_is_migrated_in_one_transaction(tmp_path: Path) -> None:
     """Migrations run once, in one transaction that fails completely."""
     path = tmp_path / "r.db"
 
@@ -124,14 +124,14 @@ def test_an_older_database_is_brought_up_to_date_in_one_transaction(tmp_path: Pa
 
 
 @pytest.mark.parametrize("moment", ["application_id", "user_version", "sqlite_master"])
-def test_a_file_that_another_process_makes_meanwhile_is_ours(
+def test_a_file_that_another_process_creates_meanwhile_is_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """The owner and the tables of a file are read in one transaction."""
     path, real = tmp_path / "r.db", sqlite3.connect
 
     class Looking(sqlite3.Connection):
-        """Of one that is overtaken."""
+        """A connection that another process overtakes."""
 
         def execute(self, sql: str, *rest: Any) -> sqlite3.Cursor:
             if moment in sql:
@@ -151,22 +151,23 @@ def test_a_file_that_another_process_makes_meanwhile_is_ours(
 
 
 @pytest.mark.parametrize(("durability", "level"), [("normal", 1), ("full", 2)])
-def test_a_commit_waits_for_the_disk_as_was_asked(
+def test_a_commit_waits_for_the_disk_as_configured(
     tmp_path: Path, durability: Durability, level: int
 ) -> None:
     """The synchronous level follows the durability setting."""
 
     async def main() -> tuple[Any, ...]:
         async with open_store(tmp_path / "r.db", durability=durability) as store:
-            asked = ("journal_mode", "synchronous")
+            pragmas = ("journal_mode", "synchronous")
             return tuple(
-                store._writer._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in asked
+                store._writer._connection.execute(f"PRAGMA {name}").fetchone()[0]
+                for name in pragmas
             )
 
     assert trio.run(main) == ("wal", level)
 
 
-def test_a_file_is_written_without_a_log_where_that_is_asked(tmp_path: Path) -> None:
+def test_the_log_of_a_file_can_be_disabled(tmp_path: Path) -> None:
     """The write-ahead log can be disabled and enabled for a file, and the setting stays."""
     path, start = tmp_path / "r.db", RunStart(id="eval-1", utc_created="2026-01-01T00:00:00.000Z")
 
@@ -187,7 +188,7 @@ def test_a_file_is_written_without_a_log_where_that_is_asked(tmp_path: Path) -> 
     assert trio.run(partial(main, wal=True, resumes=True)) == ("wal", 1, True)
 
 
-def test_a_file_that_is_not_there_can_be_written_and_not_read(tmp_path: Path) -> None:
+def test_a_missing_file_can_be_written_and_not_read(tmp_path: Path) -> None:
     """A reader creates no file."""
     path = tmp_path / "none.db"
     with pytest.raises(StoreError, match="store of runs not found"), read_store(path):
@@ -201,7 +202,7 @@ def test_a_file_that_is_not_there_can_be_written_and_not_read(tmp_path: Path) ->
         assert reader.run("latest").rows == 3
 
 
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
+def test_a_folder_is_not_accepted_as_a_file(tmp_path: Path) -> None:
     """A folder is refused at once."""
     assert refusals(tmp_path) == {f"{tmp_path}: this is a folder, not a store of runs; {HINT}"}
     if Path("/dev/null").exists():
@@ -209,7 +210,7 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
         assert "a special file" in message
 
 
-def test_folders_that_are_missing_are_made(tmp_path: Path) -> None:
+def test_missing_folders_are_created(tmp_path: Path) -> None:
     """Missing folders are created; our own one is excluded from version control."""
     trio.run(fill, tmp_path / "a" / ".trioeval" / "results.db")
     assert (tmp_path / "a" / ".trioeval" / ".gitignore").read_text() == "*\n"
@@ -220,7 +221,7 @@ def test_folders_that_are_missing_are_made(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links need a right there")
-def test_links_are_followed_and_locks_with_them(tmp_path: Path) -> None:
+def test_links_are_followed_for_files_and_locks(tmp_path: Path) -> None:
     """Two names of one file are one store with the same locks."""
     (tmp_path / "real").mkdir()
     real, link = tmp_path / "real" / "results.db", tmp_path / "link.db"
@@ -250,7 +251,7 @@ def test_links_are_followed_and_locks_with_them(tmp_path: Path) -> None:
         trio.run(opened, loop)
 
 
-def test_a_damaged_database_is_told_wherever_it_is_met(
+def test_a_damaged_database_is_reported_at_any_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Damage is reported at the opening, or when it is met, never as a traceback."""
@@ -259,12 +260,12 @@ def test_a_damaged_database_is_told_wherever_it_is_met(
     whole = path.read_bytes()
     page = 8192
     open_database(tmp_path / "empty.db", RUNS).close()
-    tables = (tmp_path / "empty.db").stat().st_size  # bytes that say what tables there are
+    tables = (tmp_path / "empty.db").stat().st_size  # bytes of the schema
     path.write_bytes(whole[:100] + b"\xff" * (page - 100) + whole[page:])
-    with pytest.raises(StoreError, match="is damaged") as told:
+    with pytest.raises(StoreError, match="is damaged") as reported:
         trio.run(opened, path)
-    assert str(told.value).startswith(f"{path}: the store of runs is damaged (")
-    assert "`sqlite3 FILE .recover`" in str(told.value)
+    assert str(reported.value).startswith(f"{path}: the store of runs is damaged (")
+    assert "`sqlite3 FILE .recover`" in str(reported.value)
     with pytest.raises(StoreError, match="is damaged"), read_store(path) as reader:
         reader.runs()
     path.write_bytes(whole[:tables] + b"\xff" * (len(whole) - tables))
@@ -272,7 +273,7 @@ def test_a_damaged_database_is_told_wherever_it_is_met(
         [*reader.records(reader.run("latest"))]
     with pytest.raises(DamagedError, match=r"^\S+: the store of runs is damaged \("):
         trio.run(opened, path)
-    # One wrong page among whole ones, that nothing which is opened would look at.
+    # One wrong page among intact ones, which opening would not read.
     path.write_bytes(whole[: -3 * page] + b"\xff" * page + whole[-2 * page :])
     with pytest.raises(DamagedError):
         trio.run(opened, path)
@@ -280,20 +281,20 @@ def test_a_damaged_database_is_told_wherever_it_is_met(
     monkeypatch.setattr("trioeval.store.database._LARGEST_CHECKED", len(whole) - 1)
 
     async def main() -> None:
-        told: list[StoreError] = []
-        async with open_store(path, on_error=told.append) as store:
+        reported: list[StoreError] = []
+        async with open_store(path, on_error=reported.append) as store:
             run = store.begin(start_of("eval-2"))
             run.row(row_at(0))
             await run.durable()
             assert store.error is run.error is not None
             assert isinstance(store.error, DamagedError)
             assert run.record(row_at(0)).json["success"] is False
-        assert told == [store.error]
+        assert reported == [store.error]
 
     trio.run(main)
 
 
-def test_a_database_that_was_cut_off_is_damaged(tmp_path: Path) -> None:
+def test_a_truncated_database_is_damaged(tmp_path: Path) -> None:
     """A truncated database is reported as damaged."""
     path = tmp_path / "r.db"
     trio.run(fill, path, 200)
@@ -332,7 +333,7 @@ except StoreError as error:
 """
 
 
-def as_nobody(path: Path) -> list[str]:
+def as_other_user(path: Path) -> list[str]:
     """Return the output of a process without special permissions."""
     done = subprocess.run(
         [sys.executable, "-c", AS_NOBODY, path],
@@ -347,7 +348,7 @@ def as_nobody(path: Path) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="rights are others there")
-def test_what_may_not_be_written_is_told_and_can_be_read() -> None:
+def test_a_read_only_file_or_folder_is_reported_and_can_be_read() -> None:
     """A read-only file or folder is refused for writing and can be read."""
     with tempfile.TemporaryDirectory() as folder:  # the test's own folder is closed to others
         shared = Path(os.path.realpath(folder))
@@ -355,30 +356,30 @@ def test_what_may_not_be_written_is_told_and_can_be_read() -> None:
         trio.run(fill, path)
         path.chmod(0o444)
         shared.chmod(0o777)
-        assert as_nobody(path) == [
+        assert as_other_user(path) == [
             f"{path}: the store of runs may not be written; change its permissions, or {HINT}",
             "[3]",
         ]
         path.chmod(0o666)
         shared.chmod(0o555)
-        first, second = as_nobody(path)
+        first, second = as_other_user(path)
         assert first.startswith(f"{path}: the store of runs ")
         assert first.endswith(HINT)
         assert second == "[3]"
         missing = shared / "new" / "results.db"
-        assert "cannot be created: Permission denied" in as_nobody(missing)[0]
-        connection = open_database(path, RUNS)  # as one that is killed now
+        assert "cannot be created: Permission denied" in as_other_user(missing)[0]
+        connection = open_database(path, RUNS)  # like a process that is killed now
         connection.execute("DELETE FROM run")
         shutil.copy(path, shared / "copy.db")
         shutil.copy(f"{path}-wal", shared / "copy.db-wal")
         connection.close()
-        assert "copy it together with copy.db-wal" in as_nobody(shared / "copy.db")[1]
+        assert "copy it together with copy.db-wal" in as_other_user(shared / "copy.db")[1]
         with read_store(shared / "copy.db") as reader:
             assert reader.runs() == []
 
 
-@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="a medium that nobody may write to")
-def test_a_medium_that_cannot_be_written_is_told() -> None:
+@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="a read-only medium")
+def test_a_read_only_medium_is_reported() -> None:
     """A folder that cannot be created is reported."""
     for path in ("/sys/trioeval/results.db", "/sys/trioeval.db"):
         with pytest.raises(

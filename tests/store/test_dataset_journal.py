@@ -72,10 +72,10 @@ def execute(
     retry: Retry = Retry(),  # noqa: B008 - frozen
     **changes: Any,
 ) -> tuple[T, list[str]]:
-    """Run one execution; return what it finds, and its warnings."""
+    """Run one execution; return its results and its warnings."""
 
     async def main() -> T:
-        async with open_store(path, on_warning=told.append) as store:
+        async with open_store(path, on_warning=warnings.append) as store:
             if first:
                 run = store.begin(start(**changes))
             else:
@@ -87,9 +87,9 @@ def execute(
             assert store.error is None
             return found
 
-    told: list[str] = []
+    warnings: list[str] = []
     first = not path.exists()
-    return trio.run(main), told
+    return trio.run(main), warnings
 
 
 def put_all(dataset: DatasetJournal) -> None:
@@ -115,7 +115,7 @@ def parts_of(found: RestoredGroup) -> set[tuple[str, int]]:
     return {(one.producer, one.unit) for one in found.made}
 
 
-def test_what_was_written_down_is_found_as_it_was(tmp_path: Path) -> None:
+def test_recorded_data_is_restored(tmp_path: Path) -> None:
     """Cells, groups, dropped rows, files and stages are restored by group."""
     path = tmp_path / "r.db"
     execute(path, put)
@@ -193,7 +193,7 @@ def test_another_task_and_another_run_find_nothing(tmp_path: Path) -> None:
     trio.run(main)
 
 
-def test_what_is_made_again_takes_the_place_of_what_was(tmp_path: Path) -> None:
+def test_a_new_result_replaces_the_earlier_one(tmp_path: Path) -> None:
     """A new result replaces that of its cell or group."""
     path = tmp_path / "r.db"
     execute(path, put)
@@ -224,9 +224,7 @@ def test_what_is_made_again_takes_the_place_of_what_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rows", [7, 9])
-def test_co_73_of_a_dataset_that_gets_more_rows_everything_counts(
-    tmp_path: Path, rows: int
-) -> None:
+def test_co_73_all_data_of_an_extended_dataset_stays_valid(tmp_path: Path, rows: int) -> None:
     """All data of a dataset that is extended stays valid."""
     path = tmp_path / "r.db"
     execute(path, put)
@@ -245,7 +243,7 @@ def test_co_73_of_a_dataset_that_gets_more_rows_everything_counts(
 
 
 @pytest.mark.parametrize("regrouped", ["same groups", "other groups"])
-def test_of_another_dataset_only_what_was_made_counts(tmp_path: Path, regrouped: str) -> None:
+def test_only_cells_of_a_changed_dataset_stay_valid(tmp_path: Path, regrouped: str) -> None:
     """For a changed configuration only cells with equal digests are valid."""
     path = tmp_path / "r.db"
     execute(path, put)
@@ -286,7 +284,7 @@ values = st.recursive(
 
 
 @pytest.mark.slow
-def test_values_come_back_as_they_were(tmp_path: Path) -> None:
+def test_values_are_restored_exactly(tmp_path: Path) -> None:
     """All values are restored exactly."""
     path = tmp_path / "r.db"
     made: list[Mapping[str, Any]] = []
@@ -313,7 +311,7 @@ def test_values_come_back_as_they_were(tmp_path: Path) -> None:
     execute(path, find)
 
 
-def test_what_is_no_json_or_holds_a_key_is_made_again(tmp_path: Path) -> None:
+def test_values_that_are_not_json_or_hold_a_key_are_made_again(tmp_path: Path) -> None:
     """Values that are not JSON or contain a key are not stored, and are made again."""
     path = tmp_path / "r.db"
     secret = "sk-0123456789abcdef"  # noqa: S105
@@ -336,7 +334,7 @@ def test_what_is_no_json_or_holds_a_key_is_made_again(tmp_path: Path) -> None:
     execute(path, find)
 
 
-def test_people_can_read_it(tmp_path: Path) -> None:
+def test_datasets_are_readable_in_views(tmp_path: Path) -> None:
     """Datasets are readable in views."""
     path = tmp_path / "r.db"
     execute(path, put)
@@ -363,7 +361,7 @@ def test_people_can_read_it(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_a_run_that_is_deleted_leaves_nothing_of_its_dataset(tmp_path: Path) -> None:
+def test_a_deleted_run_leaves_nothing_of_its_dataset(tmp_path: Path) -> None:
     """Deleting a run or a task deletes all data of its dataset."""
     path = tmp_path / "r.db"
     execute(path, put)
@@ -392,7 +390,7 @@ def test_a_run_that_is_deleted_leaves_nothing_of_its_dataset(tmp_path: Path) -> 
     connection.close()
 
 
-def test_a_store_of_version_1_is_brought_up_to_date(tmp_path: Path) -> None:
+def test_a_store_of_version_1_is_migrated(tmp_path: Path) -> None:
     """A store of version 1 is migrated with its contents."""
     path = tmp_path / "r.db"
     old = DatabaseKind(
@@ -422,7 +420,7 @@ def test_a_store_of_version_1_is_brought_up_to_date(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "message"),
     [
         (
             "UPDATE cell SET made = '{' WHERE producer = 'a'",
@@ -444,8 +442,8 @@ def test_a_store_of_version_1_is_brought_up_to_date(tmp_path: Path) -> None:
         ("DROP TABLE cell", "the stored cells of group 0 cannot be read (no such table: cell)"),
     ],
 )
-def test_what_is_damaged_is_told_once_and_made_again(
-    tmp_path: Path, damage: str, told: str
+def test_damaged_data_is_reported_once_and_made_again(
+    tmp_path: Path, damage: str, message: str
 ) -> None:
     """Damaged data is reported once and made again."""
     path = tmp_path / "r.db"
@@ -463,7 +461,7 @@ def test_what_is_damaged_is_told_once_and_made_again(
 
     warnings = execute(path, find)[1]
     assert len(warnings) == 1
-    assert warnings[0].startswith(f"{path}: task {TASK}: {told}")
+    assert warnings[0].startswith(f"{path}: task {TASK}: {message}")
 
 
 WRITES = f"""
@@ -490,7 +488,7 @@ trio.run(main)
 
 
 @pytest.mark.slow
-def test_co_70_a_process_that_is_killed_loses_the_end_alone(tmp_path: Path) -> None:
+def test_co_70_a_killed_process_loses_only_the_latest_cells(tmp_path: Path) -> None:
     """A killed process leaves a prefix of the cells that includes all durable ones."""
     path = tmp_path / "r.db"
     with subprocess.Popen(
@@ -506,10 +504,10 @@ def test_co_70_a_process_that_is_killed_loses_the_end_alone(tmp_path: Path) -> N
         assert dataset.grouping == RowGrouping(100, (10_000_000,))
         return sorted(one.unit for one in dataset.restored(0, range(1_000_000)).made)
 
-    units, told = execute(path, find)
+    units, warnings = execute(path, find)
     assert units == list(range(len(units)))
     assert len(units) > safe >= 3000
-    assert told == []
+    assert warnings == []
 
 
 def memory_runs() -> tuple[MemoryJournal, MemoryDataset]:
@@ -517,7 +515,7 @@ def memory_runs() -> tuple[MemoryJournal, MemoryDataset]:
     return journal, journal.dataset(TASK)
 
 
-def test_a_journal_in_memory_says_the_same(tmp_path: Path) -> None:
+def test_a_journal_in_memory_finds_the_same(tmp_path: Path) -> None:
     """The journal in memory finds the same as the store after the same writes."""
     path = tmp_path / "r.db"
     execute(path, put)
@@ -563,7 +561,7 @@ def test_a_journal_in_memory_says_the_same(tmp_path: Path) -> None:
     assert not journal.cut(0).dataset(TASK).resumed
 
 
-def test_what_cannot_be_kept_is_told_once(tmp_path: Path) -> None:
+def test_values_that_cannot_be_stored_are_reported_once(tmp_path: Path) -> None:
     """Values that cannot be stored are reported once."""
     path = tmp_path / "r.db"
     key = "sk-0123456789abcdef"
@@ -574,10 +572,10 @@ def test_what_cannot_be_kept_is_told_once(tmp_path: Path) -> None:
         for record in (CELLS[0], *secrets, CELLS[4]):
             dataset.on_made(record)
 
-    _, told = execute(path, write, keys={TASK: [key]})
+    _, warnings = execute(path, write, keys={TASK: [key]})
     why = "the result of a is not stored: it contains a secret"
     then = "a later execution makes it again, and so all others of this kind"
-    assert told == [f"{path}: task {TASK}: {why}; {then}"]
+    assert warnings == [f"{path}: task {TASK}: {why}; {then}"]
 
     def find(dataset: DatasetJournal) -> None:
         found = [dataset.restored(group, GROUPING.rows_of(group)) for group in range(3)]
@@ -586,7 +584,7 @@ def test_what_cannot_be_kept_is_told_once(tmp_path: Path) -> None:
     execute(path, find)
 
 
-def test_rows_that_are_gone_are_laid_with_few_statements(tmp_path: Path) -> None:
+def test_dropped_rows_are_inserted_with_few_statements(tmp_path: Path) -> None:
     """Dropped rows between cells are inserted with few statements."""
     path = tmp_path / "r.db"
     execute(path, put)

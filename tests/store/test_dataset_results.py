@@ -29,7 +29,7 @@ START = RunStart(
 
 
 def store(path: Path, *, ends: bool = True) -> None:
-    """A run with a dataset, and one that was never begun but has ended; or its next execution."""
+    """A run with a dataset, and one that ended without a start; or its next execution."""
 
     async def main() -> None:
         async with open_store(path) as opened:
@@ -49,8 +49,8 @@ def store(path: Path, *, ends: bool = True) -> None:
     trio.run(main)
 
 
-def test_what_became_of_datasets_is_found_again(tmp_path: Path) -> None:
-    """Of those that were begun, and of those that only ended; a task without one has none."""
+def test_results_of_datasets_are_found_again(tmp_path: Path) -> None:
+    """They are found for started datasets, and for those that only ended; a task without one has none."""
     path = tmp_path / "r.db"
     store(path)
     with read_store(path) as reader:
@@ -70,7 +70,7 @@ def test_what_became_of_datasets_is_found_again(tmp_path: Path) -> None:
         assert list(reader.dropped_rows(run, "none")) == []
 
 
-def test_a_dataset_that_goes_on_has_not_ended(tmp_path: Path) -> None:
+def test_a_continued_dataset_has_not_ended(tmp_path: Path) -> None:
     """A resumed dataset has no result, even if this execution is killed too."""
     path = tmp_path / "r.db"
     store(path)
@@ -81,8 +81,8 @@ def test_a_dataset_that_goes_on_has_not_ended(tmp_path: Path) -> None:
         assert found["b"].result is not None
 
 
-def test_a_run_that_is_deleted_takes_its_results_along(tmp_path: Path) -> None:
-    """No line stays."""
+def test_a_deleted_run_has_no_results(tmp_path: Path) -> None:
+    """No row of the table stays."""
     path = tmp_path / "r.db"
     store(path)
     with read_store(path) as reader:
@@ -92,7 +92,7 @@ def test_a_run_that_is_deleted_takes_its_results_along(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_a_store_without_datasets_is_read_all_the_same(tmp_path: Path) -> None:
+def test_a_store_without_datasets_can_be_read(tmp_path: Path) -> None:
     """A store of a version without datasets is read without changes."""
     path = tmp_path / "r.db"
     old = DatabaseKind(
@@ -115,7 +115,7 @@ def test_a_store_without_datasets_is_read_all_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("body", ["{", b"no zlib"])
-def test_a_damaged_end_is_told(tmp_path: Path, body: object) -> None:
+def test_a_damaged_result_is_reported(tmp_path: Path, body: object) -> None:
     """A damaged result is reported as an error."""
     path = tmp_path / "r.db"
     store(path)

@@ -25,8 +25,8 @@ def rows_with_keys() -> list[trioeval.Row]:
     return trio.run(trioeval.collect, suite)
 
 
-def test_no_part_of_a_row_or_a_call_holds_a_key(tmp_path: Path) -> None:
-    """Prompt, label, variables, answer and metadata; a row that holds none is as it was."""
+def test_no_part_of_a_row_or_a_call_contains_a_key(tmp_path: Path) -> None:
+    """The cases are prompt, label, variables, output and metadata; a row without a key is unchanged."""
     path = tmp_path / "r.db"
     (row,) = rows_with_keys()
     reply = Reply(output={KEY: [KEY, 1]}, metadata={"a": KEY})
@@ -54,7 +54,7 @@ def test_no_part_of_a_row_or_a_call_holds_a_key(tmp_path: Path) -> None:
             await run.durable()
         async with open_store(path) as store:
             again = await store.resume("eval-1", start_of())
-            # Another reply than the one that was given; it is asked for again.
+            # It differs from the original reply, so it is requested again.
             assert again.recorded_reply(call_at(0).key) is None
             assert again.recorded_reply(call_at(1).key) is not None
 

@@ -20,8 +20,8 @@ def submission(id_: str, *depends_on: str) -> Submission:
     return Submission(id=id_, run="run", task=id_, depends_on=depends_on)
 
 
-def test_ag_36_who_runs_long_is_not_started_again() -> None:
-    """Ten of a minute each, two at a time, while others come: each starts once, in the order it came."""
+def test_ag_36_a_long_entry_is_not_started_again() -> None:
+    """Ten entries of a minute each, two at a time, while others arrive: each starts once, in order."""
     started: list[tuple[str, float]] = []
 
     async def work(planner: AgentPlanner, id_: str) -> None:
@@ -45,7 +45,7 @@ def test_ag_36_who_runs_long_is_not_started_again() -> None:
     assert [at for _, at in started] == [0, 6, 60, 66, 120, 126, 180, 186, 240, 246]
 
 
-def test_a_cancelled_waiter_keeps_nobody_from_beginning() -> None:
+def test_a_cancelled_waiter_delays_no_other_start() -> None:
     """A waiter that is woken and cancelled at once gives its slot to the next."""
 
     async def main() -> None:
@@ -73,8 +73,8 @@ def test_a_cancelled_waiter_keeps_nobody_from_beginning() -> None:
     trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
-def test_a_cancelled_end_lets_the_next_begin() -> None:
-    """Although nothing follows that would make up for it, and nothing looks."""
+def test_a_cancelled_end_lets_the_next_entry_start() -> None:
+    """No later action would make up for it, and nothing polls."""
 
     async def main() -> None:
         async with open_planner(None, 1) as planner:
@@ -98,7 +98,7 @@ def test_a_cancelled_end_lets_the_next_begin() -> None:
 def test_it_has_no_thread_no_file_and_no_background(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All is done in the step of the caller; a clock on the wall that stands still is a right one."""
+    """All work is done in the step of the caller; a stopped wall clock is accepted."""
     monkeypatch.chdir(tmp_path)
 
     async def main() -> None:
@@ -128,5 +128,5 @@ def test_a_limit_is_at_least_one() -> None:
         trio.run(main)
 
 
-def test_the_example_is_right() -> None:
+def test_the_example_is_correct() -> None:
     assert doctest.testmod(sql_planner).failed == 0

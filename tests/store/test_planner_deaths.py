@@ -31,7 +31,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def begin_attempt(path: Path, process: "subprocess.Popen[bytes]", mark: str) -> int:
-    """Write down that the first execution of the run is at an attempt; return the number of the run."""
+    """Record that the first execution of the run is at an attempt; return the number of the run."""
     identity = {"pid": process.pid, "started": 0, "host": this_host(), "mark": mark}
     with tables(path) as connection:
         start = RunStart(id="run", utc_created="2026-01-01T00:00:00Z")
@@ -55,7 +55,7 @@ def agent(mark: str) -> Iterator["subprocess.Popen[bytes]"]:
 
 
 @pytest.mark.trio
-async def test_what_a_dead_program_has_left_running_is_ended_before_its_place_is_free(
+async def test_processes_of_a_dead_program_are_ended_before_its_slot_is_free(
     path: Path,
 ) -> None:
     """Processes of a dead program are ended before its slot is released, over further deaths."""
@@ -87,10 +87,10 @@ async def test_what_a_dead_program_has_left_running_is_ended_before_its_place_is
 
 @pytest.mark.parametrize("goes_on", ["", "again", "as it was"])
 @pytest.mark.trio
-async def test_agents_of_the_dead_are_ended_by_who_waits_for_their_places(
+async def test_agents_of_dead_programs_are_ended_by_a_waiting_program(
     path: Path, goes_on: str
 ) -> None:
-    """But what a program has begun since that goes on with the run is its own."""
+    """Processes that another program has started since it continued the run are not ended."""
     async with open_planner(path, 1, settings=QUICK) as planner:
         dead = bare_planner(path, 1)
         await dead.submit(submission("a"))
@@ -110,12 +110,12 @@ async def test_agents_of_the_dead_are_ended_by_who_waits_for_their_places(
 
 
 @pytest.mark.trio
-async def test_ag_38_nothing_is_left_in_line_of_a_run_that_is_finished(path: Path) -> None:
+async def test_ag_38_a_finished_run_leaves_nothing_in_the_queue(path: Path) -> None:
     """A finished run leaves nothing in the queue, even without a planner at its end."""
     dead, planner = bare_planner(path, 1), bare_planner(path, 1)
     for id_ in ("a", "b"):
         await dead.submit(submission(id_, "x"))
-    await planner.finish("nobody", done=True)
+    await planner.finish("missing", done=True)
     await dead.submit(submission("c"))
     await dead.finish("c", done=True)
     kill(dead)
@@ -152,10 +152,10 @@ ODD_OWNERS = [
 
 @pytest.mark.parametrize(("change", "problem"), ODD_OWNERS)
 @pytest.mark.trio
-async def test_ag_39_a_program_that_cannot_be_read_ends_no_other(
+async def test_ag_39_an_unreadable_program_ends_no_other(
     path: Path, change: str, problem: str
 ) -> None:
-    """It was never seen, so its lock alone says whether it lives; the line can be shown all the same."""
+    """Only its lock shows whether it lives; the queue can be shown nevertheless."""
     warned: list[str] = []
     first = bare_planner(path, 1)
     await first.submit(submission("a"))
@@ -171,10 +171,10 @@ async def test_ag_39_a_program_that_cannot_be_read_ends_no_other(
 
 
 @pytest.mark.trio
-async def test_no_file_is_left_of_programs_that_never_stood_in_the_line(
+async def test_no_file_of_programs_that_never_joined_the_queue_is_left(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither of one that could write nothing, nor of one that was killed before it wrote anything."""
+    """This covers one that could write nothing, and one that was killed before it wrote anything."""
     settings = PlannerSettings(patience=0.01)
     with tables(path) as other:
 

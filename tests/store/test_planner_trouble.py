@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from planner_model import QUIET, bare_planner, kill, submission, tables, told
+from planner_model import QUIET, bare_planner, kill, states_of, submission, tables
 
 from trioeval.errors import StoreError
 from trioeval.store.planner import planner as agent_planner
@@ -20,8 +20,8 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.trio
-async def test_a_database_that_is_locked_for_a_moment_is_waited_for(path: Path) -> None:
-    """Waiting for it can be cancelled, and then nothing has happened; what left, leaves later."""
+async def test_a_database_that_is_locked_for_a_moment_is_awaited(path: Path) -> None:
+    """Cancelling the wait changes nothing; entries that left are removed later."""
     planner = bare_planner(path, 2)
     await planner.submit(submission("a"))
     await planner.submit(submission("left"))
@@ -39,7 +39,7 @@ async def test_a_database_that_is_locked_for_a_moment_is_waited_for(path: Path) 
             nursery.start_soon(planner.submit, submission("c", "a"))
             await trio.sleep(0.05)
             other.execute("ROLLBACK")
-    assert told(await planner.snapshot()) == [("c", "running", 0)]
+    assert states_of(await planner.snapshot()) == [("c", "running", 0)]
     kill(planner)
 
 
@@ -57,7 +57,7 @@ async def test_a_database_that_stays_locked_is_an_error(path: Path) -> None:
                 await planner.wait_started("b")
             with pytest.raises(StoreError, match="is locked by another program"):
                 await planner.finish("b", done=None)
-            while not warned:  # noqa: ASYNC110 - it is told, but only once
+            while not warned:  # noqa: ASYNC110 - the warning is given only once
                 await trio.sleep(0.01)
             await trio.sleep(0.1)
             other.execute("ROLLBACK")
@@ -72,14 +72,14 @@ async def test_a_database_that_stays_locked_is_an_error(path: Path) -> None:
     assert "stay there until its run is resumed" in warned[-1]
     assert len(set(warned)) == 2
     async with open_planner(path, 1, settings=QUIET) as planner:
-        assert told(await planner.snapshot()) == [("a", "queued", 1), ("c", "queued", 2)]
+        assert states_of(await planner.snapshot()) == [("a", "queued", 1), ("c", "queued", 2)]
     assert not list(path.parent.glob("*.lock"))
 
 
 @pytest.mark.parametrize("trouble", ["PRAGMA query_only = 1", "PRAGMA max_page_count = 1"])
 @pytest.mark.trio
-async def test_trouble_of_a_moment_is_no_error_of_those_who_wait(path: Path, trouble: str) -> None:
-    """A disk that is full, a medium that may not be written: everybody waits, and goes on after it."""
+async def test_temporary_failures_are_not_errors_of_waiters(path: Path, trouble: str) -> None:
+    """On a full disk or a read-only medium, all wait, and continue after it."""
     warned: list[str] = []
     settings = PlannerSettings(heartbeat=0.01, poll=0.005)
     name, _, _ = trouble.partition(" =")
@@ -103,7 +103,7 @@ async def test_trouble_of_a_moment_is_no_error_of_those_who_wait(path: Path, tro
 
 
 @pytest.mark.trio
-async def test_who_came_first_stands_first_also_where_the_database_was_locked(path: Path) -> None:
+async def test_the_first_submission_stays_first_if_the_database_was_locked(path: Path) -> None:
     planner = bare_planner(path, 1)
     with tables(path) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -111,17 +111,17 @@ async def test_who_came_first_stands_first_also_where_the_database_was_locked(pa
             for id_ in "abc":
                 nursery.start_soon(planner.submit, submission(id_))
                 await trio.testing.wait_all_tasks_blocked(0.01)
-            await trio.sleep(0.3)  # some tries
+            await trio.sleep(0.3)  # some attempts
             other.execute("ROLLBACK")
     assert [entry.submission.id for entry in await planner.snapshot()] == ["a", "b", "c"]
     kill(planner)
 
 
 @pytest.mark.trio
-async def test_a_program_that_cannot_leave_in_time_says_so(
+async def test_a_program_that_cannot_leave_in_time_reports_this(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However patient it is otherwise."""
+    """It does so even if its patience for other operations is long."""
     monkeypatch.setattr(agent_planner, "_END_PATIENCE", 0.01)
     warned: list[str] = []
     settings = PlannerSettings(heartbeat=math.inf, poll=math.inf)

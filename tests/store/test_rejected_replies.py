@@ -18,7 +18,7 @@ Q, R = b"q" * 16, b"r" * 16
 
 
 def test_a_reply_that_was_rejected_is_not_recalled(tmp_path: Path) -> None:
-    """Those to other questions of the row are, and one that is given later."""
+    """Replies to other requests of the row are, and so is a later one."""
     questions = [CallKey(None, 0, "provider", question) for question in (Q, R)]
 
     async def main() -> None:
@@ -50,7 +50,7 @@ def test_a_reply_that_was_rejected_is_not_recalled(tmp_path: Path) -> None:
         (Retry(), []),
     ],
 )
-def test_rows_are_asked_anew_until_they_have_been(
+def test_rows_are_called_again_until_they_have_been_run(
     tmp_path: Path, retry: Retry, anew: list[int]
 ) -> None:
     """Rows get new replies until they have been run, even over a killed execution."""
@@ -68,9 +68,9 @@ def test_rows_are_asked_anew_until_they_have_been(
                 run.call(call_at(row.index))
                 run.row(row)
             assert not any(run.needs_new_reply(None, index) for index in range(4))
-        for asked in (retry, Retry()):
+        for requested in (retry, Retry()):
             async with open_store(path) as store:
-                run = await store.resume("eval-1", start_of(), retry=asked)
+                run = await store.resume("eval-1", start_of(), retry=requested)
                 assert [index for index in range(4) if run.needs_new_reply(None, index)] == anew
                 assert not run.needs_new_reply("no task", 0)
         async with open_store(path) as store:
@@ -85,7 +85,9 @@ def test_rows_are_asked_anew_until_they_have_been(
 
 
 @pytest.mark.parametrize("where", ["memory", "file"])
-def test_what_is_dropped_from_a_cache_is_asked_again(tmp_path: Path, where: str) -> None:
+def test_a_reply_that_is_dropped_from_a_cache_is_requested_again(
+    tmp_path: Path, where: str
+) -> None:
     """A dropped entry is requested again by this process and the next one, without a warning."""
     path = None if where == "memory" else tmp_path / "c.db"
     warnings: list[Exception] = []

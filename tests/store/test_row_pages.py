@@ -35,7 +35,7 @@ rows = st.lists(
         Made,
         st.integers(0, 2),
         st.integers(0, 40),
-        st.sampled_from(("pass", "fail", "error")),
+        st.sampled_from(("pass", "fail", "error", "not_graded")),
         st.integers(0, 1),
         st.sampled_from(("Ape", "bee", 'cap\u00e9 "x"')),
     ),
@@ -45,7 +45,7 @@ rows = st.lists(
 queries = st.builds(
     RowQuery,
     position=st.none() | st.integers(0, 3),
-    status=st.none() | st.sampled_from(("pass", "fail", "error")),
+    status=st.none() | st.sampled_from(("pass", "fail", "error", "not_graded")),
     column=st.none() | st.integers(0, 1),
     text=st.sampled_from(("", "APE", 'p\u00e9 "', "gone")),
     size=st.integers(1, 7),
@@ -54,7 +54,7 @@ queries = st.builds(
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With a run of three tasks, and one on each side of it."""
+    """A run of three tasks, and one on each side of it."""
     path = tmp_path_factory.mktemp("pages") / "runs.db"
 
     async def make() -> None:
@@ -70,7 +70,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def fill(path: Path, made: list[Made]) -> None:
-    """Give the middle run these rows, and the others one each that must never be met."""
+    """Give the middle run these rows, and the others one each, which must never be found."""
     with sqlite3.connect(path) as connection:
         connection.execute("DELETE FROM result")
         connection.execute("DELETE FROM record")
@@ -94,10 +94,10 @@ def met(row: PagedRow) -> tuple[int, int]:
 
 @settings(max_examples=settings().max_examples // 3)
 @given(rows, queries)
-def test_pages_together_are_what_was_asked_for(
+def test_all_pages_together_have_the_selected_rows(
     database: Path, made: list[Made], query: RowQuery
 ) -> None:
-    """Forwards and then backwards, by pages of any size; the number of all is known where it can be."""
+    """Pages of any size go forwards and then backwards; the total is known if possible."""
     fill(database, made)
     wanted = sorted(
         (row.position, row.index)
@@ -134,10 +134,12 @@ def test_pages_together_are_what_was_asked_for(
     st.dictionaries(st.text(max_size=3), st.text() | st.floats() | st.lists(st.text()), max_size=3),
     st.data(),
 )
-def test_what_a_record_says_is_never_passed_over(told: dict[str, Any], data: st.DataObject) -> None:
-    """A text is looked for in its JSON first, in whatever way that writes it."""
-    record = {"vars": told, "error": data.draw(st.none() | st.text())}
-    texts = [text for value in [*told.values(), record["error"]] for text in _said(value)]
+def test_a_search_finds_every_text_of_a_record(
+    variables: dict[str, Any], data: st.DataObject
+) -> None:
+    """A text is searched in the JSON first, in any spelling of it."""
+    record = {"vars": variables, "error": data.draw(st.none() | st.text())}
+    texts = [text for value in [*variables.values(), record["error"]] for text in _texts_of(value)]
     text = data.draw(st.sampled_from(["x", *texts]))
     begin = data.draw(st.integers(0, len(text)))
     text = data.draw(st.sampled_from([text[begin:], text[begin:].upper(), text.swapcase()]))
@@ -145,12 +147,12 @@ def test_what_a_record_says_is_never_passed_over(told: dict[str, Any], data: st.
         assert may_say(read_text(stored_json(compact(record))), text)
 
 
-def _said(value: object) -> list[str]:
+def _texts_of(value: object) -> list[str]:
     return [value] if isinstance(value, str) else value if isinstance(value, list) else []
 
 
-def test_a_search_reads_so_many_rows_and_says_how_far_it_came() -> None:
-    """It goes on from there, both ways, and is none that reads a whole run at once."""
+def test_a_search_reads_a_limited_number_of_rows_and_reports_its_position() -> None:
+    """It continues from there, in both directions, and never reads a whole run at once."""
     rows = [Made(0, index, "pass", 0, "bee") for index in range(450)]
     rows[440] = attrs.evolve(rows[440], word="Ape")
     rows[3] = attrs.evolve(rows[3], word="Ape")

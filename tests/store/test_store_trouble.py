@@ -40,13 +40,13 @@ def integrity(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("room", [1, 12, 60])
-def test_a_full_disk_costs_nothing_that_was_written(tmp_path: Path, room: int) -> None:
+def test_a_full_disk_loses_no_written_row(tmp_path: Path, room: int) -> None:
     """On a full disk unsaved rows are read from memory, and no caller waits for ever."""
     path = tmp_path / "r.db"
-    told: list[StoreError] = []
+    warnings: list[StoreError] = []
 
     async def main() -> None:
-        async with open_store(path, on_error=told.append) as store:
+        async with open_store(path, on_error=warnings.append) as store:
             run = store.begin(start_of())
             await run.durable()
             pages = store._writer._connection.execute("PRAGMA page_count").fetchone()[0]
@@ -71,7 +71,7 @@ def test_a_full_disk_costs_nothing_that_was_written(tmp_path: Path, room: int) -
             await run.durable()
 
     trio.run(main)
-    assert len(told) == 1
+    assert len(warnings) == 1
     assert integrity(path) == ["ok"]
     with read_store(path) as reader:
         assert reader.run("latest").state == "died"
@@ -101,7 +101,7 @@ trio.run(main)
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="no such limit there")
-def test_a_limit_of_the_system_in_mid_commit_is_a_full_disk(tmp_path: Path) -> None:
+def test_a_system_limit_during_a_commit_is_a_full_disk(tmp_path: Path) -> None:
     """A write error during a commit loses no durable row."""
     path = tmp_path / "r.db"
     done = subprocess.run(
@@ -126,10 +126,10 @@ def test_a_run_waits_for_a_locked_database(
 ) -> None:
     """A lock released in time loses nothing; a longer one is reported and ends the wait."""
     path = tmp_path / "r.db"
-    told: list[StoreError] = []
+    warnings: list[StoreError] = []
 
     async def main() -> None:
-        async with open_store(path, on_error=told.append) as store:
+        async with open_store(path, on_error=warnings.append) as store:
             run = store.begin(start_of())
             await run.durable()
             other = open_database(path, RUNS)
@@ -141,7 +141,7 @@ def test_a_run_waits_for_a_locked_database(
             other.execute("COMMIT")
             await run.durable()
             assert store.error is None
-            store._writer._patience = 0.1  # from now on: the first wait has to end well
+            store._writer._patience = 0.1  # from now on: the first wait has to succeed
             other.execute("BEGIN IMMEDIATE")
             run.row(row_at(1))
             await run.durable()
@@ -152,13 +152,13 @@ def test_a_run_waits_for_a_locked_database(
 
     with caplog.at_level(logging.CRITICAL, "trioeval.store"):
         trio.run(main)
-    assert len(told) == 1
+    assert len(warnings) == 1
     with read_store(path) as reader:
         assert reader.run("latest").rows == 1
 
 
 @pytest.mark.slow
-def test_a_long_wait_for_another_program_is_told(
+def test_a_long_wait_for_another_program_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A long wait for a lock is reported once, also at the opening."""
@@ -168,17 +168,17 @@ def test_a_long_wait_for_another_program_is_told(
     path = tmp_path / "r.db"
     monkeypatch.setattr(opening, "_WARN_AFTER", 0.1)
     monkeypatch.setattr(writing, "_WARN_AFTER", 0.1)
-    told: list[str] = []
+    warnings: list[str] = []
 
     async def main() -> None:
         other = open_database(path, RUNS)
         other.execute("BEGIN IMMEDIATE")
 
-        def tell(text: str) -> None:
-            told.append(text)
+        def record_text(text: str) -> None:
+            warnings.append(text)
             other.execute("COMMIT")
 
-        async with open_store(path, on_warning=tell) as store:
+        async with open_store(path, on_warning=record_text) as store:
             run = store.begin(start_of())
             await run.durable()
             other.execute("BEGIN IMMEDIATE")
@@ -193,7 +193,7 @@ def test_a_long_wait_for_another_program_is_told(
     with caplog.at_level(logging.CRITICAL, "trioeval.store"):
         trio.run(main)
     assert (
-        told
+        warnings
         == [f"{path}: the store of runs is locked by another program; waiting for it, at most 30 s"]
         * 2
     )
@@ -225,7 +225,7 @@ def test_a_store_is_closed_whatever_ends_its_block(tmp_path: Path) -> None:
         assert [(run.rows, run.state) for run in reader.runs()] == [(1, "died"), (300, "died")]
 
 
-def test_a_closed_store_is_one_file_also_while_others_read_it(tmp_path: Path) -> None:
+def test_a_closed_store_is_one_file_even_while_others_read_it(tmp_path: Path) -> None:
     """A closed store is one complete file, even while others read it."""
     path = tmp_path / "r.db"
     trio.run(opened, path)
@@ -244,11 +244,9 @@ def test_a_closed_store_is_one_file_also_while_others_read_it(tmp_path: Path) ->
         assert len(reader.runs()) == before + 1
 
 
-def test_a_commit_that_fails_in_its_midst_is_undone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_commit_is_rolled_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A failed commit leaves no partial data in the file, and the running program has all rows."""
-    monkeypatch.setattr("trioeval.store.writer.LONGEST", 60.0)  # what waits is one commit
+    monkeypatch.setattr("trioeval.store.writer.LONGEST", 60.0)  # queued data is one commit
     path = tmp_path / "r.db"
     is_writing, may_write = threading.Event(), threading.Event()
 
@@ -314,11 +312,11 @@ def cut_copies(folder: Path, path: Path, rows: int) -> list[tuple[Path, int]]:
 
 
 @pytest.mark.slow
-def test_a_loss_of_power_leaves_a_prefix_of_what_was_written(tmp_path: Path) -> None:
+def test_a_loss_of_power_leaves_a_prefix_of_the_written_data(tmp_path: Path) -> None:
     """A loss of power at any byte leaves a complete prefix without gaps."""
     import random
 
-    draw = random.Random(7)  # noqa: S311 - places to cut at
+    draw = random.Random(7)  # noqa: S311 - positions of cuts
     copies = cut_copies(tmp_path, tmp_path / "r.db", 60)
     assert len(copies) > 15
     seen = set()
@@ -338,7 +336,7 @@ def test_a_loss_of_power_leaves_a_prefix_of_what_was_written(tmp_path: Path) -> 
                     runs = reader.runs()
                     indices = [one.index for run in runs for one in reader.identities(run)]
                     calls = [len(reader.calls(run, None, i)) for run in runs for i in indices]
-            except StoreError as error:  # not even its tables were safe
+            except StoreError as error:  # not even its tables were durable
                 assert cut is not None
                 assert "store of runs not found" in str(error)  # noqa: PT017
                 continue
@@ -375,11 +373,11 @@ trio.run(main)
 
 
 @pytest.mark.slow
-def test_kill_9_costs_nothing_that_was_said_to_be_safe(tmp_path: Path) -> None:
+def test_kill_9_loses_no_row_that_was_reported_as_durable(tmp_path: Path) -> None:
     """Killing either of two writing processes at any instant loses no durable row."""
     path = tmp_path / "r.db"
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    said: dict[str, int] = {}
+    durable: dict[str, int] = {}
     for turn in range(3):
         names = [f"eval-{turn}-{one}" for one in "ab"]
         writers = [
@@ -395,7 +393,7 @@ def test_kill_9_costs_nothing_that_was_said_to_be_safe(tmp_path: Path) -> None:
             assert writer.stdout is not None
             for _ in range(turn * 5 + 2):
                 line = writer.stdout.readline()
-            said[name] = int(line)
+            durable[name] = int(line)
         if turn == 1:
             with read_store(path) as reader:
                 assert {run.state for run in reader.runs()} == {"running", "died"}
@@ -405,12 +403,12 @@ def test_kill_9_costs_nothing_that_was_said_to_be_safe(tmp_path: Path) -> None:
             rest = writer.stdout.read().splitlines()
             writer.stdout.close()
             writer.wait()
-            # A line that was cut off says nothing.
-            said[name] = max([said[name], *map(int, rest[:-1])])
+            # A truncated line is ignored.
+            durable[name] = max([durable[name], *map(int, rest[:-1])])
     with read_store(path) as reader:
         runs = {run.id: run for run in reader.runs()}
         assert {run.state for run in runs.values()} == {"died"}
-        for name, count in said.items():
+        for name, count in durable.items():
             indices = [one.index for one in reader.identities(runs[name])]
             assert indices == [*range(len(indices))]
             assert len(indices) >= count > 0
@@ -418,7 +416,7 @@ def test_kill_9_costs_nothing_that_was_said_to_be_safe(tmp_path: Path) -> None:
 
     async def go_on() -> None:
         async with open_store(path) as store:
-            for name, count in said.items():
+            for name, count in durable.items():
                 assert len((await store.resume(name, start_of(name))).reused_rows(None)) >= count
 
     trio.run(go_on)

@@ -28,7 +28,7 @@ def running(run_id: str, index: int = 0, pid: int = 7) -> RunningAttempt:
 
 
 def begin(path: Path, name: str, attempts: Sequence[RunningAttempt]) -> None:
-    """A run with attempts that begin and do not end."""
+    """A run with attempts that start and do not end."""
 
     async def main() -> None:
         async with open_store(path) as store:
@@ -43,7 +43,7 @@ def begin(path: Path, name: str, attempts: Sequence[RunningAttempt]) -> None:
     trio.run(main)
 
 
-def test_an_attempt_is_found_with_all_that_is_known_of_its_process(tmp_path: Path) -> None:
+def test_an_attempt_is_found_with_all_data_of_its_process(tmp_path: Path) -> None:
     """A recorded attempt is found with its latest data, and not those of other tasks or runs."""
     path = tmp_path / "results.db"
     first, second = running("r1"), running("r2", 3, pid=8)
@@ -71,26 +71,26 @@ def test_an_attempt_is_found_with_all_that_is_known_of_its_process(tmp_path: Pat
     trio.run(main)
 
 
-def test_a_line_that_cannot_be_read_is_told_and_stops_nothing(tmp_path: Path) -> None:
-    """An unreadable line is reported and stops nothing."""
-    path, told = tmp_path / "results.db", list[str]()
+def test_an_unreadable_record_is_reported_and_stops_nothing(tmp_path: Path) -> None:
+    """Its reader continues with the others."""
+    path, reported = tmp_path / "results.db", list[str]()
     begin(path, "eval-1", [running("r1")])
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE running_attempt SET process = ?", (json.dumps({"pid": 1}),))
     connection.close()
 
     async def main() -> None:
-        async with open_store(path, on_warning=told.append) as store:
+        async with open_store(path, on_warning=reported.append) as store:
             assert (await store.resume("eval-1", AGAIN)).agents("repairs").left() == ()
 
     trio.run(main)
-    assert len(told) == 1
-    assert "the running agents of an earlier execution cannot be read" in told[0]
+    assert len(reported) == 1
+    assert "the running agents of an earlier execution cannot be read" in reported[0]
 
 
-def test_what_agents_have_left_is_told_before_a_run_is_deleted(tmp_path: Path) -> None:
-    """Processes of a run are passed on before it is deleted."""
-    path, told = tmp_path / "results.db", list[tuple[str, list[int]]]()
+def test_processes_of_agents_are_reported_before_a_run_is_deleted(tmp_path: Path) -> None:
+    """They are passed to a callback before the deletion."""
+    path, reported = tmp_path / "results.db", list[tuple[str, list[int]]]()
     begin(path, "eval-1", [running("r1", pid=1), running("r2", 3, pid=2)])
     begin(path, "eval-2", [running("r3", pid=3), running("r4", 1, pid=4)])
     begin(path, "eval-3", [])
@@ -99,7 +99,7 @@ def test_what_agents_have_left_is_told_before_a_run_is_deleted(tmp_path: Path) -
     connection.close()
 
     def end(run: StoredRunFacts, processes: Sequence[ProcessIdentity]) -> None:
-        told.append((run.id, sorted(process.pid for process in processes)))
+        reported.append((run.id, sorted(process.pid for process in processes)))
 
     with read_store(path) as reader:
         assert reader.rows_with_processes(reader.run("eval-1"), "repairs") == {0, 3}
@@ -107,11 +107,11 @@ def test_what_agents_have_left_is_told_before_a_run_is_deleted(tmp_path: Path) -
         reader.delete(reader.run("eval-1"), end)
         reader.prune(keep=0, end=end)
         assert reader.runs() == []
-    assert told == [("eval-1", [1, 2]), ("eval-2", [3])]
+    assert reported == [("eval-1", [1, 2]), ("eval-2", [3])]
 
 
 def test_ag_79_six_writers_lose_no_record(tmp_path: Path) -> None:
-    """Six programs on one database write down forty attempts each, twice."""
+    """Six programs on one database record forty attempts each, twice."""
     path = tmp_path / "results.db"
     begin(path, "eval-0", [])
     writers = [

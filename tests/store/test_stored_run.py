@@ -49,10 +49,10 @@ def write(path: Path, *puts: Any, **start: Any) -> None:
 class Answers:
     """Replies with the prompt, at a price, and records its requests."""
 
-    asked: list[str] = attrs.field(factory=list)
+    requests: list[str] = attrs.field(factory=list)
 
     async def __call__(self, request: Any) -> str:  # noqa: ASYNC124
-        self.asked.append(request.prompt)
+        self.requests.append(request.prompt)
         return str(request.prompt)
 
 
@@ -108,7 +108,7 @@ def test_a_run_of_a_suite_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["results.db"]
 
 
-def test_a_run_in_a_file_that_is_gone_is_like_any_other(tmp_path: Path) -> None:
+def test_a_run_in_a_temporary_file_is_like_any_other(tmp_path: Path) -> None:
     """A store without a path leaves no file."""
 
     async def main() -> Path:
@@ -122,7 +122,7 @@ def test_a_run_in_a_file_that_is_gone_is_like_any_other(tmp_path: Path) -> None:
     assert not trio.run(main).parent.exists()
 
 
-def test_rows_are_read_by_index_in_whatever_order_they_came(tmp_path: Path) -> None:
+def test_rows_are_read_by_index_in_any_order_of_arrival(tmp_path: Path) -> None:
     """Rows are read in index order, across pages and for one prompt alone."""
     rows = [row_at(index) for index in range(1001)]
     write(tmp_path / "r.db", *rows[::-2], *rows[1::2])
@@ -138,7 +138,7 @@ def test_rows_are_read_by_index_in_whatever_order_they_came(tmp_path: Path) -> N
         assert [*reader.records(run, None, 1)] == []
 
 
-def test_a_row_takes_the_place_of_what_was_known_of_it(tmp_path: Path) -> None:
+def test_a_row_replaces_its_earlier_record(tmp_path: Path) -> None:
     """A row replaces its earlier record and scores."""
     first, second = row_at(0), attrs.evolve(row_at(1), index=0, verdict=None, graded=())
 
@@ -183,7 +183,7 @@ REPLIES = st.builds(
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(REPLIES, min_size=1, max_size=5))
-def test_a_reply_comes_back_as_it_was(replies: list[Reply]) -> None:
+def test_a_recorded_reply_is_restored_unchanged(replies: list[Reply]) -> None:
     """A recorded reply is reused by the next execution unchanged."""
 
     async def main() -> None:
@@ -208,7 +208,7 @@ def test_a_reply_comes_back_as_it_was(replies: list[Reply]) -> None:
     "reply",
     [Reply(output={1}), Reply(output="x", raw=object()), Reply(output="x", metadata={"a": {1: 2}})],
 )
-def test_a_reply_that_json_cannot_hold_is_written_without_it_and_not_recalled(
+def test_a_reply_that_json_cannot_hold_is_stored_in_part_and_not_recalled(
     tmp_path: Path, reply: Reply
 ) -> None:
     """A reply that JSON cannot hold is stored in part and not reused."""
@@ -226,12 +226,12 @@ def test_a_reply_that_json_cannot_hold_is_written_without_it_and_not_recalled(
         assert "left_out" in call.reply
 
 
-def test_infinities_and_tuples_of_a_reply_are_kept() -> None:
+def test_infinities_and_tuples_of_a_reply_are_restored() -> None:
     """Infinities and tuples of a reply are stored as Python's JSON has them."""
     reply = Reply(output=[math.inf, (1, 2)], log_probs=(-math.inf,))
-    told = reply_json(reply)
-    assert told is not None
-    again = read_reply(json.loads(json.dumps(told)))
+    data = reply_json(reply)
+    assert data is not None
+    again = read_reply(json.loads(json.dumps(data)))
     assert (again.output, again.log_probs) == ([math.inf, [1, 2]], (-math.inf,))
     with pytest.raises(ValueError, match="not a valid reply"):
         read_reply(["no"])
@@ -288,7 +288,7 @@ OUTCOMES = ["done", "failed", "timed_out", "interrupted", "not_run", "blocked"]
         (Retry("rows", (range(1, 3),)), {0, 4, 5}),
     ],
 )
-def test_what_is_run_again_is_what_was_asked_for(
+def test_a_retry_runs_exactly_the_requested_rows(
     tmp_path: Path, retry: Retry, kept: set[int]
 ) -> None:
     """A retry runs exactly the requested rows again."""
@@ -301,8 +301,8 @@ def test_what_is_run_again_is_what_was_asked_for(
     write(path, *verdicts, *others, *(call_at(index) for index in range(9)))
     anew = {"failed": {0}, "rows": {1, 2}}.get(retry.which, set())
 
-    async def look(store: Store, asked: Retry) -> set[int]:  # noqa: ASYNC124
-        run = await store.resume("eval-1", start_of(), retry=asked)
+    async def look(store: Store, requests: Retry) -> set[int]:  # noqa: ASYNC124
+        run = await store.resume("eval-1", start_of(), retry=requests)
         rows = run.reused_rows(None)
         assert len(rows) == len(kept)
         for index in kept:
@@ -321,14 +321,14 @@ def test_what_is_run_again_is_what_was_asked_for(
     async def main() -> None:
         async with open_store(path) as store:
             assert await look(store, retry) == kept
-        # As if it had been killed at once: a plain resume goes on with the retry.
+        # Like a process that was killed at once: a plain resume continues the retry.
         async with open_store(path) as store:
             assert await look(store, Retry()) == kept
 
     trio.run(main)
 
 
-def test_a_row_stands_until_its_retry_has_come_to_an_end(tmp_path: Path) -> None:
+def test_a_row_is_kept_until_its_retry_has_ended(tmp_path: Path) -> None:
     """An earlier result counts until its rerun has finished, and its mark until then too."""
     path = tmp_path / "r.db"
     gone = {"verdict": None, "graded": (), "output": None, "reply": None, "status": Status.ERROR}
@@ -348,9 +348,9 @@ def test_a_row_stands_until_its_retry_has_come_to_an_end(tmp_path: Path) -> None
                 before = [*run.records(None)]
                 run.row(row)
                 await run.durable(row)
-                told = run.superseding_record(row)
-                assert (told is None) == (row.outcome == "done" or row.index == 4)
-                assert told is None or told == run.record(row).json == before[row.index]
+                data = run.superseding_record(row)
+                assert (data is None) == (row.outcome == "done" or row.index == 4)
+                assert data is None or data == run.record(row).json == before[row.index]
                 assert (
                     json.loads(run.record(row).text)
                     == run.record(row).json
@@ -372,7 +372,7 @@ def test_a_row_stands_until_its_retry_has_come_to_an_end(tmp_path: Path) -> None
     assert trio.run(go_on, rows, *cut) == ({2, 3}, 4)
     assert records()[:4] == first
     assert len(records()) == 5
-    # A plain resume goes on with all of it, however often it is cut.
+    # A plain resume continues with all of it, however often it is cut.
     assert trio.run(go_on, Retry(), cut[0]) == (set(), 1)
     assert trio.run(go_on, Retry(), row_at(0, outcome="done", status=Status.FAIL), cut[1]) == (
         set(),
@@ -384,7 +384,7 @@ def test_a_row_stands_until_its_retry_has_come_to_an_end(tmp_path: Path) -> None
     assert trio.run(go_on, Retry()) == ({0, 1, 2, 3}, 0)
 
 
-def test_rows_and_calls_follow_their_tests_to_other_places(tmp_path: Path) -> None:
+def test_rows_and_calls_follow_their_tests_to_other_positions(tmp_path: Path) -> None:
     """Rows and calls follow their tests when tests are inserted, removed or changed."""
     path = tmp_path / "r.db"
     old = suite_of(6)
@@ -423,7 +423,7 @@ def test_rows_and_calls_follow_their_tests_to_other_places(tmp_path: Path) -> No
     assert [record["testIdx"] for record in records] == [*range(6)]
     assert records[3]["id"] == "eval-1-test-3-prompt-0-repeat-0"
     assert [len(record["testCase"]["assert"]) for record in records] == [2, 2, 2, 2, 1, 2]
-    assert echo.asked == ["say new 9"]
+    assert echo.requests == ["say new 9"]
     with read_store(path) as reader:
         run = reader.run("latest")
         prompts = [[call.prompt for call in reader.calls(run, None, index)] for index in range(7)]
@@ -431,7 +431,7 @@ def test_rows_and_calls_follow_their_tests_to_other_places(tmp_path: Path) -> No
     assert prompts[6] == []
 
 
-def test_calls_follow_rows_that_were_never_written_down(tmp_path: Path) -> None:
+def test_calls_follow_rows_that_were_never_recorded(tmp_path: Path) -> None:
     """Calls of unrecorded rows follow the row's id."""
     path = tmp_path / "r.db"
     old = suite_of(4)
@@ -471,7 +471,7 @@ def test_calls_follow_rows_that_were_never_written_down(tmp_path: Path) -> None:
     assert prompts == [[], ["prompt 0"], ["prompt 2"], ["prompt 3"]]
 
 
-def test_tasks_come_and_go_with_their_rows(tmp_path: Path) -> None:
+def test_tasks_are_added_and_removed_with_their_rows(tmp_path: Path) -> None:
     """A resumed run has the present tasks of its suite, in order."""
     path = tmp_path / "r.db"
 
@@ -496,7 +496,7 @@ def test_tasks_come_and_go_with_their_rows(tmp_path: Path) -> None:
         assert [*reader.records(run, "a")] == []
 
 
-def test_what_befalls_lanes_is_written_down(tmp_path: Path) -> None:
+def test_events_of_lanes_are_recorded(tmp_path: Path) -> None:
     """Events of lanes are recorded with their instants; events of jobs are not."""
     path = tmp_path / "r.db"
 
@@ -515,7 +515,7 @@ def test_what_befalls_lanes_is_written_down(tmp_path: Path) -> None:
             ):
                 run.observe(event)
 
-    trio.run(main, clock=trio.testing.MockClock())  # stands still
+    trio.run(main, clock=trio.testing.MockClock())  # the clock does not advance
     with read_store(path) as reader:
         lines = reader._connection.execute(
             "SELECT round(at_s), lane, kind, row, round(until_s), concurrency, reason FROM lane_events"
@@ -540,7 +540,7 @@ HOSTILE = [
 ]
 
 
-def test_hostile_outputs_come_back_and_break_no_view(tmp_path: Path) -> None:
+def test_hostile_outputs_are_restored_and_break_no_view(tmp_path: Path) -> None:
     """Hostile outputs are restored exactly, and every view remains readable."""
     path = tmp_path / "r.db"
     rows = [row_at(index, output) for index, output in enumerate(HOSTILE)]
@@ -579,7 +579,7 @@ def test_a_reply_of_50_mb_is_a_reply(tmp_path: Path) -> None:
     trio.run(main)
 
 
-def test_an_object_that_cannot_be_looked_at_costs_its_own_row_only(tmp_path: Path) -> None:
+def test_an_object_that_cannot_be_serialized_affects_only_its_own_row(tmp_path: Path) -> None:
     """An object that cannot be serialized affects only its row."""
 
     class Bomb:
@@ -594,7 +594,7 @@ def test_an_object_that_cannot_be_looked_at_costs_its_own_row_only(tmp_path: Pat
         assert second["response"]["output"] == "say hello 1"
 
 
-def test_runs_are_ordered_as_they_began_whatever_the_clock_said(tmp_path: Path) -> None:
+def test_runs_are_ordered_by_their_start_whatever_the_clock_was(tmp_path: Path) -> None:
     """Runs are ordered by their start, whatever the clock showed."""
     path = tmp_path / "r.db"
     for number, created in enumerate(("2026-03-01T00:00:00Z", "2025-01-01T00:00:00Z", "no time")):
@@ -629,7 +629,7 @@ def test_runs_are_ordered_as_they_began_whatever_the_clock_said(tmp_path: Path) 
     assert left == [1, 1, 1, 1, 2, 0, 0, 0]
 
 
-def test_a_record_from_elsewhere_is_stored_as_it_is(tmp_path: Path) -> None:
+def test_a_record_from_elsewhere_is_stored_unchanged(tmp_path: Path) -> None:
     """A record from another program is stored unchanged."""
     record = {
         "vars": {"a": 1},
@@ -654,10 +654,10 @@ def test_a_record_from_elsewhere_is_stored_as_it_is(tmp_path: Path) -> None:
     with read_store(tmp_path / "r.db") as reader:
         run = reader.run("latest")
         assert [*reader.records(run, None, 2)] == [record]
-        assert (run.passed, run.failed) == (1, 2)
+        assert (run.passed, run.failed, run.not_graded) == (0, 2, 1)
 
 
-def test_only_one_runs_a_run(tmp_path: Path) -> None:
+def test_a_run_has_only_one_execution_at_a_time(tmp_path: Path) -> None:
     """A run in progress can be neither started, resumed nor deleted again."""
     path = tmp_path / "r.db"
 
@@ -683,7 +683,7 @@ def test_only_one_runs_a_run(tmp_path: Path) -> None:
         assert [run.id for run in reader.prune(keep=0)] == ["eval-1"]
 
 
-def test_what_is_waited_for_is_one_row_and_not_all_that_came_after(tmp_path: Path) -> None:
+def test_a_wait_for_one_row_does_not_wait_for_later_ones(tmp_path: Path) -> None:
     """Waiting for one row does not wait for later writes."""
     rows = itertools.cycle(ROWS)
 
@@ -705,7 +705,7 @@ def test_what_is_waited_for_is_one_row_and_not_all_that_came_after(tmp_path: Pat
     trio.run(main)
 
 
-def test_compact_text_of_a_record_is_what_is_stored(tmp_path: Path) -> None:
+def test_the_compact_text_of_a_record_is_stored_unchanged(tmp_path: Path) -> None:
     """Numbers that JSON lacks are null from the beginning."""
 
     async def main() -> None:

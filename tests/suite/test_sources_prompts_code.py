@@ -239,7 +239,7 @@ def test_the_interpreter_comes_from_the_environment(context: FileContext) -> Non
         directory=context.directory, environ={**context.environ, "PROMPTFOO_PYTHON": "/no/python"}
     )
     assert problem_of(elsewhere, "add", 1)[0] == (
-        'add of "mine.py": "/no/python" cannot be started: No such file or directory'
+        'add of "mine.py": program "/no/python" not found, or the interpreter in its first line'
     )
 
 

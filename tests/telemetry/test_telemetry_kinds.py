@@ -42,13 +42,16 @@ def test_questions_are_rows_and_their_answers_are_evaluated(tmp_path: Path) -> N
         index = "trioeval.row.index"
         assert attributes(row)[index] == attributes(call)[index]
     labels = {
-        (told["gen_ai.evaluation.name"], told["gen_ai.evaluation.score.label"])
-        for told in (one.log_record.attributes for one in out.events)
+        (
+            event_attributes["gen_ai.evaluation.name"],
+            event_attributes["gen_ai.evaluation.score.label"],
+        )
+        for event_attributes in (one.log_record.attributes for one in out.events)
     }
     assert labels == {("answer", "pass"), ("answer", "fail")}
 
 
-def test_rows_that_are_compared_are_told_when_that_is_over() -> None:
+def test_compared_rows_are_reported_after_the_comparison() -> None:
     """A job may end before its row is known."""
     check = {"type": "select-best", "value": "short", "provider": "judge"}
     document = {

@@ -22,7 +22,6 @@ from trioeval.providers import Reply, Usage, resolve
 from trioeval.providers.base import ModelIdentity
 from trioeval.providers.vendors.services import SERVICES
 from trioeval.telemetry import spans as names
-from trioeval.telemetry import spans as told
 from trioeval.telemetry.content import input_messages, output_messages, wants_content
 from trioeval.telemetry.export import find_exporters
 from trioeval.telemetry.spans import _OPERATIONS, _PROVIDERS, operation_of
@@ -39,7 +38,7 @@ def known_names() -> set[str]:
     return {value for value in found if isinstance(value, str)}
 
 
-def test_every_attribute_is_one_of_the_conventions_or_ours() -> None:
+def test_every_attribute_is_standard_or_has_our_prefix() -> None:
     known = known_names()
     assert len(known) > 100
     used = {
@@ -48,25 +47,25 @@ def test_every_attribute_is_one_of_the_conventions_or_ours() -> None:
         if name.isupper() and isinstance(value, str) and value != "trioeval"
     }
     ours = {name for name in used if name.startswith("trioeval.")}
-    # The package has attributes only; this one names an event, and its attributes begin like it.
+    # The package has attributes only; this one is the name of an event, and its attributes begin like it.
     events = {names.RESULT}
     assert used - ours - events - known == set()
     assert names.RESULT.rpartition(".")[0] + ".name" in known
     assert not known & ours
 
 
-def test_providers_and_operations_are_called_as_the_conventions_call_them() -> None:
+def test_providers_and_operations_have_the_names_of_the_conventions() -> None:
     providers = {one.value for one in gen_ai_attributes.GenAiProviderNameValues}
     assert set(_PROVIDERS.values()) <= providers
     operations = {one.value for one in gen_ai_attributes.GenAiOperationNameValues}
     assert {*_OPERATIONS.values(), "chat", "invoke_agent"} <= operations
-    # A service that the conventions know by our own word for it needs no entry.
-    told = {_PROVIDERS.get(family, family) for family in SERVICES}
-    assert {"openai", "azure.ai.openai", "groq", "deepseek", "x_ai", "mistral_ai"} <= told
+    # A service with the same name in the conventions and here needs no entry.
+    exported = {_PROVIDERS.get(family, family) for family in SERVICES}
+    assert {"openai", "azure.ai.openai", "groq", "deepseek", "x_ai", "mistral_ai"} <= exported
 
 
 @pytest.mark.parametrize(
-    ("asked", "role", "words"),
+    ("identity", "role", "words"),
     [
         (
             ModelIdentity(id="openai:gpt-x", family="openai", model="gpt-x"),
@@ -102,8 +101,8 @@ def test_providers_and_operations_are_called_as_the_conventions_call_them() -> N
         (None, "provider", "chat label None"),
     ],
 )
-def test_a_call_is_told_by_what_it_does_and_with_whom(
-    asked: ModelIdentity | None, role: CallRole, words: str
+def test_a_call_is_named_by_its_operation_and_model(
+    identity: ModelIdentity | None, role: CallRole, words: str
 ) -> None:
     call = CallRecord(
         key=CallKey(None, 0, role, b""),
@@ -111,13 +110,13 @@ def test_a_call_is_told_by_what_it_does_and_with_whom(
         prompt="",
         answer=Reply(output=""),
         latency_ms=0.0,
-        model=asked,
+        model=identity,
     )
     found = operation_of(call)
     assert f"{found.name} {found.provider} {found.model}" == words
 
 
-def test_an_attempt_of_an_agent_is_no_call_and_may_have_failed() -> None:
+def test_an_attempt_of_an_agent_is_not_a_call_and_may_have_failed() -> None:
     """The calls of a model that is an agent are separate spans."""
     end = AttemptEnd(output="", failure=AttemptFailure("timeout", "60 s"), duration_s=60.0)
     call = CallRecord(
@@ -130,12 +129,12 @@ def test_an_attempt_of_an_agent_is_no_call_and_may_have_failed() -> None:
     )
     found = operation_of(call)
     assert (found.title, found.provider) == ("invoke_agent repairer", "exec")
-    assert told.failure(call) == "timeout"
-    assert told.failure(attrs.evolve(call, answer=Reply(output=""))) is None
-    assert told.failure(attrs.evolve(call, answer=ProviderError("auth", "no"))) == "auth"
+    assert names.failure(call) == "timeout"
+    assert names.failure(attrs.evolve(call, answer=Reply(output=""))) is None
+    assert names.failure(attrs.evolve(call, answer=ProviderError("auth", "no"))) == "auth"
 
 
-def test_what_our_own_cache_gives_was_not_read_from_that_of_the_provider() -> None:
+def test_replies_of_the_local_cache_do_not_count_as_provider_cache_reads() -> None:
     call = CallRecord(
         key=CallKey(None, 0, "provider", b""),
         provider="label",
@@ -143,12 +142,12 @@ def test_what_our_own_cache_gives_was_not_read_from_that_of_the_provider() -> No
         answer=Reply(output="", usage=Usage(prompt=3, cached=2, total=5)),
         latency_ms=0.0,
     )
-    assert told.answered(call)["gen_ai.usage.cache_read.input_tokens"] == 2
-    cached = told.answered(attrs.evolve(call, cached=True))
+    assert names.answered(call)["gen_ai.usage.cache_read.input_tokens"] == 2
+    cached = names.answered(attrs.evolve(call, cached=True))
     assert cached["gen_ai.usage.cache_read.input_tokens"] is None
 
 
-def test_the_port_of_a_server_is_told_also_where_it_is_the_usual_one() -> None:
+def test_the_default_port_of_a_server_is_an_attribute_too() -> None:
     """The conventions require the port with the address."""
     ports = {}
     for url in ("https://a.example/v1", "http://a.example/v1", "http://a.example:81/v1"):
@@ -183,28 +182,28 @@ def test_messages_have_the_shape_of_the_conventions() -> None:
         },
     ]
     call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
-    asked_for = {"type": "tool_call", "name": "add", "id": "c1", "arguments": '{"a": 1}'}
+    tool_call = {"type": "tool_call", "name": "add", "id": "c1", "arguments": '{"a": 1}'}
     chat = [
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c1", "content": "2"},
     ]
     assert json.loads(input_messages(json.dumps(chat))) == [
-        {"role": "assistant", "parts": [asked_for]},
+        {"role": "assistant", "parts": [tool_call]},
         {
             "role": "tool",
             "parts": [{"type": "tool_call_response", "response": "2", "id": "c1"}],
         },
     ]
-    [said] = json.loads(output_messages(Reply(output=[call], finish_reason="tool_calls")))
-    assert said["parts"] == [asked_for]
-    wrong = '[{"role": "user"}, 3]'  # meant as messages, but none
+    [content] = json.loads(output_messages(Reply(output=[call], finish_reason="tool_calls")))
+    assert content["parts"] == [tool_call]
+    wrong = '[{"role": "user"}, 3]'  # it looks like messages, and is not
     assert json.loads(input_messages(wrong))[0]["parts"][0]["content"] == wrong
-    [said] = json.loads(output_messages(Reply(output={"a": 1})))
-    assert said["parts"] == [{"type": "text", "content": '{"a": 1}'}]
-    assert said["finish_reason"] == "stop"
+    [content] = json.loads(output_messages(Reply(output={"a": 1})))
+    assert content["parts"] == [{"type": "text", "content": '{"a": 1}'}]
+    assert content["finish_reason"] == "stop"
 
 
-def test_content_has_to_be_asked_for() -> None:
+def test_content_is_exported_only_on_request() -> None:
     variable = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
     wanted = ["true", " TRUE ", "span_only", "SPAN_AND_EVENT"]
     assert all(wants_content({variable: word}) for word in wanted)
@@ -227,7 +226,7 @@ def test_content_has_to_be_asked_for() -> None:
         ),
     ],
 )
-def test_what_cannot_export_is_told(environ: Mapping[str, str], message: str) -> None:
+def test_missing_exporters_are_reported(environ: Mapping[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
         find_exporters("traces", environ)
 

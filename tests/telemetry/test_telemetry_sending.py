@@ -37,7 +37,7 @@ def send(monkeypatch: pytest.MonkeyPatch, *finish: Callable[[], object]) -> list
     return warnings
 
 
-def test_an_exporter_that_raises_at_the_end_is_told_and_costs_no_results(
+def test_an_exporter_that_raises_at_the_end_is_reported_and_loses_no_results(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A failing exporter does not affect others."""
@@ -46,7 +46,7 @@ def test_an_exporter_that_raises_at_the_end_is_told_and_costs_no_results(
     def broken() -> None:
         raise ValueError("no such \x1b[31mplace")
 
-    told = send(monkeypatch, broken, lambda: sent.append("logs"))
-    assert told == ["--otel: some data cannot be sent: ValueError: no such [31mplace"]
+    warnings = send(monkeypatch, broken, lambda: sent.append("logs"))
+    assert warnings == ["--otel: some data cannot be sent: ValueError: no such [31mplace"]
     assert sent == ["logs"]
     assert send(monkeypatch, lambda: sent.append("spans")) == []

@@ -23,7 +23,7 @@ def render(text: str, variables: Mapping[str, Any], **settings: Any) -> str:
         *("{{ name }} in {#section}", "{{ name\n}}", "{{ x\u2028}}"),
     ],
 )
-def test_sc_14_text_that_is_not_a_template_stays_as_it_is(text: str) -> None:
+def test_sc_14_text_that_is_not_a_template_is_unchanged(text: str) -> None:
     """This covers texts without marks, and texts with a mark that is not closed on its line."""
     templates = Templates()
     assert templates.render(text, {"name": "Bob"}) == text
@@ -44,7 +44,7 @@ def test_sc_14_text_that_is_not_a_template_stays_as_it_is(text: str) -> None:
         ("{{ name\n}}", 'line 1, column 1: "{{"'),
     ],
 )
-def test_a_tag_that_is_not_closed_is_a_mistake_with_its_position(text: str, place: str) -> None:
+def test_an_unclosed_tag_is_an_error_with_its_position(text: str, place: str) -> None:
     """Otherwise the text would be sent with its tags."""
     error = (
         f"not a template: {place} is not closed on its line; "
@@ -57,12 +57,12 @@ def test_a_tag_that_is_not_closed_is_a_mistake_with_its_position(text: str, plac
     assert Templates(enabled=False).syntax_error(text) is None
 
 
-def test_a_raw_block_is_a_template_also_with_open_marks() -> None:
+def test_a_raw_block_is_a_template_even_with_open_marks() -> None:
     """A `raw` block shows that the marks are intended."""
     assert render("{% raw %}{{ x\n{% endraw %} {{ name }}", {"name": "Bob"}) == "{{ x\n Bob"
 
 
-def test_carriage_returns_stay() -> None:
+def test_carriage_returns_are_kept() -> None:
     """This holds in the text of a template, between its marks and inside of blocks."""
     text = "{{ a }}\r\n{% if a %}x\r{% endif %}\n{{- a }}\r\n"
     assert render(text, {"a": "b\r\n"}) == "b\r\r\nx\rb\r\r\n"
@@ -70,19 +70,19 @@ def test_carriage_returns_stay() -> None:
     assert render(control + "{{ a }}", {"a": "b"}) == control + "b"
 
 
-def test_what_is_missing_prints_nothing() -> None:
+def test_undefined_values_print_nothing() -> None:
     """This covers a variable, its members, and a name of `env`."""
     assert render("{{ a }}{{ a.b.c }}{{ d.e }}{{ env.F }}|", {"d": {}}) == "|"
 
 
-def test_env_is_what_the_caller_gives() -> None:
+def test_env_is_the_mapping_of_the_caller() -> None:
     """It is not the environment of the process, and a variable of that name hides it."""
     env = {"REGION": "eu"}
     assert render("{{ env.REGION | upper }}{{ env.PATH }}", {}, env=env) == "EU"
     assert render("{{ env }}", {"env": "mine"}, env=env) == "mine"
 
 
-def test_filters_of_the_suite_are_added_and_win() -> None:
+def test_filters_of_the_suite_take_precedence() -> None:
     """They get the value and their arguments."""
 
     def shout(text: str, mark: str = "!") -> str:
@@ -94,14 +94,14 @@ def test_filters_of_the_suite_are_added_and_win() -> None:
     ) == ("X! X? own")
 
 
-def test_templates_can_be_switched_off() -> None:
-    """Texts stay unchanged; a prompt that is JSON is reformatted all the same."""
+def test_templates_can_be_disabled() -> None:
+    """Texts stay unchanged; a prompt that is JSON is still reformatted."""
     assert render("{{ a }} {% x", {"a": "1"}, enabled=False) == "{{ a }} {% x"
     assert render('["{{ a }}"]', {"a": "1"}, enabled=False) == '[\n  "{{ a }}"\n]'
     assert Templates(enabled=False).syntax_error("{% if %}") is None
 
 
-def test_json_can_be_a_text_like_others() -> None:
+def test_json_can_be_treated_as_text() -> None:
     """Then values are not escaped, and nothing is indented."""
     assert render('{"a": "{{ a }}"}', {"a": 'x"y'}, json_aware=False) == '{"a": "x"y"}'
 
@@ -115,7 +115,7 @@ def test_sc_11_a_prompt_of_json_stays_json() -> None:
 
 
 @pytest.mark.parametrize("text", ['{"a":  "{{ a"}', '["{% if %}"]', '["{{ a | nofilter }}"]'])
-def test_json_with_a_text_that_is_not_a_template_is_a_text(text: str) -> None:
+def test_json_with_an_invalid_template_is_a_text(text: str) -> None:
     """It is rendered as one, which may fail in turn."""
     if is_template(text):
         with pytest.raises(TemplateError, match=r"^not a template: "):
@@ -124,8 +124,8 @@ def test_json_with_a_text_that_is_not_a_template_is_a_text(text: str) -> None:
         assert render(text, {"a": "x"}) == text
 
 
-def test_a_variable_that_is_not_a_template_spoils_a_text_only() -> None:
-    """JSON gets it as it is written; the error of a text names it."""
+def test_a_variable_that_is_not_a_template_is_an_error_only_in_a_text() -> None:
+    """JSON gets it unchanged; the error of a text names it."""
     broken = {"a": "{% if %}"}
     assert render('["{{ a }}"]', broken) == '[\n  "{% if %}"\n]'
     with pytest.raises(TemplateError, match=r'^the variable "a": not a template: line 1: '):
@@ -133,8 +133,8 @@ def test_a_variable_that_is_not_a_template_spoils_a_text_only() -> None:
     assert Templates().render("{{ a }}", broken) == "{% if %}"
 
 
-def test_a_variable_with_what_only_nunjucks_can_do_is_refused_everywhere() -> None:
-    """It would be rendered there, so it must not stay as it is."""
+def test_a_variable_with_unsupported_nunjucks_syntax_is_refused_everywhere() -> None:
+    """It would be rendered there, so it must not stay unchanged."""
     for text in ("{{ a }}", '["{{ a }}"]'):
         with pytest.raises(TemplateError, match=r"nunjucks-only: `\.length` at line 1"):
             render(text, {"a": "{{ b.length }}", "b": "x"})
@@ -192,13 +192,13 @@ def test_variables_that_are_templates_are_rendered_once(
     assert render("{{ a }}", variables) == printed
 
 
-def test_a_variable_that_doubles_itself_ends() -> None:
+def test_the_expansion_of_a_variable_that_doubles_itself_ends() -> None:
     """It grows in five passes, and not more."""
     doubled = Templates().rendered_variables({"a": "{{ a }}{{ a }}"})
     assert doubled == {"a": "{{ a }}" * 33}
 
 
-def test_fill_takes_variables_as_they_are() -> None:
+def test_fill_uses_variables_unchanged() -> None:
     """Assertions use it, whose variables have been resolved before."""
     assert Templates().fill("{{ a }}|{{ b }}", {"a": "x\n", "b": "{{ a }}"}) == "x\n|{{ a }}"
 
@@ -211,7 +211,7 @@ def test_other_values_print_as_in_python() -> None:
     )
 
 
-def test_a_text_is_compiled_once_and_rendered_for_many() -> None:
+def test_a_text_is_compiled_once_and_rendered_often() -> None:
     """Renderings do not affect each other."""
     templates = Templates()
     text = "{% set x = (x | default(0)) + 1 %}{{ x }}{{ name }}"
@@ -231,6 +231,6 @@ def test_a_text_is_compiled_once_and_rendered_for_many() -> None:
         ("{{ a.length }}", ""),
     ],
 )
-def test_references_are_what_a_text_may_look_at(text: str, names: str) -> None:
+def test_references_are_the_variables_that_a_text_may_read(text: str, names: str) -> None:
     """Uses in loops and macros are included; its own variables are not; an invalid text has none."""
     assert Templates().references(text) == set(names.split())

@@ -18,7 +18,7 @@ from trioeval.templates.values import number_of
 from trioeval.templates.variables import resolved, uses_undefined
 from trioeval.text import quote
 
-SECONDS = 15.0  # of this process, on a busy machine too; what is not bounded takes minutes
+SECONDS = 15.0  # of this process, on a busy machine too; unbounded work takes minutes
 
 # The semantics of the scans, as patterns that are short and slow.
 _LINE = r"[^\n\r\u2028\u2029]*?"
@@ -65,7 +65,7 @@ def used_undefined(text: str, known: Mapping[str, Any]) -> bool:
 
 @pytest.mark.slow
 @given(MARKED)
-def test_scans_of_marks_mean_what_their_patterns_mean(text: str) -> None:
+def test_scans_of_marks_are_equivalent_to_their_patterns(text: str) -> None:
     """This holds for texts that consist mostly of marks."""
     for known in ({}, {"a": 1}, {"b": 1}, {"a": 1, "c": 1}):
         assert uses_undefined(text, known) is used_undefined(text, known)
@@ -102,12 +102,12 @@ SCANS: Mapping[str, Callable[[str], object]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCANS)
 @pytest.mark.parametrize("end", ["", "}", "}}", "%}", ">", "x", "{% endraw %}"])
-def test_a_megabyte_is_scanned_at_once(name: str, end: str) -> None:
+def test_a_megabyte_is_scanned_quickly(name: str, end: str) -> None:
     """This holds for any contents; a scan that reads parts repeatedly takes minutes for one of these."""
     for unit in UNITS:
         text = "x" + unit * (MEGABYTE // len(unit)) + end
         started = time.process_time()
-        with contextlib.suppress(TooMuchError):  # some double themselves
+        with contextlib.suppress(TooMuchError):  # some texts double themselves
             SCANS[name](text)
         assert time.process_time() - started < SECONDS, (unit, end)
 
@@ -161,16 +161,16 @@ STOPPED = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", STOPPED, ids=[text[-60:] for text in STOPPED])
-def test_all_work_takes_steps(text: str) -> None:
+def test_all_work_counts_as_steps(text: str) -> None:
     """It covers reading, comparing, copying and creating, also of values that are contained many times."""
     started = time.process_time()
     with pytest.raises(TemplateError) as caught:
         Templates().render(text, VALUES)
-    said = str(caught.value)
+    message = str(caught.value)
     assert (
-        STEPS in said
-        or "nested more than 100 levels deep" in said
-        or "a value that is not a number" in said
+        STEPS in message
+        or "nested more than 100 levels deep" in message
+        or "a value that is not a number" in message
     )
     assert time.process_time() - started < SECONDS
 
@@ -178,7 +178,7 @@ def test_all_work_takes_steps(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["{{ deep }}", "{{ deep | dump }}", "{{ deep == x }}", "{{ deep | upper }}"]
 )
-def test_a_value_that_is_nested_too_deeply_says_so(text: str) -> None:
+def test_the_error_of_a_deeply_nested_value_names_the_nesting(text: str) -> None:
     """This holds for every operation."""
     with pytest.raises(TemplateError, match=r"^a value is nested more than 100 levels deep$"):
         Templates().render(text, VALUES)
@@ -218,7 +218,7 @@ def test_texts_of_one_prompt_share_its_steps() -> None:
         templates.render_prompt("{{ a }}{{ b }}{{ c }}", rounds)
 
 
-def test_references_that_multiply_are_stopped_before_they_are_put_in() -> None:
+def test_multiplying_references_are_stopped_before_they_are_inserted() -> None:
     """Each `$'` expands to all text after the reference."""
     variables = {"a": "{{ b }}" + "x" * 100_000, "b": "$'" * 100_000}
     with pytest.raises(TemplateError, match="printed more than 10000000 characters"):

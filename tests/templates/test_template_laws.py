@@ -49,7 +49,7 @@ def test_rendering_ends_in_text_or_template_error(text: str, variables: dict[str
 
 @pytest.mark.slow
 @given(st.text(st.characters(exclude_characters="{")).filter(lambda text: not _is_json(text)))
-def test_a_text_without_marks_is_itself(text: str) -> None:
+def test_a_text_without_marks_is_unchanged(text: str) -> None:
     """It is equal byte for byte, whatever its line ends."""
     assert TEMPLATES.render_prompt(text, {"a": "b"}) == text
     assert TEMPLATES.render(text, {"a": "b"}) == text
@@ -80,7 +80,7 @@ DOCUMENTS = st.recursive(
 
 @pytest.mark.slow
 @given(DOCUMENTS, st.text().filter(lambda value: not is_template(value)))
-def test_json_stays_json_with_values_put_in(document: Any, value: str) -> None:
+def test_json_stays_json_with_inserted_values(document: Any, value: str) -> None:
     """The result parses, and equals the document with each text rendered."""
     value = value.removesuffix("\n")
 
@@ -102,7 +102,7 @@ def test_json_stays_json_with_values_put_in(document: Any, value: str) -> None:
 @pytest.mark.slow
 @settings(max_examples=40)
 @given(st.lists(PIECES, max_size=6).map("".join))
-def test_references_have_all_that_is_read(text: str) -> None:
+def test_references_include_all_variables_that_are_read(text: str) -> None:
     """A variable that a rendering reads is one of its references."""
     read: set[str] = set()
     for name in TEMPLATES.references(text) | set("abcdefghijklmnopqrstuvwxyz"):

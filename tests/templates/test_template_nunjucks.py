@@ -54,8 +54,8 @@ def test_values_convert_as_in_javascript(
     assert truth(value) is is_true
 
 
-def test_equality_and_order_say_what_both_languages_say() -> None:
-    """If the languages differ, an error is raised; see the refusals."""
+def test_equality_and_order_agree_in_both_languages() -> None:
+    """An error is raised for operands on which the languages differ; see the refusals."""
     assert same(1, 1.0)
     assert same("a", "a")
     assert not same(1, "one")
@@ -77,7 +77,7 @@ def test_equality_and_order_say_what_both_languages_say() -> None:
         ((1, None), 0, "[1,null]"),
     ],
 )  # fmt: skip
-def test_dump_writes_as_json_stringify(value: Any, spaces: Any, text: str) -> None:
+def test_dump_writes_like_json_stringify(value: Any, spaces: Any, text: str) -> None:
     """Numeric keys come first, only JSON escapes are used, the indent is at most ten spaces."""
     assert dump(value, spaces) == text
 
@@ -110,6 +110,6 @@ EDGES: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("text", "printed"), EDGES, ids=[text for text, _ in EDGES])
-def test_edges_of_filters_and_operators(text: str, printed: str) -> None:
+def test_edge_cases_of_filters_and_operators(text: str, printed: str) -> None:
     """This covers unsuitable values of filters, and empty ones."""
     assert Templates().render(text, {}) == printed

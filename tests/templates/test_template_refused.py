@@ -119,7 +119,7 @@ AT_LOAD: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("text", "what"), AT_LOAD, ids=[text for text, _ in AT_LOAD])
-def test_sc_13_what_only_nunjucks_can_do_is_refused_at_load(text: str, what: str) -> None:
+def test_sc_13_syntax_that_only_nunjucks_supports_is_refused_at_load(text: str, what: str) -> None:
     """The message has the line and an alternative; rendering gives the same one."""
     templates = Templates()
     error = templates.syntax_error(text)
@@ -146,7 +146,7 @@ def test_sc_13_what_only_nunjucks_can_do_is_refused_at_load(text: str, what: str
         "{{ 'r/x' }}{{ '===' }}{# {{ a.length }} #}{% raw %}{{ a === b }}{% endraw %}",
     ],
 )
-def test_what_is_alike_in_both_is_not_refused(text: str) -> None:
+def test_syntax_with_the_same_meaning_in_both_is_accepted(text: str) -> None:
     """Texts that only resemble refused ones are accepted as well."""
     assert Templates().syntax_error(text) is None
 
@@ -180,7 +180,7 @@ WHEN_RENDERED: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("text", "what"), WHEN_RENDERED, ids=[text for text, _ in WHEN_RENDERED])
-def test_what_only_values_can_tell_is_refused_when_rendered(text: str, what: str) -> None:
+def test_errors_that_depend_on_values_are_raised_when_rendered(text: str, what: str) -> None:
     """The message is the same inside of JSON, where no fallback is tried."""
     templates = Templates()
     assert templates.syntax_error(text) is None
@@ -217,7 +217,7 @@ FAULTS: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("text", "message"), FAULTS, ids=[text[:40] for text, _ in FAULTS])
-def test_text_that_is_not_a_template_says_why(text: str, message: str) -> None:
+def test_an_invalid_template_is_reported_with_the_reason(text: str, message: str) -> None:
     """The message is the same at load and when it is rendered."""
     assert Templates().syntax_error(text) == message
     with pytest.raises(TemplateError) as caught:
@@ -286,7 +286,7 @@ INSIDE: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("text", "message"), INSIDE, ids=[text[:40] for text, _ in INSIDE])
-def test_nothing_of_python_is_within_reach(text: str, message: str) -> None:
+def test_python_objects_are_not_accessible(text: str, message: str) -> None:
     """Data has members and no methods; calling or accessing anything else is an error."""
     if not message:
         assert Templates(env={"A": "b"}).render(text, VARIABLES) == ""
@@ -329,21 +329,21 @@ ENDLESS: list[tuple[str, str]] = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("text", "message"), ENDLESS, ids=[text[:40] for text, _ in ENDLESS])
-def test_templates_that_would_not_end_are_stopped(text: str, message: str) -> None:
+def test_endless_templates_are_stopped(text: str, message: str) -> None:
     """Bounds are steps, printed characters, and the size of a value."""
     with pytest.raises(TemplateError) as caught:
         Templates().render(text, VARIABLES)
     assert str(caught.value).startswith(message)
 
 
-def test_numbers_grow_without_end() -> None:
+def test_numbers_are_unbounded() -> None:
     """They are numbers of JavaScript, so a power is cheap."""
     assert Templates().render("{{ 10 ** 10 ** 10 }} {{ -1 * 9 ** 999 }} {{ (-8) ** 0.5 }}", {}) == (
         "1e+100 -Infinity NaN"
     )
 
 
-def test_variables_that_grow_are_stopped() -> None:
+def test_growing_variables_are_stopped() -> None:
     """This also holds if they only refer to each other."""
     variables = {"a": "x" * 3_000_000, "b": "{{ a }}" * 5}
     with pytest.raises(TemplateError, match=f"^{PRINTED}$"):

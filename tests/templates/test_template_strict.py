@@ -46,13 +46,13 @@ USES = [
 
 
 @pytest.mark.parametrize("text", USES)
-def test_using_an_undefined_variable_is_an_error_that_names_it(text: str) -> None:
+def test_the_use_of_an_undefined_variable_is_an_error_that_names_it(text: str) -> None:
     """This covers the variable, a member, an expression and any filter; no gap is printed."""
     assert refused(text) == f"{{{{ missing }}}} is not defined; the test has {NAMES}"
 
 
-def test_the_message_suggests_what_was_meant() -> None:
-    """Without a similar name there is no suggestion."""
+def test_the_message_suggests_the_nearest_name() -> None:
+    """A message without a similar name has no suggestion."""
     assert refused("{{ nme }}") == ('{{ nme }} is not defined; did you mean "name"?')
     assert refused("{{ x }}", {}) == "{{ x }} is not defined; the test has no variables"
 
@@ -72,9 +72,7 @@ def test_the_message_suggests_what_was_meant() -> None:
         ("{{ name.first | upper }}", '"first" is not defined in "Bob"'),
     ],
 )
-def test_an_undefined_member_is_reported_with_what_it_was_looked_for_in(
-    text: str, message: str
-) -> None:
+def test_an_undefined_member_is_reported_with_its_parent(text: str, message: str) -> None:
     """The message distinguishes it from an undefined variable."""
     assert refused(text) == message
 
@@ -95,6 +93,6 @@ def test_an_undefined_member_is_reported_with_what_it_was_looked_for_in(
         ("{{ env.HOME }} {{ env.NOT_THERE }}", "/h "),
     ],
 )
-def test_asking_about_an_undefined_variable_is_not_a_use_of_it(text: str, printed: str) -> None:
+def test_a_check_for_an_undefined_variable_is_not_a_use_of_it(text: str, printed: str) -> None:
     """Conditions, tests, comparison and defaults work, along chains of members; `env` has any name."""
     assert render(text) == printed

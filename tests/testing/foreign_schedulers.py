@@ -18,7 +18,7 @@ from trioeval.testing.foreign import Emit, ForeignJob, Send
 async def fan_out(
     jobs: Sequence[ForeignJob], lanes: Sequence[LaneSpec], send: Send, emit: Emit
 ) -> None:
-    """One task a job behind a capacity limiter a lane, results as they come: what everybody writes first."""
+    """Run one task for each job behind a capacity limiter for each lane, with results as they arrive."""
     limiters = {lane.name: trio.CapacityLimiter(lane.max_concurrency) for lane in lanes}
 
     async def run(job: ForeignJob) -> None:
@@ -34,7 +34,7 @@ async def fan_out(
 async def fan_out_and_collect(
     jobs: Sequence[ForeignJob], lanes: Sequence[LaneSpec], send: Send, emit: Emit
 ) -> None:
-    """The same, with all results at the end, and in order; a failure is not thought of."""
+    """Do the same, with all results at the end, and in order; failures are not handled."""
     limiters = {lane.name: trio.CapacityLimiter(lane.max_concurrency) for lane in lanes}
     results: dict[int, object] = {}
 
@@ -52,7 +52,7 @@ async def fan_out_and_collect(
 async def metered(
     jobs: Sequence[ForeignJob], lanes: Sequence[LaneSpec], send: Send, emit: Emit
 ) -> None:
-    """A run of aiometer for each lane, side by side; it has no burst and no least gap of its own."""
+    """Run aiometer for each lane, concurrently; it has no burst and no minimum gap."""
     line = InOrder(emit)
 
     async def run(job: ForeignJob) -> None:
@@ -74,9 +74,9 @@ async def metered(
 async def semaphored(
     jobs: Sequence[ForeignJob], lanes: Sequence[LaneSpec], send: Send, emit: Emit
 ) -> None:
-    """A task a job behind a semaphore of anyio a lane, with retries; it knows no rate.
+    """Run one task for each job behind a semaphore of anyio for each lane, with retries and without a rate.
 
-    It waits as long as it is asked to, outside of the semaphore. The other jobs do not hear of it.
+    It waits as long as requested, outside of the semaphore. The other jobs are not affected.
     """
     line = InOrder(emit)
     slots = {lane.name: anyio.Semaphore(lane.max_concurrency) for lane in lanes}
@@ -86,9 +86,9 @@ async def semaphored(
         for again in range(retries[job.lane] + 1):
             async with slots[job.lane]:
                 result = await attempt(send, job)
-            if not is_curable(result) or again == retries[job.lane]:
+            if not may_be_retried(result) or again == retries[job.lane]:
                 break
-            await anyio.sleep(wait_asked(result) or 2**again / 4)
+            await anyio.sleep(requested_wait(result) or 2**again / 4)
         await line.put(job.index, result)
 
     async with anyio.create_task_group() as group:
@@ -99,7 +99,7 @@ async def semaphored(
 async def sleeping(
     jobs: Sequence[ForeignJob], lanes: Sequence[LaneSpec], send: Send, emit: Emit
 ) -> None:
-    """One limiter for everything, in which jobs wait for their rate and rest before they call again."""
+    """Run jobs in one limiter, in which they wait for their rate and back off before they retry."""
     line = InOrder(emit)
     slots = trio.Semaphore(min((lane.max_concurrency for lane in lanes), default=1))
     states = {lane.name: LaneState(lane) for lane in lanes}
@@ -109,10 +109,10 @@ async def sleeping(
         for again in range(state.lane.retries + 1):
             await state.wait_open()
             result = await attempt(send, job)
-            state.hear(result)
-            if not is_curable(result) or again == state.lane.retries:
+            state.on_result(result)
+            if not may_be_retried(result) or again == state.lane.retries:
                 break
-            await trio.sleep(wait_asked(result) or 2**again / 4)
+            await trio.sleep(requested_wait(result) or 2**again / 4)
         slots.release()
         await line.put(job.index, result)
 
@@ -124,7 +124,7 @@ async def sleeping(
 
 @attrs.define(eq=False)
 class LaneState:
-    """When a lane may start its next call, by its rate, its gap, and what it was asked to wait."""
+    """The next possible start of a lane, by its rate, its gap, and requested waits."""
 
     lane: LaneSpec
     burst: int = attrs.field()
@@ -147,15 +147,15 @@ class LaneState:
         return max([self.blocked_until, *bounds])
 
     async def wait_open(self, tick: float = 0.0) -> None:
-        """Wait until a call may start, and note its start; look only every `tick` seconds, if any."""
+        """Wait until a call may start, and record its start; check every `tick` seconds only, if given."""
         async with self.turn:
             while (now := trio.current_time()) < self.open_at:  # noqa: ASYNC110 - the block may grow
                 await trio.sleep_until(now + tick if tick else self.open_at)
             self.starts.append(trio.current_time())
 
-    def hear(self, result: object) -> None:
+    def on_result(self, result: object) -> None:
         """Apply a refusal: it blocks the whole lane."""
-        self.blocked_until = max(self.blocked_until, trio.current_time() + wait_asked(result))
+        self.blocked_until = max(self.blocked_until, trio.current_time() + requested_wait(result))
 
 
 Defect: TypeAlias = Literal[
@@ -169,13 +169,13 @@ Defect: TypeAlias = Literal[
     "answers are lost",
     "a task is left behind",
     "rests in its slot",
-    "waits asked for are not heard",
+    "requested waits are ignored",
     "one retry too many",
     "final failures are repeated",
     "waits count against the timeout",
     "timeouts are not kept",
     "the deadline is not kept",
-    "a stop is not heard",
+    "a stop is ignored",
     "a stop cuts calls off",
     "goes on when it is cancelled",
 ]
@@ -183,9 +183,9 @@ Defect: TypeAlias = Literal[
 
 @attrs.frozen
 class Careful:
-    """One task a lane, which starts its jobs in turn, and one task a call: keeps every law.
+    """One task for each lane, which starts its jobs in turn, and one task for each call: keeps every law.
 
-    Unless it is given a defect.
+    A defect breaks some of them.
     """
 
     defect: Defect | None = None
@@ -233,7 +233,7 @@ class _CarefulRun:
     async def watch_stop(self) -> None:
         await self.stop.wait()
         for feed in self.feeds:
-            if self.defect != "a stop is not heard":
+            if self.defect != "a stop is ignored":
                 feed.cancel("the run is stopped")
 
     async def serve(self, lane: LaneSpec, jobs: Sequence[ForeignJob]) -> None:
@@ -278,24 +278,24 @@ class _CarefulRun:
             failed = isinstance(result, Exception)
             if failed and self.defect == "a failure ends its lane":
                 lane.cancel()
-            if self.defect != "waits asked for are not heard":
-                state.hear(result)
-            mishaps += is_mishap(result)
+            if self.defect != "requested waits are ignored":
+                state.on_result(result)
+            mishaps += is_transient(result)
             most = state.lane.retries + (self.defect == "one retry too many")
-            curable = is_curable(result) or (
+            curable = may_be_retried(result) or (
                 self.defect == "final failures are repeated" and failed and worked < 1
             )
             again = not in_time.cancelled_caught and curable and mishaps <= most
             if again and self.defect == "rests in its slot":
-                await trio.sleep(1.5 + wait_asked(result))
+                await trio.sleep(1.5 + requested_wait(result))
                 await state.wait_open()
                 continue
             if not (failed and not again and self.defect == "a failure keeps its slot"):
                 slots.release()
             if not again:
                 break
-            heard = self.defect != "waits asked for are not heard"
-            await trio.sleep(1.5 + wait_asked(result) * heard)
+            obeyed = self.defect != "requested waits are ignored"
+            await trio.sleep(1.5 + requested_wait(result) * obeyed)
             await self._wait(state, slots)
         if self.defect == "answers are lost" and job.index:
             result = None
@@ -310,24 +310,24 @@ async def attempt(send: Send, job: ForeignJob) -> object:
         return error
 
 
-def is_curable(result: object) -> bool:
-    """Whether a call may be made again."""
+def may_be_retried(result: object) -> bool:
+    """Return whether a call may be retried."""
     return isinstance(result, CallError) and result.fault in (Fault.TRANSIENT, Fault.RATE_LIMITED)
 
 
-def is_mishap(result: object) -> bool:
-    """Whether a call failed by mishap."""
+def is_transient(result: object) -> bool:
+    """Return whether a call failed transiently."""
     return isinstance(result, CallError) and result.fault is Fault.TRANSIENT
 
 
-def wait_asked(result: object) -> float:
-    """Seconds that a provider asked to wait."""
+def requested_wait(result: object) -> float:
+    """Return the seconds that a provider requested to wait."""
     return (result.retry_after or 0.0) if isinstance(result, CallError) else 0.0
 
 
 @attrs.define(eq=False)
 class InOrder:
-    """Emits results in order, whatever the order in which they come."""
+    """Emits results in order, in whatever order they arrive."""
 
     _emit: Emit
     _waiting: list[tuple[int, object]] = attrs.field(factory=list)
@@ -335,11 +335,11 @@ class InOrder:
     _turn: anyio.Lock = attrs.field(factory=anyio.Lock)
 
     def has(self, index: int) -> bool:
-        """Whether a result is known, emitted or not."""
+        """Return whether a result is known, emitted or not."""
         return index < self._next or any(index == known for known, _ in self._waiting)
 
     async def put(self, index: int, result: object) -> None:
-        """Emit what can be emitted now that this result is known."""
+        """Emit all results that can be emitted with this one."""
         heapq.heappush(self._waiting, (index, result))
         async with self._turn:
             while self._waiting and self._waiting[0][0] == self._next:

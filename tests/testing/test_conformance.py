@@ -34,7 +34,7 @@ from trioeval.testing.conformance import (
 from trioeval.testing.foreign import Emit, ForeignJob, ForeignReply, Scheduler, Send, call_of
 from trioeval.testing.scenario import RunScenario
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # hundreds of runs a test
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # hundreds of runs for each test
 
 
 _ONLY_JOBS: list[Capability] = ["timeout", "deadline", "stop"]
@@ -49,7 +49,7 @@ async def kernel(
     deadline: float,
     stop: trio.Event,
 ) -> None:
-    """Our own kernel, as a scheduler like any other."""
+    """The kernel, as a scheduler like any other."""
 
     async def perform(job: Job[ForeignJob], calls: Calls[ForeignJob]) -> ForeignReply:
         return await calls(job.lane, send, job.payload)
@@ -61,10 +61,10 @@ async def kernel(
     await run_plan(plan, perform, lanes=Lanes(lanes), emit=hand_on, deadline=deadline, stop=stop)
 
 
-async def ends_at_once(
+async def invent_results(
     jobs: Sequence[ForeignJob], lanes: Sequence[LaneSpec], send: Send, emit: Emit
 ) -> None:
-    """Invents results."""
+    """Return invented results."""
     for job in jobs:
         await emit(job.index, ForeignReply(job.index))
 
@@ -72,7 +72,7 @@ async def ends_at_once(
 @pytest.mark.parametrize("seed", [0, 3])
 @pytest.mark.parametrize("scheduler", [kernel, Careful()], ids=["kernel", "careful"])
 def test_a_scheduler_that_keeps_every_law_passes(scheduler: Scheduler, seed: int) -> None:
-    """Our kernel is one, and it is not the only one."""
+    """The kernel does, and it is not the only one."""
     check_scheduler(lambda: scheduler, examples=300, seed=seed)
 
 
@@ -90,13 +90,13 @@ def test_a_scheduler_that_keeps_every_law_passes(scheduler: Scheduler, seed: int
         (semaphored, [], "PACE TURN RETRY_AFTER"),
         (semaphored, ["rate", "gap"], "TURN RETRY_AFTER"),
         (sleeping, [], "EAGER ISOLATION SLOT"),
-        (ends_at_once, [], "HONEST"),
+        (invent_results, [], "HONEST"),
     ],
 )
 def test_a_foreign_scheduler_breaks_exactly_these_laws(
     scheduler: Scheduler, unsupported: list[Capability], laws: str
 ) -> None:
-    """Each law that it breaks is found, and none that it keeps; what it does not offer is not asked for."""
+    """Each law that it breaks is found, and none that it keeps; unsupported features are not tested."""
     lacking = [*_ONLY_JOBS, *unsupported]
     found = broken_laws(lambda: scheduler, examples=150, unsupported=lacking)
     assert " ".join(found) == laws
@@ -115,13 +115,13 @@ def test_a_foreign_scheduler_breaks_exactly_these_laws(
         ("answers are lost", "HONEST"),
         ("a task is left behind", "LEAK"),
         ("rests in its slot", "EAGER SLOT"),
-        ("waits asked for are not heard", "RETRY_AFTER ATTEMPTS"),
+        ("requested waits are ignored", "RETRY_AFTER ATTEMPTS"),
         ("one retry too many", "ATTEMPTS"),
         ("final failures are repeated", "ATTEMPTS"),
         ("waits count against the timeout", "LIMIT"),
         ("timeouts are not kept", "LIMIT"),
         ("the deadline is not kept", "DEADLINE"),
-        ("a stop is not heard", "DRAIN"),
+        ("a stop is ignored", "DRAIN"),
         ("a stop cuts calls off", "DRAIN"),
         ("goes on when it is cancelled", "DEADLINE"),
     ],
@@ -133,8 +133,8 @@ def test_one_defect_breaks_exactly_these_laws(defect: Defect, laws: str) -> None
     assert " ".join(found) == laws
 
 
-def test_all_broken_laws_are_told_with_the_smallest_scenario_of_each() -> None:
-    """The failure has the smallest scenario of each broken law; unselected laws are left out."""
+def test_all_broken_laws_are_reported_with_their_smallest_scenarios() -> None:
+    """Unselected laws are left out."""
     with pytest.raises(AssertionError) as caught:
         check_scheduler(lambda: Careful("answers are lost"))
     assert str(caught.value).splitlines() == [
@@ -164,8 +164,8 @@ def test_all_broken_laws_are_told_with_the_smallest_scenario_of_each() -> None:
     ]
 
 
-def test_a_limiter_that_rests_in_its_slot_is_shown_doing_so() -> None:
-    """The timeline shows the refusal, the rest, and the job that waits for it."""
+def test_the_timeline_shows_a_back_off_that_holds_a_slot() -> None:
+    """It shows the refusal, the back-off, and the job that waits for the slot."""
     (breach,) = broken_laws(lambda: sleeping, laws=["SLOT"], unsupported=_ONLY_JOBS).values()
     assert str(breach).splitlines() == [
         (
@@ -186,8 +186,8 @@ def test_a_limiter_that_rests_in_its_slot_is_shown_doing_so() -> None:
     ]
 
 
-def test_a_scheduler_that_hangs_is_told_from_one_that_raises() -> None:
-    """A hanging and a raising scheduler are reported differently, and neither ends the check."""
+def test_a_hanging_scheduler_is_distinguished_from_one_that_raises() -> None:
+    """Neither ends the check."""
     found = broken_laws(lambda: Careful("a failure keeps its slot"), laws=["TOTAL"])
     assert found["TOTAL"].message.startswith("TOTAL is broken: the scheduler failed: it had not")
     found = broken_laws(lambda: fan_out_and_collect, laws=["TOTAL"], unsupported=CAPABILITIES)
@@ -197,15 +197,15 @@ def test_a_scheduler_that_hangs_is_told_from_one_that_raises() -> None:
 
 
 def test_equal_seeds_find_equal_scenarios() -> None:
-    """A failure can be looked at again."""
+    """A failure can be reproduced."""
     first, second = (
         broken_laws(lambda: Careful("last job first"), examples=50, seed=7) for _ in range(2)
     )
     assert first == second
 
 
-def test_what_is_not_supported_is_not_drawn() -> None:
-    """Of everything that can be declared, nothing is left in a scenario."""
+def test_unsupported_features_are_not_drawn() -> None:
+    """No scenario has a feature that is declared as unsupported."""
 
     @given(outside_scenarios(unsupported=CAPABILITIES))
     @settings(max_examples=100, database=None)
@@ -219,8 +219,8 @@ def test_what_is_not_supported_is_not_drawn() -> None:
     is_plain()
 
 
-def test_what_cannot_be_judged_is_refused() -> None:
-    """It would pass without having been looked at."""
+def test_checks_that_cannot_be_made_are_rejected() -> None:
+    """They would pass without an examination."""
     with pytest.raises(UsageError) as caught:
         check_scheduler(Careful, laws=["AIMD"])
     known = ", ".join(OUTSIDE_LAWS)
@@ -231,8 +231,8 @@ def test_what_cannot_be_judged_is_refused() -> None:
     assert str(caught.value) == f"unsupported must be some of {known}, got serial"
 
 
-def test_an_argument_that_the_scheduler_does_not_take_is_named_before_any_run() -> None:
-    """Else its own call would be reported as a failure of the scheduler."""
+def test_an_argument_that_the_scheduler_lacks_is_named_before_any_run() -> None:
+    """Otherwise the call would be reported as a failure of the scheduler."""
     with pytest.raises(UsageError) as caught:
         check_scheduler(lambda: fan_out)
     assert str(caught.value) == (
@@ -243,7 +243,7 @@ def test_an_argument_that_the_scheduler_does_not_take_is_named_before_any_run() 
 
 @attrs.define
 class TokenBucket:
-    """A pace that people write: a bucket of `burst` tokens. It changes itself."""
+    """A usual pace: a bucket of `burst` tokens. It is mutable."""
 
     rpm: float | None
     burst: int
@@ -272,7 +272,7 @@ class TokenBucket:
 
 @attrs.define
 class FixedMinutes:
-    """A pace that people write: so many starts in each minute of the clock. It knows no gap."""
+    """A usual pace: a number of starts in each minute of the clock. It has no gap."""
 
     rpm: float | None
     burst: int
@@ -294,7 +294,7 @@ def our_pace(rpm: float | None, burst: int, min_gap: float) -> Pace:
 
 @pytest.mark.parametrize("make", [our_pace, TokenBucket])
 def test_an_exact_pace_passes(make: MakePace) -> None:
-    """Whether it gives the next state or changes itself."""
+    """This holds for a pace that returns the next state and for a mutable one."""
     check_pacer(make)
 
 
@@ -309,14 +309,14 @@ def test_an_exact_pace_passes(make: MakePace) -> None:
     ],
     ids=["fixed minutes", "burst too large", "gap too large", "waits at first", "impatient"],
 )
-def test_a_pace_that_errs_breaks_exactly_these_rules(make: MakePace, rules: str) -> None:
+def test_a_wrong_pace_breaks_exactly_these_rules(make: MakePace, rules: str) -> None:
     """Each rule that it breaks is found, and none that it keeps."""
     assert " ".join(broken_pace_rules(make)) == rules
 
 
 @attrs.frozen
 class Impatient:
-    """Names instants that lie a little before now."""
+    """A pace that returns instants slightly before now."""
 
     pace: Pace
 
@@ -327,8 +327,8 @@ class Impatient:
         return Impatient(self.pace.take(now))
 
 
-def test_a_broken_pace_is_told_with_its_smallest_example() -> None:
-    """A broken pace is reported with limits, requests and the right instants."""
+def test_a_wrong_pace_is_reported_with_its_smallest_example() -> None:
+    """The report has the limits, the requests and the right instants."""
     with pytest.raises(AssertionError) as caught:
         check_pacer(lambda rpm, burst, gap: our_pace(rpm, burst + 1, gap))
     assert str(caught.value).splitlines()[:4] == [

@@ -38,7 +38,7 @@ _TURNS_CANCELLATION = ("swallows the cancellation", "makes an error of the cance
 
 @attrs.define(eq=False)
 class Slow:
-    """A provider that takes a second, correct unless it is given a defect."""
+    """A provider that takes a second, correct except for a given defect."""
 
     defect: Defect | None = None
     fails: bool = False
@@ -85,14 +85,14 @@ class Slow:
         with trio.CancelScope(shield=self.defect == "hides from the cancellation"):
             await trio.sleep(4)
         if self.defect == "loses its connections":
-            self.connections.release()  # not when it is cancelled
+            self.connections.release()  # not when the call is cancelled
         if self.fails:
             raise CallError(Fault.TRANSIENT, "the server is down")
         return Reply(output=self.last if self.defect == "mixes up replies" else request.prompt)
 
 
 def broken(defect: Defect | None) -> str:
-    """The promises that are found broken, on a virtual clock."""
+    """Return the promises that are found broken, on a virtual clock."""
 
     async def main() -> str:
         provider, failing = Slow(defect), Slow(defect, fails=True)
@@ -130,8 +130,8 @@ def test_a_provider_breaks_exactly_these_promises(defect: Defect | None, promise
     assert broken(defect) == promises
 
 
-def test_all_broken_promises_are_told_with_what_was_seen() -> None:
-    """Each broken promise is reported with its first violation."""
+def test_all_broken_promises_are_reported_with_their_violation() -> None:
+    """The first violation of each is reported."""
 
     async def main() -> None:
         await check_provider(lambda: Slow("hides from the cancellation"))
@@ -146,8 +146,8 @@ def test_all_broken_promises_are_told_with_what_was_seen() -> None:
     ]
 
 
-def test_a_provider_that_does_not_answer_is_not_looked_at_further() -> None:
-    """Nothing can be said of it."""
+def test_a_provider_that_does_not_respond_is_not_checked_further() -> None:
+    """No other promise can be checked."""
 
     async def silent(_request: Request, /) -> Any:
         await trio.lowlevel.checkpoint()
@@ -161,7 +161,7 @@ def test_a_provider_that_does_not_answer_is_not_looked_at_further() -> None:
 
 
 def test_the_echo_provider_keeps_its_promises() -> None:
-    """Calls that take no time can be checked as well."""
+    """Calls that take no time can be checked too."""
 
     async def main() -> None:
         await check_provider(EchoProvider, belongs=echoes)
@@ -172,7 +172,7 @@ def test_the_echo_provider_keeps_its_promises() -> None:
 @pytest.mark.slow
 @pytest.mark.network
 def test_the_openai_provider_keeps_its_promises(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over real sockets: one server that answers after a while, and one that fails."""
+    """The check uses real sockets: one server that responds after a delay, and one that fails."""
     monkeypatch.setenv("NO_PROXY", "*")
 
     async def main() -> None:
@@ -205,7 +205,7 @@ async def check_openai(client: HttpClient, good: FakeAddress, bad: FakeAddress) 
 
 
 async def requests(address: FakeAddress) -> int:
-    """How many requests a fake provider has seen."""
+    """Return the number of requests that a fake provider has received."""
     stream = await trio.open_tcp_stream(address.host, address.port)
     async with stream:
         await stream.send_all(b"GET /stats HTTP/1.1\r\nhost: fake\r\nconnection: close\r\n\r\n")

@@ -20,7 +20,7 @@ class _Answer:
     """The result of one request."""
 
     at: float
-    """When it came in."""
+    """Instant at which it arrived."""
     ended_at: float
     hint: RateHint | None = None
     error: CallError | None = None
@@ -38,7 +38,7 @@ async def _ask(provider: SimulatedProvider, tokens: int = 0) -> _Answer:
 def _ask_at(
     server: SimulatedServer, instants: list[float], tokens: int = 0
 ) -> tuple[list[_Answer], SimulatedProvider]:
-    """One request at each instant, whatever becomes of the others."""
+    """Send one request at each instant, independently of the others."""
 
     async def main() -> tuple[list[_Answer], SimulatedProvider]:
         provider = SimulatedProvider(server)
@@ -57,27 +57,27 @@ def _ask_at(
 
 
 def test_its_bucket_serves_no_more_than_burst_and_rate() -> None:
-    """In any window of length T at most burst + T·rpm/60 requests are served, and that many are."""
+    """In any window of length T at most burst + T·rpm/60 requests are served, and that many are possible."""
     server = SimulatedServer(rpm=240, burst=3, hints="none")
     answers, provider = _ask_at(server, [n / 16 for n in range(64)])
     served = [answer.at for answer in answers if answer.error is None]
     for (first, begin), (last, end) in itertools.combinations(enumerate(served), 2):
         assert last - first + 1 <= 3 + (end - begin) * 4
-    assert len(served) == 3 + 15  # of 63/16 seconds, four a second
+    assert len(served) == 3 + 15  # 63/16 seconds, four a second
     assert provider.throttled == 64 - len(served)
 
 
 @pytest.mark.parametrize(
-    ("hints", "told"),
+    ("hints", "expected"),
     [("none", None), ("retry_after", 0.75), ("whole_seconds", 1), ("headers", 0.75)],
 )
-def test_a_refusal_names_the_wait_it_was_told_to(hints: str, told: float | None) -> None:
-    """A refusal names the exact wait, the rounded one, or none, as configured."""
+def test_a_refusal_names_the_configured_wait(hints: str, expected: float | None) -> None:
+    """It is the exact wait, the rounded one, or none."""
     server = SimulatedServer(rpm=60, burst=1, hints=hints)  # type: ignore[arg-type]
     answers, _ = _ask_at(server, [0.0, 0.25])
     assert answers[1].error is not None
     assert answers[1].error.fault is Fault.RATE_LIMITED
-    assert answers[1].error.retry_after == told
+    assert answers[1].error.retry_after == expected
 
 
 def test_a_request_after_the_named_wait_is_served() -> None:
@@ -96,8 +96,8 @@ def test_a_request_after_the_named_wait_is_served() -> None:
         run_virtual(main, rpm)
 
 
-def test_good_replies_say_what_is_left() -> None:
-    """Of requests and tokens: limit, remaining, and the seconds until all of it is back."""
+def test_successful_replies_report_the_remaining_allowance() -> None:
+    """They report requests and tokens: limit, remaining, and the seconds until all of it is available."""
     server = SimulatedServer(latency=0.0, rpm=60, burst=4, tpm=120, hints="headers")
     answers, _ = _ask_at(server, [0.0, 0.0, 0.5], tokens=30)
     assert answers[2].hint == RateHint(
@@ -109,7 +109,7 @@ def test_good_replies_say_what_is_left() -> None:
 
 
 def test_tokens_are_counted_by_the_minute() -> None:
-    """A minute's tokens at once, then as the bucket fills; a larger request is served from a full one."""
+    """A minute's tokens are available at once, then as the bucket fills; a larger one needs a full bucket."""
     server = SimulatedServer(latency=0.0, tpm=60)
     answers, _ = _ask_at(server, [0.0, 0.0, 15.0, 30.0], tokens=30)
     assert [answer.error is None for answer in answers] == [True, True, False, True]
@@ -120,7 +120,7 @@ def test_tokens_are_counted_by_the_minute() -> None:
 
 
 def test_a_full_server_refuses_without_a_hint() -> None:
-    """Only so many are served at once; the others are turned away and named no wait."""
+    """Only a fixed number are served at once; the others are refused without a wait."""
     server = SimulatedServer(latency=1.0, max_in_flight=2)
     answers, provider = _ask_at(server, [0.0, 0.0, 0.5, 1.25])
     assert [answer.error is None for answer in answers] == [True, True, False, True]
@@ -130,13 +130,13 @@ def test_a_full_server_refuses_without_a_hint() -> None:
 
 
 def test_latency_grows_in_proportion_beyond_a_number_in_flight() -> None:
-    """Each request is as slow as the requests in flight at its start say."""
+    """The latency of a request depends on the requests in flight at its start."""
     answers, _ = _ask_at(SimulatedServer(latency=1.0, slow_from=2), [0.0] * 4)
     assert sorted(answer.ended_at for answer in answers) == [1.0, 1.0, 1.5, 2.0]
 
 
 def test_latency_varies_within_its_share() -> None:
-    """Evenly around the middle."""
+    """The distribution is uniform around the configured value."""
     answers, _ = _ask_at(SimulatedServer(latency=1.0, jitter=0.5), [0.0] * 200)
     ends = [answer.ended_at for answer in answers]
     assert 0.5 <= min(ends) < 0.6
@@ -144,7 +144,7 @@ def test_latency_varies_within_its_share() -> None:
 
 
 def test_refusals_and_outages_take_the_time_of_a_refusal() -> None:
-    """Which is none, unless it is set; an outage is a mishap, not a refusal."""
+    """The time is 0 by default; an outage is a transient failure, not a refusal."""
     server = SimulatedServer(outages=((0.0, 1.0),), throttle_rate=1.0, refusal_latency=0.25)
     answers, provider = _ask_at(server, [0.5, 1.0])
     faults = [answer.error.fault for answer in answers if answer.error is not None]
@@ -153,8 +153,8 @@ def test_refusals_and_outages_take_the_time_of_a_refusal() -> None:
     assert (provider.errors, provider.throttled) == (1, 1)
 
 
-def test_chance_refuses_and_fails_its_share() -> None:
-    """Refusals come at once, errors after the latency; each request has the chances it has alone."""
+def test_random_refusals_and_failures_have_their_shares() -> None:
+    """Refusals come at once, errors after the latency; each request has the probabilities of a single one."""
     server = SimulatedServer(throttle_rate=0.2, error_rate=0.1, seed=3)
     instants = [float(n) for n in range(1000)]
     answers, provider = _ask_at(server, instants)
@@ -166,7 +166,7 @@ def test_chance_refuses_and_fails_its_share() -> None:
 
 
 def test_a_cancelled_request_leaves_its_counts_right() -> None:
-    """Nothing is in flight after it; it has come in and has cost what it costs."""
+    """It is no longer in flight; it counts as received, with its cost."""
 
     async def main() -> SimulatedProvider:
         provider = SimulatedProvider(SimulatedServer(latency=1.0, rpm=60, burst=2, max_in_flight=1))
@@ -182,13 +182,13 @@ def test_a_cancelled_request_leaves_its_counts_right() -> None:
 
 
 def test_equal_seeds_give_equal_runs() -> None:
-    """So that a figure is a fact."""
+    """Figures are therefore reproducible."""
     server = SimulatedServer(jitter=0.5, throttle_rate=0.1, error_rate=0.1, seed=7)
     assert _behind_a_lane(server) == _behind_a_lane(server)
     assert _behind_a_lane(server) != _behind_a_lane(attrs.evolve(server, seed=8))
 
 
-def test_what_it_returns_reaches_a_body_as_its_value() -> None:
+def test_its_result_reaches_a_body_as_its_value() -> None:
     """A `Metered` is unwrapped by the lane: the numbers of the requests."""
     assert _behind_a_lane(SimulatedServer()) == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
 
@@ -211,15 +211,17 @@ def test_what_it_returns_reaches_a_body_as_its_value() -> None:
         (lambda: SimulatedServer(burst=0), "SimulatedServer.burst must be at least 1, got 0"),
     ],
 )
-def test_impossible_settings_are_refused(make: Callable[[], SimulatedServer], message: str) -> None:
-    """With the field, the range and the value."""
+def test_impossible_settings_are_rejected(
+    make: Callable[[], SimulatedServer], message: str
+) -> None:
+    """The message has the field, the range and the value."""
     with pytest.raises(UsageError) as caught:
         make()
     assert str(caught.value) == message
 
 
 def _behind_a_lane(server: SimulatedServer) -> list[object]:
-    """What ten jobs of one call get, or what kind of outcome they have."""
+    """Return the results of ten jobs of one call, or the kinds of their outcomes."""
 
     async def main() -> list[Outcome[int]]:
         provider = SimulatedProvider(server)

@@ -1,4 +1,4 @@
-"""A run that is watched, small enough to say everything of it."""
+"""A small run that can be watched and controlled."""
 
 import attrs
 import trio
@@ -13,18 +13,18 @@ RUN = "eval-20260115T093000-5f0c21"
 
 @attrs.define(eq=False)
 class WatchedRun:
-    """Lanes, and what was asked of the run."""
+    """Its lanes, and the commands that it received."""
 
     lanes: Lanes
     id: str = RUN
     done: int = 0
     stops: int = 0
     askers: list[int | None] = attrs.field(factory=list)
-    """The processes that have stopped or cancelled it."""
+    """The processes that have stopped or cancelled the run."""
     cancelled: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     activity: Activity = attrs.field(factory=lambda: Activity(trio.current_time()))
     states: int = 0
-    """How often somebody wished to know how it stands."""
+    """The number of requests for the state."""
 
     def state(self) -> RunSnapshot:
         self.states += 1
@@ -61,5 +61,5 @@ class WatchedRun:
 
 
 def watched_run(*specs: LaneSpec, run_id: str = RUN) -> WatchedRun:
-    """Inside of `trio.run`."""
+    """Must be called inside of `trio.run`."""
     return WatchedRun(Lanes(specs or [LaneSpec("a", 4, rpm=60, tpm=600), LaneSpec("b")]), run_id)

@@ -1,4 +1,4 @@
-"""A run and those who watch it, over a real socket: what each is told, and that none harms the run."""
+"""A run and its watchers over a real socket: the messages that each receives, and the safety of the run."""
 
 import json
 import logging
@@ -45,7 +45,7 @@ def refuse_warnings(text: str) -> None:
 
 
 def in_trio(main: Callable[[], Awaitable[None]]) -> None:
-    """In virtual time: what is sent over a socket of this process has arrived before the clock jumps."""
+    """Run in virtual time: data sent over a socket of this process has arrived before the clock jumps."""
 
     async def bounded() -> None:
         with trio.fail_after(60):
@@ -61,12 +61,12 @@ async def served(run: WatchedRun) -> AsyncIterator[TellRow]:
 
 
 def raw() -> trio.SocketStream:
-    """A connection of somebody who keeps to no rule."""
+    """A connection of a client that follows no rule."""
     return trio.SocketStream(trio.socket.from_stdlib_socket(connect_to(RUN)))
 
 
 async def answers(stream: trio.SocketStream, count: int) -> list[dict[str, Any]]:
-    """The next answers that come over it, or those until its end."""
+    """The next answers on the connection, or those until its end."""
     read, found = b"", list[dict[str, Any]]()
     while len(found) < count and (more := await stream.receive_some()):
         read += more
@@ -76,8 +76,8 @@ async def answers(stream: trio.SocketStream, count: int) -> list[dict[str, Any]]
     return found
 
 
-def test_a_watcher_sees_the_newest_state_and_which_rows_are_new() -> None:
-    """At most four states a second; the last is that of the end, and then the iterators end."""
+def test_a_watcher_sees_the_latest_state_and_the_new_rows() -> None:
+    """At most four states a second are sent; the last is that of the end, and then the iterators end."""
 
     async def main() -> None:
         run = watched_run()
@@ -102,7 +102,7 @@ def test_a_watcher_sees_the_newest_state_and_which_rows_are_new() -> None:
         async with trio.open_nursery() as nursery:
             async with served(run) as tell:
                 assert live_run_ids() == [RUN]
-                tell(0, None)  # before anybody was there
+                tell(0, None)  # before a watcher has connected
                 begin = trio.current_time()
                 nursery.start_soon(watch)
                 await first.wait()
@@ -117,15 +117,15 @@ def test_a_watcher_sees_the_newest_state_and_which_rows_are_new() -> None:
         assert states[0].keys() == run.state().json().keys()
         assert [lane["name"] for lane in states[0]["lanes"]] == ["a", "b"]
         assert states[-1]["done"] == 9
-        told = [(row["index"], row["task"]) for news in rows for row in news["rows"]]
-        assert told == [(3, "t"), (4, None), (5, None)]
+        reported = [(row["index"], row["task"]) for news in rows for row in news["rows"]]
+        assert reported == [(3, "t"), (4, None), (5, None)]
         assert not any(news["missed"] for news in rows)
 
     in_trio(main)
 
 
-def test_a_watcher_steers_the_run_and_gets_an_answer() -> None:
-    """Also where it refuses, and where the command ends what the watcher is served by."""
+def test_a_watcher_controls_the_run_and_gets_an_answer() -> None:
+    """It also gets one if the command is refused, or ends the run."""
 
     async def main() -> None:
         run = watched_run()
@@ -143,7 +143,7 @@ def test_a_watcher_steers_the_run_and_gets_an_answer() -> None:
                 answer = await ask({"do": "retune", "lane": "b", "maxConcurrency": 0})
                 assert not answer["ok"]
                 assert answer["error"].startswith("maxConcurrency must be a whole number from 1")
-                answer = await ask({"do": "pause", "lane": "\ud800"})  # half a character
+                answer = await ask({"do": "pause", "lane": "\ud800"})  # a lone surrogate
                 assert answer["error"].startswith(r"unknown lane '\ud800'")
                 assert await ask({"do": "stop"}) == {"ok": True}
                 assert run.stops == 1
@@ -156,8 +156,8 @@ def test_a_watcher_steers_the_run_and_gets_an_answer() -> None:
     in_trio(main)
 
 
-def test_nobody_is_served_without_a_wheel() -> None:
-    """With `--no-live` nothing listens, and to tell of rows is nothing."""
+def test_without_live_no_socket_exists() -> None:
+    """With `--no-live` nothing listens, and reports of rows do nothing."""
 
     async def main() -> None:
         async with serve_live(None, refuse_warnings) as tell:
@@ -170,8 +170,8 @@ def test_nobody_is_served_without_a_wheel() -> None:
     in_trio(main)
 
 
-def test_a_run_that_nobody_watches_makes_no_picture_of_itself() -> None:
-    """It costs nothing."""
+def test_a_run_without_watchers_computes_no_state() -> None:
+    """An unwatched run costs nothing."""
 
     async def main() -> None:
         run = watched_run()
@@ -184,8 +184,8 @@ def test_a_run_that_nobody_watches_makes_no_picture_of_itself() -> None:
     in_trio(main)
 
 
-def test_an_error_of_the_run_comes_out_as_it_is() -> None:
-    """And the socket is gone."""
+def test_an_error_of_the_run_is_raised_unchanged() -> None:
+    """The socket is removed."""
 
     async def main() -> None:
         with pytest.raises(KeyError, match="its own"):
@@ -213,8 +213,8 @@ def test_an_error_of_the_run_comes_out_as_it_is() -> None:
         (b"x" * 70_000, "a line has at most 65536 bytes"),
     ],
 )
-def test_bad_input_gets_an_answer_and_does_no_harm(sent: bytes, says: str) -> None:
-    """The run goes on, and so do those who watch it."""
+def test_bad_input_gets_an_answer_and_has_no_effect(sent: bytes, says: str) -> None:
+    """The run continues, and so do its other watchers."""
 
     async def main() -> None:
         run = watched_run()
@@ -224,7 +224,7 @@ def test_bad_input_gets_an_answer_and_does_no_harm(sent: bytes, says: str) -> No
                 (answer,) = await answers(stream, 1)
                 assert not answer["ok"]
                 assert answer["error"].startswith(says)
-                if sent.endswith(b"\n"):  # the next line is heard
+                if sent.endswith(b"\n"):  # the next line is read
                     await stream.send_all(b'{"id":2,"do":"pause","lane":"b"}\n')
                     assert await answers(stream, 1) == [{"type": "answer", "id": 2, "ok": True}]
                 else:
@@ -239,8 +239,8 @@ def test_bad_input_gets_an_answer_and_does_no_harm(sent: bytes, says: str) -> No
 @given(
     st.lists(st.binary(max_size=60) | st.sampled_from([b"\n", b"{}", b'{"id":1}\n']), max_size=6)
 )
-def test_whatever_is_sent_the_run_is_served(parts: list[bytes]) -> None:
-    """In pieces, without an end, and with the connection cut off after it."""
+def test_the_run_is_served_whatever_is_sent(parts: list[bytes]) -> None:
+    """Data may come in pieces and without an end, and the connection may be cut off after it."""
 
     async def main() -> None:
         run = watched_run()
@@ -254,21 +254,23 @@ def test_whatever_is_sent_the_run_is_served(parts: list[bytes]) -> None:
     in_trio(main)
 
 
-def test_who_does_not_read_holds_nobody_up_and_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not the others, nor the end of the run, and he is not sent what piled up."""
+def test_a_client_that_does_not_read_delays_nothing_and_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It delays neither others nor the end of the run, and does not receive the backlog."""
     monkeypatch.setattr(live_server, "_PATIENCE", 0.6)
     monkeypatch.setattr(live_server, "_EVERY", 0.01)
     monkeypatch.setattr(live_server, "_SHARE", 1)
 
     async def main() -> None:
-        # So large a state that a few of them fill what the system keeps for a reader.
+        # The state is so large that a few of them fill the buffer of the system for a reader.
         run = watched_run(*(LaneSpec(f"{n}-{'x' * 2000}") for n in range(60)))
         async with served(run):
             slow = raw()
             is_dropped = select.poll()
             is_dropped.register(
                 slow.socket.fileno(), 0
-            )  # it tells of an end, and of nothing to read
+            )  # the end is reported, with nothing to read
             async with open_live(RUN) as live:
                 number = 0
                 async for _state in live.states():
@@ -279,7 +281,7 @@ def test_who_does_not_read_holds_nobody_up_and_is_dropped(monkeypatch: pytest.Mo
             size = 0
             while more := await slow.receive_some(1_000_000):
                 size += len(more)
-            assert size < 2_000_000  # what was in the system's hands, and no more
+            assert size < 2_000_000  # the buffer of the system, and no more
             again = raw()
             await trio.sleep(0.1)
             begin = trio.current_time()
@@ -290,8 +292,8 @@ def test_who_does_not_read_holds_nobody_up_and_is_dropped(monkeypatch: pytest.Mo
     in_trio(main)
 
 
-def test_who_misses_rows_is_told_that_he_does() -> None:
-    """Nothing piles up: the last are named."""
+def test_a_watcher_that_misses_rows_is_notified() -> None:
+    """No backlog accumulates: the last rows are named."""
 
     async def main() -> None:
         run = watched_run()
@@ -308,8 +310,8 @@ def test_who_misses_rows_is_told_that_he_does() -> None:
     in_trio(main)
 
 
-def test_more_watchers_than_are_served_are_turned_away() -> None:
-    """The run serves 64; whoever comes when one of them is gone is served again."""
+def test_excess_watchers_are_refused() -> None:
+    """The run serves 64; a new watcher is served when one of them has left."""
 
     async def main() -> None:
         async with served(watched_run()), trio.open_nursery() as nursery:
@@ -329,10 +331,10 @@ def test_more_watchers_than_are_served_are_turned_away() -> None:
     in_trio(main)
 
 
-def test_a_fault_in_the_picture_is_logged_and_ends_the_watching_alone(
+def test_an_error_while_computing_the_state_is_logged_and_ends_only_the_watching(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The run is more than its picture."""
+    """The run itself continues."""
 
     async def main() -> None:
         def broken() -> Any:
@@ -349,11 +351,11 @@ def test_a_fault_in_the_picture_is_logged_and_ends_the_watching_alone(
     assert "cannot be served; the run continues" in caplog.text
 
 
-def test_other_versions_and_strangers_under_a_name_are_not_listened_to() -> None:
-    """With a sentence that says which of them it is."""
+def test_other_versions_and_foreign_runs_are_refused() -> None:
+    """The message names which of the two it is."""
 
     async def answered_with(first: bytes) -> str:
-        # Trio's own `bind` takes a thread, of which the clock does not know.
+        # Trio's own `bind` uses a thread, which the virtual clock does not wait for.
         listening = trio.socket.from_stdlib_socket(listen_for(RUN)[0])
 
         async def serve() -> None:
@@ -382,7 +384,7 @@ def test_other_versions_and_strangers_under_a_name_are_not_listened_to() -> None
 
 
 def test_a_cancelled_run_ends_at_once_and_leaves_no_socket(place: Path) -> None:
-    """Whoever watches, and whatever he does."""
+    """This holds for any watcher and any state of it."""
 
     async def main() -> None:
         with trio.CancelScope() as scope:

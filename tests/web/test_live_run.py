@@ -94,16 +94,16 @@ def test_a_run_is_retuned_and_stopped_from_outside(tmp_path: Path, place: Path) 
 
     with running(tmp_path) as process:
         done, total = trio.run(main)
-        _, told = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=60)
     assert 5 <= done <= total == 400
     assert process.returncode == 100
-    assert "continue with: trioeval resume" in told
+    assert "continue with: trioeval resume" in stderr
     if hasattr(socket, "SO_PEERCRED"):
-        assert f"stopping at the request of a viewer (process {os.getpid()}): " in told
+        assert f"stopping at the request of a viewer (process {os.getpid()}): " in stderr
     assert list(place.iterdir()) == []
 
 
-def test_a_run_that_nobody_may_watch_is_not_there(tmp_path: Path, place: Path) -> None:
+def test_a_run_that_must_not_be_watched_is_not_listed(tmp_path: Path, place: Path) -> None:
     """Runs with `--no-live` and killed runs are not listed."""
     with running(tmp_path, "--no-live") as process:
         with pytest.raises(subprocess.TimeoutExpired):

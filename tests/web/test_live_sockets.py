@@ -37,12 +37,12 @@ def test_a_runtime_folder_of_the_user_comes_first() -> None:
         Path("/run/7/trioeval"),
         temporary,
     ]
-    for said in ("", "run", "./run"):
-        assert live_folders({"XDG_RUNTIME_DIR": said}, 7, "/t") == [temporary]
+    for folder_name in ("", "run", "./run"):
+        assert live_folders({"XDG_RUNTIME_DIR": folder_name}, 7, "/t") == [temporary]
     assert live_folders({}, 7, "/t") == [temporary]
 
 
-def test_folder_and_socket_are_the_users_alone(place: Path) -> None:
+def test_folder_and_socket_are_private(place: Path) -> None:
     """Permissions do not depend on the umask."""
     before = os.umask(0)
     try:
@@ -70,7 +70,7 @@ def test_runs_are_listed_while_they_listen(place: Path) -> None:
     assert reachable_runs() == []
 
 
-def test_a_run_is_found_where_the_other_environment_put_it(
+def test_a_run_is_found_in_the_folder_of_another_environment(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Runs of a timer are found from a session, and vice versa."""
@@ -80,7 +80,7 @@ def test_a_run_is_found_where_the_other_environment_put_it(
         connect_to(RUN).close()
 
 
-def test_where_the_runtime_folder_is_gone_the_temporary_one_serves(
+def test_the_temporary_folder_replaces_a_missing_runtime_folder(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A runtime folder of another user is ignored, as after `su`."""
@@ -90,7 +90,7 @@ def test_where_the_runtime_folder_is_gone_the_temporary_one_serves(
         assert path.parent == place
 
 
-def test_what_a_killed_run_left_is_replaced_and_swept(place: Path) -> None:
+def test_the_remains_of_a_killed_run_are_replaced_and_removed(place: Path) -> None:
     """Only old abandoned sockets are removed: a new one may be about to be listened on."""
     for name in (RUN, "old", "new"):
         listen_for(name)[0].close()
@@ -105,30 +105,30 @@ def test_what_a_killed_run_left_is_replaced_and_swept(place: Path) -> None:
 
 def test_a_run_that_listens_is_not_replaced() -> None:
     """A second execution of a run continues without a socket."""
-    told: list[str] = []
+    warnings: list[str] = []
 
     async def main() -> None:
-        async with serve_live(watched_run().steering(), told.append):
-            assert told == []
-            async with serve_live(watched_run().steering(), told.append) as tell:
+        async with serve_live(watched_run().steering(), warnings.append):
+            assert warnings == []
+            async with serve_live(watched_run().steering(), warnings.append) as tell:
                 tell(1, None)
             assert reachable_runs() == [RUN]
         assert reachable_runs() == []
 
     trio.run(main)
-    assert told == [f"the live server cannot start: a run {RUN} is running already"]
+    assert warnings == [f"the live server cannot start: a run {RUN} is running already"]
 
 
 def why_not(run_id: str = RUN) -> str:
     """Return the warning that a run cannot be watched; the run continues."""
-    told: list[str] = []
+    warnings: list[str] = []
 
     async def main() -> None:
-        async with serve_live(watched_run(run_id=run_id).steering(), told.append) as tell:
+        async with serve_live(watched_run(run_id=run_id).steering(), warnings.append) as tell:
             tell(1, None)
 
     trio.run(main)
-    (text,) = told
+    (text,) = warnings
     with pytest.raises(NotLiveError):
         connect_to(run_id)
     assert reachable_runs() == []
@@ -160,7 +160,7 @@ def test_a_link_or_file_in_place_of_the_folder_is_not_followed(place: Path) -> N
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs rights to give files away")
-def test_a_folder_of_somebody_else_is_not_used(place: Path) -> None:
+def test_a_folder_of_another_user_is_not_used(place: Path) -> None:
     """A folder of another user is refused."""
     place.mkdir(mode=0o700)
     os.chown(place, 12345, -1)
@@ -168,10 +168,10 @@ def test_a_folder_of_somebody_else_is_not_used(place: Path) -> None:
 
 
 @pytest.mark.skipif(
-    not hasattr(socket, "SO_PEERCRED"), reason="this system does not tell who it is"
+    not hasattr(socket, "SO_PEERCRED"), reason="this system does not identify the client"
 )
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs rights to become somebody else")
-def test_somebody_else_at_the_other_end_is_known() -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs rights to become another user")
+def test_a_client_of_another_user_is_detected() -> None:
     """A client of another user is refused, even inside of the folder."""
     with (
         socket.socket(socket.AF_UNIX) as listening,
@@ -199,12 +199,14 @@ def test_somebody_else_at_the_other_end_is_known() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "a b", "x" * 81, "a\n", "ü"])
-def test_ids_that_are_no_good_names_of_files_are_not_used(name: str) -> None:
+def test_invalid_ids_are_not_used_as_file_names(name: str) -> None:
     """Invalid names create and open nothing."""
     assert "must consist of letters, digits" in why_not(name)
 
 
-def test_a_path_that_is_too_long_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_that_is_too_long_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A path that is too long is refused with a clear message."""
     deep = tmp_path / ("x" * 90)
     deep.mkdir()
@@ -212,7 +214,7 @@ def test_a_path_that_is_too_long_is_told(tmp_path: Path, monkeypatch: pytest.Mon
     assert why_not().endswith("a socket's path has at most 103 bytes")
 
 
-def test_a_system_without_such_sockets_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_such_sockets_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Systems without such sockets run, and list nothing."""
     monkeypatch.delattr(socket, "AF_UNIX")
     for use in (listen_for, connect_to):
@@ -223,6 +225,6 @@ def test_a_system_without_such_sockets_is_told_of(monkeypatch: pytest.MonkeyPatc
     assert reachable_runs() == []
 
 
-def test_a_socket_is_removed_though_it_is_gone(tmp_path: Path) -> None:
+def test_a_socket_is_removed_even_if_its_folder_is_missing(tmp_path: Path) -> None:
     """A folder that was removed is created again."""
     remove(tmp_path / "gone.sock")

@@ -47,7 +47,7 @@ def standing(lanes: Lanes) -> list[tuple[int, float | None, float | None, bool]]
         ),
     ],
 )
-def test_a_lane_does_what_it_is_told(
+def test_a_lane_obeys_commands(
     command: Mapping[str, Any], after: tuple[int, float, float, bool]
 ) -> None:
     """A paused lane starts no calls; other lanes do."""
@@ -77,7 +77,7 @@ def test_a_run_is_stopped_and_cancelled(do: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "says"),
+    ("command", "message"),
     [
         ({}, "do must be one of pause, resume, retune, stop, cancel, got None"),
         ({"do": "halt"}, "got 'halt'"),
@@ -90,7 +90,10 @@ def test_a_run_is_stopped_and_cancelled(do: str) -> None:
         ({"do": "pause"}, "unknown lane None; the lanes are 'a', 'b'$"),
         ({"do": "resume", "lane": "c"}, "unknown lane 'c'"),
         ({"do": "resume", "lane": ["a"]}, r"unknown lane \['a'\]"),
-        ({"do": "pause", "lane": "local"}, "unknown lane 'local'"),  # nobody is asked on it
+        (
+            {"do": "pause", "lane": "local"},
+            "unknown lane 'local'",
+        ),  # it makes no calls to a provider
         ({"do": "pause", "lane": "x" * 5000}, r"unknown lane 'x+\.\.\.x+';"),
         ({"do": "retune", "lane": "a"}, "retune needs maxConcurrency, rpm or tpm"),
         (
@@ -113,12 +116,14 @@ def test_a_run_is_stopped_and_cancelled(do: str) -> None:
         ({"do": "retune", "lane": "a", "maxConcurrency": 8, "rpm": 10**400}, "rpm must be"),
     ],
 )
-def test_bad_commands_are_refused_and_change_nothing(command: Mapping[str, Any], says: str) -> None:
+def test_bad_commands_are_refused_and_change_nothing(
+    command: Mapping[str, Any], message: str
+) -> None:
     """A refusal states what is valid, and is not as long as the command."""
     refused, lanes, stopped = refusal_of(command)
     assert refused is not None
     assert len(refused) < 250
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(ValueError, match=message):
         raise ValueError(refused)
     assert standing(lanes) == [(4, 60, 600, False), (4, None, None, False), (4, None, None, False)]
     assert stopped == 0
@@ -135,7 +140,7 @@ def test_bad_commands_are_refused_and_change_nothing(command: Mapping[str, Any],
         ),
     )
 )
-def test_whatever_is_sent_is_obeyed_or_refused(command: Mapping[str, Any]) -> None:
+def test_every_command_is_obeyed_or_refused(command: Mapping[str, Any]) -> None:
     """No command raises; the answer can be sent; a refused command changes nothing."""
     refused, lanes, stopped = refusal_of(command)
     event("refused" if refused else "obeyed")
@@ -185,14 +190,14 @@ turns = st.lists(
     st.sampled_from((0.0, 0.25, 1.0)),
     st.random_module(),
 )
-def test_no_turn_of_the_wheel_breaks_a_law(
+def test_no_command_breaks_a_law(
     turns: list[Turn], durations: list[float], burst: int, gap: float, _schedule: object
 ) -> None:
     """WIDTH and PACE hold at each moment; a paused lane starts no call, a stopped run no job."""
-    starts, jobs, told = drive(turns, durations, burst, gap)
+    starts, jobs, commands = drive(turns, durations, burst, gap)
     first = {"maxConcurrency": 3, "rpm": 60, "paused": False, "stopped": False}
     eras: list[tuple[float, dict[str, Any]]] = [(0.0, first)]
-    for at, command in told:
+    for at, command in commands:
         new = dict(eras[-1][1])
         match command["do"]:
             case "pause":
@@ -236,7 +241,7 @@ def drive(
     """Return starts and ends of calls, starts of jobs, and times of commands."""
     starts: list[list[float]] = []
     jobs: list[float] = []
-    told: list[tuple[float, Mapping[str, Any]]] = []
+    commands: list[tuple[float, Mapping[str, Any]]] = []
 
     async def main() -> None:
         run = watched_run(LaneSpec("a", 3, rpm=60, burst=burst, min_gap=gap, adaptive="off"))
@@ -258,10 +263,10 @@ def drive(
             for one in turns:
                 await trio.sleep(one.after)
                 assert steering.obey(one.command) is None
-                told.append((trio.current_time(), one.command))
+                commands.append((trio.current_time(), one.command))
             await trio.sleep(0.25)
             steering.obey({"do": "resume", "lane": "a"})
-            told.append((trio.current_time(), {"do": "resume"}))
+            commands.append((trio.current_time(), {"do": "resume"}))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(turn)
@@ -270,10 +275,10 @@ def drive(
             assert len(outcomes) == len(durations)
 
     run_virtual(main)
-    return [(begun, ended) for begun, ended in starts], jobs, told
+    return [(begun, ended) for begun, ended in starts], jobs, commands
 
 
-def test_who_raises_a_rate_does_not_wait_for_the_old_one() -> None:
+def test_a_raised_rate_applies_at_once() -> None:
     """PACE: from that instant on the new rate holds, for requests and for owed tokens."""
 
     async def main(command: Mapping[str, Any]) -> list[float]:
@@ -301,5 +306,5 @@ def test_who_raises_a_rate_does_not_wait_for_the_old_one() -> None:
     assert run_virtual(main, {"maxConcurrency": 2}) == pytest.approx([0, 10, 11, 12])
     # 80 tokens are owed at 2 s: 1 s at 4,800 a minute; then 4 requests a second.
     assert run_virtual(main, {"tpm": 4800, "rpm": 240}) == pytest.approx([0, 3, 3.25, 3.5])
-    # At 300 a minute they are 16 s, and each of the next two its own.
+    # At 300 a minute they take 16 s, and so does each of the next two.
     assert run_virtual(main, {"tpm": 300}) == pytest.approx([0, 18, 19, 20])

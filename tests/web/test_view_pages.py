@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from shutil import copy
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import attrs
 import pytest
@@ -18,19 +19,20 @@ from hostile import assert_inert_html, write_hostile_suite
 from live_runs import watched_run
 from starlette.types import Message, Receive, Scope, Send
 from stored_things import call_at, row_at, start_of
-from view_server import Server, in_trio, make_store, serving
+from view_server import NOW, Server, in_trio, make_store, serving
 
 from trioeval.cli.app import run_command_line
 from trioeval.providers import Reply
 from trioeval.report.head import Head, HeadColumn
 from trioeval.serving.conversation import Bounds, HttpConnection
-from trioeval.store.reader import StoreReader
+from trioeval.store.reader import StoreReader, read_store
 from trioeval.store.run import StoredRun
 from trioeval.store.store import open_store
 from trioeval.testing import run_virtual
 from trioeval.web.app import WhilePresent
 from trioeval.web.live import serve_live
 from trioeval.web.pages import StoreReading
+from trioeval.web.run_page import line_of
 
 pytestmark = pytest.mark.network
 
@@ -71,23 +73,23 @@ def test_runs_rows_and_one_row_are_shown(database: Path) -> None:
     async def main() -> None:
         async with serving(database) as server:
             listed = await server.ask("/")
-            for said in ("suite.yaml: numbers &amp; words", ">finished<", ">120<", "98.3 %"):
-                assert said in listed.body
+            for text in ("suite.yaml: numbers &amp; words", ">finished<", ">120<", "98.3 %"):
+                assert text in listed.body
             run = await only_run(server)
             page = (await server.ask(f"/run/{run}")).body
             assert "120 rows" in page
-            assert "hx-sse:connect" not in page  # it is over
-            assert ">ended<" in page  # its lane
+            assert "hx-sse:connect" not in page  # the run has ended
+            assert ">ended<" in page  # so has its lane
             assert '<option value="0:1">[other] say {{word}}</option>' in page
             (link,) = set(re.findall(r'"(/row/0/4/[^"]+)"', page))
             row = (await server.ask(link)).body
-            for said in (
+            for text in (
                 ">PASS<",
                 "say w2",
                 "<h2>Verdict</h2>",
                 "not-contains w9",
             ):
-                assert said in row
+                assert text in row
             for other in re.findall(r'<a href="(/row/[^"]+)"', row):
                 assert (await server.ask(other)).status == 200
             assert (await server.ask(link.replace("/4/", "/120/"))).status == 404
@@ -95,7 +97,58 @@ def test_runs_rows_and_one_row_are_shown(database: Path) -> None:
     in_trio(main)
 
 
-def test_rows_are_chosen_and_paged(database: Path) -> None:
+def test_rows_that_nothing_graded_are_counted_apart(tmp_path: Path) -> None:
+    """In the list, in the head of the run, among its rows, and on the page of the row."""
+    graded = "{vars: {word: a}, assert: [{type: contains, value: a}]}"
+    suite = (
+        f"providers: [echo]\nprompts: ['{{{{word}}}}']\ntests: [{graded}, {{vars: {{word: b}}}}]\n"
+    )
+
+    database = make_store(tmp_path, suite)
+
+    async def main() -> None:
+        async with serving(database) as server:
+            listed = (await server.ask("/")).body
+            assert 'aria-label="1 passed, 0 failed, 0 errors, 1 not graded"' in listed
+            assert "100.0 % of 1 graded" in listed
+            run = await only_run(server)
+            page = (await server.ask(f"/run/{run}?status=not_graded")).body
+            assert '<dt>Not graded</dt><dd class="not_graded">1</dd>' in page
+            assert '<option value="not_graded" selected>not graded</option>' in page
+            assert ROWS.findall(page) == ["1"]
+            assert '<td class="not_graded">NOT GRADED</td>' in page
+            row = (await server.ask(f"/row/0/1/{run}")).body
+            assert '<b class="not_graded" id="status">NOT GRADED</b> <span' in row
+
+    in_trio(main)
+
+
+def test_a_live_run_counts_as_the_store_does(database: Path) -> None:
+    """The counts of a connected run replace those of the store when they are ahead."""
+    with read_store(database) as reader:
+        facts = attrs.evolve(reader.run("latest"), rows=1, passed=1, failed=0, sizes=(4,))
+    state: dict[str, Any] = {
+        "total": 4,
+        "done": 3,
+        "passed": 1,
+        "failed": 1,
+        "errors": 0,
+        "notGraded": 1,
+        "notRun": 0,
+    }
+    state |= {"tokens": 0, "cost": 0.0, "elapsedS": 1.0, "etaS": None, "stopping": False}
+    line = line_of(facts, NOW, state)
+    assert (line.rows, line.passed, line.failed, line.not_graded) == (3, 1, 1, 1)
+    assert line.pass_rate == "50.0 % of 2 graded"  # noqa: S105 - a rate
+    assert [(name, width) for name, _, width in line.shares] == [
+        ("passed", 25.0),
+        ("failed", 25.0),
+        ("errors", 0.0),
+        ("not_graded", 25.0),
+    ]
+
+
+def test_rows_are_filtered_and_paged(database: Path) -> None:
     """Rows are filtered by status, column and text, in both directions; the address holds the filter."""
 
     async def main() -> None:
@@ -169,7 +222,7 @@ def test_hostile_texts_are_inert_on_every_page(
 
 
 def test_a_store_may_be_empty_damaged_or_gone(database: Path, tmp_path: Path) -> None:
-    """Each problem is shown; once it is solved, the next request works."""
+    """Each problem is shown; after a repair the next request works."""
     empty, damaged = tmp_path / "empty.db", tmp_path / "damaged.db"
 
     async def main() -> None:
@@ -211,13 +264,13 @@ class Listener:
     """A browser that receives events of a run."""
 
     stream: trio.SocketStream
-    heard: str = ""
+    received: str = ""
 
-    async def until(self, said: str, since: int = 0) -> None:
-        while said not in self.heard[since:]:
+    async def until(self, text: str, since: int = 0) -> None:
+        while text not in self.received[since:]:
             chunk = await self.stream.receive_some()
-            assert chunk, f"the stream ended without {said}: {self.heard[-2000:]}"
-            self.heard += chunk.decode()
+            assert chunk, f"the stream ended without {text}: {self.received[-2000:]}"
+            self.received += chunk.decode()
 
 
 @asynccontextmanager
@@ -244,7 +297,7 @@ async def begun(database: Path) -> AsyncIterator[StoredRun]:
         yield run
 
 
-def test_a_run_is_watched_and_steered_to_its_end(tmp_path: Path) -> None:
+def test_a_run_is_watched_and_controlled_to_its_end(tmp_path: Path) -> None:
     """Two browsers see lanes and rows; buttons work; a third browser that does not read harms none."""
 
     async def main() -> None:
@@ -260,7 +313,7 @@ def test_a_run_is_watched_and_steered_to_its_end(tmp_path: Path) -> None:
                     await one.until('aria-label="Lane a"')
                     await two.until("event: points")
                     assert "hx-sse:connect" in (await server.ask("/run/eval-9")).body
-                    seen = len(one.heard)
+                    seen = len(one.received)
                     run.row(row_at(0))
                     run.call(call_at(0, Reply(output="<i>")))
                     await run.durable()
@@ -269,14 +322,14 @@ def test_a_run_is_watched_and_steered_to_its_end(tmp_path: Path) -> None:
                     row = (await server.ask("/row/0/0/eval-9")).body
                     assert "<h2>Calls</h2>" in row
                     assert_inert_html(row)
-                    told = await server.steer("eval-9", do="pause", lane="a")
-                    assert "lane paused" in told.body
+                    reply = await server.steer("eval-9", do="pause", lane="a")
+                    assert "lane paused" in reply.body
                     assert watched.lanes["a"].statistics().paused
                     await two.until(">paused<")
-                    told = await server.steer(
+                    reply = await server.steer(
                         "eval-9", do="retune", lane="a", maxConcurrency="7", rpm="90.5"
                     )
-                    assert "lane retuned" in told.body
+                    assert "lane retuned" in reply.body
                     assert watched.lanes["a"].max_concurrency == 7
                     await one.until("max concurrency 7")
                     for form, says in (
@@ -307,16 +360,16 @@ def test_a_run_is_watched_and_steered_to_its_end(tmp_path: Path) -> None:
                 await run.durable()
                 for browser in (one, two):
                     await browser.until("event: over")
-                    assert ">interrupted<" in browser.heard
-                    assert "2 rows not run; continue with" in browser.heard
-                    assert "<code>trioeval resume eval-9</code>" in browser.heard
-                told = await server.steer("eval-9", do="stop")
-                assert "does not accept commands" in told.body
+                    assert ">interrupted<" in browser.received
+                    assert "2 rows not run; continue with" in browser.received
+                    assert "<code>trioeval resume eval-9</code>" in browser.received
+                reply = await server.steer("eval-9", do="stop")
+                assert "does not accept commands" in reply.body
 
     in_trio(main)
 
 
-def test_a_run_is_steered_from_a_page_that_nobody_has_looked_at_for_a_while(tmp_path: Path) -> None:
+def test_a_run_is_controlled_from_a_page_that_was_idle(tmp_path: Path) -> None:
     """Commands work although the view has to find the run again first."""
 
     async def main() -> None:
@@ -336,7 +389,7 @@ def test_a_run_is_steered_from_a_page_that_nobody_has_looked_at_for_a_while(tmp_
 
 
 def test_a_run_that_is_deleted_while_it_is_watched_is_gone(tmp_path: Path) -> None:
-    """The page of a deleted run says so and ends, as does one of a run without a connection."""
+    """The page of a deleted run reports this and ends, as does one of a run without a connection."""
 
     async def main() -> None:
         path = tmp_path / "runs.db"
@@ -349,9 +402,9 @@ def test_a_run_that_is_deleted_while_it_is_watched_is_gone(tmp_path: Path) -> No
             await run.durable()
             await browser.until("is not connected")
             await browser.until("event: rows")
-            seen = len(browser.heard)
+            seen = len(browser.received)
             with sqlite3.connect(path) as connection:
-                connection.execute("UPDATE result SET status = 'error'")  # it was made again
+                connection.execute("UPDATE result SET status = 'error'")  # it was run again
             await browser.until("event: rows", seen)
             with sqlite3.connect(path) as connection:
                 connection.execute("DELETE FROM run")
@@ -364,7 +417,7 @@ def test_a_run_that_is_deleted_while_it_is_watched_is_gone(tmp_path: Path) -> No
     in_trio(main)
 
 
-def test_a_server_that_stops_waits_for_nobody(tmp_path: Path) -> None:
+def test_a_server_stops_without_waiting_for_clients(tmp_path: Path) -> None:
     """Open event streams, idle clients and partial requests do not delay the end."""
 
     async def main() -> None:
@@ -379,14 +432,14 @@ def test_a_server_that_stops_waits_for_nobody(tmp_path: Path) -> None:
                     )
                 await browsers[2].send_all(b"POST /steer/x HTTP/1.1\r\n")
                 await browsers[0].receive_some()
-            # It is over: `serving` has waited for it, and less long than the server may for these.
+            # The server has ended: `serving` has waited for it, for less time than these may take.
             for browser in browsers:
                 await browser.aclose()
 
     in_trio(main)
 
 
-def test_who_does_not_read_is_hung_up_on() -> None:
+def test_a_browser_that_does_not_read_is_disconnected() -> None:
     """Work for a browser never waits for it without a limit."""
 
     async def main() -> None:
@@ -408,7 +461,7 @@ async def _no_app(scope: Scope, _receive: Receive, _send: Send) -> None:
     raise AssertionError(scope)
 
 
-def test_a_search_keeps_nobody_waiting_but_searches(database: Path) -> None:
+def test_a_search_does_not_delay_other_requests(database: Path) -> None:
     """A cancelled search does not delay other requests."""
     gate = threading.Event()
 
@@ -428,7 +481,7 @@ def test_a_search_keeps_nobody_waiting_but_searches(database: Path) -> None:
     in_trio(main)
 
 
-def test_nothing_is_done_for_who_has_gone() -> None:
+def test_work_for_a_disconnected_browser_is_stopped() -> None:
     """A cancelled read is stopped; a command is completed."""
     done: list[str] = []
 
@@ -452,7 +505,7 @@ def test_nothing_is_done_for_who_has_gone() -> None:
     assert done == ["POST"]
 
 
-def test_whoever_comes_takes_the_place_of_who_was_quiet_the_longest(database: Path) -> None:
+def test_a_new_client_replaces_the_one_that_was_idle_longest(database: Path) -> None:
     """An idle connection is replaced by a new client."""
 
     async def main() -> None:
@@ -461,14 +514,14 @@ def test_whoever_comes_takes_the_place_of_who_was_quiet_the_longest(database: Pa
             await server.connect() as one,
             await server.connect() as two,
         ):
-            for stream in (one, two):  # they are served
+            for stream in (one, two):  # they are being served
                 await stream.send_all(f"GET / HTTP/1.1\r\nhost: {server.host}\r\n\r\n".encode())
                 page = b""
                 while b"</html>" not in page:  # one was served before two
                     page += await stream.receive_some()
             assert (await server.ask("/")).status == 200
             while await one.receive_some():
-                pass  # what else there is, and then its end
+                pass  # the rest, and then its end
             await two.send_all(f"GET / HTTP/1.1\r\nhost: {server.host}\r\n\r\n".encode())
             assert await two.receive_some()
 

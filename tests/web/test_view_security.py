@@ -55,7 +55,7 @@ def test_only_its_own_names_reach_the_server(
     in_trio(main)
 
 
-def test_a_token_is_shown_once_and_a_cookie_from_then_on(database: Path) -> None:
+def test_a_token_is_used_once_and_replaced_by_a_cookie(database: Path) -> None:
     """The token leaves the address at once; wrong tokens and cookies are refused."""
 
     async def main() -> None:
@@ -91,14 +91,14 @@ def test_a_token_is_shown_once_and_a_cookie_from_then_on(database: Path) -> None
 
 
 def test_only_a_page_of_this_server_changes_anything(database: Path) -> None:
-    """Origin and token must be right; then the run is called, which is over here."""
+    """Origin and token must be right; then the run is called, which has ended here."""
 
     async def main() -> None:
         async with serving(database) as server:
             page, second = await server.ask("/"), await server.ask("/")
             good = {**page.session, "origin": f"http://{server.host}"}
-            asked = {"method": "POST", "body": "do=stop"}
-            reply = await server.ask("/steer/x", good, **asked)
+            request = {"method": "POST", "body": "do=stop"}
+            reply = await server.ask("/steer/x", good, **request)
             assert (reply.status, "the run does not accept commands" in reply.body) == (200, True)
             for wrong in (
                 {"origin": ""},
@@ -113,32 +113,34 @@ def test_only_a_page_of_this_server_changes_anything(database: Path) -> None:
                 {"cookie": second.session["cookie"]},
                 {"cookie": ""},
             ):
-                refused = await server.ask("/steer/x", good | wrong, **asked)
+                refused = await server.ask("/steer/x", good | wrong, **request)
                 assert refused.status == 403, wrong
-            # Nor does any of it break in the middle of the check.
+            # None of it breaks the check itself.
             for broken in (
                 {"origin": "http://["},
                 {"x-csrf-token": "\u00e9"},
                 {"cookie": f'{COOKIE}="session0.\u00e9"'},
                 {"cookie": f'{COOKIE}="session0.\\351"'},
             ):
-                assert (await server.ask("/steer/x", good | broken, **asked)).status == 403, broken
-            # Browsers send cookies of all servers of a machine, whatever stands in them.
+                assert (await server.ask("/steer/x", good | broken, **request)).status == 403, (
+                    broken
+                )
+            # Browsers send cookies of all servers of a machine, whatever they contain.
             for other in ('a={"x": 1}', "b", "c=d e", 'f="', "@g=1", "h=\u00e9", "[i]=1"):
                 beside = good | {"cookie": f"{other}; {good['cookie']}; {other}"}
-                assert (await server.ask("/steer/x", beside, **asked)).status == 200, other
+                assert (await server.ask("/steer/x", beside, **request)).status == 200, other
             for method in ("PUT", "DELETE", "PATCH", "OPTIONS", "QUERY"):
                 assert (await server.ask("/steer/x", method=method)).status == 403
                 assert (await server.ask("/steer/x", good, method=method)).status == 405
             assert (await server.ask("/steer/x?do=stop")).status == 405
-            assert (await server.ask("/", good, **asked)).status == 405
+            assert (await server.ask("/", good, **request)).status == 405
             long = await server.ask("/steer/x", good, method="POST", body="do=" + "x" * 20_000)
             assert long.status == 413
 
     in_trio(main)
 
 
-def test_a_refusal_takes_nothing_from_a_page(database: Path) -> None:
+def test_a_refusal_removes_nothing_from_a_page(database: Path) -> None:
     """Requests of scripts are refused with a message in its place on the page."""
 
     async def main() -> None:
@@ -181,7 +183,7 @@ def test_a_refusal_takes_nothing_from_a_page(database: Path) -> None:
         "/nowhere",
     ],
 )
-def test_no_address_reaches_what_is_not_a_page(database: Path, path: str) -> None:
+def test_only_addresses_of_pages_are_served(database: Path, path: str) -> None:
     """Every other request is refused with a page that has all headers."""
 
     async def main() -> None:

@@ -78,13 +78,13 @@ class Server:
     ) -> Reply:
         """Send a request exactly as given."""
         stream = await self.connect()
-        said = {
+        sent = {
             "host": self.host,
             "connection": "close",
             "content-length": str(len(body)),
             **headers,
         }
-        lines = "".join(f"{name}: {value}\r\n" for name, value in said.items() if value)
+        lines = "".join(f"{name}: {value}\r\n" for name, value in sent.items() if value)
         await stream.send_all(f"{method} {path} HTTP/1.1\r\n{lines}{more}\r\n{body}".encode())
         found = b""
         async with stream:
@@ -142,6 +142,6 @@ async def serving(
             await nursery.start(serve, view.app(door), listeners, stop)
             yield Server(address, stop, watches)
             stop.set()
-            nursery.cancel_scope.deadline = trio.current_time() + 20  # of a stop that takes 0.5 s
+            nursery.cancel_scope.deadline = trio.current_time() + 20  # a stop takes 0.5 s
         assert not nursery.cancel_scope.cancelled_caught
         followers.cancel_scope.cancel("over")

@@ -11,12 +11,13 @@ import attrs
 import cattrs
 
 from trioeval.agent.model import DONE_TYPE, AgentSettings, Case, case_of
-from trioeval.agent.workspace import check_not_done, find_git, is_bundle
+from trioeval.agent.workspace import check_not_done, is_bundle
 from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
 from trioeval.documents.paths import DocumentPath
 from trioeval.documents.structure import Hook, camel, fields_by_key, object_hook, snake, some_text
 from trioeval.errors import AgentError, TemplateError, UsageError
+from trioeval.executables import find_program, install_hint, missing_program
 from trioeval.grading import quote
 from trioeval.grading.registry import split_type
 from trioeval.suite.dependencies import cycle_in, parse_names
@@ -228,9 +229,9 @@ class WorkspaceTemplates:
         except OSError as error:
             message = f"{quote(named)} cannot be read: {error.strerror}"
             raise MistakenError(Mistake(message)) from None
-        if find_git(self.context.environ) is None:
-            message = f"opening {quote(named)} requires git"
-            raise MistakenError(Mistake(message, "install git"))
+        if find_program("git", self.context.environ) is None:
+            message = missing_program("git", f"opening {quote(named)}")
+            raise MistakenError(Mistake(message, install_hint("name a folder")))
         return path
 
     def find_undone(self, template: str, variables: Mapping[str, Any], done_file: str) -> Path:

@@ -32,6 +32,7 @@ from trioeval.agent.slots import ChildRuns
 from trioeval.agent.workspace import read_plain, write_plain
 from trioeval.errors import TemplateError
 from trioeval.evaluation.commands import too_many_processes
+from trioeval.executables import start_failure
 from trioeval.providers.programs.entries import CommandAgentSettings, has_template
 from trioeval.providers.programs.exec import last_line, to_text
 from trioeval.providers.programs.members import TreeIdentity
@@ -256,10 +257,7 @@ class CommandAgent:
         if not workspace.is_dir():
             return _failed("invalid", f"its workspace {workspace} no longer exists")
         kind = _KINDS.get(error.errno, "unexpected")
-        if kind == "not_found":
-            why = ", or the interpreter in its first line" if os.sep in program else " in PATH"
-            return _failed(kind, f'program "{program}" not found{why}')
-        return _failed(kind, f'"{program}" cannot be started: {error.strerror}')
+        return _failed(kind, start_failure(program, error))
 
     def _command(self, attempt: Attempt) -> list[bytes]:
         room = self.room

@@ -12,10 +12,11 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from trioeval.errors import AgentError
+from trioeval.executables import find_program, missing_program
 
 # Files of `git bundle`, checked out by the `git` program. Blocks until it has ended.
 #
@@ -35,20 +36,15 @@ def is_bundle(file: Path) -> bool:
         return opened.read(len(_BEGINNINGS[0])) in _BEGINNINGS
 
 
-def find_git(environ: Mapping[str, str]) -> str | None:
-    """Return the path of git; None if it is not installed."""
-    return shutil.which("git", path=environ.get("PATH", os.defpath))
-
-
 def check_out(bundle: Path, folder: Path, longest: float = LONGEST) -> None:
     """Create a repository from a bundle, and check out its branch: HEAD, or else the only one.
 
     Raises:
         AgentError: git is not installed, fails or times out; or the bundle has several branches and no HEAD.
     """
-    git = find_git(os.environ)
+    git = find_program("git", os.environ)
     if git is None:
-        raise AgentError(f"opening {bundle} requires git; install it")
+        raise AgentError(f"{missing_program('git', f'opening {bundle}')}: install it")
     listed = _run(git, bundle, longest, ["bundle", "list-heads", str(bundle)])
     names = [line.partition(" ")[2] for line in listed.splitlines()]
     branch: list[str] = []

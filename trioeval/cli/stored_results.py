@@ -150,6 +150,7 @@ def stored_totals(facts: StoredRunFacts) -> Totals:
             Status.PASS: facts.passed,
             Status.FAIL: facts.failed,
             Status.ERROR: facts.errors,
+            Status.NOT_GRADED: facts.not_graded,
             Status.NOT_RUN: facts.not_run,
         }
     )

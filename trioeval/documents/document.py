@@ -12,7 +12,7 @@ import attrs
 from trioeval.documents.environment import render_environment
 from trioeval.documents.files import FileContext
 from trioeval.documents.merge import MergedPart, Origin, combine
-from trioeval.documents.mistakes import Mistake, MistakenError, kind
+from trioeval.documents.mistakes import SUITE_HINT, Mistake, MistakenError, kind
 from trioeval.documents.paths import DocumentPath
 from trioeval.documents.patterns import is_glob
 from trioeval.documents.read import read_document
@@ -174,7 +174,8 @@ def _read(file: Path, context: FileContext, *, alone: bool) -> _Read:
     rendered = render_environment(data, texts, context)
     mistakes = rendered.wrong
     if not (alone or isinstance(rendered.data, dict)):
-        mistakes = [*mistakes, Mistake(f"a suite must be an object, got {kind(rendered.data)}")]
+        message = f"a suite must be an object, got {kind(rendered.data)}"
+        mistakes = [*mistakes, Mistake(message, SUITE_HINT)]
     if mistakes:
         raise MistakenError(*map(origin.placed, [*dangling, *mistakes]))
     refused = map(origin.placed, rendered.refused)

@@ -20,6 +20,10 @@ Place: TypeAlias = tuple[int, int]
 """Line and column, both from 1."""
 
 
+SUITE_HINT = "write its keys, such as providers, prompts and tests"
+"""The hint for a suite that is not an object."""
+
+
 @attrs.frozen
 class Mistake:
     """One mistake in the value that is being read, or in a part of it."""

@@ -14,6 +14,7 @@ import trio
 
 from trioeval.documents.trust import TRUSTED, Trust
 from trioeval.errors import GradingError
+from trioeval.executables import start_failure
 from trioeval.grading.services import MAX_PROCESSES, CommandEnd
 from trioeval.providers.programs.entries import find_secrets
 from trioeval.providers.programs.processes import GRACE
@@ -105,7 +106,7 @@ def _not_started(command: Sequence[str], folder: Path, error: OSError | ValueErr
     is_inside = os.sep in command[0] and not command[0].startswith(os.sep)
     if is_inside and error.errno in _NOT_THERE:
         return CommandEnd(code=None, how=how)  # a file that the agent was supposed to create
-    msg = f"{quote(command[0])} {how}"
+    msg = start_failure(command[0], error)
     raise GradingError(msg) from None
 
 

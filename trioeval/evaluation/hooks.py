@@ -16,7 +16,7 @@ import cattrs
 
 from trioeval.documents.mistakes import MistakenError
 from trioeval.errors import InputError, ScriptError
-from trioeval.evaluation.row import Row, Status
+from trioeval.evaluation.row import Row
 from trioeval.grading import Verdict
 from trioeval.providers import Reply
 from trioeval.suite.expand import Step
@@ -38,7 +38,6 @@ _PARTS_OF_RECORDS = {
     "response": ("output", "cost", "metadata"),
     "gradingResult": ("pass", "score", "reason"),
 }
-_FAILURE_REASONS = {Status.PASS: 0, Status.FAIL: 1, Status.ERROR: 2, Status.NOT_RUN: 2}
 
 
 @attrs.frozen(kw_only=True)
@@ -198,10 +197,10 @@ def result_json(row: Row) -> dict[str, Any]:
         "vars": dict(row.vars),
         "testCase": plain_test(step.test),
         "response": response,
-        "success": row.status is Status.PASS,
+        "success": row.status.is_success,
         "score": row.score,
         "namedScores": dict(row.named_scores),
-        "failureReason": _FAILURE_REASONS[row.status],
+        "failureReason": row.status.failure_reason,
         "error": row.error,
         "gradingResult": graded,
         "latencyMs": row.latency_ms,

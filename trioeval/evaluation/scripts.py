@@ -22,8 +22,10 @@ from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import MistakenError
 from trioeval.documents.trust import TRUSTED, Trust
 from trioeval.errors import GradingError, ProviderError, ScriptError
+from trioeval.executables import start_failure
 from trioeval.providers.config import show
 from trioeval.suite.sources.prompts import read_text
+from trioeval.text import quote
 
 if TYPE_CHECKING:
     from trioeval.providers.generic.reply import ReplyQuery, TransformInput
@@ -84,8 +86,9 @@ async def run_program(
             command, cwd=cwd, environ=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
     except (OSError, ValueError) as error:  # a ValueError: a NUL among the arguments
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise ScriptError(f"{command[0]} cannot be started: {reason}") from error
+        if isinstance(error, OSError):
+            raise ScriptError(start_failure(command[0], error)) from error
+        raise ScriptError(f"program {quote(command[0])} cannot be started: {error}") from error
     async with started as tree, trio.open_nursery() as nursery:
         if tree.process.stdout is not None and tree.process.stderr is not None:
             nursery.start_soon(read_output, tree.process.stdout)

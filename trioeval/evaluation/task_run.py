@@ -19,7 +19,7 @@ import trio
 from trioeval.evaluation.hooks import Hooks
 from trioeval.evaluation.journal import Journal, RecordObserver, ReusedRows
 from trioeval.evaluation.outcomes import TaskEnd, with_lacking_task
-from trioeval.evaluation.row import Row, RowsNotRun, Status, TaskRows
+from trioeval.evaluation.row import Row, RowsNotRun, Status, TaskRows, recorded_status
 from trioeval.evaluation.waits import NO_WAITS, WaitTimes
 from trioeval.kernel import (
     Admitted,
@@ -119,8 +119,6 @@ _AFTER_ALL = 5.0  # seconds for `afterAll` after the deadline of a run
 _NOT_RUN_AT_ONCE = 500  # rows that never started, between two waits for the disk
 _EMITTED_SINGLY = 100  # rows that never started and are emitted singly; later ones in ranges
 _STRIDE = 100  # kept rows that are read between two checkpoints
-_STATUSES = (Status.PASS, Status.FAIL, Status.ERROR)
-"""By the `failureReason` of a record."""
 
 Emit = Callable[[Row], Awaitable[None]]
 """Receives the rows, one after another."""
@@ -346,20 +344,22 @@ class TaskRun:
 
     async def _count_kept(self, kept: KeptTaskRows, task: OpenTask) -> bool:
         """Count the rows that were not run again; return whether each of them has a verdict."""
-        before = self.counts[Status.PASS] + self.counts[Status.FAIL]
+        is_whole = True
         for number, index in enumerate(kept.indices):
             if number % _STRIDE == 0:
                 # Shielded: kept rows are counted also when the run is cancelled.
                 await trio.lowlevel.cancel_shielded_checkpoint()
             record = kept.rows.record(index)
-            self.counts[_STATUSES[record["failureReason"]]] += 1
+            status = recorded_status(record)
+            self.counts[status] += 1
+            is_whole = is_whole and status.has_verdict
             if task.hooks is not None:
                 task.hooks.remember_record(index, record)
             if task.observer is not None:
                 task.observer.on_kept_row(record)
             if task.rows_for_later_tasks is not None:
                 task.rows_for_later_tasks.add_record(index, record)
-        return self.counts[Status.PASS] + self.counts[Status.FAIL] == before + len(kept.indices)
+        return is_whole
 
     @property
     def is_ending(self) -> bool:
@@ -437,7 +437,7 @@ class _Results:
                 self.task.rows_for_later_tasks.add(row)
             await run.emit(row)
             before = None if run.journal is None else run.journal.superseding_record(row)
-            status = row.status if before is None else _STATUSES[before["failureReason"]]
+            status = row.status if before is None else recorded_status(before)
             run.counts[status] += 1
             run.interrupted_rows += row.cut is not None
             if not status.has_verdict and self.end != "incomplete":

@@ -62,7 +62,7 @@ from trioeval.nurseries import open_plain_nursery
 # All requests of a process share it: they are pipelined and answered in order, so a request costs no
 # connection, and a cancelled one only leaves its answer unread. coredis' pool is not used: there a request
 # that is cancelled while it connects leaks its place in the pool, and a server that does not answer for a
-# while would use up all of them (guarded by test_a_server_that_does_not_answer_costs_no_connection).
+# while would use up all of them (guarded by test_a_server_that_does_not_answer_occupies_no_connection).
 
 
 _SCHEMES = ("redis://", "rediss://", "unix://")

@@ -17,7 +17,7 @@ import cattrs
 
 from trioeval.agent import is_agent
 from trioeval.documents.files import FILE, FileContext
-from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest
+from trioeval.documents.mistakes import SUITE_HINT, Mistake, MistakenError, Mistakes, kind, nearest
 from trioeval.documents.paths import DocumentPath
 from trioeval.documents.structure import Hook, camel, object_hook, strict_converter
 from trioeval.grading import Assertion, quote
@@ -255,7 +255,7 @@ def structure_suite(
         MistakenError: All of its mistakes.
     """
     if not isinstance(document, dict):
-        raise MistakenError(Mistake(f"a suite must be an object, got {kind(document)}"))
+        raise MistakenError(Mistake(f"a suite must be an object, got {kind(document)}", SUITE_HINT))
     known, mistakes = _top(document, context, needs_providers=whole and not may_be_alone)
     mistakes += _missing_tests(known, context, elsewhere=of_agents or may_be_alone)
     has_tasks = "tasks" in known

@@ -37,6 +37,7 @@ PROMPT_EVAL = PromptEvalSettings.type
 QUESTION_EVAL = QuestionSettings.type
 COLUMNS = ColumnsSettings.type
 AGENT = AgentSettings.type
+_NO_TASKS = "add a task, or write providers, prompts and tests instead of tasks"
 _TYPES = (PROMPT_EVAL, QUESTION_EVAL, COLUMNS, AGENT)
 _WHEN_FAILED = "onFailedDependency"
 _OWN = ("id", "type", "dependsOn", _WHEN_FAILED)
@@ -285,7 +286,9 @@ def read_tasks(
         message = f"must be a list of tasks, got {kind(entries)}"
         raise MistakenError(*mistakes, Mistake(message, at=("tasks",)))
     if not entries:
-        raise MistakenError(*mistakes, Mistake("the list of tasks is empty", at=("tasks",)))
+        raise MistakenError(
+            *mistakes, Mistake("the list of tasks is empty", _NO_TASKS, at=("tasks",))
+        )
     documents: list[TaskDocument] = []
     for place, entry in enumerate(entries):
         found, wrong = document_of(place, entry, top)
@@ -328,7 +331,7 @@ def _graph_mistakes(documents: Sequence[TaskDocument]) -> Iterator[Mistake]:
         for name, below in document.depends_on.items():
             at = ("tasks", document.place, *below)
             if name == document.id:
-                yield Mistake("a task cannot depend on itself", at=at)
+                yield Mistake("a task cannot depend on itself", "name another task", at=at)
             elif name not in places:
                 others = places.keys() - {document.id}
                 yield Mistake(f"unknown task {quote(name)}", nearest(name, others), at=at)

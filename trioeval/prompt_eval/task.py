@@ -29,7 +29,7 @@ from trioeval.evaluation.outcomes import (
     with_refusals,
 )
 from trioeval.evaluation.prompt import PromptBuilder, RenderedPrompt
-from trioeval.evaluation.row import Row, Status
+from trioeval.evaluation.row import Row, Status, has_agent
 from trioeval.evaluation.scoring import Spending, spent_on_failure
 from trioeval.evaluation.task_run import UnstartedRows
 from trioeval.evaluation.waits import NO_WAITS
@@ -330,14 +330,20 @@ class PromptEval:
         step, prompt = state.step, state.prompt
         verdict = outcome.value if isinstance(outcome, Done) else None
         status = Status.without_verdict(outcome_name(outcome))
-        if verdict is not None:
-            status = Status.PASS if verdict.passed else Status.FAIL
         waited, calls = 0.0, 0
         if not isinstance(outcome, NotRun | Blocked):
             waited, calls = outcome.waited, outcome.calls + state.recalled
         graders, reply = state.graders, state.reply
         if not isinstance(outcome, NotRun | Blocked):
             reply = self._answerer.last_reply(step, reply, outcome_name(outcome))
+        if verdict is not None:
+            status = Status.of_verdict(
+                verdict.passed,
+                step.test.assertions,
+                verdict.parts,
+                verdict.named_scores,
+                reply is not None and has_agent(reply.metadata),
+            )
         unjudged = {} if verdict is not None or state.judging is None else state.judging.unjudged
         return Row(
             index=outcome.index,

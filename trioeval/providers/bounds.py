@@ -78,7 +78,7 @@ def check_marks(
     Args:
         body: A JSON document, a stream of events with JSON data, or anything else.
         most_bytes: Maximum size in bytes.
-        source: The sender of the reply, for the message.
+        source: The place of the reply, which begins the message: `HTTP 200 from GET http://host/v1`.
         is_stream: Whether it is read as a stream of events; then its lines count as well.
         key: The config key of the limit.
 
@@ -163,8 +163,8 @@ def _too_many(
 ) -> ProviderError:
     return ProviderError(
         "malformed_reply",
-        f"the reply of {source} has {counted}, the maximum that {key} allows: "
-        f"one for each {each} bytes of {most_bytes:,}",
+        f"{source}: the reply has {counted}, the maximum that {key} allows: "
+        f"one for each {each} bytes of {most_bytes:,}; shorten the reply, or raise {key}",
     )
 
 
@@ -172,8 +172,8 @@ def too_large(source: str, most_bytes: int) -> str:
     """Return the message for a reply with too many bytes.
 
     Example:
-        >>> too_large("host:80", 2 * 1024 * 1024)
-        'the reply of host:80 is larger than 2 MiB (maxResponseBytes: 2097152)'
+        >>> too_large("HTTP 200 from GET http://host/v1", 2 * 1024 * 1024)
+        'HTTP 200 from GET http://host/v1: the reply is larger than 2 MiB (maxResponseBytes: 2097152)'
     """
     size = f"{most_bytes / 1024 / 1024:g} MiB"
-    return f"the reply of {source} is larger than {size} (maxResponseBytes: {most_bytes})"
+    return f"{source}: the reply is larger than {size} (maxResponseBytes: {most_bytes})"

@@ -10,7 +10,6 @@ from trioeval.pytest_plugin.keys import Key
 from trioeval.report.formats.json import compact
 from trioeval.report.formats.markdown import without_commands
 from trioeval.report.records import RowRecord
-from trioeval.run import Status
 from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters, inert_lines
 
@@ -45,7 +44,7 @@ def result_of_row(record: RowRecord) -> ItemResult:
     """
     status = record.status
     properties = [*_properties(record)]
-    if status is Status.PASS:
+    if status.is_success:
         return ItemResult(ending="passed", properties=properties)
     reason = inert_lines(record.error or "no reason given", _REASON)
     if record.outcome in _UNASKED or record.question.get("outcome") == "skipped":

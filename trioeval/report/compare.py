@@ -42,7 +42,7 @@ By: TypeAlias = Literal["row", "test"]
 """The rows that match: those with the same provider, prompt and test, or all rows with the same test in the
 same column, whatever their provider, to compare models or prompts."""
 
-_RANKS = {Status.NOT_RUN: 0, Status.ERROR: 0, Status.FAIL: 1, Status.PASS: 2}
+_RANKS = {Status.NOT_RUN: 0, Status.ERROR: 0, Status.FAIL: 1, Status.PASS: 2, Status.NOT_GRADED: 3}
 _BY_RANK = {rank: status for status, rank in _RANKS.items()}
 _NAME = 200  # characters of the name of a test
 _DIGEST = 8  # bytes that distinguish outputs
@@ -85,7 +85,7 @@ class Comparison:
         >>> row |= {
         ...     "provider": {"id": "p"},
         ...     "prompt": {"label": "q"},
-        ...     "testCase": {"description": ""},
+        ...     "testCase": {"assert": [{"type": "equals", "value": "yes"}]},
         ... }
         >>> row |= {"response": {"output": "yes"}}
         >>> old, new = RowRecord.of(row), RowRecord.of(row | {"failureReason": 1, "score": 0})
@@ -233,6 +233,9 @@ def _output_digest(record: RowRecord) -> bytes:
 
 
 def _kind(before: Side, after: Side, *, is_answered_otherwise: bool) -> Kind:
+    statuses = {before.status, after.status}
+    if Status.NOT_GRADED in statuses and statuses & {Status.PASS, Status.FAIL}:
+        return "changed"  # only one of the runs has graded it: neither is better
     gained = _RANKS[after.status] - _RANKS[before.status]
     if gained:
         return "better" if gained > 0 else "worse"
@@ -347,13 +350,21 @@ def compared_line(comparison: Comparison) -> str:
     return f"{counted(kinds.total(), 'row')}: {counts}" if counts else "no rows to compare"
 
 
-def unfinished_lines(columns: Iterable[ColumnChange]) -> Iterator[str]:
-    """Yield the number of rows of each run that did not end; nothing if all did."""
-    sides = [(column.before.left, column.after.left) for column in columns]
-    for which, name in enumerate(("earlier", "later")):
-        if left := sum(side[which] for side in sides):
+def left_out_lines(columns: Sequence[ColumnChange]) -> Iterator[str]:
+    """Yield the numbers of rows of each run that did not end or were not graded; nothing without any."""
+    runs = {
+        "earlier": [column.before for column in columns],
+        "later": [column.after for column in columns],
+    }
+    for name, sides in runs.items():
+        if left := sum(side.left for side in sides):
             rows = "1 row" if left == 1 else f"{left:,} rows"
             yield f"{rows} of the {name} run did not end; the comparison leaves them out"
+    for name, sides in runs.items():
+        if count := sum(side.not_graded for side in sides):
+            rows = "1 row" if count == 1 else f"{count:,} rows"
+            were = "was" if count == 1 else "were"
+            yield f"{rows} of the {name} run {were} not graded; pass rates and scores leave them out"
 
 
 def name_of_column(column: ColumnChange) -> str:
@@ -378,7 +389,11 @@ def number_of(value: float) -> str:
 
 
 def _side(side: Side | None) -> str:
-    return "–" if side is None else f"{side.status.name} {side.score:.3g}"
+    if side is None:
+        return "–"
+    if side.status is Status.NOT_GRADED:
+        return side.status.label
+    return f"{side.status.label} {side.score:.3g}"
 
 
 def first_of(changes: Iterator[RowChange], most: int) -> tuple[list[RowChange], int]:

@@ -7,7 +7,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 from rich.text import Text
 
-from trioeval.report.compare import name_of_column, number_of, unfinished_lines
+from trioeval.report.compare import left_out_lines, name_of_column, number_of
 from trioeval.report.compare_runs import ColumnChange, ColumnFindings, Findings, Kind
 from trioeval.report.statistics.estimates import Estimate
 from trioeval.report.statistics.paired import DifferenceFinding
@@ -124,7 +124,7 @@ def chance_sentences(columns: Sequence[ColumnChange], findings: Findings) -> Ite
             yield _sentence(name_of_column(column), name, finding, found)
     if not findings.pairs:
         yield nothing_shared(columns)
-    yield from unfinished_lines(columns)
+    yield from left_out_lines(columns)
     yield from chance_lines(findings)
 
 

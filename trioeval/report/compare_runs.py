@@ -17,7 +17,8 @@ from trioeval.report.totals import shares_of
 from trioeval.run import Status
 
 Kind: TypeAlias = Literal["same", "better", "worse", "changed", "new", "gone", "unfinished"]
-"""The kind of a change. `changed`: another score or output, the same verdict; an error is worse than a fail.
+"""The kind of a change. `changed`: another score or output, the same verdict, or a row that only one of the
+runs has graded; an error is worse than a fail.
 `unfinished`: the row did not end in one of the runs, and is not compared."""
 
 KINDS: tuple[Kind, ...] = ("same", "better", "worse", "changed", "new", "gone", "unfinished")
@@ -32,8 +33,8 @@ class Side:
 
     @property
     def judged(self) -> float | None:
-        """The score; None without a verdict."""
-        return self.score if self.status.has_verdict and math.isfinite(self.score) else None
+        """The score; None if it was not graded."""
+        return self.score if self.status.is_graded and math.isfinite(self.score) else None
 
 
 @attrs.define
@@ -55,8 +56,18 @@ class SideTotals:
         return self.statuses.total()
 
     @property
+    def not_graded(self) -> int:
+        """Rows with a reply that nothing graded."""
+        return self.statuses[Status.NOT_GRADED]
+
+    @property
+    def rated(self) -> int:
+        """Rows that the pass rate is about: those that ended, except those that were not graded."""
+        return self.rows - self.not_graded
+
+    @property
     def mean_score(self) -> float | None:
-        """The mean score of the rows with a verdict; None if there are none."""
+        """The mean score of the graded rows; None if there are none."""
         found = self.sums.score_interval()
         return None if found is None else found.mean
 
@@ -67,6 +78,8 @@ class SideTotals:
             self.left += 1
             return
         self.statuses[record.status] += 1
+        if record.status is Status.NOT_GRADED:
+            return
         self.score += record.score
         judged = Side(record.status, record.score).judged
         test = self.sums.add(place, passed=record.status is Status.PASS, score=judged)
@@ -83,8 +96,8 @@ class SideTotals:
 
 
 def metrics_of(record: RowRecord) -> Mapping[str, tuple[float, float]]:
-    """Return the value and weight of each metric of a row that has a verdict."""
-    if record.verdict is None or not record.status.has_verdict:
+    """Return the value and weight of each metric of a row that was graded."""
+    if record.verdict is None or not record.status.is_graded:
         return {}
     return {
         share.name: (share.total / share.weight, share.weight)
@@ -110,8 +123,10 @@ class ColumnChange:
         sides: tuple[Side, Side],
         metrics: tuple[Mapping[str, tuple[float, float]], Mapping[str, tuple[float, float]]],
     ) -> None:
-        """Count a row that is in both runs."""
+        """Count a row that is in both runs; one that was not graded in one of them forms no pair."""
         before, after = sides
+        if Status.NOT_GRADED in {before.status, after.status}:
+            return
         passed = (after.status is Status.PASS) - (before.status is Status.PASS)
         judged = before.judged, after.judged
         score = None if judged[0] is None or judged[1] is None else judged[1] - judged[0]
@@ -166,7 +181,7 @@ class KeptMetrics:
 # metrics decide nothing.
 #
 # An error counts as not passed; it has no score, so a pair with one has no difference of scores. Rows that
-# did not end form no pairs.
+# did not end, or were not graded, form no pairs.
 
 
 @attrs.frozen(kw_only=True)

@@ -16,7 +16,15 @@ from trioeval.run import Status
 from trioeval.text_safety import escape_control_characters
 
 State: TypeAlias = Literal[
-    "passed", "failed", "error", "blocked", "interrupted", "not run", "running", "waiting"
+    "passed",
+    "failed",
+    "error",
+    "not graded",
+    "blocked",
+    "interrupted",
+    "not run",
+    "running",
+    "waiting",
 ]
 """The state of rows. Missing rows of a run in progress are `running` or `waiting`; those of an ended run are
 `interrupted` if they had started, else `not run`."""
@@ -64,6 +72,8 @@ def state_of(outcome: str, status: Status) -> State:
             return "passed"
         case Status.FAIL, _:
             return "failed"
+        case Status.NOT_GRADED, _:
+            return "not graded"
         case _, "blocked":
             return "blocked"
         case _, "interrupted":

@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 
+from trioeval.evaluation.row import recorded_status
 from trioeval.grading import output_text
 from trioeval.report.counts import money
 from trioeval.report.formats.json import compact, shallow
@@ -14,13 +15,11 @@ from trioeval.report.usage import was_judged
 from trioeval.run import Status
 from trioeval.suite.model import ROW_NUMBER
 from trioeval.suite.tests import KEEP_ALL, Strip
-from trioeval.text import counted
+from trioeval.text import counted, quote
 from trioeval.text_safety import escape_control_characters
 
 STRIPPED_PROMPT = "[prompt stripped]"
 STRIPPED_OUTPUT = "[output stripped]"
-NOT_GRADED = "NOT GRADED"
-"""The label of a row that succeeded and has no assertion."""
 
 _ASKED = ("question", "answers", "correctAnswers")
 _SAID = ("agentAnswer", "parseError")
@@ -31,9 +30,13 @@ _JUDGED = frozenset({"correct", "incorrect", "parse_error"})
 """Outcomes whose reason names the correct or the given answer."""
 _FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^\s/'\"]+/)+")
 """Folders of absolute paths in a sentence."""
+_ABOUT_OUTPUT = "the output "
+"""The beginning of reasons about the output."""
+_EXCERPT = 80  # characters of the output beside a reason
+_TELLING = 20  # characters of its beginning, by which a reason that quotes it is recognized
+_EMPTY = 2  # characters of an empty text in quotes
 _NO_WORD = re.compile(r"[\W_]+")
 _REPEAT = re.compile(r"-repeat-(\d+)\Z")
-_STATUSES = (Status.PASS, Status.FAIL, Status.ERROR)  # by failureReason
 _NOTHING: Mapping[str, Any] = {}
 
 
@@ -166,7 +169,7 @@ class RowRecord:
             test=_object(get("testCase")),
             response=response or None,
             is_cached=bool(response.get("cached")),
-            status=_status(found, outcome),
+            status=recorded_status(found, outcome),
             outcome=outcome,
             score=get("score", 0.0),
             named_scores=_object(get("namedScores")),
@@ -197,29 +200,9 @@ class RowRecord:
         return has_ended(self.outcome)
 
     @property
-    def is_graded(self) -> bool:
-        """True if it has a verdict of an assertion, a question or an agent.
-
-        A reply without any assertion is a success for readers of result files, and is counted apart here.
-        """
-        return bool(
-            self.status is not Status.PASS
-            or self.test.get("assert")
-            or self.question
-            or self.named_scores
-            or (self.verdict or {}).get("componentResults")
-            or self.agent is not None
-        )
-
-    @property
-    def label(self) -> str:
-        """The status as tables show it.
-
-        Example:
-            >>> RowRecord.of({"success": True}).label
-            'NOT GRADED'
-        """
-        return self.status.label if self.is_graded else NOT_GRADED
+    def counted_score(self) -> float | None:
+        """The score as averages count it: None if the row was not graded."""
+        return None if self.status is Status.NOT_GRADED else self.score
 
     @property
     def number(self) -> int:
@@ -267,6 +250,31 @@ class RowRecord:
     def reason(self) -> str | None:
         """The reason of its verdict, or the error."""
         return self.error if self.verdict is None else self.verdict.get("reason")
+
+    @property
+    def output_excerpt(self) -> str | None:
+        """The quoted beginning of the output, if the row failed for a reason about it that does not show it.
+
+        None as well if an assertion compared the result of its own transform, or if outputs are stripped.
+        """
+        reason = self.reason
+        is_about_it = self.status is Status.FAIL and (reason or "").startswith(_ABOUT_OUTPUT)
+        if not is_about_it or reason is None or self.output in (None, STRIPPED_OUTPUT):
+            return None
+        if any("transform" in part.assertion for part in self.parts if part.reason == reason):
+            return None
+        excerpt = quote(shallow(self.output), _EXCERPT)
+        return None if len(excerpt) > _EMPTY and excerpt[:_TELLING] in reason else excerpt
+
+    def explained(self, most: int) -> str:
+        """Return the reason of its verdict or the error, with the excerpt of the output; without controls.
+
+        Args:
+            most: The most characters of the reason.
+        """
+        reason = escape_control_characters(self.reason or self.error or "no reason given", most)
+        excerpt = self.output_excerpt
+        return reason if excerpt is None else reason + shown_output(excerpt)
 
     @property
     def parts(self) -> Sequence[PartRecord]:
@@ -350,7 +358,11 @@ class RowRecord:
             >>> bare.stripped(Strip(prompt_text=True)).prompt
             '[prompt stripped]'
         """
-        return self if strip == KEEP_ALL else RowRecord.of(_stripped(self, strip), index=self.index)
+        if strip == KEEP_ALL:
+            return self
+        found = RowRecord.of(_stripped(self, strip), index=self.index)
+        found.status = self.status  # of which the grounds may be stripped
+        return found
 
 
 def _object(value: Any) -> Mapping[str, Any]:
@@ -358,22 +370,16 @@ def _object(value: Any) -> Mapping[str, Any]:
     return value if type(value) is dict or isinstance(value, Mapping) else _NOTHING
 
 
-def _status(found: Mapping[str, Any], outcome: str) -> Status:
-    from trioeval.evaluation.reconcile import has_ended
-
-    reason = found.get("failureReason")
-    if not has_ended(outcome):
-        return Status.NOT_RUN
-    if isinstance(reason, int) and 0 <= reason < len(_STATUSES):
-        return _STATUSES[reason]
-    return Status.PASS if found.get("success") else Status.FAIL
-
-
 def event_text(event: Mapping[str, Any]) -> str:
     """Return an event of a question with its details, without its time."""
     details = {key: part for key, part in event.items() if key not in {"sequence", "at", "event"}}
     more = ", ".join(f"{key} {output_text(part)}" for key, part in details.items())
     return f"{event['event']}{f' ({more})' if more else ''}"
+
+
+def shown_output(excerpt: str) -> str:
+    """Return the excerpt of an output as the end of a reason."""
+    return f"; output: {escape_control_characters(excerpt)}"
 
 
 def _stripped(record: RowRecord, strip: Strip) -> dict[str, Any]:

@@ -20,12 +20,10 @@ from trioeval.providers import Guardrails, Reply
 from trioeval.report.formats.json import shallow
 from trioeval.report.redact import redacted, redacted_command, redacted_judges
 from trioeval.report.usage import spent_json, sum_json, usage_json
-from trioeval.run import Row, Status
+from trioeval.run import Row
 from trioeval.suite.model import Prompt, TestOptions
 from trioeval.suite.plain import plain_data
 from trioeval.usage import Usage
-
-_FAILURE_REASON = {Status.PASS: 0, Status.FAIL: 1, Status.ERROR: 2, Status.NOT_RUN: 2}
 
 _SHORTEST = 0.001  # seconds of the shortest wait that is recorded
 
@@ -79,10 +77,10 @@ def row_json(row: Row, eval_id: str) -> dict[str, Any]:
             "metadata": metadata,
         },
         "response": None if reply is None else _response_json(row, reply, usage),
-        "success": row.status is Status.PASS,
+        "success": row.status.is_success,
         "score": row.score,
         "namedScores": dict(row.named_scores),
-        "failureReason": _FAILURE_REASON[row.status],
+        "failureReason": row.status.failure_reason,
         "error": row.error,
         "gradingResult": None if row.verdict is None else verdict_json(row.verdict, assertions),
         "latencyMs": row.latency_ms,
@@ -91,18 +89,6 @@ def row_json(row: Row, eval_id: str) -> dict[str, Any]:
         "metadata": {**metadata, "trioeval": _own(row)},
         **({} if row.result is None else {row.result.name: shallow(row.result.json())}),
     }
-
-
-def is_graded(row: Row) -> bool:
-    """Return whether a row has a verdict; see `RowRecord.is_graded`."""
-    return bool(
-        row.status is not Status.PASS
-        or row.step.test.assertions
-        or row.result is not None
-        or row.named_scores
-        or (row.verdict is not None and row.verdict.parts)
-        or (row.reply is not None and "agent" in row.reply.metadata)
-    )
 
 
 def _more_requests(row: Row) -> Sequence[Usage]:

@@ -17,7 +17,7 @@ from trioeval.report.counts import money
 from trioeval.report.formats.json import indented
 from trioeval.report.records import RowRecord, agent_lines, event_text
 from trioeval.report.stored import StoredCall
-from trioeval.report.tables import STATUS_STYLES, label_style
+from trioeval.report.tables import STATUS_STYLES
 from trioeval.run import Status
 from trioeval.text import counted, score_text
 from trioeval.text_safety import escape_control_characters, inert_lines
@@ -109,8 +109,10 @@ def _heading(record: RowRecord) -> Text:
     text = Text(f"{task}row {record.number} ({escape_control_characters(record.name, _NAME)})\n")
     text.append(f"{escape_control_characters(record.provider, _NAME)} | ", style="dim")
     text.append(escape_control_characters(record.prompt_label, _NAME) + "\n", style="dim")
-    text.append(record.label, style=label_style(record.label, record.status))
-    facts = [f"score {score_text(record.score)}"] if record.verdict else []
+    text.append(record.status.label, style=STATUS_STYLES[record.status])
+    facts = (
+        [f"score {score_text(record.score)}"] if record.status.is_graded and record.verdict else []
+    )
     facts.append(record.ending)
     facts += [] if record.latency_ms is None else [f"{record.latency_ms:.0f} ms"]
     facts += ["from the cache"] if record.is_from_cache else []
@@ -123,7 +125,7 @@ def _heading(record: RowRecord) -> Text:
 def _verdict(record: RowRecord) -> Iterator[RenderableType]:
     parts = record.parts
     if record.verdict is not None:
-        yield _title(f"verdict: {escape_control_characters(record.reason, _NAME * 4)}")
+        yield _title(f"verdict: {record.explained(_NAME * 4)}")
     elif parts:
         yield _title("assertions graded before the error")
     if not parts:

@@ -16,7 +16,7 @@ from trioeval.agent.planner import QueuedSubmission
 from trioeval.report.counts import money
 from trioeval.report.stored import StoredRunFacts
 from trioeval.report.text import Figure, cut_middle, packed
-from trioeval.report.totals import percent
+from trioeval.report.totals import rate_text
 from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
 
@@ -123,16 +123,20 @@ def _fields(runs: Sequence[StoredRunFacts]) -> Iterator[Figure]:
     yield Figure.of("pass", (str(run.passed) for run in runs))
     yield Figure.of("fail", (str(run.failed) for run in runs))
     yield Figure.of("error", (str(run.errors) for run in runs))
+    if any(run.not_graded for run in runs):
+        yield Figure.of("not graded", (str(run.not_graded) for run in runs))
     if any(run.not_run for run in runs):
         yield Figure.of("not run", (str(run.not_run) for run in runs))
-    ended = [(run, run.rows - run.not_run) for run in runs]
-    rates = (f"{percent(run.passed, rows)} % of {rows}" if rows else "–" for run, rows in ended)
-    yield Figure.of("pass rate", rates)
+    yield Figure.of("pass rate", map(_rate, runs))
     if any(run.cost for run in runs) or not makes_datasets:
         yield Figure.of("cost", (money(run.cost) if run.cost else "–" for run in runs))
     if makes_datasets:
         counts = (run.dataset_rows for run in runs)
         yield Figure.of("made", ("–" if count is None else str(count) for count in counts))
+
+
+def _rate(run: StoredRunFacts) -> str:
+    return rate_text(run.passed, run.rated, not_graded=run.not_graded)
 
 
 def _table(fields: Sequence[Figure], names: Sequence[str]) -> Table:
@@ -165,6 +169,7 @@ def run_line(run: StoredRunFacts) -> str:
     """Return one run as a line of text."""
     came = _came(run, " of ")
     counts = f"{run.passed} passed, {run.failed} failed, {counted(run.errors, 'error')}"
+    counts += f", {run.not_graded} not graded" if run.not_graded else ""
     counts += f", {run.not_run} not run" if run.not_run else ""
     name = _name(run)
     of = f" of {name}" if name else ""
@@ -194,6 +199,7 @@ def run_json(run: StoredRunFacts) -> dict[str, Any]:
         "passed": run.passed,
         "failed": run.failed,
         "errors": run.errors,
+        "notGraded": run.not_graded,
         "notRun": run.not_run,
         **({} if run.dataset_rows is None else {"datasetRows": run.dataset_rows}),
         "outcomes": dict(run.outcomes),

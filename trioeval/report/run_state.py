@@ -78,10 +78,10 @@ class RunSnapshot:
     passed: int
     failed: int
     errors: int
+    not_graded: int = 0
+    """Rows with a reply that nothing graded."""
     not_run: int = 0
     """Rows that were stopped before their end."""
-    not_graded: int = 0
-    """Rows that succeeded and have no assertion; `passed` does not count them."""
     eta_s: float | None
     """Seconds until all rows are finished, at the present rate; None if that is unknown."""
     stopping: bool

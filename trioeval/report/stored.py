@@ -5,6 +5,8 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
+from trioeval.run import Status
+
 RunState: TypeAlias = Literal["running", "finished", "interrupted", "died"]
 """The state of a stored run. An `interrupted` run recorded that it ended early; a `died` run did not."""
 
@@ -65,6 +67,8 @@ class StoredRunFacts:
     failed: int
     errors: int
     """Rows that ended without a verdict."""
+    not_graded: int = 0
+    """Rows with a reply that nothing graded."""
     not_run: int = 0
     """Rows that did not end."""
     outcomes: Mapping[str, int]
@@ -86,6 +90,11 @@ class StoredRunFacts:
     """Written rows of its datasets; None if it makes none."""
 
     @property
+    def rated(self) -> int:
+        """Rows that the pass rate is about: those that ended, except those that were not graded."""
+        return self.rows - self.not_run - self.not_graded
+
+    @property
     def expected(self) -> int | None:
         """The number of its rows, without those of datasets; None if it is unknown."""
         return None if None in self.sizes else sum(size or 0 for size in self.sizes)
@@ -101,8 +110,7 @@ class StoredOutcome:
 
     index: int
     outcome: str
-    has_verdict: bool
-    passed: bool
+    status: Status
 
 
 @attrs.frozen(kw_only=True)

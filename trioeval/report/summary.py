@@ -11,6 +11,7 @@ from rich.text import Text
 from trioeval.report.activity import WAIT_WORDS, labels_of, lane_names, longest_waits
 from trioeval.report.counts import RowNumbers
 from trioeval.report.head import HeadColumn
+from trioeval.report.records import shown_output
 from trioeval.report.tables import STATUS_STYLES, FailureGroup, Failures, headings
 from trioeval.report.text import cut_middle
 from trioeval.report.totals import Totals
@@ -59,7 +60,8 @@ def _rows_of(group: FailureGroup, names: Sequence[str]) -> str:
 
 
 def _why(failure: FailureGroup) -> str:
-    return failure.reason + ("" if failure.expected is None else f"; expected: {failure.expected}")
+    expected = "" if failure.expected is None else f"; expected: {failure.expected}"
+    return f"{failure.reason}{expected}{'' if failure.output is None else shown_output(failure.output)}"
 
 
 @attrs.frozen(kw_only=True)

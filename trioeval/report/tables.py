@@ -18,12 +18,12 @@ from trioeval.grading import output_text
 from trioeval.report.counts import RowNumbers, money
 from trioeval.report.formats.json import shallow
 from trioeval.report.head import HeadColumn
-from trioeval.report.records import NOT_GRADED, PartRecord, RowRecord
+from trioeval.report.records import PartRecord, RowRecord
 from trioeval.report.statistics.estimates import Estimate
 from trioeval.report.text import Figure, packed
-from trioeval.report.totals import ColumnTotals, Totals, nearest_rank, percent
+from trioeval.report.totals import ColumnTotals, Totals, nearest_rank
 from trioeval.run import Status
-from trioeval.text import counted
+from trioeval.text import counted, is_template
 from trioeval.text_safety import escape_control_characters
 
 # The rows that did not pass. Rows that ended with the same error are one group: a provider that refuses every
@@ -57,6 +57,8 @@ class FailureGroup:
     reason: str
     expected: str | None
     """The expected value of the assertion; None if the reason states it, or if there is none."""
+    output: str | None
+    """The beginning of the output; None if it is not shown. See `RowRecord.output_excerpt`."""
     index: int
     """The number of the first row."""
     rows: RowNumbers = attrs.field(factory=RowNumbers)
@@ -68,6 +70,8 @@ class Failures:
 
     most: int
     """The most groups, ≥ 1."""
+    shows_outputs: bool = attrs.field(default=True, kw_only=True)
+    """False if the groups contain no outputs."""
     count: int = 0
     """Rows that failed or ended in an error."""
     grouped: int = 0
@@ -83,7 +87,7 @@ class Failures:
 
     def add(self, index: int, record: RowRecord) -> None:
         """Count a row, and add it to its group if that exists or if there is room for a new one."""
-        if record.status is Status.PASS:
+        if record.status.is_success:
             return
         if record.status is Status.NOT_RUN:
             if record.outcome in UNFINISHED:
@@ -105,6 +109,7 @@ class Failures:
                 provider=escape_control_characters(record.provider, _FAILURES_NAME),
                 reason=escape_control_characters(reason, _REASON),
                 expected=None if record.verdict is None else _expected(record.parts, reason),
+                output=record.output_excerpt if self.shows_outputs else None,
                 index=index,
             )
         group.rows.add(index)
@@ -112,9 +117,9 @@ class Failures:
 
 
 def _expected(parts: Sequence[PartRecord], reason: str) -> str | None:
-    """Return the expected value of the first failed assertion, unless the reason has it."""
+    """Return the expected value of the first failed assertion, unless it is in the reason or a template."""
     failed = next((part for part in parts if not part.passed), None)
-    if failed is None or "value" not in failed.assertion:
+    if failed is None or "value" not in failed.assertion or is_template(failed.assertion["value"]):
         return None
     value = shallow(failed.assertion["value"])
     # Reasons quote values and may be cut: compare the beginning.
@@ -136,7 +141,6 @@ class Cell:
     status: Status
     text: str
     """The output, or the error: inert, and cut."""
-    label: str
 
 
 @attrs.define
@@ -168,22 +172,17 @@ class FirstRows:
             self.names[test_idx] = escape_control_characters(record.name, self.width)
         self.numbers.setdefault(test_idx, RowNumbers()).add(record.number)
         text = escape_control_characters(shallow(record.shown), self.width)
-        self.cells[test_idx, record.prompt_idx] = Cell(record.status, text, record.label)
+        self.cells[test_idx, record.prompt_idx] = Cell(record.status, text)
 
 
 STATUS_STYLES = {
     Status.PASS: "green",
     Status.FAIL: "red",
     Status.ERROR: "bold yellow",
+    Status.NOT_GRADED: "cyan",
     Status.NOT_RUN: "dim",
 }
 """The style of each status."""
-_NOT_GRADED_STYLE = "cyan"
-
-
-def label_style(label: str, status: Status) -> str:
-    """Return the style of the label of a row."""
-    return _NOT_GRADED_STYLE if label == NOT_GRADED else STATUS_STYLES[status]
 
 
 _BETWEEN, _EDGES = 3, 2  # characters between two columns, and around all of them
@@ -241,7 +240,7 @@ class _RowsTable:
         cell = self.rows.cells.get((test_idx, prompt_idx))
         if cell is None:
             return Text("–")
-        verdict = Text(cell.label, style=label_style(cell.label, cell.status))
+        verdict = Text(cell.status.label, style=STATUS_STYLES[cell.status])
         return verdict.append(f" {cell.text}", style="default")
 
 
@@ -294,9 +293,8 @@ def _needed(figures: Sequence[Figure]) -> int:
 
 def _figures(columns: Sequence[ColumnTotals]) -> Iterator[Figure]:
     counts = {
-        Status.PASS: [own.passed for own in columns],
-        Status.FAIL: [own.statuses[Status.FAIL] for own in columns],
-        Status.ERROR: [own.statuses[Status.ERROR] for own in columns],
+        status: [own.statuses[status] for own in columns]
+        for status in (Status.PASS, Status.FAIL, Status.ERROR)
     }
     for status, numbers in counts.items():
         yield Figure(
@@ -307,7 +305,7 @@ def _figures(columns: Sequence[ColumnTotals]) -> Iterator[Figure]:
         yield Figure.of("not graded", [str(own.not_graded) for own in columns])
     if any(own.left for own in columns):
         yield Figure.of("not run", [str(own.left) for own in columns])
-    yield Figure.of("pass rate", [_pass_rate(own) for own in columns])
+    yield Figure.of("pass rate", [own.rate for own in columns])
     yield Figure.of("95 % CI", [_interval(own.sums.pass_interval()) for own in columns])
     yield Figure.of("score", [_score(own, own.sums.score_interval()) for own in columns])
     for title, share in (("p50 ms", 0.50), ("p95 ms", 0.95)):
@@ -326,10 +324,6 @@ def _figures(columns: Sequence[ColumnTotals]) -> Iterator[Figure]:
     if any(own.usage.judges for own in columns):
         used = [str(own.usage.judges["total"] if own.usage.judges else 0) for own in columns]
         yield Figure.of("grading tokens", used)
-
-
-def _pass_rate(own: ColumnTotals) -> str:
-    return f"{percent(own.passed, own.rated)} % of {own.rated}" if own.rated else "–"
 
 
 def _interval(found: Estimate | None) -> str:

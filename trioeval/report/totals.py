@@ -143,8 +143,6 @@ class ColumnTotals:
     latency_ms: float = 0
     latencies: array[float] = attrs.field(factory=lambda: array("d"), repr=False)
     """Milliseconds of each measured call; replies from the cache are left out."""
-    not_graded: int = 0
-    """Rows that succeeded and have no assertion; `statuses` counts them as passed."""
     replies: int = 0
     """Rows with a reply."""
     from_cache: int = 0
@@ -192,12 +190,22 @@ class ColumnTotals:
     @property
     def passed(self) -> int:
         """Rows whose assertions hold."""
-        return self.statuses[Status.PASS] - self.not_graded
+        return self.statuses[Status.PASS]
+
+    @property
+    def not_graded(self) -> int:
+        """Rows with a reply that nothing graded."""
+        return self.statuses[Status.NOT_GRADED]
 
     @property
     def rated(self) -> int:
-        """Rows that the pass rate is about: those that ended, except those without assertions."""
+        """Rows that the pass rate is about: those that ended, except those that were not graded."""
         return self.ended - self.not_graded
+
+    @property
+    def rate(self) -> str:
+        """The pass rate as text."""
+        return rate_text(self.passed, self.rated, not_graded=self.not_graded)
 
     def add(self, record: RowRecord, place: RowPlace | None = None) -> None:
         """Count a row.
@@ -225,9 +233,7 @@ class ColumnTotals:
         self.questions.add_record(record.json)
         if (agent := record.agent) is not None:
             self.attempts = (self.attempts or 0) + len(agent.attempts)
-        if not record.is_graded:
-            self.not_graded += 1
-        elif record.status is not Status.NOT_RUN:
+        if record.status not in {Status.NOT_GRADED, Status.NOT_RUN}:
             self._add_ended(record, place_of(record) if place is None else place)
 
     def add_not_run(self, outcome: str, rows: int, question: QuestionOutcome | None) -> None:
@@ -238,7 +244,7 @@ class ColumnTotals:
             self.questions.add_many(question, rows)
 
     def _add_ended(self, record: RowRecord, place: RowPlace) -> None:
-        is_judged = record.status.has_verdict
+        is_judged = record.status.is_graded
         score = record.score if is_judged else None
         test = self.sums.add(place, passed=record.status is Status.PASS, score=score)
         if record.verdict is None:
@@ -265,7 +271,7 @@ class ColumnTotals:
         """Return the metrics of the column in a document."""
         return {
             "score": self.score,
-            "testPassCount": self.statuses[Status.PASS],
+            "testPassCount": self.passed + self.not_graded,
             "testFailCount": self.statuses[Status.FAIL],
             "testErrorCount": self.statuses[Status.ERROR],
             **({"testNotRunCount": self.left} if self.left else {}),
@@ -376,7 +382,7 @@ class Totals:
 
     @property
     def not_graded(self) -> int:
-        """Rows that succeeded and have no assertion."""
+        """Rows with a reply that nothing graded."""
         return sum(column.not_graded for column in self.columns)
 
     @property
@@ -386,8 +392,13 @@ class Totals:
 
     @property
     def rated(self) -> int:
-        """Rows that ended, except those without assertions."""
+        """Rows that the pass rate is about: those that ended, except those that were not graded."""
         return self.ended - self.not_graded
+
+    @property
+    def successes(self) -> int:
+        """Rows that passed or were not graded, as promptfoo counts them."""
+        return self.passed + self.not_graded
 
     @property
     def pass_rate(self) -> float:
@@ -395,15 +406,15 @@ class Totals:
 
         Exit codes depend on it. Rows without assertions count as successes, as they do for promptfoo.
         """
-        return 100 * self.count(Status.PASS) / self.ended if self.ended else 100.0
+        return 100 * self.successes / self.ended if self.ended else 100.0
 
 
 def counts_text(totals: Totals) -> str:
     """The number of rows with each status; rows that are not graded or not run only if there are any.
 
     Example:
-        >>> column = ColumnTotals(Counter({Status.PASS: 3, Status.ERROR: 1}), not_graded=2)
-        >>> counts_text(Totals([column]))
+        >>> counts = {Status.PASS: 1, Status.ERROR: 1, Status.NOT_GRADED: 2}
+        >>> counts_text(Totals([ColumnTotals(Counter(counts))]))
         '1 passed, 0 failed, 1 error, 2 not graded'
     """
     counts = [
@@ -414,6 +425,35 @@ def counts_text(totals: Totals) -> str:
     counts += [f"{totals.not_graded} not graded"] if totals.not_graded else []
     counts += [f"{totals.left} not run"] if totals.left else []
     return ", ".join(counts)
+
+
+def success_text(totals: Totals) -> str:
+    """Return that every row of some was a success, as a sentence without a period.
+
+    Example:
+        >>> success_text(Totals([ColumnTotals(Counter({Status.PASS: 1}))]))
+        'every row passed'
+    """
+    if not totals.not_graded:
+        return "every row passed"
+    return "every graded row passed" if totals.rated else "no row was graded"
+
+
+def rate_text(passed: int, rated: int, *, not_graded: int = 0) -> str:
+    """Return a pass rate with the number of rows that it is about; a dash without such rows.
+
+    Args:
+        passed: Rows that passed.
+        rated: Rows that ended, except those that were not graded.
+        not_graded: Rows that were not graded.
+
+    Example:
+        >>> rate_text(3, 4), rate_text(3, 4, not_graded=1), rate_text(0, 0, not_graded=1)
+        ('75.0 % of 4', '75.0 % of 4 graded', '–')
+    """
+    if not rated:
+        return "–"
+    return f"{percent(passed, rated)} % of {rated}{' graded' if not_graded else ''}"
 
 
 def percent(part: int, whole: int) -> str:

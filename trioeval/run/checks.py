@@ -4,7 +4,6 @@
 import difflib
 import os
 import shlex
-import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from trioeval.documents.paths import DocumentPath, read_path, show_path
 from trioeval.documents.structure import snake
 from trioeval.errors import Problem
 from trioeval.evaluation.registers import CONVERSATION_VARIABLE, Sharing, texts_in
+from trioeval.executables import find_program, install_hint, missing_program
 from trioeval.grading import COMPARISONS, Assertion
 from trioeval.grading.algebra import leaves
 from trioeval.grading.registry import split_type
@@ -101,10 +101,9 @@ def _missing(
         program = _program(assertion.value)
         if program is None or "PATH" in own or is_template(program) or os.sep in program:
             continue
-        if shutil.which(program, path=environ.get("PATH", os.defpath)) is None:
+        if find_program(program, environ) is None:
             below = "".join(f".assert[{number}]" for number in place)
-            message = f"{quote(program)} is not a program in PATH"
-            yield Problem(f"{path}{below}.value", message)
+            yield Problem(f"{path}{below}.value", missing_program(program), install_hint())
 
 
 def _program(value: Any) -> str | None:

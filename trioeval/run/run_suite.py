@@ -327,7 +327,7 @@ def _budget(settings: BudgetSettings | None) -> Budget | None:
 
 @attrs.frozen
 class SuiteSummary:
-    """The totals of a suite. Every row, including recorded ones, is counted in exactly one of the four."""
+    """The totals of a suite. Every row, including recorded ones, is counted in exactly one of the five."""
 
     passed: int
     failed: int
@@ -338,11 +338,13 @@ class SuiteSummary:
     """The results of its datasets, in the order in which they ended."""
     not_run: int = 0
     """Rows that were not run or not finished; not counted as errors."""
+    not_graded: int = 0
+    """Rows with a reply that nothing graded: no assertion, no question, no agent."""
 
     @property
     def rows(self) -> int:
         """The number of all rows."""
-        return self.passed + self.failed + self.errors + self.not_run
+        return self.passed + self.failed + self.errors + self.not_graded + self.not_run
 
 
 async def run_suite(
@@ -490,6 +492,7 @@ async def run_suite(
         totals.duration,
         tuple(built),
         found[Status.NOT_RUN],
+        found[Status.NOT_GRADED],
     )
 
 

@@ -9,9 +9,9 @@ Links are followed, and all auxiliary files are beside the target: two names of 
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import attrs
@@ -49,6 +49,8 @@ class DatabaseKind:
     """The statements that lead from each version of its tables to the next; their number is the version."""
     hint: str
     """The advice to choose another file."""
+    functions: Mapping[str, Callable[[Any], bool]] = attrs.field(factory=dict)
+    """Functions of one argument that migrations call, by name."""
 
 
 class BusyError(StoreError):
@@ -264,7 +266,7 @@ def _check_file(real: Path, path: Path, kind: DatabaseKind) -> None:
     """Check that the target, if it exists, is a file.
 
     It is not opened: closing it would release all locks that connections of this process hold on it. Test:
-    test_kill_9_costs_nothing_that_was_said_to_be_safe.
+    test_kill_9_loses_no_row_that_was_reported_as_durable.
     """
     try:
         if not real.exists():
@@ -323,6 +325,8 @@ def _migrate(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) -> 
     try:
         version = _check_kind(connection, path, kind) or 0  # another process may have been faster
         if version < len(kind.migrations):
+            for name, function in kind.functions.items():
+                connection.create_function(name, 1, function, deterministic=True)
             for statements in kind.migrations[version:]:
                 for statement in statements:
                     connection.execute(statement)

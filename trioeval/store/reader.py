@@ -17,6 +17,7 @@ import attrs
 from trioeval.errors import StoreError, UsageError
 from trioeval.evaluation.reconcile import StoredIdentity
 from trioeval.report.stored import DatasetFacts, RunState, StoredCall, StoredOutcome, StoredRunFacts
+from trioeval.run import Status
 from trioeval.store.database import is_running, lock_run, open_database, open_reading, store_error
 from trioeval.store.not_run_rows import NotRunRows, read_never_began
 from trioeval.store.records import RecordSource, read_body, read_calls, read_text, record_texts
@@ -154,7 +155,7 @@ class StoreReader:
             run: The run.
             task: The id of the task; None if the suite has no named tasks.
             prompt_idx: Only rows of this prompt.
-            failed_only: Only rows that did not pass.
+            failed_only: Only rows that are not successes.
         """
         numbered = self.numbered(run, task, prompt_idx, failed_only=failed_only)
         return (record for _, record in numbered)
@@ -255,8 +256,7 @@ class StoreReader:
         """Yield the outcomes of the rows of a task, by index."""
         lines = self._lines(_OUTCOMES, _keys(run, task))
         return (
-            StoredOutcome(key & _INDEX, outcome, status in {"pass", "fail"}, status == "pass")
-            for key, outcome, status in lines
+            StoredOutcome(key & _INDEX, outcome, Status(status)) for key, outcome, status in lines
         )
 
     def tests(self, run: StoredRunFacts, task: str | None = None) -> Iterator[Any]:

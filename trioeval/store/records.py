@@ -270,14 +270,14 @@ def record_texts(
         part: Its number.
         source: What it is, for messages.
         prompt_idx: Of one prompt alone.
-        failed_only: Only what did not pass.
+        failed_only: Only rows that are not successes.
 
     Raises:
         StoreError: A text is damaged, or the database cannot be read.
     """
     key, last = (part << INDEX_BITS) - 1, (part + 1 << INDEX_BITS) - 1
     chosen = "prompt = ? AND " if prompt_idx is not None else ""
-    chosen += "status <> 'pass' AND " if failed_only else ""
+    chosen += "status NOT IN ('pass', 'not_graded') AND " if failed_only else ""
     statement = (
         f"SELECT key FROM {'result' if chosen else 'record'} WHERE {chosen}key > ? AND key <= ? "  # noqa: S608
         f"ORDER BY key LIMIT {_PAGE}"

@@ -13,6 +13,7 @@ from trioeval.evaluation.reconcile import (
     runs_again,
 )
 from trioeval.report.stored import RunStart
+from trioeval.run import Status
 from trioeval.store.records import is_unreadable
 from trioeval.store.run import ResumedRun
 from trioeval.store.runs import (
@@ -103,6 +104,10 @@ def _anew(connection: sqlite3.Connection, part: int, retried: frozenset[int]) ->
     return retried.intersection(key & _INDEX for (key,) in found)
 
 
+_SUCCESSES = {status.value: status.is_success for status in Status if status.has_verdict}
+"""Whether a row is a success, by its status; rows without a verdict are missing."""
+
+
 def _mark(
     connection: sqlite3.Connection,
     part: int,
@@ -118,7 +123,7 @@ def _mark(
     for key, outcome, status, before in connection.execute(
         "SELECT key, outcome, status, again FROM result WHERE key BETWEEN ? AND ?", key_range(part)
     ):
-        index, passed = key & _INDEX, status == "pass" if status in {"pass", "fail"} else None
+        index, passed = key & _INDEX, _SUCCESSES.get(status)
         if needs_new_replies(retry, outcome, passed=passed, index=index):
             anew.append(index)
         mark = Mark(before)

@@ -19,7 +19,7 @@ from trioeval.report.stored import StoredRunFacts
 from trioeval.store.records import RecordSource, read_body
 from trioeval.store.schema import INDEX_BITS
 
-RowStatus: TypeAlias = Literal["pass", "fail", "error", "not_run"]
+RowStatus: TypeAlias = Literal["pass", "fail", "error", "not_graded", "not_run"]
 
 _LINES = (
     500  # a statement, so that a read transaction never keeps the log of a run from being truncated

@@ -331,6 +331,7 @@ def _facts(
         passed=statuses.get("pass", 0),
         failed=statuses.get("fail", 0),
         errors=statuses.get("error", 0),
+        not_graded=statuses.get("not_graded", 0),
         not_run=statuses.get("not_run", 0),
         derived=None if columns["derived"] is None else json.loads(columns["derived"]),
         tasks=tuple(task for _, task, _ in parts),

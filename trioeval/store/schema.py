@@ -7,8 +7,11 @@ number of its part times 2^31, plus its index. So the rows of a part are neighbo
 indices, without any index beside the table.
 """
 
+import json
+import zlib
 from collections.abc import Sequence
 
+from trioeval.evaluation.row import Status, recorded_status
 from trioeval.store.database import DatabaseKind
 
 # The tables of datasets that are built column by column, and their views.
@@ -298,6 +301,33 @@ def _counted(status: str | None = None) -> str:
     """
 
 
+_COUNTS = {"pass": "passed", "fail": "failed", "error": "errors"}
+"""The columns of numbers of rows whose names are not those of their statuses."""
+
+
+def _view_of_runs(*statuses: str) -> str:
+    counts = ",".join(f"{_counted(one)} AS {_COUNTS.get(one, one)}" for one in statuses)
+    return f"""
+    CREATE VIEW runs AS SELECT
+        run.id AS run,
+        run.suite,
+        run.description,
+        run.state,
+        run.utc_created,
+        run.utc_finished,
+        run.executions,
+        round(run.duration_ms / 1000, 3) AS duration_s,
+        sum(part.expected) AS expected,
+        {_counted()} AS rows,
+        {counts},
+        json_extract(run.totals, '$.tokens') AS tokens,
+        json_extract(run.totals, '$.cost') AS cost_usd,
+        run.flags
+    FROM run LEFT JOIN part USING (run)
+    GROUP BY run.run
+    """
+
+
 _VERSION_1 = (
     """
     CREATE TABLE run (
@@ -408,28 +438,7 @@ _VERSION_1 = (
         PRIMARY KEY (part, position)
     ) WITHOUT ROWID
     """,
-    f"""
-    CREATE VIEW runs AS SELECT
-        run.id AS run,
-        run.suite,
-        run.description,
-        run.state,
-        run.utc_created,
-        run.utc_finished,
-        run.executions,
-        round(run.duration_ms / 1000, 3) AS duration_s,
-        sum(part.expected) AS expected,
-        {_counted()} AS rows,
-        {_counted("pass")} AS passed,
-        {_counted("fail")} AS failed,
-        {_counted("error")} AS errors,
-        {_counted("not_run")} AS not_run,
-        json_extract(run.totals, '$.tokens') AS tokens,
-        json_extract(run.totals, '$.cost') AS cost_usd,
-        run.flags
-    FROM run LEFT JOIN part USING (run)
-    GROUP BY run.run
-    """,
+    _view_of_runs("pass", "fail", "error", "not_run"),
     f"""
     CREATE VIEW results AS SELECT
         {_place("result")},
@@ -550,18 +559,56 @@ _NEVER_BEGAN: Sequence[str] = (
     """,
 )
 
+
+def _status_count(status: str) -> str:
+    return f"""(
+        SELECT count(*) FROM part JOIN result
+        ON result.key BETWEEN part.part << {INDEX_BITS} AND (part.part + 1 << {INDEX_BITS}) - 1
+        WHERE part.run = run.run AND status = '{status}'
+    )"""
+
+
+_NOT_GRADED: Sequence[str] = (
+    # Rows that nothing graded were recorded as passed.
+    """
+    UPDATE result SET status = 'not_graded', score = NULL
+    WHERE status = 'pass' AND is_not_graded((SELECT body FROM record WHERE record.key = result.key))
+    """,
+    f"""
+    UPDATE run SET totals = json_set(
+        totals,
+        '$.statuses.pass', {_status_count("pass")},
+        '$.statuses.not_graded', {_status_count("not_graded")}
+    ) WHERE totals IS NOT NULL AND {_status_count("not_graded")} > 0
+    """,
+    "DROP VIEW runs",
+    _view_of_runs("pass", "fail", "error", "not_graded", "not_run"),
+)
+
 MIGRATIONS: Sequence[Sequence[str]] = (
     _VERSION_1,
     DATASET_TABLES,
     AGENT_TABLES,
     _ACTIVITY,
     _NEVER_BEGAN,
+    _NOT_GRADED,
 )
 """Statements that lead from each version of the tables to the next."""
+
+
+def is_not_graded(body: str | bytes | None) -> bool:
+    """Return whether a stored record is that of a row that nothing graded; false if it is damaged."""
+    try:
+        record = json.loads(zlib.decompress(body) if isinstance(body, bytes) else body or "")
+    except (ValueError, zlib.error):
+        return False
+    return isinstance(record, dict) and recorded_status(record) is Status.NOT_GRADED
+
 
 RUNS = DatabaseKind(
     name="store of runs",
     application_id=0x7472696F,  # "trio"
     migrations=MIGRATIONS,
+    functions={"is_not_graded": is_not_graded},
     hint="name another file with --db, or store nothing with --no-write",
 )

@@ -111,7 +111,7 @@ def result_columns(record: RowRecord) -> Line:
         record.status.value,
         plain(record.outcome),
         _text(own.get("errorKind")),
-        number(record.json.get("score")),
+        None if record.counted_score is None else number(record.json.get("score")),
         number(record.latency_ms),
         number(own.get("waitMs")),
         None if (calls := own.get("attempts")) is None else count(calls),

@@ -222,7 +222,9 @@ def provider_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
             entry: ProviderEntry = structure(settings, target)
         mistakes.raise_any()
         if not entry.id.strip():
-            raise MistakenError(Mistake("the id of a provider must not be empty", at=at))
+            raise MistakenError(
+                Mistake("the id of a provider must not be empty", 'for example "echo"', at=at)
+            )
         if entry.id == "echo" and entry.config:
             message = "the config of a provider echo is ignored"
             context.warn(Mistake(message, "echo returns the prompt, whatever its config"))

@@ -48,13 +48,13 @@ def summary_of(record: RowRecord) -> RowSummary:
     facts += [f"{count_text(record.tokens)} {unit}"] if record.tokens else []
     facts += [money_text(record.cost)] if record.cost else []
     facts += [] if record.outcome in {"done", "failed"} else [record.outcome.replace("_", " ")]
-    is_judged = record.verdict is not None and record.status.has_verdict
+    is_judged = record.verdict is not None and record.status.is_graded
     return RowSummary(
         name=record.name,
         provider=record.provider,
         prompt=record.prompt_label,
         status=record.status.value,
-        label=record.label,
+        label=record.status.label,
         shown="" if record.shown is None else output_text(record.shown),
         facts=facts,
         score=score_text(record.score) if is_judged else "",

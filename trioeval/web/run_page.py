@@ -36,6 +36,7 @@ class RunLine:
     passed: int
     failed: int
     errors: int
+    not_graded: int = 0
     not_run: int = 0
     tokens: int
     cost: float
@@ -50,16 +51,17 @@ class RunLine:
 
     @property
     def pass_rate(self) -> str:
-        """The share of the ended rows that passed, and their number."""
-        ended = self.passed + self.failed + self.errors
-        return f"{percent(self.passed, ended)} % of {ended:,}" if ended else "–"
+        """The share of the graded rows that passed, and their number."""
+        rated = self.passed + self.failed + self.errors
+        graded = " graded" if self.not_graded else ""
+        return f"{percent(self.passed, rated)} % of {rated:,}{graded}" if rated else "–"
 
     @property
     def shares(self) -> Sequence[tuple[str, float, float]]:
         """The name, start and width in percent of each part of a bar of all rows."""
         whole = max(self.expected or 0, self.rows, 1)
         found, begins = list[tuple[str, float, float]](), 0.0
-        for name in ("passed", "failed", "errors"):
+        for name in ("passed", "failed", "errors", "not_graded"):
             width = 100 * getattr(self, name) / whole
             found.append((name, round(begins, 3), round(width, 3)))
             begins += width
@@ -89,6 +91,7 @@ def line_of(run: StoredRunFacts, now: datetime, state: Mapping[str, Any] | None 
         passed=run.passed,
         failed=run.failed,
         errors=run.errors,
+        not_graded=run.not_graded,
         not_run=run.not_run,
         tokens=run.tokens,
         cost=run.cost,
@@ -109,8 +112,7 @@ def line_of(run: StoredRunFacts, now: datetime, state: Mapping[str, Any] | None 
         stopping=state["stopping"],
     )
     counts = {name: state[name] for name in ("passed", "failed", "errors")}
-    counts["passed"] += state.get("notGraded", 0)  # as the store counts them
-    counts["not_run"] = state["notRun"]
+    counts |= {"not_graded": state["notGraded"], "not_run": state["notRun"]}
     # The run reports rows in order, and counts earlier ones in their turn; the store may be ahead.
     return (
         attrs.evolve(found, rows=state["done"], **counts)
@@ -248,7 +250,7 @@ class RowsPicture:
 
 def _label(row: PagedRow) -> str:
     status = row.status.replace("_", " ").upper()
-    return status if row.record is None else row.record.label
+    return status if row.record is None else row.record.status.label
 
 
 def rows_of(run: StoredRunFacts, page: RowPage, query: RowQuery, unlisted: int = 0) -> RowsPicture:

@@ -178,4 +178,4 @@ def _find(
 
 def _counts(facts: StoredRunFacts) -> Sequence[int]:
     # Rows that are run again are not additional rows.
-    return facts.rows, facts.passed, facts.failed, facts.errors
+    return facts.rows, facts.passed, facts.failed, facts.errors, facts.not_graded

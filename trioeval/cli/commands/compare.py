@@ -23,7 +23,7 @@ from trioeval.report.compare import (
     compared_line,
     comparison_json,
     first_of,
-    unfinished_lines,
+    left_out_lines,
 )
 from trioeval.report.compare_chance import (
     chance_lines,
@@ -111,7 +111,7 @@ def _show_findings(comparison: Comparison, findings: Findings) -> None:
         draw(findings_table(columns, findings), sys.stdout)
     elif columns:
         show(nothing_shared(columns))
-    for line in (*chance_lines(findings), *unfinished_lines(columns), compared_line(comparison)):
+    for line in (*chance_lines(findings), *left_out_lines(columns), compared_line(comparison)):
         show(line)
 
 

@@ -15,7 +15,6 @@ from trioeval.report.graph import Form, Node, State, case_nodes, graph_text, sta
 from trioeval.report.head import Head
 from trioeval.report.run_list import run_line
 from trioeval.report.stored import StoredRunFacts
-from trioeval.run import Status
 from trioeval.store.reader import StoreReader
 
 
@@ -60,9 +59,7 @@ class _Stored:
         working = self.reader.rows_with_processes(self.facts, head.task) if head.cases else ()
         states: dict[int, State] = dict.fromkeys(started, "running" if goes_on else "interrupted")
         for row in self.reader.outcomes(self.facts, head.task):
-            verdict = Status.PASS if row.passed else Status.FAIL
-            status = verdict if row.has_verdict else Status.ERROR
-            states[row.index] = state_of(row.outcome, status)
+            states[row.index] = state_of(row.outcome, row.status)
         # A row that is being run again is stored already.
         return states | dict.fromkeys(working, "running" if goes_on else "interrupted")
 

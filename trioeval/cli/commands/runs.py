@@ -165,7 +165,7 @@ def show(
     index
         The number of one row: shows its status and reason, assertions, prompt, output, calls and waits.
     failed
-        Show only rows that did not pass.
+        Show only rows that failed, ended in an error or were not run.
     limit
         The most tests whose rows are shown.
     rows

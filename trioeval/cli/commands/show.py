@@ -42,8 +42,7 @@ from trioeval.report.summary import (
     usage_lines,
 )
 from trioeval.report.tables import UNFINISHED, Failures, FirstRows, columns_table, rows_table
-from trioeval.report.totals import Totals
-from trioeval.run import Status
+from trioeval.report.totals import Totals, success_text
 from trioeval.store.not_run_rows import NotRunRows
 from trioeval.store.reader import StoreReader
 from trioeval.text import counted
@@ -273,7 +272,7 @@ def _show_task(
         recorded.add(index)
         totals.add(record)
         failures.add(index, record)
-        if not failed or record.status is not Status.PASS:
+        if not failed or not record.status.is_success:
             rows.add(record)
     never_began = reader.never_began(facts, head.task)
     add_never_began(totals, never_began)
@@ -303,8 +302,8 @@ def _show_first(head: Head, rows: FirstRows, totals: Totals, *, failed: bool) ->
             more = counted(rows.hidden, "more row", "more rows")
             show(f"… and {more}; --limit N shows more of them")
     elif failed:
-        passed = totals.rows and totals.count(Status.PASS) == totals.rows
-        show("every row passed" if passed else "no rows")
+        passed = totals.rows and totals.successes == totals.rows
+        show(success_text(totals) if passed else "no rows")
 
 
 def _range_lines(never_began: Sequence[NotRunRows]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from trioeval.cli.progress.plain import PlainProgress
 from trioeval.cli.progress.progress import RunProgress
 from trioeval.cli.progress.streams import say_beneath
 from trioeval.report.formats.markdown import workflow_command
-from trioeval.report.records import RowRecord
+from trioeval.report.records import RowRecord, shown_output
 from trioeval.report.run_state import RunSnapshot
 from trioeval.run import Status
 from trioeval.suite.tests import Strip
@@ -39,7 +39,7 @@ class GithubProgress(RunProgress):
 
     def add(self, record: RowRecord) -> None:
         """Count a row, and keep an annotation if it is one of the first that did not pass."""
-        if record.status not in {Status.PASS, Status.NOT_RUN}:
+        if record.status in {Status.FAIL, Status.ERROR}:
             self._bad += 1
             if self._bad <= _MOST:
                 self._annotations.append(self._annotation(record.stripped(self.strip)))
@@ -71,6 +71,8 @@ class GithubProgress(RunProgress):
         of = f" ({test})" if test else ""
         title = f"{record.status.name} {named}, row {record.number}{of}"
         reason = escape_control_characters(record.error or "no reason given", _REASON)
+        if (excerpt := record.output_excerpt) is not None:
+            reason += shown_output(excerpt)
         return workflow_command("error", reason, {"file": self._file(), "title": title})
 
     def _file(self) -> str | None:

@@ -21,7 +21,6 @@ from trioeval.kernel import Event, Lanes
 from trioeval.providers.programs.entries import AGENT_RUNS
 from trioeval.report.activity import Activity, RowPace, all_left_s
 from trioeval.report.records import RowRecord
-from trioeval.report.row import is_graded
 from trioeval.report.run_state import LaneState, RunSnapshot, lane_states
 from trioeval.run import PreparedSuite, PreparedTask, Row, Status
 
@@ -48,8 +47,6 @@ class RunStateSource:
     stopping: Callable[[], bool]
     """True if no more rows are started."""
     counts: Counter[Status] = attrs.field(factory=Counter)
-    not_graded: int = 0
-    """Rows that succeeded and have no assertion; `counts` has them as passed."""
     _paces: dict[str, RowPace] = attrs.field(factory=dict)
     """The progress of rows by lane."""
 
@@ -58,22 +55,19 @@ class RunStateSource:
         for lane, count in rows.items():
             self._pace(lane).expected += count
 
-    def add(self, status: Status, lane: str, *, is_graded: bool = True) -> None:
+    def add(self, status: Status, lane: str) -> None:
         """Count a finished row of a lane."""
         self.counts[status] += 1
-        self.not_graded += not is_graded
         self._pace(lane).add(trio.current_time())
 
-    def add_kept(self, status: Status, *, is_graded: bool = True) -> None:
+    def add_kept(self, status: Status) -> None:
         """Count a row of an earlier execution, when its turn comes."""
         self.counts[status] += 1
-        self.not_graded += not is_graded
 
     def state(self) -> RunSnapshot:
         """Return the present state. Inside of `trio.run`; not a checkpoint."""
         now = trio.current_time()
         kept, stopping = self.kept(), self.stopping()
-        passed, failed, errors, not_run = (self.counts[status] for status in Status)
         lanes = lane_states(
             self.lanes.statistics(), self.activity, now, hidden=OWN_LANES, paces=self._paces
         )
@@ -82,11 +76,11 @@ class RunStateSource:
             total=self.total,
             done=self.counts.total() + kept,
             kept=kept,
-            passed=passed - self.not_graded,
-            not_graded=self.not_graded,
-            failed=failed,
-            errors=errors,
-            not_run=not_run,
+            passed=self.counts[Status.PASS],
+            failed=self.counts[Status.FAIL],
+            errors=self.counts[Status.ERROR],
+            not_graded=self.counts[Status.NOT_GRADED],
+            not_run=self.counts[Status.NOT_RUN],
             eta_s=None if stopping else self._eta_s(lanes, now),
             stopping=stopping,
             lanes=lanes,
@@ -201,11 +195,11 @@ class RunViews:
 
     def row_is_over(self, row: Row) -> None:
         """Count a row, which may end before earlier ones."""
-        self.picture.add(row.status, row.lane, is_graded=is_graded(row))
+        self.picture.add(row.status, row.lane)
 
     def _add(self, record: RowRecord, is_kept: bool) -> None:  # noqa: FBT001 - as it is called
         if is_kept:
-            self.picture.add_kept(record.status, is_graded=record.is_graded)
+            self.picture.add_kept(record.status)
         self.progress.add(record)
 
     def _expect(self, part: PreparedTask) -> None:

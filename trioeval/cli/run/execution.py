@@ -40,7 +40,7 @@ from trioeval.providers.secrets import hide_in
 from trioeval.report.activity import Activity
 from trioeval.report.results import Results, RunInfo
 from trioeval.report.stored import RunStart
-from trioeval.run import PreparedSuite, Row, RowsNotRun, Status, make_lanes, run_suite
+from trioeval.run import PreparedSuite, Row, RowsNotRun, make_lanes, run_suite
 from trioeval.run.shared_limits import open_suite_limits
 from trioeval.store.database import DamagedError
 from trioeval.store.run import StoredRun
@@ -207,7 +207,7 @@ class Execution:
 
     def _on_row_ended(self, watching: RunViews, row: Row) -> None:
         watching.row_is_over(row)
-        if self.flags.limits.fail_fast and row.status is not Status.PASS:
+        if self.flags.limits.fail_fast and not row.status.is_success:
             self.stopping.stop()
 
     def _on_dataset_ended(

@@ -12,7 +12,7 @@ import attrs
 from trioeval.cli.terminal import Exit
 from trioeval.kernel import StopReason
 from trioeval.report.counts import money
-from trioeval.report.totals import Totals, counts_text, percent
+from trioeval.report.totals import Totals, counts_text, percent, success_text
 from trioeval.run import Status
 from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
@@ -86,7 +86,7 @@ class RunOutcome:
     def _verdict(self) -> tuple[int, str]:
         """The exit code, and the counts with the reason."""
         totals, datasets, standing = self.totals, self.datasets, self.standing
-        passed, failed, errors, left = (totals.count(status) for status in Status)
+        failed, errors, left = totals.count(Status.FAIL), totals.count(Status.ERROR), totals.left
         numbers = _numbers(totals, datasets, self.duration)
         troubles: list[str] = []
         if datasets:
@@ -105,7 +105,7 @@ class RunOutcome:
         ended = counted(totals.ended, "row")
         succeeded = "passed or not graded" if totals.not_graded else "passed"
         rate = (
-            f"{percent(passed, totals.ended)} % of {ended} {succeeded}, {self.needed:g} % needed"
+            f"{percent(totals.successes, totals.ended)} % of {ended} {succeeded}, {self.needed:g} % needed"
             if totals.ended
             else ""
         )
@@ -167,11 +167,7 @@ def _cached(totals: Totals) -> str:
 
 
 def _success(totals: Totals) -> str:
-    if not totals.rows:
-        return "every dataset is complete"
-    if not totals.not_graded:
-        return "every row passed"
-    return "every graded row passed" if totals.rated else "no row was graded"
+    return success_text(totals) if totals.rows else "every dataset is complete"
 
 
 def spent_line(totals: Totals, datasets: Sequence[DatasetResult] = ()) -> str | None:

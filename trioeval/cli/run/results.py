@@ -163,7 +163,7 @@ class Collector:
                 head=head,
                 task=task,
                 first_rows=FirstRows(cell, tests) if tests else None,
-                failures=Failures(_FAILURES),
+                failures=Failures(_FAILURES, shows_outputs=not info.strip.response_output),
                 totals=Totals.of(head.columns, cluster=head.cluster),
                 keys=start.keys[head.task],
                 kept=run.reused_rows(head.task),

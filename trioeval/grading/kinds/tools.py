@@ -170,7 +170,7 @@ def _is_valid_function_call(subject: Subject, _value: Any, _assertion: Assertion
         return _fitting(calls, functions)
     call = chat_call(_unwrapped(output, "function_call"))
     if call is None:
-        return Finding(holds=False, reason=f"the output is not a function call: {quote(output)}")
+        return Finding(holds=False, reason="the output is not a function call")
     return _fitting([call], list(own_functions(subject.functions)))
 
 
@@ -188,9 +188,7 @@ def _is_valid_tools_call(subject: Subject, _value: Any, _assertion: Assertion) -
     calls = [chat_call(_unwrapped(entry, "function")) for entry in entries]
     real = [call for call in calls if call is not None]
     if not real or len(real) < len(calls):
-        return Finding(
-            holds=False, reason=f"the output is not a list of tool calls: {quote(output)}"
-        )
+        return Finding(holds=False, reason="the output is not a list of tool calls")
     if not subject.tools:
         return Finding(holds=False, reason="the provider was offered no tools")
     return _fitting(real, list(functions_of_tools(subject.tools)))

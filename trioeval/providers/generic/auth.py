@@ -25,7 +25,7 @@ from trioeval.providers.config import (
 )
 from trioeval.providers.generic.keys import DROPPED, HEADER_NAME
 from trioeval.providers.generic.urls import url_fault
-from trioeval.providers.http.failures import classify, failure_text
+from trioeval.providers.http.failures import classify, reply_text
 from trioeval.providers.http.replies import is_success, read_json, text
 from trioeval.providers.http.wire import HttpReply, HttpRequest
 
@@ -277,10 +277,8 @@ def read_token(reply: HttpReply, secret: str) -> tuple[str, float]:
     value = text(data, "access_token")
     if value is None or not value.isascii() or not value.isprintable():
         # Without an excerpt: it may still contain a token.
-        message = failure_text(
-            "no access_token in the reply from", reply.source, advice="check tokenUrl"
-        )
-        raise ProviderError("auth", message, status=reply.status)
+        message = reply_text(reply, fault="the reply has no access_token", advice="check tokenUrl")
+        raise ProviderError("auth", f"no OAuth token: {message}", status=reply.status)
     life = data.get("expires_in")
     return value, float(life) if is_number(life) and life > 0 else math.inf
 

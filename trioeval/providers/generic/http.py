@@ -37,6 +37,7 @@ from trioeval.providers.generic.request import CallVariables, load_files
 from trioeval.providers.generic.urls import encode, is_private, origin, url_fault, without_query
 from trioeval.providers.http.adapter import attempt_timeout
 from trioeval.providers.http.endpoint import is_secret_header
+from trioeval.providers.http.failures import reply_text
 from trioeval.providers.http.wire import HttpClient, HttpReply, HttpRequest, request_source
 from trioeval.providers.programs.workers import Workers, WorkerSpec, open_workers
 from trioeval.providers.secrets import hide, longest_first
@@ -232,9 +233,11 @@ async def send_following(
         request = next_request(request, reply, guard)
         step = (request.method, request.url)
         if step in seen:
-            raise _failure(reply, f"a redirect leads back to {without_query(request.url)}: a loop")
+            fault = f"redirects lead back to {without_query(request.url)}, a loop"
+            raise _refusal(reply, guard, fault, "check the URL")
         seen.add(step)
-    raise _failure(reply, f"more than {MOST} redirects, the last to {without_query(request.url)}")
+    fault = f"more than {MOST} redirects, the last to {without_query(request.url)}"
+    raise _refusal(reply, guard, fault, "check the URL")
 
 
 def is_redirect(reply: HttpReply) -> bool:
@@ -255,25 +258,27 @@ def next_request(request: HttpRequest, reply: HttpReply, guard: OriginGuard) -> 
     except ValueError:
         fault = "is not a valid URL"
     if fault:
-        raise _failure(reply, "the server redirects to a URL that is not a valid http or https URL")
+        fault = "redirect to a URL that is not a valid http or https URL"
+        raise _refusal(reply, guard, fault, "check the URL")
     if request.url.lower().startswith("https:") and not url.lower().startswith("https:"):
-        where = without_query(url)
-        raise _failure(reply, f"the server redirects from https to {where}, which is not encrypted")
+        fault = f"redirect from https to {without_query(url)}, which is not encrypted"
+        raise _refusal(reply, guard, fault, "use the https URL of the service")
     is_get = _becomes_get(request.method, reply.status)
     headers, body = request.headers, None if is_get else request.body
     if origin(url) != origin(request.url):
-        where = f"{origin(request.url)} redirects to {origin(url)}"
-        if not guard.elsewhere:
-            how = "use that URL in the suite, or allow it with followRedirects: any"
-            raise _failure(reply, f"{where}, which is another origin; {how}")
-        if is_private(url) and not is_private(request.url):
-            raise _failure(reply, f"{where}, which is a private address, and is not followed")
         # Without its path, which may contain a secret.
+        fault, use_it = f"redirect to {origin(url)}", "use that URL in the suite"
+        if not guard.elsewhere:
+            advice = f"{use_it}, or allow it with followRedirects: any"
+            raise _refusal(reply, guard, f"{fault}, which is another origin", advice)
+        if is_private(url) and not is_private(request.url):
+            fault += ", which is a private address and is not followed"
+            raise _refusal(reply, guard, fault, f"if that is intended, {use_it}")
         if guard.holds_secret(url):
-            raise _failure(reply, f"the server redirects to {origin(url)} with a secret in the URL")
+            raise _refusal(reply, guard, f"{fault} with a secret in the URL", "check the URL")
         if body is not None and guard.holds_secret(body.decode("utf-8", "replace")):
-            message = f"the server redirects to {origin(url)}, and the body contains a secret"
-            raise _failure(reply, f"{message}; if that is intended, use that URL in the suite")
+            fault += ", and the body contains a secret"
+            raise _refusal(reply, guard, fault, f"if that is intended, {use_it}")
         headers = guard.without_secrets(headers)
     if is_get:
         headers = _without(headers, {"content-type"})
@@ -292,7 +297,9 @@ def _without(headers: Mapping[str, str], names: Collection[str]) -> dict[str, st
     return {name: value for name, value in headers.items() if name.lower() not in names}
 
 
-def _failure(reply: HttpReply, message: str) -> ProviderError:
+def _refusal(reply: HttpReply, guard: OriginGuard, fault: str, advice: str) -> ProviderError:
+    """Return the error for a redirect that is not followed."""
+    message = reply_text(reply, longest_first(guard.secrets), fault=fault, advice=advice)
     return ProviderError("bad_request", message, status=reply.status)
 
 
@@ -438,7 +445,8 @@ class GenericProvider:
             else:
                 value = await code.run(partial(reading.whole, reply, answer), size)
         except TransformError as error:
-            raise reading.failure("malformed_reply", str(error), reply) from error
+            advice = "check the URL and transformResponse"
+            raise reading.failure("malformed_reply", str(error), reply, advice) from error
         return await code.run(partial(reading.finish, value, reply, answer), size)
 
 

@@ -280,6 +280,8 @@ _CHARSET = re.compile(r"charset\s*=\s*\"?([\w.-]+)", re.IGNORECASE)
 _HTML = re.compile(r"\s*(?:text/html|application/xhtml\+xml)\b", re.IGNORECASE)
 
 
+_CHECK_REQUEST = "check the URL and the request"
+
 KEY_SOURCE = "auth or headers in the config"
 """The place of the credential, for messages."""
 
@@ -309,8 +311,9 @@ class ReplyReading:
         if reply.status in self.statuses:
             return
         if is_success(reply):
-            message = f"validateStatus does not accept HTTP {reply.status}"
-            raise self.failure("malformed_reply", message, reply)
+            fault = "validateStatus does not accept this status"
+            advice = "check the URL, or add the status to validateStatus"
+            raise self.failure("malformed_reply", fault, reply, advice)
         raise self.classified(reply)
 
     def whole(self, reply: HttpReply, answer: TransformInput) -> Any:
@@ -323,19 +326,16 @@ class ReplyReading:
         declared = reply.headers.get("content-type", "")
         if answer.json is NOTHING:
             if not answer.text.strip():
-                raise self.failure("empty_reply", "the reply has no body", reply)
+                raise self.failure("empty_reply", "the reply has no body", reply, _CHECK_REQUEST)
+            advice = "check the URL; if that is intended, set transformResponse: text"
             if is_json_type(declared):
-                raise self.failure(
-                    "malformed_reply", "the reply is not JSON, despite its content-type", reply
-                )
+                fault = "the reply is not JSON, despite its content-type"
+                raise self.failure("malformed_reply", fault, reply, advice)
             if _HTML.match(declared):
-                message = (
-                    "the reply is an HTML page; if that is intended, set transformResponse: text"
-                )
-                raise self.failure("malformed_reply", message, reply)
+                raise self.failure("malformed_reply", "the reply is an HTML page", reply, advice)
             return answer.text
         if answer.json is None:
-            raise self.failure("empty_reply", "the reply is null", reply)
+            raise self.failure("empty_reply", "the reply is null", reply, _CHECK_REQUEST)
         if isinstance(answer.json, Mapping) and answer.json.get("error"):
             raise self.classified(reply)
         return answer.json
@@ -367,9 +367,18 @@ class ReplyReading:
         """Return the error for a failed reply."""
         return classify(reply, secrets=self.secrets, host=self.host, key_source=KEY_SOURCE)
 
-    def failure(self, kind: ProviderErrorKind, message: str, reply: HttpReply) -> ProviderError:
-        """Return an error that names the URL and shows the beginning of the body."""
-        return failure(kind, message, reply, self.secrets)
+    def failure(
+        self, kind: ProviderErrorKind, fault: str, reply: HttpReply, advice: str
+    ) -> ProviderError:
+        """Return an error that names the URL and shows the beginning of the body.
+
+        Args:
+            kind: The kind of error.
+            fault: What is wrong with the reply.
+            reply: The reply.
+            advice: What to check or change.
+        """
+        return failure(kind, fault, reply, self.secrets, advice=advice)
 
 
 def read_answer(reply: HttpReply, variables: Mapping[str, Any]) -> TransformInput:

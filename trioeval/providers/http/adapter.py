@@ -291,7 +291,8 @@ class Adapter(ABC):
             answer = self._completed(self.read(data, reply), reply, data)
         except RecursionError:
             # Parsing still worked; writing parts of it as JSON does not.
-            raise self.failure("malformed_reply", "the reply is nested too deeply", reply) from None
+            fault = "the reply is nested too deeply"
+            raise self.failure("malformed_reply", fault, reply, advice="") from None
         if not answer.is_refusal and self.is_empty(data):
             raise empty(self.holder, answer, self.endpoint, reply, limit=self.limit_key)
         return answer
@@ -324,9 +325,22 @@ class Adapter(ABC):
         """
         return read_failure(self.endpoint, reply)
 
-    def failure(self, kind: ProviderErrorKind, message: str, reply: HttpReply) -> ProviderError:
-        """Return an error that names the URL and shows the beginning of the body."""
-        return failure(kind, message, reply, self.endpoint.secrets)
+    def failure(
+        self, kind: ProviderErrorKind, fault: str, reply: HttpReply, advice: str | None = None
+    ) -> ProviderError:
+        """Return an error that names URL and model and shows the beginning of the body.
+
+        Args:
+            kind: The kind of error.
+            fault: What is wrong with the reply.
+            reply: The reply.
+            advice: What to check or change; None says to check the URL of a malformed reply, which is often
+                the reply of another kind of server.
+        """
+        endpoint = self.endpoint
+        if advice is None:
+            advice = f"check {endpoint.url_source}" if kind == "malformed_reply" else ""
+        return failure(kind, fault, reply, endpoint.secrets, model=endpoint.model, advice=advice)
 
     def cost(self, usage: Usage, data: Mapping[str, Any]) -> float | None:  # noqa: ARG002 - for subclasses
         """Return the cost in US dollars; None if no price is known."""
@@ -368,7 +382,7 @@ class Adapter(ABC):
             return attrs.evolve(reply, body=json.dumps(data).encode())
         except RecursionError:
             message = "the stream is nested too deeply"
-            raise self.failure("malformed_reply", message, reply) from None
+            raise self.failure("malformed_reply", message, reply, advice="") from None
 
 
 def _number(text: str) -> float | None:

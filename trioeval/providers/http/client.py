@@ -61,6 +61,7 @@ class Unpacker:
     Args:
         encoding: The reply's `content-encoding`.
         most: Maximum bytes of the decompressed body.
+        source: Status, method and URL, which begin error messages.
 
     Raises:
         ProviderError: `malformed_reply`, if the encoding is unknown.
@@ -73,6 +74,7 @@ class Unpacker:
 
     encoding: str
     most: int
+    source: str = "the reply"
     size: int = 0
     """Bytes decompressed so far."""
     _fed: bool = attrs.field(init=False, default=False)
@@ -83,7 +85,8 @@ class Unpacker:
         if encoding in _ZLIB:
             self._zlib = zlib.decompressobj(_ANY_HEADER)
         elif encoding not in _PLAIN:
-            msg = f"the reply has the encoding {encoding[:40]!r}, which was not requested"
+            fault = f"content-encoding {encoding[:40]!r}, which was not requested"
+            msg = f"{self.source}: {fault}; configure the server to send replies uncompressed"
             raise ProviderError("malformed_reply", msg)
 
     @property
@@ -107,7 +110,7 @@ class Unpacker:
             try:
                 part = self._unpacked(part)
             except zlib.error as error:
-                msg = f"the reply cannot be decompressed: {error}"
+                msg = f"{self.source}: the reply cannot be decompressed: {error}"
                 raise ProviderError("malformed_reply", msg) from error
         self.size += len(part)
         return part
@@ -195,15 +198,15 @@ class _Client:
         self, request: HttpRequest, *, on_part: Callable[[bytes], object] | None = None
     ) -> HttpReply:
         url = request.url
-        place = _place(url)
+        place, source = _place(url), request_source(request.method, url)
         transport: httpx2.AsyncHTTPTransport | None = None
         most = request.max_reply_bytes or self._max_reply_bytes
         try:
             ready = self._request(request)
-            transport = self._take(place) or await self._make(url)
+            transport = self._take(place) or await self._make(url, source)
             response = await transport.handle_async_request(ready)
             try:
-                content = await self._read(response, place, on_part, most)
+                content = await self._read(response, source, on_part, most)
                 await response.aclose()
             finally:
                 if not response.is_closed:
@@ -211,27 +214,25 @@ class _Client:
                         await response.aclose()
         except (httpx2.LocalProtocolError, UnicodeEncodeError):
             # Both contain the header, and with it the key: neither shown nor chained.
-            raise ProviderError(
-                "bad_request", f"the request to {place} cannot be sent: invalid header"
-            ) from None
+            advice = "check the headers and the key for line breaks and characters outside of ASCII"
+            raise _unsendable(source, f"invalid header; {advice}") from None
         except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
-            msg = "the provider's base URL is not a valid HTTP URL"
-            raise ProviderError("bad_request", msg) from error
+            fault = "the URL is not a valid http or https URL; check the provider's base URL"
+            raise _unsendable(source, fault) from error
         except httpx2.HTTPError as error:
-            source = request_source(request.method, url)
             raise _explain(error, source, place, _proxy_for(url)) from error
         finally:
             if transport is not None:
                 self._give_back(place, transport)
         kind = response.headers.get("content-type", "")
         is_stream = on_part is not None or kind.startswith("text/event-stream")
-        check = partial(check_marks, content, most, source=place, is_stream=is_stream)
+        where = _arrived(response, source)
+        check = partial(check_marks, content, most, source=where, is_stream=is_stream)
         if len(content) < SLOW:
             check()
         else:  # abandoned when cancelled: the thread ends by itself
             await trio.to_thread.run_sync(check, abandon_on_cancel=True)
         headers = dated(dict(response.headers), self._wall_clock())
-        source = request_source(request.method, url)
         return HttpReply(response.status_code, headers, content, source)
 
     async def aclose(self) -> None:
@@ -253,7 +254,7 @@ class _Client:
         self._idle.setdefault(place, []).append(transport)
         self._idle_count += 1
 
-    async def _make(self, url: str) -> httpx2.AsyncHTTPTransport:
+    async def _make(self, url: str, source: str) -> httpx2.AsyncHTTPTransport:
         while self._idle_count >= _IDLE or (self._idle_count and not self._has_room):
             oldest = self._take(next(iter(self._idle)))
             if oldest is not None:
@@ -261,9 +262,10 @@ class _Client:
                 with trio.move_on_after(CLOSE_GRACE, shield=True):
                     await oldest.aclose()
         if not self._has_room:
-            msg = f"no connection to {_place(url)}: {too_many_open_files()}"
+            title = f"no connection to {_place(url)} for"
+            msg = failure_text(title, source, detail=too_many_open_files())
             raise ProviderError("connection", msg, fault=Fault.RATE_LIMITED)
-        return self._new_transport(url)
+        return self._new_transport(url, source)
 
     @property
     def _has_room(self) -> bool:
@@ -282,8 +284,9 @@ class _Client:
             if not parsed.host:
                 raise httpx2.InvalidURL("no host")
             if self._hosts is not None and parsed.host.lower() not in self._hosts:
-                msg = f"{parsed.host} is not a host of the suite's providers, and the suite is untrusted"
-                raise ProviderError("bad_request", msg)
+                source = request_source(request.method, request.url)
+                fault = f"{parsed.host} is not a host of the suite's providers"
+                raise _unsendable(source, f"{fault}, and the suite is untrusted")
             if len(self._urls) < _URLS:
                 self._urls[request.url] = parsed
         headers = {**_HEADERS, **request.headers}
@@ -297,7 +300,7 @@ class _Client:
             extensions={"timeout": {"connect": CONNECT_LIMIT}},
         )
 
-    def _new_transport(self, url: str) -> httpx2.AsyncHTTPTransport:
+    def _new_transport(self, url: str, source: str) -> httpx2.AsyncHTTPTransport:
         address = _proxy_for(url)
         # These errors contain the address with its password: neither shown nor chained.
         with suppress(ValueError, ImportError, httpx2.InvalidURL):
@@ -307,24 +310,29 @@ class _Client:
             return transport
         raise ProviderError(
             "connection",
-            f"the proxy in the environment for {_place(url)} cannot be used: "
-            "write http://host:port or https://host:port (socks5:// needs the package socksio)",
+            failure_text(
+                "invalid proxy in the environment for",
+                source,
+                advice="set HTTP_PROXY, HTTPS_PROXY or ALL_PROXY to http://host:port or https://host:port "
+                "(socks5:// needs the package socksio)",
+            ),
             fault=Fault.FATAL,
         )
 
     async def _read(
         self,
         response: httpx2.Response,
-        place: str,
+        source: str,
         on_part: Callable[[bytes], object] | None,
         most: int,
     ) -> bytes:
+        source = _arrived(response, source)
         headers, stream = response.headers, response.stream
         declared, encoding = headers.get("content-length", ""), headers.get("content-encoding", "")
         is_declared = declared.isdecimal()
         if is_declared and _is_more(declared, most):
             status = response.status_code
-            raise ProviderError("malformed_reply", too_large(place, most), status=status)
+            raise ProviderError("malformed_reply", too_large(source, most), status=status)
         if (
             on_part is None
             and is_declared
@@ -333,10 +341,10 @@ class _Client:
         ):
             # The body cannot exceed the declared length, so nothing has to be counted.
             return b"".join([chunk async for chunk in stream])
-        unpacker = Unpacker(encoding, most)
+        unpacker = Unpacker(encoding, most, source)
         body = bytearray()
         broken: ProviderError | None = None
-        on_part = None if on_part is None else _counting(on_part, place, most)
+        on_part = None if on_part is None else _counting(on_part, source, most)
         with trio.CancelScope() as reading:
             async with aclosing(response.aiter_raw()) as chunks:
                 async for chunk in chunks:
@@ -353,12 +361,12 @@ class _Client:
         if broken is not None:
             raise broken
         if not unpacker.is_whole and not unpacker.is_too_large:
-            msg = f"the compressed reply of {place} is incomplete"
+            msg = f"{source}: the compressed reply is incomplete"
             raise ProviderError("malformed_reply", msg, status=response.status_code)
         if unpacker.is_too_large:
             raise ProviderError(
                 "malformed_reply",
-                too_large(place, most),
+                too_large(source, most),
                 status=response.status_code,
                 body_excerpt=excerpt(bytes(body)),
             )
@@ -382,7 +390,7 @@ _URLS = 1024
 
 
 def _counting(
-    on_part: Callable[[bytes], object], place: str, most: int
+    on_part: Callable[[bytes], object], source: str, most: int
 ) -> Callable[[bytes], object]:
     """Return a callback for parts of a stream that refuses too many lines."""
     lines = 0
@@ -391,10 +399,20 @@ def _counting(
         nonlocal lines
         lines += part.count(b"\n") + part.count(b"\r")
         if lines > 2 * most_lines(most):  # a line may end in CR and LF
-            raise too_many_lines(place, most)
+            raise too_many_lines(source, most)
         on_part(part)
 
     return count
+
+
+def _arrived(response: httpx2.Response, source: str) -> str:
+    """Return the beginning of messages about a reply."""
+    return f"HTTP {response.status_code} from {source}"
+
+
+def _unsendable(source: str, fault: str) -> ProviderError:
+    """Return the error for a request that cannot be sent."""
+    return ProviderError("bad_request", f"cannot send {source}: {fault}")
 
 
 def _is_more(declared: str, most: int) -> bool:

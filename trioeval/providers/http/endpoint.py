@@ -106,6 +106,8 @@ class Service:
     """Other names that the service uses for keys of the body."""
     rejects: frozenset[str] = frozenset()
     """Keys of the body that the service refuses."""
+    url_keys: str = "apiBaseUrl"
+    """The config keys that decide the base URL, for messages."""
     cost_field: tuple[str, ...] = ()
     """Path of the field in its replies with the cost in US dollars."""
     hosts: tuple[str, ...] = ()
@@ -142,6 +144,11 @@ class Endpoint:
     """Environment variables that identify the account."""
     key_source: str = attrs.field(default="", eq=False)
     """The place of the credential, for messages: `OPENAI_API_KEY`; "" if unknown."""
+
+    @property
+    def url_source(self) -> str:
+        """The place of the base URL, for messages."""
+        return self.url_variable or self.service.url_keys
 
     @property
     def costs_money(self) -> bool:

@@ -514,6 +514,37 @@ def _message(
     reply: HttpReply, found: BodyError, secrets: Sequence[str], advice: str, model: str
 ) -> str:
     detail = clip(found.message, secrets) if found.message else ""
+    return reply_text(reply, secrets, model=model, advice=advice, detail=detail)
+
+
+def reply_text(
+    reply: HttpReply,
+    secrets: Sequence[str] = (),
+    *,
+    model: str = "",
+    fault: str = "",
+    advice: str = "",
+    detail: str = "",
+) -> str:
+    """Return the message about a reply that arrived; see `failure_text`.
+
+    Args:
+        reply: The reply; its status and source begin the message.
+        secrets: Texts that the source must not contain.
+        model: The model's name; empty if there is none.
+        fault: What is wrong with the reply, if its status does not say it.
+        advice: What to check or change.
+        detail: The message of the server.
+
+    Example:
+        >>> reply_text(
+        ...     HttpReply(200, {}, b"<html>", "GET http://host/v1"),
+        ...     fault="the reply is not JSON",
+        ...     advice="check the URL",
+        ... )
+        'HTTP 200 from GET http://host/v1: the reply is not JSON; check the URL'
+    """
+    advice = "; ".join(filter(None, (fault, advice)))
     if reply.source:
         title, source = f"HTTP {reply.status} from", hide(reply.source, secrets)
         return failure_text(title, source, model=model, advice=advice, detail=detail)

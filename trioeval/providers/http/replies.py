@@ -14,7 +14,7 @@ from trioeval.errors import ProviderError, ProviderErrorKind
 from trioeval.providers.base import Guardrails, Reply
 from trioeval.providers.config import is_integer
 from trioeval.providers.http.endpoint import Endpoint, is_secret_header
-from trioeval.providers.http.failures import classify, clip, excerpt, find_refusal
+from trioeval.providers.http.failures import classify, clip, excerpt, find_refusal, reply_text
 from trioeval.providers.http.rate_hints import read_hint
 from trioeval.providers.http.wire import HttpReply
 from trioeval.providers.secrets import hide
@@ -48,11 +48,19 @@ def read_object(endpoint: Endpoint, reply: HttpReply) -> dict[str, Any]:
     """
     data = read_json(reply.body)
     if data is NOT_JSON:
-        raise failure("malformed_reply", "the reply is not JSON", reply, endpoint.secrets)
-    if not isinstance(data, dict):
-        message = "the reply is not a JSON object"
-        raise failure("malformed_reply", message, reply, endpoint.secrets)
-    return data
+        fault = "the reply is not JSON"
+    elif not isinstance(data, dict):
+        fault = "the reply is not a JSON object"
+    else:
+        return data
+    raise failure(
+        "malformed_reply",
+        fault,
+        reply,
+        endpoint.secrets,
+        model=endpoint.model,
+        advice=f"check {endpoint.url_source}",
+    )
 
 
 def read_failure(endpoint: Endpoint, reply: HttpReply) -> Reply:
@@ -69,6 +77,7 @@ def read_failure(endpoint: Endpoint, reply: HttpReply) -> Reply:
             host=endpoint.host,
             model=endpoint.model,
             key_source=endpoint.key_source,
+            url_source=endpoint.url_source,
         )
     message = hide(found.message or FILTERED, endpoint.secrets)
     flags = hide(", ".join(found.flags or ()), endpoint.secrets)
@@ -147,13 +156,28 @@ def read_metadata(reply: HttpReply, data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def failure(
-    kind: ProviderErrorKind, message: str, reply: HttpReply, secrets: Sequence[str]
+    kind: ProviderErrorKind,
+    fault: str,
+    reply: HttpReply,
+    secrets: Sequence[str],
+    *,
+    model: str = "",
+    advice: str = "",
 ) -> ProviderError:
-    """Return an error that names the URL and shows the beginning of the body, without secrets."""
-    where = f" (HTTP {reply.status} from {reply.source})" if reply.source else ""
+    """Return an error that names the URL of a reply and shows the beginning of its body, without secrets.
+
+    Args:
+        kind: The kind of error.
+        fault: What is wrong with the reply.
+        reply: The reply.
+        secrets: Texts that neither message nor excerpt may contain.
+        model: The model's name; empty if there is none.
+        advice: What to check or change.
+    """
+    message = reply_text(reply, secrets, model=model, fault=hide(fault, secrets), advice=advice)
     return ProviderError(
         kind,
-        hide(f"{message}{where}", secrets),
+        message,
         status=reply.status,
         body_excerpt=excerpt(reply.body, secrets),
     )
@@ -173,14 +197,13 @@ def empty(
         reply: The HTTP reply.
         limit: The config key of the maximum length of a reply.
     """
-    message, is_cut_off = f"{field_name} is empty", answer.finish_reason == "length"
+    fault, is_cut_off = f"{field_name} is empty", answer.finish_reason == "length"
     if answer.finish_reason is not None:
-        message += f" (finish reason {clip(answer.finish_reason, endpoint.secrets)})"
-    if is_cut_off:
-        message += f": raise {limit}, or shorten the prompt"
+        fault += f" (finish reason {clip(answer.finish_reason, endpoint.secrets)})"
+    advice = f"raise {limit}, or shorten the prompt" if is_cut_off else ""
     return ProviderError(
         "empty_reply",
-        message,
+        reply_text(reply, endpoint.secrets, model=endpoint.model, fault=fault, advice=advice),
         status=reply.status,
         body_excerpt=excerpt(reply.body, endpoint.secrets),
         retries=0 if is_cut_off else None,

@@ -7,7 +7,6 @@ is a misspelt known one.
 import os
 import re
 import shlex
-import shutil
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, NoReturn
 import attrs
 
 from trioeval.errors import Problem, ProviderError
+from trioeval.executables import find_program, install_hint, missing_program
 from trioeval.providers.base import Request
 from trioeval.providers.command_secrets import secrets_of_command
 from trioeval.providers.config import (
@@ -117,9 +117,9 @@ def find_fault(program: str, cwd: Path, environ: Mapping[str, str]) -> Problem |
             return Problem(".id", f'program "{beside}" not found')
         if not os.access(beside, os.X_OK):
             return Problem(".id", f'"{beside}" is not executable', f"chmod +x {program}")
-    elif shutil.which(program, path=environ.get("PATH", os.defpath)) is None:
-        hint = f'write "./{program}" for the file in {cwd}' if beside.is_file() else None
-        return Problem(".id", f'program "{program}" not found in PATH', hint)
+    elif find_program(program, environ) is None:
+        hint = f'write "./{program}" for the file in {cwd}' if beside.is_file() else install_hint()
+        return Problem(".id", missing_program(program), hint)
     return None
 
 
@@ -226,7 +226,11 @@ def make_context(request: Request) -> dict[str, Any]:
         ProviderError: `bad_request`, if a variable is not JSON.
     """
     if not is_json(dict(request.vars)):
-        raise ProviderError("bad_request", "the variables of the test are not JSON")
+        wrong = ", ".join(show(name) for name, value in request.vars.items() if not is_json(value))
+        raise ProviderError(
+            "bad_request",
+            f"the variables of the test are not JSON: check {wrong or 'their names, which must be text'}",
+        )
     return {
         "vars": dict(request.vars),
         "prompt": {"raw": request.prompt},

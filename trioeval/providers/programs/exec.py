@@ -19,6 +19,7 @@ import attrs
 import trio
 
 from trioeval.errors import Fault, Problem, ProviderError, ProviderErrorKind
+from trioeval.executables import start_failure
 from trioeval.open_files import TOO_MANY, too_many_open_files
 from trioeval.providers.base import Guardrails, Reply, Request
 from trioeval.providers.bounds import check_marks
@@ -515,7 +516,8 @@ class _ProgramRun:
             problem = f"exec:{self._settings.line} cannot be started: {why}"
             return ProviderError("server", problem, fault=Fault.RATE_LIMITED)
         kind: ProviderErrorKind = "not_found" if error.errno in _CANNOT_RUN else "server"
-        return self._failure(kind, f"cannot be started: {error.strerror}")
+        what = start_failure(self._settings.command[0], error)
+        return ProviderError(kind, f"exec:{self._settings.line}: {what}")
 
     async def _read_output(self, stream: trio.abc.ReceiveStream, run: trio.CancelScope) -> None:
         await read_stream(stream, self._written.feed)

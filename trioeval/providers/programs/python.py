@@ -17,7 +17,6 @@ import ast
 import difflib
 import inspect
 import os
-import shutil
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -29,6 +28,7 @@ import attrs
 import trio
 
 from trioeval.errors import CallError, Fault, Problem, ProviderError
+from trioeval.executables import find_program, install_hint, missing_program
 from trioeval.paths import Refused
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.bounds import MAX_RESPONSE, MOST_BYTES, excess
@@ -380,8 +380,11 @@ def read(
             problems.append(Problem(f".config.{key}", fault, "leave it out"))
     executable = _find_executable(values.get("python_executable"), context)
     if executable is None:
-        fault = f"program {show(values['python_executable'])} not found"
-        problems.append(Problem(".config.pythonExecutable", fault))
+        program = values["python_executable"]
+        bare = os.sep not in program
+        fault = missing_program(program) if bare else f"program {show(program)} not found"
+        hint = install_hint() if bare else "write the path of a Python interpreter"
+        problems.append(Problem(".config.pythonExecutable", fault, hint))
     workers = values.get("workers") or _inherited_workers(context.environ)
     if isinstance(workers, Problem):
         problems.append(workers)
@@ -496,7 +499,7 @@ def _find_executable(given: str | None, context: EntryContext) -> str | None:
     if os.sep in given:
         beside = absolute(context.directory, given)
         return str(beside) if os.access(beside, os.X_OK) and beside.is_file() else None
-    return shutil.which(given, path=context.environ.get("PATH", os.defpath))
+    return find_program(given, context.environ)
 
 
 def _inherited_workers(environ: Mapping[str, str]) -> int | Problem:

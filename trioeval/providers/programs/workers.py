@@ -20,6 +20,7 @@ import attrs
 import trio
 
 from trioeval.errors import Fault, ProviderError
+from trioeval.executables import start_failure
 from trioeval.providers.bounds import has_more_marks, most_marks
 from trioeval.providers.http.replies import read_json
 from trioeval.providers.programs import worker as program
@@ -220,8 +221,8 @@ class Workers:
         try:
             return await _start_worker(self._spec)
         except OSError as error:
-            message = f"{self._spec.executable} cannot be started: {error.strerror}"
-            raise ProviderError("server", f"{self._spec.name}: {message}") from error
+            what = start_failure(self._spec.executable, error)
+            raise ProviderError("server", f"{self._spec.name}: {what}") from error
 
     def _failure(self, worker: "_Worker | None", limit: float, *, timed_out: bool) -> ProviderError:
         """Return the error for a call without an answer."""

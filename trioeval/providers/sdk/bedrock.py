@@ -162,6 +162,10 @@ def named(keys: tuple[Key, ...], values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in known if value is not None}
 
 
+URL_KEYS = "region, endpointUrl"
+"""The config keys that decide the URL, for messages."""
+
+
 def explain(reply: HttpReply, secrets: tuple[str, ...], model: str = "") -> ProviderError:
     """Return the error for a failed reply: as for every service, and by Bedrock's own codes."""
     error = classify(
@@ -169,7 +173,7 @@ def explain(reply: HttpReply, secrets: tuple[str, ...], model: str = "") -> Prov
         secrets=secrets,
         model=model,
         key_source="the AWS credentials and their permissions",
-        url_source="region, endpointUrl",
+        url_source=URL_KEYS,
     )
     code = reply.headers.get("x-amzn-errortype", "").partition(":")[0].lower()
     kind = KIND_BY_CODE.get(code)
@@ -383,6 +387,7 @@ def _endpoint(
         hosts=HOSTS,
         url_variables=("AWS_ENDPOINT_URL_BEDROCK_RUNTIME", "AWS_ENDPOINT_URL"),
         needs_key=False,
+        url_keys=URL_KEYS,
     )
     names = {to_snake(key.name) for key in _SHARED}
     shared = {name: value for name, value in given.items() if name in names}

@@ -126,9 +126,9 @@ class BotoClient:
         reply: HttpReply = attrs.evolve(self._received.reply, source=source)
         most = MOST_BYTES if request.max_reply_bytes is None else request.max_reply_bytes
         if len(reply.body) > most:
-            message = too_large("bedrock-runtime", most)
+            message = too_large(f"HTTP {reply.status} from {source}", most)
             raise ProviderError("malformed_reply", message, status=reply.status)
-        check_marks(reply.body, most, source="bedrock-runtime")
+        check_marks(reply.body, most, source=f"HTTP {reply.status} from {source}")
         return reply
 
     def _receive(self, response_dict: dict[str, Any], **_: object) -> None:
@@ -160,7 +160,11 @@ def _explain(error: Exception, source: str) -> ProviderError:
     kind: ProviderErrorKind
     match error:
         case exceptions.ParamValidationError():
-            return ProviderError("bad_request", f"boto3 refused the request: {error}")
+            kind, title, advice = (
+                "bad_request",
+                "boto3 refused to send",
+                "check the prompt and the config",
+            )
         case exceptions.SSLError() if "CERTIFICATE_VERIFY_FAILED" in str(error):
             kind, title = "tls", "invalid certificate for"
             advice = "check config.endpointUrl, or set AWS_CA_BUNDLE to the certificates to trust"
@@ -174,5 +178,5 @@ def _explain(error: Exception, source: str) -> ProviderError:
                 "with --env-file, or config.profile"
             )
         case _:
-            return ProviderError("unexpected", f"{type(error).__name__}: {error}")
+            kind, title, advice = "unexpected", f"{type(error).__name__} from boto3 for", ""
     return ProviderError(kind, failure_text(title, source, advice=advice, detail=str(error)))

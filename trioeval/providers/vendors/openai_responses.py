@@ -295,7 +295,8 @@ class ResponsesAdapter(Adapter):
         if status in ("failed", "cancelled"):
             raise self.failure("server", f"the response ended as {status}", reply)
         if status in UNFINISHED:
-            raise self.failure("malformed_reply", f"the response is still {status}", reply)
+            fault = f"the response is still {status}"
+            raise self.failure("malformed_reply", fault, reply, advice="")
         if not isinstance(data.get("output"), list):
             raise self.failure("malformed_reply", "the reply is not a response", reply)
 

@@ -120,7 +120,7 @@ def _columns(results: Results) -> Iterator[Sequence[_Cell]]:
         yield (
             _Cell(name, lambda row: _known(row.output)),
             _Cell("Status", _status),
-            _Cell("Score", lambda row: f"{row.score:.2f}"),
+            _Cell("Score", _score),
             _Cell("Named Scores", _named_scores),
             *metrics,
             *(_QUESTION if is_question else ()),
@@ -136,7 +136,12 @@ def _known(fact: Any) -> str:
 
 
 def _status(row: RowRecord) -> str:
-    return "ERROR" if row.status is Status.NOT_RUN else row.status.name
+    return "ERROR" if row.status is Status.NOT_RUN else row.status.label
+
+
+def _score(row: RowRecord) -> str:
+    # An empty cell enters no average of a spreadsheet.
+    return "" if row.counted_score is None else f"{row.counted_score:.2f}"
 
 
 def _named_scores(row: RowRecord) -> str:

@@ -77,6 +77,7 @@ VIEWS: Mapping[str, ViewDescription] = {
             "passed": "Rows that passed",
             "failed": "Rows that failed",
             "errors": "Rows that ended without a verdict",
+            "not_graded": "Rows that nothing graded",
             "not_run": "Rows that were not run",
             "tokens": _CALLED["tokens"],
             "cost_usd": _CALLED["cost_usd"],
@@ -99,7 +100,7 @@ VIEWS: Mapping[str, ViewDescription] = {
             "vars": "The variables of the test, as JSON",
             "prompt": "The prompt",
             "output": "The reply",
-            "status": "pass, fail, error or not_run",
+            "status": "pass, fail, error, not_graded or not_run",
             "score": "From 0 to 1",
             "error": "The reason of a failure, or the error",
             "outcome": "The outcome of its job",
@@ -251,11 +252,13 @@ HIDDEN = (
 _QUERIES = {
     "pass_rates": {
         "title": "Pass rates",
-        "description": "Pass rates of each run by task and provider, over the rows that ended.",
+        "description": "Pass rates of each run by task and provider, over the graded rows that ended.",
         "sql": (
             "SELECT run, task, provider, count(*) AS rows, sum(status = 'pass') AS passed,"
-            " round(100.0 * sum(status = 'pass') / nullif(sum(status <> 'not_run'), 0), 1) AS percent,"
-            " round(avg(score), 4) AS score,"
+            " sum(status = 'not_graded') AS not_graded,"
+            " round(100.0 * sum(status = 'pass')"
+            " / nullif(sum(status NOT IN ('not_graded', 'not_run')), 0), 1) AS percent,"
+            " round(avg(score) FILTER (WHERE status IN ('pass', 'fail')), 4) AS score,"
             " round(avg(latency_ms), 1) AS latency_ms, sum(tokens) AS tokens, sum(cost_usd) AS cost_usd"
             " FROM results GROUP BY run, task, provider ORDER BY run DESC, task, percent DESC"
         ),

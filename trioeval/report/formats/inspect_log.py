@@ -161,7 +161,7 @@ def model_usage(usage: Mapping[str, Any], cost: float | None) -> Json:
 
 def _scores(record: RowRecord) -> tuple[dict[str, Json], dict[str, float]]:
     """Return the scores of a row, and their values as numbers."""
-    if not record.status.has_verdict:
+    if not record.status.is_graded:
         return {}, {}
     passed = record.status is Status.PASS
     details: Json = {"answer": _text(record.shown)}

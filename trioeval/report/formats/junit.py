@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trioeval.report.columns import dataset_lines, failure_line, trouble
-from trioeval.report.records import RowRecord, agent_lines
+from trioeval.report.records import RowRecord, agent_lines, shown_output
 from trioeval.report.results import Results
 from trioeval.report.totals import ColumnTotals
 from trioeval.run import Status
@@ -179,7 +179,7 @@ def _case(row: RowRecord, suite_name: str) -> Iterator[str]:
     for key, value in _properties(row).items():
         yield f"    <property{xml_attributes({'name': key, 'value': value})}/>"
     yield "  </properties>"
-    if row.status is not Status.PASS:
+    if not row.status.is_success:
         yield "  " + _trouble(row)
     if row.agent is not None:
         yield f"  <system-out>{xml_text(chr(10).join(agent_lines(row.agent)))}</system-out>"
@@ -196,7 +196,7 @@ def _properties(row: RowRecord) -> dict[str, object]:
         "grading.cost": row.grading_cost,
         "outcome": row.question.get("outcome"),
         "answer": row.question.get("agentAnswer"),
-        "graded": None if row.is_graded else "false",
+        "graded": "false" if row.status is Status.NOT_GRADED else None,
     }
     return {name: fact for name, fact in facts.items() if fact is not None}
 
@@ -206,6 +206,10 @@ def _trouble(row: RowRecord) -> str:
     attributes = {"message": escape_control_characters(reason, _MESSAGE)}
     if row.status is Status.FAIL:
         failed = [part.type or "assertion" for part in row.parts if not part.passed]
+        excerpt = row.output_excerpt
+        if excerpt is not None:
+            reason += shown_output(excerpt)
+            attributes["message"] += shown_output(excerpt)
         lines = [f"Score: {score_text(row.score)}", f"Reason: {reason}"]
         lines += ["Failed assertions:", *(f"- {name}" for name in failed)] if failed else []
         text = xml_text("\n".join(lines))

@@ -12,6 +12,7 @@ from trioeval.columns.lanes import OWN_LANES
 from trioeval.report.activity import WAIT_WORDS, labels_of, lane_names, longest_waits
 from trioeval.report.columns import dataset_lines
 from trioeval.report.counts import money
+from trioeval.report.records import shown_output
 from trioeval.report.results import Results
 from trioeval.report.statistics.estimates import Estimate
 from trioeval.report.summary import not_graded_line, not_run_line
@@ -70,6 +71,7 @@ def _escaped(text: str, escapes: Mapping[str, str]) -> str:
 
 _NAME = 80  # characters of a name
 _REASON = 300  # characters of the reason why a row did not pass
+_OUTPUT = 100  # characters of the output beside it
 _FAILURES = 50  # groups of rows of a task that are listed
 _WAITS = 5  # waits that are listed
 _HEADINGS = (
@@ -176,7 +178,7 @@ def _column(own: ColumnTotals, more: Sequence[str]) -> list[str]:
     cost = None if own.cost is None else own.cost + (own.grading_cost or 0)
     return [
         *map(str, counts),
-        f"{percent(own.passed, own.rated)} % of {own.rated}" if own.rated else "–",
+        own.rate,
         _interval(own.sums.pass_interval()),
         *("–" if latency is None else f"{latency:.0f}" for latency in latencies),
         str(own.tokens),
@@ -206,7 +208,7 @@ def _failures(part: Results) -> Iterator[str]:
 
 def _grouped(part: Results) -> Failures:
     failures = Failures(_FAILURES)
-    if part.totals.count(Status.PASS) < part.totals.rows:
+    if part.totals.successes < part.totals.rows:
         for row in part.shown():
             failures.add(row.number, row)
     for one in part.never_began:
@@ -222,8 +224,12 @@ def _failure(group: FailureGroup, headings: Sequence[str]) -> Sequence[str]:
         code(group.name) if is_one else counted(group.rows.count, "row"),
         headings[group.prompt_idx] if is_one else code(group.provider),
         group.status.name,
-        code(group.reason, _REASON),
+        code(_reason(group), _REASON + _OUTPUT),
     )
+
+
+def _reason(group: FailureGroup) -> str:
+    return group.reason if group.output is None else group.reason + shown_output(group.output)
 
 
 def _waits(activity: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -69,9 +69,17 @@ PARQUET_COLUMNS: Sequence[ParquetColumn] = (
         _of("output"),
     ),
     ParquetColumn(
-        "status", "text", "`pass`, `fail`, `error` or `not_run`", lambda _, row: row.status.value
+        "status",
+        "text",
+        "`pass`, `fail`, `error`, `not_graded` or `not_run`",
+        lambda _, row: row.status.value,
     ),
-    ParquetColumn("score", "float", "the score, from 0 to 1", _of("score")),
+    ParquetColumn(
+        "score",
+        "float",
+        "the score, from 0 to 1; NULL if the row was not graded",
+        _of("counted_score"),
+    ),
     ParquetColumn("outcome", "text", "the outcome of its job", _of("outcome")),
     ParquetColumn("reason", "text", "the reason of its verdict", _of("verdict", "reason")),
     ParquetColumn("error", "text", "the reason of a failure, or the error", _of("error")),

@@ -178,7 +178,7 @@ class _Summary:
 
 
 def _passed(side: SideTotals) -> str:
-    return f"{percent(side.statuses[Status.PASS], side.rows)} %" if side.rows else "–"
+    return f"{percent(side.statuses[Status.PASS], side.rated)} %" if side.rated else "–"
 
 
 def _score(side: SideTotals) -> str:

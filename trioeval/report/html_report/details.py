@@ -16,7 +16,6 @@ from trioeval.report.formats.json import indented
 from trioeval.report.html_report.inert_text import plain
 from trioeval.report.records import PartRecord, RowRecord, agent_lines, event_text
 from trioeval.report.row_view import WAITS_FOR
-from trioeval.run import Status
 from trioeval.text import counted, score_text
 
 LONG = 100_000
@@ -108,7 +107,7 @@ def _agent(record: RowRecord, most: int) -> Iterator[Block]:
 
 def _checks(record: RowRecord) -> Iterator[Block]:
     is_judged, parts = record.verdict is not None, record.parts
-    if is_judged and (not parts or record.status is not Status.PASS):
+    if is_judged and (not parts or not record.status.is_success):
         yield from _text("reason", record.reason, _REASON)
     if parts:
         title = "assertions" if is_judged else "graded before the error"

@@ -95,7 +95,7 @@ NAME = 160  # characters of the name of a test
 _SAID = 200  # characters of an output
 _WHY = 200  # characters of a reason
 _METRICS = 40  # metrics of a row that are shown
-_STATUSES = (Status.PASS, Status.FAIL, Status.ERROR, Status.NOT_RUN)
+_STATUSES = (Status.PASS, Status.FAIL, Status.ERROR, Status.NOT_RUN, Status.NOT_GRADED)
 
 CELL_FIELDS = ("status", "score", "ms", "tokens", "cost", "text", "why", "metrics", "row")
 """The values of a cell, in this order; `status` counts pass, fail, error, not run and not graded from 0."""
@@ -116,7 +116,7 @@ def cell_json(record: RowRecord, row: int) -> list[Any]:
     scores = itertools.islice(record.named_scores.items(), _METRICS)
     metrics = {plain(name, NAME): score for name, score in scores}
     return [
-        _STATUSES.index(status) if record.is_graded else len(_STATUSES),
+        _STATUSES.index(status),
         record.score,
         record.latency_ms,
         record.tokens,
@@ -308,7 +308,7 @@ def lines_of(results: Results) -> Iterator[ColumnSummary]:
 
 def _column(column: HeadColumn, prompt: str, totals: ColumnTotals) -> ColumnSummary:
     passed, rows = totals.passed, totals.rated
-    rate = f"{percent(passed, rows)} % of {rows}" if rows else None
+    rate = totals.rate if rows else None
     estimate = totals.sums.pass_interval()
     if estimate is None or estimate.low is None or estimate.high is None:
         interval, bar = None, None

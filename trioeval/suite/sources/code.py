@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from trioeval.documents.files import FILE, FileContext
 from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest, read_each
+from trioeval.executables import start_failure
 from trioeval.grading import quote
 from trioeval.suite.sources.prompts import read_python, read_text
 
@@ -227,8 +228,9 @@ def call_for_each(
                     )
                 )
             except OSError as error:
-                message = f"{name}: {quote(interpreter)} cannot be started: {error.strerror}"
-                raise MistakenError(Mistake(message)) from None
+                message = f"{name}: {start_failure(interpreter, error)}"
+                advice = "set TRIOEVAL_PYTHON to the path of a Python interpreter"
+                raise MistakenError(Mistake(message, advice)) from None
             ended = _wait(process, limit)
             under_way.forget(process)
         answered.seek(0)

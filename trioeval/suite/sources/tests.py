@@ -1,7 +1,6 @@
 """Tests from files: the tests of one entry of `tests`, by the suffix of its file."""
 
 import re
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from trioeval.documents.mistakes import (
 )
 from trioeval.documents.placing import first_mistakes, read_placed
 from trioeval.documents.references import resolve_references
+from trioeval.executables import find_program, install_hint, missing_program
 from trioeval.grading import Computed, quote
 from trioeval.suite.model import Test
 from trioeval.suite.sources.prompts import read_python, read_text
@@ -87,9 +87,9 @@ def check_ruby(context: FileContext) -> None:
         MistakenError: The interpreter is not installed.
     """
     command = ruby_command(context)
-    if shutil.which(command, path=context.environ.get("PATH")) is None:
-        message = f"running Ruby requires {quote(command)}, which is not installed"
-        raise MistakenError(Mistake(message, "install Ruby, or set TRIOEVAL_RUBY to its command"))
+    if find_program(command, context.environ) is None:
+        message = missing_program(command, "Ruby code")
+        raise MistakenError(Mistake(message, install_hint("set TRIOEVAL_RUBY to its path")))
 
 
 SUFFIXES = (".csv", ".json", ".jsonl", ".py", ".xlsx", ".yaml", ".yml")
